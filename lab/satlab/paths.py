@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where the parts of the product lie, relative to its root folder."""
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+LAB_FILE = ROOT / "vagrant" / "lab.yml"
+PROFILES = ROOT / "opensand-profiles"
+SCENARIOS = ROOT / "openbach-scenarios" / "scenarios"
+JOBS = ROOT / "openbach-scenarios" / "jobs"
+WEB_TARGETS = ROOT / "web-targets"
+SCHEMAS = ROOT / "schemas"
+SHIM = ROOT / "lab" / "satlab" / "shim"
+SATLINK = ROOT / "target" / "release" / "satlink"
