@@ -8,7 +8,7 @@ export CARGO_TERM_COLOR ?= never
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
 
-test: lint rust python ## everything CI runs (root; about ARGS, see `./satlab test --help`)
+test: lint rust python ## everything CI runs (root)
 
 lint: ## formatting, linters, type checks
 	cargo fmt --all --check

@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The emulated link against its plan: measured before a run, watched during it.
+
+Three quantities are measured from outside, with the tools that users would take (ping, iperf3 over UDP): RTT, forward
+rate and loss. During the run the emulator's own release error is watched. Each check has an expected value and
+bounds; one check out of bounds marks the whole run (exit status 4), it never discards it.
+"""
+
+import json
+import math
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from satlab.linkplan import LinkPlan
+
+RTT_MARGIN_MS = 1.0
+"""How far the median RTT may lie beyond the frame model's maximum, ms: host noise of four TUN and eight veth hops."""
+RATE_MARGIN = 0.02
+"""Relative error allowed for the steady forward rate."""
+LOSS_SLACK = 0.001
+"""Loss ratio allowed on top of the binomial bounds: packets in flight when the probe's sender stops."""
+LATE_P99_LIMIT_US = 200.0
+"""Release error (99th percentile, us) beyond which a run is marked."""
+PROBE_OVERLOAD = 1.1
+"""Offered UDP rate of the probe as a multiple of the link rate, so that the link is the limit."""
+PROBE_DATAGRAM_BYTES = 1472
+PROBE_PORT = 5299
+
+
+class Shell(Protocol):
+    """Where commands run: the lab gives the prefix that enters a node."""
+
+    def enter_argv(self, node: str) -> list[str]:
+        """Give the argv prefix that runs a command inside `node`."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One measured quantity against its bounds; `measured` is None when the measurement failed."""
+
+    name: str
+    unit: str
+    expected: float
+    measured: float | None
+    low: float
+    high: float
+    ok: bool
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What the probes saw. Rates in bit/s of UDP payload, times in ms; None where a probe failed, `notes` say why."""
+
+    rtts_ms: Sequence[float]
+    echoes_sent: int
+    rate_bps: float | None
+    packets: int
+    lost_packets: int
+    queue_drops: int
+    notes: Mapping[str, str]
+
+
+def check(
+    name: str, unit: str, expected: float, measured: float | None, low: float, high: float, note: str = ""
+) -> Check:
+    """Compare a measured value with its bounds; a missing value is never ok."""
+    return Check(name, unit, expected, measured, low, high, measured is not None and low <= measured <= high, note)
+
+
+def before(plan: LinkPlan, probe: Probe) -> list[Check]:
+    """Judge the probes that ran before the scenario."""
+    rtt = statistics.median(probe.rtts_ms) if probe.rtts_ms else None
+    rate = plan.forward.udp_goodput_bps
+    return [
+        check(
+            "rtt_ms", "ms", plan.rtt_ms.mean, rtt, plan.rtt_ms.min, plan.rtt_ms.max + RTT_MARGIN_MS,
+            probe.notes.get("rtt", f"median of {len(probe.rtts_ms)} of {probe.echoes_sent} echoes"),
+        ),
+        check(
+            "forward_udp_goodput_bps", "bit/s", rate, probe.rate_bps, rate * (1 - RATE_MARGIN), rate * (1 + RATE_MARGIN),
+            probe.notes.get("rate", f"UDP, {PROBE_DATAGRAM_BYTES}-byte payloads, {PROBE_OVERLOAD:g} x link rate offered"),
+        ),
+        loss_check(plan, probe),
+    ]  # fmt: skip
+
+
+def loss_check(plan: LinkPlan, probe: Probe) -> Check:
+    """Judge the losses that no full queue explains, within four standard deviations of the binomial distribution.
+
+    A lost frame takes every packet that has a byte in it: with the loss unit `frame`, a packet of n bytes in frames
+    of m bytes is hit with 1 - (1 - p)^k, k between n/m (rounded up) and one more.
+    """
+    p, note = plan.forward.loss_ratio, probe.notes.get("rate", "")
+    if probe.packets == 0:
+        return check("forward_loss_ratio", "", p, None, 0, 0, note or "no packet was seen")
+    low, high = p, p
+    if plan.forward.loss_unit == "frame":
+        spans = math.ceil((PROBE_DATAGRAM_BYTES + 28) / plan.forward.frame_payload_bytes)
+        high = 1 - (1 - p) ** (spans + 1)
+    deviation = 4 * math.sqrt(high * (1 - high) / probe.packets)
+    measured = max(0, probe.lost_packets - probe.queue_drops) / probe.packets
+    return check(
+        "forward_loss_ratio", "", p, measured, max(0.0, low - deviation - LOSS_SLACK), high + deviation + LOSS_SLACK,
+        note or f"{probe.lost_packets} lost of {probe.packets}, {probe.queue_drops} of them in the full queue",
+    )  # fmt: skip
+
+
+def during(metrics: Iterable[Mapping[str, Any]]) -> list[Check]:
+    """Judge the emulator's release error over the run from the last line of its metrics file."""
+    end = next((line for line in metrics if line.get("type") == "end"), None)
+    if end is None:
+        note = "the emulator's metrics have no end line: it died or was killed"
+        return [check("release_late_p99_us", "us", 0, None, 0, LATE_P99_LIMIT_US, note)]
+    checks = []
+    for direction in ("forward", "return"):
+        late, worst = end["late_p99_us"][direction], end["late_max_us"][direction]
+        note = "no packet crossed" if late is None else f"max {worst:.0f} us"
+        checks.append(
+            check(
+                f"release_late_p99_us.{direction}",
+                "us",
+                0,
+                0 if late is None else late,
+                0,
+                LATE_P99_LIMIT_US,
+                note,
+            )
+        )
+    return checks
+
+
+def write(path: Path, run_id: str, checks: Sequence[Check]) -> bool:
+    """Write raw/calibration.json (schemas/calibration.schema.json); tell whether every check held."""
+    ok = all(c.ok for c in checks)
+    document = {
+        "schema": "satlab/calibration/1",
+        "run_id": run_id,
+        "ok": ok,
+        "checks": [asdict(c) for c in checks],
+    }
+    path.write_text(json.dumps(document, indent=1) + "\n")
+    return ok
+
+
+# --- the probes -----------------------------------------------------------------------------------------------------
+
+
+def probe_link(
+    lab: Shell,
+    plan: LinkPlan,
+    server: str,
+    *,
+    drops: Callable[[], int],
+    seconds: float = 3.0,
+    echoes: int = 20,
+) -> Probe:
+    """Measure RTT, then the saturated forward rate and its losses. Takes about `seconds` + 12 RTT.
+
+    `server` is the server's IPv4 address; `drops` gives the emulator's count of packets dropped at the forward queue.
+    """
+    notes: dict[str, str] = {}
+    rtts: list[float] = []
+    result: dict[str, Any] = {}
+    try:
+        rtts = echo_times(_output([*lab.enter_argv("client"), *ping_argv(server, echoes)], deadline_s=15))
+    except ProbeError as error:
+        notes["rtt"] = str(error)
+    dropped = drops()
+    try:
+        result = _saturate(lab, plan, server, seconds)
+    except ProbeError as error:
+        notes["rate"] = str(error)
+    received = result.get("end", {}).get("sum_received") or result.get("end", {}).get("sum", {})
+    return Probe(
+        rtts, echoes, steady_rate_bps(result), int(received.get("packets", 0)), int(received.get("lost_packets", 0)),
+        drops() - dropped, notes,
+    )  # fmt: skip
+
+
+class ProbeError(Exception):
+    """A probe could not measure; the text says why."""
+
+
+def ping_argv(server: str, echoes: int) -> list[str]:
+    """Give a ping of `echoes` 84-byte packets, 50 ms apart, that waits 3 s for the last one."""
+    return ["ping", "-n", "-c", str(echoes), "-i", "0.05", "-W", "3", server]
+
+
+def echo_times(output: str) -> list[float]:
+    """Read the round-trip times (ms) from iputils ping's output; none is an error."""
+    rtts = [float(line.split("time=")[1].split()[0]) for line in output.splitlines() if "time=" in line]
+    if not rtts:
+        raise ProbeError("no echo came back")
+    return rtts
+
+
+def steady_rate_bps(result: Mapping[str, Any]) -> float | None:
+    """Median of iperf3's 100 ms intervals of full length, first half left out: the queue has filled by then."""
+    sums = [i["sum"] for i in result.get("intervals", ())]
+    whole = [s["bits_per_second"] for s in sums if s["seconds"] > 0.09]
+    steady = whole[len(whole) // 2 :]
+    return statistics.fmean(steady) if steady else None
+
+
+def _saturate(lab: Shell, plan: LinkPlan, server: str, seconds: float) -> dict[str, Any]:
+    """Run iperf3 over UDP from server to client above the link's rate; give the client's JSON."""
+    offered = int(plan.forward.rate_bps * PROBE_OVERLOAD)
+    listener = subprocess.Popen(
+        [*lab.enter_argv("server"), "iperf3", "-s", "-1", "-B", server, "-p", str(PROBE_PORT)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        wait_for_listener(listener, PROBE_PORT, deadline_s=5)
+        client = ["iperf3", "-J", "-u", "-R", "-i", "0.1", "-t", f"{seconds:g}", "-b", str(offered)]
+        client += [
+            "-l",
+            str(PROBE_DATAGRAM_BYTES),
+            "--connect-timeout",
+            "5000",
+            "-p",
+            str(PROBE_PORT),
+            "-c",
+            server,
+        ]
+        return _json(_output([*lab.enter_argv("client"), *client], deadline_s=seconds + 25))
+    finally:
+        listener.terminate()
+        listener.wait(5)
+
+
+def wait_for_listener(process: "subprocess.Popen[bytes]", port: int, *, deadline_s: float) -> None:
+    """Wait until `process`' network namespace has a TCP socket listening on `port`."""
+    table = Path(f"/proc/{process.pid}/net/tcp")
+    end = time.monotonic() + deadline_s
+    while time.monotonic() < end and process.poll() is None:
+        rows = [line.split() for line in table.read_text().splitlines()[1:]]
+        if any(row[1].endswith(f":{port:04X}") and row[3] == "0A" for row in rows):
+            return
+        time.sleep(0.01)
+    raise ProbeError(f"nothing listens on port {port} after {deadline_s:g} s")
+
+
+def _json(text: str) -> dict[str, Any]:
+    try:
+        result: dict[str, Any] = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ProbeError(f"iperf3 gave no JSON: {error}") from error
+    if "error" in result:
+        raise ProbeError(f"iperf3: {result['error']}")
+    return result
+
+
+def _output(argv: list[str], *, deadline_s: float) -> str:
+    """Give a command's stdout whatever its status: ping and iperf3 tell failures there, too."""
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=deadline_s, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise ProbeError(f"{argv[-1]}: no answer within {deadline_s:g} s") from error
+    return done.stdout
