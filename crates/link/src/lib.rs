@@ -1,1 +1,16 @@
-//! placeholder
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! One direction of an emulated satellite link as a pure state machine.
+//!
+//! No clock, socket or thread: the caller says what time it is. Packets enter with [`Link::push`] and leave with
+//! [`Link::pop`] at the moment the air interface would deliver them.
+
+mod config;
+mod model;
+mod predict;
+
+pub use config::{Carrier, LinkConfig, LinkError, Loss, LossUnit};
+pub use model::{Accepted, Counters, Link};
+pub use predict::{Rtt, echo_rtt, steady_goodput_bps};
+
+/// Nanoseconds since the start of the link.
+pub type Nanos = u64;
