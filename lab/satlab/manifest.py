@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What produced a run: versions, hashes, seed, host (schemas/manifest.schema.json). Written before a run and after."""
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from satlab import __version__
+
+MEASURING_PACKAGES = ("iperf3", "iputils-ping", "chromium", "chromium-driver", "h2o", "nginx", "ngtcp2-server")
+
+
+@dataclass
+class Manifest:
+    """One run's manifest; times are seconds since the epoch."""
+
+    run_id: str
+    scenario: str
+    scenario_sha256: str
+    profile: str
+    profile_sha256: str
+    arguments: dict[str, str]
+    seed: int
+    started_unix_s: float
+    satlab_version: str = __version__
+    lab: str = "netns"
+    emulator: str = "satlink"
+    ended_unix_s: float | None = None
+    status: str = "running"
+    reason: str = ""
+    exit_status: int | None = None
+    host: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    schema: str = "satlab/manifest/1"
+
+    def write(self, path: Path) -> None:
+        """Write the manifest atomically."""
+        write_atomically(path, json.dumps(asdict(self), indent=1) + "\n")
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a file's content at once: a reader sees the old text or the new one, never half of it."""
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    scratch.write_text(text)
+    scratch.replace(path)
+
+
+def sha256(path: Path) -> str:
+    """Give the hex digest of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def hash_tree(root: Path) -> dict[str, str]:
+    """Give the digest of every file below `root`, by path relative to `root`'s parent, in order."""
+    files = sorted(p for p in root.rglob("*") if p.is_file() and not p.is_symlink())
+    return {str(p.relative_to(root.parent)): sha256(p) for p in files}
+
+
+def host() -> dict[str, Any]:
+    """Describe the host as far as figures depend on it; nothing that names it."""
+    cpu = [line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
+    memory = [int(line.split()[1]) * 1024 for line in _lines("/proc/meminfo") if line.startswith("MemTotal")]
+    return {
+        "kernel": platform.release(),
+        "system": next(
+            (v.split("=", 1)[1].strip('"') for v in _lines("/etc/os-release") if v.startswith("PRETTY")), ""
+        ),
+        "cpu": cpu[0] if cpu else "",
+        "cores": os.cpu_count(),
+        "memory_bytes": memory[0] if memory else None,
+        "load_1min": os.getloadavg()[0],
+    }
+
+
+def versions(satlink: Path) -> dict[str, str]:
+    """Give the versions of what measures and carries: our emulator and the Debian packages that are installed."""
+    found = {
+        "satlab": __version__,
+        "python": platform.python_version(),
+        "satlink": _output([str(satlink), "--version"]),
+    }
+    if shutil.which("dpkg-query"):
+        listing = _output(["dpkg-query", "-W", "-f", "${Package} ${Version}\\n", *MEASURING_PACKAGES])
+        found |= dict(line.split(" ", 1) for line in listing.splitlines() if line.count(" ") == 1)
+    return {name: version for name, version in found.items() if version}
+
+
+def _output(argv: list[str]) -> str:
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=10, check=False)
+    return done.stdout.strip()
+
+
+def _lines(path: str) -> list[str]:
+    return Path(path).read_text().splitlines()
