@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Network namespaces of the embedded lab. The only Python module with privileged network calls.
+
+A lab is a set of namespaces `satlab-<lab id>.<node>`, joined by veth pairs (plain networks) and by TUN interfaces
+that `satlink` serves (satellite and internet networks). Links are made inside the namespaces: nothing shows up in the
+host's own namespace, and no namespace has a default route or a link to it. Emulation networks are not built, since
+satlink carries their frames in one process.
+
+Work inside a namespace is done by a short-lived thread that enters it (`setns(2)` acts on the calling thread).
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+from pathlib import Path
+from socket import AF_INET
+from typing import Any, ParamSpec, TypeVar
+
+from pyroute2 import IPRoute, netns
+from pyroute2.netlink.exceptions import NetlinkError
+
+from satlab.errors import HostError
+from satlab.topology import End, NetworkKind, Route, Topology, routes
+
+RUN_NETNS = Path("/run/netns")
+TUN_DEVICE = Path("/dev/net/tun")
+PREFIX = "satlab-"
+TUN_QUEUE_PACKETS = 10000
+"""Length of a TUN's transmit queue: the link's own drop-tail queue is to be the only one that drops."""
+DEFAULT_CONGCTL = "cubic"
+"""Set on every route: the host's default may be another, and a namespace's sysctl refuses what the host restricts."""
+MAIN_TABLE = 254
+_TUN_TYPE = 1
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+_NEEDED_CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21}
+
+_SYSCTLS = {
+    # Defaults come first: interfaces made later inherit them.
+    "ipv6/conf/default/disable_ipv6": "1",
+    "ipv6/conf/all/disable_ipv6": "1",
+    "ipv4/conf/default/rp_filter": "0",
+    "ipv4/conf/all/rp_filter": "0",
+    "ipv4/ip_forward": "1",
+    # 64 MiB: the bandwidth-delay product of 250 Mbit/s at 0.7 s is 22 MB, and the kernel counts overhead on top.
+    "ipv4/tcp_rmem": "4096 131072 67108864",
+    "ipv4/tcp_wmem": "4096 16384 67108864",
+    # A run must not start from what an earlier one learnt.
+    "ipv4/tcp_no_metrics_save": "1",
+    "ipv4/ping_group_range": "0 0",
+}
+
+
+@dataclass(frozen=True)
+class KernelRoute:
+    """A route of a namespace's main table as the kernel tells it; `initcwnd` in segments, None = kernel default."""
+
+    destination: IPv4Network
+    via: str | None
+    interface: str
+    congctl: str | None
+    initcwnd: int | None
+
+
+def name(lab_id: str, node: str) -> str:
+    """Give the name of a node's namespace. The dot keeps labs apart: neither part may hold one."""
+    return f"{PREFIX}{lab_id}.{node}"
+
+
+def path(lab_id: str, node: str) -> Path:
+    """Give the file that `nsenter --net=` and satlink take."""
+    return RUN_NETNS / name(lab_id, node)
+
+
+def present(lab_id: str) -> list[str]:
+    """Give the nodes of a lab that have a namespace, or what a killed process left of one."""
+    return [node for lab, node in _all() if lab == lab_id]
+
+
+def lab_ids() -> set[str]:
+    """Give every lab that has at least one namespace on this host."""
+    return {lab for lab, _ in _all()}
+
+
+def _all() -> list[tuple[str, str]]:
+    names = sorted(entry for entry in netns.listnetns(str(RUN_NETNS)) if entry.startswith(PREFIX))
+    parts = [entry.removeprefix(PREFIX).partition(".") for entry in names]
+    return [(lab, node) for lab, dot, node in parts if dot]
+
+
+def check_host() -> None:
+    """Check what the lab needs of the host, changing nothing.
+
+    Raises:
+        HostError: not root, capabilities missing (a container), or no TUN device.
+    """
+    if os.geteuid() != 0:
+        raise HostError("the lab needs root: it makes network namespaces", "run the same command with sudo")
+    status = dict(line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":\t" in line)
+    effective = int(status["CapEff"], 16)
+    missing = [capability for capability, bit in _NEEDED_CAPABILITIES.items() if not effective >> bit & 1]
+    if missing:
+        hint = "run on the host or in a virtual machine, or give the container these capabilities"
+        raise HostError(f"root lacks {' and '.join(missing)}: no network namespaces can be made", hint)
+    try:
+        os.close(os.open(TUN_DEVICE, os.O_RDWR))
+    except OSError as error:
+        hint = "load the module: modprobe tun; in a container, pass the device in"
+        raise HostError(f"{TUN_DEVICE}: {error.strerror}: no TUN interfaces can be made", hint) from error
+
+
+def build(topology: Topology, lab_id: str) -> None:
+    """Make every namespace with its links, addresses and routes. A failure leaves what was made so far.
+
+    Raises:
+        HostError: the kernel refused a step.
+    """
+    with _host_errors(f"lab {lab_id}: network namespaces"):
+        for node in topology.nodes:
+            netns.create(name(lab_id, node))
+            inside(lab_id, node, _prepare)
+        for network, config in topology.networks.items():
+            ends = topology.ends(network)
+            if config.kind is NetworkKind.LAN:
+                _join(lab_id, ends[0], ends[1], config.mtu)
+            elif config.kind is not NetworkKind.EMULATION:
+                for end in ends:
+                    inside(lab_id, end.node, _make_tun, end.interface, config.mtu)
+        plan = routes(topology)
+        for node in topology.nodes:
+            inside(lab_id, node, _address, topology, node)
+            inside(lab_id, node, _add_routes, plan[node])
+            set_congestion_control(lab_id, node, DEFAULT_CONGCTL)
+
+
+def set_congestion_control(lab_id: str, node: str, congctl: str, initcwnd: int | None = None) -> None:
+    """Let TCP of a node use `congctl` and an initial window of `initcwnd` segments (None: the kernel's) on all routes.
+
+    Connections that are open keep what they have.
+
+    Raises:
+        HostError: the kernel has no such algorithm, or does not show it on a route afterwards.
+    """
+    metrics = {"cc_algo": congctl} | ({} if initcwnd is None else {"initcwnd": initcwnd})
+    with _host_errors(f"{name(lab_id, node)}: congestion control {congctl!r}"):
+        inside(lab_id, node, _set_metrics, metrics)
+    for route in read_routes(lab_id, node):
+        if (route.congctl, route.initcwnd) != (congctl, initcwnd):
+            raise HostError(f"{name(lab_id, node)}: route to {route.destination} does not take {congctl!r}")
+
+
+def read_routes(lab_id: str, node: str) -> list[KernelRoute]:
+    """Read a node's main routing table back from the kernel."""
+    with _host_errors(f"{name(lab_id, node)}: routes"):
+        return inside(lab_id, node, _read_routes)
+
+
+def remove(lab_id: str) -> None:
+    """Delete every namespace of a lab, with all that is in it; none there is fine."""
+    for node in present(lab_id):
+        with contextlib.suppress(FileNotFoundError), _host_errors(f"{name(lab_id, node)}: removal"):
+            netns.remove(name(lab_id, node))
+
+
+def occupants(lab_id: str) -> set[int]:
+    """Give the processes that are inside one of the lab's namespaces, told by the namespace's inode."""
+    inodes = set()
+    for node in present(lab_id):
+        with contextlib.suppress(FileNotFoundError):
+            status = path(lab_id, node).stat()
+            inodes.add((status.st_dev, status.st_ino))
+    return {pid for pid, inode in _network_of_each_process() if inode in inodes}
+
+
+def _network_of_each_process() -> Iterator[tuple[int, tuple[int, int]]]:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):  # it ended, or is a zombie without a namespace
+                status = (entry / "ns" / "net").stat()
+                yield int(entry.name), (status.st_dev, status.st_ino)
+
+
+def inside(
+    lab_id: str, node: str, work: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
+) -> Result:
+    """Run `work` in a thread that has entered the node's namespace, and give its result."""
+
+    def enter() -> Result:
+        netns.setns(str(path(lab_id, node)), flags=0)
+        return work(*args, **kwargs)
+
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        return thread.submit(enter).result()
+
+
+@contextlib.contextmanager
+def _host_errors(what: str) -> Iterator[None]:
+    """Turn the kernel's refusal into a HostError that says which step it was."""
+    try:
+        yield
+    except NetlinkError as error:
+        raise HostError(f"{what}: the kernel refused: {os.strerror(error.code)}") from error
+    except OSError as error:
+        raise HostError(f"{what}: {error}") from error
+
+
+# --- steps that run inside a namespace ------------------------------------------------------------------------------
+
+
+def _prepare() -> None:
+    for key, value in _SYSCTLS.items():
+        file = Path("/proc/sys/net") / key
+        if file.exists():  # a kernel without IPv6 has nothing to turn off
+            file.write_text(value)
+    with IPRoute() as ip:
+        ip.link("set", index=_index(ip, "lo"), state="up")
+
+
+def _join(lab_id: str, a: End, b: End, mtu: int) -> None:
+    """Make a veth pair with one end in each namespace, from the start."""
+    peer = {"ifname": b.interface, "net_ns_fd": name(lab_id, b.node), "mtu": mtu}
+    inside(lab_id, a.node, _make_veth, a.interface, mtu, peer)
+
+
+def _make_veth(interface: str, mtu: int, peer: dict[str, Any]) -> None:
+    with IPRoute() as ip:
+        ip.link("add", kind="veth", ifname=interface, mtu=mtu, peer=peer)
+
+
+def _make_tun(interface: str, mtu: int) -> None:
+    """Make a TUN that outlives its user: no packet information, no virtio header, so the kernel segments to the MTU."""
+    with IPRoute() as ip:
+        ip.link("add", kind="tun", ifname=interface, tun_type=_TUN_TYPE)
+        ip.link("set", index=_index(ip, interface), mtu=mtu, txqlen=TUN_QUEUE_PACKETS)
+
+
+def _address(topology: Topology, node: str) -> None:
+    with IPRoute() as ip:
+        for interface, end in topology.nodes[node].interfaces.items():
+            network = topology.networks[end.network]
+            if network.kind is not NetworkKind.EMULATION:
+                index = _index(ip, interface)
+                ip.addr("add", index=index, address=str(end.address), prefixlen=network.subnet.prefixlen)
+                ip.link("set", index=index, state="up")
+
+
+def _add_routes(wanted: Iterable[Route]) -> None:
+    with IPRoute() as ip:
+        for route in wanted:
+            ip.route("add", dst=str(route.destination), gateway=str(route.via), oif=_index(ip, route.interface))
+
+
+def _set_metrics(metrics: dict[str, Any]) -> None:
+    """Write each route of the main table again, with metrics; the kernel's own subnet routes included."""
+    with IPRoute() as ip:
+        for route in _main_table(ip):
+            fields = {key: route.get(key) for key in ("dst", "dst_len", "gateway", "oif", "prefsrc", "priority")}
+            kept = {key: value for key, value in fields.items() if value is not None}
+            ip.route("replace", **kept, proto=route["proto"], scope=route["scope"], metrics=metrics)
+
+
+def _read_routes() -> list[KernelRoute]:
+    with IPRoute() as ip:
+        names = {link["index"]: link.get("ifname") for link in ip.get_links()}
+        return [
+            KernelRoute(
+                destination=IPv4Network(f"{route.get('dst') or '0.0.0.0'}/{route['dst_len']}"),  # noqa: S104
+                via=route.get("gateway"),
+                interface=names[route.get("oif")],
+                congctl=metrics.get_attr("RTAX_CC_ALGO") if metrics else None,
+                initcwnd=metrics.get_attr("RTAX_INITCWND") if metrics else None,
+            )
+            for route in _main_table(ip)
+            for metrics in [route.get("metrics")]
+        ]
+
+
+def _main_table(ip: Any) -> list[Any]:
+    return list(ip.get_routes(family=AF_INET, table=MAIN_TABLE))
+
+
+def _index(ip: Any, interface: str) -> int:
+    (index,) = ip.link_lookup(ifname=interface)
+    return int(index)
