@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What satlink is asked to emulate (`LinkConfig`) and what its framing arithmetic answers (`LinkPlan`).
+
+The models mirror `schemas/link-config.schema.json` and `schemas/link-plan.schema.json`. Planning needs no privileges
+and touches nothing.
+"""
+
+import json
+import re
+import subprocess
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
+
+from satlab import netns
+from satlab.errors import ConfigError, ExitStatus, Fault, HostError
+from satlab.paths import SATLINK
+from satlab.topology import NetworkKind, Role, Topology
+
+PLAN_DEADLINE_S = 10.0
+"""Planning is arithmetic on a few kB of XML: milliseconds. Beyond this the program hangs."""
+DEFAULT_BDP = 1.2
+"""Drop-tail limit in bandwidth-delay products of the direction."""
+METRICS_INTERVAL_MS = 100
+
+
+# "return" is a keyword of Python; a plain alias would take the Python name away from type checkers.
+_RETURN = AliasChoices("return", "return_")
+
+
+class _Model(BaseModel):
+    """Read-only, and closed to fields that the schema does not name."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+# --- what is asked --------------------------------------------------------------------------------------------------
+
+
+class BdpQueue(_Model):
+    """Drop-tail limit as a multiple of the direction's bandwidth-delay product."""
+
+    bdp: float = Field(gt=0, allow_inf_nan=False)
+
+
+class BytesQueue(_Model):
+    """Drop-tail limit in bytes."""
+
+    bytes: int = Field(ge=1)
+
+
+class Loss(_Model):
+    """Independent losses: `ratio` of IP packets, or of BBFRAMEs and bursts (`unit`)."""
+
+    ratio: float = Field(default=0.0, ge=0, le=1)
+    unit: Literal["packet", "frame"] = "packet"
+
+
+class Direction(_Model):
+    """What one direction of the satellite link adds to the profile."""
+
+    queue: BdpQueue | BytesQueue = BdpQueue(bdp=DEFAULT_BDP)
+    loss: Loss = Loss()
+
+
+class Attachment(_Model):
+    """A TUN: the file of its network namespace and its name there."""
+
+    netns: str
+    tun: str = Field(max_length=15)
+
+
+class LinkConfig(_Model):
+    """The configuration that `satlink validate|plan|run` reads; `link.json`."""
+
+    schema_: Literal["satlab/link-config/1"] = Field(default="satlab/link-config/1", alias="schema")
+    run_id: str
+    profile: str
+    timing: Literal["standard"] = "standard"
+    seed: int = Field(ge=0)
+    forward: Direction
+    return_: Direction = Field(validation_alias=_RETURN, serialization_alias="return")
+    terrestrial_one_way_delay_ms: float = Field(ge=0, le=10000)
+    st: Attachment
+    gw: Attachment
+    near: Attachment
+    far: Attachment
+    metrics: str
+    metrics_interval_ms: int = Field(ge=10, le=10000)
+
+    def to_json(self) -> str:
+        """Give the text of `link.json`."""
+        return self.model_dump_json(by_alias=True, indent=2) + "\n"
+
+
+@dataclass(frozen=True)
+class LinkRequest:
+    """What a user may choose of a link.
+
+    `profile` is a folder of OpenSAND XML; `metrics` the file that link metrics go to (None: the lab's own folder);
+    `metrics_interval_ms` 10..10000.
+    """
+
+    profile: Path
+    seed: int = 1
+    forward: Direction = field(default_factory=Direction)
+    return_: Direction = field(default_factory=Direction)
+    run_id: str = "lab"
+    metrics: Path | None = None
+    metrics_interval_ms: int = METRICS_INTERVAL_MS
+
+
+def build(topology: Topology, lab_id: str, request: LinkRequest, *, metrics: Path) -> LinkConfig:
+    """Join a topology and a request to one configuration; `metrics` is used where the request names no file.
+
+    Raises:
+        ConfigError: seed or interval out of bounds.
+    """
+    st, gw = (_attachment(topology, lab_id, NetworkKind.SATELLITE, role) for role in (Role.ST, Role.GW))
+    far = _attachment(topology, lab_id, NetworkKind.INTERNET, Role.SERVER)
+    near = _attachment(topology, lab_id, NetworkKind.INTERNET, None)
+    internet = topology.networks[topology.network_of(NetworkKind.INTERNET)]
+    try:
+        return LinkConfig(
+            run_id=request.run_id,
+            profile=str(request.profile.resolve()),
+            seed=request.seed,
+            forward=request.forward,
+            return_=request.return_,
+            terrestrial_one_way_delay_ms=internet.one_way_delay_ms or 0.0,
+            st=st,
+            gw=gw,
+            near=near,
+            far=far,
+            metrics=str((request.metrics or metrics).resolve()),
+            metrics_interval_ms=request.metrics_interval_ms,
+        )
+    except ValidationError as error:
+        raise ConfigError("the link as asked for is not usable", _faults(error, "link")) from error
+
+
+def _attachment(topology: Topology, lab_id: str, kind: NetworkKind, role: Role | None) -> Attachment:
+    """Give the end of the satellite or internet network at the node with `role`; None = the end not at the server."""
+    ends = topology.ends(topology.network_of(kind))
+    roles = {end: topology.nodes[end.node].role for end in ends}
+    end = next(e for e in ends if (roles[e] is role if role else roles[e] is not Role.SERVER))
+    return Attachment(netns=str(netns.path(lab_id, end.node)), tun=end.interface)
+
+
+# --- what is answered -----------------------------------------------------------------------------------------------
+
+
+class _DirectionPlan(_Model):
+    """One direction: rates in bit/s, sizes in bytes, delay in ms, ratios in 0..1.
+
+    `rate_bps` is the payload of the frames on air, encapsulation headers included; the goodputs are steady payload
+    rates over IPv4: UDP with 1472-byte datagrams, TCP with 1448-byte segments.
+    """
+
+    symbol_rate_baud: float
+    modcod_id: int
+    modcod: str
+    es_n0_db: float
+    rate_bps: float
+    one_way_delay_ms: float
+    queue_bytes: int
+    bdp_bytes: int
+    loss_ratio: float
+    loss_unit: Literal["packet", "frame"]
+    udp_goodput_bps: float
+    tcp_goodput_bps: float
+
+
+class ForwardPlan(_DirectionPlan):
+    """DVB-S2 carrier: one frame lasts `frame_ns` and holds `frame_payload_bytes`."""
+
+    frame_ns: int
+    frame_payload_bytes: int
+
+
+class ReturnPlan(_DirectionPlan):
+    """DVB-RCS2 carrier: `slots_per_superframe` bursts of `burst_payload_bytes` in each `superframe_ns`."""
+
+    superframe_ns: int
+    slots_per_superframe: int
+    burst_payload_bytes: int
+
+
+class RttPlan(_Model):
+    """RTT of an 84-byte IPv4 echo on an idle link, ms: `configured` is propagation, the others add the frame model."""
+
+    configured: float
+    min: float
+    mean: float
+    max: float
+
+
+class LinkPlan(_Model):
+    """What the framing arithmetic says of a link: the expectation that measurements are held against."""
+
+    schema_: Literal["satlab/link-plan/1"] = Field(alias="schema")
+    version: str
+    profile: str
+    profile_sha256: str
+    timing: str
+    seed: int
+    forward: ForwardPlan
+    return_: ReturnPlan = Field(validation_alias=_RETURN, serialization_alias="return")
+    terrestrial_one_way_delay_ms: float
+    rtt_ms: RttPlan
+    advice: tuple[str, ...]
+
+    def to_json(self) -> str:
+        """Give the text of `plan.json`."""
+        return self.model_dump_json(by_alias=True, indent=2) + "\n"
+
+
+def plan(config: LinkConfig, satlink: Path = SATLINK) -> LinkPlan:
+    """Ask satlink what the link will be like; checks the profile on the way.
+
+    Raises:
+        ConfigError: profile or configuration are wrong; holds satlink's own fault lines.
+        HostError: the program is missing, hangs, or answers what its schema does not allow.
+    """
+    with tempfile.NamedTemporaryFile("w", prefix="satlab-link-", suffix=".json") as file:
+        file.write(config.to_json())
+        file.flush()
+        done = _run([str(satlink), "plan", file.name])
+    if done.returncode == ExitStatus.USAGE:
+        raise ConfigError(f"profile {config.profile} is not usable", _fault_lines(done.stderr), _hint(done.stderr))
+    if done.returncode != 0:
+        said = done.stderr.strip().splitlines()[-3:] or ["it said nothing"]
+        raise HostError(f"satlink plan ended with status {done.returncode}: {'; '.join(said)}")
+    try:
+        return LinkPlan.model_validate(json.loads(done.stdout))
+    except (ValueError, ValidationError) as error:
+        raise HostError(f"satlink plan: not a link plan: {error}", "rebuild satlink: ./satlab builds it") from error
+
+
+def _run(argv: list[str]) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PLAN_DEADLINE_S, check=False
+        )
+    except (FileNotFoundError, PermissionError) as error:
+        raise HostError(f"{argv[0]}: {error.strerror}", "start through ./satlab, which builds satlink") from error
+    except subprocess.TimeoutExpired as error:
+        raise HostError(f"satlink plan gave no answer in {PLAN_DEADLINE_S:g} s") from error
+
+
+_FAULT = re.compile(r"^(?:error: )?(?P<place>\S+:\d+: [^:]*): (?P<reason>.*?)(?: \((?P<remedy>[^()]*)\))?$")
+
+
+def _fault_lines(stderr: str) -> list[Fault]:
+    """Read lines `file:line: element: reason (remedy)`; a line of another form is a reason without a place."""
+    faults = []
+    for line in stderr.splitlines():
+        if line.startswith("hint:") or not line.strip():
+            continue
+        match = _FAULT.match(line)
+        faults.append(Fault(**match.groupdict("")) if match else Fault("satlink", line.removeprefix("error: ")))
+    return faults
+
+
+def _hint(stderr: str) -> str:
+    return next((line.removeprefix("hint:").strip() for line in stderr.splitlines() if line.startswith("hint:")), "")
+
+
+def _faults(error: ValidationError, what: str) -> list[Fault]:
+    def dotted(where: tuple[Any, ...]) -> str:
+        return ".".join([what, *(str(part) for part in where)])
+
+    return [Fault(dotted(e["loc"]), f"{e['msg']}, got {e['input']!r}") for e in error.errors(include_url=False)]
