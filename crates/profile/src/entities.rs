@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! What the three infrastructure files say together: who is there, under which id and address.
+
+use std::collections::HashMap;
+use std::net::Ipv4Addr;
+
+use crate::check::{UNSUPPORTED, mac};
+use crate::document::{Place, elements, join};
+use crate::fault::Faults;
+
+/// A ground entity: terminal or gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Host {
+    /// Id, 0 to 30.
+    pub id: u8,
+    /// Address on the emulation network.
+    pub emu_address: Ipv4Addr,
+    /// MAC address; the label of GSE packets to this host.
+    pub mac: [u8; 6],
+}
+
+/// The entities of a profile.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Entities {
+    pub sat_id: u8,
+    pub gw: Host,
+    pub st: Host,
+}
+
+/// The places of `root` in the three infrastructure files, `None` where a file does not parse.
+pub(crate) struct Infrastructures<'a> {
+    pub sat: Option<Place<'a>>,
+    pub gw: Option<Place<'a>>,
+    pub st: Option<Place<'a>>,
+}
+
+/// One entity kind: value of `entity_type`, own section, list in the platform section.
+struct Role {
+    entity_type: &'static str,
+    section: &'static str,
+    list: &'static str,
+}
+
+const SATELLITE: Role = Role {
+    entity_type: "Satellite",
+    section: "entity/entity_sat",
+    list: "infrastructure/satellites",
+};
+const GATEWAY: Role = Role {
+    entity_type: "Gateway",
+    section: "entity/entity_gw",
+    list: "infrastructure/gateways",
+};
+const TERMINAL: Role = Role {
+    entity_type: "Terminal",
+    section: "entity/entity_st",
+    list: "infrastructure/terminals",
+};
+
+/// Checks the files against themselves and each other; gives the entities if all three are readable.
+pub(crate) fn check(files: &Infrastructures<'_>, faults: &mut Faults) -> Option<Entities> {
+    let present: Vec<_> = [&files.sat, &files.gw, &files.st]
+        .into_iter()
+        .flatten()
+        .collect();
+    if let Some((first, others)) = present.split_first() {
+        check_platform(first, faults);
+        for other in others {
+            check_same_platform(first, other, faults);
+        }
+    }
+    for (file, role) in [
+        (&files.sat, SATELLITE),
+        (&files.gw, GATEWAY),
+        (&files.st, TERMINAL),
+    ] {
+        if let Some(root) = file {
+            check_own_entity(root, &role, faults);
+        }
+    }
+    Some(Entities {
+        sat_id: files
+            .sat
+            .as_ref()?
+            .get(SATELLITE.section)?
+            .value("entity_id")?,
+        gw: host(&files.gw.as_ref()?.get(GATEWAY.section)?)?,
+        st: host(&files.st.as_ref()?.get(TERMINAL.section)?)?,
+    })
+}
+
+fn host(section: &Place<'_>) -> Option<Host> {
+    Some(Host {
+        id: section.value("entity_id")?,
+        emu_address: section.value("emu_address")?,
+        mac: mac(section.get("mac_address")?.text()?)?,
+    })
+}
+
+/// The file is about the entity that its name says, and its own section agrees with the platform's list.
+fn check_own_entity(root: &Place<'_>, role: &Role, faults: &mut Faults) {
+    if let Some(kind) = root.get("entity/entity_type") {
+        let known = ["Satellite", "Gateway", "Terminal"];
+        if kind
+            .text()
+            .is_some_and(|text| text != role.entity_type && known.contains(&text))
+        {
+            let reason = format!("this file describes a {}", role.entity_type);
+            kind.fault(faults, reason, format!("write {}", role.entity_type));
+        }
+    }
+    let Some(own) = root.get(role.section) else {
+        return;
+    };
+    let Some(id) = own.value::<u64>("entity_id") else {
+        return;
+    };
+    let Some(item) = root
+        .items(role.list)
+        .into_iter()
+        .find(|item| item.value("entity_id") == Some(id))
+    else {
+        own.fault_at(
+            "entity_id",
+            faults,
+            format!("id {id} is not in {}", role.list),
+            "make entity and infrastructure agree",
+        );
+        return;
+    };
+    for name in ["emu_address", "mac_address"] {
+        let (Some(ours), Some(listed)) = (own.get(name), item.get(name)) else {
+            continue;
+        };
+        if !same(ours.text(), listed.text()) {
+            let reason = format!(
+                "{} differs from {} in {} (line {})",
+                ours.text().unwrap_or(""),
+                listed.text().unwrap_or(""),
+                listed.path,
+                root.source.line(listed.node),
+            );
+            ours.fault(faults, reason, "make entity and infrastructure agree");
+        }
+    }
+}
+
+fn same(left: Option<&str>, right: Option<&str>) -> bool {
+    left.unwrap_or("").eq_ignore_ascii_case(right.unwrap_or(""))
+}
+
+/// Numbers of entities, uniqueness of ids and addresses, and the default gateway of one file.
+fn check_platform(root: &Place<'_>, faults: &mut Faults) {
+    for (role, what) in [(SATELLITE, "satellite"), (GATEWAY, "gateway")] {
+        let count = root.items(role.list).len();
+        if count > 1 {
+            let reason = format!("{count} {what}s: more than one is {UNSUPPORTED}");
+            root.fault_at(role.list, faults, reason, format!("keep one {what}"));
+        }
+    }
+    let items: Vec<_> = [SATELLITE, GATEWAY, TERMINAL]
+        .iter()
+        .flat_map(|role| root.items(role.list))
+        .collect();
+    for name in ["entity_id", "emu_address", "mac_address"] {
+        let mut seen = HashMap::new();
+        for leaf in items.iter().filter_map(|item| item.get(name)) {
+            let Some(text) = leaf.text() else { continue };
+            let line = root.source.line(leaf.node);
+            if let Some(first) = seen.insert(text.to_ascii_lowercase(), line) {
+                let reason = format!("{text} is already used in line {first}");
+                leaf.fault(
+                    faults,
+                    reason,
+                    "satellites, gateways and terminals share one space: choose another",
+                );
+            }
+        }
+    }
+    let gateways: Vec<u64> = root
+        .items(GATEWAY.list)
+        .iter()
+        .filter_map(|item| item.value("entity_id"))
+        .collect();
+    if let Some(default) = root.value::<u64>("infrastructure/default_gw") {
+        if default != 65_535 && !gateways.contains(&default) {
+            let reason = format!("{default} is no gateway of this platform");
+            root.fault_at(
+                "infrastructure/default_gw",
+                faults,
+                reason,
+                format!("one of {gateways:?}, or 65535 to drop"),
+            );
+        }
+    }
+}
+
+/// The platform section is the same in every file.
+fn check_same_platform(first: &Place<'_>, other: &Place<'_>, faults: &mut Faults) {
+    let (Some(left), Some(right)) = (first.get("infrastructure"), other.get("infrastructure"))
+    else {
+        return;
+    };
+    let (left, right) = (leaves(&left), leaves(&right));
+    let remedy = "the infrastructure section is the same in all three files";
+    for (ours, theirs) in left.iter().zip(&right) {
+        if ours.path == theirs.path && same(ours.text(), theirs.text()) {
+            continue;
+        }
+        let reason = format!(
+            "differs from {}:{}: {} {}",
+            ours.source.file,
+            ours.source.line(ours.node),
+            ours.path,
+            ours.text().unwrap_or(""),
+        );
+        theirs.fault(faults, reason, remedy);
+        if ours.path != theirs.path {
+            return;
+        }
+    }
+    if left.len() != right.len() {
+        let reason = format!(
+            "has {} values, {} has {}",
+            right.len(),
+            first.source.file,
+            left.len()
+        );
+        other.fault_at("infrastructure", faults, reason, remedy);
+    }
+}
+
+fn leaves<'a>(place: &Place<'a>) -> Vec<Place<'a>> {
+    let mut found = Vec::new();
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    for node in elements(place.node) {
+        let name = node.tag_name().name();
+        let count = counts.entry(name).or_insert(0);
+        *count += 1;
+        let step = if name == "item" {
+            format!("item[{count}]")
+        } else {
+            name.to_owned()
+        };
+        let child = Place {
+            source: place.source,
+            node,
+            path: join(&place.path, &step),
+        };
+        if elements(node).next().is_none() {
+            found.push(child);
+        } else {
+            found.extend(leaves(&child));
+        }
+    }
+    found
+}

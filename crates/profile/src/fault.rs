@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! Faults of a profile: each names file, line, element, reason and remedy; all are reported together.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// One thing that is wrong with a profile.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Fault {
+    /// File as the user named it: the profile folder joined with the file name.
+    pub file: String,
+    /// Line of the element, from 1; 0 when the file as a whole is meant.
+    pub line: u32,
+    /// Path of the element below `model/root`, e.g. `access/dama/cra`; list items carry their index from 1.
+    pub element: String,
+    /// What is wrong.
+    pub reason: String,
+    /// What to write instead: allowed values, range, or the next step.
+    pub remedy: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}:{}: {}: {} ({})",
+            self.file, self.line, self.element, self.reason, self.remedy
+        )
+    }
+}
+
+/// Every fault of a profile, ordered by file and line. Displays one fault per line.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, thiserror::Error)]
+#[serde(transparent)]
+pub struct Faults(Vec<Fault>);
+
+impl fmt::Display for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, fault) in self.0.iter().enumerate() {
+            if index > 0 {
+                writeln!(f)?;
+            }
+            write!(f, "{fault}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Faults {
+    /// Adds a fault.
+    pub(crate) fn push(&mut self, fault: Fault) {
+        self.0.push(fault);
+    }
+
+    /// True when nothing is wrong.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The faults, ordered by file and line once loading has ended.
+    #[must_use]
+    pub fn as_slice(&self) -> &[Fault] {
+        &self.0
+    }
+
+    /// Orders the faults and drops repetitions: two checks may stumble over the same element.
+    pub(crate) fn sorted(mut self) -> Self {
+        self.0.sort();
+        self.0.dedup();
+        self
+    }
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! The elements of `OpenSAND` 8.2 profiles: one table per file, in the order the files are written.
+//!
+//! The table knows more than satlink does: values that are legal in `OpenSAND` but not carried by this release stand in
+//! the `refused` half of a [`Type::Choice`] or in a [`Kind::RefusedList`], so that they are refused by name.
+
+mod infrastructure;
+mod profile;
+mod topology;
+
+pub(crate) use infrastructure::INFRASTRUCTURE;
+pub(crate) use profile::{PROFILE_GW, PROFILE_ST};
+pub(crate) use topology::TOPOLOGY;
+
+/// What a leaf may hold.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Type {
+    /// Decimal integer without sign, bounds included.
+    Int(u64, u64),
+    /// Decimal number, bounds included.
+    Dec(f64, f64),
+    /// `true` or `false`: 8.2 loads no other spelling.
+    Bool,
+    /// Any text.
+    Text,
+    /// One of the words; the second list holds those that `OpenSAND` knows and satlink does not support.
+    Choice(&'static [&'static str], &'static [&'static str]),
+    /// MODCOD or waveform ids: `;` between ids, `-` for a range.
+    WaveForms,
+    /// IPv4 address in dotted form.
+    Ipv4,
+    /// Unicast MAC address, six hexadecimal pairs.
+    Mac,
+    /// Name of a network interface, 1 to 15 characters.
+    Interface,
+}
+
+/// When an element has to be there.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Need {
+    Required,
+    Optional,
+    /// Required when the sibling leaf has this value; its content is then required too.
+    When(&'static str, &'static str),
+}
+
+/// Shape of an element.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Kind {
+    Leaf(Type),
+    /// Children in this order, each at most once.
+    Section(&'static [Element]),
+    /// Children named `item`; at least so many.
+    List(usize, &'static [Element]),
+    /// A list that must be empty: what its items describe is not supported.
+    RefusedList(&'static [Element]),
+    /// The elements of another table stand here.
+    Include(&'static [Element]),
+}
+
+/// One row of the table.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Element {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub need: Need,
+}
+
+impl Element {
+    const fn optional(self) -> Self {
+        Self {
+            need: Need::Optional,
+            ..self
+        }
+    }
+
+    const fn when(self, sibling: &'static str, value: &'static str) -> Self {
+        Self {
+            need: Need::When(sibling, value),
+            ..self
+        }
+    }
+}
+
+const fn element(name: &'static str, kind: Kind) -> Element {
+    Element {
+        name,
+        kind,
+        need: Need::Required,
+    }
+}
+
+const fn leaf(name: &'static str, leaf: Type) -> Element {
+    element(name, Kind::Leaf(leaf))
+}
+
+const fn section(name: &'static str, children: &'static [Element]) -> Element {
+    element(name, Kind::Section(children))
+}
+
+const fn list(name: &'static str, least: usize, item: &'static [Element]) -> Element {
+    element(name, Kind::List(least, item))
+}
+
+const fn refused_list(name: &'static str, item: &'static [Element]) -> Element {
+    element(name, Kind::RefusedList(item))
+}
+
+const fn include(children: &'static [Element]) -> Element {
+    Element {
+        name: "",
+        kind: Kind::Include(children),
+        need: Need::Optional,
+    }
+}
+
+/// The id that frames to all terminals carry; entities stay below it.
+pub(crate) const BROADCAST_ID: u64 = 31;
+
+const ID: Type = Type::Int(0, BROADCAST_ID - 1);
+const USHORT: Type = Type::Int(0, 65_535);
+const UBYTE: Type = Type::Int(0, 255);
+const UINT: Type = Type::Int(0, u32::MAX as u64);
+const INT: Type = Type::Int(0, i32::MAX as u64);
+const POSITIVE: Type = Type::Int(1, u32::MAX as u64);
+const PORT: Type = Type::Int(1, 65_535);
+const DECIBEL: Type = Type::Dec(-100.0, 100.0);
+/// Frame durations, ms: `OpenSAND` keeps integer microseconds.
+const DURATION_MS: Type = Type::Dec(0.001, 10_000.0);
+const LEVEL: Type = Type::Choice(
+    &["debug", "info", "notice", "warning", "error", "critical"],
+    &[],
+);
+const GROUP: Type = Type::Choice(
+    &[
+        "Standard",
+        "Premium",
+        "Professional",
+        "SVNO1",
+        "SVNO2",
+        "SVNO3",
+        "SNO",
+    ],
+    &[],
+);
+const BURST: Type = Type::Choice(&["536 sym", "1616 sym"], &[]);
+const FRAME_TYPE: Type = Type::Choice(&["Ethernet"], &["802.1Q", "802.1ad"]);
+const OFF: Type = Type::Choice(&["false"], &["true"]);
+const ON: Type = Type::Choice(&["true"], &["false"]);
+const MODULATION: Type = Type::Choice(
+    &[
+        "BPSK", "Pi/2BPSK", "QPSK", "8PSK", "16APSK", "16QAM", "32APSK",
+    ],
+    &[],
+);
+const CODING: Type = Type::Choice(
+    &[
+        "1/4", "1/3", "2/5", "1/2", "3/5", "2/3", "3/4", "4/5", "5/6", "6/7", "8/9", "9/10",
+    ],
+    &[],
+);
