@@ -100,14 +100,15 @@ class LinkConfig(_Model):
 class LinkRequest:
     """What a user may choose of a link.
 
-    `profile` is a folder of OpenSAND XML; `metrics` the file that link metrics go to (None: the lab's own folder);
-    `metrics_interval_ms` 10..10000.
+    `profile` is a folder of OpenSAND XML; `terrestrial_one_way_delay_ms` 0..10000 replaces the topology's; `metrics`
+    is the file that link metrics go to (None: the lab's own folder); `metrics_interval_ms` 10..10000.
     """
 
     profile: Path
     seed: int = 1
     forward: Direction = field(default_factory=Direction)
     return_: Direction = field(default_factory=Direction)
+    terrestrial_one_way_delay_ms: float | None = None
     run_id: str = "lab"
     metrics: Path | None = None
     metrics_interval_ms: int = METRICS_INTERVAL_MS
@@ -117,12 +118,14 @@ def build(topology: Topology, lab_id: str, request: LinkRequest, *, metrics: Pat
     """Join a topology and a request to one configuration; `metrics` is used where the request names no file.
 
     Raises:
-        ConfigError: seed or interval out of bounds.
+        ConfigError: seed, delay or interval out of bounds.
     """
     st, gw = (_attachment(topology, lab_id, NetworkKind.SATELLITE, role) for role in (Role.ST, Role.GW))
     far = _attachment(topology, lab_id, NetworkKind.INTERNET, Role.SERVER)
     near = _attachment(topology, lab_id, NetworkKind.INTERNET, None)
-    internet = topology.networks[topology.network_of(NetworkKind.INTERNET)]
+    delay_ms = request.terrestrial_one_way_delay_ms
+    if delay_ms is None:
+        delay_ms = topology.networks[topology.network_of(NetworkKind.INTERNET)].one_way_delay_ms or 0.0
     try:
         return LinkConfig(
             run_id=request.run_id,
@@ -130,7 +133,7 @@ def build(topology: Topology, lab_id: str, request: LinkRequest, *, metrics: Pat
             seed=request.seed,
             forward=request.forward,
             return_=request.return_,
-            terrestrial_one_way_delay_ms=internet.one_way_delay_ms or 0.0,
+            terrestrial_one_way_delay_ms=delay_ms,
             st=st,
             gw=gw,
             near=near,

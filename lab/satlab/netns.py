@@ -158,6 +158,12 @@ def read_routes(lab_id: str, node: str) -> list[KernelRoute]:
         return inside(lab_id, node, _read_routes)
 
 
+def links_without_carrier(lab_id: str) -> list[str]:
+    """Give the links of a lab, as `node.interface`, that would drop packets: no carrier yet, or their user has gone."""
+    with _host_errors(f"lab {lab_id}: links"):
+        return [f"{node}.{link}" for node in present(lab_id) for link in inside(lab_id, node, _read_down_links)]
+
+
 def remove(lab_id: str) -> None:
     """Delete every namespace of a lab, with all that is in it; none there is fine."""
     for node in present(lab_id):
@@ -276,6 +282,11 @@ def _read_routes() -> list[KernelRoute]:
             for route in _main_table(ip)
             for metrics in [route.get("metrics")]
         ]
+
+
+def _read_down_links() -> list[str]:
+    with IPRoute() as ip:
+        return [str(link.get("ifname")) for link in ip.get_links() if link.get("operstate") == "DOWN"]
 
 
 def _main_table(ip: Any) -> list[Any]:

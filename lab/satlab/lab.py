@@ -1,0 +1,468 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The embedded lab as a whole: up, status, down.
+
+A lab is its namespaces (`netns`), one satlink process in the SAT's namespace, and a folder `/run/satlab/<lab id>/`:
+
+- `lab.json`: what was built and how far (written whole or not at all), `link.json`, `plan.json`: its link
+- `satlink.out`, `satlink.log`: what satlink said; `link.jsonl`: link metrics, unless the request names another file
+
+Nothing else is trusted when a lab is taken down: its processes are found by the namespace they are in, its
+namespaces by their names. So `down` works whatever was killed, and whatever is left of the folder.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from satlab import linkplan, netns
+from satlab.errors import ConfigError, Fault, HostError
+from satlab.linkplan import LinkConfig, LinkPlan, LinkRequest
+from satlab.paths import SATLINK
+from satlab.topology import Role, Topology
+
+RUN = Path("/run/satlab")
+READY_DEADLINE_S = 5.0
+"""For satlink to serve all four TUNs, and the links to have carrier."""
+END_DEADLINE_S = 1.0
+"""For processes to end after SIGTERM, and again after SIGKILL."""
+LOCK_DEADLINE_S = 15.0
+POLL_S = 0.01
+LOG_LINES = 5
+
+_LAB_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,15}")
+
+
+class ProcessId(BaseModel):
+    """A process that cannot be mistaken for a later one of the same number: `start_ticks` from /proc/PID/stat."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    pid: int
+    start_ticks: int
+
+
+class _State(BaseModel):
+    """`lab.json`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    schema_: Literal["satlab/lab-state/1"] = Field(default="satlab/lab-state/1", alias="schema")
+    finished: bool
+    since_unix_s: float
+    satlink: ProcessId | None
+    topology: Topology
+
+
+@dataclass(frozen=True)
+class LabStatus:
+    """How a lab is. `phase` is `up`, `broken` (see `reason`) or `absent`; times in seconds since the epoch."""
+
+    lab_id: str
+    phase: Literal["up", "broken", "absent"]
+    reason: str = ""
+    nodes: tuple[str, ...] = ()
+    satlink_pid: int | None = None
+    since_unix_s: float | None = None
+    profile: str | None = None
+    metrics: Path | None = None
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A lab that is up. `found` tells that `up` met it as asked for and changed nothing."""
+
+    lab_id: str
+    topology: Topology
+    config: LinkConfig
+    plan: LinkPlan
+    found: bool = False
+
+    @classmethod
+    def up(cls, lab_id: str, topology: Topology, request: LinkRequest, *, satlink: Path = SATLINK) -> "Lab":
+        """Bring a lab up, or find it up with the same topology, link and profile. What is broken is built anew.
+
+        SIGINT, SIGTERM and SIGHUP are held back to the next step and raised as KeyboardInterrupt; then, as after any
+        failure, nothing is left behind.
+
+        Raises:
+            ConfigError: bad lab id or profile, or the lab is up with another configuration.
+            HostError: the host cannot do it; satlink is missing, dies or is not ready in time.
+        """
+        check_id(lab_id)
+        netns.check_host()
+        config = linkplan.build(topology, lab_id, request, metrics=_folder(lab_id) / "link.jsonl")
+        lab = cls(lab_id, topology, config, linkplan.plan(config, satlink))
+        with _Interrupts() as interrupts, _locked(lab_id):
+            if status(lab_id).phase == "up":
+                return _same(cls.attach(lab_id), lab)
+            _remove(lab_id)
+            try:
+                _build(lab, satlink, interrupts)
+            except BaseException:
+                _remove(lab_id)
+                interrupts.check()
+                raise
+        return lab
+
+    @classmethod
+    def attach(cls, lab_id: str) -> "Lab":
+        """Take hold of a lab that is up.
+
+        Raises:
+            ConfigError: there is no such lab.
+            HostError: it is broken.
+        """
+        check_id(lab_id)
+        state = status(lab_id)
+        if state.phase == "absent":
+            raise ConfigError(f"lab {lab_id} is not up", hint="bring it up: satlab up --profile NAME")
+        if state.phase == "broken":
+            raise HostError(f"lab {lab_id} is broken: {state.reason}", "take it down and up again: satlab down")
+        record, folder = _read_state(lab_id), _folder(lab_id)
+        if record is None:
+            raise HostError(f"lab {lab_id} was taken down just now")
+        config = LinkConfig.model_validate_json((folder / "link.json").read_bytes())
+        plan = LinkPlan.model_validate_json((folder / "plan.json").read_bytes())
+        return cls(lab_id, record.topology, config, plan, found=True)
+
+    def status(self) -> LabStatus:
+        """Look at the lab as it is now."""
+        return status(self.lab_id)
+
+    def down(self) -> None:
+        """Take the lab down; see the function `down`."""
+        down(self.lab_id)
+
+    def enter_argv(self, node: str) -> list[str]:
+        """Give the argv prefix that runs a command inside `node`."""
+        if node not in self.topology.nodes:
+            raise ConfigError(
+                f"lab {self.lab_id} has no node {node!r}", hint=f"one of {', '.join(self.topology.nodes)}"
+            )
+        return ["nsenter", f"--net={netns.path(self.lab_id, node)}", "--"]
+
+    def set_congestion_control(self, node: str, congctl: str, initcwnd: int | None = None) -> None:
+        """Choose TCP's algorithm and initial window (segments; None: the kernel's) for new connections of `node`."""
+        netns.set_congestion_control(self.lab_id, node, congctl, initcwnd)
+
+
+def check_id(lab_id: str) -> None:
+    """Refuse a lab id that is not 1 to 16 of a-z, 0-9 and (not first) a hyphen.
+
+    Raises:
+        ConfigError: with what is allowed.
+    """
+    if not _LAB_ID.fullmatch(lab_id):
+        raise ConfigError(f"lab id {lab_id!r} is not usable", hint="1 to 16 of a-z, 0-9 and (not first) a hyphen")
+
+
+def list_labs() -> list[LabStatus]:
+    """Give every lab of this host, by id: those with a record, and those of which only namespaces are left."""
+    with_folder = {entry.name for entry in RUN.iterdir() if entry.is_dir()} if RUN.is_dir() else set()
+    return [status(lab_id) for lab_id in sorted(with_folder | netns.lab_ids())]
+
+
+def status(lab_id: str) -> LabStatus:
+    """Look at a lab without changing it."""
+    nodes = tuple(netns.present(lab_id))
+    if not nodes and not _folder(lab_id).exists():
+        return LabStatus(lab_id, "absent")
+    state = _read_state(lab_id)
+    if state is None:
+        return LabStatus(lab_id, "broken", "it has no record", nodes)
+    reason = _ailment(lab_id, state, nodes)
+    details: dict[str, Any] = {}
+    with contextlib.suppress(OSError, ValidationError):
+        config = LinkConfig.model_validate_json((_folder(lab_id) / "link.json").read_bytes())
+        details = {"profile": config.profile, "metrics": Path(config.metrics)}
+    pid = state.satlink.pid if state.satlink else None
+    return LabStatus(lab_id, "broken" if reason else "up", reason, nodes, pid, state.since_unix_s, **details)
+
+
+def down(lab_id: str) -> bool:
+    """Take a lab down, whatever is left of it; False when there was nothing.
+
+    Every process inside its namespaces is ended (SIGTERM, then SIGKILL), then namespaces and record are removed.
+
+    Raises:
+        ConfigError: bad lab id.
+        HostError: not root, or a process does not even end after SIGKILL.
+    """
+    check_id(lab_id)
+    netns.check_host()
+    with _Interrupts(), _locked(lab_id):
+        return _remove(lab_id)
+
+
+# --- building -------------------------------------------------------------------------------------------------------
+
+
+def _same(found: Lab, wanted: Lab) -> Lab:
+    """Give the lab that was found when it is the one wanted."""
+    has, asked = found.config.model_dump(), wanted.config.model_dump()
+    faults = [
+        Fault(f"link.{key.rstrip('_')}", f"{has[key]!r} is up, {asked[key]!r} is asked for")
+        for key in has
+        if has[key] != asked[key]
+    ]
+    if found.topology != wanted.topology:
+        faults.append(Fault("topology", "lab.yml has changed since"))
+    if not faults and found.plan != wanted.plan:
+        faults.append(Fault("profile", "its files, or satlink, have changed since"))
+    if faults:
+        hint = "take it down first (satlab down), or choose another lab id"
+        raise ConfigError(f"lab {found.lab_id} is up with another configuration", faults, hint)
+    return found
+
+
+def _build(lab: Lab, satlink: Path, interrupts: "_Interrupts") -> None:
+    folder = _folder(lab.lab_id)
+    folder.mkdir(mode=0o700)
+    state = _State(finished=False, since_unix_s=time.time(), satlink=None, topology=lab.topology)
+    _write_state(lab.lab_id, state)
+    _write(folder / "link.json", lab.config.to_json())
+    _write(folder / "plan.json", lab.plan.to_json())
+    netns.build(lab.topology, lab.lab_id)
+    interrupts.check()
+    process = _start_satlink(lab, satlink.resolve())
+    state = state.model_copy(update={"satlink": process})
+    _write_state(lab.lab_id, state)
+    _await_ready(lab.lab_id, process, interrupts)
+    _write_state(lab.lab_id, state.model_copy(update={"finished": True}))
+    interrupts.check()
+
+
+def _start_satlink(lab: Lab, satlink: Path) -> ProcessId:
+    """Start satlink in the SAT's namespace and in a session of its own: it outlives this program and its terminal."""
+    folder = _folder(lab.lab_id)
+    argv = [*lab.enter_argv(lab.topology.node_of(Role.SAT)), str(satlink), "run", str(folder / "link.json")]
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    files = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, str(folder / "satlink.out"), flags, 0o600),
+        (os.POSIX_SPAWN_OPEN, 2, str(folder / "satlink.log"), flags, 0o600),
+    ]
+    # SIGPIPE and SIGXFSZ: Python ignores them, and what is ignored would be inherited.
+    default = [signal.SIGPIPE, signal.SIGXFSZ]
+    try:
+        pid = os.posix_spawnp(argv[0], argv, os.environ, file_actions=files, setsid=True, setsigdef=default)
+    except OSError as error:
+        raise HostError(f"{argv[0]}: {error.strerror}", "install util-linux") from error
+    return ProcessId(pid=pid, start_ticks=_start_ticks(pid) or 0)
+
+
+def _await_ready(lab_id: str, process: ProcessId, interrupts: "_Interrupts") -> None:
+    """Wait until satlink says it is ready and no link lacks carrier."""
+
+    def ready() -> bool:
+        interrupts.check()
+        ended, status_word = os.waitpid(process.pid, os.WNOHANG)
+        if ended:
+            code = os.waitstatus_to_exitcode(status_word)
+            raise HostError(f"satlink ended with status {code} before it was ready: {_last_words(lab_id)}")
+        return _said_ready(lab_id) and not netns.links_without_carrier(lab_id)
+
+    if not _wait(ready, READY_DEADLINE_S):
+        lacking = ", ".join(netns.links_without_carrier(lab_id)) or "none"
+        raise HostError(
+            f"satlink is not ready after {READY_DEADLINE_S:g} s (links without carrier: {lacking}): "
+            f"{_last_words(lab_id)}",
+            "is the host overloaded? Try again; else see satlink plan",
+        )
+
+
+def _said_ready(lab_id: str) -> bool:
+    line, newline, _ = (_folder(lab_id) / "satlink.out").read_text(errors="replace").partition("\n")
+    with contextlib.suppress(ValueError):
+        return bool(newline) and json.loads(line).get("ready") is True
+    return False
+
+
+def _last_words(lab_id: str) -> str:
+    """Give the end of satlink's log on one line."""
+    with contextlib.suppress(OSError):
+        lines = (_folder(lab_id) / "satlink.log").read_text(errors="replace").strip().splitlines()
+        return " | ".join(lines[-LOG_LINES:]) or "it said nothing"
+    return "it left no log"
+
+
+# --- taking down ----------------------------------------------------------------------------------------------------
+
+
+def _ailment(lab_id: str, state: _State, nodes: tuple[str, ...]) -> str:
+    """Say what keeps a lab from being up; empty when nothing does."""
+    missing = sorted(set(state.topology.nodes) - set(nodes))
+    if not state.finished:
+        return "it is being built, or its build was killed"
+    if missing:
+        return f"namespaces are missing: {', '.join(missing)}"
+    if state.satlink is None or _start_ticks(state.satlink.pid) != state.satlink.start_ticks:
+        return f"satlink has ended: {_last_words(lab_id)}"
+    return ""
+
+
+def _remove(lab_id: str) -> bool:
+    state = _read_state(lab_id)
+    satlink = state.satlink if state else None
+    found = bool(netns.present(lab_id)) or _folder(lab_id).exists()
+    _end_processes(lab_id, satlink)
+    netns.remove(lab_id)
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(_folder(lab_id))
+    return found
+
+
+def _end_processes(lab_id: str, satlink: ProcessId | None) -> None:
+    """End all processes of a lab: SIGTERM, so that satlink can write its last metrics, then SIGKILL."""
+
+    def left() -> set[int]:
+        inside = netns.occupants(lab_id) - {os.getpid()}
+        alive = satlink is not None and _start_ticks(satlink.pid) == satlink.start_ticks
+        return inside | ({satlink.pid} if satlink and alive else set())
+
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        told: set[int] = set()
+
+        def all_gone(number: signal.Signals = number, told: set[int] = told) -> bool:
+            new = left() - told
+            _signal(new, left, number)
+            told |= new
+            return not left()
+
+        if _wait(all_gone, END_DEADLINE_S):
+            break
+    else:
+        raise HostError(f"processes of lab {lab_id} do not end: {sorted(left())}", "they hang in the kernel: see dmesg")
+    if satlink is not None:
+        with contextlib.suppress(ChildProcessError):  # reap it, when it is a child of this program
+            os.waitpid(satlink.pid, os.WNOHANG)
+
+
+def _signal(pids: set[int], belong: Callable[[], set[int]], number: signal.Signals) -> None:
+    """Send a signal through pidfds, to those that still belong once held: a number may have passed to a stranger."""
+    with contextlib.ExitStack() as held:
+        handles = {}
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                handles[pid] = os.pidfd_open(pid)
+                held.callback(os.close, handles[pid])
+        still = belong() if handles else set()
+        for pid, handle in handles.items():
+            if pid in still:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(handle, number)
+
+
+def _start_ticks(pid: int) -> int | None:
+    """Give when a process started, in clock ticks after boot; None when there is none, or only a zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+# --- record, lock, signals ------------------------------------------------------------------------------------------
+
+
+def _folder(lab_id: str) -> Path:
+    return RUN / lab_id
+
+
+def _read_state(lab_id: str) -> _State | None:
+    """Read `lab.json`; None when there is none that this version understands."""
+    try:
+        return _State.model_validate_json((_folder(lab_id) / "lab.json").read_bytes())
+    except (FileNotFoundError, ValidationError):
+        return None
+    except OSError as error:
+        raise HostError(f"{error.filename}: {error.strerror}", "run the same command with sudo") from error
+
+
+def _write_state(lab_id: str, state: _State) -> None:
+    _write(_folder(lab_id) / "lab.json", state.model_dump_json(by_alias=True, indent=2) + "\n")
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a private file, whole or not at all."""
+    scratch = path.with_name(f".{path.name}.new")
+    scratch.touch(mode=0o600)
+    scratch.write_text(text, encoding="utf-8")
+    scratch.replace(path)
+
+
+@contextlib.contextmanager
+def _locked(lab_id: str) -> Iterator[None]:
+    """Hold a lab's lock file, which is deleted again: so whoever gets the lock looks whether the file is still it."""
+    path, end = RUN / f"{lab_id}.lock", time.monotonic() + LOCK_DEADLINE_S
+    while (file := _try_lock(path)) is None:
+        if time.monotonic() > end:
+            raise HostError(f"another satlab command has worked on lab {lab_id} for {LOCK_DEADLINE_S:g} s")
+        time.sleep(POLL_S)
+    try:
+        yield
+    finally:
+        path.unlink()
+        os.close(file)
+        with contextlib.suppress(OSError):  # other labs, or other locks, are in it
+            RUN.rmdir()
+
+
+def _try_lock(path: Path) -> int | None:
+    with contextlib.suppress(FileNotFoundError):
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        with contextlib.suppress(BlockingIOError, FileNotFoundError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(file), path.stat()):
+                return file
+        os.close(file)
+    return None
+
+
+class _Interrupts:
+    """Hold back signals that would end the program until a step is done. Python hears them in the main thread only."""
+
+    _HELD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def __init__(self) -> None:
+        self._came = False
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> "_Interrupts":
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._note) for number in self._HELD}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, _number: int, _frame: FrameType | None) -> None:
+        self._came = True
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if a signal came."""
+        if self._came:
+            raise KeyboardInterrupt
+
+
+def _wait(condition: Callable[[], bool], seconds: float) -> bool:
+    """Poll until `condition` holds; False when it does not within `seconds`."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(POLL_S)
+    return True
