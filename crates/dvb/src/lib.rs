@@ -11,5 +11,9 @@
 //!
 //! No parser of this crate panics, whatever bytes it is given.
 
+pub mod bbframe;
+pub mod gse;
 pub mod modcod;
 pub mod rcs2;
+pub mod rle;
+pub mod sdu;

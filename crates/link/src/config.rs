@@ -101,6 +101,9 @@ pub enum LinkError {
     /// The loss ratio is not a probability.
     #[error("loss ratio {0} is outside 0..=1")]
     LossRatio(f64),
+    /// The carrier takes no packet of this length.
+    #[error("the carrier takes no packet of {0} bytes")]
+    PacketLength(usize),
     /// A queue of 0 bytes accepts no packet.
     #[error("queue of 0 bytes accepts no packet")]
     NoQueue,
@@ -145,7 +148,21 @@ impl Carrier {
     /// Time on air of one frame or burst, rounded down to a nanosecond; 0 for a wire.
     #[must_use]
     pub fn frame_duration(&self) -> Nanos {
-        let (symbols, symbol_rate) = match *self {
+        let (symbols, symbol_rate) = self.frame_symbols();
+        (symbols * 1_000_000_000)
+            .checked_div(symbol_rate)
+            .unwrap_or(0)
+    }
+
+    /// Time on air in ns with its fraction; 0 for a wire.
+    pub(crate) fn frame_ns(&self) -> f64 {
+        let (symbols, symbol_rate) = self.frame_symbols();
+        symbols as f64 * 1e9 / symbol_rate as f64
+    }
+
+    /// Symbols of a frame and symbols per second; a wire has neither and says 0 of 1.
+    fn frame_symbols(&self) -> (u64, u64) {
+        match *self {
             Self::Forward {
                 symbol_rate,
                 modcod,
@@ -158,11 +175,8 @@ impl Carrier {
                 waveform,
                 ..
             } => (waveform.symbols, symbol_rate),
-            Self::Wire => return 0,
-        };
-        (symbols * 1_000_000_000)
-            .checked_div(symbol_rate)
-            .unwrap_or(0)
+            Self::Wire => (0, 1),
+        }
     }
 }
 

@@ -4,9 +4,13 @@
 //! No clock, socket or thread: the caller says what time it is. Packets enter with [`Link::push`] and leave with
 //! [`Link::pop`] at the moment the air interface would deliver them.
 
+mod air;
 mod config;
+mod grid;
+mod loss;
 mod model;
 mod predict;
+mod ring;
 
 pub use config::{Carrier, LinkConfig, LinkError, Loss, LossUnit};
 pub use model::{Accepted, Counters, Link};

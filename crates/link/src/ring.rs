@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! First-in-first-out store of packets with a time each, without an allocation per packet.
+
+use crate::Nanos;
+use std::collections::VecDeque;
+
+#[derive(Debug)]
+pub(crate) struct Ring {
+    bytes: VecDeque<u8>,
+    packets: VecDeque<(Nanos, u32)>,
+}
+
+/// Most that is reserved beforehand; a larger ring grows when it has to.
+const LARGEST_RESERVE: u64 = 128 << 20;
+
+impl Ring {
+    /// Room for `bytes` in full-size packets, so that a real-time caller never waits for the ring to grow.
+    pub(crate) fn for_bytes(bytes: u64) -> Self {
+        let bytes = bytes.min(LARGEST_RESERVE) as usize;
+        Self {
+            bytes: VecDeque::with_capacity(bytes),
+            packets: VecDeque::with_capacity(bytes / 1024),
+        }
+    }
+
+    /// `packet` is at most 4 GiB long.
+    pub(crate) fn push(&mut self, time: Nanos, packet: &[u8]) {
+        self.bytes.extend(packet);
+        self.packets.push_back((time, packet.len() as u32));
+    }
+
+    /// Time of the oldest packet.
+    pub(crate) fn front(&self) -> Option<Nanos> {
+        self.packets.front().map(|&(time, _)| time)
+    }
+
+    /// Moves the oldest packet to `out`, which is cleared first, and gives its time.
+    pub(crate) fn pop(&mut self, out: &mut Vec<u8>) -> Option<Nanos> {
+        let (time, len) = self.packets.pop_front()?;
+        let len = len as usize;
+        out.clear();
+        let (head, tail) = self.bytes.as_slices();
+        let from_head = len.min(head.len());
+        out.extend_from_slice(&head[..from_head]);
+        out.extend_from_slice(&tail[..len - from_head]);
+        self.bytes.drain(..len);
+        Some(time)
+    }
+
+    /// Bytes and packets in store.
+    pub(crate) fn size(&self) -> (u64, u64) {
+        (self.bytes.len() as u64, self.packets.len() as u64)
+    }
+}
