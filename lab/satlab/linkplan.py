@@ -233,7 +233,7 @@ def plan(config: LinkConfig, satlink: Path = SATLINK) -> LinkPlan:
         file.flush()
         done = _run([str(satlink), "plan", file.name])
     if done.returncode == ExitStatus.USAGE:
-        raise ConfigError(f"profile {config.profile} is not usable", _fault_lines(done.stderr), _hint(done.stderr))
+        raise _refusal(done.stderr, f"profile {config.profile} is not usable")
     if done.returncode != 0:
         said = done.stderr.strip().splitlines()[-3:] or ["it said nothing"]
         raise HostError(f"satlink plan ended with status {done.returncode}: {'; '.join(said)}")
@@ -254,22 +254,21 @@ def _run(argv: list[str]) -> subprocess.CompletedProcess[str]:
         raise HostError(f"satlink plan gave no answer in {PLAN_DEADLINE_S:g} s") from error
 
 
-_FAULT = re.compile(r"^(?:error: )?(?P<place>\S+:\d+: [^:]*): (?P<reason>.*?)(?: \((?P<remedy>[^()]*)\))?$")
+_FAULT = re.compile(r"(?P<place>.+?:\d+: [^:]*): (?P<reason>.*?)(?: \((?P<remedy>.*)\))?")
 
 
-def _fault_lines(stderr: str) -> list[Fault]:
-    """Read lines `file:line: element: reason (remedy)`; a line of another form is a reason without a place."""
-    faults = []
-    for line in stderr.splitlines():
-        if line.startswith("hint:") or not line.strip():
-            continue
-        match = _FAULT.match(line)
-        faults.append(Fault(**match.groupdict("")) if match else Fault("satlink", line.removeprefix("error: ")))
-    return faults
-
-
-def _hint(stderr: str) -> str:
-    return next((line.removeprefix("hint:").strip() for line in stderr.splitlines() if line.startswith("hint:")), "")
+def _refusal(stderr: str, otherwise: str) -> ConfigError:
+    """Read `error:` and `hint:` lines and faults `file:line: element: reason (remedy)`, in any order."""
+    faults, said, hint = [], [], ""
+    for line in filter(None, map(str.strip, stderr.splitlines())):
+        text = line.removeprefix("error: ")
+        if line.startswith("hint: "):
+            hint = line.removeprefix("hint: ")
+        elif match := _FAULT.fullmatch(text):
+            faults.append(Fault(**match.groupdict("")))
+        else:
+            said.append(text)
+    return ConfigError("; ".join(said) or otherwise, faults, hint)
 
 
 def _faults(error: ValidationError, what: str) -> list[Fault]:

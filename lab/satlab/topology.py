@@ -47,6 +47,11 @@ Address = Annotated[IPv4Address, BeforeValidator(_text)]
 Subnet = Annotated[IPv4Network, BeforeValidator(_text)]
 
 
+def _named() -> Any:
+    """Give a mapping by name with at least one entry, whose schema refuses names of another form."""
+    return Field(min_length=1, json_schema_extra={"additionalProperties": False})
+
+
 class _Model(BaseModel):
     """Read-only, and closed to fields that the schema does not name."""
 
@@ -76,6 +81,13 @@ class Role(StrEnum):
 class Network(_Model):
     """A subnet. `mtu` in bytes; `one_way_delay_ms` in ms, of the terrestrial segment, internet networks alone."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "if": {"properties": {"kind": {"const": "internet"}}},
+            "then": {"required": ["one_way_delay_ms"]},
+            "else": {"properties": {"one_way_delay_ms": False}},
+        }
+    )
     kind: NetworkKind
     subnet: Subnet
     mtu: int = Field(default=1500, ge=576, le=65535)
@@ -99,15 +111,15 @@ class Node(_Model):
     """One machine of the path."""
 
     role: Role
-    interfaces: dict[InterfaceName, Interface] = Field(min_length=1)
+    interfaces: dict[InterfaceName, Interface] = _named()
 
 
 class Topology(_Model):
     """The whole of `lab.yml`; nodes are in the order of the path."""
 
     schema_: Literal["satlab/lab/1"] = Field(alias="schema")
-    networks: dict[Name, Network] = Field(min_length=1)
-    nodes: dict[Name, Node] = Field(min_length=1)
+    networks: dict[Name, Network] = _named()
+    nodes: dict[Name, Node] = _named()
 
     def node_of(self, role: Role) -> str:
         """Give the name of the only node with `role` (client, st, sat, gw or server)."""
