@@ -11,7 +11,7 @@ import math
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -76,18 +76,16 @@ def check(
 def before(plan: LinkPlan, probe: Probe) -> list[Check]:
     """Judge the probes that ran before the scenario."""
     rtt = statistics.median(probe.rtts_ms) if probe.rtts_ms else None
+    rtt_note = probe.notes.get("rtt", f"median of {len(probe.rtts_ms)} of {probe.echoes_sent} echoes")
+    model = plan.rtt_ms
     rate = plan.forward.udp_goodput_bps
+    low, high = rate * (1 - RATE_MARGIN), rate * (1 + RATE_MARGIN)
+    rate_note = probe.notes.get("rate", f"UDP, {PROBE_DATAGRAM_BYTES}-byte payloads, {PROBE_OVERLOAD:g} x link rate")
     return [
-        check(
-            "rtt_ms", "ms", plan.rtt_ms.mean, rtt, plan.rtt_ms.min, plan.rtt_ms.max + RTT_MARGIN_MS,
-            probe.notes.get("rtt", f"median of {len(probe.rtts_ms)} of {probe.echoes_sent} echoes"),
-        ),
-        check(
-            "forward_udp_goodput_bps", "bit/s", rate, probe.rate_bps, rate * (1 - RATE_MARGIN), rate * (1 + RATE_MARGIN),
-            probe.notes.get("rate", f"UDP, {PROBE_DATAGRAM_BYTES}-byte payloads, {PROBE_OVERLOAD:g} x link rate offered"),
-        ),
+        check("rtt_ms", "ms", model.mean, rtt, model.min, model.max + RTT_MARGIN_MS, rtt_note),
+        check("forward_udp_goodput_bps", "bit/s", rate, probe.rate_bps, low, high, rate_note),
         loss_check(plan, probe),
-    ]  # fmt: skip
+    ]
 
 
 def loss_check(plan: LinkPlan, probe: Probe) -> Check:
@@ -151,19 +149,41 @@ def write(path: Path, run_id: str, checks: Sequence[Check]) -> bool:
 # --- the probes -----------------------------------------------------------------------------------------------------
 
 
-def probe_link(
-    lab: Shell,
-    plan: LinkPlan,
-    server: str,
-    *,
-    drops: Callable[[], int],
-    seconds: float = 3.0,
-    echoes: int = 20,
-) -> Probe:
+@dataclass(frozen=True)
+class MetricsFile:
+    """The emulator's metrics while it writes them: raw/link.jsonl."""
+
+    path: Path
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Give the lines written so far; one that is still being written is left for the next call."""
+        whole = self.path.read_text().rpartition("\n")[0]
+        return [json.loads(line) for line in whole.splitlines()]
+
+    def samples(self) -> list[dict[str, Any]]:
+        """Give the samples written so far."""
+        return [line for line in self.lines() if line["type"] == "sample"]
+
+    def forward_drops(self) -> int:
+        """Packets that the full forward queue has refused so far."""
+        return sum(sample["forward"]["dropped_packets"] for sample in self.samples())
+
+    def settle(self, *, deadline_s: float = 10) -> None:
+        """Wait until both satellite queues are empty in two samples running: what a probe sent has left the link."""
+        start, end = len(self.samples()), time.monotonic() + deadline_s
+        while time.monotonic() < end:
+            last = self.samples()[start:][-2:]
+            if len(last) == 2 and all(s[d]["queue_packets"] == 0 for s in last for d in ("forward", "return")):
+                return
+            time.sleep(0.02)
+
+
+def probe_link(lab: Shell, plan: LinkPlan, server: str, metrics: MetricsFile, *, seconds: float = 3.0) -> Probe:
     """Measure RTT, then the saturated forward rate and its losses. Takes about `seconds` + 12 RTT.
 
-    `server` is the server's IPv4 address; `drops` gives the emulator's count of packets dropped at the forward queue.
+    `server` is the server's IPv4 address; `metrics` tell how many packets the full queue dropped.
     """
+    echoes = 20
     notes: dict[str, str] = {}
     rtts: list[float] = []
     result: dict[str, Any] = {}
@@ -171,16 +191,22 @@ def probe_link(
         rtts = echo_times(_output([*lab.enter_argv("client"), *ping_argv(server, echoes)], deadline_s=15))
     except ProbeError as error:
         notes["rtt"] = str(error)
-    dropped = drops()
+    dropped = metrics.forward_drops()
     try:
         result = _saturate(lab, plan, server, seconds)
     except ProbeError as error:
         notes["rate"] = str(error)
+    metrics.settle()
     received = result.get("end", {}).get("sum_received") or result.get("end", {}).get("sum", {})
     return Probe(
-        rtts, echoes, steady_rate_bps(result), int(received.get("packets", 0)), int(received.get("lost_packets", 0)),
-        drops() - dropped, notes,
-    )  # fmt: skip
+        rtts_ms=rtts,
+        echoes_sent=echoes,
+        rate_bps=steady_rate_bps(result),
+        packets=int(received.get("packets", 0)),
+        lost_packets=int(received.get("lost_packets", 0)),
+        queue_drops=metrics.forward_drops() - dropped,
+        notes=notes,
+    )
 
 
 class ProbeError(Exception):

@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The command line. stdout is data, stderr is talk; one printer for errors; statuses are in `errors.ExitStatus`."""
+
+import functools
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+
+from satlab import __version__
+from satlab.errors import ConfigError, ExitStatus, SatlabError
+from satlab.options import LinkOptions, LossUnit
+from satlab.ui import Talk, printable
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="A satellite path on one host: OpenBACH scenarios over an emulated DVB-S2/RCS2 link, measured and calibrated.",
+    epilog="Exit status: 0 done, 1 failed, 2 usage or configuration, 3 host cannot, 4 out of calibration, 130 stopped.",
+)
+
+Runs = Annotated[Path, typer.Option("--runs", help="Folder that run folders are made in.")]
+Profile = Annotated[str, typer.Option("--profile", "-p", help="Link: geo, leo, or a folder of OpenSAND 8.2 XML.")]
+LabName = Annotated[str, typer.Option("--lab", "-l", help="Name of the lab; several live side by side.")]
+Seed = Annotated[int, typer.Option(help="Seed of the losses; same seed, same losses.", min=0)]
+Loss = Annotated[float, typer.Option(help="Loss ratio on the satellite link, each direction, 0 to 1.", min=0, max=1)]
+LossUnits = Annotated[LossUnit, typer.Option(help="What is lost at a time: packet (IP) or frame (BBFRAME, burst).")]
+QueueBdp = Annotated[float, typer.Option(help="Drop-tail queue, multiples of each direction's BDP.", min=0.001)]
+Terrestrial = Annotated[
+    float | None, typer.Option(help="One-way delay gateway to server, ms. Default: vagrant/lab.yml.", min=0, max=10000)
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
+
+
+def main() -> None:
+    """Run the program and end with the status of its outcome."""
+    app()
+
+
+def command(**settings: Any) -> Callable[[Callable[..., int]], None]:
+    """Register a command whose return value is the exit status, and whose expected failures become messages."""
+
+    def register(function: Callable[..., int]) -> None:
+        @functools.wraps(function)
+        def guarded(*args: Any, **kwargs: Any) -> None:
+            raise typer.Exit(_status_of(lambda: function(*args, **kwargs)))
+
+        app.command(**settings)(guarded)
+
+    return register
+
+
+def _status_of(function: Callable[[], int]) -> int:
+    """Turn every expected failure into one message, its hint and its status."""
+    try:
+        return int(function())
+    except SatlabError as error:
+        report_error(error)
+        return error.status
+    except KeyboardInterrupt:
+        report_error(SatlabError("interrupted"))
+        return ExitStatus.INTERRUPTED
+    except BrokenPipeError:
+        return ExitStatus.FAILED
+    except OSError as error:
+        what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        report_error(SatlabError(what, "check free space and permissions, then run the same command again"))
+        return ExitStatus.HOST
+
+
+def report_error(error: SatlabError) -> None:
+    """Print what failed with every fault, then one hint."""
+    print(f"error: {printable(str(error))}", file=sys.stderr)
+    for fault in error.faults if isinstance(error, ConfigError) else ():
+        print(f"  {printable(str(fault))}", file=sys.stderr)
+    if error.hint:
+        print(f"hint: {printable(error.hint)}", file=sys.stderr)
+
+
+def stop_on_signal() -> threading.Event:
+    """Give an event that SIGINT and SIGTERM set; a second signal interrupts at once."""
+    stop = threading.Event()
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        signal.signal(number, handle)
+
+    signal.signal(signal.SIGINT, handle)
+    signal.signal(signal.SIGTERM, handle)
+    return stop
+
+
+def print_json_lines(rows: Iterable[dict[str, Any]]) -> None:
+    """Print rows as JSON lines on stdout."""
+    for row in rows:
+        print(json.dumps(row, ensure_ascii=False, allow_nan=False))
+
+
+def settings_of(pairs: Iterable[str]) -> dict[str, str]:
+    """Read NAME=VALUE pairs."""
+    settings = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise ConfigError(f"--set {pair}: not NAME=VALUE", hint="for example: --set duration=15")
+        settings[name] = value
+    return settings
+
+
+@app.callback(invoke_without_command=True)
+def common(version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False) -> None:
+    """Offer what goes without a command."""
+    if version:
+        print(f"satlab {__version__}")
+        raise typer.Exit
+
+
+# --- runs -----------------------------------------------------------------------------------------------------------
+
+
+@command()
+def run(
+    scenario: Annotated[Path, typer.Argument(help="OpenBACH scenario (JSON).")],
+    profile: Profile = "geo",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="NAME=VALUE: value of an argument, or another value for a constant. Repeatable."),
+    ] = None,
+    seed: Seed = 1,
+    loss: Loss = 0.0,
+    loss_unit: LossUnits = "packet",
+    queue_bdp: QueueBdp = 1.2,
+    terrestrial_delay_ms: Terrestrial = None,
+    deadline: Annotated[float, typer.Option(help="The scenario is stopped after this many seconds.", min=1)] = 900.0,
+    runs: Runs = Path("runs"),
+    json_lines: Annotated[bool, typer.Option("--json", help="Summary records as JSON lines on stdout.")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Summary records as CSV on stdout.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything, print the plan, touch nothing.")
+    ] = False,
+    no_report: Annotated[bool, typer.Option("--no-report", help="Leave the HTML report out.")] = False,
+    quiet: Quiet = False,
+) -> int:
+    """Run one scenario in a fresh lab: calibrate, measure, collect, report."""
+    from satlab import run as running
+
+    request = running.RunRequest(
+        scenario=scenario,
+        link=LinkOptions(profile, seed, loss, loss_unit, queue_bdp, terrestrial_delay_ms),
+        settings=settings_of(settings or ()),
+        runs=runs,
+        deadline_s=deadline,
+        report=not no_report,
+    )
+    prepared = running.prepare(request)
+    if dry_run:
+        print(json.dumps(prepared.document(), indent=1))
+        return ExitStatus.OK
+    outcome = running.execute(prepared, Talk(quiet), stop_on_signal())
+    print_records([outcome.folder], [outcome.records], json_lines=json_lines, csv=csv)
+    return outcome.status
+
+
+def print_records(folders: list[Path], frames: list[Any], *, json_lines: bool, csv: bool) -> None:
+    """Print what a run found on stdout: a table for people, JSON lines or CSV for programs."""
+    import collect
+    from satlab import report
+
+    if json_lines:
+        for frame in frames:
+            print_json_lines(collect.summaries(frame))
+    elif csv:
+        report.write_csv(frames, sys.stdout)
+    else:
+        from rich.console import Console
+
+        console = Console()
+        for table in report.terminal_tables(frames):
+            console.print(table)
+        for folder in folders:
+            print(folder)
+
+
+@command()
+def demo(
+    profile: Profile = "geo",
+    duration: Annotated[float, typer.Option(help="Length of the TCP download, s.", min=5, max=300)] = 15,
+    loads: Annotated[int, typer.Option(help="Page loads per protocol.", min=1, max=50)] = 3,
+    runs: Runs = Path("runs"),
+    json_lines: Annotated[bool, typer.Option("--json", help="Summary records as JSON lines on stdout.")] = False,
+    quiet: Quiet = False,
+) -> int:
+    """Measure TCP goodput and page loads over HTTP/1.1 and HTTP/3, and show table and report. About three minutes."""
+    from satlab import demo as demonstration
+
+    show = demonstration.Demo(profile=profile, duration_s=duration, loads=loads, runs=runs)
+    return show.run(Talk(quiet), stop_on_signal(), lambda f, r: print_records(f, r, json_lines=json_lines, csv=False))
+
+
+@command()
+def report(
+    folders: Annotated[list[Path], typer.Argument(help="Run folders.")],
+    out: Annotated[Path | None, typer.Option(help="HTML file. Default: report/index.html of the first run.")] = None,
+    json_lines: Annotated[bool, typer.Option("--json", help="Summary records as JSON lines on stdout.")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Summary records as CSV on stdout.")] = False,
+) -> int:
+    """Rebuild records and report from raw files; several runs side by side."""
+    from satlab import rebuild
+
+    frames, path = rebuild.rebuild(folders, out, Talk())
+    print_records([path], frames, json_lines=json_lines, csv=csv)
+    return ExitStatus.OK
+
+
+@command()
+def validate(
+    paths: Annotated[list[Path], typer.Argument(help="Profile folders, scenarios, job folders, lab.yml.")],
+) -> int:
+    """Check files without touching anything; every fault is printed."""
+    from satlab import check
+
+    talk = Talk()
+    for path in paths:
+        check.check(path)
+        talk.line(f"{path}: ok")
+    return ExitStatus.OK
+
+
+# --- the lab by hand ------------------------------------------------------------------------------------------------
+
+
+@command()
+def up(
+    profile: Profile = "geo",
+    lab: LabName = "lab",
+    seed: Seed = 1,
+    loss: Loss = 0.0,
+    loss_unit: LossUnits = "packet",
+    queue_bdp: QueueBdp = 1.2,
+    terrestrial_delay_ms: Terrestrial = None,
+    quiet: Quiet = False,
+) -> int:
+    """Bring a lab up and leave it up. Doing it twice changes nothing."""
+    from satlab import hand
+
+    hand.up(lab, LinkOptions(profile, seed, loss, loss_unit, queue_bdp, terrestrial_delay_ms), Talk(quiet))
+    return ExitStatus.OK
+
+
+@command()
+def status(
+    lab: Annotated[str | None, typer.Option("--lab", "-l", help="Only this lab.")] = None,
+    json_lines: Annotated[bool, typer.Option("--json", help="One JSON line per lab.")] = False,
+) -> int:
+    """Show the labs that are up. Exit status 1 when a lab is broken or the one asked for is not there."""
+    from satlab import hand
+
+    return hand.status(lab, json_lines=json_lines)
+
+
+@command()
+def down(
+    lab: LabName = "lab",
+    every: Annotated[bool, typer.Option("--all", help="Every lab, also those of killed runs.")] = False,
+    quiet: Quiet = False,
+) -> int:
+    """Take a lab down and leave nothing behind."""
+    from satlab import hand
+
+    hand.down(None if every else lab, Talk(quiet))
+    return ExitStatus.OK
+
+
+@command(context_settings={"ignore_unknown_options": True})
+def shell(
+    node: Annotated[str, typer.Argument(help="Node: client, proxy-st, st, sat, gw, proxy-gw, server.")],
+    command: Annotated[list[str] | None, typer.Argument(help="Command after `--`. Default: your shell.")] = None,
+    lab: LabName = "lab",
+) -> int:
+    """Run a shell or one command inside a node."""
+    from satlab import hand
+
+    return subprocess.run(hand.enter(lab, node, command or []), check=False).returncode

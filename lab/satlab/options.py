@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a person may choose of a link on the command line."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from satlab import linkplan
+from satlab.errors import ConfigError
+from satlab.linkplan import LinkRequest
+from satlab.paths import PROFILES
+
+LossUnit = Literal["packet", "frame"]
+
+
+@dataclass(frozen=True)
+class LinkOptions:
+    """Options of a link.
+
+    `profile`: name of one of ours, or a folder. `loss`: ratio 0..1 for each direction. `queue_bdp`: multiples of each
+    direction's bandwidth-delay product. `terrestrial_delay_ms`: one way; None = what lab.yml says.
+    """
+
+    profile: str = "geo"
+    seed: int = 1
+    loss: float = 0.0
+    loss_unit: LossUnit = "packet"
+    queue_bdp: float = 1.2
+    terrestrial_delay_ms: float | None = None
+
+    def profile_folder(self) -> Path:
+        """Give the folder of the profile."""
+        own = PROFILES / self.profile
+        folder = own if "/" not in self.profile and own.is_dir() else Path(self.profile)
+        if not folder.is_dir():
+            known = ", ".join(sorted(p.name for p in PROFILES.iterdir() if p.is_dir()))
+            raise ConfigError(f"profile {self.profile}: no such folder", hint=f"ours: {known}; or the path of a folder")
+        return folder
+
+    def request(self, run_id: str = "lab", metrics: Path | None = None) -> LinkRequest:
+        """Give the link's request; both directions get the same queue rule and loss process."""
+        direction = linkplan.Direction(
+            queue=linkplan.BdpQueue(bdp=self.queue_bdp),
+            loss=linkplan.Loss(ratio=self.loss, unit=self.loss_unit),
+        )
+        return LinkRequest(
+            profile=self.profile_folder(),
+            seed=self.seed,
+            forward=direction,
+            return_=direction,
+            terrestrial_one_way_delay_ms=self.terrestrial_delay_ms,
+            run_id=run_id,
+            metrics=metrics,
+        )

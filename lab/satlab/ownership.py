@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Labs of runs belong to the process that runs them: what a killed run leaves behind, the next one removes.
+
+The owner holds a lock on `/run/satlab-owners/<lab id>`; the kernel releases it when the process ends, however it ends.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from satlab import lab
+from satlab.errors import HostError
+
+OWNERS = Path("/run/satlab-owners")
+
+
+@contextmanager
+def owned(lab_id: str) -> Iterator[str]:
+    """Own a lab's id as long as the block lasts."""
+    try:
+        OWNERS.mkdir(mode=0o700, exist_ok=True)
+        descriptor = os.open(OWNERS / lab_id, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except PermissionError as error:
+        raise HostError("a run needs root: it makes network namespaces", "run the same command with sudo") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield lab_id
+    finally:
+        (OWNERS / lab_id).unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def sweep() -> list[str]:
+    """Take down the labs whose owners have died; give their ids."""
+    dead = []
+    for path in sorted(OWNERS.glob("*")) if OWNERS.is_dir() else ():
+        with path.open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            lab.down(path.name)
+            path.unlink(missing_ok=True)
+            dead.append(path.name)
+    return dead
+
+
+def give_to_caller(folder: Path) -> None:
+    """Let the person who called sudo own the results."""
+    uid, gid = os.environ.get("SUDO_UID"), os.environ.get("SUDO_GID")
+    if os.geteuid() != 0 or uid is None or gid is None:
+        return
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, int(uid), int(gid), follow_symlinks=False)

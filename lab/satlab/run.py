@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One run: check everything, bring up a fresh lab, calibrate, run the scenario, take the lab down, collect, report.
+
+`prepare` touches nothing; `execute` leaves a run folder whatever happens, and never a lab.
+"""
+
+import json
+import secrets
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars
+
+import collect
+from satlab import calibrate, linkplan, manifest, ownership, paths, report, topology, webtarget
+from satlab import lab as labs
+from satlab.calibrate import Check, MetricsFile
+from satlab.errors import ExitStatus, HostError, SatlabError
+from satlab.jobhost import LabHost, pages
+from satlab.lab import Lab
+from satlab.linkplan import LinkPlan, LinkRequest
+from satlab.manifest import Manifest
+from satlab.openbach import descriptor, runner, scenario
+from satlab.openbach.model import BoundScenario
+from satlab.options import LinkOptions
+from satlab.topology import Role
+from satlab.ui import Talk
+
+RAW = "raw"
+METRICS = f"{RAW}/link.jsonl"
+CALIBRATION = f"{RAW}/calibration.json"
+FREE_BYTES_NEEDED = 500_000_000
+"""Disk space that a run may need at the most: captures are off, a browser profile is the largest part."""
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """What a person asks for; the deadline in s."""
+
+    scenario: Path
+    link: LinkOptions = field(default_factory=LinkOptions)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    runs: Path = Path("runs")
+    deadline_s: float = 900.0
+    report: bool = True
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A request whose every part was checked, and the plan that follows."""
+
+    request: RunRequest
+    run_id: str
+    scenario: BoundScenario
+    topology: topology.Topology
+    link: LinkRequest
+    plan: LinkPlan
+
+    @property
+    def folder(self) -> Path:
+        """The run's folder."""
+        return self.request.runs / self.run_id
+
+    def document(self) -> dict[str, Any]:
+        """Give plan.json: what will run over which link."""
+        return {
+            "schema": "satlab/plan/1",
+            "run_id": self.run_id,
+            "scenario": self.scenario.name,
+            "arguments": dict(self.scenario.values),
+            "link": self.plan.model_dump(by_alias=True),
+        }
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    folder: Path
+    status: ExitStatus
+    reason: str
+    records: polars.DataFrame
+
+
+# --- before anything is touched -------------------------------------------------------------------------------------
+
+
+def prepare(request: RunRequest) -> Prepared:
+    """Check scenario, arguments, profile, topology and pages; touches nothing."""
+    here = topology.load(paths.LAB_FILE)
+    jobs = descriptor.load_jobs(paths.JOBS)
+    bound = scenario.bind(scenario.load(request.scenario, jobs, here.nodes), request.settings)
+    for page in pages():
+        webtarget.load(page)
+    run_id = new_run_id(bound.name, request.link.profile)
+    metrics = request.runs / run_id / METRICS
+    link = request.link.request(run_id, metrics)
+    plan = linkplan.plan(linkplan.build(here, lab_id(run_id), link, metrics=metrics))
+    return Prepared(request, run_id, bound, here, link, plan)
+
+
+def new_run_id(scenario: str, profile: str) -> str:
+    """Make a run id of at most 64 characters that sorts by time: date, scenario, profile, four random digits."""
+    when = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    return f"{when}-{scenario[:24]}-{Path(profile).name[:12]}-{secrets.token_hex(2)}"
+
+
+def lab_id(run_id: str) -> str:
+    """Give the id of a run's own lab."""
+    return f"run-{run_id[9:15]}-{run_id[-4:]}"
+
+
+# --- the run --------------------------------------------------------------------------------------------------------
+
+
+def execute(prepared: Prepared, talk: Talk, stop: threading.Event) -> Outcome:
+    """Run what was prepared. Leaves a run folder that tells how it went, and no lab.
+
+    Raises HostError when the host gives out; the folder then says so, too.
+    """
+    ownership.sweep()
+    _check_space(prepared.request.runs)
+    folder = prepared.folder
+    (folder / RAW).mkdir(parents=True)
+    talk.line(f"run {prepared.run_id}")
+    manifest.write_atomically(folder / "plan.json", json.dumps(prepared.document(), indent=1) + "\n")
+    record = _manifest(prepared)
+    record.write(folder / "manifest.json")
+    status, reason = ExitStatus.FAILED, "the program ended unexpectedly"
+    try:
+        status, reason = _measure(prepared, talk, stop)
+    except KeyboardInterrupt:
+        status, reason = ExitStatus.INTERRUPTED, "interrupted"
+    except SatlabError as error:
+        status, reason = error.status, str(error)
+        raise
+    finally:
+        _finish(record, folder, status, reason)
+        ownership.give_to_caller(folder)
+    with talk.step("collect and report"):
+        records = collect.collect(folder)
+        if prepared.request.report:
+            title = f"{prepared.scenario.name} over {Path(record.profile).name}"
+            report.build([folder], folder / "report" / "index.html", title)
+    ownership.give_to_caller(folder)
+    return Outcome(folder, _worst(status, records), reason, records)
+
+
+def _measure(prepared: Prepared, talk: Talk, stop: threading.Event) -> tuple[ExitStatus, str]:
+    """Bring the lab up, calibrate, run the scenario, take the lab down; tell how it went."""
+    metrics = MetricsFile(prepared.folder / METRICS)
+    result: runner.ScenarioResult | None = None
+    checks: list[Check] = []
+    with ownership.owned(lab_id(prepared.run_id)) as name:
+        try:
+            with talk.step("lab up"):
+                lab = Lab.up(name, prepared.topology, prepared.link)
+            with talk.step("calibration") as step:
+                checks = _calibrate(lab, metrics)
+                step.outcome = _verdict(checks) or "within tolerance"
+            if not stop.is_set():
+                result = _run_scenario(lab, prepared, talk, stop)
+        finally:
+            with talk.step("lab down"):
+                labs.down(name)
+    watched = calibrate.during(metrics.lines())
+    calibrated = calibrate.write(prepared.folder / CALIBRATION, prepared.run_id, [*checks, *watched])
+    if stop.is_set() or result is None or result.outcome == "interrupted":
+        return ExitStatus.INTERRUPTED, "interrupted"
+    if result.outcome == "failed":
+        return ExitStatus.FAILED, result.reason
+    if not calibrated:
+        return ExitStatus.UNCALIBRATED, f"calibration: {_verdict([*checks, *watched])}"
+    return ExitStatus.OK, ""
+
+
+def _calibrate(lab: Lab, metrics: MetricsFile) -> list[Check]:
+    server = lab.topology.nodes[lab.topology.node_of(Role.SERVER)]
+    address = next(str(i.address) for i in server.interfaces.values())
+    return calibrate.before(lab.plan, calibrate.probe_link(lab, lab.plan, address, metrics))
+
+
+def _run_scenario(lab: Lab, prepared: Prepared, talk: Talk, stop: threading.Event) -> runner.ScenarioResult:
+    what = f"scenario {prepared.scenario.name}"
+    with tempfile.TemporaryDirectory(prefix="satlab-run-") as private, talk.step(what) as step:
+        result = runner.run(
+            prepared.scenario,
+            LabHost(lab, Path(private)),
+            prepared.folder / RAW,
+            lambda event: step.now(f"{event.label} on {event.entity}: {event.status}"),
+            stop,
+            prepared.request.deadline_s,
+        )
+        step.outcome = f"{result.status}{': ' if result.reason else ''}{result.reason}"
+        return result
+
+
+def _verdict(checks: Sequence[Check]) -> str:
+    """Say what is out of tolerance; nothing if nothing is."""
+    bad = [
+        f"{c.name} {'not measured' if c.measured is None else f'{c.measured:.6g}'} {c.unit}" for c in checks if not c.ok
+    ]
+    return f"OUT OF TOLERANCE: {', '.join(bad)}" if bad else ""
+
+
+def _worst(status: ExitStatus, records: polars.DataFrame) -> ExitStatus:
+    """A run whose jobs ended well may still hold failed samples: that is a failed run."""
+    bad = records.filter((polars.col("status") != "ok") & polars.col("t_s").is_null())
+    return ExitStatus.FAILED if status in (ExitStatus.OK, ExitStatus.UNCALIBRATED) and len(bad) else status
+
+
+def _check_space(runs: Path) -> None:
+    there = next(p for p in (runs.absolute(), *runs.absolute().parents) if p.exists())
+    free = shutil.disk_usage(there).free
+    if free < FREE_BYTES_NEEDED:
+        need = FREE_BYTES_NEEDED // 1_000_000
+        raise HostError(
+            f"{there}: {free // 1_000_000} MB free, a run needs {need} MB", "free space, or --runs elsewhere"
+        )
+
+
+def _manifest(prepared: Prepared) -> Manifest:
+    request, plan = prepared.request, prepared.plan
+    return Manifest(
+        run_id=prepared.run_id,
+        scenario=prepared.scenario.name,
+        scenario_sha256=manifest.sha256(request.scenario),
+        profile=Path(request.link.profile).name,
+        profile_sha256=plan.profile_sha256,
+        arguments=dict(prepared.scenario.values),
+        seed=request.link.seed,
+        started_unix_s=time.time(),
+        host=manifest.host(),
+        versions=manifest.versions(paths.SATLINK),
+    )
+
+
+def _finish(record: Manifest, folder: Path, status: ExitStatus, reason: str) -> None:
+    """Write how the run ended and the digest of every raw file."""
+    record.ended_unix_s = time.time()
+    record.exit_status, record.reason = int(status), reason
+    ended = {ExitStatus.OK: "ok", ExitStatus.UNCALIBRATED: "ok", ExitStatus.INTERRUPTED: "interrupted"}
+    record.status = ended.get(status, "failed")
+    record.files = manifest.hash_tree(folder / RAW)
+    record.write(folder / "manifest.json")

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Calibration: bounds, failed probes, reading ping and iperf3."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import jsonschema
+import pytest
+
+from satlab import calibrate, paths
+from satlab.calibrate import MetricsFile, Probe
+from satlab.linkplan import LinkPlan
+
+PLAN = cast(
+    LinkPlan,
+    SimpleNamespace(
+        rtt_ms=SimpleNamespace(configured=580, min=581.0, mean=581.5, max=582.0),
+        forward=SimpleNamespace(
+            udp_goodput_bps=19e6, rate_bps=19.6e6, loss_ratio=0.0, loss_unit="packet", frame_payload_bytes=1991
+        ),
+    ),
+)
+
+
+def probe(**changes: Any) -> Probe:
+    good: dict[str, Any] = {
+        "rtts_ms": [581.2, 581.4, 581.9], "echoes_sent": 3, "rate_bps": 19e6,
+        "packets": 6000, "lost_packets": 200, "queue_drops": 200, "notes": {},
+    }  # fmt: skip
+    return Probe(**(good | changes))
+
+
+def failed(measured: Probe, plan: LinkPlan = PLAN) -> list[str]:
+    return [c.name for c in calibrate.before(plan, measured) if not c.ok]
+
+
+def test_a_link_as_planned_passes() -> None:
+    assert failed(probe()) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"rtts_ms": [583.2, 583.4]}, "rtt_ms"),
+        ({"rtts_ms": [580.5]}, "rtt_ms"),
+        ({"rtts_ms": []}, "rtt_ms"),
+        ({"rate_bps": 18.5e6}, "forward_udp_goodput_bps"),
+        ({"rate_bps": None}, "forward_udp_goodput_bps"),
+        ({"lost_packets": 260}, "forward_loss_ratio"),
+        ({"packets": 0}, "forward_loss_ratio"),
+    ],
+)
+def test_each_deviation_is_named(change: dict[str, Any], name: str) -> None:
+    assert failed(probe(**change)) == [name]
+
+
+@pytest.mark.parametrize(("lost", "ok"), [(260, True), (200, False), (340, False)])
+def test_planned_loss_is_expected_within_binomial_bounds(lost: int, ok: bool) -> None:
+    plan = cast(LinkPlan, SimpleNamespace(rtt_ms=PLAN.rtt_ms, forward=SimpleNamespace(**vars(PLAN.forward))))
+    plan.forward.loss_ratio = 0.01
+    assert (failed(probe(lost_packets=lost), plan) == []) is ok
+
+
+def test_release_error_is_judged_from_the_end_line() -> None:
+    end: dict[str, Any] = {
+        "type": "end",
+        "late_p99_us": {"forward": 50.0, "return": 400.0},
+        "late_max_us": {"forward": 90.0, "return": 900.0},
+    }
+    checks = calibrate.during([{"type": "header"}, end])
+    assert {c.name: c.ok for c in checks} == {"release_late_p99_us.forward": True, "release_late_p99_us.return": False}
+
+
+def test_metrics_without_an_end_are_not_ok() -> None:
+    assert [c.ok for c in calibrate.during([{"type": "header"}])] == [False]
+
+
+def test_calibration_file_follows_its_schema(tmp_path: Path) -> None:
+    path = tmp_path / "calibration.json"
+    assert calibrate.write(path, "r1", calibrate.before(PLAN, probe()))
+    assert not calibrate.write(path, "r1", calibrate.before(PLAN, probe(rate_bps=None)))
+    schema = json.loads((paths.SCHEMAS / "calibration.schema.json").read_text())
+    jsonschema.validate(json.loads(path.read_text()), schema)
+
+
+def test_echo_times_are_read_and_none_is_an_error() -> None:
+    output = "64 bytes from 198.18.4.2: icmp_seq=1 ttl=61 time=581 ms\n64 bytes: icmp_seq=2 ttl=61 time=582.5 ms\n"
+    assert calibrate.echo_times(output) == [581, 582.5]
+    with pytest.raises(calibrate.ProbeError):
+        calibrate.echo_times("3 packets transmitted, 0 received\n")
+
+
+def test_steady_rate_leaves_the_ramp_and_short_intervals_out() -> None:
+    def interval(seconds: float, bps: float) -> dict[str, Any]:
+        return {"sum": {"seconds": seconds, "bits_per_second": bps}}
+
+    intervals = [
+        interval(0.1, 0),
+        interval(0.1, 10e6),
+        interval(0.1, 19e6),
+        interval(0.1, 19.2e6),
+        interval(0.01, 99e6),
+    ]
+    assert calibrate.steady_rate_bps({"intervals": intervals}) == pytest.approx(19.1e6)
+    assert calibrate.steady_rate_bps({}) is None
+
+
+def test_metrics_file_ignores_a_line_that_is_being_written(tmp_path: Path) -> None:
+    path = tmp_path / "link.jsonl"
+    sample = {"type": "sample", "forward": {"dropped_packets": 3, "queue_packets": 0}}
+    path.write_text(json.dumps({"type": "header"}) + "\n" + json.dumps(sample) + "\n" + '{"type": "sam')
+    assert MetricsFile(path).forward_drops() == 3
