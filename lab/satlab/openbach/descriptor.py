@@ -1,0 +1,370 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""OpenBACH job descriptors, `jobs/<job>/files/<job>.yml` in the dictionary form of OpenBACH 2.7."""
+
+from __future__ import annotations
+
+import platform
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from satlab.errors import ConfigError, Fault
+from satlab.openbach.document import MAX_BYTES, NAME_RULE, is_name
+
+TYPES = ("int", "str", "float", "ip", "network", "None", "job", "scenario", "ratio", "date")
+
+_AGENT_PYTHON = "/opt/openbach/virtualenv/bin/python3"
+_AGENT_JOBS = "/opt/openbach/agent/jobs"
+
+
+@dataclass(frozen=True)
+class Count:
+    """How many values an argument takes: `least` to `most` (None = no limit)."""
+
+    least: int
+    most: int | None
+
+    def allows(self, number: int) -> bool:
+        """Tell whether that many values are right."""
+        return number >= self.least and (self.most is None or number <= self.most)
+
+    def __str__(self) -> str:
+        """Give the rule in words."""
+        if self.most is None:
+            return f"at least {self.least}"
+        return str(self.least) if self.least == self.most else f"{self.least} to {self.most}"
+
+
+def _count(value: Any) -> Count:
+    """Read OpenBACH's count: an integer, 'a-b', '+' or '*'."""
+    text = str(value)
+    if text in "+*" and text:
+        return Count(1 if text == "+" else 0, None)
+    least, dash, most = text.partition("-")
+    if not (least.isdecimal() and (most.isdecimal() if dash else True)):
+        raise ValueError("is not a count: an integer, 'a-b', '+' or '*'")
+    count = Count(int(least), int(most) if dash else int(least))
+    if count.most is not None and count.most < count.least:
+        raise ValueError("is an empty range")
+    return count
+
+
+def _list(value: Any) -> Any:
+    """Read the empty entry of YAML as an empty list, as OpenBACH does."""
+    return [] if value is None else value
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+
+class Argument(_Model):
+    """One positional argument, or one option (`flag` set)."""
+
+    name: str = Field(min_length=1)
+    type: str
+    count: Annotated[Count, BeforeValidator(_count)]
+    description: str = ""
+    password: bool = False
+    default: Any = None
+    choices: Annotated[tuple[str | int | float, ...], BeforeValidator(_list)] = ()
+    flag: str | None = None
+    repeatable: bool = False
+
+    @property
+    def is_flag(self) -> bool:
+        """Tell whether this is a bare flag, without values."""
+        return self.type == "None"
+
+
+class Level(_Model):
+    """The arguments at one depth: of the job itself, or of one subcommand."""
+
+    required: Annotated[tuple[Argument, ...], BeforeValidator(_list)] = ()
+    optional: Annotated[tuple[Argument, ...], BeforeValidator(_list)] = ()
+    subcommand: Annotated[tuple[Group, ...], BeforeValidator(_list)] = ()
+
+    @property
+    def arguments(self) -> dict[str, Argument]:
+        """Give every argument of this level by name."""
+        return {argument.name: argument for argument in (*self.required, *self.optional)}
+
+
+class Subcommand(Level):
+    """One choice of a group of subcommands."""
+
+    name: str = Field(min_length=1)
+
+
+class Group(_Model):
+    """Subcommands of which one is chosen (or none, if `optional`)."""
+
+    group_name: str = Field(min_length=1)
+    optional: bool = False
+    choices: tuple[Subcommand, ...]
+
+
+class _General(_Model):
+    name: str = ""
+    description: str
+    job_version: str
+    keywords: Annotated[tuple[str, ...], BeforeValidator(_list)]
+    persistent: bool
+    need_privileges: bool = False
+
+
+class _PlatformDefaults(_Model):
+    ansible_system: str | None = None
+    ansible_distribution: str | None = None
+    ansible_distribution_release: str | None = None
+    command: str | None = None
+    command_stop: str | None = None
+
+
+class _Platforms(_PlatformDefaults):
+    supported_platforms: tuple[_PlatformDefaults, ...] = Field(min_length=1)
+
+
+class _Statistic(_Model):
+    name: str
+    description: str
+    frequency: str
+
+
+def _no_list(value: Any) -> Any:
+    if isinstance(value, list):
+        raise ValueError("is the list form of OpenBACH 2.6; since 2.7 it is {supported_platforms: LIST}")
+    return value
+
+
+class _File(_Model):
+    general: _General
+    platform_configuration: Annotated[_Platforms, BeforeValidator(_no_list)]
+    arguments: Level
+    statistics: Annotated[tuple[_Statistic, ...], BeforeValidator(_list)] = ()
+
+
+@dataclass(frozen=True)
+class Platform:
+    """How the job is started on one system release; both commands are split, never run by a shell."""
+
+    release: str
+    command: tuple[str, ...]
+    command_stop: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """A checked job descriptor. `files` is the folder that holds the program."""
+
+    name: str
+    description: str
+    version: str
+    persistent: bool
+    files: Path
+    platforms: tuple[Platform, ...]
+    level: Level
+    statistics: tuple[str, ...]
+
+    def command(self) -> list[str]:
+        """Give the start command on this host: the agent's interpreter and job folder become ours."""
+        return [self._here(word) for word in self._platform().command]
+
+    def command_stop(self) -> list[str]:
+        """Give the command that runs after a stop, [] when there is none."""
+        return [self._here(word) for word in self._platform().command_stop]
+
+    def _platform(self) -> Platform:
+        # The embedded lab is not bound to OpenBACH's list of systems: an unlisted host uses the first platform.
+        try:
+            release = platform.freedesktop_os_release().get("VERSION_CODENAME", "")
+        except OSError:
+            release = ""
+        return next((entry for entry in self.platforms if entry.release == release), self.platforms[0])
+
+    def _here(self, word: str) -> str:
+        folder = f"{_AGENT_JOBS}/{self.name}/"
+        if word == _AGENT_PYTHON:
+            return sys.executable
+        return str(self.files / word.removeprefix(folder)) if word.startswith(folder) else word
+
+
+def load_job(folder: Path) -> Descriptor:
+    """Read the descriptor of a job folder.
+
+    Raises ConfigError with every fault found.
+    """
+    faults: list[Fault] = []
+    descriptor = _read(folder, faults)
+    if faults or descriptor is None:
+        raise ConfigError(f"the job {folder.name} is not valid", faults)
+    return descriptor
+
+
+def load_jobs(folder: Path) -> dict[str, Descriptor]:
+    """Read every job below `folder`, by name; hidden folders are passed over.
+
+    Raises ConfigError with the faults of all jobs.
+    """
+    faults: list[Fault] = []
+    jobs = {}
+    for job in sorted(folder.iterdir()):
+        if job.is_dir() and not job.name.startswith((".", "_")):
+            descriptor = _read(job, faults)
+            if descriptor is not None:
+                jobs[job.name] = descriptor
+    if faults:
+        raise ConfigError(f"the jobs in {folder} are not valid", faults)
+    return jobs
+
+
+class _Loader(yaml.SafeLoader):
+    """The safe YAML loader, without keys that stand twice and without aliases (which can grow without bound)."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            mark = self.get_mark()
+            raise yaml.constructor.ConstructorError(None, None, "aliases are not used here", mark)
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value]
+        for position, key in enumerate(keys):
+            if key in keys[:position]:
+                mark = node.value[position][0].start_mark
+                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} stands twice", mark)
+        return super().construct_mapping(node, deep)
+
+
+def _read(folder: Path, faults: list[Fault]) -> Descriptor | None:
+    name = folder.name
+    path = folder / "files" / f"{name}.yml"
+    if not is_name(name):
+        faults.append(Fault(str(folder), "is not a job name", NAME_RULE))
+    document = _yaml(path, faults)
+    if document is None:
+        return None
+    try:
+        file = _File.model_validate(document)
+    except ValidationError as error:
+        for detail in error.errors():
+            place = ".".join(map(str, detail["loc"]))
+            faults.append(Fault(f"{path}: {place}", detail["msg"][:1].lower() + detail["msg"][1:]))
+        return None
+    found = [*_level_faults(file.arguments, "arguments"), *_name_faults(file.arguments)]
+    platforms = _platforms(file.platform_configuration, found)
+    faults.extend(Fault(f"{path}: {place}", reason, remedy) for place, reason, remedy in found)
+    if found:
+        return None
+    return Descriptor(
+        name=name,
+        description=file.general.description,
+        version=file.general.job_version,
+        persistent=file.general.persistent,
+        files=path.parent,
+        platforms=tuple(platforms),
+        level=file.arguments,
+        statistics=tuple(statistic.name for statistic in file.statistics),
+    )
+
+
+def _yaml(path: Path, faults: list[Fault]) -> object | None:
+    try:
+        text = path.read_text(encoding="utf-8")
+        if len(text) > MAX_BYTES:
+            faults.append(Fault(str(path), f"is larger than {MAX_BYTES} bytes"))
+            return None
+        document: object = yaml.load(text, _Loader)  # noqa: S506 - derived from SafeLoader
+    except OSError as error:
+        faults.append(Fault(str(path), f"cannot be read: {error.strerror}", "a job has files/<job>.yml"))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)
+        faults.append(Fault(place, f"is not YAML: {error.problem}"))
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        faults.append(Fault(str(path), f"is not YAML: {type(error).__name__}"))
+    else:
+        if isinstance(document, Mapping):
+            return document
+        faults.append(Fault(str(path), "is not a mapping"))
+    return None
+
+
+_Found = tuple[str, str, str]
+
+
+def _platforms(section: _Platforms, found: list[_Found]) -> list[Platform]:
+    """Fill each platform from the defaults above the list, as the controller does."""
+    platforms = []
+    for position, own in enumerate(section.supported_platforms):
+        place = f"platform_configuration.supported_platforms.{position}"
+        merged = {
+            key: getattr(own, key) if getattr(own, key) is not None else getattr(section, key)
+            for key in _PlatformDefaults.model_fields
+        }
+        missing = [key for key, value in merged.items() if not value and key != "command_stop"]
+        found.extend((place, f"has no {key}", "give it here or above the list") for key in missing)
+        try:
+            command, command_stop = (tuple(shlex.split(merged[key] or "")) for key in ("command", "command_stop"))
+        except ValueError as error:
+            found.append((place, f"command cannot be split: {error}", ""))
+            continue
+        platforms.append(Platform(merged["ansible_distribution_release"] or "", command, command_stop))
+    return platforms
+
+
+def _level_faults(level: Level, place: str) -> Iterator[_Found]:
+    for section, arguments in (("required", level.required), ("optional", level.optional)):
+        for position, argument in enumerate(arguments):
+            here = f"{place}.{section}.{position}"
+            yield from ((here, *reason) for reason in _argument_faults(argument, option=section == "optional"))
+    unlimited = [argument.name for argument in level.required if argument.count.most is None]
+    if len(unlimited) > 1:
+        yield (
+            f"{place}.required",
+            f"{', '.join(unlimited)} all take any number of values",
+            "at most one required argument may, or the values cannot be told apart",
+        )
+    for position, group in enumerate(level.subcommand):
+        for number, choice in enumerate(group.choices):
+            yield from _level_faults(choice, f"{place}.subcommand.{position}.choices.{number}")
+
+
+def _argument_faults(argument: Argument, *, option: bool) -> Iterator[tuple[str, str]]:
+    if argument.type not in TYPES:
+        yield f"unknown type {argument.type!r}", f"known types: {', '.join(TYPES)}"
+    if option and not (argument.flag and argument.flag.startswith("-")):
+        yield "an option needs a flag that starts with '-'", ""
+    if not option and (argument.flag or argument.repeatable or argument.is_flag):
+        yield "a required argument is positional: no flag, not repeatable, not of type None", "make it optional"
+    if argument.is_flag != (argument.count == Count(0, 0)):
+        yield "a bare flag has type None and count 0", ""
+
+
+def _name_faults(root: Level) -> Iterator[_Found]:
+    """Find names that OpenBACH could not tell apart: it looks for subcommands of the whole job first."""
+    subcommands = [choice.name for _, choice in _choices(root)]
+    for name in sorted({name for name in subcommands if subcommands.count(name) > 1}):
+        yield "arguments", f"the subcommand {name!r} is defined twice", "names of subcommands are unique in a job"
+    for level in (root, *(choice for _, choice in _choices(root))):
+        arguments = [argument.name for argument in (*level.required, *level.optional)]
+        for name in sorted({name for name in arguments if arguments.count(name) > 1}):
+            yield "arguments", f"the argument {name!r} is defined twice at one level", "rename one"
+        flags = [argument.flag for argument in level.optional if argument.flag]
+        for flag in sorted({flag for flag in flags if flags.count(flag) > 1}):
+            yield "arguments", f"the flag {flag!r} is used twice at one level", "change one"
+        for name in sorted(set(arguments) & set(subcommands)):
+            yield "arguments", f"{name!r} names an argument and a subcommand", "rename one"
+
+
+def _choices(level: Level) -> Iterator[tuple[Group, Subcommand]]:
+    for group in level.subcommand:
+        for choice in group.choices:
+            yield group, choice
+            yield from _choices(choice)

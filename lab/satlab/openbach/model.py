@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a scenario is once read. All times in seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from satlab.openbach.arguments import Words
+from satlab.openbach.descriptor import Descriptor
+
+
+@dataclass(frozen=True)
+class Wait:
+    """When a function starts: each condition over the listed function ids, then `time` seconds."""
+
+    time: float = 0.0
+    launched: tuple[int, ...] = ()
+    finished: tuple[int, ...] = ()
+    ended: tuple[int, ...] = ()
+    running: tuple[int, ...] = ()
+
+    @property
+    def ids(self) -> frozenset[int]:
+        """Give every function waited for."""
+        return frozenset((*self.launched, *self.finished, *self.ended, *self.running))
+
+
+class Policy(Enum):
+    """What follows when a function errors or its job fails."""
+
+    FAIL = "fail"
+    IGNORE = "ignore"
+    RETRY = "retry"
+
+
+@dataclass(frozen=True)
+class OnFail:
+    """`retry` and `delay` count under Policy.RETRY only, and only for functions that error, not for failed jobs."""
+
+    policy: Policy = Policy.FAIL
+    retry: int = 0
+    delay: float = 5.0
+
+
+@dataclass(frozen=True)
+class StartJob:
+    """Start a job on an entity, `offset` seconds after the function acts, again every `interval` seconds if given."""
+
+    entity: str
+    job: Descriptor
+    words: Words
+    offset: float = 0.0
+    interval: int | None = None
+
+
+@dataclass(frozen=True)
+class StartScenario:
+    """Start a sub-scenario; `scenario` already holds the values of its arguments."""
+
+    scenario: BoundScenario
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Stop what the listed functions have started: jobs, or one sub-scenario."""
+
+    ids: tuple[int, ...]
+
+
+Action = StartJob | StartScenario | Stop
+
+
+@dataclass(frozen=True)
+class Function:
+    """One entry of `openbach_functions`."""
+
+    id: int
+    label: str
+    wait: Wait
+    on_fail: OnFail
+    action: Action
+
+    @property
+    def starts(self) -> bool:
+        """Tell whether a job or a sub-scenario comes out of this function."""
+        return not isinstance(self.action, Stop)
+
+
+@dataclass(frozen=True)
+class BoundScenario:
+    """A scenario with a value for every argument, ready to run. `values` holds arguments and constants."""
+
+    name: str
+    values: Mapping[str, str]
+    functions: tuple[Function, ...]
+    endless: bool = False
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a scenario is checked against: known jobs, entities, and the folder of its sub-scenarios."""
+
+    jobs: Mapping[str, Descriptor]
+    entities: frozenset[str]
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A checked scenario whose arguments have no values yet; `bind` gives them."""
+
+    name: str
+    description: str
+    arguments: Mapping[str, str]
+    constants: Mapping[str, str]
+    file: Path
+    document: object
+    context: Context

@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Runs a bound scenario with real processes: drives the engine, starts and stops jobs, writes `jobs.jsonl` and logs."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+from satlab.openbach.engine import (
+    End,
+    Ended,
+    Engine,
+    EngineAction,
+    Event,
+    JobInstance,
+    JobStatus,
+    Launched,
+    Refused,
+    ScenarioInstance,
+    ScenarioStatus,
+    StartJobAction,
+    StopJobAction,
+)
+from satlab.openbach.model import BoundScenario
+from satlab.openbach.process import FAMILY_GRACE_S, JobProcess, end, marked
+from satlab.paths import SHIM
+
+POLL_S = 0.1
+_POLL_WHILE_STOPPING_S = 0.02
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+Outcome = Literal["ok", "failed", "interrupted"]
+
+
+class JobHost(Protocol):
+    """Where jobs run: how to enter a node, and what its programs need in their environment."""
+
+    def enter_argv(self, node: str) -> list[str]:
+        """Give the words before a command that make it run on the node; they must `exec` it, not fork."""
+
+    def environment(self, node: str) -> dict[str, str]:
+        """Give variables of the node's own, such as the path of the lab's certificate."""
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """One line of `jobs.jsonl` (schemas/jobs.schema.json).
+
+    `exit_code` is negative for a signal, None for a job that could not be started.
+    """
+
+    job_instance_id: int
+    scenario_instance_id: int
+    owner_scenario_instance_id: int
+    function_id: int
+    label: str
+    job: str
+    entity: str
+    argv: tuple[str, ...]
+    start_unix_s: float
+    stop_unix_s: float
+    exit_code: int | None
+    status: str
+    log: str
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A job changed its status."""
+
+    unix_s: float
+    job_instance_id: int
+    label: str
+    job: str
+    entity: str
+    status: str
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class ScenarioResult:
+    """How a run ended. `status` is OpenBACH's label; `reason` is '' when all went well."""
+
+    outcome: Outcome
+    status: str
+    reason: str
+    start_unix_s: float
+    stop_unix_s: float
+    jobs: tuple[JobRecord, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Tell whether the scenario and everything below it ended well."""
+        return self.outcome == "ok"
+
+
+def run(
+    scenario: BoundScenario,
+    host: JobHost,
+    raw_dir: Path,
+    on_event: Callable[[Progress], None],
+    stop: threading.Event,
+    deadline_s: float,
+) -> ScenarioResult:
+    """Run a scenario to its end; nothing that it started is left running, however it ends.
+
+    `stop` interrupts it; after `deadline_s` seconds it is stopped and has failed. Files go to `raw_dir`.
+
+    Raises OSError when `raw_dir` cannot be written.
+    """
+    (raw_dir / "logs").mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="satlab-jobs-") as homes, _sweep(raw_dir):
+        return _Run(scenario, host, raw_dir.resolve(), Path(homes), on_event).go(stop, deadline_s)
+
+
+@contextmanager
+def _sweep(raw_dir: Path) -> Iterator[None]:
+    """End what jobs have left behind, found by the environment that all of a run's processes share."""
+    try:
+        yield
+    finally:
+        steps = end(lambda: marked({"SATLAB_RAW": str(raw_dir.resolve())}), FAMILY_GRACE_S)
+        next(steps)
+        with suppress(StopIteration):
+            while True:
+                steps.send(time.monotonic())
+                time.sleep(_POLL_WHILE_STOPPING_S)
+
+
+class _Run:
+    def __init__(
+        self,
+        scenario: BoundScenario,
+        host: JobHost,
+        raw_dir: Path,
+        homes: Path,
+        on_event: Callable[[Progress], None],
+    ) -> None:
+        self._engine = Engine(scenario)
+        self._host = host
+        self._raw = raw_dir
+        self._homes = homes
+        self._on_event = on_event
+        self._running: dict[int, tuple[JobInstance, JobProcess, float]] = {}
+        self._records: list[JobRecord] = []
+
+    def go(self, stop: threading.Event, deadline_s: float) -> ScenarioResult:
+        start_unix_s = time.time()
+        deadline = time.monotonic() + deadline_s
+        interrupted = False
+        events: list[Event] = []
+        while True:
+            now = time.monotonic()
+            if stop.is_set() and not interrupted:
+                interrupted = True
+                self._engine.stop("interrupted")
+            if now >= deadline:
+                self._engine.stop(f"not over after {deadline_s:g} s", ScenarioStatus.FINISHED_KO)
+            actions = self._engine.step(now, events)
+            if actions and isinstance(actions[-1], End):
+                break
+            events = [event for action in actions for event in self._perform(action)]
+            if not events:
+                self._wait()
+                events = self._poll()
+        status = self._engine.root.status
+        reason = self._engine.root.reason or _reason_below(self._engine.root)
+        outcome: Outcome = "ok" if status is ScenarioStatus.FINISHED_OK and not reason else "failed"
+        if status is ScenarioStatus.STOPPED:
+            outcome = "interrupted"
+        return ScenarioResult(outcome, status, reason, start_unix_s, time.time(), tuple(self._records))
+
+    def _perform(self, action: EngineAction) -> list[Event]:
+        match action:
+            case StartJobAction(job=job):
+                return [self._start(job)]
+            case StopJobAction(job=job):
+                self._running[job.id][1].stop()
+        return []
+
+    def _start(self, job: JobInstance) -> Event:
+        log = f"logs/{job.call.job.name}-{job.id}.log"
+        home = self._homes / f"{job.call.job.name}-{job.id}"
+        enter = self._host.enter_argv(job.call.entity)
+        argv = [*enter, *job.call.job.command(), *job.arguments]
+        command_stop = job.call.job.command_stop()
+        environment = self._environment(job, home)
+        start_unix_s = time.time()
+        try:
+            home.mkdir(exist_ok=True)
+            process = JobProcess(
+                argv,
+                stop_argv=[*enter, *command_stop, *job.arguments] if command_stop else [],
+                environment=environment,
+                folder=home,
+                log=self._raw / log,
+                marks={name: environment[name] for name in ("SATLAB_RAW", "JOB_INSTANCE_ID")},
+            )
+        except (OSError, ValueError) as error:
+            reason = f"{argv[0]} cannot be started: {error}"
+            (self._raw / log).write_text(f"{reason}\n", encoding="utf-8")
+            self._record(job, argv, start_unix_s, None, JobStatus.ERROR)
+            self._tell(job, JobStatus.ERROR, reason)
+            return Refused(job.id, reason)
+        self._running[job.id] = job, process, start_unix_s
+        self._tell(job, JobStatus.RUNNING)
+        return Launched(job.id)
+
+    def _environment(self, job: JobInstance, home: Path) -> dict[str, str]:
+        return {
+            "PATH": _PATH,
+            "LANG": "C.UTF-8",
+            **self._host.environment(job.call.entity),
+            "HOME": str(home),
+            "TMPDIR": str(home),
+            "PYTHONPATH": str(SHIM),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONUNBUFFERED": "1",
+            "SATLAB_RAW": str(self._raw),
+            "SATLAB_AGENT": job.call.entity,
+            "JOB_NAME": job.call.job.name,
+            "JOB_INSTANCE_ID": str(job.id),
+            "SCENARIO_INSTANCE_ID": str(job.scenario.id),
+            "OWNER_SCENARIO_INSTANCE_ID": str(job.scenario.owner_id),
+        }
+
+    def _wait(self) -> None:
+        """Wait until a job ends, but no longer than until the next poll."""
+        watched = select.poll()
+        stopping = False
+        for _, process, _ in self._running.values():
+            stopping = stopping or process.stopping
+            if not process.stopping:
+                watched.register(process.pidfd, select.POLLIN)
+        watched.poll((_POLL_WHILE_STOPPING_S if stopping else POLL_S) * 1000)
+
+    def _poll(self) -> list[Event]:
+        now = time.monotonic()
+        events: list[Event] = []
+        for job, process, start_unix_s in list(self._running.values()):
+            code = process.poll(now)
+            if code is None:
+                continue
+            del self._running[job.id]
+            process.close()
+            status = JobStatus.NOT_RUNNING if code == 0 else JobStatus.ERROR
+            if process.stopping:
+                status = JobStatus.STOPPED
+            log = self._record(job, process.argv, start_unix_s, code, status)
+            reason = "" if code == 0 else f"{_how(code)}, see {log}"
+            self._tell(job, status, reason)
+            events.append(Ended(job.id, code == 0, reason))
+        return events
+
+    def _record(
+        self, job: JobInstance, argv: list[str] | tuple[str, ...], start: float, code: int | None, status: JobStatus
+    ) -> str:
+        log = f"logs/{job.call.job.name}-{job.id}.log"
+        record = JobRecord(
+            job_instance_id=job.id,
+            scenario_instance_id=job.scenario.id,
+            owner_scenario_instance_id=job.scenario.owner_id,
+            function_id=job.function.id,
+            label=job.function.label,
+            job=job.call.job.name,
+            entity=job.call.entity,
+            argv=tuple(argv),
+            start_unix_s=start,
+            stop_unix_s=time.time(),
+            exit_code=code,
+            status=status,
+            log=log,
+        )
+        self._records.append(record)
+        append_line(self._raw / "jobs.jsonl", asdict(record))
+        return log
+
+    def _tell(self, job: JobInstance, status: JobStatus, reason: str = "") -> None:
+        name, entity = job.call.job.name, job.call.entity
+        self._on_event(Progress(time.time(), job.id, job.function.label, name, entity, status, reason))
+
+
+def append_line(path: Path, record: Mapping[str, object]) -> None:
+    """Append one JSON line in one write."""
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        os.write(handle, (json.dumps(record) + "\n").encode())
+    finally:
+        os.close(handle)
+
+
+def _how(code: int) -> str:
+    return f"exit status {code}" if code > 0 else f"killed by signal {-code}"
+
+
+def _reason_below(instance: ScenarioInstance) -> str:
+    """Give the first failure of a sub-scenario: OpenBACH's parent ends Finished Ok all the same, our run has failed."""
+    for below in instance.below:
+        if below.status is ScenarioStatus.FINISHED_KO:
+            return f"sub-scenario {below.bound.name}: {below.reason}"
+        if reason := _reason_below(below):
+            return reason
+    return ""

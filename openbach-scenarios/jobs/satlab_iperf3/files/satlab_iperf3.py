@@ -1,0 +1,228 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""OpenBACH job: one iperf3 transfer as server or client, read from iperf3's JSON, which is kept whole."""
+
+import argparse
+import ipaddress
+import json
+import signal
+import subprocess
+import sys
+import syslog
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import collect_agent
+
+FILTER = Path(__file__).with_name("satlab_iperf3_rstats_filter.conf")
+
+READY_S = 15.0
+"""How long the client tries to reach a server that is not listening yet."""
+CONNECT_TIMEOUT_MS = 10_000
+MARGIN_S = 60.0
+"""How long a client's iperf3 may take beyond the transfer: a full buffer drains, results cross the link."""
+
+_NOT_READY = "Connection refused"
+_INTERRUPTED = "interrupt"
+
+Report = dict[str, Any]
+
+
+class _Iperf3:
+    """Runs iperf3, one at a time, and ends it when this job is told to end."""
+
+    def __init__(self) -> None:
+        self.stopped = False
+        self._process: subprocess.Popen[str] | None = None
+        signal.signal(signal.SIGTERM, self._stop)
+
+    def _stop(self, *_: object) -> None:
+        self.stopped = True
+        if self._process is not None:
+            self._process.terminate()  # iperf3 then prints the JSON of what it has
+
+    def run(self, arguments: list[str], timeout_s: float | None = None) -> Report:
+        """Run iperf3 to its end and give its JSON; a failure stands in the key `error`."""
+        argv = ["iperf3", *arguments]
+        self._process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        if self.stopped:  # told to end while it was starting
+            self._process.terminate()
+        late = ""
+        try:
+            output, talk = self._process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            late = f"not over after {timeout_s:g} s"
+            self._process.kill()
+            output, talk = self._process.communicate()
+        code = self._process.returncode
+        self._process = None
+        return _read(output, late or (f"exit status {code}: {talk.strip()}" if code else ""))
+
+
+def _read(output: str, failure: str) -> Report:
+    """Read iperf3's JSON. It may report an error and yet exit with 0, or fail and print nothing of use."""
+    try:
+        report = json.loads(output)
+    except ValueError:
+        return {"error": failure or "iperf3 printed no JSON"}
+    if not isinstance(report, dict):
+        return {"error": "iperf3 printed no JSON object"}
+    if failure and "error" not in report:
+        report["error"] = failure
+    return report
+
+
+def server_arguments(wanted: argparse.Namespace) -> list[str]:
+    """Give iperf3's arguments for a server that takes one transfer."""
+    bind = ["-B", str(wanted.bind)] if wanted.bind else []
+    return ["-s", "-1", "-J", "-i", str(wanted.metrics_interval), "-p", str(wanted.port), *bind]
+
+
+def client_arguments(wanted: argparse.Namespace) -> list[str]:
+    """Give iperf3's arguments for a client."""
+    arguments = ["-c", str(wanted.server_ip), "-J", "-i", str(wanted.metrics_interval), "-p", str(wanted.port)]
+    arguments += ["-t", str(wanted.duration_s), "--connect-timeout", str(CONNECT_TIMEOUT_MS)]
+    if wanted.reverse:
+        arguments.append("-R")
+    if wanted.protocol == "udp":
+        return [*arguments, "-u", "-b", wanted.bandwidth, "-l", str(wanted.datagram_bytes)]
+    if wanted.protocol == "tcp" and wanted.cong_control:
+        return [*arguments, "-C", wanted.cong_control]
+    return arguments
+
+
+def interval_statistics(stream: Report) -> Report:
+    """Translate one interval of one stream to OpenBACH's iperf3 statistics."""
+    names = {
+        "bits_per_second": "throughput",
+        "bytes": "sent_data",
+        "snd_cwnd": "cwnd",
+        "retransmits": "retransmissions",
+        "lost_packets": "lost_pkts",
+    }
+    statistics = {name: stream[key] for key, name in names.items() if key in stream}
+    if "jitter_ms" in stream:
+        statistics["jitter"] = stream["jitter_ms"] / 1000
+    return statistics
+
+
+def total_statistics(report: Report) -> Report:
+    """Give the totals of the transfer as this side saw them; {} when it did not come to its end."""
+    end = report.get("end", {})
+    sending = any(stream.get("sender") for line in report.get("intervals", []) for stream in line["streams"])
+    total = end.get("sum_sent" if sending else "sum_received") or end.get("sum")
+    if not total:
+        return {}
+    return {"average_throughput": total["bits_per_second"], "total_transfer": total["bytes"]}
+
+
+def send(report: Report) -> None:
+    """Send the statistics of every interval and the totals.
+
+    iperf3 dates the start of the test to the second, so times are as coarse; the JSON has exact intervals.
+    """
+    start_ms = report.get("start", {}).get("timestamp", {}).get("timesecs", 0) * 1000
+    last_ms = start_ms
+    for line in report.get("intervals", []):
+        for number, stream in enumerate(line["streams"], start=1):
+            last_ms = start_ms + round(stream["end"] * 1000)
+            collect_agent.send_stat(last_ms, f"Flow{number}", **interval_statistics(stream))
+    if totals := total_statistics(report):
+        collect_agent.send_stat(last_ms, **totals)
+
+
+def keep(report: Report) -> bool:
+    """Send and store what a transfer left; tell whether it is all there."""
+    failure = report.get("error")
+    if failure:
+        collect_agent.send_log(syslog.LOG_ERR, f"iperf3: {failure}")
+    if not report.get("intervals"):
+        return not failure
+    send(report)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "iperf3.json"
+        path.write_text(json.dumps(report) + "\n", encoding="utf-8")
+        answer = collect_agent.store_files(collect_agent.now(), iperf3_json=str(path))
+    return not failure and bool(answer == "OK")
+
+
+def congestion_fault(report: Report, asked: str | None) -> str:
+    """Say what is wrong with the congestion control that the sender really used; '' when it is the one asked for."""
+    used = report.get("end", {}).get("sender_tcp_congestion")
+    if asked and used != asked:
+        return f"the sender used congestion control {used}, not {asked}"
+    return ""
+
+
+def serve(wanted: argparse.Namespace) -> int:
+    """Take transfers until told to end, or one with `exit`; 0 when all went well."""
+    iperf3 = _Iperf3()
+    good = True
+    while not iperf3.stopped:
+        report = iperf3.run(server_arguments(wanted))
+        # An agent that stops this job ends iperf3 first: not a failure, and no reason to start another one.
+        if _INTERRUPTED in str(report.get("error", "")):
+            keep(report)
+            return 0 if good else 1
+        good = keep(report) and good
+        if wanted.exit or not report.get("intervals"):  # no data: it cannot listen, or a stranger called
+            break
+    return 0 if good else 1
+
+
+def transfer(wanted: argparse.Namespace) -> int:
+    """Make one transfer; 0 when it came to its end as asked."""
+    iperf3 = _Iperf3()
+    deadline = time.monotonic() + READY_S
+    while True:
+        report = iperf3.run(client_arguments(wanted), wanted.duration_s + MARGIN_S)
+        waiting = _NOT_READY in str(report.get("error", "")) and not report.get("intervals")
+        if not waiting or iperf3.stopped or time.monotonic() >= deadline:
+            break
+        time.sleep(0.1)  # iperf3's server takes a probe for a client, so trying is the way to ask whether it listens
+    complete = keep(report)
+    fault = "" if report.get("error") else congestion_fault(report, getattr(wanted, "cong_control", None))
+    if fault:
+        collect_agent.send_log(syslog.LOG_ERR, fault)
+    return 0 if complete and report.get("intervals") and not fault else 1
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:  # to iperf3, 0 s means for ever
+        raise argparse.ArgumentTypeError("is not above 0")
+    return number
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-p", "--port", type=int, default=5201)
+    parser.add_argument("-i", "--metrics-interval", type=float, default=0.1)
+    modes = parser.add_subparsers(dest="mode", required=True)
+    server = modes.add_parser("server")
+    server.add_argument("-B", "--bind", type=ipaddress.ip_address)
+    server.add_argument("-1", "--exit", action="store_true")
+    client = modes.add_parser("client")
+    client.add_argument("server_ip", type=ipaddress.ip_address)
+    client.add_argument("-t", "--duration_s", type=_positive, default=10)
+    client.add_argument("-R", "--reverse", action="store_true")
+    protocols = client.add_subparsers(dest="protocol")
+    tcp = protocols.add_parser("tcp")
+    tcp.add_argument("-C", "--cong_control")
+    udp = protocols.add_parser("udp")
+    udp.add_argument("-b", "--bandwidth", default="1M")
+    udp.add_argument("-l", "--datagram_bytes", type=int, default=1200)
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Run the job."""
+    wanted = _arguments()
+    return serve(wanted) if wanted.mode == "server" else transfer(wanted)
+
+
+if __name__ == "__main__":
+    with collect_agent.use_configuration(str(FILTER)):
+        sys.exit(main())

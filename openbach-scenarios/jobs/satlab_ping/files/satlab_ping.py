@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""OpenBACH job: ICMP echo with iputils ping, one statistic per reply, all of them in one file at the end."""
+
+import argparse
+import ipaddress
+import json
+import re
+import signal
+import subprocess
+import sys
+import syslog
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import collect_agent
+
+FILTER = Path(__file__).with_name("satlab_ping_rstats_filter.conf")
+
+_REPLY = re.compile(r"\[(\d+\.\d+)\] \d+ bytes from .*icmp_seq=(\d+) .*time=(\d+(?:\.\d+)?) ms(?!.*DUP!)")
+_SILENCE = re.compile(r"no answer yet for icmp_seq=(\d+)")
+_SUMMARY = re.compile(r"(\d+) packets transmitted, (\d+) received")
+
+
+@dataclass
+class Echo:
+    """What ping has said so far. `sent` is ping's own count, or without its summary the highest number seen."""
+
+    sent: int = 0
+    rtt_ms: list[float] = field(default_factory=list)
+
+    def take(self, line: str) -> tuple[int, float] | None:
+        """Read one line of `ping -n -D -O`; give (time in ms since the epoch, round-trip time in ms) of a reply."""
+        if reply := _REPLY.match(line):
+            self.sent = max(self.sent, int(reply[2]))
+            self.rtt_ms.append(float(reply[3]))
+            return round(float(reply[1]) * 1000), float(reply[3])
+        if silence := _SILENCE.search(line):
+            self.sent = max(self.sent, int(silence[1]))
+        elif summary := _SUMMARY.search(line):
+            self.sent = int(summary[1])
+        return None
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("is not above 0")
+    return number
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("destination_ip", type=ipaddress.ip_address)
+    parser.add_argument("-c", "--count", type=_positive, default=10)
+    parser.add_argument("-i", "--interval", type=float, default=1.0)
+    return parser.parse_args()
+
+
+def _follow(lines: Iterable[str]) -> Echo:
+    echo = Echo()
+    for line in lines:
+        print(line, end="")  # into the job's log
+        if reply := echo.take(line):
+            collect_agent.send_stat(reply[0], rtt_ms=reply[1])
+    return echo
+
+
+def _store(document: dict[str, object]) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "ping.json"
+        path.write_text(json.dumps(document) + "\n", encoding="utf-8")
+        return str(collect_agent.store_files(collect_agent.now(), ping_json=str(path)))
+
+
+def main() -> int:
+    """Run the job; 0 when at least one reply came and the file was stored."""
+    wanted = _arguments()
+    destination = str(wanted.destination_ip)
+    argv = ["ping", "-n", "-D", "-O", "-i", str(wanted.interval), "-c", str(wanted.count), destination]
+    start_unix_s = time.time()
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ping:
+        # ping answers SIGINT with its summary, and then its output ends here.
+        signal.signal(signal.SIGTERM, lambda *_: ping.send_signal(signal.SIGINT))
+        echo = _follow(ping.stdout or ())
+    document = {
+        "schema": "satlab/ping/1",
+        "destination": destination,
+        "sent": echo.sent,
+        "received": len(echo.rtt_ms),
+        "rtt_ms": echo.rtt_ms,
+        "start_unix_s": start_unix_s,
+    }
+    answer = _store(document)
+    collect_agent.send_log(syslog.LOG_INFO, f"{len(echo.rtt_ms)} of {echo.sent} replies, store: {answer}")
+    return 0 if echo.rtt_ms and answer == "OK" else 1
+
+
+if __name__ == "__main__":
+    with collect_agent.use_configuration(str(FILTER)):
+        sys.exit(main())
