@@ -1,0 +1,502 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""OpenBACH job: load a page in a fresh headless Chromium, again and again, and report its timings.
+
+Times are those of Kosek et al., IFIP Networking 2022: Response Start (`responseStart` of the navigation), First
+Contentful Paint and Page Load Time (`loadEventStart`), in ms since the start of the navigation. A load counts only if
+every object of the page came, whole, over the protocol that was asked for.
+Exit statuses: 0 all loads ok, 1 a load is not ok or the job was stopped, 2 arguments, 3 no browser, driver or page.
+"""
+
+import argparse
+import contextlib
+import csv
+import ctypes
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from pathlib import Path
+from types import FrameType
+from typing import Any
+from urllib.parse import urlsplit
+
+import collect_agent
+from selenium import webdriver
+from selenium.common.exceptions import TimeoutException, WebDriverException
+from selenium.webdriver.remote.remote_connection import RemoteConnection
+from urllib3.exceptions import HTTPError
+
+HOST_SUFFIX = ".satlab.test"
+PROTOCOLS = {"h1": ("http", 80, "http/1.1"), "h3": ("https", 443, "h3")}
+DRIVER_GRACE_S = 15.0  # what the driver may take beyond the deadline of the load before it counts as hung
+SCRIPT_TIMEOUT_S = 10.0
+PR_SET_CHILD_SUBREAPER = 36  # prctl(2), <linux/prctl.h>
+
+# Reads the browser's performance timeline (W3C Navigation Timing 2, Resource Timing 2, Paint Timing, LCP). Unless
+# `arguments[0]` is false, waits for the end of the load event first, and asks afterwards which server it was.
+READ_TIMELINE = """
+const [complete, done] = arguments;
+const failure = () => document.URL.startsWith('chrome-error:')
+  ? (document.body.innerText.match(/ERR_[A-Z_]+/) || [''])[0] : '';
+const read = (largest, server) => {
+  const pick = e => ({name: e.name, initiator_type: e.initiatorType, next_hop_protocol: e.nextHopProtocol,
+    response_status: e.responseStatus, start_ms: e.startTime, response_end_ms: e.responseEnd,
+    encoded_body_bytes: e.encodedBodySize, transfer_bytes: e.transferSize});
+  const [navigation] = performance.getEntriesByType('navigation');
+  const paint = performance.getEntriesByName('first-contentful-paint')[0];
+  return {response_start_ms: navigation.responseStart, load_event_start_ms: navigation.loadEventStart,
+    load_event_end_ms: navigation.loadEventEnd, first_contentful_paint_ms: paint ? paint.startTime : null,
+    largest_contentful_paint_ms: largest, server: server, url: document.URL, error: failure(),
+    resources: [navigation, ...performance.getEntriesByType('resource')].map(pick)};
+};
+const largest = () => new Promise(resolve => {
+  let last = null;
+  new PerformanceObserver(list => { for (const e of list.getEntries()) last = e.startTime; })
+    .observe({type: 'largest-contentful-paint', buffered: true});
+  setTimeout(() => resolve(last), 50);
+});
+const loaded = () => new Promise(resolve => {
+  const look = () => performance.getEntriesByType('navigation')[0].loadEventEnd > 0 ? resolve() : setTimeout(look, 10);
+  look();
+});
+(async () => {
+  if (complete) await loaded();
+  const result = read(await largest(), '');
+  if (complete) {
+    const answer = await fetch(location.href, {method: 'HEAD', cache: 'no-store'}).catch(() => null);
+    result.server = answer ? answer.headers.get('server') || '' : '';
+  }
+  done(result);
+})();
+"""
+
+
+class JobError(Exception):
+    """What keeps the job from loading anything: what, where, why; and the exit status."""
+
+    def __init__(self, message: str, hint: str, status: int = 3) -> None:
+        super().__init__(message)
+        self.hint = hint
+        self.status = status
+
+
+class Stopped(Exception):  # noqa: N818 - an event, not an error
+    """SIGTERM or SIGINT: the load under way is given up, finished ones are kept."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is loaded, from where, and what has to arrive: body bytes by URL path. `spki` is empty for h1."""
+
+    page: str
+    protocol: str
+    server: IPv4Address
+    expected: Mapping[str, int]
+    spki: str
+
+    @property
+    def host(self) -> str:
+        """Give the name that the browser maps to the server's address."""
+        return self.page + HOST_SUFFIX
+
+    @property
+    def url(self) -> str:
+        """Give the address of the document."""
+        return f"{PROTOCOLS[self.protocol][0]}://{self.host}/"
+
+
+@dataclass(frozen=True)
+class Programs:
+    """The browser and its driver, with their versions."""
+
+    browser: str
+    driver: str
+    browser_version: str
+    driver_version: str
+
+
+# --- the browser ----------------------------------------------------------------------------------
+
+
+def browser_arguments(target: Target, profile: Path, *, as_root: bool) -> list[str]:
+    """Give Chromium's arguments: nothing but the page's own requests leaves it, and one server key is trusted."""
+    scheme, port, _ = PROTOCOLS[target.protocol]
+    arguments = [
+        "--headless=new",
+        f"--user-data-dir={profile}",
+        "--no-first-run",
+        "--no-default-browser-check",
+        "--no-proxy-server",
+        "--disk-cache-size=1",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-default-apps",
+        "--disable-domain-reliability",
+        "--disable-extensions",
+        "--disable-sync",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--metrics-recording-only",
+        "--window-size=1280,1024",
+        f"--host-resolver-rules=MAP {target.host} {target.server},MAP * ~NOTFOUND",
+    ]
+    if scheme == "https":
+        arguments += [
+            f"--origin-to-force-quic-on={target.host}:{port}",
+            f"--ignore-certificate-errors-spki-list={target.spki}",
+        ]
+    else:
+        arguments += ["--disable-quic"]
+    return [*arguments, "--no-sandbox"] if as_root else arguments
+
+
+@contextlib.contextmanager
+def fresh_browser(target: Target, programs: Programs, timeout_s: float) -> Iterator[webdriver.Chrome]:
+    """Start driver and browser with a new profile; afterwards nothing of them is left, whatever happened."""
+    with tempfile.TemporaryDirectory(prefix="satlab_page_load_", ignore_cleanup_errors=True) as scratch:
+        options = webdriver.ChromeOptions()
+        options.binary_location = programs.browser
+        for argument in browser_arguments(target, Path(scratch) / "profile", as_root=os.geteuid() == 0):
+            options.add_argument(argument)
+        service = webdriver.ChromeService(executable_path=programs.driver)
+        try:
+            driver = webdriver.Chrome(options=options, service=service)
+            if isinstance(driver.command_executor, RemoteConnection):
+                driver.command_executor.client_config.timeout = timeout_s + DRIVER_GRACE_S
+            driver.set_page_load_timeout(timeout_s)
+            driver.set_script_timeout(SCRIPT_TIMEOUT_S)
+            yield driver
+        finally:
+            end_children()
+
+
+def adopt_orphans() -> None:
+    """Become the parent of whatever a crashed driver or browser leaves behind, so that it can be found and ended."""
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise JobError(f"prctl: {os.strerror(ctypes.get_errno())}", "a Linux kernel of 3.4 or later is needed")
+
+
+def end_children() -> None:
+    """Kill all that this job started. A profile that is thrown away needs no orderly end."""
+    while children := descendants(os.getpid()):
+        for pid in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(-1, 0)
+
+
+def processes() -> dict[int, tuple[int, float, float]]:
+    """Give parent, user and system CPU seconds of each process, ended and awaited children included (proc(5))."""
+    tick = os.sysconf("SC_CLK_TCK")
+    table = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):  # it has just ended
+                fields = (entry / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+                user, system, children_user, children_system = map(int, fields[11:15])
+                cpu = (user + children_user) / tick, (system + children_system) / tick
+                table[int(entry.name)] = (int(fields[1]), *cpu)
+    return table
+
+
+def descendants(root: int) -> list[int]:
+    """Give the processes below `root`, nearest first."""
+    table = processes()
+    found, last = [], {root}
+    while last := {pid for pid, (parent, *_) in table.items() if parent in last}:
+        found += sorted(last)
+    return found
+
+
+def cpu_seconds() -> tuple[float, float]:
+    """Give user and system CPU seconds of driver and browser so far."""
+    table = processes()
+    rows = [table[pid] for pid in descendants(os.getpid()) if pid in table]
+    return sum(row[1] for row in rows), sum(row[2] for row in rows)
+
+
+# --- one load -------------------------------------------------------------------------------------
+
+
+def load(target: Target, programs: Programs, index: int, timeout_s: float) -> dict[str, Any]:
+    """Load the page once and give its record (schema satlab/page-load/1). Raises nothing but `Stopped`."""
+    record = empty_record(target, programs, index)
+    started = time.monotonic()
+    record["start_unix_s"] = time.time()
+    timeline: dict[str, Any] | None = None
+    try:
+        with fresh_browser(target, programs, timeout_s) as driver:
+            before = cpu_seconds()
+            started = time.monotonic()
+            record["start_unix_s"] = time.time()
+            timed_out = navigate(driver, target.url)
+            record["wall_s"] = round(time.monotonic() - started, 3)
+            after = cpu_seconds()
+            record["cpu_user_s"], record["cpu_system_s"] = (round(b - a, 2) for a, b in zip(before, after, strict=True))
+            if timed_out:
+                record |= {"status": "censored", "reason": f"no load event within {timeout_s:g} s"}
+            timeline = driver.execute_async_script(READ_TIMELINE, not timed_out)
+    except (WebDriverException, HTTPError, OSError) as error:
+        if record["status"] != "censored":  # a page that is stuck may not answer the question for its timeline either
+            record["reason"] = one_line(error)
+    record["wall_s"] = record["wall_s"] or round(time.monotonic() - started, 3)
+    return judge(record, timeline, target) if timeline else record
+
+
+def navigate(driver: webdriver.Chrome, url: str) -> bool:
+    """Load `url` up to its load event; tell whether the deadline passed first."""
+    try:
+        driver.get(url)
+    except TimeoutException:
+        return True
+    return False
+
+
+def one_line(error: Exception) -> str:
+    """Give the first line of an error, without the driver's stack."""
+    text = (getattr(error, "msg", None) or str(error) or type(error).__name__).strip()
+    return text.split("\n")[0][:300]
+
+
+def empty_record(target: Target, programs: Programs, index: int) -> dict[str, Any]:
+    """Give the record of a load of which nothing is known: a failed one."""
+    times = ("response_start_ms", "first_contentful_paint_ms", "page_load_time_ms", "load_event_end_ms")
+    return {
+        "schema": "satlab/page-load/1",
+        "url": target.url,
+        "protocol": target.protocol,
+        "page": target.page,
+        "load_index": index,
+        "status": "failed",
+        "reason": "",
+        "start_unix_s": 0.0,
+        "wall_s": 0.0,
+        **dict.fromkeys((*times, "largest_contentful_paint_ms")),
+        "expected_objects": len(target.expected),
+        "expected_bytes": sum(target.expected.values()),
+        "objects": 0,
+        "body_bytes": 0,
+        "protocols": {},
+        "browser": programs.browser_version,
+        "driver": programs.driver_version,
+        "server": "",
+        "cpu_user_s": None,
+        "cpu_system_s": None,
+        "resources": [],
+    }
+
+
+def judge(record: dict[str, Any], timeline: Mapping[str, Any], target: Target) -> dict[str, Any]:
+    """Fill in what the browser's timeline says, and decide: ok, failed with every reason, or censored as it was.
+
+    A failed load keeps its resources but has no times, so that nobody can average them. A censored load has the times
+    that were reached before the deadline.
+    """
+    resources = timeline["resources"]
+    record = record | {
+        "objects": len(resources),
+        "body_bytes": sum(r["encoded_body_bytes"] for r in resources),
+        "protocols": dict(Counter(r["next_hop_protocol"] for r in resources)),
+        "server": timeline["server"],
+        "resources": resources,
+    }
+    if record["status"] != "censored":
+        faults = faults_of(timeline, target)
+        record |= {"status": "failed" if faults else "ok", "reason": "; ".join(faults)}
+    if record["status"] == "failed":
+        return record
+    times = {
+        "response_start_ms": timeline["response_start_ms"],
+        "first_contentful_paint_ms": timeline["first_contentful_paint_ms"],
+        "page_load_time_ms": timeline["load_event_start_ms"],
+        "load_event_end_ms": timeline["load_event_end_ms"],
+        "largest_contentful_paint_ms": timeline["largest_contentful_paint_ms"],
+    }
+    return record | {key: value or None for key, value in times.items()}  # 0 in the timeline means: not yet
+
+
+def faults_of(timeline: Mapping[str, Any], target: Target) -> list[str]:
+    """Give every reason why a load that reached its load event does not count."""
+    if urlsplit(timeline["url"]).netloc != target.host:
+        return [f"the browser shows {timeline['error'] or timeline['url']}"]
+    wanted = PROTOCOLS[target.protocol][2]
+    sizes = {urlsplit(r["name"]).path: r["encoded_body_bytes"] for r in timeline["resources"]}
+    wrong = [r for r in timeline["resources"] if r["next_hop_protocol"] != wanted]
+    bad = [r for r in timeline["resources"] if r["response_status"] != 200]
+    faults = [
+        some(
+            [f"{urlsplit(r['name']).path} {r['next_hop_protocol'] or 'unknown'}" for r in wrong], f"not over {wanted}"
+        ),
+        some([f"{urlsplit(r['name']).path} {r['response_status']}" for r in bad], "status not 200"),
+        some([path for path in target.expected if path not in sizes], "missing"),
+        some([path for path in sizes if path not in target.expected], "not of the page"),
+        some(
+            [f"{p} {sizes[p]} of {n}" for p, n in target.expected.items() if p in sizes and sizes[p] != n],
+            "wrong body bytes",
+        ),
+        f"{len(timeline['resources'])} requests for {len(sizes)} objects"
+        if len(timeline["resources"]) != len(sizes)
+        else "",
+        "" if timeline["first_contentful_paint_ms"] else "no first contentful paint",
+    ]
+    return [fault for fault in faults if fault]
+
+
+def some(items: Sequence[str], what: str) -> str:
+    """Word a list of offenders briefly; empty if there is none."""
+    more = f" and {len(items) - 3} more" if len(items) > 3 else ""
+    return f"{what}: {', '.join(items[:3])}{more}" if items else ""
+
+
+# --- the job --------------------------------------------------------------------------------------
+
+
+def find_programs() -> Programs:
+    """Find Debian's Chromium and its driver, and ask their versions."""
+    names = {"browser": ("chromium", "google-chrome"), "driver": ("chromedriver",)}
+    found = {}
+    for role, candidates in names.items():
+        path = next(filter(None, map(shutil.which, candidates)), None)
+        if path is None:
+            raise JobError(f"{candidates[0]}: not installed", "apt-get install chromium chromium-driver")
+        found[role] = path
+    versions = []
+    for path in found.values():
+        answer = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30, check=False)
+        versions.append(answer.stdout.strip())
+    return Programs(found["browser"], found["driver"], *versions)
+
+
+def read_target(page: str, protocol: str, server: IPv4Address, root: Path, pki: Path) -> Target:
+    """Read what the page must hold from ROOT/PAGE/manifest.csv, and for h3 the pin from PKI/spki.txt."""
+    try:
+        with (root / page / "manifest.csv").open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        expected = {"/" if row["loaded_as"] == "document" else "/" + row["path"]: int(row["bytes"]) for row in rows}
+    except (OSError, KeyError, ValueError) as error:
+        hint = "generate the page (satlab.webtarget.build) and set SATLAB_WWW"
+        raise JobError(f"page {page}: {error!r}", hint) from error
+    if not expected:
+        raise JobError(f"page {page}: its manifest is empty", "generate it again: satlab.webtarget.build")
+    spki = ""
+    if PROTOCOLS[protocol][0] == "https":
+        try:
+            spki = (pki / "spki.txt").read_text(encoding="ascii").strip()
+        except OSError as error:
+            raise JobError(f"pin of the server's key: {error}", "set SATLAB_PKI to the run's certificates") from error
+        if not re.fullmatch(r"[A-Za-z0-9+/]{43}=", spki):
+            raise JobError(f"{pki / 'spki.txt'}: not a SHA-256 in base64", "make the certificates again")
+    return Target(page, protocol, server, expected, spki)
+
+
+def publish(record: Mapping[str, Any], folder: Path) -> None:
+    """Store the record, and send its times if they count."""
+    now = collect_agent.now()
+    path = folder / f"page_load-{record['load_index']:04}.json"
+    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    delivered(collect_agent.store_files(now, suffix=record["url"], page_load_json=str(path)))
+    statistics = {"page_load_ok": int(record["status"] == "ok")}
+    if record["status"] == "ok":
+        names = ("response_start_ms", "first_contentful_paint_ms", "page_load_time_ms", "largest_contentful_paint_ms")
+        statistics |= {name: record[name] for name in names if record[name] is not None}
+        statistics |= {"body_bytes": record["body_bytes"], "objects": record["objects"]}
+    else:
+        print(f"load {record['load_index']}: {record['status']}: {record['reason']}", file=sys.stderr)
+    delivered(collect_agent.send_stat(now, suffix=record["url"], **statistics))
+
+
+def delivered(answer: object) -> None:
+    """Raise if the collector refused: a sample must not get lost in silence."""
+    if str(answer).startswith("KO"):
+        raise JobError(f"the collector refused a sample: {answer}", "see the collector's log", status=1)
+
+
+def measure(target: Target, runs: int, timeout_s: float) -> bool:
+    """Load the page `runs` times, one after the other; tell whether all loads are ok."""
+    programs = find_programs()
+    all_ok = True
+    with tempfile.TemporaryDirectory(prefix="satlab_page_load_records_") as folder:
+        for index in range(runs):
+            try:
+                record = load(target, programs, index, timeout_s)
+            except Stopped:
+                publish(empty_record(target, programs, index) | {"reason": "stopped"}, Path(folder))
+                raise
+            publish(record, Path(folder))
+            all_ok = all_ok and record["status"] == "ok"
+    return all_ok
+
+
+def page_name(text: str) -> str:
+    """Accept the name of a page, which becomes part of a path and of a host name."""
+    if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,62}", text):
+        raise argparse.ArgumentTypeError("a page name is made of a-z, 0-9 and '-'")
+    return text
+
+
+def run_count(text: str) -> int:
+    """Accept 1 to 10,000 loads."""
+    if not re.fullmatch(r"[1-9]\d{0,4}", text) or int(text) > 10_000:
+        raise argparse.ArgumentTypeError("must be 1 to 10000")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    """Accept a deadline from 1 s to an hour."""
+    if not re.fullmatch(r"\d{1,4}(\.\d{1,6})?", text) or not 1 <= float(text) <= 3600:
+        raise argparse.ArgumentTypeError("must be 1 to 3600 seconds")
+    return float(text)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Give the arguments; those that the descriptor names come from scenarios, the folders from the environment."""
+    options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    options.add_argument("protocol", choices=tuple(PROTOCOLS), help="h1: http://, HTTP/1.1; h3: https://, HTTP/3")
+    options.add_argument("server_ip", type=IPv4Address, help="address that the page's host name is mapped to")
+    options.add_argument("-p", "--page", type=page_name, default="kepler", help="page to load (kepler)")
+    options.add_argument("-n", "--runs", type=run_count, default=3, help="number of loads (3)")
+    options.add_argument("-t", "--timeout", type=seconds, default=33.0, help="deadline of a load in s (33)")
+    www, pki = os.environ.get("SATLAB_WWW", "/srv/satlab/www"), os.environ.get("SATLAB_PKI", "/etc/satlab/pki")
+    options.add_argument("--root", type=Path, default=www, help="holds PAGE/manifest.csv; $SATLAB_WWW by default")
+    options.add_argument("--pki", type=Path, default=pki, help="holds spki.txt; $SATLAB_PKI by default")
+    return options
+
+
+def stop(_number: int, _frame: FrameType | None) -> None:
+    """Leave the load under way. Further signals must not disturb the clean-up."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    raise Stopped
+
+
+def main() -> int:
+    """Load, publish, and tell by the exit status whether all went well."""
+    arguments = parser().parse_args()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    try:
+        adopt_orphans()
+        target = read_target(arguments.page, arguments.protocol, arguments.server_ip, arguments.root, arguments.pki)
+        return 0 if measure(target, arguments.runs, arguments.timeout) else 1
+    except Stopped:
+        print("error: stopped before all loads were done\nhint: finished loads are kept", file=sys.stderr)
+        return 1
+    except JobError as error:
+        print(f"error: {error}\nhint: {error.hint}", file=sys.stderr)
+        return error.status
+
+
+if __name__ == "__main__":
+    with collect_agent.use_configuration(str(Path(__file__).with_name("satlab_page_load_rstats_filter.conf"))):
+        sys.exit(main())

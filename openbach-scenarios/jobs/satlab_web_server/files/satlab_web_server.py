@@ -1,0 +1,404 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""OpenBACH job: serve a generated page over HTTP/1.1 (h1) or HTTP/3 (h3) until it is stopped.
+
+The server is a child in the foreground with a configuration of its own. Which server, and why: docs/decisions/0003.
+Exit statuses: 0 stopped, 1 the server died or used another congestion control, 2 arguments, 3 the host cannot do it.
+"""
+
+import argparse
+import errno
+import json
+import os
+import pwd
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from pathlib import Path
+
+import collect_agent
+
+READY_DEADLINE_S = 10.0
+STOP_DEADLINE_S = 5.0
+POLL_S = 0.05
+OBSERVE_S = 0.5
+TYPES = {
+    "text/html;charset=iso-8859-1": "html",
+    "text/plain;charset=iso-8859-1": "txt",
+    "text/css": "css",
+    "image/jpeg": "jpg",
+    "image/gif": "gif",
+}
+NGINX_WITH_CUBIC = (1, 27, 5)  # "Feature: CUBIC congestion control in QUIC connections", nginx CHANGES
+
+
+class JobError(Exception):
+    """An expected end of the job: what happened, the next command, the exit status."""
+
+    def __init__(self, message: str, hint: str = "", status: int = 3) -> None:
+        super().__init__(message)
+        self.hint = hint
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be served, checked. `site` is the document root; `scratch` a private folder for configuration."""
+
+    site: Path
+    protocol: str
+    bind: IPv4Address
+    port: int
+    congestion_control: str
+    pki: Path
+    scratch: Path
+
+
+@dataclass(frozen=True)
+class Server:
+    """A program that can serve what is wanted: its name, version and argument vector."""
+
+    name: str
+    version: str
+    argv: list[str]
+
+
+Choice = Callable[[Wanted], Server | str]  # a server, or the reason why it is none
+
+
+# --- the servers ----------------------------------------------------------------------------------
+
+
+def choose(wanted: Wanted) -> Server:
+    """Give the first server of the protocol's list that can do what is wanted; say of each other why not."""
+    choices: dict[str, tuple[Choice, ...]] = {"h1": (h2o, nginx), "h3": (h2o, gtlsserver, nginx)}
+    refusals = []
+    for choice in choices[wanted.protocol]:
+        answer = choice(wanted)
+        if isinstance(answer, Server):
+            return answer
+        refusals.append(answer)
+    package = "h2o" if wanted.protocol == "h1" else "ngtcp2-server"
+    what = f"no server for {wanted.protocol} with {wanted.congestion_control}: {'; '.join(refusals)}"
+    raise JobError(what, f"apt-get install {package}")
+
+
+def h2o(wanted: Wanted) -> Server | str:
+    """H2O, without compression and HTTP/2; over HTTP/3 only if it accepts such a configuration (2.2.5 does not)."""
+    if not (program := shutil.which("h2o")):
+        return "h2o is not installed"
+    config = wanted.scratch / "h2o.json"
+    config.write_text(json.dumps(h2o_config(wanted), indent=1), encoding="utf-8")  # JSON is a subset of YAML
+    if wanted.protocol == "h3" and run(program, "-m", "test", "-c", str(config)).returncode != 0:
+        return "h2o here has no HTTP/3 with this congestion control"
+    version = run(program, "--version").stdout.split("\n")[0].removeprefix("h2o version ")
+    return Server("h2o", version, [program, "-m", "worker", "-c", str(config)])
+
+
+def h2o_config(wanted: Wanted) -> dict[str, object]:
+    """Give H2O's configuration. It runs as the job's own user, which can read the page and the key."""
+    listen: dict[str, object] = {"host": str(wanted.bind), "port": wanted.port}
+    if wanted.protocol == "h3":
+        key, certificate = key_pair(wanted)
+        listen |= {"type": "quic", "ssl": {"key-file": str(key), "certificate-file": str(certificate)}}
+        if wanted.congestion_control != "reno":  # its default
+            listen["quic"] = {"cc": wanted.congestion_control}
+    return {
+        "user": pwd.getpwuid(os.geteuid()).pw_name,
+        "pid-file": str(wanted.scratch / "h2o.pid"),
+        "listen": listen,
+        "hosts": {"default": {"paths": {"/": {"file.dir": str(wanted.site)}}}},
+        "file.mime.settypes": {mime: [f".{extension}"] for mime, extension in TYPES.items()},
+        "file.dirlisting": "OFF",
+        "file.send-compressed": "OFF",
+        "compress": "OFF",
+        "http1-upgrade-to-http2": "OFF",
+    }
+
+
+def gtlsserver(wanted: Wanted) -> Server | str:
+    """The example server of ngtcp2: HTTP/3 alone, its congestion control chosen by option, no Alt-Svc header."""
+    if not (program := shutil.which("gtlsserver")):
+        return "gtlsserver is not installed"
+    offered = re.search(r"--cc=\(([^)]*)\)", run(program, "--help").stdout)
+    if not offered or wanted.congestion_control not in offered[1].split("|"):
+        return f"gtlsserver has no congestion control {wanted.congestion_control}"
+    mimes = wanted.scratch / "mime.types"
+    mimes.write_text("".join(f"{mime} {extension}\n" for mime, extension in TYPES.items()), encoding="ascii")
+    options = [f"--cc={wanted.congestion_control}", f"--mime-types-file={mimes}", f"--htdocs={wanted.site}"]
+    key, certificate = key_pair(wanted)
+    place = [str(wanted.bind), str(wanted.port), str(key), str(certificate)]
+    asked = run("dpkg-query", "--show", "--showformat=${Version}", "ngtcp2-server")
+    version = asked.stdout.strip() if asked.returncode == 0 else "unknown"
+    return Server("gtlsserver", version, [program, "--quiet", *options, *place])
+
+
+def nginx(wanted: Wanted) -> Server | str:
+    """Use nginx as one worker in the foreground; over HTTP/3 only with its module and the right congestion control."""
+    program = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    if not program:
+        return "nginx is not installed"
+    about = run(program, "-V").stderr
+    found = re.search(r"nginx/(\d+)\.(\d+)\.(\d+)", about)
+    version = (int(found[1]), int(found[2]), int(found[3])) if found else (0, 0, 0)
+    if wanted.protocol == "h3":
+        built_in = "cubic" if version >= NGINX_WITH_CUBIC else "reno"
+        if "http_v3_module" not in about:
+            return "nginx here has no HTTP/3"
+        if wanted.congestion_control != built_in:
+            return f"nginx here has {built_in} alone over QUIC"
+    config = wanted.scratch / "nginx.conf"
+    config.write_text(nginx_config(wanted), encoding="utf-8")
+    argv = [program, "-p", str(wanted.scratch), "-e", "stderr", "-c", str(config)]
+    return Server("nginx", ".".join(map(str, version)), argv)
+
+
+def nginx_config(wanted: Wanted) -> str:
+    """Give nginx's configuration: no compression, no HTTP/2, no access log, all files in the private folder."""
+    listen = f"listen {wanted.bind}:{wanted.port}"
+    if wanted.protocol == "h3":
+        key, certificate = key_pair(wanted)
+        listen += f" quic; ssl_protocols TLSv1.3; ssl_certificate {certificate}; ssl_certificate_key {key}"
+    bodies = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    return "\n".join(
+        [
+            f"user {pwd.getpwuid(os.geteuid()).pw_name};",
+            f"daemon off; worker_processes 1; pid {wanted.scratch}/nginx.pid; error_log stderr;",
+            "events {}",
+            "http {",
+            "access_log off; gzip off; sendfile on; tcp_nopush on; keepalive_requests 10000;",
+            *(f"{body}_temp_path {wanted.scratch}/{body};" for body in bodies),
+            "types {",
+            *(f'"{mime}" {extension};' for mime, extension in TYPES.items()),
+            "}",
+            f"server {{ {listen}; root {wanted.site}; }}",
+            "}\n",
+        ]
+    )
+
+
+def key_pair(wanted: Wanted) -> tuple[Path, Path]:
+    """Give private key and certificate, which `satlab.pki` made."""
+    key, certificate = wanted.pki / "server.key", wanted.pki / "server.crt"
+    for path in (key, certificate):
+        if not os.access(path, os.R_OK):
+            raise JobError(f"{path}: cannot be read", "set SATLAB_PKI to the folder of the run's certificates")
+    return key, certificate
+
+
+# --- life of the child ----------------------------------------------------------------------------
+
+
+def check_port(wanted: Wanted) -> None:
+    """Bind the address once, so that a taken port is told in one clear line."""
+    udp = wanted.protocol == "h3"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM if udp else socket.SOCK_STREAM) as probe:
+        if not udp:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((str(wanted.bind), wanted.port))
+        except OSError as error:
+            place = f"{'UDP' if udp else 'TCP'} {wanted.bind}:{wanted.port}"
+            reason = "port in use" if error.errno == errno.EADDRINUSE else error.strerror
+            raise JobError(f"{place}: {reason}", "choose another --port, or see who has it: ss -lntup") from error
+
+
+def is_ready(wanted: Wanted) -> bool:
+    """Tell whether the server accepts: a TCP connection, or for QUIC a bound UDP port."""
+    if wanted.protocol == "h3":
+        return udp_bound(Path("/proc/net/udp").read_text(encoding="ascii"), wanted.bind, wanted.port)
+    target = IPv4Address("127.0.0.1") if wanted.bind.is_unspecified else wanted.bind
+    try:
+        socket.create_connection((str(target), wanted.port), timeout=1.0).close()
+    except OSError:
+        return False
+    return True
+
+
+def udp_bound(table: str, bind: IPv4Address, port: int) -> bool:
+    """Look for a local address in the text of /proc/net/udp (hexadecimal, in the order of the host's bytes)."""
+    address = int.from_bytes(bind.packed, sys.byteorder)
+    return any(line.split()[1] == f"{address:08X}:{port:04X}" for line in table.splitlines()[1:])
+
+
+def congestion_controls(listing: str) -> set[str]:
+    """Read the congestion controls from `ss -tinH`, connections of the host with itself left out.
+
+    A connection has two lines, the second indented: flags, the algorithm, then `name:value` fields.
+    """
+    found = set()
+    foreign = False
+    for line in listing.splitlines():
+        words = line.split()
+        if not line[:1].isspace():
+            local, peer = words[-2].rpartition(":")[0], words[-1].rpartition(":")[0]
+            foreign = local != peer
+        elif foreign:
+            flags = {"ts", "sack", "ecn", "ecnseen", "fastopen"}
+            found.update([word for word in words if word not in flags and ":" not in word][:1])
+    return found
+
+
+def serve(wanted: Wanted, page: str, stop: threading.Event) -> None:
+    """Start the server, tell when it is ready, watch it until `stop`, and leave `server.json`."""
+    check_port(wanted)
+    server = choose(wanted)
+    log = wanted.scratch / "log"
+    with log.open("wb") as output:
+        child = subprocess.Popen(server.argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+    observed: set[str] = set()
+    try:
+        wait_ready(wanted, child, log, stop)
+        collect_agent.send_stat(collect_agent.now(), ready=1)
+        while not stop.wait(OBSERVE_S):
+            check_alive(child, log)
+            if wanted.protocol == "h1" and not observed:
+                observed = congestion_controls(
+                    run("ss", "-tinH", "state", "established", f"sport = :{wanted.port}").stdout
+                )
+    finally:
+        end(child)
+        record(wanted, page, server, observed)
+    if observed - {wanted.congestion_control}:
+        reason = f"TCP used {', '.join(sorted(observed))}, not {wanted.congestion_control}"
+        raise JobError(
+            reason, f"set it on the route: ip route change ... congctl {wanted.congestion_control}", status=1
+        )
+
+
+def wait_ready(wanted: Wanted, child: subprocess.Popen[bytes], log: Path, stop: threading.Event) -> None:
+    """Poll for readiness until the deadline."""
+    for _ in range(round(READY_DEADLINE_S / POLL_S)):
+        check_alive(child, log)
+        if is_ready(wanted) or stop.wait(POLL_S):
+            return
+    raise JobError(f"the server was not ready after {READY_DEADLINE_S:g} s: {tail(log)}", status=1)
+
+
+def check_alive(child: subprocess.Popen[bytes], log: Path) -> None:
+    """Raise if the child has ended."""
+    if (code := child.poll()) is not None:
+        raise JobError(f"the server ended with status {code}: {tail(log)}", status=1)
+
+
+def end(child: subprocess.Popen[bytes]) -> None:
+    """Ask the child to end, then make it end."""
+    child.terminate()
+    try:
+        child.wait(STOP_DEADLINE_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+
+
+def record(wanted: Wanted, page: str, server: Server, observed: set[str]) -> None:
+    """Store what served the page, and send whether TCP used the congestion control that was asked for."""
+    content = {
+        "server": server.name,
+        "version": server.version,
+        "argv": server.argv,
+        "protocol": wanted.protocol,
+        "page": page,
+        "address": f"{wanted.bind}:{wanted.port}",
+        "alt_svc": False,
+        "congestion_control": {"asked": wanted.congestion_control, "observed": sorted(observed)},
+    }
+    path = wanted.scratch / "server.json"
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    if str(answer := collect_agent.store_files(collect_agent.now(), server_json=str(path))).startswith("KO"):
+        raise JobError(f"the collector refused server.json: {answer}", "see the collector's log", status=1)
+    if observed:
+        collect_agent.send_stat(collect_agent.now(), congestion_control_ok=int(observed == {wanted.congestion_control}))
+
+
+def tail(log: Path) -> str:
+    """Give the end of the child's output on one line."""
+    return " / ".join(log.read_text(encoding="utf-8", errors="replace").split("\n")[-6:]).strip(" /") or "no output"
+
+
+def run(*argv: str) -> subprocess.CompletedProcess[str]:
+    """Run a short command and give its output; a missing program is a failed one."""
+    try:
+        return subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return subprocess.CompletedProcess(argv, 127, "", str(error))
+
+
+# --- arguments ------------------------------------------------------------------------------------
+
+
+def page_name(text: str) -> str:
+    """Accept the name of a page, which becomes a folder name."""
+    if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,62}", text):
+        raise argparse.ArgumentTypeError("a page name is made of a-z, 0-9 and '-'")
+    return text
+
+
+def port_number(text: str) -> int:
+    """Accept a port, 1 to 65535."""
+    if not re.fullmatch(r"[1-9]\d{0,4}", text) or int(text) > 65535:
+        raise argparse.ArgumentTypeError("must be 1 to 65535")
+    return int(text)
+
+
+def algorithm(text: str) -> str:
+    """Accept what can name a congestion control."""
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,15}", text):
+        raise argparse.ArgumentTypeError("a congestion control is a word such as cubic")
+    return text
+
+
+def folder(text: str) -> Path:
+    """Accept a folder whose path needs no quoting in a configuration file."""
+    path = Path(text).resolve()
+    if not re.fullmatch(r"[A-Za-z0-9_./-]+", str(path)):
+        raise argparse.ArgumentTypeError(f"{path}: use only A-Z, a-z, 0-9, '_', '.', '-' in the path")
+    return path
+
+
+def parser() -> argparse.ArgumentParser:
+    """Give the options; those that the descriptor names come from scenarios, the folders from the environment."""
+    options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    options.add_argument("-p", "--page", type=page_name, default="kepler", help="page to serve (kepler)")
+    options.add_argument("-P", "--protocol", choices=("h1", "h3"), default="h1", help="h1 (default) or h3")
+    options.add_argument("-B", "--bind", type=IPv4Address, default=IPv4Address(0), help="address; all by default")
+    options.add_argument("--port", type=port_number, help="80 for h1, 443 for h3 by default")
+    options.add_argument("-C", "--congestion-control", type=algorithm, default="cubic", help="cubic by default")
+    www, pki = os.environ.get("SATLAB_WWW", "/srv/satlab/www"), os.environ.get("SATLAB_PKI", "/etc/satlab/pki")
+    options.add_argument("--root", type=folder, default=www, help="holds PAGE/site; $SATLAB_WWW or /srv/satlab/www")
+    options.add_argument("--pki", type=folder, default=pki, help="certificates; $SATLAB_PKI or /etc/satlab/pki")
+    return options
+
+
+def main() -> int:
+    """Serve until SIGTERM or SIGINT."""
+    arguments = parser().parse_args()
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    site = arguments.root / arguments.page / "site"
+    port = arguments.port or {"h1": 80, "h3": 443}[arguments.protocol]
+    try:
+        if not (site / "index.html").is_file():
+            raise JobError(f"{site}: holds no index.html", "generate the page: satlab.webtarget.build", status=2)
+        with tempfile.TemporaryDirectory(prefix="satlab_web_server_") as scratch:
+            wanted = Wanted(site, arguments.protocol, arguments.bind, port, arguments.congestion_control,
+                            arguments.pki, Path(scratch))  # fmt: skip
+            serve(wanted, arguments.page, stop)
+    except JobError as error:
+        print(f"error: {error}" + (f"\nhint: {error.hint}" if error.hint else ""), file=sys.stderr)
+        return error.status
+    return 0
+
+
+if __name__ == "__main__":
+    with collect_agent.use_configuration(str(Path(__file__).with_name("satlab_web_server_rstats_filter.conf"))):
+        sys.exit(main())
