@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The commonest mistakes: one clear message with place and remedy, the designed status, no traceback, no data."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from satlab import paths
+
+NOBODY = 65534
+BULK = paths.SCENARIOS / "bulk_tcp.json"
+
+
+def satlab(*arguments: str | Path, user: int | None = None) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": f"{paths.ROOT / 'lab'}:{paths.ROOT}", "COLUMNS": "200"}
+    return subprocess.run(
+        [sys.executable, "-m", "satlab", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=environment,
+        user=user,
+    )
+
+
+def expect(done: subprocess.CompletedProcess[str], status: int, *said: str) -> None:
+    assert done.returncode == status, done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    for words in said:
+        assert words in done.stderr, done.stderr
+
+
+def profile(tmp_path: Path, file: str, change: Callable[[str], str]) -> Path:
+    folder = tmp_path / "profile"
+    shutil.copytree(paths.PROFILES / "geo", folder)
+    target = folder / file
+    target.write_text(change(target.read_text()))
+    return folder
+
+
+def scenario(tmp_path: Path, change: Callable[[str], str]) -> Path:
+    path = tmp_path / "changed.json"
+    text = change(BULK.read_text())
+    path.write_text(text.replace('"bulk_tcp"', '"changed"'))
+    return path
+
+
+def dry_run(path: Path, *more: str | Path) -> subprocess.CompletedProcess[str]:
+    return satlab("run", path, "--set", "duration=1", "--dry-run", *more)
+
+
+def test_malformed_xml(tmp_path: Path) -> None:
+    folder = profile(tmp_path, "topology.xml", lambda t: t.replace("</model>", ""))
+    expect(dry_run(BULK, "--profile", folder), 2, "topology.xml:", "error:")
+
+
+def test_unknown_modcod_id(tmp_path: Path) -> None:
+    folder = profile(
+        tmp_path, "topology.xml", lambda t: t.replace("<wave_form>1</wave_form>", "<wave_form>99</wave_form>")
+    )
+    expect(dry_run(BULK, "--profile", folder), 2, "topology.xml:", "wave_form", "99")
+
+
+def test_three_faults_of_a_profile_are_reported_at_once(tmp_path: Path) -> None:
+    folder = profile(
+        tmp_path,
+        "profile_gw.xml",
+        lambda t: t.replace("ConstantDelay", "NoDelay").replace(">20.0<", ">warm<", 1).replace("Gate", "Door"),
+    )
+    expect(dry_run(BULK, "--profile", folder), 2, "NoDelay", "warm", "Door")
+
+
+def test_undefined_placeholder(tmp_path: Path) -> None:
+    path = scenario(tmp_path, lambda t: t.replace('"$duration"', '"$length"'))
+    expect(dry_run(path), 2, "changed.json", "length")
+
+
+def test_json_that_is_not_json(tmp_path: Path) -> None:
+    path = scenario(tmp_path, lambda t: t[: len(t) // 2])
+    expect(dry_run(path), 2, "changed.json")
+
+
+def test_missing_argument_and_unknown_setting() -> None:
+    expect(satlab("run", BULK, "--dry-run", "--set", "speed=9"), 2, "speed", "duration")
+
+
+def test_setting_without_value() -> None:
+    expect(satlab("run", BULK, "--set", "duration"), 2, "NAME=VALUE", "hint:")
+
+
+def test_unknown_profile() -> None:
+    expect(satlab("run", BULK, "--set", "duration=1", "--profile", "meo"), 2, "meo", "geo", "leo")
+
+
+def test_page_manifest_that_does_not_sum_up(tmp_path: Path) -> None:
+    shutil.copytree(paths.WEB_TARGETS / "kepler", tmp_path / "kepler")
+    manifest = tmp_path / "kepler" / "manifest.csv"
+    lines = manifest.read_text().splitlines(keepends=True)
+    manifest.write_text("".join(lines[:-1]))
+    expect(satlab("validate", tmp_path / "kepler"), 2, "kepler", "75")
+
+
+def test_usage_error() -> None:
+    expect(satlab("run", BULK, "--loss", "2"), 2, "--loss")
+    expect(satlab("orbit"), 2, "orbit")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="changes the user")
+def test_not_root() -> None:
+    expect(satlab("up", user=NOBODY), 3, "not root", "hint:", "sudo")
+
+
+def test_report_of_something_else(tmp_path: Path) -> None:
+    expect(satlab("report", tmp_path), 2, str(tmp_path), "manifest.json")
+
+
+def test_dry_run_prints_a_plan_and_touches_nothing(tmp_path: Path) -> None:
+    done = dry_run(BULK, "--runs", tmp_path / "runs")
+    assert done.returncode == 0, done.stderr
+    plan = json.loads(done.stdout)
+    assert plan["arguments"]["duration"] == "1"
+    assert plan["link"]["rtt_ms"]["configured"] == 580
+    assert not (tmp_path / "runs").exists()
+
+
+def test_help_names_units_and_defaults() -> None:
+    done = satlab("run", "--help")
+    assert done.returncode == 0
+    for words in ("--loss", "0 to 1", "ms", "default: 1.2", "--dry-run"):
+        assert words in done.stdout
