@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Raw files of a run to records. Reads run folders only; knows nothing of the lab that filled them."""
+
+from collect.pages import PageLoad
+from collect.records import SCHEMA, Record, summaries
+from collect.run import Manifest, RunFolderError, StoredLoad, collect, gather, manifest, stored_loads, verify
+
+__all__ = [
+    "SCHEMA",
+    "Manifest",
+    "PageLoad",
+    "Record",
+    "RunFolderError",
+    "StoredLoad",
+    "collect",
+    "gather",
+    "manifest",
+    "stored_loads",
+    "summaries",
+    "verify",
+]

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""raw/calibration.json: the measured link against its plan (schemas/calibration.schema.json)."""
+
+from typing import Literal
+
+from pydantic import Field, TypeAdapter
+
+from collect.raw import Model
+from collect.records import Record, failed
+
+
+class Check(Model):
+    """One quantity of the link: what the plan expects, what was measured, the bounds."""
+
+    name: str
+    unit: str
+    expected: float
+    measured: float | None
+    low: float
+    high: float
+    ok: bool
+    note: str
+
+
+class Calibration(Model):
+    """All checks of one run."""
+
+    schema_: Literal["satlab/calibration/1"] = Field(alias="schema")
+    run_id: str
+    ok: bool
+    checks: list[Check]
+
+
+ADAPTER: TypeAdapter[Calibration] = TypeAdapter(Calibration)
+
+
+def records(calibration: Calibration) -> list[Record]:
+    """Give `calibration_ok` (1 or 0), and `calibration_check_ok` per check with its figures as labels."""
+    held = sum(check.ok for check in calibration.checks)
+    summary = Record(
+        "calibration_ok",
+        float(calibration.ok),
+        {"checks": str(len(calibration.checks)), "held": str(held)},
+        reason="" if calibration.ok else f"{len(calibration.checks) - held} checks outside tolerance",
+    )
+    return [summary, *map(_check, calibration.checks)]
+
+
+def _check(check: Check) -> Record:
+    labels = {"check": check.name, "unit": check.unit, "note": check.note}
+    labels |= {key: f"{getattr(check, key):.12g}" for key in ("expected", "low", "high")}
+    if check.measured is None:
+        return failed("calibration_check_ok", labels, check.note or "not measured")
+    labels["measured"] = f"{check.measured:.12g}"
+    return Record("calibration_check_ok", float(check.ok), labels, reason="" if check.ok else "outside tolerance")

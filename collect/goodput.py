@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""iperf3's JSON (`-J`, iperf 3.7 and later) to goodput, window and RTT of bulk transfers over TCP.
+
+Goodput is payload bits at the receiver per second, from the first interval's start to the last one's end: connection
+set-up is outside. Each transfer leaves two documents. The client's ends with what both sides counted, so summaries
+come from it; a side's intervals tell what it saw itself: bytes at the receiver; window, RTT, retransmits at the sender.
+"""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Tag, TypeAdapter
+
+from collect.jobs import Job
+from collect.raw import Unreadable
+from collect.records import Record, failed
+
+STAT = "iperf3_json"
+MAIN_METRICS = ("goodput_bps",)
+
+COMPLETE = 0.95
+"""Share of the asked duration or bytes below which a transfer counts as broken off."""
+STEADY_MIN_S = 4
+"""A shorter transfer has no steady half."""
+
+
+class _Iperf(BaseModel):
+    """Fields that are used; iperf3 adds others from version to version."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
+
+
+class Asked(_Iperf):
+    """What was asked for: `bytes` or `duration` (s), the other is 0."""
+
+    protocol: str
+    num_streams: int
+    reverse: int
+    duration: float
+    bytes: int
+
+
+class Timestamp(_Iperf):
+    """When parameters were exchanged, whole seconds."""
+
+    timesecs: int
+
+
+class Start(_Iperf):
+    """Head of a document; `connecting_to` is there at the client only."""
+
+    connecting_to: dict[str, str | int] | None = None
+    cookie: str
+    timestamp: Timestamp
+    test_start: Asked
+
+
+class Stream(_Iperf):
+    """One flow over one interval; rtt in us; sender's figures are None at the receiver."""
+
+    socket: int
+    snd_cwnd: int | None = None
+    rtt: int | None = None
+    retransmits: int | None = None
+
+
+class Span(_Iperf):
+    """All flows over a time; start and end in s since the transfer began."""
+
+    start: float
+    end: float
+    seconds: float
+    bytes: int
+    retransmits: int | None = None
+    omitted: bool = False
+    sender: bool
+
+
+class Interval(_Iperf):
+    """One interval."""
+
+    streams: list[Stream]
+    sum: Span
+
+
+class Cpu(_Iperf):
+    """CPU use of this side, percent of one core."""
+
+    host_total: float
+
+
+class End(_Iperf):
+    """Totals."""
+
+    sum_sent: Span
+    sum_received: Span
+    cpu_utilization_percent: Cpu | None = None
+    sender_tcp_congestion: str = ""
+
+
+class Transfer(_Iperf):
+    """One side's document."""
+
+    start: Start
+    intervals: list[Interval]
+    end: End
+
+    @property
+    def at_client(self) -> bool:
+        """Tell whether the client wrote it."""
+        return self.start.connecting_to is not None
+
+    @property
+    def at_sender(self) -> bool:
+        """Tell whether the sender of the payload wrote it."""
+        return self.at_client != bool(self.start.test_start.reverse)
+
+
+class Broken(_Iperf):
+    """What iperf3 writes when it gives up."""
+
+    error: str
+
+
+def _kind(document: object) -> str:
+    return "broken" if isinstance(document, dict) and "error" in document else "transfer"
+
+
+_Either = Annotated[Annotated[Broken, Tag("broken")] | Annotated[Transfer, Tag("transfer")], Discriminator(_kind)]
+ADAPTER: TypeAdapter[Transfer | Broken] = TypeAdapter(_Either)
+
+
+@dataclass(frozen=True)
+class Document:
+    """A raw document, the job that stored it and its number among the job's documents."""
+
+    job: Job
+    number: int
+    content: Transfer | Broken | Unreadable
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What identifies the transfer's side."""
+        labels = {**self.job.labels, "transfer": str(self.number)}
+        if isinstance(self.content, Transfer):
+            asked = self.content.start.test_start
+            labels |= {
+                "direction": "download" if asked.reverse else "upload",
+                "flows": str(asked.num_streams),
+                "congestion_control": self.content.end.sender_tcp_congestion,
+            }
+        return labels
+
+
+def records(documents: Sequence[Document], run_start_unix_s: float) -> list[Record]:
+    """Give summaries and series of all transfers of a run; t_s is good to half the set-up time, see `_origins`."""
+    origins = _origins(documents)
+    found: list[Record] = []
+    for document in documents:
+        if isinstance(document.content, Unreadable):
+            found.append(failed("goodput_bps", document.labels, document.content.reason))
+        elif isinstance(document.content, Broken):
+            found.append(failed("goodput_bps", document.labels, f"iperf3: {document.content.error}"))
+        else:
+            origin = origins[document.content.start.cookie]
+            found += _transfer(document.content, document.labels, origin, run_start_unix_s)
+    return found
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """When a transfer's first interval began, seconds since the epoch, and how far that may be off, s."""
+
+    unix_s: float
+    error_s: float
+
+
+def _origins(documents: Sequence[Document]) -> dict[str, _Origin]:
+    """Date each transfer (by cookie).
+
+    iperf3 stamps whole seconds and several round trips before the first interval. The client's job brackets the
+    transfer more narrowly: what remains of its life is set-up and exchange of results; its middle is taken.
+    """
+    origins: dict[str, _Origin] = {}
+    for document in documents:
+        if not isinstance(document.content, Transfer):
+            continue
+        start = document.content.start
+        spare = document.job.stop_unix_s - document.job.start_unix_s - document.content.end.sum_received.seconds
+        if document.content.at_client and spare >= 0:
+            origins[start.cookie] = _Origin(document.job.start_unix_s + spare / 2, spare / 2)
+        else:
+            origins.setdefault(start.cookie, _Origin(start.timestamp.timesecs + 1.0, 1.0))
+    return origins
+
+
+def _transfer(transfer: Transfer, labels: Mapping[str, str], origin: _Origin, run_start_unix_s: float) -> list[Record]:
+    if transfer.start.test_start.protocol != "TCP":
+        return [failed("goodput_bps", labels, f"{transfer.start.test_start.protocol} is not evaluated, only TCP")]
+    begin_s = origin.unix_s - run_start_unix_s
+    intervals = [interval for interval in transfer.intervals if not interval.sum.omitted]
+    found = _summaries(transfer, labels, origin) if transfer.at_client else []
+    if transfer.at_sender:
+        found += _window_summaries(intervals, labels) + _sender_series(intervals, labels, begin_s)
+    else:
+        found += _steady(intervals, labels) + _receiver_series(intervals, labels, begin_s)
+    if transfer.end.cpu_utilization_percent:
+        share = transfer.end.cpu_utilization_percent.host_total / 100
+        found.append(Record("cpu_s", share * transfer.end.sum_sent.seconds, labels))
+    return found
+
+
+def _summaries(transfer: Transfer, labels: Mapping[str, str], origin: _Origin) -> list[Record]:
+    received, sent = transfer.end.sum_received, transfer.end.sum_sent
+    asked = transfer.start.test_start
+    if received.seconds <= 0 or received.bytes <= 0:
+        return [failed("goodput_bps", labels, "no payload arrived")]
+    complete = (
+        received.bytes / asked.bytes if asked.bytes else received.seconds / asked.duration if asked.duration else 1
+    )
+    goodput = received.bytes * 8 / received.seconds
+    broken_off = f"broken off after {received.seconds:.1f} s and {received.bytes} bytes"
+    return [
+        Record("goodput_bps", goodput, labels) if complete >= COMPLETE else failed("goodput_bps", labels, broken_off),
+        Record("received_bytes", received.bytes, labels),
+        Record("transfer_time_s", received.seconds, labels),
+        Record("completeness_ratio", min(complete, 1.0), labels),
+        Record("series_clock_error_s", origin.error_s, labels),
+        *([] if sent.retransmits is None else [Record("retransmits_count", sent.retransmits, labels)]),
+    ]
+
+
+def _steady(intervals: Sequence[Interval], labels: Mapping[str, str]) -> list[Record]:
+    """Give the median of the whole 1 s windows in the second half of the transfer."""
+    windows: dict[int, int] = {}
+    for interval in intervals:
+        middle = (interval.sum.start + interval.sum.end) / 2
+        windows[int(middle)] = windows.get(int(middle), 0) + interval.sum.bytes
+    total_s = intervals[-1].sum.end if intervals else 0.0
+    if total_s < STEADY_MIN_S - 0.5:
+        return []
+    late = [bytes_ * 8 for second, bytes_ in windows.items() if second >= total_s / 2 and second + 1 <= total_s + 0.05]
+    return [Record("goodput_steady_bps", statistics.median(late), {**labels, "window_s": "1"})]
+
+
+def _receiver_series(intervals: Sequence[Interval], labels: Mapping[str, str], begin_s: float) -> list[Record]:
+    return [
+        Record("goodput_bps", i.sum.bytes * 8 / i.sum.seconds, labels, t_s=begin_s + i.sum.end)
+        for i in intervals
+        if i.sum.seconds > 0
+    ]
+
+
+def _sender_series(intervals: Sequence[Interval], labels: Mapping[str, str], begin_s: float) -> list[Record]:
+    found: list[Record] = []
+    for interval in intervals:
+        t_s = begin_s + interval.sum.end
+        for number, stream in enumerate(interval.streams, start=1):
+            own = {**labels, "flow": str(number)}
+            if stream.snd_cwnd is not None:
+                found.append(Record("cwnd_bytes", stream.snd_cwnd, own, t_s=t_s))
+            if stream.rtt is not None:
+                found.append(Record("tcp_rtt_ms", stream.rtt / 1000, own, t_s=t_s))
+            if stream.retransmits is not None:
+                found.append(Record("retransmits_count", stream.retransmits, own, t_s=t_s))
+    return found
+
+
+def _window_summaries(intervals: Sequence[Interval], labels: Mapping[str, str]) -> list[Record]:
+    streams = [stream for interval in intervals for stream in interval.streams]
+    windows = [stream.snd_cwnd for stream in streams if stream.snd_cwnd is not None]
+    rtts = [stream.rtt / 1000 for stream in streams if stream.rtt]
+    found: list[Record] = []
+    if windows:
+        found.append(Record("cwnd_max_bytes", max(windows), labels))
+    if rtts:
+        figures = {"median": statistics.median(rtts), "min": min(rtts), "max": max(rtts)}
+        found += [Record("tcp_rtt_ms", value, {**labels, "stat": stat}) for stat, value in figures.items()]
+    return found

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""raw/jobs.jsonl: which job instance ran where and how it ended (schemas/jobs.schema.json)."""
+
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+from collect.raw import Model
+from collect.records import Record
+
+MEASURING = ("satlab_iperf3", "satlab_page_load", "satlab_ping")
+"""Jobs whose files become figures. Other jobs (servers) are services: to be stopped is their ordinary end."""
+
+LOG_TAIL = 400
+"""Characters of a failed job's log that go into its reason."""
+
+
+class Job(Model):
+    """One ended job instance."""
+
+    job_instance_id: int
+    scenario_instance_id: int
+    owner_scenario_instance_id: int
+    function_id: int
+    label: str
+    job: str
+    entity: str
+    argv: list[str]
+    start_unix_s: float
+    stop_unix_s: float
+    exit_code: int | None
+    status: Literal["Not Running", "Error", "Stopped", "Agent Unreachable", "Not Scheduled", "Unknown"]
+    log: str
+
+    @property
+    def folder(self) -> str:
+        """Where its stored files lie, below raw/files/."""
+        return f"{self.job}-{self.job_instance_id}"
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What identifies the instance in every record made from it."""
+        return {
+            "job": self.job,
+            "instance": str(self.job_instance_id),
+            "entity": self.entity,
+            "function": self.label,
+        }
+
+
+def records(jobs: Iterable[Job], run_start_unix_s: float) -> list[Record]:
+    """Give `job_ok` per instance; its labels `start_s` and `stop_s` are seconds since the start of the run."""
+    return [_record(job, run_start_unix_s) for job in jobs]
+
+
+def _record(job: Job, origin: float) -> Record:
+    labels: Mapping[str, str] = job.labels | {
+        "start_s": f"{job.start_unix_s - origin:.3f}",
+        "stop_s": f"{job.stop_unix_s - origin:.3f}",
+    }
+    if job.status == "Not Running" or (job.status == "Stopped" and job.job not in MEASURING):
+        return Record("job_ok", 1.0, labels)
+    if job.status == "Stopped":
+        return Record("job_ok", None, labels, status="censored", reason="stopped before it ended by itself")
+    ended = "was killed" if job.exit_code is None else f"ended with status {job.exit_code}"
+    tail = job.log.strip()[-LOG_TAIL:]
+    reason = f"{job.status}: {ended}" + (f": {tail}" if tail else "")
+    return Record("job_ok", None, labels, status="failed", reason=reason)

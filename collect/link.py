@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""raw/link.jsonl: what the emulator saw, per direction (schemas/link-metrics.schema.json)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter
+
+from collect.raw import Model
+from collect.records import Record, failed
+
+DIRECTIONS = ("forward", "return", "terrestrial_down", "terrestrial_up")
+SERIES = {
+    "link_queue_bytes": "queue_bytes",
+    "link_rate_bps": "rate_bps",
+    "link_dropped_packets": "dropped_packets",
+    "link_lost_packets": "lost_packets",
+    "link_frame_fill_ratio": "frame_fill_ratio",
+    "link_release_late_p99_us": "late_p99_us",
+}
+"""Metric of a series and the counter it is read from."""
+
+
+class Counters(Model):
+    """One direction over one interval; queue figures are those of the interval's end."""
+
+    queue_bytes: int
+    queue_packets: int
+    in_packets: int
+    in_bytes: int
+    out_packets: int
+    out_bytes: int
+    rate_bps: float
+    dropped_packets: int
+    lost_packets: int
+    frames: int
+    frame_fill_ratio: float | None
+    late_p50_us: float | None
+    late_p99_us: float | None
+    late_max_us: float | None
+
+
+class PerDirection(Model):
+    """One figure for each direction; None where no packet crossed."""
+
+    forward: float | None
+    return_: float | None = Field(alias="return")
+    terrestrial_down: float | None
+    terrestrial_up: float | None
+
+    def of(self, direction: str) -> float | None:
+        """Give the figure of one of `DIRECTIONS`."""
+        value: float | None = getattr(self, _field(direction))
+        return value
+
+
+class Header(Model):
+    """First line: where the metrics come from."""
+
+    type: Literal["header"]
+    schema_: Literal["satlab/link-metrics/1"] = Field(alias="schema")
+    run_id: str
+    version: str
+    profile_sha256: str
+    config_sha256: str
+    seed: int
+    clock: str
+    start_unix_s: float
+    interval_ms: int
+    sched_fifo: bool
+    memory_locked: bool
+
+
+class Sample(Model):
+    """One interval, stamped at its end."""
+
+    type: Literal["sample"]
+    t_unix_s: float
+    forward: Counters
+    return_: Counters = Field(alias="return")
+    terrestrial_down: Counters
+    terrestrial_up: Counters
+
+    def of(self, direction: str) -> Counters:
+        """Give the counters of one of `DIRECTIONS`."""
+        counters: Counters = getattr(self, _field(direction))
+        return counters
+
+
+class End(Model):
+    """Last line: release error over the emulator's whole life, us; CPU time in s."""
+
+    type: Literal["end"]
+    t_unix_s: float
+    reason: str
+    late_p50_us: PerDirection
+    late_p99_us: PerDirection
+    late_max_us: PerDirection
+    cpu_s: float
+
+
+Line = Annotated[Header | Sample | End, Field(discriminator="type")]
+ADAPTER: TypeAdapter[Header | Sample | End] = TypeAdapter(Line)
+
+
+@dataclass(frozen=True)
+class Window:
+    """The time during which the scenario's jobs ran. Calibration fills queues on purpose before it."""
+
+    start_unix_s: float
+    stop_unix_s: float
+
+    def holds(self, t_unix_s: float) -> bool:
+        """Tell whether a moment lies inside."""
+        return self.start_unix_s <= t_unix_s <= self.stop_unix_s
+
+
+def records(lines: Sequence[Header | Sample | End], run_start_unix_s: float, window: Window | None) -> list[Record]:
+    """Give series over the whole run, and summaries of the time inside `window` (None: of all)."""
+    samples = [line for line in lines if isinstance(line, Sample)]
+    end = next((line for line in lines if isinstance(line, End)), None)
+    found: list[Record] = []
+    for direction in DIRECTIONS:
+        labels = {"direction": direction}
+        inside = [s.of(direction) for s in samples if window is None or window.holds(s.t_unix_s)]
+        found += _totals(inside, labels)
+        found += _lateness(end, direction, labels)
+        for line in samples:
+            found += _series(line.of(direction), line.t_unix_s - run_start_unix_s, labels)
+    if end is None:
+        return [*found, failed("link_cpu_s", {}, "the emulator's metrics have no end line: it died or was killed")]
+    return [*found, Record("link_cpu_s", end.cpu_s)]
+
+
+def _totals(inside: Sequence[Counters], labels: Mapping[str, str]) -> list[Record]:
+    if not inside:
+        return [failed("link_dropped_packets", labels, "no link sample while the jobs ran")]
+    return [
+        Record("link_in_packets", sum(c.in_packets for c in inside), labels),
+        Record("link_out_bytes", sum(c.out_bytes for c in inside), labels),
+        Record("link_dropped_packets", sum(c.dropped_packets for c in inside), labels),
+        Record("link_lost_packets", sum(c.lost_packets for c in inside), labels),
+        Record("link_queue_max_bytes", max(c.queue_bytes for c in inside), labels),
+    ]
+
+
+def _lateness(end: End | None, direction: str, labels: Mapping[str, str]) -> list[Record]:
+    if end is None:
+        return [failed("link_release_late_p99_us", labels, "the emulator's metrics have no end line")]
+    figures = {
+        "link_release_late_p50_us": end.late_p50_us.of(direction),
+        "link_release_late_p99_us": end.late_p99_us.of(direction),
+        "link_release_late_max_us": end.late_max_us.of(direction),
+    }
+    return [Record(metric, value, labels) for metric, value in figures.items() if value is not None]
+
+
+def _series(counters: Counters, t_s: float, labels: Mapping[str, str]) -> list[Record]:
+    values = {metric: getattr(counters, counter) for metric, counter in SERIES.items()}
+    return [Record(metric, value, labels, t_s=t_s) for metric, value in values.items() if value is not None]
+
+
+def _field(direction: str) -> str:
+    return "return_" if direction == "return" else direction

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Page loads to Response Start, First Contentful Paint, Page Load Time (schemas/page-load.schema.json).
+
+Definitions follow Kosek et al., "Exploring Proxying QUIC and HTTP/3 for Satellite Communication", IFIP Networking
+2022, section III: ms since navigation start; Page Load Time is the navigation entry's `loadEventStart`.
+"""
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+from pydantic import Field, TypeAdapter
+
+from collect.raw import Model
+from collect.records import Record, Status, failed, sample
+
+STAT = "page_load_json"
+MAIN_METRICS = ("response_start_ms", "first_contentful_paint_ms", "page_load_time_ms")
+METRICS = (*MAIN_METRICS, "largest_contentful_paint_ms")
+
+
+class Resource(Model):
+    """One object of a page; times in ms since navigation start."""
+
+    name: str
+    initiator_type: str
+    next_hop_protocol: str
+    response_status: int
+    start_ms: float
+    response_end_ms: float
+    encoded_body_bytes: int
+    transfer_bytes: int
+
+
+class PageLoad(Model):
+    """One load in one fresh browser profile; times in ms since navigation start."""
+
+    schema_: Literal["satlab/page-load/1"] = Field(alias="schema")
+    url: str
+    protocol: Literal["h1", "h2", "h3"]
+    page: str
+    load_index: int
+    status: Status
+    reason: str
+    start_unix_s: float
+    wall_s: float
+    response_start_ms: float | None
+    first_contentful_paint_ms: float | None
+    page_load_time_ms: float | None
+    load_event_end_ms: float | None
+    largest_contentful_paint_ms: float | None
+    expected_objects: int
+    expected_bytes: int
+    objects: int
+    body_bytes: int
+    protocols: dict[str, int]
+    browser: str
+    driver: str
+    server: str
+    cpu_user_s: float | None
+    cpu_system_s: float | None
+    resources: list[Resource]
+
+
+ADAPTER: TypeAdapter[PageLoad] = TypeAdapter(PageLoad)
+
+
+def records(load: PageLoad, labels: Mapping[str, str]) -> list[Record]:
+    """Give the page metrics of one load (label load: its index), its completeness and its CPU time.
+
+    A failed load keeps every metric as a failed row. A censored load keeps what was measured before the deadline;
+    the rest are censored rows.
+    """
+    own = {
+        **labels,
+        "protocol": load.protocol,
+        "page": load.page,
+        "load": str(load.load_index),
+        "server": load.server,
+        "browser": load.browser,
+    }
+    found = [_metric(load, metric, own) for metric in METRICS]
+    if load.expected_bytes > 0:
+        found.append(Record("completeness_ratio", load.body_bytes / load.expected_bytes, own))
+    found.append(Record("objects_count", load.objects, own))
+    if load.cpu_user_s is not None and load.cpu_system_s is not None:
+        found.append(Record("cpu_s", load.cpu_user_s + load.cpu_system_s, own))
+    return found
+
+
+def _metric(load: PageLoad, metric: str, labels: Mapping[str, str]) -> Record:
+    value: float | None = getattr(load, metric)
+    if load.status == "ok":
+        return sample(metric, value, labels, "the browser reported no such entry")
+    if load.status == "censored" and value is not None:
+        return Record(metric, value, labels)
+    default = f"timeout {load.wall_s:.0f} s" if load.status == "censored" else "the load failed"
+    return Record(metric, None, labels, status=load.status, reason=load.reason or default)
+
+
+def over_loads(per_load: Iterable[Record]) -> list[Record]:
+    """Summarise the rows of single loads per protocol and page: label stat is median, min or max.
+
+    Labels n, censored and failed count the loads. A censored load took longer than any that ended, so the median
+    counts it as infinite: survivors alone would look too good. Failed loads have no place in the order.
+    """
+    groups: dict[tuple[str, str, str], list[Record]] = {}
+    for record in per_load:
+        if record.metric in METRICS and "load" in record.labels:
+            key = record.metric, record.labels["protocol"], record.labels["page"]
+            groups.setdefault(key, []).append(record)
+    return [row for key, group in groups.items() for row in _summary(*key, group)]
+
+
+def _summary(metric: str, protocol: str, page: str, group: Sequence[Record]) -> list[Record]:
+    values = [r.value for r in group if r.value is not None]
+    censored = sum(r.status == "censored" for r in group)
+    labels = {
+        "protocol": protocol,
+        "page": page,
+        "n": str(len(values)),
+        "censored": str(censored),
+        "failed": str(sum(r.status == "failed" for r in group)),
+    }
+    if not values and not censored:
+        return [failed(metric, {**labels, "stat": "median"}, f"none of {len(group)} loads succeeded")]
+    median = statistics.median([*values, *[math.inf] * censored])
+    if math.isinf(median):
+        reason = f"{censored} of {len(values) + censored} loads were cut off by their deadline"
+        rows = [Record(metric, None, {**labels, "stat": "median"}, status="censored", reason=reason)]
+    else:
+        rows = [Record(metric, median, {**labels, "stat": "median"})]
+    if values:
+        rows.append(Record(metric, min(values), {**labels, "stat": "min"}))
+        rows.append(Record(metric, max(values), {**labels, "stat": "max"}))
+    return rows

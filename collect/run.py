@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A run folder to its table of records."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import polars as pl
+from pydantic import Field, TypeAdapter
+
+from collect import calibration, goodput, jobs, link, pages, ping
+from collect.integrity import differences
+from collect.jobs import Job
+from collect.pages import PageLoad
+from collect.raw import Model, Unreadable, read_json, read_jsonl, stored_files
+from collect.records import Identity, Record, failed, table, write
+
+
+class RunFolderError(Exception):
+    """The folder is not a run: it has no readable manifest, so nothing in it can be attributed."""
+
+
+class Manifest(Model):
+    """What produced a run (schemas/manifest.schema.json); times in seconds since the epoch."""
+
+    schema_: Literal["satlab/manifest/1"] = Field(alias="schema")
+    run_id: str
+    satlab_version: str
+    scenario: str
+    scenario_sha256: str
+    profile: str
+    profile_sha256: str
+    lab: Literal["netns", "vm"]
+    emulator: str
+    arguments: dict[str, str]
+    seed: int
+    started_unix_s: float
+    ended_unix_s: float | None
+    status: Literal["running", "ok", "failed", "interrupted"]
+    reason: str
+    exit_status: int | None
+    host: dict[str, Any]
+    versions: dict[str, str]
+    files: dict[str, str]
+
+
+MANIFEST: TypeAdapter[Manifest] = TypeAdapter(Manifest)
+JOB: TypeAdapter[Job] = TypeAdapter(Job)
+
+
+@dataclass(frozen=True)
+class StoredLoad:
+    """A page load as it was stored, or why it cannot be read, and the job that stored it."""
+
+    job: Job
+    content: PageLoad | Unreadable
+
+
+def manifest(run_dir: Path) -> Manifest:
+    """Read a run's manifest. Raises `RunFolderError`."""
+    content = read_json(run_dir / "manifest.json", MANIFEST)
+    if isinstance(content, Unreadable):
+        raise RunFolderError(f"{run_dir} is not a run folder: {content.reason}")
+    return content
+
+
+def collect(run_dir: Path) -> pl.DataFrame:
+    """Collect all records of a run and write them to records.parquet. Raises `RunFolderError`, OSError."""
+    frame = gather(run_dir)
+    write(frame, run_dir / "records.parquet")
+    return frame
+
+
+def gather(run_dir: Path) -> pl.DataFrame:
+    """Collect all records of a run without writing anything. Raises `RunFolderError`."""
+    about = manifest(run_dir)
+    identity = Identity(about.run_id, about.scenario, about.profile, about.lab)
+    raw, origin = run_dir / "raw", about.started_unix_s
+    ended, note = read_jsonl(raw / "jobs.jsonl", JOB)
+    found = [_run(about), *_note("raw/jobs.jsonl", note), *_calibration(raw)]
+    found += jobs.records(ended, origin)
+    found += _transfers(raw, ended, origin)
+    found += _pages(raw, ended)
+    found += _pings(raw, ended)
+    found += _unclaimed(raw, ended)
+    found += _link(raw, ended, origin)
+    return table(identity, found)
+
+
+def verify(run_dir: Path) -> list[str]:
+    """Name every raw file that is not what the run wrote: changed, missing or foreign. Raises `RunFolderError`.
+
+    A run that never ended has no digests; then all of its files are foreign.
+    """
+    return differences(run_dir, manifest(run_dir).files)
+
+
+def stored_loads(run_dir: Path) -> list[StoredLoad]:
+    """Give every stored page load of a run, in the order of the jobs and loads."""
+    ended, _ = read_jsonl(run_dir / "raw" / "jobs.jsonl", JOB)
+    return _loads(run_dir / "raw", [job for job in ended if job.job == "satlab_page_load"])
+
+
+def _loads(raw: Path, ended: Sequence[Job]) -> list[StoredLoad]:
+    found = []
+    for job in ended:
+        for _, path in stored_files(raw / "files" / job.folder, pages.STAT):
+            content = read_json(path, pages.ADAPTER)
+            found.append(StoredLoad(job, content))
+    return found
+
+
+def _run(about: Manifest) -> Record:
+    labels = {"exit_status": "" if about.exit_status is None else str(about.exit_status)}
+    if about.status == "ok":
+        return Record("run_ok", 1.0, labels)
+    if about.status == "running":
+        return Record("run_ok", None, labels, status="censored", reason="the run has no end: still running or killed")
+    return failed("run_ok", labels, f"{about.status}: {about.reason}" if about.reason else about.status)
+
+
+def _note(name: str, note: str) -> list[Record]:
+    """Turn a reader's note into a record, so that a short file never passes for a whole one."""
+    if not note:
+        return []
+    incomplete = note.endswith("the last line is incomplete and was left out")
+    return [Record("raw_file_ok", None, {"file": name}, status="censored" if incomplete else "failed", reason=note)]
+
+
+def _calibration(raw: Path) -> list[Record]:
+    content = read_json(raw / "calibration.json", calibration.ADAPTER)
+    if isinstance(content, Unreadable):
+        return [failed("calibration_ok", {}, content.reason)]
+    return calibration.records(content)
+
+
+def _transfers(raw: Path, ended: Sequence[Job], origin: float) -> list[Record]:
+    documents = []
+    missing: list[Record] = []
+    for job in (j for j in ended if j.job == "satlab_iperf3"):
+        files = stored_files(raw / "files" / job.folder, goodput.STAT)
+        for number, path in files:
+            content = read_json(path, goodput.ADAPTER)
+            documents.append(goodput.Document(job, number, content))
+        if not files:
+            missing += _nothing_stored(job, goodput.MAIN_METRICS, goodput.STAT)
+    return [*goodput.records(documents, origin), *missing]
+
+
+def _pages(raw: Path, ended: Sequence[Job]) -> list[Record]:
+    found: list[Record] = []
+    for job in (j for j in ended if j.job == "satlab_page_load"):
+        loads = _loads(raw, [job])
+        for load in loads:
+            if isinstance(load.content, Unreadable):
+                found += [failed(metric, job.labels, load.content.reason) for metric in pages.MAIN_METRICS]
+            else:
+                found += pages.records(load.content, job.labels)
+        if not loads:
+            found += _nothing_stored(job, pages.MAIN_METRICS, pages.STAT)
+    return [*found, *pages.over_loads(found)]
+
+
+def _pings(raw: Path, ended: Sequence[Job]) -> list[Record]:
+    found: list[Record] = []
+    for job in (j for j in ended if j.job == "satlab_ping"):
+        files = stored_files(raw / "files" / job.folder, ping.STAT)
+        for _, path in files:
+            content = read_json(path, ping.ADAPTER)
+            if isinstance(content, Unreadable):
+                found += [failed(metric, job.labels, content.reason) for metric in ping.MAIN_METRICS]
+            else:
+                found += ping.records(content, job.labels)
+        if not files:
+            found += _nothing_stored(job, ping.MAIN_METRICS, ping.STAT)
+    return found
+
+
+def _nothing_stored(job: Job, metrics: Sequence[str], stat: str) -> list[Record]:
+    reason = f"raw/files/{job.folder}/{stat}.json is missing: the job stored no result"
+    return [failed(metric, job.labels, reason) for metric in metrics]
+
+
+def _unclaimed(raw: Path, ended: Sequence[Job]) -> list[Record]:
+    """Mark results whose job has no line in jobs.jsonl: the runner died before the job did."""
+    known = {job.folder for job in ended}
+    folders = sorted(path.name for path in (raw / "files").glob("*") if path.is_dir())
+    reason = "raw/jobs.jsonl has no line for the job that stored this; its figures are left out"
+    return [failed("job_ok", {"file": f"raw/files/{name}"}, reason) for name in folders if name not in known]
+
+
+def _link(raw: Path, ended: Sequence[Job], origin: float) -> list[Record]:
+    lines, note = read_jsonl(raw / "link.jsonl", link.ADAPTER)
+    window = None
+    if ended:
+        window = link.Window(min(j.start_unix_s for j in ended), max(j.stop_unix_s for j in ended))
+    return [*_note("raw/link.jsonl", note), *link.records(lines, origin, window)]

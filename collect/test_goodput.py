@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collect import goodput
+from collect.jobs import Job
+from collect.raw import Unreadable, read_json
+from collect.records import Record
+
+FIXTURES = Path(__file__).parent / "fixtures"
+CLIENT = json.loads((FIXTURES / "iperf3_client.json").read_text())
+SERVER = json.loads((FIXTURES / "iperf3_server.json").read_text())
+
+
+def job(number: int, start: float = 100.0, stop: float = 106.0) -> Job:
+    return Job(
+        job_instance_id=number, scenario_instance_id=1, owner_scenario_instance_id=1, function_id=1, label="bulk",
+        job="satlab_iperf3", entity="client", argv=[], start_unix_s=start, stop_unix_s=stop, exit_code=0,
+        status="Not Running", log="",
+    )  # fmt: skip
+
+
+def document(content: dict[str, Any], number: int = 1, **times: float) -> goodput.Document:
+    parsed = goodput.ADAPTER.validate_python(content)
+    return goodput.Document(job(number, **times), 1, parsed)
+
+
+def only(records: list[Record], metric: str, **labels: str) -> Record:
+    summaries = [r for r in records if r.metric == metric and r.t_s is None]
+    (found,) = [r for r in summaries if labels.items() <= r.labels.items()]
+    return found
+
+
+def series(records: list[Record], metric: str) -> list[Record]:
+    return [r for r in records if r.metric == metric and r.t_s is not None]
+
+
+def test_goodput_is_what_the_receiver_counted_not_what_the_sender_sent() -> None:
+    records = goodput.records([document(SERVER, 1), document(CLIENT, 2)], 90.0)
+    found = only(records, "goodput_bps")
+    assert found.value == pytest.approx(4_791_432 * 8 / 2.000085)
+    assert found.labels["direction"] == "download"
+    assert found.labels["congestion_control"] == "bbr"
+    assert only(records, "retransmits_count").value == 63
+
+
+def test_window_and_rtt_come_from_the_sender() -> None:
+    records = goodput.records([document(SERVER, 1), document(CLIENT, 2)], 90.0)
+    assert only(records, "cwnd_max_bytes").value == 220_096
+    assert only(records, "tcp_rtt_ms", stat="max").value == pytest.approx(81.8, abs=0.5)
+    assert len(series(records, "cwnd_bytes")) == len(series(records, "tcp_rtt_ms")) == 20
+    assert sum(r.value or 0 for r in series(records, "retransmits_count")) == 63
+
+
+def test_series_add_up_to_the_summary() -> None:
+    records = goodput.records([document(CLIENT)], 90.0)
+    bits = sum((r.value or 0) * 0.1 for r in series(records, "goodput_bps"))
+    assert bits == pytest.approx(4_791_432 * 8, rel=0.01)
+
+
+def test_both_sides_are_dated_by_the_middle_of_the_client_s_job() -> None:
+    client = document(CLIENT, 2, start=100.0, stop=106.0)
+    records = goodput.records([document(SERVER, 1, start=50.0, stop=200.0), client], 90.0)
+    spare = 6.0 - 2.000085
+    assert series(records, "goodput_bps")[0].t_s == pytest.approx(10 + spare / 2 + 0.1, abs=1e-3)
+    assert series(records, "cwnd_bytes")[0].t_s == pytest.approx(10 + spare / 2 + 0.1, abs=1e-3)
+    assert only(records, "series_clock_error_s").value == pytest.approx(spare / 2)
+
+
+def test_a_server_alone_is_dated_by_iperf3_s_own_seconds() -> None:
+    origin = SERVER["start"]["timestamp"]["timesecs"]
+    records = goodput.records([document(SERVER, 1)], origin)
+    assert series(records, "cwnd_bytes")[0].t_s == pytest.approx(1.1, abs=0.01)
+
+
+def test_refused_connection_is_a_failed_sample() -> None:
+    refused = read_json(FIXTURES / "iperf3_refused.json", goodput.ADAPTER)
+    (record,) = goodput.records([goodput.Document(job(1), 1, refused)], 0)
+    assert (record.metric, record.value, record.status) == ("goodput_bps", None, "failed")
+    assert "Connection refused" in record.reason
+
+
+def test_an_error_wins_over_complete_figures() -> None:
+    (record,) = goodput.records([document(CLIENT | {"error": "interrupt - the server has terminated"})], 0)
+    assert record.status == "failed"
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"start": 1}', b'{"start": {}, "intervals": [], "end": {}}'])
+def test_malformed_documents_are_failed_samples(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "iperf3_json.json"
+    path.write_bytes(content)
+    parsed = read_json(path, goodput.ADAPTER)
+    assert isinstance(parsed, Unreadable)
+    (record,) = goodput.records([goodput.Document(job(1), 1, parsed)], 0)
+    assert record.status == "failed"
+    assert "iperf3_json.json" in record.reason
+
+
+def test_a_transfer_that_broke_off_has_no_goodput() -> None:
+    asked = {**CLIENT["start"], "test_start": {**CLIENT["start"]["test_start"], "duration": 15}}
+    record = only(goodput.records([document(CLIENT | {"start": asked})], 0), "goodput_bps")
+    assert record.status == "failed"
+    assert "broken off after 2.0 s" in record.reason
+
+
+def test_udp_is_refused_by_name() -> None:
+    asked = {**CLIENT["start"], "test_start": {**CLIENT["start"]["test_start"], "protocol": "UDP"}}
+    (record,) = goodput.records([document(CLIENT | {"start": asked})], 0)
+    assert "UDP" in record.reason
+
+
+def stretched(seconds: int, mbits: list[float]) -> dict[str, Any]:
+    intervals = []
+    for step in range(seconds * 10):
+        span = {"start": step / 10, "end": (step + 1) / 10, "seconds": 0.1, "sender": False,
+                "bytes": round(mbits[step // 10] * 1e5 / 8)}  # fmt: skip
+        intervals.append({"streams": [], "sum": span})
+    return {**CLIENT, "intervals": intervals}
+
+
+def test_steady_goodput_is_the_median_second_of_the_second_half() -> None:
+    records = goodput.records([document(stretched(6, [1, 2, 3, 10, 50, 11]))], 0)
+    assert only(records, "goodput_steady_bps").value == pytest.approx(11e6, rel=1e-4)
+
+
+def test_a_short_transfer_has_no_steady_half() -> None:
+    records = goodput.records([document(CLIENT)], 0)
+    assert not [r for r in records if r.metric == "goodput_steady_bps"]

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+import random
+from typing import Any
+
+import pytest
+
+from collect import pages
+from collect.fixtures.example_run import failed_load, page_load
+from collect.records import Record
+
+LABELS = {"job": "satlab_page_load", "instance": "1"}
+
+
+def load(index: int, **change: Any) -> list[Record]:
+    content = page_load("h3", index, random.Random(index)) | change  # noqa: S311
+    return pages.records(pages.ADAPTER.validate_python(content), LABELS)
+
+
+def broken(index: int, status: str, reason: str = "why") -> list[Record]:
+    content = failed_load(page_load("h3", index, random.Random(index)), status, reason)  # noqa: S311
+    return pages.records(pages.ADAPTER.validate_python(content), LABELS)
+
+
+def summary(rows: list[Record], metric: str, stat: str) -> Record:
+    (found,) = [r for r in pages.over_loads(rows) if r.metric == metric and r.labels["stat"] == stat]
+    return found
+
+
+def plt(*values: float) -> list[Record]:
+    return [row for index, value in enumerate(values) for row in load(index, page_load_time_ms=value)]
+
+
+def test_each_metric_of_a_load_is_one_row_that_names_protocol_load_server_browser() -> None:
+    rows = {r.metric: r for r in load(3, response_start_ms=1314.0)}
+    assert rows["response_start_ms"].value == 1314.0
+    assert {"protocol": "h3", "load": "3", "server": "h2o/2.2.5", "browser": "Chromium 150.0"}.items() <= rows[
+        "page_load_time_ms"
+    ].labels.items()
+    assert rows["completeness_ratio"].value == 1.0
+    assert rows["cpu_s"].value == pytest.approx(2.5)
+
+
+@pytest.mark.parametrize("status", ["failed", "censored"])
+def test_a_load_without_result_keeps_its_rows(status: str) -> None:
+    rows = {r.metric: r for r in broken(1, status, "timeout 33 s")}
+    for metric in pages.METRICS:
+        assert (rows[metric].value, rows[metric].status, rows[metric].reason) == (None, status, "timeout 33 s")
+    assert rows["completeness_ratio"].value == pytest.approx(402_113 / 815_804)
+
+
+def test_a_censored_load_keeps_what_came_before_the_deadline() -> None:
+    rows = {r.metric: r for r in load(1, status="censored", reason="timeout 33 s", page_load_time_ms=None)}
+    assert rows["response_start_ms"].status == "ok"
+    assert rows["page_load_time_ms"].status == "censored"
+
+
+def test_an_ok_load_without_a_paint_entry_is_a_failed_sample() -> None:
+    rows = {r.metric: r for r in load(1, first_contentful_paint_ms=None)}
+    assert rows["first_contentful_paint_ms"].status == "failed"
+
+
+def test_median_min_max_and_counts() -> None:
+    rows = [*plt(7000, 7600, 9000), *broken(9, "failed")]
+    median = summary(rows, "page_load_time_ms", "median")
+    assert median.value == 7600
+    assert {"n": "3", "failed": "1", "censored": "0"}.items() <= median.labels.items()
+    assert summary(rows, "page_load_time_ms", "min").value == 7000
+    assert summary(rows, "page_load_time_ms", "max").value == 9000
+
+
+def test_censored_loads_count_as_longer_than_all_others() -> None:
+    rows = [*plt(7000, 7600, 9000), *broken(8, "censored"), *broken(9, "censored")]
+    assert summary(rows, "page_load_time_ms", "median").value == 9000
+
+
+def test_a_median_among_censored_loads_is_censored() -> None:
+    rows = [*plt(7000), *broken(8, "censored"), *broken(9, "censored")]
+    median = summary(rows, "page_load_time_ms", "median")
+    assert (median.value, median.status) == (None, "censored")
+    assert "2 of 3" in median.reason
+
+
+def test_nothing_but_failures_is_a_failed_median() -> None:
+    median = summary(broken(1, "failed"), "page_load_time_ms", "median")
+    assert (median.value, median.status) == (None, "failed")
