@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""iperf3's JSON (`-J`, iperf 3.7 and later) to goodput, window and RTT of bulk transfers over TCP.
+"""iperf3's JSON (`-J`, iperf 3.7 and later) to goodput, window and RTT of bulk transfers.
 
 Goodput is payload bits at the receiver per second, from the first interval's start to the last one's end: connection
 set-up is outside. Each transfer leaves two documents. The client's ends with what both sides counted, so summaries
@@ -67,15 +67,17 @@ class Stream(_Iperf):
 
 
 class Span(_Iperf):
-    """All flows over a time; start and end in s since the transfer began."""
+    """All flows over a time; start and end in s since the transfer began. Packets are UDP's, retransmits TCP's."""
 
     start: float
     end: float
     seconds: float
     bytes: int
     retransmits: int | None = None
+    packets: int | None = None
+    lost_packets: int | None = None
+    jitter_ms: float | None = None
     omitted: bool = False
-    sender: bool
 
 
 class Interval(_Iperf):
@@ -92,10 +94,11 @@ class Cpu(_Iperf):
 
 
 class End(_Iperf):
-    """Totals."""
+    """Totals. `sum` is there for UDP only: what the receiver missed."""
 
     sum_sent: Span
     sum_received: Span
+    sum: Span | None = None
     cpu_utilization_percent: Cpu | None = None
     sender_tcp_congestion: str = ""
 
@@ -148,6 +151,7 @@ class Document:
             asked = self.content.start.test_start
             labels |= {
                 "direction": "download" if asked.reverse else "upload",
+                "transport": asked.protocol,
                 "flows": str(asked.num_streams),
                 "congestion_control": self.content.end.sender_tcp_congestion,
             }
@@ -180,25 +184,25 @@ class _Origin:
 def _origins(documents: Sequence[Document]) -> dict[str, _Origin]:
     """Date each transfer (by cookie).
 
-    iperf3 stamps whole seconds and several round trips before the first interval. The client's job brackets the
-    transfer more narrowly: what remains of its life is set-up and exchange of results; its middle is taken.
+    iperf3 stamps whole seconds, some round trips before the first interval. The stamp and the client's job bracket the
+    transfer; what remains between them is set-up and the exchange of results, and the middle is taken.
     """
     origins: dict[str, _Origin] = {}
     for document in documents:
         if not isinstance(document.content, Transfer):
             continue
         start = document.content.start
-        spare = document.job.stop_unix_s - document.job.start_unix_s - document.content.end.sum_received.seconds
-        if document.content.at_client and spare >= 0:
-            origins[start.cookie] = _Origin(document.job.start_unix_s + spare / 2, spare / 2)
+        earliest = max(document.job.start_unix_s, start.timestamp.timesecs)
+        latest = document.job.stop_unix_s - document.content.end.sum_received.seconds
+        if document.content.at_client and latest >= earliest:
+            spare = latest - earliest
+            origins[start.cookie] = _Origin(earliest + spare / 2, spare / 2)
         else:
             origins.setdefault(start.cookie, _Origin(start.timestamp.timesecs + 1.0, 1.0))
     return origins
 
 
 def _transfer(transfer: Transfer, labels: Mapping[str, str], origin: _Origin, run_start_unix_s: float) -> list[Record]:
-    if transfer.start.test_start.protocol != "TCP":
-        return [failed("goodput_bps", labels, f"{transfer.start.test_start.protocol} is not evaluated, only TCP")]
     begin_s = origin.unix_s - run_start_unix_s
     intervals = [interval for interval in transfer.intervals if not interval.sum.omitted]
     found = _summaries(transfer, labels, origin) if transfer.at_client else []
@@ -229,7 +233,19 @@ def _summaries(transfer: Transfer, labels: Mapping[str, str], origin: _Origin) -
         Record("completeness_ratio", min(complete, 1.0), labels),
         Record("series_clock_error_s", origin.error_s, labels),
         *([] if sent.retransmits is None else [Record("retransmits_count", sent.retransmits, labels)]),
+        *_datagrams(transfer.end.sum, labels),
     ]
+
+
+def _datagrams(missed: Span | None, labels: Mapping[str, str]) -> list[Record]:
+    if missed is None:
+        return []
+    figures = {
+        "udp_sent_packets": missed.packets,
+        "udp_lost_packets": missed.lost_packets,
+        "udp_jitter_ms": missed.jitter_ms,
+    }
+    return [Record(metric, value, labels) for metric, value in figures.items() if value is not None]
 
 
 def _steady(intervals: Sequence[Interval], labels: Mapping[str, str]) -> list[Record]:

@@ -61,12 +61,16 @@ def test_series_add_up_to_the_summary() -> None:
     assert bits == pytest.approx(4_791_432 * 8, rel=0.01)
 
 
-def test_both_sides_are_dated_by_the_middle_of_the_client_s_job() -> None:
-    client = document(CLIENT, 2, start=100.0, stop=106.0)
-    records = goodput.records([document(SERVER, 1, start=50.0, stop=200.0), client], 90.0)
-    spare = 6.0 - 2.000085
-    assert series(records, "goodput_bps")[0].t_s == pytest.approx(10 + spare / 2 + 0.1, abs=1e-3)
-    assert series(records, "cwnd_bytes")[0].t_s == pytest.approx(10 + spare / 2 + 0.1, abs=1e-3)
+@pytest.mark.parametrize(("job_start", "earliest"), [(0.4, 0.4), (-9.0, 0.0)])
+def test_both_sides_are_dated_by_stamp_and_client_s_job(job_start: float, earliest: float) -> None:
+    stamp = CLIENT["start"]["timestamp"]["timesecs"]
+    client = document(CLIENT, 2, start=stamp + job_start, stop=stamp + 6.0)
+    server = document(SERVER, 1, start=stamp - 50.0, stop=stamp + 100.0)
+    records = goodput.records([server, client], stamp - 10.0)
+    spare = 6.0 - 2.000085 - earliest
+    expected = 10 + earliest + spare / 2 + 0.1
+    assert series(records, "goodput_bps")[0].t_s == pytest.approx(expected, abs=1e-3)
+    assert series(records, "cwnd_bytes")[0].t_s == pytest.approx(expected, abs=1e-3)
     assert only(records, "series_clock_error_s").value == pytest.approx(spare / 2)
 
 
@@ -106,10 +110,15 @@ def test_a_transfer_that_broke_off_has_no_goodput() -> None:
     assert "broken off after 2.0 s" in record.reason
 
 
-def test_udp_is_refused_by_name() -> None:
-    asked = {**CLIENT["start"], "test_start": {**CLIENT["start"]["test_start"], "protocol": "UDP"}}
-    (record,) = goodput.records([document(CLIENT | {"start": asked})], 0)
-    assert "UDP" in record.reason
+def test_udp_counts_what_arrived_and_what_was_lost() -> None:
+    udp = json.loads((FIXTURES / "iperf3_udp_client.json").read_text())
+    udp["end"]["sum"]["lost_packets"] = 46
+    records = goodput.records([document(udp)], 0)
+    found = only(records, "goodput_bps")
+    assert found.value == pytest.approx(2_444_992 * 8 / 1.000018)
+    assert found.labels["transport"] == "UDP"
+    assert only(records, "udp_lost_packets").value == 46
+    assert only(records, "udp_sent_packets").value == 1707
 
 
 def stretched(seconds: int, mbits: list[float]) -> dict[str, Any]:
