@@ -437,7 +437,7 @@ class _Interrupts:
     _HELD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def __init__(self) -> None:
-        self._came = False
+        self._came: int | None = None
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> "_Interrupts":
@@ -445,16 +445,18 @@ class _Interrupts:
             self._before = {number: signal.signal(number, self._note) for number in self._HELD}
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        if self._came is not None and kind is not KeyboardInterrupt:
+            signal.raise_signal(self._came)
 
-    def _note(self, _number: int, _frame: FrameType | None) -> None:
-        self._came = True
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        self._came = number
 
     def check(self) -> None:
         """Raise KeyboardInterrupt if a signal came."""
-        if self._came:
+        if self._came is not None:
             raise KeyboardInterrupt
 
 

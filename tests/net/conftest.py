@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What network tests share: lab ids of their own, a stand-in for satlink, and proof that nothing is left behind."""
+
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyroute2 import IPRoute
+
+from satlab import lab, netns, paths
+from satlab.topology import load
+
+MARK = "SATLAB_TEST_MARK"
+STANDIN = Path(__file__).with_name("standin.py")
+
+
+@pytest.fixture(autouse=True)
+def _needs_root() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+
+
+@pytest.fixture
+def standin(tmp_path: Path) -> Path:
+    """An executable that stands in for satlink."""
+    file = tmp_path / "satlink"
+    file.write_text(f'#!/bin/sh\nexec {sys.executable} {STANDIN} "$@"\n')
+    file.chmod(0o755)
+    return file
+
+
+@pytest.fixture
+def satlink() -> Path:
+    """The emulator itself: SATLAB_SATLINK, or where the launcher builds it."""
+    file = Path(os.environ.get("SATLAB_SATLINK", paths.SATLINK))
+    if not file.exists():
+        pytest.skip(f"{file} is not built")
+    return file
+
+
+@pytest.fixture
+def lab_id(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A lab id that nobody else has. When the test ends, the host must bear no trace of the lab."""
+    name = f"t{secrets.token_hex(4)}"
+    monkeypatch.setenv(MARK, name)
+    before = traces(name)
+    with _link_events() as seen:
+        yield name
+        left = traces(name)
+        lab.down(name)
+    assert left == before
+    assert not seen & _interfaces(), "links of a lab showed up in the host's namespace"
+
+
+def traces(name: str) -> dict[str, list[str]]:
+    """Give all that tells of a lab on this host, and the host's own routes and packet filter."""
+    nft = shutil.which("nft")
+    with IPRoute() as ip:
+        links = {str(link.get("ifname")) for link in ip.get_links()} & _interfaces()
+        routes = [str((r.get("dst"), r["dst_len"], r["table"], r.get("oif"))) for r in ip.get_routes()]
+    return {
+        "namespaces": netns.present(name),
+        "links": sorted(links),
+        "routes": sorted(routes),
+        "nft": subprocess.run([nft, "list", "ruleset"], capture_output=True, text=True, check=True).stdout.splitlines()
+        if nft
+        else [],
+        "processes": [str(pid) for pid in marked(name)],
+        "files": sorted(str(file) for file in Path("/run/satlab").glob(f"**/{name}*")),
+    }
+
+
+def marked(name: str) -> list[int]:
+    """Give the processes that a test started, directly or not, told by what they inherit."""
+    mark = f"{MARK}={name}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and mark in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+        except OSError:
+            continue  # it ended meanwhile
+    return found
+
+
+def _interfaces() -> set[str]:
+    return {name for node in load().nodes.values() for name in node.interfaces}
+
+
+class _link_events:  # noqa: N801
+    """Collect the names of all links that show up in the host's namespace."""
+
+    def __enter__(self) -> set[str]:
+        self._names: set[str] = set()
+        self._monitor: Any = subprocess.Popen(
+            ["ip", "-o", "monitor", "link"], stdout=subprocess.PIPE, text=True, env=os.environ | {MARK: "monitor"}
+        )
+        return self._names
+
+    def __exit__(self, *_: object) -> None:
+        self._monitor.terminate()
+        output, _ = self._monitor.communicate()
+        for line in output.splitlines():
+            self._names.add(line.removeprefix("Deleted ").split(": ")[1].partition("@")[0])

@@ -1,0 +1,376 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The lab on a real kernel: it comes up, is closed, and goes without a trace whatever is killed."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from satlab import lab, netns, paths
+from satlab.errors import ConfigError, HostError
+from satlab.lab import Lab, LabStatus
+from satlab.linkplan import Direction, LinkRequest, Loss
+from satlab.topology import NetworkKind, load
+
+pytestmark = pytest.mark.net
+
+TOPOLOGY = load()
+REQUEST = LinkRequest(profile=paths.PROFILES / "geo")
+SERVER = "198.18.4.2"
+UP_LIMIT_S, DOWN_LIMIT_S = 3.0, 2.0
+
+UP = """
+import os, sys
+from pathlib import Path
+from satlab import lab, netns
+from satlab.linkplan import LinkRequest
+from satlab.topology import load
+
+def kill_at(module, name, call):
+    real, calls = getattr(module, name), []
+    def counted(*args, **kwargs):
+        calls.append(name)
+        if len(calls) == call:
+            os.kill(os.getpid(), 9)
+        return real(*args, **kwargs)
+    setattr(module, name, counted)
+
+lab_id, satlink, module, name, call = sys.argv[1:]
+if name:
+    kill_at({"lab": lab, "netns": netns}[module], name, int(call))
+print("begun", flush=True)
+try:
+    lab.Lab.up(lab_id, load(), LinkRequest(profile=Path("PROFILE")), satlink=Path(satlink))
+except KeyboardInterrupt:
+    sys.exit(130)
+""".replace("PROFILE", str(REQUEST.profile))
+
+
+def up_in_a_process(lab_id: str, satlink: Path, kill: tuple[str, str, int] = ("", "", 0)) -> subprocess.Popen[str]:
+    argv = [sys.executable, "-c", UP, lab_id, str(satlink), *map(str, kill)]
+    env = os.environ | {"PYTHONPATH": str(paths.ROOT / "lab")}
+    return subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True)
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    assert lab._wait(condition, seconds), "not reached in time"
+
+
+def output(the_lab: Lab, node: str, *argv: str) -> str:
+    done = subprocess.run([*the_lab.enter_argv(node), *argv], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, f"{argv}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@contextlib.contextmanager
+def process(argv: list[str]) -> Iterator[subprocess.Popen[str]]:
+    """Run a process that says `ready`; it is ended and reaped whatever happens."""
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        try:
+            assert child.stdout.readline() == "ready\n"
+            yield child
+        finally:
+            child.kill()
+
+
+STUBBORN = "import signal; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); signal.pause()"
+
+
+# --- up and down ----------------------------------------------------------------------------------------------------
+
+
+def test_up_and_down_in_time(lab_id: str, standin: Path) -> None:
+    begin = time.monotonic()
+    the_lab = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=standin)
+    up_s = time.monotonic() - begin
+    assert output(the_lab, "client", "ping", "-c", "1", "-W", "1", SERVER)
+    assert the_lab.status().phase == "up"
+    assert lab_id in {found.lab_id for found in lab.list_labs()}
+    assert {oct(file.stat().st_mode & 0o777) for file in Path(f"/run/satlab/{lab_id}").iterdir()} == {"0o600"}
+    assert oct(Path(f"/run/satlab/{lab_id}").stat().st_mode & 0o777) == "0o700"
+    begin = time.monotonic()
+    the_lab.down()
+    down_s = time.monotonic() - begin
+    print(f"up {up_s:.3f} s, down {down_s:.3f} s")
+    assert up_s <= UP_LIMIT_S
+    assert down_s <= DOWN_LIMIT_S
+    assert lab.down(lab_id) is False
+    assert the_lab.status() == LabStatus(lab_id, "absent")
+
+
+def test_up_twice_changes_nothing(lab_id: str, standin: Path) -> None:
+    first = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=standin)
+    inodes = [netns.path(lab_id, node).stat().st_ino for node in TOPOLOGY.nodes]
+    again = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=standin)
+    assert (first.found, again.found) == (False, True)
+    assert again.status() == first.status()
+    assert again.plan == Lab.attach(lab_id).plan == first.plan
+    other = LinkRequest(profile=REQUEST.profile, seed=9, forward=Direction(loss=Loss(ratio=0.5)))
+    with pytest.raises(ConfigError, match="another configuration") as caught:
+        Lab.up(lab_id, TOPOLOGY, other, satlink=standin)
+    assert [fault.place for fault in caught.value.faults] == ["link.seed", "link.forward"]
+    assert "satlab down" in caught.value.hint
+    assert [netns.path(lab_id, node).stat().st_ino for node in TOPOLOGY.nodes] == inodes
+    first.down()
+
+
+def test_two_ups_at_once_build_one_lab(lab_id: str, standin: Path) -> None:
+    both = [up_in_a_process(lab_id, standin) for _ in range(2)]
+    assert [child.wait(20) for child in both] == [0, 0]
+    assert Lab.attach(lab_id).status().phase == "up"
+    lab.down(lab_id)
+
+
+def test_two_labs_side_by_side(lab_id: str, standin: Path) -> None:
+    other_id = f"{lab_id}-b"
+    labs = [Lab.up(name, TOPOLOGY, REQUEST, satlink=standin) for name in (lab_id, other_id)]
+    for one in labs:
+        output(one, "client", "ping", "-c", "2", "-i", "0.2", "-W", "1", SERVER)
+    labs[0].down()
+    output(labs[1], "client", "ping", "-c", "1", "-W", "1", SERVER)
+    labs[1].down()
+
+
+# --- what is killed -------------------------------------------------------------------------------------------------
+
+
+def test_satlink_killed(lab_id: str, standin: Path) -> None:
+    the_lab = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=standin)
+    pid = the_lab.status().satlink_pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: the_lab.status().phase == "broken")
+    assert "satlink has ended" in the_lab.status().reason
+    with pytest.raises(HostError, match="is broken"):
+        Lab.attach(lab_id)
+    again = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=standin)
+    assert again.found is False
+    os.kill(again.status().satlink_pid or 0, signal.SIGKILL)
+    again.down()
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "call"),
+    [
+        ("lab", "_write_state", 1),
+        ("netns", "_prepare", 4),
+        ("netns", "_make_veth", 2),
+        ("netns", "_make_tun", 2),
+        ("netns", "_add_routes", 3),
+        ("lab", "_start_satlink", 1),
+        ("lab", "_write_state", 2),
+        ("lab", "_await_ready", 1),
+    ],
+)
+@pytest.mark.parametrize("then", ["down", "up"])
+def test_up_killed_in_the_middle(lab_id: str, standin: Path, module: str, name: str, call: int, then: str) -> None:
+    child = up_in_a_process(lab_id, standin, (module, name, call))
+    assert child.wait(20) == -signal.SIGKILL
+    assert lab.status(lab_id).phase == "broken"
+    if then == "up":
+        assert Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=standin).found is False
+    assert lab.down(lab_id) is True
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_up_interrupted(lab_id: str, standin: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:
+    monkeypatch.setenv("STANDIN_MODE", "mute")
+    child = up_in_a_process(lab_id, standin)
+    wait_until(lambda: lab.status(lab_id).satlink_pid is not None)
+    child.send_signal(number)
+    assert child.wait(5) == 130
+    assert lab.status(lab_id).phase == "absent"
+
+
+def test_record_lost(lab_id: str, standin: Path) -> None:
+    the_lab = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=standin)
+    shutil.rmtree(f"/run/satlab/{lab_id}")
+    assert the_lab.status().phase == "broken"
+    assert lab_id in {found.lab_id for found in lab.list_labs()}
+    assert lab.down(lab_id) is True
+
+
+def test_processes_inside_are_ended_and_others_are_not(lab_id: str, standin: Path) -> None:
+    the_lab = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=standin)
+    argv = [sys.executable, "-c", STUBBORN]
+    with process(argv) as stranger, process([*the_lab.enter_argv("server"), *argv]) as inside:
+        begin = time.monotonic()
+        the_lab.down()
+        print(f"down with a process that ignores SIGTERM: {time.monotonic() - begin:.3f} s")
+        assert time.monotonic() - begin <= DOWN_LIMIT_S
+        assert inside.wait(1) == -signal.SIGKILL
+        assert stranger.poll() is None
+
+
+# --- what the host or satlink refuse --------------------------------------------------------------------------------
+
+
+def test_satlink_dies_or_stays_silent(lab_id: str, standin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STANDIN_MODE", "die")
+    with pytest.raises(HostError, match="satlink ended with status 3 before it was ready: error: TUN busy"):
+        Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=standin)
+    monkeypatch.setenv("STANDIN_MODE", "mute")
+    monkeypatch.setattr(lab, "READY_DEADLINE_S", 0.2)
+    with pytest.raises(HostError, match="not ready after"):
+        Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=standin)
+    monkeypatch.setenv("STANDIN_MODE", "bad-profile")
+    with pytest.raises(ConfigError) as caught:
+        Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=standin)
+    assert len(caught.value.faults) == 2
+    with pytest.raises(HostError, match="No such file"):
+        Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=standin.with_name("none"))
+
+
+def test_hosts_that_cannot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(netns, "TUN_DEVICE", tmp_path / "tun")
+    with pytest.raises(HostError, match="no TUN interfaces can be made"):
+        netns.check_host()
+    check = "from satlab import netns, errors\ntry: netns.check_host()\nexcept errors.HostError as e: print(e)"
+    env = {"PYTHONPATH": str(paths.ROOT / "lab"), "PATH": os.environ["PATH"]}
+    for prefix, says in (
+        (["setpriv", "--reuid=65534", "--clear-groups"], "needs root"),
+        (["setpriv", "--bounding-set=-net_admin"], "root lacks CAP_NET_ADMIN"),
+    ):
+        argv = [*prefix, sys.executable, "-c", check]
+        assert says in subprocess.run(argv, env=env, capture_output=True, text=True, check=True).stdout
+
+
+# --- what the network is like ---------------------------------------------------------------------------------------
+
+
+def test_t10_the_lab_is_closed(lab_id: str, standin: Path) -> None:
+    """Row T10 of the threat table: no default route, no link but the lab's own, each wire ends at its neighbour."""
+    the_lab = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=standin)
+    subnets = {n.subnet for n in TOPOLOGY.networks.values() if n.kind is not NetworkKind.EMULATION}
+    for name, node in TOPOLOGY.nodes.items():
+        carried = {i: e for i, e in node.interfaces.items() if TOPOLOGY.networks[e.network].subnet in subnets}
+        assert {route.destination for route in netns.read_routes(lab_id, name)} == (subnets if carried else set())
+        links = json.loads(output(the_lab, name, "ip", "-j", "link"))
+        assert {link["ifname"] for link in links} == {"lo", *carried}
+        for end in carried.values():
+            for neighbour in TOPOLOGY.ends(end.network):
+                output(the_lab, name, "ping", "-c", "1", "-W", "1", str(neighbour.address))
+        assert output(the_lab, name, "ip", "-6", "route") == ""
+        refused = subprocess.run([*the_lab.enter_argv(name), "ip", "route", "get", "192.0.2.1"], check=False,
+                                 capture_output=True, text=True)  # fmt: skip
+        assert "unreachable" in refused.stderr
+    the_lab.down()
+
+
+def test_congestion_control_follows_the_routes(lab_id: str, standin: Path) -> None:
+    the_lab = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=standin)
+    for node in TOPOLOGY.nodes:
+        assert {(r.congctl, r.initcwnd) for r in netns.read_routes(lab_id, node)} <= {("cubic", None)}
+    assert _algorithms(lab_id) == ("cubic", "cubic")
+    the_lab.set_congestion_control("server", "reno", 32)
+    assert {(r.congctl, r.initcwnd) for r in netns.read_routes(lab_id, "server")} == {("reno", 32)}
+    assert _algorithms(lab_id) == ("cubic", "reno")
+    the_lab.set_congestion_control("server", "cubic")
+    assert {(r.congctl, r.initcwnd) for r in netns.read_routes(lab_id, "server")} == {("cubic", None)}
+    with pytest.raises(HostError, match="none-such"):
+        the_lab.set_congestion_control("server", "none-such")
+    the_lab.down()
+
+
+def _algorithms(lab_id: str) -> tuple[str, str]:
+    """Give what TCP uses at client and server, for a new connection."""
+
+    def algorithm(end: socket.socket) -> str:
+        return end.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0").decode()
+
+    listener = netns.inside(lab_id, "server", socket.create_server, (SERVER, 7000))
+    client = netns.inside(lab_id, "client", socket.create_connection, (SERVER, 7000), 5)
+    with listener, client:
+        accepted, _ = listener.accept()
+        with accepted:
+            return algorithm(client), algorithm(accepted)
+
+
+def test_satlink_never_sees_more_than_the_mtu(
+    lab_id: str, standin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TCP hands large segments through veth pairs; a TUN without virtio header makes the kernel cut them first."""
+    monkeypatch.setenv("STANDIN_NOTE", str(tmp_path / "note"))
+    the_lab = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=standin)
+    _transfer(lab_id, 4_000_000)
+    the_lab.down()
+    carried = json.loads((tmp_path / "note").read_text())
+    assert carried["far"][0] == carried["gw"][0] == 1500
+    assert carried["gw"][1] >= 4_000_000 // 1448
+    assert max(size for size, _ in carried.values()) <= 1500
+
+
+def _transfer(lab_id: str, count: int) -> None:
+    """Send `count` bytes from server to client over TCP."""
+    listener = netns.inside(lab_id, "server", socket.create_server, (SERVER, 7001))
+    client = netns.inside(lab_id, "client", socket.create_connection, (SERVER, 7001), 5)
+    with listener, client, ThreadPoolExecutor(max_workers=1) as thread:
+        accepted, _ = listener.accept()
+        with accepted:
+            accepted.settimeout(30)
+            client.settimeout(5)
+            sent = thread.submit(accepted.sendall, bytes(count))
+            got = 0
+            while got < count:
+                got += len(client.recv(65536))
+            sent.result()
+
+
+# --- with the emulator itself ---------------------------------------------------------------------------------------
+
+
+def test_satlink_round_trip_is_as_planned(lab_id: str, satlink: Path) -> None:
+    begin = time.monotonic()
+    the_lab = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=satlink)
+    up_s = time.monotonic() - begin
+    said = output(the_lab, "client", "ping", "-c", "20", "-i", "0.2", "-W", "3", SERVER)
+    rtts = [float(line.rpartition("time=")[2].removesuffix(" ms")) for line in said.splitlines() if "time=" in line]
+    begin = time.monotonic()
+    the_lab.down()
+    down_s = time.monotonic() - begin
+    plan = the_lab.plan.rtt_ms
+    print(f"up {up_s:.3f} s, down {down_s:.3f} s; RTT median {statistics.median(rtts):.2f} ms, plan {plan}")
+    assert len(rtts) == 20
+    assert plan.min <= min(rtts)
+    assert statistics.median(rtts) <= plan.max + 1.0
+    assert up_s <= UP_LIMIT_S
+    assert down_s <= DOWN_LIMIT_S
+
+
+def test_satlink_carries_tcp_in_packets_of_the_mtu(lab_id: str, satlink: Path) -> None:
+    the_lab = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=satlink)
+    with netns.inside(lab_id, "gw", _listen, "sat0") as into, netns.inside(lab_id, "st", _listen, "sat0") as out_of:
+        _transfer(lab_id, 500_000)
+        sizes = {name: _sizes(sniffer) for name, sniffer in (("gw", into), ("st", out_of))}
+    the_lab.down()
+    assert max(sizes["gw"]) == max(sizes["st"]) == 1500
+    assert sum(sizes["st"]) >= 500_000
+
+
+def _listen(interface: str) -> socket.socket:
+    """Open a packet socket that hears what goes through `interface`."""
+    sniffer = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.ntohs(3))
+    sniffer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8_000_000)
+    sniffer.bind((interface, 3))
+    return sniffer
+
+
+def _sizes(sniffer: socket.socket) -> list[int]:
+    sniffer.setblocking(False)
+    sizes = []
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            sizes.append(len(sniffer.recv(65536)))
+    return sizes
