@@ -87,7 +87,8 @@ impl Decapsulator {
         Self::default()
     }
 
-    /// PDUs of which something arrived but not all. A PDU that vanished without a trace is not in it.
+    /// PDUs of which something arrived but not all. One that vanished without a trace is not in it; one that was given up
+    /// and whose end still arrives is in it twice.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost
