@@ -175,18 +175,22 @@ fn advice(files: &Files<'_>, return_link: &Return) -> Vec<String> {
     advice
 }
 
-fn hash(sources: &[Option<Source>; 6]) -> String {
-    let mut hasher = Sha256::new();
-    for (name, source) in FILES.iter().zip(sources.iter().flatten()) {
-        hasher.update(format!("{name} {}\n", source.text.len()));
-        hasher.update(&source.text);
+/// Lower-case hexadecimal SHA-256.
+#[must_use]
+pub fn sha256_hex(data: &[u8]) -> String {
+    let mut hex = String::new();
+    for byte in Sha256::digest(data) {
+        // Writing to a String cannot fail.
+        let _ = write!(hex, "{byte:02x}");
     }
-    hasher
-        .finalize()
-        .iter()
-        .fold(String::new(), |mut hex, byte| {
-            // Writing to a String cannot fail.
-            let _ = write!(hex, "{byte:02x}");
-            hex
-        })
+    hex
+}
+
+fn hash(sources: &[Option<Source>; 6]) -> String {
+    let mut data = String::new();
+    for (name, source) in FILES.iter().zip(sources.iter().flatten()) {
+        // The length keeps the border between two files apart from their contents.
+        let _ = write!(data, "{name} {}\n{}", source.text.len(), source.text);
+    }
+    sha256_hex(data.as_bytes())
 }

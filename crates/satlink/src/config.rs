@@ -1,0 +1,429 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! `link.json` (schemas/link-config.schema.json): every fault at once, unknown fields refused.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+use thiserror::Error;
+
+/// Largest configuration that is read, bytes.
+const MAX_BYTES: u64 = 1 << 20;
+/// The version of the file this release reads.
+const SCHEMA: &str = "satlab/link-config/1";
+
+/// What `satlink` is asked to emulate.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// SHA-256 of the file, hexadecimal.
+    pub sha256: String,
+    /// Name of the run, copied into the metrics header.
+    pub run_id: String,
+    /// Profile folder; relative paths count from the working directory.
+    pub profile: PathBuf,
+    /// Seed of the run; each direction derives its own.
+    pub seed: u64,
+    /// GW to ST.
+    pub forward: Direction,
+    /// ST to GW.
+    pub return_link: Direction,
+    /// Delay of the terrestrial segment, each way, ns.
+    pub terrestrial_delay_ns: u64,
+    /// The four TUN devices.
+    pub st: Port,
+    /// Satellite segment, gateway side.
+    pub gw: Port,
+    /// Terrestrial segment, gateway side.
+    pub near: Port,
+    /// Terrestrial segment, server side.
+    pub far: Port,
+    /// File that metrics are appended to.
+    pub metrics: PathBuf,
+    /// Time between two samples, ms.
+    pub metrics_interval_ms: u64,
+}
+
+/// Queue and losses of a direction.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Direction {
+    /// Drop-tail limit.
+    pub queue: Queue,
+    /// Random losses.
+    pub loss: link::Loss,
+}
+
+/// Drop-tail limit of a direction.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Queue {
+    /// Multiples of the direction's bandwidth-delay product.
+    Bdp(f64),
+    /// Bytes of waiting IP packets.
+    Bytes(u64),
+}
+
+/// A TUN device in a network namespace.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Port {
+    /// Path of the namespace, e.g. `/run/netns/NAME`.
+    pub netns: PathBuf,
+    /// Name of the device, 1 to 15 characters.
+    pub tun: String,
+}
+
+/// Every fault of a configuration; displays one per line as `file: field: reason (remedy)`.
+#[derive(Debug, PartialEq, Error)]
+#[error("{}", .0.join("\n"))]
+pub struct ConfigError(pub Vec<String>);
+
+/// Reads and checks `path`.
+///
+/// # Errors
+/// All faults of the file.
+pub fn load(path: &Path) -> Result<Config, ConfigError> {
+    let one = |reason: String| ConfigError(vec![format!("{}: {reason}", path.display())]);
+    let meta = fs::metadata(path).map_err(|error| one(format!("cannot be read: {error}")))?;
+    if !meta.is_file() || meta.len() > MAX_BYTES {
+        return Err(one(format!("is no file of at most {MAX_BYTES} bytes")));
+    }
+    let text = fs::read_to_string(path).map_err(|error| one(format!("cannot be read: {error}")))?;
+    parse(&text).map_err(|faults| {
+        ConfigError(
+            faults
+                .0
+                .iter()
+                .map(|fault| format!("{}: {fault}", path.display()))
+                .collect(),
+        )
+    })
+}
+
+/// Checks the text of a configuration.
+///
+/// # Errors
+/// All faults of the text.
+pub fn parse(text: &str) -> Result<Config, ConfigError> {
+    let value: Value = serde_json::from_str(text).map_err(|error| {
+        ConfigError(vec![format!(
+            "is no JSON: {error} (see schemas/link-config.schema.json)"
+        )])
+    })?;
+    let mut faults = Vec::new();
+    let config = Object::new(value, String::new(), &mut faults)
+        .and_then(|object| read(object, profile::sha256_hex(text.as_bytes()), &mut faults));
+    match config {
+        Some(config) if faults.is_empty() => Ok(config),
+        _ => Err(ConfigError(faults)),
+    }
+}
+
+type Faults = Vec<String>;
+
+fn read(mut object: Object, sha256: String, faults: &mut Faults) -> Option<Config> {
+    object.word("schema", &[SCHEMA], faults);
+    // "standard" is the only timing of this release, so the value itself is not kept.
+    object.word("timing", &["standard"], faults);
+    let run_id = object.text("run_id", usize::MAX, faults);
+    let profile = object.text("profile", usize::MAX, faults);
+    let seed = object.integer("seed", 0, u64::MAX, faults);
+    let forward = direction(&mut object, "forward", faults);
+    let return_link = direction(&mut object, "return", faults);
+    let delay_ms = object.number("terrestrial_one_way_delay_ms", 0.0, 10_000.0, faults);
+    let ports = ["st", "gw", "near", "far"].map(|name| port(&mut object, name, faults));
+    let metrics = object.text("metrics", usize::MAX, faults);
+    let interval = object.integer("metrics_interval_ms", 10, 10_000, faults);
+    object.finish(faults);
+    let [st, gw, near, far] = ports;
+    let config = Config {
+        sha256,
+        run_id: run_id?,
+        profile: profile?.into(),
+        seed: seed?,
+        forward: forward?,
+        return_link: return_link?,
+        terrestrial_delay_ns: (delay_ms? * 1e6).round() as u64,
+        st: st?,
+        gw: gw?,
+        near: near?,
+        far: far?,
+        metrics: metrics?.into(),
+        metrics_interval_ms: interval?,
+    };
+    distinct_ports(&config, faults);
+    Some(config)
+}
+
+/// One device cannot be two ends.
+fn distinct_ports(config: &Config, faults: &mut Faults) {
+    let ports = [
+        ("st", &config.st),
+        ("gw", &config.gw),
+        ("near", &config.near),
+        ("far", &config.far),
+    ];
+    for (index, (name, port)) in ports.iter().enumerate() {
+        for (other, _) in ports[..index].iter().filter(|(_, other)| other == port) {
+            faults.push(format!(
+                "{name}: is the same device as {other} (give each end its own TUN device)"
+            ));
+        }
+    }
+}
+
+fn direction(parent: &mut Object, name: &str, faults: &mut Faults) -> Option<Direction> {
+    let mut object = parent.object(name, faults)?;
+    let queue = object
+        .object("queue", faults)
+        .and_then(|object| queue(object, faults));
+    let loss = object.object("loss", faults).and_then(|mut object| {
+        let ratio = object.number("ratio", 0.0, 1.0, faults);
+        let unit = object.word("unit", &["packet", "frame"], faults);
+        object.finish(faults);
+        let unit = if unit? == "frame" {
+            link::LossUnit::Frame
+        } else {
+            link::LossUnit::Packet
+        };
+        Some(link::Loss {
+            ratio: ratio?,
+            unit,
+        })
+    });
+    object.finish(faults);
+    Some(Direction {
+        queue: queue?,
+        loss: loss?,
+    })
+}
+
+fn queue(mut object: Object, faults: &mut Faults) -> Option<Queue> {
+    let queue = match (
+        object.fields.contains_key("bdp"),
+        object.fields.contains_key("bytes"),
+    ) {
+        (true, false) => object
+            .number("bdp", f64::MIN_POSITIVE, 1000.0, faults)
+            .map(Queue::Bdp),
+        (false, true) => object
+            .integer("bytes", 1, 1 << 40, faults)
+            .map(Queue::Bytes),
+        _ => {
+            faults.push(format!(
+                "{}: needs exactly one of bdp and bytes (e.g. {{\"bdp\": 1.0}})",
+                object.path
+            ));
+            object.fields.clear();
+            None
+        }
+    };
+    object.finish(faults);
+    queue
+}
+
+fn port(parent: &mut Object, name: &str, faults: &mut Faults) -> Option<Port> {
+    let mut object = parent.object(name, faults)?;
+    let netns = object.text("netns", usize::MAX, faults);
+    let tun = object.text("tun", 15, faults);
+    object.finish(faults);
+    Some(Port {
+        netns: netns?.into(),
+        tun: tun?,
+    })
+}
+
+/// A JSON object whose fields are taken one by one; what is left at the end is unknown.
+struct Object {
+    path: String,
+    fields: Map<String, Value>,
+}
+
+impl Object {
+    fn new(value: Value, path: String, faults: &mut Faults) -> Option<Self> {
+        if let Value::Object(fields) = value {
+            Some(Self { path, fields })
+        } else {
+            let place = if path.is_empty() { "the file" } else { &path };
+            faults.push(format!(
+                "{place}: is no object (see schemas/link-config.schema.json)"
+            ));
+            None
+        }
+    }
+
+    fn place(&self, name: &str) -> String {
+        if self.path.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{}.{name}", self.path)
+        }
+    }
+
+    /// Takes a field and reads it; both a missing and a refused value are faults with `remedy`.
+    fn take<T>(
+        &mut self,
+        name: &str,
+        remedy: &str,
+        faults: &mut Faults,
+        read: impl FnOnce(&Value) -> Option<T>,
+    ) -> Option<T> {
+        let place = self.place(name);
+        let Some(value) = self.fields.remove(name) else {
+            faults.push(format!("{place}: is missing ({remedy})"));
+            return None;
+        };
+        let read = read(&value);
+        if read.is_none() {
+            faults.push(format!("{place}: {value} is not allowed ({remedy})"));
+        }
+        read
+    }
+
+    fn text(&mut self, name: &str, longest: usize, faults: &mut Faults) -> Option<String> {
+        let remedy = if longest == usize::MAX {
+            "a non-empty text".to_owned()
+        } else {
+            format!("a text of 1 to {longest} bytes")
+        };
+        self.take(name, &remedy, faults, |value| {
+            let text = value.as_str()?;
+            ((1..=longest).contains(&text.len()) && !text.contains('\0')).then(|| text.to_owned())
+        })
+    }
+
+    fn word(
+        &mut self,
+        name: &str,
+        allowed: &[&'static str],
+        faults: &mut Faults,
+    ) -> Option<&'static str> {
+        let remedy = format!("one of: {}", allowed.join(", "));
+        self.take(name, &remedy, faults, |value| {
+            allowed
+                .iter()
+                .copied()
+                .find(|word| value.as_str() == Some(word))
+        })
+    }
+
+    fn integer(&mut self, name: &str, min: u64, max: u64, faults: &mut Faults) -> Option<u64> {
+        self.take(
+            name,
+            &format!("an integer, {min} to {max}"),
+            faults,
+            |value| value.as_u64().filter(|value| (min..=max).contains(value)),
+        )
+    }
+
+    fn number(&mut self, name: &str, min: f64, max: f64, faults: &mut Faults) -> Option<f64> {
+        let least = if min > 0.0 {
+            "above 0".to_owned()
+        } else {
+            format!("from {min}")
+        };
+        self.take(
+            name,
+            &format!("a number {least} to {max}"),
+            faults,
+            |value| value.as_f64().filter(|value| (min..=max).contains(value)),
+        )
+    }
+
+    fn object(&mut self, name: &str, faults: &mut Faults) -> Option<Object> {
+        let path = self.place(name);
+        let value = self.take(
+            name,
+            "an object, see schemas/link-config.schema.json",
+            faults,
+            |value| Some(value.clone()),
+        )?;
+        Object::new(value, path, faults)
+    }
+
+    fn finish(self, faults: &mut Faults) {
+        for name in self.fields.keys() {
+            faults.push(format!("{}: is unknown (remove it)", self.place(name)));
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// A complete configuration on the shipped profile `name`.
+    pub(crate) fn example(name: &str) -> Value {
+        let profile = format!(
+            "{}/../../opensand-profiles/{name}",
+            env!("CARGO_MANIFEST_DIR")
+        );
+        let port = |node: &str| json!({"netns": format!("/run/netns/{node}"), "tun": "sat0"});
+        let direction = json!({"queue": {"bdp": 1.0}, "loss": {"ratio": 0.0, "unit": "packet"}});
+        json!({
+            "schema": "satlab/link-config/1", "run_id": "r1", "profile": profile, "timing": "standard", "seed": 7,
+            "forward": direction, "return": direction, "terrestrial_one_way_delay_ms": 40.0,
+            "st": port("st"), "gw": port("gw"), "near": port("near"), "far": port("far"),
+            "metrics": "link.jsonl", "metrics_interval_ms": 100,
+        })
+    }
+
+    fn faults(value: &Value) -> String {
+        parse(&value.to_string())
+            .expect_err("must be refused")
+            .to_string()
+    }
+
+    #[test]
+    fn complete_configuration_is_read() {
+        let config = parse(&example("geo").to_string()).unwrap();
+        assert_eq!(config.terrestrial_delay_ns, 40_000_000);
+        assert_eq!(config.forward.queue, Queue::Bdp(1.0));
+        assert_eq!(config.far.netns, Path::new("/run/netns/far"));
+        assert_eq!(config.sha256.len(), 64);
+    }
+
+    #[test]
+    fn every_fault_is_reported_with_its_place() {
+        let mut value = example("geo");
+        value["timing"] = json!("opensand");
+        value["seed"] = json!(-1);
+        value["forward"]["queue"] = json!({"bdp": 1, "bytes": 1});
+        value["return"]["loss"]["ratio"] = json!(1.5);
+        value["return"]["loss"]["burst"] = json!(3);
+        value["near"]["tun"] = json!("sixteen-letters-");
+        value["metrics_interval_ms"] = json!(1);
+        value["colour"] = json!("blue");
+        value.as_object_mut().unwrap().remove("run_id");
+        let faults = faults(&value);
+        for expected in [
+            "timing: \"opensand\" is not allowed (one of: standard)",
+            "seed: -1 is not allowed (an integer, 0 to",
+            "forward.queue: needs exactly one of bdp and bytes",
+            "return.loss.ratio: 1.5 is not allowed (a number from 0 to 1)",
+            "return.loss.burst: is unknown",
+            "near.tun: \"sixteen-letters-\" is not allowed (a text of 1 to 15 bytes)",
+            "metrics_interval_ms: 1 is not allowed (an integer, 10 to 10000)",
+            "colour: is unknown",
+            "run_id: is missing",
+        ] {
+            assert!(faults.contains(expected), "{expected} not in\n{faults}");
+        }
+        assert_eq!(faults.lines().count(), 9, "{faults}");
+    }
+
+    #[test]
+    fn shapes_other_than_objects_are_refused() {
+        assert!(parse("[1]").is_err());
+        assert!(parse("{").is_err());
+        let mut value = example("geo");
+        value["st"] = json!("st");
+        value["forward"]["queue"] = json!({});
+        assert_eq!(faults(&value).lines().count(), 2);
+    }
+
+    #[test]
+    fn one_device_is_one_end() {
+        let mut value = example("geo");
+        value["far"] = value["near"].clone();
+        assert!(faults(&value).contains("far: is the same device as near"));
+    }
+}

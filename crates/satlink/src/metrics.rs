@@ -1,0 +1,440 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! `raw/link.jsonl` (schemas/link-metrics.schema.json): from snapshots of the four directions to lines of a file.
+
+use std::collections::VecDeque;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::mpsc::Receiver;
+
+use serde::Serialize;
+
+use crate::drive::{Late, Snapshot};
+
+/// First line.
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename = "header")]
+pub struct Header {
+    /// Name and version of the schema.
+    pub schema: &'static str,
+    /// Name of the run.
+    pub run_id: String,
+    /// Version of this program.
+    pub version: &'static str,
+    /// Hash of the profile folder.
+    pub profile_sha256: String,
+    /// Hash of the configuration file.
+    pub config_sha256: String,
+    /// Seed of the run.
+    pub seed: u64,
+    /// Clock behind release times.
+    pub clock: &'static str,
+    /// Unix time of the start of all directions, s.
+    pub start_unix_s: f64,
+    /// Time between two samples, ms.
+    pub interval_ms: u64,
+    /// All four threads are `SCHED_FIFO`.
+    pub sched_fifo: bool,
+    /// Memory is locked.
+    pub memory_locked: bool,
+}
+
+/// Last line.
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename = "end")]
+pub struct End {
+    /// Unix time of the end, s.
+    pub t_unix_s: f64,
+    /// Why the emulator ended.
+    pub reason: String,
+    late_p50_us: PerDirection<Option<f64>>,
+    late_p99_us: PerDirection<Option<f64>>,
+    late_max_us: PerDirection<Option<f64>>,
+    /// User and system time of the process, s.
+    pub cpu_s: f64,
+}
+
+impl End {
+    /// The last line, with the release errors of the whole run per direction.
+    #[must_use]
+    pub fn new(t_unix_s: f64, reason: String, late: [Option<Late>; 4], cpu_s: f64) -> Self {
+        Self {
+            t_unix_s,
+            reason,
+            late_p50_us: late.map(|late| late.map(|late| late.p50)).into(),
+            late_p99_us: late.map(|late| late.map(|late| late.p99)).into(),
+            late_max_us: late.map(|late| late.map(|late| late.max)).into(),
+            cpu_s,
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename = "sample")]
+struct Sample {
+    t_unix_s: f64,
+    #[serde(flatten)]
+    directions: PerDirection<Direction>,
+}
+
+/// One value per direction, named as in [`crate::plan::DIRECTIONS`].
+#[derive(Debug, Serialize)]
+struct PerDirection<T> {
+    forward: T,
+    #[serde(rename = "return")]
+    return_link: T,
+    terrestrial_down: T,
+    terrestrial_up: T,
+}
+
+impl<T> From<[T; 4]> for PerDirection<T> {
+    fn from([forward, return_link, terrestrial_down, terrestrial_up]: [T; 4]) -> Self {
+        Self {
+            forward,
+            return_link,
+            terrestrial_down,
+            terrestrial_up,
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Direction {
+    queue_bytes: u64,
+    queue_packets: u64,
+    in_packets: u64,
+    in_bytes: u64,
+    out_packets: u64,
+    out_bytes: u64,
+    rate_bps: f64,
+    dropped_packets: u64,
+    lost_packets: u64,
+    frames: u64,
+    frame_fill_ratio: Option<f64>,
+    late_p50_us: Option<f64>,
+    late_p99_us: Option<f64>,
+    late_max_us: Option<f64>,
+}
+
+impl Direction {
+    /// What happened between two snapshots. A packet that the receiving device refused counts as dropped, not as out.
+    fn between(last: Option<&Snapshot>, now: &Snapshot, seconds: f64) -> Self {
+        let delta = |value: fn(&Snapshot) -> u64| value(now).saturating_sub(last.map_or(0, value));
+        let out_bytes = delta(|s| s.counters.bytes_out - s.refused.1);
+        let available = delta(|s| s.counters.frame_bytes_available);
+        let used = delta(|s| s.counters.frame_bytes_used);
+        Self {
+            queue_bytes: now.queue.0,
+            queue_packets: now.queue.1,
+            in_packets: delta(|s| s.counters.packets_in),
+            in_bytes: delta(|s| s.counters.bytes_in),
+            out_packets: delta(|s| s.counters.packets_out - s.refused.0),
+            out_bytes,
+            rate_bps: out_bytes as f64 * 8.0 / seconds,
+            dropped_packets: delta(|s| s.counters.packets_dropped + s.refused.0),
+            lost_packets: delta(|s| s.counters.packets_lost),
+            frames: delta(|s| s.counters.frames_sent),
+            frame_fill_ratio: (available > 0).then(|| used as f64 / available as f64),
+            late_p50_us: now.late.map(|late| late.p50),
+            late_p99_us: now.late.map(|late| late.p99),
+            late_max_us: now.late.map(|late| late.max),
+        }
+    }
+}
+
+/// Joins the snapshots of the four directions by tick.
+struct Joiner {
+    start_unix_s: f64,
+    interval_s: f64,
+    waiting: [VecDeque<Snapshot>; 4],
+    last: Option<[Snapshot; 4]>,
+}
+
+impl Joiner {
+    fn new(start_unix_s: f64, interval_ms: u64) -> Self {
+        Self {
+            start_unix_s,
+            interval_s: interval_ms as f64 / 1e3,
+            waiting: Default::default(),
+            last: None,
+        }
+    }
+
+    /// Takes a snapshot; gives a sample when it completes a tick. A tick that some direction could not hand over is left
+    /// out: counters run on, so the next sample covers both.
+    fn add(&mut self, direction: usize, snapshot: Snapshot) -> Option<Sample> {
+        self.waiting[direction].push_back(snapshot);
+        let mut newest = 0;
+        for queue in &self.waiting {
+            newest = newest.max(queue.front()?.tick);
+        }
+        for queue in &mut self.waiting {
+            while queue.front()?.tick < newest {
+                queue.pop_front();
+            }
+            newest = newest.max(queue.front()?.tick);
+        }
+        if self
+            .waiting
+            .iter()
+            .any(|queue| queue.front().is_none_or(|front| front.tick != newest))
+        {
+            return None;
+        }
+        let [a, b, c, d] = &mut self.waiting;
+        let now = [
+            a.pop_front()?,
+            b.pop_front()?,
+            c.pop_front()?,
+            d.pop_front()?,
+        ];
+        Some(self.sample(newest, &now))
+    }
+
+    fn sample(&mut self, tick: u64, now: &[Snapshot; 4]) -> Sample {
+        let last_tick = self.last.map_or(0, |last| last[0].tick);
+        let seconds = (tick - last_tick) as f64 * self.interval_s;
+        let mut index = 0;
+        let directions = now.each_ref().map(|snapshot| {
+            let last = self.last.as_ref().map(|last| &last[index]);
+            index += 1;
+            Direction::between(last, snapshot, seconds)
+        });
+        self.last = Some(*now);
+        Sample {
+            t_unix_s: self.start_unix_s + tick as f64 * self.interval_s,
+            directions: directions.into(),
+        }
+    }
+}
+
+/// What reaches the writer.
+pub enum Message {
+    /// State of a direction (index into [`crate::plan::DIRECTIONS`]).
+    Snapshot(usize, Snapshot),
+    /// The last line; the writer ends.
+    End(Box<End>),
+}
+
+/// Opens the metrics file for appending.
+///
+/// # Errors
+/// The file cannot be created or opened.
+pub fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).open(path)
+}
+
+/// Writes header, samples and end line. A write error ends the writing, not the link: it is told once by `note`, and
+/// what is still received is thrown away. Gives `false` after a write error.
+pub fn write_all(
+    mut out: impl Write,
+    header: &Header,
+    messages: &Receiver<Message>,
+    note: impl FnOnce(io::Error),
+) -> bool {
+    let result = write_lines(&mut out, header, messages);
+    let Err(error) = result else { return true };
+    note(error);
+    while let Ok(message) = messages.recv() {
+        if matches!(message, Message::End(_)) {
+            break;
+        }
+    }
+    false
+}
+
+fn write_lines(
+    out: &mut impl Write,
+    header: &Header,
+    messages: &Receiver<Message>,
+) -> io::Result<()> {
+    let mut joiner = Joiner::new(header.start_unix_s, header.interval_ms);
+    write_line(out, header)?;
+    while let Ok(message) = messages.recv() {
+        match message {
+            Message::Snapshot(direction, snapshot) => {
+                if let Some(sample) = joiner.add(direction, snapshot) {
+                    write_line(out, &sample)?;
+                }
+            }
+            Message::End(end) => return write_line(out, &end),
+        }
+    }
+    Ok(())
+}
+
+/// One line in one write, so that a reader never meets half a line of a living file.
+fn write_line(out: &mut impl Write, line: &impl Serialize) -> io::Result<()> {
+    let mut bytes = serde_json::to_vec(line)?;
+    bytes.push(b'\n');
+    out.write_all(&bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+    use std::sync::mpsc::channel;
+
+    fn header() -> Header {
+        Header {
+            schema: "satlab/link-metrics/1",
+            run_id: "r1".into(),
+            version: "0.1.0",
+            profile_sha256: "p".into(),
+            config_sha256: "c".into(),
+            seed: 7,
+            clock: "CLOCK_MONOTONIC",
+            start_unix_s: 1000.0,
+            interval_ms: 100,
+            sched_fifo: true,
+            memory_locked: false,
+        }
+    }
+
+    fn snapshot(tick: u64, packets: u64) -> Snapshot {
+        let counters = link::Counters {
+            packets_in: packets,
+            bytes_in: packets * 1000,
+            packets_out: packets,
+            bytes_out: packets * 1000,
+            frames_sent: packets,
+            frame_bytes_available: packets * 2000,
+            frame_bytes_used: packets * 1000,
+            ..link::Counters::default()
+        };
+        let late = Some(Late {
+            p50: 1.0,
+            p99: 2.0,
+            max: 3.0,
+        });
+        Snapshot {
+            tick,
+            counters,
+            queue: (0, 0),
+            refused: (0, 0),
+            late,
+        }
+    }
+
+    fn written(snapshots: &[(usize, Snapshot)], end: bool) -> Vec<Value> {
+        let (sender, receiver) = channel();
+        for (direction, snapshot) in snapshots {
+            sender
+                .send(Message::Snapshot(*direction, *snapshot))
+                .unwrap();
+        }
+        if end {
+            let late = Some(Late {
+                p50: 1.0,
+                p99: 2.0,
+                max: 3.0,
+            });
+            let end = End::new(1001.0, "SIGTERM".into(), [late, None, None, None], 0.5);
+            sender.send(Message::End(Box::new(end))).unwrap();
+        }
+        drop(sender);
+        let mut out = Vec::new();
+        assert!(write_all(&mut out, &header(), &receiver, |error| panic!(
+            "{error}"
+        )));
+        String::from_utf8(out)
+            .unwrap()
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn lines_have_exactly_the_fields_of_the_schema() {
+        let schema: Value =
+            serde_json::from_str(include_str!("../../../schemas/link-metrics.schema.json"))
+                .unwrap();
+        let snapshots: Vec<_> = (0..4)
+            .map(|direction| (direction, snapshot(1, 5)))
+            .collect();
+        let lines = written(&snapshots, true);
+        assert_eq!(lines.len(), 3);
+        for (shape, line) in schema["oneOf"].as_array().unwrap().iter().zip(&lines) {
+            assert_eq!(shape["properties"]["type"]["const"], line["type"]);
+            crate::tests::assert_fields(shape, line, "line");
+        }
+    }
+
+    #[test]
+    fn counters_are_per_interval_and_rates_per_second() {
+        let mut snapshots = Vec::new();
+        for (tick, packets) in [(1, 10), (2, 30)] {
+            snapshots.extend((0..4).map(|direction| (direction, snapshot(tick, packets))));
+        }
+        let lines = written(&snapshots, false);
+        let second = &lines[2]["forward"];
+        assert_eq!(
+            (&second["out_packets"], &second["in_bytes"]),
+            (&20.into(), &20_000.into())
+        );
+        assert!((second["rate_bps"].as_f64().unwrap() - 1.6e6).abs() < 1e-3);
+        assert_eq!(second["frame_fill_ratio"], 0.5);
+        assert!((lines[2]["t_unix_s"].as_f64().unwrap() - 1000.2).abs() < 1e-9);
+    }
+
+    #[test]
+    fn incomplete_tick_is_covered_by_the_next_sample() {
+        let mut snapshots: Vec<_> = (0..3)
+            .map(|direction| (direction, snapshot(1, 10)))
+            .collect();
+        snapshots.extend((0..4).map(|direction| (direction, snapshot(2, 30))));
+        let lines = written(&snapshots, false);
+        assert_eq!(lines.len(), 2);
+        assert_eq!(lines[1]["return"]["out_packets"], 30);
+        assert!((lines[1]["return"]["rate_bps"].as_f64().unwrap() - 1.2e6).abs() < 1e-3);
+    }
+
+    #[test]
+    fn refused_packets_are_dropped_ones() {
+        let refused = Snapshot {
+            refused: (2, 2000),
+            ..snapshot(1, 10)
+        };
+        let lines = written(
+            &[(0, refused), (1, refused), (2, refused), (3, refused)],
+            false,
+        );
+        let forward = &lines[1]["forward"];
+        assert_eq!(
+            (&forward["out_packets"], &forward["dropped_packets"]),
+            (&8.into(), &2.into())
+        );
+    }
+
+    #[test]
+    fn full_disk_is_noted_once_and_the_rest_drained() {
+        struct Full;
+        impl Write for Full {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::Error::from_raw_os_error(libc::ENOSPC))
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let (sender, receiver) = channel();
+        for tick in 1..10 {
+            sender
+                .send(Message::Snapshot(0, snapshot(tick, tick)))
+                .unwrap();
+        }
+        sender
+            .send(Message::End(Box::new(End::new(
+                1.0,
+                "x".into(),
+                [None; 4],
+                0.0,
+            ))))
+            .unwrap();
+        let mut notes = 0;
+        assert!(!write_all(Full, &header(), &receiver, |_| notes += 1));
+        assert_eq!(notes, 1);
+        assert!(receiver.try_recv().is_err());
+    }
+}

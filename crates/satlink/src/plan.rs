@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! From configuration and profile to the four links and the figures that the frame arithmetic promises
+//! (schemas/link-plan.schema.json).
+
+use dvb::modcod::FrameSize;
+use link::{Carrier, LinkConfig, LinkError, Loss, LossUnit, echo_rtt, steady_goodput_bps};
+use profile::Profile;
+use serde::Serialize;
+
+use crate::config::{Config, Direction, Queue};
+
+/// Full-size IPv4 packet on a path with an MTU of 1500.
+const IP_PACKET_BYTES: usize = 1500;
+/// UDP payload of it: less 20 bytes IPv4 and 8 bytes UDP.
+const UDP_PAYLOAD_BYTES: usize = 1472;
+/// TCP payload of it: less 20 bytes IPv4, 20 bytes TCP and 12 bytes timestamp option.
+const TCP_PAYLOAD_BYTES: usize = 1448;
+/// IPv4 packet of a default `ping`: 56 bytes, ICMP and IPv4 header.
+const ECHO_BYTES: usize = 84;
+
+/// Configurations of the four directions, in the order of [`DIRECTIONS`].
+pub type Links = [LinkConfig; 4];
+
+/// Names of the directions as they stand in metrics.
+pub const DIRECTIONS: [&str; 4] = ["forward", "return", "terrestrial_down", "terrestrial_up"];
+
+/// The plan, as printed by `satlink plan`.
+#[derive(Debug, Serialize)]
+pub struct Plan {
+    schema: &'static str,
+    version: &'static str,
+    profile: String,
+    profile_sha256: String,
+    timing: &'static str,
+    seed: u64,
+    forward: Segment<Bbframes>,
+    #[serde(rename = "return")]
+    return_link: Segment<Bursts>,
+    terrestrial_one_way_delay_ms: f64,
+    rtt_ms: RttMs,
+    advice: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Segment<Frames> {
+    symbol_rate_baud: u64,
+    modcod_id: u8,
+    modcod: String,
+    es_n0_db: f64,
+    rate_bps: f64,
+    one_way_delay_ms: f64,
+    queue_bytes: u64,
+    bdp_bytes: u64,
+    loss_ratio: f64,
+    loss_unit: &'static str,
+    #[serde(flatten)]
+    frames: Frames,
+    udp_goodput_bps: f64,
+    tcp_goodput_bps: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Bbframes {
+    frame_ns: u64,
+    frame_payload_bytes: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct Bursts {
+    superframe_ns: u64,
+    slots_per_superframe: u32,
+    burst_payload_bytes: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct RttMs {
+    configured: f64,
+    min: f64,
+    mean: f64,
+    max: f64,
+}
+
+/// The four links of a configuration.
+#[must_use]
+pub fn links(config: &Config, profile: &Profile) -> Links {
+    let forward = Carrier::Forward {
+        symbol_rate: profile.forward.symbol_rate,
+        modcod: profile.forward.modcod,
+        frame_size: FrameSize::Normal,
+        pilots: false,
+        label: profile.st.mac,
+    };
+    let back = Carrier::Return {
+        symbol_rate: profile.return_link.symbol_rate,
+        waveform: profile.return_link.waveform,
+        superframe: profile.return_link.superframe_ns,
+        slots: profile.return_link.slots,
+    };
+    let rtt_ns = rtt_ns(config, profile);
+    let radio = |carrier: Carrier, direction: Direction, seed: u64| LinkConfig {
+        carrier,
+        delay: profile.one_way_delay_ns,
+        queue_bytes: queue_bytes(direction.queue, bdp_bytes(&carrier, rtt_ns)),
+        loss: direction.loss,
+        seed,
+    };
+    let wire = |seed: u64| LinkConfig {
+        carrier: Carrier::Wire,
+        delay: config.terrestrial_delay_ns,
+        // A wire has no queue.
+        queue_bytes: 0,
+        loss: Loss {
+            ratio: 0.0,
+            unit: LossUnit::Packet,
+        },
+        seed,
+    };
+    let seed = |direction: u64| direction_seed(config.seed, direction);
+    [
+        radio(forward, config.forward, seed(0)),
+        radio(back, config.return_link, seed(1)),
+        wire(seed(2)),
+        wire(seed(3)),
+    ]
+}
+
+/// Round trip of the propagation alone.
+fn rtt_ns(config: &Config, profile: &Profile) -> u64 {
+    2 * (profile.one_way_delay_ns + config.terrestrial_delay_ns)
+}
+
+/// Bandwidth-delay product: bytes that the carrier sends in one round trip; 0 for a wire.
+fn bdp_bytes(carrier: &Carrier, rtt_ns: u64) -> u64 {
+    (carrier.rate_bps().unwrap_or(0.0) * rtt_ns as f64 / 8e9).round() as u64
+}
+
+/// A queue given in BDP holds at least one full-size packet, else a path without delay would carry nothing.
+fn queue_bytes(queue: Queue, bdp_bytes: u64) -> u64 {
+    match queue {
+        Queue::Bytes(bytes) => bytes,
+        Queue::Bdp(factor) => {
+            ((bdp_bytes as f64 * factor).round() as u64).max(IP_PACKET_BYTES as u64)
+        }
+    }
+}
+
+/// `SplitMix64` (Steele, Lea, Flood, OOPSLA 2014) over seed and direction: neighbouring seeds give unrelated streams.
+fn direction_seed(seed: u64, direction: u64) -> u64 {
+    let step = |state: u64| {
+        let z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    };
+    step(step(seed) ^ direction)
+}
+
+/// Works out the plan.
+///
+/// # Errors
+/// A direction cannot be a link; a checked profile and configuration leave no reason for that.
+pub fn plan(config: &Config, profile: &Profile) -> Result<Plan, LinkError> {
+    let [forward, back, ..] = links(config, profile);
+    let rtt_ns = rtt_ns(config, profile);
+    let rtt = echo_rtt(&forward, &back, 2 * config.terrestrial_delay_ns, ECHO_BYTES)?;
+    let (down, up) = (&profile.forward, &profile.return_link);
+    Ok(Plan {
+        schema: "satlab/link-plan/1",
+        version: env!("CARGO_PKG_VERSION"),
+        profile: config.profile.display().to_string(),
+        profile_sha256: profile.sha256.clone(),
+        timing: "standard",
+        seed: config.seed,
+        forward: segment(
+            &forward,
+            rtt_ns,
+            (
+                down.symbol_rate,
+                down.modcod.id,
+                down.modcod.to_string(),
+                down.cn_db,
+            ),
+            Bbframes {
+                frame_ns: forward.carrier.frame_duration(),
+                frame_payload_bytes: forward.carrier.frame_payload(),
+            },
+        ),
+        return_link: segment(
+            &back,
+            rtt_ns,
+            (
+                up.symbol_rate,
+                up.waveform.id,
+                up.waveform.to_string(),
+                up.cn_db,
+            ),
+            Bursts {
+                superframe_ns: up.superframe_ns,
+                slots_per_superframe: up.slots,
+                burst_payload_bytes: up.waveform.payload_bytes,
+            },
+        ),
+        terrestrial_one_way_delay_ms: ms(config.terrestrial_delay_ns),
+        rtt_ms: RttMs {
+            configured: ms(rtt_ns),
+            min: ms(rtt.min),
+            mean: ms(rtt.mean),
+            max: ms(rtt.max),
+        },
+        advice: advice(config, profile, &forward, &back),
+    })
+}
+
+fn segment<Frames>(
+    link: &LinkConfig,
+    rtt_ns: u64,
+    (symbol_rate_baud, modcod_id, modcod, es_n0_db): (u64, u8, String, f64),
+    frames: Frames,
+) -> Segment<Frames> {
+    Segment {
+        symbol_rate_baud,
+        modcod_id,
+        modcod,
+        // Thousandths of a dB: more digits would be noise of the logarithm.
+        es_n0_db: (es_n0_db * 1e3).round() / 1e3,
+        rate_bps: link.carrier.rate_bps().unwrap_or(0.0),
+        one_way_delay_ms: ms(link.delay),
+        queue_bytes: link.queue_bytes,
+        bdp_bytes: bdp_bytes(&link.carrier, rtt_ns),
+        loss_ratio: link.loss.ratio,
+        loss_unit: match link.loss.unit {
+            LossUnit::Packet => "packet",
+            LossUnit::Frame => "frame",
+        },
+        frames,
+        udp_goodput_bps: steady_goodput_bps(link, IP_PACKET_BYTES, UDP_PAYLOAD_BYTES),
+        tcp_goodput_bps: steady_goodput_bps(link, IP_PACKET_BYTES, TCP_PAYLOAD_BYTES),
+    }
+}
+
+fn ms(ns: u64) -> f64 {
+    ns as f64 / 1e6
+}
+
+fn advice(
+    config: &Config,
+    profile: &Profile,
+    forward: &LinkConfig,
+    back: &LinkConfig,
+) -> Vec<String> {
+    let mut advice = profile.advice.clone();
+    let bdp = bdp_bytes(&forward.carrier, rtt_ns(config, profile));
+    advice.push(format!("one TCP flow fills the forward link only with send and receive buffers of {} bytes (2 BDP)", 2 * bdp));
+    for (name, link) in [("forward", forward), ("return", back)] {
+        if link.queue_bytes < IP_PACKET_BYTES as u64 {
+            advice.push(format!(
+                "the {name} queue of {} bytes is smaller than one 1500-byte packet",
+                link.queue_bytes
+            ));
+        }
+    }
+    advice
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{parse, tests::example};
+    use serde_json::{Value, json};
+
+    fn planned(name: &str, edit: impl FnOnce(&mut Value)) -> Value {
+        let mut value = example(name);
+        edit(&mut value);
+        let config = parse(&value.to_string()).unwrap();
+        let profile = profile::load(&config.profile).unwrap();
+        serde_json::to_value(plan(&config, &profile).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn geo_and_leo_have_the_figures_of_the_frame_arithmetic() {
+        for (name, delay_ms, frames) in [("geo", 250.0, 580.0), ("leo", 16.0, 112.0)] {
+            let plan = planned(name, |_| {});
+            let forward = &plan["forward"];
+            assert_eq!(forward["symbol_rate_baud"], 40_000_000);
+            assert_eq!(
+                (&forward["modcod_id"], &forward["modcod"]),
+                (&json!(1), &json!("QPSK 1/4"))
+            );
+            assert_eq!(forward["es_n0_db"], 16.99);
+            assert_eq!(
+                (&forward["frame_ns"], &forward["frame_payload_bytes"]),
+                (&json!(812_250), &json!(1991))
+            );
+            assert!((forward["rate_bps"].as_f64().unwrap() - 19.6097e6).abs() < 100.0);
+            assert_eq!(forward["one_way_delay_ms"], delay_ms);
+            let bdp = 19_609_726.0 * frames / 8e3;
+            assert!(
+                (forward["bdp_bytes"].as_f64().unwrap() - bdp).abs() < 2.0,
+                "{forward}"
+            );
+            assert_eq!(forward["queue_bytes"], forward["bdp_bytes"]);
+            let back = &plan["return"];
+            assert_eq!(
+                (&back["slots_per_superframe"], &back["burst_payload_bytes"]),
+                (&json!(171), &json!(194))
+            );
+            assert!((back["rate_bps"].as_f64().unwrap() - 10.0147e6).abs() < 100.0);
+            assert_eq!(plan["rtt_ms"]["configured"], frames);
+        }
+    }
+
+    #[test]
+    fn goodput_lies_below_the_rate_and_rtt_above_propagation() {
+        let plan = planned("geo", |_| {});
+        for direction in ["forward", "return"] {
+            let of = |name: &str| plan[direction][name].as_f64().unwrap();
+            let ratio = of("udp_goodput_bps") / of("rate_bps");
+            assert!((0.90..0.98).contains(&ratio), "{direction} {ratio}");
+            assert!((of("tcp_goodput_bps") / of("udp_goodput_bps") - 1448.0 / 1472.0).abs() < 1e-3);
+        }
+        let rtt = |name: &str| plan["rtt_ms"][name].as_f64().unwrap();
+        assert!(
+            rtt("configured") < rtt("min") && rtt("min") < rtt("mean") && rtt("mean") < rtt("max")
+        );
+        assert!(rtt("max") < rtt("configured") + 3.0, "{}", rtt("max"));
+    }
+
+    #[test]
+    fn plan_has_exactly_the_fields_of_its_schema() {
+        let schema: Value =
+            serde_json::from_str(include_str!("../../../schemas/link-plan.schema.json")).unwrap();
+        let plan = planned("leo", |_| {});
+        crate::tests::assert_fields(&schema, &plan, "plan");
+    }
+
+    #[test]
+    fn queue_follows_its_unit() {
+        let plan = planned("geo", |value| {
+            value["forward"]["queue"] = json!({"bytes": 1000});
+            value["return"]["queue"] = json!({"bdp": 0.5});
+        });
+        assert_eq!(plan["forward"]["queue_bytes"], 1000);
+        let half = plan["return"]["bdp_bytes"].as_f64().unwrap() / 2.0;
+        assert!((plan["return"]["queue_bytes"].as_f64().unwrap() - half).abs() <= 1.0);
+        assert!(
+            plan["advice"]
+                .to_string()
+                .contains("smaller than one 1500-byte packet")
+        );
+        assert_eq!(queue_bytes(Queue::Bdp(1.0), 0), 1500);
+    }
+
+    #[test]
+    fn directions_have_seeds_of_their_own() {
+        let seeds: Vec<_> = (0..4)
+            .map(|direction| direction_seed(7, direction))
+            .collect();
+        for (index, seed) in seeds.iter().enumerate() {
+            assert!(!seeds[..index].contains(seed));
+        }
+        assert_ne!(seeds[1], direction_seed(8, 1));
+        assert_eq!(seeds[1], direction_seed(7, 1));
+    }
+}

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! `satlink run`: devices, four real-time threads, the metrics writer, and the end of all of them.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use link::Link;
+use profile::Profile;
+
+use crate::config::{Config, Port};
+use crate::drive::{Drive, Late, Snapshot};
+use crate::metrics::{self, End, Header, Message};
+use crate::plan::{self, DIRECTIONS};
+use crate::sys::{self, Direction, Event, Signals, Tun};
+use crate::{Failure, note};
+
+/// Priorities of the directions: the satellite link before the terrestrial one.
+const PRIORITIES: [i32; 4] = [40, 40, 39, 39];
+/// Snapshots that wait for the writer at most: 100 s of a metrics interval of 100 ms.
+const WAITING_SNAPSHOTS: usize = 4096;
+/// Time between two looks at the namespaces.
+const NAMESPACE_CHECK: Duration = Duration::from_secs(1);
+
+/// Runs until a signal or until a device or namespace goes away.
+///
+/// # Errors
+/// Devices or metrics file cannot be opened, a device went away, or metrics could not be written.
+pub fn run(config: &Config, profile: &Profile) -> Result<(), Failure> {
+    let signals = Signals::block()
+        .map_err(|error| Failure::host(format!("signals: {error}"), "see ulimit -n"))?;
+    let (stop, ended) = events()?;
+    let ports = open_ports(config)?;
+    let metrics = metrics::open(&config.metrics).map_err(|error| {
+        let what = format!("{}: {error}", config.metrics.display());
+        Failure::host(
+            what,
+            "name a file in a folder that exists and can be written",
+        )
+    })?;
+    let memory_locked = tried("mlockall", &sys::lock_memory());
+    let start = Start {
+        instant: Instant::now(),
+        unix_s: unix_s(),
+    };
+    let (sender, receiver) = sync_channel(WAITING_SNAPSHOTS);
+    let unsent = AtomicU64::new(0);
+    let shared = Shared {
+        stop: &stop,
+        ended: &ended,
+        unsent: &unsent,
+        start: start.instant,
+    };
+    let (fifo_sender, fifo) = sync_channel(DIRECTIONS.len());
+
+    let prepared = directions(config, profile, &ports)?;
+    thread::scope(|scope| {
+        let threads: Vec<_> = prepared
+            .into_iter()
+            .map(|direction| {
+                let (sender, fifo_sender) = (sender.clone(), fifo_sender.clone());
+                scope.spawn(move || direction.run(shared, &sender, &fifo_sender))
+            })
+            .collect();
+        let header = header(config, profile, &start, all_fifo(&fifo), memory_locked);
+        let writer = scope.spawn(move || {
+            metrics::write_all(metrics, &header, &receiver, |error| {
+                note(&format!("metrics are incomplete: {error}"));
+            })
+        });
+        ready();
+        let ending = wait_for_end(config, &signals, &ended);
+        stop.set();
+        let (late, failure) = join(threads);
+        // What a direction says of its end comes before what the main thread saw.
+        let gone = failure.or_else(|| ending.as_ref().err().cloned());
+        let reason = gone
+            .clone()
+            .unwrap_or_else(|| ending.unwrap_or_default().to_owned());
+        // The writer drains the channel until this line, so the send returns.
+        let end = End::new(unix_s(), reason, late, sys::cpu_seconds());
+        let _ = sender.send(Message::End(Box::new(end)));
+        outcome(
+            gone,
+            writer.join().unwrap_or(false),
+            unsent.load(Ordering::Relaxed),
+        )
+    })
+}
+
+/// Ends of the four threads: their release errors, and the first failure.
+fn join(threads: Vec<thread::ScopedJoinHandle<'_, Ended>>) -> ([Option<Late>; 4], Option<String>) {
+    let mut late = [None; 4];
+    let mut failure = None;
+    for (index, thread) in threads.into_iter().enumerate() {
+        let panicked = |_| (None, Err(io::Error::other("the thread panicked")));
+        let (total, result) = thread.join().unwrap_or_else(panicked);
+        late[index] = total;
+        if let Err(error) = result {
+            failure.get_or_insert(format!("{}: {error}", DIRECTIONS[index]));
+        }
+    }
+    (late, failure)
+}
+
+/// What all directions share.
+#[derive(Clone, Copy)]
+struct Shared<'a> {
+    stop: &'a Event,
+    ended: &'a Event,
+    unsent: &'a AtomicU64,
+    start: Instant,
+}
+
+struct Start {
+    instant: Instant,
+    unix_s: f64,
+}
+
+/// One thread before it starts.
+struct Prepared {
+    index: usize,
+    drive: Drive,
+    from: Tun,
+    to: Tun,
+}
+
+type Ended = (Option<Late>, io::Result<()>);
+
+impl Prepared {
+    fn run(
+        mut self,
+        shared: Shared<'_>,
+        sender: &SyncSender<Message>,
+        fifo: &SyncSender<bool>,
+    ) -> Ended {
+        let _alarm = Alarm(shared.ended);
+        let is_fifo = sys::set_fifo(PRIORITIES[self.index]).is_ok();
+        if !is_fifo {
+            sys::set_least_timer_slack();
+        }
+        sys::prefault_stack();
+        // The receiver waits for all four, so it is still there.
+        let _ = fifo.send(is_fifo);
+        let mut io = Direction {
+            from: self.from,
+            to: self.to,
+            stop: shared.stop,
+            start: shared.start,
+        };
+        let index = self.index;
+        let result = self.drive.run(&mut io, |snapshot: Snapshot| {
+            // Never waits: a stuck disk must not delay packets. Losses of metrics are told at the end.
+            if sender.try_send(Message::Snapshot(index, snapshot)).is_err() {
+                shared.unsent.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        (self.drive.late_total(), result)
+    }
+}
+
+/// Wakes the main thread however a direction ends, also by a panic.
+struct Alarm<'a>(&'a Event);
+
+impl Drop for Alarm<'_> {
+    fn drop(&mut self) {
+        self.0.set();
+    }
+}
+
+fn events() -> Result<(Event, Event), Failure> {
+    let event = || {
+        Event::new().map_err(|error| Failure::host(format!("eventfd: {error}"), "see ulimit -n"))
+    };
+    Ok((event()?, event()?))
+}
+
+/// The four devices in the order st, gw, near, far.
+fn open_ports(config: &Config) -> Result<[Tun; 4], Failure> {
+    let open = |name: &str, port: &Port| {
+        Tun::open(&port.netns, &port.tun).map_err(|error| {
+            let what = format!("{name}: {} in {}: {error}", port.tun, port.netns.display());
+            Failure::host(what, hint(&error, port))
+        })
+    };
+    Ok([
+        open("st", &config.st)?,
+        open("gw", &config.gw)?,
+        open("near", &config.near)?,
+        open("far", &config.far)?,
+    ])
+}
+
+fn hint(error: &io::Error, port: &Port) -> String {
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => "run as root".into(),
+        Some(libc::EBUSY) => "another process is attached to the device; end it first".into(),
+        Some(libc::EINVAL) => {
+            "the device is no TUN device, or has other flags (wanted: tun, no packet information)"
+                .into()
+        }
+        _ => {
+            let name = port.netns.file_name().unwrap_or(port.netns.as_os_str());
+            let netns = name.to_string_lossy();
+            format!("ip -n {netns} tuntap add mode tun name {}", port.tun)
+        }
+    }
+}
+
+/// Links and devices of the directions, in the order of [`DIRECTIONS`].
+fn directions(
+    config: &Config,
+    profile: &Profile,
+    ports: &[Tun; 4],
+) -> Result<Vec<Prepared>, Failure> {
+    let clone = |tun: &Tun| {
+        tun.try_clone()
+            .map_err(|error| Failure::host(format!("dup: {error}"), "see ulimit -n"))
+    };
+    let [st, gw, near, far] = ports;
+    let ends = [(gw, st), (st, gw), (far, near), (near, far)];
+    let interval = config.metrics_interval_ms * 1_000_000;
+    plan::links(config, profile)
+        .into_iter()
+        .zip(ends)
+        .enumerate()
+        .map(|(index, (link, (from, to)))| {
+            let link = Link::new(link).map_err(|error| {
+                Failure::usage(
+                    format!("{}: {error}", DIRECTIONS[index]),
+                    "satlink plan shows what was derived",
+                )
+            })?;
+            Ok(Prepared {
+                index,
+                drive: Drive::new(link, interval),
+                from: clone(from)?,
+                to: clone(to)?,
+            })
+        })
+        .collect()
+}
+
+/// Whether all directions got their real-time class; says so if not.
+fn all_fifo(fifo: &Receiver<bool>) -> bool {
+    let all = fifo.iter().take(DIRECTIONS.len()).all(|is_fifo| is_fifo);
+    if !all {
+        note("SCHED_FIFO is refused: release times depend on the load of the host (run as root)");
+    }
+    all
+}
+
+fn tried(what: &str, result: &io::Result<()>) -> bool {
+    if let Err(error) = result {
+        note(&format!(
+            "{what} is refused: {error}; release times may suffer from paging"
+        ));
+    }
+    result.is_ok()
+}
+
+fn header(
+    config: &Config,
+    profile: &Profile,
+    start: &Start,
+    sched_fifo: bool,
+    memory_locked: bool,
+) -> Header {
+    Header {
+        schema: "satlab/link-metrics/1",
+        run_id: config.run_id.clone(),
+        version: env!("CARGO_PKG_VERSION"),
+        profile_sha256: profile.sha256.clone(),
+        config_sha256: config.sha256.clone(),
+        seed: config.seed,
+        clock: "CLOCK_MONOTONIC",
+        start_unix_s: start.unix_s,
+        interval_ms: config.metrics_interval_ms,
+        sched_fifo,
+        memory_locked,
+    }
+}
+
+/// Tells the parent, which may be gone already.
+fn ready() {
+    let mut out = io::stdout().lock();
+    let _ = writeln!(out, "{{\"ready\":true,\"pid\":{}}}", std::process::id())
+        .and_then(|()| out.flush());
+}
+
+/// Waits for a signal (`Ok` with its name), or for the loss of a namespace or direction (`Err` with the reason).
+fn wait_for_end(config: &Config, signals: &Signals, ended: &Event) -> Result<&'static str, String> {
+    let namespaces: Vec<(&PathBuf, _)> = [&config.st, &config.gw, &config.near, &config.far]
+        .map(|port| (&port.netns, sys::namespace_id(&port.netns)))
+        .into();
+    loop {
+        match sys::poll([signals, ended], NAMESPACE_CHECK) {
+            Ok([true, _]) => return signals.take().map_err(|error| error.to_string()),
+            Ok([_, true]) => return Err("a direction ended".into()),
+            Ok(_) => {}
+            Err(error) => return Err(error.to_string()),
+        }
+        // An open TUN device keeps its namespace alive, so the end of the lab shows at the path alone.
+        for (path, id) in &namespaces {
+            if sys::namespace_id(path) != *id {
+                return Err(format!("the network namespace {} is gone", path.display()));
+            }
+        }
+    }
+}
+
+fn outcome(gone: Option<String>, written: bool, unsent: u64) -> Result<(), Failure> {
+    if let Some(reason) = gone {
+        return Err(Failure::host(reason, "bring the lab up again"));
+    }
+    if !written {
+        return Err(Failure::host(
+            "metrics are incomplete: see the note above".into(),
+            "free space and run again",
+        ));
+    }
+    if unsent > 0 {
+        let what = format!("metrics are incomplete: {unsent} snapshots met a full queue");
+        return Err(Failure::host(
+            what,
+            "use a faster disk or a longer metrics_interval_ms",
+        ));
+    }
+    Ok(())
+}
+
+fn unix_s() -> f64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0.0, |since| since.as_secs_f64())
+}

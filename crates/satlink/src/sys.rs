@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! Linux calls: network namespaces, TUN devices, real-time scheduling, signals. The only module with `unsafe`.
+#![allow(unsafe_code)]
+
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::mem::{MaybeUninit, size_of};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use link::Nanos;
+
+use crate::drive::{Io, Wake};
+
+/// Stack that is touched before a real-time loop starts, bytes; its frames need far less.
+const PREFAULT_BYTES: usize = 128 * 1024;
+
+/// Turns the `-1` of a system call into the error it stands for.
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result == -1 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
+
+/// A raw descriptor that a call has just returned.
+fn owned(fd: libc::c_int) -> io::Result<OwnedFd> {
+    // SAFETY: the kernel has just created `fd` for this call, nobody else owns it.
+    check(fd).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A TUN device; reads and writes whole IP packets, never blocks.
+#[derive(Debug)]
+pub struct Tun(File);
+
+impl Tun {
+    /// Attaches to the existing device `name` in the namespace at `netns`.
+    ///
+    /// # Errors
+    /// Namespace or device do not exist, the device is attached elsewhere, or the caller may not.
+    pub fn open(netns: &Path, name: &str) -> io::Result<Self> {
+        let namespace = File::open(netns)?;
+        let name = CString::new(name)?;
+        // A thread of its own: setns() moves the calling thread, and threads do not come back by themselves.
+        thread::spawn(move || attach(namespace.as_fd(), &name))
+            .join()
+            .unwrap_or_else(|_| Err(io::Error::other("the thread that opens the device ended")))
+    }
+
+    /// A second handle to the same device, for the opposite direction.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        self.0.try_clone().map(Self)
+    }
+}
+
+fn attach(namespace: BorrowedFd<'_>, name: &CString) -> io::Result<Tun> {
+    // SAFETY: setns() takes a descriptor, which `namespace` keeps open.
+    check(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) })?;
+    // TUNSETIFF would create a missing device, down and without address, and no packet would ever come.
+    // SAFETY: `name` is a NUL-terminated string that outlives the call.
+    if unsafe { libc::if_nametoindex(name.as_ptr()) } == 0 {
+        return Err(io::Error::new(
+            io::ErrorKind::NotFound,
+            "there is no such device in the namespace",
+        ));
+    }
+    let file = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+        .open("/dev/net/tun")?;
+    // SAFETY: ifreq is plain data, all zeros is a valid value.
+    let mut request: libc::ifreq = unsafe { MaybeUninit::zeroed().assume_init() };
+    let bytes = name.as_bytes_with_nul();
+    if bytes.len() > request.ifr_name.len() {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the device name is longer than 15 bytes",
+        ));
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(bytes) {
+        *to = libc::c_char::from_ne_bytes([*from]);
+    }
+    request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short;
+    // SAFETY: TUNSETIFF reads and writes one ifreq, which `request` is.
+    check(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) })?;
+    Ok(Tun(file))
+}
+
+/// An event that stays signalled once it is set.
+#[derive(Debug)]
+pub struct Event(File);
+
+impl Event {
+    /// An event that is not set.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: eventfd() takes no pointers.
+        owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })
+            .map(|fd| Self(fd.into()))
+    }
+
+    /// Sets the event; setting it again changes nothing.
+    pub fn set(&self) {
+        // Fails only when the counter is full, and then the event is set.
+        let _ = (&self.0).write(&1u64.to_ne_bytes());
+    }
+}
+
+/// SIGTERM and SIGINT as a descriptor; SIGHUP is held back, for the emulator outlives its terminal.
+#[derive(Debug)]
+pub struct Signals(File);
+
+impl Signals {
+    /// Blocks the signals in this thread and all that it starts later.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn block() -> io::Result<Self> {
+        // SAFETY: sigset_t is plain data that sigemptyset() initialises; all pointers live through the calls.
+        unsafe {
+            let mut ending: libc::sigset_t = MaybeUninit::zeroed().assume_init();
+            libc::sigemptyset(&raw mut ending);
+            libc::sigaddset(&raw mut ending, libc::SIGTERM);
+            libc::sigaddset(&raw mut ending, libc::SIGINT);
+            let mut blocked = ending;
+            libc::sigaddset(&raw mut blocked, libc::SIGHUP);
+            match libc::pthread_sigmask(libc::SIG_BLOCK, &raw const blocked, std::ptr::null_mut()) {
+                0 => owned(libc::signalfd(-1, &raw const ending, libc::SFD_CLOEXEC))
+                    .map(|fd| Self(fd.into())),
+                error => Err(io::Error::from_raw_os_error(error)),
+            }
+        }
+    }
+
+    /// Takes the signal that is pending and names it.
+    ///
+    /// # Errors
+    /// The descriptor cannot be read.
+    pub fn take(&self) -> io::Result<&'static str> {
+        let mut info = [0u8; size_of::<libc::signalfd_siginfo>()];
+        (&self.0).read_exact(&mut info)?;
+        // The first field of signalfd_siginfo is the signal number, 32 bits.
+        let number = u32::from_ne_bytes([info[0], info[1], info[2], info[3]]);
+        Ok(if number == libc::SIGINT as u32 {
+            "SIGINT"
+        } else {
+            "SIGTERM"
+        })
+    }
+}
+
+impl AsRawFd for Signals {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+impl AsRawFd for Event {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+/// Waits until one of two descriptors is readable or the time is over; tells which is.
+///
+/// # Errors
+/// `EBADFD` when the device behind a descriptor is gone, or what `ppoll` says.
+pub fn poll(fds: [&dyn AsRawFd; 2], timeout: Duration) -> io::Result<[bool; 2]> {
+    let mut polled = fds.map(|fd| libc::pollfd {
+        fd: fd.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    });
+    let timeout = libc::timespec {
+        tv_sec: timeout.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
+    };
+    // SAFETY: `polled` holds two entries and `timeout` lives through the call; the signal mask stays as it is.
+    let result =
+        unsafe { libc::ppoll(polled.as_mut_ptr(), 2, &raw const timeout, std::ptr::null()) };
+    match check(result) {
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok([false; 2]),
+        other => other?,
+    };
+    if polled
+        .iter()
+        .any(|fd| fd.revents & (libc::POLLERR | libc::POLLHUP | libc::POLLNVAL) != 0)
+    {
+        return Err(io::Error::from_raw_os_error(libc::EBADFD));
+    }
+    Ok(polled.map(|fd| fd.revents & libc::POLLIN != 0))
+}
+
+/// Puts the calling thread into `SCHED_FIFO`; children of it would start without.
+///
+/// # Errors
+/// `EPERM` without `CAP_SYS_NICE` or a sufficient `RLIMIT_RTPRIO`.
+pub fn set_fifo(priority: i32) -> io::Result<()> {
+    let parameters = libc::sched_param {
+        sched_priority: priority,
+    };
+    let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
+    // SAFETY: `parameters` lives through the call; 0 names the calling thread.
+    check(unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) }).map(drop)
+}
+
+/// Lets timers of the calling thread fire on time where `SCHED_FIFO` is refused: the default slack is 50 µs.
+pub fn set_least_timer_slack() {
+    // SAFETY: PR_SET_TIMERSLACK takes one number. It cannot fail for 1.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1u64) };
+}
+
+/// Touches the stack that a real-time loop will use, so that its first packets do not fault it in.
+#[expect(
+    clippy::large_stack_arrays,
+    reason = "touching the stack is the purpose"
+)]
+pub fn prefault_stack() {
+    std::hint::black_box([1u8; PREFAULT_BYTES]);
+}
+
+/// Locks all memory, now and later. Pages are locked as they are touched: locking whole thread stacks and reserves at once
+/// would cost megabytes per thread.
+///
+/// # Errors
+/// `EPERM` or `ENOMEM` without `CAP_IPC_LOCK` and with a small `RLIMIT_MEMLOCK`.
+pub fn lock_memory() -> io::Result<()> {
+    // SAFETY: mlockall() takes no pointers.
+    check(unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT) })
+        .map(drop)
+}
+
+/// User and system time of this process, s.
+#[must_use]
+pub fn cpu_seconds() -> f64 {
+    // SAFETY: rusage is plain data, and getrusage() fills it; it cannot fail for RUSAGE_SELF.
+    let usage = unsafe {
+        let mut usage: libc::rusage = MaybeUninit::zeroed().assume_init();
+        libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
+        usage
+    };
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+    seconds(usage.ru_utime) + seconds(usage.ru_stime)
+}
+
+/// What tells one namespace from another: device and inode of its file. `None` when it is gone.
+#[must_use]
+pub fn namespace_id(netns: &Path) -> Option<(u64, u64)> {
+    fs::metadata(netns)
+        .ok()
+        .map(|meta| (meta.dev(), meta.ino()))
+}
+
+/// Clock and devices of one direction.
+pub struct Direction<'a> {
+    /// Where packets come from.
+    pub from: Tun,
+    /// Where they go.
+    pub to: Tun,
+    /// Ends the direction when set.
+    pub stop: &'a Event,
+    /// Time 0 of all directions; `Instant` is `CLOCK_MONOTONIC`.
+    pub start: Instant,
+}
+
+impl Io for Direction<'_> {
+    fn now(&self) -> Nanos {
+        self.start.elapsed().as_nanos() as Nanos
+    }
+
+    fn wait(&mut self, deadline: Nanos) -> io::Result<Wake> {
+        let timeout = Duration::from_nanos(deadline.saturating_sub(self.now()));
+        let [input, stop] = poll([&self.from.0, self.stop], timeout)?;
+        Ok(if stop {
+            Wake::Stop
+        } else if input {
+            Wake::Input
+        } else {
+            Wake::Deadline
+        })
+    }
+
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        match self.from.0.read(buffer) {
+            Ok(length) => Ok(Some(length)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn write(&mut self, packet: &[u8]) -> io::Result<bool> {
+        match self.to.0.write(packet) {
+            Ok(_) => Ok(true),
+            Err(error) if error.raw_os_error() == Some(libc::EBADFD) => Err(error),
+            // The device is down, or refuses this packet: a real interface would drop it as well.
+            Err(_) => Ok(false),
+        }
+    }
+}
