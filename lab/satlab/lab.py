@@ -169,12 +169,18 @@ def check_id(lab_id: str) -> None:
 
 def list_labs() -> list[LabStatus]:
     """Give every lab of this host, by id: those with a record, and those of which only namespaces are left."""
+    _check_readable()
     with_folder = {entry.name for entry in RUN.iterdir() if entry.is_dir()} if RUN.is_dir() else set()
     return [status(lab_id) for lab_id in sorted(with_folder | netns.lab_ids())]
 
 
 def status(lab_id: str) -> LabStatus:
-    """Look at a lab without changing it."""
+    """Look at a lab without changing it.
+
+    Raises:
+        HostError: not root.
+    """
+    _check_readable()
     nodes = tuple(netns.present(lab_id))
     if not nodes and not _folder(lab_id).exists():
         return LabStatus(lab_id, "absent")
@@ -380,14 +386,16 @@ def _folder(lab_id: str) -> Path:
     return RUN / lab_id
 
 
+def _check_readable() -> None:
+    if RUN.exists() and not os.access(RUN, os.R_OK | os.X_OK):
+        raise HostError(f"{RUN} is readable by root alone", "run the same command with sudo")
+
+
 def _read_state(lab_id: str) -> _State | None:
     """Read `lab.json`; None when there is none that this version understands."""
-    try:
+    with contextlib.suppress(FileNotFoundError, ValidationError):
         return _State.model_validate_json((_folder(lab_id) / "lab.json").read_bytes())
-    except (FileNotFoundError, ValidationError):
-        return None
-    except OSError as error:
-        raise HostError(f"{error.filename}: {error.strerror}", "run the same command with sudo") from error
+    return None
 
 
 def _write_state(lab_id: str, state: _State) -> None:

@@ -29,6 +29,7 @@ TOPOLOGY = load()
 REQUEST = LinkRequest(profile=paths.PROFILES / "geo")
 SERVER = "198.18.4.2"
 UP_LIMIT_S, DOWN_LIMIT_S = 3.0, 2.0
+NOBODY = ["setpriv", "--reuid=65534", "--clear-groups"]
 
 UP = """
 import os, sys
@@ -237,14 +238,22 @@ def test_hosts_that_cannot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     monkeypatch.setattr(netns, "TUN_DEVICE", tmp_path / "tun")
     with pytest.raises(HostError, match="no TUN interfaces can be made"):
         netns.check_host()
-    check = "from satlab import netns, errors\ntry: netns.check_host()\nexcept errors.HostError as e: print(e)"
+    assert "needs root" in _refusal(NOBODY, "netns.check_host()")
+    assert "root lacks CAP_NET_ADMIN" in _refusal(["setpriv", "--bounding-set=-net_admin"], "netns.check_host()")
+
+
+def test_state_is_roots_alone(lab_id: str) -> None:
+    with lab._locked(lab_id):
+        for call in ("lab.list_labs()", f"lab.status({lab_id!r})"):
+            assert "readable by root alone" in _refusal(NOBODY, call)
+
+
+def _refusal(prefix: list[str], call: str) -> str:
+    """Give what a less privileged program is told."""
+    code = f"from satlab import lab, netns, errors\ntry: {call}\nexcept errors.HostError as error: print(error)"
     env = {"PYTHONPATH": str(paths.ROOT / "lab"), "PATH": os.environ["PATH"]}
-    for prefix, says in (
-        (["setpriv", "--reuid=65534", "--clear-groups"], "needs root"),
-        (["setpriv", "--bounding-set=-net_admin"], "root lacks CAP_NET_ADMIN"),
-    ):
-        argv = [*prefix, sys.executable, "-c", check]
-        assert says in subprocess.run(argv, env=env, capture_output=True, text=True, check=True).stdout
+    argv = [*prefix, sys.executable, "-c", code]
+    return subprocess.run(argv, env=env, capture_output=True, text=True, check=True).stdout
 
 
 # --- what the network is like ---------------------------------------------------------------------------------------
