@@ -31,6 +31,7 @@ MIMES = {
 }
 SCHEMA = "satlab/web-target/1"
 _KEYS = {"schema": str, "title": str, "source": str, "host": str, "objects": int, "bytes": int}
+_TITLE_LIMIT = 70
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _PATH = re.compile(r"(?:[a-z0-9][a-z0-9_-]*/)*[a-z0-9][a-z0-9_-]*\.[a-z0-9]+")
 _PIXELS = re.compile(r"([1-9]\d{0,2}|1\d{3})x([1-9]\d{0,2}|1\d{3})")
@@ -130,6 +131,8 @@ def _read_settings(text: str, place: Path) -> tuple[dict[str, str], list[Fault]]
             faults.append(Fault(f"{place}: {key}", f"must be of type {kind.__name__}, is {data.get(key)!r}"))
     if data.get("schema") not in (None, SCHEMA):
         faults.append(Fault(f"{place}: schema", f"is {data['schema']!r}", f"write {SCHEMA}"))
+    if len(str(data.get("title"))) > _TITLE_LIMIT:
+        faults.append(Fault(f"{place}: title", "is too long", f"use at most {_TITLE_LIMIT} characters"))
     host = data.get("host")
     if isinstance(host, str) and not re.fullmatch(r"[a-z0-9-]+(\.[a-z0-9-]+)*\.test", host):
         faults.append(Fault(f"{place}: host", f"is {host!r}", "use a name below .test (RFC 6761)"))
@@ -142,15 +145,15 @@ def _read_manifest(text: str, place: Path) -> tuple[tuple[WebObject, ...], list[
         return (), [Fault(f"{place}:1", "wrong header", f"write {','.join(COLUMNS)}")]
     objects: list[WebObject] = []
     faults: list[Fault] = []
-    for row in reader:
+    for position, row in enumerate(reader, start=1):
         item, reasons = _read_row(row)
         faults += (Fault(f"{place}:{reader.line_num}", reason) for reason in reasons)
         if item is None:
             continue
         if any(item.path == other.path for other in objects):
             faults.append(Fault(f"{place}:{reader.line_num}", f"path {item.path} occurs twice"))
-        if item.order != len(objects) + 1:
-            faults.append(Fault(f"{place}:{reader.line_num}", f"order is {item.order}, must be {len(objects) + 1}"))
+        if item.order != position:
+            faults.append(Fault(f"{place}:{reader.line_num}", f"order is {item.order}, must be {position}"))
         if (item.loaded_as == "document") != (item.order == 1):
             faults.append(Fault(f"{place}:{reader.line_num}", "the first object, and no other, is the document"))
         objects.append(item)
@@ -335,9 +338,9 @@ def _document(page: Page, item: WebObject) -> bytes:
 
 
 def _markup_bytes(objects: Sequence[WebObject]) -> int:
-    """Give the least size of a document that loads `objects`, with room for a title of 80 characters twice."""
+    """Give the least size of a document that loads `objects`, with room for its title, which occurs twice."""
     head, body, tail = _document_parts("", objects)
-    return len(head) + len(tail) + sum(len(element) + 1 for element in body) + 160
+    return len(head) + len(tail) + sum(len(element) + 1 for element in body) + 2 * _TITLE_LIMIT
 
 
 # --- images ---------------------------------------------------------------------------------------

@@ -93,7 +93,7 @@ def choose(wanted: Wanted) -> Server:
 
 def h2o(wanted: Wanted) -> Server | str:
     """H2O, without compression and HTTP/2; over HTTP/3 only if it accepts such a configuration (2.2.5 does not)."""
-    if not (program := shutil.which("h2o")):
+    if not (program := find("h2o")):
         return "h2o is not installed"
     config = wanted.scratch / "h2o.json"
     config.write_text(json.dumps(h2o_config(wanted), indent=1), encoding="utf-8")  # JSON is a subset of YAML
@@ -126,7 +126,7 @@ def h2o_config(wanted: Wanted) -> dict[str, object]:
 
 def gtlsserver(wanted: Wanted) -> Server | str:
     """The example server of ngtcp2: HTTP/3 alone, its congestion control chosen by option, no Alt-Svc header."""
-    if not (program := shutil.which("gtlsserver")):
+    if not (program := find("gtlsserver")):
         return "gtlsserver is not installed"
     offered = re.search(r"--cc=\(([^)]*)\)", run(program, "--help").stdout)
     if not offered or wanted.congestion_control not in offered[1].split("|"):
@@ -143,8 +143,7 @@ def gtlsserver(wanted: Wanted) -> Server | str:
 
 def nginx(wanted: Wanted) -> Server | str:
     """Use nginx as one worker in the foreground; over HTTP/3 only with its module and the right congestion control."""
-    program = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-    if not program:
+    if not (program := find("nginx")):
         return "nginx is not installed"
     about = run(program, "-V").stderr
     found = re.search(r"nginx/(\d+)\.(\d+)\.(\d+)", about)
@@ -183,6 +182,11 @@ def nginx_config(wanted: Wanted) -> str:
             "}\n",
         ]
     )
+
+
+def find(program: str) -> str | None:
+    """Find a program; Debian puts servers in /usr/sbin, which is not in every PATH."""
+    return shutil.which(program, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin")
 
 
 def key_pair(wanted: Wanted) -> tuple[Path, Path]:
@@ -261,17 +265,23 @@ def serve(wanted: Wanted, page: str, stop: threading.Event) -> None:
         while not stop.wait(OBSERVE_S):
             check_alive(child, log)
             if wanted.protocol == "h1" and not observed:
-                observed = congestion_controls(
-                    run("ss", "-tinH", "state", "established", f"sport = :{wanted.port}").stdout
-                )
+                observed = congestion_controls(sockets(wanted.port))
+                check_congestion_control(observed, wanted.congestion_control)
     finally:
         end(child)
         record(wanted, page, server, observed)
-    if observed - {wanted.congestion_control}:
-        reason = f"TCP used {', '.join(sorted(observed))}, not {wanted.congestion_control}"
-        raise JobError(
-            reason, f"set it on the route: ip route change ... congctl {wanted.congestion_control}", status=1
-        )
+
+
+def sockets(port: int) -> str:
+    """Give what the kernel says of the open TCP connections of a port."""
+    return run("ss", "-tinH", "state", "established", f"sport = :{port}").stdout
+
+
+def check_congestion_control(observed: set[str], wanted: str) -> None:
+    """Raise if TCP uses another congestion control: what is measured would not be what was asked for."""
+    if others := sorted(observed - {wanted}):
+        reason = f"TCP uses {', '.join(others)}, not {wanted}"
+        raise JobError(reason, f"set it on the route: ip route change ... congctl {wanted}", status=1)
 
 
 def wait_ready(wanted: Wanted, child: subprocess.Popen[bytes], log: Path, stop: threading.Event) -> None:

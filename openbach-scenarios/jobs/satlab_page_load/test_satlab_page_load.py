@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+import copy
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from ipaddress import IPv4Address
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import jsonschema
+import pytest
+from selenium.common.exceptions import WebDriverException
+
+from satlab import webtarget
+from satlab.openbach.descriptor import load_job
+from satlab.paths import ROOT, SCHEMAS
+
+HERE = Path(__file__).parent
+SERVER = IPv4Address("198.18.4.2")
+PIN = "Q/l5cdUGp3pw+9q767PczWkv4/hgpbtdVQ1fRER5+hs="
+
+
+def load_module() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("satlab_page_load", HERE / "files" / "satlab_page_load.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+job = load_module()
+PROGRAMS = job.Programs("/usr/bin/chromium", "/usr/bin/chromedriver", "Chromium 1", "ChromeDriver 1")
+
+
+def target(protocol: str = "h3") -> Any:
+    objects = webtarget.load("kepler").objects
+    expected = {"/" if o.loaded_as == "document" else f"/{o.path}": o.size_bytes for o in objects}
+    return job.Target("kepler", protocol, SERVER, expected, PIN if protocol == "h3" else "")
+
+
+@pytest.fixture
+def timeline() -> Any:
+    """Give what Chromium 156 told of a load over HTTP/3 without delay."""
+    return json.loads((HERE / "fixtures" / "timeline-h3.json").read_text())
+
+
+def judged(timeline: Any, protocol: str = "h3", status: str = "failed") -> Any:
+    wanted = target(protocol)
+    started = job.empty_record(wanted, PROGRAMS, 0) | {"status": status, "start_unix_s": 1.0, "wall_s": 2.0}
+    record = job.judge(started, timeline, wanted)
+    jsonschema.validate(record, json.loads((SCHEMAS / "page-load.schema.json").read_text()))
+    return record
+
+
+def test_a_whole_load_is_ok_and_its_times_are_those_of_the_timeline(timeline: Any) -> None:
+    record = judged(timeline)
+    assert (record["status"], record["reason"]) == ("ok", "")
+    assert (record["objects"], record["body_bytes"]) == (75, 815_804)
+    assert record["protocols"] == {"h3": 75}
+    assert record["response_start_ms"] == timeline["response_start_ms"]
+    assert record["first_contentful_paint_ms"] == timeline["first_contentful_paint_ms"]
+    assert record["page_load_time_ms"] == timeline["load_event_start_ms"]
+    assert record["load_event_end_ms"] == timeline["load_event_end_ms"]
+
+
+def set_field(number: int, **values: Any) -> Callable[[Any], None]:
+    return lambda t: t["resources"][number].update(values)
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (set_field(5, next_hop_protocol="h2"), "not over h3: /css/c5.css h2"),
+        (set_field(0, next_hop_protocol=""), "not over h3: / unknown"),
+        (set_field(30, response_status=404, encoded_body_bytes=9), "status not 200"),
+        (set_field(30, encoded_body_bytes=9), "wrong body bytes"),
+        (lambda t: t["resources"].pop(40), "missing: /"),
+        (
+            lambda t: t["resources"].append(t["resources"][3] | {"name": "https://kepler.satlab.test/x"}),
+            "not of the page",
+        ),
+        (lambda t: t["resources"].append(t["resources"][3]), "76 requests for 75 objects"),
+        (lambda t: t.update(first_contentful_paint_ms=None), "no first contentful paint"),
+        (lambda t: t.update(url="chrome-error://chromewebdata/", error="ERR_X"), "the browser shows ERR_X"),
+        (lambda t: t.update(url="https://elsewhere.test/"), "the browser shows https://elsewhere.test/"),
+    ],
+)
+def test_a_load_that_differs_in_one_thing_fails_and_has_no_times(
+    timeline: Any, damage: Callable[[Any], Any], reason: str
+) -> None:
+    damage(timeline)
+    record = judged(timeline)
+    assert record["status"] == "failed"
+    assert reason in record["reason"]
+    assert record["page_load_time_ms"] is record["first_contentful_paint_ms"] is record["response_start_ms"] is None
+
+
+def test_every_reason_is_given(timeline: Any) -> None:
+    for number in range(10, 20):
+        timeline["resources"][number].update(next_hop_protocol="http/1.1", response_status=500)
+    reason = judged(timeline)["reason"]
+    assert "not over h3" in reason
+    assert "status not 200" in reason
+    assert "and 7 more" in reason
+
+
+def test_the_wrong_protocol_fails_h1_too(timeline: Any) -> None:
+    record = judged(timeline, protocol="h1")
+    assert record["status"] == "failed"
+    assert "not over http/1.1" in record["reason"]
+
+
+def test_a_load_beyond_the_deadline_is_censored_and_keeps_what_it_reached(timeline: Any) -> None:
+    timeline.update(load_event_start_ms=0, load_event_end_ms=0)
+    del timeline["resources"][60:]
+    record = judged(timeline, status="censored")
+    assert record["status"] == "censored"
+    assert record["page_load_time_ms"] is None
+    assert record["load_event_end_ms"] is None
+    assert record["response_start_ms"] == timeline["response_start_ms"]
+    assert record["objects"] == 60
+
+
+def test_a_driver_that_fails_gives_a_failed_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(*_: Any) -> Any:
+        raise WebDriverException("session not created\nwith a long\nstack")
+
+    monkeypatch.setattr(job, "fresh_browser", crash)
+    record = job.load(target(), PROGRAMS, 7, 33.0)
+    jsonschema.validate(record, json.loads((SCHEMAS / "page-load.schema.json").read_text()))
+    assert (record["status"], record["reason"], record["load_index"]) == ("failed", "session not created", 7)
+
+
+def test_all_loads_run_although_one_fails(monkeypatch: pytest.MonkeyPatch, timeline: Any) -> None:
+    published = []
+    broken = copy.deepcopy(timeline)
+    broken["resources"].pop()
+    timelines = iter([timeline, broken, timeline])
+    monkeypatch.setattr(job, "find_programs", lambda: PROGRAMS)
+    monkeypatch.setattr(job, "load", lambda *_: judged(next(timelines)))
+    monkeypatch.setattr(job, "publish", lambda record, _folder: published.append(record["status"]))
+    assert job.measure(target(), 3, 33.0) is False
+    assert published == ["ok", "failed", "ok"]
+
+
+def test_a_stopped_load_is_a_failed_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*_: Any) -> Any:
+        raise job.Stopped
+
+    published: list[Any] = []
+    monkeypatch.setattr(job, "find_programs", lambda: PROGRAMS)
+    monkeypatch.setattr(job, "load", stopped)
+    monkeypatch.setattr(job, "publish", lambda record, _folder: published.append(record))
+    with pytest.raises(job.Stopped):
+        job.measure(target(), 3, 33.0)
+    assert [(r["status"], r["reason"]) for r in published] == [("failed", "stopped")]
+
+
+def test_a_sample_that_the_collector_refuses_is_not_lost_in_silence() -> None:
+    job.delivered("OK")
+    with pytest.raises(job.JobError):
+        job.delivered("KO: disk full")
+
+
+def test_t08_one_key_is_trusted_and_nothing_is_overridden() -> None:
+    arguments = job.browser_arguments(target("h3"), Path("/p"), as_root=True)
+    assert f"--ignore-certificate-errors-spki-list={PIN}" in arguments
+    assert "--origin-to-force-quic-on=kepler.satlab.test:443" in arguments
+    names = {a.split("=")[0] for a in arguments}
+    blanket = {"--ignore-certificate-errors", "--allow-insecure-localhost", "--test-type", "--disable-web-security"}
+    assert not names & blanket
+
+
+def test_h1_trusts_no_key_and_uses_no_quic() -> None:
+    arguments = job.browser_arguments(target("h1"), Path("/p"), as_root=False)
+    assert "--disable-quic" in arguments
+    assert not [a for a in arguments if "certificate" in a or "force-quic" in a]
+
+
+@pytest.mark.parametrize("protocol", ["h1", "h3"])
+def test_nothing_but_the_page_leaves_the_browser(protocol: str) -> None:
+    arguments = job.browser_arguments(target(protocol), Path("/p"), as_root=False)
+    assert "--host-resolver-rules=MAP kepler.satlab.test 198.18.4.2,MAP * ~NOTFOUND" in arguments
+    expected = {"--headless=new", "--no-proxy-server", "--disable-background-networking", "--user-data-dir=/p"}
+    assert expected <= set(arguments)
+
+
+def test_sandbox_is_given_up_for_root_alone() -> None:
+    assert "--no-sandbox" in job.browser_arguments(target(), Path("/p"), as_root=True)
+    assert "--no-sandbox" not in job.browser_arguments(target(), Path("/p"), as_root=False)
+
+
+def test_descendants_and_their_cpu_time_are_found() -> None:
+    grandchild = "subprocess.run([sys.executable, '-c', 'sum(range(3_000_000))'])"
+    burn = f"import subprocess, sys; {grandchild}; print(flush=True); input()"
+    before = job.cpu_seconds()
+    with subprocess.Popen([sys.executable, "-c", burn], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout
+        child.stdout.readline()
+        assert child.pid in job.descendants(os.getpid())
+        assert sum(job.cpu_seconds()) > sum(before)
+        child.communicate(b"\n")
+    assert child.pid not in job.descendants(os.getpid())
+
+
+def test_target_is_read_from_the_generated_page(tmp_path: Path) -> None:
+    webtarget.build(webtarget.load("kepler"), tmp_path / "kepler")
+    (tmp_path / "spki.txt").write_text(PIN + "\n")
+    assert job.read_target("kepler", "h3", SERVER, tmp_path, tmp_path) == target("h3")
+    assert job.read_target("kepler", "h1", SERVER, tmp_path, Path("/nowhere")).spki == ""
+    (tmp_path / "spki.txt").write_text("*\n")
+    with pytest.raises(job.JobError, match="base64"):
+        job.read_target("kepler", "h3", SERVER, tmp_path, tmp_path)
+    with pytest.raises(job.JobError, match="page other"):
+        job.read_target("other", "h3", SERVER, tmp_path, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["h2", "198.18.4.2"],
+        ["h1", "server"],
+        ["h1", "198.18.4.2", "-n", "0"],
+        ["h1", "198.18.4.2", "-t", "0"],
+        ["h1", "198.18.4.2", "-t", "nan"],
+        ["h1", "198.18.4.2", "-p", "../x"],
+        ["h1", "198.18.4.2", "-p", "x,MAP * 8.8.8.8"],
+        ["h1"],
+    ],
+)
+def test_t03_other_arguments_are_refused(argv: list[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        job.parser().parse_args(argv)
+    assert caught.value.code == 2
+
+
+def test_the_descriptor_names_the_arguments_of_the_script() -> None:
+    level = load_job(HERE).level
+    assert [a.name for a in level.required] == ["protocol", "server_ip"]
+    flags = {a.flag: a.name for a in level.optional}
+    assert flags == {"-p": "page", "-n": "runs", "-t": "timeout"}
+    defaults = vars(job.parser().parse_args(["h1", "198.18.4.2"]))
+    assert {a.name: a.default for a in level.optional} == {name: defaults[name] for name in flags.values()}
+
+
+def test_the_task_list_installs_the_locked_selenium() -> None:
+    locked = re.search(r"^selenium==(\S+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+    assert locked
+    assert f"name: selenium=={locked[1]}\n" in (HERE / "install_satlab_page_load.yml").read_text()
