@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! Shared by the tests of the link.
+#![allow(clippy::unwrap_used, dead_code)] // Helpers outside of #[test] functions; each test uses some.
+
+use dvb::modcod::{FrameSize, ModCod};
+use dvb::rcs2::Waveform;
+use link::{Accepted, Carrier, Link, LinkConfig, Loss, LossUnit, Nanos};
+
+pub const NO_LOSS: Loss = Loss {
+    ratio: 0.0,
+    unit: LossUnit::Packet,
+};
+pub const GEO: Nanos = 250_000_000;
+
+pub fn forward(symbol_rate: u64, modcod: u8) -> Carrier {
+    Carrier::Forward {
+        symbol_rate,
+        modcod: ModCod::by_id(modcod).unwrap(),
+        frame_size: FrameSize::Normal,
+        pilots: false,
+        label: [2, 0, 0, 0, 0, 1],
+    }
+}
+
+pub fn back(symbol_rate: u64, waveform: u8, slots: u32) -> Carrier {
+    let waveform = Waveform::by_id(waveform).unwrap();
+    Carrier::Return {
+        symbol_rate,
+        waveform,
+        superframe: 26_500_000,
+        slots,
+    }
+}
+
+pub fn config(carrier: Carrier) -> LinkConfig {
+    LinkConfig {
+        carrier,
+        delay: GEO,
+        queue_bytes: 1_000_000,
+        loss: NO_LOSS,
+        seed: 1,
+    }
+}
+
+pub fn link(carrier: Carrier) -> Link {
+    Link::new(config(carrier)).unwrap()
+}
+
+/// An IPv4-like packet that carries its number.
+pub fn packet(number: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        *byte = (number >> (8 * (at % 8))) as u8 ^ at as u8;
+    }
+    bytes[0] = 0x45;
+    bytes
+}
+
+/// One thing that came out of a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Release {
+    pub due: Nanos,
+    pub packet: Vec<u8>,
+}
+
+/// Everything due up to `now`.
+pub fn drain(link: &mut Link, now: Nanos) -> Vec<Release> {
+    let mut out = vec![];
+    std::iter::from_fn(|| {
+        link.pop(now, &mut out).map(|due| Release {
+            due,
+            packet: out.clone(),
+        })
+    })
+    .collect()
+}
+
+/// A link and its arrivals, stepped only when something is pushed; then drained.
+pub fn run(config: &LinkConfig, arrivals: &[(Nanos, usize)]) -> (Vec<Release>, Link) {
+    let mut link = Link::new(config.clone()).unwrap();
+    for (number, &(at, len)) in arrivals.iter().enumerate() {
+        let _: Accepted = link.push(at, &packet(number as u64, len));
+    }
+    let released = drain(&mut link, Nanos::MAX);
+    (released, link)
+}
