@@ -34,6 +34,9 @@ DEFAULT_CONGCTL = "cubic"
 """Set on every route: the host's default may be another, and a namespace's sysctl refuses what the host restricts."""
 MAIN_TABLE = 254
 _TUN_TYPE = 1
+_FIRST_VETH_INDEX = 100
+"""Ends of a veth pair with the same interface index are not told from plain devices by the kernel's link watch, which
+then turns them on up to a second late. The other ends get the kernel's low numbers."""
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 _NEEDED_CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21}
@@ -122,10 +125,10 @@ def build(topology: Topology, lab_id: str) -> None:
         for node in topology.nodes:
             netns.create(name(lab_id, node))
             inside(lab_id, node, _prepare)
-        for network, config in topology.networks.items():
+        for number, (network, config) in enumerate(topology.networks.items()):
             ends = topology.ends(network)
             if config.kind is NetworkKind.LAN:
-                _join(lab_id, ends[0], ends[1], config.mtu)
+                _join(lab_id, ends[0], ends[1], config.mtu, _FIRST_VETH_INDEX + number)
             elif config.kind is not NetworkKind.EMULATION:
                 for end in ends:
                     inside(lab_id, end.node, _make_tun, end.interface, config.mtu)
@@ -225,15 +228,15 @@ def _prepare() -> None:
         ip.link("set", index=_index(ip, "lo"), state="up")
 
 
-def _join(lab_id: str, a: End, b: End, mtu: int) -> None:
-    """Make a veth pair with one end in each namespace, from the start."""
+def _join(lab_id: str, a: End, b: End, mtu: int, index: int) -> None:
+    """Make a veth pair with one end in each namespace, from the start; `index` is the interface index of end `a`."""
     peer = {"ifname": b.interface, "net_ns_fd": name(lab_id, b.node), "mtu": mtu}
-    inside(lab_id, a.node, _make_veth, a.interface, mtu, peer)
+    inside(lab_id, a.node, _make_veth, a.interface, mtu, index, peer)
 
 
-def _make_veth(interface: str, mtu: int, peer: dict[str, Any]) -> None:
+def _make_veth(interface: str, mtu: int, index: int, peer: dict[str, Any]) -> None:
     with IPRoute() as ip:
-        ip.link("add", kind="veth", ifname=interface, mtu=mtu, peer=peer)
+        ip.link("add", kind="veth", ifname=interface, mtu=mtu, index=index, peer=peer)
 
 
 def _make_tun(interface: str, mtu: int) -> None:
