@@ -128,6 +128,19 @@ def test_a_load_beyond_the_deadline_is_censored_and_keeps_what_it_reached(timeli
     assert record["objects"] == 60
 
 
+def test_the_timeline_of_another_page_is_not_taken(timeline: Any) -> None:
+    timeline.update(url="data:,")
+    for status in ("censored", "failed"):
+        record = judged(timeline, status=status)
+        assert record["status"] == status
+        assert (record["response_start_ms"], record["objects"], record["resources"]) == (None, 0, [])
+
+
+def test_a_load_event_after_the_deadline_does_not_count(timeline: Any) -> None:
+    record = judged(timeline, status="censored")
+    assert (record["status"], record["page_load_time_ms"], record["load_event_end_ms"]) == ("censored", None, None)
+
+
 def test_a_driver_that_fails_gives_a_failed_record(monkeypatch: pytest.MonkeyPatch) -> None:
     def crash(*_: Any) -> Any:
         raise WebDriverException("session not created\nwith a long\nstack")

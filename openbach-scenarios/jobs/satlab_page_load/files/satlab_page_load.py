@@ -301,8 +301,11 @@ def judge(record: dict[str, Any], timeline: Mapping[str, Any], target: Target) -
     """Fill in what the browser's timeline says, and decide: ok, failed with every reason, or censored as it was.
 
     A failed load keeps its resources but has no times, so that nobody can average them. A censored load has the times
-    that were reached before the deadline.
+    that were reached before the deadline, and never a load event, even if one came while the timeline was read.
     """
+    censored = record["status"] == "censored"
+    if urlsplit(timeline["url"]).netloc != target.host:  # not this page's timeline: an error page, or the empty tab
+        return record if censored else record | {"reason": f"the browser shows {timeline['error'] or timeline['url']}"}
     resources = timeline["resources"]
     record = record | {
         "objects": len(resources),
@@ -311,7 +314,7 @@ def judge(record: dict[str, Any], timeline: Mapping[str, Any], target: Target) -
         "server": timeline["server"],
         "resources": resources,
     }
-    if record["status"] != "censored":
+    if not censored:
         faults = faults_of(timeline, target)
         record |= {"status": "failed" if faults else "ok", "reason": "; ".join(faults)}
     if record["status"] == "failed":
@@ -319,8 +322,8 @@ def judge(record: dict[str, Any], timeline: Mapping[str, Any], target: Target) -
     times = {
         "response_start_ms": timeline["response_start_ms"],
         "first_contentful_paint_ms": timeline["first_contentful_paint_ms"],
-        "page_load_time_ms": timeline["load_event_start_ms"],
-        "load_event_end_ms": timeline["load_event_end_ms"],
+        "page_load_time_ms": None if censored else timeline["load_event_start_ms"],
+        "load_event_end_ms": None if censored else timeline["load_event_end_ms"],
         "largest_contentful_paint_ms": timeline["largest_contentful_paint_ms"],
     }
     return record | {key: value or None for key, value in times.items()}  # 0 in the timeline means: not yet
@@ -328,8 +331,6 @@ def judge(record: dict[str, Any], timeline: Mapping[str, Any], target: Target) -
 
 def faults_of(timeline: Mapping[str, Any], target: Target) -> list[str]:
     """Give every reason why a load that reached its load event does not count."""
-    if urlsplit(timeline["url"]).netloc != target.host:
-        return [f"the browser shows {timeline['error'] or timeline['url']}"]
     wanted = PROTOCOLS[target.protocol][2]
     sizes = {urlsplit(r["name"]).path: r["encoded_body_bytes"] for r in timeline["resources"]}
     wrong = [r for r in timeline["resources"] if r["next_hop_protocol"] != wanted]

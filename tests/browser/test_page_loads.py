@@ -1,0 +1,347 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The web server and page load jobs against each other, in two namespaces joined by a wire without delay."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from satlab import pki, webtarget
+from satlab.paths import JOBS, SCHEMAS, SHIM
+
+pytestmark = [pytest.mark.net, pytest.mark.browser]
+
+CLIENT, SERVER = "198.18.200.1", "198.18.200.2"
+DEADLINE_S = 60.0
+BLACK_HOLE = """
+import socket
+listener = socket.create_server(("198.18.200.2", 80))
+kept = []
+while True:
+    kept.append(listener.accept())
+"""
+
+LOGGING_SERVER = """
+import http.server, sys
+class Handler(http.server.SimpleHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def __init__(self, *args):
+        super().__init__(*args, directory=sys.argv[1])
+    def log_request(self, code="-", size="-"):
+        with open(sys.argv[2], "a") as log:
+            log.write(f"{self.command} {self.path}\\n")
+http.server.ThreadingHTTPServer(("198.18.200.2", 80), Handler).serve_forever()
+"""
+
+
+def until(condition: Callable[[], Any], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not come true within {DEADLINE_S} s"
+        time.sleep(0.02)
+
+
+@dataclass
+class Pair:
+    """Two joined namespaces, and a folder with page, certificates and what the jobs send."""
+
+    client: str
+    server: str
+    folder: Path
+    instances: int = 0
+
+    def start(self, node: str, *argv: str) -> "subprocess.Popen[str]":
+        inside = ["ip", "netns", "exec", node, *argv]
+        return subprocess.Popen(inside, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def job(self, node: str, name: str, *argv: str, **environment: str) -> "Job":
+        self.instances += 1
+        raw = self.folder / f"raw-{self.instances}"
+        raw.mkdir()
+        home = self.folder / f"home-{self.instances}"
+        home.mkdir()
+        variables = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            "TMPDIR": str(home),
+            "PYTHONPATH": str(SHIM),
+            "SATLAB_RAW": str(raw),
+            "SATLAB_AGENT": node,
+            "SATLAB_WWW": str(self.folder / "www"),
+            "SATLAB_PKI": str(self.folder / "pki"),
+            "JOB_NAME": name,
+            "JOB_INSTANCE_ID": "1",
+            "SCENARIO_INSTANCE_ID": "1",
+            "OWNER_SCENARIO_INSTANCE_ID": "1",
+        } | environment
+        script = JOBS / name / "files" / f"{name}.py"
+        settings = [f"{key}={value}" for key, value in variables.items()]
+        return Job(self.start(node, "env", "-i", *settings, sys.executable, str(script), *argv), raw, home)
+
+
+@dataclass
+class Job:
+    process: "subprocess.Popen[str]"
+    raw: Path
+    home: Path
+
+    def statistics(self) -> list[dict[str, Any]]:
+        path = self.raw / "stats.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def end(self, *, expect: int) -> str:
+        _, errors = self.process.communicate(timeout=DEADLINE_S)
+        assert self.process.returncode == expect, errors
+        assert not list(self.home.glob("satlab_*")), "temporary folders are left"
+        return "\n".join(line for line in errors.splitlines() if " debug: " not in line)
+
+    def files(self, statistic: str) -> list[Any]:
+        paths = [record[statistic] for record in self.statistics() if statistic in record]
+        return [json.loads((self.raw / path).read_text()) for path in paths]
+
+    def loads(self) -> list[Any]:
+        records = self.files("page_load_json")
+        schema = json.loads((SCHEMAS / "page-load.schema.json").read_text())
+        for record in records:
+            jsonschema.validate(record, schema)
+        return records
+
+
+def ip(*argv: str) -> None:
+    subprocess.run(["ip", *argv], check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    if not shutil.which("chromium"):
+        pytest.skip("needs chromium and chromedriver")
+    folder = tmp_path_factory.mktemp("web")
+    webtarget.build(webtarget.load("kepler"), folder / "www" / "kepler")
+    pki.create(folder / "pki", ["kepler.satlab.test"], [ip_address(SERVER)], datetime.now(UTC))
+    client, server = (f"webtest-{os.getpid()}-{role}" for role in ("client", "server"))
+    ip("netns", "add", client)
+    ip("netns", "add", server)
+    try:
+        ip("link", "add", "lan0", "netns", client, "type", "veth", "peer", "name", "lan0", "netns", server)
+        for node, address in ((client, CLIENT), (server, SERVER)):
+            ip("-n", node, "address", "add", f"{address}/24", "dev", "lan0")
+            for interface in ("lo", "lan0"):
+                ip("-n", node, "link", "set", interface, "up")
+            subnet = ("198.18.200.0/24", "dev", "lan0", "proto", "kernel", "scope", "link", "src", address)
+            ip("-n", node, "route", "replace", *subnet, "congctl", "cubic")
+        yield Pair(client, server, folder)
+    finally:
+        ip("netns", "delete", client)
+        ip("netns", "delete", server)
+
+
+@contextlib.contextmanager
+def web_server(pair: Pair, protocol: str, *argv: str, **environment: str) -> Iterator[Job]:
+    job = pair.job(pair.server, "satlab_web_server", "-P", protocol, "-B", SERVER, *argv, **environment)
+    try:
+        until(lambda: job.process.poll() is not None or any("ready" in s for s in job.statistics()), "readiness")
+        assert job.process.poll() is None, job.process.communicate()
+        yield job
+    finally:
+        job.process.terminate()
+        job.process.wait(DEADLINE_S)
+
+
+@contextlib.contextmanager
+def program(pair: Pair, *argv: str) -> Iterator["subprocess.Popen[str]"]:
+    process = pair.start(pair.server, *argv)
+    try:
+        listening = ["ip", "netns", "exec", pair.server, "ss", "-ltnH", "sport = :80"]
+        until(lambda: subprocess.run(listening, capture_output=True, check=True).stdout, "a listener")
+        yield process
+    finally:
+        process.terminate()
+        process.communicate(timeout=DEADLINE_S)
+
+
+def page_load(pair: Pair, protocol: str, *argv: str, **environment: str) -> Job:
+    return pair.job(pair.client, "satlab_page_load", protocol, SERVER, *argv, **environment)
+
+
+def processes_in(pair: Pair) -> list[int]:
+    listed = subprocess.run(["ip", "netns", "pids", pair.client], capture_output=True, text=True, check=True)
+    return [int(pid) for pid in listed.stdout.split()]
+
+
+@pytest.mark.parametrize(("protocol", "spoken"), [("h1", "http/1.1"), ("h3", "h3")])
+def test_three_loads_are_whole_and_over_the_protocol(pair: Pair, protocol: str, spoken: str) -> None:
+    with web_server(pair, protocol) as server:
+        job = page_load(pair, protocol, "-n", "3")
+        job.end(expect=0)
+    loads = job.loads()
+    assert [(r["status"], r["objects"], r["body_bytes"]) for r in loads] == [("ok", 75, 815_804)] * 3
+    assert [r["protocols"] for r in loads] == [{spoken: 75}] * 3
+    for record in loads:
+        times = [record[f"{name}_ms"] for name in ("response_start", "first_contentful_paint", "page_load_time")]
+        assert 0 < times[0] < times[1] < times[2] < 33_000
+        assert record["cpu_user_s"] > 0
+    sent = [s for s in job.statistics() if "page_load_time_ms" in s]
+    assert [s["page_load_time_ms"] for s in sent] == [r["page_load_time_ms"] for r in loads]
+    assert {s["_metadata"]["suffix"] for s in sent} == {loads[0]["url"]}
+    (told,) = server.files("server_json")
+    assert told["server"] == {"h1": "h2o", "h3": "gtlsserver"}[protocol]
+    assert told["congestion_control"]["observed"] == {"h1": ["cubic"], "h3": []}[protocol]
+    assert server.end(expect=0) == ""
+    assert processes_in(pair) == []
+
+
+def test_the_browser_asks_for_each_object_once_and_for_nothing_else(pair: Pair) -> None:
+    site, log = pair.folder / "www" / "kepler" / "site", pair.folder / "requests.log"
+    with program(pair, sys.executable, "-c", LOGGING_SERVER, str(site), str(log)):
+        job = page_load(pair, "h1", "-n", "1")
+        job.end(expect=0)
+    asked = Counter(log.read_text().splitlines())
+    objects = webtarget.load("kepler").objects
+    expected = Counter("GET /" + ("" if o.loaded_as == "document" else o.path) for o in objects)
+    assert asked == expected + Counter(["HEAD /"]), "one HEAD, after the load, asks for the server's name"
+
+
+def test_the_browser_finds_images_and_style_sheets_valid(pair: Pair) -> None:
+    look = f"""
+import importlib.util, json, sys
+from ipaddress import IPv4Address
+from pathlib import Path
+spec = importlib.util.spec_from_file_location("job", sys.argv[1])
+job = importlib.util.module_from_spec(spec)
+sys.modules["job"] = job
+spec.loader.exec_module(job)
+target = job.read_target("kepler", "h1", IPv4Address("{SERVER}"), Path(sys.argv[2]), Path("/nowhere"))
+job.adopt_orphans()
+with job.fresh_browser(target, job.find_programs(), 33.0) as driver:
+    assert not job.navigate(driver, target.url)
+    print(json.dumps(driver.execute_script('''return {{
+        images: [...document.images].filter(i => i.complete
+            && i.naturalWidth == i.width && i.naturalHeight == i.height).length,
+        sheets: [...document.styleSheets].filter(s => s.cssRules.length > 0).length,
+        frames: frames.length, encoding: document.characterSet, text: document.querySelector("p").innerText}}''')))
+"""
+    script = JOBS / "satlab_page_load" / "files" / "satlab_page_load.py"
+    environment = ["env", f"PYTHONPATH={SHIM}"]
+    with web_server(pair, "h1"):
+        argv = [*environment, sys.executable, "-c", look, str(script), str(pair.folder / "www")]
+        process = pair.start(pair.client, *argv)
+        out, errors = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0, errors
+    found = json.loads(out)
+    assert (found["images"], found["sheets"], found["frames"]) == (32, 9, 33)
+    assert found["encoding"] == "windows-1252", "what browsers take ISO-8859-1 for"
+    assert found["text"].endswith("\xa7 \xe9 \xfc.")
+
+
+def test_t08_a_wrong_certificate_fails_the_load(pair: Pair) -> None:
+    other = pki.create(pair.folder / "other-pki", ["kepler.satlab.test"], [ip_address(SERVER)], datetime.now(UTC))
+    with web_server(pair, "h3"):
+        job = page_load(pair, "h3", "-n", "1", SATLAB_PKI=str(other.folder))
+        errors = job.end(expect=1)
+    (record,) = job.loads()
+    assert (record["status"], record["page_load_time_ms"]) == ("failed", None)
+    assert "ERR_QUIC" in record["reason"], errors
+
+
+@pytest.mark.parametrize("protocol", ["h1", "h3"])
+def test_a_missing_file_is_a_failed_sample(pair: Pair, protocol: str) -> None:
+    www = pair.folder / f"www-{protocol}"
+    shutil.copytree(pair.folder / "www", www)
+    (www / "kepler" / "site" / "txt" / "d05.txt").unlink()
+    with web_server(pair, protocol, SATLAB_WWW=str(www)):
+        job = page_load(pair, protocol, "-n", "1")
+        job.end(expect=1)
+    (record,) = job.loads()
+    assert record["status"] == "failed"
+    assert "status not 200: /txt/d05.txt 404" in record["reason"]
+    assert not [s for s in job.statistics() if "page_load_time_ms" in s]
+
+
+def test_no_server_is_a_failed_sample(pair: Pair) -> None:
+    job = page_load(pair, "h1", "-n", "2")
+    job.end(expect=1)
+    assert [r["reason"] for r in job.loads()] == ["unknown error: net::ERR_CONNECTION_REFUSED"] * 2
+
+
+def test_a_load_without_an_end_is_censored(pair: Pair) -> None:
+    with program(pair, sys.executable, "-c", BLACK_HOLE):
+        job = page_load(pair, "h1", "-n", "1", "-t", "2")
+        job.end(expect=1)
+    (record,) = job.loads()
+    assert (record["status"], record["reason"]) == ("censored", "no load event within 2 s")
+    assert 2 <= record["wall_s"] < 10
+    assert record["page_load_time_ms"] is None
+
+
+def test_a_killed_browser_is_a_failed_sample_and_the_next_load_starts_anew(pair: Pair) -> None:
+    with program(pair, sys.executable, "-c", BLACK_HOLE):
+        job = page_load(pair, "h1", "-n", "2", "-t", "5")
+
+        def browsers() -> list[int]:
+            return [p for p in processes_in(pair) if b"--remote-debugging-port" in command_line(p)]
+
+        until(browsers, "a browser")
+        listening = ["ip", "netns", "exec", pair.server, "ss", "-tnH", "state", "established", "sport = :80"]
+        until(lambda: subprocess.run(listening, capture_output=True, check=True).stdout, "a request")
+        for pid in browsers():
+            os.kill(pid, signal.SIGKILL)
+        job.end(expect=1)
+    first, second = job.loads()
+    assert (first["status"], second["status"]) == ("failed", "censored")
+    assert first["reason"]
+    assert processes_in(pair) == []
+
+
+def command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def test_a_stopped_job_keeps_finished_loads_and_leaves_no_process(pair: Pair) -> None:
+    with web_server(pair, "h1"):
+        job = page_load(pair, "h1", "-n", "50")
+        until(lambda: any("page_load_json" in s for s in job.statistics()), "a finished load")
+        job.process.send_signal(signal.SIGTERM)
+        errors = job.end(expect=1)
+    assert "stopped before all loads were done" in errors
+    loads = job.loads()
+    assert loads[0]["status"] == "ok"
+    assert [r["reason"] for r in loads][-1] in ("", "stopped")
+    assert processes_in(pair) == []
+
+
+@pytest.mark.parametrize(("protocol", "place"), [("h1", f"TCP {SERVER}:80"), ("h3", f"UDP {SERVER}:443")])
+def test_a_port_in_use_is_one_clear_line_and_status_3(pair: Pair, protocol: str, place: str) -> None:
+    with web_server(pair, protocol):
+        second = pair.job(pair.server, "satlab_web_server", "-P", protocol, "-B", SERVER)
+        errors = second.end(expect=3)
+    assert errors.splitlines()[0] == f"error: {place}: port in use"
+
+
+def test_another_congestion_control_on_the_route_ends_the_server(pair: Pair) -> None:
+    with web_server(pair, "h1", "-C", "reno") as server:
+        job = page_load(pair, "h1", "-n", "3")
+        job.process.communicate(timeout=DEADLINE_S)
+        errors = server.end(expect=1)
+    assert errors.splitlines()[0] == "error: TCP uses cubic, not reno"
+    (told,) = server.files("server_json")
+    assert told["congestion_control"] == {"asked": "reno", "observed": ["cubic"]}
+    assert [s["congestion_control_ok"] for s in server.statistics() if "congestion_control_ok" in s] == [0]
