@@ -137,40 +137,40 @@ ADAPTER: TypeAdapter[Transfer | Broken] = TypeAdapter(_Either)
 
 @dataclass(frozen=True)
 class Document:
-    """A raw document, the job that stored it and its number among the job's documents."""
+    """A raw document and the job that stored it."""
 
     job: Job
-    number: int
     content: Transfer | Broken | Unreadable
-
-    @property
-    def labels(self) -> dict[str, str]:
-        """What identifies the transfer's side."""
-        labels = {**self.job.labels, "transfer": str(self.number)}
-        if isinstance(self.content, Transfer):
-            asked = self.content.start.test_start
-            labels |= {
-                "direction": "download" if asked.reverse else "upload",
-                "transport": asked.protocol,
-                "flows": str(asked.num_streams),
-                "congestion_control": self.content.end.sender_tcp_congestion,
-            }
-        return labels
 
 
 def records(documents: Sequence[Document], run_start_unix_s: float) -> list[Record]:
     """Give summaries and series of all transfers of a run; t_s is good to half the set-up time, see `_origins`."""
     origins = _origins(documents)
+    numbers = {cookie: str(number) for number, cookie in enumerate(origins, start=1)}
     found: list[Record] = []
     for document in documents:
-        if isinstance(document.content, Unreadable):
-            found.append(failed("goodput_bps", document.labels, document.content.reason))
-        elif isinstance(document.content, Broken):
-            found.append(failed("goodput_bps", document.labels, f"iperf3: {document.content.error}"))
+        content, labels = document.content, document.job.labels
+        if isinstance(content, Unreadable):
+            found.append(failed("goodput_bps", labels, content.reason))
+        elif isinstance(content, Broken):
+            found.append(failed("goodput_bps", labels, f"iperf3: {content.error}"))
         else:
-            origin = origins[document.content.start.cookie]
-            found += _transfer(document.content, document.labels, origin, run_start_unix_s)
+            cookie = content.start.cookie
+            labels |= _transfer_labels(content, numbers[cookie])
+            found += _transfer(content, labels, origins[cookie], run_start_unix_s)
     return found
+
+
+def _transfer_labels(content: Transfer, number: str) -> dict[str, str]:
+    """Identify a transfer; both sides of it carry the same number."""
+    asked = content.start.test_start
+    return {
+        "transfer": number,
+        "direction": "download" if asked.reverse else "upload",
+        "transport": asked.protocol,
+        "flows": str(asked.num_streams),
+        "congestion_control": content.end.sender_tcp_congestion,
+    }
 
 
 @dataclass(frozen=True)

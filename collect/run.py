@@ -140,9 +140,9 @@ def _transfers(raw: Path, ended: Sequence[Job], origin: float) -> list[Record]:
     missing: list[Record] = []
     for job in (j for j in ended if j.job == "satlab_iperf3"):
         files = stored_files(raw / "files" / job.folder, goodput.STAT)
-        for number, path in files:
+        for _, path in files:
             content = read_json(path, goodput.ADAPTER)
-            documents.append(goodput.Document(job, number, content))
+            documents.append(goodput.Document(job, content))
         if not files:
             missing += _nothing_stored(job, goodput.MAIN_METRICS, goodput.STAT)
     return [*goodput.records(documents, origin), *missing]

@@ -25,7 +25,7 @@ def job(number: int, start: float = 100.0, stop: float = 106.0) -> Job:
 
 def document(content: dict[str, Any], number: int = 1, **times: float) -> goodput.Document:
     parsed = goodput.ADAPTER.validate_python(content)
-    return goodput.Document(job(number, **times), 1, parsed)
+    return goodput.Document(job(number, **times), parsed)
 
 
 def only(records: list[Record], metric: str, **labels: str) -> Record:
@@ -80,9 +80,19 @@ def test_a_server_alone_is_dated_by_iperf3_s_own_seconds() -> None:
     assert series(records, "cwnd_bytes")[0].t_s == pytest.approx(1.1, abs=0.01)
 
 
+def test_both_sides_of_a_transfer_carry_its_number() -> None:
+    second = [side | {"start": {**side["start"], "cookie": "other"}} for side in (SERVER, CLIENT)]
+    sides = [document(SERVER, 1), document(second[0], 1), document(CLIENT, 2), document(second[1], 3)]
+    records = goodput.records(sides, 0)
+    for number in ("1", "2"):
+        mine = [r for r in records if r.labels["transfer"] == number]
+        assert {r.metric for r in mine} >= {"goodput_bps", "cwnd_max_bytes"}
+    assert only(records, "goodput_bps", transfer="2").labels["instance"] == "3"
+
+
 def test_refused_connection_is_a_failed_sample() -> None:
     refused = read_json(FIXTURES / "iperf3_refused.json", goodput.ADAPTER)
-    (record,) = goodput.records([goodput.Document(job(1), 1, refused)], 0)
+    (record,) = goodput.records([goodput.Document(job(1), refused)], 0)
     assert (record.metric, record.value, record.status) == ("goodput_bps", None, "failed")
     assert "Connection refused" in record.reason
 
@@ -98,7 +108,7 @@ def test_malformed_documents_are_failed_samples(tmp_path: Path, content: bytes) 
     path.write_bytes(content)
     parsed = read_json(path, goodput.ADAPTER)
     assert isinstance(parsed, Unreadable)
-    (record,) = goodput.records([goodput.Document(job(1), 1, parsed)], 0)
+    (record,) = goodput.records([goodput.Document(job(1), parsed)], 0)
     assert record.status == "failed"
     assert "iperf3_json.json" in record.reason
 

@@ -1,0 +1,375 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Figures as plain Plotly documents. Colours are names of CSS variables (`--c1`), resolved in the browser's theme."""
+
+import html
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from collect import PageLoad
+from satlab.report import rows as read
+from satlab.report.rows import PAGE_METRICS, PROTOCOLS, PageFigure, Row
+
+Json = dict[str, Any]
+Points = Sequence[tuple[float, float]]
+
+COLOURS = ("--c1", "--c2", "--c3", "--c4", "--c5", "--c6")
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+SYMBOLS = ("circle", "square", "triangle-up", "diamond", "cross", "x")
+KINDS = {
+    "navigation": ("document", "--c4", ""),
+    "link": ("style sheet", "--c2", "/"),
+    "iframe": ("iframe", "--c1", "."),
+    "img": ("image", "--c3", "x"),
+}
+PROTOCOL_STYLE = {"h1": 1, "h2": 2, "h3": 0}
+
+
+@dataclass(frozen=True)
+class DataTable:
+    """The same data for those who cannot or will not look at the plot."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One plot: what it shows in words, its Plotly document, its height in px, its data as a table."""
+
+    key: str
+    title: str
+    caption: str
+    document: Json
+    height: int
+    table: DataTable
+
+
+def text(raw: str) -> str:
+    """Make text safe for Plotly, which reads a subset of HTML in labels."""
+    return html.escape(raw, quote=False)
+
+
+def axis(title: str, **more: Any) -> Json:
+    """Give an axis with its title, which names the unit."""
+    return {"title": {"text": title}, **more}
+
+
+def line(points: Points, name: str, style: int, **more: Any) -> Json:
+    """Give a line; its dash tells it apart as well as its colour."""
+    return {
+        "type": "scatter", "mode": "lines", "name": text(name),
+        "x": [round(x, 3) for x, _ in points], "y": [round(y, 4) for _, y in points],
+        "line": {"color": COLOURS[style % 6], "dash": DASHES[style % 6], "width": 2}, **more,
+    }  # fmt: skip
+
+
+def per_second(points: Points) -> list[tuple[float, float]]:
+    """Average values over whole seconds; each is dated at the middle of its second."""
+    buckets: dict[int, list[float]] = {}
+    for t, value in points:
+        buckets.setdefault(int(t - 1e-9), []).append(value)
+    return [(second + 0.5, sum(values) / len(values)) for second, values in sorted(buckets.items())]
+
+
+# --- bulk -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Bulk:
+    """One bulk transfer to draw: its name, its run's records, when jobs began (s), how sure its clock is (s)."""
+
+    name: str
+    frame: pl.DataFrame
+    transfer: str
+    jobs_start_s: float
+    clock_error_s: float
+    capacity_bps: float | None
+    queue_limit_bytes: float | None
+
+    @property
+    def goodput_mbps(self) -> Points:
+        """Give payload at the receiver in Mbit/s; time runs from the start of the transfer."""
+        points = read.series(self.frame, "goodput_bps", transfer=self.transfer)
+        start = points[0][0] - 0.1 if points else 0.0
+        return [(t - start, value / 1e6) for t, value in points]
+
+    def since_jobs(self, metric: str, scale: float, **labels: str) -> Points:
+        """Give a scaled series; time runs from the start of the run's first job."""
+        points = read.series(self.frame, metric, **labels)
+        return [(t - self.jobs_start_s, value * scale) for t, value in points if t >= self.jobs_start_s - 0.5]
+
+
+def goodput(bulks: Sequence[Bulk]) -> Figure | None:
+    """Draw goodput over time of all transfers."""
+    data: list[Json] = []
+    table: list[tuple[str, ...]] = []
+    for style, bulk in enumerate(bulks):
+        points = bulk.goodput_mbps
+        seconds = per_second(points)
+        faint = line(points, f"{bulk.name}, 0.1 s", style, opacity=0.35, showlegend=False, hoverinfo="skip")
+        faint["line"] |= {"width": 1, "dash": "solid"}
+        data += [faint, line(seconds, bulk.name, style)]
+        table += [(bulk.name, f"{t:.1f}", f"{value:.3f}") for t, value in seconds]
+    if not table:
+        return None
+    capacity = bulks[0].capacity_bps
+    shapes = [] if capacity is None else [_level(capacity / 1e6, "y", "link carries at most")]
+    layout = {
+        "xaxis": axis("Time since the transfer began (s)", rangemode="tozero"),
+        "yaxis": axis("Goodput (Mbit/s)", rangemode="tozero"),
+        "shapes": shapes,
+    }
+    caption = "Payload at the receiver. Bold: means over 1 s. Faint: over 0.1 s."
+    if capacity is not None:
+        caption += (
+            f" Thin horizontal line: {capacity / 1e6:.2f} Mbit/s, the TCP payload that the framing leaves room for."
+        )
+    columns = ("transfer", "time (s)", "goodput (Mbit/s)")
+    document = {"data": data, "layout": layout}
+    return Figure("goodput", "Goodput over time", caption, document, 340, DataTable(columns, tuple(table)))
+
+
+def window(bulk: Bulk, number: int) -> Figure | None:
+    """Draw window, forward queue and RTT of one transfer over one time axis."""
+    rows: list[tuple[str, str, Points]] = [
+        ("Congestion window", "MB", bulk.since_jobs("cwnd_bytes", 1e-6, transfer=bulk.transfer, flow="1")),
+        ("Forward queue", "MB", bulk.since_jobs("link_queue_bytes", 1e-6, direction="forward")),
+        ("RTT at the sender", "ms", bulk.since_jobs("tcp_rtt_ms", 1.0, transfer=bulk.transfer, flow="1")),
+        ("Drops, forward", "packets", bulk.since_jobs("link_dropped_packets", 1.0, direction="forward")),
+    ]
+    if not rows[0][2]:
+        return None
+    layout: Json = {"xaxis": axis("Time since the first job began (s)", anchor="y4"), "showlegend": False}
+    data, share = [], 1 / len(rows)
+    for index, (name, unit, points) in enumerate(rows):
+        suffix = "" if index == 0 else str(index + 1)
+        top = 1 - index * share
+        layout[f"yaxis{suffix}"] = axis(unit, domain=[top - share + 0.075, top - 0.03], rangemode="tozero")
+        data.append(line(points, f"{name} ({unit})", 0, yaxis=f"y{suffix}", hoverlabel={"namelength": -1}))
+        data[-1]["line"] |= {"dash": "solid", "color": COLOURS[index]}
+    layout["annotations"] = [_row_title(name, 1 - i * share) for i, (name, _, _) in enumerate(rows)]
+    if bulk.queue_limit_bytes is not None:
+        layout["shapes"] = [_level(bulk.queue_limit_bytes / 1e6, "y2", "limit")]
+    caption = "Line in the second row: limit of the drop-tail queue. " * (bulk.queue_limit_bytes is not None)
+    caption += f"Window and RTT are dated to ±{bulk.clock_error_s:.1f} s, queue and drops to the sampling interval."
+    table = _merge([(f"{name} ({unit})", points) for name, unit, points in rows])
+    title = f"Window and queue: {bulk.name}"
+    return Figure(f"window-{number}", title, caption, {"data": data, "layout": layout}, 560, table)
+
+
+def _level(value: float, y_axis: str, label: str) -> Json:
+    where = {
+        "x0": 0,
+        "x1": 1,
+        "xref": "paper" if y_axis == "y" else "x domain",
+        "yref": y_axis,
+        "y0": value,
+        "y1": value,
+    }
+    return {"type": "line", **where, "line": {"color": "--muted", "width": 1}, "name": label}
+
+
+def _row_title(name: str, top: float) -> Json:
+    where = {"xref": "paper", "yref": "paper", "x": 0, "y": top, "xanchor": "left", "yanchor": "top"}
+    return {"text": f"<b>{text(name)}</b>", "showarrow": False, **where}
+
+
+def _merge(columns: Sequence[tuple[str, Points]]) -> DataTable:
+    """Give means over whole seconds of several series, side by side."""
+    seconds = [dict(per_second(points)) for _, points in columns]
+    times = sorted(set().union(*seconds))
+    rows = [(f"{t:.1f}", *(f"{values[t]:.3f}" if t in values else "" for values in seconds)) for t in times]
+    return DataTable(("time (s)", *(name for name, _ in columns)), tuple(rows))
+
+
+# --- pages ----------------------------------------------------------------------------------------------------------
+
+
+def page_spread(
+    rows: Sequence[Row], figures: Sequence[PageFigure], published: Mapping[tuple[str, str, str], float | None],
+    groups: Sequence[tuple[str, str, str]],
+) -> Figure | None:  # fmt: skip
+    """Draw every load of every metric as a point, medians as bars, published medians as open diamonds.
+
+    `groups` are (run id, protocol, name) in drawing order; `published` is by run id, protocol, metric.
+    """
+    metrics = [metric for metric in PAGE_METRICS if any(f.metric == metric for f in figures)]
+    if not metrics:
+        return None
+    width = 0.8 / max(len(groups), 1)
+    one_run_each = len({protocol for _, protocol, _ in groups}) == len(groups)
+    data: list[Json] = []
+    for index, (run_id, protocol, name) in enumerate(groups):
+        style = PROTOCOL_STYLE.get(protocol, index) if one_run_each else index
+        places = {metric: m + (index - (len(groups) - 1) / 2) * width for m, metric in enumerate(metrics)}
+        data += _spread(rows, figures, published, places, (run_id, protocol, name), style, width)
+    ticks = {
+        "tickvals": list(range(len(metrics))),
+        "ticktext": [PAGE_METRICS[m].replace(" ", "<br>", 1) for m in metrics],
+    }
+    layout = {
+        "xaxis": {**ticks, "range": [-0.6, len(metrics) - 0.4], "zeroline": False, "showgrid": False},
+        "yaxis": axis("Time since navigation start (s)", rangemode="tozero"),
+    }
+    names = {(run_id, protocol): name for run_id, protocol, name in groups}
+    table = tuple(
+        (
+            names[r.run_id, r.labels["protocol"]],
+            PAGE_METRICS[metric],
+            r.labels["load"],
+            milliseconds(r.value) or r.status,
+        )
+        for metric in metrics
+        for r in read.loads(rows, metric)
+    )
+    caption = "One point per load, bar: median."
+    if any(published.values()):
+        caption += " Open diamond: published median."
+    columns = ("protocol", "metric", "load", "ms")
+    document = {"data": data, "layout": layout}
+    return Figure("pages", "Page metrics, every load", caption, document, 380, DataTable(columns, table))
+
+
+def _spread(
+    rows: Sequence[Row], figures: Sequence[PageFigure], published: Mapping[tuple[str, str, str], float | None],
+    places: Mapping[str, float], group: tuple[str, str, str], style: int, width: float,
+) -> list[Json]:  # fmt: skip
+    run_id, protocol, name = group
+    points, medians, papers = [], [], []
+    for metric, x in places.items():
+        mine = [r for r in read.loads(rows, metric) if r.run_id == run_id and r.labels["protocol"] == protocol]
+        values = [r.value / 1000 for r in mine if r.value is not None]
+        step = width * 0.5 / max(len(values), 1)
+        points += [(x + (i - (len(values) - 1) / 2) * step, value) for i, value in enumerate(values)]
+        medians += [
+            (x, f.median / 1000)
+            for f in figures
+            if (f.metric, f.run_id, f.protocol) == (metric, run_id, protocol) and f.median is not None
+        ]
+        paper = published.get((run_id, protocol, metric))
+        papers += [] if paper is None else [(x + width * 0.36, paper / 1000)]
+    colour, common = COLOURS[style % 6], {"legendgroup": group[0] + protocol}
+    bar = {"symbol": "line-ew", "size": 26, "color": colour, "line": {"width": 3, "color": colour}}
+    diamond = {"symbol": "diamond-open", "size": 11, "color": "--text", "line": {"width": 2, "color": "--text"}}
+    return [
+        _marks(points, name, {"symbol": SYMBOLS[style % 6], "size": 9, "color": colour, "opacity": 0.75}, **common),
+        _marks(medians, f"{name}, median", bar, showlegend=False, **common),
+        _marks(papers, f"{name}, published", diamond, showlegend=False, **common),
+    ]
+
+
+def _marks(points: Points, name: str, marker: Json, **more: Any) -> Json:
+    return {
+        "type": "scatter", "mode": "markers", "name": text(name), "marker": marker,
+        "x": [round(x, 4) for x, _ in points], "y": [round(y, 4) for _, y in points],
+        "hovertemplate": "%{y:.3f} s", **more,
+    }  # fmt: skip
+
+
+def waterfall(load: PageLoad, name: str, number: int, until_s: float) -> Figure:
+    """Draw the requests of one load, start to end, in the order they started."""
+    objects = sorted(load.resources, key=lambda r: (r.start_ms, r.response_end_ms, r.name))
+    kinds: dict[str, list[int]] = {}
+    for index, resource in enumerate(objects):
+        kinds.setdefault(resource.initiator_type if resource.initiator_type in KINDS else "other", []).append(index)
+    data = []
+    for kind, indices in sorted(kinds.items(), key=lambda item: item[1][0]):
+        label, colour, pattern = KINDS.get(kind, ("other", "--c5", "-"))
+        mine = [objects[i] for i in indices]
+        data.append(
+            {
+                "type": "bar", "orientation": "h", "name": label, "y": [i + 1 for i in indices],
+                "base": [round(r.start_ms / 1000, 4) for r in mine],
+                "x": [round((r.response_end_ms - r.start_ms) / 1000, 4) for r in mine],
+                "marker": {"color": colour, "pattern": {"shape": pattern, "solidity": 0.25}},
+                "text": [text(short_name(r.name)) for r in mine], "textposition": "none",
+                "customdata": [[r.encoded_body_bytes, round(r.response_end_ms)] for r in mine],
+                "hovertemplate": "%{text}<br>%{customdata[0]:,} bytes, complete after %{customdata[1]:,} ms",
+            }
+        )  # fmt: skip
+    layout: Json = {
+        "xaxis": axis("Time since navigation start (s)", range=[0, round(until_s * 1.03, 2)]),
+        "yaxis": axis("Request", autorange="reversed", showgrid=False, zeroline=False),
+        "barmode": "overlay", "bargap": 0.15, **_marks_of(load),
+    }  # fmt: skip
+    caption = (
+        f"Load {load.load_index} of {name}, the one nearest the median Page Load Time: {load.objects} objects, "
+        f"{load.body_bytes:,} bytes. RS, FCP and PLT are the page metrics."
+    )
+    table = DataTable(
+        ("request", "kind", "protocol", "start (ms)", "end (ms)", "body (bytes)"),
+        tuple(
+            (short_name(r.name), r.initiator_type, r.next_hop_protocol, milliseconds(r.start_ms),
+             milliseconds(r.response_end_ms), f"{r.encoded_body_bytes:,}")
+            for r in objects
+        ),
+    )  # fmt: skip
+    return Figure(f"waterfall-{number}", f"Requests over {name}", caption, {"data": data, "layout": layout}, 420, table)
+
+
+def _marks_of(load: PageLoad) -> Json:
+    moments = {
+        "RS": load.response_start_ms,
+        "FCP": load.first_contentful_paint_ms,
+        "PLT": load.page_load_time_ms,
+    }
+    shapes, annotations = [], []
+    for name, value in moments.items():
+        if value is None:
+            continue
+        at = {"x0": value / 1000, "x1": value / 1000, "y0": 0, "y1": 1, "xref": "x", "yref": "paper"}
+        shapes.append({"type": "line", **at, "line": {"color": "--text", "width": 1, "dash": "dot"}})
+        where = {"x": value / 1000, "y": 1, "xref": "x", "yref": "paper", "yanchor": "bottom"}
+        annotations.append({"text": name, "showarrow": False, **where})
+    return {"shapes": shapes, "annotations": annotations}
+
+
+# --- link -----------------------------------------------------------------------------------------------------------
+
+
+def lateness(runs: Iterable[tuple[str, float, pl.DataFrame]], limit_us: float | None) -> Figure | None:
+    """Draw how late the emulator released packets; `runs` are (name, start of the jobs in s, records)."""
+    data: list[Json] = []
+    table: list[tuple[str, ...]] = []
+    for number, (name, start_s, frame) in enumerate(runs):
+        for style, direction in enumerate(("forward", "return")):
+            points = read.series(frame, "link_release_late_p99_us", direction=direction)
+            points = [(t - start_s, value) for t, value in points if t >= start_s]
+            if not points:
+                continue
+            label = f"{name}, {direction}"
+            data.append(line(points, label, number, opacity=0.9))
+            data[-1]["line"] |= {"width": 1.5, "dash": DASHES[style * 2]}
+            table += [(label, f"{t:.1f}", f"{value:.1f}") for t, value in per_second(points)]
+    if not data:
+        return None
+    layout: Json = {
+        "xaxis": axis("Time since the first job began (s)", rangemode="tozero"),
+        "yaxis": axis("Release error, p99 (µs)", type="log"),
+        "shapes": [] if limit_us is None else [_level(limit_us, "y", "limit")],
+    }
+    caption = "How late packets left the emulated link, 99th percentile per interval. Solid: forward, dotted: return."
+    if limit_us is not None:
+        caption += f" Thin horizontal line: {limit_us:g} µs, the tolerance over the whole run."
+    columns = ("run and direction", "time (s)", "p99, mean over 1 s (µs)")
+    document = {"data": data, "layout": layout}
+    return Figure("lateness", "Release error of the emulator", caption, document, 300, DataTable(columns, tuple(table)))
+
+
+def milliseconds(value: float | None) -> str:
+    """Give ms without decimals, "" for None."""
+    return "" if value is None else f"{value:,.0f}"
+
+
+def short_name(url: str) -> str:
+    """Give the path of a URL."""
+    rest = url.split("://", 1)[-1]
+    return "/" + rest.split("/", 1)[1] if "/" in rest else rest
+
+
+def protocol_name(protocol: str) -> str:
+    """Give the protocol's full name."""
+    return PROTOCOLS.get(protocol, protocol)

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Run folders to one HTML file that needs nothing else: no network, no second file, no inline script without a hash."""
+
+import base64
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import jinja2
+from markupsafe import Markup
+from plotly.offline import get_plotlyjs
+
+import collect
+from satlab.errors import ConfigError
+from satlab.report import baseline, view
+from satlab.report.figures import Figure
+from satlab.report.view import View, clean
+
+STATIC = Path(__file__).parent / "static"
+
+
+def build(run_dirs: Sequence[Path], out_html: Path, title: str) -> Path:
+    """Write the report of some runs to `out_html`, at once, and give that path.
+
+    Figures are made from raw files anew. Raw files that are not what their run wrote are named at the top. The same
+    folders give the same bytes.
+
+    Raises:
+        ConfigError: a folder holds no run, or there is none.
+    """
+    if not run_dirs:
+        raise ConfigError("a report needs at least one run folder")
+    try:
+        runs = [view.read_run(folder) for folder in run_dirs]
+    except collect.RunFolderError as error:
+        raise ConfigError(str(error), hint="a run folder holds manifest.json, plan.json and raw/") from error
+    out_html.parent.mkdir(parents=True, exist_ok=True)
+    scratch = out_html.with_name(f".{out_html.name}.{os.getpid()}")
+    scratch.write_text(render(View(title, runs)), encoding="utf-8")
+    scratch.replace(out_html)
+    return out_html
+
+
+def render(what: View) -> str:
+    """Give the report's HTML."""
+    scripts = [_plotly(), (STATIC / "report.js").read_text()]
+    bulk, pages, link = what.bulk_figures(), what.page_plots(), what.link_figure()
+    drawn = [*bulk, *pages, *([link] if link else [])]
+    return _environment().get_template("report.html").render(
+        view=what, bulk=bulk, pages=pages, link=link, view_columns=view,
+        policy=_policy(scripts),
+        style=Markup((STATIC / "report.css").read_text()),  # noqa: S704 - our own file
+        scripts=[Markup(script) for script in scripts],  # noqa: S704 - Plotly's file and our own
+        data=_data(drawn), source=baseline.SOURCE,
+    )  # fmt: skip
+
+
+def _environment() -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(STATIC),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_printable,
+    )
+
+
+def _printable(value: object) -> object:
+    return clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _data(drawn: Sequence[Figure]) -> Markup:
+    """Give the figures as JSON that cannot end its script element: `<`, `>` and `&` are escaped."""
+    content = {figure.key: figure.document for figure in drawn}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)  # noqa: S704 - escaped above
+
+
+def _policy(scripts: Sequence[str]) -> str:
+    """Allow these scripts by their hashes and nothing else; styles come from this file and from Plotly."""
+    digests = (hashlib.sha256(script.encode()).digest() for script in scripts)
+    hashes = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
+    return (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+@cache
+def _plotly() -> str:
+    script: str = get_plotlyjs()
+    return script.replace("\r\n", "\n")  # the parser does so, and hashes what it has then

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Records as the report reads them: transfers, page metrics, calibration, failures. No formatting here."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+import collect
+
+PAGE_METRICS = {
+    "response_start_ms": "Response Start",
+    "first_contentful_paint_ms": "First Contentful Paint",
+    "largest_contentful_paint_ms": "Largest Contentful Paint",
+    "page_load_time_ms": "Page Load Time",
+}
+PROTOCOLS = {"h1": "HTTP/1.1", "h2": "HTTP/2", "h3": "HTTP/3"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One summary record."""
+
+    run_id: str
+    scenario: str
+    profile: str
+    lab: str
+    metric: str
+    value: float | None
+    t_s: float | None
+    status: str
+    reason: str
+    labels: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """One bulk transfer. Rates in bit/s of payload; None where nothing was measured."""
+
+    run_id: str
+    profile: str
+    labels: Mapping[str, str]
+    goodput_bps: float | None
+    steady_bps: float | None
+    received_bytes: float | None
+    time_s: float | None
+    retransmits: float | None
+    cwnd_max_bytes: float | None
+    rtt_ms: float | None
+    clock_error_s: float
+    lost: str
+    status: str
+    reason: str
+
+    @property
+    def name(self) -> str:
+        """Name the transport and its congestion control."""
+        control = self.labels.get("congestion_control", "")
+        transport = self.labels.get("transport", "TCP")
+        return f"{transport} {control}".strip()
+
+
+@dataclass(frozen=True)
+class PageFigure:
+    """One metric of a page over all loads of a run with one protocol, ms."""
+
+    run_id: str
+    profile: str
+    page: str
+    protocol: str
+    metric: str
+    median: float | None
+    low: float | None
+    high: float | None
+    ended: int
+    failed: int
+    censored: int
+    status: str
+    reason: str
+
+    @property
+    def loads(self) -> int:
+        """Give the number of loads that were started."""
+        return self.ended + self.failed + self.censored
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What gave no value: the metrics, where, why."""
+
+    run_id: str
+    metrics: tuple[str, ...]
+    status: str
+    place: str
+    reason: str
+
+
+def summaries(frames: Iterable[pl.DataFrame]) -> list[Row]:
+    """Give the summary records of several runs."""
+    return [Row(**row) for frame in frames for row in collect.summaries(frame)]
+
+
+def series(frame: pl.DataFrame, metric: str, **labels: str) -> list[tuple[float, float]]:
+    """Give (t_s, value) of one metric, of the rows that carry all of `labels`, in their order."""
+    rows = frame.filter((pl.col("metric") == metric) & pl.col("t_s").is_not_null() & pl.col("value").is_not_null())
+    for key, value in labels.items():
+        needle = json.dumps({key: value}, ensure_ascii=False)[1:-1]
+        rows = rows.filter(pl.col("labels").str.contains(needle, literal=True))
+    return list(zip(rows["t_s"].to_list(), rows["value"].to_list(), strict=True))
+
+
+def transfers(rows: Iterable[Row]) -> list[Transfer]:
+    """Give all bulk transfers: totals from the client's records, window and RTT from the sender's."""
+    found: dict[tuple[str, str], dict[str, Row]] = defaultdict(dict)
+    for row in rows:
+        if row.labels.get("job") == "satlab_iperf3" and row.labels.get("stat", "median") == "median":
+            key = row.run_id, row.labels.get("transfer") or f"instance {row.labels['instance']}"
+            found[key][row.metric] = row
+    return [_transfer(group) for group in found.values() if "goodput_bps" in group]
+
+
+def _transfer(group: Mapping[str, Row]) -> Transfer:
+    def value(metric: str) -> float | None:
+        return group[metric].value if metric in group else None
+
+    head = group["goodput_bps"]
+    lost, sent = value("udp_lost_packets"), value("udp_sent_packets")
+    return Transfer(
+        head.run_id, head.profile, head.labels, head.value, value("goodput_steady_bps"), value("received_bytes"),
+        value("transfer_time_s"), value("retransmits_count"), value("cwnd_max_bytes"), value("tcp_rtt_ms"),
+        value("series_clock_error_s") or 0.0, f"{lost / sent:.2%}" if sent and lost is not None else "",
+        head.status, head.reason,
+    )  # fmt: skip
+
+
+def page_figures(rows: Iterable[Row]) -> list[PageFigure]:
+    """Give the page metrics in the order metric, profile, protocol, run."""
+    found: dict[tuple[str, str, str, str], dict[str, Row]] = defaultdict(dict)
+    for row in rows:
+        if row.metric in PAGE_METRICS and "stat" in row.labels:
+            key = row.metric, row.run_id, row.labels["page"], row.labels["protocol"]
+            found[key][row.labels["stat"]] = row
+    order = list(PAGE_METRICS)
+    figures = [_page_figure(group) for group in found.values()]
+    return sorted(figures, key=lambda f: (order.index(f.metric), f.profile, f.page, f.protocol, f.run_id))
+
+
+def _page_figure(group: Mapping[str, Row]) -> PageFigure:
+    def value(stat: str) -> float | None:
+        return group[stat].value if stat in group else None
+
+    head = group["median"]
+    count = {key: int(head.labels[key]) for key in ("n", "failed", "censored")}
+    return PageFigure(
+        head.run_id, head.profile, head.labels["page"], head.labels["protocol"], head.metric,
+        value("median"), value("min"), value("max"), count["n"], count["failed"], count["censored"],
+        head.status, head.reason,
+    )  # fmt: skip
+
+
+def loads(rows: Iterable[Row], metric: str) -> Iterator[Row]:
+    """Give one metric of single page loads."""
+    return (row for row in rows if row.metric == metric and "load" in row.labels)
+
+
+def failures(rows: Iterable[Row]) -> list[Failure]:
+    """Give what failed or was cut off; metrics that failed together in one place are one line."""
+    groups: dict[tuple[str, str, str, str], list[str]] = defaultdict(list)
+    for row in rows:
+        if row.status != "ok" and "stat" not in row.labels:
+            groups[row.run_id, row.status, _place(row.labels), row.reason].append(row.metric)
+    return [
+        Failure(run_id, tuple(dict.fromkeys(metrics)), status, place, reason)
+        for (run_id, status, place, reason), metrics in groups.items()
+    ]
+
+
+def _place(labels: Mapping[str, str]) -> str:
+    parts = [labels.get("function", ""), labels.get("file", ""), labels.get("direction", ""), labels.get("check", "")]
+    parts.append(f"load {labels['load']}" if "load" in labels else "")
+    parts.append(f"on {labels['entity']}" if "entity" in labels else "")
+    return ", ".join(part for part in parts if part)

@@ -1,0 +1,46 @@
+"use strict";
+// Draws every figure in the colours of the page's theme, and again when the theme changes or the page is printed.
+(() => {
+  const figures = JSON.parse(document.getElementById("figures").textContent);
+  const coarse = matchMedia("(pointer: coarse)").matches;
+  const config = { responsive: true, displaylogo: false, displayModeBar: coarse ? false : "hover",
+    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
+
+  // Only colours name variables: a text that begins with "--" stays a text.
+  const resolve = (value, style, key = "") => {
+    if (typeof value === "string") return key.endsWith("color") && value.startsWith("--") ? style.getPropertyValue(value).trim() : value;
+    if (Array.isArray(value)) return value.map(item => resolve(item, style));
+    if (value === null || typeof value !== "object") return value;
+    return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, resolve(item, style, name)]));
+  };
+
+  const themed = (layout, style) => {
+    const narrow = innerWidth < 640;
+    const axis = { gridcolor: "--grid", linecolor: "--line", zerolinecolor: "--line", automargin: true };
+    const base = {
+      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", dragmode: coarse ? false : "zoom",
+      font: { family: getComputedStyle(document.body).fontFamily, size: narrow ? 12 : 13, color: "--text" },
+      margin: { l: narrow ? 44 : 56, r: 12, t: 24, b: 44 }, hovermode: "closest",
+      hoverlabel: { bgcolor: "--card", bordercolor: "--line", font: { color: "--text" } },
+      legend: { orientation: "h", x: 0, y: -0.18, yanchor: "top" },
+    };
+    const axes = Object.keys(layout).filter(key => /^[xy]axis\d*$/.test(key));
+    const merged = { ...base, ...layout };
+    for (const key of axes) merged[key] = { ...axis, fixedrange: coarse, ...layout[key] };
+    return resolve(merged, style);
+  };
+
+  const draw = () => {
+    const style = getComputedStyle(document.documentElement);
+    for (const place of document.querySelectorAll("[data-figure]")) {
+      const { data, layout } = figures[place.dataset.figure];
+      Plotly.react(place, resolve(data, style), { ...themed(layout, style), height: parseInt(getComputedStyle(place).minHeight, 10) }, config);
+    }
+  };
+
+  const printing = on => { document.documentElement.classList.toggle("print", on); draw(); };
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  addEventListener("beforeprint", () => printing(true));
+  addEventListener("afterprint", () => printing(false));
+  draw();
+})();

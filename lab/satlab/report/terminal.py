@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Summary records for a terminal and for spreadsheets."""
+
+import csv
+import json
+from collections.abc import Sequence
+from typing import TextIO
+
+import polars as pl
+from rich.markup import escape
+from rich.table import Table
+
+import collect
+from satlab.report import rows as read
+from satlab.report.rows import PAGE_METRICS, PROTOCOLS, PageFigure, Row, Transfer
+from satlab.ui import printable
+
+
+def terminal_tables(frames: Sequence[pl.DataFrame]) -> list[Table]:
+    """Give tables of goodput, page metrics, calibration and failed samples; empty ones are left out."""
+    rows = read.summaries(frames)
+    tables = [_goodput(read.transfers(rows)), _pages(read.page_figures(rows)), _echoes(rows), _calibration(rows)]
+    tables.append(_failures(read.failures(rows)))
+    return [table for table in tables if table.row_count]
+
+
+def write_csv(frames: Sequence[pl.DataFrame], file: TextIO) -> None:
+    """Write the summary records as CSV, columns as in schemas/records.schema.json; labels are JSON text."""
+    writer = csv.DictWriter(file, [*collect.SCHEMA], lineterminator="\n")
+    writer.writeheader()
+    for frame in frames:
+        for row in collect.summaries(frame):
+            writer.writerow(row | {"labels": json.dumps(row["labels"], sort_keys=True)})
+
+
+def _cell(text: str) -> str:
+    return escape(printable(text))
+
+
+def _table(title: str, left: Sequence[str], right: Sequence[str]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for name in left:
+        table.add_column(name)
+    for name in right:
+        table.add_column(name, justify="right")
+    return table
+
+
+def _goodput(transfers: Sequence[Transfer]) -> Table:
+    table = _table(
+        "Bulk transfer", ("profile", "transfer"), ("goodput Mbit/s", "steady Mbit/s", "time s", "retransmits")
+    )
+    for one in transfers:
+        name = f"{one.name} {one.labels.get('direction', '')}".strip()
+        goodput = mbits(one.goodput_bps) if one.status == "ok" else one.status
+        figures = goodput, mbits(one.steady_bps), _number(one.time_s, 1), _number(one.retransmits, 0)
+        table.add_row(*(_cell(text) for text in (one.profile, name, *figures)))
+    return table
+
+
+def _pages(figures: Sequence[PageFigure]) -> Table:
+    columns = {metric: name for metric, name in PAGE_METRICS.items() if metric != "largest_contentful_paint_ms"}
+    table = _table("Page loads, median ms", ("profile", "page", "protocol"), (*columns.values(), "loads"))
+    groups: dict[tuple[str, str, str, str], dict[str, PageFigure]] = {}
+    for one in figures:
+        groups.setdefault((one.run_id, one.profile, one.page, one.protocol), {})[one.metric] = one
+    for (_, profile, page, protocol), group in groups.items():
+        medians = [_median(group[metric]) if metric in group else "-" for metric in columns]
+        count = next(iter(group.values()))
+        ended = f"{group.get('page_load_time_ms', count).ended} of {count.loads}"
+        table.add_row(*(_cell(t) for t in (profile, page, PROTOCOLS.get(protocol, protocol), *medians, ended)))
+    return table
+
+
+def _median(figure: PageFigure) -> str:
+    return figure.status if figure.median is None else f"{figure.median:,.0f}"
+
+
+def _echoes(rows: Sequence[Row]) -> Table:
+    table = _table("Round-trip time", ("profile", "destination"), ("median ms", "min ms", "max ms", "replies"))
+    groups: dict[tuple[str, str], dict[str, Row]] = {}
+    for row in rows:
+        if row.metric == "rtt_ms":
+            groups.setdefault((row.run_id, row.labels.get("instance", "")), {})[row.labels.get("stat", "")] = row
+    for group in groups.values():
+        head = next(iter(group.values()))
+        figures = [_number(group[stat].value, 2) if stat in group else "-" for stat in ("median", "min", "max")]
+        cells = head.profile, head.labels.get("destination", ""), *figures, head.labels.get("n", "0")
+        table.add_row(*(_cell(text) for text in cells))
+    return table
+
+
+def _calibration(rows: Sequence[Row]) -> Table:
+    table = _table("Calibration", ("profile", "check"), ("expected", "measured", "tolerance", "verdict"))
+    for row in rows:
+        if row.metric != "calibration_check_ok":
+            continue
+        labels = {**row.labels, "measured": row.labels.get("measured", "-")}
+        unit = labels["unit"]
+        expected, measured, low, high = (quantity(labels[k], unit) for k in ("expected", "measured", "low", "high"))
+        verdict = "ok" if row.value == 1 else "outside" if row.value == 0 else "not measured"
+        cells = row.profile, labels["check"], expected, measured, f"{low} to {high}", verdict
+        table.add_row(*(_cell(text) for text in cells))
+    return table
+
+
+def _failures(failures: Sequence[read.Failure]) -> Table:
+    table = _table("Failed and cut-off samples", ("metrics", "status", "where", "reason"), ())
+    for one in failures:
+        table.add_row(*(_cell(t) for t in (", ".join(one.metrics), one.status, one.place, one.reason[:200])))
+    return table
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:,.{digits}f}"
+
+
+def mbits(value: float | None) -> str:
+    """Give a rate in Mbit/s with two digits after the point."""
+    return "-" if value is None else f"{value / 1e6:,.2f}"
+
+
+def quantity(text: str, unit: str) -> str:
+    """Give a number of a calibration check with its unit; bit/s as Mbit/s."""
+    try:
+        value = float(text)
+    except ValueError:
+        return text
+    if unit == "bit/s":
+        return f"{value / 1e6:,.3f} Mbit/s"
+    return f"{value:.5g} {unit}".strip()

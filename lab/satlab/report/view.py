@@ -1,0 +1,382 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the report says, as plain values for the template: answer first, then figures, then where they come from."""
+
+import json
+import shlex
+import unicodedata
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+import collect
+from satlab.report import baseline, figures
+from satlab.report import rows as read
+from satlab.report.figures import Bulk, Figure
+from satlab.report.rows import PAGE_METRICS, PageFigure, Row, Transfer
+from satlab.report.terminal import mbits, quantity
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run folder, read: its manifest, link plan, records, stored loads, and what is wrong with its raw files."""
+
+    manifest: collect.Manifest
+    link: Mapping[str, Any] | None
+    frame: pl.DataFrame
+    rows: tuple[Row, ...]
+    loads: tuple[collect.PageLoad, ...]
+    altered: tuple[str, ...]
+
+    @property
+    def jobs_start_s(self) -> float:
+        """Give when the first job began, seconds since the start of the run; 0 when none did."""
+        starts = [float(row.labels["start_s"]) for row in self.rows if "start_s" in row.labels]
+        return min(starts, default=0.0)
+
+
+def read_run(folder: Path) -> Run:
+    """Read a run folder. Raises `collect.RunFolderError`."""
+    about = collect.manifest(folder)
+    frame = collect.gather(folder)
+    loads = [stored.content for stored in collect.stored_loads(folder)]
+    altered = collect.verify(folder) if about.ended_unix_s is not None else []
+    return Run(
+        about, _link_plan(folder / "plan.json"), frame, tuple(read.summaries([frame])),
+        tuple(load for load in loads if isinstance(load, collect.PageLoad)), tuple(altered),
+    )  # fmt: skip
+
+
+def _link_plan(path: Path) -> Mapping[str, Any] | None:
+    """Give the link's plan, or None when the file is missing or not whole."""
+    try:
+        link = json.loads(path.read_text())["link"]
+        for direction in ("forward", "return"):
+            for key in ("loss_ratio", "queue_bytes", "bdp_bytes", "tcp_goodput_bps", "one_way_delay_ms"):
+                float(link[direction][key])
+        float(link["rtt_ms"]["configured"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return dict(link)
+
+
+def clean(text: str) -> str:
+    """Replace control and bidirectional formatting characters, which could disguise what a text says."""
+    kept = "\n\t"
+    hidden = ("Cc", "Cf", "Cs", "Co", "Cn")
+    return "".join("\ufffd" if unicodedata.category(c) in hidden and c not in kept else c for c in text)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One answer: a figure with its unit and what it is."""
+
+    figure: str
+    unit: str
+    caption: str
+    state: str = ""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One line of the page table: texts, ready to print."""
+
+    metric: str
+    protocol: str
+    median: str
+    spread: str
+    loads: str
+    published: str
+    deviation: str
+    note: str
+    first: bool
+
+
+class View:
+    """Everything the template prints about some runs."""
+
+    def __init__(self, title: str, runs: Sequence[Run]) -> None:
+        self.title = title
+        self.runs = runs
+        self.rows = [row for run in runs for row in run.rows]
+        self.names = _names(runs)
+        self.transfers = read.transfers(self.rows)
+        self.page_figures = read.page_figures(self.rows)
+        self.failures = read.failures(self.rows)
+        self.published = self._published()
+
+    # --- the answer -------------------------------------------------------------------------------------------------
+
+    def tiles(self) -> list[Tile]:
+        """Give the answers in large print."""
+        found = [self._goodput_tile(one) for one in self.transfers[:2]]
+        plt = [f for f in self.page_figures if f.metric == "page_load_time_ms"]
+        found += [self._page_tile(figure) for figure in plt[:4]]
+        return [*found, self._calibration_tile(), self._samples_tile()]
+
+    def _goodput_tile(self, one: Transfer) -> Tile:
+        where = f"{one.name} over {one.profile}"
+        if one.goodput_bps is None:
+            return Tile(one.status, "", f"Goodput, {where}: {one.reason}", "bad")
+        capacity = self._capacity(one)
+        share = f", {one.goodput_bps / capacity:.0%} of what the link carries" if capacity else ""
+        length = "" if one.time_s is None else f"{one.time_s:.0f} s mean"
+        return Tile(mbits(one.goodput_bps), "Mbit/s", f"Goodput, {where}, {length}{share}")
+
+    def _page_tile(self, figure: PageFigure) -> Tile:
+        name = self._group_name(figure)
+        caption = f"Page Load Time over {name}, {figure.profile}, median of {figure.loads} loads"
+        if figure.median is None:
+            return Tile(figure.status, "", f"{caption}: {figure.reason}", "bad")
+        return Tile(f"{figure.median / 1000:.2f}", "s", caption)
+
+    def _calibration_tile(self) -> Tile:
+        checks = [row for row in self.rows if row.metric == "calibration_check_ok"]
+        held = sum(row.value == 1 for row in checks)
+        whole = [row.value == 1 for row in self.rows if row.metric == "calibration_ok"]
+        if whole and all(whole):
+            return Tile(f"{held}/{len(checks)}", "checks", "Calibration held: the link was what the plan says", "good")
+        return Tile(f"{held}/{len(checks)}", "checks", "Calibration did NOT hold: read the figures with care", "bad")
+
+    def _samples_tile(self) -> Tile:
+        count = sum(len(one.metrics) for one in self.failures)
+        if count:
+            return Tile(str(count), "samples", "Failed or cut off; each is listed with its reason", "bad")
+        return Tile("0", "samples", "No sample failed or was cut off", "good")
+
+    def altered(self) -> list[tuple[str, str]]:
+        """Give (run, finding) of every raw file that is not what its run wrote."""
+        return [(run.manifest.run_id, finding) for run in self.runs for finding in run.altered]
+
+    def unfinished(self) -> list[str]:
+        """Give the ids of runs without an end: nothing vouches for their raw files."""
+        return [run.manifest.run_id for run in self.runs if run.manifest.ended_unix_s is None]
+
+    # --- tables -----------------------------------------------------------------------------------------------------
+
+    def comparison(self) -> list[Comparison]:
+        """Give the page table: per metric the protocols below each other, with published medians."""
+        lines: list[Comparison] = []
+        metric = ""
+        for figure in self.page_figures:
+            lines.append(self._comparison(figure, first=figure.metric != metric))
+            metric = figure.metric
+        return lines
+
+    def _comparison(self, figure: PageFigure, *, first: bool) -> Comparison:
+        paper = self.published.get((figure.run_id, figure.protocol, figure.metric))
+        deviation = ""
+        if paper is not None and figure.median is not None:
+            deviation = f"{figure.median / paper - 1:+.1%}".replace("-", "\N{MINUS SIGN}")
+        spread = "" if figure.low is None or figure.high is None else f"{figure.low:,.0f} to {figure.high:,.0f}"
+        lost = [f"{n} {name}" for n, name in ((figure.failed, "failed"), (figure.censored, "cut off")) if n]
+        return Comparison(
+            PAGE_METRICS[figure.metric],
+            self._group_name(figure),
+            figure.status if figure.median is None else f"{figure.median:,.0f}",
+            spread,
+            f"{figure.ended} of {figure.loads}" + (f" ({', '.join(lost)})" if lost else ""),
+            "" if paper is None else f"{paper:,.0f}",
+            deviation,
+            figure.reason,
+            first,
+        )
+
+    def bulk(self) -> list[tuple[str, ...]]:
+        """Give the bulk table's cells, as in `BULK_COLUMNS`."""
+        return [self._bulk_cells(one) for one in self.transfers]
+
+    def _bulk_cells(self, one: Transfer) -> tuple[str, ...]:
+        capacity = self._capacity(one)
+        share = f"{one.goodput_bps / capacity:.0%}" if capacity and one.goodput_bps is not None else ""
+        return (
+            self.names[one.run_id], f"{one.name} {one.labels.get('direction', '')}".strip(),
+            mbits(one.goodput_bps) if one.goodput_bps is not None else one.status, mbits(one.steady_bps),
+            mbits(capacity), share, _count(one.received_bytes, 1e-6, 2), _count(one.time_s, 1, 1),
+            one.lost or _count(one.retransmits, 1, 0), _count(one.cwnd_max_bytes, 1e-6, 2), _count(one.rtt_ms, 1, 0),
+        )  # fmt: skip
+
+    def calibration(self) -> list[tuple[str, ...]]:
+        """Give (run, check, expected, measured, low, high, verdict, note) of every check."""
+        lines = []
+        for row in self.rows:
+            if row.metric == "calibration_check_ok":
+                unit = row.labels["unit"]
+                cells = [quantity(row.labels.get(k, "none"), unit) for k in ("expected", "measured", "low", "high")]
+                verdict = {1.0: "ok", 0.0: "outside"}.get(-1.0 if row.value is None else row.value, "not measured")
+                lines.append((self.names[row.run_id], row.labels["check"], *cells, verdict, row.labels["note"]))
+        return lines
+
+    def link(self) -> list[tuple[str, ...]]:
+        """Give, per run and direction, what the emulator counted while the jobs ran, as in `LINK_COLUMNS`."""
+        metrics = {
+            "link_out_bytes": 1e-6, "link_dropped_packets": 1, "link_lost_packets": 1, "link_queue_max_bytes": 1e-6,
+            "link_release_late_p50_us": 1, "link_release_late_p99_us": 1, "link_release_late_max_us": 1,
+        }  # fmt: skip
+        found: dict[tuple[str, str], dict[str, str]] = {}
+        for row in self.rows:
+            if row.metric in metrics and "direction" in row.labels:
+                digits = 2 if metrics[row.metric] != 1 else 0
+                cell = _count(row.value, metrics[row.metric], digits)
+                found.setdefault((row.run_id, row.labels["direction"]), {})[row.metric] = cell
+        return [
+            (self.names[run_id], direction.replace("_", " "), *(cells.get(metric, "") for metric in metrics))
+            for (run_id, direction), cells in found.items()
+        ]
+
+    # --- figures ----------------------------------------------------------------------------------------------------
+
+    def bulk_figures(self) -> list[Figure]:
+        """Draw goodput of all transfers, then window and queue of each."""
+        bulks = [self._bulk(one) for one in self.transfers if one.labels.get("transfer")]
+        drawn = [figures.goodput(bulks), *(figures.window(bulk, n) for n, bulk in enumerate(bulks, start=1))]
+        return [figure for figure in drawn if figure]
+
+    def page_plots(self) -> list[Figure]:
+        """Draw every load, then one waterfall per protocol and run, all over the same time."""
+        groups = dict.fromkeys((f.run_id, f.protocol, self._group_name(f)) for f in self.page_figures)
+        spread = figures.page_spread(self.rows, self.page_figures, self.published, list(groups))
+        typical = [(load, name) for run_id, protocol, name in groups if (load := self._typical(run_id, protocol))]
+        until_s = max((r.response_end_ms / 1000 for load, _ in typical for r in load.resources), default=0.0)
+        until_s = max([until_s, *((load.page_load_time_ms or 0) / 1000 for load, _ in typical)])
+        falls = [figures.waterfall(load, name, n, until_s) for n, (load, name) in enumerate(typical, start=1)]
+        return ([spread] if spread else []) + falls
+
+    def link_figure(self) -> Figure | None:
+        """Draw the release error of all runs."""
+        limits = [
+            float(row.labels["high"])
+            for row in self.rows
+            if row.metric == "calibration_check_ok" and row.labels["check"].startswith("release_late_p99_us")
+        ]
+        runs = [(self.names[run.manifest.run_id], run.jobs_start_s, run.frame) for run in self.runs]
+        return figures.lateness(runs, min(limits, default=None))
+
+    def _bulk(self, one: Transfer) -> Bulk:
+        run = self._run(one.run_id)
+        name = f"{one.name} over {one.profile}"
+        if sum((t.name, t.profile) == (one.name, one.profile) for t in self.transfers) > 1:
+            name += f", {self.names[one.run_id]}, transfer {one.labels['transfer']}"
+        queue = None if run.link is None else float(run.link["forward"]["queue_bytes"])
+        capacity = self._capacity(one)
+        return Bulk(name, run.frame, one.labels["transfer"], run.jobs_start_s, one.clock_error_s, capacity, queue)
+
+    def _typical(self, run_id: str, protocol: str) -> collect.PageLoad | None:
+        """Give the load whose Page Load Time is nearest the median."""
+        ended = [
+            (load.page_load_time_ms, load)
+            for load in self._run(run_id).loads
+            if load.protocol == protocol and load.page_load_time_ms is not None
+        ]
+        ended.sort(key=lambda pair: (pair[0], pair[1].load_index))
+        return ended[(len(ended) - 1) // 2][1] if ended else None
+
+    # --- where it comes from ----------------------------------------------------------------------------------------
+
+    def commands(self) -> list[str]:
+        """Give the command that repeats each run."""
+        return [_command(run) for run in self.runs]
+
+    def provenance(self) -> list[tuple[str, list[tuple[str, str]]]]:
+        """Give (run, facts) of every run."""
+        return [(run.manifest.run_id, _facts(run)) for run in self.runs]
+
+    def _run(self, run_id: str) -> Run:
+        return next(run for run in self.runs if run.manifest.run_id == run_id)
+
+    def _capacity(self, one: Transfer) -> float | None:
+        link = self._run(one.run_id).link
+        if link is None or one.labels.get("transport", "TCP") != "TCP":
+            return None
+        direction = "forward" if one.labels.get("direction") == "download" else "return"
+        return float(link[direction]["tcp_goodput_bps"])
+
+    def _group_name(self, figure: PageFigure) -> str:
+        name = figures.protocol_name(figure.protocol)
+        alike = {f.run_id for f in self.page_figures if f.protocol == figure.protocol}
+        return name if len(alike) == 1 else f"{name}, {self.names[figure.run_id]}"
+
+    def _published(self) -> dict[tuple[str, str, str], float | None]:
+        return {
+            (f.run_id, f.protocol, f.metric): baseline.published_ms(
+                f.profile, f.page, f.protocol, f.metric, self._run(f.run_id).link
+            )
+            for f in self.page_figures
+        }
+
+
+BULK_COLUMNS = (
+    "Run", "Transfer", "Goodput (Mbit/s)", "Steady (Mbit/s)", "Link carries (Mbit/s)", "Share", "Received (MB)",
+    "Time (s)", "Retransmits or lost", "Largest window (MB)", "Median RTT (ms)",
+)  # fmt: skip
+LINK_COLUMNS = (
+    "Run", "Direction", "Released (MB)", "Dropped, queue full (packets)", "Lost on the link (packets)",
+    "Largest queue (MB)", "Release error p50 (µs)", "p99 (µs)", "max (µs)",
+)  # fmt: skip
+CALIBRATION_COLUMNS = ("Run", "Check", "Expected", "Measured", "Low", "High", "Verdict", "Note")
+
+
+def _names(runs: Sequence[Run]) -> dict[str, str]:
+    """Name runs by scenario and profile, with the end of the id where that is not enough."""
+    short = {run.manifest.run_id: f"{run.manifest.scenario} over {run.manifest.profile}" for run in runs}
+    count = Counter(short.values())
+    return {
+        run_id: name if count[name] == 1 else f"{name} ({run_id.rsplit('-', 1)[-1]})" for run_id, name in short.items()
+    }
+
+
+def _count(value: float | None, scale: float, digits: int) -> str:
+    return "" if value is None else f"{value * scale:,.{digits}f}"
+
+
+def _command(run: Run) -> str:
+    about, link = run.manifest, run.link
+    argv = [
+        "sudo",
+        "./satlab",
+        "run",
+        f"openbach-scenarios/scenarios/{about.scenario}.json",
+        "--profile",
+        about.profile,
+    ]
+    argv += ["--seed", str(about.seed)]
+    for name, value in sorted(about.arguments.items()):
+        argv += ["--set", f"{name}={value}"]
+    if link is not None:
+        forward = link["forward"]
+        argv += ["--queue-bdp", f"{forward['queue_bytes'] / forward['bdp_bytes']:.3g}"] if forward["bdp_bytes"] else []
+        argv += ["--terrestrial-delay-ms", f"{link['terrestrial_one_way_delay_ms']:g}"]
+        if forward["loss_ratio"]:
+            argv += ["--loss", f"{forward['loss_ratio']:g}", "--loss-unit", str(forward["loss_unit"])]
+    return shlex.join(argv)
+
+
+def _facts(run: Run) -> list[tuple[str, str]]:
+    about = run.manifest
+    host = ", ".join(f"{key} {value}" for key, value in sorted(about.host.items()))
+    facts = [
+        ("status", about.status + (f": {about.reason}" if about.reason else "")),
+        ("scenario", f"{about.scenario}, SHA-256 {about.scenario_sha256[:16]}"),
+        ("profile", f"{about.profile}, SHA-256 {about.profile_sha256[:16]}"),
+        ("lab, emulator, seed", f"{about.lab}, {about.emulator}, {about.seed}"),
+        ("arguments", ", ".join(f"{k}={v}" for k, v in sorted(about.arguments.items())) or "none"),
+        ("host", host),
+        ("versions", ", ".join(f"{name} {version}" for name, version in sorted(about.versions.items()))),
+        ("raw files", f"{len(about.files)}, {'changed since' if run.altered else 'as written'}"),
+    ]
+    if run.link is not None:
+        facts.insert(3, ("link", _link_text(run.link)))
+    return facts
+
+
+def _link_text(link: Mapping[str, Any]) -> str:
+    forward, back = link["forward"], link["return"]
+    return (
+        f"forward {forward['modcod']}, {forward['rate_bps'] / 1e6:.2f} Mbit/s, {forward['one_way_delay_ms']:g} ms; "
+        f"return {back['rate_bps'] / 1e6:.2f} Mbit/s; terrestrial {link['terrestrial_one_way_delay_ms']:g} ms; "
+        f"RTT {link['rtt_ms']['configured']:g} ms; forward queue {forward['queue_bytes']:,} bytes; "
+        f"loss {forward['loss_ratio']:g} per {forward['loss_unit']}"
+    )
