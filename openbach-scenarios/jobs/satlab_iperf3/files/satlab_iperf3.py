@@ -100,7 +100,9 @@ def interval_statistics(stream: Report) -> Report:
         "bytes": "sent_data",
         "snd_cwnd": "cwnd",
         "retransmits": "retransmissions",
+        "packets": "sent_pkts",
         "lost_packets": "lost_pkts",
+        "lost_percent": "plr",
     }
     statistics = {name: stream[key] for key, name in names.items() if key in stream}
     if "jitter_ms" in stream:
@@ -115,7 +117,12 @@ def total_statistics(report: Report) -> Report:
     total = end.get("sum_sent" if sending else "sum_received") or end.get("sum")
     if not total:
         return {}
-    return {"average_throughput": total["bits_per_second"], "total_transfer": total["bytes"]}
+    statistics = {"average_throughput": total["bits_per_second"], "total_transfer": total["bytes"]}
+    if sending and "retransmits" in total:
+        statistics["total_retransmission"] = total["retransmits"]
+    if not sending and "lost_percent" in total:
+        statistics |= {"total_lost_pkts": total["lost_packets"], "total_plr": total["lost_percent"]}
+    return statistics
 
 
 def send(report: Report) -> None:

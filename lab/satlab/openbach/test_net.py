@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The product's scenarios over a plain wire between two network namespaces."""
+
+import json
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from satlab import paths
+from satlab.openbach import ScenarioResult, bind, load, load_job, run
+from satlab.openbach.process import marked
+
+pytestmark = pytest.mark.net
+
+PREFIX = "satlab-test-ob"
+
+
+class Wire:
+    """Enters the namespaces of `wire`."""
+
+    def enter_argv(self, node: str) -> list[str]:
+        return ["nsenter", f"--net=/run/netns/{PREFIX}-{node}", "--"]
+
+    def environment(self, node: str) -> dict[str, str]:
+        return {}
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True)
+
+
+@pytest.fixture
+def wire() -> Iterator[Wire]:
+    nodes = {"client": "198.18.4.1/24", "server": "198.18.4.2/24"}
+    names = {node: f"{PREFIX}-{node}" for node in nodes}
+    try:
+        for name in names.values():
+            ip("netns", "add", name)
+        ends = ("peer", "name", "wire0", "netns", names["server"])
+        ip("link", "add", "wire0", "netns", names["client"], "type", "veth", *ends)
+        for node, name in names.items():
+            ip("-n", name, "address", "add", nodes[node], "dev", "wire0")
+            ip("-n", name, "link", "set", "wire0", "up")
+        yield Wire()
+    finally:
+        for name in names.values():
+            subprocess.run(["ip", "netns", "delete", name], check=False)
+
+
+def go(wire: Wire, raw: Path, name: str, stop: threading.Event | None = None, **values: str) -> ScenarioResult:
+    jobs = {job: load_job(paths.JOBS / job) for job in ("satlab_ping", "satlab_iperf3")}
+    scenario = bind(load(paths.SCENARIOS / f"{name}.json", jobs, ["client", "server"]), values)
+    result = run(scenario, wire, raw, lambda _: None, stop or threading.Event(), 60.0)
+    assert marked({"SATLAB_RAW": str(raw)}) == []
+    return result
+
+
+def test_bulk_tcp(wire: Wire, tmp_path: Path) -> None:
+    result = go(wire, tmp_path, "bulk_tcp", duration="2")
+    assert result.ok, result.reason
+    assert [job.status for job in result.jobs] == ["Not Running", "Not Running"]
+    reports = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("files/*/iperf3_json.json"))]
+    assert [report["end"]["sender_tcp_congestion"] for report in reports] == ["cubic", "cubic"]
+    sent, received = reports[0]["end"]["sum_sent"], reports[1]["end"]["sum_received"]
+    assert 0.9 * sent["bytes"] <= received["bytes"] <= sent["bytes"]
+
+
+def test_bulk_tcp_with_a_congestion_control_that_is_not_there(wire: Wire, tmp_path: Path) -> None:
+    result = go(wire, tmp_path, "bulk_tcp", duration="2", cong_control="nothing")
+    assert result.outcome == "failed"
+    assert {job.status for job in result.jobs} <= {"Error", "Stopped"}
+
+
+def test_bulk_udp(wire: Wire, tmp_path: Path) -> None:
+    result = go(wire, tmp_path, "bulk_udp", duration="1", bandwidth="2M")
+    assert result.ok, result.reason
+
+
+def test_ping(wire: Wire, tmp_path: Path) -> None:
+    result = go(wire, tmp_path, "ping", count="3", interval="0.2")
+    assert result.ok, result.reason
+    (path,) = tmp_path.glob("files/satlab_ping-1/ping_json.json")
+    assert json.loads(path.read_text())["received"] == 3
+
+
+def test_a_ping_without_answers_fails_the_run(wire: Wire, tmp_path: Path) -> None:
+    result = go(wire, tmp_path, "ping", count="1", server_ip="198.18.4.77")
+    assert result.outcome == "failed"
+    (path,) = tmp_path.glob("files/satlab_ping-1/ping_json.json")
+    assert json.loads(path.read_text())["received"] == 0
+
+
+def test_an_interrupted_transfer_keeps_what_it_has(wire: Wire, tmp_path: Path) -> None:
+    stop = threading.Event()
+    threading.Timer(2.0, stop.set).start()
+    result = go(wire, tmp_path, "bulk_udp", stop, duration="30")
+    assert (result.outcome, {job.status for job in result.jobs}) == ("interrupted", {"Stopped"})
+    paths_kept = sorted(tmp_path.glob("files/*/iperf3_json.json"))
+    assert paths_kept
+    assert all(json.loads(path.read_text())["intervals"] for path in paths_kept)

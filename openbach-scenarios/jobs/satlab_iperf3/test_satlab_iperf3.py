@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from satlab import paths
+
+PROGRAM = Path(__file__).parent / "files" / "satlab_iperf3.py"
+
+Job = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def port() -> int:
+    """Give a port of loopback that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        number: int = probe.getsockname()[1]
+        return number
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    """Start the job, `instance` telling apart the two sides."""
+
+    def begin(instance: int, *arguments: str, path: str = os.environ["PATH"]) -> subprocess.Popen[str]:
+        environment = {
+            **{"PATH": path, "PYTHONPATH": str(paths.SHIM), "SATLAB_RAW": str(tmp_path), "SATLAB_AGENT": "client"},
+            **{"JOB_NAME": "satlab_iperf3", "JOB_INSTANCE_ID": str(instance)},
+            **{"SCENARIO_INSTANCE_ID": "1", "OWNER_SCENARIO_INSTANCE_ID": "1"},
+        }
+        argv = [sys.executable, str(PROGRAM), *arguments]
+        return subprocess.Popen(argv, env=environment, stderr=subprocess.PIPE, text=True)
+
+    return begin
+
+
+def report(folder: Path, instance: int) -> dict[str, Any]:
+    path = folder / "files" / f"satlab_iperf3-{instance}" / "iperf3_json.json"
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+def wait_for_tcp(port: int, state: str) -> None:
+    """Wait until a socket with this local port is in a state (/proc/net/tcp: 0A listening, 01 established)."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        sockets = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        if any(fields[1].endswith(f":{port:04X}") and fields[3] == state for fields in sockets):
+            return
+        time.sleep(0.02)
+    raise TimeoutError(f"no socket in state {state}")
+
+
+def statistics(folder: Path, instance: int) -> set[str]:
+    records = [json.loads(line) for line in (folder / "stats.jsonl").read_text().splitlines()]
+    return {name for record in records if record["_metadata"]["job_instance_id"] == instance for name in record}
+
+
+def test_both_sides_of_a_reversed_tcp_transfer_are_kept(job: Job, port: int, tmp_path: Path) -> None:
+    client = job(2, "-p", str(port), "client", "127.0.0.1", "-t", "1", "-R", "tcp", "-C", "cubic")
+    server = job(1, "-p", str(port), "server", "-B", "127.0.0.1", "-1")  # the client waits for it
+    assert (client.wait(30), server.wait(10)) == (0, 0)
+    sender, receiver = report(tmp_path, 1), report(tmp_path, 2)
+    assert sender["end"]["sum_sent"]["sender"] is True
+    assert receiver["end"]["sum_received"]["bytes"] > 0
+    assert len(receiver["intervals"]) >= 9
+    common = {"throughput", "sent_data", "average_throughput", "total_transfer", "iperf3_json", "_metadata"}
+    assert statistics(tmp_path, 1) == common | {"cwnd", "retransmissions", "total_retransmission"}
+    assert statistics(tmp_path, 2) == common
+
+
+def test_udp_reports_losses_at_the_receiver(job: Job, port: int, tmp_path: Path) -> None:
+    server = job(1, "-p", str(port), "server", "-B", "127.0.0.1", "-1")
+    client = job(2, "-p", str(port), "client", "127.0.0.1", "-t", "1", "-R", "udp", "-b", "1M", "-l", "1000")
+    assert (client.wait(30), server.wait(10)) == (0, 0)
+    assert {"jitter", "lost_pkts", "plr", "total_lost_pkts", "total_plr"} <= statistics(tmp_path, 2)
+    assert report(tmp_path, 2)["start"]["test_start"]["blksize"] == 1000
+
+
+def test_a_stopped_server_stores_what_it_has(job: Job, port: int, tmp_path: Path) -> None:
+    server = job(1, "-p", str(port), "server", "-B", "127.0.0.1")
+    client = job(2, "-p", str(port), "client", "127.0.0.1", "-t", "20", "-R", "udp", "-b", "1M")
+    wait_for_tcp(port, "01")
+    time.sleep(1)  # iperf3 tells nobody how many intervals it has
+    server.send_signal(signal.SIGTERM)
+    assert server.wait(5) == 0
+    assert report(tmp_path, 1)["intervals"]
+    assert "interrupt" in report(tmp_path, 1)["error"]
+    assert client.wait(10) == 1, "its server has gone"
+
+
+def test_an_idle_server_that_is_stopped_stores_nothing(job: Job, port: int, tmp_path: Path) -> None:
+    server = job(1, "-p", str(port), "server", "-B", "127.0.0.1")
+    wait_for_tcp(port, "0A")
+    server.send_signal(signal.SIGTERM)
+    assert server.wait(5) == 0
+    assert not (tmp_path / "files").exists()
+
+
+# An iperf3 that says what it is told to, and exits with 0, as the real one does after some errors.
+FAKE = "#!/bin/sh\ncat <<'END'\n{text}\nEND\nexit 0\n"
+STREAM = {"bits_per_second": 1.0, "bytes": 1, "end": 0.1, "sender": False}
+TOTAL = {"sum_received": {"bits_per_second": 1.0, "bytes": 1}}
+GOOD = {"start": {"timestamp": {"timesecs": 1795262219}}, "intervals": [{"streams": [STREAM]}]}
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "said"),
+    [
+        (json.dumps({**GOOD, "end": {**TOTAL, "sender_tcp_congestion": "bbr"}}), 0, ""),
+        (
+            json.dumps({**GOOD, "end": {**TOTAL, "sender_tcp_congestion": "reno"}}),
+            1,
+            "congestion control reno, not bbr",
+        ),
+        (json.dumps({**GOOD, "end": TOTAL}), 1, "congestion control None, not bbr"),
+        (json.dumps({**GOOD, "end": {}, "error": "unable to receive"}), 1, "iperf3: unable to receive"),
+        (json.dumps({"intervals": [], "end": {"sender_tcp_congestion": "bbr"}}), 1, ""),
+        ("iperf3: nonsense", 1, "iperf3 printed no JSON"),
+    ],
+)
+def test_the_client_fails_closed(job: Job, tmp_path: Path, text: str, status: int, said: str) -> None:
+    (tmp_path / "iperf3").write_text(FAKE.format(text=text))
+    (tmp_path / "iperf3").chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    client = job(2, "client", "127.0.0.1", "-t", "1", "-R", "tcp", "-C", "bbr", path=path)
+    _, talk = client.communicate(timeout=20)
+    assert (client.returncode, said in talk) == (status, True), talk
+
+
+@pytest.mark.parametrize("arguments", [["client", "a.host"], ["client", "::1", "-t", "0"], ["server", "-x"], []])
+def test_bad_arguments_are_refused(job: Job, arguments: list[str]) -> None:
+    client = job(2, *arguments)
+    client.communicate(timeout=20)
+    assert client.returncode == 2
