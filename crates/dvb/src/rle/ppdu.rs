@@ -146,7 +146,7 @@ impl Header {
     ///
     /// # Errors
     /// [`RleError::Truncated`] if `out` is too small, [`RleError::Length`] if the pieces are too long for a PPDU or if a
-    /// continuation has none, which would read as padding.
+    /// continuation of fragment id 0 has none, which would read as padding.
     pub fn emit(&self, pieces: &[&[u8]], out: &mut [u8]) -> Result<usize, RleError> {
         let (flags, low, second) = match *self {
             Self::Complete { alpdu } => (START | END, alpdu.bits(), None),
@@ -169,10 +169,13 @@ impl Header {
         };
         let second = second.as_ref().map_or(&[] as &[u8], |bytes| bytes);
         let length = second.len() + pieces.iter().map(|piece| piece.len()).sum::<usize>();
-        if length > MAX_LENGTH || (flags == 0 && length == 0) {
+        if length > MAX_LENGTH {
             return Err(RleError::Length);
         }
         let head = (flags | (length as u16) << 3 | low).to_be_bytes();
+        if head == [0; 2] {
+            return Err(RleError::Length);
+        }
         let out = out.get_mut(..2 + length).ok_or(RleError::Truncated)?;
         let mut at = 0;
         for piece in [head.as_slice(), second].iter().chain(pieces) {
