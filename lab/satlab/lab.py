@@ -351,8 +351,15 @@ def _end_processes(lab_id: str, satlink: ProcessId | None) -> None:
     else:
         raise HostError(f"processes of lab {lab_id} do not end: {sorted(left())}", "they hang in the kernel: see dmesg")
     if satlink is not None:
-        with contextlib.suppress(ChildProcessError):  # reap it, when it is a child of this program
-            os.waitpid(satlink.pid, os.WNOHANG)
+        _wait(lambda: _is_reaped(satlink.pid), END_DEADLINE_S)
+
+
+def _is_reaped(pid: int) -> bool:
+    """Reap a process if it is a child of this program. Its last thread may end a moment after its first."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return True
 
 
 def _signal(pids: set[int], belong: Callable[[], set[int]], number: signal.Signals) -> None:

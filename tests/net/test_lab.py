@@ -98,6 +98,7 @@ def test_up_and_down_in_time(lab_id: str, standin: Path) -> None:
     up_s = time.monotonic() - begin
     assert output(the_lab, "client", "ping", "-c", "1", "-W", "1", SERVER)
     assert the_lab.status().phase == "up"
+    satlink_pid = the_lab.status().satlink_pid
     assert lab_id in {found.lab_id for found in lab.list_labs()}
     assert {oct(file.stat().st_mode & 0o777) for file in Path(f"/run/satlab/{lab_id}").iterdir()} == {"0o600"}
     assert oct(Path(f"/run/satlab/{lab_id}").stat().st_mode & 0o777) == "0o700"
@@ -109,6 +110,7 @@ def test_up_and_down_in_time(lab_id: str, standin: Path) -> None:
     assert down_s <= DOWN_LIMIT_S
     assert lab.down(lab_id) is False
     assert the_lab.status() == LabStatus(lab_id, "absent")
+    assert not Path(f"/proc/{satlink_pid}").exists(), "a zombie is left"
 
 
 def test_up_twice_changes_nothing(lab_id: str, standin: Path) -> None:
