@@ -48,15 +48,16 @@ READ_TIMELINE = """
 const [complete, done] = arguments;
 const failure = () => document.URL.startsWith('chrome-error:')
   ? (document.body.innerText.match(/ERR_[A-Z_]+/) || [''])[0] : '';
+const ms = time => time === null ? null : Math.round(time * 1000) / 1000;  // the clock ticks in 0.1 ms
 const read = (largest, server) => {
   const pick = e => ({name: e.name, initiator_type: e.initiatorType, next_hop_protocol: e.nextHopProtocol,
-    response_status: e.responseStatus, start_ms: e.startTime, response_end_ms: e.responseEnd,
+    response_status: e.responseStatus, start_ms: ms(e.startTime), response_end_ms: ms(e.responseEnd),
     encoded_body_bytes: e.encodedBodySize, transfer_bytes: e.transferSize});
   const [navigation] = performance.getEntriesByType('navigation');
   const paint = performance.getEntriesByName('first-contentful-paint')[0];
-  return {response_start_ms: navigation.responseStart, load_event_start_ms: navigation.loadEventStart,
-    load_event_end_ms: navigation.loadEventEnd, first_contentful_paint_ms: paint ? paint.startTime : null,
-    largest_contentful_paint_ms: largest, server: server, url: document.URL, error: failure(),
+  return {response_start_ms: ms(navigation.responseStart), load_event_start_ms: ms(navigation.loadEventStart),
+    load_event_end_ms: ms(navigation.loadEventEnd), first_contentful_paint_ms: ms(paint ? paint.startTime : null),
+    largest_contentful_paint_ms: ms(largest), server: server, url: document.URL, error: failure(),
     resources: [navigation, ...performance.getEntriesByType('resource')].map(pick)};
 };
 const largest = () => new Promise(resolve => {
@@ -73,7 +74,8 @@ const loaded = () => new Promise(resolve => {
   if (complete) await loaded();
   const result = read(await largest(), '');
   if (complete) {
-    const answer = await fetch(location.href, {method: 'HEAD', cache: 'no-store'}).catch(() => null);
+    const request = {method: 'HEAD', cache: 'no-store', signal: AbortSignal.timeout(5000)};
+    const answer = await fetch(location.href, request).catch(() => null);
     result.server = answer ? answer.headers.get('server') || '' : '';
   }
   done(result);
