@@ -135,15 +135,14 @@ class JobProcess:
 
     def poll(self, now: float) -> int | None:
         """Carry a stop on; give the exit status (negative: signal) once the job, and the stop, are over."""
-        status = self._popen.poll()
-        if self._stopping is not None:
-            try:
-                self._stopping.send(now)
-            except StopIteration:
-                status = self._popen.poll()
-            else:
-                return None
-        return status
+        if self._stopping is None:
+            return self._popen.poll()
+        try:
+            self._stopping.send(now)
+        except StopIteration:  # a process that SIGKILL cannot end hangs in the kernel; nothing is gained by waiting
+            status = self._popen.poll()
+            return -signal.SIGKILL if status is None else status
+        return None
 
     def close(self) -> None:
         """Give the handle back."""

@@ -166,6 +166,16 @@ def test_each_fault_is_named(write: Write, jobs: Jobs, functions: Any, header: d
     assert any(said in fault for fault in found), found
 
 
+def test_each_cycle_is_reported_once_in_the_order_of_waiting(write: Write, jobs: Jobs) -> None:
+    waits = {1: "launched_ids", 2: "finished_ids", 3: "running_ids"}
+    functions = [start(number, wait={key: [number % 3 + 1]}) for number, key in waits.items()]
+    found = faults(write([*functions, start(9, wait={"ended_ids": [9]})]), jobs)
+    cycles = sorted(fault.partition("each other: ")[2].partition(" (")[0] for fault in found)
+    assert cycles[1] == "9 -> 9"
+    assert cycles[0] in ("1 -> 2 -> 3 -> 1", "2 -> 3 -> 1 -> 2", "3 -> 1 -> 2 -> 3")
+    assert len(cycles) == 2
+
+
 def test_every_fault_is_reported_at_once(write: Write, jobs: Jobs) -> None:
     functions = [
         {"id": 1, "start_job_instance": {"entity_name": "moon", "work": {"number": "x", "y": 1}}, "wait": {"tim": 1}},
