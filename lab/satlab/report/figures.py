@@ -23,6 +23,14 @@ KINDS = {
     "link": ("style sheet", "--c2", "/"),
     "iframe": ("iframe", "--c1", "."),
     "img": ("image", "--c3", "x"),
+    "other": ("other", "--c5", "-"),
+}
+PATTERN = {"fillmode": "overlay", "fgcolor": "--card", "fgopacity": 0.55, "size": 6, "solidity": 0.2}
+SHORT = {
+    "response_start_ms": "RS",
+    "first_contentful_paint_ms": "FCP",
+    "largest_contentful_paint_ms": "LCP",
+    "page_load_time_ms": "PLT",
 }
 PROTOCOL_STYLE = {"h1": 1, "h2": 2, "h3": 0}
 
@@ -67,11 +75,16 @@ def line(points: Points, name: str, style: int, **more: Any) -> Json:
 
 
 def per_second(points: Points) -> list[tuple[float, float]]:
-    """Average values over whole seconds; each is dated at the middle of its second."""
+    """Average values over whole seconds, dated at their middle; a second that is less than half full is left out."""
     buckets: dict[int, list[float]] = {}
     for t, value in points:
         buckets.setdefault(int(t - 1e-9), []).append(value)
-    return [(second + 0.5, sum(values) / len(values)) for second, values in sorted(buckets.items())]
+    full = max(map(len, buckets.values()), default=0)
+    return [
+        (second + 0.5, sum(values) / len(values))
+        for second, values in sorted(buckets.items())
+        if len(values) * 2 >= full
+    ]
 
 
 # --- bulk -----------------------------------------------------------------------------------------------------------
@@ -112,21 +125,23 @@ def goodput(bulks: Sequence[Bulk]) -> Figure | None:
         faint = line(points, f"{bulk.name}, 0.1 s", style, opacity=0.35, showlegend=False, hoverinfo="skip")
         faint["line"] |= {"width": 1, "dash": "solid"}
         data += [faint, line(seconds, bulk.name, style)]
+        data[-1]["line"] |= {"shape": "hvh"}
         table += [(bulk.name, f"{t:.1f}", f"{value:.3f}") for t, value in seconds]
     if not table:
         return None
     capacity = bulks[0].capacity_bps
-    shapes = [] if capacity is None else [_level(capacity / 1e6, "y", "link carries at most")]
+    top = 1.15 * max([(capacity or 0) / 1e6, *(float(value) for _, _, value in table)])
     layout = {
         "xaxis": axis("Time since the transfer began (s)", rangemode="tozero"),
-        "yaxis": axis("Goodput (Mbit/s)", rangemode="tozero"),
-        "shapes": shapes,
+        "yaxis": axis("Goodput (Mbit/s)", range=[0, round(top, 3)]),
+        **({} if capacity is None else _level(capacity / 1e6, "y", f"link carries {capacity / 1e6:.2f} Mbit/s")),
     }
-    caption = "Payload at the receiver. Bold: means over 1 s. Faint: over 0.1 s."
+    caption = (
+        "Payload at the receiver, in order: a gap with a peak behind it is data that waited for a retransmission. "
+        "Bold: means over 1 s. Faint: over 0.1 s, cut off at the top."
+    )
     if capacity is not None:
-        caption += (
-            f" Thin horizontal line: {capacity / 1e6:.2f} Mbit/s, the TCP payload that the framing leaves room for."
-        )
+        caption += " Thin horizontal line: the TCP payload that framing and encapsulation leave room for."
     columns = ("transfer", "time (s)", "goodput (Mbit/s)")
     document = {"data": data, "layout": layout}
     return Figure("goodput", "Goodput over time", caption, document, 340, DataTable(columns, tuple(table)))
@@ -150,26 +165,27 @@ def window(bulk: Bulk, number: int) -> Figure | None:
         layout[f"yaxis{suffix}"] = axis(unit, domain=[top - share + 0.075, top - 0.03], rangemode="tozero")
         data.append(line(points, f"{name} ({unit})", 0, yaxis=f"y{suffix}", hoverlabel={"namelength": -1}))
         data[-1]["line"] |= {"dash": "solid", "color": COLOURS[index]}
-    layout["annotations"] = [_row_title(name, 1 - i * share) for i, (name, _, _) in enumerate(rows)]
     if bulk.queue_limit_bytes is not None:
-        layout["shapes"] = [_level(bulk.queue_limit_bytes / 1e6, "y2", "limit")]
-    caption = "Line in the second row: limit of the drop-tail queue. " * (bulk.queue_limit_bytes is not None)
-    caption += f"Window and RTT are dated to ±{bulk.clock_error_s:.1f} s, queue and drops to the sampling interval."
+        layout |= _level(bulk.queue_limit_bytes / 1e6, "y2", "limit")
+    titles = [_row_title(name, 1 - i * share) for i, (name, _, _) in enumerate(rows)]
+    layout["annotations"] = [*layout.get("annotations", []), *titles]
+    caption = (
+        f"Window and RTT are dated to ±{bulk.clock_error_s:.1f} s at worst, queue and drops to the sampling interval."
+    )
     table = _merge([(f"{name} ({unit})", points) for name, unit, points in rows])
     title = f"Window and queue: {bulk.name}"
     return Figure(f"window-{number}", title, caption, {"data": data, "layout": layout}, 560, table)
 
 
 def _level(value: float, y_axis: str, label: str) -> Json:
-    where = {
-        "x0": 0,
-        "x1": 1,
-        "xref": "paper" if y_axis == "y" else "x domain",
-        "yref": y_axis,
-        "y0": value,
-        "y1": value,
+    """Give a layout's horizontal line at `value`, labelled at its right end."""
+    x_reference = {"xref": "paper" if y_axis == "y" else "x domain", "yref": y_axis}
+    shape = {"type": "line", "x0": 0, "x1": 1, "y0": value, "y1": value, **x_reference}
+    note = {"text": text(label), "x": 1, "y": value, "xanchor": "right", "yanchor": "bottom", "showarrow": False}
+    return {
+        "shapes": [shape | {"line": {"color": "--muted", "width": 1.5}}],
+        "annotations": [note | x_reference | {"font": {"color": "--muted", "size": 12}}],
     }
-    return {"type": "line", **where, "line": {"color": "--muted", "width": 1}, "name": label}
 
 
 def _row_title(name: str, top: float) -> Json:
@@ -206,10 +222,7 @@ def page_spread(
         style = PROTOCOL_STYLE.get(protocol, index) if one_run_each else index
         places = {metric: m + (index - (len(groups) - 1) / 2) * width for m, metric in enumerate(metrics)}
         data += _spread(rows, figures, published, places, (run_id, protocol, name), style, width)
-    ticks = {
-        "tickvals": list(range(len(metrics))),
-        "ticktext": [PAGE_METRICS[m].replace(" ", "<br>", 1) for m in metrics],
-    }
+    ticks = {"tickvals": list(range(len(metrics))), "ticktext": [SHORT[metric] for metric in metrics], "tickangle": 0}
     layout = {
         "xaxis": {**ticks, "range": [-0.6, len(metrics) - 0.4], "zeroline": False, "showgrid": False},
         "yaxis": axis("Time since navigation start (s)", rangemode="tozero"),
@@ -225,7 +238,7 @@ def page_spread(
         for metric in metrics
         for r in read.loads(rows, metric)
     )
-    caption = "One point per load, bar: median."
+    caption = f"{'; '.join(f'{SHORT[m]}: {PAGE_METRICS[m]}' for m in metrics)}. One point per load, bar: median."
     if any(published.values()):
         caption += " Open diamond: published median."
     columns = ("protocol", "metric", "load", "ms")
@@ -250,13 +263,13 @@ def _spread(
             if (f.metric, f.run_id, f.protocol) == (metric, run_id, protocol) and f.median is not None
         ]
         paper = published.get((run_id, protocol, metric))
-        papers += [] if paper is None else [(x + width * 0.36, paper / 1000)]
+        papers += [] if paper is None else [(x + width * 0.42, paper / 1000)]
     colour, common = COLOURS[style % 6], {"legendgroup": group[0] + protocol}
-    bar = {"symbol": "line-ew", "size": 26, "color": colour, "line": {"width": 3, "color": colour}}
+    bar = {"symbol": "line-ew", "size": 22, "color": colour, "line": {"width": 3, "color": colour}}
     diamond = {"symbol": "diamond-open", "size": 11, "color": "--text", "line": {"width": 2, "color": "--text"}}
     return [
-        _marks(points, name, {"symbol": SYMBOLS[style % 6], "size": 9, "color": colour, "opacity": 0.75}, **common),
         _marks(medians, f"{name}, median", bar, showlegend=False, **common),
+        _marks(points, name, {"symbol": SYMBOLS[style % 6], "size": 8, "color": colour, "opacity": 0.7}, **common),
         _marks(papers, f"{name}, published", diamond, showlegend=False, **common),
     ]
 
@@ -276,15 +289,15 @@ def waterfall(load: PageLoad, name: str, number: int, until_s: float) -> Figure:
     for index, resource in enumerate(objects):
         kinds.setdefault(resource.initiator_type if resource.initiator_type in KINDS else "other", []).append(index)
     data = []
-    for kind, indices in sorted(kinds.items(), key=lambda item: item[1][0]):
-        label, colour, pattern = KINDS.get(kind, ("other", "--c5", "-"))
+    for kind, (label, colour, pattern) in KINDS.items():
+        indices = kinds.get(kind, [])
         mine = [objects[i] for i in indices]
         data.append(
             {
-                "type": "bar", "orientation": "h", "name": label, "y": [i + 1 for i in indices],
+                "type": "bar", "orientation": "h", "name": label, "showlegend": bool(mine), "y": [i + 1 for i in indices],
                 "base": [round(r.start_ms / 1000, 4) for r in mine],
                 "x": [round((r.response_end_ms - r.start_ms) / 1000, 4) for r in mine],
-                "marker": {"color": colour, "pattern": {"shape": pattern, "solidity": 0.25}},
+                "marker": {"color": colour, "pattern": {"shape": pattern, **PATTERN}},
                 "text": [text(short_name(r.name)) for r in mine], "textposition": "none",
                 "customdata": [[r.encoded_body_bytes, round(r.response_end_ms)] for r in mine],
                 "hovertemplate": "%{text}<br>%{customdata[0]:,} bytes, complete after %{customdata[1]:,} ms",
@@ -297,7 +310,8 @@ def waterfall(load: PageLoad, name: str, number: int, until_s: float) -> Figure:
     }  # fmt: skip
     caption = (
         f"Load {load.load_index} of {name}, the one nearest the median Page Load Time: {load.objects} objects, "
-        f"{load.body_bytes:,} bytes. RS, FCP and PLT are the page metrics."
+        f"{load.body_bytes:,} bytes. A bar begins when the browser asks for the object, so it includes waiting for a "
+        "free connection. RS, FCP, PLT: the page metrics of this load."
     )
     table = DataTable(
         ("request", "kind", "protocol", "start (ms)", "end (ms)", "body (bytes)"),
@@ -349,11 +363,10 @@ def lateness(runs: Iterable[tuple[str, float, pl.DataFrame]], limit_us: float | 
     layout: Json = {
         "xaxis": axis("Time since the first job began (s)", rangemode="tozero"),
         "yaxis": axis("Release error, p99 (µs)", type="log"),
-        "shapes": [] if limit_us is None else [_level(limit_us, "y", "limit")],
     }
     caption = "How late packets left the emulated link, 99th percentile per interval. Solid: forward, dotted: return."
     if limit_us is not None:
-        caption += f" Thin horizontal line: {limit_us:g} µs, the tolerance over the whole run."
+        caption += f" Tolerance: {limit_us:g} µs for the 99th percentile over the whole run."
     columns = ("run and direction", "time (s)", "p99, mean over 1 s (µs)")
     document = {"data": data, "layout": layout}
     return Figure("lateness", "Release error of the emulator", caption, document, 300, DataTable(columns, tuple(table)))

@@ -15,6 +15,15 @@ from satlab.report import rows as read
 from satlab.report.rows import PAGE_METRICS, PROTOCOLS, PageFigure, Row, Transfer
 from satlab.ui import printable
 
+CHECKS = {
+    "rtt_ms": "round-trip time",
+    "forward_udp_goodput_bps": "forward UDP goodput",
+    "forward_loss_ratio": "forward loss ratio",
+    "release_late_p99_us": "release error p99",
+    "release_late_p99_us.forward": "release error p99, forward",
+    "release_late_p99_us.return": "release error p99, return",
+}
+
 
 def terminal_tables(frames: Sequence[pl.DataFrame]) -> list[Table]:
     """Give tables of goodput, page metrics, calibration and failed samples; empty ones are left out."""
@@ -91,15 +100,14 @@ def _echoes(rows: Sequence[Row]) -> Table:
 
 
 def _calibration(rows: Sequence[Row]) -> Table:
-    table = _table("Calibration", ("profile", "check"), ("expected", "measured", "tolerance", "verdict"))
+    table = _table("Calibration", ("profile", "check"), ("expected", "measured", "low", "high", "unit", "verdict"))
     for row in rows:
         if row.metric != "calibration_check_ok":
             continue
-        labels = {**row.labels, "measured": row.labels.get("measured", "-")}
-        unit = labels["unit"]
-        expected, measured, low, high = (quantity(labels[k], unit) for k in ("expected", "measured", "low", "high"))
+        pairs = [quantity(row.labels.get(k, "-"), row.labels["unit"]) for k in ("expected", "measured", "low", "high")]
         verdict = "ok" if row.value == 1 else "outside" if row.value == 0 else "not measured"
-        cells = row.profile, labels["check"], expected, measured, f"{low} to {high}", verdict
+        name = CHECKS.get(row.labels["check"], row.labels["check"])
+        cells = row.profile, name, *(number for number, _ in pairs), pairs[0][1], verdict
         table.add_row(*(_cell(text) for text in cells))
     return table
 
@@ -120,12 +128,12 @@ def mbits(value: float | None) -> str:
     return "-" if value is None else f"{value / 1e6:,.2f}"
 
 
-def quantity(text: str, unit: str) -> str:
-    """Give a number of a calibration check with its unit; bit/s as Mbit/s."""
+def quantity(text: str, unit: str) -> tuple[str, str]:
+    """Give a number of a calibration check and its unit; bit/s as Mbit/s, us as µs."""
     try:
         value = float(text)
     except ValueError:
-        return text
+        return text, ""
     if unit == "bit/s":
-        return f"{value / 1e6:,.3f} Mbit/s"
-    return f"{value:.5g} {unit}".strip()
+        return f"{value / 1e6:,.3f}", "Mbit/s"
+    return f"{value:,.5g}", unit.replace("us", "µs")

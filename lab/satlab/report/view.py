@@ -17,7 +17,7 @@ from satlab.report import baseline, figures
 from satlab.report import rows as read
 from satlab.report.figures import Bulk, Figure
 from satlab.report.rows import PAGE_METRICS, PageFigure, Row, Transfer
-from satlab.report.terminal import mbits, quantity
+from satlab.report.terminal import CHECKS, mbits, quantity
 
 
 @dataclass(frozen=True)
@@ -128,24 +128,24 @@ class View:
 
     def _page_tile(self, figure: PageFigure) -> Tile:
         name = self._group_name(figure)
-        caption = f"Page Load Time over {name}, {figure.profile}, median of {figure.loads} loads"
+        cut_off = f", {figure.censored} cut off" if figure.censored else ""
+        caption = f"Page Load Time over {name}, {figure.profile}, median of {figure.loads} loads{cut_off}"
         if figure.median is None:
             return Tile(figure.status, "", f"{caption}: {figure.reason}", "bad")
         return Tile(f"{figure.median / 1000:.2f}", "s", caption)
 
     def _calibration_tile(self) -> Tile:
-        checks = [row for row in self.rows if row.metric == "calibration_check_ok"]
-        held = sum(row.value == 1 for row in checks)
+        checks = [row for run in self.runs for row in _checks(run)]
+        count = f"{sum(row.value == 1 for row in checks)}/{len(checks)}"
         whole = [row.value == 1 for row in self.rows if row.metric == "calibration_ok"]
         if whole and all(whole):
-            return Tile(f"{held}/{len(checks)}", "checks", "Calibration held: the link was what the plan says", "good")
-        return Tile(f"{held}/{len(checks)}", "checks", "Calibration did NOT hold: read the figures with care", "bad")
+            return Tile(count, "", "Calibration checks held: the link was what the plan says", "good")
+        return Tile(count, "", "Calibration checks held, not all: read the figures with care", "bad")
 
     def _samples_tile(self) -> Tile:
-        count = sum(len(one.metrics) for one in self.failures)
-        if count:
-            return Tile(str(count), "samples", "Failed or cut off; each is listed with its reason", "bad")
-        return Tile("0", "samples", "No sample failed or was cut off", "good")
+        if not self.failures:
+            return Tile("0", "", "No measurement failed or was cut off", "good")
+        return Tile(str(len(self.failures)), "", "Failed or cut off: listed below with the reason", "bad")
 
     def altered(self) -> list[tuple[str, str]]:
         """Give (run, finding) of every raw file that is not what its run wrote."""
@@ -199,33 +199,13 @@ class View:
             one.lost or _count(one.retransmits, 1, 0), _count(one.cwnd_max_bytes, 1e-6, 2), _count(one.rtt_ms, 1, 0),
         )  # fmt: skip
 
-    def calibration(self) -> list[tuple[str, ...]]:
-        """Give (run, check, expected, measured, low, high, verdict, note) of every check."""
-        lines = []
-        for row in self.rows:
-            if row.metric == "calibration_check_ok":
-                unit = row.labels["unit"]
-                cells = [quantity(row.labels.get(k, "none"), unit) for k in ("expected", "measured", "low", "high")]
-                verdict = {1.0: "ok", 0.0: "outside"}.get(-1.0 if row.value is None else row.value, "not measured")
-                lines.append((self.names[row.run_id], row.labels["check"], *cells, verdict, row.labels["note"]))
-        return lines
+    def calibration(self) -> list[tuple[str, list[tuple[str, ...]]]]:
+        """Give (run, its checks), each as in `CALIBRATION_COLUMNS`."""
+        return [(self.names[run.manifest.run_id], [_check(row) for row in _checks(run)]) for run in self.runs]
 
-    def link(self) -> list[tuple[str, ...]]:
-        """Give, per run and direction, what the emulator counted while the jobs ran, as in `LINK_COLUMNS`."""
-        metrics = {
-            "link_out_bytes": 1e-6, "link_dropped_packets": 1, "link_lost_packets": 1, "link_queue_max_bytes": 1e-6,
-            "link_release_late_p50_us": 1, "link_release_late_p99_us": 1, "link_release_late_max_us": 1,
-        }  # fmt: skip
-        found: dict[tuple[str, str], dict[str, str]] = {}
-        for row in self.rows:
-            if row.metric in metrics and "direction" in row.labels:
-                digits = 2 if metrics[row.metric] != 1 else 0
-                cell = _count(row.value, metrics[row.metric], digits)
-                found.setdefault((row.run_id, row.labels["direction"]), {})[row.metric] = cell
-        return [
-            (self.names[run_id], direction.replace("_", " "), *(cells.get(metric, "") for metric in metrics))
-            for (run_id, direction), cells in found.items()
-        ]
+    def link(self) -> list[tuple[str, list[tuple[str, ...]]]]:
+        """Give (run, its directions): what the emulator counted while the jobs ran, as in `LINK_COLUMNS`."""
+        return [(self.names[run.manifest.run_id], _directions(run)) for run in self.runs]
 
     # --- figures ----------------------------------------------------------------------------------------------------
 
@@ -313,19 +293,56 @@ BULK_COLUMNS = (
     "Time (s)", "Retransmits or lost", "Largest window (MB)", "Median RTT (ms)",
 )  # fmt: skip
 LINK_COLUMNS = (
-    "Run", "Direction", "Released (MB)", "Dropped, queue full (packets)", "Lost on the link (packets)",
+    "Direction", "Released (MB)", "Dropped, queue full (packets)", "Lost on the link (packets)",
     "Largest queue (MB)", "Release error p50 (µs)", "p99 (µs)", "max (µs)",
 )  # fmt: skip
-CALIBRATION_COLUMNS = ("Run", "Check", "Expected", "Measured", "Low", "High", "Verdict", "Note")
+CALIBRATION_COLUMNS = ("Check", "Expected", "Measured", "Low", "High", "Unit", "Verdict", "Note")
+LINK_METRICS = {
+    "link_out_bytes": 1e-6, "link_dropped_packets": 1, "link_lost_packets": 1, "link_queue_max_bytes": 1e-6,
+    "link_release_late_p50_us": 1, "link_release_late_p99_us": 1, "link_release_late_max_us": 1,
+}  # fmt: skip
+
+
+def _checks(run: Run) -> list[Row]:
+    return [row for row in run.rows if row.metric == "calibration_check_ok"]
+
+
+def _check(row: Row) -> tuple[str, ...]:
+    labels = row.labels
+    pairs = [quantity(labels.get(key, "none"), labels["unit"]) for key in ("expected", "measured", "low", "high")]
+    verdict = "not measured" if row.value is None else "ok" if row.value else "outside"
+    name = CHECKS.get(labels["check"], labels["check"])
+    return name, *(number for number, _ in pairs), pairs[0][1], verdict, labels["note"]
+
+
+def _directions(run: Run) -> list[tuple[str, ...]]:
+    found: dict[str, dict[str, str]] = {}
+    for row in run.rows:
+        if row.metric in LINK_METRICS and "direction" in row.labels:
+            scale = LINK_METRICS[row.metric]
+            cell = _count(row.value, scale, 0 if scale == 1 else 2)
+            found.setdefault(row.labels["direction"], {})[row.metric] = cell
+    return [
+        (direction.replace("_", " "), *(cells.get(metric, "") for metric in LINK_METRICS))
+        for direction, cells in found.items()
+    ]
 
 
 def _names(runs: Sequence[Run]) -> dict[str, str]:
-    """Name runs by scenario and profile, with the end of the id where that is not enough."""
+    """Name runs by scenario and profile; alike ones also by the arguments that differ, or by the end of the id."""
     short = {run.manifest.run_id: f"{run.manifest.scenario} over {run.manifest.profile}" for run in runs}
-    count = Counter(short.values())
-    return {
-        run_id: name if count[name] == 1 else f"{name} ({run_id.rsplit('-', 1)[-1]})" for run_id, name in short.items()
-    }
+    for name in [name for name, count in Counter(short.values()).items() if count > 1]:
+        alike = [run.manifest for run in runs if short[run.manifest.run_id] == name]
+        for about, differing in zip(alike, _differing([one.arguments for one in alike]), strict=True):
+            short[about.run_id] = f"{name}, {differing or about.run_id}"
+    again = Counter(short.values())
+    return {run_id: name if again[name] == 1 else f"{name}, {run_id[-4:]}" for run_id, name in short.items()}
+
+
+def _differing(arguments: Sequence[Mapping[str, str]]) -> list[str]:
+    keys = sorted(set().union(*arguments))
+    keys = [key for key in keys if len({one.get(key) for one in arguments}) > 1]
+    return [" ".join(f"{key}={one.get(key, 'unset')}" for key in keys) for one in arguments]
 
 
 def _count(value: float | None, scale: float, digits: int) -> str:
@@ -359,8 +376,8 @@ def _facts(run: Run) -> list[tuple[str, str]]:
     host = ", ".join(f"{key} {value}" for key, value in sorted(about.host.items()))
     facts = [
         ("status", about.status + (f": {about.reason}" if about.reason else "")),
-        ("scenario", f"{about.scenario}, SHA-256 {about.scenario_sha256[:16]}"),
-        ("profile", f"{about.profile}, SHA-256 {about.profile_sha256[:16]}"),
+        ("scenario", f"{about.scenario}, SHA-256 {about.scenario_sha256}"),
+        ("profile", f"{about.profile}, SHA-256 {about.profile_sha256}"),
         ("lab, emulator, seed", f"{about.lab}, {about.emulator}, {about.seed}"),
         ("arguments", ", ".join(f"{k}={v}" for k, v in sorted(about.arguments.items())) or "none"),
         ("host", host),

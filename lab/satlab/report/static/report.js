@@ -3,8 +3,7 @@
 (() => {
   const figures = JSON.parse(document.getElementById("figures").textContent);
   const coarse = matchMedia("(pointer: coarse)").matches;
-  const config = { responsive: true, displaylogo: false, displayModeBar: coarse ? false : "hover",
-    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
+  const config = { responsive: true, displaylogo: false, displayModeBar: false };
 
   // Only colours name variables: a text that begins with "--" stays a text.
   const resolve = (value, style, key = "") => {
@@ -20,9 +19,9 @@
     const base = {
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", dragmode: coarse ? false : "zoom",
       font: { family: getComputedStyle(document.body).fontFamily, size: narrow ? 12 : 13, color: "--text" },
-      margin: { l: narrow ? 44 : 56, r: 12, t: 24, b: 44 }, hovermode: "closest",
+      margin: { l: narrow ? 44 : 56, r: 12, t: 24, b: 48 }, hovermode: "closest",
       hoverlabel: { bgcolor: "--card", bordercolor: "--line", font: { color: "--text" } },
-      legend: { orientation: "h", x: 0, y: -0.18, yanchor: "top" },
+      legend: { orientation: "h", x: 0, xanchor: "left", yref: "container", y: 0, yanchor: "bottom" },
     };
     const axes = Object.keys(layout).filter(key => /^[xy]axis\d*$/.test(key));
     const merged = { ...base, ...layout };
