@@ -26,7 +26,7 @@ def check(path: Path) -> None:
 def _profile(folder: Path) -> None:
     done = subprocess.run([str(paths.SATLINK), "validate", str(folder)], capture_output=True, text=True, check=False)
     if done.returncode == ExitStatus.USAGE:
-        raise ConfigError(f"profile {folder} is not usable", linkplan.fault_lines(done.stderr))
+        raise linkplan.refusal(done.stderr, f"profile {folder} is not usable")
 
 
 def _openbach(path: Path) -> None:

@@ -233,7 +233,7 @@ def plan(config: LinkConfig, satlink: Path = SATLINK) -> LinkPlan:
         file.flush()
         done = _run([str(satlink), "plan", file.name])
     if done.returncode == ExitStatus.USAGE:
-        raise _refusal(done.stderr, f"profile {config.profile} is not usable")
+        raise refusal(done.stderr, f"profile {config.profile} is not usable")
     if done.returncode != 0:
         said = done.stderr.strip().splitlines()[-3:] or ["it said nothing"]
         raise HostError(f"satlink plan ended with status {done.returncode}: {'; '.join(said)}")
@@ -257,7 +257,7 @@ def _run(argv: list[str]) -> subprocess.CompletedProcess[str]:
 _FAULT = re.compile(r"(?P<place>.+?:\d+: [^:]*): (?P<reason>.*?)(?: \((?P<remedy>.*)\))?")
 
 
-def _refusal(stderr: str, otherwise: str) -> ConfigError:
+def refusal(stderr: str, otherwise: str) -> ConfigError:
     """Read `error:` and `hint:` lines and faults `file:line: element: reason (remedy)`, in any order."""
     faults, said, hint = [], [], ""
     for line in filter(None, map(str.strip, stderr.splitlines())):

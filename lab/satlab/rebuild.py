@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Records and report again, from raw files alone."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import polars
@@ -16,7 +17,7 @@ def rebuild(folders: list[Path], out: Path | None, talk: Talk) -> tuple[list[pol
 
     A raw file that is not what the manifest says is named as a warning: the figures then rest on other data.
     """
-    faults = [Fault(str(f), "no run folder", "a run folder holds manifest.json") for f in folders if not _is_run(f)]
+    faults = [fault for folder in folders for fault in _unusable(folder)]
     if faults:
         raise ConfigError("not all of these are runs", faults)
     frames = []
@@ -32,5 +33,8 @@ def rebuild(folders: list[Path], out: Path | None, talk: Talk) -> tuple[list[pol
     return frames, path
 
 
-def _is_run(folder: Path) -> bool:
-    return (folder / "manifest.json").is_file()
+def _unusable(folder: Path) -> Iterator[Fault]:
+    try:
+        collect.manifest(folder)
+    except collect.RunFolderError as error:
+        yield Fault(str(folder), str(error), "a run folder holds a readable manifest.json")
