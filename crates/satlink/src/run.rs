@@ -195,6 +195,9 @@ fn open_ports(config: &Config) -> Result<[Tun; 4], Failure> {
 }
 
 fn hint(error: &io::Error, port: &Port) -> String {
+    if !port.netns.exists() {
+        return "bring the lab up first: the namespace does not exist".into();
+    }
     match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => "run as root".into(),
         Some(libc::EBUSY) => "another process is attached to the device; end it first".into(),
