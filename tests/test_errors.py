@@ -10,14 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from satlab import paths
+from satlab import cli, paths
 
-NOBODY = 65534
 BULK = paths.SCENARIOS / "bulk_tcp.json"
 
 
-def satlab(*arguments: str | Path, user: int | None = None) -> subprocess.CompletedProcess[str]:
+def satlab(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYTHONPATH": f"{paths.ROOT / 'lab'}:{paths.ROOT}", "COLUMNS": "200"}
     return subprocess.run(
         [sys.executable, "-m", "satlab", *map(str, arguments)],
@@ -26,7 +26,6 @@ def satlab(*arguments: str | Path, user: int | None = None) -> subprocess.Comple
         timeout=60,
         check=False,
         env=environment,
-        user=user,
     )
 
 
@@ -113,9 +112,13 @@ def test_usage_error() -> None:
     expect(satlab("orbit"), 2, "orbit")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="changes the user")
-def test_not_root() -> None:
-    expect(satlab("up", user=NOBODY), 3, "not root", "hint:", "sudo")
+@pytest.mark.parametrize("command", [["up"], ["down"], ["status"], ["shell", "client"]])
+def test_not_root(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    done = CliRunner().invoke(cli.app, command)
+    assert done.exit_code == 3
+    assert "error: not root" in done.stderr
+    assert "hint: run the same command with sudo" in done.stderr
 
 
 def test_report_of_something_else(tmp_path: Path) -> None:

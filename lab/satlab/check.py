@@ -10,13 +10,15 @@ from satlab.openbach import descriptor, validate
 
 
 def check(path: Path) -> None:
-    """Check a profile folder, a page, lab.yml, a scenario or a job folder; raises ConfigError with every fault."""
+    """Check a profile folder, a page, a job, lab.yml, a scenario or a folder of these; raises ConfigError with every fault."""
     if not path.exists():
         raise ConfigError(f"{path}: no such file or folder")
     if path.is_dir() and any(path.glob("*.xml")):
         _profile(path)
     elif path.is_dir() and (path / "page.yml").is_file():
         webtarget.load(path.name, path.parent)
+    elif path.is_dir() and (path / "files").is_dir():
+        descriptor.load_job(path)
     elif path.suffix in {".yml", ".yaml"}:
         topology.load(path)
     else:
