@@ -10,7 +10,7 @@ from satlab.openbach import descriptor, validate
 
 
 def check(path: Path) -> None:
-    """Check a profile folder, a page, a job, lab.yml, a scenario or a folder of these; raises ConfigError with every fault."""
+    """Check a profile, a page, a job, lab.yml or scenarios; raises ConfigError with every fault found."""
     if not path.exists():
         raise ConfigError(f"{path}: no such file or folder")
     if path.is_dir() and any(path.glob("*.xml")):
