@@ -124,8 +124,9 @@ def goodput(bulks: Sequence[Bulk]) -> Figure | None:
         seconds = per_second(points)
         faint = line(points, f"{bulk.name}, 0.1 s", style, opacity=0.35, showlegend=False, hoverinfo="skip")
         faint["line"] |= {"width": 1, "dash": "solid"}
-        data += [faint, line(seconds, bulk.name, style)]
-        data[-1]["line"] |= {"shape": "hvh"}
+        steps = [(t - 0.5, value) for t, value in seconds] + [(t + 0.5, value) for t, value in seconds[-1:]]
+        data += [faint, line(steps, bulk.name, style)]
+        data[-1]["line"] |= {"shape": "hv"}
         table += [(bulk.name, f"{t:.1f}", f"{value:.3f}") for t, value in seconds]
     if not table:
         return None
@@ -294,7 +295,8 @@ def waterfall(load: PageLoad, name: str, number: int, until_s: float) -> Figure:
         mine = [objects[i] for i in indices]
         data.append(
             {
-                "type": "bar", "orientation": "h", "name": label, "showlegend": bool(mine), "y": [i + 1 for i in indices],
+                "type": "bar", "orientation": "h", "name": label, "showlegend": bool(mine),
+                "y": [i + 1 for i in indices],
                 "base": [round(r.start_ms / 1000, 4) for r in mine],
                 "x": [round((r.response_end_ms - r.start_ms) / 1000, 4) for r in mine],
                 "marker": {"color": colour, "pattern": {"shape": pattern, **PATTERN}},
@@ -369,7 +371,14 @@ def lateness(runs: Iterable[tuple[str, float, pl.DataFrame]], limit_us: float | 
         caption += f" Tolerance: {limit_us:g} µs for the 99th percentile over the whole run."
     columns = ("run and direction", "time (s)", "p99, mean over 1 s (µs)")
     document = {"data": data, "layout": layout}
-    return Figure("lateness", "Release error of the emulator", caption, document, 300, DataTable(columns, tuple(table)))
+    return Figure(
+        "lateness",
+        "Release error of the emulator",
+        caption,
+        document,
+        280 + 20 * len(data),
+        DataTable(columns, tuple(table)),
+    )
 
 
 def milliseconds(value: float | None) -> str:

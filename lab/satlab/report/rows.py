@@ -56,10 +56,10 @@ class Transfer:
 
     @property
     def name(self) -> str:
-        """Name the transport and its congestion control."""
-        control = self.labels.get("congestion_control", "")
-        transport = self.labels.get("transport", "TCP")
-        return f"{transport} {control}".strip()
+        """Name the transport and its congestion control; a transfer that left nothing is named after its job."""
+        if "transport" not in self.labels:
+            return self.labels.get("function", "")
+        return f"{self.labels['transport']} {self.labels['congestion_control']}".strip()
 
 
 @dataclass(frozen=True)

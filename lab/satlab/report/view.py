@@ -120,7 +120,7 @@ class View:
     def _goodput_tile(self, one: Transfer) -> Tile:
         where = f"{one.name} over {one.profile}"
         if one.goodput_bps is None:
-            return Tile(one.status, "", f"Goodput, {where}: {one.reason}", "bad")
+            return Tile(STATUS[one.status], "", f"Goodput, {where}: {one.reason}", "bad")
         capacity = self._capacity(one)
         share = f", {one.goodput_bps / capacity:.0%} of what the link carries" if capacity else ""
         length = "" if one.time_s is None else f"{one.time_s:.0f} s mean"
@@ -131,7 +131,7 @@ class View:
         cut_off = f", {figure.censored} cut off" if figure.censored else ""
         caption = f"Page Load Time over {name}, {figure.profile}, median of {figure.loads} loads{cut_off}"
         if figure.median is None:
-            return Tile(figure.status, "", f"{caption}: {figure.reason}", "bad")
+            return Tile(STATUS[figure.status], "", f"{caption}: {figure.reason}", "bad")
         return Tile(f"{figure.median / 1000:.2f}", "s", caption)
 
     def _calibration_tile(self) -> Tile:
@@ -176,7 +176,7 @@ class View:
         return Comparison(
             PAGE_METRICS[figure.metric],
             self._group_name(figure),
-            figure.status if figure.median is None else f"{figure.median:,.0f}",
+            STATUS[figure.status] if figure.median is None else f"{figure.median:,.0f}",
             spread,
             f"{figure.ended} of {figure.loads}" + (f" ({', '.join(lost)})" if lost else ""),
             "" if paper is None else f"{paper:,.0f}",
@@ -194,7 +194,7 @@ class View:
         share = f"{one.goodput_bps / capacity:.0%}" if capacity and one.goodput_bps is not None else ""
         return (
             self.names[one.run_id], f"{one.name} {one.labels.get('direction', '')}".strip(),
-            mbits(one.goodput_bps) if one.goodput_bps is not None else one.status, mbits(one.steady_bps),
+            mbits(one.goodput_bps) if one.goodput_bps is not None else STATUS[one.status], mbits(one.steady_bps),
             mbits(capacity), share, _count(one.received_bytes, 1e-6, 2), _count(one.time_s, 1, 1),
             one.lost or _count(one.retransmits, 1, 0), _count(one.cwnd_max_bytes, 1e-6, 2), _count(one.rtt_ms, 1, 0),
         )  # fmt: skip
@@ -269,7 +269,7 @@ class View:
 
     def _capacity(self, one: Transfer) -> float | None:
         link = self._run(one.run_id).link
-        if link is None or one.labels.get("transport", "TCP") != "TCP":
+        if link is None or one.labels.get("transport") != "TCP":
             return None
         direction = "forward" if one.labels.get("direction") == "download" else "return"
         return float(link[direction]["tcp_goodput_bps"])
@@ -297,6 +297,7 @@ LINK_COLUMNS = (
     "Largest queue (MB)", "Release error p50 (µs)", "p99 (µs)", "max (µs)",
 )  # fmt: skip
 CALIBRATION_COLUMNS = ("Check", "Expected", "Measured", "Low", "High", "Unit", "Verdict", "Note")
+STATUS = {"failed": "failed", "censored": "cut off", "ok": "ok"}
 LINK_METRICS = {
     "link_out_bytes": 1e-6, "link_dropped_packets": 1, "link_lost_packets": 1, "link_queue_max_bytes": 1e-6,
     "link_release_late_p50_us": 1, "link_release_late_p99_us": 1, "link_release_late_max_us": 1,
@@ -373,7 +374,7 @@ def _command(run: Run) -> str:
 
 def _facts(run: Run) -> list[tuple[str, str]]:
     about = run.manifest
-    host = ", ".join(f"{key} {value}" for key, value in sorted(about.host.items()))
+    host = ", ".join(f"{key} {_fact(value)}" for key, value in sorted(about.host.items()))
     facts = [
         ("status", about.status + (f": {about.reason}" if about.reason else "")),
         ("scenario", f"{about.scenario}, SHA-256 {about.scenario_sha256}"),
@@ -387,6 +388,12 @@ def _facts(run: Run) -> list[tuple[str, str]]:
     if run.link is not None:
         facts.insert(3, ("link", _link_text(run.link)))
     return facts
+
+
+def _fact(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _link_text(link: Mapping[str, Any]) -> str:

@@ -1,0 +1,367 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+import base64
+import csv
+import hashlib
+import html
+import io
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from rich.console import Console
+
+import collect
+from collect.fixtures import example_run
+from collect.fixtures.example_run import Example
+from satlab import report
+from satlab.errors import ConfigError
+from satlab.report import baseline, figures, view
+from satlab.report.view import View, clean
+
+HOSTILE = "</script><script>window.owned=1</script><img src=x onerror=window.owned=1>{{7*7}}\x1b[31m\u202e<b>&amp;"
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[Path]:
+    examples = [
+        Example(run_id="20261121-120000-bulk_tcp-geo-0001", duration_s=6.0),
+        Example(run_id="20261121-120100-page_load-geo-0002", scenario="page_load", duration_s=0, loads={"h1": 3}),
+        Example(
+            run_id="20261121-120200-page_load-geo-0003", scenario="page_load", duration_s=0, loads={"h3": 3},
+            censored=1, calibrated=False, seed=3,
+        ),
+    ]  # fmt: skip
+    return [example_run.write(tmp_path, example) for example in examples]
+
+
+def page(runs: list[Path], title: str = "demo") -> str:
+    return report.build(runs, runs[0] / "report" / "index.html", title).read_text()
+
+
+def see(*runs: Path) -> View:
+    return View("demo", [view.read_run(run) for run in runs])
+
+
+def change(path: Path, **fields: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+def seal(run: Path) -> None:
+    """Renew the digests after a change that stands for what a run itself wrote."""
+    about = json.loads((run / "manifest.json").read_text())
+    files = {str(p.relative_to(run)): hashlib.sha256(p.read_bytes()).hexdigest() for p in run.glob("raw/**/*.json*")}
+    change(run / "manifest.json", **{"files": {name: files[name] for name in about["files"]}})
+
+
+# --- one file -------------------------------------------------------------------------------------------------------
+
+
+class Elements(HTMLParser):
+    """Collects what a browser would fetch or run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scripts: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self._in_script = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag == "script" and dict(attrs).get("type") is None:
+            self.scripts.append("")
+            self._in_script = True
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in_script = False
+
+    def handle_data(self, data: str) -> None:
+        if self._in_script:
+            self.scripts[-1] += data
+
+
+def elements(text: str) -> Elements:
+    parser = Elements()
+    parser.feed(text)
+    return parser
+
+
+def test_report_needs_no_second_file_and_no_network(runs: list[Path]) -> None:
+    for tag, attributes in elements(page(runs)).tags:
+        assert tag not in {"link", "iframe", "img", "object", "embed", "base", "form"}
+        assert not {"src", "href", "action"} & attributes.keys()
+
+
+def test_policy_allows_exactly_the_scripts_that_are_there(runs: list[Path]) -> None:
+    found = elements(page(runs))
+    (policy,) = [a["content"] or "" for t, a in found.tags if a.get("http-equiv") == "Content-Security-Policy"]
+    allowed = next(part for part in policy.split(";") if "script-src" in part)
+    digests = [base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in found.scripts]
+    assert re.findall(r"'sha256-([^']+)'", allowed) == digests
+    assert "unsafe" not in allowed
+    assert "default-src 'none'" in policy
+
+
+def test_same_runs_give_the_same_bytes(runs: list[Path]) -> None:
+    assert page(runs) == page(runs)
+
+
+def test_rebuilding_needs_raw_files_only(runs: list[Path]) -> None:
+    first = page(runs)
+    for run in runs:
+        (run / "records.parquet").unlink(missing_ok=True)
+    assert page(runs) == first
+
+
+def test_every_plot_has_its_table_and_its_axes_have_units(runs: list[Path]) -> None:
+    what = see(*runs)
+    link = what.link_figure()
+    drawn = [*what.bulk_figures(), *what.page_plots(), *([link] if link else [])]
+    assert {f.key for f in drawn} == {"goodput", "window-1", "pages", "waterfall-1", "waterfall-2", "lateness"}
+    for figure in drawn:
+        assert figure.table.rows, figure.key
+        assert {len(row) for row in figure.table.rows} == {len(figure.table.columns)}
+        titles = [a["title"]["text"] for k, a in figure.document["layout"].items() if "axis" in k and "title" in a]
+        assert titles, figure.key
+        for title in titles:
+            assert re.search(r"\((s|ms|µs|Mbit/s)\)$|^(MB|ms|packets|Request)$", title), title
+
+
+def test_no_run_is_an_error_that_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is not a run folder"):
+        report.build([tmp_path], tmp_path / "x.html", "none")
+    with pytest.raises(ConfigError, match="at least one"):
+        report.build([], tmp_path / "x.html", "none")
+    assert not (tmp_path / "x.html").exists()
+
+
+@pytest.mark.parametrize("name", ["plan.json", "raw/link.jsonl", "raw/jobs.jsonl", "raw/calibration.json"])
+def test_a_report_of_a_damaged_run_says_what_is_missing(runs: list[Path], name: str) -> None:
+    (runs[0] / name).write_text("{")
+    text = page(runs)
+    if name != "plan.json":
+        assert f"{name}: changed" in text
+        assert Path(name).name in "".join(f.reason for f in see(*runs).failures)
+
+
+# --- what it says ---------------------------------------------------------------------------------------------------
+
+
+def test_published_figures_stand_beside_ours_with_the_deviation(runs: list[Path]) -> None:
+    change_load(runs[2], page_load_time_ms=7669 * 1.10)
+    lines = {(line.metric, line.protocol): line for line in see(*runs).comparison()}
+    h3 = lines["Page Load Time", "HTTP/3"]
+    assert (h3.published, h3.deviation, h3.loads) == ("7,669", "+10.0%", "2 of 3 (1 cut off)")
+    assert lines["Response Start", "HTTP/1.1"].published == "1,222"
+    assert lines["Largest Contentful Paint", "HTTP/3"].published == ""
+
+
+def change_load(run: Path, **fields: Any) -> None:
+    for path in run.glob("raw/files/satlab_page_load-*/*.json"):
+        if json.loads(path.read_text())["status"] == "ok":
+            change(path, **fields)
+    seal(run)
+
+
+LINK = example_run.link_plan("geo")
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        None,
+        LINK | {"forward": LINK["forward"] | {"loss_ratio": 0.01}},
+        LINK | {"return": LINK["return"] | {"loss_ratio": 0.01}},
+        LINK | {"rtt_ms": LINK["rtt_ms"] | {"configured": 700.0}},
+    ],
+)
+def test_published_figures_are_not_shown_for_another_link(link: dict[str, Any] | None) -> None:
+    assert baseline.published_ms("geo", "kepler", "h3", "page_load_time_ms", LINK) == 7669
+    assert baseline.published_ms("geo", "kepler", "h3", "page_load_time_ms", link) is None
+
+
+@pytest.mark.parametrize(
+    ("profile", "page_name", "protocol"), [("meo", "kepler", "h3"), ("geo", "other", "h3"), ("geo", "kepler", "h2")]
+)
+def test_published_figures_are_not_shown_for_another_cell(profile: str, page_name: str, protocol: str) -> None:
+    assert baseline.published_ms(profile, page_name, protocol, "page_load_time_ms", LINK) is None
+
+
+def test_bulk_figures_compare_with_what_the_link_carries(runs: list[Path]) -> None:
+    (cells,) = see(runs[0]).bulk()
+    row = dict(zip(view.BULK_COLUMNS, cells, strict=True))
+    assert row["Link carries (Mbit/s)"] == "18.04"
+    assert row["Share"] == f"{float(row['Goodput (Mbit/s)']) / 18.04:.0%}"
+    assert float(row["Largest window (MB)"]) > 0
+
+
+def test_failed_samples_and_calibration_are_in_the_first_row(runs: list[Path]) -> None:
+    good, bad = see(runs[0]), see(*runs)
+    assert [tile.state for tile in good.tiles()[-2:]] == ["good", "good"]
+    assert [(tile.figure, tile.state) for tile in bad.tiles()[-2:]] == [("11/12", "bad"), ("1", "bad")]
+    (failure,) = bad.failures
+    assert (failure.status, failure.reason, failure.place) == (
+        "censored",
+        "timeout 33 s",
+        "h3 page loads, load 3, on client",
+    )
+
+
+def test_changed_raw_files_are_named_at_the_top(runs: list[Path]) -> None:
+    (runs[1] / "raw" / "calibration.json").unlink()
+    (runs[1] / "raw" / "extra.json").write_text("{}")
+    text = page(runs)
+    assert "raw/calibration.json: missing" in text
+    assert "raw/extra.json: foreign" in text
+    assert text.index("not the raw files that the run wrote") < text.index("<main>")
+
+
+def test_a_run_without_end_is_marked(runs: list[Path]) -> None:
+    change(runs[0] / "manifest.json", ended_unix_s=None, status="running", files={})
+    assert "has no end" in page(runs)
+
+
+def test_runs_are_named_by_what_differs(runs: list[Path]) -> None:
+    names = list(see(*runs).names.values())
+    assert names == ["bulk_tcp over geo", "page_load over geo, protocol=h1", "page_load over geo, protocol=h3"]
+
+
+def test_command_repeats_the_run(runs: list[Path]) -> None:
+    assert see(runs[0]).commands() == [
+        "sudo ./satlab run openbach-scenarios/scenarios/bulk_tcp.json --profile geo --seed 1 --set duration=6 "
+        "--queue-bdp 1.2 --terrestrial-delay-ms 40"
+    ]
+
+
+def test_command_is_quoted(runs: list[Path]) -> None:
+    change(runs[0] / "manifest.json", arguments={"x": "1; rm -rf /"})
+    assert "--set 'x=1; rm -rf /'" in see(runs[0]).commands()[0]
+
+
+def test_waterfall_shows_the_load_in_the_middle(runs: list[Path]) -> None:
+    loads = [load.page_load_time_ms or 0 for load in view.read_run(runs[1]).loads]
+    fall = next(f for f in see(runs[1]).page_plots() if f.key == "waterfall-1")
+    middle = loads.index(sorted(loads)[1]) + 1
+    assert f"Load {middle} of HTTP/1.1" in fall.caption
+    assert len(fall.table.rows) == 75
+
+
+def test_means_leave_out_a_second_that_is_not_full() -> None:
+    points = [(step / 10, float(step <= 10)) for step in range(1, 22)]
+    assert figures.per_second(points) == [(0.5, 1.0), (1.5, 0.0)]
+
+
+# --- T14: hostile text ----------------------------------------------------------------------------------------------
+
+
+def plant(run: Path) -> None:
+    """Put hostile text into every free-text field."""
+    path = run / "raw" / "jobs.jsonl"
+    jobs = [json.loads(line) for line in path.read_text().splitlines()]
+    jobs = [job | {"label": HOSTILE, "entity": HOSTILE} for job in jobs]
+    jobs.append(jobs[0] | {"job_instance_id": 77, "status": "Error", "exit_code": 1, "log": HOSTILE})
+    path.write_text("".join(json.dumps(job) + "\n" for job in jobs))
+    for path in run.glob("raw/files/satlab_page_load-*/*.json"):
+        load = json.loads(path.read_text())
+        resources = [r | {"name": f"https://x/{HOSTILE}", "initiator_type": HOSTILE} for r in load["resources"]]
+        texts = dict.fromkeys(("reason", "page", "browser", "driver", "server", "url"), HOSTILE)
+        change(path, **texts, resources=resources, protocols={HOSTILE: 75})
+    checks = json.loads((run / "raw" / "calibration.json").read_text())["checks"]
+    texts = dict.fromkeys(("name", "unit", "note"), HOSTILE)
+    change(run / "raw" / "calibration.json", checks=[check | texts for check in checks])
+    for path in run.glob("raw/files/satlab_iperf3-*/*.json"):
+        change(path, end=json.loads(path.read_text())["end"] | {"sender_tcp_congestion": HOSTILE})
+    seal(run)
+    named = dict.fromkeys(("scenario", "profile", "reason", "emulator"), HOSTILE)
+    change(
+        run / "manifest.json", **named, status="failed", arguments={HOSTILE: HOSTILE},
+        versions={HOSTILE: HOSTILE}, host={"cpu": HOSTILE},
+    )  # fmt: skip
+
+
+def test_hostile_text_is_shown_as_text(runs: list[Path]) -> None:
+    for run in runs:
+        plant(run)
+    text = page(runs, HOSTILE)
+    found = elements(text)
+    assert len(found.scripts) == 2
+    assert not [tag for tag, attributes in found.tags if tag in {"img", "b"} or "onerror" in attributes]
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\u202a-\u202e\u2066-\u2069]", without_plotly(text))
+    assert html.escape("<img src=x onerror=window.owned=1>") in text
+    assert "{{7*7}}" in text
+
+
+def without_plotly(text: str) -> str:
+    return text[: text.rindex("<script>", 0, text.index("plotly.js v"))]
+
+
+def test_hostile_text_cannot_steer_a_terminal(runs: list[Path]) -> None:
+    for run in runs:
+        plant(run)
+    console = Console(file=io.StringIO(), width=200, force_terminal=False)
+    for table in report.terminal_tables([collect.gather(run) for run in runs]):
+        console.print(table)
+    assert isinstance(console.file, io.StringIO)
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", console.file.getvalue())
+
+
+def test_clean_keeps_ordinary_text() -> None:
+    assert clean("Page Load Time: 7.5 s \N{MINUS SIGN} ünïcode\n") == "Page Load Time: 7.5 s \N{MINUS SIGN} ünïcode\n"
+    assert clean("\x1b[2J\u202eabc\x00") == "\ufffd[2J\ufffdabc\ufffd"
+
+
+@pytest.mark.browser
+def test_a_browser_draws_every_plot_and_runs_nothing_planted(runs: list[Path], tmp_path: Path) -> None:
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+    from selenium.webdriver.support.wait import WebDriverWait
+
+    plant(runs[1])
+    out = report.build(runs, tmp_path / "page.html", HOSTILE)
+    options = webdriver.ChromeOptions()
+    options.binary_location = "/usr/bin/chromium"
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    browser = webdriver.Chrome(service=Service("/usr/bin/chromedriver"), options=options)
+    try:
+        browser.get(out.as_uri())
+        drawn = "return [...document.querySelectorAll('.plot')].every(p => p.querySelector('.main-svg'))"
+        WebDriverWait(browser, 20).until(lambda b: b.execute_script(drawn))
+        assert browser.execute_script("return window.owned") is None
+        assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth")
+        assert browser.execute_script("return document.querySelectorAll('img, .plot a, .plot script').length") == 0
+        assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]  # no refused script, no error
+    finally:
+        browser.quit()
+
+
+# --- terminal and CSV -----------------------------------------------------------------------------------------------
+
+
+def test_terminal_tables_hold_the_answers(runs: list[Path]) -> None:
+    tables = report.terminal_tables([collect.gather(run) for run in runs])
+    titles = [str(table.title) for table in tables]
+    assert titles == ["Bulk transfer", "Page loads, median ms", "Calibration", "Failed and cut-off samples"]
+    assert [table.row_count for table in tables] == [1, 2, 12, 1]
+    assert report.terminal_tables([pl.DataFrame(schema=collect.SCHEMA)]) == []
+
+
+def test_a_failed_transfer_is_a_row_of_the_terminal_table(runs: list[Path]) -> None:
+    for path in runs[0].glob("raw/files/satlab_iperf3-*/*.json"):
+        path.write_text('{"error": "unable to connect to server: Connection refused"}')
+    bulk = report.terminal_tables([collect.gather(runs[0])])[0]
+    assert [*bulk.columns[2].cells] == ["failed", "failed"]
+
+
+def test_csv_has_the_columns_of_the_records(runs: list[Path]) -> None:
+    frame = collect.gather(runs[1])
+    file = io.StringIO()
+    report.write_csv([frame], file)
+    rows = list(csv.DictReader(io.StringIO(file.getvalue())))
+    assert list(rows[0]) == list(collect.SCHEMA)
+    assert len(rows) == len(collect.summaries(frame))
+    assert all(isinstance(json.loads(row["labels"]), dict) for row in rows)
