@@ -4,16 +4,20 @@
 //! | module | standard |
 //! |---|---|
 //! | [`modcod`] | ETSI EN 302 307-1: MODCOD table, PLFRAME arithmetic |
+//! | [`acm`] | choice of the MODCOD, ETSI EN 302 307-1 annex D; error model of a frame |
 //! | [`bbframe`] | ETSI EN 302 307-1 clause 5.1.6: BBHEADER |
 //! | [`gse`] | ETSI TS 102 606-1: Generic Stream Encapsulation |
+//! | [`opensand`] | none: the arithmetic of `OpenSAND` 8.2 where it differs |
 //! | [`rcs2`] | ETSI EN 301 545-2 annex A: linear-modulation reference waveforms |
 //! | [`rle`] | ETSI TS 103 179: Return Link Encapsulation |
 //!
 //! No parser of this crate panics, whatever bytes it is given.
 
+pub mod acm;
 pub mod bbframe;
 pub mod gse;
 pub mod modcod;
+pub mod opensand;
 pub mod rcs2;
 pub mod rle;
 pub mod sdu;

@@ -10,6 +10,10 @@ use crc::{CRC_32_MPEG_2, Crc, Table};
 pub const IPV4: u16 = 0x0800;
 /// Ethertype of IPv6.
 pub const IPV6: u16 = 0x86DD;
+/// Protocol type of a bridged Ethernet frame (RFC 1701: transparent Ethernet bridging).
+pub const ETHERNET: u16 = 0x6558;
+/// Bytes of an Ethernet header: two addresses and a type.
+pub const ETHERNET_HEADER: usize = 14;
 
 static CRC32: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_MPEG_2);
 
@@ -20,6 +24,27 @@ pub fn protocol_type(packet: &[u8]) -> Option<u16> {
         4 => Some(IPV4),
         6 => Some(IPV6),
         _ => None,
+    }
+}
+
+/// What an encapsulator carries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Service {
+    /// IPv4 and IPv6 packets.
+    #[default]
+    Ip,
+    /// Ethernet frames without check sequence.
+    Ethernet,
+}
+
+impl Service {
+    /// Protocol type of a service data unit; `None` if it is no unit of this service.
+    #[must_use]
+    pub fn protocol_type(self, sdu: &[u8]) -> Option<u16> {
+        match self {
+            Self::Ip => protocol_type(sdu),
+            Self::Ethernet => (sdu.len() >= ETHERNET_HEADER).then_some(ETHERNET),
+        }
     }
 }
 
@@ -69,6 +94,13 @@ impl Current {
         true
     }
 
+    /// Gives the packet in hand back whole; what was sent of it is of no use without the rest.
+    pub(crate) fn take_back(&mut self) -> Option<Vec<u8>> {
+        self.sent = 0;
+        let packet = std::mem::take(&mut self.packet);
+        (!packet.is_empty()).then_some(packet)
+    }
+
     pub(crate) fn packet(&self) -> &[u8] {
         &self.packet
     }
@@ -109,5 +141,8 @@ mod tests {
         assert_eq!(protocol_type(&[0x60]), Some(IPV6));
         assert_eq!(protocol_type(&[0x50]), None);
         assert_eq!(protocol_type(&[]), None);
+        assert_eq!(Service::Ip.protocol_type(&[0x60]), Some(IPV6));
+        assert_eq!(Service::Ethernet.protocol_type(&[2; 14]), Some(ETHERNET));
+        assert_eq!(Service::Ethernet.protocol_type(&[2; 13]), None);
     }
 }

@@ -276,3 +276,30 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn ethernet_frames_travel_as_what_they_are_and_a_packet_in_hand_can_be_taken_back() {
+    use dvb::sdu::{ETHERNET, Service};
+    let mut sender = Encapsulator::new(Label::Broadcast).with_service(Service::Ethernet);
+    let mut receiver = Decapsulator::new();
+    let frame: Vec<u8> = (0..100).collect();
+    let mut left = Some(frame.clone());
+    let mut field = [0; 120];
+    sender.fill(&mut field, |out| {
+        left.take().is_some_and(|next| {
+            *out = next;
+            true
+        })
+    });
+    let mut got = vec![];
+    receiver.frame(&field, |pdu| {
+        got.push((pdu.protocol_type, pdu.data.to_vec()))
+    });
+    assert_eq!(got, [(ETHERNET, frame.clone())]);
+    sender.fill(&mut field, |out| {
+        *out = frame.clone();
+        true
+    });
+    assert_eq!(sender.take_back(), Some(frame));
+    assert_eq!((sender.pending(), sender.take_back()), (0, None));
+}

@@ -276,3 +276,37 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn ethernet_frames_travel_with_the_uncompressed_type_and_a_packet_in_hand_can_be_taken_back() {
+    use dvb::sdu::{ETHERNET, Service};
+    let mut sender = Encapsulator::new(Protection::SequenceNumber).with_service(Service::Ethernet);
+    let mut receiver = Decapsulator::new();
+    let sdu: Vec<u8> = (0..100).collect();
+    let mut left = Some(sdu.clone());
+    let mut got = vec![];
+    let mut used = 0;
+    let mut payload = [0; 60];
+    for _ in 0..2 {
+        used += sender
+            .fill(&mut payload, |out| {
+                left.take().is_some_and(|next| {
+                    *out = next;
+                    true
+                })
+            })
+            .used;
+        receiver.frame(&payload, |sdu| {
+            got.push((sdu.protocol_type, sdu.data.to_vec()))
+        });
+    }
+    assert_eq!(got, [(ETHERNET, sdu.clone())]);
+    // Start 4 and type 3, end 2 and sequence number 1.
+    assert_eq!(used, 100 + 7 + 3);
+    sender.fill(&mut payload, |out| {
+        *out = sdu.clone();
+        true
+    });
+    assert_eq!(sender.take_back(), Some(sdu));
+    assert_eq!((sender.pending(), sender.take_back()), (0, None));
+}

@@ -3,7 +3,7 @@
 
 use super::packet::{CRC_LEN, Label, LabelField, MAX_LENGTH, Packet};
 use super::{MAX_PDU, MIN_DATA_FIELD};
-use crate::sdu::{Current, Filled, crc32, protocol_type};
+use crate::sdu::{Current, Filled, Service, crc32};
 
 /// Fills data fields of BBFRAMEs with GSE packets for one receiver.
 ///
@@ -13,6 +13,7 @@ use crate::sdu::{Current, Filled, crc32, protocol_type};
 pub struct Encapsulator {
     label: Label,
     re_use: bool,
+    service: Service,
     current: Current,
     frag_id: u8,
     crc: u32,
@@ -25,6 +26,7 @@ impl Encapsulator {
         Self {
             label,
             re_use: false,
+            service: Service::Ip,
             current: Current::default(),
             frag_id: 0,
             crc: 0,
@@ -38,6 +40,18 @@ impl Encapsulator {
         self
     }
 
+    /// Carries units of `service` in place of IP packets.
+    #[must_use]
+    pub fn with_service(mut self, service: Service) -> Self {
+        self.service = service;
+        self
+    }
+
+    /// Gives the packet in hand back whole; its fragments on air will never be complete.
+    pub fn take_back(&mut self) -> Option<Vec<u8>> {
+        self.current.take_back()
+    }
+
     /// Bytes of the packet in hand that are not yet sent; 0 if there is none.
     #[must_use]
     pub fn pending(&self) -> usize {
@@ -47,11 +61,13 @@ impl Encapsulator {
     /// Fills `field` from the packet in hand and from `next`, which writes the next packet into the empty vector and
     /// says whether there was one. The rest of the field becomes padding.
     ///
-    /// What is no IP packet of at most [`MAX_PDU`] bytes is taken and discarded. A field below [`MIN_DATA_FIELD`] may
+    /// What is no unit of the service (IP packet) of at most [`MAX_PDU`] bytes is taken and discarded. A field below [`MIN_DATA_FIELD`] may
     /// stay empty.
     pub fn fill(&mut self, field: &mut [u8], mut next: impl FnMut(&mut Vec<u8>) -> bool) -> Filled {
         debug_assert!(field.len() >= MIN_DATA_FIELD);
-        let accept = |packet: &[u8]| packet.len() <= MAX_PDU && protocol_type(packet).is_some();
+        let service = self.service;
+        let accept =
+            |packet: &[u8]| packet.len() <= MAX_PDU && service.protocol_type(packet).is_some();
         let mut filled = Filled::default();
         let mut label_sent = false;
         while self.current.load(&mut next, accept) {
@@ -72,7 +88,7 @@ impl Encapsulator {
     /// A complete packet or a first fragment: bytes written and bytes of the PDU in them.
     fn put_start(&mut self, room: &mut [u8], label_sent: &mut bool) -> Option<(usize, usize)> {
         let pdu = self.current.packet();
-        let protocol_type = protocol_type(pdu)?;
+        let protocol_type = self.service.protocol_type(pdu)?;
         let label = if *label_sent {
             LabelField::ReUse
         } else {

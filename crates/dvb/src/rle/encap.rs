@@ -3,7 +3,7 @@
 
 use super::ppdu::{AlpduType, Header, MAX_LENGTH};
 use super::{MAX_SDU, MIN_PAYLOAD, Protection, compressed};
-use crate::sdu::{Current, Filled, IPV4, crc32, protocol_type};
+use crate::sdu::{Current, Filled, IPV4, IPV6, Service, crc32};
 
 /// Fills burst payloads with PPDUs.
 ///
@@ -12,6 +12,7 @@ use crate::sdu::{Current, Filled, IPV4, crc32, protocol_type};
 #[derive(Debug, Default)]
 pub struct Encapsulator {
     protection: Protection,
+    service: Service,
     current: Current,
     frag_id: u8,
     sequence: [u8; 8],
@@ -28,6 +29,19 @@ impl Encapsulator {
         }
     }
 
+    /// Carries units of `service` in place of IP packets. Only IP has a compressed protocol type here: others cost two
+    /// bytes more.
+    #[must_use]
+    pub fn with_service(mut self, service: Service) -> Self {
+        self.service = service;
+        self
+    }
+
+    /// Gives the packet in hand back whole; its fragments on air will never be complete.
+    pub fn take_back(&mut self) -> Option<Vec<u8>> {
+        self.current.take_back()
+    }
+
     /// Bytes of the packet in hand that are not yet sent; 0 if there is none.
     #[must_use]
     pub fn pending(&self) -> usize {
@@ -37,7 +51,7 @@ impl Encapsulator {
     /// Fills `payload` from the packet in hand and from `next`, which writes the next packet into the empty vector and
     /// says whether there was one. The rest of the payload becomes padding.
     ///
-    /// What is no IP packet of at most [`MAX_SDU`] bytes is taken and discarded. A payload below [`MIN_PAYLOAD`] may stay
+    /// What is no unit of the service (IP packet) of at most [`MAX_SDU`] bytes is taken and discarded. A payload below [`MIN_PAYLOAD`] may stay
     /// empty.
     pub fn fill(
         &mut self,
@@ -45,7 +59,9 @@ impl Encapsulator {
         mut next: impl FnMut(&mut Vec<u8>) -> bool,
     ) -> Filled {
         debug_assert!(payload.len() >= MIN_PAYLOAD);
-        let accept = |packet: &[u8]| packet.len() <= MAX_SDU && protocol_type(packet).is_some();
+        let service = self.service;
+        let accept =
+            |packet: &[u8]| packet.len() <= MAX_SDU && service.protocol_type(packet).is_some();
         let mut filled = Filled::default();
         while self.current.load(&mut next, accept) {
             let room = &mut payload[filled.used..];
@@ -65,21 +81,23 @@ impl Encapsulator {
     /// A complete or start PPDU: bytes written and bytes of the SDU in them.
     fn put_start(&mut self, room: &mut [u8]) -> Option<(usize, usize)> {
         let sdu = self.current.packet();
-        let protocol_type = protocol_type(sdu)?;
-        let alpdu_header = [if protocol_type == IPV4 {
-            compressed::IPV4
-        } else {
-            compressed::IPV6
-        }];
+        let protocol_type = self.service.protocol_type(sdu)?;
+        let [high, low] = protocol_type.to_be_bytes();
+        let alpdu_header = match protocol_type {
+            IPV4 => &[compressed::IPV4][..],
+            IPV6 => &[compressed::IPV6],
+            _ => &[compressed::FALLBACK, high, low],
+        };
         let alpdu = AlpduType::PLAIN;
         let space = room.len().min(MAX_LENGTH + 2);
-        if 3 + sdu.len() <= space {
+        let type_len = alpdu_header.len();
+        if 2 + type_len + sdu.len() <= space {
             let bytes = Header::Complete { alpdu }
-                .emit(&[&alpdu_header, sdu], room)
+                .emit(&[alpdu_header, sdu], room)
                 .ok()?;
             return Some((bytes, sdu.len()));
         }
-        let data = space.saturating_sub(5).min(sdu.len() - 1);
+        let data = space.saturating_sub(4 + type_len).min(sdu.len() - 1);
         if data == 0 {
             return None;
         }
@@ -88,7 +106,7 @@ impl Encapsulator {
         if use_crc {
             self.crc = crc32(&[&protocol_type.to_be_bytes(), sdu]);
         }
-        let total_length = (1 + sdu.len() + self.protection.len()) as u16;
+        let total_length = (type_len + sdu.len() + self.protection.len()) as u16;
         let header = Header::Start {
             frag_id: self.frag_id,
             use_crc,
@@ -96,7 +114,7 @@ impl Encapsulator {
             alpdu,
         };
         header
-            .emit(&[&alpdu_header, &sdu[..data]], room)
+            .emit(&[alpdu_header, &sdu[..data]], room)
             .ok()
             .map(|bytes| (bytes, data))
     }
