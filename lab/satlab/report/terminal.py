@@ -100,14 +100,14 @@ def _echoes(rows: Sequence[Row]) -> Table:
 
 
 def _calibration(rows: Sequence[Row]) -> Table:
-    table = _table("Calibration", ("profile", "check"), ("expected", "measured", "low", "high", "unit", "verdict"))
+    table = _table("Calibration", ("scenario", "check"), ("expected", "measured", "low", "high", "unit", "verdict"))
     for row in rows:
         if row.metric != "calibration_check_ok":
             continue
         pairs = [quantity(row.labels.get(k, "-"), row.labels["unit"]) for k in ("expected", "measured", "low", "high")]
         verdict = "ok" if row.value == 1 else "outside" if row.value == 0 else "not measured"
         name = CHECKS.get(row.labels["check"], row.labels["check"])
-        cells = row.profile, name, *(number for number, _ in pairs), pairs[0][1], verdict
+        cells = row.scenario, name, *(number for number, _ in pairs), pairs[0][1], verdict
         table.add_row(*(_cell(text) for text in cells))
     return table
 

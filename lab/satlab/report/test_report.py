@@ -282,7 +282,7 @@ def plant(run: Path) -> None:
     )  # fmt: skip
 
 
-def test_hostile_text_is_shown_as_text(runs: list[Path]) -> None:
+def test_t14_hostile_text_is_shown_as_text(runs: list[Path]) -> None:
     for run in runs:
         plant(run)
     text = page(runs, HOSTILE)

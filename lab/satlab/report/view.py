@@ -296,7 +296,7 @@ LINK_COLUMNS = (
     "Direction", "Released (MB)", "Dropped, queue full (packets)", "Lost on the link (packets)",
     "Largest queue (MB)", "Release error p50 (µs)", "p99 (µs)", "max (µs)",
 )  # fmt: skip
-CALIBRATION_COLUMNS = ("Check", "Expected", "Measured", "Low", "High", "Unit", "Verdict", "Note")
+CALIBRATION_COLUMNS = ("Check", "Verdict", "Measured", "Expected", "Low", "High", "Unit", "Note")
 STATUS = {"failed": "failed", "censored": "cut off", "ok": "ok"}
 LINK_METRICS = {
     "link_out_bytes": 1e-6, "link_dropped_packets": 1, "link_lost_packets": 1, "link_queue_max_bytes": 1e-6,
@@ -310,10 +310,10 @@ def _checks(run: Run) -> list[Row]:
 
 def _check(row: Row) -> tuple[str, ...]:
     labels = row.labels
-    pairs = [quantity(labels.get(key, "none"), labels["unit"]) for key in ("expected", "measured", "low", "high")]
+    pairs = [quantity(labels.get(key, "none"), labels["unit"]) for key in ("measured", "expected", "low", "high")]
     verdict = "not measured" if row.value is None else "ok" if row.value else "outside"
     name = CHECKS.get(labels["check"], labels["check"])
-    return name, *(number for number, _ in pairs), pairs[0][1], verdict, labels["note"]
+    return name, verdict, *(number for number, _ in pairs), pairs[1][1], labels["note"]
 
 
 def _directions(run: Run) -> list[tuple[str, ...]]:
