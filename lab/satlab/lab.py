@@ -5,6 +5,10 @@ A lab is its namespaces (`netns`), one satlink process in the SAT's namespace, a
 
 - `lab.json`: what was built and how far (written whole or not at all), `link.json`, `plan.json`: its link
 - `satlink.out`, `satlink.log`: what satlink said; `link.jsonl`: link metrics, unless the request names another file
+- `opensand-{sat,gw,st}.log`: what OpenSAND said, unless the request names another folder
+
+With OpenSAND as emulator its three processes run in the namespaces of SAT, GW and ST, and satlink serves the
+terrestrial segment alone.
 
 Nothing else is trusted when a lab is taken down: its processes are found by the namespace they are in, its
 namespaces by their names. So `down` works whatever was killed, and whatever is left of the folder.
@@ -17,9 +21,10 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -27,40 +32,35 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from satlab import linkplan, netns
+from satlab import linkplan, netns, opensand
 from satlab.errors import ConfigError, Fault, HostError
-from satlab.linkplan import LinkConfig, LinkPlan, LinkRequest
+from satlab.linkplan import Emulator, LinkConfig, LinkPlan, LinkRequest
+from satlab.opensand import Platform
 from satlab.paths import SATLINK
-from satlab.topology import Role, Topology
+from satlab.process import POLL_S, Process, send, start, wait
+from satlab.topology import NetworkKind, Role, Topology
 
 RUN = Path("/run/satlab")
 READY_DEADLINE_S = 5.0
-"""For satlink to serve all four TUNs, and the links to have carrier."""
+"""For satlink to serve its TUNs, and the links to have carrier."""
+OPENSAND_READY_DEADLINE_S = 20.0
+"""For the first echo over OpenSAND: 0.4 to 3.5 s where all is well; a logon that fails is tried again after 5 s."""
 END_DEADLINE_S = 1.0
 """For processes to end after SIGTERM, and again after SIGKILL."""
 LOCK_DEADLINE_S = 15.0
-POLL_S = 0.01
-LOG_LINES = 5
+SATLINK_PROCESS = "satlink"
 
 _LAB_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,15}")
-
-
-class ProcessId(BaseModel):
-    """A process that cannot be mistaken for a later one of the same number: `start_ticks` from /proc/PID/stat."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    pid: int
-    start_ticks: int
 
 
 class _State(BaseModel):
     """`lab.json`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    schema_: Literal["satlab/lab-state/1"] = Field(default="satlab/lab-state/1", alias="schema")
+    schema_: Literal["satlab/lab-state/2"] = Field(default="satlab/lab-state/2", alias="schema")
     finished: bool
     since_unix_s: float
-    satlink: ProcessId | None
+    processes: dict[str, Process]
     topology: Topology
 
 
@@ -75,18 +75,20 @@ class LabStatus:
     satlink_pid: int | None = None
     since_unix_s: float | None = None
     profile: str | None = None
+    emulator: Emulator | None = None
     metrics: Path | None = None
 
 
 @dataclass(frozen=True)
 class Lab:
-    """A lab that is up. `found` tells that `up` met it as asked for and changed nothing."""
+    """A lab that is up. `found` tells that `up` met it as asked for and changed nothing; `notes` are for the user."""
 
     lab_id: str
     topology: Topology
     config: LinkConfig
     plan: LinkPlan
     found: bool = False
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def up(cls, lab_id: str, topology: Topology, request: LinkRequest, *, satlink: Path = SATLINK) -> "Lab":
@@ -97,18 +99,21 @@ class Lab:
 
         Raises:
             ConfigError: bad lab id or profile, or the lab is up with another configuration.
-            HostError: the host cannot do it; satlink is missing, dies or is not ready in time.
+            HostError: the host cannot do it; satlink or OpenSAND are missing, die or are not ready in time.
         """
         check_id(lab_id)
         netns.check_host()
         config = linkplan.build(topology, lab_id, request, metrics=_folder(lab_id) / "link.jsonl")
-        lab = cls(lab_id, topology, config, linkplan.plan(config, satlink))
+        platform = opensand.prepare(request.profile, topology, satlink) if request.emulator == "opensand" else None
+        notes = tuple(platform.notes()) if platform else ()
+        lab = cls(lab_id, topology, config, linkplan.plan(config, satlink), notes=notes)
+        commands = _commands(lab, satlink, platform, request.logs)
         with _Interrupts() as interrupts, _locked(lab_id):
             if status(lab_id).phase == "up":
                 return _same(cls.attach(lab_id), lab)
             _remove(lab_id)
             try:
-                _build(lab, satlink, interrupts)
+                _build(lab, commands, platform, interrupts)
             except BaseException:
                 _remove(lab_id)
                 interrupts.check()
@@ -187,12 +192,13 @@ def status(lab_id: str) -> LabStatus:
     state = _read_state(lab_id)
     if state is None:
         return LabStatus(lab_id, "broken", "it has no record", nodes)
-    reason = _ailment(lab_id, state, nodes)
+    reason = _ailment(state, nodes)
     details: dict[str, Any] = {}
     with contextlib.suppress(OSError, ValidationError):
         config = LinkConfig.model_validate_json((_folder(lab_id) / "link.json").read_bytes())
-        details = {"profile": config.profile, "metrics": Path(config.metrics)}
-    pid = state.satlink.pid if state.satlink else None
+        details = {"profile": config.profile, "emulator": config.emulator, "metrics": Path(config.metrics)}
+    satlink = state.processes.get(SATLINK_PROCESS)
+    pid = satlink.pid if satlink else None
     return LabStatus(lab_id, "broken" if reason else "up", reason, nodes, pid, state.since_unix_s, **details)
 
 
@@ -232,60 +238,105 @@ def _same(found: Lab, wanted: Lab) -> Lab:
     return found
 
 
-def _build(lab: Lab, satlink: Path, interrupts: "_Interrupts") -> None:
+@dataclass(frozen=True)
+class _Command:
+    """A process of the lab: the node it runs in, and the files for its stdout and stderr, which may be one."""
+
+    node: str
+    argv: list[str]
+    out: Path
+    log: Path
+
+
+def _commands(lab: Lab, satlink: Path, platform: Platform | None, logs: Path | None) -> dict[str, _Command]:
+    """Give the lab's processes by name, in the order of their start."""
+    folder = _folder(lab.lab_id)
+    found = {}
+    for role, argv in platform.commands().items() if platform else ():
+        name = opensand.process_name(role)
+        log = (logs or folder).absolute() / f"{name}.log"
+        found[name] = _Command(lab.topology.node_of(role), argv, log, log)
+    argv = [str(satlink.resolve()), "run", str(folder / "link.json")]
+    node = lab.topology.node_of(Role.SAT)
+    found[SATLINK_PROCESS] = _Command(node, argv, folder / "satlink.out", folder / "satlink.log")
+    return found
+
+
+def _build(lab: Lab, commands: dict[str, _Command], platform: Platform | None, interrupts: "_Interrupts") -> None:
     folder = _folder(lab.lab_id)
     folder.mkdir(mode=0o700)
-    state = _State(finished=False, since_unix_s=time.time(), satlink=None, topology=lab.topology)
+    state = _State(finished=False, since_unix_s=time.time(), processes={}, topology=lab.topology)
     _write_state(lab.lab_id, state)
     _write(folder / "link.json", lab.config.to_json())
     _write(folder / "plan.json", lab.plan.to_json())
-    netns.build(lab.topology, lab.lab_id)
+    netns.build(lab.topology, lab.lab_id, platform.taps(lab.topology) if platform else None)
     interrupts.check()
-    process = _start_satlink(lab, satlink.resolve())
-    state = state.model_copy(update={"satlink": process})
+    processes = {name: _start(lab, command) for name, command in commands.items()}
+    state = state.model_copy(update={"processes": processes})
     _write_state(lab.lab_id, state)
-    _await_ready(lab.lab_id, process, interrupts)
+    if platform:
+        _await_opensand(lab, processes, interrupts)
+    _await_ready(lab.lab_id, processes, interrupts)
     _write_state(lab.lab_id, state.model_copy(update={"finished": True}))
     interrupts.check()
 
 
-def _start_satlink(lab: Lab, satlink: Path) -> ProcessId:
-    """Start satlink in the SAT's namespace and in a session of its own: it outlives this program and its terminal."""
-    folder = _folder(lab.lab_id)
-    argv = [*lab.enter_argv(lab.topology.node_of(Role.SAT)), str(satlink), "run", str(folder / "link.json")]
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-    files = [
-        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-        (os.POSIX_SPAWN_OPEN, 1, str(folder / "satlink.out"), flags, 0o600),
-        (os.POSIX_SPAWN_OPEN, 2, str(folder / "satlink.log"), flags, 0o600),
-    ]
-    # SIGPIPE and SIGXFSZ: Python ignores them, and what is ignored would be inherited.
-    default = [signal.SIGPIPE, signal.SIGXFSZ]
-    try:
-        pid = os.posix_spawnp(argv[0], argv, os.environ, file_actions=files, setsid=True, setsigdef=default)
-    except OSError as error:
-        raise HostError(f"{argv[0]}: {error.strerror}", "install util-linux") from error
-    return ProcessId(pid=pid, start_ticks=_start_ticks(pid) or 0)
+def _start(lab: Lab, command: _Command) -> Process:
+    return start([*lab.enter_argv(command.node), *command.argv], out=command.out, log=command.log)
 
 
-def _await_ready(lab_id: str, process: ProcessId, interrupts: "_Interrupts") -> None:
+def _await_ready(lab_id: str, processes: dict[str, Process], interrupts: "_Interrupts") -> None:
     """Wait until satlink says it is ready and no link lacks carrier."""
 
     def ready() -> bool:
         interrupts.check()
-        ended, status_word = os.waitpid(process.pid, os.WNOHANG)
-        if ended:
-            code = os.waitstatus_to_exitcode(status_word)
-            raise HostError(f"satlink ended with status {code} before it was ready: {_last_words(lab_id)}")
+        _check_alive(processes)
         return _said_ready(lab_id) and not netns.links_without_carrier(lab_id)
 
-    if not _wait(ready, READY_DEADLINE_S):
+    if not wait(ready, READY_DEADLINE_S):
         lacking = ", ".join(netns.links_without_carrier(lab_id)) or "none"
         raise HostError(
             f"satlink is not ready after {READY_DEADLINE_S:g} s (links without carrier: {lacking}): "
-            f"{_last_words(lab_id)}",
+            f"{processes[SATLINK_PROCESS].last_words()}",
             "is the host overloaded? Try again; else see satlink plan",
         )
+
+
+def _await_opensand(lab: Lab, processes: dict[str, Process], interrupts: "_Interrupts") -> None:
+    """Wait until an echo has crossed the satellite segment: OpenSAND may say that it is ready and carry nothing."""
+    topology, seconds = lab.topology, OPENSAND_READY_DEADLINE_S
+    st, gw = topology.node_of(Role.ST), topology.node_of(Role.GW)
+    address = next(e.address for e in topology.ends(topology.network_of(NetworkKind.SATELLITE)) if e.node == gw)
+    argv = [*lab.enter_argv(st), "ping", "-n", "-q", "-c", "1", "-i", "0.2", "-w", f"{seconds:.0f}", str(address)]
+    with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as echo:
+
+        def answered() -> bool:
+            interrupts.check()
+            _check_alive(processes)
+            return echo.poll() == 0
+
+        try:
+            if not wait(answered, seconds):
+                raise _not_ready(processes)
+        finally:
+            echo.kill()
+
+
+def _not_ready(processes: dict[str, Process]) -> HostError:
+    """Say how far each entity of OpenSAND came."""
+    logs = {role: processes[opensand.process_name(role)] for role in opensand.START_ORDER}
+    came = [opensand.progress(role, process.log.read_text(errors="replace")) for role, process in logs.items()]
+    return HostError(
+        f"OpenSAND carries no packet after {OPENSAND_READY_DEADLINE_S:g} s: {', '.join(came)}; "
+        f"the terminal's log ends: {logs[Role.ST].last_words()}",
+        "check the profile: satlab validate; OpenSAND's FIFOs, addresses and C/N are its own to judge",
+    )
+
+
+def _check_alive(processes: dict[str, Process]) -> None:
+    for name, process in processes.items():
+        if not process.is_alive():
+            raise HostError(f"{name} ended{_how_ended(name, process)} before it was ready: {process.last_words()}")
 
 
 def _said_ready(lab_id: str) -> bool:
@@ -295,95 +346,63 @@ def _said_ready(lab_id: str) -> bool:
     return False
 
 
-def _last_words(lab_id: str) -> str:
-    """Give the end of satlink's log on one line."""
-    with contextlib.suppress(OSError):
-        lines = (_folder(lab_id) / "satlink.log").read_text(errors="replace").strip().splitlines()
-        return " | ".join(lines[-LOG_LINES:]) or "it said nothing"
-    return "it left no log"
+def _how_ended(name: str, process: Process) -> str:
+    """Say how a process ended, as far as this program can tell, and its last words."""
+    code = process.exit_code()
+    how = "" if code is None else f" with status {code}" if code >= 0 else f" by {signal.Signals(-code).name}"
+    meaning = opensand.meaning(code) if code is not None and name != SATLINK_PROCESS else ""
+    return how + (f" ({meaning})" if meaning else "")
 
 
 # --- taking down ----------------------------------------------------------------------------------------------------
 
 
-def _ailment(lab_id: str, state: _State, nodes: tuple[str, ...]) -> str:
+def _ailment(state: _State, nodes: tuple[str, ...]) -> str:
     """Say what keeps a lab from being up; empty when nothing does."""
     missing = sorted(set(state.topology.nodes) - set(nodes))
     if not state.finished:
         return "it is being built, or its build was killed"
     if missing:
         return f"namespaces are missing: {', '.join(missing)}"
-    if state.satlink is None or _start_ticks(state.satlink.pid) != state.satlink.start_ticks:
-        return f"satlink has ended: {_last_words(lab_id)}"
-    return ""
+    dead = {name: process for name, process in state.processes.items() if not process.is_alive()}
+    return "; ".join(
+        f"{name} has ended{_how_ended(name, process)}: {process.last_words()}" for name, process in dead.items()
+    )
 
 
 def _remove(lab_id: str) -> bool:
     state = _read_state(lab_id)
-    satlink = state.satlink if state else None
+    processes = list(state.processes.values()) if state else []
     found = bool(netns.present(lab_id)) or _folder(lab_id).exists()
-    _end_processes(lab_id, satlink)
+    _end_processes(lab_id, processes)
     netns.remove(lab_id)
     with contextlib.suppress(FileNotFoundError):
         shutil.rmtree(_folder(lab_id))
     return found
 
 
-def _end_processes(lab_id: str, satlink: ProcessId | None) -> None:
+def _end_processes(lab_id: str, processes: list[Process]) -> None:
     """End all processes of a lab: SIGTERM, so that satlink can write its last metrics, then SIGKILL."""
 
     def left() -> set[int]:
         inside = netns.occupants(lab_id) - {os.getpid()}
-        alive = satlink is not None and _start_ticks(satlink.pid) == satlink.start_ticks
-        return inside | ({satlink.pid} if satlink and alive else set())
+        return inside | {process.pid for process in processes if process.is_alive()}
 
     for number in (signal.SIGTERM, signal.SIGKILL):
         told: set[int] = set()
 
         def all_gone(number: signal.Signals = number, told: set[int] = told) -> bool:
             new = left() - told
-            _signal(new, left, number)
+            send(new, left, number)
             told |= new
             return not left()
 
-        if _wait(all_gone, END_DEADLINE_S):
+        if wait(all_gone, END_DEADLINE_S):
             break
     else:
         raise HostError(f"processes of lab {lab_id} do not end: {sorted(left())}", "they hang in the kernel: see dmesg")
-    if satlink is not None:
-        _wait(lambda: _is_reaped(satlink.pid), END_DEADLINE_S)
-
-
-def _is_reaped(pid: int) -> bool:
-    """Reap a process if it is a child of this program. Its last thread may end a moment after its first."""
-    try:
-        return os.waitpid(pid, os.WNOHANG)[0] == pid
-    except ChildProcessError:
-        return True
-
-
-def _signal(pids: set[int], belong: Callable[[], set[int]], number: signal.Signals) -> None:
-    """Send a signal through pidfds, to those that still belong once held: a number may have passed to a stranger."""
-    with contextlib.ExitStack() as held:
-        handles = {}
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                handles[pid] = os.pidfd_open(pid)
-                held.callback(os.close, handles[pid])
-        still = belong() if handles else set()
-        for pid, handle in handles.items():
-            if pid in still:
-                with contextlib.suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(handle, number)
-
-
-def _start_ticks(pid: int) -> int | None:
-    """Give when a process started, in clock ticks after boot; None when there is none, or only a zombie."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] in "ZX" else int(fields[19])
+    for process in processes:
+        wait(process.is_reaped, END_DEADLINE_S)
 
 
 # --- record, lock, signals ------------------------------------------------------------------------------------------
@@ -473,13 +492,3 @@ class _Interrupts:
         """Raise KeyboardInterrupt if a signal came."""
         if self._came is not None:
             raise KeyboardInterrupt
-
-
-def _wait(condition: Callable[[], bool], seconds: float) -> bool:
-    """Poll until `condition` holds; False when it does not within `seconds`."""
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(POLL_S)
-    return True

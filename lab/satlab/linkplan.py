@@ -11,9 +11,9 @@ import subprocess
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self, TypeVar
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from satlab import netns
 from satlab.errors import ConfigError, ExitStatus, Fault, HostError
@@ -26,6 +26,8 @@ DEFAULT_BDP = 1.2
 """Drop-tail limit in bandwidth-delay products of the direction."""
 METRICS_INTERVAL_MS = 100
 
+Emulator = Literal["satlink", "opensand"]
+"""What carries the satellite segment: satlink, or the real OpenSAND."""
 
 # "return" is a keyword of Python; a plain alias would take the Python name away from type checkers.
 _RETURN = AliasChoices("return", "return_")
@@ -74,7 +76,10 @@ class Attachment(_Model):
 
 
 class LinkConfig(_Model):
-    """The configuration that `satlink validate|plan|run` reads; `link.json`."""
+    """The configuration that `satlink validate|plan|run` reads; `link.json`.
+
+    `st` and `gw` are None where OpenSAND carries the satellite segment: satlink then serves the terrestrial one alone.
+    """
 
     schema_: Literal["satlab/link-config/1"] = Field(default="satlab/link-config/1", alias="schema")
     run_id: str
@@ -84,12 +89,23 @@ class LinkConfig(_Model):
     forward: Direction
     return_: Direction = Field(validation_alias=_RETURN, serialization_alias="return")
     terrestrial_one_way_delay_ms: float = Field(ge=0, le=10000)
-    st: Attachment
-    gw: Attachment
+    st: Attachment | None
+    gw: Attachment | None
     near: Attachment
     far: Attachment
     metrics: str
     metrics_interval_ms: int = Field(ge=10, le=10000)
+
+    @model_validator(mode="after")
+    def _whole_segment(self) -> Self:
+        if (self.st is None) != (self.gw is None):
+            raise ValueError("st and gw are the ends of one segment: give both, or null for both")
+        return self
+
+    @property
+    def emulator(self) -> Emulator:
+        """What carries the satellite segment."""
+        return "opensand" if self.st is None else "satlink"
 
     def to_json(self) -> str:
         """Give the text of `link.json`."""
@@ -100,17 +116,20 @@ class LinkConfig(_Model):
 class LinkRequest:
     """What a user may choose of a link.
 
-    `profile` is a folder of OpenSAND XML; `terrestrial_one_way_delay_ms` 0..10000 replaces the topology's; `metrics`
-    is the file that link metrics go to (None: the lab's own folder); `metrics_interval_ms` 10..10000.
+    `profile` is a folder of OpenSAND XML, whose satellite segment `emulator` carries; `terrestrial_one_way_delay_ms`
+    0..10000 replaces the topology's; `metrics` is the file that link metrics go to, `logs` the folder of OpenSAND's
+    logs (None: the lab's own folder); `metrics_interval_ms` 10..10000.
     """
 
     profile: Path
+    emulator: Emulator = "satlink"
     seed: int = 1
     forward: Direction = field(default_factory=Direction)
     return_: Direction = field(default_factory=Direction)
     terrestrial_one_way_delay_ms: float | None = None
     run_id: str = "lab"
     metrics: Path | None = None
+    logs: Path | None = None
     metrics_interval_ms: int = METRICS_INTERVAL_MS
 
 
@@ -120,7 +139,10 @@ def build(topology: Topology, lab_id: str, request: LinkRequest, *, metrics: Pat
     Raises:
         ConfigError: seed, delay or interval out of bounds.
     """
-    st, gw = (_attachment(topology, lab_id, NetworkKind.SATELLITE, role) for role in (Role.ST, Role.GW))
+    st, gw = (
+        _attachment(topology, lab_id, NetworkKind.SATELLITE, role) if request.emulator == "satlink" else None
+        for role in (Role.ST, Role.GW)
+    )
     far = _attachment(topology, lab_id, NetworkKind.INTERNET, Role.SERVER)
     near = _attachment(topology, lab_id, NetworkKind.INTERNET, None)
     delay_ms = request.terrestrial_one_way_delay_ms
@@ -231,16 +253,31 @@ def plan(config: LinkConfig, satlink: Path = SATLINK) -> LinkPlan:
     with tempfile.NamedTemporaryFile("w", prefix="satlab-link-", suffix=".json") as file:
         file.write(config.to_json())
         file.flush()
-        done = _run([str(satlink), "plan", file.name])
+        return ask(LinkPlan, satlink, "plan", file.name, f"profile {config.profile} is not usable")
+
+
+Answer = TypeVar("Answer", bound=BaseModel)
+
+
+def ask(answer: type[Answer], satlink: Path, verb: str, argument: str, refused: str) -> Answer:
+    """Run `satlink VERB ARGUMENT` and read the JSON it prints; `refused` is said when it refuses without a word.
+
+    Raises:
+        ConfigError: satlink refuses what the argument names; holds its own fault lines.
+        HostError: the program is missing, hangs, or answers what `answer` does not allow.
+    """
+    done = _run([str(satlink), verb, argument])
     if done.returncode == ExitStatus.USAGE:
-        raise refusal(done.stderr, f"profile {config.profile} is not usable")
+        raise refusal(done.stderr, refused)
     if done.returncode != 0:
         said = done.stderr.strip().splitlines()[-3:] or ["it said nothing"]
-        raise HostError(f"satlink plan ended with status {done.returncode}: {'; '.join(said)}")
+        raise HostError(f"satlink {verb} ended with status {done.returncode}: {'; '.join(said)}")
     try:
-        return LinkPlan.model_validate(json.loads(done.stdout))
+        return answer.model_validate(json.loads(done.stdout))
     except (ValueError, ValidationError) as error:
-        raise HostError(f"satlink plan: not a link plan: {error}", "rebuild satlink: ./satlab builds it") from error
+        raise HostError(
+            f"satlink {verb}: answer not understood: {error}", "rebuild satlink: ./satlab builds it"
+        ) from error
 
 
 def _run(argv: list[str]) -> subprocess.CompletedProcess[str]:
@@ -251,7 +288,7 @@ def _run(argv: list[str]) -> subprocess.CompletedProcess[str]:
     except (FileNotFoundError, PermissionError) as error:
         raise HostError(f"{argv[0]}: {error.strerror}", "start through ./satlab, which builds satlink") from error
     except subprocess.TimeoutExpired as error:
-        raise HostError(f"satlink plan gave no answer in {PLAN_DEADLINE_S:g} s") from error
+        raise HostError(f"satlink {argv[1]} gave no answer in {PLAN_DEADLINE_S:g} s") from error
 
 
 _FAULT = re.compile(r"(?P<place>.+?:\d+: [^:]*): (?P<reason>.*?)(?: \((?P<remedy>.*)\))?")

@@ -3,17 +3,19 @@
 
 A lab is a set of namespaces `satlab-<lab id>.<node>`, joined by veth pairs (plain networks) and by TUN interfaces
 that `satlink` serves (satellite and internet networks). Links are made inside the namespaces: nothing shows up in the
-host's own namespace, and no namespace has a default route or a link to it. Emulation networks are not built, since
-satlink carries their frames in one process.
+host's own namespace, and no namespace has a default route or a link to it.
+
+With OpenSAND as emulator the satellite interfaces are bridges over the TAPs that it serves, and the emulation network
+is built: a bridge in the SAT's namespace. satlink carries both in one process and needs neither.
 
 Work inside a namespace is done by a short-lived thread that enters it (`setns(2)` acts on the calling thread).
 """
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Network
 from pathlib import Path
 from socket import AF_INET
@@ -23,7 +25,7 @@ from pyroute2 import IPRoute, netns
 from pyroute2.netlink.exceptions import NetlinkError
 
 from satlab.errors import HostError
-from satlab.topology import End, NetworkKind, Route, Topology, routes
+from satlab.topology import End, NetworkKind, Role, Route, Topology, routes
 
 RUN_NETNS = Path("/run/netns")
 TUN_DEVICE = Path("/dev/net/tun")
@@ -33,7 +35,10 @@ TUN_QUEUE_PACKETS = 10000
 DEFAULT_CONGCTL = "cubic"
 """Set on every route: the host's default may be another, and a namespace's sysctl refuses what the host restricts."""
 MAIN_TABLE = 254
-_TUN_TYPE = 1
+_TUN_TYPE, _TAP_TYPE = 1, 2
+_NUD_PERMANENT = 0x80
+_MULTICAST = "224.0.0.0/4"
+"""OpenSAND joins groups, and sends to them, on the emulation network."""
 _FIRST_VETH_INDEX = 100
 """Ends of a veth pair with the same interface index are not told from plain devices by the kernel's link watch, which
 then turns them on up to a second late. The other ends get the kernel's low numbers."""
@@ -66,6 +71,14 @@ class KernelRoute:
     interface: str
     congctl: str | None
     initcwnd: int | None
+
+
+@dataclass(frozen=True)
+class Tap:
+    """A TAP that OpenSAND serves; the bridge over it has the same MAC, by which OpenSAND routes frames."""
+
+    name: str
+    mac: str
 
 
 def name(lab_id: str, node: str) -> str:
@@ -115,8 +128,10 @@ def check_host() -> None:
         raise HostError(f"{TUN_DEVICE}: {error.strerror}: no TUN interfaces can be made", hint) from error
 
 
-def build(topology: Topology, lab_id: str) -> None:
+def build(topology: Topology, lab_id: str, taps: Mapping[str, Tap] | None = None) -> None:
     """Make every namespace with its links, addresses and routes. A failure leaves what was made so far.
+
+    `taps`, by node, are those of OpenSAND; None: satlink carries the satellite network.
 
     Raises:
         HostError: the kernel refused a step.
@@ -129,14 +144,39 @@ def build(topology: Topology, lab_id: str) -> None:
             ends = topology.ends(network)
             if config.kind is NetworkKind.LAN:
                 _join(lab_id, ends[0], ends[1], config.mtu, _FIRST_VETH_INDEX + number)
+            elif config.kind is NetworkKind.SATELLITE and taps:
+                for end in ends:
+                    inside(lab_id, end.node, _make_bridged_tap, end.interface, config.mtu, taps[end.node])
             elif config.kind is not NetworkKind.EMULATION:
                 for end in ends:
                     inside(lab_id, end.node, _make_tun, end.interface, config.mtu)
+            elif taps:
+                _join_at_sat(lab_id, topology, network)
         plan = routes(topology)
         for node in topology.nodes:
-            inside(lab_id, node, _address, topology, node)
+            inside(lab_id, node, _address, topology, node, emulation=taps is not None)
             inside(lab_id, node, _add_routes, plan[node])
             set_congestion_control(lab_id, node, DEFAULT_CONGCTL)
+        if taps:
+            _add_neighbours(lab_id, topology, taps)
+
+
+def _join_at_sat(lab_id: str, topology: Topology, network: str) -> None:
+    """Make an emulation network: the SAT's end is a bridge, joined to every other end by a veth pair."""
+    mtu = topology.networks[network].mtu
+    hub = next(end for end in topology.ends(network) if topology.nodes[end.node].role is Role.SAT)
+    inside(lab_id, hub.node, _make_bridge, hub.interface, mtu)
+    for number, end in enumerate(end for end in topology.ends(network) if end != hub):
+        port = replace(hub, interface=f"port{number}")
+        _join(lab_id, port, end, mtu, 2 * _FIRST_VETH_INDEX + number)
+        inside(lab_id, hub.node, _attach, port.interface, hub.interface)
+
+
+def _add_neighbours(lab_id: str, topology: Topology, taps: Mapping[str, Tap]) -> None:
+    """Tell each end of the satellite network the other's MAC: OpenSAND loses packets before its logon."""
+    ends = topology.ends(topology.network_of(NetworkKind.SATELLITE))
+    for own, other in (ends, reversed(ends)):
+        inside(lab_id, own.node, _add_neighbour, own.interface, str(other.address), taps[other.node].mac)
 
 
 def set_congestion_control(lab_id: str, node: str, congctl: str, initcwnd: int | None = None) -> None:
@@ -246,14 +286,44 @@ def _make_tun(interface: str, mtu: int) -> None:
         ip.link("set", index=_index(ip, interface), mtu=mtu, txqlen=TUN_QUEUE_PACKETS)
 
 
-def _address(topology: Topology, node: str) -> None:
+def _make_bridge(interface: str, mtu: int, mac: str | None = None) -> None:
+    """Make a bridge that learns nothing of multicast groups; `mac` None: the kernel chooses."""
+    with IPRoute() as ip:
+        address = {} if mac is None else {"address": mac}
+        ip.link("add", kind="bridge", ifname=interface, mtu=mtu, br_mcast_snooping=0, **address)
+
+
+def _make_bridged_tap(interface: str, mtu: int, tap: Tap) -> None:
+    """Make a TAP that outlives its user, without packet information, as the only port of a bridge `interface`."""
+    _make_bridge(interface, mtu, tap.mac)
+    with IPRoute() as ip:
+        ip.link("add", kind="tun", ifname=tap.name, tun_type=_TAP_TYPE)
+        ip.link("set", index=_index(ip, tap.name), mtu=mtu, address=tap.mac, txqlen=TUN_QUEUE_PACKETS)
+    _attach(tap.name, interface)
+
+
+def _attach(port: str, bridge: str) -> None:
+    with IPRoute() as ip:
+        ip.link("set", index=_index(ip, port), master=_index(ip, bridge), state="up")
+
+
+def _add_neighbour(interface: str, address: str, mac: str) -> None:
+    with IPRoute() as ip:
+        ip.neigh("replace", ifindex=_index(ip, interface), dst=address, lladdr=mac, state=_NUD_PERMANENT)
+
+
+def _address(topology: Topology, node: str, *, emulation: bool) -> None:
     with IPRoute() as ip:
         for interface, end in topology.nodes[node].interfaces.items():
             network = topology.networks[end.network]
-            if network.kind is not NetworkKind.EMULATION:
-                index = _index(ip, interface)
-                ip.addr("add", index=index, address=str(end.address), prefixlen=network.subnet.prefixlen)
-                ip.link("set", index=index, state="up")
+            is_emulation = network.kind is NetworkKind.EMULATION
+            if is_emulation and not emulation:
+                continue
+            index = _index(ip, interface)
+            ip.addr("add", index=index, address=str(end.address), prefixlen=network.subnet.prefixlen)
+            ip.link("set", index=index, state="up")
+            if is_emulation:
+                ip.route("add", dst=_MULTICAST, oif=index, scope="link")
 
 
 def _add_routes(wanted: Iterable[Route]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from satlab import lab, netns
+from satlab import lab, netns, process
 from satlab.errors import ConfigError, HostError
 
 
@@ -113,9 +113,9 @@ def test_a_signal_that_nobody_checked_is_not_lost() -> None:
 
 def test_a_process_is_known_by_its_start_and_a_zombie_is_gone() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        ticks = lab._start_ticks(child.pid)
+        ticks = process.start_ticks(child.pid)
         assert ticks is not None
-        assert lab._start_ticks(child.pid) == ticks
+        assert process.start_ticks(child.pid) == ticks
         child.kill()
-        assert lab._wait(lambda: lab._start_ticks(child.pid) is None, 5.0)
-    assert lab._start_ticks(child.pid) is None
+        assert process.wait(lambda: process.start_ticks(child.pid) is None, 5.0)
+    assert process.start_ticks(child.pid) is None

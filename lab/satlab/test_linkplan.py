@@ -80,6 +80,15 @@ def test_what_is_asked_reaches_the_configuration() -> None:
     assert (document["metrics"], document["seed"], document["run_id"]) == ("/runs/x/raw/link.jsonl", 7, "x")
 
 
+def test_opensand_takes_the_satellite_segment_from_satlink() -> None:
+    wanted = config(emulator="opensand")
+    document = json.loads(wanted.to_json())
+    jsonschema.validate(document, schema("link-config"))
+    assert (document["st"], document["gw"], document["near"]["tun"]) == (None, None, "inet0")
+    assert LinkConfig.model_validate_json(wanted.to_json()) == wanted
+    assert (wanted.emulator, config().emulator) == ("opensand", "satlink")
+
+
 def test_configuration_survives_its_file() -> None:
     wanted = config(forward=Direction(queue=BytesQueue(bytes=1)))
     assert LinkConfig.model_validate_json(wanted.to_json()) == wanted
@@ -98,6 +107,8 @@ def test_configuration_survives_its_file() -> None:
         {"return": {"queue": {"bdp": 1}, "loss": {"ratio": 1.1, "unit": "packet"}}},
         {"return": {"queue": {"bdp": 1}, "loss": {"ratio": 0, "unit": "byte"}}},
         {"st": {"netns": "x", "tun": "sixteen-letters-"}},
+        {"st": None},
+        {"gw": None},
     ],
 )
 def test_model_and_schema_refuse_the_same(change: dict[str, Any]) -> None:
@@ -145,8 +156,8 @@ def test_faults_of_the_profile_are_handed_on(tmp_path: Path) -> None:
     [
         ({"status": 3, "stderr": "error: no TUN\n"}, "status 3: error: no TUN"),
         ({"status": 101}, "status 101: it said nothing"),
-        ({"stdout": "rubbish"}, "not a link plan"),
-        ({"stdout": json.dumps(PLAN | {"extra": 1})}, "not a link plan"),
+        ({"stdout": "rubbish"}, "answer not understood"),
+        ({"stdout": json.dumps(PLAN | {"extra": 1})}, "answer not understood"),
     ],
 )
 def test_an_unusable_answer_is_the_hosts_fault(tmp_path: Path, answer: dict[str, Any], says: str) -> None:

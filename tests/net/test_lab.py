@@ -21,6 +21,7 @@ from satlab import lab, netns, paths
 from satlab.errors import ConfigError, HostError
 from satlab.lab import Lab, LabStatus
 from satlab.linkplan import Direction, LinkRequest, Loss
+from satlab.process import wait
 from satlab.topology import NetworkKind, load
 
 pytestmark = pytest.mark.net
@@ -65,7 +66,7 @@ def up_in_a_process(lab_id: str, satlink: Path, kill: tuple[str, str, int] = (""
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    assert lab._wait(condition, seconds), "not reached in time"
+    assert wait(condition, seconds), "not reached in time"
 
 
 def output(the_lab: Lab, node: str, *argv: str) -> str:
@@ -172,7 +173,7 @@ def test_satlink_killed(lab_id: str, standin: Path) -> None:
         ("netns", "_make_veth", 2),
         ("netns", "_make_tun", 2),
         ("netns", "_add_routes", 3),
-        ("lab", "_start_satlink", 1),
+        ("lab", "_start", 1),
         ("lab", "_write_state", 2),
         ("lab", "_await_ready", 1),
     ],
