@@ -21,7 +21,7 @@ import sys
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 TUNSETIFF, IFF_TAP, IFF_NO_PI = 0x400454CA, 0x0002, 0x1000
 FRAME_BYTES = 65536
@@ -63,7 +63,9 @@ def main() -> int:
     }
     if kind == "sat":
         relay(addresses["gateways"][0])
-    serve(kind, text.partition(f"<entity_{kind}>")[2], addresses["satellites"][0])
+    else:
+        serve(kind, text.partition(f"<entity_{kind}>")[2], addresses["satellites"][0])
+    return 0
 
 
 def note(kind: str) -> None:
@@ -88,7 +90,7 @@ def log(level: str, kind: str, text: str) -> None:
     print(f"[2026-01-01 00:00:00.000][{level}][{kind}][status] {text}", file=sys.stderr, flush=True)
 
 
-def relay(gateway: str) -> NoReturn:
+def relay(gateway: str) -> None:
     """Be the satellite."""
     up = {port: udp("", port) for port in TO_SAT.values()}
     out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -98,7 +100,7 @@ def relay(gateway: str) -> NoReturn:
             out.sendto(ready.recv(FRAME_BYTES), targets[ready.getsockname()[1]])
 
 
-def serve(kind: str, own: str, satellite: str) -> NoReturn:
+def serve(kind: str, own: str, satellite: str) -> None:
     """Be a ground entity: frames of the TAP go to the satellite, after pacing and delay, and back."""
     tap = os.open("/dev/net/tun", os.O_RDWR)
     fcntl.ioctl(tap, TUNSETIFF, struct.pack("16sH22x", _text(own, "tap_iface").encode(), IFF_TAP | IFF_NO_PI))
