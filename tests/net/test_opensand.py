@@ -169,19 +169,50 @@ def entity_pids(lab_id: str, role: Role) -> list[int]:
     return found
 
 
+UP = """
+import os, sys
+from pathlib import Path
+from satlab import lab, topology
+from satlab.linkplan import LinkRequest
+
+def kill_at(name, call):
+    real, calls = getattr(lab, name), []
+    def counted(*args, **kwargs):
+        calls.append(name)
+        if len(calls) == call:
+            os.kill(os.getpid(), 9)
+        return real(*args, **kwargs)
+    setattr(lab, name, counted)
+
+lab_id, profile, satlink, name, call = sys.argv[1:]
+if name:
+    kill_at(name, int(call))
+request = LinkRequest(profile=Path(profile), emulator="opensand")
+lab.Lab.up(lab_id, topology.load(), request, satlink=Path(satlink))
+"""
+
+
+def up_in_a_process(lab_id: str, satlink: Path, name: str = "", call: int = 0) -> "subprocess.Popen[bytes]":
+    argv = [sys.executable, "-c", UP, lab_id, str(PROFILE), str(satlink), name, str(call)]
+    env = os.environ | {"PYTHONPATH": str(paths.ROOT / "lab")}
+    return subprocess.Popen(argv, env=env, stderr=subprocess.DEVNULL)
+
+
 def test_interrupted_while_it_waits(lab_id: str, satlink: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENSAND_MODE", "idle")
-    code = "import sys; from pathlib import Path; from satlab import lab, topology\n"
-    code += "from satlab.linkplan import LinkRequest\n"
-    code += "lab.Lab.up(sys.argv[1], topology.load(), LinkRequest(profile=Path(sys.argv[2]), emulator='opensand'),"
-    code += " satlink=Path(sys.argv[3]))"
-    env = os.environ | {"PYTHONPATH": str(paths.ROOT / "lab")}
-    argv = [sys.executable, "-c", code, lab_id, str(PROFILE), str(satlink)]
-    with subprocess.Popen(argv, env=env, stderr=subprocess.DEVNULL) as child:
+    with up_in_a_process(lab_id, satlink) as child:
         assert wait(lambda: lab.status(lab_id).satlink_pid is not None, 10)
         child.send_signal(signal.SIGINT)
         assert child.wait(5) != 0
     assert lab.status(lab_id).phase == "absent"
+
+
+@pytest.mark.parametrize(("name", "call"), [("_start", 2), ("_start", 4), ("_await_opensand", 1), ("_await_ready", 1)])
+def test_killed_in_the_middle(lab_id: str, satlink: Path, name: str, call: int) -> None:
+    with up_in_a_process(lab_id, satlink, name, call) as child:
+        assert child.wait(20) == -signal.SIGKILL
+    assert lab.status(lab_id).phase == "broken"
+    assert lab.down(lab_id) is True
 
 
 def test_a_host_without_opensand(lab_id: str, satlink: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
