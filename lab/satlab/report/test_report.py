@@ -6,6 +6,7 @@ import html
 import io
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -227,6 +228,21 @@ def test_a_run_without_end_is_marked(runs: list[Path]) -> None:
 def test_runs_are_named_by_what_differs(runs: list[Path]) -> None:
     names = list(see(*runs).names.values())
     assert names == ["bulk_tcp over geo", "page_load over geo, protocol=h1", "page_load over geo, protocol=h3"]
+
+
+def test_runs_are_named_by_the_emulator_that_differs(runs: list[Path], tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(runs[0], other)
+    change(other / "manifest.json", run_id="20261121-130000-other", emulator="opensand")
+    seen = see(runs[0], other)
+    assert list(seen.names.values()) == [
+        "bulk_tcp over geo, emulator=satlink",
+        "bulk_tcp over geo, emulator=opensand",
+    ]
+    assert seen.commands()[1] == (
+        "sudo ./satlab run openbach-scenarios/scenarios/bulk_tcp.json --profile geo --emulator opensand "
+        "--set duration=6 --terrestrial-delay-ms 40"
+    )
 
 
 def test_command_repeats_the_run(runs: list[Path]) -> None:

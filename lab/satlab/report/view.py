@@ -330,11 +330,12 @@ def _directions(run: Run) -> list[tuple[str, ...]]:
 
 
 def _names(runs: Sequence[Run]) -> dict[str, str]:
-    """Name runs by scenario and profile; alike ones also by the arguments that differ, or by the end of the id."""
+    """Name runs by scenario and profile; alike ones also by what differs of emulator and arguments, or by their id."""
     short = {run.manifest.run_id: f"{run.manifest.scenario} over {run.manifest.profile}" for run in runs}
     for name in [name for name, count in Counter(short.values()).items() if count > 1]:
         alike = [run.manifest for run in runs if short[run.manifest.run_id] == name]
-        for about, differing in zip(alike, _differing([one.arguments for one in alike]), strict=True):
+        settings = [{"emulator": one.emulator, **one.arguments} for one in alike]
+        for about, differing in zip(alike, _differing(settings), strict=True):
             short[about.run_id] = f"{name}, {differing or about.run_id}"
     again = Counter(short.values())
     return {run_id: name if again[name] == 1 else f"{name}, {run_id[-4:]}" for run_id, name in short.items()}
@@ -360,12 +361,14 @@ def _command(run: Run) -> str:
         "--profile",
         about.profile,
     ]
-    argv += ["--seed", str(about.seed)]
+    by_profile = about.emulator == "opensand"  # which takes the link from the profile alone
+    argv += ["--emulator", about.emulator] if by_profile else ["--seed", str(about.seed)]
     for name, value in sorted(about.arguments.items()):
         argv += ["--set", f"{name}={value}"]
     if link is not None:
         forward = link["forward"]
-        argv += ["--queue-bdp", f"{forward['queue_bytes'] / forward['bdp_bytes']:.3g}"] if forward["bdp_bytes"] else []
+        if forward["bdp_bytes"] and not by_profile:
+            argv += ["--queue-bdp", f"{forward['queue_bytes'] / forward['bdp_bytes']:.3g}"]
         argv += ["--terrestrial-delay-ms", f"{link['terrestrial_one_way_delay_ms']:g}"]
         if forward["loss_ratio"]:
             argv += ["--loss", f"{forward['loss_ratio']:g}", "--loss-unit", str(forward["loss_unit"])]
