@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use link::Nanos;
 
-use crate::drive::{Io, Wake};
+use crate::drive::{Gone, Io};
 
 /// Stack that is touched before a real-time loop starts, bytes; its frames need far less.
 const PREFAULT_BYTES: usize = 128 * 1024;
@@ -172,34 +172,61 @@ impl AsRawFd for Event {
     }
 }
 
-/// Waits until one of two descriptors is readable or the time is over; tells which is.
-///
-/// # Errors
-/// `EBADFD` when the device behind a descriptor is gone, or what `ppoll` says.
-pub fn poll(fds: [&dyn AsRawFd; 2], timeout: Duration) -> io::Result<[bool; 2]> {
-    let mut polled = fds.map(|fd| libc::pollfd {
-        fd: fd.as_raw_fd(),
-        events: libc::POLLIN,
-        revents: 0,
-    });
-    let timeout = libc::timespec {
-        tv_sec: timeout.as_secs().try_into().unwrap_or(libc::time_t::MAX),
-        tv_nsec: timeout.subsec_nanos().into(),
-    };
-    // SAFETY: `polled` holds two entries and `timeout` lives through the call; the signal mask stays as it is.
-    let result =
-        unsafe { libc::ppoll(polled.as_mut_ptr(), 2, &raw const timeout, std::ptr::null()) };
-    match check(result) {
-        Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok([false; 2]),
-        other => other?,
-    };
-    if polled
-        .iter()
-        .any(|fd| fd.revents & (libc::POLLERR | libc::POLLHUP | libc::POLLNVAL) != 0)
-    {
-        return Err(io::Error::from_raw_os_error(libc::EBADFD));
+/// Descriptors that are waited for together.
+#[derive(Debug)]
+pub struct Poll(Vec<libc::pollfd>);
+
+impl Poll {
+    /// Waits for input on `fds`, which must stay open as long as this lives.
+    pub fn new<'a>(fds: impl IntoIterator<Item = &'a dyn AsRawFd>) -> Self {
+        let entry = |fd: &dyn AsRawFd| libc::pollfd {
+            fd: fd.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        Self(fds.into_iter().map(entry).collect())
     }
-    Ok(polled.map(|fd| fd.revents & libc::POLLIN != 0))
+
+    /// Waits until a descriptor is readable or broken, or the time is over.
+    ///
+    /// # Errors
+    /// What `ppoll` says.
+    pub fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+        let timeout = libc::timespec {
+            tv_sec: timeout.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+            tv_nsec: timeout.subsec_nanos().into(),
+        };
+        let count = self.0.len() as libc::nfds_t;
+        // SAFETY: the vector holds `count` entries, `timeout` lives through the call, the signal mask stays as it is.
+        let result = unsafe {
+            libc::ppoll(
+                self.0.as_mut_ptr(),
+                count,
+                &raw const timeout,
+                std::ptr::null(),
+            )
+        };
+        match check(result) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                self.0.iter_mut().for_each(|fd| fd.revents = 0);
+                Ok(())
+            }
+            other => other.map(drop),
+        }
+    }
+
+    /// Whether the descriptor at `index` could be read after the last wait.
+    #[must_use]
+    pub fn is_readable(&self, index: usize) -> bool {
+        self.0[index].revents & libc::POLLIN != 0
+    }
+
+    /// The first descriptor whose device is gone.
+    #[must_use]
+    pub fn broken(&self) -> Option<usize> {
+        let bad = libc::POLLERR | libc::POLLHUP | libc::POLLNVAL;
+        self.0.iter().position(|fd| fd.revents & bad != 0)
+    }
 }
 
 /// Puts the calling thread into `SCHED_FIFO`; children of it would start without.
@@ -262,37 +289,48 @@ pub fn namespace_id(netns: &Path) -> Option<(u64, u64)> {
         .map(|meta| (meta.dev(), meta.ino()))
 }
 
-/// Clock and devices of one direction.
-pub struct Direction<'a> {
-    /// Where packets come from.
-    pub from: Tun,
-    /// Where they go.
-    pub to: Tun,
-    /// Ends the direction when set.
-    pub stop: &'a Event,
+/// Clock and devices of the directions of one thread.
+pub struct Devices<'a> {
+    /// Where the packets of each direction come from, and where they go.
+    ends: Vec<(Tun, Tun)>,
+    /// The inputs of all directions, then the event that ends them.
+    poll: Poll,
     /// Time 0 of all directions; `Instant` is `CLOCK_MONOTONIC`.
-    pub start: Instant,
+    start: Instant,
+    _stop: &'a Event,
 }
 
-impl Io for Direction<'_> {
+impl<'a> Devices<'a> {
+    /// Serves directions (input, output) until `stop` is set.
+    #[must_use]
+    pub fn new(ends: Vec<(Tun, Tun)>, stop: &'a Event, start: Instant) -> Self {
+        let inputs = ends.iter().map(|(from, _)| &from.0 as &dyn AsRawFd);
+        let poll = Poll::new(inputs.chain([stop as &dyn AsRawFd]));
+        Self {
+            poll,
+            ends,
+            start,
+            _stop: stop,
+        }
+    }
+}
+
+impl Io for Devices<'_> {
     fn now(&self) -> Nanos {
         self.start.elapsed().as_nanos() as Nanos
     }
 
-    fn wait(&mut self, deadline: Nanos) -> io::Result<Wake> {
+    fn wait(&mut self, deadline: Nanos) -> Result<bool, Gone> {
         let timeout = Duration::from_nanos(deadline.saturating_sub(self.now()));
-        let [input, stop] = poll([&self.from.0, self.stop], timeout)?;
-        Ok(if stop {
-            Wake::Stop
-        } else if input {
-            Wake::Input
-        } else {
-            Wake::Deadline
-        })
+        self.poll.wait(timeout).map_err(|error| Gone(0, error))?;
+        match self.poll.broken() {
+            Some(index) => Err(Gone(index, io::Error::from_raw_os_error(libc::EBADFD))),
+            None => Ok(!self.poll.is_readable(self.ends.len())),
+        }
     }
 
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        match self.from.0.read(buffer) {
+    fn read(&mut self, direction: usize, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        match self.ends[direction].0.0.read(buffer) {
             Ok(length) => Ok(Some(length)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(None),
@@ -300,8 +338,8 @@ impl Io for Direction<'_> {
         }
     }
 
-    fn write(&mut self, packet: &[u8]) -> io::Result<bool> {
-        match self.to.0.write(packet) {
+    fn write(&mut self, direction: usize, packet: &[u8]) -> io::Result<bool> {
+        match self.ends[direction].1.0.write(packet) {
             Ok(_) => Ok(true),
             Err(error) if error.raw_os_error() == Some(libc::EBADFD) => Err(error),
             // The device is down, or refuses this packet: a real interface would drop it as well.
