@@ -73,18 +73,18 @@ class Header(Model):
 
 
 class Sample(Model):
-    """One interval, stamped at its end."""
+    """One interval, stamped at its end; None where OpenSAND carries the satellite segment."""
 
     type: Literal["sample"]
     t_unix_s: float
-    forward: Counters
-    return_: Counters = Field(alias="return")
+    forward: Counters | None
+    return_: Counters | None = Field(alias="return")
     terrestrial_down: Counters
     terrestrial_up: Counters
 
-    def of(self, direction: str) -> Counters:
+    def of(self, direction: str) -> Counters | None:
         """Give the counters of one of `DIRECTIONS`."""
-        counters: Counters = getattr(self, _field(direction))
+        counters: Counters | None = getattr(self, _field(direction))
         return counters
 
 
@@ -117,17 +117,23 @@ class Window:
 
 
 def records(lines: Sequence[Header | Sample | End], run_start_unix_s: float, window: Window | None) -> list[Record]:
-    """Give series over the whole run, and summaries of the time inside `window` (None: of all)."""
+    """Give series over the whole run, and summaries of the time inside `window` (None: of all).
+
+    A direction that another emulator carries has no records.
+    """
     samples = [line for line in lines if isinstance(line, Sample)]
     end = next((line for line in lines if isinstance(line, End)), None)
     found: list[Record] = []
     for direction in DIRECTIONS:
         labels = {"direction": direction}
-        inside = [s.of(direction) for s in samples if window is None or window.holds(s.t_unix_s)]
+        counted = [(s.t_unix_s, counters) for s in samples if (counters := s.of(direction)) is not None]
+        if samples and not counted:
+            continue
+        inside = [counters for t_unix_s, counters in counted if window is None or window.holds(t_unix_s)]
         found += _totals(inside, labels)
         found += _lateness(end, direction, labels)
-        for line in samples:
-            found += _series(line.of(direction), line.t_unix_s - run_start_unix_s, labels)
+        for t_unix_s, counters in counted:
+            found += _series(counters, t_unix_s - run_start_unix_s, labels)
     if end is None:
         return [*found, failed("link_cpu_s", {}, "the emulator's metrics have no end line: it died or was killed")]
     return [*found, Record("link_cpu_s", end.cpu_s)]

@@ -4,6 +4,8 @@
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
+use serde::Serialize;
+
 use crate::check::{UNSUPPORTED, mac};
 use crate::document::{Place, elements, join};
 use crate::fault::Faults;
@@ -19,12 +21,41 @@ pub struct Host {
     pub mac: [u8; 6],
 }
 
+/// What an entity of `OpenSAND` needs of its machine; plays no part in the emulation of frames.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Station {
+    /// Id on the platform.
+    pub entity_id: u8,
+    /// Address on the emulation network.
+    pub emu_address: Ipv4Addr,
+    /// TAP that a ground entity serves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tap_iface: Option<String>,
+    /// MAC address of that TAP and of the bridge over it, as written in the file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mac_address: Option<String>,
+    /// Folder of the entity's own logs and probes; `None`: it keeps none.
+    pub path_local: Option<String>,
+}
+
+/// The machines of a platform.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Platform {
+    /// Satellite.
+    pub sat: Station,
+    /// Gateway.
+    pub gw: Station,
+    /// Terminal.
+    pub st: Station,
+}
+
 /// The entities of a profile.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Entities {
     pub sat_id: u8,
     pub gw: Host,
     pub st: Host,
+    pub platform: Platform,
 }
 
 /// The places of `root` in the three infrastructure files, `None` where a file does not parse.
@@ -86,6 +117,25 @@ pub(crate) fn check(files: &Infrastructures<'_>, faults: &mut Faults) -> Option<
             .value("entity_id")?,
         gw: host(&files.gw.as_ref()?.get(GATEWAY.section)?)?,
         st: host(&files.st.as_ref()?.get(TERMINAL.section)?)?,
+        platform: Platform {
+            sat: station(files.sat.as_ref()?, &SATELLITE)?,
+            gw: station(files.gw.as_ref()?, &GATEWAY)?,
+            st: station(files.st.as_ref()?, &TERMINAL)?,
+        },
+    })
+}
+
+fn station(root: &Place<'_>, role: &Role) -> Option<Station> {
+    let section = root.get(role.section)?;
+    let text = |name: &str| Some(section.get(name)?.text()?.to_owned());
+    let keeps_files = root.get("storage/enable_local")?.text() == Some("true");
+    let path_local = || Some(root.get("storage/path_local")?.text()?.to_owned());
+    Some(Station {
+        entity_id: section.value("entity_id")?,
+        emu_address: section.value("emu_address")?,
+        tap_iface: text("tap_iface"),
+        mac_address: text("mac_address"),
+        path_local: path_local().filter(|_| keeps_files),
     })
 }
 

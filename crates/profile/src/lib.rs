@@ -15,7 +15,7 @@ mod radio;
 mod schema;
 
 pub use document::{MAX_BYTES, MAX_DEPTH};
-pub use entities::Host;
+pub use entities::{Host, Platform, Station};
 pub use fault::{Fault, Faults};
 pub use profile::{FILES, Profile, load, sha256_hex};
 pub use radio::{Forward, Return, combined_cn_db, cra_slots, slot_limit};

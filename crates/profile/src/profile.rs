@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use crate::check::check_file;
 use crate::document::{Place, Source};
-use crate::entities::{self, Host, Infrastructures};
+use crate::entities::{self, Host, Infrastructures, Platform};
 use crate::fault::{Fault, Faults};
 use crate::radio::{self, Files, Forward, Return};
 use crate::{qos, schema};
@@ -43,6 +43,8 @@ pub struct Profile {
     pub gw: Host,
     /// Id of the satellite.
     pub sat_id: u8,
+    /// What `OpenSAND` itself needs of its machines.
+    pub platform: Platform,
     /// One-way propagation delay, ns: every packet passes the delay of both ground entities.
     pub one_way_delay_ns: u64,
     /// Carrier from GW to ST.
@@ -144,6 +146,7 @@ fn assemble(
         st: entities.st,
         gw: entities.gw,
         sat_id: entities.sat_id,
+        platform: entities.platform,
         one_way_delay_ns: (delay_ms(files.gw)? + delay_ms(files.st)?) * 1_000_000,
         forward,
         return_link,

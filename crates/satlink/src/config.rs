@@ -29,10 +29,8 @@ pub struct Config {
     pub return_link: Direction,
     /// Delay of the terrestrial segment, each way, ns.
     pub terrestrial_delay_ns: u64,
-    /// The four TUN devices.
-    pub st: Port,
-    /// Satellite segment, gateway side.
-    pub gw: Port,
+    /// Satellite segment, terminal and gateway side; `None`: `OpenSAND` carries it.
+    pub satellite: Option<[Port; 2]>,
     /// Terrestrial segment, gateway side.
     pub near: Port,
     /// Terrestrial segment, server side.
@@ -41,6 +39,15 @@ pub struct Config {
     pub metrics: PathBuf,
     /// Time between two samples, ms.
     pub metrics_interval_ms: u64,
+}
+
+impl Config {
+    /// The devices: terrestrial segment, then satellite segment.
+    pub fn ports(&self) -> impl Iterator<Item = &Port> {
+        [&self.near, &self.far]
+            .into_iter()
+            .chain(self.satellite.iter().flatten())
+    }
 }
 
 /// Queue and losses of a direction.
@@ -128,11 +135,11 @@ fn read(mut object: Object, sha256: String, faults: &mut Faults) -> Option<Confi
     let forward = direction(&mut object, "forward", faults);
     let return_link = direction(&mut object, "return", faults);
     let delay_ms = object.number("terrestrial_one_way_delay_ms", 0.0, 10_000.0, faults);
-    let ports = ["st", "gw", "near", "far"].map(|name| port(&mut object, name, faults));
+    let satellite = satellite(&mut object, faults);
+    let [near, far] = ["near", "far"].map(|name| port(&mut object, name, faults));
     let metrics = object.text("metrics", usize::MAX, faults);
     let interval = object.integer("metrics_interval_ms", 10, 10_000, faults);
     object.finish(faults);
-    let [st, gw, near, far] = ports;
     let config = Config {
         sha256,
         run_id: run_id?,
@@ -141,8 +148,7 @@ fn read(mut object: Object, sha256: String, faults: &mut Faults) -> Option<Confi
         forward: forward?,
         return_link: return_link?,
         terrestrial_delay_ns: (delay_ms? * 1e6).round() as u64,
-        st: st?,
-        gw: gw?,
+        satellite,
         near: near?,
         far: far?,
         metrics: metrics?.into(),
@@ -154,12 +160,10 @@ fn read(mut object: Object, sha256: String, faults: &mut Faults) -> Option<Confi
 
 /// One device cannot be two ends.
 fn distinct_ports(config: &Config, faults: &mut Faults) {
-    let ports = [
-        ("st", &config.st),
-        ("gw", &config.gw),
-        ("near", &config.near),
-        ("far", &config.far),
-    ];
+    let ports: Vec<_> = ["near", "far", "st", "gw"]
+        .into_iter()
+        .zip(config.ports())
+        .collect();
     for (index, (name, port)) in ports.iter().enumerate() {
         for (other, _) in ports[..index].iter().filter(|(_, other)| other == port) {
             faults.push(format!(
@@ -217,6 +221,18 @@ fn queue(mut object: Object, faults: &mut Faults) -> Option<Queue> {
     };
     object.finish(faults);
     queue
+}
+
+/// Both ends of the satellite segment; null for both leaves the segment out, without a fault.
+fn satellite(parent: &mut Object, faults: &mut Faults) -> Option<[Port; 2]> {
+    let null = |name: &str| parent.fields.get(name).is_some_and(Value::is_null);
+    if null("st") && null("gw") {
+        parent.fields.remove("st");
+        parent.fields.remove("gw");
+        return None;
+    }
+    let [st, gw] = ["st", "gw"].map(|name| port(parent, name, faults));
+    Some([st?, gw?])
 }
 
 fn port(parent: &mut Object, name: &str, faults: &mut Faults) -> Option<Port> {
@@ -418,6 +434,17 @@ pub(crate) mod tests {
         value["st"] = json!("st");
         value["forward"]["queue"] = json!({});
         assert_eq!(faults(&value).lines().count(), 2);
+    }
+
+    #[test]
+    fn satellite_segment_is_whole_or_left_out() {
+        let mut value = example("geo");
+        value["gw"] = Value::Null;
+        assert!(faults(&value).starts_with("gw: is no object"));
+        value["st"] = Value::Null;
+        let config = parse(&value.to_string()).unwrap();
+        assert_eq!(config.satellite, None);
+        assert_eq!(config.ports().count(), 2);
     }
 
     #[test]

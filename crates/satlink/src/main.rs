@@ -40,6 +40,12 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Print what the entities of a platform need of their machines, as JSON: addresses, TAPs, MACs, folders
+    Describe {
+        /// Profile folder
+        #[arg(value_name = "PROFILE_DIR")]
+        profile: PathBuf,
+    },
     /// Print what the frame arithmetic says: rates (bit/s), delays (ms), queues (bytes), goodput (bit/s)
     Plan {
         /// Link configuration, schemas/link-config.schema.json
@@ -93,6 +99,7 @@ pub(crate) fn note(text: &str) {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Validate { profiles, json } => validate(&profiles, json),
+        Command::Describe { profile } => load_profile(&profile).and_then(|it| describe(&it)),
         Command::Plan { config } => {
             load(&config).and_then(|(config, profile)| print_plan(&config, &profile))
         }
@@ -115,16 +122,37 @@ fn load(path: &Path) -> Result<(Config, Profile), Failure> {
         let what = format!("{} faults in {}", faults.0.len(), path.display());
         Failure::usage(what, "fields and ranges: schemas/link-config.schema.json")
     })?;
-    let profile = profile::load(&config.profile).map_err(|faults| {
-        note(&faults.to_string());
-        let what = format!(
-            "{} faults in profile {}",
-            faults.as_slice().len(),
-            config.profile.display()
-        );
-        Failure::usage(what, MEND)
-    })?;
+    let profile = load_profile(&config.profile)?;
     Ok((config, profile))
+}
+
+fn load_profile(dir: &Path) -> Result<Profile, Failure> {
+    profile::load(dir).map_err(|faults| {
+        note(&faults.to_string());
+        let count = faults.as_slice().len();
+        Failure::usage(format!("{count} faults in profile {}", dir.display()), MEND)
+    })
+}
+
+/// What `describe` prints, schemas/profile-description.schema.json.
+#[derive(Serialize)]
+struct Description<'a> {
+    schema: &'static str,
+    profile_sha256: &'a str,
+    #[serde(flatten)]
+    platform: &'a profile::Platform,
+}
+
+fn describe(profile: &Profile) -> Result<(), Failure> {
+    print_json(&description(profile))
+}
+
+fn description(profile: &Profile) -> Description<'_> {
+    Description {
+        schema: "satlab/profile-description/1",
+        profile_sha256: &profile.sha256,
+        platform: &profile.platform,
+    }
 }
 
 /// Result of checking one profile, for `--json`.
@@ -248,6 +276,21 @@ mod tests {
     #[test]
     fn command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn description_has_exactly_the_fields_of_its_schema() {
+        let schema: Value = serde_json::from_str(include_str!(
+            "../../../schemas/profile-description.schema.json"
+        ))
+        .unwrap();
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../opensand-profiles/geo");
+        let described = serde_json::to_value(description(&load_profile(&dir).unwrap())).unwrap();
+        assert_fields(&schema, &described, "description");
+        assert_eq!(described["st"]["tap_iface"], "tap");
+        assert_eq!(described["gw"]["mac_address"], "00:00:00:00:00:01");
+        assert_eq!(described["sat"]["emu_address"], "10.77.0.1");
+        assert_eq!(described["st"]["path_local"], "/var/log/opensand/st");
     }
 
     #[test]

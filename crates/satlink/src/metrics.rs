@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! `raw/link.jsonl` (schemas/link-metrics.schema.json): from snapshots of the four directions to lines of a file.
+//! `raw/link.jsonl` (schemas/link-metrics.schema.json): from snapshots of the directions to lines of a file.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -33,7 +33,7 @@ pub struct Header {
     pub start_unix_s: f64,
     /// Time between two samples, ms.
     pub interval_ms: u64,
-    /// All four threads are `SCHED_FIFO`.
+    /// All threads are `SCHED_FIFO`.
     pub sched_fifo: bool,
     /// Memory is locked.
     pub memory_locked: bool,
@@ -73,8 +73,9 @@ impl End {
 #[serde(tag = "type", rename = "sample")]
 struct Sample {
     t_unix_s: f64,
+    /// `None` where another emulator carries the direction.
     #[serde(flatten)]
-    directions: PerDirection<Direction>,
+    directions: PerDirection<Option<Direction>>,
 }
 
 /// One value per direction, named as in [`crate::plan::DIRECTIONS`].
@@ -142,33 +143,36 @@ impl Direction {
     }
 }
 
-/// Joins the snapshots of the four directions by tick.
+/// Joins the snapshots of the directions by tick.
 struct Joiner {
     start_unix_s: f64,
     interval_s: f64,
-    waiting: [VecDeque<Snapshot>; 4],
-    last: Option<[Snapshot; 4]>,
+    /// `None` for directions that are not served.
+    waiting: [Option<VecDeque<Snapshot>>; 4],
+    last_tick: u64,
+    last: [Option<Snapshot>; 4],
 }
 
 impl Joiner {
-    fn new(start_unix_s: f64, interval_ms: u64) -> Self {
+    fn new(start_unix_s: f64, interval_ms: u64, served: [bool; 4]) -> Self {
         Self {
             start_unix_s,
             interval_s: interval_ms as f64 / 1e3,
-            waiting: Default::default(),
-            last: None,
+            waiting: served.map(|served| served.then(VecDeque::new)),
+            last_tick: 0,
+            last: [None; 4],
         }
     }
 
     /// Takes a snapshot; gives a sample when it completes a tick. A tick that some direction could not hand over is left
     /// out: counters run on, so the next sample covers both.
     fn add(&mut self, direction: usize, snapshot: Snapshot) -> Option<Sample> {
-        self.waiting[direction].push_back(snapshot);
+        self.waiting[direction].as_mut()?.push_back(snapshot);
         let mut newest = 0;
-        for queue in &self.waiting {
+        for queue in self.waiting.iter().flatten() {
             newest = newest.max(queue.front()?.tick);
         }
-        for queue in &mut self.waiting {
+        for queue in self.waiting.iter_mut().flatten() {
             while queue.front()?.tick < newest {
                 queue.pop_front();
             }
@@ -177,30 +181,26 @@ impl Joiner {
         if self
             .waiting
             .iter()
+            .flatten()
             .any(|queue| queue.front().is_none_or(|front| front.tick != newest))
         {
             return None;
         }
-        let [a, b, c, d] = &mut self.waiting;
-        let now = [
-            a.pop_front()?,
-            b.pop_front()?,
-            c.pop_front()?,
-            d.pop_front()?,
-        ];
+        let now = self
+            .waiting
+            .each_mut()
+            .map(|queue| queue.as_mut()?.pop_front());
         Some(self.sample(newest, &now))
     }
 
-    fn sample(&mut self, tick: u64, now: &[Snapshot; 4]) -> Sample {
-        let last_tick = self.last.map_or(0, |last| last[0].tick);
-        let seconds = (tick - last_tick) as f64 * self.interval_s;
-        let mut index = 0;
+    fn sample(&mut self, tick: u64, now: &[Option<Snapshot>; 4]) -> Sample {
+        let seconds = (tick - self.last_tick) as f64 * self.interval_s;
+        let mut last = self.last.iter();
         let directions = now.each_ref().map(|snapshot| {
-            let last = self.last.as_ref().map(|last| &last[index]);
-            index += 1;
-            Direction::between(last, snapshot, seconds)
+            let last = last.next().and_then(Option::as_ref);
+            Some(Direction::between(last, snapshot.as_ref()?, seconds))
         });
-        self.last = Some(*now);
+        (self.last_tick, self.last) = (tick, *now);
         Sample {
             t_unix_s: self.start_unix_s + tick as f64 * self.interval_s,
             directions: directions.into(),
@@ -224,15 +224,16 @@ pub fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).open(path)
 }
 
-/// Writes header, samples and end line. A write error ends the writing, not the link: it is told once by `note`, and
+/// Writes header, samples of the directions that are `served`, and end line. A write error ends the writing, not the link: it is told once by `note`, and
 /// what is still received is thrown away. Gives `false` after a write error.
 pub fn write_all(
     mut out: impl Write,
     header: &Header,
+    served: [bool; 4],
     messages: &Receiver<Message>,
     note: impl FnOnce(io::Error),
 ) -> bool {
-    let result = write_lines(&mut out, header, messages);
+    let result = write_lines(&mut out, header, served, messages);
     let Err(error) = result else { return true };
     note(error);
     while let Ok(message) = messages.recv() {
@@ -246,9 +247,10 @@ pub fn write_all(
 fn write_lines(
     out: &mut impl Write,
     header: &Header,
+    served: [bool; 4],
     messages: &Receiver<Message>,
 ) -> io::Result<()> {
-    let mut joiner = Joiner::new(header.start_unix_s, header.interval_ms);
+    let mut joiner = Joiner::new(header.start_unix_s, header.interval_ms, served);
     write_line(out, header)?;
     while let Ok(message) = messages.recv() {
         match message {
@@ -318,6 +320,10 @@ mod tests {
     }
 
     fn written(snapshots: &[(usize, Snapshot)], end: bool) -> Vec<Value> {
+        written_by([true; 4], snapshots, end)
+    }
+
+    fn written_by(served: [bool; 4], snapshots: &[(usize, Snapshot)], end: bool) -> Vec<Value> {
         let (sender, receiver) = channel();
         for (direction, snapshot) in snapshots {
             sender
@@ -335,9 +341,13 @@ mod tests {
         }
         drop(sender);
         let mut out = Vec::new();
-        assert!(write_all(&mut out, &header(), &receiver, |error| panic!(
-            "{error}"
-        )));
+        assert!(write_all(
+            &mut out,
+            &header(),
+            served,
+            &receiver,
+            |error| panic!("{error}")
+        ));
         String::from_utf8(out)
             .unwrap()
             .lines()
@@ -359,6 +369,18 @@ mod tests {
             assert_eq!(shape["properties"]["type"]["const"], line["type"]);
             crate::tests::assert_fields(shape, line, "line");
         }
+    }
+
+    #[test]
+    fn directions_of_another_emulator_are_null() {
+        let snapshots: Vec<_> = (1..3)
+            .flat_map(|tick| [(2, snapshot(tick, 5)), (3, snapshot(tick, 5))])
+            .collect();
+        let lines = written_by([false, false, true, true], &snapshots, true);
+        assert_eq!(lines.len(), 4);
+        assert!(lines[1]["forward"].is_null() && lines[2]["return"].is_null());
+        assert_eq!(lines[1]["terrestrial_up"]["out_packets"], 5);
+        assert_eq!(lines[2]["terrestrial_up"]["out_packets"], 0);
     }
 
     #[test]
@@ -433,7 +455,9 @@ mod tests {
             ))))
             .unwrap();
         let mut notes = 0;
-        assert!(!write_all(Full, &header(), &receiver, |_| notes += 1));
+        assert!(!write_all(Full, &header(), [true; 4], &receiver, |_| {
+            notes += 1;
+        }));
         assert_eq!(notes, 1);
         assert!(receiver.try_recv().is_err());
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! `satlink run`: devices, four real-time threads, the metrics writer, and the end of all of them.
+//! `satlink run`: devices, a real-time thread for each direction, the metrics writer, and the end of all of them.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -57,17 +57,21 @@ pub fn run(config: &Config, profile: &Profile) -> Result<(), Failure> {
     let (fifo_sender, fifo) = sync_channel(DIRECTIONS.len());
 
     let prepared = directions(config, profile, &ports)?;
+    let served = DIRECTIONS.map(|name| prepared.iter().any(|one| DIRECTIONS[one.index] == name));
     thread::scope(|scope| {
         let threads: Vec<_> = prepared
             .into_iter()
             .map(|direction| {
                 let (sender, fifo_sender) = (sender.clone(), fifo_sender.clone());
-                scope.spawn(move || direction.run(shared, &sender, &fifo_sender))
+                let index = direction.index;
+                let thread = scope.spawn(move || direction.run(shared, &sender, &fifo_sender));
+                (index, thread)
             })
             .collect();
-        let header = header(config, profile, &start, all_fifo(&fifo), memory_locked);
+        let is_fifo = all_fifo(&fifo, threads.len());
+        let header = header(config, profile, &start, is_fifo, memory_locked);
         let writer = scope.spawn(move || {
-            metrics::write_all(metrics, &header, &receiver, |error| {
+            metrics::write_all(metrics, &header, served, &receiver, |error| {
                 note(&format!("metrics are incomplete: {error}"));
             })
         });
@@ -91,11 +95,13 @@ pub fn run(config: &Config, profile: &Profile) -> Result<(), Failure> {
     })
 }
 
-/// Ends of the four threads: their release errors, and the first failure.
-fn join(threads: Vec<thread::ScopedJoinHandle<'_, Ended>>) -> ([Option<Late>; 4], Option<String>) {
+/// Ends of the threads, with the index of their direction: their release errors, and the first failure.
+fn join(
+    threads: Vec<(usize, thread::ScopedJoinHandle<'_, Ended>)>,
+) -> ([Option<Late>; 4], Option<String>) {
     let mut late = [None; 4];
     let mut failure = None;
-    for (index, thread) in threads.into_iter().enumerate() {
+    for (index, thread) in threads {
         let panicked = |_| (None, Err(io::Error::other("the thread panicked")));
         let (total, result) = thread.join().unwrap_or_else(panicked);
         late[index] = total;
@@ -143,7 +149,7 @@ impl Prepared {
             sys::set_least_timer_slack();
         }
         sys::prefault_stack();
-        // The receiver waits for all four, so it is still there.
+        // The receiver waits for all threads, so it is still there.
         let _ = fifo.send(is_fifo);
         let mut io = Direction {
             from: self.from,
@@ -178,20 +184,29 @@ fn events() -> Result<(Event, Event), Failure> {
     Ok((event()?, event()?))
 }
 
-/// The four devices in the order st, gw, near, far.
-fn open_ports(config: &Config) -> Result<[Tun; 4], Failure> {
+/// The open devices; the satellite segment's as in [`Config::satellite`].
+struct Ports {
+    satellite: Option<[Tun; 2]>,
+    near: Tun,
+    far: Tun,
+}
+
+fn open_ports(config: &Config) -> Result<Ports, Failure> {
     let open = |name: &str, port: &Port| {
         Tun::open(&port.netns, &port.tun).map_err(|error| {
             let what = format!("{name}: {} in {}: {error}", port.tun, port.netns.display());
             Failure::host(what, hint(&error, port))
         })
     };
-    Ok([
-        open("st", &config.st)?,
-        open("gw", &config.gw)?,
-        open("near", &config.near)?,
-        open("far", &config.far)?,
-    ])
+    let satellite = match &config.satellite {
+        Some([st, gw]) => Some([open("st", st)?, open("gw", gw)?]),
+        None => None,
+    };
+    Ok(Ports {
+        satellite,
+        near: open("near", &config.near)?,
+        far: open("far", &config.far)?,
+    })
 }
 
 fn hint(error: &io::Error, port: &Port) -> String {
@@ -213,24 +228,31 @@ fn hint(error: &io::Error, port: &Port) -> String {
     }
 }
 
-/// Links and devices of the directions, in the order of [`DIRECTIONS`].
-fn directions(
-    config: &Config,
-    profile: &Profile,
-    ports: &[Tun; 4],
-) -> Result<Vec<Prepared>, Failure> {
+/// Links and devices of the directions that are served, in the order of [`DIRECTIONS`].
+fn directions(config: &Config, profile: &Profile, ports: &Ports) -> Result<Vec<Prepared>, Failure> {
     let clone = |tun: &Tun| {
         tun.try_clone()
             .map_err(|error| Failure::host(format!("dup: {error}"), "see ulimit -n"))
     };
-    let [st, gw, near, far] = ports;
-    let ends = [(gw, st), (st, gw), (far, near), (near, far)];
+    let Ports {
+        satellite,
+        near,
+        far,
+    } = ports;
+    let satellite = satellite.as_ref();
+    let ends = [
+        satellite.map(|[st, gw]| (gw, st)),
+        satellite.map(|[st, gw]| (st, gw)),
+        Some((far, near)),
+        Some((near, far)),
+    ];
     let interval = config.metrics_interval_ms * 1_000_000;
     plan::links(config, profile)
         .into_iter()
         .zip(ends)
         .enumerate()
-        .map(|(index, (link, (from, to)))| {
+        .filter_map(|(index, (link, ends))| ends.map(|ends| (index, link, ends)))
+        .map(|(index, link, (from, to))| {
             let link = Link::new(link).map_err(|error| {
                 Failure::usage(
                     format!("{}: {error}", DIRECTIONS[index]),
@@ -247,9 +269,9 @@ fn directions(
         .collect()
 }
 
-/// Whether all directions got their real-time class; says so if not.
-fn all_fifo(fifo: &Receiver<bool>) -> bool {
-    let all = fifo.iter().take(DIRECTIONS.len()).all(|is_fifo| is_fifo);
+/// Whether all `threads` got their real-time class; says so if not.
+fn all_fifo(fifo: &Receiver<bool>, threads: usize) -> bool {
+    let all = fifo.iter().take(threads).all(|is_fifo| is_fifo);
     if !all {
         note("SCHED_FIFO is refused: release times depend on the load of the host (run as root)");
     }
@@ -296,9 +318,10 @@ fn ready() {
 
 /// Waits for a signal (`Ok` with its name), or for the loss of a namespace or direction (`Err` with the reason).
 fn wait_for_end(config: &Config, signals: &Signals, ended: &Event) -> Result<&'static str, String> {
-    let namespaces: Vec<(&PathBuf, _)> = [&config.st, &config.gw, &config.near, &config.far]
+    let namespaces: Vec<(&PathBuf, _)> = config
+        .ports()
         .map(|port| (&port.netns, sys::namespace_id(&port.netns)))
-        .into();
+        .collect();
     loop {
         match sys::poll([signals, ended], NAMESPACE_CHECK) {
             Ok([true, _]) => return signals.take().map_err(|error| error.to_string()),
