@@ -172,60 +172,90 @@ impl AsRawFd for Event {
     }
 }
 
-/// Descriptors that are waited for together.
+/// Descriptors that are waited for together: registered once, for each wait of a real-time loop counts.
 #[derive(Debug)]
-pub struct Poll(Vec<libc::pollfd>);
+pub struct Poll {
+    epoll: OwnedFd,
+    found: Vec<libc::epoll_event>,
+    count: usize,
+}
 
 impl Poll {
-    /// Waits for input on `fds`, which must stay open as long as this lives.
-    pub fn new<'a>(fds: impl IntoIterator<Item = &'a dyn AsRawFd>) -> Self {
-        let entry = |fd: &dyn AsRawFd| libc::pollfd {
-            fd: fd.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        Self(fds.into_iter().map(entry).collect())
+    /// Waits for input on `fds`, numbered from 0. A descriptor that is closed is no longer waited for.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn new<'a>(fds: impl IntoIterator<Item = &'a dyn AsRawFd>) -> io::Result<Self> {
+        // SAFETY: epoll_create1() takes no pointers.
+        let epoll = owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        let mut found = Vec::new();
+        for (number, fd) in fds.into_iter().enumerate() {
+            let mut event = libc::epoll_event {
+                events: libc::EPOLLIN as u32,
+                u64: number as u64,
+            };
+            // SAFETY: `event` lives through the call, which copies it.
+            check(unsafe {
+                libc::epoll_ctl(
+                    epoll.as_raw_fd(),
+                    libc::EPOLL_CTL_ADD,
+                    fd.as_raw_fd(),
+                    &raw mut event,
+                )
+            })?;
+            found.push(event);
+        }
+        Ok(Self {
+            epoll,
+            found,
+            count: 0,
+        })
     }
 
     /// Waits until a descriptor is readable or broken, or the time is over.
     ///
     /// # Errors
-    /// What `ppoll` says.
+    /// What `epoll_pwait2` says.
+    #[expect(clippy::cast_possible_wrap, reason = "a handful of descriptors")]
     pub fn wait(&mut self, timeout: Duration) -> io::Result<()> {
         let timeout = libc::timespec {
             tv_sec: timeout.as_secs().try_into().unwrap_or(libc::time_t::MAX),
             tv_nsec: timeout.subsec_nanos().into(),
         };
-        let count = self.0.len() as libc::nfds_t;
-        // SAFETY: the vector holds `count` entries, `timeout` lives through the call, the signal mask stays as it is.
+        // SAFETY: `found` holds as many entries as it says, `timeout` lives through the call, and there is no mask.
         let result = unsafe {
-            libc::ppoll(
-                self.0.as_mut_ptr(),
-                count,
+            libc::epoll_pwait2(
+                self.epoll.as_raw_fd(),
+                self.found.as_mut_ptr(),
+                self.found.len() as libc::c_int,
                 &raw const timeout,
                 std::ptr::null(),
             )
         };
-        match check(result) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
-                self.0.iter_mut().for_each(|fd| fd.revents = 0);
-                Ok(())
-            }
-            other => other.map(drop),
-        }
+        self.count = match check(result) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
+            other => other? as usize,
+        };
+        Ok(())
     }
 
-    /// Whether the descriptor at `index` could be read after the last wait.
+    /// Whether the last wait found input at descriptor `number`.
     #[must_use]
-    pub fn is_readable(&self, index: usize) -> bool {
-        self.0[index].revents & libc::POLLIN != 0
+    pub fn is_readable(&self, number: usize) -> bool {
+        self.has(libc::EPOLLIN).any(|found| found == number)
     }
 
-    /// The first descriptor whose device is gone.
+    /// A descriptor whose device is gone.
     #[must_use]
     pub fn broken(&self) -> Option<usize> {
-        let bad = libc::POLLERR | libc::POLLHUP | libc::POLLNVAL;
-        self.0.iter().position(|fd| fd.revents & bad != 0)
+        self.has(libc::EPOLLERR | libc::EPOLLHUP).next()
+    }
+
+    fn has(&self, flags: libc::c_int) -> impl Iterator<Item = usize> {
+        self.found[..self.count]
+            .iter()
+            .filter(move |event| event.events & flags as u32 != 0)
+            .map(|event| event.u64 as usize)
     }
 }
 
@@ -289,39 +319,42 @@ pub fn namespace_id(netns: &Path) -> Option<(u64, u64)> {
         .map(|meta| (meta.dev(), meta.ino()))
 }
 
+/// So close to an event, input waits for it: one wake serves both, and a packet is taken at most this much late.
+const NAP: Duration = Duration::from_micros(150);
+
 /// Clock and devices of the directions of one thread.
-pub struct Devices<'a> {
+pub struct Devices {
     /// Where the packets of each direction come from, and where they go.
     ends: Vec<(Tun, Tun)>,
     /// The inputs of all directions, then the event that ends them.
     poll: Poll,
     /// Time 0 of all directions; `Instant` is `CLOCK_MONOTONIC`.
     start: Instant,
-    _stop: &'a Event,
 }
 
-impl<'a> Devices<'a> {
+impl Devices {
     /// Serves directions (input, output) until `stop` is set.
-    #[must_use]
-    pub fn new(ends: Vec<(Tun, Tun)>, stop: &'a Event, start: Instant) -> Self {
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn new(ends: Vec<(Tun, Tun)>, stop: &Event, start: Instant) -> io::Result<Self> {
         let inputs = ends.iter().map(|(from, _)| &from.0 as &dyn AsRawFd);
-        let poll = Poll::new(inputs.chain([stop as &dyn AsRawFd]));
-        Self {
-            poll,
-            ends,
-            start,
-            _stop: stop,
-        }
+        let poll = Poll::new(inputs.chain([stop as &dyn AsRawFd]))?;
+        Ok(Self { ends, poll, start })
     }
 }
 
-impl Io for Devices<'_> {
+impl Io for Devices {
     fn now(&self) -> Nanos {
         self.start.elapsed().as_nanos() as Nanos
     }
 
     fn wait(&mut self, deadline: Nanos) -> Result<bool, Gone> {
         let timeout = Duration::from_nanos(deadline.saturating_sub(self.now()));
+        if timeout <= NAP {
+            thread::sleep(timeout);
+            return Ok(true);
+        }
         self.poll.wait(timeout).map_err(|error| Gone(0, error))?;
         match self.poll.broken() {
             Some(index) => Err(Gone(index, io::Error::from_raw_os_error(libc::EBADFD))),
