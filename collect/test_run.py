@@ -49,6 +49,18 @@ def test_a_complete_run_gives_every_figure(run: Path) -> None:
     assert {"n": "2", "censored": "1"}.items() <= median["labels"].items()
 
 
+def test_directions_of_another_emulator_have_no_records(run: Path) -> None:
+    path = run / "raw" / "link.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    left_out = {"forward": None, "return": None}
+    path.write_text("".join(json.dumps(x | left_out if x["type"] == "sample" else x) + "\n" for x in lines))
+    schema = json.loads((SCHEMAS / "link-metrics.schema.json").read_text())
+    jsonschema.validate(json.loads(path.read_text().splitlines()[5]), schema)
+    rows = [row for row in collect.gather(run).to_dicts() if row["metric"].startswith("link_")]
+    assert {json.loads(row["labels"]).get("direction") for row in rows} == {"terrestrial_down", "terrestrial_up", None}
+    assert {row["status"] for row in rows} == {"ok"}
+
+
 def test_parquet_holds_the_table_and_no_scratch_file_is_left(run: Path) -> None:
     frame = collect.collect(run)
     assert pl.read_parquet(run / "records.parquet").equals(frame)

@@ -16,6 +16,7 @@ import typer
 
 from satlab import __version__
 from satlab.errors import ConfigError, ExitStatus, SatlabError
+from satlab.linkplan import Emulator
 from satlab.options import LinkOptions, LossUnit
 from satlab.ui import Talk, printable
 
@@ -37,6 +38,10 @@ LossUnits = Annotated[LossUnit, typer.Option(help="What is lost at a time: packe
 QueueBdp = Annotated[float, typer.Option(help="Drop-tail queue, multiples of each direction's BDP.", min=0.001)]
 Terrestrial = Annotated[
     float | None, typer.Option(help="One-way delay gateway to server, ms. Default: vagrant/lab.yml.", min=0, max=10000)
+]
+EmulatorName = Annotated[
+    Emulator,
+    typer.Option(help="Who carries the satellite segment; opensand must be installed, or SATLAB_OPENSAND set."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
 
@@ -142,6 +147,7 @@ def run(
     loss_unit: LossUnits = "packet",
     queue_bdp: QueueBdp = 1.2,
     terrestrial_delay_ms: Terrestrial = None,
+    emulator: EmulatorName = "satlink",
     deadline: Annotated[float, typer.Option(help="The scenario is stopped after this many seconds.", min=1)] = 900.0,
     runs: Runs = Path("runs"),
     json_lines: Annotated[bool, typer.Option("--json", help="Summary records as JSON lines on stdout.")] = False,
@@ -157,7 +163,7 @@ def run(
 
     request = running.RunRequest(
         scenario=scenario,
-        link=LinkOptions(profile, seed, loss, loss_unit, queue_bdp, terrestrial_delay_ms),
+        link=LinkOptions(profile, seed, loss, loss_unit, queue_bdp, terrestrial_delay_ms, emulator),
         settings=settings_of(settings or ()),
         runs=runs,
         deadline_s=deadline,
@@ -249,12 +255,13 @@ def up(
     loss_unit: LossUnits = "packet",
     queue_bdp: QueueBdp = 1.2,
     terrestrial_delay_ms: Terrestrial = None,
+    emulator: EmulatorName = "satlink",
     quiet: Quiet = False,
 ) -> int:
     """Bring a lab up and leave it up. Doing it twice changes nothing."""
     from satlab import hand
 
-    hand.up(lab, LinkOptions(profile, seed, loss, loss_unit, queue_bdp, terrestrial_delay_ms), Talk(quiet))
+    hand.up(lab, LinkOptions(profile, seed, loss, loss_unit, queue_bdp, terrestrial_delay_ms, emulator), Talk(quiet))
     return ExitStatus.OK
 
 

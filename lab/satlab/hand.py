@@ -5,7 +5,7 @@ import json
 import os
 from dataclasses import asdict
 
-from satlab import lab, ownership, topology
+from satlab import calibrate, lab, ownership, topology
 from satlab.errors import ExitStatus, HostError
 from satlab.lab import Lab, LabStatus
 from satlab.options import LinkOptions
@@ -22,8 +22,12 @@ def up(lab_id: str, options: LinkOptions, talk: Talk) -> None:
     plan = found.plan
     talk.line(f"  forward {plan.forward.modcod}, {plan.forward.rate_bps / 1e6:.2f} Mbit/s on air")
     talk.line(f"  return  {plan.return_.modcod}, {plan.return_.rate_bps / 1e6:.2f} Mbit/s on air")
-    talk.line(f"  round trip {plan.rtt_ms.min:.1f} to {plan.rtt_ms.max:.1f} ms")
-    for advice in plan.advice:
+    if found.config.emulator == "opensand":
+        wanted = calibrate.expectation(plan, "opensand")
+        talk.line(f"  round trip over OpenSAND {wanted.rtt_low_ms:.0f} to {wanted.rtt_high_ms:.0f} ms")
+    else:
+        talk.line(f"  round trip {plan.rtt_ms.min:.1f} to {plan.rtt_ms.max:.1f} ms")
+    for advice in (*plan.advice, *found.notes):
         talk.line(f"  note: {advice}")
 
 
@@ -60,4 +64,5 @@ def need_root() -> None:
 
 def _line(state: LabStatus) -> str:
     parts = [f"{state.lab_id}: {state.phase}", state.reason, f"profile {state.profile}" if state.profile else ""]
+    parts.append(f"emulator {state.emulator}" if state.emulator else "")
     return ", ".join(p for p in parts if p)

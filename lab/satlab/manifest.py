@@ -80,12 +80,13 @@ def host() -> dict[str, Any]:
     }
 
 
-def versions(satlink: Path) -> dict[str, str]:
-    """Give the versions of what measures and carries: our emulator and the Debian packages that are installed."""
+def versions(satlink: Path, opensand: Path | None = None) -> dict[str, str]:
+    """Give the versions of what measures and carries: the emulators and the Debian packages that are installed."""
     found = {
         "satlab": __version__,
         "python": platform.python_version(),
         "satlink": _output([str(satlink), "--version"]),
+        "opensand": _output([str(opensand), "-V"]) if opensand else "",
     }
     if shutil.which("dpkg-query"):
         listing = _output(["dpkg-query", "-W", "-f", "${Package} ${Version}\\n", *MEASURING_PACKAGES])

@@ -18,7 +18,7 @@ from typing import Any
 import polars
 
 import collect
-from satlab import calibrate, linkplan, manifest, ownership, paths, report, topology, webtarget
+from satlab import calibrate, linkplan, manifest, opensand, ownership, paths, report, topology, webtarget
 from satlab import lab as labs
 from satlab.calibrate import Check, MetricsFile
 from satlab.errors import ExitStatus, HostError, SatlabError
@@ -34,6 +34,7 @@ from satlab.ui import Talk
 
 RAW = "raw"
 METRICS = f"{RAW}/link.jsonl"
+LOGS = f"{RAW}/logs"
 CALIBRATION = f"{RAW}/calibration.json"
 FREE_BYTES_NEEDED = 500_000_000
 """Disk space that a run may need at the most: captures are off, a browser profile is the largest part."""
@@ -74,6 +75,7 @@ class Prepared:
             "run_id": self.run_id,
             "scenario": self.scenario.name,
             "arguments": dict(self.scenario.values),
+            "emulator": self.link.emulator,
             "link": self.plan.model_dump(by_alias=True),
         }
 
@@ -100,7 +102,9 @@ def prepare(request: RunRequest) -> Prepared:
         webtarget.load(page)
     run_id = new_run_id(bound.name, request.link.profile)
     metrics = request.runs / run_id / METRICS
-    link = request.link.request(run_id, metrics)
+    link = request.link.request(run_id, metrics, logs=request.runs / run_id / LOGS)
+    if link.emulator == "opensand":
+        opensand.prepare(link.profile, here, paths.SATLINK)
     plan = linkplan.plan(linkplan.build(here, lab_id(run_id), link, metrics=metrics))
     return Prepared(request, run_id, bound, here, link, plan)
 
@@ -127,7 +131,7 @@ def execute(prepared: Prepared, talk: Talk, stop: threading.Event) -> Outcome:
     ownership.sweep()
     _check_space(prepared.request.runs)
     folder = prepared.folder
-    (folder / RAW).mkdir(parents=True)
+    (folder / LOGS).mkdir(parents=True)
     talk.line(f"run {prepared.run_id}")
     manifest.write_atomically(folder / "plan.json", json.dumps(prepared.document(), indent=1) + "\n")
     record = _manifest(prepared)
@@ -161,18 +165,23 @@ def _measure(prepared: Prepared, talk: Talk, stop: threading.Event) -> tuple[Exi
         try:
             with talk.step("lab up"):
                 lab = Lab.up(name, prepared.topology, prepared.link)
+            for note in lab.notes:
+                talk.line(f"note: {note}")
             with talk.step("calibration") as step:
                 checks = _calibrate(lab, metrics)
                 step.outcome = _verdict(checks) or "within tolerance"
             if not stop.is_set():
                 result = _run_scenario(lab, prepared, talk, stop)
+            broken = lab.status().reason
         finally:
             with talk.step("lab down"):
                 labs.down(name)
-    watched = calibrate.during(metrics.lines())
+    watched = calibrate.during(metrics.lines(), calibrate.expectation(prepared.plan, prepared.link.emulator).watched)
     calibrated = calibrate.write(prepared.folder / CALIBRATION, prepared.run_id, [*checks, *watched])
     if stop.is_set() or result is None or result.outcome == "interrupted":
         return ExitStatus.INTERRUPTED, "interrupted"
+    if broken:
+        return ExitStatus.FAILED, broken
     if result.outcome == "failed":
         return ExitStatus.FAILED, result.reason
     if not calibrated:
@@ -183,7 +192,10 @@ def _measure(prepared: Prepared, talk: Talk, stop: threading.Event) -> tuple[Exi
 def _calibrate(lab: Lab, metrics: MetricsFile) -> list[Check]:
     server = lab.topology.nodes[lab.topology.node_of(Role.SERVER)]
     address = next(str(i.address) for i in server.interfaces.values())
-    return calibrate.before(lab.plan, calibrate.probe_link(lab, lab.plan, address, metrics))
+    emulator = lab.config.emulator
+    return calibrate.before(
+        lab.plan, calibrate.probe_link(lab, lab.plan, address, metrics, emulator=emulator), emulator
+    )
 
 
 def _run_scenario(lab: Lab, prepared: Prepared, talk: Talk, stop: threading.Event) -> runner.ScenarioResult:
@@ -227,6 +239,7 @@ def _check_space(runs: Path) -> None:
 
 def _manifest(prepared: Prepared) -> Manifest:
     request, plan = prepared.request, prepared.plan
+    uses_opensand = prepared.link.emulator == "opensand"
     return Manifest(
         run_id=prepared.run_id,
         scenario=prepared.scenario.name,
@@ -235,9 +248,10 @@ def _manifest(prepared: Prepared) -> Manifest:
         profile_sha256=plan.profile_sha256,
         arguments=dict(prepared.scenario.values),
         seed=request.link.seed,
+        emulator=prepared.link.emulator,
         started_unix_s=time.time(),
         host=manifest.host(),
-        versions=manifest.versions(paths.SATLINK),
+        versions=manifest.versions(paths.SATLINK, opensand.find_program() if uses_opensand else None),
     )
 
 

@@ -56,6 +56,31 @@ def test_each_deviation_is_named(change: dict[str, Any], name: str) -> None:
     assert failed(probe(**change)) == [name]
 
 
+@pytest.mark.parametrize(
+    ("change", "names"),
+    [
+        ({}, []),
+        ({"rtts_ms": [583.5]}, ["rtt_ms"]),
+        ({"rtts_ms": [640.5]}, ["rtt_ms"]),
+        ({"rtts_ms": [], "rate_bps": None}, ["rtt_ms", "forward_udp_goodput_bps"]),
+        ({"rate_bps": 17.0e6}, ["forward_udp_goodput_bps"]),
+        ({"rate_bps": 19.3e6}, ["forward_udp_goodput_bps"]),
+        ({"lost_packets": 900}, []),  # its queues are not seen, so nor is what they drop
+    ],
+)
+def test_opensand_has_tolerances_of_its_own(change: dict[str, Any], names: list[str]) -> None:
+    checks = calibrate.before(PLAN, probe(**({"rtts_ms": [602.0], "rate_bps": 18.6e6} | change)), "opensand")
+    assert [c.name for c in checks] == ["rtt_ms", "forward_udp_goodput_bps"]
+    assert [c.name for c in checks if not c.ok] == names
+
+
+def test_opensand_s_probe_waits_until_an_echo_meets_no_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter(["time=900 ms", "", "time=650 ms", "time=610 ms", "time=1 ms"])
+    monkeypatch.setattr(calibrate, "_output", lambda *_, **__: next(answers))
+    calibrate._drain(cast(Any, SimpleNamespace(enter_argv=lambda _: [])), "server", 640.0)
+    assert next(answers) == "time=1 ms"
+
+
 @pytest.mark.parametrize(("lost", "ok"), [(260, True), (200, False), (340, False)])
 def test_planned_loss_is_expected_within_binomial_bounds(lost: int, ok: bool) -> None:
     plan = cast(LinkPlan, SimpleNamespace(rtt_ms=PLAN.rtt_ms, forward=SimpleNamespace(**vars(PLAN.forward))))

@@ -293,7 +293,7 @@ fn ethernet_frames_travel_as_what_they_are_and_a_packet_in_hand_can_be_taken_bac
     });
     let mut got = vec![];
     receiver.frame(&field, |pdu| {
-        got.push((pdu.protocol_type, pdu.data.to_vec()))
+        got.push((pdu.protocol_type, pdu.data.to_vec()));
     });
     assert_eq!(got, [(ETHERNET, frame.clone())]);
     sender.fill(&mut field, |out| {

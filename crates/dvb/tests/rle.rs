@@ -297,7 +297,7 @@ fn ethernet_frames_travel_with_the_uncompressed_type_and_a_packet_in_hand_can_be
             })
             .used;
         receiver.frame(&payload, |sdu| {
-            got.push((sdu.protocol_type, sdu.data.to_vec()))
+            got.push((sdu.protocol_type, sdu.data.to_vec()));
         });
     }
     assert_eq!(got, [(ETHERNET, sdu.clone())]);

@@ -3,7 +3,7 @@
 
 use dvb::modcod::{FrameSize, ModCod};
 use dvb::rcs2::Waveform;
-use link::{Accepted, Carrier, Link, LinkConfig, Loss, LossUnit};
+use link::{Accepted, Carrier, Link, LinkConfig, Loss, LossUnit, Queue};
 use std::error::Error;
 use std::time::Instant;
 
@@ -42,10 +42,6 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// Keeps the queue full and steps the clock by 100 us, as a busy real-time loop would.
 fn probe(name: &str, carrier: Carrier, packet_bytes: usize) -> Result<(), Box<dyn Error>> {
-    let loss = Loss {
-        ratio: 0.001,
-        unit: LossUnit::Packet,
-    };
     // A wire bounds nothing: a short one keeps what is in flight small.
     let delay = if carrier == Carrier::Wire {
         5_000_000
@@ -53,11 +49,8 @@ fn probe(name: &str, carrier: Carrier, packet_bytes: usize) -> Result<(), Box<dy
         250_000_000
     };
     let mut link = Link::new(LinkConfig {
-        carrier,
-        delay,
-        queue_bytes: 500_000,
-        loss,
-        seed: 1,
+        losses: vec![Loss::random(0.001, LossUnit::Packet)],
+        ..LinkConfig::new(carrier, delay, Queue::drop_tail(500_000), 1)
     })?;
     let mut packet = vec![0; packet_bytes];
     packet[0] = 0x45;

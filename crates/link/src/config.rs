@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! What a link is asked to be.
 
-use crate::Nanos;
-use dvb::modcod::{FrameSize, ModCod};
-use dvb::rcs2::Waveform;
+use crate::{Carrier, Jitter, Loss, Nanos, Queue};
+use dvb::acm::ErrorModel;
+use dvb::modcod::ModCod;
 use thiserror::Error;
 
 /// Configuration of one direction.
@@ -13,64 +13,28 @@ pub struct LinkConfig {
     pub carrier: Carrier,
     /// Propagation delay.
     pub delay: Nanos,
-    /// Drop-tail limit in bytes of waiting IP packets; at least 1. A [`Carrier::Wire`] has no queue and ignores it.
-    pub queue_bytes: u64,
-    /// Random losses.
-    pub loss: Loss,
-    /// Seed of the loss generator: same seed and same input, same losses.
+    /// What waits for the carrier. A [`Carrier::Wire`] has no queue and ignores it.
+    pub queue: Queue,
+    /// Loss processes; a unit is lost if any of them takes it.
+    pub losses: Vec<Loss>,
+    /// Variation of the delay.
+    pub jitter: Jitter,
+    /// Reception of the frames; `None`: perfect. A wire ignores it.
+    pub reception: Option<Reception>,
+    /// Seed of all generators: same seed and same input, same events.
     pub seed: u64,
 }
 
-/// Independent (Bernoulli) losses.
+/// How well frames are received.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Loss {
-    /// Probability that one unit is lost, 0 to 1.
-    pub ratio: f64,
-    /// What is lost at a time.
-    pub unit: LossUnit,
+pub struct Reception {
+    /// Carrier-to-noise ratio in dB, to hold against the threshold of MODCOD or waveform.
+    pub cn_db: f64,
+    /// What becomes of a frame at this ratio.
+    pub errors: ErrorModel,
 }
 
-/// Unit that a loss takes away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LossUnit {
-    /// One IP packet, after it crossed the carrier.
-    Packet,
-    /// One BBFRAME or burst with all fragments in it. On a wire, where a frame is a packet, the same as `Packet`.
-    Frame,
-}
-
-/// Medium of one direction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Carrier {
-    /// DVB-S2: GSE in BBFRAMEs on a continuous PLFRAME grid.
-    Forward {
-        /// Symbols per second.
-        symbol_rate: u64,
-        /// Constant MODCOD.
-        modcod: ModCod,
-        /// FECFRAME size.
-        frame_size: FrameSize,
-        /// Pilot symbols on.
-        pilots: bool,
-        /// GSE label of the receiver.
-        label: [u8; 6],
-    },
-    /// DVB-RCS2: RLE in bursts at the granted slots.
-    Return {
-        /// Symbols per second.
-        symbol_rate: u64,
-        /// Burst shape.
-        waveform: Waveform,
-        /// Superframe duration.
-        superframe: Nanos,
-        /// Slots granted per superframe, spread evenly over it.
-        slots: u32,
-    },
-    /// Delay only, unlimited rate (terrestrial segment).
-    Wire,
-}
-
-/// Why a configuration cannot be a link.
+/// Why a configuration or a change cannot be.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
 #[non_exhaustive]
 pub enum LinkError {
@@ -80,6 +44,14 @@ pub enum LinkError {
     /// The code rate has no FECFRAME of this size.
     #[error("MODCOD {0} has no short FECFRAME")]
     NoShortFrame(ModCod),
+    /// `OpenSAND` sends only whole BBFRAMEs in a tick.
+    #[error("a BBFRAME of {frame} symbols never fits a tick of {tick} symbols")]
+    FrameAboveTick {
+        /// Symbols of a BBFRAME.
+        frame: u64,
+        /// Symbols of a tick.
+        tick: u64,
+    },
     /// A superframe without duration or without a granted slot carries nothing.
     #[error("superframe of {superframe_ns} ns with {slots} granted slots carries nothing")]
     NoSlots {
@@ -98,152 +70,72 @@ pub enum LinkError {
         /// Superframe duration.
         superframe_ns: Nanos,
     },
-    /// The loss ratio is not a probability.
+    /// A probability of a loss model is none.
     #[error("loss ratio {0} is outside 0..=1")]
     LossRatio(f64),
+    /// The times of a loss model make no sense.
+    #[error("times of a loss are 0, out of order or overlapping, or a trace of it is empty")]
+    LossTime,
+    /// The jitter is too long.
+    #[error("jitter of {0} ns is above an hour")]
+    Jitter(Nanos),
+    /// C/N or the width of the error model is no number, or the width is not above 0.
+    #[error("C/N must be a number, the width of its slope above 0")]
+    Reception,
     /// The carrier takes no packet of this length.
     #[error("the carrier takes no packet of {0} bytes")]
     PacketLength(usize),
-    /// A queue of 0 bytes accepts no packet.
-    #[error("queue of 0 bytes accepts no packet")]
+    /// A queue of nothing accepts no packet.
+    #[error("queue of 0 bytes or packets accepts no packet")]
     NoQueue,
-}
-
-impl Carrier {
-    /// Layer-2 rate in bit/s: data-field or burst payload bits over time. `None`: unlimited.
-    #[must_use]
-    pub fn rate_bps(&self) -> Option<f64> {
-        match *self {
-            Self::Forward {
-                symbol_rate,
-                modcod,
-                frame_size,
-                pilots,
-                ..
-            } => Some(symbol_rate as f64 * modcod.efficiency(frame_size, pilots)),
-            Self::Return {
-                waveform,
-                superframe,
-                slots,
-                ..
-            } => Some(
-                (waveform.payload_bytes * 8) as f64 * f64::from(slots) * 1e9 / superframe as f64,
-            ),
-            Self::Wire => None,
-        }
-    }
-
-    /// Bytes that one frame or burst offers to GSE or RLE; 0 for a wire, which has no frames.
-    #[must_use]
-    pub fn frame_payload(&self) -> usize {
-        match *self {
-            Self::Forward {
-                modcod, frame_size, ..
-            } => modcod.dfl_max_bits(frame_size).unwrap_or(0) as usize / 8,
-            Self::Return { waveform, .. } => waveform.payload_bytes,
-            Self::Wire => 0,
-        }
-    }
-
-    /// Time on air of one frame or burst, rounded down to a nanosecond; 0 for a wire.
-    #[must_use]
-    pub fn frame_duration(&self) -> Nanos {
-        let (symbols, symbol_rate) = self.frame_symbols();
-        (symbols * 1_000_000_000)
-            .checked_div(symbol_rate)
-            .unwrap_or(0)
-    }
-
-    /// Time on air in ns with its fraction; 0 for a wire.
-    pub(crate) fn frame_ns(&self) -> f64 {
-        let (symbols, symbol_rate) = self.frame_symbols();
-        symbols as f64 * 1e9 / symbol_rate as f64
-    }
-
-    /// Symbols of a frame and symbols per second; a wire has neither and says 0 of 1.
-    fn frame_symbols(&self) -> (u64, u64) {
-        match *self {
-            Self::Forward {
-                symbol_rate,
-                modcod,
-                frame_size,
-                pilots,
-                ..
-            } => (modcod.plframe_symbols(frame_size, pilots), symbol_rate),
-            Self::Return {
-                symbol_rate,
-                waveform,
-                ..
-            } => (waveform.symbols, symbol_rate),
-            Self::Wire => (0, 1),
-        }
-    }
+    /// A time or number of the active queue management is 0 or too large.
+    #[error("active queue management needs an interval, a quantum and 1 to 65536 flows")]
+    Aqm,
+    /// Only a handover changes the kind of carrier.
+    #[error("another kind of carrier needs a handover")]
+    OtherKind,
 }
 
 impl LinkConfig {
+    /// A perfect link: no loss, jitter or reception fault.
+    #[must_use]
+    pub const fn new(carrier: Carrier, delay: Nanos, queue: Queue, seed: u64) -> Self {
+        Self {
+            carrier,
+            delay,
+            queue,
+            losses: Vec::new(),
+            jitter: Jitter::None,
+            reception: None,
+            seed,
+        }
+    }
+
     /// Checks that this can be a link.
     ///
     /// # Errors
     /// The first fault found, see [`LinkError`].
     pub fn check(&self) -> Result<(), LinkError> {
-        if !(0.0..=1.0).contains(&self.loss.ratio) {
-            return Err(LinkError::LossRatio(self.loss.ratio));
-        }
-        if self.queue_bytes == 0 && self.carrier != Carrier::Wire {
-            return Err(LinkError::NoQueue);
+        self.losses.iter().try_for_each(|loss| loss.model.check())?;
+        self.jitter.check()?;
+        self.reception.iter().try_for_each(Reception::check)?;
+        if self.carrier != Carrier::Wire {
+            self.queue.check()?;
         }
         self.carrier.check()
     }
 }
 
-impl Carrier {
+impl Reception {
     fn check(&self) -> Result<(), LinkError> {
-        match *self {
-            Self::Forward {
-                symbol_rate,
-                modcod,
-                frame_size,
-                ..
-            } => {
-                check_symbol_rate(symbol_rate)?;
-                modcod
-                    .kbch(frame_size)
-                    .ok_or(LinkError::NoShortFrame(modcod))?;
-                Ok(())
-            }
-            Self::Return {
-                symbol_rate,
-                waveform,
-                superframe,
-                slots,
-            } => {
-                check_symbol_rate(symbol_rate)?;
-                if superframe == 0 || slots == 0 {
-                    return Err(LinkError::NoSlots {
-                        superframe_ns: superframe,
-                        slots,
-                    });
-                }
-                let air_time = u128::from(slots) * u128::from(waveform.symbols) * 1_000_000_000;
-                if air_time > u128::from(superframe) * u128::from(symbol_rate) {
-                    let burst_ns = self.frame_duration();
-                    return Err(LinkError::SlotsOverlap {
-                        slots,
-                        burst_ns,
-                        superframe_ns: superframe,
-                    });
-                }
-                Ok(())
-            }
-            Self::Wire => Ok(()),
+        let is_slope = match self.errors {
+            ErrorModel::Gate => true,
+            ErrorModel::Logistic { width_db } => width_db > 0.0 && width_db.is_finite(),
+        };
+        if is_slope && self.cn_db.is_finite() {
+            Ok(())
+        } else {
+            Err(LinkError::Reception)
         }
-    }
-}
-
-fn check_symbol_rate(symbol_rate: u64) -> Result<(), LinkError> {
-    if (1..=10_000_000_000).contains(&symbol_rate) {
-        Ok(())
-    } else {
-        Err(LinkError::SymbolRate(symbol_rate))
     }
 }

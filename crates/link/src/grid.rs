@@ -3,9 +3,14 @@
 
 use crate::{Carrier, Nanos};
 
-/// A grid of frames: frame `k` starts at `k * num / den` ns, rounded down. Nothing accumulates, so nothing drifts.
+/// Time from a tick of `OpenSAND` to the release, propagation left out: two polls of a delay FIFO, once each ms, and
+/// processing. Both ways together are the 4 ms that measured round-trip times show.
+const OPENSAND_POLLS: Nanos = 2_000_000;
+
+/// A grid of openings: opening `k` is at `origin + k * num / den` ns, rounded down. Nothing accumulates, so nothing drifts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grid {
+    origin: Nanos,
     num: u128,
     den: u128,
     /// Time on air; `None`: up to the start of the next frame.
@@ -13,10 +18,11 @@ pub(crate) struct Grid {
 }
 
 impl Grid {
-    /// The grid of a carrier; `None` for a wire.
+    /// The grid of a carrier that starts at `origin`; `None` for a wire.
     ///
     /// Forward: PLFRAMEs back to back. Return: slot `i` of a superframe of `n` slots starts `i / n` into it.
-    pub(crate) fn new(carrier: &Carrier) -> Option<Self> {
+    /// `OpenSAND`: ticks.
+    pub(crate) fn new(carrier: &Carrier, origin: Nanos) -> Option<Self> {
         match *carrier {
             Carrier::Forward {
                 symbol_rate,
@@ -27,6 +33,7 @@ impl Grid {
             } => {
                 let symbols = modcod.plframe_symbols(frame_size, pilots);
                 Some(Self {
+                    origin,
                     num: u128::from(symbols) * 1_000_000_000,
                     den: u128::from(symbol_rate),
                     burst: None,
@@ -35,20 +42,31 @@ impl Grid {
             Carrier::Return {
                 superframe, slots, ..
             } => Some(Self {
+                origin,
                 num: u128::from(superframe),
                 den: u128::from(slots),
                 burst: Some(carrier.frame_duration()),
+            }),
+            Carrier::OpenSandForward { tick, .. }
+            | Carrier::OpenSandReturn {
+                superframe: tick, ..
+            } => Some(Self {
+                origin,
+                num: u128::from(tick),
+                den: 1,
+                burst: Some(OPENSAND_POLLS),
             }),
             Carrier::Wire => None,
         }
     }
 
-    /// Start of frame `k`.
+    /// Start of the frame, or the batch of frames, of opening `k`.
     pub(crate) fn start(&self, k: u64) -> Nanos {
-        Nanos::try_from(u128::from(k) * self.num / self.den).unwrap_or(Nanos::MAX)
+        let start = u128::from(self.origin) + u128::from(k) * self.num / self.den;
+        Nanos::try_from(start).unwrap_or(Nanos::MAX)
     }
 
-    /// End of frame `k`.
+    /// End of it.
     pub(crate) fn end(&self, k: u64) -> Nanos {
         match self.burst {
             Some(duration) => self.start(k).saturating_add(duration),
@@ -56,15 +74,67 @@ impl Grid {
         }
     }
 
-    /// First frame that starts at or after `time`.
+    /// First opening that starts at or after `time`.
     pub(crate) fn first_from(&self, time: Nanos) -> u64 {
+        let time = time.saturating_sub(self.origin);
         // floor(k * num / den) >= time holds for whole `time` exactly when k * num / den >= time.
         u64::try_from((u128::from(time) * self.den).div_ceil(self.num)).unwrap_or(u64::MAX)
     }
 
-    /// Distance of two frame starts in ns.
+    /// Distance of two openings in ns.
     pub(crate) fn spacing(&self) -> f64 {
         self.num as f64 / self.den as f64
+    }
+}
+
+/// How many frames an opening sends. The standards open frames one by one; `OpenSAND` opens batches.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Quota {
+    per_opening: u64,
+    per_frame: u64,
+    left: u64,
+}
+
+impl Quota {
+    pub(crate) fn new(carrier: &Carrier) -> Self {
+        let (per_opening, per_frame) = match *carrier {
+            Carrier::OpenSandForward { modcod, .. } => (
+                carrier.symbols_per_tick(),
+                dvb::opensand::bbframe_symbols(modcod),
+            ),
+            Carrier::OpenSandReturn { slots, .. } => (u64::from(slots), 1),
+            Carrier::Forward { .. } | Carrier::Return { .. } | Carrier::Wire => (1, 1),
+        };
+        Self {
+            per_opening,
+            per_frame,
+            left: 0,
+        }
+    }
+
+    /// Most frames of one opening.
+    pub(crate) fn most(&self) -> u64 {
+        self.per_opening / self.per_frame + 1
+    }
+
+    pub(crate) fn open(&mut self) {
+        self.left += self.per_opening;
+    }
+
+    /// Takes what a frame costs; false if too little is left.
+    pub(crate) fn take(&mut self) -> bool {
+        let enough = self.left >= self.per_frame;
+        if enough {
+            self.left -= self.per_frame;
+        }
+        enough
+    }
+
+    /// What is left counts at the next opening while something waits for it, else it has passed unused.
+    pub(crate) fn close(&mut self, something_waits: bool) {
+        if !something_waits {
+            self.left = 0;
+        }
     }
 }
 
@@ -76,6 +146,7 @@ mod tests {
     fn grid_does_not_drift() {
         // 32 490 symbols at 40 Mbaud are 812.25 us: every fourth start is a whole number of microseconds.
         let grid = Grid {
+            origin: 0,
             num: 32_490_000_000_000,
             den: 40_000_000,
             burst: None,
@@ -87,6 +158,7 @@ mod tests {
         assert_eq!(grid.start(4_000_000_000), 3_249_000_000_000_000);
         // 3 Mbaud: 10.83 ms; 7 Mbaud does not divide.
         let grid = Grid {
+            origin: 0,
             num: 32_490_000_000_000,
             den: 7_000_000,
             burst: None,
@@ -106,6 +178,7 @@ mod tests {
             (1, 1),
         ] {
             let grid = Grid {
+                origin: 3,
                 num,
                 den,
                 burst: None,
@@ -123,6 +196,7 @@ mod tests {
     #[test]
     fn far_future_saturates() {
         let grid = Grid {
+            origin: 0,
             num: 32_490_000_000_000,
             den: 1,
             burst: Some(7),

@@ -5,16 +5,32 @@
 //! [`Link::pop`] at the moment the air interface would deliver them.
 
 mod air;
+mod carrier;
+mod change;
+mod channel;
 mod config;
+mod framed;
 mod grid;
+mod jitter;
+mod ledger;
 mod loss;
 mod model;
 mod predict;
+mod queue;
+mod random;
 mod ring;
+mod trace;
 
-pub use config::{Carrier, LinkConfig, LinkError, Loss, LossUnit};
-pub use model::{Accepted, Counters, Link};
+pub use carrier::Carrier;
+pub use change::{Change, Handover, Waiting};
+pub use config::{LinkConfig, LinkError, Reception};
+pub use jitter::Jitter;
+pub use ledger::{Counters, Event, What};
+pub use loss::{GilbertElliott, Loss, LossModel, LossUnit};
+pub use model::{Accepted, Link};
 pub use predict::{Rtt, echo_rtt, steady_goodput_bps};
+pub use queue::{Aqm, CoDel, FqCoDel, Pie, Queue};
+pub use trace::{TraceError, parse_trace};
 
 /// Nanoseconds since the start of the link.
 pub type Nanos = u64;

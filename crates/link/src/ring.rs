@@ -47,6 +47,13 @@ impl Ring {
         Some(time)
     }
 
+    /// Throws the oldest packet away and gives its length.
+    pub(crate) fn discard(&mut self) -> Option<usize> {
+        let (_, len) = self.packets.pop_front()?;
+        self.bytes.drain(..len as usize);
+        Some(len as usize)
+    }
+
     /// Bytes and packets in store.
     pub(crate) fn size(&self) -> (u64, u64) {
         (self.bytes.len() as u64, self.packets.len() as u64)

@@ -4,9 +4,9 @@
 
 mod common;
 
-use common::{back, config, forward};
+use common::{back, config, forward, lossy};
 use dvb::modcod::{FrameSize, MODCODS, ModCod};
-use link::{Carrier, LinkConfig, Loss, LossUnit, steady_goodput_bps};
+use link::{Carrier, LinkConfig, LossUnit, Queue, steady_goodput_bps};
 use std::fmt::Write as _;
 
 /// Packets that an endless row of them brings through `frames` data fields, by header arithmetic alone: 10 bytes if
@@ -99,7 +99,7 @@ fn goodput_of_a_wire_is_unlimited_and_of_an_impossible_link_0() {
     assert!(steady_goodput_bps(&config(forward(0, 1)), 1500, 1460) == 0.0);
     assert!(steady_goodput_bps(&config(forward(1, 1)), 0, 0) == 0.0);
     let tiny = LinkConfig {
-        queue_bytes: 1499,
+        queue: Queue::drop_tail(1499),
         ..config(forward(1_000_000, 1))
     };
     assert!(steady_goodput_bps(&tiny, 1500, 1460) == 0.0);
@@ -121,11 +121,9 @@ fn golden_goodput_over_loss_and_queue() {
         for queue_bytes in [1500, 3000, 100_000] {
             for unit in [LossUnit::Packet, LossUnit::Frame] {
                 for ratio in [0.0, 0.01, 0.1] {
-                    let loss = Loss { ratio, unit };
                     let config = LinkConfig {
-                        queue_bytes,
-                        loss,
-                        ..config(carrier)
+                        queue: Queue::drop_tail(queue_bytes),
+                        ..lossy(carrier, ratio, unit)
                     };
                     let kbit_s = steady_goodput_bps(&config, 1500, 1472) / 1e3;
                     let unit = format!("{unit:?}").to_lowercase();

@@ -4,38 +4,82 @@
 
 mod common;
 
-use common::{NO_LOSS, Release, back, config, drain, forward, link, packet, run};
-use link::{Accepted, Carrier, Link, LinkConfig, Loss, LossUnit, Nanos};
+use common::{
+    Release, back, config, drain, forward, link, lossy, opensand_forward, opensand_return, packet,
+    run,
+};
+use link::{
+    Accepted, Carrier, GilbertElliott, Jitter, Link, LinkConfig, Loss, LossModel, LossUnit, Nanos,
+    Queue,
+};
 use proptest::prelude::*;
 
 fn carriers() -> impl Strategy<Value = Carrier> {
     prop_oneof![
         (1..=28_u8, 500_000..50_000_000_u64).prop_map(|(id, rate)| forward(rate, id)),
         (3..=22_u8, 1..=20_u32).prop_map(|(id, slots)| back(2_000_000, id, slots)),
+        Just(opensand_forward()),
+        Just(opensand_return()),
         Just(Carrier::Wire),
     ]
 }
 
-fn configs() -> impl Strategy<Value = LinkConfig> {
-    let ratio = prop_oneof![Just(0.0), 0.0..0.3, Just(1.0)];
+fn losses() -> impl Strategy<Value = Vec<Loss>> {
+    let chain = (
+        0.0..1.0_f64,
+        0.0..1.0_f64,
+        proptest::option::of(1..50_000_000_u64),
+    )
+        .prop_map(|(p, r, step)| {
+            let (good, bad) = (0.01, 0.9);
+            LossModel::GilbertElliott(GilbertElliott {
+                p,
+                r,
+                good,
+                bad,
+                step,
+            })
+        });
+    let model = prop_oneof![
+        Just(LossModel::Bernoulli { ratio: 0.0 }),
+        (0.0..0.3).prop_map(|ratio| LossModel::Bernoulli { ratio }),
+        Just(LossModel::Bernoulli { ratio: 1.0 }),
+        chain,
+        (1..1_000_000_000_u64, 0.0..1.0).prop_map(|(period, share)| LossModel::Bursts {
+            period,
+            duration: (period as f64 * share) as Nanos,
+            first: 0,
+        }),
+    ];
     let unit = prop_oneof![Just(LossUnit::Packet), Just(LossUnit::Frame)];
+    let loss = (model, unit).prop_map(|(model, unit)| Loss { model, unit });
+    proptest::collection::vec(loss, 0..3)
+}
+
+fn jitters() -> impl Strategy<Value = Jitter> {
+    prop_oneof![
+        Just(Jitter::None),
+        (0..20_000_000_u64).prop_map(|most| Jitter::Uniform { most }),
+        (0..20_000_000_u64, 0..20_000_000_u64)
+            .prop_map(|(mean, sigma)| Jitter::Normal { mean, sigma }),
+    ]
+}
+
+fn configs() -> impl Strategy<Value = LinkConfig> {
+    let queue = 1..20_000_u64;
     (
         carriers(),
         0..300_000_000_u64,
-        1..20_000_u64,
-        ratio,
-        unit,
+        queue,
+        losses(),
+        jitters(),
         any::<u64>(),
     )
-        .prop_map(
-            |(carrier, delay, queue_bytes, ratio, unit, seed)| LinkConfig {
-                carrier,
-                delay,
-                queue_bytes,
-                loss: Loss { ratio, unit },
-                seed,
-            },
-        )
+        .prop_map(|(carrier, delay, bytes, losses, jitter, seed)| LinkConfig {
+            losses,
+            jitter,
+            ..LinkConfig::new(carrier, delay, Queue::drop_tail(bytes), seed)
+        })
 }
 
 /// Arrival times in order and packet lengths.
@@ -107,7 +151,10 @@ proptest! {
         let (released, link) = run(&config, &arrivals);
         let mut offered = arrivals.iter().enumerate();
         let mut last = 0;
-        let air_time = config.carrier.frame_duration();
+        let air_time = match config.carrier {
+            Carrier::OpenSandForward { .. } | Carrier::OpenSandReturn { .. } => 2_000_000,
+            carrier => carrier.frame_duration(),
+        };
         for Release { due, packet: got } in &released {
             let sent = offered.find(|&(number, &(_, len))| packet(number as u64, len) == *got);
             let (_, &(at, _)) = sent.ok_or_else(|| TestCaseError::fail("packet not sent or out of order"))?;
@@ -132,11 +179,11 @@ proptest! {
             let accepted = link.push(at, &packet(number as u64, len));
             prop_assert_eq!(accepted == Accepted::Dropped, link.counters().packets_dropped > before);
             let (bytes, packets) = link.queue();
-            prop_assert!(bytes <= config.queue_bytes);
+            prop_assert!(bytes <= config.queue.bytes);
             prop_assert_eq!(bytes == 0, packets == 0);
             // Drop-tail: dropped only for want of room.
             if config.carrier != Carrier::Wire {
-                let full = waiting + len as u64 > config.queue_bytes;
+                let full = waiting + len as u64 > config.queue.bytes;
                 prop_assert_eq!(accepted == Accepted::Dropped, full);
             }
         }
@@ -170,15 +217,7 @@ fn packet_losses_hold_the_ratio_within_three_sigma() {
         back(20_000_000, 22, 200),
         Carrier::Wire,
     ] {
-        let loss = Loss {
-            ratio: 0.01,
-            unit: LossUnit::Packet,
-        };
-        let mut link = Link::new(LinkConfig {
-            loss,
-            ..config(carrier)
-        })
-        .unwrap();
+        let mut link = Link::new(lossy(carrier, 0.01, LossUnit::Packet)).unwrap();
         let packet = packet(0, 200);
         for now in 0..PACKETS {
             assert_eq!(link.push(now * 100_000, &packet), Accepted::Queued);
@@ -195,15 +234,7 @@ fn packet_losses_hold_the_ratio_within_three_sigma() {
 
 #[test]
 fn frame_losses_hold_the_ratio_and_take_every_packet_they_touch() {
-    let loss = Loss {
-        ratio: 0.1,
-        unit: LossUnit::Frame,
-    };
-    let mut link = Link::new(LinkConfig {
-        loss,
-        ..config(forward(10_000_000, 4))
-    })
-    .unwrap();
+    let mut link = Link::new(lossy(forward(10_000_000, 4), 0.1, LossUnit::Frame)).unwrap();
     let packet = packet(0, 1500);
     // More than fits, so that nearly every frame ends inside a packet.
     for now in 0..50_000 {
@@ -224,20 +255,12 @@ fn frame_losses_hold_the_ratio_and_take_every_packet_they_touch() {
 #[test]
 fn different_seeds_lose_different_packets() {
     let arrivals: Vec<_> = (0..200).map(|number| (number * 1_000_000, 100)).collect();
-    let loss = Loss {
-        ratio: 0.5,
-        unit: LossUnit::Packet,
-    };
     let released = |seed| {
-        run(
-            &LinkConfig {
-                loss,
-                seed,
-                ..config(forward(40_000_000, 4))
-            },
-            &arrivals,
-        )
-        .0
+        let config = LinkConfig {
+            seed,
+            ..lossy(forward(40_000_000, 4), 0.5, LossUnit::Packet)
+        };
+        run(&config, &arrivals).0
     };
     assert_ne!(released(1), released(2));
 }
@@ -257,8 +280,7 @@ fn what_the_carrier_cannot_carry_is_dropped() {
         assert_eq!(no_ip == Accepted::Dropped, carrier != Carrier::Wire);
     }
     let mut full = Link::new(LinkConfig {
-        queue_bytes: 100,
-        loss: NO_LOSS,
+        queue: Queue::drop_tail(100),
         ..config(forward(1, 1))
     })
     .unwrap();

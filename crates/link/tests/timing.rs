@@ -4,8 +4,8 @@
 
 mod common;
 
-use common::{GEO, NO_LOSS, Release, back, config, drain, forward, link, packet, run};
-use link::{Accepted, Carrier, LinkConfig, LinkError, Loss, LossUnit, echo_rtt};
+use common::{GEO, Release, back, config, drain, forward, link, lossy, packet, run};
+use link::{Accepted, Carrier, LinkConfig, LinkError, LossUnit, Queue, echo_rtt};
 
 fn dues(released: &[Release]) -> Vec<u64> {
     released.iter().map(|release| release.due - GEO).collect()
@@ -256,31 +256,16 @@ fn impossible_carriers_are_refused() {
 
 #[test]
 fn impossible_queues_and_losses_are_refused() {
-    let good = config(forward(40_000_000, 11));
+    let carrier = forward(40_000_000, 11);
+    let queue = Queue::drop_tail(0);
     assert_eq!(
         refusal(LinkConfig {
-            queue_bytes: 0,
-            ..good.clone()
+            queue,
+            ..config(carrier)
         }),
         LinkError::NoQueue
     );
-    let loss = Loss {
-        ratio: 1.5,
-        unit: LossUnit::Frame,
-    };
-    assert_eq!(
-        refusal(LinkConfig {
-            loss,
-            ..good.clone()
-        }),
-        LinkError::LossRatio(1.5)
-    );
-    let loss = Loss {
-        ratio: f64::NAN,
-        ..NO_LOSS
-    };
-    assert!(matches!(
-        refusal(LinkConfig { loss, ..good }),
-        LinkError::LossRatio(_)
-    ));
+    let loss = |ratio| refusal(lossy(carrier, ratio, LossUnit::Frame));
+    assert_eq!(loss(1.5), LinkError::LossRatio(1.5));
+    assert!(matches!(loss(f64::NAN), LinkError::LossRatio(_)));
 }

@@ -51,7 +51,7 @@ impl Config {
 }
 
 /// Queue and losses of a direction.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Direction {
     /// Drop-tail limit.
     pub queue: Queue,
@@ -187,10 +187,7 @@ fn direction(parent: &mut Object, name: &str, faults: &mut Faults) -> Option<Dir
         } else {
             link::LossUnit::Packet
         };
-        Some(link::Loss {
-            ratio: ratio?,
-            unit,
-        })
+        Some(link::Loss::random(ratio?, unit))
     });
     object.finish(faults);
     Some(Direction {

@@ -215,7 +215,7 @@ fn is_ip(packet: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use link::{Carrier, LinkConfig, Loss, LossUnit};
+    use link::{Carrier, LinkConfig, Queue};
     use std::collections::VecDeque;
 
     const MS: Nanos = 1_000_000;
@@ -283,18 +283,8 @@ mod tests {
     }
 
     fn wire(delay: Nanos) -> Link {
-        let loss = Loss {
-            ratio: 0.0,
-            unit: LossUnit::Packet,
-        };
-        Link::new(LinkConfig {
-            carrier: Carrier::Wire,
-            delay,
-            queue_bytes: 0,
-            loss,
-            seed: 1,
-        })
-        .unwrap()
+        let queue = Queue::drop_tail(0);
+        Link::new(LinkConfig::new(Carrier::Wire, delay, queue, 1)).unwrap()
     }
 
     fn drive_one(fake: &mut Fake, delay: Nanos) -> (Drive, Vec<Snapshot>) {

@@ -3,7 +3,7 @@
 //! (schemas/link-plan.schema.json).
 
 use dvb::modcod::FrameSize;
-use link::{Carrier, LinkConfig, LinkError, Loss, LossUnit, echo_rtt, steady_goodput_bps};
+use link::{Carrier, LinkConfig, LinkError, LossUnit, echo_rtt, steady_goodput_bps};
 use profile::Profile;
 use serde::Serialize;
 
@@ -97,28 +97,24 @@ pub fn links(config: &Config, profile: &Profile) -> Links {
         slots: profile.return_link.slots,
     };
     let rtt_ns = rtt_ns(config, profile);
-    let radio = |carrier: Carrier, direction: Direction, seed: u64| LinkConfig {
-        carrier,
-        delay: profile.one_way_delay_ns,
-        queue_bytes: queue_bytes(direction.queue, bdp_bytes(&carrier, rtt_ns)),
-        loss: direction.loss,
-        seed,
+    let radio = |carrier: Carrier, direction: &Direction, seed: u64| LinkConfig {
+        losses: vec![direction.loss.clone()],
+        ..LinkConfig::new(
+            carrier,
+            profile.one_way_delay_ns,
+            link::Queue::drop_tail(queue_bytes(direction.queue, bdp_bytes(&carrier, rtt_ns))),
+            seed,
+        )
     };
-    let wire = |seed: u64| LinkConfig {
-        carrier: Carrier::Wire,
-        delay: config.terrestrial_delay_ns,
+    let wire = |seed: u64| {
         // A wire has no queue.
-        queue_bytes: 0,
-        loss: Loss {
-            ratio: 0.0,
-            unit: LossUnit::Packet,
-        },
-        seed,
+        let queue = link::Queue::drop_tail(0);
+        LinkConfig::new(Carrier::Wire, config.terrestrial_delay_ns, queue, seed)
     };
     let seed = |direction: u64| direction_seed(config.seed, direction);
     [
-        radio(forward, config.forward, seed(0)),
-        radio(back, config.return_link, seed(1)),
+        radio(forward, &config.forward, seed(0)),
+        radio(back, &config.return_link, seed(1)),
         wire(seed(2)),
         wire(seed(3)),
     ]
@@ -225,12 +221,15 @@ fn segment<Frames>(
         es_n0_db: (es_n0_db * 1e3).round() / 1e3,
         rate_bps: link.carrier.rate_bps().unwrap_or(0.0),
         one_way_delay_ms: ms(link.delay),
-        queue_bytes: link.queue_bytes,
+        queue_bytes: link.queue.bytes,
         bdp_bytes: bdp_bytes(&link.carrier, rtt_ns),
-        loss_ratio: link.loss.ratio,
-        loss_unit: match link.loss.unit {
-            LossUnit::Packet => "packet",
-            LossUnit::Frame => "frame",
+        loss_ratio: link
+            .losses
+            .first()
+            .map_or(0.0, |loss| loss.model.mean_ratio()),
+        loss_unit: match link.losses.first().map(|loss| loss.unit) {
+            Some(LossUnit::Frame) => "frame",
+            _ => "packet",
         },
         frames,
         udp_goodput_bps: steady_goodput_bps(link, IP_PACKET_BYTES, UDP_PAYLOAD_BYTES),
@@ -252,10 +251,10 @@ fn advice(
     let bdp = bdp_bytes(&forward.carrier, rtt_ns(config, profile));
     advice.push(format!("one TCP flow fills the forward link only with send and receive buffers of {} bytes (2 BDP)", 2 * bdp));
     for (name, link) in [("forward", forward), ("return", back)] {
-        if link.queue_bytes < IP_PACKET_BYTES as u64 {
+        if link.queue.bytes < IP_PACKET_BYTES as u64 {
             advice.push(format!(
                 "the {name} queue of {} bytes is smaller than one 1500-byte packet",
-                link.queue_bytes
+                link.queue.bytes
             ));
         }
     }

@@ -52,6 +52,12 @@ impl Encapsulator {
         self.current.take_back()
     }
 
+    /// The packet in hand, whole; empty if there is none.
+    #[must_use]
+    pub fn in_hand(&self) -> &[u8] {
+        self.current.packet()
+    }
+
     /// Bytes of the packet in hand that are not yet sent; 0 if there is none.
     #[must_use]
     pub fn pending(&self) -> usize {

@@ -4,12 +4,8 @@
 
 use dvb::modcod::{FrameSize, ModCod};
 use dvb::rcs2::Waveform;
-use link::{Accepted, Carrier, Link, LinkConfig, Loss, LossUnit, Nanos};
+use link::{Accepted, Carrier, Link, LinkConfig, Loss, LossUnit, Nanos, Queue};
 
-pub const NO_LOSS: Loss = Loss {
-    ratio: 0.0,
-    unit: LossUnit::Packet,
-};
 pub const GEO: Nanos = 250_000_000;
 
 pub fn forward(symbol_rate: u64, modcod: u8) -> Carrier {
@@ -33,17 +29,39 @@ pub fn back(symbol_rate: u64, waveform: u8, slots: u32) -> Carrier {
 }
 
 pub fn config(carrier: Carrier) -> LinkConfig {
+    LinkConfig::new(carrier, GEO, Queue::drop_tail(1_000_000), 1)
+}
+
+/// As `config`, with independent losses.
+pub fn lossy(carrier: Carrier, ratio: f64, unit: LossUnit) -> LinkConfig {
     LinkConfig {
-        carrier,
-        delay: GEO,
-        queue_bytes: 1_000_000,
-        loss: NO_LOSS,
-        seed: 1,
+        losses: vec![Loss::random(ratio, unit)],
+        ..config(carrier)
     }
 }
 
 pub fn link(carrier: Carrier) -> Link {
     Link::new(config(carrier)).unwrap()
+}
+
+/// The forward link of the `OpenSAND` example: 40 Mbaud, QPSK 1/4, ticks of 10 ms.
+pub fn opensand_forward() -> Carrier {
+    Carrier::OpenSandForward {
+        symbol_rate: 40_000_000,
+        modcod: ModCod::by_id(1).unwrap(),
+        tick: 10_000_000,
+        label: [2, 0, 0, 0, 0, 1],
+    }
+}
+
+/// Its return link: 16 Mbaud, waveform 12, CRA of 10 Mbit/s.
+pub fn opensand_return() -> Carrier {
+    Carrier::OpenSandReturn {
+        symbol_rate: 16_000_000,
+        waveform: Waveform::by_id(12).unwrap(),
+        superframe: 26_500_000,
+        slots: 149,
+    }
 }
 
 /// An IPv4-like packet that carries its number.

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! What carries the packets of one direction, and its rates.
+
+use crate::{LinkError, Nanos};
+use dvb::modcod::{FrameSize, ModCod};
+use dvb::opensand;
+use dvb::rcs2::Waveform;
+
+/// Medium of one direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carrier {
+    /// DVB-S2: GSE in BBFRAMEs on a continuous PLFRAME grid.
+    Forward {
+        /// Symbols per second.
+        symbol_rate: u64,
+        /// Constant MODCOD.
+        modcod: ModCod,
+        /// FECFRAME size.
+        frame_size: FrameSize,
+        /// Pilot symbols on.
+        pilots: bool,
+        /// GSE label of the receiver.
+        label: [u8; 6],
+    },
+    /// DVB-RCS2: RLE in bursts at the granted slots.
+    Return {
+        /// Symbols per second.
+        symbol_rate: u64,
+        /// Burst shape.
+        waveform: Waveform,
+        /// Superframe duration.
+        superframe: Nanos,
+        /// Slots granted per superframe, spread evenly over it.
+        slots: u32,
+    },
+    /// The forward link as `OpenSAND` 8.2 schedules it: whole BBFRAMEs of Ethernet frames, released in batches on a tick.
+    OpenSandForward {
+        /// Symbols per second.
+        symbol_rate: u64,
+        /// Constant MODCOD.
+        modcod: ModCod,
+        /// Time between two batches, 10 ms by default.
+        tick: Nanos,
+        /// GSE label of the receiver.
+        label: [u8; 6],
+    },
+    /// The return link as `OpenSAND` 8.2 schedules it: all bursts of a superframe, of Ethernet frames, at its tick.
+    OpenSandReturn {
+        /// Symbols per second.
+        symbol_rate: u64,
+        /// Burst shape; the payload is [`dvb::opensand::burst_payload`].
+        waveform: Waveform,
+        /// Superframe duration, 26.5 ms by default.
+        superframe: Nanos,
+        /// Bursts granted per superframe.
+        slots: u32,
+    },
+    /// Delay only, unlimited rate (terrestrial segment, or a lossy LAN with losses).
+    Wire,
+}
+
+impl Carrier {
+    /// Layer-2 rate in bit/s: data-field or burst payload bits over time. `None`: unlimited.
+    #[must_use]
+    pub fn rate_bps(&self) -> Option<f64> {
+        match *self {
+            Self::Forward {
+                symbol_rate,
+                modcod,
+                frame_size,
+                pilots,
+                ..
+            } => Some(symbol_rate as f64 * modcod.efficiency(frame_size, pilots)),
+            Self::Return {
+                waveform,
+                superframe,
+                slots,
+                ..
+            } => Some(
+                (waveform.payload_bytes * 8) as f64 * f64::from(slots) * 1e9 / superframe as f64,
+            ),
+            Self::OpenSandForward { modcod, tick, .. } => {
+                let per_tick =
+                    self.symbols_per_tick() as f64 / opensand::bbframe_symbols(modcod) as f64;
+                let bits = (opensand::bbframe_payload(modcod) * 8) as f64;
+                Some(bits * per_tick * 1e9 / tick as f64)
+            }
+            Self::OpenSandReturn {
+                waveform,
+                superframe,
+                slots,
+                ..
+            } => {
+                let bits = (opensand::burst_payload(waveform) * 8) as f64;
+                Some(bits * f64::from(slots) * 1e9 / superframe as f64)
+            }
+            Self::Wire => None,
+        }
+    }
+
+    /// Bytes that one frame or burst offers to GSE or RLE; 0 for a wire, which has no frames.
+    #[must_use]
+    pub fn frame_payload(&self) -> usize {
+        match *self {
+            Self::Forward {
+                modcod, frame_size, ..
+            } => modcod.dfl_max_bits(frame_size).unwrap_or(0) as usize / 8,
+            Self::Return { waveform, .. } => waveform.payload_bytes,
+            Self::OpenSandForward { modcod, .. } => opensand::bbframe_payload(modcod),
+            Self::OpenSandReturn { waveform, .. } => opensand::burst_payload(waveform),
+            Self::Wire => 0,
+        }
+    }
+
+    /// Time on air of one frame or burst, rounded down to a nanosecond; 0 for a wire.
+    #[must_use]
+    pub fn frame_duration(&self) -> Nanos {
+        let (symbols, symbol_rate) = self.frame_symbols();
+        (symbols * 1_000_000_000)
+            .checked_div(symbol_rate)
+            .unwrap_or(0)
+    }
+
+    /// `Es/N0` or C/N threshold in dB; `None` for a wire.
+    #[must_use]
+    pub fn threshold_db(&self) -> Option<f64> {
+        match self {
+            Self::Forward { modcod, .. } | Self::OpenSandForward { modcod, .. } => {
+                Some(modcod.es_n0_db())
+            }
+            Self::Return { waveform, .. } | Self::OpenSandReturn { waveform, .. } => {
+                Some(waveform.threshold_db())
+            }
+            Self::Wire => None,
+        }
+    }
+
+    /// Symbols that the forward scheduler of `OpenSAND` has for a tick; 0 for other carriers.
+    pub(crate) fn symbols_per_tick(&self) -> u64 {
+        let Self::OpenSandForward {
+            symbol_rate, tick, ..
+        } = *self
+        else {
+            return 0;
+        };
+        (u128::from(symbol_rate) * u128::from(tick) / 1_000_000_000) as u64
+    }
+
+    /// Symbols of a frame and symbols per second; a wire has neither and says 0 of 1.
+    fn frame_symbols(&self) -> (u64, u64) {
+        match *self {
+            Self::Forward {
+                symbol_rate,
+                modcod,
+                frame_size,
+                pilots,
+                ..
+            } => (modcod.plframe_symbols(frame_size, pilots), symbol_rate),
+            Self::Return {
+                symbol_rate,
+                waveform,
+                ..
+            }
+            | Self::OpenSandReturn {
+                symbol_rate,
+                waveform,
+                ..
+            } => (waveform.symbols, symbol_rate),
+            Self::OpenSandForward {
+                symbol_rate,
+                modcod,
+                ..
+            } => (opensand::bbframe_symbols(modcod), symbol_rate),
+            Self::Wire => (0, 1),
+        }
+    }
+}
+
+impl Carrier {
+    pub(crate) fn check(&self) -> Result<(), LinkError> {
+        match *self {
+            Self::Forward {
+                symbol_rate,
+                modcod,
+                frame_size,
+                ..
+            } => {
+                check_symbol_rate(symbol_rate)?;
+                modcod
+                    .kbch(frame_size)
+                    .ok_or(LinkError::NoShortFrame(modcod))?;
+                Ok(())
+            }
+            Self::OpenSandForward {
+                symbol_rate,
+                modcod,
+                ..
+            } => {
+                check_symbol_rate(symbol_rate)?;
+                let (frame, tick) = (opensand::bbframe_symbols(modcod), self.symbols_per_tick());
+                if frame > tick {
+                    return Err(LinkError::FrameAboveTick { frame, tick });
+                }
+                Ok(())
+            }
+            Self::Return {
+                symbol_rate,
+                waveform,
+                superframe,
+                slots,
+            } => {
+                let holds = |waveform: Waveform| {
+                    let air_time = u128::from(slots) * u128::from(waveform.symbols) * 1_000_000_000;
+                    air_time <= u128::from(superframe) * u128::from(symbol_rate)
+                };
+                self.check_slots(symbol_rate, superframe, slots, holds(waveform))
+            }
+            Self::OpenSandReturn {
+                symbol_rate,
+                waveform,
+                superframe,
+                slots,
+            } => {
+                let limit = opensand::slot_limit(symbol_rate, superframe, waveform);
+                self.check_slots(symbol_rate, superframe, slots, u64::from(slots) <= limit)
+            }
+            Self::Wire => Ok(()),
+        }
+    }
+
+    fn check_slots(
+        &self,
+        symbol_rate: u64,
+        superframe_ns: Nanos,
+        slots: u32,
+        they_fit: bool,
+    ) -> Result<(), LinkError> {
+        check_symbol_rate(symbol_rate)?;
+        if superframe_ns == 0 || slots == 0 {
+            return Err(LinkError::NoSlots {
+                superframe_ns,
+                slots,
+            });
+        }
+        if they_fit {
+            return Ok(());
+        }
+        Err(LinkError::SlotsOverlap {
+            slots,
+            burst_ns: self.frame_duration(),
+            superframe_ns,
+        })
+    }
+}
+
+fn check_symbol_rate(symbol_rate: u64) -> Result<(), LinkError> {
+    if (1..=10_000_000_000).contains(&symbol_rate) {
+        Ok(())
+    } else {
+        Err(LinkError::SymbolRate(symbol_rate))
+    }
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! Changes of a link at run time.
+
+use crate::channel::frame_error_ratio;
+use crate::framed::Framed;
+use crate::jitter::Jittering;
+use crate::loss::Losses;
+use crate::queue::Buffer;
+use crate::{Carrier, Jitter, Link, LinkConfig, LinkError, Loss, Nanos, Queue, Reception};
+
+/// What can change while a link runs.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// Propagation delay. Packets in flight keep theirs, and no packet overtakes another.
+    Delay(Nanos),
+    /// Loss processes, in place of those before; they start anew. Their times count from the start of the link.
+    Losses(Vec<Loss>),
+    /// Jitter, in place of the one before.
+    Jitter(Jitter),
+    /// True: nothing that is sent from now on gets through, until false. Frames are sent all the same.
+    Outage(bool),
+    /// Reception of the frames sent from now on.
+    Reception(Option<Reception>),
+    /// Queue. What waits moves into it, oldest first; what does not fit is dropped.
+    Queue(Queue),
+    /// MODCOD, waveform, symbol rate or slots of the same kind of carrier, from the next opening of the frame grid on;
+    /// the grid starts anew there.
+    Carrier(Carrier),
+    /// Another link from now on.
+    Handover(Handover),
+}
+
+/// The link that takes over. Losses, jitter and reception stay.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Handover {
+    /// Its carrier, whose frame grid starts at the moment of the handover.
+    pub carrier: Carrier,
+    /// Its propagation delay. Packets in flight keep theirs, and no packet overtakes another.
+    pub delay: Nanos,
+    /// Its queue.
+    pub queue: Queue,
+    /// What becomes of what waits at that moment. Fragments already on air are of no use to the new receiver: the packet
+    /// in fragmentation counts as waiting, whole.
+    pub waiting: Waiting,
+}
+
+/// What becomes of waiting packets at a handover.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// Moves to the new queue; what does not fit is dropped.
+    Keep,
+    /// Leaves the old link at once, with its delay and its losses of packets.
+    Flush,
+    /// Is dropped.
+    Drop,
+}
+
+impl Link {
+    /// Advances to `now` and changes the link.
+    ///
+    /// # Errors
+    /// The link cannot be so; it goes on as it was.
+    pub fn set(&mut self, now: Nanos, change: Change) -> Result<(), LinkError> {
+        let config = changed(&self.config, &change);
+        config.check()?;
+        if let Change::Carrier(carrier) = &change {
+            let kind = std::mem::discriminant(carrier);
+            if kind != std::mem::discriminant(&self.config.carrier) {
+                return Err(LinkError::OtherKind);
+            }
+        }
+        self.advance(now);
+        self.generation += 1;
+        self.config = config;
+        self.apply(change);
+        self.channel.frame_error_ratio = frame_error_ratio(&self.config);
+        Ok(())
+    }
+
+    fn apply(&mut self, change: Change) {
+        let (seed, generation) = (self.config.seed, self.generation);
+        match change {
+            Change::Delay(delay) => self.channel.delay = delay,
+            Change::Losses(losses) => self.channel.losses = Losses::new(&losses, seed, generation),
+            Change::Jitter(jitter) => {
+                self.channel.jitter = Jittering::new(jitter, seed, generation);
+            }
+            Change::Outage(is_down) => self.channel.is_down = is_down,
+            Change::Reception(_) => {}
+            Change::Queue(queue) => self.replace_queue(queue),
+            Change::Carrier(carrier) => {
+                if let Some(framed) = &mut self.framed {
+                    framed.change(&carrier, self.now);
+                }
+            }
+            Change::Handover(handover) => self.hand_over(handover),
+        }
+    }
+
+    fn replace_queue(&mut self, queue: Queue) {
+        let pending = self
+            .framed
+            .as_ref()
+            .map_or(0, |framed| framed.air.pending());
+        let new = Buffer::new(queue, self.config.seed, self.generation);
+        let mut old = std::mem::replace(&mut self.queue, new);
+        old.drain(|since, packet| {
+            self.queue
+                .push(since, packet, pending as u64, &mut self.ledger);
+        });
+    }
+
+    fn hand_over(&mut self, handover: Handover) {
+        let new = Buffer::new(handover.queue, self.config.seed, self.generation);
+        let mut old = std::mem::replace(&mut self.queue, new);
+        let mut waiting = Vec::new();
+        let cut = self
+            .framed
+            .as_mut()
+            .and_then(|framed| framed.air.take_back());
+        waiting.extend(cut.map(|packet| (self.now, packet)));
+        old.drain(|since, packet| waiting.push((since, packet.to_vec())));
+        if handover.waiting == Waiting::Flush {
+            for (_, packet) in waiting.drain(..) {
+                self.send_by_wire(&packet);
+            }
+        }
+        self.framed = Framed::new(&handover.carrier, self.now);
+        self.channel.delay = handover.delay;
+        for (since, packet) in waiting {
+            let accepts = |framed: &Framed| framed.air.accepts(&packet);
+            match (&self.framed, handover.waiting) {
+                (None, Waiting::Keep) => self.send_by_wire(&packet),
+                (Some(framed), Waiting::Keep) if accepts(framed) => {
+                    self.queue.push(since, &packet, 0, &mut self.ledger);
+                }
+                _ => self.ledger.drop(self.now, packet.len()),
+            }
+        }
+    }
+}
+
+/// The configuration after a change.
+fn changed(config: &LinkConfig, change: &Change) -> LinkConfig {
+    let mut config = config.clone();
+    match change {
+        Change::Delay(delay) => config.delay = *delay,
+        Change::Losses(losses) => config.losses.clone_from(losses),
+        Change::Jitter(jitter) => config.jitter = *jitter,
+        Change::Outage(_) => {}
+        Change::Reception(reception) => config.reception = *reception,
+        Change::Queue(queue) => config.queue = *queue,
+        Change::Carrier(carrier) => config.carrier = *carrier,
+        Change::Handover(handover) => {
+            config.carrier = handover.carrier;
+            config.delay = handover.delay;
+            config.queue = handover.queue;
+        }
+    }
+    config
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! Behind the carrier: losses, propagation, jitter.
+
+use crate::jitter::Jittering;
+use crate::loss::Losses;
+use crate::random::{Process, generator, hits};
+use crate::ring::Ring;
+use crate::{LinkConfig, LossUnit, Nanos};
+use rand_pcg::Pcg64;
+
+/// What frames and packets meet on their way.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    pub(crate) losses: Losses,
+    pub(crate) jitter: Jittering,
+    pub(crate) delay: Nanos,
+    /// Probability that a frame is not understood.
+    pub(crate) frame_error_ratio: f64,
+    /// Nothing gets through.
+    pub(crate) is_down: bool,
+    reception: Pcg64,
+    in_flight: Ring,
+    /// Latest due time given: packets keep their order whatever becomes of the delay.
+    last_due: Nanos,
+}
+
+impl Channel {
+    pub(crate) fn new(config: &LinkConfig, in_flight: Ring) -> Self {
+        Self {
+            losses: Losses::new(&config.losses, config.seed, 0),
+            jitter: Jittering::new(config.jitter, config.seed, 0),
+            delay: config.delay,
+            frame_error_ratio: frame_error_ratio(config),
+            is_down: false,
+            reception: generator(config.seed, Process::Quality, 0),
+            in_flight,
+            last_due: 0,
+        }
+    }
+
+    /// Whether a frame sent whole at `now` is lost.
+    pub(crate) fn loses_frame(&mut self, now: Nanos) -> bool {
+        let lost = self.losses.lose(LossUnit::Frame, now);
+        let unclear =
+            self.frame_error_ratio > 0.0 && hits(&mut self.reception, self.frame_error_ratio);
+        lost || unclear || self.is_down
+    }
+
+    /// Whether a packet of a frame that came through is lost.
+    pub(crate) fn loses_packet(&mut self, now: Nanos) -> bool {
+        self.losses.lose(LossUnit::Packet, now)
+    }
+
+    /// A packet sent at `now` gets through.
+    pub(crate) fn deliver(&mut self, now: Nanos, packet: &[u8]) {
+        let due = now
+            .saturating_add(self.delay)
+            .saturating_add(self.jitter.next());
+        self.last_due = self.last_due.max(due);
+        self.in_flight.push(self.last_due, packet);
+    }
+
+    /// When the oldest packet in flight is due.
+    pub(crate) fn next_due(&self) -> Option<Nanos> {
+        self.in_flight.front()
+    }
+
+    /// Takes the oldest packet in flight if it is due.
+    pub(crate) fn pop(&mut self, now: Nanos, out: &mut Vec<u8>) -> Option<Nanos> {
+        self.next_due().filter(|&due| due <= now)?;
+        self.in_flight.pop(out)
+    }
+}
+
+/// Probability that a frame of this carrier is not understood.
+pub(crate) fn frame_error_ratio(config: &LinkConfig) -> f64 {
+    config
+        .reception
+        .zip(config.carrier.threshold_db())
+        .map_or(0.0, |(reception, threshold_db)| {
+            reception
+                .errors
+                .frame_error_ratio(reception.cn_db, threshold_db)
+        })
+}

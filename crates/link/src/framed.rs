@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! A carrier with frames at work.
+
+use crate::air::Air;
+use crate::channel::Channel;
+use crate::grid::{Grid, Quota};
+use crate::ledger::Ledger;
+use crate::queue::Buffer;
+use crate::{Carrier, Nanos};
+use dvb::sdu::Filled;
+
+/// Frames, and when they open.
+#[derive(Debug)]
+pub(crate) struct Framed {
+    pub(crate) grid: Grid,
+    quota: Quota,
+    pub(crate) air: Air,
+    /// Next opening at which something may be sent.
+    pub(crate) next: u64,
+    /// Payload of the frame in hand, kept to save the allocation.
+    frame: Vec<u8>,
+}
+
+impl Framed {
+    /// The frames of a carrier, the first one at `origin`; `None` for a wire.
+    pub(crate) fn new(carrier: &Carrier, origin: Nanos) -> Option<Self> {
+        Some(Self {
+            grid: Grid::new(carrier, origin)?,
+            quota: Quota::new(carrier),
+            air: Air::new(carrier)?,
+            next: 0,
+            frame: vec![0; carrier.frame_payload()],
+        })
+    }
+
+    /// Goes over to another MODCOD, waveform or rate at the first opening from `now` on, where the grid starts anew. The
+    /// packet in fragmentation goes on in the new frames.
+    pub(crate) fn change(&mut self, carrier: &Carrier, now: Nanos) {
+        let boundary = self.grid.start(self.grid.first_from(now).max(self.next));
+        if let Some(grid) = Grid::new(carrier, boundary) {
+            self.grid = grid;
+        }
+        self.quota = Quota::new(carrier);
+        self.next = 0;
+        self.frame.resize(carrier.frame_payload(), 0);
+    }
+
+    /// Sends what the next opening of the grid holds.
+    pub(crate) fn open(&mut self, queue: &mut Buffer, channel: &mut Channel, ledger: &mut Ledger) {
+        let (start, end) = (self.grid.start(self.next), self.grid.end(self.next));
+        self.next += 1;
+        self.quota.open();
+        while self.something_waits(queue) && self.quota.take() {
+            self.send(start, end, queue, channel, ledger);
+        }
+        self.quota.close(self.something_waits(queue));
+    }
+
+    fn something_waits(&self, queue: &Buffer) -> bool {
+        self.air.pending() > 0 || queue.size().1 > 0
+    }
+
+    /// Sends one frame, filled with what is queued.
+    fn send(
+        &mut self,
+        start: Nanos,
+        end: Nanos,
+        queue: &mut Buffer,
+        channel: &mut Channel,
+        ledger: &mut Ledger,
+    ) {
+        let frame = &mut self.frame[..];
+        let filled = self
+            .air
+            .fill(frame, |packet| queue.pop(start, packet, ledger));
+        ledger.frame(start, filled.used, frame.len());
+        if channel.loses_frame(end) {
+            ledger.lose_frame(end, filled);
+            self.air.miss();
+            return;
+        }
+        let mut kept = Filled::default();
+        self.air.receive(frame, |packet| {
+            if channel.loses_packet(end) {
+                return;
+            }
+            kept.packets += 1;
+            kept.bytes += packet.len() as u64;
+            channel.deliver(end, packet);
+        });
+        // Packets come out in the frame that holds their last byte, or never.
+        let lost = (filled.packets - kept.packets, filled.bytes - kept.bytes);
+        ledger.lose(end, lost.0, lost.1);
+    }
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! What happened on a link: counters, and on demand every event.
+
+use crate::Nanos;
+use dvb::sdu::Filled;
+use std::fmt;
+
+/// What a link did since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Packets offered.
+    pub packets_in: u64,
+    /// Bytes offered.
+    pub bytes_in: u64,
+    /// Packets handed out by `pop`.
+    pub packets_out: u64,
+    /// Bytes handed out by `pop`.
+    pub bytes_out: u64,
+    /// Packets dropped at the queue, by its limit or its active management.
+    pub packets_dropped: u64,
+    /// Bytes dropped at the queue.
+    pub bytes_dropped: u64,
+    /// Packets that the queue marked with congestion experienced in place of a drop.
+    pub packets_marked: u64,
+    /// Packets lost on air, by either loss unit.
+    pub packets_lost: u64,
+    /// Bytes of these packets.
+    pub bytes_lost: u64,
+    /// BBFRAMEs or bursts sent.
+    pub frames_sent: u64,
+    /// Frames lost, contained in `frames_sent`.
+    pub frames_lost: u64,
+    /// Payload bytes offered by the frames sent.
+    pub frame_bytes_available: u64,
+    /// Bytes of these that are not padding.
+    pub frame_bytes_used: u64,
+}
+
+/// One thing that happened, in model time. Displays as one line without its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// When.
+    pub at: Nanos,
+    /// What.
+    pub what: What,
+}
+
+/// Kinds of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A packet of this many bytes was offered.
+    Offered(u64),
+    /// The queue dropped a packet of this many bytes.
+    Dropped(u64),
+    /// The queue marked a packet of this many bytes.
+    Marked(u64),
+    /// A frame opened.
+    Frame {
+        /// Bytes that are not padding.
+        used: usize,
+        /// Payload bytes.
+        available: usize,
+    },
+    /// The frame that ends now is lost.
+    FrameLost,
+    /// Packets that were to leave the carrier now are lost.
+    Lost {
+        /// Packets.
+        packets: u64,
+        /// Bytes of them.
+        bytes: u64,
+    },
+    /// A packet of this many bytes came out, due now.
+    Released(u64),
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ", self.at)?;
+        match self.what {
+            What::Offered(bytes) => write!(f, "offered {bytes}"),
+            What::Dropped(bytes) => write!(f, "dropped {bytes}"),
+            What::Marked(bytes) => write!(f, "marked {bytes}"),
+            What::Frame { used, available } => write!(f, "frame {used}/{available}"),
+            What::FrameLost => f.write_str("frame lost"),
+            What::Lost { packets, bytes } => write!(f, "lost {packets} packets {bytes}"),
+            What::Released(bytes) => write!(f, "released {bytes}"),
+        }
+    }
+}
+
+/// Counters and, if asked for, the log of events.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    pub(crate) counters: Counters,
+    pub(crate) log: Option<Vec<Event>>,
+}
+
+impl Ledger {
+    fn note(&mut self, at: Nanos, what: What) {
+        if let Some(log) = &mut self.log {
+            log.push(Event { at, what });
+        }
+    }
+
+    pub(crate) fn offer(&mut self, at: Nanos, bytes: usize) {
+        self.counters.packets_in += 1;
+        self.counters.bytes_in += bytes as u64;
+        self.note(at, What::Offered(bytes as u64));
+    }
+
+    pub(crate) fn drop(&mut self, at: Nanos, bytes: usize) {
+        self.counters.packets_dropped += 1;
+        self.counters.bytes_dropped += bytes as u64;
+        self.note(at, What::Dropped(bytes as u64));
+    }
+
+    pub(crate) fn mark(&mut self, at: Nanos, bytes: usize) {
+        self.counters.packets_marked += 1;
+        self.note(at, What::Marked(bytes as u64));
+    }
+
+    pub(crate) fn frame(&mut self, at: Nanos, used: usize, available: usize) {
+        self.counters.frames_sent += 1;
+        self.counters.frame_bytes_available += available as u64;
+        self.counters.frame_bytes_used += used as u64;
+        self.note(at, What::Frame { used, available });
+    }
+
+    /// A frame is lost with the packets that end in it.
+    pub(crate) fn lose_frame(&mut self, at: Nanos, filled: Filled) {
+        self.counters.frames_lost += 1;
+        self.note(at, What::FrameLost);
+        self.lose(at, filled.packets, filled.bytes);
+    }
+
+    pub(crate) fn lose(&mut self, at: Nanos, packets: u64, bytes: u64) {
+        if packets > 0 {
+            self.counters.packets_lost += packets;
+            self.counters.bytes_lost += bytes;
+            self.note(at, What::Lost { packets, bytes });
+        }
+    }
+
+    pub(crate) fn release(&mut self, at: Nanos, bytes: usize) {
+        self.counters.packets_out += 1;
+        self.counters.bytes_out += bytes as u64;
+        self.note(at, What::Released(bytes as u64));
+    }
+}

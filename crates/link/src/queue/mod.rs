@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! Queues in front of a carrier: a limit, and active management that drops or marks before it is reached.
+
+mod codel;
+mod ecn;
+mod fq;
+mod pie;
+
+use crate::ledger::Ledger;
+use crate::ring::Ring;
+use crate::{LinkError, Nanos};
+use fq::FlowQueues;
+
+/// Queue of one direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Queue {
+    /// Most bytes of waiting IP packets; at least 1.
+    pub bytes: u64,
+    /// Most waiting packets; at least 1.
+    pub packets: u64,
+    /// Active management.
+    pub aqm: Aqm,
+    /// Mark ECN-capable packets (RFC 3168) where the active management would drop them. The limit always drops.
+    pub ecn: bool,
+}
+
+/// Active queue management. Times of waiting are taken in model time, from the arrival to the frame that opens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Aqm {
+    /// Drop-tail: the limit alone.
+    #[default]
+    DropTail,
+    /// One queue with `CoDel` (RFC 8289).
+    CoDel(CoDel),
+    /// Queues per flow with a `CoDel` each (RFC 8290). At the limit the flow with the most bytes loses its oldest packet.
+    FqCoDel(FqCoDel),
+    /// PIE (RFC 8033).
+    Pie(Pie),
+}
+
+/// Parameters of `CoDel`. The defaults are those of RFC 8289 for paths up to about 100 ms round trip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CoDel {
+    /// Acceptable standing sojourn time, 5 ms. At least the duration of a frame, or the frames themselves are a fault.
+    pub target: Nanos,
+    /// Time in which the sojourn time must fall below the target, 100 ms; at least the worst round trip: a geostationary
+    /// path wants 600 ms and more.
+    pub interval: Nanos,
+}
+
+/// Parameters of `FQ-CoDel`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FqCoDel {
+    /// Parameters of each flow's `CoDel`.
+    pub codel: CoDel,
+    /// Hash buckets, 1024.
+    pub flows: u32,
+    /// Bytes that a flow may send in its turn, 1514.
+    pub quantum: u32,
+}
+
+/// Parameters of PIE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pie {
+    /// Reference delay, 15 ms.
+    pub target: Nanos,
+    /// Time between two updates of the drop probability, 15 ms.
+    pub update: Nanos,
+    /// Length of a burst that passes untouched after calm, 150 ms.
+    pub burst: Nanos,
+}
+
+impl Default for CoDel {
+    fn default() -> Self {
+        Self {
+            target: 5_000_000,
+            interval: 100_000_000,
+        }
+    }
+}
+
+impl Default for FqCoDel {
+    fn default() -> Self {
+        Self {
+            codel: CoDel::default(),
+            flows: 1024,
+            quantum: 1514,
+        }
+    }
+}
+
+impl Default for Pie {
+    fn default() -> Self {
+        Self {
+            target: 15_000_000,
+            update: 15_000_000,
+            burst: 150_000_000,
+        }
+    }
+}
+
+impl Queue {
+    /// A drop-tail queue of this many bytes and any number of packets.
+    #[must_use]
+    pub const fn drop_tail(bytes: u64) -> Self {
+        Self {
+            bytes,
+            packets: u64::MAX,
+            aqm: Aqm::DropTail,
+            ecn: false,
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), LinkError> {
+        if self.bytes == 0 || self.packets == 0 {
+            return Err(LinkError::NoQueue);
+        }
+        let is_possible = match self.aqm {
+            Aqm::DropTail => true,
+            Aqm::CoDel(codel) => codel.interval > 0,
+            Aqm::FqCoDel(fq) => {
+                fq.codel.interval > 0 && (1..=65_536).contains(&fq.flows) && fq.quantum > 0
+            }
+            Aqm::Pie(pie) => pie.update > 0,
+        };
+        if is_possible {
+            Ok(())
+        } else {
+            Err(LinkError::Aqm)
+        }
+    }
+}
+
+/// A queue at work.
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    queue: Queue,
+    discipline: Discipline,
+}
+
+#[derive(Debug)]
+enum Discipline {
+    DropTail(Ring),
+    CoDel(Ring, CoDel, codel::Controller),
+    Pie(Ring, Box<pie::Controller>),
+    Flows(Box<FlowQueues>),
+}
+
+/// Bytes of a full-size packet, for the room that is reserved.
+const FULL_SIZE: u64 = 1500;
+
+impl Buffer {
+    pub(crate) fn new(queue: Queue, seed: u64, generation: u64) -> Self {
+        let ring = || Ring::for_bytes(queue.bytes.min(queue.packets.saturating_mul(FULL_SIZE)));
+        let discipline = match queue.aqm {
+            Aqm::DropTail => Discipline::DropTail(ring()),
+            Aqm::CoDel(codel) => Discipline::CoDel(ring(), codel, codel::Controller::default()),
+            Aqm::Pie(pie) => {
+                let controller = pie::Controller::new(pie, seed, generation);
+                Discipline::Pie(ring(), Box::new(controller))
+            }
+            Aqm::FqCoDel(fq) => Discipline::Flows(Box::new(FlowQueues::new(fq, seed, generation))),
+        };
+        Self { queue, discipline }
+    }
+
+    /// Bytes and packets that wait.
+    pub(crate) fn size(&self) -> (u64, u64) {
+        match &self.discipline {
+            Discipline::DropTail(ring) | Discipline::CoDel(ring, ..) | Discipline::Pie(ring, _) => {
+                ring.size()
+            }
+            Discipline::Flows(flows) => flows.size(),
+        }
+    }
+
+    /// Offers a packet; `pending` bytes of another one wait outside of this queue and count towards its limit. False if
+    /// the packet was dropped. Every drop is in the ledger.
+    pub(crate) fn push(
+        &mut self,
+        now: Nanos,
+        packet: &[u8],
+        pending: u64,
+        ledger: &mut Ledger,
+    ) -> bool {
+        let ecn = self.queue.ecn;
+        let has_room = self.has_room(packet.len() as u64, 1, pending);
+        let kept = match &mut self.discipline {
+            Discipline::Flows(_) => return self.push_to_flow(now, packet, pending, ledger),
+            _ if !has_room => false,
+            Discipline::DropTail(ring) | Discipline::CoDel(ring, ..) => {
+                ring.push(now, packet);
+                true
+            }
+            Discipline::Pie(ring, controller) => controller.push(ecn, now, ring, packet, ledger),
+        };
+        if !kept {
+            ledger.drop(now, packet.len());
+        }
+        kept
+    }
+
+    /// Takes the next packet for a frame that opens at `now`; false if there is none.
+    pub(crate) fn pop(&mut self, now: Nanos, out: &mut Vec<u8>, ledger: &mut Ledger) -> bool {
+        let ecn = self.queue.ecn;
+        match &mut self.discipline {
+            Discipline::DropTail(ring) => ring.pop(out).is_some(),
+            Discipline::CoDel(ring, codel, controller) => {
+                controller.pop(*codel, ecn, now, ring, out, ledger)
+            }
+            Discipline::Pie(ring, controller) => controller.pop(now, ring, out),
+            Discipline::Flows(flows) => flows.pop(ecn, now, out, ledger),
+        }
+    }
+
+    /// Takes everything out, with the time of arrival; active management has no say.
+    pub(crate) fn drain(&mut self, mut sink: impl FnMut(Nanos, &[u8])) {
+        let mut packet = Vec::new();
+        match &mut self.discipline {
+            Discipline::DropTail(ring) | Discipline::CoDel(ring, ..) | Discipline::Pie(ring, _) => {
+                while let Some(time) = ring.pop(&mut packet) {
+                    sink(time, &packet);
+                }
+            }
+            Discipline::Flows(flows) => flows.drain(sink),
+        }
+    }
+
+    /// Whether so much more fits.
+    fn has_room(&self, bytes: u64, packets: u64, pending: u64) -> bool {
+        let (waiting, count) = self.size();
+        waiting + pending + bytes <= self.queue.bytes
+            && count + u64::from(pending > 0) + packets <= self.queue.packets
+    }
+
+    fn push_to_flow(
+        &mut self,
+        now: Nanos,
+        packet: &[u8],
+        pending: u64,
+        ledger: &mut Ledger,
+    ) -> bool {
+        if packet.len() as u64 + pending > self.queue.bytes {
+            ledger.drop(now, packet.len());
+            return false;
+        }
+        let mut kept = true;
+        let mut own = None;
+        loop {
+            let has_room = own.is_some() && self.has_room(0, 0, pending);
+            let Discipline::Flows(flows) = &mut self.discipline else {
+                return false;
+            };
+            let Some(index) = own else {
+                own = Some(flows.push(now, packet));
+                continue;
+            };
+            if has_room || flows.size().1 == 0 {
+                return kept;
+            }
+            // The new packet is the last of its flow: it is gone when the flow is empty.
+            kept &= flows.drop_from_fattest(now, ledger) != (index, true);
+        }
+    }
+}

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A lab whose satellite segment is OpenSAND's, here a stand-in: how it is called, what it finds, how it ends."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from satlab import lab, netns, opensand, paths
+from satlab.errors import ConfigError, HostError
+from satlab.lab import Lab
+from satlab.linkplan import LinkRequest
+from satlab.process import wait
+from satlab.topology import Role, load
+
+pytestmark = pytest.mark.net
+
+TOPOLOGY = load()
+PROFILE = paths.PROFILES / "geo"
+REQUEST = LinkRequest(profile=PROFILE, emulator="opensand")
+SERVER = "198.18.4.2"
+STANDIN = Path(__file__).with_name("standin_opensand.py")
+ENTITIES = ("sat", "gw", "st")
+
+
+@pytest.fixture(autouse=True)
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put a stand-in in OpenSAND's place; give the file that tells how it was called."""
+    program = tmp_path / "opensand"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} {STANDIN} "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv(opensand.PROGRAM_VARIABLE, str(program))
+    monkeypatch.setenv("OPENSAND_NOTE", str(tmp_path / "calls.jsonl"))
+    return tmp_path / "calls.jsonl"
+
+
+def ip(lab_id: str, node: str, *arguments: str) -> list[dict[str, Any]]:
+    done = subprocess.run(
+        ["ip", "-n", netns.name(lab_id, node), "-j", "-d", *arguments], capture_output=True, text=True, check=True
+    )
+    return [entry for entry in json.loads(done.stdout) if entry]
+
+
+def echo(the_lab: Lab) -> float:
+    argv = [*the_lab.enter_argv("client"), "ping", "-n", "-c", "1", "-W", "3", SERVER]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=10, check=True)
+    return float(done.stdout.partition("time=")[2].split()[0])
+
+
+# --- how it is called, and what it finds ----------------------------------------------------------------------------
+
+
+def test_entities_get_the_very_files_in_their_namespaces(lab_id: str, satlink: Path, calls: Path) -> None:
+    the_lab = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=satlink)
+    made = [json.loads(line) for line in calls.read_text().splitlines()]
+    by_kind = {call["kind"]: call for call in made}
+    assert len(made) == 3
+    for kind in ENTITIES:
+        call, files = by_kind[kind], ["-i", f"{PROFILE}/infrastructure_{kind}.xml", "-t", f"{PROFILE}/topology.xml"]
+        assert call["argv"] == [*files, *([] if kind == "sat" else ["-p", f"{PROFILE}/profile_{kind}.xml"]), "-v"]
+        assert call["netns"] == netns.path(lab_id, kind).stat().st_ino
+        assert call["own_session"] is True
+        assert call["niceness"] == opensand.NICENESS
+        assert call["stdin"] == "/dev/null"
+    assert 580 < echo(the_lab) < 700
+    state = the_lab.status()
+    assert (state.phase, state.emulator) == ("up", "opensand")
+    logs = {name: Path(f"/run/satlab/{lab_id}/opensand-{name}.log") for name in ENTITIES}
+    assert all("Blocks initialized" in log.read_text() for log in logs.values())
+    assert {oct(log.stat().st_mode & 0o777) for log in logs.values()} == {"0o600"}
+    the_lab.down()
+
+
+def test_hosts_are_set_up_as_opensand_needs_them(lab_id: str, satlink: Path) -> None:
+    the_lab = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=satlink)
+    macs = {"gw": "00:00:00:00:00:01", "st": "00:00:00:00:00:02"}
+    addresses = {"gw": "198.18.63.1", "st": "198.18.63.2"}
+    for node, other in (("gw", "st"), ("st", "gw")):
+        links = {link["ifname"]: link for link in ip(lab_id, node, "link")}
+        assert links["sat0"]["address"] == links["tap"]["address"] == macs[node]
+        assert links["tap"]["master"] == "sat0"
+        assert links["tap"]["linkinfo"]["info_data"]["type"] == "tap"
+        assert links["sat0"]["linkinfo"]["info_data"]["mcast_snooping"] == 0
+        assert (links["sat0"]["mtu"], links["emu0"]["mtu"]) == (1500, 9000)
+        neighbours = ip(lab_id, node, "neigh", "show", "dev", "sat0")
+        assert [(n["dst"], n["lladdr"], n["state"]) for n in neighbours] == [
+            (addresses[other], macs[other], ["PERMANENT"])
+        ]
+    for node in ENTITIES:
+        assert not ip(lab_id, node, "-6", "addr")
+        assert ip(lab_id, node, "route", "get", "239.137.194.220")[0]["dev"] == "emu0"
+    hub = {link["ifname"]: link for link in ip(lab_id, "sat", "link")}
+    assert hub["emu0"]["linkinfo"]["info_data"]["mcast_snooping"] == 0
+    large = ["ping", "-n", "-c", "1", "-W", "2", "-M", "do", "-s", "8972", "10.77.0.2"]
+    assert subprocess.run([*the_lab.enter_argv("st"), *large], check=False, capture_output=True).returncode == 0
+    the_lab.down()
+
+
+def test_satlink_serves_the_terrestrial_segment_alone(lab_id: str, satlink: Path) -> None:
+    the_lab = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=satlink)
+    echo(the_lab)
+    metrics = Path(the_lab.config.metrics)
+
+    def counted() -> bool:
+        samples = [json.loads(line) for line in metrics.read_text().rpartition("\n")[0].splitlines()[1:]]
+        assert all(s["forward"] is None and s["return"] is None for s in samples)
+        return any(s["terrestrial_up"]["out_packets"] for s in samples)
+
+    assert wait(counted, 3)
+    the_lab.down()
+
+
+def test_up_twice_changes_nothing_and_another_emulator_is_refused(lab_id: str, satlink: Path) -> None:
+    first = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=satlink)
+    assert Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=satlink).found is True
+    with pytest.raises(ConfigError, match="another configuration") as caught:
+        Lab.up(lab_id, TOPOLOGY, LinkRequest(profile=PROFILE), satlink=satlink)
+    assert {fault.place for fault in caught.value.faults} == {"link.st", "link.gw"}
+    first.down()
+
+
+# --- how its end is told --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mode", "entity", "says"),
+    [
+        ("topology", "gw", r"opensand-gw ended with status 14 \(topology file not loadable\).*cannot load .*topology"),
+        ("crash", "st", r"opensand-st ended by SIGSEGV \(a crash, .*cannot initialize the physical layer"),
+        ("idle", "st", "no packet after 2 s: sat is initialized, gw is initialized, st is initialized but not logged"),
+        ("idle", "gw", "no packet after 2 s: sat is initialized, gw is initialized, st is logged on"),
+    ],
+)
+def test_a_failed_start_is_told_and_leaves_nothing(
+    lab_id: str, satlink: Path, monkeypatch: pytest.MonkeyPatch, mode: str, entity: str, says: str
+) -> None:
+    monkeypatch.setattr(lab, "OPENSAND_READY_DEADLINE_S", 2.0)
+    monkeypatch.setenv("OPENSAND_MODE", mode)
+    monkeypatch.setenv("OPENSAND_ENTITY", entity)
+    with pytest.raises(HostError, match=says):
+        Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=satlink)
+    assert lab.status(lab_id).phase == "absent"
+
+
+@pytest.mark.parametrize("role", opensand.START_ORDER)
+def test_a_dead_entity_breaks_the_lab(lab_id: str, satlink: Path, role: Role) -> None:
+    the_lab = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=satlink)
+    (pid,) = entity_pids(lab_id, role)
+    os.kill(pid, signal.SIGKILL)
+    assert wait(lambda: the_lab.status().phase == "broken", 5)
+    assert f"opensand-{role.value} has ended by SIGKILL: " in the_lab.status().reason
+    with pytest.raises(HostError, match="is broken"):
+        Lab.attach(lab_id)
+    the_lab.down()
+
+
+def entity_pids(lab_id: str, role: Role) -> list[int]:
+    wanted, found = f"infrastructure_{role.value}.xml".encode(), []
+    for pid in netns.occupants(lab_id):
+        with contextlib.suppress(OSError):
+            if wanted in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
+    return found
+
+
+UP = """
+import os, sys
+from pathlib import Path
+from satlab import lab, topology
+from satlab.linkplan import LinkRequest
+
+def kill_at(name, call):
+    real, calls = getattr(lab, name), []
+    def counted(*args, **kwargs):
+        calls.append(name)
+        if len(calls) == call:
+            os.kill(os.getpid(), 9)
+        return real(*args, **kwargs)
+    setattr(lab, name, counted)
+
+lab_id, profile, satlink, name, call = sys.argv[1:]
+if name:
+    kill_at(name, int(call))
+request = LinkRequest(profile=Path(profile), emulator="opensand")
+lab.Lab.up(lab_id, topology.load(), request, satlink=Path(satlink))
+"""
+
+
+def up_in_a_process(lab_id: str, satlink: Path, name: str = "", call: int = 0) -> "subprocess.Popen[bytes]":
+    argv = [sys.executable, "-c", UP, lab_id, str(PROFILE), str(satlink), name, str(call)]
+    env = os.environ | {"PYTHONPATH": str(paths.ROOT / "lab")}
+    return subprocess.Popen(argv, env=env, stderr=subprocess.DEVNULL)
+
+
+def test_interrupted_while_it_waits(lab_id: str, satlink: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENSAND_MODE", "idle")
+    with up_in_a_process(lab_id, satlink) as child:
+        assert wait(lambda: lab.status(lab_id).satlink_pid is not None, 10)
+        child.send_signal(signal.SIGINT)
+        assert child.wait(5) != 0
+    assert lab.status(lab_id).phase == "absent"
+
+
+@pytest.mark.parametrize(("name", "call"), [("_start", 2), ("_start", 4), ("_await_opensand", 1), ("_await_ready", 1)])
+def test_killed_in_the_middle(lab_id: str, satlink: Path, name: str, call: int) -> None:
+    with up_in_a_process(lab_id, satlink, name, call) as child:
+        assert child.wait(20) == -signal.SIGKILL
+    assert lab.status(lab_id).phase == "broken"
+    assert lab.down(lab_id) is True
+
+
+def test_a_host_without_opensand(lab_id: str, satlink: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv(opensand.PROGRAM_VARIABLE)
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    with pytest.raises(HostError, match="OpenSAND is not installed") as caught:
+        Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=satlink)
+    assert "package `opensand`" in caught.value.hint
+    assert "satlink, the default" in caught.value.hint
+    assert lab.status(lab_id).phase == "absent"
+
+
+# --- a whole run ----------------------------------------------------------------------------------------------------
+
+
+def test_a_run_names_its_emulator_and_keeps_its_logs(tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "satlab", "run", str(paths.SCENARIOS / "bulk_tcp.json"), "--emulator", "opensand"]
+    argv += ["--set", "duration=4", "--runs", str(tmp_path / "runs"), "--json"]
+    env = os.environ | {"PYTHONPATH": f"{paths.ROOT / 'lab'}:{paths.ROOT}"}
+    done = subprocess.run(argv, capture_output=True, text=True, env=env, timeout=120, check=False)
+    assert done.returncode in {0, 4}, done.stderr  # a busy host may put the stand-in out of tolerance
+    (folder,) = (tmp_path / "runs").iterdir()
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert (manifest["emulator"], manifest["versions"]["opensand"]) == ("opensand", "OpenSAND stand-in")
+    assert {f"raw/logs/opensand-{kind}.log" for kind in ENTITIES} <= set(manifest["files"])
+    assert json.loads((folder / "plan.json").read_text())["emulator"] == "opensand"
+    assert "netns, opensand" in (folder / "report" / "index.html").read_text()
+    checks = {c["name"]: c for c in json.loads((folder / "raw" / "calibration.json").read_text())["checks"]}
+    late = {f"release_late_p99_us.terrestrial_{way}" for way in ("down", "up")}
+    assert checks.keys() == {"rtt_ms", "forward_udp_goodput_bps"} | late
+    assert (checks["rtt_ms"]["low"], checks["rtt_ms"]["expected"], checks["rtt_ms"]["high"]) == (584, 602, 640)
+    assert checks["rtt_ms"]["ok"], checks["rtt_ms"]
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {r["labels"]["direction"] for r in rows if r["metric"] == "link_in_packets"} == {
+        "terrestrial_down",
+        "terrestrial_up",
+    }
+    assert not [s for s in lab.list_labs() if s.lab_id.startswith("run-")]
