@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! The loop that drives one direction: wait, read, push, pop, write. Generic over clock and devices.
+//! The loop that drives directions: wait, read, push, pop, write. Generic over clock and devices.
 
 use std::io;
 
@@ -13,39 +13,58 @@ const MAX_PACKET: usize = 65_535;
 /// Largest release error that is told apart, ns; worse ones count as this.
 const MAX_LATE_NS: u64 = 60_000_000_000;
 
-/// What ended a wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wake {
-    /// A packet can be read.
-    Input,
-    /// The deadline has come.
-    Deadline,
-    /// The direction shall end.
-    Stop,
-}
-
-/// Clock and devices of one direction.
+/// Clock and devices of the directions that share a thread, numbered from 0.
 pub trait Io {
     /// Time since the start of all directions.
     fn now(&self) -> Nanos;
 
-    /// Sleeps until there is input, a stop, or the deadline has come.
+    /// Sleeps until there is input for a direction or the deadline has come; `false` when all shall end.
     ///
     /// # Errors
-    /// The device is gone.
-    fn wait(&mut self, deadline: Nanos) -> io::Result<Wake>;
+    /// The device of a direction is gone.
+    fn wait(&mut self, deadline: Nanos) -> Result<bool, Gone>;
 
     /// Reads one packet, `None` when there is none.
     ///
     /// # Errors
     /// The device is gone.
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>>;
+    fn read(&mut self, direction: usize, buffer: &mut [u8]) -> io::Result<Option<usize>>;
 
     /// Writes one packet; `false` when the device would not take it.
     ///
     /// # Errors
     /// The device is gone.
-    fn write(&mut self, packet: &[u8]) -> io::Result<bool>;
+    fn write(&mut self, direction: usize, packet: &[u8]) -> io::Result<bool>;
+}
+
+/// A direction that cannot go on, and why.
+#[derive(Debug)]
+pub struct Gone(pub usize, pub io::Error);
+
+/// Drives directions until a stop; every interval of each is `report`ed.
+///
+/// A wake costs far more than a packet, so each serves them all, in the order given: where that is the order in which
+/// packets and their answers travel, what one direction writes is read by the next in the same turn.
+///
+/// # Errors
+/// A device is gone.
+pub fn run(
+    drives: &mut [Drive],
+    io: &mut impl Io,
+    mut report: impl FnMut(usize, Snapshot),
+) -> Result<(), Gone> {
+    loop {
+        let deadline = drives.iter().map(Drive::deadline).min().unwrap_or(0);
+        if !io.wait(deadline)? {
+            return Ok(());
+        }
+        for (index, drive) in drives.iter_mut().enumerate() {
+            let report = |snapshot| report(index, snapshot);
+            drive
+                .turn(index, io, report)
+                .map_err(|error| Gone(index, error))?;
+        }
+    }
 }
 
 /// State of a direction at the end of a metrics interval. Counters run from the start.
@@ -118,26 +137,27 @@ impl Drive {
         }
     }
 
-    /// Runs until a stop; every interval is `report`ed, the last one included.
-    ///
-    /// # Errors
-    /// A device is gone.
-    pub fn run(&mut self, io: &mut impl Io, mut report: impl FnMut(Snapshot)) -> io::Result<()> {
-        loop {
-            let tick = self.next_tick * self.interval;
-            let deadline = self.link.next_event().map_or(tick, |event| event.min(tick));
-            match io.wait(deadline)? {
-                Wake::Stop => return Ok(()),
-                Wake::Input => self.take_input(io)?,
-                Wake::Deadline => {}
-            }
-            self.release(io)?;
-            // A late thread owes every interval it slept through: lines of the four directions are joined by tick.
-            while io.now() >= self.next_tick * self.interval {
-                report(self.snapshot());
-                self.next_tick += 1;
-            }
+    /// When the direction has something to do without input.
+    fn deadline(&self) -> Nanos {
+        let tick = self.next_tick * self.interval;
+        self.link.next_event().map_or(tick, |event| event.min(tick))
+    }
+
+    /// Takes what came in, releases what is due, reports the intervals that have ended.
+    fn turn(
+        &mut self,
+        direction: usize,
+        io: &mut impl Io,
+        mut report: impl FnMut(Snapshot),
+    ) -> io::Result<()> {
+        self.take_input(direction, io)?;
+        self.release(direction, io)?;
+        // A late thread owes every interval it slept through: lines of the four directions are joined by tick.
+        while io.now() >= self.next_tick * self.interval {
+            report(self.snapshot());
+            self.next_tick += 1;
         }
+        Ok(())
     }
 
     /// Release error over the whole run; `None` without packets.
@@ -147,9 +167,9 @@ impl Drive {
     }
 
     /// Offers what can be read; a bounded number, so that due packets do not wait for a flood.
-    fn take_input(&mut self, io: &mut impl Io) -> io::Result<()> {
+    fn take_input(&mut self, direction: usize, io: &mut impl Io) -> io::Result<()> {
         for _ in 0..BATCH {
-            let Some(length) = io.read(&mut self.input)? else {
+            let Some(length) = io.read(direction, &mut self.input)? else {
                 break;
             };
             let packet = &self.input[..length];
@@ -161,9 +181,9 @@ impl Drive {
         Ok(())
     }
 
-    fn release(&mut self, io: &mut impl Io) -> io::Result<()> {
+    fn release(&mut self, direction: usize, io: &mut impl Io) -> io::Result<()> {
         while let Some(due) = self.link.pop(io.now(), &mut self.output) {
-            if !io.write(&self.output)? {
+            if !io.write(direction, &self.output)? {
                 self.refused.0 += 1;
                 self.refused.1 += self.output.len() as u64;
             }
@@ -207,6 +227,9 @@ mod tests {
         stop_at: Nanos,
         write_ns: Nanos,
         arrivals: VecDeque<(Nanos, Vec<u8>)>,
+        /// What direction 0 writes comes in at direction 1 at once.
+        chained: bool,
+        between: VecDeque<Vec<u8>>,
         written: Vec<(Nanos, Vec<u8>)>,
         waits: usize,
         refuse: bool,
@@ -218,35 +241,37 @@ mod tests {
             self.now
         }
 
-        fn wait(&mut self, deadline: Nanos) -> io::Result<Wake> {
+        fn wait(&mut self, deadline: Nanos) -> Result<bool, Gone> {
             self.waits += 1;
             if self.gone {
-                return Err(io::Error::from_raw_os_error(libc::EBADFD));
+                return Err(Gone(0, io::Error::from_raw_os_error(libc::EBADFD)));
             }
             let arrival = self.arrivals.front().map_or(Nanos::MAX, |(at, _)| *at);
-            let wake = deadline.min(arrival).min(self.stop_at).max(self.now);
-            self.now = wake;
-            Ok(if wake >= self.stop_at {
-                Wake::Stop
-            } else if arrival <= wake {
-                Wake::Input
+            self.now = self.now.max(deadline.min(arrival).min(self.stop_at));
+            Ok(self.now < self.stop_at)
+        }
+
+        fn read(&mut self, direction: usize, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+            let packet = if direction == 1 {
+                self.between.pop_front()
+            } else if self.arrivals.front().is_some_and(|(at, _)| *at <= self.now) {
+                self.arrivals.pop_front().map(|(_, packet)| packet)
             } else {
-                Wake::Deadline
-            })
+                None
+            };
+            Ok(packet.map(|packet| {
+                buffer[..packet.len()].copy_from_slice(&packet);
+                packet.len()
+            }))
         }
 
-        fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-            if self.arrivals.front().is_none_or(|(at, _)| *at > self.now) {
-                return Ok(None);
-            }
-            let (_, packet) = self.arrivals.pop_front().unwrap();
-            buffer[..packet.len()].copy_from_slice(&packet);
-            Ok(Some(packet.len()))
-        }
-
-        fn write(&mut self, packet: &[u8]) -> io::Result<bool> {
+        fn write(&mut self, direction: usize, packet: &[u8]) -> io::Result<bool> {
             self.now += self.write_ns;
-            self.written.push((self.now, packet.to_vec()));
+            if self.chained && direction == 0 {
+                self.between.push_back(packet.to_vec());
+            } else {
+                self.written.push((self.now, packet.to_vec()));
+            }
             Ok(!self.refuse)
         }
     }
@@ -262,12 +287,11 @@ mod tests {
         Link::new(LinkConfig::new(Carrier::Wire, delay, queue, 1)).unwrap()
     }
 
-    fn run(fake: &mut Fake, delay: Nanos) -> (Drive, Vec<Snapshot>) {
-        let mut drive = Drive::new(wire(delay), 10 * MS);
+    fn drive_one(fake: &mut Fake, delay: Nanos) -> (Drive, Vec<Snapshot>) {
+        let mut drives = [Drive::new(wire(delay), 10 * MS)];
         let mut snapshots = Vec::new();
-        drive
-            .run(fake, |snapshot| snapshots.push(snapshot))
-            .unwrap();
+        run(&mut drives, fake, |_, snapshot| snapshots.push(snapshot)).unwrap();
+        let [drive] = drives;
         (drive, snapshots)
     }
 
@@ -283,7 +307,7 @@ mod tests {
             arrivals: arrivals.clone().into(),
             ..Fake::default()
         };
-        let (drive, snapshots) = run(&mut fake, 40 * MS);
+        let (drive, snapshots) = drive_one(&mut fake, 40 * MS);
         let expected: Vec<_> = arrivals
             .into_iter()
             .map(|(at, packet)| (at + 40 * MS, packet))
@@ -302,7 +326,7 @@ mod tests {
             stop_at: 1000 * MS,
             ..Fake::default()
         };
-        let (_, snapshots) = run(&mut fake, 40 * MS);
+        let (_, snapshots) = drive_one(&mut fake, 40 * MS);
         assert_eq!(snapshots.len(), 99);
         assert_eq!(fake.waits, 100);
     }
@@ -316,7 +340,7 @@ mod tests {
             arrivals,
             ..Fake::default()
         };
-        let (drive, _) = run(&mut fake, MS);
+        let (drive, _) = drive_one(&mut fake, MS);
         let late = drive.late_total().unwrap();
         assert!(
             (late.max - 10.0).abs() < 0.2 && (late.p50 - 5.0).abs() < 0.2,
@@ -334,7 +358,7 @@ mod tests {
             arrivals,
             ..Fake::default()
         };
-        let (_, snapshots) = run(&mut fake, 0);
+        let (_, snapshots) = drive_one(&mut fake, 0);
         let counters = snapshots.last().unwrap().counters;
         assert_eq!((counters.packets_in, counters.packets_out), (200, 200));
         // 202 reads in batches of 64: four wakes for input, five for reports and the stop.
@@ -350,7 +374,7 @@ mod tests {
             arrivals,
             ..Fake::default()
         };
-        let (_, snapshots) = run(&mut fake, MS);
+        let (_, snapshots) = drive_one(&mut fake, MS);
         assert_eq!(snapshots.last().unwrap().refused, (1, 100));
     }
 
@@ -363,18 +387,34 @@ mod tests {
             arrivals,
             ..Fake::default()
         };
-        let (_, snapshots) = run(&mut fake, MS);
+        let (_, snapshots) = drive_one(&mut fake, MS);
         let ticks: Vec<_> = snapshots.iter().map(|snapshot| snapshot.tick).collect();
         assert_eq!(ticks, (1..=9).collect::<Vec<_>>());
     }
 
     #[test]
-    fn missing_device_ends_the_direction() {
+    fn missing_device_ends_all() {
         let mut fake = Fake {
             gone: true,
             ..Fake::default()
         };
-        let error = Drive::new(wire(0), MS).run(&mut fake, |_| {}).unwrap_err();
-        assert_eq!(error.raw_os_error(), Some(libc::EBADFD));
+        let mut drives = [Drive::new(wire(0), MS)];
+        let Gone(direction, error) = run(&mut drives, &mut fake, |_, _| {}).unwrap_err();
+        assert_eq!((direction, error.raw_os_error()), (0, Some(libc::EBADFD)));
+    }
+
+    #[test]
+    fn next_direction_reads_what_was_written_in_the_same_turn() {
+        let mut fake = Fake {
+            stop_at: 9 * MS,
+            arrivals: [(MS, ipv4(100, 1))].into(),
+            chained: true,
+            ..Fake::default()
+        };
+        let mut drives = [2 * MS, 3 * MS].map(|delay| Drive::new(wire(delay), 10 * MS));
+        run(&mut drives, &mut fake, |_, _| {}).unwrap();
+        assert_eq!(fake.written, [(6 * MS, ipv4(100, 1))]);
+        // Arrival, release of the first, release of the second, stop.
+        assert_eq!(fake.waits, 4);
     }
 }

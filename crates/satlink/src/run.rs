@@ -2,6 +2,7 @@
 //! `satlink run`: devices, a real-time thread for each direction, the metrics writer, and the end of all of them.
 
 use std::io::{self, Write};
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -12,14 +13,18 @@ use link::Link;
 use profile::Profile;
 
 use crate::config::{Config, Port};
-use crate::drive::{Drive, Late, Snapshot};
+use crate::drive::{self, Drive, Gone, Late};
 use crate::metrics::{self, End, Header, Message};
 use crate::plan::{self, DIRECTIONS};
-use crate::sys::{self, Direction, Event, Signals, Tun};
+use crate::sys::{self, Devices, Event, Poll, Signals, Tun};
 use crate::{Failure, note};
 
-/// Priorities of the directions: the satellite link before the terrestrial one.
-const PRIORITIES: [i32; 4] = [40, 40, 39, 39];
+/// Real-time priority of the threads.
+const PRIORITY: i32 = 40;
+/// Up to this rate of the satellite link, bit/s, one thread serves all directions: waking costs more than packets then.
+const ONE_THREAD_BELOW_BPS: f64 = 100e6;
+/// The order in which packets travel: down from the server to the client, and their answers up.
+const TRAVEL: [usize; 4] = [2, 0, 1, 3];
 /// Snapshots that wait for the writer at most: 100 s of a metrics interval of 100 ms.
 const WAITING_SNAPSHOTS: usize = 4096;
 /// Time between two looks at the namespaces.
@@ -56,16 +61,14 @@ pub fn run(config: &Config, profile: &Profile) -> Result<(), Failure> {
     };
     let (fifo_sender, fifo) = sync_channel(DIRECTIONS.len());
 
-    let prepared = directions(config, profile, &ports)?;
-    let served = DIRECTIONS.map(|name| prepared.iter().any(|one| DIRECTIONS[one.index] == name));
+    let prepared = shifts(directions(config, profile, &ports)?, shared)?;
+    let served = [0, 1, 2, 3].map(|index| prepared.iter().any(|one| one.indexes.contains(&index)));
     thread::scope(|scope| {
         let threads: Vec<_> = prepared
             .into_iter()
-            .map(|direction| {
+            .map(|shift| {
                 let (sender, fifo_sender) = (sender.clone(), fifo_sender.clone());
-                let index = direction.index;
-                let thread = scope.spawn(move || direction.run(shared, &sender, &fifo_sender));
-                (index, thread)
+                scope.spawn(move || shift.run(shared, &sender, &fifo_sender))
             })
             .collect();
         let is_fifo = all_fifo(&fifo, threads.len());
@@ -95,19 +98,17 @@ pub fn run(config: &Config, profile: &Profile) -> Result<(), Failure> {
     })
 }
 
-/// Ends of the threads, with the index of their direction: their release errors, and the first failure.
-fn join(
-    threads: Vec<(usize, thread::ScopedJoinHandle<'_, Ended>)>,
-) -> ([Option<Late>; 4], Option<String>) {
+/// Release errors of the directions, and the first failure.
+fn join(threads: Vec<thread::ScopedJoinHandle<'_, Ended>>) -> ([Option<Late>; 4], Option<String>) {
     let mut late = [None; 4];
     let mut failure = None;
-    for (index, thread) in threads {
-        let panicked = |_| (None, Err(io::Error::other("the thread panicked")));
-        let (total, result) = thread.join().unwrap_or_else(panicked);
-        late[index] = total;
-        if let Err(error) = result {
-            failure.get_or_insert(format!("{}: {error}", DIRECTIONS[index]));
+    for thread in threads {
+        let panicked = |_| (Vec::new(), Some("a thread panicked".into()));
+        let (totals, reason) = thread.join().unwrap_or_else(panicked);
+        for (index, total) in totals {
+            late[index] = total;
         }
+        failure = failure.or(reason);
     }
     (late, failure)
 }
@@ -126,17 +127,56 @@ struct Start {
     unix_s: f64,
 }
 
-/// One thread before it starts.
+/// One direction before it starts.
 struct Prepared {
     index: usize,
+    rate_bps: f64,
     drive: Drive,
-    from: Tun,
-    to: Tun,
+    ends: (Tun, Tun),
 }
 
-type Ended = (Option<Late>, io::Result<()>);
+/// One thread before it starts: the directions that it serves, in the order of travel.
+struct Shift {
+    indexes: Vec<usize>,
+    drives: Vec<Drive>,
+    devices: Devices,
+}
 
-impl Prepared {
+impl Shift {
+    fn of(directions: Vec<Prepared>, shared: Shared<'_>) -> Result<Self, Failure> {
+        let (mut indexes, mut drives, mut ends) = (Vec::new(), Vec::new(), Vec::new());
+        for direction in directions {
+            indexes.push(direction.index);
+            drives.push(direction.drive);
+            ends.push(direction.ends);
+        }
+        let devices = Devices::new(ends, shared.stop, shared.start)
+            .map_err(|error| Failure::host(format!("epoll: {error}"), "see ulimit -n"))?;
+        Ok(Self {
+            indexes,
+            drives,
+            devices,
+        })
+    }
+}
+
+/// Shares directions out to threads: one for all of a slow link, one for each of a fast one.
+fn shifts(mut directions: Vec<Prepared>, shared: Shared<'_>) -> Result<Vec<Shift>, Failure> {
+    directions.sort_by_key(|one| TRAVEL.iter().position(|&index| index == one.index));
+    let rate: f64 = directions.iter().map(|one| one.rate_bps).sum();
+    if rate <= ONE_THREAD_BELOW_BPS {
+        return Ok(vec![Shift::of(directions, shared)?]);
+    }
+    directions
+        .into_iter()
+        .map(|one| Shift::of(vec![one], shared))
+        .collect()
+}
+
+/// Release errors by direction, and why the thread failed if it did.
+type Ended = (Vec<(usize, Option<Late>)>, Option<String>);
+
+impl Shift {
     fn run(
         mut self,
         shared: Shared<'_>,
@@ -144,27 +184,28 @@ impl Prepared {
         fifo: &SyncSender<bool>,
     ) -> Ended {
         let _alarm = Alarm(shared.ended);
-        let is_fifo = sys::set_fifo(PRIORITIES[self.index]).is_ok();
+        let is_fifo = sys::set_fifo(PRIORITY).is_ok();
         if !is_fifo {
             sys::set_least_timer_slack();
         }
         sys::prefault_stack();
         // The receiver waits for all threads, so it is still there.
         let _ = fifo.send(is_fifo);
-        let mut io = Direction {
-            from: self.from,
-            to: self.to,
-            stop: shared.stop,
-            start: shared.start,
-        };
-        let index = self.index;
-        let result = self.drive.run(&mut io, |snapshot: Snapshot| {
+        let indexes = &self.indexes;
+        let result = drive::run(&mut self.drives, &mut self.devices, |number, snapshot| {
             // Never waits: a stuck disk must not delay packets. Losses of metrics are told at the end.
-            if sender.try_send(Message::Snapshot(index, snapshot)).is_err() {
+            let message = Message::Snapshot(indexes[number], snapshot);
+            if sender.try_send(message).is_err() {
                 shared.unsent.fetch_add(1, Ordering::Relaxed);
             }
         });
-        (self.drive.late_total(), result)
+        let late = self.drives.iter().map(Drive::late_total);
+        let failed =
+            |Gone(number, error): Gone| format!("{}: {error}", DIRECTIONS[indexes[number]]);
+        (
+            indexes.iter().copied().zip(late).collect(),
+            result.err().map(failed),
+        )
     }
 }
 
@@ -261,9 +302,9 @@ fn directions(config: &Config, profile: &Profile, ports: &Ports) -> Result<Vec<P
             })?;
             Ok(Prepared {
                 index,
+                rate_bps: link.config().carrier.rate_bps().unwrap_or(0.0),
                 drive: Drive::new(link, interval),
-                from: clone(from)?,
-                to: clone(to)?,
+                ends: (clone(from)?, clone(to)?),
             })
         })
         .collect()
@@ -322,12 +363,16 @@ fn wait_for_end(config: &Config, signals: &Signals, ended: &Event) -> Result<&'s
         .ports()
         .map(|port| (&port.netns, sys::namespace_id(&port.netns)))
         .collect();
+    let mut poll =
+        Poll::new([signals as &dyn AsRawFd, ended]).map_err(|error| error.to_string())?;
     loop {
-        match sys::poll([signals, ended], NAMESPACE_CHECK) {
-            Ok([true, _]) => return signals.take().map_err(|error| error.to_string()),
-            Ok([_, true]) => return Err("a direction ended".into()),
-            Ok(_) => {}
-            Err(error) => return Err(error.to_string()),
+        poll.wait(NAMESPACE_CHECK)
+            .map_err(|error| error.to_string())?;
+        if poll.is_readable(0) {
+            return signals.take().map_err(|error| error.to_string());
+        }
+        if poll.is_readable(1) {
+            return Err("a direction ended".into());
         }
         // An open TUN device keeps its namespace alive, so the end of the lab shows at the path alone.
         for (path, id) in &namespaces {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use link::Nanos;
 
-use crate::drive::{Io, Wake};
+use crate::drive::{Gone, Io};
 
 /// Stack that is touched before a real-time loop starts, bytes; its frames need far less.
 const PREFAULT_BYTES: usize = 128 * 1024;
@@ -172,34 +172,91 @@ impl AsRawFd for Event {
     }
 }
 
-/// Waits until one of two descriptors is readable or the time is over; tells which is.
-///
-/// # Errors
-/// `EBADFD` when the device behind a descriptor is gone, or what `ppoll` says.
-pub fn poll(fds: [&dyn AsRawFd; 2], timeout: Duration) -> io::Result<[bool; 2]> {
-    let mut polled = fds.map(|fd| libc::pollfd {
-        fd: fd.as_raw_fd(),
-        events: libc::POLLIN,
-        revents: 0,
-    });
-    let timeout = libc::timespec {
-        tv_sec: timeout.as_secs().try_into().unwrap_or(libc::time_t::MAX),
-        tv_nsec: timeout.subsec_nanos().into(),
-    };
-    // SAFETY: `polled` holds two entries and `timeout` lives through the call; the signal mask stays as it is.
-    let result =
-        unsafe { libc::ppoll(polled.as_mut_ptr(), 2, &raw const timeout, std::ptr::null()) };
-    match check(result) {
-        Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok([false; 2]),
-        other => other?,
-    };
-    if polled
-        .iter()
-        .any(|fd| fd.revents & (libc::POLLERR | libc::POLLHUP | libc::POLLNVAL) != 0)
-    {
-        return Err(io::Error::from_raw_os_error(libc::EBADFD));
+/// Descriptors that are waited for together: registered once, for each wait of a real-time loop counts.
+#[derive(Debug)]
+pub struct Poll {
+    epoll: OwnedFd,
+    found: Vec<libc::epoll_event>,
+    count: usize,
+}
+
+impl Poll {
+    /// Waits for input on `fds`, numbered from 0. A descriptor that is closed is no longer waited for.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn new<'a>(fds: impl IntoIterator<Item = &'a dyn AsRawFd>) -> io::Result<Self> {
+        // SAFETY: epoll_create1() takes no pointers.
+        let epoll = owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        let mut found = Vec::new();
+        for (number, fd) in fds.into_iter().enumerate() {
+            let mut event = libc::epoll_event {
+                events: libc::EPOLLIN as u32,
+                u64: number as u64,
+            };
+            // SAFETY: `event` lives through the call, which copies it.
+            check(unsafe {
+                libc::epoll_ctl(
+                    epoll.as_raw_fd(),
+                    libc::EPOLL_CTL_ADD,
+                    fd.as_raw_fd(),
+                    &raw mut event,
+                )
+            })?;
+            found.push(event);
+        }
+        Ok(Self {
+            epoll,
+            found,
+            count: 0,
+        })
     }
-    Ok(polled.map(|fd| fd.revents & libc::POLLIN != 0))
+
+    /// Waits until a descriptor is readable or broken, or the time is over.
+    ///
+    /// # Errors
+    /// What `epoll_pwait2` says.
+    #[expect(clippy::cast_possible_wrap, reason = "a handful of descriptors")]
+    pub fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+        let timeout = libc::timespec {
+            tv_sec: timeout.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+            tv_nsec: timeout.subsec_nanos().into(),
+        };
+        // SAFETY: `found` holds as many entries as it says, `timeout` lives through the call, and there is no mask.
+        let result = unsafe {
+            libc::epoll_pwait2(
+                self.epoll.as_raw_fd(),
+                self.found.as_mut_ptr(),
+                self.found.len() as libc::c_int,
+                &raw const timeout,
+                std::ptr::null(),
+            )
+        };
+        self.count = match check(result) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
+            other => other? as usize,
+        };
+        Ok(())
+    }
+
+    /// Whether the last wait found input at descriptor `number`.
+    #[must_use]
+    pub fn is_readable(&self, number: usize) -> bool {
+        self.has(libc::EPOLLIN).any(|found| found == number)
+    }
+
+    /// A descriptor whose device is gone.
+    #[must_use]
+    pub fn broken(&self) -> Option<usize> {
+        self.has(libc::EPOLLERR | libc::EPOLLHUP).next()
+    }
+
+    fn has(&self, flags: libc::c_int) -> impl Iterator<Item = usize> {
+        self.found[..self.count]
+            .iter()
+            .filter(move |event| event.events & flags as u32 != 0)
+            .map(|event| event.u64 as usize)
+    }
 }
 
 /// Puts the calling thread into `SCHED_FIFO`; children of it would start without.
@@ -262,37 +319,51 @@ pub fn namespace_id(netns: &Path) -> Option<(u64, u64)> {
         .map(|meta| (meta.dev(), meta.ino()))
 }
 
-/// Clock and devices of one direction.
-pub struct Direction<'a> {
-    /// Where packets come from.
-    pub from: Tun,
-    /// Where they go.
-    pub to: Tun,
-    /// Ends the direction when set.
-    pub stop: &'a Event,
+/// So close to an event, input waits for it: one wake serves both, and a packet is taken at most this much late.
+const NAP: Duration = Duration::from_micros(150);
+
+/// Clock and devices of the directions of one thread.
+pub struct Devices {
+    /// Where the packets of each direction come from, and where they go.
+    ends: Vec<(Tun, Tun)>,
+    /// The inputs of all directions, then the event that ends them.
+    poll: Poll,
     /// Time 0 of all directions; `Instant` is `CLOCK_MONOTONIC`.
-    pub start: Instant,
+    start: Instant,
 }
 
-impl Io for Direction<'_> {
+impl Devices {
+    /// Serves directions (input, output) until `stop` is set.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn new(ends: Vec<(Tun, Tun)>, stop: &Event, start: Instant) -> io::Result<Self> {
+        let inputs = ends.iter().map(|(from, _)| &from.0 as &dyn AsRawFd);
+        let poll = Poll::new(inputs.chain([stop as &dyn AsRawFd]))?;
+        Ok(Self { ends, poll, start })
+    }
+}
+
+impl Io for Devices {
     fn now(&self) -> Nanos {
         self.start.elapsed().as_nanos() as Nanos
     }
 
-    fn wait(&mut self, deadline: Nanos) -> io::Result<Wake> {
+    fn wait(&mut self, deadline: Nanos) -> Result<bool, Gone> {
         let timeout = Duration::from_nanos(deadline.saturating_sub(self.now()));
-        let [input, stop] = poll([&self.from.0, self.stop], timeout)?;
-        Ok(if stop {
-            Wake::Stop
-        } else if input {
-            Wake::Input
-        } else {
-            Wake::Deadline
-        })
+        if timeout <= NAP {
+            thread::sleep(timeout);
+            return Ok(true);
+        }
+        self.poll.wait(timeout).map_err(|error| Gone(0, error))?;
+        match self.poll.broken() {
+            Some(index) => Err(Gone(index, io::Error::from_raw_os_error(libc::EBADFD))),
+            None => Ok(!self.poll.is_readable(self.ends.len())),
+        }
     }
 
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        match self.from.0.read(buffer) {
+    fn read(&mut self, direction: usize, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        match self.ends[direction].0.0.read(buffer) {
             Ok(length) => Ok(Some(length)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(None),
@@ -300,8 +371,8 @@ impl Io for Direction<'_> {
         }
     }
 
-    fn write(&mut self, packet: &[u8]) -> io::Result<bool> {
-        match self.to.0.write(packet) {
+    fn write(&mut self, direction: usize, packet: &[u8]) -> io::Result<bool> {
+        match self.ends[direction].1.0.write(packet) {
             Ok(_) => Ok(true),
             Err(error) if error.raw_os_error() == Some(libc::EBADFD) => Err(error),
             // The device is down, or refuses this packet: a real interface would drop it as well.
