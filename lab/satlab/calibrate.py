@@ -9,6 +9,7 @@ bounds; one check out of bounds marks the whole run (exit status 4), it never di
 import contextlib
 import json
 import math
+import re
 import statistics
 import subprocess
 import time
@@ -20,7 +21,7 @@ from typing import Any, Protocol
 from satlab.linkplan import Emulator, LinkPlan
 
 RTT_MARGIN_MS = 1.0
-"""How far the median RTT may lie beyond the frame model's maximum, ms: host noise of four TUN and eight veth hops."""
+"""How far the mean RTT may lie beyond the frame model's maximum, ms: host noise of four TUN and eight veth hops."""
 RATE_MARGIN = 0.02
 """Relative error allowed for the steady forward rate."""
 OPENSAND_RTT_MS = (4.0, 22.0, 60.0)
@@ -31,12 +32,16 @@ OPENSAND_RATE = (0.90, 1.01)
 and gave 0.87 to 0.91 on a loaded host."""
 LOSS_SLACK = 0.001
 """Loss ratio allowed on top of the binomial bounds: packets in flight when the probe's sender stops."""
-LATE_P99_LIMIT_US = 200.0
-"""Release error (99th percentile, us) beyond which a run is marked."""
+LATE_P99_LIMIT_US = 500.0
+"""Release error (99th percentile, us) beyond which a run is marked: half of what the round-trip time may be off.
+What the emulator reaches on a quiet host is a promise of its own, measured in docs/measurements.md."""
 PROBE_OVERLOAD = 1.1
 """Offered UDP rate of the probe as a multiple of the link rate, so that the link is the limit."""
 PROBE_DATAGRAM_BYTES = 1472
 PROBE_PORT = 5299
+PROBE_SOCKET_BUFFER = "2M"
+"""Of both ends: a starved receiver must not pass for a lossy link."""
+ECHOES = 40
 
 
 @dataclass(frozen=True)
@@ -91,11 +96,24 @@ class Check:
 
 
 @dataclass(frozen=True)
+class Echoes:
+    """What a series of echoes gave; times in ms. ping prints single times of 100 ms and more without decimals."""
+
+    received: int
+    min_ms: float
+    mean_ms: float
+    max_ms: float
+
+    def __str__(self) -> str:
+        """Tell number and range."""
+        return f"mean of {self.received} echoes, {self.min_ms:g} to {self.max_ms:g} ms"
+
+
+@dataclass(frozen=True)
 class Probe:
     """What the probes saw. Rates in bit/s of UDP payload, times in ms; None where a probe failed, `notes` say why."""
 
-    rtts_ms: Sequence[float]
-    echoes_sent: int
+    rtt: Echoes | None
     rate_bps: float | None
     packets: int
     lost_packets: int
@@ -113,8 +131,8 @@ def check(
 def before(plan: LinkPlan, probe: Probe, emulator: Emulator = "satlink") -> list[Check]:
     """Judge the probes that ran before the scenario."""
     wanted = expectation(plan, emulator)
-    rtt = statistics.median(probe.rtts_ms) if probe.rtts_ms else None
-    rtt_note = probe.notes.get("rtt", f"median of {len(probe.rtts_ms)} of {probe.echoes_sent} echoes")
+    rtt = probe.rtt.mean_ms if probe.rtt else None
+    rtt_note = probe.notes.get("rtt", str(probe.rtt))
     rate_note = probe.notes.get("rate", f"UDP, {PROBE_DATAGRAM_BYTES}-byte payloads, {PROBE_OVERLOAD:g} x link rate")
     rate_low, rate_high = wanted.rate_low_bps, wanted.rate_high_bps
     checks = [
@@ -228,12 +246,11 @@ def probe_link(
 
     `server` is the server's IPv4 address; `metrics` tell how many packets the full queue dropped.
     """
-    echoes = 20
     notes: dict[str, str] = {}
-    rtts: list[float] = []
+    rtt: Echoes | None = None
     result: dict[str, Any] = {}
     try:
-        rtts = echo_times(_output([*lab.enter_argv("client"), *ping_argv(server, echoes)], deadline_s=15))
+        rtt = _echo(lab, server, ECHOES)
     except ProbeError as error:
         notes["rtt"] = str(error)
     dropped = metrics.forward_drops()
@@ -246,8 +263,7 @@ def probe_link(
         _drain(lab, server, expectation(plan, emulator).rtt_high_ms)
     received = result.get("end", {}).get("sum_received") or result.get("end", {}).get("sum", {})
     return Probe(
-        rtts_ms=rtts,
-        echoes_sent=echoes,
+        rtt=rtt,
         rate_bps=steady_rate_bps(result),
         packets=int(received.get("packets", 0)),
         lost_packets=int(received.get("lost_packets", 0)),
@@ -261,7 +277,7 @@ def _drain(lab: Shell, server: str, idle_ms: float, *, deadline_s: float = 10) -
     end = time.monotonic() + deadline_s
     while time.monotonic() < end:
         with contextlib.suppress(ProbeError):
-            if echo_times(_output([*lab.enter_argv("client"), *ping_argv(server, 1)], deadline_s=15))[0] <= idle_ms:
+            if _echo(lab, server, 1).max_ms <= idle_ms:
                 return
 
 
@@ -269,21 +285,23 @@ class ProbeError(Exception):
     """A probe could not measure; the text says why."""
 
 
-def ping_argv(server: str, echoes: int) -> list[str]:
-    """Give a ping of `echoes` 84-byte packets, 50 ms apart, that waits 3 s for the last one."""
-    return ["ping", "-n", "-c", str(echoes), "-i", "0.05", "-W", "3", server]
+def _echo(lab: Shell, server: str, count: int) -> Echoes:
+    """Send `count` echoes of 84-byte packets, 25 ms apart; the last one is waited for 3 s."""
+    ping = ["ping", "-n", "-q", "-c", str(count), "-i", "0.025", "-W", "3", server]
+    return echoes(_output([*lab.enter_argv("client"), *ping], deadline_s=15))
 
 
-def echo_times(output: str) -> list[float]:
-    """Read the round-trip times (ms) from iputils ping's output; none is an error."""
-    rtts = [float(line.split("time=")[1].split()[0]) for line in output.splitlines() if "time=" in line]
-    if not rtts:
+def echoes(output: str) -> Echoes:
+    """Read the summary of iputils ping; no reply is an error."""
+    received = re.search(r"(\d+) received", output)
+    times = re.search(r"min/avg/max/\w+ = ([\d.]+)/([\d.]+)/([\d.]+)/", output)
+    if not received or not times:
         raise ProbeError("no echo came back")
-    return rtts
+    return Echoes(int(received[1]), *(float(time_ms) for time_ms in times.groups()))
 
 
 def steady_rate_bps(result: Mapping[str, Any]) -> float | None:
-    """Median of iperf3's 100 ms intervals of full length, first half left out: the queue has filled by then."""
+    """Mean of iperf3's 100 ms intervals of full length, first half left out: the queue has filled by then."""
     sums = [i["sum"] for i in result.get("intervals", ())]
     whole = [s["bits_per_second"] for s in sums if s["seconds"] > 0.09]
     steady = whole[len(whole) // 2 :]
@@ -300,16 +318,8 @@ def _saturate(lab: Shell, plan: LinkPlan, server: str, seconds: float) -> dict[s
     try:
         wait_for_listener(listener, PROBE_PORT, deadline_s=5)
         client = ["iperf3", "-J", "-u", "-R", "-i", "0.1", "-t", f"{seconds:g}", "-b", str(offered)]
-        client += [
-            "-l",
-            str(PROBE_DATAGRAM_BYTES),
-            "--connect-timeout",
-            "5000",
-            "-p",
-            str(PROBE_PORT),
-            "-c",
-            server,
-        ]
+        client += ["-l", str(PROBE_DATAGRAM_BYTES), "-w", PROBE_SOCKET_BUFFER]
+        client += ["--connect-timeout", "5000", "-p", str(PROBE_PORT), "-c", server]
         return _json(_output([*lab.enter_argv("client"), *client], deadline_s=seconds + 25))
     finally:
         listener.terminate()

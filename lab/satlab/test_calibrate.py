@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from satlab import calibrate, paths
-from satlab.calibrate import MetricsFile, Probe
+from satlab.calibrate import Echoes, MetricsFile, Probe
 from satlab.linkplan import LinkPlan
 
 PLAN = cast(
@@ -26,7 +26,7 @@ PLAN = cast(
 
 def probe(**changes: Any) -> Probe:
     good: dict[str, Any] = {
-        "rtts_ms": [581.2, 581.4, 581.9], "echoes_sent": 3, "rate_bps": 19e6,
+        "rtt": Echoes(40, 581.2, 581.5, 581.9), "rate_bps": 19e6,
         "packets": 6000, "lost_packets": 200, "queue_drops": 200, "notes": {},
     }  # fmt: skip
     return Probe(**(good | changes))
@@ -43,9 +43,9 @@ def test_a_link_as_planned_passes() -> None:
 @pytest.mark.parametrize(
     ("change", "name"),
     [
-        ({"rtts_ms": [583.2, 583.4]}, "rtt_ms"),
-        ({"rtts_ms": [580.5]}, "rtt_ms"),
-        ({"rtts_ms": []}, "rtt_ms"),
+        ({"rtt": Echoes(40, 581.2, 583.2, 600.0)}, "rtt_ms"),
+        ({"rtt": Echoes(40, 580.2, 580.5, 581.0)}, "rtt_ms"),
+        ({"rtt": None}, "rtt_ms"),
         ({"rate_bps": 18.5e6}, "forward_udp_goodput_bps"),
         ({"rate_bps": None}, "forward_udp_goodput_bps"),
         ({"lost_packets": 260}, "forward_loss_ratio"),
@@ -60,25 +60,27 @@ def test_each_deviation_is_named(change: dict[str, Any], name: str) -> None:
     ("change", "names"),
     [
         ({}, []),
-        ({"rtts_ms": [583.5]}, ["rtt_ms"]),
-        ({"rtts_ms": [640.5]}, ["rtt_ms"]),
-        ({"rtts_ms": [], "rate_bps": None}, ["rtt_ms", "forward_udp_goodput_bps"]),
+        ({"rtt": Echoes(40, 583.5, 583.5, 583.5)}, ["rtt_ms"]),
+        ({"rtt": Echoes(40, 640.5, 640.5, 640.5)}, ["rtt_ms"]),
+        ({"rtt": None, "rate_bps": None}, ["rtt_ms", "forward_udp_goodput_bps"]),
         ({"rate_bps": 17.0e6}, ["forward_udp_goodput_bps"]),
         ({"rate_bps": 19.3e6}, ["forward_udp_goodput_bps"]),
         ({"lost_packets": 900}, []),  # its queues are not seen, so nor is what they drop
     ],
 )
 def test_opensand_has_tolerances_of_its_own(change: dict[str, Any], names: list[str]) -> None:
-    checks = calibrate.before(PLAN, probe(**({"rtts_ms": [602.0], "rate_bps": 18.6e6} | change)), "opensand")
+    checks = calibrate.before(
+        PLAN, probe(**({"rtt": Echoes(40, 602.0, 602.0, 602.0), "rate_bps": 18.6e6} | change)), "opensand"
+    )
     assert [c.name for c in checks] == ["rtt_ms", "forward_udp_goodput_bps"]
     assert [c.name for c in checks if not c.ok] == names
 
 
 def test_opensand_s_probe_waits_until_an_echo_meets_no_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = iter(["time=900 ms", "", "time=650 ms", "time=610 ms", "time=1 ms"])
+    answers = iter(["", *(f"1 received\nrtt min/avg/max/mdev = {t}/{t}/{t}/0 ms" for t in (900, 650, 610, 1))])
     monkeypatch.setattr(calibrate, "_output", lambda *_, **__: next(answers))
     calibrate._drain(cast(Any, SimpleNamespace(enter_argv=lambda _: [])), "server", 640.0)
-    assert next(answers) == "time=1 ms"
+    assert "1/1/1" in next(answers)
 
 
 @pytest.mark.parametrize(("lost", "ok"), [(260, True), (200, False), (340, False)])
@@ -91,7 +93,7 @@ def test_planned_loss_is_expected_within_binomial_bounds(lost: int, ok: bool) ->
 def test_release_error_is_judged_from_the_end_line() -> None:
     end: dict[str, Any] = {
         "type": "end",
-        "late_p99_us": {"forward": 50.0, "return": 400.0},
+        "late_p99_us": {"forward": 50.0, "return": 700.0},
         "late_max_us": {"forward": 90.0, "return": 900.0},
     }
     checks = calibrate.during([{"type": "header"}, end])
@@ -110,11 +112,11 @@ def test_calibration_file_follows_its_schema(tmp_path: Path) -> None:
     jsonschema.validate(json.loads(path.read_text()), schema)
 
 
-def test_echo_times_are_read_and_none_is_an_error() -> None:
-    output = "64 bytes from 198.18.4.2: icmp_seq=1 ttl=61 time=581 ms\n64 bytes: icmp_seq=2 ttl=61 time=582.5 ms\n"
-    assert calibrate.echo_times(output) == [581, 582.5]
+def test_the_summary_of_ping_is_read_and_no_reply_is_an_error() -> None:
+    output = "40 packets transmitted, 39 received, 2.5% packet loss\nrtt min/avg/max/mdev = 1.5/2.25/3/0.1 ms, pipe 2\n"
+    assert calibrate.echoes(output) == Echoes(39, 1.5, 2.25, 3.0)
     with pytest.raises(calibrate.ProbeError):
-        calibrate.echo_times("3 packets transmitted, 0 received\n")
+        calibrate.echoes("3 packets transmitted, 0 received, 100% packet loss, time 51ms\n")
 
 
 def test_steady_rate_leaves_the_ramp_and_short_intervals_out() -> None:
