@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """raw/calibration.json: the measured link against its plan (schemas/calibration.schema.json)."""
 
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from pydantic import Field, TypeAdapter
@@ -35,7 +36,7 @@ ADAPTER: TypeAdapter[Calibration] = TypeAdapter(Calibration)
 
 
 def records(calibration: Calibration) -> list[Record]:
-    """Give `calibration_ok` (1 or 0), and `calibration_check_ok` per check with its figures as labels."""
+    """Give `calibration_ok` (1 or 0), `calibration_check_ok` per check with its figures as labels, and `rtt_ms`."""
     held = sum(check.ok for check in calibration.checks)
     summary = Record(
         "calibration_ok",
@@ -43,7 +44,14 @@ def records(calibration: Calibration) -> list[Record]:
         {"checks": str(len(calibration.checks)), "held": str(held)},
         reason="" if calibration.ok else f"{len(calibration.checks) - held} checks outside tolerance",
     )
-    return [summary, *map(_check, calibration.checks)]
+    return [summary, *map(_check, calibration.checks), *_rtt(calibration.checks)]
+
+
+def _rtt(checks: Iterable[Check]) -> Iterator[Record]:
+    """Give the idle round-trip time as a figure of its own; where it was not measured, its check is a failed sample."""
+    for check in checks:
+        if check.name == "rtt_ms" and check.measured is not None:
+            yield Record("rtt_ms", check.measured, {"stat": "mean", "source": "calibration"})
 
 
 def _check(check: Check) -> Record:

@@ -180,8 +180,9 @@ def test_ping_gives_median_and_losses(run: Path) -> None:
 def test_ping_without_replies_is_a_failed_sample(run: Path) -> None:
     add_ping(run, {"schema": "satlab/ping/1", "destination": "198.18.4.2", "sent": 4, "received": 0,
                    "rtt_ms": [], "start_unix_s": 1.0})  # fmt: skip
-    (row,) = summary(collect.collect(run), "rtt_ms")
-    assert (row["status"], row["reason"]) == ("failed", "none of 4 echoes came back")
+    calibrated, echoed = summary(collect.collect(run), "rtt_ms")
+    assert (calibrated["labels"]["source"], calibrated["status"]) == ("calibration", "ok")
+    assert (echoed["status"], echoed["reason"]) == ("failed", "none of 4 echoes came back")
 
 
 def change_job(run: Path, instance: int, **change: Any) -> None:

@@ -89,7 +89,7 @@ def _echoes(rows: Sequence[Row]) -> Table:
     table = _table("Round-trip time", ("profile", "destination"), ("median ms", "min ms", "max ms", "replies"))
     groups: dict[tuple[str, str], dict[str, Row]] = {}
     for row in rows:
-        if row.metric == "rtt_ms":
+        if row.metric == "rtt_ms" and row.labels.get("source") == "ping":
             groups.setdefault((row.run_id, row.labels.get("instance", "")), {})[row.labels.get("stat", "")] = row
     for group in groups.values():
         head = next(iter(group.values()))
@@ -100,16 +100,24 @@ def _echoes(rows: Sequence[Row]) -> Table:
 
 
 def _calibration(rows: Sequence[Row]) -> Table:
-    table = _table("Calibration", ("scenario", "check"), ("expected", "measured", "low", "high", "unit", "verdict"))
+    table = _table("Calibration", ("scenario", "checks", "outside tolerance"), ())
+    checks: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
-        if row.metric != "calibration_check_ok":
-            continue
-        pairs = [quantity(row.labels.get(k, "-"), row.labels["unit"]) for k in ("expected", "measured", "low", "high")]
-        verdict = "ok" if row.value == 1 else "outside" if row.value == 0 else "not measured"
-        name = CHECKS.get(row.labels["check"], row.labels["check"])
-        cells = row.scenario, name, *(number for number, _ in pairs), pairs[0][1], verdict
-        table.add_row(*(_cell(text) for text in cells))
+        if row.metric == "calibration_check_ok":
+            checks.setdefault((row.run_id, row.scenario), []).append(row)
+    for (_, scenario), found in checks.items():
+        bad = [_deviation(row) for row in found if row.value != 1]
+        table.add_row(_cell(scenario), f"{len(found) - len(bad)} of {len(found)} held", _cell("; ".join(bad) or "none"))
     return table
+
+
+def _deviation(row: Row) -> str:
+    """Say what was measured and within which bounds it should have been."""
+    name, unit = CHECKS.get(row.labels["check"], row.labels["check"]), row.labels["unit"]
+    if row.value is None:
+        return f"{name}: not measured, {row.reason}"
+    measured, low, high = (quantity(row.labels[k], unit)[0] for k in ("measured", "low", "high"))
+    return f"{name}: {measured} {quantity(row.labels['measured'], unit)[1]} ({low} to {high} allowed)"
 
 
 def _failures(failures: Sequence[read.Failure]) -> Table:

@@ -362,7 +362,7 @@ def test_terminal_tables_hold_the_answers(runs: list[Path]) -> None:
     tables = report.terminal_tables([collect.gather(run) for run in runs])
     titles = [str(table.title) for table in tables]
     assert titles == ["Bulk transfer", "Page loads, median ms", "Calibration", "Failed and cut-off samples"]
-    assert [table.row_count for table in tables] == [1, 2, 12, 1]
+    assert [table.row_count for table in tables] == [1, 2, 3, 1]
     assert report.terminal_tables([pl.DataFrame(schema=collect.SCHEMA)]) == []
 
 
