@@ -60,6 +60,7 @@ pub fn steady_goodput_bps(
     let mut out = Vec::new();
     for frame in 0.. {
         let now = grid.start(frame);
+        link.advance(now);
         while link.queue().0 < plenty && link.push(now, &packet) == Accepted::Queued {}
         while link.pop(now, &mut out).is_some() {}
         let seen = link.counters();

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! The timing of `OpenSAND` 8.2 in virtual time, against its own arithmetic and what was measured on it.
+#![allow(clippy::unwrap_used)] // Helpers outside of #[test] functions too.
+
+mod common;
+
+use common::{GEO, config, drain, link, opensand_forward, opensand_return, packet, run};
+use dvb::modcod::ModCod;
+use link::{Accepted, Carrier, LinkConfig, LinkError, echo_rtt, steady_goodput_bps};
+
+const MS: u64 = 1_000_000;
+
+/// IP packets of this length, kept waiting; BBFRAMEs sent at each of the first ticks.
+fn frames_per_tick(ticks: u64, waiting: u64) -> Vec<u64> {
+    let mut link = link(opensand_forward());
+    let mut seen = 0;
+    (0..ticks)
+        .map(|tick| {
+            while link.queue().1 < waiting
+                && link.push(tick * 10 * MS, &packet(0, 1500)) == Accepted::Queued
+            {}
+            link.advance(tick * 10 * MS + 1);
+            let frames = link.counters().frames_sent - seen;
+            seen += frames;
+            frames
+        })
+        .collect()
+}
+
+#[test]
+fn whole_bbframes_leave_at_ticks_and_left_over_symbols_count_at_the_next() {
+    // 400 000 symbols a tick over 32 669 are 12.244 frames.
+    let frames = frames_per_tick(1000, 100);
+    assert_eq!(frames[..9], [12, 12, 12, 12, 13, 12, 12, 12, 13]);
+    assert_eq!(frames.iter().sum::<u64>(), 1000 * 400_000 / 32_669);
+    // Without a backlog nothing is carried over: a packet fills a frame alone.
+    assert!(frames_per_tick(100, 1).iter().all(|&frames| frames == 1));
+}
+
+#[test]
+fn packets_of_a_tick_come_out_together_and_not_before_it() {
+    let (released, link) = run(
+        &config(opensand_forward()),
+        &[
+            (0, 100),
+            (1, 100),
+            (9 * MS, 1500),
+            (10 * MS, 100),
+            (10 * MS + 1, 100),
+        ],
+    );
+    let dues: Vec<_> = released
+        .iter()
+        .map(|release| (release.due - GEO) / MS)
+        .collect();
+    // Two polls of a millisecond each after the tick.
+    assert_eq!(dues, [2, 12, 12, 12, 22]);
+    // 1995 bytes: 124 twice, then 1514 are cut.
+    assert_eq!(link.counters().frames_sent, 1 + 1 + 1);
+    let (released, link) = run(
+        &config(opensand_return()),
+        &[(1, 100), (2, 1500), (26_500_001, 40)],
+    );
+    let dues: Vec<_> = released.iter().map(|release| release.due - GEO).collect();
+    assert_eq!(dues, [28_500_000, 28_500_000, 55_000_000]);
+    assert_eq!(link.counters().frame_bytes_available % 223, 0);
+}
+
+#[test]
+fn forward_goodput_is_the_ceiling_of_opensand() {
+    let carrier = opensand_forward();
+    assert!((carrier.rate_bps().unwrap() - 19.541e6).abs() < 1e3);
+    let udp = steady_goodput_bps(&config(carrier), 1500, 1472);
+    // One cut of 13 + 7 bytes a frame, 10 bytes for what is whole, 14 of Ethernet on all: 1524 n + 10 = 1995.
+    let packets_per_frame = (1995.0 - 10.0) / 1524.0;
+    let expected = packets_per_frame * 1472.0 * 8.0 * 40e6 / 32_669.0;
+    assert!(
+        (udp / expected - 1.0).abs() < 0.002,
+        "{udp} is not {expected}"
+    );
+    // Measured ceiling 18.63 Mbit/s; its timers ran up to 2 % slow.
+    assert!((18.63..18.63 * 1.02).contains(&(udp / 1e6)), "{udp}");
+}
+
+#[test]
+fn return_goodput_is_all_bursts_of_a_superframe() {
+    let carrier = opensand_return();
+    let rate = 149.0 * 223.0 * 8.0 / 0.0265;
+    assert!((carrier.rate_bps().unwrap() / rate - 1.0).abs() < 1e-12);
+    let udp = steady_goodput_bps(&config(carrier), 1500, 1472);
+    assert!((0.93..0.96).contains(&(udp / rate)), "{}", udp / rate);
+}
+
+#[test]
+fn echo_shows_the_published_time_above_the_configured_delay() {
+    let (there, back) = (config(opensand_forward()), config(opensand_return()));
+    let rtt = echo_rtt(&there, &back, 0, 84).unwrap();
+    let above = |ns: u64| (ns - 2 * GEO) as f64 / 1e6;
+    // 4 ms + uniform(0, 10) + uniform(0, 26.5): mean 22.25.
+    assert_eq!(
+        (above(rtt.min), above(rtt.mean), above(rtt.max)),
+        (4.0, 22.25, 40.5)
+    );
+    let (mut least, mut most, mut sum) = (u64::MAX, 0, 0);
+    for number in 0..2000 {
+        let start = number * 1_000_003_331;
+        let request = run(&back, &[(start, 84)]).0[0].due;
+        let round = run(&there, &[(request, 84)]).0[0].due - start;
+        (least, most, sum) = (least.min(round), most.max(round), sum + round);
+    }
+    assert!(rtt.min <= least && most <= rtt.max);
+    let mean = above(sum / 2000);
+    assert!((mean - 22.25).abs() < 0.5, "{mean} ms");
+}
+
+/// Under load the echo also waits behind what fills the frames.
+#[test]
+fn echo_under_load_waits_longer() {
+    let (mut there, mut waits) = (link(opensand_forward()), vec![]);
+    let (mut next, mut number) = (0, 0);
+    // 15 Mbit/s of background, an echo each 50 ms.
+    for now in (0..20_000 * MS).step_by(MS as usize) {
+        while next <= now {
+            let _: Accepted = there.push(next, &packet(number, 1500));
+            (next, number) = (next + 800_000, number + 1);
+        }
+        if now % (50 * MS) == 7 * MS {
+            let _: Accepted = there.push(now, &packet(now, 84));
+        }
+        for release in drain(&mut there, now) {
+            if release.packet.len() == 84 {
+                waits.push(now);
+            }
+        }
+    }
+    assert_eq!(waits.len(), 395);
+    assert_eq!(there.counters().packets_dropped, 0);
+}
+
+#[test]
+fn carriers_that_never_send_are_refused() {
+    let slow = Carrier::OpenSandForward {
+        symbol_rate: 3_260_000,
+        modcod: ModCod::by_id(1).unwrap(),
+        tick: 10 * MS,
+        label: [0; 6],
+    };
+    let (frame, tick) = (32_669, 32_600);
+    assert_eq!(
+        link::Link::new(config(slow)).unwrap_err(),
+        LinkError::FrameAboveTick { frame, tick }
+    );
+    let Carrier::OpenSandReturn {
+        symbol_rate,
+        waveform,
+        superframe,
+        ..
+    } = opensand_return()
+    else {
+        unreachable!()
+    };
+    let with = |slots| LinkConfig {
+        carrier: Carrier::OpenSandReturn {
+            symbol_rate,
+            waveform,
+            superframe,
+            slots,
+        },
+        ..config(opensand_return())
+    };
+    assert!(link::Link::new(with(792)).is_ok());
+    assert!(matches!(
+        link::Link::new(with(793)),
+        Err(LinkError::SlotsOverlap { .. })
+    ));
+    assert!(matches!(
+        link::Link::new(with(0)),
+        Err(LinkError::NoSlots { .. })
+    ));
+}
