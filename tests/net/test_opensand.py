@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from satlab import lab, netns, opensand, paths
+from satlab import lab, netns, opensand, paths, run
 from satlab.errors import ConfigError, HostError
 from satlab.lab import Lab
 from satlab.linkplan import LinkRequest
@@ -250,4 +250,4 @@ def test_a_run_names_its_emulator_and_keeps_its_logs(tmp_path: Path) -> None:
         "terrestrial_down",
         "terrestrial_up",
     }
-    assert not [s for s in lab.list_labs() if s.lab_id.startswith("run-")]
+    assert lab.status(run.lab_id(folder.name)).phase == "absent"
