@@ -33,6 +33,7 @@ class Counters(Model):
     out_bytes: int
     rate_bps: float
     dropped_packets: int
+    marked_packets: int = 0
     lost_packets: int
     frames: int
     frame_fill_ratio: float | None

@@ -146,7 +146,8 @@ def loss_check(plan: LinkPlan, probe: Probe) -> Check:
     """Judge the losses that no full queue explains, within four standard deviations of the binomial distribution.
 
     A lost frame takes every packet that has a byte in it: with the loss unit `frame`, a packet of n bytes in frames
-    of m bytes is hit with 1 - (1 - p)^k, k between n/m (rounded up) and one more.
+    of m bytes is hit with 1 - (1 - p)^k, k between n/m (rounded up) and one more. Losses that come in bursts are
+    recorded, not judged: a probe of seconds sees too few bursts.
     """
     p, note = plan.forward.loss_ratio, probe.notes.get("rate", "")
     if probe.packets == 0:
@@ -155,6 +156,8 @@ def loss_check(plan: LinkPlan, probe: Probe) -> Check:
     if plan.forward.loss_unit == "frame":
         spans = math.ceil((PROBE_DATAGRAM_BYTES + 28) / plan.forward.frame_payload_bytes)
         high = 1 - (1 - p) ** (spans + 1)
+    if set(plan.forward.loss_models) - {"bernoulli"}:
+        low, high = 0.0, 1.0
     deviation = 4 * math.sqrt(high * (1 - high) / probe.packets)
     measured = max(0, probe.lost_packets - probe.queue_drops) / probe.packets
     return check(

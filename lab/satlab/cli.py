@@ -16,8 +16,8 @@ import typer
 
 from satlab import __version__
 from satlab.errors import ConfigError, ExitStatus, SatlabError
-from satlab.linkplan import Emulator
-from satlab.options import LinkOptions, LossUnit
+from satlab.linkplan import Aqm, Emulator, LossUnit, Timing
+from satlab.options import LOSS_MODELS, QUEUES, LinkOptions
 from satlab.ui import Talk, printable
 
 app = typer.Typer(
@@ -35,7 +35,24 @@ LabName = Annotated[str, typer.Option("--lab", "-l", help="Name of the lab; seve
 Seed = Annotated[int, typer.Option(help="Seed of the losses; same seed, same losses.", min=0)]
 Loss = Annotated[float, typer.Option(help="Loss ratio on the satellite link, each direction, 0 to 1.", min=0, max=1)]
 LossUnits = Annotated[LossUnit, typer.Option(help="What is lost at a time: packet (IP) or frame (BBFRAME, burst).")]
-QueueBdp = Annotated[float, typer.Option(help="Drop-tail queue, multiples of each direction's BDP.", min=0.001)]
+QueueBdp = Annotated[float, typer.Option(help="Queue limit, multiples of each direction's BDP.", min=0.001)]
+QueueLimit = Annotated[
+    str | None, typer.Option("--queue", help=f"Queue limit in place of --queue-bdp: {QUEUES}.", show_default=False)
+]
+AqmName = Annotated[Aqm | None, typer.Option(help="Active queue management; without it the queue drops at its limit.")]
+AqmInterval = Annotated[
+    float | None,
+    typer.Option(help="Interval of codel, fq-codel, ms; at least the RTT. Default: 100.", min=0.001, max=3600000),
+]
+Ecn = Annotated[bool, typer.Option("--ecn", help="With --aqm: mark ECN-capable packets in place of early drops.")]
+LossModelText = Annotated[
+    str | None,
+    typer.Option("--loss-model", help=f"A further loss process: {LOSS_MODELS}. Takes --loss-unit.", show_default=False),
+]
+JitterMs = Annotated[float, typer.Option(help="Jitter, ms: uniform from 0 to this, order kept.", min=0, max=3600000)]
+TimingName = Annotated[
+    Timing, typer.Option(help="Frames as the standards open them, or in batches on OpenSAND's ticks (10 and 26.5 ms).")
+]
 Terrestrial = Annotated[
     float | None, typer.Option(help="One-way delay gateway to server, ms. Default: vagrant/lab.yml.", min=0, max=10000)
 ]
@@ -148,6 +165,13 @@ def run(
     queue_bdp: QueueBdp = 1.2,
     terrestrial_delay_ms: Terrestrial = None,
     emulator: EmulatorName = "satlink",
+    queue: QueueLimit = None,
+    aqm: AqmName = None,
+    aqm_interval_ms: AqmInterval = None,
+    ecn: Ecn = False,
+    loss_model: LossModelText = None,
+    jitter_ms: JitterMs = 0.0,
+    timing: TimingName = "standard",
     deadline: Annotated[float, typer.Option(help="The scenario is stopped after this many seconds.", min=1)] = 900.0,
     runs: Runs = Path("runs"),
     json_lines: Annotated[bool, typer.Option("--json", help="Summary records as JSON lines on stdout.")] = False,
@@ -163,7 +187,22 @@ def run(
 
     request = running.RunRequest(
         scenario=scenario,
-        link=LinkOptions(profile, seed, loss, loss_unit, queue_bdp, terrestrial_delay_ms, emulator),
+        link=LinkOptions(
+            profile,
+            seed,
+            loss,
+            loss_unit,
+            queue_bdp,
+            terrestrial_delay_ms,
+            emulator,
+            queue,
+            aqm,
+            aqm_interval_ms,
+            ecn,
+            loss_model,
+            jitter_ms,
+            timing,
+        ),
         settings=settings_of(settings or ()),
         runs=runs,
         deadline_s=deadline,
@@ -256,12 +295,35 @@ def up(
     queue_bdp: QueueBdp = 1.2,
     terrestrial_delay_ms: Terrestrial = None,
     emulator: EmulatorName = "satlink",
+    queue: QueueLimit = None,
+    aqm: AqmName = None,
+    aqm_interval_ms: AqmInterval = None,
+    ecn: Ecn = False,
+    loss_model: LossModelText = None,
+    jitter_ms: JitterMs = 0.0,
+    timing: TimingName = "standard",
     quiet: Quiet = False,
 ) -> int:
     """Bring a lab up and leave it up. Doing it twice changes nothing."""
     from satlab import hand
 
-    hand.up(lab, LinkOptions(profile, seed, loss, loss_unit, queue_bdp, terrestrial_delay_ms, emulator), Talk(quiet))
+    link = LinkOptions(
+        profile,
+        seed,
+        loss,
+        loss_unit,
+        queue_bdp,
+        terrestrial_delay_ms,
+        emulator,
+        queue,
+        aqm,
+        aqm_interval_ms,
+        ecn,
+        loss_model,
+        jitter_ms,
+        timing,
+    )
+    hand.up(lab, link, Talk(quiet))
     return ExitStatus.OK
 
 

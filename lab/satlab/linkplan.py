@@ -13,7 +13,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from satlab import netns
 from satlab.errors import ConfigError, ExitStatus, Fault, HostError
@@ -29,6 +38,13 @@ METRICS_INTERVAL_MS = 100
 Emulator = Literal["satlink", "opensand"]
 """What carries the satellite segment: satlink, or the real OpenSAND."""
 
+Timing = Literal["standard", "opensand"]
+"""Frames as the standards open them, or in batches on the ticks of OpenSAND 8.2."""
+Aqm = Literal["codel", "fq-codel", "pie"]
+"""Active queue management."""
+LossUnit = Literal["packet", "frame"]
+"""What a loss takes at a time: an IP packet, or a BBFRAME or burst."""
+
 # "return" is a keyword of Python; a plain alias would take the Python name away from type checkers.
 _RETURN = AliasChoices("return", "return_")
 
@@ -42,30 +58,102 @@ class _Model(BaseModel):
 # --- what is asked --------------------------------------------------------------------------------------------------
 
 
-class BdpQueue(_Model):
-    """Drop-tail limit as a multiple of the direction's bandwidth-delay product."""
+class _Sparse(_Model):
+    """Leaves out what was not chosen: satlink has the defaults."""
+
+    @model_serializer(mode="wrap")
+    def _chosen(self, full: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in full(self).items() if value is not None}
+
+
+class _Queue(_Sparse):
+    """Active management: RFC 8289, 8290 or 8033; its times in ms; `ecn` marks in place of an early drop (RFC 3168)."""
+
+    aqm: Aqm | None = None
+    ecn: bool | None = None
+    target_ms: float | None = Field(default=None, ge=0, le=3600000)
+    interval_ms: float | None = Field(default=None, ge=0, le=3600000)
+
+
+class BdpQueue(_Queue):
+    """Limit as a multiple of the direction's bandwidth-delay product."""
 
     bdp: float = Field(gt=0, allow_inf_nan=False)
 
 
-class BytesQueue(_Model):
-    """Drop-tail limit in bytes."""
+class BytesQueue(_Queue):
+    """Limit in bytes."""
 
     bytes: int = Field(ge=1)
 
 
-class Loss(_Model):
+class PacketsQueue(_Queue):
+    """Limit in packets."""
+
+    packets: int = Field(ge=1)
+
+
+class _Loss(_Sparse):
+    unit: LossUnit = "packet"
+
+
+class Loss(_Loss):
     """Independent losses: `ratio` of IP packets, or of BBFRAMEs and bursts (`unit`)."""
 
     ratio: float = Field(default=0.0, ge=0, le=1)
-    unit: Literal["packet", "frame"] = "packet"
 
 
-class Direction(_Model):
-    """What one direction of the satellite link adds to the profile."""
+class GilbertElliott(_Loss):
+    """Two states: `p` good to bad, `r` bad to good, per unit or per `step_ms`; a loss ratio in each."""
 
-    queue: BdpQueue | BytesQueue = BdpQueue(bdp=DEFAULT_BDP)
-    loss: Loss = Loss()
+    model: Literal["gilbert-elliott"] = "gilbert-elliott"
+    p: float = Field(ge=0, le=1)
+    r: float = Field(ge=0, le=1)
+    good_ratio: float | None = Field(default=None, ge=0, le=1)
+    bad_ratio: float | None = Field(default=None, ge=0, le=1)
+    step_ms: float | None = Field(default=None, gt=0, le=3600000)
+
+
+class Bursts(_Loss):
+    """Everything is lost for `duration_ms` of every `period_ms`, the first time at `first_ms`."""
+
+    model: Literal["bursts"] = "bursts"
+    period_ms: float = Field(gt=0, le=3600000)
+    duration_ms: float = Field(ge=0, le=3600000)
+    first_ms: float | None = Field(default=None, ge=0, le=3600000)
+
+
+class Trace(_Loss):
+    """Recorded losses: lines 0 or 1, one unit each; or lines START END in seconds."""
+
+    model: Literal["trace"] = "trace"
+    file: str = Field(min_length=1)
+
+
+class UniformJitter(_Model):
+    """Uniform between 0 and `uniform_ms`."""
+
+    uniform_ms: float = Field(ge=0, le=3600000)
+
+
+class NormalJitter(_Model):
+    """Normal, cut at 0."""
+
+    mean_ms: float = Field(ge=0, le=3600000)
+    sigma_ms: float = Field(ge=0, le=3600000)
+
+
+Queue = BdpQueue | BytesQueue | PacketsQueue
+LossProcess = Loss | GilbertElliott | Bursts | Trace
+
+
+class Direction(_Sparse):
+    """What one direction of the satellite link adds to the profile; several losses add up."""
+
+    queue: Queue = BdpQueue(bdp=DEFAULT_BDP)
+    loss: LossProcess | tuple[LossProcess, ...] = Loss()
+    jitter: UniformJitter | NormalJitter | None = None
+    outages_s: tuple[tuple[float, float], ...] | None = None
 
 
 class Attachment(_Model):
@@ -84,7 +172,7 @@ class LinkConfig(_Model):
     schema_: Literal["satlab/link-config/1"] = Field(default="satlab/link-config/1", alias="schema")
     run_id: str
     profile: str
-    timing: Literal["standard"] = "standard"
+    timing: Timing = "standard"
     seed: int = Field(ge=0)
     forward: Direction
     return_: Direction = Field(validation_alias=_RETURN, serialization_alias="return")
@@ -124,6 +212,7 @@ class LinkRequest:
     profile: Path
     emulator: Emulator = "satlink"
     seed: int = 1
+    timing: Timing = "standard"
     forward: Direction = field(default_factory=Direction)
     return_: Direction = field(default_factory=Direction)
     terrestrial_one_way_delay_ms: float | None = None
@@ -152,6 +241,7 @@ def build(topology: Topology, lab_id: str, request: LinkRequest, *, metrics: Pat
         return LinkConfig(
             run_id=request.run_id,
             profile=str(request.profile.resolve()),
+            timing=request.timing,
             seed=request.seed,
             forward=request.forward,
             return_=request.return_,
@@ -192,9 +282,13 @@ class _DirectionPlan(_Model):
     rate_bps: float
     one_way_delay_ms: float
     queue_bytes: int
+    queue_discipline: Literal["drop-tail"] | Aqm = "drop-tail"
+    queue_ecn: bool = False
     bdp_bytes: int
     loss_ratio: float
-    loss_unit: Literal["packet", "frame"]
+    loss_unit: LossUnit
+    loss_models: tuple[Literal["bernoulli", "gilbert-elliott", "bursts", "trace"], ...] = ("bernoulli",)
+    jitter_mean_ms: float = 0.0
     udp_goodput_bps: float
     tcp_goodput_bps: float
 

@@ -1,16 +1,22 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What a person may choose of a link on the command line."""
 
+import re
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Literal
+from typing import Any
+
+from pydantic import ValidationError
 
 from satlab import linkplan
 from satlab.errors import ConfigError, Fault
-from satlab.linkplan import Emulator, LinkRequest
+from satlab.linkplan import Aqm, Emulator, LinkRequest, LossUnit, Timing
 from satlab.paths import PROFILES
 
-LossUnit = Literal["packet", "frame"]
+LOSS_MODELS = "gilbert-elliott:P,R[,STEP_MS], bursts:PERIOD_MS,DURATION_MS or trace:FILE"
+"""How a loss model is written."""
+QUEUES = "1.2bdp, 60000bytes or 200packets"
+"""How a queue limit is written."""
 OPENSAND_OPTIONS = {"profile", "emulator", "terrestrial_delay_ms"}
 """What can be chosen of a link that OpenSAND carries: its profile says all the rest."""
 
@@ -21,7 +27,9 @@ class LinkOptions:
 
     `profile`: name of one of ours, or a folder. `loss`: ratio 0..1 for each direction. `queue_bdp`: multiples of each
     direction's bandwidth-delay product. `terrestrial_delay_ms`: one way; None = what lab.yml says. `emulator`: who
-    carries the satellite segment.
+    carries the satellite segment. `queue`: a limit with its unit, in place of `queue_bdp`. `aqm`, `aqm_interval_ms`,
+    `ecn`: active management and its marks. `loss_model`: a loss process beside `loss`.
+    `jitter_ms`: uniform from 0.
     """
 
     profile: str = "geo"
@@ -31,6 +39,13 @@ class LinkOptions:
     queue_bdp: float = 1.2
     terrestrial_delay_ms: float | None = None
     emulator: Emulator = "satlink"
+    queue: str | None = None
+    aqm: Aqm | None = None
+    aqm_interval_ms: float | None = None
+    ecn: bool = False
+    loss_model: str | None = None
+    jitter_ms: float = 0.0
+    timing: Timing = "standard"
 
     def profile_folder(self) -> Path:
         """Give the folder of the profile."""
@@ -45,14 +60,12 @@ class LinkOptions:
         """Give the link's request; both directions get the same queue rule and loss process."""
         if self.emulator == "opensand":
             self._refuse_what_opensand_cannot()
-        direction = linkplan.Direction(
-            queue=linkplan.BdpQueue(bdp=self.queue_bdp),
-            loss=linkplan.Loss(ratio=self.loss, unit=self.loss_unit),
-        )
+        direction = self._direction()
         return LinkRequest(
             profile=self.profile_folder(),
             emulator=self.emulator,
             seed=self.seed,
+            timing=self.timing,
             forward=direction,
             return_=direction,
             terrestrial_one_way_delay_ms=self.terrestrial_delay_ms,
@@ -60,6 +73,55 @@ class LinkOptions:
             metrics=metrics,
             logs=logs,
         )
+
+    def _direction(self) -> linkplan.Direction:
+        losses: list[linkplan.LossProcess] = [linkplan.Loss(ratio=self.loss, unit=self.loss_unit)]
+        if self.loss_model is not None:
+            model = self._loss_model(self.loss_model)
+            losses = [model] if self.loss == 0 else [*losses, model]
+        return linkplan.Direction(
+            queue=self._queue(),
+            loss=losses[0] if len(losses) == 1 else tuple(losses),
+            jitter=linkplan.UniformJitter(uniform_ms=self.jitter_ms) if self.jitter_ms else None,
+        )
+
+    def _queue(self) -> linkplan.Queue:
+        if self.aqm is None and (self.ecn or self.aqm_interval_ms is not None):
+            raise ConfigError("--ecn and --aqm-interval-ms need --aqm", hint="add --aqm codel, fq-codel or pie")
+        if self.aqm == "pie" and self.aqm_interval_ms is not None:
+            raise ConfigError("--aqm-interval-ms: PIE has no interval", hint="leave it out, or use codel or fq-codel")
+        ecn = True if self.ecn else None
+        aqm: dict[str, Any] = {"aqm": self.aqm, "ecn": ecn, "interval_ms": self.aqm_interval_ms}
+        text = f"{self.queue_bdp}bdp" if self.queue is None else self.queue
+        kinds: dict[str, type[linkplan.Queue]] = {
+            "bdp": linkplan.BdpQueue,
+            "bytes": linkplan.BytesQueue,
+            "packets": linkplan.PacketsQueue,
+        }
+        match = re.fullmatch(r"([0-9.e+-]+) ?(bdp|bytes|packets)", text)
+        try:
+            if match is None:
+                raise ValueError
+            return kinds[match[2]].model_validate({match[2]: match[1], **aqm})
+        except ValueError:
+            raise ConfigError(f"--queue {text}: is no limit", hint=f"write {QUEUES}") from None
+
+    def _loss_model(self, text: str) -> linkplan.LossProcess:
+        name, _, rest = text.partition(":")
+        values = rest.split(",")
+        unit: dict[str, Any] = {"unit": self.loss_unit}
+        try:
+            match name, len(values):
+                case "gilbert-elliott", 2 | 3:
+                    chain = dict(zip(("p", "r", "step_ms"), values, strict=False))
+                    return linkplan.GilbertElliott.model_validate(unit | chain)
+                case "bursts", 2:
+                    return linkplan.Bursts.model_validate(unit | {"period_ms": values[0], "duration_ms": values[1]})
+                case "trace", _ if rest:
+                    return linkplan.Trace.model_validate(unit | {"file": str(Path(rest).resolve())})
+        except ValidationError:
+            pass
+        raise ConfigError(f"--loss-model {text}: is no loss model", hint=f"write {LOSS_MODELS}")
 
     def _refuse_what_opensand_cannot(self) -> None:
         chosen = [f for f in fields(self) if f.name not in OPENSAND_OPTIONS and getattr(self, f.name) != f.default]

@@ -18,7 +18,12 @@ PLAN = cast(
     SimpleNamespace(
         rtt_ms=SimpleNamespace(configured=580, min=581.0, mean=581.5, max=582.0),
         forward=SimpleNamespace(
-            udp_goodput_bps=19e6, rate_bps=19.6e6, loss_ratio=0.0, loss_unit="packet", frame_payload_bytes=1991
+            udp_goodput_bps=19e6,
+            rate_bps=19.6e6,
+            loss_ratio=0.0,
+            loss_unit="packet",
+            loss_models=("bernoulli",),
+            frame_payload_bytes=1991,
         ),
     ),
 )

@@ -6,6 +6,7 @@
 //! | [`modcod`] | ETSI EN 302 307-1: MODCOD table, PLFRAME arithmetic |
 //! | [`acm`] | choice of the MODCOD, ETSI EN 302 307-1 annex D; error model of a frame |
 //! | [`bbframe`] | ETSI EN 302 307-1 clause 5.1.6: BBHEADER |
+//! | [`dama`] | ETSI EN 301 545-2: capacity requests and burst time plans of the return link |
 //! | [`gse`] | ETSI TS 102 606-1: Generic Stream Encapsulation |
 //! | [`opensand`] | none: the arithmetic of `OpenSAND` 8.2 where it differs |
 //! | [`rcs2`] | ETSI EN 301 545-2 annex A: linear-modulation reference waveforms |
@@ -15,6 +16,7 @@
 
 pub mod acm;
 pub mod bbframe;
+pub mod dama;
 pub mod gse;
 pub mod modcod;
 pub mod opensand;

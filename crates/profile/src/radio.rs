@@ -20,6 +20,8 @@ pub struct Forward {
     pub modcod: ModCod,
     /// C/N over both legs, dB.
     pub cn_db: f64,
+    /// Time between two runs of `OpenSAND`'s forward scheduler, ns.
+    pub tick_ns: u64,
 }
 
 /// The DVB-RCS2 carrier from ST to GW.
@@ -33,7 +35,9 @@ pub struct Return {
     pub cn_db: f64,
     /// Superframe duration, ns; whole microseconds as in `OpenSAND`.
     pub superframe_ns: u64,
-    /// Bursts granted per superframe (CRA).
+    /// Constant rate that the terminal is assigned (CRA), kbit/s.
+    pub cra_kbps: u64,
+    /// Bursts granted per superframe for it.
     pub slots: u32,
 }
 
@@ -416,9 +420,8 @@ pub(crate) fn forward(files: &Files<'_>, faults: &mut Faults) -> Option<Forward>
     let carrier = single(&spot, "forward_band")?;
     let cn_db = direction_cn_db(files.gw, files.st)?;
     check_gate(files.st, cn_db, faults);
-    let margin_db = files
-        .topology
-        .value("advanced_settings/links/forward_margin")?;
+    let links = files.topology.get("advanced_settings/links")?;
+    let margin_db = links.value("forward_margin")?;
     let efficiency = |id| Some(ModCod::by_id(id)?.efficiency(FrameSize::Normal, false));
     let rows = files.topology.items("wave_forms/dvb_s2");
     let id = best_id(&carrier, &rows, (cn_db, margin_db), efficiency, faults)?;
@@ -426,6 +429,7 @@ pub(crate) fn forward(files: &Files<'_>, faults: &mut Faults) -> Option<Forward>
         symbol_rate: symbol_rate(&spot, &carrier, "forward")?,
         modcod: ModCod::by_id(id)?,
         cn_db,
+        tick_ns: duration_ns(&links, "forward_duration")?,
     })
 }
 
@@ -442,15 +446,21 @@ pub(crate) fn return_link(files: &Files<'_>, faults: &mut Faults) -> Option<Retu
     let id = best_id(&carrier, &rows, (cn_db, margin_db), efficiency, faults)?;
     let waveform = Waveform::by_id(id)?;
     let symbol_rate = symbol_rate(&spot, &carrier, "return")?;
-    let superframe_ns = (links.value::<f64>("return_duration")? * 1000.0).round() as u64 * 1000;
+    let superframe_ns = duration_ns(&links, "return_duration")?;
     let slots = grant(files.st, symbol_rate, superframe_ns, waveform, faults)?;
     Some(Return {
         symbol_rate,
         waveform,
         cn_db,
         superframe_ns,
+        cra_kbps: files.st.value("access/dama/cra")?,
         slots,
     })
+}
+
+/// Duration of a frame given in ms, in whole microseconds as in `OpenSAND`.
+fn duration_ns(links: &Place<'_>, name: &str) -> Option<u64> {
+    Some((links.value::<f64>(name)? * 1000.0).round() as u64 * 1000)
 }
 
 /// Slots for the terminal's CRA; a CRA beyond the carrier is a fault.

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
+use crate::direction::{self, Direction};
+
 /// Largest configuration that is read, bytes.
 const MAX_BYTES: u64 = 1 << 20;
 /// The version of the file this release reads.
@@ -23,6 +25,8 @@ pub struct Config {
     pub profile: PathBuf,
     /// Seed of the run; each direction derives its own.
     pub seed: u64,
+    /// When frames open.
+    pub timing: Timing,
     /// GW to ST.
     pub forward: Direction,
     /// ST to GW.
@@ -41,6 +45,26 @@ pub struct Config {
     pub metrics_interval_ms: u64,
 }
 
+/// When frames open, and what they hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Timing {
+    /// As the standards say.
+    Standard,
+    /// As the schedulers of `OpenSAND` 8.2 do.
+    OpenSand,
+}
+
+impl Timing {
+    /// Its word in configuration and plan.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Standard => "standard",
+            Self::OpenSand => "opensand",
+        }
+    }
+}
+
 impl Config {
     /// The devices: terrestrial segment, then satellite segment.
     pub fn ports(&self) -> impl Iterator<Item = &Port> {
@@ -48,24 +72,6 @@ impl Config {
             .into_iter()
             .chain(self.satellite.iter().flatten())
     }
-}
-
-/// Queue and losses of a direction.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Direction {
-    /// Drop-tail limit.
-    pub queue: Queue,
-    /// Random losses.
-    pub loss: link::Loss,
-}
-
-/// Drop-tail limit of a direction.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Queue {
-    /// Multiples of the direction's bandwidth-delay product.
-    Bdp(f64),
-    /// Bytes of waiting IP packets.
-    Bytes(u64),
 }
 
 /// A TUN device in a network namespace.
@@ -123,17 +129,16 @@ pub fn parse(text: &str) -> Result<Config, ConfigError> {
     }
 }
 
-type Faults = Vec<String>;
+pub(crate) type Faults = Vec<String>;
 
 fn read(mut object: Object, sha256: String, faults: &mut Faults) -> Option<Config> {
     object.word("schema", &[SCHEMA], faults);
-    // "standard" is the only timing of this release, so the value itself is not kept.
-    object.word("timing", &["standard"], faults);
+    let timing = object.word("timing", &["standard", "opensand"], faults);
     let run_id = object.text("run_id", usize::MAX, faults);
     let profile = object.text("profile", usize::MAX, faults);
     let seed = object.integer("seed", 0, u64::MAX, faults);
-    let forward = direction(&mut object, "forward", faults);
-    let return_link = direction(&mut object, "return", faults);
+    let forward = direction::read(&mut object, "forward", faults);
+    let return_link = direction::read(&mut object, "return", faults);
     let delay_ms = object.number("terrestrial_one_way_delay_ms", 0.0, 10_000.0, faults);
     let satellite = satellite(&mut object, faults);
     let [near, far] = ["near", "far"].map(|name| port(&mut object, name, faults));
@@ -145,6 +150,11 @@ fn read(mut object: Object, sha256: String, faults: &mut Faults) -> Option<Confi
         run_id: run_id?,
         profile: profile?.into(),
         seed: seed?,
+        timing: if timing? == "opensand" {
+            Timing::OpenSand
+        } else {
+            Timing::Standard
+        },
         forward: forward?,
         return_link: return_link?,
         terrestrial_delay_ns: (delay_ms? * 1e6).round() as u64,
@@ -173,53 +183,6 @@ fn distinct_ports(config: &Config, faults: &mut Faults) {
     }
 }
 
-fn direction(parent: &mut Object, name: &str, faults: &mut Faults) -> Option<Direction> {
-    let mut object = parent.object(name, faults)?;
-    let queue = object
-        .object("queue", faults)
-        .and_then(|object| queue(object, faults));
-    let loss = object.object("loss", faults).and_then(|mut object| {
-        let ratio = object.number("ratio", 0.0, 1.0, faults);
-        let unit = object.word("unit", &["packet", "frame"], faults);
-        object.finish(faults);
-        let unit = if unit? == "frame" {
-            link::LossUnit::Frame
-        } else {
-            link::LossUnit::Packet
-        };
-        Some(link::Loss::random(ratio?, unit))
-    });
-    object.finish(faults);
-    Some(Direction {
-        queue: queue?,
-        loss: loss?,
-    })
-}
-
-fn queue(mut object: Object, faults: &mut Faults) -> Option<Queue> {
-    let queue = match (
-        object.fields.contains_key("bdp"),
-        object.fields.contains_key("bytes"),
-    ) {
-        (true, false) => object
-            .number("bdp", f64::MIN_POSITIVE, 1000.0, faults)
-            .map(Queue::Bdp),
-        (false, true) => object
-            .integer("bytes", 1, 1 << 40, faults)
-            .map(Queue::Bytes),
-        _ => {
-            faults.push(format!(
-                "{}: needs exactly one of bdp and bytes (e.g. {{\"bdp\": 1.0}})",
-                object.path
-            ));
-            object.fields.clear();
-            None
-        }
-    };
-    object.finish(faults);
-    queue
-}
-
 /// Both ends of the satellite segment; null for both leaves the segment out, without a fault.
 fn satellite(parent: &mut Object, faults: &mut Faults) -> Option<[Port; 2]> {
     let null = |name: &str| parent.fields.get(name).is_some_and(Value::is_null);
@@ -244,13 +207,13 @@ fn port(parent: &mut Object, name: &str, faults: &mut Faults) -> Option<Port> {
 }
 
 /// A JSON object whose fields are taken one by one; what is left at the end is unknown.
-struct Object {
-    path: String,
+pub(crate) struct Object {
+    pub(crate) path: String,
     fields: Map<String, Value>,
 }
 
 impl Object {
-    fn new(value: Value, path: String, faults: &mut Faults) -> Option<Self> {
+    pub(crate) fn new(value: Value, path: String, faults: &mut Faults) -> Option<Self> {
         if let Value::Object(fields) = value {
             Some(Self { path, fields })
         } else {
@@ -262,7 +225,7 @@ impl Object {
         }
     }
 
-    fn place(&self, name: &str) -> String {
+    pub(crate) fn place(&self, name: &str) -> String {
         if self.path.is_empty() {
             name.to_owned()
         } else {
@@ -271,7 +234,7 @@ impl Object {
     }
 
     /// Takes a field and reads it; both a missing and a refused value are faults with `remedy`.
-    fn take<T>(
+    pub(crate) fn take<T>(
         &mut self,
         name: &str,
         remedy: &str,
@@ -290,7 +253,12 @@ impl Object {
         read
     }
 
-    fn text(&mut self, name: &str, longest: usize, faults: &mut Faults) -> Option<String> {
+    pub(crate) fn text(
+        &mut self,
+        name: &str,
+        longest: usize,
+        faults: &mut Faults,
+    ) -> Option<String> {
         let remedy = if longest == usize::MAX {
             "a non-empty text".to_owned()
         } else {
@@ -302,7 +270,7 @@ impl Object {
         })
     }
 
-    fn word(
+    pub(crate) fn word(
         &mut self,
         name: &str,
         allowed: &[&'static str],
@@ -317,7 +285,13 @@ impl Object {
         })
     }
 
-    fn integer(&mut self, name: &str, min: u64, max: u64, faults: &mut Faults) -> Option<u64> {
+    pub(crate) fn integer(
+        &mut self,
+        name: &str,
+        min: u64,
+        max: u64,
+        faults: &mut Faults,
+    ) -> Option<u64> {
         self.take(
             name,
             &format!("an integer, {min} to {max}"),
@@ -326,7 +300,13 @@ impl Object {
         )
     }
 
-    fn number(&mut self, name: &str, min: f64, max: f64, faults: &mut Faults) -> Option<f64> {
+    pub(crate) fn number(
+        &mut self,
+        name: &str,
+        min: f64,
+        max: f64,
+        faults: &mut Faults,
+    ) -> Option<f64> {
         let least = if min > 0.0 {
             "above 0".to_owned()
         } else {
@@ -340,7 +320,7 @@ impl Object {
         )
     }
 
-    fn object(&mut self, name: &str, faults: &mut Faults) -> Option<Object> {
+    pub(crate) fn object(&mut self, name: &str, faults: &mut Faults) -> Option<Object> {
         let path = self.place(name);
         let value = self.take(
             name,
@@ -351,7 +331,38 @@ impl Object {
         Object::new(value, path, faults)
     }
 
-    fn finish(self, faults: &mut Faults) {
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.fields.contains_key(name)
+    }
+
+    /// Takes fields without reading them: their fault is told already.
+    pub(crate) fn forget(&mut self, names: &[&str]) {
+        for name in names {
+            self.fields.remove(*name);
+        }
+    }
+
+    /// Takes a list; `None`, and nothing taken, where there is none.
+    pub(crate) fn list(&mut self, name: &str) -> Option<Vec<Value>> {
+        let Some(Value::Array(_)) = self.fields.get(name) else {
+            return None;
+        };
+        match self.fields.remove(name) {
+            Some(Value::Array(items)) => Some(items),
+            _ => None,
+        }
+    }
+
+    /// True or false; false where it is left out.
+    pub(crate) fn flag(&mut self, name: &str, faults: &mut Faults) -> Option<bool> {
+        if !self.has(name) {
+            return Some(false);
+        }
+        self.take(name, "true or false", faults, Value::as_bool)
+    }
+
+    /// What was not taken is unknown.
+    pub(crate) fn finish(self, faults: &mut Faults) {
         for name in self.fields.keys() {
             faults.push(format!("{}: is unknown (remove it)", self.place(name)));
         }
@@ -361,6 +372,7 @@ impl Object {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::direction::Limit;
     use serde_json::json;
 
     /// A complete configuration on the shipped profile `name`.
@@ -389,7 +401,8 @@ pub(crate) mod tests {
     fn complete_configuration_is_read() {
         let config = parse(&example("geo").to_string()).unwrap();
         assert_eq!(config.terrestrial_delay_ns, 40_000_000);
-        assert_eq!(config.forward.queue, Queue::Bdp(1.0));
+        assert_eq!(config.forward.queue.limit, Limit::Bdp(1.0));
+        assert_eq!(config.timing, Timing::Standard);
         assert_eq!(config.far.netns, Path::new("/run/netns/far"));
         assert_eq!(config.sha256.len(), 64);
     }
@@ -397,7 +410,7 @@ pub(crate) mod tests {
     #[test]
     fn every_fault_is_reported_with_its_place() {
         let mut value = example("geo");
-        value["timing"] = json!("opensand");
+        value["timing"] = json!("fast");
         value["seed"] = json!(-1);
         value["forward"]["queue"] = json!({"bdp": 1, "bytes": 1});
         value["return"]["loss"]["ratio"] = json!(1.5);
@@ -408,9 +421,9 @@ pub(crate) mod tests {
         value.as_object_mut().unwrap().remove("run_id");
         let faults = faults(&value);
         for expected in [
-            "timing: \"opensand\" is not allowed (one of: standard)",
+            "timing: \"fast\" is not allowed (one of: standard, opensand)",
             "seed: -1 is not allowed (an integer, 0 to",
-            "forward.queue: needs exactly one of bdp and bytes",
+            "forward.queue: needs exactly one of bdp, bytes and packets",
             "return.loss.ratio: 1.5 is not allowed (a number from 0 to 1)",
             "return.loss.burst: is unknown",
             "near.tun: \"sixteen-letters-\" is not allowed (a text of 1 to 15 bytes)",

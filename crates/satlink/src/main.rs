@@ -2,6 +2,7 @@
 //! `satlink`: emulates one satellite path between TUN devices from an `OpenSAND` 8.2 profile.
 
 mod config;
+mod direction;
 mod drive;
 mod metrics;
 mod plan;

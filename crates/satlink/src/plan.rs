@@ -3,11 +3,15 @@
 //! (schemas/link-plan.schema.json).
 
 use dvb::modcod::FrameSize;
-use link::{Carrier, LinkConfig, LinkError, LossUnit, echo_rtt, steady_goodput_bps};
+use dvb::opensand;
+use link::{
+    Aqm, Carrier, LinkConfig, LinkError, LossModel, LossUnit, echo_rtt, steady_goodput_bps,
+};
 use profile::Profile;
 use serde::Serialize;
 
-use crate::config::{Config, Direction, Queue};
+use crate::config::{Config, Timing};
+use crate::direction::{Direction, Limit, Queue};
 
 /// Full-size IPv4 packet on a path with an MTU of 1500.
 const IP_PACKET_BYTES: usize = 1500;
@@ -50,9 +54,13 @@ struct Segment<Frames> {
     rate_bps: f64,
     one_way_delay_ms: f64,
     queue_bytes: u64,
+    queue_discipline: &'static str,
+    queue_ecn: bool,
     bdp_bytes: u64,
     loss_ratio: f64,
     loss_unit: &'static str,
+    loss_models: Vec<&'static str>,
+    jitter_mean_ms: f64,
     #[serde(flatten)]
     frames: Frames,
     udp_goodput_bps: f64,
@@ -83,26 +91,15 @@ struct RttMs {
 /// The four links of a configuration.
 #[must_use]
 pub fn links(config: &Config, profile: &Profile) -> Links {
-    let forward = Carrier::Forward {
-        symbol_rate: profile.forward.symbol_rate,
-        modcod: profile.forward.modcod,
-        frame_size: FrameSize::Normal,
-        pilots: false,
-        label: profile.st.mac,
-    };
-    let back = Carrier::Return {
-        symbol_rate: profile.return_link.symbol_rate,
-        waveform: profile.return_link.waveform,
-        superframe: profile.return_link.superframe_ns,
-        slots: profile.return_link.slots,
-    };
+    let [forward, back] = carriers(config.timing, profile);
     let rtt_ns = rtt_ns(config, profile);
     let radio = |carrier: Carrier, direction: &Direction, seed: u64| LinkConfig {
-        losses: vec![direction.loss.clone()],
+        losses: direction.losses.clone(),
+        jitter: direction.jitter,
         ..LinkConfig::new(
             carrier,
             profile.one_way_delay_ns,
-            link::Queue::drop_tail(queue_bytes(direction.queue, bdp_bytes(&carrier, rtt_ns))),
+            queue(direction.queue, bdp_bytes(&carrier, rtt_ns)),
             seed,
         )
     };
@@ -120,6 +117,45 @@ pub fn links(config: &Config, profile: &Profile) -> Links {
     ]
 }
 
+/// Forward and return carrier.
+fn carriers(timing: Timing, profile: &Profile) -> [Carrier; 2] {
+    let (down, up, label) = (&profile.forward, &profile.return_link, profile.st.mac);
+    match timing {
+        Timing::Standard => [
+            Carrier::Forward {
+                symbol_rate: down.symbol_rate,
+                modcod: down.modcod,
+                frame_size: FrameSize::Normal,
+                pilots: false,
+                label,
+            },
+            Carrier::Return {
+                symbol_rate: up.symbol_rate,
+                waveform: up.waveform,
+                superframe: up.superframe_ns,
+                slots: up.slots,
+            },
+        ],
+        Timing::OpenSand => {
+            let slots = opensand::cra_slots(up.cra_kbps, up.superframe_ns, up.waveform);
+            [
+                Carrier::OpenSandForward {
+                    symbol_rate: down.symbol_rate,
+                    modcod: down.modcod,
+                    tick: down.tick_ns,
+                    label,
+                },
+                Carrier::OpenSandReturn {
+                    symbol_rate: up.symbol_rate,
+                    waveform: up.waveform,
+                    superframe: up.superframe_ns,
+                    slots: u32::try_from(slots).unwrap_or(u32::MAX),
+                },
+            ]
+        }
+    }
+}
+
 /// Round trip of the propagation alone.
 fn rtt_ns(config: &Config, profile: &Profile) -> u64 {
     2 * (profile.one_way_delay_ns + config.terrestrial_delay_ns)
@@ -130,14 +166,29 @@ fn bdp_bytes(carrier: &Carrier, rtt_ns: u64) -> u64 {
     (carrier.rate_bps().unwrap_or(0.0) * rtt_ns as f64 / 8e9).round() as u64
 }
 
-/// A queue given in BDP holds at least one full-size packet, else a path without delay would carry nothing.
-fn queue_bytes(queue: Queue, bdp_bytes: u64) -> u64 {
-    match queue {
-        Queue::Bytes(bytes) => bytes,
-        Queue::Bdp(factor) => {
-            ((bdp_bytes as f64 * factor).round() as u64).max(IP_PACKET_BYTES as u64)
+/// The queue, its limit in bytes and packets. One given in BDP holds at least one full-size packet, else a path without
+/// delay would carry nothing.
+fn queue(queue: Queue, bdp_bytes: u64) -> link::Queue {
+    let (bytes, packets) = match queue.limit {
+        Limit::Bytes(bytes) => (bytes, u64::MAX),
+        Limit::Bdp(factor) => {
+            let bytes = (bdp_bytes as f64 * factor).round() as u64;
+            (bytes.max(IP_PACKET_BYTES as u64), u64::MAX)
         }
+        Limit::Packets(packets) => (u64::MAX, packets),
+    };
+    link::Queue {
+        bytes,
+        packets,
+        aqm: queue.aqm,
+        ecn: queue.ecn,
     }
+}
+
+/// Bytes of full-size packets that a queue holds at most.
+fn queue_bytes(queue: &link::Queue) -> u64 {
+    let of_packets = queue.packets.saturating_mul(IP_PACKET_BYTES as u64);
+    queue.bytes.min(of_packets)
 }
 
 /// `SplitMix64` (Steele, Lea, Flood, OOPSLA 2014) over seed and direction: neighbouring seeds give unrelated streams.
@@ -165,7 +216,7 @@ pub fn plan(config: &Config, profile: &Profile) -> Result<Plan, LinkError> {
         version: env!("CARGO_PKG_VERSION"),
         profile: config.profile.display().to_string(),
         profile_sha256: profile.sha256.clone(),
-        timing: "standard",
+        timing: config.timing.word(),
         seed: config.seed,
         forward: segment(
             &forward,
@@ -192,8 +243,8 @@ pub fn plan(config: &Config, profile: &Profile) -> Result<Plan, LinkError> {
             ),
             Bursts {
                 superframe_ns: up.superframe_ns,
-                slots_per_superframe: up.slots,
-                burst_payload_bytes: up.waveform.payload_bytes,
+                slots_per_superframe: slots(&back.carrier),
+                burst_payload_bytes: back.carrier.frame_payload(),
             },
         ),
         terrestrial_one_way_delay_ms: ms(config.terrestrial_delay_ns),
@@ -205,6 +256,44 @@ pub fn plan(config: &Config, profile: &Profile) -> Result<Plan, LinkError> {
         },
         advice: advice(config, profile, &forward, &back),
     })
+}
+
+/// Bursts per superframe; 0 for a carrier that is no return link.
+fn slots(carrier: &Carrier) -> u32 {
+    match *carrier {
+        Carrier::Return { slots, .. } | Carrier::OpenSandReturn { slots, .. } => slots,
+        Carrier::Forward { .. } | Carrier::OpenSandForward { .. } | Carrier::Wire => 0,
+    }
+}
+
+/// Share of units lost in the long run, with a unit of its own each; outages, which end, left out.
+fn loss_ratio(link: &LinkConfig) -> f64 {
+    let kept = link.losses.iter().map(|loss| 1.0 - loss.model.mean_ratio());
+    // One process is its own ratio, without rounding.
+    match &link.losses[..] {
+        [only] => only.model.mean_ratio(),
+        _ => 1.0 - kept.product::<f64>(),
+    }
+}
+
+/// Name of a loss process as in the configuration.
+fn loss_model(model: &LossModel) -> &'static str {
+    match model {
+        LossModel::Bernoulli { .. } => "bernoulli",
+        LossModel::GilbertElliott(_) => "gilbert-elliott",
+        LossModel::Bursts { .. } => "bursts",
+        LossModel::Windows(_) | LossModel::Units(_) => "trace",
+    }
+}
+
+/// Name of the queue discipline as in the configuration.
+fn discipline(aqm: Aqm) -> &'static str {
+    match aqm {
+        Aqm::DropTail => "drop-tail",
+        Aqm::CoDel(_) => "codel",
+        Aqm::FqCoDel(_) => "fq-codel",
+        Aqm::Pie(_) => "pie",
+    }
 }
 
 fn segment<Frames>(
@@ -221,16 +310,21 @@ fn segment<Frames>(
         es_n0_db: (es_n0_db * 1e3).round() / 1e3,
         rate_bps: link.carrier.rate_bps().unwrap_or(0.0),
         one_way_delay_ms: ms(link.delay),
-        queue_bytes: link.queue.bytes,
+        queue_bytes: queue_bytes(&link.queue),
+        queue_discipline: discipline(link.queue.aqm),
+        queue_ecn: link.queue.ecn,
         bdp_bytes: bdp_bytes(&link.carrier, rtt_ns),
-        loss_ratio: link
-            .losses
-            .first()
-            .map_or(0.0, |loss| loss.model.mean_ratio()),
+        loss_ratio: loss_ratio(link),
         loss_unit: match link.losses.first().map(|loss| loss.unit) {
             Some(LossUnit::Frame) => "frame",
             _ => "packet",
         },
+        loss_models: link
+            .losses
+            .iter()
+            .map(|loss| loss_model(&loss.model))
+            .collect(),
+        jitter_mean_ms: link.jitter.mean_ns() / 1e6,
         frames,
         udp_goodput_bps: steady_goodput_bps(link, IP_PACKET_BYTES, UDP_PAYLOAD_BYTES),
         tcp_goodput_bps: steady_goodput_bps(link, IP_PACKET_BYTES, TCP_PAYLOAD_BYTES),
@@ -256,6 +350,18 @@ fn advice(
                 "the {name} queue of {} bytes is smaller than one 1500-byte packet",
                 link.queue.bytes
             ));
+        }
+        if let Aqm::CoDel(codel) | Aqm::FqCoDel(link::FqCoDel { codel, .. }) = link.queue.aqm {
+            let rtt_ns = rtt_ns(config, profile);
+            if codel.interval < rtt_ns {
+                advice.push(format!(
+                    "the {name} queue's CoDel interval of {} ms is below the round trip of {} ms: it signals again before \
+                     a sender can have answered (RFC 8289 section 4.3); interval_ms {:.0} would cover it",
+                    ms(codel.interval),
+                    ms(rtt_ns),
+                    ms(rtt_ns) * 1.1
+                ));
+            }
         }
     }
     advice
@@ -346,7 +452,55 @@ mod tests {
                 .to_string()
                 .contains("smaller than one 1500-byte packet")
         );
-        assert_eq!(queue_bytes(Queue::Bdp(1.0), 0), 1500);
+        let (aqm, ecn) = (Aqm::DropTail, false);
+        let limit = Limit::Bdp(1.0);
+        assert_eq!(queue(Queue { limit, aqm, ecn }, 0).bytes, 1500);
+        let packets = planned("geo", |value| {
+            value["forward"]["queue"] = json!({"packets": 20});
+        });
+        assert_eq!(packets["forward"]["queue_bytes"], 30_000);
+    }
+
+    #[test]
+    fn timing_of_opensand_has_its_frames_and_round_trip() {
+        let plan = planned("geo", |value| value["timing"] = json!("opensand"));
+        assert_eq!(plan["timing"], "opensand");
+        let of = |direction: &str, name: &str| plan[direction][name].as_f64().unwrap();
+        assert!((of("forward", "rate_bps") - 19.541e6).abs() < 1e3);
+        assert!((18.5e6..18.9e6).contains(&of("forward", "udp_goodput_bps")));
+        assert_eq!(plan["return"]["slots_per_superframe"], 149);
+        assert_eq!(plan["return"]["burst_payload_bytes"], 223);
+        // 4 ms, and half of 10 and of 26.5 ms.
+        let above = of("rtt_ms", "mean") - of("rtt_ms", "configured");
+        assert!((above - 22.25).abs() < 1e-6, "{above}");
+    }
+
+    #[test]
+    fn impairments_and_management_are_told() {
+        let plan = planned("geo", |value| {
+            value["forward"]["queue"] = json!({"bdp": 1, "aqm": "codel", "ecn": true});
+            value["forward"]["loss"] = json!([
+                {"model": "gilbert-elliott", "p": 0.1, "r": 0.3, "unit": "frame"},
+                {"ratio": 0.5, "unit": "frame"},
+            ]);
+            value["forward"]["jitter"] = json!({"uniform_ms": 4});
+        });
+        let forward = &plan["forward"];
+        assert_eq!(forward["queue_discipline"], "codel");
+        assert_eq!(
+            forward["loss_models"],
+            json!(["gilbert-elliott", "bernoulli"])
+        );
+        assert!((forward["loss_ratio"].as_f64().unwrap() - (1.0 - 0.75 * 0.5)).abs() < 1e-12);
+        assert_eq!(forward["jitter_mean_ms"], 2.0);
+        let advice = plan["advice"].to_string();
+        assert!(
+            advice.contains("interval_ms 638 would cover it"),
+            "{advice}"
+        );
+        let bare = planned("geo", |_| {});
+        let mean = |plan: &Value| plan["rtt_ms"]["mean"].as_f64().unwrap();
+        assert!((mean(&plan) - mean(&bare) - 2.0).abs() < 1e-5);
     }
 
     #[test]

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! The NCC: a terminal burst time plan for every superframe.
+
+use std::collections::BTreeMap;
+
+use super::{Carrier, Grant, Request};
+
+/// What a terminal may get, as agreed at its logon.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Share {
+    /// Constant rate, kbit/s.
+    pub cra_kbps: u32,
+    /// Most that RBDC grants, kbit/s.
+    pub rbdc_max_kbps: u32,
+    /// Superframes that an RBDC request lives.
+    pub duration: u16,
+}
+
+/// The terminal burst time plan of one superframe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Superframe of the gateway in which the plan was made, from 0.
+    pub superframe: u64,
+    /// Bursts of each terminal that is logged on, by id.
+    pub grants: BTreeMap<u8, Grant>,
+    /// Bursts that nobody got.
+    pub free: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    share: Share,
+    rbdc_kbps: u32,
+    /// First superframe that the request does not reach.
+    rbdc_until: u64,
+    vbdc_bursts: u32,
+}
+
+/// Divides the bursts of a carrier: CRA, then RBDC, VBDC and FCA.
+#[derive(Clone, Debug)]
+pub struct Planner {
+    carrier: Carrier,
+    fca_kbps: u32,
+    superframe: u64,
+    terminals: BTreeMap<u8, Entry>,
+}
+
+impl Planner {
+    /// A planner without terminals; each gets up to `fca_kbps` of what is left.
+    #[must_use]
+    pub const fn new(carrier: Carrier, fca_kbps: u32) -> Self {
+        Self {
+            carrier,
+            fca_kbps,
+            superframe: 0,
+            terminals: BTreeMap::new(),
+        }
+    }
+
+    /// Logs a terminal on, or anew: its requests are forgotten.
+    pub fn logon(&mut self, id: u8, share: Share) {
+        let entry = Entry {
+            share,
+            rbdc_kbps: 0,
+            rbdc_until: 0,
+            vbdc_bursts: 0,
+        };
+        self.terminals.insert(id, entry);
+    }
+
+    /// Logs a terminal off.
+    pub fn logoff(&mut self, id: u8) {
+        self.terminals.remove(&id);
+    }
+
+    /// Takes a request, which counts from the next plan on; false if the terminal is not logged on.
+    pub fn request(&mut self, id: u8, request: Request) -> bool {
+        let Some(entry) = self.terminals.get_mut(&id) else {
+            return false;
+        };
+        entry.rbdc_kbps = request.rbdc_kbps.min(entry.share.rbdc_max_kbps);
+        entry.rbdc_until = self.superframe + u64::from(entry.share.duration);
+        entry.vbdc_bursts = entry.vbdc_bursts.saturating_add(request.vbdc_bursts);
+        true
+    }
+
+    /// Plans the next superframe. Never more than the carrier holds: where the wishes of one kind exceed what is left, the
+    /// terminals get equal parts of it, and odd bursts go round from superframe to superframe.
+    pub fn plan(&mut self) -> Plan {
+        let mut free = self.carrier.capacity();
+        let mut divide = |wish: &dyn Fn(&Entry) -> u32| {
+            let wishes: Vec<_> = self.terminals.values().map(wish).collect();
+            let given = share_out(&wishes, free, self.superframe);
+            free -= given.iter().sum::<u32>();
+            given
+        };
+        let carrier = self.carrier;
+        let cra = divide(&|entry| carrier.bursts_of_rate(entry.share.cra_kbps));
+        let rbdc = divide(&|entry| {
+            let alive = self.superframe < entry.rbdc_until;
+            carrier.bursts_of_rate(if alive { entry.rbdc_kbps } else { 0 })
+        });
+        let vbdc = divide(&|entry| entry.vbdc_bursts);
+        let fca = divide(&|_| carrier.bursts_of_rate(self.fca_kbps));
+        let mut grants = BTreeMap::new();
+        for (index, (&id, entry)) in self.terminals.iter_mut().enumerate() {
+            entry.vbdc_bursts -= vbdc[index];
+            let grant = Grant {
+                cra: cra[index],
+                rbdc: rbdc[index],
+                vbdc: vbdc[index],
+                fca: fca[index],
+            };
+            grants.insert(id, grant);
+        }
+        let superframe = self.superframe;
+        self.superframe += 1;
+        Plan {
+            superframe,
+            grants,
+            free,
+        }
+    }
+}
+
+/// Everyone gets the wish while it lasts, else equal parts; `turn` says where the odd bursts start.
+fn share_out(wishes: &[u32], mut free: u32, turn: u64) -> Vec<u32> {
+    let mut given = vec![0; wishes.len()];
+    let mut hungry: Vec<usize> = (0..wishes.len()).collect();
+    if let Some(first) = turn.checked_rem(wishes.len() as u64) {
+        hungry.rotate_left(first as usize);
+    }
+    loop {
+        hungry.retain(|&index| given[index] < wishes[index]);
+        if hungry.is_empty() || free == 0 {
+            return given;
+        }
+        let part = (free / hungry.len() as u32).max(1);
+        for &index in &hungry {
+            let more = part.min(wishes[index] - given[index]).min(free);
+            given[index] += more;
+            free -= more;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dama::Arithmetic;
+    use crate::rcs2::Waveform;
+
+    fn carrier(arithmetic: Arithmetic) -> Carrier {
+        Carrier {
+            symbol_rate: 16_000_000,
+            superframe: 26_500_000,
+            waveform: Waveform::by_id(12).unwrap(),
+            arithmetic,
+        }
+    }
+
+    fn rate(kbps: u32) -> Request {
+        Request {
+            rbdc_kbps: kbps,
+            vbdc_bursts: 0,
+        }
+    }
+
+    const SHARE: Share = Share {
+        cra_kbps: 0,
+        rbdc_max_kbps: 1_000_000,
+        duration: 23,
+    };
+
+    #[test]
+    fn both_arithmetics_round_to_whole_bursts() {
+        let standard = carrier(Arithmetic::Standard);
+        assert_eq!((standard.capacity(), standard.burst_bytes()), (791, 194));
+        // ceil(10 Mbit/s * 26.5 ms / 1552 bit)
+        assert_eq!(standard.bursts_of_rate(10_000), 171);
+        let opensand = carrier(Arithmetic::OpenSand);
+        assert_eq!((opensand.capacity(), opensand.burst_bytes()), (792, 223));
+        assert_eq!(
+            [2000, 3000, 10_000].map(|rate| opensand.bursts_of_rate(rate)),
+            [30, 45, 149]
+        );
+        assert_eq!(
+            [0, 1, 194, 195].map(|bytes| standard.bursts_of_volume(bytes)),
+            [0, 1, 1, 2]
+        );
+    }
+
+    #[test]
+    fn kinds_are_served_in_their_order() {
+        let mut planner = Planner::new(carrier(Arithmetic::Standard), 1_000_000);
+        let cra = Share {
+            cra_kbps: 10_000,
+            ..SHARE
+        };
+        planner.logon(1, cra);
+        planner.logon(2, SHARE);
+        planner.request(
+            2,
+            Request {
+                rbdc_kbps: 20_000,
+                vbdc_bursts: 300,
+            },
+        );
+        let plan = planner.plan();
+        assert_eq!((plan.grants[&1].cra, plan.grants[&1].rbdc), (171, 0));
+        // ceil(20 Mbit/s * 26.5 ms / 1552 bit) = 342; VBDC gets the 278 that are left, FCA nothing.
+        let second = plan.grants[&2];
+        assert_eq!((second.rbdc, second.vbdc, plan.free), (342, 278, 0));
+        // The rest of the volume comes next, and then there is free capacity for both.
+        let plan = planner.plan();
+        assert_eq!(plan.grants[&2].vbdc, 22);
+        assert_eq!((plan.grants[&1].fca, plan.grants[&2].fca), (128, 128));
+    }
+
+    #[test]
+    fn rate_requests_expire_and_are_replaced() {
+        let mut planner = Planner::new(carrier(Arithmetic::Standard), 0);
+        planner.logon(
+            1,
+            Share {
+                rbdc_max_kbps: 2000,
+                ..SHARE
+            },
+        );
+        assert!(!planner.request(9, rate(1)));
+        assert!(planner.request(1, rate(5000)));
+        let granted = |planner: &mut Planner| planner.plan().grants[&1].rbdc;
+        // 5 Mbit/s is cut to 2 Mbit/s: ceil(53000 / 1552) = 35 bursts, for 23 superframes.
+        for _ in 0..23 {
+            assert_eq!(granted(&mut planner), 35);
+        }
+        assert_eq!(granted(&mut planner), 0);
+        planner.request(1, rate(2000));
+        assert_eq!(granted(&mut planner), 35);
+        planner.request(1, rate(0));
+        assert_eq!(granted(&mut planner), 0);
+    }
+
+    #[test]
+    fn equal_parts_and_the_odd_burst_goes_round() {
+        assert_eq!(share_out(&[10, 100, 100], 100, 0), [10, 45, 45]);
+        assert_eq!(share_out(&[5, 5, 5], 4, 0), [2, 1, 1]);
+        assert_eq!(share_out(&[5, 5, 5], 4, 1), [1, 2, 1]);
+        assert_eq!(share_out(&[5, 5, 5], 4, 2), [1, 1, 2]);
+        assert_eq!(share_out(&[1, 2], 100, 7), [1, 2]);
+        assert!(share_out(&[], 100, 7).is_empty());
+    }
+}
