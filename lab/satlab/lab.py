@@ -454,7 +454,8 @@ def _locked(lab_id: str) -> Iterator[None]:
 
 
 def _try_lock(path: Path) -> int | None:
-    with contextlib.suppress(FileNotFoundError):
+    # The folder may go between its making and the look at it (FileExistsError), or before the file is opened.
+    with contextlib.suppress(FileNotFoundError, FileExistsError):
         path.parent.mkdir(mode=0o700, exist_ok=True)
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         with contextlib.suppress(BlockingIOError, FileNotFoundError):

@@ -55,7 +55,7 @@ def test_bulk_tcp_gives_records_and_a_run_folder(tmp_path: Path) -> None:
     manifest = json.loads((folder / "manifest.json").read_text())
     jsonschema.validate(manifest, json.loads((paths.SCHEMAS / "manifest.schema.json").read_text()))
     assert manifest["files"]
-    assert not [s.lab_id for s in lab.list_labs() if s.lab_id.startswith("run-")]
+    assert lab.status(run.lab_id(folder.name)).phase == "absent"
 
 
 def test_leo_and_loss_and_constant_are_taken_over(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_interrupt_keeps_what_was_measured_and_leaves_no_lab(tmp_path: Path) -> 
     manifest = json.loads(next(tmp_path.glob("*/manifest.json")).read_text())
     assert manifest["status"] == "interrupted"
     assert "raw/link.jsonl" in manifest["files"]
-    assert not [s for s in lab.list_labs() if s.lab_id.startswith("run-")]
+    assert lab.status(run.lab_id(manifest["run_id"])).phase == "absent"
 
 
 def test_a_killed_run_is_swept_by_the_next(tmp_path: Path) -> None:

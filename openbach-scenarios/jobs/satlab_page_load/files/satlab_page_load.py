@@ -20,6 +20,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -92,8 +93,15 @@ class JobError(Exception):
         self.status = status
 
 
-class Stopped(Exception):  # noqa: N818 - an event, not an error
-    """SIGTERM or SIGINT: the load under way is given up, finished ones are kept."""
+class Stopped(BaseException):
+    """SIGTERM or SIGINT: the load under way is given up, finished ones are kept.
+
+    Like KeyboardInterrupt no Exception, or a broad `except` of a library could swallow it.
+    """
+
+
+STOPPED = threading.Event()
+"""Set with the exception, which Python drops when it falls into a destructor: then the load under way is the last."""
 
 
 @dataclass(frozen=True)
@@ -438,6 +446,8 @@ def measure(target: Target, runs: int, timeout_s: float) -> bool:
                 raise
             publish(record, Path(folder))
             all_ok = all_ok and record["status"] == "ok"
+            if STOPPED.is_set():
+                raise Stopped
     return all_ok
 
 
@@ -480,6 +490,7 @@ def stop(_number: int, _frame: FrameType | None) -> None:
     """Leave the load under way. Further signals must not disturb the clean-up."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
+    STOPPED.set()
     raise Stopped
 
 
