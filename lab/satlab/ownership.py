@@ -47,10 +47,18 @@ def sweep() -> list[str]:
     return dead
 
 
-def give_to_caller(folder: Path) -> None:
-    """Let the person who called sudo own the results."""
+def make_folder(folder: Path) -> None:
+    """Make a new folder, and the ones above it, owned by the person who called sudo. Raises FileExistsError."""
+    if not folder.parent.exists():
+        make_folder(folder.parent)
+    folder.mkdir()
+    give_to_caller(folder)
+
+
+def give_to_caller(path: Path) -> None:
+    """Let the person who called sudo own a file, or a folder and all in it."""
     uid, gid = os.environ.get("SUDO_UID"), os.environ.get("SUDO_GID")
     if os.geteuid() != 0 or uid is None or gid is None:
         return
-    for path in (folder, *folder.rglob("*")):
-        os.chown(path, int(uid), int(gid), follow_symlinks=False)
+    for each in (path, *path.rglob("*")):
+        os.chown(each, int(uid), int(gid), follow_symlinks=False)

@@ -131,6 +131,7 @@ def execute(prepared: Prepared, talk: Talk, stop: threading.Event) -> Outcome:
     ownership.sweep()
     _check_space(prepared.request.runs)
     folder = prepared.folder
+    ownership.make_folder(folder)
     (folder / LOGS).mkdir(parents=True)
     talk.line(f"run {prepared.run_id}")
     manifest.write_atomically(folder / "plan.json", json.dumps(prepared.document(), indent=1) + "\n")
