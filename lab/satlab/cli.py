@@ -65,7 +65,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but erro
 
 def main() -> None:
     """Run the program and end with the status of its outcome."""
-    app()
+    app(prog_name="satlab")
 
 
 def command(**settings: Any) -> Callable[[Callable[..., int]], None]:
