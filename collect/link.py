@@ -3,7 +3,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
@@ -89,6 +89,18 @@ class Sample(Model):
         return counters
 
 
+class Change(Model):
+    """A change of a direction while the link ran: the field that was set, and why it was refused if it was."""
+
+    type: Literal["change"]
+    t_unix_s: float
+    t_s: float
+    direction: Literal["forward", "return", "terrestrial_down", "terrestrial_up"]
+    origin: Literal["control", "timeline"]
+    set: dict[str, Any]
+    error: str | None
+
+
 class End(Model):
     """Last line: release error over the emulator's whole life, us; CPU time in s."""
 
@@ -101,8 +113,9 @@ class End(Model):
     cpu_s: float
 
 
-Line = Annotated[Header | Sample | End, Field(discriminator="type")]
-ADAPTER: TypeAdapter[Header | Sample | End] = TypeAdapter(Line)
+AnyLine = Header | Sample | Change | End
+Line = Annotated[AnyLine, Field(discriminator="type")]
+ADAPTER: TypeAdapter[AnyLine] = TypeAdapter(Line)
 
 
 @dataclass(frozen=True)
@@ -117,7 +130,7 @@ class Window:
         return self.start_unix_s <= t_unix_s <= self.stop_unix_s
 
 
-def records(lines: Sequence[Header | Sample | End], run_start_unix_s: float, window: Window | None) -> list[Record]:
+def records(lines: Sequence[AnyLine], run_start_unix_s: float, window: Window | None) -> list[Record]:
     """Give series over the whole run, and summaries of the time inside `window` (None: of all).
 
     A direction that another emulator carries has no records.

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -53,6 +53,13 @@ JitterMs = Annotated[float, typer.Option(help="Jitter, ms: uniform from 0 to thi
 TimingName = Annotated[
     Timing, typer.Option(help="Frames as the standards open them, or in batches on OpenSAND's ticks (10 and 26.5 ms).")
 ]
+TimelineFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="JSON list of changes at their times, s since the lab is up; of a run, since its scenario starts.",
+        show_default=False,
+    ),
+]
 Terrestrial = Annotated[
     float | None, typer.Option(help="One-way delay gateway to server, ms. Default: vagrant/lab.yml.", min=0, max=10000)
 ]
@@ -68,7 +75,7 @@ def main() -> None:
     app(prog_name="satlab")
 
 
-def command(**settings: Any) -> Callable[[Callable[..., int]], None]:
+def command(of: typer.Typer = app, **settings: Any) -> Callable[[Callable[..., int]], None]:
     """Register a command whose return value is the exit status, and whose expected failures become messages."""
 
     def register(function: Callable[..., int]) -> None:
@@ -76,7 +83,7 @@ def command(**settings: Any) -> Callable[[Callable[..., int]], None]:
         def guarded(*args: Any, **kwargs: Any) -> None:
             raise typer.Exit(_status_of(lambda: function(*args, **kwargs)))
 
-        app.command(**settings)(guarded)
+        of.command(**settings)(guarded)
 
     return register
 
@@ -172,6 +179,7 @@ def run(
     loss_model: LossModelText = None,
     jitter_ms: JitterMs = 0.0,
     timing: TimingName = "standard",
+    timeline: TimelineFile = None,
     deadline: Annotated[float, typer.Option(help="The scenario is stopped after this many seconds.", min=1)] = 900.0,
     runs: Runs = Path("runs"),
     json_lines: Annotated[bool, typer.Option("--json", help="Summary records as JSON lines on stdout.")] = False,
@@ -202,6 +210,7 @@ def run(
             loss_model,
             jitter_ms,
             timing,
+            timeline,
         ),
         settings=settings_of(settings or ()),
         runs=runs,
@@ -302,6 +311,7 @@ def up(
     loss_model: LossModelText = None,
     jitter_ms: JitterMs = 0.0,
     timing: TimingName = "standard",
+    timeline: TimelineFile = None,
     quiet: Quiet = False,
 ) -> int:
     """Bring a lab up and leave it up. Doing it twice changes nothing."""
@@ -322,6 +332,7 @@ def up(
         loss_model,
         jitter_ms,
         timing,
+        timeline,
     )
     hand.up(lab, link, Talk(quiet))
     return ExitStatus.OK
@@ -361,3 +372,64 @@ def shell(
     from satlab import hand
 
     return subprocess.run(hand.enter(lab, node, command or []), check=False).returncode
+
+
+# --- a link that runs -----------------------------------------------------------------------------------------------
+
+link_app = typer.Typer(no_args_is_help=True, help="Change or show the link of a lab that is up.")
+app.add_typer(link_app, name="link")
+LinkDirection = Literal["forward", "return", "both", "terrestrial_down", "terrestrial_up"]
+
+
+@command(of=link_app, name="set")
+def link_set(
+    direction: Annotated[LinkDirection, typer.Argument(help="Which direction; both: forward and return.")],
+    lab: LabName = "lab",
+    delay_ms: Annotated[float | None, typer.Option(help="One-way delay, ms.", min=0, max=10000)] = None,
+    loss: Annotated[
+        float | None, typer.Option(help="Loss ratio, 0 to 1, in place of all losses.", min=0, max=1)
+    ] = None,
+    loss_model: LossModelText = None,
+    loss_unit: LossUnits = "packet",
+    jitter_ms: Annotated[float | None, typer.Option(help="Jitter, ms: uniform from 0.", min=0, max=3600000)] = None,
+    outage: Annotated[str | None, typer.Option(help="on, off, or seconds after which it ends.")] = None,
+    queue: QueueLimit = None,
+    aqm: AqmName = None,
+    aqm_interval_ms: AqmInterval = None,
+    ecn: Ecn = False,
+) -> int:
+    """Change the link of a lab while it runs; the change stands in link.jsonl."""
+    from satlab import hand
+
+    options = LinkOptions(
+        loss=loss or 0.0,
+        loss_unit=loss_unit,
+        loss_model=loss_model,
+        queue=queue,
+        aqm=aqm,
+        aqm_interval_ms=aqm_interval_ms,
+        ecn=ecn,
+    )
+    hand.set_link(lab, direction, options, delay_ms, loss, jitter_ms, outage)
+    return ExitStatus.OK
+
+
+@command(of=link_app, name="show")
+def link_show(
+    lab: LabName = "lab",
+    json_lines: Annotated[bool, typer.Option("--json", help="One JSON line.")] = False,
+) -> int:
+    """Show what holds on the link of a lab now."""
+    from satlab import hand
+
+    hand.show_link(lab, json_lines=json_lines)
+    return ExitStatus.OK
+
+
+@command(of=link_app, name="metrics")
+def link_metrics(lab: LabName = "lab") -> int:
+    """Print the last sample of the link in Prometheus' text format."""
+    from satlab import hand
+
+    hand.print_metrics(lab)
+    return ExitStatus.OK

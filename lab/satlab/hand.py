@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The lab by hand: up, status, down, shell."""
+"""The lab by hand: up, status, down, shell, and its link while it runs."""
 
 import json
 import os
 from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
-from satlab import calibrate, lab, ownership, topology
-from satlab.errors import ExitStatus, HostError
+from pydantic import ValidationError
+
+from satlab import calibrate, control, exposition, lab, ownership, topology
+from satlab.errors import ConfigError, ExitStatus, Fault, HostError
 from satlab.lab import Lab, LabStatus
+from satlab.linkplan import LinkSet
 from satlab.options import LinkOptions
 from satlab.paths import LAB_FILE
 from satlab.ui import Talk
@@ -54,6 +59,69 @@ def enter(lab_id: str, node: str, command: list[str]) -> list[str]:
     """Give the argv that runs `command`, or a shell, inside a node."""
     need_root()
     return [*Lab.attach(lab_id).enter_argv(node), *(command or [os.environ.get("SHELL", "/bin/sh")])]
+
+
+def set_link(
+    lab_id: str,
+    direction: str,
+    options: LinkOptions,
+    delay_ms: float | None,
+    loss: float | None,
+    jitter_ms: float | None,
+    outage: str | None,
+) -> None:
+    """Change the link of a lab that is up; what is None stays, and so does the queue without a limit of its own."""
+    need_root()
+    wanted: dict[str, Any] = {"direction": direction, "delay_ms": delay_ms}
+    if loss is not None or options.loss_model is not None:
+        wanted["loss"] = options.losses()
+    if jitter_ms is not None:
+        wanted["jitter"] = {"uniform_ms": jitter_ms}
+    if outage is not None:
+        wanted["outage"] = outage == "on" if outage in ("on", "off") else _seconds(outage)
+    if options.queue is not None:
+        wanted["queue"] = options.queue_rule()
+    elif options.aqm or options.ecn or options.aqm_interval_ms is not None:
+        raise ConfigError("--aqm, --ecn and --aqm-interval-ms need --queue", hint="give the limit as well")
+    try:
+        asked = LinkSet.model_validate({name: value for name, value in wanted.items() if value is not None})
+    except ValidationError as error:
+        faults = [Fault(".".join(map(str, e["loc"])) or "set", e["msg"]) for e in error.errors(include_url=False)]
+        raise ConfigError("the link cannot be set so", faults, "satlab link set --help") from error
+    control.change(_control(lab_id), asked)
+
+
+def _seconds(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigError(f"--outage {text}: is no time", hint="write on, off, or seconds") from None
+
+
+def show_link(lab_id: str, *, json_lines: bool) -> None:
+    """Print what holds on the link of a lab."""
+    need_root()
+    state = control.state(_control(lab_id))
+    if json_lines:
+        print(json.dumps({"lab": lab_id, "t_s": state["t_s"]} | {k: state[k] for k in ("timeline", "directions")}))
+        return
+    for direction, fields in state["directions"].items():
+        said = ", ".join(f"{name} {json.dumps(value)}" for name, value in (fields or {}).items())
+        print(f"{direction}: {said or 'carried by another emulator'}")
+
+
+def print_metrics(lab_id: str) -> None:
+    """Print the last sample of a lab's link for Prometheus."""
+    need_root()
+    print(exposition.render(lab_id, exposition.last_sample(Path(Lab.attach(lab_id).config.metrics))), end="")
+
+
+def _control(lab_id: str) -> Path:
+    """Give the control socket of a lab that is up."""
+    path = Lab.attach(lab_id).config.control
+    if path is None:
+        raise ConfigError(f"lab {lab_id} has no control socket", hint="bring it up anew: satlab down, satlab up")
+    return Path(path)
 
 
 def need_root() -> None:

@@ -4,6 +4,7 @@
 A lab is its namespaces (`netns`), one satlink process in the SAT's namespace, and a folder `/run/satlab/<lab id>/`:
 
 - `lab.json`: what was built and how far (written whole or not at all), `link.json`, `plan.json`: its link
+- `control.sock`: satlink's control socket
 - `satlink.out`, `satlink.log`: what satlink said; `link.jsonl`: link metrics, unless the request names another file
 - `opensand-{sat,gw,st}.log`: what OpenSAND said, unless the request names another folder
 
@@ -103,7 +104,10 @@ class Lab:
         """
         check_id(lab_id)
         netns.check_host()
-        config = linkplan.build(topology, lab_id, request, metrics=_folder(lab_id) / "link.jsonl")
+        folder = _folder(lab_id)
+        config = linkplan.build(
+            topology, lab_id, request, metrics=folder / "link.jsonl", control=folder / "control.sock"
+        )
         platform = opensand.prepare(request.profile, topology, satlink) if request.emulator == "opensand" else None
         notes = tuple(platform.notes()) if platform else ()
         lab = cls(lab_id, topology, config, linkplan.plan(config, satlink), notes=notes)

@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     AliasChoices,
@@ -156,6 +156,45 @@ class Direction(_Sparse):
     outages_s: tuple[tuple[float, float], ...] | None = None
 
 
+class LinkSet(_Sparse):
+    """Changes of one direction of a running link, or of both of its satellite segment; at least one.
+
+    `delay_ms` is one way. `outage`: until told otherwise, or seconds. A terrestrial direction has no queue.
+    """
+
+    direction: Literal["forward", "return", "both", "terrestrial_down", "terrestrial_up"]
+    delay_ms: float | None = Field(default=None, ge=0, le=10000)
+    loss: LossProcess | tuple[LossProcess, ...] | None = None
+    jitter: UniformJitter | NormalJitter | None = None
+    outage: Annotated[bool, Field(strict=True)] | Annotated[float, Field(gt=0, le=1e9)] | None = None
+    queue: Queue | None = None
+
+    @model_validator(mode="after")
+    def _changes_something(self) -> Self:
+        if not self.model_fields_set - {"direction"}:
+            raise ValueError("changes nothing: give delay_ms, loss, jitter, outage or queue")
+        if self.queue is not None and self.direction.startswith("terrestrial"):
+            raise ValueError("a terrestrial direction has no queue")
+        return self
+
+
+class TimelineStep(_Model):
+    """A set at its time, in s since the start of the time line."""
+
+    at_s: float = Field(ge=0, le=1e9)
+    set_: LinkSet = Field(alias="set")
+
+
+Steps = Annotated[tuple[TimelineStep, ...], Field(max_length=10000)]
+
+
+class Timeline(_Model):
+    """Changes at known times; time 0 is the emulator's start, or the request that starts the time line."""
+
+    starts: Literal["at-once", "on-request"]
+    steps: Steps
+
+
 class Attachment(_Model):
     """A TUN: the file of its network namespace and its name there."""
 
@@ -183,6 +222,8 @@ class LinkConfig(_Model):
     far: Attachment
     metrics: str
     metrics_interval_ms: int = Field(ge=10, le=10000)
+    control: str | None = None
+    timeline: Timeline | None = None
 
     @model_validator(mode="after")
     def _whole_segment(self) -> Self:
@@ -220,10 +261,15 @@ class LinkRequest:
     metrics: Path | None = None
     logs: Path | None = None
     metrics_interval_ms: int = METRICS_INTERVAL_MS
+    timeline: Timeline | None = None
 
 
-def build(topology: Topology, lab_id: str, request: LinkRequest, *, metrics: Path) -> LinkConfig:
+def build(
+    topology: Topology, lab_id: str, request: LinkRequest, *, metrics: Path, control: Path | None = None
+) -> LinkConfig:
     """Join a topology and a request to one configuration; `metrics` is used where the request names no file.
+
+    `control` is the socket on which the link can be changed while it runs.
 
     Raises:
         ConfigError: seed, delay or interval out of bounds.
@@ -252,6 +298,8 @@ def build(topology: Topology, lab_id: str, request: LinkRequest, *, metrics: Pat
             far=far,
             metrics=str((request.metrics or metrics).resolve()),
             metrics_interval_ms=request.metrics_interval_ms,
+            control=str(control) if control else None,
+            timeline=request.timeline,
         )
     except ValidationError as error:
         raise ConfigError("the link as asked for is not usable", _faults(error, "link")) from error

@@ -4,11 +4,11 @@
 import re
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from satlab import linkplan
+from satlab import control, linkplan
 from satlab.errors import ConfigError, Fault
 from satlab.linkplan import Aqm, Emulator, LinkRequest, LossUnit, Timing
 from satlab.paths import PROFILES
@@ -17,8 +17,9 @@ LOSS_MODELS = "gilbert-elliott:P,R[,STEP_MS], bursts:PERIOD_MS,DURATION_MS or tr
 """How a loss model is written."""
 QUEUES = "1.2bdp, 60000bytes or 200packets"
 """How a queue limit is written."""
-OPENSAND_OPTIONS = {"profile", "emulator", "terrestrial_delay_ms"}
-"""What can be chosen of a link that OpenSAND carries: its profile says all the rest."""
+OPENSAND_OPTIONS = {"profile", "emulator", "terrestrial_delay_ms", "timeline"}
+"""What can be chosen where OpenSAND carries the link, of which its profile says all the rest; a time line may change
+the terrestrial segment, and satlink refuses more."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class LinkOptions:
     direction's bandwidth-delay product. `terrestrial_delay_ms`: one way; None = what lab.yml says. `emulator`: who
     carries the satellite segment. `queue`: a limit with its unit, in place of `queue_bdp`. `aqm`, `aqm_interval_ms`,
     `ecn`: active management and its marks. `loss_model`: a loss process beside `loss`.
-    `jitter_ms`: uniform from 0.
+    `jitter_ms`: uniform from 0. `timeline`: file of changes at known times.
     """
 
     profile: str = "geo"
@@ -46,6 +47,7 @@ class LinkOptions:
     loss_model: str | None = None
     jitter_ms: float = 0.0
     timing: Timing = "standard"
+    timeline: Path | None = None
 
     def profile_folder(self) -> Path:
         """Give the folder of the profile."""
@@ -56,11 +58,21 @@ class LinkOptions:
             raise ConfigError(f"profile {self.profile}: no such folder", hint=f"ours: {known}; or the path of a folder")
         return folder
 
-    def request(self, run_id: str = "lab", metrics: Path | None = None, logs: Path | None = None) -> LinkRequest:
+    def request(
+        self,
+        run_id: str = "lab",
+        metrics: Path | None = None,
+        logs: Path | None = None,
+        timeline_starts: Literal["at-once", "on-request"] = "at-once",
+    ) -> LinkRequest:
         """Give the link's request; both directions get the same queue rule and loss process."""
         if self.emulator == "opensand":
             self._refuse_what_opensand_cannot()
-        direction = self._direction()
+        direction = linkplan.Direction(
+            queue=self.queue_rule(),
+            loss=self.losses(),
+            jitter=linkplan.UniformJitter(uniform_ms=self.jitter_ms) if self.jitter_ms else None,
+        )
         return LinkRequest(
             profile=self.profile_folder(),
             emulator=self.emulator,
@@ -72,20 +84,21 @@ class LinkOptions:
             run_id=run_id,
             metrics=metrics,
             logs=logs,
+            timeline=linkplan.Timeline(starts=timeline_starts, steps=control.load_steps(self.timeline))
+            if self.timeline
+            else None,
         )
 
-    def _direction(self) -> linkplan.Direction:
+    def losses(self) -> linkplan.LossProcess | tuple[linkplan.LossProcess, ...]:
+        """Give the loss process that was chosen, or both of them."""
         losses: list[linkplan.LossProcess] = [linkplan.Loss(ratio=self.loss, unit=self.loss_unit)]
         if self.loss_model is not None:
             model = self._loss_model(self.loss_model)
             losses = [model] if self.loss == 0 else [*losses, model]
-        return linkplan.Direction(
-            queue=self._queue(),
-            loss=losses[0] if len(losses) == 1 else tuple(losses),
-            jitter=linkplan.UniformJitter(uniform_ms=self.jitter_ms) if self.jitter_ms else None,
-        )
+        return losses[0] if len(losses) == 1 else tuple(losses)
 
-    def _queue(self) -> linkplan.Queue:
+    def queue_rule(self) -> linkplan.Queue:
+        """Give the queue that was chosen."""
         if self.aqm is None and (self.ecn or self.aqm_interval_ms is not None):
             raise ConfigError("--ecn and --aqm-interval-ms need --aqm", hint="add --aqm codel, fq-codel or pie")
         if self.aqm == "pie" and self.aqm_interval_ms is not None:

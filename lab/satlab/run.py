@@ -18,7 +18,7 @@ from typing import Any
 import polars
 
 import collect
-from satlab import calibrate, linkplan, manifest, opensand, ownership, paths, report, topology, webtarget
+from satlab import calibrate, control, linkplan, manifest, opensand, ownership, paths, report, topology, webtarget
 from satlab import lab as labs
 from satlab.calibrate import Check, MetricsFile
 from satlab.errors import ExitStatus, HostError, SatlabError
@@ -102,7 +102,8 @@ def prepare(request: RunRequest) -> Prepared:
         webtarget.load(page)
     run_id = new_run_id(bound.name, request.link.profile)
     metrics = request.runs / run_id / METRICS
-    link = request.link.request(run_id, metrics, logs=request.runs / run_id / LOGS)
+    logs = request.runs / run_id / LOGS
+    link = request.link.request(run_id, metrics, logs, timeline_starts="on-request")
     if link.emulator == "opensand":
         opensand.prepare(link.profile, here, paths.SATLINK)
     plan = linkplan.plan(linkplan.build(here, lab_id(run_id), link, metrics=metrics))
@@ -201,6 +202,8 @@ def _calibrate(lab: Lab, metrics: MetricsFile) -> list[Check]:
 
 def _run_scenario(lab: Lab, prepared: Prepared, talk: Talk, stop: threading.Event) -> runner.ScenarioResult:
     what = f"scenario {prepared.scenario.name}"
+    if lab.config.timeline and lab.config.control:
+        control.start_timeline(Path(lab.config.control))
     with tempfile.TemporaryDirectory(prefix="satlab-run-") as private, talk.step(what) as step:
         result = runner.run(
             prepared.scenario,

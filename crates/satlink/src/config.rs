@@ -8,9 +8,12 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use crate::direction::{self, Direction};
+use crate::timeline::{self, Timeline};
 
 /// Largest configuration that is read, bytes.
 const MAX_BYTES: u64 = 1 << 20;
+/// Longest path of a Unix socket, bytes: `sun_path` less its end.
+const LONGEST_SOCKET_PATH: usize = 107;
 /// The version of the file this release reads.
 const SCHEMA: &str = "satlab/link-config/1";
 
@@ -43,6 +46,10 @@ pub struct Config {
     pub metrics: PathBuf,
     /// Time between two samples, ms.
     pub metrics_interval_ms: u64,
+    /// Control socket, if there shall be one.
+    pub control: Option<PathBuf>,
+    /// Changes that are known beforehand.
+    pub timeline: Option<Timeline>,
 }
 
 /// When frames open, and what they hold.
@@ -144,6 +151,8 @@ fn read(mut object: Object, sha256: String, faults: &mut Faults) -> Option<Confi
     let [near, far] = ["near", "far"].map(|name| port(&mut object, name, faults));
     let metrics = object.text("metrics", usize::MAX, faults);
     let interval = object.integer("metrics_interval_ms", 10, 10_000, faults);
+    let control = control(&mut object, faults);
+    let timeline = timeline::read(&mut object, satellite.is_some(), faults);
     object.finish(faults);
     let config = Config {
         sha256,
@@ -163,9 +172,21 @@ fn read(mut object: Object, sha256: String, faults: &mut Faults) -> Option<Confi
         far: far?,
         metrics: metrics?.into(),
         metrics_interval_ms: interval?,
+        control,
+        timeline,
     };
     distinct_ports(&config, faults);
     Some(config)
+}
+
+/// Path of the control socket; none for null and where it is left out.
+fn control(object: &mut Object, faults: &mut Faults) -> Option<PathBuf> {
+    if object.is_nothing("control") {
+        return None;
+    }
+    object
+        .text("control", LONGEST_SOCKET_PATH, faults)
+        .map(PathBuf::from)
 }
 
 /// One device cannot be two ends.
@@ -333,6 +354,23 @@ impl Object {
 
     pub(crate) fn has(&self, name: &str) -> bool {
         self.fields.contains_key(name)
+    }
+
+    /// True where a field is left out; null, which says the same, is taken.
+    pub(crate) fn is_nothing(&mut self, name: &str) -> bool {
+        if self.fields.get(name).is_some_and(Value::is_null) {
+            self.fields.remove(name);
+        }
+        !self.has(name)
+    }
+
+    /// The field alone, as it was given; empty where it is left out.
+    pub(crate) fn copy(&self, name: &str) -> Map<String, Value> {
+        self.fields
+            .get_key_value(name)
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .into_iter()
+            .collect()
     }
 
     /// Takes fields without reading them: their fault is told already.

@@ -4,7 +4,7 @@
 use std::fs;
 
 use link::{Aqm, CoDel, FqCoDel, GilbertElliott, Jitter, Loss, LossModel, LossUnit, Nanos, Pie};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::config::{Faults, Object};
 
@@ -15,8 +15,12 @@ pub struct Direction {
     pub queue: Queue,
     /// Loss processes, outages among them.
     pub losses: Vec<Loss>,
+    /// The outages alone.
+    pub outages: Option<Loss>,
     /// Variation of the delay.
     pub jitter: Jitter,
+    /// What of it can change at run time, as it was given.
+    pub asked: Map<String, Value>,
 }
 
 /// Queue of a direction.
@@ -51,6 +55,7 @@ const MAX_TRACE_BYTES: u64 = 64 << 20;
 /// Reads the direction `name` of the configuration.
 pub(crate) fn read(parent: &mut Object, name: &str, faults: &mut Faults) -> Option<Direction> {
     let mut object = parent.object(name, faults)?;
+    let asked = ["queue", "loss", "jitter"].map(|field| object.copy(field));
     let queue = object
         .object("queue", faults)
         .and_then(|object| queue(object, faults));
@@ -65,15 +70,17 @@ pub(crate) fn read(parent: &mut Object, name: &str, faults: &mut Faults) -> Opti
     let outages = outages(&mut object, faults);
     object.finish(faults);
     let mut losses = losses?;
-    losses.extend(outages);
+    losses.extend(outages.clone());
     Some(Direction {
         queue: queue?,
         losses,
+        outages,
         jitter: jitter?,
+        asked: asked.into_iter().flatten().collect(),
     })
 }
 
-fn queue(mut object: Object, faults: &mut Faults) -> Option<Queue> {
+pub(crate) fn queue(mut object: Object, faults: &mut Faults) -> Option<Queue> {
     let given = ["bdp", "bytes", "packets"].map(|name| object.has(name));
     let limit = match given {
         [true, false, false] => object
@@ -138,7 +145,7 @@ fn aqm(object: &mut Object, faults: &mut Faults) -> Option<Aqm> {
 }
 
 /// One loss process or a list of them.
-fn losses(parent: &mut Object, faults: &mut Faults) -> Option<Vec<Loss>> {
+pub(crate) fn losses(parent: &mut Object, faults: &mut Faults) -> Option<Vec<Loss>> {
     let Some(items) = parent.list("loss") else {
         let object = parent.object("loss", faults)?;
         return Some(vec![loss(object, faults)?]);
@@ -248,7 +255,7 @@ fn trace(object: &mut Object, faults: &mut Faults) -> Option<LossModel> {
     None
 }
 
-fn jitter(mut object: Object, faults: &mut Faults) -> Option<Jitter> {
+pub(crate) fn jitter(mut object: Object, faults: &mut Faults) -> Option<Jitter> {
     let jitter = if object.has("uniform_ms") {
         time(&mut object, "uniform_ms", None, faults).map(|most| Jitter::Uniform { most })
     } else {

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! The loop that drives directions: wait, read, push, pop, write. Generic over clock and devices.
 
+use std::collections::VecDeque;
 use std::io;
 
 use hdrhistogram::Histogram;
-use link::{Accepted, Counters, Link, Nanos};
+use link::{Accepted, Change, Counters, Link, Nanos};
+
+use crate::order::{Applied, Order};
 
 /// Packets read at most before due packets are released again.
 const BATCH: usize = 64;
@@ -35,13 +38,16 @@ pub trait Io {
     /// # Errors
     /// The device is gone.
     fn write(&mut self, direction: usize, packet: &[u8]) -> io::Result<bool>;
+
+    /// Takes one order from the direction's mailbox, without waiting.
+    fn order(&mut self, direction: usize) -> Option<Order>;
 }
 
 /// A direction that cannot go on, and why.
 #[derive(Debug)]
 pub struct Gone(pub usize, pub io::Error);
 
-/// Drives directions until a stop; every interval of each is `report`ed.
+/// Drives directions until a stop; every interval and every change of each is `report`ed.
 ///
 /// A wake costs far more than a packet, so each serves them all, in the order given: where that is the order in which
 /// packets and their answers travel, what one direction writes is read by the next in the same turn.
@@ -51,7 +57,7 @@ pub struct Gone(pub usize, pub io::Error);
 pub fn run(
     drives: &mut [Drive],
     io: &mut impl Io,
-    mut report: impl FnMut(usize, Snapshot),
+    mut report: impl FnMut(usize, Report),
 ) -> Result<(), Gone> {
     loop {
         let deadline = drives.iter().map(Drive::deadline).min().unwrap_or(0);
@@ -59,12 +65,21 @@ pub fn run(
             return Ok(());
         }
         for (index, drive) in drives.iter_mut().enumerate() {
-            let report = |snapshot| report(index, snapshot);
+            let report = |message| report(index, message);
             drive
                 .turn(index, io, report)
                 .map_err(|error| Gone(index, error))?;
         }
     }
+}
+
+/// What a direction tells.
+#[derive(Debug)]
+pub enum Report {
+    /// An interval has ended.
+    Snapshot(Snapshot),
+    /// The link has changed, or would not.
+    Applied(Applied),
 }
 
 /// State of a direction at the end of a metrics interval. Counters run from the start.
@@ -111,6 +126,12 @@ pub struct Drive {
     interval: Nanos,
     next_tick: u64,
     refused: (u64, u64),
+    /// Changes to come, by time.
+    orders: VecDeque<Order>,
+    /// Changes to report.
+    applied: Vec<Applied>,
+    /// The last moment the link has seen.
+    seen: Nanos,
     late: Histogram<u32>,
     late_total: Histogram<u32>,
     input: Vec<u8>,
@@ -130,6 +151,9 @@ impl Drive {
             interval,
             next_tick: 1,
             refused: (0, 0),
+            orders: VecDeque::new(),
+            applied: Vec::new(),
+            seen: 0,
             late_total: late.clone(),
             late,
             input: vec![0; MAX_PACKET],
@@ -140,7 +164,37 @@ impl Drive {
     /// When the direction has something to do without input.
     fn deadline(&self) -> Nanos {
         let tick = self.next_tick * self.interval;
-        self.link.next_event().map_or(tick, |event| event.min(tick))
+        let change = self.orders.front().map_or(tick, |order| order.at.min(tick));
+        self.link
+            .next_event()
+            .map_or(change, |event| event.min(change))
+    }
+
+    /// Takes an order: it is carried out at its time, after those of the same time that came before.
+    pub fn schedule(&mut self, order: Order) {
+        let place = self.orders.partition_point(|other| other.at <= order.at);
+        self.orders.insert(place, order);
+    }
+
+    /// Carries out what is due. Called before every packet, so that a change acts at its time however late the thread is.
+    fn obey(&mut self, now: Nanos) {
+        while self.orders.front().is_some_and(|order| order.at <= now) {
+            let Some(order) = self.orders.pop_front() else {
+                return;
+            };
+            let at = order.at.max(self.seen);
+            if matches!(order.change, Change::Outage(_)) {
+                // The newest word on an outage holds: an end that an earlier one announced is off.
+                self.orders.retain(|other| !other.is_end);
+                if let Some(end) = order.end(at) {
+                    self.schedule(end);
+                }
+            }
+            let error = self.link.set(at, order.change.clone()).err();
+            self.seen = at;
+            self.applied.push(Applied { at, order, error });
+        }
+        self.seen = self.seen.max(now);
     }
 
     /// Takes what came in, releases what is due, reports the intervals that have ended.
@@ -148,13 +202,20 @@ impl Drive {
         &mut self,
         direction: usize,
         io: &mut impl Io,
-        mut report: impl FnMut(Snapshot),
+        mut report: impl FnMut(Report),
     ) -> io::Result<()> {
+        while let Some(order) = io.order(direction) {
+            self.schedule(order);
+        }
+        self.obey(io.now());
         self.take_input(direction, io)?;
         self.release(direction, io)?;
+        for applied in self.applied.drain(..) {
+            report(Report::Applied(applied));
+        }
         // A late thread owes every interval it slept through: lines of the four directions are joined by tick.
         while io.now() >= self.next_tick * self.interval {
-            report(self.snapshot());
+            report(Report::Snapshot(self.snapshot()));
             self.next_tick += 1;
         }
         Ok(())
@@ -172,17 +233,24 @@ impl Drive {
             let Some(length) = io.read(direction, &mut self.input)? else {
                 break;
             };
+            let now = io.now();
+            self.obey(now);
             let packet = &self.input[..length];
             // What is no IP packet never reached the modem: it is neither traffic nor a drop.
             if is_ip(packet) {
-                let _: Accepted = self.link.push(io.now(), packet);
+                let _: Accepted = self.link.push(now, packet);
             }
         }
         Ok(())
     }
 
     fn release(&mut self, direction: usize, io: &mut impl Io) -> io::Result<()> {
-        while let Some(due) = self.link.pop(io.now(), &mut self.output) {
+        loop {
+            let now = io.now();
+            self.obey(now);
+            let Some(due) = self.link.pop(now, &mut self.output) else {
+                return Ok(());
+            };
             if !io.write(direction, &self.output)? {
                 self.refused.0 += 1;
                 self.refused.1 += self.output.len() as u64;
@@ -191,7 +259,6 @@ impl Drive {
             self.late.saturating_record(late);
             self.late_total.saturating_record(late);
         }
-        Ok(())
     }
 
     fn snapshot(&mut self) -> Snapshot {
@@ -215,9 +282,8 @@ fn is_ip(packet: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::order::Origin;
     use link::{Carrier, LinkConfig, Queue};
-    use std::collections::VecDeque;
-
     const MS: Nanos = 1_000_000;
 
     /// Virtual time: a wait jumps to the deadline or to the next arrival, and every write takes `write_ns`.
@@ -234,6 +300,7 @@ mod tests {
         waits: usize,
         refuse: bool,
         gone: bool,
+        orders: VecDeque<(Nanos, Order)>,
     }
 
     impl Io for Fake {
@@ -274,6 +341,13 @@ mod tests {
             }
             Ok(!self.refuse)
         }
+
+        fn order(&mut self, _: usize) -> Option<Order> {
+            let is_there = self.orders.front().is_some_and(|(at, _)| *at <= self.now);
+            is_there
+                .then(|| self.orders.pop_front())?
+                .map(|(_, order)| order)
+        }
     }
 
     fn ipv4(length: usize, mark: u8) -> Vec<u8> {
@@ -290,7 +364,12 @@ mod tests {
     fn drive_one(fake: &mut Fake, delay: Nanos) -> (Drive, Vec<Snapshot>) {
         let mut drives = [Drive::new(wire(delay), 10 * MS)];
         let mut snapshots = Vec::new();
-        run(&mut drives, fake, |_, snapshot| snapshots.push(snapshot)).unwrap();
+        run(&mut drives, fake, |_, report| {
+            if let Report::Snapshot(snapshot) = report {
+                snapshots.push(snapshot);
+            }
+        })
+        .unwrap();
         let [drive] = drives;
         (drive, snapshots)
     }
@@ -416,5 +495,94 @@ mod tests {
         assert_eq!(fake.written, [(6 * MS, ipv4(100, 1))]);
         // Arrival, release of the first, release of the second, stop.
         assert_eq!(fake.waits, 4);
+    }
+
+    fn order(at: Nanos, change: Change) -> Order {
+        Order {
+            at,
+            change,
+            lasts: None,
+            is_end: false,
+            origin: Origin::Timeline,
+            asked: serde_json::Map::new(),
+        }
+    }
+
+    /// Moments at which packets leave, and at which changes were carried out.
+    fn changed(fake: &mut Fake, orders: Vec<Order>) -> (Vec<Nanos>, Vec<Nanos>) {
+        let mut drive = Drive::new(wire(40 * MS), 10 * MS);
+        for order in orders {
+            drive.schedule(order);
+        }
+        let mut applied = Vec::new();
+        run(&mut [drive], fake, |_, report| {
+            if let Report::Applied(one) = report {
+                assert!(one.error.is_none());
+                applied.push(one.at);
+            }
+        })
+        .unwrap();
+        (fake.written.iter().map(|(at, _)| *at).collect(), applied)
+    }
+
+    fn every_ms(stop_at: Nanos) -> Fake {
+        Fake {
+            stop_at,
+            arrivals: (1..20).map(|ms| (ms * MS, ipv4(100, 1))).collect(),
+            ..Fake::default()
+        }
+    }
+
+    #[test]
+    fn changes_act_at_their_time_whatever_order_they_came_in() {
+        let orders = vec![
+            order(9 * MS, Change::Delay(30 * MS)),
+            order(4 * MS + 1, Change::Delay(60 * MS)),
+        ];
+        let (left, applied) = changed(&mut every_ms(200 * MS), orders);
+        assert_eq!(applied, [4 * MS + 1, 9 * MS]);
+        let delays = |ms: Nanos| {
+            if ms < 5 {
+                40
+            } else if ms < 9 {
+                60
+            } else {
+                30
+            }
+        };
+        let mut last = 0;
+        let expected: Vec<_> = (1..20)
+            .map(|ms| {
+                last = last.max((ms + delays(ms)) * MS);
+                last
+            })
+            .collect();
+        assert_eq!(left, expected);
+    }
+
+    #[test]
+    fn order_from_the_mailbox_never_acts_in_the_past() {
+        let mut fake = every_ms(200 * MS);
+        let late = order(3 * MS, Change::Delay(50 * MS));
+        fake.orders = [(7 * MS, late)].into();
+        let (left, applied) = changed(&mut fake, Vec::new());
+        // Packets up to 6 ms have been taken already: the change comes right after them.
+        assert_eq!(applied, [6 * MS]);
+        assert_eq!((left[5], left[6]), (46 * MS, 57 * MS));
+    }
+
+    #[test]
+    fn outage_ends_by_itself_unless_a_newer_one_says_otherwise() {
+        let outage = |at: Nanos, lasts: Nanos| Order {
+            lasts: Some(lasts),
+            ..order(at, Change::Outage(true))
+        };
+        let (left, applied) = changed(
+            &mut every_ms(100 * MS),
+            vec![outage(2 * MS + 1, 4 * MS), outage(4 * MS + 1, 4 * MS)],
+        );
+        assert_eq!(applied, [2 * MS + 1, 4 * MS + 1, 8 * MS + 1]);
+        assert_eq!(left.len(), 2 + 11);
+        assert_eq!(left[2], 49 * MS);
     }
 }

@@ -2,12 +2,16 @@
 //! `satlink`: emulates one satellite path between TUN devices from an `OpenSAND` 8.2 profile.
 
 mod config;
+mod control;
 mod direction;
 mod drive;
 mod metrics;
+mod order;
 mod plan;
 mod run;
+mod set;
 mod sys;
+mod timeline;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

@@ -5,11 +5,13 @@ use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::mpsc::Receiver;
 
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 use crate::drive::{Late, Snapshot};
+use crate::order::Applied;
+use crate::plan::DIRECTIONS;
 
 /// First line.
 #[derive(Debug, Serialize)]
@@ -76,6 +78,34 @@ struct Sample {
     /// `None` where another emulator carries the direction.
     #[serde(flatten)]
     directions: PerDirection<Option<Direction>>,
+}
+
+/// A change of a direction while it ran.
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename = "change")]
+struct ChangeLine<'a> {
+    t_unix_s: f64,
+    /// Time since the start of all directions, s.
+    t_s: f64,
+    direction: &'static str,
+    origin: &'static str,
+    set: &'a Map<String, Value>,
+    /// Why the link stayed as it was.
+    error: Option<String>,
+}
+
+impl<'a> ChangeLine<'a> {
+    fn of(start_unix_s: f64, direction: usize, applied: &'a Applied) -> Self {
+        let t_s = applied.at as f64 / 1e9;
+        Self {
+            t_unix_s: start_unix_s + t_s,
+            t_s,
+            direction: DIRECTIONS[direction],
+            origin: applied.order.origin.word(),
+            set: &applied.order.asked,
+            error: applied.error.as_ref().map(ToString::to_string),
+        }
+    }
 }
 
 /// One value per direction, named as in [`crate::plan::DIRECTIONS`].
@@ -214,6 +244,8 @@ impl Joiner {
 pub enum Message {
     /// State of a direction (index into [`crate::plan::DIRECTIONS`]).
     Snapshot(usize, Snapshot),
+    /// A change of a direction.
+    Change(usize, Applied),
     /// The last line; the writer ends.
     End(Box<End>),
 }
@@ -232,17 +264,13 @@ pub fn write_all(
     mut out: impl Write,
     header: &Header,
     served: [bool; 4],
-    messages: &Receiver<Message>,
+    mut messages: impl Iterator<Item = Message>,
     note: impl FnOnce(io::Error),
 ) -> bool {
-    let result = write_lines(&mut out, header, served, messages);
+    let result = write_lines(&mut out, header, served, &mut messages);
     let Err(error) = result else { return true };
     note(error);
-    while let Ok(message) = messages.recv() {
-        if matches!(message, Message::End(_)) {
-            break;
-        }
-    }
+    let _ = messages.find(|message| matches!(message, Message::End(_)));
     false
 }
 
@@ -250,16 +278,20 @@ fn write_lines(
     out: &mut impl Write,
     header: &Header,
     served: [bool; 4],
-    messages: &Receiver<Message>,
+    messages: &mut impl Iterator<Item = Message>,
 ) -> io::Result<()> {
     let mut joiner = Joiner::new(header.start_unix_s, header.interval_ms, served);
     write_line(out, header)?;
-    while let Ok(message) = messages.recv() {
+    for message in messages {
         match message {
             Message::Snapshot(direction, snapshot) => {
                 if let Some(sample) = joiner.add(direction, snapshot) {
                     write_line(out, &sample)?;
                 }
+            }
+            Message::Change(direction, applied) => {
+                let line = ChangeLine::of(header.start_unix_s, direction, &applied);
+                write_line(out, &line)?;
             }
             Message::End(end) => return write_line(out, &end),
         }
@@ -277,7 +309,7 @@ fn write_line(out: &mut impl Write, line: &impl Serialize) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::Value;
+    use crate::order::{Order, Origin};
     use std::sync::mpsc::channel;
 
     fn header() -> Header {
@@ -347,7 +379,7 @@ mod tests {
             &mut out,
             &header(),
             served,
-            &receiver,
+            receiver.iter(),
             |error| panic!("{error}")
         ));
         String::from_utf8(out)
@@ -370,6 +402,37 @@ mod tests {
         for (shape, line) in schema["oneOf"].as_array().unwrap().iter().zip(&lines) {
             assert_eq!(shape["properties"]["type"]["const"], line["type"]);
             crate::tests::assert_fields(shape, line, "line");
+        }
+    }
+
+    #[test]
+    fn changes_have_exactly_the_fields_of_the_schema() {
+        let schema: Value =
+            serde_json::from_str(include_str!("../../../schemas/link-metrics.schema.json"))
+                .unwrap();
+        let asked = Map::from_iter([("delay_ms".to_owned(), 5.into())]);
+        for error in [None, Some(link::LinkError::NoQueue)] {
+            let applied = Applied {
+                at: 1_500_000_000,
+                order: Order {
+                    at: 0,
+                    change: link::Change::Delay(5),
+                    lasts: None,
+                    is_end: false,
+                    origin: Origin::Timeline,
+                    asked: asked.clone(),
+                },
+                error,
+            };
+            let mut out = Vec::new();
+            let messages = [Message::Change(1, applied)].into_iter();
+            assert!(write_all(&mut out, &header(), [true; 4], messages, |_| ()));
+            let text = String::from_utf8(out).unwrap();
+            let line: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+            let shape = &schema["oneOf"][3];
+            crate::tests::assert_fields(shape, &line, "line");
+            assert_eq!(line["direction"], "return");
+            assert_eq!(line["t_unix_s"], 1001.5);
         }
     }
 
@@ -457,9 +520,15 @@ mod tests {
             ))))
             .unwrap();
         let mut notes = 0;
-        assert!(!write_all(Full, &header(), [true; 4], &receiver, |_| {
-            notes += 1;
-        }));
+        assert!(!write_all(
+            Full,
+            &header(),
+            [true; 4],
+            receiver.iter(),
+            |_| {
+                notes += 1;
+            }
+        ));
         assert_eq!(notes, 1);
         assert!(receiver.try_recv().is_err());
     }

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::config::{Config, Timing};
 use crate::direction::{Direction, Limit, Queue};
+use crate::set::Target;
 
 /// Full-size IPv4 packet on a path with an MTU of 1500.
 const IP_PACKET_BYTES: usize = 1500;
@@ -117,6 +118,18 @@ pub fn links(config: &Config, profile: &Profile) -> Links {
     ]
 }
 
+/// What changes of the four directions start from.
+#[must_use]
+pub fn targets(config: &Config, profile: &Profile) -> [Target; 4] {
+    let rtt_ns = rtt_ns(config, profile);
+    let mut outages = [&config.forward.outages, &config.return_link.outages].into_iter();
+    links(config, profile).map(|link| Target {
+        carrier: link.carrier,
+        rtt_ns,
+        outages: outages.next().cloned().flatten(),
+    })
+}
+
 /// Forward and return carrier.
 fn carriers(timing: Timing, profile: &Profile) -> [Carrier; 2] {
     let (down, up, label) = (&profile.forward, &profile.return_link, profile.st.mac);
@@ -162,13 +175,13 @@ fn rtt_ns(config: &Config, profile: &Profile) -> u64 {
 }
 
 /// Bandwidth-delay product: bytes that the carrier sends in one round trip; 0 for a wire.
-fn bdp_bytes(carrier: &Carrier, rtt_ns: u64) -> u64 {
+pub(crate) fn bdp_bytes(carrier: &Carrier, rtt_ns: u64) -> u64 {
     (carrier.rate_bps().unwrap_or(0.0) * rtt_ns as f64 / 8e9).round() as u64
 }
 
 /// The queue, its limit in bytes and packets. One given in BDP holds at least one full-size packet, else a path without
 /// delay would carry nothing.
-fn queue(queue: Queue, bdp_bytes: u64) -> link::Queue {
+pub(crate) fn queue(queue: Queue, bdp_bytes: u64) -> link::Queue {
     let (bytes, packets) = match queue.limit {
         Limit::Bytes(bytes) => (bytes, u64::MAX),
         Limit::Bdp(factor) => {

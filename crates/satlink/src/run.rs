@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! `satlink run`: devices, a real-time thread for each direction, the metrics writer, and the end of all of them.
 
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
@@ -13,8 +15,10 @@ use link::Link;
 use profile::Profile;
 
 use crate::config::{Config, Port};
-use crate::drive::{self, Drive, Gone, Late};
+use crate::control::{Desk, Socket, State};
+use crate::drive::{self, Drive, Gone, Late, Report};
 use crate::metrics::{self, End, Header, Message};
+use crate::order::Mailbox;
 use crate::plan::{self, DIRECTIONS};
 use crate::sys::{self, Devices, Event, Poll, Signals, Tun};
 use crate::{Failure, note};
@@ -39,18 +43,10 @@ pub fn run(config: &Config, profile: &Profile) -> Result<(), Failure> {
         .map_err(|error| Failure::host(format!("signals: {error}"), "see ulimit -n"))?;
     let (stop, ended) = events()?;
     let ports = open_ports(config)?;
-    let metrics = metrics::open(&config.metrics).map_err(|error| {
-        let what = format!("{}: {error}", config.metrics.display());
-        Failure::host(
-            what,
-            "name a file in a folder that exists and can be written",
-        )
-    })?;
+    let metrics = open_metrics(config)?;
+    let socket = config.control.as_deref().map(bind).transpose()?;
     let memory_locked = tried("mlockall", &sys::lock_memory());
-    let start = Start {
-        instant: Instant::now(),
-        unix_s: unix_s(),
-    };
+    let start = Start::now();
     let (sender, receiver) = sync_channel(WAITING_SNAPSHOTS);
     let unsent = AtomicU64::new(0);
     let shared = Shared {
@@ -61,8 +57,12 @@ pub fn run(config: &Config, profile: &Profile) -> Result<(), Failure> {
     };
     let (fifo_sender, fifo) = sync_channel(DIRECTIONS.len());
 
-    let prepared = shifts(directions(config, profile, &ports)?, shared)?;
-    let served = [0, 1, 2, 3].map(|index| prepared.iter().any(|one| one.indexes.contains(&index)));
+    let directions = directions(config, profile, &ports)?;
+    let state = &State::new(config, delays_ms(config, profile));
+    let mut desk = desk(config, profile, &directions, state);
+    let served = desk.mailboxes.each_ref().map(Option::is_some);
+    let prepared = shifts(directions, shared)?;
+    desk.start_at_once();
     thread::scope(|scope| {
         let threads: Vec<_> = prepared
             .into_iter()
@@ -74,19 +74,23 @@ pub fn run(config: &Config, profile: &Profile) -> Result<(), Failure> {
         let is_fifo = all_fifo(&fifo, threads.len());
         let header = header(config, profile, &start, is_fifo, memory_locked);
         let writer = scope.spawn(move || {
-            metrics::write_all(metrics, &header, served, &receiver, |error| {
+            let messages = receiver.iter().inspect(|message| state.observe(message));
+            metrics::write_all(metrics, &header, served, messages, |error| {
                 note(&format!("metrics are incomplete: {error}"));
             })
         });
+        let control = socket.map(|socket| scope.spawn(move || serve(&socket, &mut desk, shared)));
         ready();
         let ending = wait_for_end(config, &signals, &ended);
         stop.set();
+        if control.is_some_and(|thread| thread.join().is_err()) {
+            note("the control socket's thread panicked");
+        }
         let (late, failure) = join(threads);
         // What a direction says of its end comes before what the main thread saw.
         let gone = failure.or_else(|| ending.as_ref().err().cloned());
-        let reason = gone
-            .clone()
-            .unwrap_or_else(|| ending.unwrap_or_default().to_owned());
+        let said = ending.unwrap_or_default().to_owned();
+        let reason = gone.clone().unwrap_or(said);
         // The writer drains the channel until this line, so the send returns.
         let end = End::new(unix_s(), reason, late, sys::cpu_seconds());
         let _ = sender.send(Message::End(Box::new(end)));
@@ -96,6 +100,57 @@ pub fn run(config: &Config, profile: &Profile) -> Result<(), Failure> {
             unsent.load(Ordering::Relaxed),
         )
     })
+}
+
+fn open_metrics(config: &Config) -> Result<File, Failure> {
+    metrics::open(&config.metrics).map_err(|error| {
+        let what = format!("{}: {error}", config.metrics.display());
+        Failure::host(
+            what,
+            "name a file in a folder that exists and can be written",
+        )
+    })
+}
+
+fn bind(path: &Path) -> Result<Socket, Failure> {
+    Socket::bind(path).map_err(|error| {
+        let what = format!("control: {}: {error}", path.display());
+        Failure::host(
+            what,
+            "name a file that does not exist, in a folder that does",
+        )
+    })
+}
+
+/// Serves the control socket. Its end is not the link's.
+fn serve(socket: &Socket, desk: &mut Desk<'_>, shared: Shared<'_>) {
+    if let Err(error) = socket.serve(desk, shared.stop, shared.start) {
+        note(&format!("the control socket is gone: {error}"));
+    }
+}
+
+fn delays_ms(config: &Config, profile: &Profile) -> [f64; 4] {
+    plan::links(config, profile).map(|link| link.delay as f64 / 1e6)
+}
+
+/// What answers the control socket.
+fn desk<'a>(
+    config: &'a Config,
+    profile: &Profile,
+    directions: &[Prepared],
+    state: &'a State,
+) -> Desk<'a> {
+    let mut mailboxes = [const { None }; 4];
+    for direction in directions {
+        mailboxes[direction.index] = Some(Arc::clone(&direction.mailbox));
+    }
+    Desk {
+        config,
+        targets: plan::targets(config, profile),
+        mailboxes,
+        state,
+        has_started: false,
+    }
 }
 
 /// Release errors of the directions, and the first failure.
@@ -127,12 +182,22 @@ struct Start {
     unix_s: f64,
 }
 
+impl Start {
+    fn now() -> Self {
+        Self {
+            instant: Instant::now(),
+            unix_s: unix_s(),
+        }
+    }
+}
+
 /// One direction before it starts.
 struct Prepared {
     index: usize,
     rate_bps: f64,
     drive: Drive,
     ends: (Tun, Tun),
+    mailbox: Arc<Mailbox>,
 }
 
 /// One thread before it starts: the directions that it serves, in the order of travel.
@@ -145,12 +210,14 @@ struct Shift {
 impl Shift {
     fn of(directions: Vec<Prepared>, shared: Shared<'_>) -> Result<Self, Failure> {
         let (mut indexes, mut drives, mut ends) = (Vec::new(), Vec::new(), Vec::new());
+        let mut mailboxes = Vec::new();
         for direction in directions {
             indexes.push(direction.index);
             drives.push(direction.drive);
             ends.push(direction.ends);
+            mailboxes.push(direction.mailbox);
         }
-        let devices = Devices::new(ends, shared.stop, shared.start)
+        let devices = Devices::new(ends, mailboxes, shared.stop, shared.start)
             .map_err(|error| Failure::host(format!("epoll: {error}"), "see ulimit -n"))?;
         Ok(Self {
             indexes,
@@ -192,9 +259,12 @@ impl Shift {
         // The receiver waits for all threads, so it is still there.
         let _ = fifo.send(is_fifo);
         let indexes = &self.indexes;
-        let result = drive::run(&mut self.drives, &mut self.devices, |number, snapshot| {
+        let result = drive::run(&mut self.drives, &mut self.devices, |number, report| {
             // Never waits: a stuck disk must not delay packets. Losses of metrics are told at the end.
-            let message = Message::Snapshot(indexes[number], snapshot);
+            let message = match report {
+                Report::Snapshot(snapshot) => Message::Snapshot(indexes[number], snapshot),
+                Report::Applied(applied) => Message::Change(indexes[number], applied),
+            };
             if sender.try_send(message).is_err() {
                 shared.unsent.fetch_add(1, Ordering::Relaxed);
             }
@@ -305,9 +375,16 @@ fn directions(config: &Config, profile: &Profile, ports: &Ports) -> Result<Vec<P
                 rate_bps: link.config().carrier.rate_bps().unwrap_or(0.0),
                 drive: Drive::new(link, interval),
                 ends: (clone(from)?, clone(to)?),
+                mailbox: mailbox()?,
             })
         })
         .collect()
+}
+
+fn mailbox() -> Result<Arc<Mailbox>, Failure> {
+    Mailbox::new()
+        .map(Arc::new)
+        .map_err(|error| Failure::host(format!("eventfd: {error}"), "see ulimit -n"))
 }
 
 /// Whether all `threads` got their real-time class; says so if not.

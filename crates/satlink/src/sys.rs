@@ -8,13 +8,16 @@ use std::io::{self, Read, Write};
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use link::Nanos;
 
 use crate::drive::{Gone, Io};
+use crate::order::{Mailbox, Order};
 
 /// Stack that is touched before a real-time loop starts, bytes; its frames need far less.
 const PREFAULT_BYTES: usize = 128 * 1024;
@@ -95,7 +98,7 @@ fn attach(namespace: BorrowedFd<'_>, name: &CString) -> io::Result<Tun> {
     Ok(Tun(file))
 }
 
-/// An event that stays signalled once it is set.
+/// An event that stays signalled once it is set, until it is taken back.
 #[derive(Debug)]
 pub struct Event(File);
 
@@ -114,6 +117,11 @@ impl Event {
     pub fn set(&self) {
         // Fails only when the counter is full, and then the event is set.
         let _ = (&self.0).write(&1u64.to_ne_bytes());
+    }
+
+    /// Takes the event back; nothing happens where it is not set.
+    pub fn reset(&self) {
+        let _ = (&self.0).read(&mut [0; 8]);
     }
 }
 
@@ -298,6 +306,34 @@ pub fn lock_memory() -> io::Result<()> {
         .map(drop)
 }
 
+/// User id of the process at the other end of a Unix socket, when it connected.
+///
+/// # Errors
+/// What `getsockopt` says.
+pub fn peer_uid(stream: &UnixStream) -> io::Result<libc::uid_t> {
+    // SAFETY: ucred is plain data, all zeros is a valid value.
+    let mut peer: libc::ucred = unsafe { MaybeUninit::zeroed().assume_init() };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: SO_PEERCRED writes one ucred of `length` bytes, which `peer` is; both live through the call.
+    check(unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut length,
+        )
+    })?;
+    Ok(peer.uid)
+}
+
+/// User id that this process acts as.
+#[must_use]
+pub fn own_uid() -> libc::uid_t {
+    // SAFETY: geteuid() takes nothing and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
 /// User and system time of this process, s.
 #[must_use]
 pub fn cpu_seconds() -> f64 {
@@ -326,21 +362,34 @@ const NAP: Duration = Duration::from_micros(150);
 pub struct Devices {
     /// Where the packets of each direction come from, and where they go.
     ends: Vec<(Tun, Tun)>,
-    /// The inputs of all directions, then the event that ends them.
+    /// Where the orders of each direction come from.
+    mailboxes: Vec<Arc<Mailbox>>,
+    /// The inputs of all directions, then the event that ends them, then the mailboxes.
     poll: Poll,
     /// Time 0 of all directions; `Instant` is `CLOCK_MONOTONIC`.
     start: Instant,
 }
 
 impl Devices {
-    /// Serves directions (input, output) until `stop` is set.
+    /// Serves directions (input, output), each with its mailbox, until `stop` is set.
     ///
     /// # Errors
     /// No descriptor is left.
-    pub fn new(ends: Vec<(Tun, Tun)>, stop: &Event, start: Instant) -> io::Result<Self> {
+    pub fn new(
+        ends: Vec<(Tun, Tun)>,
+        mailboxes: Vec<Arc<Mailbox>>,
+        stop: &Event,
+        start: Instant,
+    ) -> io::Result<Self> {
         let inputs = ends.iter().map(|(from, _)| &from.0 as &dyn AsRawFd);
-        let poll = Poll::new(inputs.chain([stop as &dyn AsRawFd]))?;
-        Ok(Self { ends, poll, start })
+        let posted = mailboxes.iter().map(|it| &it.posted as &dyn AsRawFd);
+        let poll = Poll::new(inputs.chain([stop as &dyn AsRawFd]).chain(posted))?;
+        Ok(Self {
+            ends,
+            mailboxes,
+            poll,
+            start,
+        })
     }
 }
 
@@ -356,6 +405,11 @@ impl Io for Devices {
             return Ok(true);
         }
         self.poll.wait(timeout).map_err(|error| Gone(0, error))?;
+        for (index, mailbox) in self.mailboxes.iter().enumerate() {
+            if self.poll.is_readable(self.ends.len() + 1 + index) {
+                mailbox.posted.reset();
+            }
+        }
         match self.poll.broken() {
             Some(index) => Err(Gone(index, io::Error::from_raw_os_error(libc::EBADFD))),
             None => Ok(!self.poll.is_readable(self.ends.len())),
@@ -378,5 +432,9 @@ impl Io for Devices {
             // The device is down, or refuses this packet: a real interface would drop it as well.
             Err(_) => Ok(false),
         }
+    }
+
+    fn order(&mut self, direction: usize) -> Option<Order> {
+        self.mailboxes[direction].take()
     }
 }

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! The control socket: requests as lines of JSON, each answered by a line (schemas/link-control.schema.json).
+//!
+//! Served by an ordinary thread, one connection at a time. What it decides reaches the real-time threads through their
+//! mailboxes, and what they did comes back with the metrics.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use link::Nanos;
+use serde_json::{Map, Value, json};
+
+use crate::config::{Config, Faults, Object};
+use crate::metrics::Message;
+use crate::order::{Mailbox, Order, Origin};
+use crate::plan::DIRECTIONS;
+use crate::set::{self, Target};
+use crate::sys::{self, Event, Poll};
+
+/// Longest request, bytes.
+const MAX_REQUEST: usize = 64 << 10;
+/// Time that a connection may last: the next one waits for it.
+const CONNECTION: Duration = Duration::from_secs(10);
+
+/// Changes that came through to the links: what holds now, by direction; `None` where a direction is not served.
+#[derive(Debug)]
+pub struct State(Mutex<[Option<Map<String, Value>>; 4]>);
+
+impl State {
+    /// What the configuration says. `delays` in ms, in the order of [`DIRECTIONS`].
+    #[must_use]
+    pub fn new(config: &Config, delays_ms: [f64; 4]) -> Self {
+        let asked = [&config.forward.asked, &config.return_link.asked];
+        let mut index = 0;
+        Self(Mutex::new(delays_ms.map(|delay_ms| {
+            let own = asked.get(index);
+            let is_served = own.is_none() || config.satellite.is_some();
+            index += 1;
+            let mut fields = own.copied().cloned().unwrap_or_default();
+            fields.insert("delay_ms".into(), delay_ms.into());
+            fields.insert("outage".into(), false.into());
+            is_served.then_some(fields)
+        })))
+    }
+
+    /// Takes note of a change that was carried out.
+    pub fn observe(&self, message: &Message) {
+        let Message::Change(direction, applied) = message else {
+            return;
+        };
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let (Some(fields), None) = (&mut state[*direction], &applied.error) {
+            fields.extend(applied.order.asked.clone());
+        }
+    }
+
+    fn to_json(&self) -> Value {
+        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        DIRECTIONS
+            .iter()
+            .zip(state.iter())
+            .map(|(name, fields)| ((*name).to_owned(), json!(fields)))
+            .collect::<Map<_, _>>()
+            .into()
+    }
+}
+
+/// What answers requests; knows no socket.
+pub struct Desk<'a> {
+    /// The configuration.
+    pub config: &'a Config,
+    /// What changes start from.
+    pub targets: [Target; 4],
+    /// Mailboxes of the directions that are served.
+    pub mailboxes: [Option<Arc<Mailbox>>; 4],
+    /// What holds now.
+    pub state: &'a State,
+    /// Whether the time line has begun.
+    pub has_started: bool,
+}
+
+impl Desk<'_> {
+    /// Answers one request that came at `now`. Any bytes are answered.
+    pub fn answer(&mut self, now: Nanos, request: &[u8]) -> Value {
+        let mut faults = Vec::new();
+        let answer = self.read(now, request, &mut faults);
+        match answer {
+            Some(answer) if faults.is_empty() => answer,
+            _ => refusal(&faults),
+        }
+    }
+
+    fn read(&mut self, now: Nanos, request: &[u8], faults: &mut Faults) -> Option<Value> {
+        let value = serde_json::from_slice(request)
+            .map_err(|error| faults.push(format!("request: is no JSON: {error}")))
+            .ok()?;
+        let mut object = Object::new(value, "request".into(), faults)?;
+        let verbs = ["set", "get", "start"].map(|verb| object.has(verb));
+        match verbs {
+            [true, false, false] => {
+                let inner = object.object("set", faults);
+                object.finish(faults);
+                self.set(now, inner?, faults)
+            }
+            [false, true, false] => {
+                let what = object.word("get", &["state"], faults);
+                object.finish(faults);
+                what.map(|_| self.get(now))
+            }
+            [false, false, true] => {
+                let what = object.word("start", &["timeline"], faults);
+                object.finish(faults);
+                what.and_then(|_| self.start(now, faults))
+            }
+            _ => {
+                faults.push("request: needs exactly one of set, get and start".into());
+                object.forget(&["set", "get", "start"]);
+                object.finish(faults);
+                None
+            }
+        }
+    }
+
+    fn set(&self, now: Nanos, object: Object, faults: &mut Faults) -> Option<Value> {
+        let set = set::read(object, self.config.satellite.is_some(), faults)?;
+        if faults.is_empty() {
+            self.post(set.orders(&self.targets, now, Origin::Control), faults);
+        }
+        Some(json!({"ok": true, "t_s": seconds(now)}))
+    }
+
+    fn get(&self, now: Nanos) -> Value {
+        let timeline = self.config.timeline.as_ref();
+        let timeline = timeline.map(|it| json!({"steps": it.len(), "started": self.has_started}));
+        json!({
+            "ok": true,
+            "t_s": seconds(now),
+            "timeline": timeline,
+            "directions": self.state.to_json(),
+        })
+    }
+
+    /// Starts the time line: its time 0 is `now`.
+    fn start(&mut self, now: Nanos, faults: &mut Faults) -> Option<Value> {
+        let Some(timeline) = &self.config.timeline else {
+            faults.push("request.start: there is no time line (give one in link.json)".into());
+            return None;
+        };
+        if self.has_started {
+            faults.push("request.start: the time line has begun already".into());
+            return None;
+        }
+        if faults.is_empty() {
+            self.has_started = true;
+            self.post(timeline.orders(&self.targets, now), faults);
+        }
+        Some(json!({"ok": true, "t_s": seconds(now)}))
+    }
+
+    /// Starts at time 0 the time line that does not wait for a request.
+    pub fn start_at_once(&mut self) {
+        let timeline = self.config.timeline.as_ref();
+        if timeline.is_some_and(|timeline| timeline.starts_at_once) {
+            // The mailboxes are empty and hold the longest time line.
+            let _ = self.start(0, &mut Vec::new());
+        }
+    }
+
+    /// Posts orders to their directions.
+    fn post(&self, orders: impl Iterator<Item = (usize, Order)>, faults: &mut Faults) {
+        let mut sorted = [const { Vec::new() }; 4];
+        for (direction, order) in orders {
+            sorted[direction].push(order);
+        }
+        let posts = sorted.into_iter().zip(&self.mailboxes).zip(DIRECTIONS);
+        for ((orders, mailbox), name) in posts {
+            let Some(mailbox) = mailbox.as_ref().filter(|_| !orders.is_empty()) else {
+                continue;
+            };
+            if !mailbox.post(orders.into_iter()) {
+                faults.push(format!("{name}: too many changes wait (try again)"));
+            }
+        }
+    }
+}
+
+fn refusal(faults: &Faults) -> Value {
+    json!({"ok": false, "faults": faults})
+}
+
+fn seconds(now: Nanos) -> f64 {
+    now as f64 / 1e9
+}
+
+/// A listening socket, whose file goes with it.
+#[derive(Debug)]
+pub struct Socket {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl Socket {
+    /// Listens at `path`, for its owner alone. A socket that a killed process left there is replaced.
+    ///
+    /// # Errors
+    /// Another process listens there, or the file cannot be made.
+    pub fn bind(path: &Path) -> io::Result<Self> {
+        let listener = match UnixListener::bind(path) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_stale(path) => {
+                fs::remove_file(path)?;
+                UnixListener::bind(path)?
+            }
+            other => other?,
+        };
+        let socket = Self {
+            listener,
+            path: path.to_owned(),
+        };
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+        socket.listener.set_nonblocking(true)?;
+        Ok(socket)
+    }
+
+    /// Serves until `stop` is set.
+    ///
+    /// # Errors
+    /// No further connection can be taken.
+    pub fn serve(&self, desk: &mut Desk<'_>, stop: &Event, start: Instant) -> io::Result<()> {
+        let mut poll = Poll::new([&self.listener as &dyn AsRawFd, stop])?;
+        loop {
+            poll.wait(CONNECTION)?;
+            if poll.is_readable(1) {
+                return Ok(());
+            }
+            if !poll.is_readable(0) {
+                continue;
+            }
+            match self.listener.accept() {
+                // A client that goes away, or does not read, is its own loss.
+                Ok((stream, _)) => drop(converse(stream, desk, stop, start)),
+                Err(error) if is_passing(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Nobody listens at a socket that is there.
+fn is_stale(path: &Path) -> bool {
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
+    let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+    is_socket && UnixStream::connect(path).is_err_and(refused)
+}
+
+fn is_passing(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
+    matches!(error.kind(), ConnectionAborted | Interrupted | WouldBlock)
+}
+
+/// Answers the lines of one connection.
+fn converse(
+    mut stream: UnixStream,
+    desk: &mut Desk<'_>,
+    stop: &Event,
+    start: Instant,
+) -> io::Result<()> {
+    stream.set_nonblocking(true)?;
+    if ![0, sys::own_uid()].contains(&sys::peer_uid(&stream)?) {
+        return say(
+            &mut stream,
+            &refusal(&vec!["request: another user's (become root)".into()]),
+        );
+    }
+    let mut poll = Poll::new([&stream as &dyn AsRawFd, stop])?;
+    let end = Instant::now() + CONNECTION;
+    let mut lines = Lines::default();
+    let mut buffer = [0; 4096];
+    loop {
+        poll.wait(end.saturating_duration_since(Instant::now()))?;
+        if poll.is_readable(1) || Instant::now() >= end {
+            return Ok(());
+        }
+        match stream.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(length) => lines.add(&buffer[..length]),
+            Err(error) if is_passing(&error) => {}
+            Err(error) => return Err(error),
+        }
+        while let Some(line) = lines.next() {
+            let now = start.elapsed().as_nanos() as Nanos;
+            say(&mut stream, &desk.answer(now, &line))?;
+        }
+        if lines.is_too_long() {
+            let fault = format!("request: is longer than {MAX_REQUEST} bytes");
+            return say(&mut stream, &refusal(&vec![fault]));
+        }
+    }
+}
+
+fn say(stream: &mut UnixStream, answer: &Value) -> io::Result<()> {
+    stream.write_all(format!("{answer}\n").as_bytes())
+}
+
+/// Bytes that become lines.
+#[derive(Default)]
+struct Lines(Vec<u8>);
+
+impl Lines {
+    fn add(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    /// The next whole line, without its end.
+    fn next(&mut self) -> Option<Vec<u8>> {
+        let end = self.0.iter().position(|&byte| byte == b'\n')?;
+        let mut line: Vec<_> = self.0.drain(..=end).collect();
+        line.pop();
+        Some(line)
+    }
+
+    fn is_too_long(&self) -> bool {
+        self.0.len() > MAX_REQUEST
+    }
+}
+
+#[cfg(test)]
+#[path = "control_tests.rs"]
+mod tests;

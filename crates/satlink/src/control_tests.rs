@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! The desk with requests of all kinds, and the socket with a client.
+
+use std::io::{BufRead, BufReader};
+use std::thread;
+
+use link::Change;
+use rand_core::{RngCore, SeedableRng};
+use serde_json::json;
+
+use super::*;
+use crate::config::{parse, tests::example};
+use crate::order::Applied;
+use crate::plan;
+
+fn config(edit: impl FnOnce(&mut Value)) -> Config {
+    let mut value = example("geo");
+    edit(&mut value);
+    parse(&value.to_string()).unwrap()
+}
+
+fn state(config: &Config) -> State {
+    State::new(config, [250.0, 250.0, 40.0, 40.0])
+}
+
+fn desk<'a>(config: &'a Config, state: &'a State) -> Desk<'a> {
+    let profile = profile::load(&config.profile).unwrap();
+    Desk {
+        config,
+        targets: plan::targets(config, &profile),
+        mailboxes: [(); 4].map(|()| Some(Arc::new(Mailbox::new().unwrap()))),
+        state,
+        has_started: false,
+    }
+}
+
+fn posted(desk: &Desk<'_>, direction: usize) -> Vec<Order> {
+    let mailbox = desk.mailboxes[direction].as_ref().unwrap();
+    std::iter::from_fn(|| mailbox.take()).collect()
+}
+
+#[test]
+fn set_reaches_the_mailboxes_of_its_directions() {
+    let config = config(|_| {});
+    let state = state(&config);
+    let mut desk = desk(&config, &state);
+    let request = br#"{"set": {"direction": "both", "delay_ms": 100, "queue": {"bytes": 9}}}"#;
+    assert_eq!(desk.answer(7, request)["ok"], true);
+    for direction in [0, 1] {
+        let orders = posted(&desk, direction);
+        assert_eq!(orders.len(), 2);
+        assert_eq!(orders[0].change, Change::Delay(100_000_000));
+        assert_eq!(orders[0].at, 7);
+        assert!(matches!(orders[1].change, Change::Queue(queue) if queue.bytes == 9));
+    }
+    assert!(posted(&desk, 2).is_empty());
+}
+
+#[test]
+fn faulty_request_changes_nothing_and_tells_all() {
+    let config = config(|_| {});
+    let state = state(&config);
+    let mut desk = desk(&config, &state);
+    let request = br#"{"set": {"direction": "forward", "delay_ms": 1, "colour": 2}, "more": 3}"#;
+    let answer = desk.answer(0, request);
+    assert_eq!(answer["ok"], false);
+    assert_eq!(
+        answer["faults"],
+        json!([
+            "request.more: is unknown (remove it)",
+            "request.set.colour: is unknown (remove it)"
+        ])
+    );
+    assert!(posted(&desk, 0).is_empty());
+}
+
+#[test]
+fn state_follows_what_was_carried_out() {
+    let config = config(|_| {});
+    let state = state(&config);
+    let mut desk = desk(&config, &state);
+    let delay = |desk: &mut Desk<'_>| {
+        desk.answer(0, br#"{"get": "state"}"#)["directions"]["return"]["delay_ms"].clone()
+    };
+    assert_eq!(delay(&mut desk), 250.0);
+    let _ = desk.answer(0, br#"{"set": {"direction": "return", "delay_ms": 5}}"#);
+    assert_eq!(delay(&mut desk), 250.0);
+    for error in [Some(link::LinkError::NoQueue), None] {
+        let order = posted(&desk, 1).pop();
+        let order = order.unwrap_or_else(|| {
+            let _ = desk.answer(0, br#"{"set": {"direction": "return", "delay_ms": 5}}"#);
+            posted(&desk, 1).pop().unwrap()
+        });
+        let expected = if error.is_some() { 250.0 } else { 5.0 };
+        let applied = Applied {
+            at: 1,
+            order,
+            error,
+        };
+        state.observe(&Message::Change(1, applied));
+        assert_eq!(delay(&mut desk).as_f64(), Some(expected));
+    }
+}
+
+#[test]
+fn time_line_starts_once_at_its_request() {
+    let steps = json!([{"at_s": 1, "set": {"direction": "forward", "outage": 2}}]);
+    let config =
+        config(|value| value["timeline"] = json!({"starts": "on-request", "steps": steps}));
+    let state = state(&config);
+    let mut desk = desk(&config, &state);
+    desk.start_at_once();
+    assert!(posted(&desk, 0).is_empty());
+    let start = br#"{"start": "timeline"}"#;
+    assert_eq!(desk.answer(5_000_000_000, start)["ok"], true);
+    let orders = posted(&desk, 0);
+    assert_eq!(
+        (orders[0].at, orders[0].lasts),
+        (6_000_000_000, Some(2_000_000_000))
+    );
+    assert_eq!(desk.answer(6_000_000_000, start)["ok"], false);
+    assert!(posted(&desk, 0).is_empty());
+}
+
+#[test]
+fn any_bytes_are_answered() {
+    let config = config(|_| {});
+    let state = state(&config);
+    let mut desk = desk(&config, &state);
+    let mut random = rand_pcg::Pcg64::seed_from_u64(5);
+    let mut below = |bound: usize| random.next_u32() as usize % bound;
+    let valid = br#"{"set":{"direction":"both","delay_ms":1e2,"loss":[{"ratio":0.1,"unit":"frame"}],"outage":true,"jitter":{"mean_ms":1,"sigma_ms":2},"queue":{"bdp":1,"aqm":"pie"}}}"#;
+    let mut taken = 0;
+    for _ in 0..20_000 {
+        let mut request = valid.to_vec();
+        for _ in 0..below(6) {
+            let place = below(request.len());
+            match below(3) {
+                0 => request[place] = below(256) as u8,
+                1 => drop(request.remove(place)),
+                _ => request.insert(place, b' ' + below(95) as u8),
+            }
+        }
+        let answer = desk.answer(below(1 << 30) as u64, &request);
+        assert!(answer["ok"].is_boolean());
+        taken += u32::from(answer["ok"] == true);
+        for direction in 0..4 {
+            let _ = posted(&desk, direction);
+        }
+    }
+    assert!(taken > 1000, "{taken}");
+    for extreme in ["", "[", "null", &"[".repeat(MAX_REQUEST), "{\"set\":{}}"] {
+        assert_eq!(desk.answer(0, extreme.as_bytes())["ok"], false);
+    }
+}
+
+fn path(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("satlink-{name}-{}", std::process::id()))
+}
+
+#[test]
+fn socket_answers_line_by_line_and_goes_without_a_trace() {
+    let config = config(|_| {});
+    let state = state(&config);
+    let mut desk = desk(&config, &state);
+    let path = path("control");
+    let socket = Socket::bind(&path).unwrap();
+    let mode = fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert!(Socket::bind(&path).is_err());
+    let stop = Event::new().unwrap();
+    thread::scope(|scope| {
+        let server = scope.spawn(|| socket.serve(&mut desk, &stop, Instant::now()));
+        let ask = |bytes: &[u8]| {
+            let mut stream = UnixStream::connect(&path).unwrap();
+            // The server may have hung up before it has read all.
+            let _ = stream.write_all(bytes);
+            BufReader::new(stream)
+                .lines()
+                .take(2)
+                .map_while(Result::ok)
+                .collect::<Vec<_>>()
+        };
+        let answers = ask(b"{\"get\": \"state\"}\n\xff\xfe\n");
+        assert!(answers[0].contains("\"ok\":true") && answers[1].contains("is no JSON"));
+        drop(UnixStream::connect(&path).unwrap());
+        let long = ask(&vec![b'x'; MAX_REQUEST + 5000]);
+        assert!(
+            long.is_empty() || long[0].contains("is longer than"),
+            "{long:?}"
+        );
+        let answers = ask(b"{\"get\": \"state\"}\n{\"get\": 1}\n");
+        assert!(answers[0].contains("\"ok\":true"));
+        stop.set();
+        server.join().unwrap().unwrap();
+    });
+    drop(socket);
+    assert!(!path.exists());
+}
+
+#[test]
+fn socket_of_a_killed_process_is_replaced() {
+    let path = path("stale");
+    drop(UnixListener::bind(&path).unwrap());
+    assert!(path.exists());
+    drop(Socket::bind(&path).unwrap());
+    assert!(!path.exists());
+    fs::write(&path, "a file").unwrap();
+    assert!(Socket::bind(&path).is_err());
+    fs::remove_file(&path).unwrap();
+}

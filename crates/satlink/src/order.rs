@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! Changes on their way to a direction: orders, and the mailbox through which they reach its real-time thread.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Mutex, PoisonError};
+
+use link::{Change, LinkError, Nanos};
+use serde_json::{Map, Value};
+
+use crate::sys::Event;
+
+/// Orders that wait in a mailbox at most.
+const CAPACITY: usize = 1 << 16;
+
+/// A change that is due at a time.
+#[derive(Debug, Clone)]
+pub struct Order {
+    /// When, since the start of all directions.
+    pub at: Nanos,
+    /// What.
+    pub change: Change,
+    /// How long an outage lasts; `None`: until another order ends it.
+    pub lasts: Option<Nanos>,
+    /// The end of an outage that was given with its length.
+    pub is_end: bool,
+    /// Where it comes from.
+    pub origin: Origin,
+    /// What was asked for, as in the request.
+    pub asked: Map<String, Value>,
+}
+
+impl Order {
+    /// The order that ends this outage, which begins at `at`.
+    #[must_use]
+    pub fn end(&self, at: Nanos) -> Option<Self> {
+        Some(Self {
+            at: at.saturating_add(self.lasts?),
+            change: Change::Outage(false),
+            lasts: None,
+            is_end: true,
+            origin: self.origin,
+            asked: Map::from_iter([("outage".to_owned(), Value::Bool(false))]),
+        })
+    }
+}
+
+/// Where an order comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// The control socket.
+    Control,
+    /// The time line of the configuration.
+    Timeline,
+}
+
+impl Origin {
+    /// Its word in the metrics.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Control => "control",
+            Self::Timeline => "timeline",
+        }
+    }
+}
+
+/// An order that was carried out, or that the link refused.
+#[derive(Debug)]
+pub struct Applied {
+    /// When, since the start of all directions.
+    pub at: Nanos,
+    /// What.
+    pub order: Order,
+    /// Why the link stayed as it was.
+    pub error: Option<LinkError>,
+}
+
+/// Orders for one direction. Posting wakes the thread that takes them; taking never waits.
+#[derive(Debug)]
+pub struct Mailbox {
+    orders: Mutex<VecDeque<Order>>,
+    /// Set after every posting.
+    pub posted: Event,
+}
+
+impl Mailbox {
+    /// An empty mailbox.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self {
+            orders: Mutex::default(),
+            posted: Event::new()?,
+        })
+    }
+
+    /// Posts all orders, or none where there is no room.
+    #[must_use]
+    pub fn post(&self, new: impl ExactSizeIterator<Item = Order>) -> bool {
+        let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_room = orders.len() + new.len() <= CAPACITY;
+        if has_room {
+            orders.extend(new);
+        }
+        drop(orders);
+        self.posted.set();
+        has_room
+    }
+
+    /// Takes the oldest order. Where the poster holds the mailbox, there is none yet: its signal comes after.
+    pub fn take(&self) -> Option<Order> {
+        self.orders.try_lock().ok()?.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(at: Nanos) -> Order {
+        Order {
+            at,
+            change: Change::Delay(at),
+            lasts: None,
+            is_end: false,
+            origin: Origin::Control,
+            asked: Map::new(),
+        }
+    }
+
+    #[test]
+    fn orders_come_out_as_they_went_in() {
+        let mailbox = Mailbox::new().unwrap();
+        assert!(mailbox.take().is_none());
+        assert!(mailbox.post([order(2), order(1)].into_iter()));
+        let taken: Vec<_> = std::iter::from_fn(|| mailbox.take())
+            .map(|it| it.at)
+            .collect();
+        assert_eq!(taken, [2, 1]);
+    }
+
+    #[test]
+    fn full_mailbox_takes_nothing() {
+        let mailbox = Mailbox::new().unwrap();
+        assert!(mailbox.post(vec![order(1); CAPACITY].into_iter()));
+        assert!(!mailbox.post([order(2)].into_iter()));
+        assert!(mailbox.take().is_some());
+        assert!(mailbox.post([order(2)].into_iter()));
+    }
+
+    #[test]
+    fn taking_does_not_wait_for_the_poster() {
+        let mailbox = Mailbox::new().unwrap();
+        let held = mailbox.orders.lock().unwrap();
+        assert!(mailbox.take().is_none());
+        drop(held);
+    }
+}
