@@ -177,7 +177,7 @@ def _measure(prepared: Prepared, talk: Talk, stop: threading.Event) -> tuple[Exi
         finally:
             with talk.step("lab down"):
                 labs.down(name)
-    watched = calibrate.during(metrics.lines(), calibrate.expectation(prepared.plan, prepared.link.emulator).watched)
+    watched = calibrate.during(metrics.lines(), calibrate.expectation(prepared.plan, prepared.link.emulator))
     calibrated = calibrate.write(prepared.folder / CALIBRATION, prepared.run_id, [*checks, *watched])
     if stop.is_set() or result is None or result.outcome == "interrupted":
         return ExitStatus.INTERRUPTED, "interrupted"
