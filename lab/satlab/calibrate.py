@@ -36,7 +36,7 @@ LATE_P99_LIMIT_US = 500.0
 """Release error (99th percentile, us) beyond which a run is marked: half of what the round-trip time may be off.
 What the emulator reaches on a quiet host is a promise of its own, measured in docs/measurements.md."""
 LATE_P99_BATCH_LIMIT_US = 3000.0
-"""The same for satlink on OpenSAND's ticks, where a whole batch is due at one moment and is written packet by packet."""
+"""The same for satlink on OpenSAND's ticks: a whole batch is due at one moment and is written packet by packet."""
 PROBE_OVERLOAD = 1.1
 """Offered UDP rate of the probe as a multiple of the link rate, so that the link is the limit."""
 PROBE_DATAGRAM_BYTES = 1472
