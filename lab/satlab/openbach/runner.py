@@ -256,7 +256,7 @@ class _Run:
             if process.stopping:
                 status = JobStatus.STOPPED
             log = self._record(job, process.argv, start_unix_s, code, status)
-            reason = "" if code == 0 else f"{_how(code)}, see {log}"
+            reason = "" if code == 0 else f"{_how(code)}, see {log}{_last_words(self._raw / log)}"
             self._tell(job, status, reason)
             events.append(Ended(job.id, code == 0, reason))
         return events
@@ -300,6 +300,15 @@ def append_line(path: Path, record: Mapping[str, object]) -> None:
 
 def _how(code: int) -> str:
     return f"exit status {code}" if code > 0 else f"killed by signal {-code}"
+
+
+def _last_words(log: Path) -> str:
+    """Quote the last `error:` line of a job's log, so that the cause stands where the failure is told."""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - 4096))
+        lines = file.read().decode(errors="replace").splitlines()
+    said = next((line for line in reversed(lines) if line.startswith("error: ")), "")
+    return f": {said.removeprefix('error: ')[:200]}" if said else ""
 
 
 def _reason_below(instance: ScenarioInstance) -> str:
