@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import tempfile
 import threading
@@ -37,6 +38,8 @@ from satlab.paths import SHIM
 POLL_S = 0.1
 _POLL_WHILE_STOPPING_S = 0.02
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+_ERROR_LINE = re.compile(r"^(?:[\d.]+ )?error: (.+)$", re.MULTILINE)  # printed, or through collect_agent.send_log
 
 Outcome = Literal["ok", "failed", "interrupted"]
 
@@ -306,9 +309,8 @@ def _last_words(log: Path) -> str:
     """Quote the last `error:` line of a job's log, so that the cause stands where the failure is told."""
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - 4096))
-        lines = file.read().decode(errors="replace").splitlines()
-    said = next((line for line in reversed(lines) if line.startswith("error: ")), "")
-    return f": {said.removeprefix('error: ')[:200]}" if said else ""
+        said = _ERROR_LINE.findall(file.read().decode(errors="replace"))
+    return f": {said[-1][:200]}" if said else ""
 
 
 def _reason_below(instance: ScenarioInstance) -> str:
