@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! Demand assignment, encapsulation, margins and timers.
 
+use dvb::dama::{Agreement, Share, Timers};
+
 use crate::document::Place;
 use crate::fault::Faults;
 
@@ -19,6 +21,39 @@ pub struct Dama {
     pub fca_kbps: u32,
     /// Time between two requests, ms.
     pub synchro_ms: u32,
+}
+
+impl Dama {
+    /// What the terminal asks for, as `dvb::dama` has it.
+    #[must_use]
+    pub const fn agreement(&self) -> Agreement {
+        Agreement {
+            cra_kbps: self.cra_kbps,
+            rbdc_max_kbps: self.rbdc_max_kbps,
+            vbdc_max_kbit: self.vbdc_max_kbit,
+            duration: self.duration_superframes,
+        }
+    }
+
+    /// What the planner gives it.
+    #[must_use]
+    pub fn share(&self) -> Share {
+        Share {
+            cra_kbps: self.cra_kbps,
+            rbdc_max_kbps: self.rbdc_max_kbps.unwrap_or(0),
+            duration: self.duration_superframes,
+        }
+    }
+
+    /// When the terminal asks: from `first` on, both in ns; `round_trip` is the propagation to the gateway and back.
+    #[must_use]
+    pub fn timers(&self, first: u64, round_trip: u64) -> Timers {
+        Timers {
+            first,
+            synchro: u64::from(self.synchro_ms) * 1_000_000,
+            round_trip,
+        }
+    }
 }
 
 /// Trailer of a fragmented ALPDU.

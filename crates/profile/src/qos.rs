@@ -3,6 +3,8 @@
 
 use std::collections::HashMap;
 
+use dvb::dama::Access;
+
 use crate::check::UNSUPPORTED;
 use crate::document::Place;
 use crate::fault::Faults;
@@ -22,6 +24,19 @@ pub enum AccessType {
     Acm,
     /// This group of a VCM carrier (GW).
     Vcm(u8),
+}
+
+impl AccessType {
+    /// What is asked of the planner for it; `None` beyond demand assignment.
+    #[must_use]
+    pub const fn dama(self) -> Option<Access> {
+        match self {
+            Self::DamaCra => Some(Access::Cra),
+            Self::DamaRbdc => Some(Access::Rbdc),
+            Self::DamaVbdc => Some(Access::Vbdc),
+            Self::SlottedAloha | Self::Acm | Self::Vcm(_) => None,
+        }
+    }
 }
 
 /// A FIFO; they are served in strict priority.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! Carriers, C/N and granted slots: from topology and physical layer to the figures of the air interface.
 
+use dvb::dama::{Arithmetic, Carrier};
 use dvb::modcod::{FrameSize, ModCod};
 use dvb::rcs2::Waveform;
 
@@ -38,6 +39,19 @@ pub struct Return {
     pub cra_kbps: u64,
     /// Bursts granted per superframe for it.
     pub slots: u32,
+}
+
+impl Return {
+    /// The carrier that terminals share, as `dvb::dama` has it.
+    #[must_use]
+    pub const fn carrier(&self, arithmetic: Arithmetic) -> Carrier {
+        Carrier {
+            symbol_rate: self.symbol_rate,
+            superframe: self.superframe_ns,
+            waveform: self.waveform,
+            arithmetic,
+        }
+    }
 }
 
 /// Places of `root` in the files that describe the radio link.

@@ -8,6 +8,7 @@ mod common;
 use std::fs;
 
 use common::{Edit, edited, shipped};
+use dvb::dama::{Arithmetic, Level, Planner, Request, Terminal};
 use dvb::modcod::ModCod;
 use profile::{
     AccessType, Attenuation, Delay, Faults, ForwardKind, Mode, Profile, load, load_as, pcp_of_dscp,
@@ -147,6 +148,18 @@ fn attenuations_change_the_carrier_to_noise_ratio() {
         steps(&with("Triangular", triangle)),
         [17.5, 15.0, 17.5, 20.0, 17.5, 15.0]
     );
+}
+
+#[test]
+fn a_cycle_of_no_steps_is_a_fault() {
+    let triangle: Edit = (
+        "profile_gw.xml",
+        "<attenuation_type>Ideal</attenuation_type>\n        <ideal_attenuation_value>0.0</ideal_attenuation_value>",
+        "<attenuation_type>Triangular</attenuation_type><triangle_attenuation_slope>1</triangle_attenuation_slope><triangle_attenuation_period>0</triangle_attenuation_period>",
+    );
+    let faults = read(edited(&[triangle]).path(), Mode::Lenient).unwrap_err();
+    let place = "physical_layer/uplink_attenuation/triangle_attenuation_period";
+    assert!(elements(&faults).contains(&place), "{faults}");
 }
 
 #[test]
@@ -369,15 +382,36 @@ fn lenient_loading_spares_sections_and_keeps_refusing() {
         ("topology.xml", "<type>DAMA<", "<type>SCPC<"),
         ("profile_st.xml", "<capacity>6000<", "<capacity>70000<"),
         ("topology.xml", "<default_gateway>0<", "<default_gateway>4<"),
-        (
-            "profile_gw.xml",
-            "<attenuation_type>Ideal</attenuation_type>",
-            "<attenuation_type>Triangular</attenuation_type><triangle_attenuation_slope>1</triangle_attenuation_slope><triangle_attenuation_period>0</triangle_attenuation_period>",
-        ),
     ];
     for edit in refused {
         let faults = load_as(edited(&[*edit]).path(), Mode::Lenient);
         assert!(faults.is_err(), "{edit:?}");
+    }
+}
+
+#[test]
+fn planner_grants_what_the_profile_agrees() {
+    let profile = load(&shipped("geo")).unwrap();
+    for (arithmetic, bursts) in [(Arithmetic::Standard, 171), (Arithmetic::OpenSand, 149)] {
+        let carrier = profile.return_link.carrier(arithmetic);
+        let mut planner = Planner::new(carrier, profile.dama.fca_kbps);
+        planner.logon(profile.st.id, profile.dama.share());
+        assert_eq!(planner.plan().grants[&profile.st.id].bursts(), bursts);
+        let timers = profile.dama.timers(7, 2 * profile.one_way_delay_ns);
+        let mut terminal = Terminal::new(carrier, profile.dama.agreement(), timers);
+        let levels: Vec<_> = (profile.st_qos.fifos.iter())
+            .filter_map(|fifo| {
+                let access = fifo.access.dama()?;
+                Some(Level {
+                    access,
+                    bytes: 1 << 20,
+                })
+            })
+            .collect();
+        assert_eq!(levels.len(), 5);
+        // RBDC and VBDC are off: whatever waits, nothing is asked for.
+        assert_eq!(terminal.request(7, &levels), Some(Request::default()));
+        assert_eq!(terminal.next_event(), 1_000_000_007);
     }
 }
 
