@@ -4,13 +4,14 @@
 `prepare` touches nothing; `execute` leaves a run folder whatever happens, and never a lab.
 """
 
+import contextlib
 import json
 import secrets
 import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,8 @@ RAW = "raw"
 METRICS = f"{RAW}/link.jsonl"
 LOGS = f"{RAW}/logs"
 CALIBRATION = f"{RAW}/calibration.json"
+WATCH_S = 0.25
+"""How often a run looks whether its lab is still up, s."""
 FREE_BYTES_NEEDED = 500_000_000
 """Disk space that a run may need at the most: captures are off, a browser profile is the largest part."""
 
@@ -178,9 +181,9 @@ def _measure(prepared: Prepared, talk: Talk, stop: threading.Event) -> tuple[Exi
         finally:
             with talk.step("lab down"):
                 labs.down(name)
-    watched = calibrate.during(metrics.lines(), calibrate.expectation(prepared.plan, prepared.link.emulator).watched)
+    watched = calibrate.during(metrics.lines(), calibrate.expectation(prepared.plan, prepared.link.emulator))
     calibrated = calibrate.write(prepared.folder / CALIBRATION, prepared.run_id, [*checks, *watched])
-    if stop.is_set() or result is None or result.outcome == "interrupted":
+    if stop.is_set() or result is None:
         return ExitStatus.INTERRUPTED, "interrupted"
     if broken:
         return ExitStatus.FAILED, broken
@@ -204,17 +207,38 @@ def _run_scenario(lab: Lab, prepared: Prepared, talk: Talk, stop: threading.Even
     what = f"scenario {prepared.scenario.name}"
     if lab.config.timeline and lab.config.control:
         control.start_timeline(Path(lab.config.control))
-    with tempfile.TemporaryDirectory(prefix="satlab-run-") as private, talk.step(what) as step:
+    private = tempfile.TemporaryDirectory(prefix="satlab-run-")
+    with private as folder, talk.step(what) as step, _halting(lab, stop) as halt:
         result = runner.run(
             prepared.scenario,
-            LabHost(lab, Path(private)),
+            LabHost(lab, Path(folder)),
             prepared.folder / RAW,
             lambda event: step.now(f"{event.label} on {event.entity}: {event.status}"),
-            stop,
+            halt,
             prepared.request.deadline_s,
         )
         step.outcome = f"{result.status}{': ' if result.reason else ''}{result.reason}"
         return result
+
+
+@contextlib.contextmanager
+def _halting(lab: Lab, stop: threading.Event) -> Iterator[threading.Event]:
+    """Give an event that is set when a person stops the run, or when the lab breaks: what runs on would only hang."""
+    halt, over = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        while not (stop.is_set() or lab.status().phase != "up"):
+            if over.wait(WATCH_S):
+                return
+        halt.set()
+
+    watcher = threading.Thread(target=watch, name="watch", daemon=True)
+    watcher.start()
+    try:
+        yield halt
+    finally:
+        over.set()
+        watcher.join()
 
 
 def _verdict(checks: Sequence[Check]) -> str:

@@ -16,6 +16,7 @@ from satlab.linkplan import LinkPlan
 PLAN = cast(
     LinkPlan,
     SimpleNamespace(
+        timing="standard",
         rtt_ms=SimpleNamespace(configured=580, min=581.0, mean=581.5, max=582.0),
         forward=SimpleNamespace(
             udp_goodput_bps=19e6,
@@ -90,7 +91,7 @@ def test_opensand_s_probe_waits_until_an_echo_meets_no_queue(monkeypatch: pytest
 
 @pytest.mark.parametrize(("lost", "ok"), [(260, True), (200, False), (340, False)])
 def test_planned_loss_is_expected_within_binomial_bounds(lost: int, ok: bool) -> None:
-    plan = cast(LinkPlan, SimpleNamespace(rtt_ms=PLAN.rtt_ms, forward=SimpleNamespace(**vars(PLAN.forward))))
+    plan = cast(LinkPlan, SimpleNamespace(**vars(PLAN) | {"forward": SimpleNamespace(**vars(PLAN.forward))}))
     plan.forward.loss_ratio = 0.01
     assert (failed(probe(lost_packets=lost), plan) == []) is ok
 
@@ -101,12 +102,14 @@ def test_release_error_is_judged_from_the_end_line() -> None:
         "late_p99_us": {"forward": 50.0, "return": 700.0},
         "late_max_us": {"forward": 90.0, "return": 900.0},
     }
-    checks = calibrate.during([{"type": "header"}, end])
+    checks = calibrate.during([{"type": "header"}, end], calibrate.expectation(PLAN, "satlink"))
     assert {c.name: c.ok for c in checks} == {"release_late_p99_us.forward": True, "release_late_p99_us.return": False}
+    on_ticks = cast(LinkPlan, SimpleNamespace(**vars(PLAN) | {"timing": "opensand"}))
+    assert all(c.ok for c in calibrate.during([end], calibrate.expectation(on_ticks, "satlink")))
 
 
 def test_metrics_without_an_end_are_not_ok() -> None:
-    assert [c.ok for c in calibrate.during([{"type": "header"}])] == [False]
+    assert [c.ok for c in calibrate.during([{"type": "header"}], calibrate.expectation(PLAN, "satlink"))] == [False]
 
 
 def test_calibration_file_follows_its_schema(tmp_path: Path) -> None:

@@ -84,6 +84,21 @@ def test_interrupt_keeps_what_was_measured_and_leaves_no_lab(tmp_path: Path) -> 
     assert lab.status(run.lab_id(manifest["run_id"])).phase == "absent"
 
 
+def test_a_dead_emulator_ends_the_run_at_once(tmp_path: Path) -> None:
+    process = start(tmp_path, "--set", "duration=300")
+    wait_for(lambda: any(tmp_path.glob("*/raw/logs/satlab_iperf3-2.log")), 60)
+    folder = next(tmp_path.iterdir())
+    pid = lab.status(run.lab_id(folder.name)).satlink_pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    _, err = process.communicate(timeout=40)
+    assert process.returncode == 1, err
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["status"] == "failed"
+    assert "satlink" in manifest["reason"]
+    assert lab.status(run.lab_id(folder.name)).phase == "absent"
+
+
 def test_a_killed_run_is_swept_by_the_next(tmp_path: Path) -> None:
     process = start(tmp_path / "killed", "--set", "duration=60")
     wait_for(lambda: any(tmp_path.glob("killed/*/raw/link.jsonl")), 60)

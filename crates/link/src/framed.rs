@@ -73,7 +73,7 @@ impl Framed {
         let filled = self
             .air
             .fill(frame, |packet| queue.pop(start, packet, ledger));
-        ledger.frame(start, filled.used, frame.len());
+        ledger.frame(start, filled.used, frame);
         if channel.loses_frame(end) {
             ledger.lose_frame(end, filled);
             self.air.miss();

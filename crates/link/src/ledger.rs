@@ -74,6 +74,17 @@ pub enum What {
     Released(u64),
 }
 
+/// One frame as it went on air.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// When it opened.
+    pub at: Nanos,
+    /// Data field of a BBFRAME, or payload of a burst, padding included.
+    pub payload: Vec<u8>,
+    /// The receiver missed it.
+    pub is_lost: bool,
+}
+
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ", self.at)?;
@@ -89,11 +100,12 @@ impl fmt::Display for Event {
     }
 }
 
-/// Counters and, if asked for, the log of events.
+/// Counters and, if asked for, the log of events and the frames themselves.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     pub(crate) counters: Counters,
     pub(crate) log: Option<Vec<Event>>,
+    pub(crate) frames: Option<Vec<Frame>>,
 }
 
 impl Ledger {
@@ -120,15 +132,26 @@ impl Ledger {
         self.note(at, What::Marked(bytes as u64));
     }
 
-    pub(crate) fn frame(&mut self, at: Nanos, used: usize, available: usize) {
+    pub(crate) fn frame(&mut self, at: Nanos, used: usize, payload: &[u8]) {
+        let available = payload.len();
         self.counters.frames_sent += 1;
         self.counters.frame_bytes_available += available as u64;
         self.counters.frame_bytes_used += used as u64;
         self.note(at, What::Frame { used, available });
+        if let Some(frames) = &mut self.frames {
+            frames.push(Frame {
+                at,
+                payload: payload.to_vec(),
+                is_lost: false,
+            });
+        }
     }
 
-    /// A frame is lost with the packets that end in it.
+    /// The frame last sent is lost with the packets that end in it.
     pub(crate) fn lose_frame(&mut self, at: Nanos, filled: Filled) {
+        if let Some(frame) = self.frames.as_mut().and_then(|frames| frames.last_mut()) {
+            frame.is_lost = true;
+        }
         self.counters.frames_lost += 1;
         self.note(at, What::FrameLost);
         self.lose(at, filled.packets, filled.bytes);

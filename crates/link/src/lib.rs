@@ -25,7 +25,7 @@ pub use carrier::Carrier;
 pub use change::{Change, Handover, Waiting};
 pub use config::{LinkConfig, LinkError, Reception};
 pub use jitter::Jitter;
-pub use ledger::{Counters, Event, What};
+pub use ledger::{Counters, Event, Frame, What};
 pub use loss::{GilbertElliott, Loss, LossModel, LossUnit};
 pub use model::{Accepted, Link};
 pub use predict::{Rtt, echo_rtt, steady_goodput_bps};

@@ -4,7 +4,7 @@
 use crate::channel::Channel;
 use crate::framed::Framed;
 use crate::grid::Grid;
-use crate::ledger::{Counters, Event, Ledger};
+use crate::ledger::{Counters, Event, Frame, Ledger};
 use crate::queue::Buffer;
 use crate::ring::Ring;
 use crate::{LinkConfig, LinkError, Nanos};
@@ -141,6 +141,20 @@ impl Link {
     pub fn take_events(&mut self) -> Vec<Event> {
         self.ledger
             .log
+            .as_mut()
+            .map_or_else(Vec::new, std::mem::take)
+    }
+
+    /// Keeps every frame sent from now on, until [`Link::take_frames`] fetches them; memory as with
+    /// [`Link::record_events`].
+    pub fn record_frames(&mut self) {
+        self.ledger.frames.get_or_insert_default();
+    }
+
+    /// Frames recorded since the last call, in the order of their sending.
+    pub fn take_frames(&mut self) -> Vec<Frame> {
+        self.ledger
+            .frames
             .as_mut()
             .map_or_else(Vec::new, std::mem::take)
     }

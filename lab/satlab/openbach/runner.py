@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import tempfile
 import threading
@@ -37,6 +38,8 @@ from satlab.paths import SHIM
 POLL_S = 0.1
 _POLL_WHILE_STOPPING_S = 0.02
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+_ERROR_LINE = re.compile(r"^(?:[\d.]+ )?error: (.+)$", re.MULTILINE)  # printed, or through collect_agent.send_log
 
 Outcome = Literal["ok", "failed", "interrupted"]
 
@@ -256,7 +259,7 @@ class _Run:
             if process.stopping:
                 status = JobStatus.STOPPED
             log = self._record(job, process.argv, start_unix_s, code, status)
-            reason = "" if code == 0 else f"{_how(code)}, see {log}"
+            reason = "" if code == 0 else f"{_how(code)}, see {log}{_last_words(self._raw / log)}"
             self._tell(job, status, reason)
             events.append(Ended(job.id, code == 0, reason))
         return events
@@ -300,6 +303,14 @@ def append_line(path: Path, record: Mapping[str, object]) -> None:
 
 def _how(code: int) -> str:
     return f"exit status {code}" if code > 0 else f"killed by signal {-code}"
+
+
+def _last_words(log: Path) -> str:
+    """Quote the last `error:` line of a job's log, so that the cause stands where the failure is told."""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - 4096))
+        said = _ERROR_LINE.findall(file.read().decode(errors="replace"))
+    return f": {said[-1][:200]}" if said else ""
 
 
 def _reason_below(instance: ScenarioInstance) -> str:

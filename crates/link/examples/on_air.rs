@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! Writes what a link has on air under a random mix of packets, for receivers that are not ours:
+//!
+//! - `on_air forward SEED FOLDER`: `frames.pcap`, each BBFRAME behind a mode adaptation header L.3 in a UDP datagram
+//! - `on_air return SEED FOLDER`: `bursts.txt`, one burst per line: `ok` or `lost`, its payload in hexadecimal
+//!
+//! Beside it `sent.txt` and `received.txt`: one packet per line in hexadecimal.
+
+#[path = "../tests/common/on_air.rs"]
+mod on_air;
+
+use dvb::bbframe::{BbHeader, RollOff};
+use dvb::modcod::FrameSize;
+use link::{Carrier, Frame};
+use on_air::OnAir;
+use std::error::Error;
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+/// Raw IP packets (tcpdump's list of link types).
+const LINKTYPE_RAW: u32 = 101;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [direction, seed, folder] = &arguments[..] else {
+        return Err("usage: on_air forward|return SEED FOLDER".into());
+    };
+    let (seed, folder) = (seed.parse()?, Path::new(folder));
+    let run = match direction.as_str() {
+        "forward" => on_air::forward(seed),
+        "return" => on_air::back(seed),
+        _ => return Err(format!("{direction}: neither forward nor return").into()),
+    };
+    if let Carrier::Forward { .. } = run.carrier {
+        fs::write(folder.join("frames.pcap"), capture(&run))?;
+    } else {
+        fs::write(folder.join("bursts.txt"), bursts(&run.frames))?;
+    }
+    for (name, packets) in [("sent.txt", &run.sent), ("received.txt", &run.received)] {
+        let lines: Vec<_> = packets.iter().map(|packet| hex(packet)).collect();
+        fs::write(folder.join(name), lines.join("\n"))?;
+    }
+    Ok(())
+}
+
+fn bursts(frames: &[Frame]) -> String {
+    let line = |frame: &Frame| {
+        let fate = if frame.is_lost { "lost" } else { "ok" };
+        format!("{fate} {}\n", hex(&frame.payload))
+    };
+    frames.iter().map(line).collect()
+}
+
+/// A capture file of IPv4/UDP datagrams from port 6000 to 6001 at the moments the frames open.
+fn capture(run: &OnAir) -> Vec<u8> {
+    let mut file = vec![];
+    for word in [0xA1B2_3C4D, 2 | 4 << 16, 0, 0, 65_535, LINKTYPE_RAW] {
+        file.extend(u32::to_le_bytes(word)); // magic with nanoseconds, version 2.4, zone, accuracy, longest, link type
+    }
+    for (number, frame) in run.frames.iter().enumerate() {
+        let datagram = datagram(&mode_adaptation(&run.carrier, number), &frame.payload);
+        let (seconds, nanos) = (frame.at / 1_000_000_000, frame.at % 1_000_000_000);
+        let len = datagram.len() as u32;
+        for word in [seconds as u32, nanos as u32, len, len] {
+            file.extend(word.to_le_bytes());
+        }
+        file.extend(datagram);
+    }
+    file
+}
+
+/// Header L.3 of the mode adaptation interface (`SatLabs` `sl_561`): sync, ACM command, C/N + I, frame number.
+fn mode_adaptation(carrier: &Carrier, number: usize) -> [u8; 4] {
+    let Carrier::Forward {
+        modcod,
+        frame_size,
+        pilots,
+        ..
+    } = *carrier
+    else {
+        return [0; 4];
+    };
+    let is_short = u8::from(frame_size == FrameSize::Short);
+    [
+        0xB8,
+        is_short << 6 | u8::from(pilots) << 5 | modcod.id,
+        0,
+        number as u8,
+    ]
+}
+
+fn datagram(adaptation: &[u8], field: &[u8]) -> Vec<u8> {
+    let header = BbHeader::gse(field.len(), RollOff::R25).to_bytes();
+    let udp_len = (8 + adaptation.len() + header.len() + field.len()) as u16;
+    let mut bytes = vec![0x45, 0];
+    bytes.extend((20 + udp_len).to_be_bytes());
+    bytes.extend([0, 0, 0, 0, 64, 17, 0, 0, 127, 0, 0, 1, 127, 0, 0, 1]);
+    for word in [6000, 6001, udp_len, 0] {
+        bytes.extend(word.to_be_bytes());
+    }
+    [&bytes[..], adaptation, &header, field].concat()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! A link under a random mix of packets, with what went in, what was on air and what came out. Same seed, same bytes.
+#![allow(clippy::expect_used)] // Helpers outside of #[test] functions.
+
+use dvb::modcod::{FrameSize, ModCod};
+use dvb::rcs2::Waveform;
+use link::{Accepted, Carrier, Frame, Link, LinkConfig, Loss, LossUnit, Nanos, Queue};
+use rand_core::{RngCore, SeedableRng};
+use rand_pcg::Pcg64;
+
+/// One run of a link.
+pub struct OnAir {
+    pub carrier: Carrier,
+    /// Packets that the link took.
+    pub sent: Vec<Vec<u8>>,
+    pub frames: Vec<Frame>,
+    /// Packets that came out at the far end.
+    pub received: Vec<Vec<u8>>,
+}
+
+/// A forward link without losses: any MODCOD, either frame length, with and without pilots.
+pub fn forward(seed: u64) -> OnAir {
+    let mut random = Pcg64::seed_from_u64(seed);
+    let frame_size = *pick(&mut random, &[FrameSize::Normal, FrameSize::Short]);
+    // MODCODs of rate 9/10 have no short FECFRAMEs.
+    let modcods: Vec<_> = (1..=28)
+        .filter_map(ModCod::by_id)
+        .filter(|modcod| modcod.dfl_max_bits(frame_size).is_some())
+        .collect();
+    let carrier = Carrier::Forward {
+        symbol_rate: 10_000_000,
+        modcod: *pick(&mut random, &modcods),
+        frame_size,
+        pilots: random.next_u32() % 2 == 0,
+        label: [2, 0, 0, 0, 0, 1],
+    };
+    run(carrier, vec![], 9000, &mut random)
+}
+
+/// A return link whose bursts are lost at random (ratio 0 to 0.3) with any waveform.
+pub fn back(seed: u64) -> OnAir {
+    let mut random = Pcg64::seed_from_u64(seed);
+    let waveforms: Vec<_> = (1..=49).filter_map(Waveform::by_id).collect();
+    let carrier = Carrier::Return {
+        symbol_rate: 10_000_000,
+        waveform: *pick(&mut random, &waveforms),
+        superframe: 26_500_000,
+        slots: 40,
+    };
+    let ratio = f64::from(random.next_u32() % 4) / 10.0;
+    let losses = vec![Loss::random(ratio, LossUnit::Frame)];
+    run(carrier, losses, 2000, &mut random)
+}
+
+/// Sends 120 packets in bursts with pauses, so that frames are full, half empty and left out.
+fn run(carrier: Carrier, losses: Vec<Loss>, longest: usize, random: &mut Pcg64) -> OnAir {
+    let mut link = Link::new(LinkConfig {
+        losses,
+        ..LinkConfig::new(carrier, 0, Queue::drop_tail(1_000_000), random.next_u64())
+    })
+    .expect("a carrier of the standard");
+    link.record_frames();
+    let (mut sent, mut received, mut out, mut now) = (vec![], vec![], vec![], 0);
+    for _ in 0..120 {
+        if random.next_u32() % 8 == 0 {
+            now += Nanos::from(random.next_u32() % 20_000_000);
+        }
+        let packet = packet(random, longest);
+        if link.push(now, &packet) == Accepted::Queued {
+            sent.push(packet);
+        }
+    }
+    while link.pop(Nanos::MAX, &mut out).is_some() {
+        received.push(out.clone());
+    }
+    OnAir {
+        carrier,
+        sent,
+        frames: link.take_frames(),
+        received,
+    }
+}
+
+/// IPv4 or IPv6 with a true length and random content: small, full-size, or anything up to `longest` bytes.
+fn packet(random: &mut Pcg64, longest: usize) -> Vec<u8> {
+    let len = match random.next_u32() % 4 {
+        0 => 40 + random.next_u32() as usize % 80,
+        1 => 1400 + random.next_u32() as usize % 101,
+        _ => 40 + random.next_u32() as usize % (longest - 39),
+    };
+    let mut bytes = vec![0; len];
+    random.fill_bytes(&mut bytes);
+    if random.next_u32() % 3 == 0 {
+        bytes[0] = 0x60;
+        bytes[4..6].copy_from_slice(&(len as u16 - 40).to_be_bytes());
+    } else {
+        bytes[0] = 0x45;
+        bytes[2..4].copy_from_slice(&(len as u16).to_be_bytes());
+    }
+    bytes
+}
+
+fn pick<'a, T>(random: &mut Pcg64, from: &'a [T]) -> &'a T {
+    &from[random.next_u32() as usize % from.len()]
+}

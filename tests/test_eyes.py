@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the emulator has on air, read by receivers that are not its own: tshark for BBFRAMEs and GSE, `rle` for bursts.
+
+`crates/link/examples/on_air.rs` writes the frames of a link under a random mix of packets; `cargo test` builds it.
+"""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import rle
+
+ROOT = Path(__file__).resolve().parents[1]
+ON_AIR = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "debug" / "examples" / "on_air"
+DISSECT = [
+    "tshark", "-n", "-T", "json", "-J", "dvb-s2_modeadapt dvb-s2_bb dvb-s2_gse", "--enable-heuristic", "dvb_s2_udp",
+    "-o", "dvb-s2_modeadapt.decode_df:TRUE", "-o", "dvb-s2_modeadapt.full_decode:FALSE", "-r",
+]  # fmt: skip
+Fields = list[tuple[str, Any]]
+"""An object of JSON as its pairs: tshark repeats keys."""
+
+
+def on_air(direction: str, seed: int, folder: Path) -> None:
+    assert ON_AIR.exists(), f"{ON_AIR} is not built: cargo build --examples"
+    subprocess.run([ON_AIR, direction, str(seed), folder], check=True, timeout=60)
+
+
+def packets(file: Path) -> list[bytes]:
+    return [bytes.fromhex(line) for line in file.read_text().split()]
+
+
+def dissected(capture: Path) -> list[Fields]:
+    done = subprocess.run([*DISSECT, capture], check=True, capture_output=True, text=True, timeout=120)
+    frames = json.loads(done.stdout, object_pairs_hook=list)
+    return [dict(dict(frame)["_source"])["layers"] for frame in frames]
+
+
+def pdu(gse: dict[str, Any]) -> bytes | None:
+    """Give what one GSE packet completes, which tshark has put together; None for first and middle fragments."""
+    head = dict(gse["dvb-s2_gse.hdr_tree"])
+    if head["dvb-s2_gse.hdr.stop"] == "0":
+        return None
+    if head["dvb-s2_gse.hdr.start"] == "0":
+        assert gse["dvb-s2_gse.crc.status"] == "1", gse
+    return bytes.fromhex(gse["dvb-s2_gse.data"].replace(":", ""))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_tshark_reads_every_bbframe_of_the_forward_link(seed: int, tmp_path: Path) -> None:
+    on_air("forward", seed, tmp_path)
+    got, fragments = [], 0
+    for layers in dissected(tmp_path / "frames.pcap"):
+        frame = dict(layers)
+        assert frame["dvb-s2_bb"], layers
+        header = dict(frame["dvb-s2_bb"])
+        assert header["dvb-s2_bb.crc.status"] == "1"
+        assert dict(header["dvb-s2_bb.matype1_tree"])["dvb-s2_bb.matype1.tsgs"] == "1"
+        for name, fields in layers:
+            gse = dict(fields) if name == "dvb-s2_gse" else {}
+            if "dvb-s2_gse.hdr" not in gse:
+                continue
+            assert gse.get("dvb-s2_gse.label_ether", "02:00:00:00:00:01") == "02:00:00:00:00:01"
+            fragments += "dvb-s2_gse.fragid" in gse
+            whole = pdu(gse)
+            got += [] if whole is None else [whole]
+    assert fragments
+    assert got == packets(tmp_path / "sent.txt")
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_second_decoder_reads_every_burst_of_the_return_link(seed: int, tmp_path: Path) -> None:
+    on_air("return", seed, tmp_path)
+    bursts = [line.split() for line in (tmp_path / "bursts.txt").read_text().splitlines()]
+    receiver, knowing = rle.Receiver(), rle.Receiver()
+    everything = [packet for _, payload in bursts for packet in receiver.burst(bytes.fromhex(payload))]
+    assert everything == packets(tmp_path / "sent.txt")
+    got = []
+    for fate, payload in bursts:
+        if fate == "lost":
+            knowing.lost()
+        else:
+            got += knowing.burst(bytes.fromhex(payload))
+    assert got == packets(tmp_path / "received.txt")
