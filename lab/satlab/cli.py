@@ -68,7 +68,7 @@ def main() -> None:
     app(prog_name="satlab")
 
 
-def command(**settings: Any) -> Callable[[Callable[..., int]], None]:
+def command(group: typer.Typer = app, **settings: Any) -> Callable[[Callable[..., int]], None]:
     """Register a command whose return value is the exit status, and whose expected failures become messages."""
 
     def register(function: Callable[..., int]) -> None:
@@ -76,7 +76,7 @@ def command(**settings: Any) -> Callable[[Callable[..., int]], None]:
         def guarded(*args: Any, **kwargs: Any) -> None:
             raise typer.Exit(_status_of(lambda: function(*args, **kwargs)))
 
-        app.command(**settings)(guarded)
+        group.command(**settings)(guarded)
 
     return register
 
@@ -361,3 +361,28 @@ def shell(
     from satlab import hand
 
     return subprocess.run(hand.enter(lab, node, command or []), check=False).returncode
+
+
+# --- benchmarks -----------------------------------------------------------------------------------------------------
+
+bench_app = typer.Typer(no_args_is_help=True, help="Measure what this host can do.")
+app.add_typer(bench_app, name="bench")
+
+
+@command(group=bench_app)
+def link(
+    seconds: Annotated[float, typer.Option(help="How long each rate is held.", min=1, max=600)] = 30,
+    rate_mbps: Annotated[
+        list[float] | None, typer.Option(help="Forward rate, Mbit/s; repeatable. Default: 20, 250 and 1000.", min=20)
+    ] = None,
+    labs: Annotated[int, typer.Option(help="Then so many labs of 20 Mbit/s at once; 0: none.", min=0, max=64)] = 0,
+    json_lines: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")] = False,
+    quiet: Quiet = False,
+) -> int:
+    """Measure rate, CPU, release error, RTT and memory of the emulated link, beside a plain TUN copy."""
+    from satlab import bench
+
+    result = bench.link(seconds, labs, tuple(rate_mbps or bench.RATES_MBPS), Talk(quiet))
+    for line in [json.dumps(result, indent=1)] if json_lines else bench.lines(result):
+        print(line)
+    return ExitStatus.OK
