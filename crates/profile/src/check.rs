@@ -6,9 +6,13 @@ use std::net::Ipv4Addr;
 
 use roxmltree::Node;
 
-use crate::document::{Place, Source, elements, join};
-use crate::fault::Faults;
+use crate::document::{Place, Source, elements, join, lenient_integer};
+use crate::fault::{Faults, Severity};
 use crate::schema::{Element, Kind, Need, Type};
+
+/// Why VCM is not offered.
+pub(crate) const VCM_DEFECT: &str =
+    "OpenSAND 8.2.0 divides ratios as integers and crashes at start with two groups (D5)";
 
 /// How the refusal of something `OpenSAND` knows begins.
 pub(crate) const UNSUPPORTED: &str = "not supported by satlink 0.1";
@@ -108,13 +112,12 @@ fn check_section(
         };
         match place.get(row.name) {
             Some(child) => check_element(&child, row.kind, needed, faults),
-            None if needed => place.source.fault(
-                faults,
-                Some(place.node),
-                join(&place.path, row.name),
-                missing(row),
-                format!("add <{}>: {}", row.name, describe(row.kind)),
-            ),
+            None if needed => {
+                let remedy = format!("add <{}>: {}", row.name, describe(row.kind));
+                place
+                    .child_named(row.name)
+                    .reported(row.absence(), faults, missing(row), remedy);
+            }
             None => {}
         }
     }
@@ -151,7 +154,7 @@ fn check_shape(place: &Place<'_>, faults: &mut Faults) {
 
 fn check_attributes(place: &Place<'_>, faults: &mut Faults) {
     for attribute in place.node.attributes() {
-        place.fault(
+        place.slip(
             faults,
             format!("unknown attribute {}", attribute.name()),
             "remove it: only <model> has an attribute",
@@ -177,22 +180,19 @@ fn check_names(place: &Place<'_>, rows: &[&'static Element], faults: &mut Faults
             );
             continue;
         };
+        let child = Place {
+            node,
+            path,
+            ..place.clone()
+        };
         if !seen.insert(position) {
-            place.source.fault(
-                faults,
-                Some(node),
-                path,
-                "element stands here twice",
-                "keep one of them",
-            );
+            child.slip(faults, "element stands here twice", "keep one of them");
         } else if position < furthest {
             let remedy = format!(
                 "move it before <{}>: OpenSAND reads elements in order",
                 rows[furthest].name
             );
-            place
-                .source
-                .fault(faults, Some(node), path, "element is out of order", remedy);
+            child.slip(faults, "element is out of order", remedy);
         }
         furthest = furthest.max(position);
     }
@@ -213,7 +213,7 @@ fn check_element(place: &Place<'_>, kind: Kind, required: bool, faults: &mut Fau
         }
         Kind::RefusedList(item) => {
             if check_items(place, item, false, faults) > 0 {
-                place.fault(faults, UNSUPPORTED, "leave the list empty");
+                place.refuse(faults, UNSUPPORTED, "leave the list empty");
             }
         }
         Kind::Leaf(leaf) => check_leaf(place, leaf, required, faults),
@@ -232,13 +232,12 @@ fn check_items(
     check_shape(place, faults);
     for node in elements(place.node).filter(|node| node.tag_name().name() != "item") {
         let path = join(&place.path, node.tag_name().name());
-        place.source.fault(
-            faults,
-            Some(node),
+        let child = Place {
+            node,
             path,
-            "unknown element",
-            "a list holds <item> elements",
-        );
+            ..place.clone()
+        };
+        child.slip(faults, "unknown element", "a list holds <item> elements");
     }
     let items = place.items_here();
     for place in &items {
@@ -249,8 +248,17 @@ fn check_items(
 
 fn check_leaf(place: &Place<'_>, leaf: Type, required: bool, faults: &mut Faults) {
     check_attributes(place, faults);
+    let is_number = matches!(leaf, Type::Int(..) | Type::Dec(..));
+    // Around a number OpenSAND reads over comments and blanks.
+    let around = if is_number {
+        Severity::Slip
+    } else {
+        Severity::Error
+    };
     if place.node.children().any(|child| !child.is_text()) {
-        place.fault(faults, "holds more than text", describe_type(leaf));
+        let inner = elements(place.node).next().map(|_| Severity::Error);
+        let reason = "holds more than text";
+        place.reported(inner.unwrap_or(around), faults, reason, describe_type(leaf));
         return;
     }
     let Some(text) = place.text() else {
@@ -260,54 +268,83 @@ fn check_leaf(place: &Place<'_>, leaf: Type, required: bool, faults: &mut Faults
         return;
     };
     if text.trim() != text {
-        place.fault(
-            faults,
-            "has blanks around its value",
-            "remove blanks and line breaks",
-        );
-    } else if let Some(reason) = refusal(leaf, text) {
-        place.fault(faults, reason, describe_type(leaf));
+        let reason = "has blanks around its value";
+        place.reported(around, faults, reason, "remove blanks and line breaks");
+        if !is_number {
+            return;
+        }
+    }
+    if let Some((severity, reason)) = refusal(leaf, text.trim()) {
+        place.reported(severity, faults, reason, describe_type(leaf));
     }
 }
 
-/// Why `text` is no value of this type.
-fn refusal(leaf: Type, text: &str) -> Option<String> {
-    let wrong = |valid: bool| (!valid).then(|| format!("{text:?} is not allowed"));
+/// Why `text` is no value of this type, and how bad that is.
+fn refusal(leaf: Type, text: &str) -> Option<(Severity, String)> {
+    use Severity::{Error, Slip, Unsupported};
+    let otherwise = |valid: bool, severity: Severity| {
+        (!valid).then(|| (severity, format!("{text:?} is not allowed")))
+    };
     match leaf {
-        Type::Int(min, max) => wrong(
-            text.bytes().all(|byte| byte.is_ascii_digit())
-                && text
-                    .parse::<u64>()
-                    .is_ok_and(|value| (min..=max).contains(&value)),
-        ),
-        Type::Dec(min, max) => wrong(
+        Type::Int(min, max) => integer(text, min, max),
+        Type::Dec(min, max) => otherwise(
             text.bytes()
                 .all(|byte| byte.is_ascii_digit() || b"+-.".contains(&byte))
                 && text
                     .parse::<f64>()
                     .is_ok_and(|value| (min..=max).contains(&value)),
+            Error,
         ),
-        Type::Bool => wrong(matches!(text, "true" | "false")),
-        Type::Text => None,
+        Type::Bool => otherwise(matches!(text, "true" | "false"), Error),
         Type::Choice(supported, refused) => match text {
             _ if supported.contains(&text) => None,
-            _ if refused.contains(&text) => Some(format!("{text} is {UNSUPPORTED}")),
-            _ => wrong(false),
+            _ if refused.contains(&text) => Some((Unsupported, format!("{text} is {UNSUPPORTED}"))),
+            _ => otherwise(false, Error),
         },
-        Type::WaveForms if text.contains(',') => {
-            Some(format!("groups of ids (VCM) are {UNSUPPORTED}"))
-        }
-        Type::WaveForms => wrong(wave_forms(text).is_some()),
-        Type::Ipv4 => wrong(text.parse::<Ipv4Addr>().is_ok()),
-        Type::Mac => wrong(mac(text).is_some_and(|address| address[0] & 1 == 0)),
-        Type::Interface => wrong(
+        Type::WaveForms if text.contains(',') => Some((
+            Unsupported,
+            format!("groups of ids (VCM) are {UNSUPPORTED}: {VCM_DEFECT}"),
+        )),
+        Type::WaveForms if wave_forms(text).is_none() => otherwise(
+            false,
+            if lenient_ids(text).is_empty() {
+                Error
+            } else {
+                Slip
+            },
+        ),
+        Type::WaveForms | Type::Text => None,
+        Type::Ipv4 => otherwise(text.parse::<Ipv4Addr>().is_ok(), Slip),
+        Type::Mac => otherwise(mac(text).is_some_and(|address| address[0] & 1 == 0), Slip),
+        Type::Interface => otherwise(
             (1..=15).contains(&text.len())
                 && !matches!(text, "." | "..")
                 && text
                     .bytes()
                     .all(|byte| byte.is_ascii_graphic() && byte != b'/' && byte != b':'),
+            Error,
         ),
     }
+}
+
+/// Why `text` is no integer of this range; `OpenSAND` reads the digits in front, and wraps what is below zero.
+fn integer(text: &str, min: u64, max: u64) -> Option<(Severity, String)> {
+    let range = min..=max;
+    let all_digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    if all_digits && text.parse().is_ok_and(|value: u64| range.contains(&value)) {
+        return None;
+    }
+    // Beyond 16 bits a wrapped number is of no use.
+    let may_wrap = !text.starts_with('-') || max <= 65_535;
+    let taken =
+        lenient_integer(text).filter(|value| !all_digits && may_wrap && range.contains(value));
+    Some(match taken {
+        Some(value) => (
+            Severity::Slip,
+            format!("{text:?} is not allowed, OpenSAND reads {value}"),
+        ),
+        None => (Severity::Error, format!("{text:?} is not allowed")),
+    })
 }
 
 /// The allowed values of an element, in words.
@@ -349,6 +386,21 @@ pub(crate) fn wave_forms(text: &str) -> Option<Vec<u8>> {
     ids.sort_unstable();
     ids.dedup();
     Some(ids)
+}
+
+/// The ids of a `wave_form` text as far as they can be read: blanks are skipped, a falling range is read upwards, of groups
+/// (VCM) all ids count.
+pub(crate) fn lenient_ids(text: &str) -> Vec<u8> {
+    let mut ids = Vec::new();
+    for part in text.split([';', ',']) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        if let (Some(first), Some(last)) = (id(first.trim()), id(last.trim())) {
+            ids.extend(first.min(last)..=first.max(last));
+        }
+    }
+    ids.sort_unstable();
+    ids.dedup();
+    ids
 }
 
 fn id(text: &str) -> Option<u8> {

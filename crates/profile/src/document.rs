@@ -3,12 +3,12 @@
 
 use std::fs;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use roxmltree::{Document, Node, ParsingOptions};
 
-use crate::fault::{Fault, Faults};
+use crate::fault::{Fault, Faults, Severity};
 
 /// Largest file that is read, bytes. The largest shipped file has 13 kB.
 pub const MAX_BYTES: u64 = 4 << 20;
@@ -21,6 +21,8 @@ const MAX_NODES: u32 = 100_000;
 pub(crate) struct Source {
     pub file: String,
     pub text: String,
+    /// Folder of the file: paths inside of it start here.
+    pub dir: PathBuf,
     lines: Vec<usize>,
 }
 
@@ -32,7 +34,12 @@ impl Source {
         match read_capped(&path).and_then(|text| check_depth(&text).map(|()| text)) {
             Ok(text) => {
                 let lines = text.match_indices('\n').map(|(at, _)| at).collect();
-                Some(Self { file, text, lines })
+                Some(Self {
+                    file,
+                    text,
+                    dir: dir.to_path_buf(),
+                    lines,
+                })
             }
             Err((line, reason, remedy)) => {
                 faults.push(Fault {
@@ -41,6 +48,7 @@ impl Source {
                     element: "model".into(),
                     reason,
                     remedy,
+                    severity: Severity::Error,
                 });
                 None
             }
@@ -69,6 +77,7 @@ impl Source {
                     element: "model".into(),
                     reason: error.to_string(),
                     remedy: remedy.into(),
+                    severity: Severity::Error,
                 });
             })
             .ok()
@@ -89,24 +98,38 @@ impl Source {
         reason: impl Into<String>,
         remedy: impl Into<String>,
     ) {
+        self.report(Severity::Error, faults, node, element, reason, remedy);
+    }
+
+    fn report(
+        &self,
+        severity: Severity,
+        faults: &mut Faults,
+        node: Option<Node<'_, '_>>,
+        element: impl Into<String>,
+        reason: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
         faults.push(Fault {
             file: self.file.clone(),
             line: node.map_or(0, |node| self.line(node)),
             element: element.into(),
             reason: reason.into(),
             remedy: remedy.into(),
+            severity,
         });
     }
 }
 
-type Refusal = (u32, String, String);
+/// Line, reason, remedy.
+pub(crate) type Refusal = (u32, String, String);
 
-fn read_capped(path: &Path) -> Result<String, Refusal> {
+pub(crate) fn read_capped(path: &Path) -> Result<String, Refusal> {
     let refuse = |reason: String, remedy: &str| (0, reason, remedy.to_owned());
     let unreadable = |error: std::io::Error| {
         refuse(
             format!("cannot be read: {error}"),
-            "a profile folder holds this file; copy it from a shipped profile",
+            "write the path of a file that is there; profile folders hold six XML files",
         )
     };
     // Asked before opening: opening a FIFO would wait for a writer.
@@ -114,7 +137,7 @@ fn read_capped(path: &Path) -> Result<String, Refusal> {
     if !meta.is_file() {
         return Err(refuse(
             "is no regular file".into(),
-            "put the XML file itself here",
+            "put the file itself here",
         ));
     }
     let too_large = || {
@@ -206,11 +229,13 @@ pub(crate) struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// The element at `path` (names joined by `/`) below this one, if it is there.
+    /// The element at `path` (names joined by `/`) below this one, if it is there; of two the last, as in `OpenSAND`.
     pub fn get(&self, path: &str) -> Option<Place<'a>> {
         let mut node = self.node;
         for name in path.split('/') {
-            node = elements(node).find(|child| child.tag_name().name() == name)?;
+            node = elements(node)
+                .filter(|child| child.tag_name().name() == name)
+                .last()?;
         }
         Some(Place {
             source: self.source,
@@ -239,20 +264,69 @@ impl<'a> Place<'a> {
             .unwrap_or_default()
     }
 
-    /// The text of this leaf; empty text counts as unset, as in `OpenSAND`.
-    pub fn text(&self) -> Option<&'a str> {
-        self.node.text().filter(|text| !text.is_empty())
+    /// A place at this node under the path of a child that is not there.
+    pub fn child_named(&self, name: &str) -> Self {
+        Self {
+            path: join(&self.path, name),
+            ..self.clone()
+        }
     }
 
-    /// The value of the leaf at `path`. `None` when it is missing or malformed, which the element table reports.
+    /// The text of this leaf; empty text counts as unset, as in `OpenSAND`.
+    pub fn text(&self) -> Option<&'a str> {
+        let mut texts = self.node.children().filter(Node::is_text);
+        texts.find_map(|node| node.text().filter(|text| !text.is_empty()))
+    }
+
+    /// The text of the leaf at `path`.
+    pub fn text_at(&self, path: &str) -> Option<&'a str> {
+        self.get(path)?.text()
+    }
+
+    /// The value of the leaf at `path`, read as leniently as `OpenSAND` does. `None` when it is missing or malformed.
+    /// The element table reports both, and what is read leniently.
     pub fn value<T: FromStr>(&self, path: &str) -> Option<T> {
-        self.get(path)?.text()?.parse().ok()
+        let text = self.text_at(path)?.trim();
+        let lenient = || lenient_integer(text)?.to_string().parse().ok();
+        text.parse().ok().or_else(lenient)
     }
 
     /// Reports this element.
     pub fn fault(&self, faults: &mut Faults, reason: impl Into<String>, remedy: impl Into<String>) {
+        self.reported(Severity::Error, faults, reason, remedy);
+    }
+
+    /// Reports this element as something that `OpenSAND` takes otherwise than written.
+    pub fn slip(&self, faults: &mut Faults, reason: impl Into<String>, remedy: impl Into<String>) {
+        self.reported(Severity::Slip, faults, reason, remedy);
+    }
+
+    /// Reports this element as something that satlink does not carry.
+    pub fn refuse(
+        &self,
+        faults: &mut Faults,
+        reason: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
+        self.reported(Severity::Unsupported, faults, reason, remedy);
+    }
+
+    /// Reports this element.
+    pub fn reported(
+        &self,
+        severity: Severity,
+        faults: &mut Faults,
+        reason: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
+        let (node, path) = (Some(self.node), self.path.clone());
         self.source
-            .fault(faults, Some(self.node), self.path.clone(), reason, remedy);
+            .report(severity, faults, node, path, reason, remedy);
+    }
+
+    /// The element at `path`, or this one when there is none.
+    pub fn nearest(&self, path: &str) -> Self {
+        self.get(path).unwrap_or_else(|| self.clone())
     }
 
     /// Reports the element at `path`, or this one when there is none at `path`.
@@ -263,11 +337,24 @@ impl<'a> Place<'a> {
         reason: impl Into<String>,
         remedy: impl Into<String>,
     ) {
-        self.get(path)
-            .as_ref()
-            .unwrap_or(self)
-            .fault(faults, reason, remedy);
+        self.nearest(path).fault(faults, reason, remedy);
     }
+}
+
+/// What `OpenSAND` takes for an integer: the digits that a text starts with; below zero it wraps, here in 16 bits.
+pub(crate) fn lenient_integer(text: &str) -> Option<u64> {
+    let (negative, digits) = text
+        .strip_prefix('-')
+        .map_or((false, text), |digits| (true, digits));
+    let end = digits
+        .find(|letter: char| !letter.is_ascii_digit())
+        .unwrap_or(digits.len());
+    let value: u64 = digits[..end].parse().ok()?;
+    Some(if negative {
+        (value as u16).wrapping_neg().into()
+    } else {
+        value
+    })
 }
 
 /// Joins two element paths.

@@ -56,6 +56,10 @@ pub(crate) struct Entities {
     pub gw: Host,
     pub st: Host,
     pub platform: Platform,
+    /// Everything that the platform lists, this profile's own entities included.
+    pub satellites: Vec<u8>,
+    pub gateways: Vec<u8>,
+    pub terminals: Vec<Host>,
 }
 
 /// The places of `root` in the three infrastructure files, `None` where a file does not parse.
@@ -122,17 +126,35 @@ pub(crate) fn check(files: &Infrastructures<'_>, faults: &mut Faults) -> Option<
             gw: station(files.gw.as_ref()?, &GATEWAY)?,
             st: station(files.st.as_ref()?, &TERMINAL)?,
         },
+        satellites: listed(files.sat.as_ref()?, &SATELLITE),
+        gateways: listed(files.gw.as_ref()?, &GATEWAY),
+        terminals: files
+            .st
+            .as_ref()?
+            .items(TERMINAL.list)
+            .iter()
+            .filter_map(host)
+            .collect(),
     })
+}
+
+/// Ids of a list of the platform.
+fn listed(root: &Place<'_>, role: &Role) -> Vec<u8> {
+    let items = root.items(role.list);
+    items
+        .iter()
+        .filter_map(|item| item.value("entity_id"))
+        .collect()
 }
 
 fn station(root: &Place<'_>, role: &Role) -> Option<Station> {
     let section = root.get(role.section)?;
     let text = |name: &str| Some(section.get(name)?.text()?.to_owned());
-    let keeps_files = root.get("storage/enable_local")?.text() == Some("true");
-    let path_local = || Some(root.get("storage/path_local")?.text()?.to_owned());
+    let keeps_files = root.text_at("storage/enable_local") == Some("true");
+    let path_local = || Some(root.text_at("storage/path_local")?.to_owned());
     Some(Station {
         entity_id: section.value("entity_id")?,
-        emu_address: section.value("emu_address")?,
+        emu_address: address(&section),
         tap_iface: text("tap_iface"),
         mac_address: text("mac_address"),
         path_local: path_local().filter(|_| keeps_files),
@@ -142,9 +164,19 @@ fn station(root: &Place<'_>, role: &Role) -> Option<Station> {
 fn host(section: &Place<'_>) -> Option<Host> {
     Some(Host {
         id: section.value("entity_id")?,
-        emu_address: section.value("emu_address")?,
-        mac: mac(section.get("mac_address")?.text()?)?,
+        emu_address: address(section),
+        mac: section
+            .text_at("mac_address")
+            .and_then(mac)
+            .unwrap_or([0; 6]),
     })
+}
+
+/// A malformed address, which lenient loading takes as `OpenSAND` does, reaches nobody.
+fn address(section: &Place<'_>) -> Ipv4Addr {
+    section
+        .value("emu_address")
+        .unwrap_or(Ipv4Addr::UNSPECIFIED)
 }
 
 /// The file is about the entity that its name says, and its own section agrees with the platform's list.
@@ -170,8 +202,7 @@ fn check_own_entity(root: &Place<'_>, role: &Role, faults: &mut Faults) {
         .into_iter()
         .find(|item| item.value("entity_id") == Some(id))
     else {
-        own.fault_at(
-            "entity_id",
+        own.nearest("entity_id").slip(
             faults,
             format!("id {id} is not in {}", role.list),
             "make entity and infrastructure agree",
@@ -190,7 +221,7 @@ fn check_own_entity(root: &Place<'_>, role: &Role, faults: &mut Faults) {
                 listed.path,
                 root.source.line(listed.node),
             );
-            ours.fault(faults, reason, "make entity and infrastructure agree");
+            ours.slip(faults, reason, "make entity and infrastructure agree");
         }
     }
 }
@@ -205,7 +236,8 @@ fn check_platform(root: &Place<'_>, faults: &mut Faults) {
         let count = root.items(role.list).len();
         if count > 1 {
             let reason = format!("{count} {what}s: more than one is {UNSUPPORTED}");
-            root.fault_at(role.list, faults, reason, format!("keep one {what}"));
+            root.nearest(role.list)
+                .refuse(faults, reason, format!("keep one {what}"));
         }
     }
     let items: Vec<_> = [SATELLITE, GATEWAY, TERMINAL]
@@ -219,7 +251,7 @@ fn check_platform(root: &Place<'_>, faults: &mut Faults) {
             let line = root.source.line(leaf.node);
             if let Some(first) = seen.insert(text.to_ascii_lowercase(), line) {
                 let reason = format!("{text} is already used in line {first}");
-                leaf.fault(
+                leaf.slip(
                     faults,
                     reason,
                     "satellites, gateways and terminals share one space: choose another",
@@ -235,8 +267,7 @@ fn check_platform(root: &Place<'_>, faults: &mut Faults) {
     if let Some(default) = root.value::<u64>("infrastructure/default_gw") {
         if default != 65_535 && !gateways.contains(&default) {
             let reason = format!("{default} is no gateway of this platform");
-            root.fault_at(
-                "infrastructure/default_gw",
+            root.nearest("infrastructure/default_gw").slip(
                 faults,
                 reason,
                 format!("one of {gateways:?}, or 65535 to drop"),
@@ -264,7 +295,7 @@ fn check_same_platform(first: &Place<'_>, other: &Place<'_>, faults: &mut Faults
             ours.path,
             ours.text().unwrap_or(""),
         );
-        theirs.fault(faults, reason, remedy);
+        theirs.slip(faults, reason, remedy);
         if ours.path != theirs.path {
             return;
         }
@@ -276,7 +307,7 @@ fn check_same_platform(first: &Place<'_>, other: &Place<'_>, faults: &mut Faults
             first.source.file,
             left.len()
         );
-        other.fault_at("infrastructure", faults, reason, remedy);
+        other.nearest("infrastructure").slip(faults, reason, remedy);
     }
 }
 

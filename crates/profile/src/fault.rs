@@ -5,6 +5,17 @@ use std::fmt;
 
 use serde::Serialize;
 
+/// What a fault means for who loads the profile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Severity {
+    /// `OpenSAND` does not start with it, or nothing can be emulated from it.
+    Error,
+    /// `OpenSAND` starts, but not as the file says: a fault, unless one asks to be as lenient.
+    Slip,
+    /// Well written, but not carried by this release of satlink.
+    Unsupported,
+}
+
 /// One thing that is wrong with a profile.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Fault {
@@ -18,6 +29,9 @@ pub struct Fault {
     pub reason: String,
     /// What to write instead: allowed values, range, or the next step.
     pub remedy: String,
+    /// Who minds.
+    #[serde(skip)]
+    pub(crate) severity: Severity,
 }
 
 impl fmt::Display for Fault {
@@ -63,6 +77,12 @@ impl Faults {
     #[must_use]
     pub fn as_slice(&self) -> &[Fault] {
         &self.0
+    }
+
+    /// Those of which `wanted` holds.
+    pub(crate) fn select(&self, wanted: impl Fn(Severity) -> bool) -> Self {
+        let chosen = self.0.iter().filter(|fault| wanted(fault.severity));
+        Self(chosen.cloned().collect())
     }
 
     /// Orders the faults and drops repetitions: two checks may stumble over the same element.

@@ -1,32 +1,165 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Traffic classes and FIFOs of an ST or GW profile agree with each other.
+//! Traffic classes and FIFOs of an ST or GW profile.
 
 use std::collections::HashMap;
+
+use dvb::dama::Access;
 
 use crate::check::UNSUPPORTED;
 use crate::document::Place;
 use crate::fault::Faults;
 
-/// Checks `network`; `fifos` is `st_fifos` or `gw_fifos`.
-pub(crate) fn check(root: &Place<'_>, fifos: &str, faults: &mut Faults) {
-    let Some(network) = root.get("network") else {
-        return;
-    };
+/// What serves a FIFO.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AccessType {
+    /// Constant rate (ST).
+    DamaCra,
+    /// Requests by rate (ST).
+    DamaRbdc,
+    /// Requests by volume (ST).
+    DamaVbdc,
+    /// Slotted random access (ST).
+    SlottedAloha,
+    /// Adaptive coding (GW).
+    Acm,
+    /// This group of a VCM carrier (GW).
+    Vcm(u8),
+}
+
+impl AccessType {
+    /// What is asked of the planner for it; `None` beyond demand assignment.
+    #[must_use]
+    pub const fn dama(self) -> Option<Access> {
+        match self {
+            Self::DamaCra => Some(Access::Cra),
+            Self::DamaRbdc => Some(Access::Rbdc),
+            Self::DamaVbdc => Some(Access::Vbdc),
+            Self::SlottedAloha | Self::Acm | Self::Vcm(_) => None,
+        }
+    }
+}
+
+/// A FIFO; they are served in strict priority.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fifo {
+    /// Priority, 0 first.
+    pub priority: u8,
+    /// Name.
+    pub name: String,
+    /// Most packets in it.
+    pub capacity_packets: u16,
+    /// What serves it.
+    pub access: AccessType,
+}
+
+/// Where a priority code point goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Class {
+    /// Priority code point of IEEE 802.1Q, 0 to 7.
+    pub pcp: u8,
+    /// Name.
+    pub name: String,
+    /// Name of a FIFO.
+    pub fifo: String,
+}
+
+/// Traffic classes and FIFOs of one ground entity.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Qos {
+    /// Classes as written.
+    pub classes: Vec<Class>,
+    /// Class of frames without a tag.
+    pub default_pcp: u8,
+    /// FIFOs, highest priority first.
+    pub fifos: Vec<Fifo>,
+}
+
+impl Qos {
+    /// The FIFO of a priority code point, as an index into `fifos`: that of its class, else of the default class.
+    #[must_use]
+    pub fn fifo_of_pcp(&self, pcp: u8) -> Option<usize> {
+        let named = |pcp: u8| {
+            let class = self.classes.iter().find(|class| class.pcp == pcp)?;
+            self.fifos.iter().position(|fifo| fifo.name == class.fifo)
+        };
+        named(pcp).or_else(|| named(self.default_pcp))
+    }
+}
+
+/// Priority code point of a DSCP when nothing else is agreed: its class selector (RFC 2474 clause 4.2.2), so that EF
+/// becomes 5 (VO), AF41 4 (VI) and the default 0 (BE).
+#[must_use]
+pub const fn pcp_of_dscp(dscp: u8) -> u8 {
+    (dscp & 0x3f) >> 3
+}
+
+/// Reads and checks `network`; `fifos` is `st_fifos` or `gw_fifos`. `None` after a fault.
+pub(crate) fn read(root: &Place<'_>, fifos: &str, faults: &mut Faults) -> Option<Qos> {
+    let network = root.get("network")?;
+    check(&network, fifos, faults);
+    let mut fifos: Vec<_> = network
+        .items(fifos)
+        .iter()
+        .map(fifo)
+        .collect::<Option<_>>()?;
+    // Stable: of two equal priorities the first written one is served first.
+    fifos.sort_by_key(|fifo: &Fifo| fifo.priority);
+    let classes = network.items("qos_classes");
+    Some(Qos {
+        classes: classes.iter().map(class).collect::<Option<_>>()?,
+        default_pcp: network.value("qos_settings/default_pcp")?,
+        fifos,
+    })
+}
+
+fn fifo(place: &Place<'_>) -> Option<Fifo> {
+    Some(Fifo {
+        priority: place.value("priority")?,
+        name: place.text_at("name")?.to_owned(),
+        capacity_packets: place.value("capacity")?,
+        access: access_type(place.text_at("access_type")?)?,
+    })
+}
+
+fn access_type(text: &str) -> Option<AccessType> {
+    Some(match text {
+        "DAMA_CRA" => AccessType::DamaCra,
+        "DAMA_RBDC" => AccessType::DamaRbdc,
+        "DAMA_VBDC" => AccessType::DamaVbdc,
+        "SALOHA" => AccessType::SlottedAloha,
+        "ACM" => AccessType::Acm,
+        _ => AccessType::Vcm(text.strip_prefix("VCM")?.parse().ok()?),
+    })
+}
+
+fn class(place: &Place<'_>) -> Option<Class> {
+    Some(Class {
+        pcp: place.value("pcp")?,
+        name: place.text_at("name")?.to_owned(),
+        fifo: place.text_at("fifo")?.to_owned(),
+    })
+}
+
+/// FIFOs of `root` that no class names.
+pub(crate) fn unreachable(qos: &Qos) -> impl Iterator<Item = &str> {
+    let reached = |name: &str| qos.classes.iter().any(|class| class.fifo == name);
+    let names = qos.fifos.iter().map(|fifo| fifo.name.as_str());
+    names.filter(move |name| !reached(name))
+}
+
+fn check(network: &Place<'_>, fifos: &str, faults: &mut Faults) {
     let (classes, fifos) = (network.items("qos_classes"), network.items(fifos));
     check_unique(&classes, "pcp", faults);
     check_unique(&fifos, "name", faults);
     check_unique(&fifos, "priority", faults);
     let names: Vec<_> = fifos
         .iter()
-        .filter_map(|fifo| fifo.get("name")?.text())
+        .filter_map(|fifo| fifo.text_at("name"))
         .collect();
     for fifo in classes.iter().filter_map(|class| class.get("fifo")) {
         if let Some(name) = fifo.text().filter(|name| !names.contains(name)) {
-            fifo.fault(
-                faults,
-                format!("there is no FIFO {name}"),
-                format!("one of: {}", names.join(", ")),
-            );
+            let remedy = format!("one of: {}", names.join(", "));
+            fifo.slip(faults, format!("there is no FIFO {name}"), remedy);
         }
     }
     let pcps: Vec<u64> = classes
@@ -38,20 +171,12 @@ pub(crate) fn check(root: &Place<'_>, fifos: &str, faults: &mut Faults) {
         .filter(|pcp| !pcps.contains(pcp))
     {
         let reason = format!("no class has pcp {pcp}");
-        network.fault_at(
-            "qos_settings/default_pcp",
-            faults,
-            reason,
-            format!("one of {pcps:?}"),
-        );
+        let remedy = format!("one of {pcps:?}");
+        network.fault_at("qos_settings/default_pcp", faults, reason, remedy);
     }
     if network.value::<u64>("fca").is_some_and(|fca| fca > 0) {
-        network.fault_at(
-            "fca",
-            faults,
-            format!("free capacity assignment is {UNSUPPORTED}"),
-            "write 0",
-        );
+        let reason = format!("free capacity assignment is {UNSUPPORTED}");
+        network.nearest("fca").refuse(faults, reason, "write 0");
     }
 }
 
@@ -60,11 +185,8 @@ fn check_unique(items: &[Place<'_>], name: &str, faults: &mut Faults) {
     for leaf in items.iter().filter_map(|item| item.get(name)) {
         let Some(text) = leaf.text() else { continue };
         if let Some(first) = seen.insert(text, leaf.source.line(leaf.node)) {
-            leaf.fault(
-                faults,
-                format!("{text} is already used in line {first}"),
-                "choose another",
-            );
+            let reason = format!("{text} is already used in line {first}");
+            leaf.slip(faults, reason, "choose another");
         }
     }
 }

@@ -7,33 +7,13 @@
     reason = "a test fails by panicking"
 )]
 
-use std::fs;
-use std::path::{Path, PathBuf};
+mod common;
 
+use std::fs;
+
+use common::{Edit, edited, shipped};
 use profile::{FILES, Faults, Profile, load};
 use tempfile::TempDir;
-
-fn shipped(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../opensand-profiles")
-        .join(name)
-}
-
-/// One planted fault: in `file`, every `from` becomes `to`.
-type Edit = (&'static str, &'static str, &'static str);
-
-fn edited(edits: &[Edit]) -> TempDir {
-    let dir = TempDir::new().unwrap();
-    for name in FILES {
-        let mut text = fs::read_to_string(shipped("geo").join(name)).unwrap();
-        for (_, from, to) in edits.iter().filter(|edit| edit.0 == name) {
-            assert!(text.contains(from), "{name} does not contain {from}");
-            text = text.replace(from, to);
-        }
-        fs::write(dir.path().join(name), text).unwrap();
-    }
-    dir
-}
 
 fn load_edited(edits: &[Edit]) -> Result<Profile, Faults> {
     load(edited(edits).path())

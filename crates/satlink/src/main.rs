@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use profile::{Fault, Faults, Profile};
+use profile::{Fault, Faults, Mode, Profile};
 use serde::Serialize;
 
 use crate::config::Config;
@@ -37,6 +37,9 @@ enum Command {
         /// Profile folders, six XML files each
         #[arg(required = true, value_name = "PROFILE_DIR")]
         profiles: Vec<PathBuf>,
+        /// Only warn of what the loader of 8.2.0 takes although it is wrong
+        #[arg(long)]
+        lenient: bool,
         /// Print the result as JSON on stdout
         #[arg(long)]
         json: bool,
@@ -99,7 +102,14 @@ pub(crate) fn note(text: &str) {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        Command::Validate { profiles, json } => validate(&profiles, json),
+        Command::Validate {
+            profiles,
+            lenient,
+            json,
+        } => {
+            let mode = if lenient { Mode::Lenient } else { Mode::Strict };
+            validate(&profiles, mode, json)
+        }
         Command::Describe { profile } => load_profile(&profile).and_then(|it| describe(&it)),
         Command::Plan { config } => {
             load(&config).and_then(|(config, profile)| print_plan(&config, &profile))
@@ -162,24 +172,31 @@ struct Checked<'a> {
     profile: String,
     valid: bool,
     faults: &'a [Fault],
+    warnings: &'a [Fault],
 }
 
-fn validate(dirs: &[PathBuf], json: bool) -> Result<(), Failure> {
+fn validate(dirs: &[PathBuf], mode: Mode, json: bool) -> Result<(), Failure> {
     let results: Vec<_> = dirs
         .iter()
-        .map(|dir| (dir.display().to_string(), profile::load(dir)))
+        .map(|dir| (dir.display().to_string(), profile::load_as(dir, mode)))
         .collect();
     if json {
         let checked = results.iter().map(|(dir, result)| Checked {
             profile: dir.clone(),
             valid: result.is_ok(),
             faults: result.as_ref().err().map_or(&[], Faults::as_slice),
+            warnings: (result.as_ref()).map_or(&[], |profile| profile.warnings.as_slice()),
         });
         print_json(&checked.collect::<Vec<_>>())?;
     } else {
         for (dir, result) in &results {
             match result {
-                Ok(profile) => print(&summary(dir, profile))?,
+                Ok(profile) => {
+                    for warning in profile.warnings.as_slice() {
+                        note(&format!("warning: {warning}"));
+                    }
+                    print(&summary(dir, profile))?;
+                }
                 Err(faults) => note(&faults.to_string()),
             }
         }
@@ -298,7 +315,7 @@ mod tests {
     fn configuration_faults_end_with_status_2() {
         let failure = load(Path::new("/nonexistent/link.json")).unwrap_err();
         assert_eq!(failure.status, 2);
-        let failure = validate(&[PathBuf::from("/nonexistent")], false).unwrap_err();
+        let failure = validate(&[PathBuf::from("/nonexistent")], Mode::Lenient, false).unwrap_err();
         assert_eq!(failure.status, 2);
         assert!(failure.what.contains("1 of 1"));
     }

@@ -149,7 +149,8 @@ pub(crate) const INFRASTRUCTURE: &[Element] = &[
             leaf("collector_logs", PORT).optional(),
             leaf("collector_probes", PORT).optional(),
         ],
-    ),
+    )
+    .spared(),
     section(
         "infrastructure",
         &[

@@ -8,6 +8,8 @@ mod infrastructure;
 mod profile;
 mod topology;
 
+use crate::fault::Severity;
+
 pub(crate) use infrastructure::INFRASTRUCTURE;
 pub(crate) use profile::{PROFILE_GW, PROFILE_ST};
 pub(crate) use topology::TOPOLOGY;
@@ -64,9 +66,27 @@ pub(crate) struct Element {
     pub name: &'static str,
     pub kind: Kind,
     pub need: Need,
+    /// `OpenSAND` starts without it, although its schema asks for it.
+    pub spared: bool,
 }
 
 impl Element {
+    /// What its absence means.
+    pub(crate) const fn absence(&self) -> Severity {
+        if self.spared {
+            Severity::Slip
+        } else {
+            Severity::Error
+        }
+    }
+
+    const fn spared(self) -> Self {
+        Self {
+            spared: true,
+            ..self
+        }
+    }
+
     const fn optional(self) -> Self {
         Self {
             need: Need::Optional,
@@ -87,6 +107,7 @@ const fn element(name: &'static str, kind: Kind) -> Element {
         name,
         kind,
         need: Need::Required,
+        spared: false,
     }
 }
 
@@ -111,6 +132,7 @@ const fn include(children: &'static [Element]) -> Element {
         name: "",
         kind: Kind::Include(children),
         need: Need::Optional,
+        spared: false,
     }
 }
 

@@ -6,7 +6,8 @@ use super::{
     include, leaf, list, refused_list, section,
 };
 
-const CONTROL_PLANE: Element = section("control_plane", &[leaf("disable_control_plane", OFF)]);
+const CONTROL_PLANE: Element =
+    section("control_plane", &[leaf("disable_control_plane", OFF)]).spared();
 
 const QOS: &[Element] = &[
     list(
@@ -64,7 +65,8 @@ const ENCAP: Element = section(
             )],
         ),
     ],
-);
+)
+.spared();
 
 const ATTENUATION: &[Element] = &[
     leaf("clear_sky", DECIBEL),
@@ -158,7 +160,7 @@ pub(crate) const PROFILE_ST: &[Element] = &[
             section(
                 "dama",
                 &[
-                    leaf("cra", POSITIVE),
+                    leaf("cra", UINT),
                     leaf("rbdc_enabled", OFF),
                     leaf("rbdc_max", UINT).when("rbdc_enabled", "true"),
                     leaf("vbdc_enabled", OFF),
@@ -182,7 +184,7 @@ pub(crate) const PROFILE_ST: &[Element] = &[
             SCPC,
         ],
     ),
-    section("access2", &[SCPC]),
+    section("access2", &[SCPC]).spared(),
     PHYSICAL_LAYER,
 ];
 
@@ -235,6 +237,7 @@ pub(crate) const PROFILE_GW: &[Element] = &[
                 ],
             ),
         ],
-    ),
+    )
+    .spared(),
     PHYSICAL_LAYER,
 ];
