@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -90,10 +90,14 @@ class Wakes:
 
 @dataclass(frozen=True)
 class Baseline:
-    """The host without the link: as fast as iperf3 goes over a veth pair, and over a plain TUN copy."""
+    """The host without the link: as fast as iperf3 goes over a veth pair and over a plain TUN copy (`*_most`).
 
-    veth: Flow | None
-    tun_copy: Flow | None
+    `tun_copy`: the copy at the rate of each lab, in their order; None where a flow failed, `failure` says why.
+    """
+
+    veth_most: Flow | None
+    tun_copy_most: Flow | None
+    tun_copy: list[Flow | None]
     wakes: Wakes
     failure: str = ""
 
@@ -112,7 +116,7 @@ def link(seconds: float, labs: int, rates_mbps: tuple[float, ...], talk: Talk) -
         "seconds": seconds,
     }
     with talk.step("baseline"):
-        result["baseline"] = asdict(_baseline())
+        result["baseline"] = asdict(_baseline(rates_mbps))
     result["rates"] = []
     for rate in rates_mbps:
         with talk.step(f"{rate:g} Mbit/s"):
@@ -131,10 +135,10 @@ def lines(result: dict[str, Any]) -> Iterator[str]:
     yield f"host       {host['cores']} x {host['cpu']}, {host['system']}, {load}"
     wakes = base["wakes"]
     yield f"wake       {_late(wakes['late'])}, {wakes['cpu_us_per_wake']:.1f} us CPU each"
-    for name in ("veth", "tun_copy"):
-        yield f"{name.replace('_', ' '):10} {_flow(base[name]) if base[name] else base['failure']}"
-    for rate in result["rates"]:
-        yield from _rate_lines(rate, base["tun_copy"])
+    for name, key in (("veth", "veth_most"), ("TUN copy", "tun_copy_most")):
+        yield f"{name:10} {_flow(base[key]) if base[key] else base['failure']}"
+    for rate, copy in zip(result["rates"], base["tun_copy"], strict=True):
+        yield from _rate_lines(rate, copy)
     if "labs" in result:
         green = sum(not bad for bad in result["labs"])
         yield f"labs       {green} of {len(result['labs'])} at 20 Mbit/s with green calibration"
@@ -143,10 +147,11 @@ def lines(result: dict[str, Any]) -> Iterator[str]:
 def _rate_lines(rate: dict[str, Any], copy: dict[str, Any] | None) -> Iterator[str]:
     flow = rate["load"]
     yield f"{rate['rate_mbps']:g} Mbit/s: {_flow(flow) if flow else rate['failure']}"
-    if flow and copy:
+    if flow and copy and flow["emulator_us_per_packet"] and copy["emulator_us_per_packet"]:
         per_packet = flow["emulator_us_per_packet"] / copy["emulator_us_per_packet"]
         rate_ratio = flow["received_bps"] / copy["received_bps"]
-        yield f"  of the TUN copy: rate {rate_ratio:.2f}, CPU per packet {per_packet:.2f}"
+        yield f"  TUN copy {_flow(copy)}"
+        yield f"  over the TUN copy: rate {rate_ratio:.2f}, CPU per packet {per_packet:.2f} (the link has one in it)"
     yield f"  own loss {rate['own_loss_packets']} packets, {rate['rss_mb']:.0f} MB resident"
     if rate["rtt_ms"] is not None:
         yield f"  RTT {rate['rtt_ms']:.2f} ms, {rate['rtt_above_model_ms']:+.2f} ms from the frame model"
@@ -196,9 +201,9 @@ class _Bench:
 
     def flow(self, sender: str, receiver: str, offered_bps: float, seconds: float) -> Flow:
         """Send UDP from a node that has one address on the way; 0 bit/s is as fast as iperf3 goes."""
-        cpu_s, began = self.cpu_s(), time.monotonic()
+        cpu_s = self.cpu_s()
         result = calibrate.udp_flow(self.lab, (sender, self.address(sender)), receiver, int(offered_bps), seconds)
-        cpu_s, spent = self.cpu_s() - cpu_s, time.monotonic() - began
+        cpu_s = self.cpu_s() - cpu_s
         end = result["end"]
         sent, got = end["sum_sent"], end["sum_received"]
         received = got["bits_per_second"]
@@ -208,9 +213,16 @@ class _Bench:
             received_bps=received,
             packets=got["packets"],
             lost_packets=got["lost_packets"],
-            emulator_cores=cpu_s / min(spent, seconds),
+            emulator_cores=cpu_s / seconds,
             emulator_us_per_packet=cpu_s / arrived * 1e6 if arrived else None,
         )
+
+
+@contextlib.contextmanager
+def _scratch() -> Iterator[Path]:
+    """Make a folder for as long as the block lasts."""
+    with tempfile.TemporaryDirectory(prefix="satlab-bench-") as name:
+        yield Path(name)
 
 
 @contextlib.contextmanager
@@ -258,8 +270,7 @@ def _edit(file: Path, *edits: tuple[str, str]) -> None:
 
 
 def _rate(rate_mbps: float, seconds: float) -> Rate:
-    with tempfile.TemporaryDirectory(prefix="satlab-bench-") as scratch:
-        folder = Path(scratch)
+    with _scratch() as folder:
         flow, own_loss, failure = None, None, ""
         with _up(folder, profile_of(rate_mbps, folder)) as bench:
             plan = bench.lab.plan
@@ -311,9 +322,9 @@ def _bad(checks: list[Check]) -> list[str]:
 
 def _labs(count: int) -> list[list[str]]:
     """Calibrate labs of 20 Mbit/s all at the same time; give for each which checks did not hold."""
-    with tempfile.TemporaryDirectory(prefix="satlab-bench-") as scratch, contextlib.ExitStack() as stack:
+    with _scratch() as folder, contextlib.ExitStack() as stack:
         profile = paths.PROFILES / "geo"
-        benches = [stack.enter_context(_up(Path(scratch), profile)) for _ in range(count)]
+        benches = [stack.enter_context(_up(folder, profile)) for _ in range(count)]
         found: list[list[Check]] = [[] for _ in benches]
 
         def calibrated(number: int, bench: _Bench) -> None:
@@ -333,17 +344,23 @@ def _labs(count: int) -> list[list[str]]:
     ]
 
 
-def _baseline() -> Baseline:
-    wakes = _wakes()
-    with tempfile.TemporaryDirectory(prefix="satlab-bench-") as scratch:
-        try:
-            with _up(Path(scratch), paths.PROFILES / "geo", terrestrial_delay_ms=0) as bench:
-                veth = bench.flow("proxy-gw", "gw", 0, BASELINE_S)
-                copy = bench.flow("server", "proxy-gw", 0, BASELINE_S)
-        except ProbeError as error:
-            return Baseline(None, None, wakes, str(error))
+def _baseline(rates_mbps: tuple[float, ...]) -> Baseline:
+    wakes, failures = _wakes(), []
+    geo = paths.PROFILES / "geo"
+    with _scratch() as folder, _up(folder, geo, terrestrial_delay_ms=0) as bench:
+
+        def flow(sender: str, receiver: str, offered_bps: float) -> Flow | None:
+            try:
+                return bench.flow(sender, receiver, offered_bps, BASELINE_S)
+            except ProbeError as error:
+                failures.append(str(error))
+                return None
+
+        veth = flow("proxy-gw", "gw", 0)
+        copies = [flow("server", "proxy-gw", rate * 1e6 * LOAD) for rate in (0, *rates_mbps)]
     # The emulator has no part in what crosses a veth pair.
-    return Baseline(Flow(**{**asdict(veth), "emulator_us_per_packet": None}), copy, wakes)
+    veth = replace(veth, emulator_us_per_packet=None) if veth else None
+    return Baseline(veth, copies[0], copies[1:], wakes, "; ".join(failures))
 
 
 def _wakes() -> Wakes:
