@@ -29,7 +29,7 @@ from satlab.ui import Talk
 
 RATES_MBPS = (20.0, 250.0, 1000.0)
 LOAD = 0.97
-"""Offered load as a ratio of the planned goodput: below 1, so that what is lost is the emulator's own loss."""
+"""Offered load as a ratio of the planned goodput: below 1, so that every loss is the emulator's or the host's."""
 BASELINE_S = 5.0
 MODCOD_28 = 4.453
 """bit/s per Hz of MODCOD 28 (EN 302 307-1, table 13)."""
@@ -62,7 +62,8 @@ class Flow:
 
 @dataclass(frozen=True)
 class Rate:
-    """One lab. `own_loss_packets`: what satlink lost or dropped on its satellite link while it was loaded.
+    """One lab. `counted_loss_packets`: what satlink says it lost or dropped under load; what is lost beyond fell in a
+    TUN's queue or a socket of a busy host.
 
     `rtt_above_model_ms`: mean of the echoes less the frame model's mean. `rss_mb`: most resident memory.
     `out_of_calibration`: the checks that did not hold.
@@ -71,7 +72,7 @@ class Rate:
     rate_mbps: float
     planned_goodput_bps: float
     load: Flow | None
-    own_loss_packets: int | None
+    counted_loss_packets: int | None
     rtt_ms: float | None
     rtt_above_model_ms: float | None
     late: dict[str, Late]
@@ -152,7 +153,7 @@ def _rate_lines(rate: dict[str, Any], copy: dict[str, Any] | None) -> Iterator[s
         rate_ratio = flow["received_bps"] / copy["received_bps"]
         yield f"  TUN copy {_flow(copy)}"
         yield f"  over the TUN copy: rate {rate_ratio:.2f}, CPU per packet {per_packet:.2f} (the link has one in it)"
-    yield f"  own loss {rate['own_loss_packets']} packets, {rate['rss_mb']:.0f} MB resident"
+    yield f"  {rate['counted_loss_packets']} packets lost by satlink's own count, {rate['rss_mb']:.0f} MB resident"
     if rate["rtt_ms"] is not None:
         yield f"  RTT {rate['rtt_ms']:.2f} ms, {rate['rtt_above_model_ms']:+.2f} ms from the frame model"
     for name, late in rate["late"].items():
@@ -271,7 +272,7 @@ def _edit(file: Path, *edits: tuple[str, str]) -> None:
 
 def _rate(rate_mbps: float, seconds: float) -> Rate:
     with _scratch() as folder:
-        flow, own_loss, failure = None, None, ""
+        flow, counted_loss, failure = None, None, ""
         with _up(folder, profile_of(rate_mbps, folder)) as bench:
             plan = bench.lab.plan
             probe = calibrate.probe_link(bench.lab, plan, bench.address("server"), bench.metrics)
@@ -281,7 +282,7 @@ def _rate(rate_mbps: float, seconds: float) -> Rate:
                 offered = plan.forward.udp_goodput_bps * LOAD
                 flow = bench.flow("server", "client", offered, seconds)
                 bench.metrics.settle()
-                own_loss = _own_loss(bench.metrics.samples()[before:])
+                counted_loss = _counted_loss(bench.metrics.samples()[before:])
             except ProbeError as error:
                 failure = str(error)
             rss_mb = bench.rss_mb()
@@ -289,7 +290,7 @@ def _rate(rate_mbps: float, seconds: float) -> Rate:
             rate_mbps=rate_mbps,
             planned_goodput_bps=plan.forward.udp_goodput_bps,
             load=flow,
-            own_loss_packets=own_loss,
+            counted_loss_packets=counted_loss,
             rtt_ms=probe.rtt.mean_ms if probe.rtt else None,
             rtt_above_model_ms=probe.rtt.mean_ms - plan.rtt_ms.mean if probe.rtt else None,
             late=_lateness(bench.metrics.lines()[-1]),
@@ -303,7 +304,7 @@ def _during(bench: _Bench) -> list[Check]:
     return calibrate.during(bench.metrics.lines(), calibrate.expectation(bench.lab.plan, "satlink"))
 
 
-def _own_loss(samples: list[dict[str, Any]]) -> int:
+def _counted_loss(samples: list[dict[str, Any]]) -> int:
     kinds = itertools.product(("forward", "terrestrial_down"), ("lost_packets", "dropped_packets"))
     return sum(sample[direction][kind] for direction, kind in kinds for sample in samples)
 

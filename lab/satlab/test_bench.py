@@ -16,7 +16,7 @@ def flow(received_bps: float, us_per_packet: float | None) -> dict[str, object]:
 def result() -> dict[str, object]:
     late = {"p50_us": 10.0, "p99_us": 90.0, "max_us": 300.0}
     rate = {
-        "rate_mbps": 250.0, "planned_goodput_bps": 240e6, "load": flow(230e6, 12.0), "own_loss_packets": 0,
+        "rate_mbps": 250.0, "planned_goodput_bps": 240e6, "load": flow(230e6, 12.0), "counted_loss_packets": 0,
         "rtt_ms": 581.0, "rtt_above_model_ms": 0.4, "late": {"forward": late}, "rss_mb": 47.0,
         "out_of_calibration": [], "failure": "",
     }  # fmt: skip
@@ -42,7 +42,7 @@ def test_a_result_is_told_with_its_ratios() -> None:
 
 def test_a_flow_that_failed_is_told_not_left_out() -> None:
     failed = result()
-    failed["rates"][0] |= {"load": None, "failure": "iperf3: no route", "own_loss_packets": None, "rtt_ms": None}  # type: ignore[index]
+    failed["rates"][0] |= {"load": None, "failure": "iperf3: no route", "counted_loss_packets": None, "rtt_ms": None}  # type: ignore[index]
     assert "250 Mbit/s: iperf3: no route" in "\n".join(bench.lines(failed))
 
 
