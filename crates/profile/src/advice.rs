@@ -27,13 +27,13 @@ pub(crate) fn advice(profile: &Profile) -> Vec<String> {
                 .to_owned(),
         );
     }
-    if profile.gw_physical.has_open_end() || profile.st_physical.has_open_end() {
+    if profile.gw_physical.has_open_end() || profile.st_profile.physical.has_open_end() {
         advice.push(
             "D8: after the last step OpenSAND 8.2.0 does not hold the value of a file without loop, satlink does; end the file with \"4000000000 VALUE\"".to_owned(),
         );
     }
     advice.extend(frames(profile));
-    for (owner, qos) in [("ST", &profile.st_qos), ("GW", &profile.gw_qos)] {
+    for (owner, qos) in [("ST", &profile.st_profile.qos), ("GW", &profile.gw_qos)] {
         let names = qos::unreachable(qos);
         advice.extend(names.map(|name| format!("no class of the {owner} leads to FIFO {name}")));
     }

@@ -19,6 +19,8 @@ const MAX_NODES: u32 = 100_000;
 
 /// Text of a file and its name as the user will see it in faults.
 pub(crate) struct Source {
+    /// Name inside the folder.
+    pub name: String,
     pub file: String,
     pub text: String,
     /// Folder of the file: paths inside of it start here.
@@ -35,6 +37,7 @@ impl Source {
             Ok(text) => {
                 let lines = text.match_indices('\n').map(|(at, _)| at).collect();
                 Some(Self {
+                    name: name.to_owned(),
                     file,
                     text,
                     dir: dir.to_path_buf(),

@@ -21,6 +21,7 @@ mod radio;
 mod schema;
 mod series;
 mod spots;
+mod terminal;
 mod topology;
 
 pub use access::{AlpduProtection, Dama, Encapsulation, Settings};
@@ -32,4 +33,5 @@ pub use profile::{FILES, Mode, Profile, load, load_as, read, sha256_hex, support
 pub use qos::{AccessType, Class, Fifo, Qos, pcp_of_dscp};
 pub use radio::{Forward, Return, combined_cn_db, cra_slots, slot_limit};
 pub use series::{BadLine, Series};
-pub use spots::{ForwardCarrier, ForwardKind, ReturnCarrier, ReturnKind, Spot, Terminal};
+pub use spots::{ForwardCarrier, ForwardKind, ReturnCarrier, ReturnKind, Spot};
+pub use terminal::{StProfile, Terminal};

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use crate::access::{self, Dama, Encapsulation, Settings};
+use crate::access::{self, Encapsulation, Settings};
 use crate::advice::advice;
 use crate::check::check_file;
 use crate::document::{Place, Source};
@@ -15,10 +15,12 @@ use crate::fault::{Fault, Faults, Severity};
 use crate::physical::{self, Physical};
 use crate::qos::{self, Qos};
 use crate::radio::{self, Ends, Files, Forward, Return, combined_cn_db};
-use crate::spots::{self, Spot, Terminal};
+use crate::spots::{self, Spot};
+use crate::terminal::{self, StProfile, Terminal};
 use crate::{schema, topology};
 
-/// The files of a profile folder. A transparent satellite has no profile of its own.
+/// The files of a profile folder. A transparent satellite has no profile of its own. Further terminals of the platform may
+/// have a `profile_st<id>.xml` each, e.g. `profile_st11.xml`; without it they have the profile of `profile_st.xml`.
 pub const FILES: [&str; 6] = [
     "infrastructure_sat.xml",
     "infrastructure_gw.xml",
@@ -50,7 +52,7 @@ pub enum Mode {
 /// A satellite link as a profile folder describes it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Profile {
-    /// SHA-256 over names and contents of the six files and over the points of delay and attenuation files, hexadecimal.
+    /// SHA-256 over names and contents of the files and over the points of delay and attenuation files, hexadecimal.
     pub sha256: String,
     /// Terminal.
     pub st: Host,
@@ -68,20 +70,14 @@ pub struct Profile {
     pub return_link: Return,
     /// All spots of the frequency plan.
     pub spots: Vec<Spot>,
-    /// All terminals of the platform.
+    /// All terminals of the platform, each with its profile.
     pub terminals: Vec<Terminal>,
-    /// Delay and C/N at the terminal.
-    pub st_physical: Physical,
+    /// Profile of the terminal `st`.
+    pub st_profile: StProfile,
     /// Delay and C/N at the gateway.
     pub gw_physical: Physical,
-    /// Classes and FIFOs of the terminal.
-    pub st_qos: Qos,
     /// Classes and FIFOs of the gateway.
     pub gw_qos: Qos,
-    /// Demand assignment of the terminal.
-    pub dama: Dama,
-    /// Encapsulation at the terminal.
-    pub st_encapsulation: Encapsulation,
     /// Encapsulation at the gateway.
     pub gw_encapsulation: Encapsulation,
     /// Frames, margins and timers.
@@ -97,20 +93,20 @@ impl Profile {
     /// One-way propagation delay in ns, `now` ns after the start.
     #[must_use]
     pub fn one_way_delay_at(&self, now: u64) -> u64 {
-        self.gw_physical.delay.at(now) + self.st_physical.delay.at(now)
+        self.gw_physical.delay.at(now) + self.st_profile.physical.delay.at(now)
     }
 
     /// C/N from GW to ST in dB at a step of attenuation; steps last `acm_refresh_ms`, the first is step 1.
     #[must_use]
     pub fn forward_cn_db(&self, step: u64) -> f64 {
-        let (up, down) = (&self.gw_physical.uplink, &self.st_physical.downlink);
+        let (up, down) = (&self.gw_physical.uplink, &self.st_profile.physical.downlink);
         combined_cn_db(up.cn_db(step), down.cn_db(step))
     }
 
     /// C/N from ST to GW in dB at a step of attenuation.
     #[must_use]
     pub fn return_cn_db(&self, step: u64) -> f64 {
-        let (up, down) = (&self.st_physical.uplink, &self.gw_physical.downlink);
+        let (up, down) = (&self.st_profile.physical.uplink, &self.gw_physical.downlink);
         combined_cn_db(up.cn_db(step), down.cn_db(step))
     }
 }
@@ -197,17 +193,56 @@ fn parse(dir: &Path, faults: &mut Faults) -> Option<Profile> {
     };
     let (topology, gw, st) = (next(), next(), next());
     drop(roots);
-    let profile = assemble(
-        &infrastructures,
-        topology.as_ref(),
-        gw.as_ref(),
-        st.as_ref(),
-        faults,
-    )?;
+    let further = further_sources(dir, faults);
+    let further_documents: Vec<_> = further
+        .iter()
+        .map(|(_, source)| source.parse(faults))
+        .collect();
+    let further_roots: Vec<_> = further
+        .iter()
+        .zip(&further_documents)
+        .filter_map(|((id, source), document)| {
+            let root = check_file(source, document.as_ref()?, schema::PROFILE_ST, faults)?;
+            Some((*id, root))
+        })
+        .collect();
+    let roots = Roots {
+        infrastructures,
+        topology,
+        gw,
+        st,
+        further: further_roots,
+    };
+    let profile = assemble(&roots, faults)?;
+    let all = sources
+        .iter()
+        .flatten()
+        .chain(further.iter().map(|it| &it.1));
     Some(Profile {
-        sha256: hash(&sources, &profile),
+        sha256: hash(all, &profile),
         ..profile
     })
+}
+
+/// Places of `root` in every file that could be parsed.
+struct Roots<'a> {
+    infrastructures: Infrastructures<'a>,
+    topology: Option<Place<'a>>,
+    gw: Option<Place<'a>>,
+    st: Option<Place<'a>>,
+    /// Profiles of further terminals, by id.
+    further: Vec<(u8, Place<'a>)>,
+}
+
+/// Profiles of further terminals that are there.
+fn further_sources(dir: &Path, faults: &mut Faults) -> Vec<(u8, Source)> {
+    let ids = 0..schema::BROADCAST_ID as u8;
+    ids.filter_map(|id| {
+        let name = format!("profile_st{id}.xml");
+        let is_there = dir.join(&name).symlink_metadata().is_ok();
+        Some((id, is_there.then(|| Source::read(dir, &name, faults))??))
+    })
+    .collect()
 }
 
 /// The element table guards every value that `assemble` reads; this says so instead of passing silently, should it not.
@@ -223,28 +258,30 @@ fn incomplete(dir: &Path) -> Fault {
 }
 
 /// Checks every part, so that no fault hides another, and puts together what they give.
-fn assemble(
-    infrastructures: &Infrastructures<'_>,
-    topology: Option<&Place<'_>>,
-    gw: Option<&Place<'_>>,
-    st: Option<&Place<'_>>,
-    faults: &mut Faults,
-) -> Option<Profile> {
-    let entities = entities::check(infrastructures, faults);
+fn assemble(roots: &Roots<'_>, faults: &mut Faults) -> Option<Profile> {
+    let (topology, gw) = (roots.topology.as_ref(), roots.gw.as_ref());
+    let entities = entities::check(&roots.infrastructures, faults);
     if let Some(topology) = topology {
         topology::check(topology, entities.as_ref(), faults);
     }
     let gw_qos = gw.and_then(|gw| qos::read(gw, "gw_fifos", faults));
-    let st_qos = st.and_then(|st| qos::read(st, "st_fifos", faults));
     let gw_physical = gw.and_then(|gw| physical::read(gw, faults));
-    let st_physical = st.and_then(|st| physical::read(st, faults));
-    let (topology, gw, st) = (topology?, gw?, st?);
+    let mut st_profile = |root: &Place<'_>| terminal::read(root, topology, gw, faults);
+    let own = roots.st.as_ref().and_then(&mut st_profile);
+    let further = roots.further.iter();
+    let further: Vec<_> = further
+        .filter_map(|(id, root)| Some((*id, st_profile(root)?)))
+        .collect();
+    let (topology, gw, st) = (topology?, gw?, roots.st.as_ref()?);
     let st_id = entities.as_ref().map(|entities| entities.st.id);
-    if let Some(st_id) = st_id {
-        topology::check_groups(topology, st, st_id, faults);
+    if let Some(entities) = &entities {
+        topology::check_category(topology, st, entities.st.id, faults);
+        for terminal in &entities.terminals {
+            topology::check_carriers(topology, terminal.id, faults);
+        }
+        terminal::check_further(&roots.further, topology, entities, faults);
     }
-    let dama = access::dama(topology, gw, st, faults);
-    let (gw_physical, st_physical) = (gw_physical?, st_physical?);
+    let (gw_physical, st_profile) = (gw_physical?, own?);
     let settings = access::settings(topology)?;
     let files = Files {
         topology,
@@ -254,28 +291,27 @@ fn assemble(
     };
     let ends = Ends {
         gw: &gw_physical,
-        st: &st_physical,
+        st: &st_profile.physical,
     };
     let forward = radio::forward(&files, ends, &settings, faults);
     let return_link = radio::return_link(&files, ends, &settings, faults);
-    let entities = entities?;
+    let (entities, return_link) = (entities?, return_link?);
+    let terminals = terminal::terminals(topology, &entities, &st_profile, &further)?;
+    terminal::check_sum(st, &terminals, entities.st.id, &return_link, faults);
     Some(Profile {
         sha256: String::new(),
-        terminals: spots::terminals(topology, &entities)?,
+        terminals,
         st: entities.st,
         gw: entities.gw,
         sat_id: entities.sat_id,
         platform: entities.platform,
-        one_way_delay_ns: gw_physical.delay.at(0) + st_physical.delay.at(0),
+        one_way_delay_ns: gw_physical.delay.at(0) + st_profile.physical.delay.at(0),
         forward: forward?,
-        return_link: return_link?,
+        return_link,
         spots: spots::spots(topology),
-        st_physical,
+        st_profile,
         gw_physical,
-        st_qos: st_qos?,
         gw_qos: gw_qos?,
-        dama: dama?,
-        st_encapsulation: access::encapsulation(st),
         gw_encapsulation: access::encapsulation(gw),
         settings,
         advice: Vec::new(),
@@ -295,13 +331,20 @@ pub fn sha256_hex(data: &[u8]) -> String {
     hex
 }
 
-fn hash(sources: &[Option<Source>; 6], profile: &Profile) -> String {
+fn hash<'a>(sources: impl Iterator<Item = &'a Source>, profile: &Profile) -> String {
     let mut data = String::new();
-    for (name, source) in FILES.iter().zip(sources.iter().flatten()) {
+    for source in sources {
         // The length keeps the border between two files apart from their contents.
-        let _ = write!(data, "{name} {}\n{}", source.text.len(), source.text);
+        let _ = write!(
+            data,
+            "{} {}\n{}",
+            source.name,
+            source.text.len(),
+            source.text
+        );
     }
-    for physical in [&profile.gw_physical, &profile.st_physical] {
+    let terminals = profile.terminals.iter().map(|it| &it.profile.physical);
+    for physical in terminals.chain([&profile.st_profile.physical, &profile.gw_physical]) {
         for series in physical.series() {
             let _ = write!(data, "{series:?}");
         }

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Spots, carriers and members of the frequency plan as plain data.
-
-use std::net::Ipv4Addr;
+//! Spots and carriers of the frequency plan as plain data.
 
 use dvb::modcod::ModCod;
 use dvb::rcs2::Waveform;
 
 use crate::check::lenient_ids;
 use crate::document::Place;
-use crate::entities::Entities;
 
 /// Use of a forward carrier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,21 +68,6 @@ pub struct Spot {
     pub forward: Vec<ForwardCarrier>,
     /// Carriers to the gateway.
     pub returns: Vec<ReturnCarrier>,
-}
-
-/// A terminal of the platform and where it belongs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Terminal {
-    /// Id.
-    pub id: u8,
-    /// Address on the emulation network.
-    pub emu_address: Ipv4Addr,
-    /// MAC address; the label of GSE packets to it.
-    pub mac: [u8; 6],
-    /// Gateway, which is also the number of its spot.
-    pub gateway_id: u8,
-    /// Group of terminals.
-    pub group: String,
 }
 
 /// Every spot; those with a value that cannot be read, which is a fault already, are left out.
@@ -186,19 +168,4 @@ pub(crate) fn membership<'a>(
             group: assignment.get("defaults/default_group")?,
         },
     })
-}
-
-/// Every terminal of the platform with its spot and group.
-pub(crate) fn terminals(topology: &Place<'_>, entities: &Entities) -> Option<Vec<Terminal>> {
-    let member = |host: &crate::entities::Host| {
-        let membership = membership(topology, Some(host.id))?;
-        Some(Terminal {
-            id: host.id,
-            emu_address: host.emu_address,
-            mac: host.mac,
-            gateway_id: membership.gateway_id,
-            group: membership.group.text()?.to_owned(),
-        })
-    };
-    entities.terminals.iter().map(member).collect()
 }

@@ -40,26 +40,32 @@ fn shipped_profiles_are_supported_and_known_whole() {
         assert_eq!((terminal.id, terminal.gateway_id), (1, 0));
         assert_eq!(terminal.group, "Standard");
         assert_eq!(
-            (profile.dama.cra_kbps, profile.dama.synchro_ms),
+            (
+                profile.st_profile.dama.cra_kbps,
+                profile.st_profile.dama.synchro_ms
+            ),
             (10_000, 1000)
         );
         assert_eq!(
             (
-                profile.dama.rbdc_max_kbps,
-                profile.dama.duration_superframes
+                profile.st_profile.dama.rbdc_max_kbps,
+                profile.st_profile.dama.duration_superframes
             ),
             (None, 23)
         );
         assert_eq!(profile.settings.forward_frame_ns, 10_000_000);
         assert_eq!(profile.settings.acm_refresh_ms, 1000);
-        assert_eq!(profile.st_encapsulation, profile::Encapsulation::default());
+        assert_eq!(
+            profile.st_profile.encapsulation,
+            profile::Encapsulation::default()
+        );
     }
 }
 
 #[test]
 fn classes_lead_to_fifos_in_priority_order() {
     let profile = load(&shipped("geo")).unwrap();
-    let qos = &profile.st_qos;
+    let qos = &profile.st_profile.qos;
     let names: Vec<_> = qos.fifos.iter().map(|fifo| fifo.name.as_str()).collect();
     assert_eq!(names, ["NM", "EF", "SIG", "AF", "BE"]);
     assert_eq!(qos.fifos[4].capacity_packets, 6000);
@@ -129,7 +135,7 @@ fn attenuations_change_the_carrier_to_noise_ratio() {
         profile
     };
     let steps = |profile: &Profile| -> Vec<f64> {
-        let leg = &profile.st_physical.downlink;
+        let leg = &profile.st_profile.physical.downlink;
         (1..=6).map(|step| leg.cn_db(step)).collect()
     };
     let file = "<file_attenuation_file>fade.txt</file_attenuation_file><file_attenuation_loop>true</file_attenuation_loop>";
@@ -171,7 +177,7 @@ fn requests_are_read_and_their_maximum_is_required() {
     );
     let zero: Edit = ("profile_st.xml", "<cra>10000<", "<cra>0<");
     let fca: Edit = ("profile_gw.xml", "<fca>0<", "<fca>64<");
-    let dama = read_edited(&[on, zero, fca]).dama;
+    let dama = read_edited(&[on, zero, fca]).st_profile.dama;
     assert_eq!((dama.cra_kbps, dama.fca_kbps), (0, 64));
     assert_eq!(
         (dama.rbdc_max_kbps, dama.vbdc_max_kbit),
@@ -208,7 +214,9 @@ fn two_spots() -> TempDir {
     edit("topology.xml", &|text| {
         let start = text.find("<spots>").unwrap() + "<spots>".len();
         let end = text.find("</spots>").unwrap();
-        let spot = text[start..end].replace("<gateway_id>0<", "<gateway_id>10<");
+        let spot = text[start..end]
+            .replace("<gateway_id>0<", "<gateway_id>10<")
+            .replace("<group>Standard<", "<group>Premium<");
         let carrier = "<item><bandwidth>10000</bandwidth><type>ACM</type><wave_form>1-28</wave_form><group>Premium</group></item></forward_band>";
         let spot = spot.replace("</forward_band>", carrier);
         let member = "<assignments><item><terminal_id>11</terminal_id><gateway_id>10</gateway_id><group>Premium</group></item></assignments>";
@@ -249,6 +257,82 @@ fn several_spots_carriers_and_terminals_are_read() {
     assert!(named.contains(&"frequency_plan/spots/item[2]/forward_band"));
     assert!(named.contains(&"infrastructure/gateways"));
     assert!(load(dir.path()).is_err());
+}
+
+#[test]
+fn further_terminals_may_have_their_own_profile() {
+    let dir = two_spots();
+    let st = fs::read_to_string(dir.path().join("profile_st.xml")).unwrap();
+    let own = dir.path().join("profile_st11.xml");
+    let premium = st.replace("<category>Standard<", "<category>Premium<");
+    fs::write(&own, premium.replace("<cra>10000<", "<cra>2000<")).unwrap();
+    let profile = read(dir.path(), Mode::Strict).unwrap_or_else(|faults| panic!("{faults}"));
+    let rates: Vec<_> = (profile.terminals.iter())
+        .map(|it| (it.id, it.profile.dama.cra_kbps))
+        .collect();
+    assert_eq!(rates, [(1, 10_000), (11, 2000)]);
+    // The group is checked there, too, and the file is part of the identity.
+    fs::write(&own, premium.replace("<cra>10000<", "<cra>2001<")).unwrap();
+    let other = read(dir.path(), Mode::Strict).unwrap();
+    assert_ne!(other.sha256, profile.sha256);
+    fs::write(&own, &st).unwrap();
+    let faults = read(dir.path(), Mode::Strict).unwrap_err();
+    assert_eq!(elements(&faults), ["access/settings/category"], "{faults}");
+    assert!(faults.as_slice()[0].file.ends_with("profile_st11.xml"));
+    // Terminals that nobody knows, and a second profile of the first one.
+    for (name, part) in [
+        ("profile_st12.xml", "no ST 12"),
+        ("profile_st1.xml", "is the profile of ST 1"),
+    ] {
+        let dir = edited(&[]);
+        fs::write(dir.path().join(name), &st).unwrap();
+        let faults = load(dir.path()).unwrap_err().to_string();
+        assert!(faults.contains(part), "{faults}");
+    }
+}
+
+#[test]
+fn every_terminal_needs_carriers_of_its_group() {
+    let dir = two_spots();
+    let path = dir.path().join("topology.xml");
+    let text = fs::read_to_string(&path).unwrap();
+    let from = "<gateway_id>10</gateway_id><group>Premium<";
+    assert!(text.contains(from));
+    fs::write(
+        &path,
+        text.replace(from, "<gateway_id>10</gateway_id><group>SNO<"),
+    )
+    .unwrap();
+    let faults = read(dir.path(), Mode::Lenient).unwrap_err();
+    let bands =
+        ["forward_band", "return_band"].map(|it| format!("frequency_plan/spots/item[2]/{it}"));
+    assert_eq!(elements(&faults), bands, "{faults}");
+    assert!(
+        faults.to_string().contains("puts ST 11 into SNO"),
+        "{faults}"
+    );
+}
+
+#[test]
+fn constant_rates_of_all_terminals_fit_the_carrier() {
+    // One more ST with the same profile on the carrier of 791 bursts: 2 * 396 are too many.
+    let many = |cra: &'static str| {
+        let dir = edited(&[("profile_st.xml", "<cra>10000<", cra)]);
+        for name in &profile::FILES[..3] {
+            let path = dir.path().join(name);
+            let text = fs::read_to_string(&path).unwrap();
+            let item = "<item><entity_id>11</entity_id><emu_address>10.77.0.11</emu_address><mac_address>00:00:00:00:00:11</mac_address></item></terminals>";
+            fs::write(&path, text.replace("</terminals>", item)).unwrap();
+        }
+        read(dir.path(), Mode::Strict)
+    };
+    // 395 * 1552 bit / 26.5 ms
+    assert!(many("<cra>23133<").is_ok());
+    let faults = many("<cra>23134<").unwrap_err().to_string();
+    assert!(
+        faults.contains("all terminals of Standard need 792 bursts"),
+        "{faults}"
+    );
 }
 
 #[test]
@@ -394,12 +478,15 @@ fn planner_grants_what_the_profile_agrees() {
     let profile = load(&shipped("geo")).unwrap();
     for (arithmetic, bursts) in [(Arithmetic::Standard, 171), (Arithmetic::OpenSand, 149)] {
         let carrier = profile.return_link.carrier(arithmetic);
-        let mut planner = Planner::new(carrier, profile.dama.fca_kbps);
-        planner.logon(profile.st.id, profile.dama.share());
+        let mut planner = Planner::new(carrier, profile.st_profile.dama.fca_kbps);
+        planner.logon(profile.st.id, profile.st_profile.dama.share());
         assert_eq!(planner.plan().grants[&profile.st.id].bursts(), bursts);
-        let timers = profile.dama.timers(7, 2 * profile.one_way_delay_ns);
-        let mut terminal = Terminal::new(carrier, profile.dama.agreement(), timers);
-        let levels: Vec<_> = (profile.st_qos.fifos.iter())
+        let timers = profile
+            .st_profile
+            .dama
+            .timers(7, 2 * profile.one_way_delay_ns);
+        let mut terminal = Terminal::new(carrier, profile.st_profile.dama.agreement(), timers);
+        let levels: Vec<_> = (profile.st_profile.qos.fifos.iter())
             .filter_map(|fifo| {
                 let access = fifo.access.dama()?;
                 Some(Level {
@@ -420,10 +507,10 @@ fn constant_values_have_their_kind() {
     let profile = load(&shipped("geo")).unwrap();
     assert_eq!(profile.gw_physical.delay, Delay::Constant { ms: 125 });
     assert_eq!(
-        profile.st_physical.uplink.attenuation,
+        profile.st_profile.physical.uplink.attenuation,
         Attenuation::Ideal { db: 0.0 }
     );
-    assert_eq!(profile.st_physical.minimal_cn_db, None);
+    assert_eq!(profile.st_profile.physical.minimal_cn_db, None);
 }
 
 #[test]

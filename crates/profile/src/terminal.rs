@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! The terminals of a platform: where they belong, and what their profiles say.
+
+use std::net::Ipv4Addr;
+
+use crate::access::{self, Dama, Encapsulation};
+use crate::document::Place;
+use crate::entities::{Entities, Host};
+use crate::fault::Faults;
+use crate::physical::{self, Physical};
+use crate::qos::{self, Qos};
+use crate::radio::{Return, cra_slots, slot_limit};
+use crate::spots::membership;
+use crate::topology;
+
+/// Contents of a `profile_st.xml`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StProfile {
+    /// Delay and C/N.
+    pub physical: Physical,
+    /// Classes and FIFOs.
+    pub qos: Qos,
+    /// Demand assignment.
+    pub dama: Dama,
+    /// Encapsulation.
+    pub encapsulation: Encapsulation,
+}
+
+/// A terminal of the platform.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Terminal {
+    /// Id.
+    pub id: u8,
+    /// Address on the emulation network.
+    pub emu_address: Ipv4Addr,
+    /// MAC address; the label of GSE packets to it.
+    pub mac: [u8; 6],
+    /// Gateway, which is also the number of its spot.
+    pub gateway_id: u8,
+    /// Group of terminals.
+    pub group: String,
+    /// Its own profile, or the one of `profile_st.xml`.
+    pub profile: StProfile,
+}
+
+/// Reads the profile of an ST; `None` after a fault.
+pub(crate) fn read(
+    root: &Place<'_>,
+    topology: Option<&Place<'_>>,
+    gw: Option<&Place<'_>>,
+    faults: &mut Faults,
+) -> Option<StProfile> {
+    let qos = qos::read(root, "st_fifos", faults);
+    let physical = physical::read(root, faults);
+    let dama = access::dama(topology?, gw?, root, faults);
+    Some(StProfile {
+        physical: physical?,
+        qos: qos?,
+        dama: dama?,
+        encapsulation: access::encapsulation(root),
+    })
+}
+
+/// A `profile_st<id>.xml` is about another terminal of the platform, in the group that it is assigned to.
+pub(crate) fn check_further(
+    further: &[(u8, Place<'_>)],
+    topology: &Place<'_>,
+    entities: &Entities,
+    faults: &mut Faults,
+) {
+    for (id, root) in further {
+        if *id == entities.st.id {
+            let reason = format!("profile_st.xml is the profile of ST {id}");
+            root.fault(faults, reason, "keep one of them");
+        } else if entities.terminals.iter().all(|host| host.id != *id) {
+            let reason = format!("the platform has no ST {id}");
+            root.fault(faults, reason, "add it to infrastructure/terminals");
+        } else {
+            topology::check_category(topology, root, *id, faults);
+        }
+    }
+}
+
+/// Every terminal of the platform with its spot and group; `own` is the profile of those without one.
+pub(crate) fn terminals(
+    topology: &Place<'_>,
+    entities: &Entities,
+    own: &StProfile,
+    further: &[(u8, StProfile)],
+) -> Option<Vec<Terminal>> {
+    let terminal = |host: &Host| {
+        let membership = membership(topology, Some(host.id))?;
+        let profile = further.iter().find(|(id, _)| *id == host.id);
+        Some(Terminal {
+            id: host.id,
+            emu_address: host.emu_address,
+            mac: host.mac,
+            gateway_id: membership.gateway_id,
+            group: membership.group.text()?.to_owned(),
+            profile: profile.map_or(own, |(_, profile)| profile).clone(),
+        })
+    };
+    entities.terminals.iter().map(terminal).collect()
+}
+
+/// The constant rates of all terminals of the ST's carrier are within what it holds, counted in the ST's waveform.
+pub(crate) fn check_sum(
+    st: &Place<'_>,
+    terminals: &[Terminal],
+    st_id: u8,
+    carrier: &Return,
+    faults: &mut Faults,
+) {
+    let Some(own) = terminals.iter().find(|it| it.id == st_id) else {
+        return;
+    };
+    let sharing = terminals
+        .iter()
+        .filter(|it| it.gateway_id == own.gateway_id && it.group == own.group);
+    let (superframe_ns, waveform) = (carrier.superframe_ns, carrier.waveform);
+    let slots = |it: &Terminal| cra_slots(it.profile.dama.cra_kbps.into(), superframe_ns, waveform);
+    let sum: u64 = sharing.map(slots).sum();
+    let limit = slot_limit(carrier.symbol_rate, superframe_ns, waveform);
+    if sum > limit {
+        let reason = format!(
+            "all terminals of {} need {sum} bursts per superframe, the carrier holds {limit} of waveform {}",
+            own.group, waveform.id
+        );
+        st.fault_at(
+            "access/dama/cra",
+            faults,
+            reason,
+            "lower CRAs, or a wider return_band",
+        );
+    }
+}
