@@ -308,18 +308,29 @@ def steady_rate_bps(result: Mapping[str, Any]) -> float | None:
 
 
 def _saturate(lab: Shell, plan: LinkPlan, server: str, seconds: float) -> dict[str, Any]:
-    """Run iperf3 over UDP from server to client above the link's rate; give the client's JSON."""
-    offered = int(plan.forward.rate_bps * PROBE_OVERLOAD)
+    """Send UDP from server to client above the link's rate."""
+    return udp_flow(lab, ("server", server), "client", int(plan.forward.rate_bps * PROBE_OVERLOAD), seconds)
+
+
+def udp_flow(lab: Shell, sender: tuple[str, str], receiver: str, offered_bps: int, seconds: float) -> dict[str, Any]:
+    """Run iperf3 over UDP from `sender` (node and its IPv4 address) to the node `receiver`; give the receiver's JSON.
+
+    `offered_bps` is payload; 0 is as fast as iperf3 goes.
+
+    Raises:
+        ProbeError: iperf3 failed or gave no result.
+    """
+    node, address = sender
     listener = subprocess.Popen(
-        [*lab.enter_argv("server"), "iperf3", "-s", "-1", "-B", server, "-p", str(PROBE_PORT)],
+        [*lab.enter_argv(node), "iperf3", "-s", "-1", "-B", address, "-p", str(PROBE_PORT)],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     try:
         wait_for_listener(listener, PROBE_PORT, deadline_s=5)
-        client = ["iperf3", "-J", "-u", "-R", "-i", "0.1", "-t", f"{seconds:g}", "-b", str(offered)]
+        client = ["iperf3", "-J", "-u", "-R", "-i", "0.1", "-t", f"{seconds:g}", "-b", str(offered_bps)]
         client += ["-l", str(PROBE_DATAGRAM_BYTES), "-w", PROBE_SOCKET_BUFFER]
-        client += ["--connect-timeout", "5000", "-p", str(PROBE_PORT), "-c", server]
-        return _json(_output([*lab.enter_argv("client"), *client], deadline_s=seconds + 25))
+        client += ["--connect-timeout", "5000", "-p", str(PROBE_PORT), "-c", address]
+        return _json(_output([*lab.enter_argv(receiver), *client], deadline_s=seconds + 25))
     finally:
         listener.terminate()
         listener.wait(5)

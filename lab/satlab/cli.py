@@ -75,7 +75,7 @@ def main() -> None:
     app(prog_name="satlab")
 
 
-def command(of: typer.Typer = app, **settings: Any) -> Callable[[Callable[..., int]], None]:
+def command(group: typer.Typer = app, **settings: Any) -> Callable[[Callable[..., int]], None]:
     """Register a command whose return value is the exit status, and whose expected failures become messages."""
 
     def register(function: Callable[..., int]) -> None:
@@ -83,7 +83,7 @@ def command(of: typer.Typer = app, **settings: Any) -> Callable[[Callable[..., i
         def guarded(*args: Any, **kwargs: Any) -> None:
             raise typer.Exit(_status_of(lambda: function(*args, **kwargs)))
 
-        of.command(**settings)(guarded)
+        group.command(**settings)(guarded)
 
     return register
 
@@ -381,7 +381,7 @@ app.add_typer(link_app, name="link")
 LinkDirection = Literal["forward", "return", "both", "terrestrial_down", "terrestrial_up"]
 
 
-@command(of=link_app, name="set")
+@command(group=link_app, name="set")
 def link_set(
     direction: Annotated[LinkDirection, typer.Argument(help="Which direction; both: forward and return.")],
     lab: LabName = "lab",
@@ -414,7 +414,7 @@ def link_set(
     return ExitStatus.OK
 
 
-@command(of=link_app, name="show")
+@command(group=link_app, name="show")
 def link_show(
     lab: LabName = "lab",
     json_lines: Annotated[bool, typer.Option("--json", help="One JSON line.")] = False,
@@ -426,10 +426,35 @@ def link_show(
     return ExitStatus.OK
 
 
-@command(of=link_app, name="metrics")
+@command(group=link_app, name="metrics")
 def link_metrics(lab: LabName = "lab") -> int:
     """Print the last sample of the link in Prometheus' text format."""
     from satlab import hand
 
     hand.print_metrics(lab)
+    return ExitStatus.OK
+
+
+# --- benchmarks -----------------------------------------------------------------------------------------------------
+
+bench_app = typer.Typer(no_args_is_help=True, help="Measure what this host can do.")
+app.add_typer(bench_app, name="bench")
+
+
+@command(group=bench_app)
+def link(
+    seconds: Annotated[float, typer.Option(help="How long each rate is held.", min=1, max=600)] = 30,
+    rate_mbps: Annotated[
+        list[float] | None, typer.Option(help="Forward rate, Mbit/s; repeatable. Default: 20, 250 and 1000.", min=20)
+    ] = None,
+    labs: Annotated[int, typer.Option(help="Then so many labs of 20 Mbit/s at once; 0: none.", min=0, max=64)] = 0,
+    json_lines: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")] = False,
+    quiet: Quiet = False,
+) -> int:
+    """Measure rate, CPU, release error, RTT and memory of the emulated link, beside a plain TUN copy."""
+    from satlab import bench
+
+    result = bench.link(seconds, labs, tuple(rate_mbps or bench.RATES_MBPS), Talk(quiet))
+    for line in [json.dumps(result, indent=1)] if json_lines else bench.lines(result):
+        print(line)
     return ExitStatus.OK

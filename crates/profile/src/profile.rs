@@ -275,7 +275,10 @@ fn assemble(roots: &Roots<'_>, faults: &mut Faults) -> Option<Profile> {
     let (topology, gw, st) = (topology?, gw?, roots.st.as_ref()?);
     let st_id = entities.as_ref().map(|entities| entities.st.id);
     if let Some(entities) = &entities {
-        topology::check_groups(topology, st, entities.st.id, faults);
+        topology::check_category(topology, st, entities.st.id, faults);
+        for terminal in &entities.terminals {
+            topology::check_carriers(topology, terminal.id, faults);
+        }
         terminal::check_further(&roots.further, topology, entities, faults);
     }
     let (gw_physical, st_profile) = (gw_physical?, own?);

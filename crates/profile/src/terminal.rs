@@ -76,7 +76,7 @@ pub(crate) fn check_further(
             let reason = format!("the platform has no ST {id}");
             root.fault(faults, reason, "add it to infrastructure/terminals");
         } else {
-            topology::check_groups(topology, root, *id, faults);
+            topology::check_category(topology, root, *id, faults);
         }
     }
 }

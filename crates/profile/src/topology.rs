@@ -10,7 +10,7 @@ use crate::check::UNSUPPORTED;
 use crate::document::Place;
 use crate::entities::Entities;
 use crate::fault::Faults;
-use crate::spots::{carrier_ids, membership};
+use crate::spots::{Membership, carrier_ids, membership};
 
 /// Checks `topology.xml` against the standard's tables and the entities.
 pub(crate) fn check(topology: &Place<'_>, entities: Option<&Entities>, faults: &mut Faults) {
@@ -266,24 +266,30 @@ fn check_assignment(
     }
 }
 
-/// Checks that category and assignment name one group for the ST, and that its spot has carriers for it.
-pub(crate) fn check_groups(topology: &Place<'_>, st: &Place<'_>, st_id: u8, faults: &mut Faults) {
-    let Some(membership) = membership(topology, Some(st_id)) else {
+/// The category in the profile of a terminal is the group that it is assigned to.
+pub(crate) fn check_category(topology: &Place<'_>, st: &Place<'_>, id: u8, faults: &mut Faults) {
+    let Some(membership) = membership(topology, Some(id)) else {
         return;
     };
-    let group = &membership.group;
-    let Some(name) = group.text() else { return };
-    let remedy = format!(
-        "{} (line {}) puts ST {st_id} into {name}",
-        group.path,
-        group.source.line(group.node)
-    );
-    if let Some(category) = st.get("access/settings/category") {
-        if category.text().is_some_and(|text| text != name) {
-            let reason = "group differs from the one the ST is assigned to";
-            category.slip(faults, reason, remedy.clone());
-        }
+    let (Some(category), Some(name)) =
+        (st.get("access/settings/category"), membership.group.text())
+    else {
+        return;
+    };
+    if category.text().is_some_and(|text| text != name) {
+        let reason = "group differs from the one the ST is assigned to";
+        category.slip(faults, reason, assigned(&membership, id));
     }
+}
+
+/// The spot of a terminal has carriers for its group.
+pub(crate) fn check_carriers(topology: &Place<'_>, id: u8, faults: &mut Faults) {
+    let Some(membership) = membership(topology, Some(id)) else {
+        return;
+    };
+    let Some(name) = membership.group.text() else {
+        return;
+    };
     let spots = topology.items("frequency_plan/spots");
     let own =
         |spot: &&Place<'_>| spot.value("assignments/gateway_id") == Some(membership.gateway_id);
@@ -295,7 +301,18 @@ pub(crate) fn check_groups(topology: &Place<'_>, st: &Place<'_>, st_id: u8, faul
         let of_group = |carrier: &Place<'_>| carrier.text_at("group") == Some(name);
         if !carriers.is_empty() && !carriers.iter().any(of_group) {
             let reason = format!("no carrier for the group {name}");
-            spot.fault_at(band, faults, reason, remedy.clone());
+            spot.fault_at(band, faults, reason, assigned(&membership, id));
         }
     }
+}
+
+/// Where the group of a terminal is written, in words.
+fn assigned(membership: &Membership<'_>, id: u8) -> String {
+    let group = &membership.group;
+    format!(
+        "{} (line {}) puts ST {id} into {}",
+        group.path,
+        group.source.line(group.node),
+        group.text().unwrap_or("")
+    )
 }

@@ -292,6 +292,28 @@ fn further_terminals_may_have_their_own_profile() {
 }
 
 #[test]
+fn every_terminal_needs_carriers_of_its_group() {
+    let dir = two_spots();
+    let path = dir.path().join("topology.xml");
+    let text = fs::read_to_string(&path).unwrap();
+    let from = "<gateway_id>10</gateway_id><group>Premium<";
+    assert!(text.contains(from));
+    fs::write(
+        &path,
+        text.replace(from, "<gateway_id>10</gateway_id><group>SNO<"),
+    )
+    .unwrap();
+    let faults = read(dir.path(), Mode::Lenient).unwrap_err();
+    let bands =
+        ["forward_band", "return_band"].map(|it| format!("frequency_plan/spots/item[2]/{it}"));
+    assert_eq!(elements(&faults), bands, "{faults}");
+    assert!(
+        faults.to_string().contains("puts ST 11 into SNO"),
+        "{faults}"
+    );
+}
+
+#[test]
 fn constant_rates_of_all_terminals_fit_the_carrier() {
     // One more ST with the same profile on the carrier of 791 bursts: 2 * 396 are too many.
     let many = |cra: &'static str| {
