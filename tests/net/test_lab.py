@@ -31,6 +31,7 @@ REQUEST = LinkRequest(profile=paths.PROFILES / "geo")
 SERVER = "198.18.4.2"
 # The promises are 3 s and 2 s, measured on a quiet host (docs/measurements.md); a busy one gets more.
 UP_LIMIT_S, DOWN_LIMIT_S = 15.0, 10.0
+BUSY_HOST_MS = 10.0
 NOBODY = ["setpriv", "--reuid=65534", "--clear-groups"]
 
 UP = """
@@ -357,7 +358,7 @@ def test_satlink_round_trip_is_as_planned(lab_id: str, satlink: Path) -> None:
     print(f"up {up_s:.3f} s, down {down_s:.3f} s; RTT median {statistics.median(rtts):.2f} ms, plan {plan}")
     assert len(rtts) == 20
     assert plan.min <= min(rtts)
-    assert statistics.median(rtts) <= plan.max + 1.0
+    assert statistics.median(rtts) <= plan.max + BUSY_HOST_MS
     assert up_s <= UP_LIMIT_S
     assert down_s <= DOWN_LIMIT_S
 
