@@ -99,7 +99,7 @@ def test_planned_loss_is_expected_within_binomial_bounds(lost: int, ok: bool) ->
 def test_release_error_is_judged_from_the_end_line() -> None:
     end: dict[str, Any] = {
         "type": "end",
-        "late_p99_us": {"forward": 50.0, "return": 700.0},
+        "late_p99_us": {"forward": 50.0, "return": 1700.0},
         "late_max_us": {"forward": 90.0, "return": 900.0},
     }
     checks = calibrate.during([{"type": "header"}, end], calibrate.expectation(PLAN, "satlink"))
