@@ -7,7 +7,7 @@ The owner holds a lock on `/run/satlab-owners/<lab id>`; the kernel releases it 
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from satlab import lab
@@ -19,30 +19,45 @@ OWNERS = Path("/run/satlab-owners")
 @contextmanager
 def owned(lab_id: str) -> Iterator[str]:
     """Own a lab's id as long as the block lasts."""
+    descriptor = _open(OWNERS / lab_id)
     try:
-        OWNERS.mkdir(mode=0o700, exist_ok=True)
-        descriptor = os.open(OWNERS / lab_id, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    except PermissionError as error:
-        raise HostError("a run needs root: it makes network namespaces", "run the same command with sudo") from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)  # a sweep holds it for a moment at most
         yield lab_id
     finally:
-        (OWNERS / lab_id).unlink(missing_ok=True)
+        _forget(OWNERS / lab_id)
         os.close(descriptor)
+
+
+def _open(path: Path) -> int:
+    """Open a lock file; its folder may be removed by another run at any time."""
+    while True:
+        try:
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            return os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except (FileNotFoundError, FileExistsError):
+            continue
+        except PermissionError as error:
+            raise HostError(
+                "a run needs root: it makes network namespaces", "run the same command with sudo"
+            ) from error
+
+
+def _forget(path: Path) -> None:
+    """Remove a lock file, and the folder if it was the last."""
+    path.unlink(missing_ok=True)
+    with suppress(OSError):
+        path.parent.rmdir()
 
 
 def sweep() -> list[str]:
     """Take down the labs whose owners have died; give their ids."""
     dead = []
     for path in sorted(OWNERS.glob("*")) if OWNERS.is_dir() else ():
-        with path.open("rb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                continue
+        # Its owner may end, or hold it: then there is nothing to do.
+        with suppress(FileNotFoundError, BlockingIOError), path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             lab.down(path.name)
-            path.unlink(missing_ok=True)
+            _forget(path)
             dead.append(path.name)
     return dead
 

@@ -21,6 +21,7 @@ def test_a_lab_that_is_owned_is_not_swept(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(lab, "down", lambda _: pytest.fail("took it down"))
     with ownership.owned("run-a"):
         assert ownership.sweep() == []
+    assert not ownership.OWNERS.exists()
 
 
 def test_a_lab_whose_owner_died_is_swept(owners: Path, monkeypatch: pytest.MonkeyPatch) -> None:
