@@ -137,6 +137,12 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     client, server = (f"webtest-{os.getpid()}-{role}" for role in ("client", "server"))
     ip("netns", "add", client)
     ip("netns", "add", server)
+    # As in the lab: a link-local address that comes late would make Chromium drop its requests.
+    for node in (client, server):
+        subprocess.run(
+            ["ip", "netns", "exec", node, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1",
+             "net.ipv6.conf.default.disable_ipv6=1"], check=True,
+        )  # fmt: skip
     try:
         ip("link", "add", "lan0", "netns", client, "type", "veth", "peer", "name", "lan0", "netns", server)
         for node, address in ((client, CLIENT), (server, SERVER)):
