@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, Literal
@@ -155,6 +156,11 @@ def common(version: Annotated[bool, typer.Option("--version", help="Print the ve
         raise typer.Exit
 
 
+def link_options(arguments: Mapping[str, Any]) -> LinkOptions:
+    """Take the link's options out of a command's arguments, which bear the same names."""
+    return LinkOptions(**{field.name: arguments[field.name] for field in fields(LinkOptions)})
+
+
 # --- runs -----------------------------------------------------------------------------------------------------------
 
 
@@ -191,27 +197,12 @@ def run(
     quiet: Quiet = False,
 ) -> int:
     """Run one scenario in a fresh lab: calibrate, measure, collect, report."""
+    chosen = link_options(locals())
     from satlab import run as running
 
     request = running.RunRequest(
         scenario=scenario,
-        link=LinkOptions(
-            profile,
-            seed,
-            loss,
-            loss_unit,
-            queue_bdp,
-            terrestrial_delay_ms,
-            emulator,
-            queue,
-            aqm,
-            aqm_interval_ms,
-            ecn,
-            loss_model,
-            jitter_ms,
-            timing,
-            timeline,
-        ),
+        link=chosen,
         settings=settings_of(settings or ()),
         runs=runs,
         deadline_s=deadline,
@@ -315,26 +306,10 @@ def up(
     quiet: Quiet = False,
 ) -> int:
     """Bring a lab up and leave it up. Doing it twice changes nothing."""
+    chosen = link_options(locals())
     from satlab import hand
 
-    link = LinkOptions(
-        profile,
-        seed,
-        loss,
-        loss_unit,
-        queue_bdp,
-        terrestrial_delay_ms,
-        emulator,
-        queue,
-        aqm,
-        aqm_interval_ms,
-        ecn,
-        loss_model,
-        jitter_ms,
-        timing,
-        timeline,
-    )
-    hand.up(lab, link, Talk(quiet))
+    hand.up(lab, chosen, Talk(quiet))
     return ExitStatus.OK
 
 
