@@ -146,7 +146,7 @@ class Machine(_Model):
 
 
 class Machines(_Model):
-    """What the VM lab adds. `control` carries ssh, Ansible and statistics, never measured traffic; its first host is ours."""
+    """What the VM lab adds. `control` carries ssh, Ansible and statistics, nothing measured; its first host is ours."""
 
     control: Subnet
     box: Box

@@ -51,7 +51,7 @@ class _Gate(BaseHTTPRequestHandler):
 
     def _answer(self, *, send_body: bool) -> None:
         url = urlsplit(self.path)
-        host = url.hostname or ""
+        host = url.hostname or (self.headers["Host"] or "").partition(":")[0]
         try:
             if host in self.sources.folders:
                 file = _below(self.sources.folders[host], unquote(url.path))
