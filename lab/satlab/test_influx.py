@@ -207,7 +207,8 @@ def free_port() -> int:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Start an InfluxDB of our own on free ports of loopback."""
-    program = shutil.which("influxd")
+    unpacked = paths.ROOT / ".satlab" / "packages" / "influxdb" / "usr" / "bin"
+    program = shutil.which("influxd", path=f"{os.environ['PATH']}:{unpacked}")
     if program is None:
         pytest.skip("InfluxDB is not installed (Debian package influxdb)")
     folder = tmp_path_factory.mktemp("influx")
