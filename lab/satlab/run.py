@@ -167,7 +167,7 @@ def execute(prepared: Prepared, talk: Talk, stop: threading.Event) -> Outcome:
         status, reason = error.status, str(error)
         raise
     finally:
-        _finish(record, folder, status, reason)
+        finish(record, folder, status, reason)
         ownership.give_to_caller(folder)
     with talk.step("collect and report"):
         records = collect.collect(folder)
@@ -175,7 +175,7 @@ def execute(prepared: Prepared, talk: Talk, stop: threading.Event) -> Outcome:
             title = f"{prepared.scenario.name} over {Path(record.profile).name}"
             report.build([folder], folder / "report" / "index.html", title)
     ownership.give_to_caller(folder)
-    return Outcome(folder, _worst(status, records), reason, records)
+    return Outcome(folder, worst(status, records), reason, records)
 
 
 def _measure(prepared: Prepared, talk: Talk, stop: threading.Event) -> tuple[ExitStatus, str]:
@@ -192,7 +192,7 @@ def _measure(prepared: Prepared, talk: Talk, stop: threading.Event) -> tuple[Exi
                 talk.line(f"note: {note}")
             with talk.step("calibration") as step:
                 checks = _calibrate(lab, metrics)
-                step.outcome = _verdict(checks) or "within tolerance"
+                step.outcome = verdict(checks) or "within tolerance"
             if not stop.is_set():
                 began_unix_s = time.time()
                 result = _run_scenario(lab, prepared, talk, stop)
@@ -210,7 +210,7 @@ def _measure(prepared: Prepared, talk: Talk, stop: threading.Event) -> tuple[Exi
     if result.outcome == "failed":
         return ExitStatus.FAILED, result.reason
     if not calibrated:
-        return ExitStatus.UNCALIBRATED, f"calibration: {_verdict([*checks, *watched])}"
+        return ExitStatus.UNCALIBRATED, f"calibration: {verdict([*checks, *watched])}"
     return ExitStatus.OK, ""
 
 
@@ -262,7 +262,7 @@ def _halting(lab: Lab, stop: threading.Event) -> Iterator[threading.Event]:
         watcher.join()
 
 
-def _verdict(checks: Sequence[Check]) -> str:
+def verdict(checks: Sequence[Check]) -> str:
     """Say what is out of tolerance; nothing if nothing is."""
     bad = [
         f"{c.name} {'not measured' if c.measured is None else f'{c.measured:.6g}'} {c.unit}" for c in checks if not c.ok
@@ -270,7 +270,7 @@ def _verdict(checks: Sequence[Check]) -> str:
     return f"OUT OF TOLERANCE: {', '.join(bad)}" if bad else ""
 
 
-def _worst(status: ExitStatus, records: polars.DataFrame) -> ExitStatus:
+def worst(status: ExitStatus, records: polars.DataFrame) -> ExitStatus:
     """A run whose jobs ended well may still hold failed samples: that is a failed run."""
     sample = ~polars.col("metric").str.starts_with("calibration") & polars.col("t_s").is_null()
     bad = records.filter(sample & (polars.col("status") != "ok"))
@@ -305,7 +305,7 @@ def _manifest(prepared: Prepared) -> Manifest:
     )
 
 
-def _finish(record: Manifest, folder: Path, status: ExitStatus, reason: str) -> None:
+def finish(record: Manifest, folder: Path, status: ExitStatus, reason: str) -> None:
     """Write how the run ended and the digest of every raw file."""
     record.ended_unix_s = time.time()
     record.exit_status, record.reason = int(status), reason
