@@ -89,7 +89,7 @@ def status(*, json_lines: bool) -> int:
 def _units(lab: Lab, name: str) -> str:
     """Give systemd's opinion of a host: running, degraded; or why it cannot be asked."""
     try:
-        return lab.output(name, "sh", "-c", "'systemctl is-system-running || true'").decode().strip()
+        return lab.output(name, "sh", "-c", "systemctl is-system-running || true").decode().strip()
     except SatlabError as error:
         return str(error)
 

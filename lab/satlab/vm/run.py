@@ -2,6 +2,7 @@
 """A scenario on the VM lab, over ssh: the same runner, run folder, calibration and report as in the embedded lab."""
 
 import json
+import shlex
 import subprocess
 import sys
 import threading
@@ -59,9 +60,9 @@ class Lab:
         target = f"{self.user}@{hosts[node].address}"
         return [*self.enter, "ssh", *ssh_options(self.folder), "-i", str(key), target, "--"]
 
-    def enter_argv(self, node: str) -> list[str]:
-        """Give the argv prefix for a command of a probe, as root."""
-        return [*self.ssh(node), "sudo", "-n"]
+    def argv(self, node: str, *words: str) -> list[str]:
+        """Give the argv that runs a command on a host as root; its words arrive there as they are."""
+        return [*self.ssh(node), shlex.join(["sudo", "-n", *words])]
 
     def output(self, node: str, *argv: str) -> bytes:
         """Give what a command says on a host.
@@ -71,7 +72,7 @@ class Lab:
         """
         try:
             done = subprocess.run(
-                [*self.enter_argv(node), *argv], capture_output=True, timeout=COMMAND_DEADLINE_S, check=False,
+                self.argv(node, *argv), capture_output=True, timeout=COMMAND_DEADLINE_S, check=False,
                 stdin=subprocess.DEVNULL,
             )  # fmt: skip
         except subprocess.TimeoutExpired as error:

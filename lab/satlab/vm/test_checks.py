@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from satlab import topology
-from satlab.errors import ExitStatus, HostError
+from satlab.errors import ExitStatus, HostError, RunError
 from satlab.topology import Size
 from satlab.vm import box, checks, provision, vagrant
 from satlab.vm.checks import Host
@@ -105,7 +105,7 @@ def test_a_failed_play_names_host_task_and_cause(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
     folder = Folder(tmp_path / "lab")
     folder.make()
-    with pytest.raises(provision.RunError) as caught:
+    with pytest.raises(RunError) as caught:
         provision.play(folder, "site.yml")
     assert str(caught.value) == (
         'site.yml: gw: base : Install what every host needs: Failed to update apt cache: "W:Failed to fetch" second'
@@ -121,7 +121,7 @@ def test_a_play_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     folder = Folder(tmp_path / "lab")
     folder.make()
     heard: list[str] = []
-    with pytest.raises(provision.RunError, match="Ansible hangs"):
+    with pytest.raises(RunError, match="Ansible hangs"):
         provision.play(folder, "site.yml", say=heard.append, deadline_s=1.0)
     assert heard == ["base : wait"]
 
