@@ -43,7 +43,7 @@ def test_the_interval_of_a_median_is_the_exact_one_to_a_rank(n: int) -> None:
 
 
 def test_the_interval_of_a_mean_is_the_normal_one_for_many_samples() -> None:
-    source = random.Random(1)
+    source = random.Random(1)  # noqa: S311
     values = [source.gauss(100.0, 10.0) for _ in range(1000)]
     middle, spread = sum(values) / 1000, NormalDist.from_samples(values).stdev
     found = interval_of_two(values, [1.0], mean_ratio)
@@ -52,13 +52,13 @@ def test_the_interval_of_a_mean_is_the_normal_one_for_many_samples() -> None:
 
 
 def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
-    """300 sets of 25 samples: 95 % would be 285; the percentile interval of a median is known to be a little narrow."""
-    source = random.Random(2)
+    """100 sets of 25 samples; the percentile interval of a median is known to be a little narrow."""
+    source = random.Random(2)  # noqa: S311
     hits = 0
-    for _ in range(300):
+    for _ in range(100):
         found = interval([source.gauss(0, 1) for _ in range(25)], median)
         hits += found.low <= 0 <= found.high
-    assert 270 <= hits <= 298
+    assert 88 <= hits <= 99
 
 
 def test_same_samples_give_the_same_interval() -> None:
