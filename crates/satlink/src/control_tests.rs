@@ -28,6 +28,7 @@ fn desk<'a>(config: &'a Config, state: &'a State) -> Desk<'a> {
     Desk {
         config,
         targets: plan::targets(config, &profile),
+        courses: crate::course::courses(&profile),
         mailboxes: [(); 4].map(|()| Some(Arc::new(Mailbox::new().unwrap()))),
         state,
         has_started: false,

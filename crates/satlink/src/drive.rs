@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::io;
 
 use hdrhistogram::Histogram;
-use link::{Accepted, Change, Counters, Link, Nanos};
+use link::{Accepted, Carrier, Change, Counters, Link, Nanos};
 
 use crate::order::{Applied, Order};
 
@@ -91,6 +91,10 @@ pub struct Snapshot {
     pub counters: Counters,
     /// Waiting bytes and packets.
     pub queue: (u64, u64),
+    /// Carrier in force.
+    pub carrier: Carrier,
+    /// C/N of what is sent, dB; `None`: reception is perfect.
+    pub cn_db: Option<f64>,
     /// Packets, and their bytes, that the receiving device would not take.
     pub refused: (u64, u64),
     /// Release error of the interval's packets; `None` without packets.
@@ -186,9 +190,9 @@ impl Drive {
             if matches!(order.change, Change::Outage(_)) {
                 // The newest word on an outage holds: an end that an earlier one announced is off.
                 self.orders.retain(|other| !other.is_end);
-                if let Some(end) = order.end(at) {
-                    self.schedule(end);
-                }
+            }
+            if let Some(next) = order.next(at) {
+                self.schedule(next);
             }
             let error = self.link.set(at, order.change.clone()).err();
             self.seen = at;
@@ -268,6 +272,8 @@ impl Drive {
             tick: self.next_tick,
             counters: self.link.counters(),
             queue: self.link.queue(),
+            carrier: self.link.config().carrier,
+            cn_db: self.link.cn_db(),
             refused: self.refused,
             late,
         }
@@ -283,7 +289,7 @@ fn is_ip(packet: &[u8]) -> bool {
 mod tests {
     use super::*;
     use crate::order::Origin;
-    use link::{Carrier, LinkConfig, Queue};
+    use link::{LinkConfig, Queue};
     const MS: Nanos = 1_000_000;
 
     /// Virtual time: a wait jumps to the deadline or to the next arrival, and every write takes `write_ns`.
@@ -498,14 +504,7 @@ mod tests {
     }
 
     fn order(at: Nanos, change: Change) -> Order {
-        Order {
-            at,
-            change,
-            lasts: None,
-            is_end: false,
-            origin: Origin::Timeline,
-            asked: serde_json::Map::new(),
-        }
+        Order::new(at, change, Origin::Timeline)
     }
 
     /// Moments at which packets leave, and at which changes were carried out.

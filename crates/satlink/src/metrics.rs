@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! `raw/link.jsonl` (schemas/link-metrics.schema.json): from snapshots of the directions to lines of a file.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
@@ -142,7 +142,16 @@ struct Direction {
     marked_packets: u64,
     lost_packets: u64,
     frames: u64,
+    lost_frames: u64,
+    /// Frames sent by the name of their MODCOD or waveform.
+    frames_by_modcod: BTreeMap<String, u64>,
     frame_fill_ratio: Option<f64>,
+    /// MODCOD or waveform in force at the end of the interval; `None`: the direction has no frames.
+    modcod_id: Option<u8>,
+    /// `Es/N0` that it needs.
+    threshold_db: Option<f64>,
+    /// `Es/N0` at the receiver.
+    es_n0_db: Option<f64>,
     late_p50_us: Option<f64>,
     late_p99_us: Option<f64>,
     late_max_us: Option<f64>,
@@ -167,12 +176,29 @@ impl Direction {
             marked_packets: delta(|s| s.counters.packets_marked),
             lost_packets: delta(|s| s.counters.packets_lost),
             frames: delta(|s| s.counters.frames_sent),
+            lost_frames: delta(|s| s.counters.frames_lost),
+            frames_by_modcod: frames_by_modcod(last, now),
+            modcod_id: Some(now.carrier.waveform_id()).filter(|id| *id > 0),
+            threshold_db: now.carrier.threshold_db(),
+            es_n0_db: now.cn_db.map(|db| (db * 1e3).round() / 1e3),
             frame_fill_ratio: (available > 0).then(|| used as f64 / available as f64),
             late_p50_us: now.late.map(|late| late.p50),
             late_p99_us: now.late.map(|late| late.p99),
             late_max_us: now.late.map(|late| late.max),
         }
     }
+}
+
+/// Frames sent between two snapshots, of those MODCODs and waveforms that were used.
+fn frames_by_modcod(last: Option<&Snapshot>, now: &Snapshot) -> BTreeMap<String, u64> {
+    let frames = |snapshot: &Snapshot, id: usize| snapshot.counters.frames_by_id[id];
+    (0..now.counters.frames_by_id.len())
+        .filter_map(|id| {
+            let count = frames(now, id) - last.map_or(0, |last| frames(last, id));
+            let name = now.carrier.waveform_name(id as u8)?;
+            (count > 0).then_some((name, count))
+        })
+        .collect()
 }
 
 /// Joins the snapshots of the directions by tick.
@@ -348,6 +374,8 @@ mod tests {
             tick,
             counters,
             queue: (0, 0),
+            carrier: link::Carrier::Wire,
+            cn_db: None,
             refused: (0, 0),
             late,
         }
@@ -415,12 +443,8 @@ mod tests {
             let applied = Applied {
                 at: 1_500_000_000,
                 order: Order {
-                    at: 0,
-                    change: link::Change::Delay(5),
-                    lasts: None,
-                    is_end: false,
-                    origin: Origin::Timeline,
                     asked: asked.clone(),
+                    ..Order::new(0, link::Change::Delay(5), Origin::Timeline)
                 },
                 error,
             };
