@@ -98,7 +98,7 @@ fn state_follows_what_was_carried_out() {
             order,
             error,
         };
-        state.observe(&Message::Change(1, applied));
+        state.observe(&Message::Change(1, Box::new(applied)));
         assert_eq!(delay(&mut desk).as_f64(), Some(expected));
     }
 }

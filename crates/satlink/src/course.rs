@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use link::{Change, Nanos};
-use profile::{Leg, Profile};
+use profile::{Delay, Leg, Profile};
 use serde_json::{Map, Value};
 
 use crate::order::{Order, Origin};
@@ -113,7 +113,7 @@ impl Course {
                 let (gw, st) = (&self.profile.gw_physical, &self.profile.st_profile.physical);
                 let steps = [&gw.delay, &st.delay]
                     .into_iter()
-                    .filter_map(|it| it.step_ns());
+                    .filter_map(Delay::step_ns);
                 steps.map(of).min().unwrap_or(Nanos::MAX)
             }
         }
@@ -123,7 +123,7 @@ impl Course {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use profile::{Attenuation, Delay, Series};
+    use profile::{Attenuation, Series};
 
     fn profile(edit: impl FnOnce(&mut Profile)) -> Profile {
         let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../opensand-profiles/geo");

@@ -35,6 +35,8 @@ pub struct Header {
     pub start_unix_s: f64,
     /// Time between two samples, ms.
     pub interval_ms: u64,
+    /// Release error beyond which a packet counts as late, µs.
+    pub late_limit_us: u64,
     /// All threads are `SCHED_FIFO`.
     pub sched_fifo: bool,
     /// Memory is locked.
@@ -155,6 +157,7 @@ struct Direction {
     late_p50_us: Option<f64>,
     late_p99_us: Option<f64>,
     late_max_us: Option<f64>,
+    late_packets: u64,
 }
 
 impl Direction {
@@ -185,6 +188,7 @@ impl Direction {
             late_p50_us: now.late.map(|late| late.p50),
             late_p99_us: now.late.map(|late| late.p99),
             late_max_us: now.late.map(|late| late.max),
+            late_packets: delta(|s| s.late_packets),
         }
     }
 }
@@ -206,9 +210,9 @@ struct Joiner {
     start_unix_s: f64,
     interval_s: f64,
     /// `None` for directions that are not served.
-    waiting: [Option<VecDeque<Snapshot>>; 4],
+    waiting: [Option<VecDeque<Box<Snapshot>>>; 4],
     last_tick: u64,
-    last: [Option<Snapshot>; 4],
+    last: [Option<Box<Snapshot>>; 4],
 }
 
 impl Joiner {
@@ -218,13 +222,13 @@ impl Joiner {
             interval_s: interval_ms as f64 / 1e3,
             waiting: served.map(|served| served.then(VecDeque::new)),
             last_tick: 0,
-            last: [None; 4],
+            last: [const { None }; 4],
         }
     }
 
     /// Takes a snapshot; gives a sample when it completes a tick. A tick that some direction could not hand over is left
     /// out: counters run on, so the next sample covers both.
-    fn add(&mut self, direction: usize, snapshot: Snapshot) -> Option<Sample> {
+    fn add(&mut self, direction: usize, snapshot: Box<Snapshot>) -> Option<Sample> {
         self.waiting[direction].as_mut()?.push_back(snapshot);
         let mut newest = 0;
         for queue in self.waiting.iter().flatten() {
@@ -248,17 +252,17 @@ impl Joiner {
             .waiting
             .each_mut()
             .map(|queue| queue.as_mut()?.pop_front());
-        Some(self.sample(newest, &now))
+        Some(self.sample(newest, now))
     }
 
-    fn sample(&mut self, tick: u64, now: &[Option<Snapshot>; 4]) -> Sample {
+    fn sample(&mut self, tick: u64, now: [Option<Box<Snapshot>>; 4]) -> Sample {
         let seconds = (tick - self.last_tick) as f64 * self.interval_s;
         let mut last = self.last.iter();
         let directions = now.each_ref().map(|snapshot| {
-            let last = last.next().and_then(Option::as_ref);
-            Some(Direction::between(last, snapshot.as_ref()?, seconds))
+            let last = last.next().and_then(Option::as_deref);
+            Some(Direction::between(last, snapshot.as_deref()?, seconds))
         });
-        (self.last_tick, self.last) = (tick, *now);
+        (self.last_tick, self.last) = (tick, now);
         Sample {
             t_unix_s: self.start_unix_s + tick as f64 * self.interval_s,
             directions: directions.into(),
@@ -269,9 +273,9 @@ impl Joiner {
 /// What reaches the writer.
 pub enum Message {
     /// State of a direction (index into [`crate::plan::DIRECTIONS`]).
-    Snapshot(usize, Snapshot),
+    Snapshot(usize, Box<Snapshot>),
     /// A change of a direction.
-    Change(usize, Applied),
+    Change(usize, Box<Applied>),
     /// The last line; the writer ends.
     End(Box<End>),
 }
@@ -349,6 +353,7 @@ mod tests {
             clock: "CLOCK_MONOTONIC",
             start_unix_s: 1000.0,
             interval_ms: 100,
+            late_limit_us: 1000,
             sched_fifo: true,
             memory_locked: false,
         }
@@ -378,6 +383,7 @@ mod tests {
             cn_db: None,
             refused: (0, 0),
             late,
+            late_packets: packets / 5,
         }
     }
 
@@ -389,7 +395,7 @@ mod tests {
         let (sender, receiver) = channel();
         for (direction, snapshot) in snapshots {
             sender
-                .send(Message::Snapshot(*direction, *snapshot))
+                .send(Message::Snapshot(*direction, Box::new(*snapshot)))
                 .unwrap();
         }
         if end {
@@ -449,7 +455,7 @@ mod tests {
                 error,
             };
             let mut out = Vec::new();
-            let messages = [Message::Change(1, applied)].into_iter();
+            let messages = [Message::Change(1, Box::new(applied))].into_iter();
             assert!(write_all(&mut out, &header(), [true; 4], messages, |_| ()));
             let text = String::from_utf8(out).unwrap();
             let line: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
@@ -532,7 +538,7 @@ mod tests {
         let (sender, receiver) = channel();
         for tick in 1..10 {
             sender
-                .send(Message::Snapshot(0, snapshot(tick, tick)))
+                .send(Message::Snapshot(0, Box::new(snapshot(tick, tick))))
                 .unwrap();
         }
         sender

@@ -107,7 +107,9 @@ pub(crate) fn read(mut object: Object, has_satellite: bool, faults: &mut Faults)
     if !refused.is_empty() {
         let faults_of = |(name, reason): &(&str, &str)| format!("{}: {reason}", object.place(name));
         faults.extend(refused.iter().map(faults_of));
-        refused.iter().for_each(|(name, _)| object.forget(&[name]));
+        for (name, _) in refused {
+            object.forget(&[name]);
+        }
     } else if !CHANGES.iter().any(|name| object.has(name)) {
         faults.push(format!(
             "{}: changes nothing (give one of: {})",

@@ -368,7 +368,7 @@ def lateness(runs: Iterable[tuple[str, float, pl.DataFrame]], limit_us: float | 
     }
     caption = "How late packets left the emulated link, 99th percentile per interval. Solid: forward, dotted: return."
     if limit_us is not None:
-        caption += f" Tolerance: {limit_us:g} µs for the 99th percentile over the whole run."
+        caption += f" Tolerance: {limit_us:g} µs for 99 of 100 packets of the scenario."
     columns = ("run and direction", "time (s)", "p99, mean over 1 s (µs)")
     document = {"data": data, "layout": layout}
     return Figure(

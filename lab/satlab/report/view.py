@@ -227,11 +227,7 @@ class View:
 
     def link_figure(self) -> Figure | None:
         """Draw the release error of all runs."""
-        limits = [
-            float(row.labels["high"])
-            for row in self.rows
-            if row.metric == "calibration_check_ok" and row.labels["check"].startswith("release_late_p99_us")
-        ]
+        limits = [row.value for row in self.rows if row.metric == "link_late_limit_us" and row.value is not None]
         runs = [(self.names[run.manifest.run_id], run.jobs_start_s, run.frame) for run in self.runs]
         return figures.lateness(runs, min(limits, default=None))
 
