@@ -353,6 +353,8 @@ VALUES = {
     "bulk_udp": {"duration": "5"},
     "page_load": {"protocol": "h3"},
     "ping": {"count": "3"},
+    "tcp": {"pep": "haproxy"},
+    "web_tcp": {"protocol": "h2", "pep": "none"},
 }
 
 
