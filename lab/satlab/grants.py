@@ -22,6 +22,8 @@ CAPABILITIES: dict[str, tuple[str, ...]] = {
     "satlab_web_server": ("net_bind_service",),
 }
 """Capabilities of a job's processes (capabilities(7), without CAP_); a job that is not listed has none."""
+LINK_CONTROLLERS = ("satlab_link",)
+"""Jobs that see the control socket of the lab's link."""
 
 _BOX = Path(__file__).with_name("box.py")
 _FIRST_UID, _UIDS = 1_900_000_000, 1 << 16

@@ -37,6 +37,9 @@ class LabHost:
         addresses = [ip_address(str(i.address)) for i in server.interfaces.values()]
         pki.create(self._pki, hosts, addresses, datetime.now(UTC))
         self.give(self._pki)
+        self._control = Path(lab.config.control) if lab.config.control else None
+        if self._control:  # its folder is closed: a job sees it only where it is shown
+            grants.give(self._control, self._uid)
 
     def node(self, entity: str) -> str:
         """Give the node that plays an entity."""
@@ -44,12 +47,19 @@ class LabHost:
 
     def enter_argv(self, entity: str, job: str) -> list[str]:
         """Give the argv prefix that runs a command of a job where an entity is, with no more privilege than granted."""
-        drop = grants.drop_argv(self._uid, grants.CAPABILITIES.get(job, ()), self._visible)
+        visible = [*self._visible, self._control] if self._control and job in grants.LINK_CONTROLLERS else self._visible
+        drop = grants.drop_argv(self._uid, grants.CAPABILITIES.get(job, ()), visible)
         return [*self._lab.enter_argv(self.node(entity)), *drop]
 
     def environment(self, entity: str) -> dict[str, str]:
-        """Give where pages and certificates are, the same on every node, and the name of the agent."""
-        return {"SATLAB_WWW": str(self._www), "SATLAB_PKI": str(self._pki), "SATLAB_AGENT": self.node(entity)}
+        """Give where pages, certificates and the link's control socket are, and the name of the agent."""
+        control = {"SATLAB_CONTROL": str(self._control)} if self._control else {}
+        return {
+            "SATLAB_WWW": str(self._www),
+            "SATLAB_PKI": str(self._pki),
+            "SATLAB_AGENT": self.node(entity),
+            **control,
+        }
 
     def give(self, path: Path) -> None:
         """Let the run's user own a file, or a folder and all in it."""
