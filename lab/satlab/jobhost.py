@@ -19,13 +19,15 @@ def pages() -> list[str]:
 class LabHost:
     """Runs jobs inside a lab's namespaces; `folder` (private, outside the run folder) holds pages and keys.
 
-    `entities`: who plays them, entity to node; None: every node plays itself.
+    `entities`: who plays them, entity to node; None: every node plays itself. `jobs`: a folder of further jobs.
     """
 
-    def __init__(self, lab: Lab, folder: Path, entities: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, lab: Lab, folder: Path, entities: Mapping[str, str] | None = None, jobs: Path | None = None
+    ) -> None:
         self._lab, self._entities = lab, entities
         self._uid = grants.new_uid()
-        self._visible = [*grants.program_paths(), folder.resolve()]
+        self._visible = [*grants.program_paths(), folder.resolve(), *([jobs.resolve()] if jobs else [])]
         self._www, self._pki = folder / "www", folder / "pki"
         folder.chmod(0o711)
         hosts = []

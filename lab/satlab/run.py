@@ -230,7 +230,7 @@ def _run_scenario(
     with private as folder, talk.step(what) as step, _halting(lab, stop) as halt:
         result = runner.run(
             prepared.scenario,
-            LabHost(lab, Path(folder), prepared.request.entities),
+            LabHost(lab, Path(folder), prepared.request.entities, prepared.request.jobs),
             prepared.folder / RAW,
             lambda event: step.now(f"{event.label} on {event.entity}: {event.status}"),
             halt,
