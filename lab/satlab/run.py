@@ -19,7 +19,19 @@ from typing import Any
 import polars
 
 import collect
-from satlab import calibrate, control, linkplan, manifest, opensand, ownership, paths, report, topology, webtarget
+from satlab import (
+    calibrate,
+    control,
+    influx,
+    linkplan,
+    manifest,
+    opensand,
+    ownership,
+    paths,
+    report,
+    topology,
+    webtarget,
+)
 from satlab import lab as labs
 from satlab.calibrate import Check, MetricsFile
 from satlab.errors import ExitStatus, HostError, SatlabError
@@ -50,6 +62,7 @@ class RunRequest:
 
     `entities`: who plays the scenario's entities, entity to node; None: every node plays itself. `jobs`: a folder of
     jobs beside the shipped ones. `run_id`: None = one is made. `endless`: let a job run that nothing stops.
+    `influx`: URL of an InfluxDB that gets the statistics, too.
     """
 
     scenario: Path
@@ -63,6 +76,7 @@ class RunRequest:
     run_id: str | None = None
     endless: bool = False
     first_ids: FirstIds = FROM_ONE
+    influx: str | None = None
 
 
 @dataclass(frozen=True)
@@ -115,6 +129,8 @@ def prepare(request: RunRequest) -> Prepared:
     bound = scenario.bind(loaded, request.settings)
     for page in pages():
         webtarget.load(page)
+    if request.influx is not None:
+        influx.Database.of(request.influx)
     run_id = request.run_id or new_run_id(bound.name, request.link.profile)
     metrics = request.runs / run_id / METRICS
     logs = request.runs / run_id / LOGS
@@ -148,6 +164,8 @@ def execute(
     """
     ownership.sweep()
     _check_space(prepared.request.runs)
+    if prepared.request.influx is not None:
+        influx.Database.of(prepared.request.influx).prepare()
     folder = prepared.folder
     ownership.make_folder(folder)
     (folder / LOGS).mkdir(parents=True)
@@ -226,8 +244,9 @@ def _run_scenario(
     what = f"scenario {prepared.scenario.name}"
     if lab.config.timeline and lab.config.control:
         control.start_timeline(Path(lab.config.control))
+    feeding = influx.feeding(prepared.request.influx, prepared.folder, prepared.run_id, talk)
     private = tempfile.TemporaryDirectory(prefix="satlab-run-")
-    with private as folder, talk.step(what) as step, _halting(lab, stop) as halt:
+    with feeding, private as folder, talk.step(what) as step, _halting(lab, stop) as halt:
         result = runner.run(
             prepared.scenario,
             LabHost(lab, Path(folder), prepared.request.entities, prepared.request.jobs),
