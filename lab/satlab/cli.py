@@ -197,7 +197,7 @@ def run(
     influx: Annotated[
         str | None,
         typer.Option(
-            envvar="SATLAB_INFLUX", help="Send statistics to this InfluxDB 1.x, too: http://host[:8086][/db]."
+            envvar="SATLAB_INFLUX", help="Send statistics to this InfluxDB 1.x, too: http://HOST:8086/DB."
         ),
     ] = None,
     quiet: Quiet = False,
