@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::io;
 
 use hdrhistogram::Histogram;
-use link::{Accepted, Change, Counters, Link, Nanos};
+use link::{Accepted, Carrier, Change, Counters, Link, Nanos};
 
 use crate::order::{Applied, Order};
 
@@ -77,9 +77,9 @@ pub fn run(
 #[derive(Debug)]
 pub enum Report {
     /// An interval has ended.
-    Snapshot(Snapshot),
+    Snapshot(Box<Snapshot>),
     /// The link has changed, or would not.
-    Applied(Applied),
+    Applied(Box<Applied>),
 }
 
 /// State of a direction at the end of a metrics interval. Counters run from the start.
@@ -91,6 +91,10 @@ pub struct Snapshot {
     pub counters: Counters,
     /// Waiting bytes and packets.
     pub queue: (u64, u64),
+    /// Carrier in force.
+    pub carrier: Carrier,
+    /// C/N of what is sent, dB; `None`: reception is perfect.
+    pub cn_db: Option<f64>,
     /// Packets, and their bytes, that the receiving device would not take.
     pub refused: (u64, u64),
     /// Release error of the interval's packets; `None` without packets.
@@ -144,9 +148,12 @@ pub struct Drive {
 
 impl Drive {
     /// A direction at time 0 that reports every `interval` ns and counts packets that leave more than `late_limit` ns late.
+    ///
+    /// # Panics
+    /// Never: the histogram's bounds are constant and valid.
     #[must_use]
     pub fn new(link: Link, interval: Nanos, late_limit: Nanos) -> Self {
-        // Two digits: a percentile is right within 1 %. The bounds are valid, so this cannot fail.
+        // Two digits: a percentile is right within 1 %.
         #[expect(clippy::expect_used)]
         let late =
             Histogram::new_with_bounds(1, MAX_LATE_NS, 2).expect("constant bounds are valid");
@@ -192,9 +199,9 @@ impl Drive {
             if matches!(order.change, Change::Outage(_)) {
                 // The newest word on an outage holds: an end that an earlier one announced is off.
                 self.orders.retain(|other| !other.is_end);
-                if let Some(end) = order.end(at) {
-                    self.schedule(end);
-                }
+            }
+            if let Some(next) = order.next(at) {
+                self.schedule(next);
             }
             let error = self.link.set(at, order.change.clone()).err();
             self.seen = at;
@@ -217,11 +224,11 @@ impl Drive {
         self.take_input(direction, io)?;
         self.release(direction, io)?;
         for applied in self.applied.drain(..) {
-            report(Report::Applied(applied));
+            report(Report::Applied(Box::new(applied)));
         }
         // A late thread owes every interval it slept through: lines of the four directions are joined by tick.
         while io.now() >= self.next_tick * self.interval {
-            report(Report::Snapshot(self.snapshot()));
+            report(Report::Snapshot(Box::new(self.snapshot())));
             self.next_tick += 1;
         }
         Ok(())
@@ -275,6 +282,8 @@ impl Drive {
             tick: self.next_tick,
             counters: self.link.counters(),
             queue: self.link.queue(),
+            carrier: self.link.config().carrier,
+            cn_db: self.link.cn_db(),
             refused: self.refused,
             late,
             late_packets: self.late_packets,
