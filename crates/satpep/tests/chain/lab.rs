@@ -24,9 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A deadline for whatever a test waits for.
 pub async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, what)
-        .await
-        .expect("it took too long")
+    tokio::time::timeout(PATIENCE, what).await.unwrap()
 }
 
 /// A CA and what it signed, in a folder of its own.

@@ -32,7 +32,7 @@ async fn exchange(from: &Connection, to: &Connection) {
         let (send_bi, answer) = from.open_bi().await.unwrap();
         let send_uni = from.open_uni().await.unwrap();
         let (ids, sent) = ((send_bi.id(), send_uni.id()), data.clone());
-        let (_, _, answer, (seen, echoed, single)) = tokio::join!(
+        let ((), (), answer, (seen, echoed, single)) = tokio::join!(
             send(send_bi, &sent),
             send(send_uni, &sent),
             receive(answer),
