@@ -48,7 +48,7 @@ def provisioned(options: LinkOptions, talk: Talk, variables: Mapping[str, str]) 
     FOLDER.make()
     with talk.step("packages and link"):
         choices = Choices(size, options.emulator, variables)
-        connection = vagrant.connection(inventory.machines(here), names, keys, FOLDER)
+        connection = vagrant.connection(names, keys, FOLDER)
         # The link of the VM lab is the guests' whoever emulates it; `link.json` describes it as satlink would be told.
         plan = provision.prepare(FOLDER, here, choices, options, connection)
     with talk.step("site.yml") as step:

@@ -2,6 +2,7 @@
 """A scenario on the VM lab, over ssh: the same runner, run folder, calibration and report as in the embedded lab."""
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -91,14 +92,19 @@ class _Jobs:
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
 
-    def enter_argv(self, node: str) -> list[str]:
-        """Give the words before a job's command."""
-        return [sys.executable, "-m", "satlab.vm.ssh_job", *self._lab.ssh(node)[:-1], "--"]
+    def enter_argv(self, entity: str, job: str) -> list[str]:
+        """Give the words before a job's command. On a guest every job is root's: the guest is its border."""
+        del job
+        modules = os.pathsep.join([str(paths.ROOT / "lab"), str(paths.ROOT)])
+        here = ["env", f"PYTHONPATH={modules}", sys.executable, "-m", "satlab.vm.ssh_job"]
+        return [*here, *self._lab.ssh(entity)[:-1], "--"]
 
-    def environment(self, node: str) -> dict[str, str]:
-        """Give nothing of a node's own: guests have pages and certificates where jobs look for them."""
-        del node
-        return {}
+    def environment(self, entity: str) -> dict[str, str]:
+        """Give the agent's name; guests have pages and certificates where jobs look for them."""
+        return {"SATLAB_AGENT": entity}
+
+    def give(self, path: Path) -> None:
+        """Do nothing: what stands for a job here is ours."""
 
 
 @dataclass(frozen=True)

@@ -136,9 +136,8 @@ class Vagrant:
         return None
 
 
-def connection(found: Machines, names: Sequence[str], keys: Mapping[str, Path], folder: Folder) -> dict[str, Any]:
+def connection(names: Sequence[str], keys: Mapping[str, Path], folder: Folder) -> dict[str, Any]:
     """Give Ansible's variables for reaching each machine with its own key and the lab's list of host keys."""
-    del found
     return {
         name: {
             "ansible_user": "vagrant",
