@@ -101,7 +101,9 @@ def _place(text: str) -> Place:
 
 
 def set_password(state: Path, login: str, role: Role, password: str) -> None:
-    """Make an account or change its password and role. Raises ConfigError for what is none."""
+    """Make an account or change its password and role. Raises ConfigError for what is none, HostError without root."""
+    if os.geteuid() != 0:
+        raise HostError("accounts are kept by the service's own user: this needs root", "run it with sudo")
     with _accounts(state) as accounts:
         accounts.put(User(login, role), password)
     grants.give(state / "api", grants.API_UID)
