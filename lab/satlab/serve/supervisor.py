@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from satlab import grants
+from satlab import grants, paths
 from satlab.errors import ConfigError, HostError
 from satlab.rootd.daemon import Helper, listen, serve_one
 from satlab.serve.accounts import FIRST_LOGIN, Accounts, Role, User
@@ -161,12 +161,12 @@ def _start_api(
     )
     visible = [*grants.program_paths(), state, helper.parent]
     drop = grants.drop_argv(grants.API_UID, (), visible, f"--pdeathsig={signal.SIGKILL.name.removeprefix('SIG')}")
-    kept = {key: value for key, value in os.environ.items() if key in ("PATH", "LANG", "PYTHONPATH")}
+    kept = {key: value for key, value in os.environ.items() if key in ("PATH", "LANG")}
     process = subprocess.Popen(
         [*drop, sys.executable, "-m", "satlab.serve.process", plan.model_dump_json()],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        env=kept | {"HOME": str(state / "api"), "PYTHONDONTWRITEBYTECODE": "1"},
+        env=kept | {"HOME": str(state / "api"), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": paths.PYTHONPATH},
         cwd="/",
         pass_fds=(listener.fileno(), *tls),
         start_new_session=True,

@@ -22,7 +22,7 @@ _CHUNK = 1 << 16
 class _Bounded(io.RawIOBase):
     """Reads at most `most` bytes of a stream: headers and padding of a bomb count, too."""
 
-    def __init__(self, stream: IO[bytes], most: int) -> None:
+    def __init__(self, stream: gzip.GzipFile, most: int) -> None:
         self._stream, self._left = stream, most
 
     def readable(self) -> bool:
@@ -53,7 +53,7 @@ def unpack(archive: IO[bytes], target: Path) -> None:
 
 def _unpack(archive: IO[bytes], scratch: Path) -> None:
     bounded = _Bounded(gzip.GzipFile(fileobj=archive), MOST_BYTES + MOST_FILES * 1024)
-    with tarfile.open(fileobj=bounded, mode="r|") as members:  # type: ignore[call-overload]
+    with tarfile.open(fileobj=bounded, mode="r|") as members:
         for count, member in enumerate(members, 1):
             if count > MOST_FILES:
                 raise ConfigError(f"the archive holds more than {MOST_FILES} files")
