@@ -26,7 +26,8 @@ WWW = Path("srv/satlab/www")
 PROGRAMS = ("satlink", "satperf", "satpep")
 """Our compiled programs; those that were built are packed, satlink must be."""
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-_OF_OTHER_SYSTEMS = ("windows", "macos", "arm64", ".exe", ".dll")
+_LEFT_OUT = ("windows", "macos", "arm64", ".exe", ".dll", "__pycache__", "/tests/", "/_tests/")
+"""Parts of Python distributions that are for other systems or for their authors."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def _jobs() -> Package:
     for found in _closure("selenium"):
         for file in found.files or ():
             text = str(file)
-            if text.startswith("..") or "__pycache__" in text or any(part in text for part in _OF_OTHER_SYSTEMS):
+            if text.startswith("..") or any(part in text for part in _LEFT_OUT):
                 continue
             files[LIBRARY / "python" / file] = Path(str(found.locate_file(file)))
     depends = "python3 (>= 3.11), iperf3, iputils-ping, iproute2"
