@@ -389,6 +389,22 @@ def link_set(
     loss_model: LossModelText = None,
     loss_unit: LossUnits = "packet",
     jitter_ms: Annotated[float | None, typer.Option(help="Jitter, ms: uniform from 0.", min=0, max=3600000)] = None,
+    attenuation_db: Annotated[
+        float | None, typer.Option(help="Taken off the Es/N0, dB, beyond what the profile takes.", min=0, max=100)
+    ] = None,
+    modcod: Annotated[
+        str | None, typer.Option(help="forward: MODCOD of EN 302 307-1 that stays, 1 to 28; or acm.")
+    ] = None,
+    symbol_rate_baud: Annotated[
+        float | None, typer.Option(help="Symbols per second, e.g. 10e6; the MODCOD stays.", min=1, max=1e10)
+    ] = None,
+    handover: Annotated[
+        Literal["keep", "flush", "drop"] | None,
+        typer.Option(
+            help="Another link, with the delay, symbol rate and queue given, takes over at once; what waits moves to "
+            "it, leaves with the old one, or is dropped."
+        ),
+    ] = None,
     outage: Annotated[str | None, typer.Option(help="on, off, or seconds after which it ends.")] = None,
     queue: QueueLimit = None,
     aqm: AqmName = None,
@@ -407,7 +423,8 @@ def link_set(
         aqm_interval_ms=aqm_interval_ms,
         ecn=ecn,
     )
-    hand.set_link(lab, direction, options, delay_ms, loss, jitter_ms, outage)
+    wanted = hand.Wanted(delay_ms, loss, jitter_ms, outage, attenuation_db, modcod, symbol_rate_baud, handover)
+    hand.set_link(lab, direction, options, wanted)
     return ExitStatus.OK
 
 
