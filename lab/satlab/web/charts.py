@@ -22,12 +22,13 @@ class Tick:
 
 @dataclass(frozen=True)
 class Line:
-    """One curve: its name, the number of its colour, its points for an SVG polyline, and its last value in words."""
+    """One curve: its name, the number of its colour, points for an SVG polyline, last and largest value in words."""
 
     name: str
     colour: int
     points: str
     last: str
+    most: str
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,10 @@ class Chart:
         return ", ".join(f"{line.name} {line.last}" for line in self.lines)
 
 
-def chart(title: str, unit: str, curves: Sequence[tuple[str, Points]], marker_s: float | None = None) -> Chart:
-    """Lay out curves of (time in s, value); values are not negative, times start at 0."""
+def chart(
+    title: str, unit: str, curves: Sequence[tuple[str, Points]], marker_s: float | None = None, colour: int = 1
+) -> Chart:
+    """Lay out curves of (time in s, value); values are not negative, times start at 0. `colour`: of the first."""
     until = max([1.0, *(points[-1][0] for _, points in curves if points)])
     top = max([*(value for _, points in curves for _, value in points), 0.0])
     y_step = _step(top or 1.0, 4)
@@ -62,8 +65,8 @@ def chart(title: str, unit: str, curves: Sequence[tuple[str, Points]], marker_s:
         return TOP + (1 - value / y_end) * (HEIGHT - TOP - BOTTOM)
 
     lines = tuple(
-        Line(name, number, " ".join(f"{x(t):.1f},{y(v):.1f}" for t, v in points), _said(points, unit))
-        for number, (name, points) in enumerate(curves, 1)
+        Line(name, number, " ".join(f"{x(t):.1f},{y(v):.1f}" for t, v in points), *_said(points, unit))
+        for number, (name, points) in enumerate(curves, colour)
     )
     return Chart(
         title,
@@ -82,5 +85,7 @@ def _step(span: float, most: int) -> float:
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * (1 - 1e-9))
 
 
-def _said(points: Points, unit: str) -> str:
-    return f"{points[-1][1]:.3g} {unit}" if points else "no sample yet"
+def _said(points: Points, unit: str) -> tuple[str, str]:
+    if not points:
+        return "no sample yet", "nothing"
+    return f"{points[-1][1]:.3g} {unit}", f"{max(value for _, value in points):.3g} {unit}"

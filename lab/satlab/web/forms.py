@@ -65,9 +65,10 @@ class Form:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a filled form asks for. `faults`: what is wrong, by the id of the field."""
+    """What a filled form asks for; of the constants those that differ. `faults`: what is wrong, by id of the field."""
 
     arguments: Mapping[str, str] = field(default_factory=dict)
+    constants: Mapping[str, str] = field(default_factory=dict)
     link: Link | None = None
     faults: Mapping[str, str] = field(default_factory=dict)
 
@@ -99,12 +100,9 @@ def read(form: Form, given: Mapping[str, str]) -> Wanted:
         elif text and not _is(each.kind, text):
             faults[each.id] = "This is no whole number" if each.kind == "integer" else "This is no number"
     arguments = {f.name: given.get(f.id, "").strip() for f in form.arguments}
-    for each in form.constants:
-        text = given.get(each.id, "").strip()
-        if text and text != each.value:
-            arguments[each.name] = text
+    constants = {f.name: text for f in form.constants if (text := given.get(f.id, "").strip()) not in ("", f.value)}
     link = _read_link(form, given, faults)
-    return Wanted(arguments, link, faults)
+    return Wanted(arguments, constants, link, faults)
 
 
 def _read_link(form: Form, given: Mapping[str, str], faults: dict[str, str]) -> Link | None:
@@ -114,7 +112,7 @@ def _read_link(form: Form, given: Mapping[str, str], faults: dict[str, str]) -> 
         link.options().request()
     except ValidationError as error:
         for detail in error.errors():
-            faults.setdefault(f"link.{detail['loc'][0]}", detail["msg"])
+            faults.setdefault(f"link.{detail['loc'][0]}", detail["msg"].replace("Input", "This"))
     except ConfigError as error:
         known = [f.id for f in form.link if f"--{f.name.replace('_', '-')} " in str(error)]
         faults.setdefault(known[0] if known else "link.profile", str(error))
@@ -211,7 +209,9 @@ def _link_fields(profiles: Path) -> tuple[Field, ...]:
     return (
         link("profile", "Profile", "The satellite link: orbit, carriers, wave forms.", choices=names, value="geo"),
         link("loss", "Loss ratio", "Independent losses, each direction, 0 to 1.", kind=number, value="0"),
-        link("loss_unit", "Loss unit", "An IP packet, or a BBFRAME or burst.", choices=get_args(LossUnit), value="packet"),
+        link(
+            "loss_unit", "Loss unit", "An IP packet, or a BBFRAME or burst.", choices=get_args(LossUnit), value="packet"
+        ),
         link("loss_model", "Loss model", model),
         link("queue", "Queue limit", f"Of each direction: {QUEUES}.", value=f"{Link().queue_bdp:g}bdp"),
         link("aqm", "Queue management", "Without one the queue drops at its limit.", choices=get_args(Aqm)),

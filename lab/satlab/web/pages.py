@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode
 
 import jinja2
 from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse
 from fastapi.routing import APIRoute
 from markupsafe import Markup
@@ -53,6 +54,9 @@ class Page(APIRoute):
             except ApiError as error:
                 said = error.body.get("error") or error.body.get("msg") or ""
                 return problem(request, error.status, str(said))
+            except RequestValidationError as error:
+                places = ", ".join(str(fault["loc"][-1]) for fault in error.errors())
+                return problem(request, HTTPStatus.BAD_REQUEST, f"Not usable in the address: {places}")
             except HTTPException as error:
                 return problem(request, error.status_code, str(error.detail))
 
@@ -88,7 +92,7 @@ def see(path: str) -> RedirectResponse:
 
 def own_path(text: str) -> str:
     """Give a path below `/ui` that a login may lead back to; the first page for anything else."""
-    return text.removeprefix(PAGES) if re.fullmatch(rf"{PAGES}/[A-Za-z0-9_./%-]*", text) else "/"
+    return text.removeprefix(PAGES) if re.fullmatch(rf"{PAGES}(/[A-Za-z0-9_%-][A-Za-z0-9_.%-]*)+", text) else "/"
 
 
 def viewer(request: Request) -> User:

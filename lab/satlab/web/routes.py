@@ -4,16 +4,21 @@
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Annotated
+from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import FileResponse
 
-from satlab import paths, report
+from satlab import paths
 from satlab.errors import ConfigError
 from satlab.openbach.descriptor import Descriptor, load_jobs
+from satlab.report.html import render as render_report
+from satlab.report.view import BULK_COLUMNS
 from satlab.serve.accounts import User
 from satlab.serve.context import Context, Here
 from satlab.serve.errors import ApiError, not_found
+from satlab.serve.guard import PAGES
+from satlab.serve.queue import Instance
 from satlab.serve.routes.login import authenticate
 from satlab.serve.session import Anybody, Runner, log_in, log_out
 from satlab.web import forms, pages, runs
@@ -27,6 +32,7 @@ MOST_SHOWN = 50
 MOST_COMPARED = 8
 STATIC = {
     "base.css": (paths.ROOT / "lab" / "satlab" / "report" / "static" / "report.css", "text/css"),
+    "icon.svg": (pages.HERE / "static" / "icon.svg", "image/svg+xml"),
     "ui.css": (pages.HERE / "static" / "ui.css", "text/css"),
     "ui.js": (pages.HERE / "static" / "ui.js", "text/javascript"),
 }
@@ -84,10 +90,10 @@ def logout(request: Request) -> Response:
 
 
 @router.get("/account")
-def account(request: Request, user: Viewer) -> Response:
+def account(request: Request, user: Viewer, done: str = "") -> Response:
     """Show the form for a new password."""
     del user
-    return render(request, "account.html", fault="", done=False)
+    return render(request, "account.html", fault="", done=bool(done))
 
 
 @router.post("/account")
@@ -100,7 +106,7 @@ def set_password(request: Request, user: Viewer, form: Filled, here: Here) -> Re
         here.accounts.put(user, new)
     except ConfigError as error:
         return render(request, "account.html", HTTPStatus.BAD_REQUEST, fault=str(error), done=False)
-    answer = render(request, "account.html", fault="", done=True)
+    answer = see("/account?done=1")
     log_in(request, answer, user)
     return answer
 
@@ -124,9 +130,7 @@ def scenario(request: Request, project: str, name: str, user: Viewer, here: Here
 
 
 @router.post("/scenarios/{project}/{name}")
-def launch_scenario(
-    request: Request, project: str, name: str, user: Runner, here: Here, filled: Filled
-) -> Response:
+def launch_scenario(request: Request, project: str, name: str, user: Runner, here: Here, filled: Filled) -> Response:
     """Launch a scenario, or show what is wrong with the form."""
     document, form = _form(here, user, project, name)
     wanted = forms.read(form, filled)
@@ -186,7 +190,20 @@ def run(request: Request, number: int, user: Viewer, here: Here) -> Response:
     folder = runs.folder_of(here, instance)
     view = runs.found([folder], instance.scenario) if folder and instance.over else None
     has_report = folder is not None and (folder / "report" / "index.html").is_file()
-    return render(request, "run.html", view=view, has_report=has_report, **_live(request, here, instance))
+    link = instance.order.link
+    shown = {"profile": link.profile, **link.model_dump(exclude_defaults=True)}
+    values = {"view": view, "has_report": has_report, "link": shown, "again": _again(here, instance)}
+    return render(request, "run.html", bulk_columns=BULK_COLUMNS, **values, **_live(request, here, instance))
+
+
+def _again(here: Context, instance: Instance) -> str:
+    """Give the launch page with the same values filled in."""
+    document = here.catalog.scenario(instance.project, instance.scenario) or {}
+    given = {f"link.{name}": value for name, value in instance.order.link.model_dump(exclude_defaults=True).items()}
+    for name, value in instance.order.arguments.items():
+        given[f"{'argument' if name in document.get('arguments', {}) else 'constant'}.{name}"] = value
+    place = f"{PAGES}/scenarios/{quote(instance.project, safe='')}/{quote(instance.scenario, safe='')}"
+    return f"{place}?{urlencode(given)}" if given else place
 
 
 @router.get("/runs/{number}/live")
@@ -195,7 +212,7 @@ def live(request: Request, number: int, user: Viewer, here: Here) -> Response:
     return render(request, "live.html", **_live(request, here, runs.find(here, user, number)))
 
 
-def _live(request: Request, here: Context, instance: runs.Instance) -> dict[str, object]:
+def _live(request: Request, here: Context, instance: Instance) -> dict[str, object]:
     folder = runs.folder_of(here, instance)
     curves = request.app.state.watcher.look(folder) if folder else None
     ahead = sum(other.id < instance.id for other in here.queue.live()) if not instance.over else 0
@@ -227,12 +244,11 @@ def one_report(number: int, user: Viewer, here: Here) -> Response:
 
 
 @router.get("/compare")
-def compare(
-    request: Request, user: Viewer, here: Here, run: Annotated[list[int] | None, Query()] = None
-) -> Response:
+def compare(request: Request, user: Viewer, here: Here, run: Annotated[list[int] | None, Query()] = None) -> Response:
     """Show the results of several instances side by side."""
     instances, folders = runs.side_by_side(here, user, run or [], MOST_COMPARED)
-    return render(request, "compare.html", instances=instances, tones=runs.TONES, view=runs.found(folders, "compared"))
+    values = {"tones": runs.TONES, "view": runs.found(folders, "compared"), "bulk_columns": BULK_COLUMNS}
+    return render(request, "compare.html", instances=instances, **values)
 
 
 @router.get("/compare/report")
@@ -242,4 +258,4 @@ def compared_report(user: Viewer, here: Here, run: Annotated[list[int] | None, Q
     view = runs.found(folders, f"Runs {', '.join(str(instance.id) for instance in instances)}")
     if view is None:
         raise not_found("report")
-    return pages.report(report.render(view))
+    return pages.report(render_report(view))

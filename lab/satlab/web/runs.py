@@ -17,7 +17,7 @@ from satlab.serve.context import Context
 from satlab.serve.errors import ApiError, not_found
 from satlab.serve.queue import Instance
 from satlab.web.charts import Chart, chart
-from satlab.web.live import Curves
+from satlab.web.live import DIRECTIONS, Curves
 
 TONES = {
     ScenarioStatus.SCHEDULING: "waiting",
@@ -82,7 +82,9 @@ def phase(instance: Instance, ahead: int) -> str:
         if instance.stop_asked:
             return "It is being stopped"
         return PHASES.get(str((instance.progress or {}).get("phase")), PHASES["preparing"])
-    return instance.reason or str(instance.status)
+    return instance.reason or (
+        "Everything went well" if instance.status is ScenarioStatus.FINISHED_OK else "It is over"
+    )
 
 
 def steps(instance: Instance, now: float) -> list[Step]:
@@ -112,14 +114,11 @@ def charts(curves: Curves, instance: Instance) -> list[Chart]:
     marker = None
     if isinstance(top, dict) and top["start_unix_s"] is not None and curves.start_unix_s is not None:
         marker = top["start_unix_s"] - curves.start_unix_s
-    rates = [(f"{name} link", curves.rate_mbps(direction)) for direction, name in _LINKS.items()]
+    rates = [(f"{direction} link", curves.rate_mbps(direction)) for direction in DIRECTIONS]
     return [
         chart("Goodput of the link", "Mbit/s", rates, marker),
-        chart("Queue of the forward link", "kB", [("queue", curves.queue_kb())], marker),
+        chart("Queue of the forward link", "kB", [("queue", curves.queue_kb())], marker, colour=3),
     ]
-
-
-_LINKS = {"forward": "forward", "return": "return"}
 
 
 # --- what it found --------------------------------------------------------------------------------------------------
@@ -141,7 +140,7 @@ def _read(folder: Path, written_ns: int) -> view.Run:
 
 
 def side_by_side(here: Context, user: User, numbers: Sequence[int], most: int) -> tuple[list[Instance], list[Path]]:
-    """Give the instances to compare and their folders. Raises ApiError when there are none, too many, or one has no results."""
+    """Give the instances to compare and their folders. Raises ApiError: too few, too many, or one without results."""
     if not 2 <= len(set(numbers)) <= most:
         raise ApiError(400, f"Choose 2 to {most} runs to compare")
     instances = [find(here, user, number) for number in dict.fromkeys(numbers)]
