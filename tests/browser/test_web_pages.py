@@ -68,7 +68,7 @@ class Replay:
 
     @staticmethod
     def progress(status: str) -> dict[str, Any]:
-        job = {"job": "satlab_page_load", "entity": "client", "status": status, "reason": ""}
+        job: dict[str, Any] = {"job": "satlab_page_load", "entity": "client", "status": status, "reason": ""}
         job |= {"start_unix_s": example_run.START + 12, "stop_unix_s": None}
         function = {"id": 1, "label": HOSTILE, "status": "Finished", "reason": "", "job": job, "scenario": None}
         return {"phase": "scenario", "instance": {"start_unix_s": example_run.START + 12, "functions": [function]}}
@@ -148,7 +148,7 @@ def chrome(site: Site, request: pytest.FixtureRequest) -> Iterator[webdriver.Chr
     driver = browser(**getattr(request, "param", {}))
     try:
         yield driver
-        said = [entry["message"] for entry in driver.get_log("browser")]
+        said = [entry["message"] for entry in driver.get_log("browser")]  # type: ignore[no-untyped-call]
         assert not [text for text in said if "Content Security Policy" in text or "Uncaught" in text], said
     finally:
         driver.quit()

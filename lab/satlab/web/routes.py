@@ -11,18 +11,18 @@ from fastapi.responses import FileResponse
 
 from satlab import paths
 from satlab.errors import ConfigError
-from satlab.openbach.descriptor import Descriptor, load_jobs
 from satlab.report.html import render as render_report
 from satlab.report.view import BULK_COLUMNS
+from satlab.serve import launch
 from satlab.serve.accounts import User
 from satlab.serve.context import Context, Here
 from satlab.serve.errors import ApiError, not_found
 from satlab.serve.guard import PAGES
 from satlab.serve.queue import Instance
+from satlab.serve.routes import access
 from satlab.serve.routes.login import authenticate
 from satlab.serve.session import Anybody, Runner, log_in, log_out
 from satlab.web import forms, pages, runs
-from satlab.web.launch import launch
 from satlab.web.pages import Page, render, see
 
 router = APIRouter(route_class=Page, include_in_schema=False)
@@ -137,23 +137,21 @@ def launch_scenario(request: Request, project: str, name: str, user: Runner, her
     if wanted.faults or wanted.link is None:
         return _launch_page(request, project, document, form, filled, wanted.faults)
     try:
-        instance = launch(here, user, project, name, wanted.arguments, wanted.link)
+        known = access.project_of(here, user, project, "Scenario")
+        values = wanted.arguments, wanted.link, user.login, wanted.constants
+        instance = launch.scenario_instance(here, known, name, *values)
     except ApiError as error:
-        said = str(error.body.get("error_message") or error)
+        details = error.body.get("error_message") or error.body.get("faults") or []
+        said = "; ".join([str(error).rstrip("."), *([details] if isinstance(details, str) else map(str, details))])
         return _launch_page(request, project, document, form, filled, {"": said}, error.status)
     return see(f"/runs/{instance.id}")
 
 
 def _form(here: Context, user: User, project: str, name: str) -> tuple[forms.Document, forms.Form]:
-    known = {each.name: here.catalog.scenarios(each.name) for each in runs.projects(here, user) if each.name == project}
-    document = known.get(project, {}).get(name)
-    if document is None:
+    known = here.catalog.scenarios(access.project_of(here, user, project, "Scenario").name)
+    if name not in known:
         raise not_found("Scenario")
-    return document, forms.form_of(document, known[project], _jobs(), paths.PROFILES)
-
-
-def _jobs() -> Mapping[str, Descriptor]:
-    return load_jobs(paths.JOBS)
+    return known[name], forms.form_of(known[name], known, launch.jobs(here), paths.PROFILES)
 
 
 def _launch_page(
@@ -176,8 +174,7 @@ def _launch_page(
 @router.get("/runs")
 def listed(request: Request, user: Viewer, here: Here, page: Annotated[int, Query(ge=1, le=100000)] = 1) -> Response:
     """List scenario instances, the newest first."""
-    mine = {project.name for project in runs.projects(here, user)}
-    every = [instance for instance in here.queue.instances() if instance.project in mine]
+    every = [instance for instance in here.queue.instances() if access.may_see(here, user, instance)]
     shown = every[(page - 1) * MOST_SHOWN : page * MOST_SHOWN]
     values = {"page": page, "more": len(every) > page * MOST_SHOWN, "most": MOST_COMPARED, "now": here.clock()}
     return render(request, "runs.html", instances=shown, tones=runs.TONES, **values)
@@ -198,10 +195,11 @@ def run(request: Request, number: int, user: Viewer, here: Here) -> Response:
 
 def _again(here: Context, instance: Instance) -> str:
     """Give the launch page with the same values filled in."""
-    document = here.catalog.scenario(instance.project, instance.scenario) or {}
+    usual = (here.catalog.scenario(instance.project, instance.scenario) or {}).get("constants", {})
+    constants = instance.order.documents[instance.scenario].get("constants", {})
     given = {f"link.{name}": value for name, value in instance.order.link.model_dump(exclude_defaults=True).items()}
-    for name, value in instance.order.arguments.items():
-        given[f"{'argument' if name in document.get('arguments', {}) else 'constant'}.{name}"] = value
+    given |= {f"argument.{name}": value for name, value in instance.order.arguments.items()}
+    given |= {f"constant.{name}": value for name, value in constants.items() if value != usual.get(name)}
     place = f"{PAGES}/scenarios/{quote(instance.project, safe='')}/{quote(instance.scenario, safe='')}"
     return f"{place}?{urlencode(given)}" if given else place
 

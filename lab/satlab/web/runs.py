@@ -11,11 +11,12 @@ import collect
 from satlab.openbach.engine import ScenarioStatus
 from satlab.report import view
 from satlab.report.view import View
-from satlab.serve.accounts import Role, User
+from satlab.serve.accounts import User
 from satlab.serve.catalog import Project
 from satlab.serve.context import Context
 from satlab.serve.errors import ApiError, not_found
 from satlab.serve.queue import Instance
+from satlab.serve.routes import access
 from satlab.web.charts import Chart, chart
 from satlab.web.live import DIRECTIONS, Curves
 
@@ -46,22 +47,17 @@ class Step:
     seconds: float | None
 
 
-def may_use(user: User, project: Project) -> bool:
-    """Tell whether an account may use a project: it has no owners, or the account is one, or an administrator."""
-    return not project.owners or user.login in project.owners or user.role is Role.ADMIN
-
-
 def projects(here: Context, user: User) -> list[Project]:
     """Give the projects that an account may use."""
-    return [project for project in here.catalog.projects() if may_use(user, project)]
+    return [project for project in here.catalog.projects() if access.may(user, project)]
 
 
 def find(here: Context, user: User, number: int) -> Instance:
-    """Give a scenario instance. Raises ApiError: 404, also for one of a project that is not the account's."""
+    """Give a scenario instance. Raises ApiError: 404, or 403 for one of others."""
     instance = here.queue.find(number)
-    project = here.catalog.project(instance.project) if instance else None
-    if instance is None or instance.kind != "scenario" or (project and not may_use(user, project)):
+    if instance is None or instance.kind != "scenario":
         raise not_found("Scenario Instance")
+    access.check_instance(here, user, instance)
     return instance
 
 

@@ -133,16 +133,16 @@ def test_t01_forms_of_other_pages_are_refused(runner: TestClient, here: Context)
     assert here.queue.instances() == []
 
 
-def test_projects_of_others_are_not_there(runner: TestClient, admin: TestClient, here: Context) -> None:
+def test_t01_projects_of_others_are_out_of_reach(runner: TestClient, admin: TestClient, here: Context) -> None:
     number = launch(runner)
     here.accounts.put(User("somebody", Role.RUNNER))
     project = here.catalog.project("satlab")
     assert project is not None
     here.catalog.put_project(Project(project.name, "", ("somebody",), project.entities))
     for path in ("/scenarios/satlab/ping", f"/runs/{number}", f"/runs/{number}/live", f"/runs/{number}/report"):
-        assert runner.get(f"/ui{path}").status_code == 404
-    assert post(runner, f"/runs/{number}/stop").status_code == 404
-    assert post(runner, "/scenarios/satlab/ping", **PING).status_code == 404
+        assert runner.get(f"/ui{path}").status_code == 403
+    assert post(runner, f"/runs/{number}/stop").status_code == 403
+    assert post(runner, "/scenarios/satlab/ping", **PING).status_code == 403
     assert "ping" not in text_of(runner.get("/ui/runs").text)
     assert "no project" in text_of(runner.get("/ui/").text)
     assert admin.get(f"/ui/runs/{number}").status_code == 200
