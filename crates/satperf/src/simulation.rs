@@ -173,6 +173,18 @@ fn run(
     options: &LegOptions,
     timeout_s: u64,
 ) -> [Host; 2] {
+    simulate(name, path, request, options, timeout_s, 2)
+}
+
+/// Runs until the first `ends` of client and server have an outcome.
+fn simulate(
+    name: &str,
+    path: Path,
+    request: Request,
+    options: &LegOptions,
+    timeout_s: u64,
+    ends: usize,
+) -> [Host; 2] {
     let pki = Pki::new(name);
     let begin = Instant::now();
     let setting = |side, stack: &dyn Stack| {
@@ -231,7 +243,10 @@ fn run(
         ),
     ];
     let mut now = 0;
-    while hosts.iter().any(|host| host.app.outcome().is_none()) {
+    while hosts[..ends]
+        .iter()
+        .any(|host| host.app.outcome().is_none())
+    {
         let [near, far] = &mut hosts;
         deliver(&mut near.out, near.address, far, begin, now);
         deliver(&mut far.out, far.address, near, begin, now);
@@ -272,7 +287,6 @@ fn hundred_megabytes(name: &str, congestion_control: CongestionControl, loss: f6
     );
     assert_eq!(summary["data_equal"], true, "{summary}");
     assert_eq!(server.summary("server")["status"], "ok");
-    eprintln!("{name}: {summary}\n{}", server.summary("server"));
     summary.clone()
 }
 
@@ -298,4 +312,132 @@ fn reno_carries_100_mb_without_loss() {
 #[test]
 fn reno_carries_100_mb_with_one_percent_loss() {
     hundred_megabytes("reno-1", CongestionControl::Reno, 0.01);
+}
+
+#[test]
+fn acknowledgements_are_cut_at_equal_goodput() {
+    let request = request(Direction::Download, 30_000_000);
+    let often = LegOptions::default();
+    let seldom = LegOptions {
+        ack_threshold: Some(20),
+        ..LegOptions::default()
+    };
+    let [often, seldom] = [("often", often), ("seldom", seldom)].map(|(name, options)| {
+        let [client, _] = run(name, LARGE, request, &options, 100);
+        let summary = client.summary("client");
+        assert_eq!(summary["status"], "ok", "{summary}");
+        (
+            summary["acks_sent"].as_f64().unwrap(),
+            summary["goodput_bps"].as_f64().unwrap(),
+        )
+    });
+    assert!(often.0 / seldom.0 >= 5.0, "{often:?} {seldom:?}");
+    assert!(
+        (seldom.1 / often.1 - 1.0).abs() < 0.05,
+        "{often:?} {seldom:?}"
+    );
+}
+
+#[test]
+fn uploads_on_several_streams_arrive_whole() {
+    let path = Path {
+        rate_bps: 20e6,
+        loss: 0.001,
+        ..LARGE
+    };
+    let request = Request {
+        streams: 7,
+        ..request(Direction::Upload, 3_000_001)
+    };
+    let [client, server] = run("upload", path, request, &LegOptions::default(), 200);
+    let summary = client.summary("client");
+    assert_eq!(
+        (&summary["status"], &summary["data_equal"]),
+        (&"ok".into(), &Value::Null),
+        "{summary}"
+    );
+    let received = server.summary("server");
+    assert_eq!(
+        (&received["bytes"], &received["data_equal"]),
+        (&3_000_001.into(), &true.into())
+    );
+    assert_eq!(
+        client.summary("server"),
+        received,
+        "the client's file holds the server's lines, too"
+    );
+}
+
+#[test]
+fn a_duration_ends_in_time_and_its_intervals_add_up() {
+    let path = Path {
+        rate_bps: 20e6,
+        ..LARGE
+    };
+    for direction in [Direction::Download, Direction::Upload] {
+        let request = Request {
+            direction,
+            bytes: None,
+            duration_ms: Some(5_000),
+            streams: 2,
+        };
+        let [client, _] = run(
+            &format!("duration-{direction:?}"),
+            path,
+            request,
+            &LegOptions::default(),
+            60,
+        );
+        assert_eq!(client.summary("client")["status"], "ok");
+        let receiver = if direction == Direction::Download {
+            "client"
+        } else {
+            "server"
+        };
+        let summary = client.summary(receiver);
+        assert_eq!(summary["data_equal"], true, "{summary}");
+        let intervals: Vec<_> = client
+            .lines
+            .iter()
+            .filter(|line| line["type"] == "interval" && line["side"] == receiver)
+            .collect();
+        let sum = |name: &str| {
+            intervals
+                .iter()
+                .map(|line| line[name].as_u64().unwrap())
+                .sum::<u64>()
+        };
+        assert_eq!(sum("bytes"), summary["bytes"].as_u64().unwrap());
+        assert!(sum("bytes") > 2_000_000, "{summary}");
+        let length: f64 = intervals
+            .iter()
+            .map(|line| line["interval_s"].as_f64().unwrap())
+            .sum();
+        assert!((4.0..5.8).contains(&length), "{length}");
+    }
+}
+
+#[test]
+fn a_peer_that_is_silent_ends_the_run_with_its_reason() {
+    let path = Path { loss: 1.0, ..LARGE };
+    for (timeout_s, reason) in [(5, "timeout after 5 s"), (60, "timed out")] {
+        let request = request(Direction::Download, 1_000);
+        let options = LegOptions {
+            max_idle_ms: 10_000,
+            ..LegOptions::default()
+        };
+        let [client, _] = simulate(
+            &format!("silent-{timeout_s}"),
+            path,
+            request,
+            &options,
+            timeout_s,
+            1,
+        );
+        let summary = client.summary("client");
+        assert_eq!(
+            (&summary["status"], &summary["reason"]),
+            (&"failed".into(), &reason.into())
+        );
+    }
 }
