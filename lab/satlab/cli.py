@@ -270,16 +270,19 @@ def report(
 
 @command()
 def validate(
-    paths: Annotated[list[Path], typer.Argument(help="Profile folders, scenarios, job folders, lab.yml.")],
+    paths: Annotated[list[Path], typer.Argument(help="Profiles, scenarios, jobs, pages, folders of these, lab.yml.")],
 ) -> int:
     """Check files without touching anything; every fault is printed."""
     from satlab import check
 
     talk = Talk()
-    for path in paths:
+
+    def checked(path: Path) -> int:
         check.check(path)
         talk.line(f"{path}: ok")
-    return ExitStatus.OK
+        return ExitStatus.OK
+
+    return max([_status_of(functools.partial(checked, path)) for path in paths])
 
 
 # --- the lab by hand ------------------------------------------------------------------------------------------------
