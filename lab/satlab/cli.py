@@ -194,6 +194,12 @@ def run(
         bool, typer.Option("--dry-run", help="Check everything, print the plan, touch nothing.")
     ] = False,
     no_report: Annotated[bool, typer.Option("--no-report", help="Leave the HTML report out.")] = False,
+    influx: Annotated[
+        str | None,
+        typer.Option(
+            envvar="SATLAB_INFLUX", help="Send statistics to this InfluxDB 1.x, too: http://host[:8086][/db]."
+        ),
+    ] = None,
     quiet: Quiet = False,
 ) -> int:
     """Run one scenario in a fresh lab: calibrate, measure, collect, report."""
@@ -207,6 +213,7 @@ def run(
         runs=runs,
         deadline_s=deadline,
         report=not no_report,
+        influx=influx,
     )
     prepared = running.prepare(request)
     if dry_run:
@@ -265,6 +272,18 @@ def report(
 
     frames, path = rebuild.rebuild(folders, out, Talk())
     print_records([path], frames, json_lines=json_lines, csv=csv)
+    return ExitStatus.OK
+
+
+@command()
+def influx(
+    folders: Annotated[list[Path], typer.Argument(help="Run folders.")],
+    to: Annotated[str, typer.Option(envvar="SATLAB_INFLUX", help="http://[user:password@]host[:8086][/database]")],
+) -> int:
+    """Send the statistics of runs to an InfluxDB 1.x; sending them twice changes nothing."""
+    from satlab import influx as database
+
+    print(f"{database.send(folders, to)} points")
     return ExitStatus.OK
 
 
