@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::stack::Stack;
 
-/// Codes of CONNECTION_CLOSE.
+/// Codes of `CONNECTION_CLOSE`.
 pub mod code {
     /// All went well.
     pub const DONE: u32 = 0;

@@ -29,6 +29,8 @@ pub struct Client {
     control: Option<u64>,
     asking: Bytes,
     sending: Sending,
+    /// There is payload for the next step.
+    more: bool,
     receiving: Receiving,
     /// The measurement is over; what follows is the server's report.
     stopped: bool,
@@ -57,6 +59,7 @@ impl Client {
             control: None,
             asking: Bytes::new(),
             sending: Sending::new(request.bytes, request.streams),
+            more: false,
             receiving: Receiving::default(),
             stopped: false,
             report: Vec::new(),
@@ -74,6 +77,7 @@ impl Client {
     }
 
     fn ask(&mut self, stack: &mut dyn Stack) {
+        self.more = false;
         if self.control.is_none() && stack.may_write(self.conn) {
             self.control = stack.open(self.conn, true);
             let mut line = serde_json::to_vec(&self.request).unwrap_or_default();
@@ -84,7 +88,7 @@ impl Client {
             stack.write(self.conn, control, &mut self.asking);
         }
         if self.uploads() && self.control.is_some() && self.asking.is_empty() && !self.stopped {
-            self.sending.push(stack, self.conn);
+            self.more = self.sending.push(stack, self.conn);
         }
     }
 
@@ -95,7 +99,7 @@ impl Client {
             if Some(stream) == self.control {
                 let report = &mut self.report;
                 let read = stack.read(self.conn, stream, &mut |data| {
-                    report.extend_from_slice(data)
+                    report.extend_from_slice(data);
                 });
                 end = match read {
                     Read::Open if self.report.len() > REPORT_LIMIT => {
@@ -229,8 +233,12 @@ impl App for Client {
     }
 
     fn wake(&self) -> Option<Instant> {
+        if self.outcome.is_some() {
+            return None;
+        }
         let tick = (!self.stopped).then(|| self.book.meter.due());
-        [tick, self.stop_time(), Some(self.deadline)]
+        let more = self.more.then_some(self.start);
+        [more, tick, self.stop_time(), Some(self.deadline)]
             .into_iter()
             .flatten()
             .min()

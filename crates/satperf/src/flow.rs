@@ -11,6 +11,9 @@ use crate::stack::{Conn, Read, Stack};
 /// Payload made at once.
 const CHUNK: usize = 64 << 10;
 
+/// Chunks given to the stack before it gets to send: quinn would take a whole window at once.
+const CHUNKS: usize = 16;
+
 /// Share of stream `index` of `streams` in `bytes`: they differ by one byte at most.
 fn share(bytes: u64, streams: u64, index: u64) -> u64 {
     bytes / streams + u64::from(index < bytes % streams)
@@ -47,8 +50,8 @@ impl Sending {
         }
     }
 
-    /// Gives the stack as much as it takes.
-    pub fn push(&mut self, stack: &mut dyn Stack, conn: Conn) {
+    /// Gives the stack what it takes, some chunks at a time; tells whether it may take more at once.
+    pub fn push(&mut self, stack: &mut dyn Stack, conn: Conn) -> bool {
         while let Some(&left) = self.waiting.last() {
             let Some(id) = stack.open(conn, false) else {
                 break;
@@ -64,15 +67,16 @@ impl Sending {
         }
         // In turns, and going on where it was blocked, so that streams grow at the same pace.
         let mut blocked = 0;
-        while !self.open.is_empty() && blocked < self.open.len() {
+        for _ in 0..CHUNKS {
+            if blocked == self.open.len() {
+                return false;
+            }
             self.turn = (self.turn + 1) % self.open.len();
             let index = self.turn;
-            blocked = if self.open[index].step(index as u64, stack, conn) {
-                0
-            } else {
-                blocked + 1
-            };
+            let more = self.open[index].step(index as u64, stack, conn);
+            blocked = if more { 0 } else { blocked + 1 };
         }
+        true
     }
 
     /// Gives up what is unsent.

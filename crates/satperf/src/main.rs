@@ -305,7 +305,7 @@ fn make(
             return Err(Failure::new(
                 2,
                 "built without quiche",
-                "cargo build --release -p satperf (needs cmake and g++)",
+                "build it: sudo ./satlab tools",
             ));
         }
     })
@@ -335,7 +335,7 @@ fn setting(side: Side, stack: &dyn Stack, common: &Common, socket: &Socket) -> R
     })
 }
 
-/// User and system time of this process: fields 14 and 15 of proc_pid_stat(5), in ticks of 10 ms.
+/// User and system time of this process: fields 14 and 15 of `proc_pid_stat(5)`, in ticks of 10 ms.
 fn cpu_s() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat

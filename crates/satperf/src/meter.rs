@@ -85,7 +85,7 @@ impl Meter {
         let line = Interval {
             side: self.side,
             t_s: self.age(now).as_secs_f64(),
-            interval_s: length,
+            length_s: length,
             bytes,
             goodput_bps: bytes as f64 * 8.0 / length,
             cwnd_bytes: stats.cwnd_bytes,
@@ -105,7 +105,7 @@ impl Meter {
         zero_rtt: ZeroRtt,
     ) -> Summary {
         let seconds = |age: Option<Duration>| age.map(|age| age.as_secs_f64());
-        let [reached_2mb_s, reached_10mb_s, reached_100mb_s] = self.marks.map(seconds);
+        let [two, ten, hundred] = self.marks.map(seconds);
         let busy = self.last.filter(|last| !last.is_zero());
         Summary {
             side: self.side,
@@ -117,9 +117,9 @@ impl Meter {
             time_to_first_byte_ms: self.first.map(millis),
             bytes: self.bytes,
             goodput_bps: busy.map(|last| self.bytes as f64 * 8.0 / last.as_secs_f64()),
-            reached_2mb_s,
-            reached_10mb_s,
-            reached_100mb_s,
+            reached_2mb_s: two,
+            reached_10mb_s: ten,
+            reached_100mb_s: hundred,
             data_equal: None,
             counts: Counts::between(&Stats::default(), stats),
             sent_bytes: stats.sent_bytes,

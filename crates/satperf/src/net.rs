@@ -21,6 +21,9 @@ const BUFFER: usize = 16 << 20;
 /// Bytes of one receive buffer: as much as the kernel joins (GRO).
 const JOINED: usize = 64 << 10;
 
+/// Most datagrams of one system call: together they must fit the 65,507 bytes of a UDP payload, or all are refused.
+const SEGMENTS: usize = 40;
+
 /// Datagram bursts sent before the socket is read again.
 const BURSTS: usize = 64;
 
@@ -29,7 +32,7 @@ const NAP: Duration = Duration::from_millis(100);
 
 /// A UDP socket with what it needs for QUIC.
 pub struct Socket {
-    socket: UdpSocket,
+    udp: UdpSocket,
     state: UdpSocketState,
     local: SocketAddr,
     /// What the kernel had no room for.
@@ -53,7 +56,7 @@ impl Socket {
         let state = UdpSocketState::new((&socket).into())?;
         let local = socket.local_addr()?;
         Ok(Self {
-            socket,
+            udp: socket,
             state,
             local,
             unsent: None,
@@ -84,16 +87,14 @@ impl Socket {
     /// Sizes as the kernel gave them.
     pub fn describe(&self) -> record::Socket {
         record::Socket {
-            send_buffer_bytes: self
-                .state
-                .send_buffer_size((&self.socket).into())
-                .unwrap_or(0),
-            receive_buffer_bytes: self
-                .state
-                .recv_buffer_size((&self.socket).into())
-                .unwrap_or(0),
-            gso_segments: self.state.max_gso_segments(),
+            send_buffer_bytes: self.state.send_buffer_size((&self.udp).into()).unwrap_or(0),
+            receive_buffer_bytes: self.state.recv_buffer_size((&self.udp).into()).unwrap_or(0),
+            gso_segments: self.segments(),
         }
+    }
+
+    fn segments(&self) -> usize {
+        self.state.max_gso_segments().min(SEGMENTS)
     }
 
     /// Gives the stack what has come, one system call's worth; tells whether there may be more.
@@ -102,7 +103,7 @@ impl Socket {
         let mut metas = [RecvMeta::default(); quinn_udp::BATCH_SIZE];
         let count = match self
             .state
-            .recv((&self.socket).into(), &mut buffers, &mut metas)
+            .recv((&self.udp).into(), &mut buffers, &mut metas)
         {
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
@@ -136,7 +137,7 @@ impl Socket {
             let mut burst = self.unsent.take();
             if burst.is_none() {
                 let mut buffer = Vec::new();
-                let transmit = stack.transmit(now, self.state.max_gso_segments(), &mut buffer);
+                let transmit = stack.transmit(now, self.segments(), &mut buffer);
                 burst = transmit.map(|transmit| (transmit, buffer));
             }
             let Some((transmit, buffer)) = burst else {
@@ -149,7 +150,7 @@ impl Socket {
                 segment_size: transmit.segment,
                 src_ip: transmit.from,
             };
-            match self.state.send((&self.socket).into(), &datagrams) {
+            match self.state.send((&self.udp).into(), &datagrams) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.unsent = Some((transmit, buffer));
@@ -166,7 +167,7 @@ impl Socket {
         let mut flags = PollFlags::IN;
         flags.set(PollFlags::OUT, self.unsent.is_some());
         let timeout = Timespec::try_from(timeout).map_err(io::Error::other)?;
-        match poll(&mut [PollFd::new(&self.socket, flags)], Some(&timeout)) {
+        match poll(&mut [PollFd::new(&self.udp, flags)], Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
         }

@@ -121,7 +121,8 @@ pub struct Interval {
     /// End, since time 0.
     pub t_s: f64,
     /// Length.
-    pub interval_s: f64,
+    #[serde(rename = "interval_s")]
+    pub length_s: f64,
     /// Payload in order.
     pub bytes: u64,
     /// The same per second, in bits.

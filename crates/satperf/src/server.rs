@@ -31,6 +31,8 @@ struct Session {
     stopped: bool,
     request: Option<Request>,
     sending: Sending,
+    /// There is payload for the next step.
+    more: bool,
     receiving: Receiving,
     /// All lines so far, for the client.
     history: String,
@@ -51,6 +53,7 @@ impl Session {
             stopped: false,
             request: None,
             sending: Sending::new(None, 0),
+            more: false,
             receiving: Receiving::default(),
             history: String::new(),
             lines: Vec::new(),
@@ -64,7 +67,7 @@ impl Session {
         if self.outcome.is_none() {
             self.read(now, stack)?;
             if self.request.is_some() {
-                self.sending.push(stack, self.conn);
+                self.more = self.sending.push(stack, self.conn);
                 self.book.tick(now, &stack.stats(self.conn));
                 self.collect();
                 self.stop(now, stack);
@@ -96,7 +99,9 @@ impl Session {
         self.stopped |= end != Read::Open;
         if self.request.is_none() {
             if let Some(end) = self.inbox.iter().position(|byte| *byte == b'\n') {
-                return self.begin(parse(&self.inbox[..end])?);
+                let request = parse(&self.inbox[..end])?;
+                self.begin(request);
+                return Ok(());
             }
             if self.inbox.len() > REQUEST_LIMIT || self.stopped {
                 return Err("no request");
@@ -105,13 +110,12 @@ impl Session {
         Ok(())
     }
 
-    fn begin(&mut self, request: Request) -> Result<(), &'static str> {
+    fn begin(&mut self, request: Request) {
         if request.direction == Direction::Download {
             self.sending = Sending::new(request.bytes, request.streams);
         }
         self.request = Some(request);
         self.book.start(self.start, self.peer.to_string(), request);
-        Ok(())
     }
 
     /// Ends the measurement when the client says so, or an upload is complete.
@@ -282,11 +286,16 @@ impl App for Server {
     }
 
     fn wake(&self) -> Option<Instant> {
-        let running = self
-            .sessions
-            .values()
-            .filter(|session| session.request.is_some() && session.outcome.is_none());
-        running.map(|session| session.book.meter.due()).min()
+        let running = self.sessions.values().filter(|it| it.outcome.is_none());
+        let due = |session: &Session| {
+            session.request?;
+            Some(if session.more {
+                session.start
+            } else {
+                session.book.meter.due()
+            })
+        };
+        running.filter_map(due).min()
     }
 
     fn interrupt(&mut self, now: Instant, stack: &mut dyn Stack, why: &str) {

@@ -138,6 +138,7 @@ pub enum Read {
 /// What became of early data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(not(feature = "quiche"), expect(dead_code))] // quinn has no 0-RTT over runs.
 pub enum ZeroRtt {
     /// No session was offered.
     NotAsked,

@@ -197,7 +197,7 @@ impl Quinn {
                     }
                 }
                 quinn_proto::Event::Stream(StreamEvent::Readable { id }) => {
-                    held.readable.push_back(id)
+                    held.readable.push_back(id);
                 }
                 _ => {}
             }
@@ -265,7 +265,7 @@ impl Stack for Quinn {
             }
             Some(DatagramEvent::NewConnection(incoming)) => self.accept(now, incoming),
             Some(DatagramEvent::Response(answer)) => {
-                self.answers.push_back((burst(&answer), buffer))
+                self.answers.push_back((burst(&answer), buffer));
             }
             None => {}
         }
