@@ -27,6 +27,8 @@ pub struct Transfer {
     pub marks_bytes: Vec<u64>,
     /// Payload streams.
     pub streams: u32,
+    /// Virtual time of the first start, s: where in a frame a transfer starts is a matter of chance on air.
+    pub start_s: f64,
     /// How many transfers.
     pub repeats: u32,
     /// Virtual time between the end of one and the start of the next, s.
@@ -88,6 +90,10 @@ impl Transfer {
                 "repeats: 1 to 100".into(),
             ),
             (
+                (0.0..=MAX_TIMEOUT_S).contains(&self.start_s),
+                format!("start_s: 0 to {MAX_TIMEOUT_S}"),
+            ),
+            (
                 (0.0..=MAX_TIMEOUT_S).contains(&self.pause_s),
                 format!("pause_s: 0 to {MAX_TIMEOUT_S}"),
             ),
@@ -132,6 +138,7 @@ mod tests {
             bytes: 100_000,
             marks_bytes: vec![50_000, 100_000],
             streams: 1,
+            start_s: 0.0,
             repeats: 1,
             pause_s: 0.0,
             zero_rtt: false,

@@ -85,7 +85,7 @@ impl World {
             between: Default::default(),
             orders,
             running: None,
-            next_start: Some(0),
+            next_start: Some((transfer.start_s * 1e9) as Nanos),
             next_sample: 0,
             done: Vec::new(),
             samples: Vec::new(),

@@ -39,6 +39,7 @@ fn transfer(bytes: u64) -> Transfer {
         bytes,
         marks_bytes: vec![bytes / 2, bytes],
         streams: 1,
+        start_s: 0.0,
         repeats: 1,
         pause_s: 10.0,
         zero_rtt: false,
