@@ -17,6 +17,8 @@ pub(crate) struct Framed {
     pub(crate) air: Air,
     /// Next opening at which something may be sent.
     pub(crate) next: u64,
+    /// MODCOD or waveform.
+    id: u8,
     /// Payload of the frame in hand, kept to save the allocation.
     frame: Vec<u8>,
 }
@@ -29,6 +31,7 @@ impl Framed {
             quota: Quota::new(carrier),
             air: Air::new(carrier)?,
             next: 0,
+            id: carrier.waveform_id(),
             frame: vec![0; carrier.frame_payload()],
         })
     }
@@ -42,6 +45,7 @@ impl Framed {
         }
         self.quota = Quota::new(carrier);
         self.next = 0;
+        self.id = carrier.waveform_id();
         self.frame.resize(carrier.frame_payload(), 0);
     }
 
@@ -73,7 +77,7 @@ impl Framed {
         let filled = self
             .air
             .fill(frame, |packet| queue.pop(start, packet, ledger));
-        ledger.frame(start, filled.used, frame);
+        ledger.frame(start, self.id, filled.used, frame);
         if channel.loses_frame(end) {
             ledger.lose_frame(end, filled);
             self.air.miss();

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! The state machine of one direction.
 
-use crate::channel::Channel;
+use crate::acm::Loop;
+use crate::channel::{Channel, frame_error_ratio};
 use crate::framed::Framed;
 use crate::grid::Grid;
 use crate::ledger::{Counters, Event, Frame, Ledger};
 use crate::queue::Buffer;
 use crate::ring::Ring;
-use crate::{LinkConfig, LinkError, Nanos};
+use crate::{Carrier, LinkConfig, LinkError, Nanos, Reception};
 
 /// What became of a packet that was offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +29,7 @@ pub enum Accepted {
 pub struct Link {
     pub(crate) config: LinkConfig,
     pub(crate) framed: Option<Framed>,
+    pub(crate) acm: Option<Loop>,
     pub(crate) queue: Buffer,
     pub(crate) channel: Channel,
     pub(crate) ledger: Ledger,
@@ -41,11 +43,18 @@ impl Link {
     ///
     /// # Errors
     /// The configuration cannot be a link.
-    pub fn new(config: LinkConfig) -> Result<Self, LinkError> {
+    pub fn new(mut config: LinkConfig) -> Result<Self, LinkError> {
         config.check()?;
+        let mut acm = None;
+        if let Some(wanted) = &config.acm {
+            let selector = wanted.selector(&config.carrier)?;
+            config.carrier = config.carrier.with_modcod(selector.current());
+            acm = Some(Loop::new(wanted, selector));
+        }
         let in_flight = Ring::for_bytes(bytes_in_flight(&config));
         Ok(Self {
             framed: Framed::new(&config.carrier, 0),
+            acm,
             queue: Buffer::new(config.queue, config.seed, 0),
             channel: Channel::new(&config, in_flight),
             ledger: Ledger::default(),
@@ -93,15 +102,56 @@ impl Link {
     /// Works off what happens before `now`. `push` and `pop` do this themselves; useful before reading the counters.
     pub fn advance(&mut self, now: Nanos) {
         self.now = self.now.max(now);
-        while !self.is_idle() {
-            let Some(framed) = &mut self.framed else {
+        loop {
+            let opening = self.opening().filter(|&start| start < self.now);
+            if self.adapt(opening) {
+                continue;
+            }
+            let Some(framed) = self.framed.as_mut().filter(|_| opening.is_some()) else {
                 return;
             };
-            if framed.grid.start(framed.next) >= self.now {
-                return;
-            }
             framed.open(&mut self.queue, &mut self.channel, &mut self.ledger);
         }
+    }
+
+    /// When the next frame with something to send opens.
+    fn opening(&self) -> Option<Nanos> {
+        let framed = self.framed.as_ref().filter(|_| !self.is_idle())?;
+        Some(framed.grid.start(framed.next))
+    }
+
+    /// Works off the next event of adaptive coding if it comes before now and not after `opening`.
+    fn adapt(&mut self, opening: Option<Nanos>) -> bool {
+        let (Some(acm), Some(reception)) = (&mut self.acm, &self.config.reception) else {
+            return false;
+        };
+        let at = acm.next_event();
+        if at >= self.now || opening.is_some_and(|start| start < at) {
+            return false;
+        }
+        let until = opening.unwrap_or(self.now - 1);
+        let cn_db = reception.effective_cn_db();
+        acm.step(cn_db, self.channel.delay, until);
+        let carrier = self.adapted(self.config.carrier);
+        if carrier != self.config.carrier {
+            self.retune(carrier, at);
+        }
+        true
+    }
+
+    /// The carrier with the MODCOD that adaptive coding chooses, if it does.
+    pub(crate) fn adapted(&self, carrier: Carrier) -> Carrier {
+        let choice = self.acm.as_ref().and_then(Loop::choice);
+        choice.map_or(carrier, |modcod| carrier.with_modcod(modcod))
+    }
+
+    /// Goes over to another carrier of the same kind at the first opening from `at` on.
+    pub(crate) fn retune(&mut self, carrier: Carrier, at: Nanos) {
+        self.config.carrier = carrier;
+        if let Some(framed) = &mut self.framed {
+            framed.change(&carrier, at);
+        }
+        self.channel.frame_error_ratio = frame_error_ratio(&self.config);
     }
 
     /// Next moment at which `pop` may have something, `None` while idle.
@@ -111,9 +161,12 @@ impl Link {
     #[must_use]
     pub fn next_event(&self) -> Option<Nanos> {
         self.channel.next_due().or_else(|| {
-            let framed = self.framed.as_ref().filter(|_| !self.is_idle())?;
-            let end = framed.grid.end(framed.next);
-            Some(end.saturating_add(self.config.delay))
+            let start = self.opening()?;
+            let end = self.framed.as_ref()?.grid.end(self.framed.as_ref()?.next);
+            // Until the frame opens, adaptive coding may make it shorter.
+            let report = self.acm.as_ref().map(Loop::next_event);
+            let report = report.filter(|&report| report <= start);
+            Some(report.unwrap_or(end).saturating_add(self.config.delay))
         })
     }
 
@@ -123,6 +176,13 @@ impl Link {
         let due = self.channel.pop(self.now, out)?;
         self.ledger.release(due, out.len());
         Some(due)
+    }
+
+    /// C/N that is left of the frames sent now, dB; `None`: reception is perfect.
+    #[must_use]
+    pub fn cn_db(&self) -> Option<f64> {
+        let reception = self.config.reception.as_ref();
+        reception.map(Reception::effective_cn_db)
     }
 
     /// What the link did up to the last `push`, `pop`, `set` or `advance`.
@@ -190,5 +250,11 @@ impl Link {
 fn bytes_in_flight(config: &LinkConfig) -> u64 {
     let openings = Grid::new(&config.carrier, 0).map_or(0.0, |grid| 2.0 * grid.spacing());
     let time = config.delay as f64 + openings + config.jitter.most_ns();
-    (config.carrier.rate_bps().unwrap_or(0.0) / 8.0 * time / 1e9) as u64
+    let allowed = config.acm.iter().flat_map(|acm| &acm.allowed);
+    let rate_bps = allowed
+        .map(|&modcod| config.carrier.with_modcod(modcod))
+        .chain([config.carrier])
+        .filter_map(|carrier| carrier.rate_bps())
+        .fold(0.0, f64::max);
+    (rate_bps / 8.0 * time / 1e9) as u64
 }

@@ -4,6 +4,7 @@
 
 pub mod config;
 mod control;
+mod course;
 pub mod describe;
 pub mod direction;
 pub mod drive;
@@ -96,6 +97,10 @@ mod tests {
 
     /// Asserts that `value` has every required field of a JSON schema and none that it does not know, at every depth.
     pub(crate) fn assert_fields(schema: &Value, value: &Value, place: &str) {
+        let is_nothing = value.is_null() && schema["type"].to_string().contains("null");
+        if is_nothing {
+            return;
+        }
         let Some(properties) = schema["properties"].as_object() else {
             let kinds = &schema["type"];
             let kind = match value {
