@@ -43,7 +43,7 @@ pub fn run(
     let mut snapshots: [Vec<Snapshot>; 4] = Default::default();
     drive::run(&mut drives, &mut world, |slot, report| {
         if let Report::Snapshot(snapshot) = report {
-            snapshots[TRAVEL[slot]].push(snapshot);
+            snapshots[TRAVEL[slot]].push(*snapshot);
         }
     })
     .map_err(|gone| gone.1)?;

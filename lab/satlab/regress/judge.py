@@ -4,7 +4,8 @@
 A target is met when the upper end of the median's 95 % bootstrap interval is not above it. A build is slower than its
 baseline when the medians differ by more than the tolerance and a one-sided permutation test on rank sums (Wilcoxon,
 "Individual Comparisons by Ranking Methods", Biometrics Bulletin 1, 1945; the statistic of Mann and Whitney) says so at
-5 % over all comparisons together (Holm, "A Simple Sequentially Rejective Multiple Test Procedure", Scand. J. Statist. 6, 1979).
+5 % over all comparisons together (Holm, "A Simple Sequentially Rejective Multiple Test Procedure", Scand. J. Statist.
+6, 1979).
 """
 
 import math
@@ -147,14 +148,17 @@ def holm(values: Sequence[float]) -> list[bool]:
 def detectable(
     before: Sequence[float], n: int, tolerance: float, comparisons: int, source: random.Random
 ) -> float | None:
-    """Give the least relative slowdown of all samples that is found with POWER, by resampling the baseline; None above 1.
+    """Give the least relative slowdown that is found with POWER, by resampling the baseline; None above 1.
 
     The normal approximation of the rank sum stands in for permutations: this figure is for planning.
     """
     critical = NormalDist().inv_cdf(1 - ALPHA / comparisons)
     for step in range(1, 101):
         slower = 1 + step / 100
-        if slower - 1 > tolerance and sum(_finds(before, n, slower, critical, source) for _ in range(100)) >= POWER * 100:
+        if (
+            slower - 1 > tolerance
+            and sum(_finds(before, n, slower, critical, source) for _ in range(100)) >= POWER * 100
+        ):
             return step / 100
     return None
 

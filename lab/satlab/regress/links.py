@@ -7,7 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from satlab import linkplan, paths, topology
-from satlab.linkplan import BdpQueue, Direction, LinkConfig, LinkPlan, LinkRequest, Loss
+from satlab.linkplan import (
+    BdpQueue,
+    Direction,
+    LinkConfig,
+    LinkPlan,
+    LinkRequest,
+    LinkSet,
+    Loss,
+    Timeline,
+    TimelineStep,
+)
 from satlab.regress.suite import Case, Suite
 
 GEO_RTT_MS = 500.0
@@ -47,6 +57,20 @@ def build(suite: Suite, case: Case, folder: Path, seed: int = 1) -> Link:
     forward = GEO_FORWARD_KHZ * case.forward_mbps / first.forward_mbps
     back = GEO_RETURN_KBPS * case.return_mbps / first.return_mbps
     return _link(suite, case, _profile(folder / case.id, forward, back), seed)
+
+
+def at_work(link: Link, case: Case, seed: int, start_s: float) -> LinkConfig:
+    """Give the configuration of one sample, whose transfer starts at `start_s`."""
+    baud = link.plan.forward.symbol_rate_baud / case.forward_mbps
+    steps = tuple(
+        TimelineStep(
+            at_s=start_s + change.at_s,
+            set=LinkSet(direction="forward", symbol_rate_baud=round(baud * change.forward_mbps)),
+        )
+        for change in case.changes
+    )
+    timeline = Timeline(starts="at-once", steps=steps) if steps else None
+    return link.config.model_copy(update={"seed": seed, "timeline": timeline})
 
 
 def _link(suite: Suite, case: Case, profile: Path, seed: int) -> Link:

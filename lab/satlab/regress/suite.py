@@ -26,6 +26,13 @@ class SuiteLink(_Model):
     queue_bdp: float = Field(gt=0, le=100)
 
 
+class Change(_Model):
+    """The forward rate (Mbit/s) from a moment on, s after the start of the transfer."""
+
+    at_s: float = Field(ge=0, le=3600)
+    forward_mbps: float = Field(gt=0.1, le=1000)
+
+
 class Case(_Model):
     """One link, one transfer, and how long it may take until each of the suite's marks; None: to be determined.
 
@@ -38,6 +45,7 @@ class Case(_Model):
     return_mbps: float = Field(gt=0.1, le=100)
     direction: Literal["download", "upload"] = "download"
     loss: LossProcess | None = None
+    changes: tuple[Change, ...] = ()
     second_after_s: float | None = Field(default=None, gt=0, le=1000)
     targets_s: tuple[float | None, ...]
     timeout_s: float = Field(default=300, gt=0, le=3600)
@@ -73,7 +81,11 @@ class Suite(_Model):
             ConfigError: a name is none of the suite's.
         """
         known = [case.id for case in self.cases]
-        faults = [Fault("--cases", f"{name} is no case of {self.name}", ", ".join(known)) for name in names if name not in known]
+        faults = [
+            Fault("--cases", f"{name} is no case of {self.name}", ", ".join(known))
+            for name in names
+            if name not in known
+        ]
         if faults:
             raise ConfigError(f"suite {self.name}", faults)
         return tuple(case for case in self.cases if not names or case.id in names)
@@ -93,5 +105,7 @@ def load(path: Path) -> Suite:
     except yaml.YAMLError as error:
         raise ConfigError(f"{path} is no YAML: {error}") from error
     except ValidationError as error:
-        places = [(".".join(map(str, fault["loc"])) or "suite", fault["msg"]) for fault in error.errors(include_url=False)]
+        places = [
+            (".".join(map(str, fault["loc"])) or "suite", fault["msg"]) for fault in error.errors(include_url=False)
+        ]
         raise ConfigError(f"{path}", [Fault(f"{path}: {place}", why) for place, why in places]) from error

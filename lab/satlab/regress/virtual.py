@@ -12,6 +12,7 @@ from typing import Any
 from satlab import paths
 from satlab.errors import ExitStatus, HostError
 from satlab.linkplan import refusal
+from satlab.regress import links
 from satlab.regress.links import Link
 from satlab.regress.suite import MB, Case, Suite
 
@@ -65,7 +66,7 @@ def run(link: Link, request: Mapping[str, Any], folder: Path, case: Case) -> Sam
     """
     seed = request["seed"]
     names = [folder / f"{case.id}-{seed}.{kind}.json" for kind in ("link", "transfer", "outcome")]
-    config = link.config.model_copy(update={"seed": seed})
+    config = links.at_work(link, case, seed, request["start_s"])
     names[0].write_text(config.to_json())
     names[1].write_text(json.dumps(request, indent=1))
     argv = [str(paths.SATVIRTUAL), "--link", str(names[0]), "--transfer", str(names[1])]
@@ -78,7 +79,9 @@ def run(link: Link, request: Mapping[str, Any], folder: Path, case: Case) -> Sam
     if done.returncode == ExitStatus.USAGE:
         raise refusal(done.stderr.decode(errors="replace"), "satvirtual refuses the transfer")
     if done.returncode not in (ExitStatus.OK, ExitStatus.FAILED):
-        raise HostError(f"satvirtual ended with status {done.returncode}: {done.stderr.decode(errors='replace')[-300:]}")
+        raise HostError(
+            f"satvirtual ended with status {done.returncode}: {done.stderr.decode(errors='replace')[-300:]}"
+        )
     names[2].write_bytes(done.stdout)
     return sample(case, json.loads(done.stdout))
 
@@ -101,5 +104,3 @@ def sample(case: Case, outcome: Mapping[str, Any]) -> Sample:
         lost_packets=sender.get("lost_packets"),
         acks=receiver.get("sent_acks"),
     )
-
-
