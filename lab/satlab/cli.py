@@ -583,3 +583,18 @@ def link(
     for line in [json.dumps(result, indent=1)] if json_lines else bench.lines(result):
         print(line)
     return ExitStatus.OK
+
+
+@command(group=bench_app)
+def quic(
+    slow: Annotated[bool, typer.Option(help="Also what takes an hour: Reno and CUBIC with 1 % of loss.")] = False,
+    json_lines: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")] = False,
+    quiet: Quiet = False,
+) -> int:
+    """Measure satperf over a veth pair and over 250 Mbit/s at 650 ms, for every stack and congestion control."""
+    from satlab import bench_quic
+
+    result = bench_quic.quic([case for case in bench_quic.CASES if slow or not case.slow], Talk(quiet))
+    for line in [json.dumps(result, indent=1)] if json_lines else bench_quic.lines(result):
+        print(line)
+    return ExitStatus.OK
