@@ -47,6 +47,8 @@ class Vagrant:
             HostError: a machine does not come up, with what to look at.
         """
         argv = ["vagrant", "up", "--provider=libvirt", "--no-provision", "--no-color"]
+        if self.driver == "qemu":  # interpreted machines that boot all at once starve each other
+            argv.append("--no-parallel")
         self._run(argv, folder.path / "vagrant.log", UP_DEADLINE_S[self.driver], say)
 
     def down(self, folder: Folder, say: Callable[[str], None]) -> None:
