@@ -48,7 +48,7 @@ pub struct Config {
     /// Time between two samples, ms.
     pub metrics_interval_ms: u64,
     /// Collector that gets the samples as probes of `OpenSAND`, if there is one.
-    pub probes: Option<SocketAddr>,
+    pub probes: Option<Probes>,
     /// Control socket, if there shall be one.
     pub control: Option<PathBuf>,
     /// Changes that are known beforehand.
@@ -92,6 +92,15 @@ impl Config {
             .into_iter()
             .chain(self.satellite.iter().flatten())
     }
+}
+
+/// A collector of probes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Probes {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Path of the network namespace from which it is reached; `None`: that of this process.
+    pub netns: Option<PathBuf>,
 }
 
 /// A TUN device in a network namespace.
@@ -194,15 +203,32 @@ fn read(mut object: Object, sha256: String, faults: &mut Faults) -> Option<Confi
     Some(config)
 }
 
-/// Address of the collector; none for null and where it is left out.
-fn probes(object: &mut Object, faults: &mut Faults) -> Option<SocketAddr> {
-    if object.is_nothing("probes") {
+/// The collector; none for null and where it is left out.
+fn probes(parent: &mut Object, faults: &mut Faults) -> Option<Probes> {
+    if parent.is_nothing("probes") {
         return None;
     }
+    let mut object = parent.object("probes", faults)?;
     let remedy = "an address and a UDP port, e.g. \"127.0.0.1:5361\"";
-    object.take("probes", remedy, faults, |value| {
+    let address = object.take("address", remedy, faults, |value| {
         value.as_str()?.parse().ok()
+    });
+    let is_own = object.is_nothing("netns");
+    let netns = (!is_own).then(|| object.text("netns", usize::MAX, faults));
+    object.finish(faults);
+    Some(Probes {
+        address: address?,
+        netns: netns.flatten().map(|path| namespace(&path)),
     })
+}
+
+/// A path, or the word for the namespace of the process that started this one.
+fn namespace(text: &str) -> PathBuf {
+    if text == "parent" {
+        format!("/proc/{}/ns/net", std::os::unix::process::parent_id()).into()
+    } else {
+        text.into()
+    }
 }
 
 /// Path of the control socket; none for null and where it is left out.
@@ -482,7 +508,7 @@ pub(crate) mod tests {
         value["near"]["tun"] = json!("sixteen-letters-");
         value["metrics_interval_ms"] = json!(1);
         value["colour"] = json!("blue");
-        value["probes"] = json!("localhost");
+        value["probes"] = json!({"address": "localhost", "port": 1});
         value.as_object_mut().unwrap().remove("run_id");
         let faults = faults(&value);
         for expected in [
@@ -494,12 +520,13 @@ pub(crate) mod tests {
             "near.tun: \"sixteen-letters-\" is not allowed (a text of 1 to 15 bytes)",
             "metrics_interval_ms: 1 is not allowed (an integer, 10 to 10000)",
             "colour: is unknown",
-            "probes: \"localhost\" is not allowed (an address and a UDP port",
+            "probes.address: \"localhost\" is not allowed (an address and a UDP port",
+            "probes.port: is unknown",
             "run_id: is missing",
         ] {
             assert!(faults.contains(expected), "{expected} not in\n{faults}");
         }
-        assert_eq!(faults.lines().count(), 10, "{faults}");
+        assert_eq!(faults.lines().count(), 11, "{faults}");
     }
 
     #[test]

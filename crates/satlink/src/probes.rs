@@ -12,7 +12,9 @@ use std::net::{SocketAddr, UdpSocket};
 use dvb::sdu::ETHERNET_HEADER;
 use profile::{Leg, Physical, Profile, Qos};
 
+use crate::config::Probes;
 use crate::metrics::{Direction, Sample};
+use crate::sys;
 
 /// What sends the samples of a run to a collector.
 #[derive(Debug)]
@@ -22,19 +24,16 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// A collector at `address`; whether somebody listens there does not matter.
+    /// A collector; whether somebody listens there does not matter.
     ///
     /// # Errors
-    /// There is no way to the address.
-    pub fn new(address: SocketAddr, profile: &Profile) -> io::Result<Self> {
-        let any = if address.is_ipv4() {
-            "0.0.0.0:0"
-        } else {
-            "[::]:0"
+    /// There is no such namespace, or no way to the address from there.
+    pub fn new(probes: &Probes, profile: &Profile) -> io::Result<Self> {
+        let address = probes.address;
+        let socket = match &probes.netns {
+            Some(netns) => sys::in_namespace(netns, move || connect(address))?,
+            None => connect(address)?,
         };
-        let socket = UdpSocket::bind(any)?;
-        socket.connect(address)?;
-        socket.set_nonblocking(true)?;
         let entities = Entities::of(profile);
         Ok(Self { socket, entities })
     }
@@ -45,6 +44,18 @@ impl Collector {
             let _ = self.socket.send(datagram.as_bytes());
         }
     }
+}
+
+fn connect(address: SocketAddr) -> io::Result<UdpSocket> {
+    let any = if address.is_ipv4() {
+        "0.0.0.0:0"
+    } else {
+        "[::]:0"
+    };
+    let socket = UdpSocket::bind(any)?;
+    socket.connect(address)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
 }
 
 /// Names and constants of the two ground entities.

@@ -116,11 +116,11 @@ fn open_metrics(config: &Config) -> Result<File, Failure> {
 }
 
 fn collector(config: &Config, profile: &Profile) -> Result<Option<Collector>, Failure> {
-    let Some(address) = config.probes else {
+    let Some(probes) = &config.probes else {
         return Ok(None);
     };
-    Collector::new(address, profile).map(Some).map_err(|error| {
-        let what = format!("probes: {address}: {error}");
+    Collector::new(probes, profile).map(Some).map_err(|error| {
+        let what = format!("probes: {}: {error}", probes.address);
         Failure::host(what, "name an address that this host has a route to")
     })
 }
