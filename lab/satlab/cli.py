@@ -373,7 +373,9 @@ def influx(
 
 @command()
 def validate(
-    paths: Annotated[list[Path], typer.Argument(help="Profiles, scenarios, jobs, pages, folders of these, lab.yml.")],
+    paths: Annotated[
+        list[Path], typer.Argument(help="Profiles, scenarios, time lines, jobs, pages, folders of these, lab.yml.")
+    ],
 ) -> int:
     """Check files without touching anything; every fault is printed."""
     from satlab import check
