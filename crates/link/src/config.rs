@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! What a link is asked to be.
 
-use crate::{Carrier, Jitter, Loss, Nanos, Queue};
+use crate::{Carrier, Demand, Jitter, Loss, Nanos, Queue};
 use dvb::acm::ErrorModel;
 use dvb::modcod::ModCod;
 use thiserror::Error;
@@ -21,6 +21,8 @@ pub struct LinkConfig {
     pub jitter: Jitter,
     /// Reception of the frames; `None`: perfect. A wire ignores it.
     pub reception: Option<Reception>,
+    /// Assignment of the slots on demand; `None`: the slots of the carrier in every superframe.
+    pub demand: Option<Demand>,
     /// Seed of all generators: same seed and same input, same events.
     pub seed: u64,
 }
@@ -91,6 +93,14 @@ pub enum LinkError {
     /// A time or number of the active queue management is 0 or too large.
     #[error("active queue management needs an interval, a quantum and 1 to 65536 flows")]
     Aqm,
+    /// Demand assignment without bursts, FIFOs or a request period, or with more terminals than a plan can name.
+    #[error(
+        "demand assignment needs a return carrier, 1 to 64 FIFOs of 1 packet and more, a request period, and at most 255 other terminals"
+    )]
+    Demand,
+    /// The slots are assigned on demand.
+    #[error("a carrier with demand assignment stays as it is")]
+    OnDemand,
     /// Only a handover changes the kind of carrier.
     #[error("another kind of carrier needs a handover")]
     OtherKind,
@@ -107,6 +117,7 @@ impl LinkConfig {
             losses: Vec::new(),
             jitter: Jitter::None,
             reception: None,
+            demand: None,
             seed,
         }
     }
@@ -122,6 +133,9 @@ impl LinkConfig {
         if self.carrier != Carrier::Wire {
             self.queue.check()?;
         }
+        self.demand
+            .iter()
+            .try_for_each(|demand| demand.check(&self.carrier))?;
         self.carrier.check()
     }
 }

@@ -34,6 +34,14 @@ pub struct Counters {
     pub frame_bytes_available: u64,
     /// Bytes of these that are not padding.
     pub frame_bytes_used: u64,
+    /// Superframes begun on a carrier with demand assignment.
+    pub superframes: u64,
+    /// Bursts that the terminal was granted in these; `frames_sent` of them were used.
+    pub slots_assigned: u64,
+    /// Bursts that no terminal was granted in these.
+    pub slots_free: u64,
+    /// Capacity requests of the terminal that asked for something.
+    pub requests: u64,
 }
 
 /// One thing that happened, in model time. Displays as one line without its end.

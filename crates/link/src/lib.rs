@@ -5,10 +5,12 @@
 //! [`Link::pop`] at the moment the air interface would deliver them.
 
 mod air;
+mod assign;
 mod carrier;
 mod change;
 mod channel;
 mod config;
+mod demand;
 mod framed;
 mod grid;
 mod jitter;
@@ -24,6 +26,7 @@ mod trace;
 pub use carrier::Carrier;
 pub use change::{Change, Handover, Waiting};
 pub use config::{LinkConfig, LinkError, Reception};
+pub use demand::{Demand, Fifo, Load, Other};
 pub use jitter::Jitter;
 pub use ledger::{Counters, Event, Frame, What};
 pub use loss::{GilbertElliott, Loss, LossModel, LossUnit};

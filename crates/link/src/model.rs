@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! The state machine of one direction.
 
+use crate::assign::{Assigning, Step};
 use crate::channel::Channel;
 use crate::framed::Framed;
 use crate::grid::Grid;
 use crate::ledger::{Counters, Event, Frame, Ledger};
-use crate::queue::Buffer;
+use crate::queue::Fifos;
 use crate::ring::Ring;
 use crate::{LinkConfig, LinkError, Nanos};
+use dvb::dama::Level;
 
 /// What became of a packet that was offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +30,8 @@ pub enum Accepted {
 pub struct Link {
     pub(crate) config: LinkConfig,
     pub(crate) framed: Option<Framed>,
-    pub(crate) queue: Buffer,
+    assigning: Option<Assigning>,
+    pub(crate) queue: Fifos,
     pub(crate) channel: Channel,
     pub(crate) ledger: Ledger,
     pub(crate) now: Nanos,
@@ -46,7 +49,8 @@ impl Link {
         let in_flight = Ring::for_bytes(bytes_in_flight(&config));
         Ok(Self {
             framed: Framed::new(&config.carrier, 0),
-            queue: Buffer::new(config.queue, config.seed, 0),
+            assigning: assigning(&config),
+            queue: Fifos::new(&config, config.queue, 0),
             channel: Channel::new(&config, in_flight),
             ledger: Ledger::default(),
             now: 0,
@@ -69,7 +73,7 @@ impl Link {
         let is_taken = match &mut self.framed {
             Some(framed) if framed.air.accepts(packet) => {
                 if idle {
-                    framed.next = framed.next.max(framed.grid.first_from(self.now));
+                    framed.skip_to(self.now);
                 }
                 let pending = framed.air.pending() as u64;
                 self.queue.push(self.now, packet, pending, &mut self.ledger)
@@ -93,14 +97,45 @@ impl Link {
     /// Works off what happens before `now`. `push` and `pop` do this themselves; useful before reading the counters.
     pub fn advance(&mut self, now: Nanos) {
         self.now = self.now.max(now);
-        while !self.is_idle() {
-            let Some(framed) = &mut self.framed else {
-                return;
-            };
-            if framed.grid.start(framed.next) >= self.now {
-                return;
+        loop {
+            let opening = self.next_opening().map(|(start, _)| start);
+            let opening = opening.filter(|&start| start < self.now);
+            let control = self.assigning.as_ref().map(Assigning::next_event);
+            match control.filter(|&at| at < self.now) {
+                Some(at) if opening.is_none_or(|start| at <= start) => self.assign(),
+                _ if opening.is_some() => self.open(),
+                _ => return,
             }
+        }
+    }
+
+    /// Start and end of the next frame; `None` while idle or without a slot.
+    fn next_opening(&self) -> Option<(Nanos, Nanos)> {
+        let framed = self.framed.as_ref().filter(|_| !self.is_idle())?;
+        framed.next_opening()
+    }
+
+    fn open(&mut self) {
+        if let Some(framed) = &mut self.framed {
             framed.open(&mut self.queue, &mut self.channel, &mut self.ledger);
+        }
+    }
+
+    /// Works off the next thing of the demand assignment.
+    fn assign(&mut self) {
+        let (Some(assigning), Some(framed)) = (&mut self.assigning, &mut self.framed) else {
+            return;
+        };
+        let (queue, config) = (&self.queue, &self.config);
+        match assigning.step(self.channel.delay, || levels(config, framed, queue)) {
+            Step::Inside => {}
+            Step::Requested => self.ledger.counters.requests += 1,
+            Step::Superframe(superframe) => {
+                framed.assign(&self.config.carrier, superframe);
+                self.ledger.counters.superframes += 1;
+                self.ledger.counters.slots_assigned += u64::from(superframe.slots);
+                self.ledger.counters.slots_free += u64::from(superframe.free);
+            }
         }
     }
 
@@ -111,8 +146,15 @@ impl Link {
     #[must_use]
     pub fn next_event(&self) -> Option<Nanos> {
         self.channel.next_due().or_else(|| {
-            let framed = self.framed.as_ref().filter(|_| !self.is_idle())?;
-            let end = framed.grid.end(framed.next);
+            if self.is_idle() {
+                return None;
+            }
+            // Without a slot, the next superframe may bring one.
+            let superframe = || Some(self.assigning.as_ref()?.next_superframe());
+            let end = self
+                .next_opening()
+                .map(|(_, end)| end)
+                .or_else(superframe)?;
             Some(end.saturating_add(self.config.delay))
         })
     }
@@ -184,6 +226,24 @@ impl Link {
             self.channel.deliver(self.now, packet);
         }
     }
+}
+
+fn assigning(config: &LinkConfig) -> Option<Assigning> {
+    Assigning::new(config.demand.as_ref()?, &config.carrier, config.delay)
+}
+
+/// What the terminal has to ask for, FIFO by FIFO.
+fn levels(config: &LinkConfig, framed: &Framed, queue: &Fifos) -> Vec<Level> {
+    let payload = config.carrier.frame_payload() as u64;
+    let fifos = config.demand.iter().flat_map(|demand| &demand.fifos);
+    let sizes = queue.levels(framed.air.pending() as u64);
+    fifos
+        .zip(sizes)
+        .map(|(fifo, (bytes, packets))| Level {
+            access: fifo.access,
+            bytes: framed.air.on_air(bytes, packets, payload),
+        })
+        .collect()
 }
 
 /// Bytes between sender and receiver of a saturated carrier; 0 for a wire, where nothing bounds them.
