@@ -71,7 +71,9 @@ def expectation(plan: LinkPlan, emulator: Emulator) -> Expectation:
         low, high = rate * (1 - RATE_MARGIN), rate * (1 + RATE_MARGIN)
         directions = ("forward", "return")
         limit = LATE_P99_BATCH_LIMIT_US if plan.timing == "opensand" else LATE_P99_LIMIT_US
-        rtts = rtt.mean, rtt.min, rtt.max + RTT_MARGIN_MS
+        # On demand the plan is about echoes that come one by one; of those that come together some find slots.
+        least = rtt.configured if plan.return_.demand else rtt.min
+        rtts = rtt.mean, least, rtt.max + RTT_MARGIN_MS
         return Expectation(*rtts, rate, low, high, loss=True, watched=directions, late_p99_limit_us=limit)
     least, mean, most = (rtt.configured + above for above in OPENSAND_RTT_MS)
     low, high = (rate * ratio for ratio in OPENSAND_RATE)

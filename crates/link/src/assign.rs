@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use crate::demand::{Demand, Load, Other, share};
+use crate::demand::{Demand, Load, Other};
 use crate::{Carrier, Nanos};
 use dvb::dama::{self, Arithmetic, Level, Plan, Planner, Request, Terminal, Timers};
 
@@ -66,7 +66,7 @@ impl Assigning {
         };
         let mut planner = Planner::new(carrier, demand.fca_kbps);
         for (id, agreement) in (OWN..).zip(agreements()) {
-            planner.logon(id, share(&agreement));
+            planner.logon(id, agreement.share());
         }
         let count = demand.others.len() as u64 + 1;
         let terminal = |(index, agreement)| {

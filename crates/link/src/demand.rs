@@ -2,7 +2,7 @@
 //! A return carrier whose slots are assigned on demand (ETSI EN 301 545-2, [`dvb::dama`]).
 
 use crate::{Carrier, LinkError, Nanos};
-use dvb::dama::{self, Access, Agreement, Arithmetic, Share};
+use dvb::dama::{self, Access, Agreement, Arithmetic};
 
 /// Demand assignment of a [`Carrier::Return`] or [`Carrier::OpenSandReturn`], whose `slots` are then the most that the
 /// terminal may be granted in a superframe.
@@ -81,15 +81,6 @@ impl Demand {
     pub(crate) fn memory(&self, carrier: &Carrier, delay: Nanos) -> Nanos {
         let superframe = carrier.dama().map_or(0, |it| it.superframe);
         self.synchro + 2 * delay + superframe * (u64::from(self.agreement.duration) + 2)
-    }
-}
-
-/// What a planner has to know of a terminal.
-pub(crate) fn share(agreement: &Agreement) -> Share {
-    Share {
-        cra_kbps: agreement.cra_kbps,
-        rbdc_max_kbps: agreement.rbdc_max_kbps.unwrap_or(0),
-        duration: agreement.duration,
     }
 }
 

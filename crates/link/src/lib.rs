@@ -31,7 +31,7 @@ pub use jitter::Jitter;
 pub use ledger::{Counters, Event, Frame, What};
 pub use loss::{GilbertElliott, Loss, LossModel, LossUnit};
 pub use model::{Accepted, Link};
-pub use predict::{Rtt, echo_rtt, steady_goodput_bps};
+pub use predict::{Rtt, echo_rtt, idle_delay, steady_goodput_bps};
 pub use queue::{Aqm, CoDel, FqCoDel, Pie, Queue};
 pub use trace::{TraceError, parse_trace};
 

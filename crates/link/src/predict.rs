@@ -4,7 +4,7 @@
 use crate::grid::{Grid, Quota};
 use crate::{Accepted, Aqm, Demand, Jitter, Link, LinkConfig, LinkError, LossModel, Nanos, Queue};
 
-/// Round-trip times over all phases of the frame grids.
+/// Delays over all phases of the frame grids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rtt {
     /// Best phase.
@@ -137,13 +137,20 @@ pub fn echo_rtt(
         one_way(forward, ip_packet_bytes)?,
         one_way(back, ip_packet_bytes)?,
     );
-    let fixed = wires as f64 + there.least + back.least;
-    let round = |ns: f64| ns.round() as Nanos;
-    Ok(Rtt {
-        min: round(fixed),
-        mean: round(fixed + there.mean + back.mean),
-        max: round(fixed + there.most + back.most),
-    })
+    Ok(OneWay {
+        least: wires as f64 + there.least + back.least,
+        mean: there.mean + back.mean,
+        most: there.most + back.most,
+    }
+    .rounded())
+}
+
+/// Delay of a packet of `ip_packet_bytes` on an idle link, as in [`echo_rtt`].
+///
+/// # Errors
+/// The configuration cannot be a link, or cannot carry a packet of this length.
+pub fn idle_delay(config: &LinkConfig, ip_packet_bytes: usize) -> Result<Rtt, LinkError> {
+    one_way(config, ip_packet_bytes).map(|it| it.rounded())
 }
 
 /// One way in ns: shortest time, and what the wait for a frame to open and jitter add to it.
@@ -151,6 +158,17 @@ struct OneWay {
     least: f64,
     mean: f64,
     most: f64,
+}
+
+impl OneWay {
+    fn rounded(&self) -> Rtt {
+        let round = |ns: f64| ns.round() as Nanos;
+        Rtt {
+            min: round(self.least),
+            mean: round(self.least + self.mean),
+            max: round(self.least + self.most),
+        }
+    }
 }
 
 fn one_way(config: &LinkConfig, ip_packet_bytes: usize) -> Result<OneWay, LinkError> {

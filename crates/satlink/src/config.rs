@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
+use crate::demand::{self, OtherLoad};
 use crate::direction::{self, Direction};
 use crate::timeline::{self, Timeline};
 
@@ -50,6 +51,8 @@ pub struct Config {
     pub control: Option<PathBuf>,
     /// Changes that are known beforehand.
     pub timeline: Option<Timeline>,
+    /// Traffic of other terminals.
+    pub others: Vec<OtherLoad>,
 }
 
 /// When frames open, and what they hold.
@@ -153,6 +156,7 @@ fn read(mut object: Object, sha256: String, faults: &mut Faults) -> Option<Confi
     let interval = object.integer("metrics_interval_ms", 10, 10_000, faults);
     let control = control(&mut object, faults);
     let timeline = timeline::read(&mut object, satellite.is_some(), faults);
+    let others = demand::read(&mut object, faults);
     object.finish(faults);
     let config = Config {
         sha256,
@@ -174,6 +178,7 @@ fn read(mut object: Object, sha256: String, faults: &mut Faults) -> Option<Confi
         metrics_interval_ms: interval?,
         control,
         timeline,
+        others: others?,
     };
     distinct_ports(&config, faults);
     Some(config)

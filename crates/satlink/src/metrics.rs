@@ -143,6 +143,10 @@ struct Direction {
     lost_packets: u64,
     frames: u64,
     frame_fill_ratio: Option<f64>,
+    superframes: Option<u64>,
+    slots_assigned: Option<u64>,
+    slots_free: Option<u64>,
+    requests: Option<u64>,
     late_p50_us: Option<f64>,
     late_p99_us: Option<f64>,
     late_max_us: Option<f64>,
@@ -155,6 +159,8 @@ impl Direction {
         let out_bytes = delta(|s| s.counters.bytes_out - s.refused.1);
         let available = delta(|s| s.counters.frame_bytes_available);
         let used = delta(|s| s.counters.frame_bytes_used);
+        let is_on_demand = now.counters.superframes > 0;
+        let on_demand = |value| is_on_demand.then(|| delta(value));
         Self {
             queue_bytes: now.queue.0,
             queue_packets: now.queue.1,
@@ -168,6 +174,10 @@ impl Direction {
             lost_packets: delta(|s| s.counters.packets_lost),
             frames: delta(|s| s.counters.frames_sent),
             frame_fill_ratio: (available > 0).then(|| used as f64 / available as f64),
+            superframes: on_demand(|s| s.counters.superframes),
+            slots_assigned: on_demand(|s| s.counters.slots_assigned),
+            slots_free: on_demand(|s| s.counters.slots_free),
+            requests: on_demand(|s| s.counters.requests),
             late_p50_us: now.late.map(|late| late.p50),
             late_p99_us: now.late.map(|late| late.p99),
             late_max_us: now.late.map(|late| late.max),

@@ -3,14 +3,15 @@
 //! (schemas/link-plan.schema.json).
 
 use dvb::modcod::FrameSize;
-use dvb::opensand;
 use link::{
-    Aqm, Carrier, LinkConfig, LinkError, LossModel, LossUnit, echo_rtt, steady_goodput_bps,
+    Aqm, Carrier, LinkConfig, LinkError, LossModel, LossUnit, echo_rtt, idle_delay,
+    steady_goodput_bps,
 };
 use profile::Profile;
 use serde::Serialize;
 
 use crate::config::{Config, Timing};
+use crate::demand;
 use crate::direction::{Direction, Limit, Queue};
 use crate::set::Target;
 
@@ -79,6 +80,24 @@ struct Bursts {
     superframe_ns: u64,
     slots_per_superframe: u32,
     burst_payload_bytes: usize,
+    demand: Option<DemandPlan>,
+}
+
+/// Demand assignment of the return link.
+#[derive(Debug, Serialize)]
+struct DemandPlan {
+    carrier_slots: u32,
+    cra_slots: u32,
+    synchro_ms: f64,
+    first_packet_ms: FirstPacketMs,
+    other_terminals: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct FirstPacketMs {
+    min: f64,
+    mean: f64,
+    max: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -112,7 +131,10 @@ pub fn links(config: &Config, profile: &Profile) -> Links {
     let seed = |direction: u64| direction_seed(config.seed, direction);
     [
         radio(forward, &config.forward, seed(0)),
-        radio(back, &config.return_link, seed(1)),
+        LinkConfig {
+            demand: demand::demand(&config.others, profile),
+            ..radio(back, &config.return_link, seed(1))
+        },
         wire(seed(2)),
         wire(seed(3)),
     ]
@@ -146,26 +168,23 @@ fn carriers(timing: Timing, profile: &Profile) -> [Carrier; 2] {
                 symbol_rate: up.symbol_rate,
                 waveform: up.waveform,
                 superframe: up.superframe_ns,
-                slots: up.slots,
+                slots: demand::slots(timing, profile).most,
             },
         ],
-        Timing::OpenSand => {
-            let slots = opensand::cra_slots(up.cra_kbps, up.superframe_ns, up.waveform);
-            [
-                Carrier::OpenSandForward {
-                    symbol_rate: down.symbol_rate,
-                    modcod: down.modcod,
-                    tick: down.tick_ns,
-                    label,
-                },
-                Carrier::OpenSandReturn {
-                    symbol_rate: up.symbol_rate,
-                    waveform: up.waveform,
-                    superframe: up.superframe_ns,
-                    slots: u32::try_from(slots).unwrap_or(u32::MAX),
-                },
-            ]
-        }
+        Timing::OpenSand => [
+            Carrier::OpenSandForward {
+                symbol_rate: down.symbol_rate,
+                modcod: down.modcod,
+                tick: down.tick_ns,
+                label,
+            },
+            Carrier::OpenSandReturn {
+                symbol_rate: up.symbol_rate,
+                waveform: up.waveform,
+                superframe: up.superframe_ns,
+                slots: demand::slots(timing, profile).most,
+            },
+        ],
     }
 }
 
@@ -258,6 +277,7 @@ pub fn plan(config: &Config, profile: &Profile) -> Result<Plan, LinkError> {
                 superframe_ns: up.superframe_ns,
                 slots_per_superframe: slots(&back.carrier),
                 burst_payload_bytes: back.carrier.frame_payload(),
+                demand: demand_plan(config, profile, &back)?,
             },
         ),
         terrestrial_one_way_delay_ms: ms(config.terrestrial_delay_ns),
@@ -269,6 +289,30 @@ pub fn plan(config: &Config, profile: &Profile) -> Result<Plan, LinkError> {
         },
         advice: advice(config, profile, &forward, &back),
     })
+}
+
+/// Demand assignment, if the return link has it.
+fn demand_plan(
+    config: &Config,
+    profile: &Profile,
+    back: &LinkConfig,
+) -> Result<Option<DemandPlan>, LinkError> {
+    let Some(demand) = &back.demand else {
+        return Ok(None);
+    };
+    let slots = demand::slots(config.timing, profile);
+    let first = idle_delay(back, ECHO_BYTES)?;
+    Ok(Some(DemandPlan {
+        carrier_slots: slots.carrier,
+        cra_slots: slots.cra,
+        synchro_ms: ms(demand.synchro),
+        first_packet_ms: FirstPacketMs {
+            min: ms(first.min),
+            mean: ms(first.mean),
+            max: ms(first.max),
+        },
+        other_terminals: demand.others.len(),
+    }))
 }
 
 /// Bursts per superframe; 0 for a carrier that is no return link.
