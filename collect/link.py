@@ -48,6 +48,7 @@ class Counters(Model):
     late_p50_us: float | None
     late_p99_us: float | None
     late_max_us: float | None
+    late_packets: int
 
     @property
     def slots_used(self) -> int | None:
@@ -82,6 +83,7 @@ class Header(Model):
     clock: str
     start_unix_s: float
     interval_ms: int
+    late_limit_us: int
     sched_fifo: bool
     memory_locked: bool
 
@@ -150,7 +152,8 @@ def records(lines: Sequence[AnyLine], run_start_unix_s: float, window: Window | 
     """
     samples = [line for line in lines if isinstance(line, Sample)]
     end = next((line for line in lines if isinstance(line, End)), None)
-    found: list[Record] = []
+    limits = [line.late_limit_us for line in lines if isinstance(line, Header)]
+    found = [Record("link_late_limit_us", limit) for limit in limits]
     for direction in DIRECTIONS:
         labels = {"direction": direction}
         counted = [(s.t_unix_s, counters) for s in samples if (counters := s.of(direction)) is not None]
@@ -174,6 +177,7 @@ def _totals(inside: Sequence[Counters], labels: Mapping[str, str]) -> list[Recor
         Record("link_out_bytes", sum(c.out_bytes for c in inside), labels),
         Record("link_dropped_packets", sum(c.dropped_packets for c in inside), labels),
         Record("link_lost_packets", sum(c.lost_packets for c in inside), labels),
+        Record("link_late_packets", sum(c.late_packets for c in inside), labels),
         Record("link_queue_max_bytes", max(c.queue_bytes for c in inside), labels),
         *_slots(inside, labels),
     ]

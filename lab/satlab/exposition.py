@@ -32,6 +32,7 @@ HELP = {
     "late_p50_us": "release error, median, us",
     "late_p99_us": "release error, 99th percentile, us",
     "late_max_us": "release error, largest, us",
+    "late_packets": "packets released later than the limit in the interval",
 }
 
 

@@ -369,7 +369,7 @@ class FirstPacket(_Model):
 
 
 class DemandPlan(_Model):
-    """Slots on demand: bursts of a superframe for all terminals and for the ST's constant rate; requests each synchro."""
+    """Slots on demand: a superframe's bursts, of all terminals and of the ST's constant rate; one request a synchro."""
 
     carrier_slots: int
     cra_slots: int

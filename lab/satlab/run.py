@@ -166,6 +166,7 @@ def _measure(prepared: Prepared, talk: Talk, stop: threading.Event) -> tuple[Exi
     metrics = MetricsFile(prepared.folder / METRICS)
     result: runner.ScenarioResult | None = None
     checks: list[Check] = []
+    began_unix_s = 0.0
     with ownership.owned(lab_id(prepared.run_id)) as name:
         try:
             with talk.step("lab up"):
@@ -176,12 +177,14 @@ def _measure(prepared: Prepared, talk: Talk, stop: threading.Event) -> tuple[Exi
                 checks = _calibrate(lab, metrics)
                 step.outcome = _verdict(checks) or "within tolerance"
             if not stop.is_set():
+                began_unix_s = time.time()
                 result = _run_scenario(lab, prepared, talk, stop)
             broken = lab.status().reason
         finally:
             with talk.step("lab down"):
                 labs.down(name)
-    watched = calibrate.during(metrics.lines(), calibrate.expectation(prepared.plan, prepared.link.emulator))
+    wanted = calibrate.expectation(prepared.plan, prepared.link.emulator)
+    watched = calibrate.during(metrics.lines(), wanted, began_unix_s)
     calibrated = calibrate.write(prepared.folder / CALIBRATION, prepared.run_id, [*checks, *watched])
     if stop.is_set() or result is None:
         return ExitStatus.INTERRUPTED, "interrupted"

@@ -96,16 +96,22 @@ def test_planned_loss_is_expected_within_binomial_bounds(lost: int, ok: bool) ->
     assert (failed(probe(lost_packets=lost), plan) == []) is ok
 
 
-def test_release_error_is_judged_from_the_end_line() -> None:
-    end: dict[str, Any] = {
-        "type": "end",
-        "late_p99_us": {"forward": 50.0, "return": 1700.0},
-        "late_max_us": {"forward": 90.0, "return": 900.0},
-    }
-    checks = calibrate.during([{"type": "header"}, end], calibrate.expectation(PLAN, "satlink"))
-    assert {c.name: c.ok for c in checks} == {"release_late_p99_us.forward": True, "release_late_p99_us.return": False}
-    on_ticks = cast(LinkPlan, SimpleNamespace(**vars(PLAN) | {"timing": "opensand"}))
-    assert all(c.ok for c in calibrate.during([end], calibrate.expectation(on_ticks, "satlink")))
+def released(t_unix_s: float, late_packets: int) -> dict[str, Any]:
+    counters = {"out_packets": 500, "late_packets": 0, "late_max_us": None}
+    late = {"out_packets": 500, "late_packets": late_packets, "late_max_us": 1700.0}
+    return {"type": "sample", "t_unix_s": t_unix_s, "forward": counters, "return": late, "terrestrial_down": None}
+
+
+def test_release_error_is_judged_over_the_scenario_alone() -> None:
+    lines = [{"type": "header", "late_limit_us": 1000}, released(1.0, 400), released(2.0, 5), released(3.0, 6)]
+    wanted = calibrate.expectation(PLAN, "satlink")
+    judged = [(since, calibrate.during([*lines, {"type": "end"}], wanted, since)) for since in (0.0, 1.0, 2.0, 3.0)]
+    found = {since: {c.name: c.ok for c in checks} for since, checks in judged}
+    names = ("late_packet_ratio.forward", "late_packet_ratio.return")
+    verdicts = [(0.0, False), (1.0, False), (2.0, False), (3.0, True)]
+    assert found == {since: dict(zip(names, (True, ok), strict=True)) for since, ok in verdicts}
+    assert judged[1][1][1].note == "later than 1000 us, of 1000; max 1700 us"
+    assert calibrate.during([*lines[:3], {"type": "end"}], wanted, 1.0)[1].ok
 
 
 def test_metrics_without_an_end_are_not_ok() -> None:

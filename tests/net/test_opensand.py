@@ -241,7 +241,7 @@ def test_a_run_names_its_emulator_and_keeps_its_logs(tmp_path: Path) -> None:
     assert json.loads((folder / "plan.json").read_text())["emulator"] == "opensand"
     assert "netns, opensand" in (folder / "report" / "index.html").read_text()
     checks = {c["name"]: c for c in json.loads((folder / "raw" / "calibration.json").read_text())["checks"]}
-    late = {f"release_late_p99_us.terrestrial_{way}" for way in ("down", "up")}
+    late = {f"late_packet_ratio.terrestrial_{way}" for way in ("down", "up")}
     assert checks.keys() == {"rtt_ms", "forward_udp_goodput_bps"} | late
     assert (checks["rtt_ms"]["low"], checks["rtt_ms"]["expected"], checks["rtt_ms"]["high"]) == (584, 602, 640)
     assert checks["rtt_ms"]["ok"], checks["rtt_ms"]

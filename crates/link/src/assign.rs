@@ -57,7 +57,7 @@ enum Due {
 }
 
 impl Assigning {
-    /// Everybody logged on at time 0; `None` for a carrier without bursts.
+    /// Everybody logged on long before time 0; `None` for a carrier without bursts.
     pub(crate) fn new(demand: &Demand, carrier: &Carrier, delay: Nanos) -> Option<Self> {
         let carrier = carrier.dama()?;
         let agreements = || {
@@ -78,17 +78,22 @@ impl Assigning {
             };
             Terminal::new(carrier, agreement, timers)
         };
+        let next_plan = match carrier.arithmetic {
+            Arithmetic::Standard => delay.checked_rem(carrier.superframe).unwrap_or(0),
+            Arithmetic::OpenSand => 0,
+        };
+        // Up to the arrival of the first plan those count that were made before.
+        let early = (0..).map(|index| index * carrier.superframe);
+        let early = early.take_while(|&at| at < next_plan.saturating_add(delay));
+        let plans = early.map(|at| (at, planner.plan())).collect();
         Some(Self {
             carrier,
-            planner,
             terminals: (0..).zip(agreements()).map(terminal).collect(),
             others: demand.others.iter().map(Background::new).collect(),
             requests: VecDeque::new(),
-            plans: VecDeque::new(),
-            next_plan: match carrier.arithmetic {
-                Arithmetic::Standard => delay.checked_rem(carrier.superframe).unwrap_or(0),
-                Arithmetic::OpenSand => 0,
-            },
+            plans,
+            planner,
+            next_plan,
             next_superframe: 0,
             free: None,
         })

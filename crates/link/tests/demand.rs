@@ -129,6 +129,15 @@ fn first_packet_on_a_constant_rate_waits_for_a_slot_alone() {
 }
 
 #[test]
+fn constant_rate_is_there_from_the_start() {
+    let config = config(&[Access::Cra], CRA, 250);
+    for at in [1, SUPERFRAME + 1, 200 * MS, 260 * MS, 520 * MS] {
+        let slot = at.div_ceil(SUPERFRAME) * SUPERFRAME;
+        assert_eq!(first_packet(&config, at), slot - at + BURST + 250 * MS);
+    }
+}
+
+#[test]
 fn echo_on_demand_is_predicted() {
     let back = config(&[Access::Rbdc], RBDC, 250);
     let forward = LinkConfig::new(Carrier::Wire, 0, Queue::drop_tail(1), 1);

@@ -137,7 +137,7 @@ impl Desk<'_> {
 
     fn get(&self, now: Nanos) -> Value {
         let timeline = self.config.timeline.as_ref();
-        let timeline = timeline.map(|it| json!({"steps": it.len(), "started": self.has_started}));
+        let timeline = timeline.map(|it| json!({"steps": it.count(), "started": self.has_started}));
         json!({
             "ok": true,
             "t_s": seconds(now),

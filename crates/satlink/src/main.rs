@@ -1,28 +1,17 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! `satlink`: emulates one satellite path between TUN devices from an `OpenSAND` 8.2 profile.
 
-mod config;
-mod control;
-mod demand;
-mod direction;
-mod drive;
-mod metrics;
-mod order;
-mod plan;
-mod run;
-mod set;
-mod sys;
-mod timeline;
-
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use profile::{Fault, Faults, Mode, Profile};
 use serde::Serialize;
 
-use crate::config::{Config, Timing};
+use satlink::config::{Config, Timing};
+use satlink::describe::description;
+use satlink::{Failure, MEND, demand, load, load_profile, note, plan, run};
 
 /// Emulates one satellite path: DVB-S2 forward link, DVB-RCS2 return link, terrestrial delay.
 #[derive(Debug, Parser)]
@@ -69,42 +58,6 @@ enum Command {
     },
 }
 
-/// What to do about a faulty profile.
-const MEND: &str = "mend what the list says, then: satlink validate PROFILE_DIR";
-
-/// An error that ends the program: status, one line, and what to do next.
-#[derive(Debug)]
-pub(crate) struct Failure {
-    status: u8,
-    what: String,
-    hint: String,
-}
-
-impl Failure {
-    /// Usage, configuration or profile: status 2.
-    fn usage(what: String, hint: impl Into<String>) -> Self {
-        Self {
-            status: 2,
-            what,
-            hint: hint.into(),
-        }
-    }
-
-    /// The host cannot do it: status 3.
-    fn host(what: String, hint: impl Into<String>) -> Self {
-        Self {
-            status: 3,
-            what,
-            hint: hint.into(),
-        }
-    }
-}
-
-/// Says something on stderr. The reader may be gone, as the emulator outlives its parent; that is no error.
-pub(crate) fn note(text: &str) {
-    let _ = writeln!(io::stderr(), "{text}");
-}
-
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Validate {
@@ -132,51 +85,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn load(path: &Path) -> Result<(Config, Profile), Failure> {
-    let config = config::load(path).map_err(|faults| {
-        note(&faults.to_string());
-        let what = format!("{} faults in {}", faults.0.len(), path.display());
-        Failure::usage(what, "fields and ranges: schemas/link-config.schema.json")
-    })?;
-    let profile = load_profile(&config.profile)?;
-    let faults = demand::check(&config.others, &profile);
-    if faults.is_empty() {
-        return Ok((config, profile));
-    }
-    for fault in &faults {
-        note(&format!("{}: {fault}", path.display()));
-    }
-    let what = format!("{} faults in {}", faults.len(), path.display());
-    Err(Failure::usage(what, "make configuration and profile agree"))
-}
-
-fn load_profile(dir: &Path) -> Result<Profile, Failure> {
-    profile::load(dir).map_err(|faults| {
-        note(&faults.to_string());
-        let count = faults.as_slice().len();
-        Failure::usage(format!("{count} faults in profile {}", dir.display()), MEND)
-    })
-}
-
-/// What `describe` prints, schemas/profile-description.schema.json.
-#[derive(Serialize)]
-struct Description<'a> {
-    schema: &'static str,
-    profile_sha256: &'a str,
-    #[serde(flatten)]
-    platform: &'a profile::Platform,
-}
-
 fn describe(profile: &Profile) -> Result<(), Failure> {
     print_json(&description(profile))
-}
-
-fn description(profile: &Profile) -> Description<'_> {
-    Description {
-        schema: "satlab/profile-description/1",
-        profile_sha256: &profile.sha256,
-        platform: &profile.platform,
-    }
 }
 
 /// Result of checking one profile, for `--json`.
@@ -263,50 +173,6 @@ fn unprinted(error: &io::Error) -> Failure {
 mod tests {
     use super::*;
     use clap::CommandFactory;
-    use serde_json::Value;
-
-    /// Asserts that `value` has every required field of a JSON schema and none that it does not know, at every depth.
-    pub(crate) fn assert_fields(schema: &Value, value: &Value, place: &str) {
-        if value.is_null() && schema["type"].to_string().contains("null") {
-            return;
-        }
-        let Some(properties) = schema["properties"].as_object() else {
-            let kinds = &schema["type"];
-            let kind = match value {
-                Value::Null => "null",
-                Value::Bool(_) => "boolean",
-                Value::Number(number) if number.is_f64() => "number",
-                Value::Number(_) => "integer",
-                Value::String(_) => "string",
-                Value::Array(_) => "array",
-                Value::Object(_) => "object",
-            };
-            let known = kinds.is_null()
-                || kinds.to_string().contains(kind)
-                || (kind == "integer" && kinds.to_string().contains("number"));
-            assert!(known, "{place}: {value} is no {kinds}");
-            assert!(
-                schema["const"].is_null() || schema["const"] == *value,
-                "{place}: {value}"
-            );
-            return;
-        };
-        let fields = value
-            .as_object()
-            .unwrap_or_else(|| panic!("{place} is no object"));
-        for name in schema["required"].as_array().unwrap() {
-            assert!(
-                fields.contains_key(name.as_str().unwrap()),
-                "{place}: {name} is missing"
-            );
-        }
-        for (name, field) in fields {
-            let inner = properties
-                .get(name)
-                .unwrap_or_else(|| panic!("{place}: {name} is unknown"));
-            assert_fields(inner, field, &format!("{place}.{name}"));
-        }
-    }
 
     #[test]
     fn command_line_is_consistent() {
@@ -314,24 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn description_has_exactly_the_fields_of_its_schema() {
-        let schema: Value = serde_json::from_str(include_str!(
-            "../../../schemas/profile-description.schema.json"
-        ))
-        .unwrap();
-        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../opensand-profiles/geo");
-        let described = serde_json::to_value(description(&load_profile(&dir).unwrap())).unwrap();
-        assert_fields(&schema, &described, "description");
-        assert_eq!(described["st"]["tap_iface"], "tap");
-        assert_eq!(described["gw"]["mac_address"], "00:00:00:00:00:01");
-        assert_eq!(described["sat"]["emu_address"], "10.77.0.1");
-        assert_eq!(described["st"]["path_local"], "/var/log/opensand/st");
-    }
-
-    #[test]
-    fn configuration_faults_end_with_status_2() {
-        let failure = load(Path::new("/nonexistent/link.json")).unwrap_err();
-        assert_eq!(failure.status, 2);
+    fn faulty_profiles_end_with_status_2() {
         let failure = validate(&[PathBuf::from("/nonexistent")], Mode::Lenient, false).unwrap_err();
         assert_eq!(failure.status, 2);
         assert!(failure.what.contains("1 of 1"));

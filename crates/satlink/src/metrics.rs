@@ -35,6 +35,8 @@ pub struct Header {
     pub start_unix_s: f64,
     /// Time between two samples, ms.
     pub interval_ms: u64,
+    /// Release error beyond which a packet counts as late, µs.
+    pub late_limit_us: u64,
     /// All threads are `SCHED_FIFO`.
     pub sched_fifo: bool,
     /// Memory is locked.
@@ -150,6 +152,7 @@ struct Direction {
     late_p50_us: Option<f64>,
     late_p99_us: Option<f64>,
     late_max_us: Option<f64>,
+    late_packets: u64,
 }
 
 impl Direction {
@@ -181,6 +184,7 @@ impl Direction {
             late_p50_us: now.late.map(|late| late.p50),
             late_p99_us: now.late.map(|late| late.p99),
             late_max_us: now.late.map(|late| late.max),
+            late_packets: delta(|s| s.late_packets),
         }
     }
 }
@@ -333,6 +337,7 @@ mod tests {
             clock: "CLOCK_MONOTONIC",
             start_unix_s: 1000.0,
             interval_ms: 100,
+            late_limit_us: 1000,
             sched_fifo: true,
             memory_locked: false,
         }
@@ -360,6 +365,7 @@ mod tests {
             queue: (0, 0),
             refused: (0, 0),
             late,
+            late_packets: packets / 5,
         }
     }
 

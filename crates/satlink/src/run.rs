@@ -373,7 +373,7 @@ fn directions(config: &Config, profile: &Profile, ports: &Ports) -> Result<Vec<P
             Ok(Prepared {
                 index,
                 rate_bps: link.config().carrier.rate_bps().unwrap_or(0.0),
-                drive: Drive::new(link, interval),
+                drive: Drive::new(link, interval, config.timing.late_limit_us() * 1000),
                 ends: (clone(from)?, clone(to)?),
                 mailbox: mailbox()?,
             })
@@ -422,6 +422,7 @@ fn header(
         clock: "CLOCK_MONOTONIC",
         start_unix_s: start.unix_s,
         interval_ms: config.metrics_interval_ms,
+        late_limit_us: config.timing.late_limit_us(),
         sched_fifo,
         memory_locked,
     }

@@ -76,7 +76,7 @@ fn step(
 impl Timeline {
     /// Number of steps.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.steps.len()
     }
 

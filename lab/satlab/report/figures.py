@@ -346,6 +346,28 @@ def _marks_of(load: PageLoad) -> Json:
 # --- link -----------------------------------------------------------------------------------------------------------
 
 
+def slots(name: str, start_s: float, frame: pl.DataFrame, number: int) -> Figure | None:
+    """Draw the bursts of a return link on demand; time runs from the jobs' start, `start_s`. None without demand."""
+    kinds = ("assigned", "used", "free")
+    columns = []
+    for kind in kinds:
+        points = read.series(frame, f"link_slots_{kind}", direction="return")
+        columns.append((f"{kind} (bursts)", per_second([(t - start_s, value) for t, value in points if t >= start_s])))
+    if not columns[0][1]:
+        return None
+    data = [line(points, kind, style) for style, (kind, (_, points)) in enumerate(zip(kinds, columns, strict=True))]
+    layout = {
+        "xaxis": axis("Time since the first job began (s)", rangemode="tozero"),
+        "yaxis": axis("Bursts per metrics interval", rangemode="tozero"),
+    }
+    caption = (
+        "Bursts granted to the terminal, those of them that it sent, and those that no terminal was granted; "
+        "means over 1 s of the counts of a metrics interval."
+    )
+    title = f"Return slots: assigned, used, free: {name}"
+    return Figure(f"slots-{number}", title, caption, {"data": data, "layout": layout}, 300, _merge(columns))
+
+
 def lateness(runs: Iterable[tuple[str, float, pl.DataFrame]], limit_us: float | None) -> Figure | None:
     """Draw how late the emulator released packets; `runs` are (name, start of the jobs in s, records)."""
     data: list[Json] = []
@@ -368,7 +390,7 @@ def lateness(runs: Iterable[tuple[str, float, pl.DataFrame]], limit_us: float | 
     }
     caption = "How late packets left the emulated link, 99th percentile per interval. Solid: forward, dotted: return."
     if limit_us is not None:
-        caption += f" Tolerance: {limit_us:g} µs for the 99th percentile over the whole run."
+        caption += f" Tolerance: {limit_us:g} µs for 99 of 100 packets of the scenario."
     columns = ("run and direction", "time (s)", "p99, mean over 1 s (µs)")
     document = {"data": data, "layout": layout}
     return Figure(

@@ -47,8 +47,8 @@ def build(run_dirs: Sequence[Path], out_html: Path, title: str) -> Path:
 def render(what: View) -> str:
     """Give the report's HTML."""
     scripts = [_plotly(), (STATIC / "report.js").read_text()]
-    bulk, pages, link = what.bulk_figures(), what.page_plots(), what.link_figure()
-    drawn = [*bulk, *pages, *([link] if link else [])]
+    bulk, pages, link = what.bulk_figures(), what.page_plots(), what.link_figures()
+    drawn = [*bulk, *pages, *link]
     return _environment().get_template("report.html").render(
         view=what, bulk=bulk, pages=pages, link=link, view_columns=view,
         policy=_policy(scripts),

@@ -19,9 +19,9 @@ CHECKS = {
     "rtt_ms": "round-trip time",
     "forward_udp_goodput_bps": "forward UDP goodput",
     "forward_loss_ratio": "forward loss ratio",
-    "release_late_p99_us": "release error p99",
-    "release_late_p99_us.forward": "release error p99, forward",
-    "release_late_p99_us.return": "release error p99, return",
+    "late_packet_ratio": "packets released late",
+    "late_packet_ratio.forward": "packets released late, forward",
+    "late_packet_ratio.return": "packets released late, return",
 }
 
 

@@ -225,15 +225,12 @@ class View:
         falls = [figures.waterfall(load, name, n, until_s) for n, (load, name) in enumerate(typical, start=1)]
         return ([spread] if spread else []) + falls
 
-    def link_figure(self) -> Figure | None:
-        """Draw the release error of all runs."""
-        limits = [
-            float(row.labels["high"])
-            for row in self.rows
-            if row.metric == "calibration_check_ok" and row.labels["check"].startswith("release_late_p99_us")
-        ]
+    def link_figures(self) -> list[Figure]:
+        """Draw the return slots of each run that asks for them, then the release error of all runs."""
+        limits = [row.value for row in self.rows if row.metric == "link_late_limit_us" and row.value is not None]
         runs = [(self.names[run.manifest.run_id], run.jobs_start_s, run.frame) for run in self.runs]
-        return figures.lateness(runs, min(limits, default=None))
+        drawn = [figures.slots(*run, number) for number, run in enumerate(runs, start=1)]
+        return [figure for figure in (*drawn, figures.lateness(runs, min(limits, default=None))) if figure]
 
     def _bulk(self, one: Transfer) -> Bulk:
         run = self._run(one.run_id)

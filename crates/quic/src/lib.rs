@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! What the QUIC tools share: the options of one leg and what quinn makes of them, certificates, reassembly, qlog.
+//!
+//! A leg is one QUIC connection of a chain client - Proxy-ST - Proxy-GW - server. Nothing here owns a socket, a clock
+//! or a thread; files are read and written where a function says so.
+
+mod options;
+mod qlog;
+mod reassembly;
+mod tls;
+mod transport;
+
+pub use options::{CongestionControl, Fault, Faults, LegOptions};
+pub use qlog::{QlogFile, QlogHealth};
+pub use reassembly::{Overfull, Reassembly};
+pub use tls::{TlsError, client_crypto, server_crypto};
+pub use transport::{INITIAL_DATAGRAM, transport};

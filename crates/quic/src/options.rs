@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! Options of one leg, as command line and configuration files give them.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Who decides how much may be in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum CongestionControl {
+    /// `NewReno`, RFC 9002 section 7
+    Reno,
+    /// CUBIC, RFC 9438
+    Cubic,
+    /// `BBRv2`, draft-cardwell-iccrg-bbr-congestion-control-02; quiche alone has a sound one
+    Bbr,
+}
+
+impl CongestionControl {
+    /// The name in options and records.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Reno => "reno",
+            Self::Cubic => "cubic",
+            Self::Bbr => "bbr",
+        }
+    }
+}
+
+/// Options of one end of a leg. Each end decides on its own; a window is what it receives, the rest what it sends.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, clap::Args)]
+#[serde(deny_unknown_fields, default)]
+pub struct LegOptions {
+    /// Congestion control of what this end sends
+    #[arg(long, value_enum, value_name = "NAME", default_value_t = Self::default().congestion_control)]
+    pub congestion_control: CongestionControl,
+    /// Initial congestion window, packets of 1200 bytes (1 to 10000)
+    #[arg(long, value_name = "PACKETS", default_value_t = Self::default().initial_window)]
+    pub initial_window: u32,
+    /// Ask the peer to let this many ack-eliciting packets pass before it acknowledges (1 to 1000000);
+    /// draft-ietf-quic-ack-frequency, quinn only [default: not asked, every second packet]
+    #[arg(long, value_name = "PACKETS")]
+    pub ack_threshold: Option<u32>,
+    /// Ask the peer to acknowledge after this time at the latest, ms (1 to 16000); at most one round-trip time is
+    /// asked for; quinn only [default: not asked, 25 ms]
+    #[arg(long, value_name = "MS")]
+    pub max_ack_delay_ms: Option<u32>,
+    /// Flow control: bytes the peer may have under way on all streams (65536 to 4294967296)
+    #[arg(long, value_name = "BYTES", default_value_t = Self::default().receive_window)]
+    pub receive_window: u64,
+    /// Flow control: bytes the peer may have under way on one stream (65536 to 4294967296)
+    #[arg(long, value_name = "BYTES", default_value_t = Self::default().stream_receive_window)]
+    pub stream_receive_window: u64,
+    /// Bytes kept for retransmission before writing blocks (65536 to 4294967296); quinn only
+    #[arg(long, value_name = "BYTES", default_value_t = Self::default().send_window)]
+    pub send_window: u64,
+    /// Round-trip time assumed before it is measured, ms (1 to 10000)
+    #[arg(long, value_name = "MS", default_value_t = Self::default().initial_rtt_ms)]
+    pub initial_rtt_ms: u32,
+    /// A connection without any packet for this long is over, ms (1000 to 600000); the smaller of both ends counts
+    #[arg(long, value_name = "MS", default_value_t = Self::default().max_idle_ms)]
+    pub max_idle_ms: u32,
+}
+
+impl Default for LegOptions {
+    /// Windows hold three times the 20 MB of 250 Mbit/s at 650 ms: path, one such queue, and repair of losses.
+    fn default() -> Self {
+        Self {
+            congestion_control: CongestionControl::Cubic,
+            initial_window: 10,
+            ack_threshold: None,
+            max_ack_delay_ms: None,
+            receive_window: 64 << 20,
+            stream_receive_window: 64 << 20,
+            send_window: 96 << 20,
+            initial_rtt_ms: 333,
+            max_idle_ms: 30_000,
+        }
+    }
+}
+
+impl LegOptions {
+    /// Checks every option; all faults at once.
+    ///
+    /// # Errors
+    /// Each option out of its range, with the range.
+    pub fn check(&self) -> Result<(), Faults> {
+        let windows = 1 << 16..=1 << 32;
+        let ranges = [
+            (
+                "initial-window",
+                Some(self.initial_window.into()),
+                1..=10_000,
+            ),
+            (
+                "ack-threshold",
+                self.ack_threshold.map(u64::from),
+                1..=1_000_000,
+            ),
+            (
+                "max-ack-delay-ms",
+                self.max_ack_delay_ms.map(u64::from),
+                1..=16_000,
+            ),
+            ("receive-window", Some(self.receive_window), windows.clone()),
+            (
+                "stream-receive-window",
+                Some(self.stream_receive_window),
+                windows.clone(),
+            ),
+            ("send-window", Some(self.send_window), windows),
+            (
+                "initial-rtt-ms",
+                Some(self.initial_rtt_ms.into()),
+                1..=10_000,
+            ),
+            (
+                "max-idle-ms",
+                Some(self.max_idle_ms.into()),
+                1_000..=600_000,
+            ),
+        ];
+        let faults: Vec<_> = ranges
+            .into_iter()
+            .filter_map(|(option, value, range)| {
+                let value = value.filter(|value| !range.contains(value))?;
+                let why = format!("{value} is not within {} to {}", range.start(), range.end());
+                Some(Fault { option, why })
+            })
+            .collect();
+        if faults.is_empty() {
+            Ok(())
+        } else {
+            Err(Faults(faults))
+        }
+    }
+}
+
+/// One option that cannot be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// Name as on the command line, without dashes; configuration files write `_` for `-`.
+    pub option: &'static str,
+    /// Value, reason and remedy.
+    pub why: String,
+}
+
+/// Every fault of a set of options.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct Faults(pub Vec<Fault>);
+
+impl fmt::Display for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, Fault { option, why }) in self.0.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "; " };
+            write!(f, "{separator}{option}: {why}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_sound() {
+        assert_eq!(LegOptions::default().check(), Ok(()));
+    }
+
+    #[test]
+    fn every_fault_is_told_with_its_range() {
+        let options = LegOptions {
+            initial_window: 0,
+            ack_threshold: Some(0),
+            receive_window: 1,
+            ..LegOptions::default()
+        };
+        let faults = options.check().unwrap_err();
+        assert_eq!(faults.0.len(), 3);
+        let text = faults.to_string();
+        assert!(
+            text.contains("initial-window: 0 is not within 1 to 10000; ack-threshold: 0"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn files_name_what_differs_and_nothing_unknown() {
+        let some: LegOptions =
+            serde_json::from_str(r#"{"congestion_control": "reno", "initial_window": 100}"#)
+                .unwrap();
+        let expected = LegOptions {
+            congestion_control: CongestionControl::Reno,
+            initial_window: 100,
+            ..LegOptions::default()
+        };
+        assert_eq!(some, expected);
+        assert!(serde_json::from_str::<LegOptions>(r#"{"initial_windw": 100}"#).is_err());
+    }
+}

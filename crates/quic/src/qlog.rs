@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! qlog files (draft-ietf-quic-qlog-main-schema) whose faults are not lost in the stack that writes them.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+/// A qlog file to hand to a stack. Stacks only warn when a write fails; the first failure is kept for [`QlogHealth`].
+#[derive(Debug)]
+pub struct QlogFile {
+    file: BufWriter<File>,
+    health: QlogHealth,
+}
+
+/// Tells whether the file is still whole.
+#[derive(Debug, Clone, Default)]
+pub struct QlogHealth(Arc<OnceLock<String>>);
+
+impl QlogHealth {
+    /// Why writing failed first, if it did.
+    #[must_use]
+    pub fn fault(&self) -> Option<&str> {
+        self.0.get().map(String::as_str)
+    }
+}
+
+impl QlogFile {
+    /// Makes `dir/name.sqlog`, and `dir` if it is missing; an older file is replaced.
+    ///
+    /// # Errors
+    /// The file cannot be made.
+    pub fn create(dir: &Path, name: &str) -> io::Result<(Self, QlogHealth)> {
+        std::fs::create_dir_all(dir)?;
+        let file = File::create(dir.join(name).with_extension("sqlog"))?;
+        Ok(Self::new(file))
+    }
+
+    fn new(file: File) -> (Self, QlogHealth) {
+        let health = QlogHealth::default();
+        (
+            Self {
+                file: BufWriter::new(file),
+                health: health.clone(),
+            },
+            health,
+        )
+    }
+
+    fn kept<T>(&self, result: io::Result<T>) -> io::Result<T> {
+        result.inspect_err(|error| {
+            // Only the first failure says what happened.
+            let _ = self.health.0.set(error.to_string());
+        })
+    }
+}
+
+impl Write for QlogFile {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        let result = self.file.write(data);
+        self.kept(result)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let result = self.file.flush();
+        self.kept(result)
+    }
+}
+
+impl Drop for QlogFile {
+    fn drop(&mut self) {
+        // The stack drops the file without flushing it.
+        let _ = self.flush();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_kept_until_asked_for() {
+        let (mut file, health) =
+            QlogFile::new(File::options().write(true).open("/dev/full").unwrap());
+        assert_eq!(health.fault(), None);
+        file.write_all(b"x").unwrap();
+        drop(file);
+        assert!(health.fault().unwrap().contains("No space left"));
+    }
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! Options of a leg to quinn's transport configuration.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quinn_proto::congestion::{ControllerFactory, CubicConfig, NewRenoConfig};
+use quinn_proto::{AckFrequencyConfig, IdleTimeout, TransportConfig, VarInt};
+
+use crate::{CongestionControl, Fault, Faults, LegOptions};
+
+/// Datagram size before the path's MTU is known, bytes (RFC 9000 section 14.1); the unit of initial windows.
+pub const INITIAL_DATAGRAM: u32 = 1200;
+
+/// Gives quinn's configuration of one end of a leg. Stream counts, keep-alive and qlog are the caller's.
+///
+/// quinn closes a connection once one ordered stream buffers more than 1,024 separate spans, which a satellite link
+/// exceeds by far; read streams unordered into a [`crate::Reassembly`], as that leaves nothing in quinn's buffer.
+///
+/// # Errors
+/// Options out of range, and `bbr`: quinn's own overshoots several-fold, and its controllers set no pacing rate.
+pub fn transport(options: &LegOptions) -> Result<TransportConfig, Faults> {
+    options.check()?;
+    let mut config = TransportConfig::default();
+    config
+        .congestion_controller_factory(controller(options)?)
+        .receive_window(varint(options.receive_window))
+        .stream_receive_window(varint(options.stream_receive_window))
+        .send_window(options.send_window)
+        .initial_rtt(Duration::from_millis(options.initial_rtt_ms.into()))
+        .max_idle_timeout(Some(IdleTimeout::from(VarInt::from_u32(
+            options.max_idle_ms,
+        ))))
+        .ack_frequency_config(ack_frequency(options));
+    Ok(config)
+}
+
+/// What the receiver is asked for, if anything. As the receiver still acknowledges reordered packets at once
+/// (reordering threshold 2), losses are found as fast as without.
+fn ack_frequency(options: &LegOptions) -> Option<AckFrequencyConfig> {
+    if options.ack_threshold.is_none() && options.max_ack_delay_ms.is_none() {
+        return None;
+    }
+    let mut config = AckFrequencyConfig::default();
+    if let Some(threshold) = options.ack_threshold {
+        config.ack_eliciting_threshold(VarInt::from_u32(threshold));
+    }
+    let delay = options
+        .max_ack_delay_ms
+        .map(|ms| Duration::from_millis(ms.into()));
+    config.max_ack_delay(delay);
+    Some(config)
+}
+
+fn controller(options: &LegOptions) -> Result<Arc<dyn ControllerFactory + Send + Sync>, Faults> {
+    let window = u64::from(options.initial_window) * u64::from(INITIAL_DATAGRAM);
+    Ok(match options.congestion_control {
+        CongestionControl::Reno => {
+            let mut config = NewRenoConfig::default();
+            config.initial_window(window);
+            Arc::new(config)
+        }
+        CongestionControl::Cubic => {
+            let mut config = CubicConfig::default();
+            config.initial_window(window);
+            Arc::new(config)
+        }
+        CongestionControl::Bbr => {
+            return Err(Faults(vec![Fault {
+                option: "congestion-control",
+                why: "bbr is not offered with quinn; use --stack quiche, or cubic".into(),
+            }]));
+        }
+    })
+}
+
+/// `check` bounds windows far below 2^62.
+fn varint(value: u64) -> VarInt {
+    VarInt::from_u64(value).unwrap_or(VarInt::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn debug(options: &LegOptions) -> String {
+        format!("{:?}", transport(options).unwrap())
+    }
+
+    #[test]
+    fn options_arrive_at_quinn() {
+        let text = debug(&LegOptions {
+            ack_threshold: Some(20),
+            max_ack_delay_ms: Some(100),
+            receive_window: 1_000_000,
+            stream_receive_window: 500_000,
+            send_window: 2_000_000,
+            initial_rtt_ms: 650,
+            max_idle_ms: 5_000,
+            ..LegOptions::default()
+        });
+        for part in [
+            "receive_window: 1000000",
+            "stream_receive_window: 500000",
+            "send_window: 2000000",
+            "initial_rtt: 650ms",
+            "max_idle_timeout: Some(5000)",
+            "ack_eliciting_threshold: 20",
+            "max_ack_delay: Some(100ms)",
+        ] {
+            assert!(text.contains(part), "{part} is not in {text}");
+        }
+        assert!(debug(&LegOptions::default()).contains("ack_frequency_config: None"));
+    }
+
+    #[test]
+    fn initial_windows_are_packets() {
+        for congestion_control in [CongestionControl::Reno, CongestionControl::Cubic] {
+            let options = LegOptions {
+                congestion_control,
+                initial_window: 100,
+                ..LegOptions::default()
+            };
+            let built = controller(&options)
+                .unwrap()
+                .build(std::time::Instant::now(), 1200);
+            assert_eq!(built.initial_window(), 120_000);
+            assert_eq!(built.window(), 120_000);
+        }
+    }
+
+    #[test]
+    fn bbr_is_refused_with_a_way_out() {
+        let options = LegOptions {
+            congestion_control: CongestionControl::Bbr,
+            ..LegOptions::default()
+        };
+        assert!(
+            transport(&options)
+                .unwrap_err()
+                .to_string()
+                .contains("--stack quiche")
+        );
+    }
+}

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the root helper understands (schemas/rootd-request.schema.json): one JSON line in, one JSON line out.
+
+Everything that a user wrote arrives as bounded data: documents, texts and names. No path, no command, no program.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from satlab.errors import ExitStatus, SatlabError
+from satlab.linkplan import Aqm, Emulator, LossUnit, Timing
+from satlab.options import LinkOptions
+
+MAX_REQUEST = 16 << 20
+"""Largest request, bytes: a scenario with all its sub-scenarios."""
+MAX_TEXT = 65536
+"""Longest value of an argument, characters; Linux takes 128 KiB in one element of argv."""
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}$")]
+Text = Annotated[str, Field(max_length=MAX_TEXT)]
+Id = Annotated[int, Field(ge=1, lt=1 << 53)]
+
+
+class HelperError(SatlabError):
+    """The root helper is not there, or does not answer as it should."""
+
+    status = ExitStatus.HOST
+
+
+class RefusedError(HelperError):
+    """The root helper has refused a request."""
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Link(_Model):
+    """The link of a run: `satlab.options.LinkOptions` without what names a file. The profile is one that is shipped."""
+
+    profile: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")] = "geo"
+    seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 1
+    loss: Annotated[float, Field(ge=0, le=1)] = 0.0
+    loss_unit: LossUnit = "packet"
+    queue_bdp: Annotated[float, Field(ge=0.001, le=1000)] = 1.2
+    terrestrial_delay_ms: Annotated[float | None, Field(ge=0, le=10000)] = None
+    emulator: Emulator = "satlink"
+    queue: Annotated[str | None, Field(max_length=32)] = None
+    aqm: Aqm | None = None
+    aqm_interval_ms: Annotated[float | None, Field(ge=0.001, le=3600000)] = None
+    ecn: bool = False
+    loss_model: Annotated[str | None, Field(pattern=r"^(gilbert-elliott|bursts):[0-9.,e-]{1,64}$")] = None
+    jitter_ms: Annotated[float, Field(ge=0, le=3600000)] = 0.0
+    timing: Timing = "standard"
+
+    def options(self) -> LinkOptions:
+        """Give the options that `run` takes."""
+        return LinkOptions(**self.model_dump())
+
+
+class Order(_Model):
+    """What is to run: a scenario with everything below it, by name, and who plays its entities.
+
+    `first_scenario_id`, `first_job_id`: the ids from which the instances of this run are numbered.
+    """
+
+    scenario: Name
+    documents: Annotated[dict[Name, dict[str, Any]], Field(min_length=1, max_length=101)]
+    arguments: Annotated[dict[Text, Text], Field(max_length=1000)] = {}
+    entities: Annotated[dict[Text, Name], Field(max_length=1000)]
+    link: Link = Link()
+    first_scenario_id: Id
+    first_job_id: Id
+    deadline_s: Annotated[float, Field(gt=0, le=86400)] = 3600.0
+    endless: bool = False
+
+
+class Start(_Model):
+    """Run an order; refused while another one runs."""
+
+    verb: Literal["start"] = "start"
+    run_id: Name
+    order: Order
+
+
+class Stop(_Model):
+    """End a run, as an interrupt does; nothing happens when it is over."""
+
+    verb: Literal["stop"] = "stop"
+    run_id: Name
+
+
+class Status(_Model):
+    """Tell how a run is."""
+
+    verb: Literal["status"] = "status"
+    run_id: Name
+
+
+Request = Annotated[Start | Stop | Status, Field(discriminator="verb")]
+REQUEST: TypeAdapter[Start | Stop | Status] = TypeAdapter(Request)
+
+
+class RunStatus(_Model):
+    """How a run is. `progress`: schemas/run-progress.schema.json, None before its first word."""
+
+    phase: Literal["running", "ended"]
+    exit_status: int | None = None
+    progress: dict[str, Any] | None = None
+
+
+class Answer(_Model):
+    """What comes back: `error` is empty when all is well."""
+
+    error: str = ""
+    status: RunStatus | None = None
+
+
+def read_request(line: bytes) -> Start | Stop | Status:
+    """Read a request. Raises RefusedError with every fault."""
+    try:
+        return REQUEST.validate_json(line)
+    except ValidationError as error:
+        places = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False)]
+        raise RefusedError(f"the request is not one: {'; '.join(places)[:1000]}") from error
+    except RecursionError as error:
+        raise RefusedError("the request is nested too deeply") from error

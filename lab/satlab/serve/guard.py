@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What every request must pass before a route sees it (ASGI): Host, Origin, content type, size; and safe headers."""
+
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from http import HTTPStatus
+from typing import Any
+
+from satlab.serve.settings import Settings
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+PAGES = "/ui"
+"""Below it are pages for browsers, which send forms; everywhere else is the API, which takes JSON."""
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+HEADERS = {
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+"""Sent where a route sends no such header of its own."""
+
+
+class _RefusedError(Exception):
+    def __init__(self, status: HTTPStatus, error: str) -> None:
+        super().__init__(error)
+        self.status = status
+
+
+class Guard:
+    """Wraps the application. There is no CORS: no answer ever allows another origin."""
+
+    def __init__(self, app: Application, settings: Settings) -> None:
+        self._app, self._settings = app, settings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or answer with the refusal."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        answered = False
+
+        async def send_safely(message: Message) -> None:
+            nonlocal answered
+            if message["type"] == "http.response.start":
+                answered = True
+                present = {name.lower() for name, _ in message["headers"]}
+                extra = [(n.encode(), v.encode()) for n, v in HEADERS.items() if n.encode() not in present]
+                message["headers"] = [*message["headers"], *extra]
+            await send(message)
+
+        try:
+            headers = _headers(scope)
+            most = self._check(scope, headers)
+            await self._app(scope, _Bounded(receive, most), send_safely)
+        except _RefusedError as refused:
+            if not answered:
+                await _answer(send_safely, refused)
+
+    def _check(self, scope: Scope, headers: dict[str, str]) -> int:
+        """Check the head of a request and give the most bytes that its body may have."""
+        if headers.get("host", "").lower() not in self._settings.hosts:
+            raise _RefusedError(HTTPStatus.MISDIRECTED_REQUEST, "This server does not answer to that Host")
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        uploads = kind == "multipart/form-data"
+        if scope["method"] not in SAFE_METHODS:
+            self._check_origin(headers, is_json=kind == "application/json")
+            is_page = scope["path"] == PAGES or scope["path"].startswith(f"{PAGES}/")
+            if kind != "application/json" and not is_page and not uploads:
+                raise _RefusedError(
+                    HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "The content type of a request is application/json"
+                )
+        most = self._settings.upload_bytes if uploads else self._settings.body_bytes
+        length = headers.get("content-length", "0")
+        if not length.isdecimal() or int(length) > most:
+            raise _RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"A request has at most {most} bytes")
+        return most
+
+    def _check_origin(self, headers: dict[str, str], *, is_json: bool) -> None:
+        """Refuse what another page sends; what forms can send must tell its origin, as every browser does."""
+        scheme = "https" if self._settings.secure else "http"
+        own = {f"{scheme}://{host}" for host in self._settings.hosts}
+        origin = headers.get("origin")
+        foreign = origin is not None and origin.lower() not in own
+        foreign = foreign or headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none")
+        if foreign or (origin is None and not is_json):
+            raise _RefusedError(
+                HTTPStatus.FORBIDDEN, "Requests that change something come from this server's own pages"
+            )
+
+
+class _Bounded:
+    """Reads a body of at most `most` bytes, whatever its head has promised."""
+
+    def __init__(self, receive: Receive, most: int) -> None:
+        self._receive, self._left = receive, most
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        self._left -= len(message.get("body", b""))
+        if self._left < 0:
+            raise _RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The request is too large")
+        return message
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    """Read the headers; Host and Origin that stand twice are refused, since programs differ in which they take."""
+    found: dict[str, str] = {}
+    for raw, value in scope["headers"]:
+        name = raw.decode("latin-1").lower()
+        if name in found and name in ("host", "origin", "content-type", "content-length"):
+            raise _RefusedError(HTTPStatus.BAD_REQUEST, f"The header {name} stands twice")
+        found[name] = value.decode("latin-1")
+    return found
+
+
+async def _answer(send: Send, refused: _RefusedError) -> None:
+    body = json.dumps({"error": str(refused)}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": int(refused.status), "headers": headers})
+    await send({"type": "http.response.body", "body": body})

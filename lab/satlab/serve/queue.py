@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Scenario instances: they queue for the machine, one runs at a time, and none is lost or run twice.
+
+An instance is marked `Running` before the helper hears of it. So whatever ends the server, each instance was started at
+most once; those that were running are told as what they are at the next start, those that waited run then.
+"""
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from sqlite3 import Row
+from typing import Any, Literal, Protocol
+
+from satlab.errors import ExitStatus, SatlabError
+from satlab.openbach.engine import JobStatus, ScenarioStatus
+from satlab.rootd.verbs import Order, RefusedError, RunStatus
+from satlab.run import new_run_id
+from satlab.serve.store import Store, dumps
+
+POLL_S = 0.2
+"""How often the queue looks at what runs, s."""
+LOST = "the server ended while it ran"
+
+Progress = dict[str, Any]
+Kind = Literal["scenario", "job"]
+
+
+class QueueFullError(SatlabError):
+    """As many instances wait as may."""
+
+
+class Helper(Protocol):
+    """The root helper, as the queue sees it. Each call may raise HelperError, `start` RefusedError."""
+
+    def start(self, run_id: str, order: Order) -> None:
+        """Start a run."""
+
+    def stop(self, run_id: str) -> None:
+        """Ask a run to end."""
+
+    def status(self, run_id: str) -> RunStatus:
+        """Tell how a run is."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What is asked for. `order.first_scenario_id` and `first_job_id` are given by the queue.
+
+    `subs`, `jobs`: how many sub-scenario and job instances can come of it at the most.
+    """
+
+    project: str
+    user: str
+    order: Order
+    subs: int
+    jobs: int
+    kind: Kind = "scenario"
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One launch. Times are s since the epoch; `progress` is the last word of its run."""
+
+    id: int
+    subs: int
+    first_job: int
+    jobs: int
+    kind: Kind
+    project: str
+    scenario: str
+    user: str
+    order: Order
+    status: ScenarioStatus
+    reason: str
+    launched: float
+    stopped: float | None
+    stop_asked: bool
+    run_id: str | None
+    progress: Progress | None
+
+    @property
+    def over(self) -> bool:
+        """Tell whether it has ended."""
+        return self.status not in (ScenarioStatus.SCHEDULING, ScenarioStatus.RUNNING)
+
+
+class Queue:
+    """The queue; `step` carries it on. `clock` gives s since the epoch."""
+
+    def __init__(self, store: Store, helper: Helper, clock: Callable[[], float], most_queued: int) -> None:
+        self._store, self._helper, self._clock, self._most_queued = store, helper, clock, most_queued
+
+    def launch(self, launch: Launch) -> Instance:
+        """Put an instance at the end of the queue. Raises QueueFullError."""
+        with self._store.transaction() as connection:
+            (waiting,) = connection.execute(
+                "SELECT COUNT(*) FROM instances WHERE status = ?", (ScenarioStatus.SCHEDULING,)
+            ).fetchone()
+            if waiting >= self._most_queued:
+                raise QueueFullError(f"{waiting} instances wait already", "stop some, or wait")
+            number = self._store.reserve("scenario_instance", 1 + launch.subs)
+            first_job = self._store.reserve("job_instance", launch.jobs)
+            order = launch.order.model_copy(update={"first_scenario_id": number, "first_job_id": first_job})
+            connection.execute(
+                "INSERT INTO instances (id, subs, first_job, jobs, kind, project, scenario, user, request, status,"
+                " launched) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    *(number, launch.subs, first_job, launch.jobs, launch.kind, launch.project, order.scenario),
+                    *(launch.user, order.model_dump_json(), ScenarioStatus.SCHEDULING, self._clock()),
+                ),
+            )
+            return self._get(number)
+
+    def stop(self, number: int) -> None:
+        """Stop an instance: at once while it waits, as soon as its run has ended otherwise."""
+        with self._store.transaction() as connection:
+            where = "WHERE id = ? AND status = ?"
+            connection.execute(
+                f"UPDATE instances SET status = ?, stopped = ?, reason = 'stopped before it ran' {where}",  # noqa: S608
+                (ScenarioStatus.STOPPED, self._clock(), number, ScenarioStatus.SCHEDULING),
+            )
+            connection.execute(
+                f"UPDATE instances SET stop_asked = 1 {where}",  # noqa: S608
+                (number, ScenarioStatus.RUNNING),
+            )
+
+    def remove(self, number: int) -> bool:
+        """Forget an instance that is over; False when it is not."""
+        sql = "DELETE FROM instances WHERE id = ? AND status NOT IN (?, ?)"
+        return bool(self._store.write(sql, number, ScenarioStatus.SCHEDULING, ScenarioStatus.RUNNING))
+
+    def find(self, number: int) -> Instance | None:
+        """Give the instance that a scenario instance id belongs to: its own, or one of a sub-scenario."""
+        row = self._store.row("SELECT * FROM instances WHERE id <= ? AND ? <= id + subs", number, number)
+        return _instance(row) if row else None
+
+    def find_job(self, number: int) -> Instance | None:
+        """Give the instance that a job instance id belongs to."""
+        sql = "SELECT * FROM instances WHERE first_job <= ? AND ? < first_job + jobs"
+        row = self._store.row(sql, number, number)
+        return _instance(row) if row else None
+
+    def instances(
+        self, project: str | None = None, scenario: str | None = None, offset: int = 0, limit: int = -1
+    ) -> list[Instance]:
+        """Give scenario instances, the newest first; `limit` -1: all of them."""
+        sql = (
+            "SELECT * FROM instances WHERE kind = 'scenario' AND (?1 IS NULL OR project = ?1)"
+            " AND (?2 IS NULL OR scenario = ?2) ORDER BY id DESC LIMIT ?3 OFFSET ?4"
+        )
+        return [_instance(row) for row in self._store.rows(sql, project, scenario, limit, offset)]
+
+    def live(self) -> list[Instance]:
+        """Give what runs or waits, of every kind, the oldest first."""
+        sql = "SELECT * FROM instances WHERE status IN (?, ?) ORDER BY id"
+        return [_instance(row) for row in self._store.rows(sql, ScenarioStatus.SCHEDULING, ScenarioStatus.RUNNING)]
+
+    def recover(self) -> None:
+        """After a start: tell what was running as ended. The helper has removed what was left of it."""
+        for instance in self.live():
+            if instance.status is ScenarioStatus.RUNNING:
+                status = ScenarioStatus.STOPPED if instance.stop_asked else ScenarioStatus.FINISHED_KO
+                self._end(instance, status, LOST, instance.progress)
+
+    def step(self) -> None:
+        """Look at what runs; start what is next when nothing does. Raises HelperError when the helper is gone."""
+        running = [instance for instance in self.live() if instance.status is ScenarioStatus.RUNNING]
+        if running:
+            self._watch(running[0])
+        else:
+            self._start_next()
+
+    def run_until(self, over: threading.Event) -> None:
+        """Step until `over` is set. Raises HelperError when the helper is gone."""
+        while not over.wait(POLL_S):
+            self.step()
+
+    def _start_next(self) -> None:
+        with self._store.transaction() as connection:
+            waiting = [instance for instance in self.live() if instance.status is ScenarioStatus.SCHEDULING]
+            if not waiting:
+                return
+            run_id = new_run_id(waiting[0].scenario, waiting[0].order.link.profile)
+            connection.execute(
+                "UPDATE instances SET status = ?, run_id = ? WHERE id = ?",
+                (ScenarioStatus.RUNNING, run_id, waiting[0].id),
+            )
+        try:
+            self._helper.start(run_id, waiting[0].order)
+        except RefusedError as error:
+            self._end(waiting[0], ScenarioStatus.FINISHED_KO, str(error), None)
+
+    def _watch(self, instance: Instance) -> None:
+        if instance.run_id is None:
+            raise AssertionError("a running instance has a run")
+        if instance.stop_asked:
+            self._helper.stop(instance.run_id)
+        now = self._helper.status(instance.run_id)
+        if now.phase == "ended":
+            self._end(instance, *_verdict(now), now.progress or instance.progress)
+        elif now.progress != instance.progress:
+            self._store.write("UPDATE instances SET progress = ? WHERE id = ?", dumps(now.progress), instance.id)
+
+    def _end(self, instance: Instance, status: ScenarioStatus, reason: str, progress: Progress | None) -> None:
+        sql = "UPDATE instances SET status = ?, reason = ?, stopped = ?, progress = ? WHERE id = ?"
+        text = None if progress is None else dumps(_settled(progress))
+        self._store.write(sql, status, reason, self._clock(), text, instance.id)
+
+    def _get(self, number: int) -> Instance:
+        row = self._store.row("SELECT * FROM instances WHERE id = ?", number)
+        if row is None:
+            raise AssertionError("the row was just written")
+        return _instance(row)
+
+
+def _verdict(run: RunStatus) -> tuple[ScenarioStatus, str]:
+    """Give the label of a run that has ended: Finished Ok only where all of it, not the scenario alone, was good."""
+    reason = str((run.progress or {}).get("reason", ""))
+    match run.exit_status:
+        case ExitStatus.OK | ExitStatus.UNCALIBRATED:
+            return ScenarioStatus.FINISHED_OK, reason
+        case ExitStatus.INTERRUPTED:
+            return ScenarioStatus.STOPPED, reason
+        case None:
+            return ScenarioStatus.FINISHED_KO, reason or "the run's process is gone"
+        case status:
+            return ScenarioStatus.FINISHED_KO, reason or f"the run ended with status {status}"
+
+
+def _settled(progress: Progress) -> Progress:
+    """Leave nothing that is said to run in an instance that is over: what became of it is not known."""
+
+    def settle(value: Any) -> Any:
+        if isinstance(value, list):
+            return [settle(entry) for entry in value]
+        if not isinstance(value, dict):
+            return value
+        return {key: settle(entry) for key, entry in value.items()} | _end_of(value)
+
+    def _end_of(value: dict[str, Any]) -> dict[str, str]:
+        if value.get("status") != "Running":
+            return {}
+        return {"status": JobStatus.UNKNOWN if "entity" in value else ScenarioStatus.STOPPED}
+
+    settled: Progress = settle(progress)
+    return settled
+
+
+def _instance(row: Row) -> Instance:
+    values = {key: row[key] for key in row.keys() if key != "request"}  # noqa: SIM118 - a Row iterates over values
+    values |= {"status": ScenarioStatus(row["status"]), "stop_asked": bool(row["stop_asked"])}
+    values["progress"] = json.loads(row["progress"]) if row["progress"] else None
+    return Instance(order=Order.model_validate_json(row["request"]), **values)

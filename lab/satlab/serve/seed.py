@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a new server starts with: the project `satlab`, an entity for each node, and the shipped scenarios."""
+
+import json
+
+from satlab import paths
+from satlab.serve.catalog import Entity, Project
+from satlab.serve.context import Context
+from satlab.topology import Topology
+
+PROJECT = "satlab"
+
+
+def agents(topology: Topology) -> dict[str, str]:
+    """Give the nodes that run jobs by the address that stands for them: the first interface's."""
+    return {str(next(iter(node.interfaces.values())).address): name for name, node in topology.nodes.items()}
+
+
+def fill(here: Context) -> None:
+    """Make the project in an empty store; add the shipped scenarios that it lacks."""
+    with here.store.transaction():
+        if not here.catalog.projects():
+            entities = (Entity(name, "", address) for address, name in agents(here.topology).items())
+            here.catalog.put_project(Project(PROJECT, "The embedded lab", (), tuple(entities)))
+        if here.catalog.project(PROJECT) is None:
+            return
+        known = here.catalog.scenarios(PROJECT)
+        for path in sorted(paths.SCENARIOS.glob("*.json")):
+            if path.stem not in known:
+                here.catalog.add_version(PROJECT, path.stem, json.loads(path.read_bytes()))

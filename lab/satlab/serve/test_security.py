@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""T1, T14, T15 of the threat table where they concern the API: who may ask, from where, and how often."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from starlette.testclient import TestClient
+
+from satlab.errors import ConfigError
+from satlab.serve.accounts import Brake, Role, User
+from satlab.serve.conftest import HOST, PASSWORD, Clock
+from satlab.serve.context import Context
+
+CREDENTIALS = {"login": "admin", "password": PASSWORD}
+
+
+@pytest.mark.parametrize("host", ["evil.example", "localhost", "localhost:80", "127.0.0.1:8000.evil.example", ""])
+def test_t01_another_host_is_refused(stranger: TestClient, host: str) -> None:
+    assert stranger.get("/version/").status_code == 200
+    assert stranger.get("/version/", headers={"host": host}).status_code == 421
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": "http://evil.example"},
+        {"origin": "http://localhost:8080"},
+        {"origin": f"https://{HOST}"},
+        {"origin": "null"},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+    ],
+)
+def test_t01_other_origins_change_nothing(admin: TestClient, headers: dict[str, str]) -> None:
+    answer = admin.put("/login/", json={"login": "admin"}, headers=headers)
+    assert answer.status_code == 403
+    assert admin.put("/login/", json={"login": "admin"}, headers={"origin": f"http://{HOST}"}).status_code == 200
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", None])
+def test_t01_what_a_form_can_send_is_refused(admin: TestClient, kind: str | None) -> None:
+    headers = {"content-type": kind} if kind else {}
+    answer = admin.put("/login/", content=b'{"login": "admin"}', headers=headers)
+    assert answer.status_code in (403, 415)
+
+
+def test_t01_no_answer_allows_another_origin(admin: TestClient) -> None:
+    for answer in (
+        admin.get("/login/", headers={"origin": "http://evil.example"}),
+        admin.options("/login/", headers={"origin": "http://evil.example", "access-control-request-method": "POST"}),
+    ):
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+def test_t01_the_cookie_is_strict_and_out_of_reach(stranger: TestClient) -> None:
+    cookie = stranger.post("/login/", json=CREDENTIALS).headers["set-cookie"].lower()
+    assert cookie.startswith("sessionid=")
+    assert {"httponly", "samesite=strict", "path=/"} <= {part.strip() for part in cookie.split(";")}
+
+
+def test_t01_guessing_is_braked(stranger: TestClient, clock: Clock) -> None:
+    wrong = {"login": "admin", "password": "wrong"}
+    for _ in range(5):
+        assert stranger.post("/login/", json=wrong).status_code == 401
+    assert stranger.post("/login/", json=CREDENTIALS).status_code == 429
+    clock.now += 61
+    assert stranger.post("/login/", json=CREDENTIALS).status_code == 200
+
+
+def test_t01_the_brake_forgets_keys_beyond_its_bound() -> None:
+    brake = Brake(keys=10)
+    for number in range(100):
+        brake.failed(0.0, str(number))
+    assert len(brake._failures) == 10
+
+
+def test_t01_a_session_ends(viewer: TestClient, clock: Clock) -> None:
+    assert viewer.get("/login/").json()["is_user"]
+    clock.now += 13 * 3600
+    assert viewer.get("/login/").json()["username"] is None
+
+
+def test_t01_a_new_password_ends_sessions(viewer: TestClient, here: Context) -> None:
+    here.accounts.put(User("viewer", Role.VIEWER), "another password")
+    assert viewer.get("/login/").json()["username"] is None
+
+
+def test_t01_the_first_token_opens_once(stranger: TestClient, here: Context) -> None:
+    here.accounts.remove("admin")
+    earlier, token = here.accounts.first_token(), here.accounts.first_token()
+    assert here.accounts.check("admin", earlier) is None
+    assert stranger.post("/login/", json={"login": "admin", "password": token}).json()["is_admin"]
+    assert here.accounts.check("admin", token) is None
+
+
+@pytest.mark.parametrize("password", ["", "short", "x" * 257])
+def test_t01_no_weak_password(here: Context, password: str) -> None:
+    with pytest.raises(ConfigError):
+        here.accounts.put(User("somebody", Role.RUNNER), password)
+
+
+def test_t01_no_trace_reaches_a_client(stranger: TestClient, here: Context) -> None:
+    here.store.close()
+    answer = stranger.get("/login/", headers={"cookie": "sessionid=x"})
+    assert answer.status_code == 500
+    assert answer.json() == {
+        "message": "Unexpected exception appeared",
+        "error": "internal error, see the server's log",
+    }
+
+
+OWN = {"/login/", "/version/"}
+"""What everybody may change: one's own session and profile."""
+
+
+def writing_routes(app: FastAPI) -> list[tuple[str, str]]:
+    def walk(routes: list[Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+        for route in routes:
+            if hasattr(route, "original_router"):
+                yield from walk(route.original_router.routes, prefix + route.include_context.prefix)
+            elif isinstance(route, APIRoute):
+                path = prefix + re.sub(r"{[^}]*}", "1", route.path)
+                yield from ((method, path) for method in sorted((route.methods or set()) - {"GET", "HEAD"}))
+
+    return [(method, path) for method, path in walk(app.routes) if path.removeprefix("/openbach") not in OWN]
+
+
+def test_t01_a_viewer_writes_nowhere(app: FastAPI, viewer: TestClient, stranger: TestClient) -> None:
+    routes = writing_routes(app)
+    assert len(routes) >= 4
+    for method, path in routes:
+        for client in (viewer, stranger):
+            assert client.request(method, path, json={}).status_code == 403, (method, path)
+
+
+def test_t15_large_bodies_are_refused(stranger: TestClient) -> None:
+    assert stranger.post("/login/", json={"login": "x" * (1 << 20)}).status_code == 413
+
+    chunks = (b" " * 65536 for _ in range(17))
+    answer = stranger.post("/login/", content=chunks, headers={"content-type": "application/json"})
+    assert answer.status_code == 413
