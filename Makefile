@@ -16,6 +16,7 @@ lint: ## formatting, linters, type checks
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy lab collect openbach-scenarios tests
+	.venv/bin/ansible-lint -q openbach-scenarios/jobs/*/*install_*.yml
 	if command -v shellcheck >/dev/null; then shellcheck satlab .ci/run; fi
 
 rust: ## unit, property and corpus tests of the crates

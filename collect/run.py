@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A run folder to its table of records."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -9,7 +9,7 @@ from typing import Any, Literal
 import polars as pl
 from pydantic import Field, TypeAdapter
 
-from collect import calibration, goodput, jobs, link, pages, ping
+from collect import calibration, curl, goodput, jobs, link, pages, pep, ping, tcp_conf
 from collect.integrity import differences
 from collect.jobs import Job
 from collect.pages import PageLoad
@@ -45,6 +45,24 @@ class Manifest(Model):
     files: dict[str, str]
 
 
+@dataclass(frozen=True)
+class _Reader:
+    """How files of one kind become records: the job that stores them, as which statistic, their shape."""
+
+    job: str
+    stat: str
+    adapter: TypeAdapter[Any]
+    metrics: tuple[str, ...]
+    records: Callable[[Any, Mapping[str, str]], list[Record]]
+
+
+_READERS = (
+    _Reader("satlab_ping", ping.STAT, ping.ADAPTER, ping.MAIN_METRICS, ping.records),
+    _Reader("satlab_curl", curl.STAT, curl.ADAPTER, curl.MAIN_METRICS, curl.records),
+    _Reader("satlab_tcp_conf", tcp_conf.STAT, tcp_conf.ADAPTER, tcp_conf.MAIN_METRICS, tcp_conf.records),
+    _Reader("satlab_pep", pep.STAT, pep.ADAPTER, pep.MAIN_METRICS, pep.records),
+)
+"""Jobs whose files are read one by one."""
 MANIFEST: TypeAdapter[Manifest] = TypeAdapter(Manifest)
 JOB: TypeAdapter[Job] = TypeAdapter(Job)
 
@@ -82,7 +100,7 @@ def gather(run_dir: Path) -> pl.DataFrame:
     found += jobs.records(ended, origin)
     found += _transfers(raw, ended, origin)
     found += _pages(raw, ended)
-    found += _pings(raw, ended)
+    found += [record for reader in _READERS for record in _documents(raw, ended, reader)]
     found += _unclaimed(raw, ended)
     found += _link(raw, ended, origin)
     return table(identity, found)
@@ -162,19 +180,24 @@ def _pages(raw: Path, ended: Sequence[Job]) -> list[Record]:
     return [*found, *pages.over_loads(found)]
 
 
-def _pings(raw: Path, ended: Sequence[Job]) -> list[Record]:
+def _documents(raw: Path, ended: Sequence[Job], reader: _Reader) -> list[Record]:
     found: list[Record] = []
-    for job in (j for j in ended if j.job == "satlab_ping"):
-        files = stored_files(raw / "files" / job.folder, ping.STAT)
+    for job in (j for j in ended if j.job == reader.job and not _is_idle_pep(j)):
+        files = stored_files(raw / "files" / job.folder, reader.stat)
         for _, path in files:
-            content = read_json(path, ping.ADAPTER)
+            content = read_json(path, reader.adapter)
             if isinstance(content, Unreadable):
-                found += [failed(metric, job.labels, content.reason) for metric in ping.MAIN_METRICS]
+                found += [failed(metric, job.labels, content.reason) for metric in reader.metrics]
             else:
-                found += ping.records(content, job.labels)
+                found += reader.records(content, job.labels)
         if not files:
-            found += _nothing_stored(job, ping.MAIN_METRICS, ping.STAT)
+            found += _nothing_stored(job, reader.metrics, reader.stat)
     return found
+
+
+def _is_idle_pep(job: Job) -> bool:
+    """Tell whether the job was told to leave connections alone: then it stores nothing."""
+    return job.job == "satlab_pep" and "none" in job.argv
 
 
 def _nothing_stored(job: Job, metrics: Sequence[str], stat: str) -> list[Record]:

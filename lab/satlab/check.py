@@ -6,11 +6,11 @@ from pathlib import Path
 
 from satlab import linkplan, paths, topology, webtarget
 from satlab.errors import ConfigError, ExitStatus, Fault
-from satlab.openbach import descriptor, validate
+from satlab.openbach import descriptor, jobfolder, validate
 
 
 def check(path: Path) -> None:
-    """Check a profile, a page, a job, lab.yml or scenarios; raises ConfigError with every fault found."""
+    """Check a profile, page, job, lab.yml, scenarios, or a folder of these; raises ConfigError with every fault."""
     if not path.exists():
         raise ConfigError(f"{path}: no such file or folder")
     if path.is_dir() and any(path.glob("*.xml")):
@@ -18,21 +18,50 @@ def check(path: Path) -> None:
     elif path.is_dir() and (path / "page.yml").is_file():
         webtarget.load(path.name, path.parent)
     elif path.is_dir() and (path / "files").is_dir():
-        descriptor.load_job(path)
+        _refuse(path, _job(path))
     elif path.suffix in {".yml", ".yaml"}:
         topology.load(path)
+    elif path.is_file() or any(path.glob("*.json")):
+        _refuse(path, validate.validate_paths([path], descriptor.load_jobs(paths.JOBS), _entities()))
     else:
-        _openbach(path)
+        _below(path)
+
+
+def _below(folder: Path) -> None:
+    """Check what the folders inside a folder hold."""
+    faults: list[Fault] = []
+    inside = [
+        entry
+        for entry in sorted(folder.iterdir())
+        if entry.is_dir() and not entry.is_symlink() and not entry.name.startswith((".", "_"))
+    ]
+    for entry in inside:
+        try:
+            check(entry)
+        except ConfigError as error:
+            faults.extend(error.faults or [Fault(str(entry), str(error).removeprefix(f"{entry}: "), error.hint)])
+    if not inside:
+        faults.append(Fault(str(folder), "holds nothing to check", "profiles, pages, jobs or scenarios (*.json)"))
+    _refuse(folder, faults)
+
+
+def _job(folder: Path) -> list[Fault]:
+    try:
+        return jobfolder.check_folder(descriptor.load_job(folder))
+    except ConfigError as error:
+        return list(error.faults)
+
+
+def _entities() -> list[str]:
+    return list(topology.load(paths.LAB_FILE).nodes)
+
+
+def _refuse(path: Path, faults: list[Fault]) -> None:
+    if faults:
+        raise ConfigError(f"{path} is not valid", faults)
 
 
 def _profile(folder: Path) -> None:
     done = subprocess.run([str(paths.SATLINK), "validate", str(folder)], capture_output=True, text=True, check=False)
     if done.returncode == ExitStatus.USAGE:
         raise linkplan.refusal(done.stderr, f"profile {folder} is not usable")
-
-
-def _openbach(path: Path) -> None:
-    jobs = descriptor.load_jobs(paths.JOBS)
-    faults: list[Fault] = validate.validate_paths([path], jobs, topology.load(paths.LAB_FILE).nodes)
-    if faults:
-        raise ConfigError(f"{path} is not valid", faults)

@@ -194,6 +194,12 @@ def run(
         bool, typer.Option("--dry-run", help="Check everything, print the plan, touch nothing.")
     ] = False,
     no_report: Annotated[bool, typer.Option("--no-report", help="Leave the HTML report out.")] = False,
+    influx: Annotated[
+        str | None,
+        typer.Option(
+            envvar="SATLAB_INFLUX", help="Send statistics to this InfluxDB 1.x, too: http://host[:8086][/db]."
+        ),
+    ] = None,
     quiet: Quiet = False,
 ) -> int:
     """Run one scenario in a fresh lab: calibrate, measure, collect, report."""
@@ -207,6 +213,7 @@ def run(
         runs=runs,
         deadline_s=deadline,
         report=not no_report,
+        influx=influx,
     )
     prepared = running.prepare(request)
     if dry_run:
@@ -269,17 +276,32 @@ def report(
 
 
 @command()
+def influx(
+    folders: Annotated[list[Path], typer.Argument(help="Run folders.")],
+    to: Annotated[str, typer.Option(envvar="SATLAB_INFLUX", help="http://[user:password@]host[:8086][/database]")],
+) -> int:
+    """Send the statistics of runs to an InfluxDB 1.x; sending them twice changes nothing."""
+    from satlab import influx as database
+
+    print(f"{database.send(folders, to)} points")
+    return ExitStatus.OK
+
+
+@command()
 def validate(
-    paths: Annotated[list[Path], typer.Argument(help="Profile folders, scenarios, job folders, lab.yml.")],
+    paths: Annotated[list[Path], typer.Argument(help="Profiles, scenarios, jobs, pages, folders of these, lab.yml.")],
 ) -> int:
     """Check files without touching anything; every fault is printed."""
     from satlab import check
 
     talk = Talk()
-    for path in paths:
+
+    def checked(path: Path) -> int:
         check.check(path)
         talk.line(f"{path}: ok")
-    return ExitStatus.OK
+        return ExitStatus.OK
+
+    return max([_status_of(functools.partial(checked, path)) for path in paths])
 
 
 # --- the lab by hand ------------------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ class LabHost:
         return self._lab.enter_argv(node)
 
     def environment(self, node: str) -> dict[str, str]:
-        """Give where pages and certificates are; the same on every node."""
+        """Give where pages, certificates and the link's control socket are; the same on every node."""
         del node
-        return {"SATLAB_WWW": str(self._www), "SATLAB_PKI": str(self._pki)}
+        control = {"SATLAB_CONTROL": self._lab.config.control} if self._lab.config.control else {}
+        return {"SATLAB_WWW": str(self._www), "SATLAB_PKI": str(self._pki), **control}

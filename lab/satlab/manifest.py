@@ -13,7 +13,10 @@ from typing import Any
 
 from satlab import __version__
 
-MEASURING_PACKAGES = ("iperf3", "iputils-ping", "chromium", "chromium-driver", "h2o", "nginx", "ngtcp2-server")
+MEASURING_PACKAGES = (
+    *("iperf3", "iputils-ping", "curl", "chromium", "chromium-driver", "h2o", "nginx", "ngtcp2-server"),
+    *("haproxy", "pepsal", "nftables"),
+)
 
 
 @dataclass

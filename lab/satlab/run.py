@@ -19,7 +19,19 @@ from typing import Any
 import polars
 
 import collect
-from satlab import calibrate, control, linkplan, manifest, opensand, ownership, paths, report, topology, webtarget
+from satlab import (
+    calibrate,
+    control,
+    influx,
+    linkplan,
+    manifest,
+    opensand,
+    ownership,
+    paths,
+    report,
+    topology,
+    webtarget,
+)
 from satlab import lab as labs
 from satlab.calibrate import Check, MetricsFile
 from satlab.errors import ExitStatus, HostError, SatlabError
@@ -45,7 +57,7 @@ FREE_BYTES_NEEDED = 500_000_000
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What a person asks for; the deadline in s."""
+    """What a person asks for; the deadline in s. `influx`: URL of an InfluxDB that gets the statistics, too."""
 
     scenario: Path
     link: LinkOptions = field(default_factory=LinkOptions)
@@ -53,6 +65,7 @@ class RunRequest:
     runs: Path = Path("runs")
     deadline_s: float = 900.0
     report: bool = True
+    influx: str | None = None
 
 
 @dataclass(frozen=True)
@@ -103,6 +116,8 @@ def prepare(request: RunRequest) -> Prepared:
     bound = scenario.bind(scenario.load(request.scenario, jobs, here.nodes), request.settings)
     for page in pages():
         webtarget.load(page)
+    if request.influx is not None:
+        influx.Database.of(request.influx)
     run_id = new_run_id(bound.name, request.link.profile)
     metrics = request.runs / run_id / METRICS
     logs = request.runs / run_id / LOGS
@@ -134,6 +149,8 @@ def execute(prepared: Prepared, talk: Talk, stop: threading.Event) -> Outcome:
     """
     ownership.sweep()
     _check_space(prepared.request.runs)
+    if prepared.request.influx is not None:
+        influx.Database.of(prepared.request.influx).prepare()
     folder = prepared.folder
     ownership.make_folder(folder)
     (folder / LOGS).mkdir(parents=True)
@@ -210,8 +227,9 @@ def _run_scenario(lab: Lab, prepared: Prepared, talk: Talk, stop: threading.Even
     what = f"scenario {prepared.scenario.name}"
     if lab.config.timeline and lab.config.control:
         control.start_timeline(Path(lab.config.control))
+    feeding = influx.feeding(prepared.request.influx, prepared.folder, prepared.run_id, talk)
     private = tempfile.TemporaryDirectory(prefix="satlab-run-")
-    with private as folder, talk.step(what) as step, _halting(lab, stop) as halt:
+    with feeding, private as folder, talk.step(what) as step, _halting(lab, stop) as halt:
         result = runner.run(
             prepared.scenario,
             LabHost(lab, Path(folder)),

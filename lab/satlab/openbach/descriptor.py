@@ -20,7 +20,8 @@ from satlab.openbach.document import MAX_BYTES, NAME_RULE, is_name
 TYPES = ("int", "str", "float", "ip", "network", "None", "job", "scenario", "ratio", "date")
 
 _AGENT_PYTHON = "/opt/openbach/virtualenv/bin/python3"
-_AGENT_JOBS = "/opt/openbach/agent/jobs"
+AGENT_JOBS = "/opt/openbach/agent/jobs"
+"""Where an agent keeps its jobs."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +190,7 @@ class Descriptor:
         return next((entry for entry in self.platforms if entry.release == release), self.platforms[0])
 
     def _here(self, word: str) -> str:
-        folder = f"{_AGENT_JOBS}/{self.name}/"
+        folder = f"{AGENT_JOBS}/{self.name}/"
         if word == _AGENT_PYTHON:
             return sys.executable
         return str(self.files / word.removeprefix(folder)) if word.startswith(folder) else word
@@ -257,7 +258,9 @@ def _read(folder: Path, faults: list[Fault]) -> Descriptor | None:
             place = ".".join(map(str, detail["loc"]))
             faults.append(Fault(f"{path}: {place}", detail["msg"][:1].lower() + detail["msg"][1:]))
         return None
-    found = [*_level_faults(file.arguments, "arguments"), *_name_faults(file.arguments)]
+    found = [*_level_faults(file.arguments, "arguments"), *_name_faults(file.arguments), *_double_faults(file)]
+    if file.general.name not in ("", name):
+        found.append(("general.name", f"{file.general.name!r} is not the name of the folder", "OpenBACH takes that"))
     platforms = _platforms(file.platform_configuration, found)
     faults.extend(Fault(f"{path}: {place}", reason, remedy) for place, reason, remedy in found)
     if found:
@@ -331,6 +334,14 @@ def _level_faults(level: Level, place: str) -> Iterator[_Found]:
             f"{', '.join(unlimited)} all take any number of values",
             "at most one required argument may, or the values cannot be told apart",
         )
+    # argparse takes the name of the subcommand for one more value of such an option (bug 9338).
+    greedy = [argument.name for argument in level.optional if argument.count.least != argument.count.most]
+    if greedy and level.subcommand:
+        yield (
+            f"{place}.optional",
+            f"{', '.join(greedy)} may take the name of the subcommand for a value",
+            "give it a fixed count, or make it repeatable",
+        )
     for position, group in enumerate(level.subcommand):
         for number, choice in enumerate(group.choices):
             yield from _level_faults(choice, f"{place}.subcommand.{position}.choices.{number}")
@@ -345,6 +356,24 @@ def _argument_faults(argument: Argument, *, option: bool) -> Iterator[tuple[str,
         yield "a required argument is positional: no flag, not repeatable, not of type None", "make it optional"
     if argument.is_flag != (argument.count == Count(0, 0)):
         yield "a bare flag has type None and count 0", ""
+
+
+def _double_faults(file: _File) -> Iterator[_Found]:
+    """Find what OpenBACH refuses as duplicated entries, beside arguments."""
+    statistics = [statistic.name for statistic in file.statistics]
+    for name in sorted({name for name in statistics if statistics.count(name) > 1}):
+        yield "statistics", f"{name!r} is declared twice", "remove one"
+    section = file.platform_configuration
+    systems = [
+        (
+            own.ansible_system or section.ansible_system,
+            own.ansible_distribution or section.ansible_distribution,
+            own.ansible_distribution_release or section.ansible_distribution_release,
+        )
+        for own in section.supported_platforms
+    ]
+    for system in {system for system in systems if systems.count(system) > 1}:
+        yield "platform_configuration", f"{' '.join(map(str, system))} is listed twice", "remove one"
 
 
 def _name_faults(root: Level) -> Iterator[_Found]:

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
+import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from satlab import paths
 from satlab.errors import ConfigError
 from satlab.openbach.conftest import MakeJob, option, platforms
 from satlab.openbach.descriptor import Count, load_job, load_jobs
+from satlab.openbach.jobfolder import check_folder
 
 
 def document(**change: Any) -> dict[str, Any]:
@@ -36,6 +39,11 @@ def required(*arguments: dict[str, object]) -> dict[str, Any]:
 
 
 POSITIONAL: dict[str, object] = {"name": "a", "type": "str", "count": 1}
+STATISTIC = {"name": "s", "description": "", "frequency": ""}
+RELEASE = {"ansible_distribution_release": "bookworm"}
+TWICE = {**platforms("j"), "supported_platforms": [RELEASE, {**RELEASE, "ansible_distribution": "Debian"}]}
+CHOICE: dict[str, Any] = {"group_name": "g", "choices": [{"name": "x"}]}
+NESTED = {"name": "y", "optional": [option("b", "-b", count="0-2")], "subcommand": [{**CHOICE, "group_name": "h"}]}
 GROUP = {"group_name": "g", "choices": [{"name": "x"}, {"name": "x"}]}
 
 
@@ -60,6 +68,15 @@ GROUP = {"group_name": "g", "choices": [{"name": "x"}, {"name": "x"}]}
         (document(arguments={"subcommand": [GROUP]}), "'x' is defined twice"),
         (document(arguments={"optional": [option("x", "-x")], "subcommand": [GROUP]}), "an argument and a subcommand"),
         (document(statistics=[{"name": "s"}]), "statistics.0.description"),
+        (document(statistics=[STATISTIC, dict(STATISTIC)]), "statistics: 's' is declared twice"),
+        (document(platform_configuration=TWICE), "Debian Debian bookworm is listed twice"),
+        (document(general={**document()["general"], "name": "other"}), "general.name: 'other' is not the name"),
+        (document(general={**document()["general"], "job_version": 1.0}), "general.job_version"),
+        (
+            document(arguments={"optional": [option("a", "-a", count="+")], "subcommand": [CHOICE]}),
+            "a may take the name",
+        ),
+        (document(arguments={"subcommand": [{**CHOICE, "choices": [NESTED]}]}), "choices.0.optional: b may take"),
     ],
 )
 def test_each_fault_is_named(tmp_path: Path, broken: dict[str, Any], said: str) -> None:
@@ -116,10 +133,31 @@ def test_the_jobs_of_the_product_are_complete(folder: Path) -> None:
     assert names <= {path.name for path in folder.parents[1].iterdir()}
     files = {path.name for path in folder.parent.iterdir()}
     assert {f"{job.name}.py", f"{job.name}_rstats_filter.conf"} <= files
+    assert check_folder(job) == []
     install = yaml.safe_load((folder.parents[1] / f"install_{job.name}.yml").read_text())
-    assert isinstance(install, list), "a list of tasks, not a play"
-    assert not any("hosts" in task for task in install)
     copied = [
         item["file"] for task in install for item in task.get("with_items", task.get("loop", [])) if "file" in item
     ]
     assert {f"{job.name}.py", f"{job.name}_rstats_filter.conf"} <= set(copied)
+
+
+@pytest.mark.parametrize("program", sorted(paths.JOBS.glob("satlab_*/files/satlab_*.py")), ids=lambda path: path.stem)
+def test_the_jobs_of_the_product_explain_themselves(program: Path) -> None:
+    environment = {"PYTHONPATH": str(paths.SHIM), "SATLAB_RAW": "/nowhere", "SATLAB_AGENT": "client"}
+    environment |= {"JOB_NAME": program.stem, "JOB_INSTANCE_ID": "1"}
+    environment |= {"SCENARIO_INSTANCE_ID": "1", "OWNER_SCENARIO_INSTANCE_ID": "1"}
+    argv = [sys.executable, str(program), "--help"]
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False, timeout=30)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("usage: ")
+
+
+@pytest.mark.parametrize("path", sorted(paths.JOBS.glob("satlab_*")), ids=lambda path: path.name)
+def test_statistics_of_the_product_have_a_meaning(path: Path) -> None:
+    file = yaml.safe_load((path / "files" / f"{path.name}.yml").read_text())
+    assert file["statistics"]
+    for statistic in file["statistics"]:
+        assert len(statistic["description"]) > 10
+        unit = re.search(r"_(ms|s|bps|bytes|ratio|per_s)$", statistic["name"])
+        words = {"ms": " ms", "s": " s", "bps": "bit/s", "bytes": "ytes", "ratio": "0 to 1", "per_s": "1/s"}
+        assert unit is None or words[unit[1]] in statistic["description"], statistic

@@ -20,7 +20,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 MAX_BYTES = 16 * 1024
 """Largest message that rstats takes."""
@@ -100,7 +100,7 @@ class _Connection:
         while True:
             relative = folder / f"{statistic}{f'-{number}' if number > 1 else ''}{extension}"
             try:  # exclusive, so that a file stored twice gets a number and nothing is overwritten
-                with source.open("rb") as original, (self.raw / relative).open("xb") as target:
+                with source.open("rb") as original, _new(self.raw / relative, source) as target:
                     shutil.copyfileobj(original, target)
             except FileExistsError:
                 number += 1
@@ -108,6 +108,12 @@ class _Connection:
             if not copy:
                 source.unlink()
             return str(relative)
+
+
+def _new(path: Path, source: Path) -> BinaryIO:
+    """Open a new file with the access rights of `source`, less the umask: a private file stays private."""
+    mode = source.stat().st_mode & 0o666
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb")
 
 
 def _needed(environment: Mapping[str, str], name: str) -> str:

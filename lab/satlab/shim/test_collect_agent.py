@@ -113,6 +113,15 @@ def test_outside_a_run_a_job_cannot_register(raw: Path, monkeypatch: pytest.Monk
         pass
 
 
+def test_a_private_file_stays_private(raw: Path) -> None:
+    assert register(raw)
+    for name, mode in {"open": 0o644, "closed": 0o600}.items():
+        (raw / name).write_text("x")
+        (raw / name).chmod(mode)
+        assert collect_agent.store_files(NOW, None, True, **{name: str(raw / name)}) == "OK"
+        assert (raw / "files" / "work-7" / name).stat().st_mode & 0o777 == mode
+
+
 def test_files_are_stored_without_overwriting(raw: Path) -> None:
     register(raw)
     source = raw / "result.json"

@@ -238,7 +238,7 @@ def test_target_is_read_from_the_generated_page(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "argv",
     [
-        ["h2", "198.18.4.2"],
+        ["h4", "198.18.4.2"],
         ["h1", "server"],
         ["h1", "198.18.4.2", "-n", "0"],
         ["h1", "198.18.4.2", "-t", "0"],

@@ -177,7 +177,7 @@ def test_another_congestion_control_ends_the_job() -> None:
 @pytest.mark.parametrize(
     "argv",
     [
-        ["-P", "h2"],
+        ["-P", "h4"],
         ["-p", "../etc"],
         ["-B", "localhost"],
         ["-B", "127.0.0.1;"],

@@ -38,7 +38,7 @@ from selenium.webdriver.remote.remote_connection import RemoteConnection
 from urllib3.exceptions import HTTPError
 
 HOST_SUFFIX = ".satlab.test"
-PROTOCOLS = {"h1": ("http", 80, "http/1.1"), "h3": ("https", 443, "h3")}
+PROTOCOLS = {"h1": ("http", 80, "http/1.1"), "h2": ("https", 443, "h2"), "h3": ("https", 443, "h3")}
 DRIVER_GRACE_S = 15.0  # what the driver may take beyond the deadline of the load before it counts as hung
 SCRIPT_TIMEOUT_S = 10.0
 PR_SET_CHILD_SUBREAPER = 36  # prctl(2), <linux/prctl.h>
@@ -161,12 +161,11 @@ def browser_arguments(target: Target, profile: Path, *, as_root: bool) -> list[s
         f"--host-resolver-rules=MAP {target.host} {target.server},MAP * ~NOTFOUND",
     ]
     if scheme == "https":
-        arguments += [
-            f"--origin-to-force-quic-on={target.host}:{port}",
-            f"--ignore-certificate-errors-spki-list={target.spki}",
-        ]
+        arguments.append(f"--ignore-certificate-errors-spki-list={target.spki}")
+    if target.protocol == "h3":
+        arguments.append(f"--origin-to-force-quic-on={target.host}:{port}")
     else:
-        arguments += ["--disable-quic"]
+        arguments.append("--disable-quic")
     return [*arguments, "--no-sandbox"] if as_root else arguments
 
 
@@ -390,7 +389,7 @@ def find_programs() -> Programs:
 
 
 def read_target(page: str, protocol: str, server: IPv4Address, root: Path, pki: Path) -> Target:
-    """Read what the page must hold from ROOT/PAGE/manifest.csv, and for h3 the pin from PKI/spki.txt."""
+    """Read what the page must hold from ROOT/PAGE/manifest.csv, and for h2 and h3 the pin from PKI/spki.txt."""
     try:
         with (root / page / "manifest.csv").open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
@@ -475,7 +474,7 @@ def seconds(text: str) -> float:
 def parser() -> argparse.ArgumentParser:
     """Give the arguments; those that the descriptor names come from scenarios, the folders from the environment."""
     options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    options.add_argument("protocol", choices=tuple(PROTOCOLS), help="h1: http://, HTTP/1.1; h3: https://, HTTP/3")
+    options.add_argument("protocol", choices=tuple(PROTOCOLS), help="h1: http://, HTTP/1.1; h2, h3: https://")
     options.add_argument("server_ip", type=IPv4Address, help="address that the page's host name is mapped to")
     options.add_argument("-p", "--page", type=page_name, default="kepler", help="page to load (kepler)")
     options.add_argument("-n", "--runs", type=run_count, default=3, help="number of loads (3)")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job: serve a generated page over HTTP/1.1 (h1) or HTTP/3 (h3) until it is stopped.
+"""OpenBACH job: serve a generated page over HTTP/1.1 (h1), HTTP/2 (h2) or HTTP/3 (h3) until it is stopped.
 
 The server is a child in the foreground with a configuration of its own. Which server, and why: docs/decisions/0003.
 Exit statuses: 0 stopped, 1 the server died or used another congestion control, 2 arguments, 3 the host cannot do it.
@@ -79,20 +79,20 @@ Choice = Callable[[Wanted], Server | str]  # a server, or the reason why it is n
 
 def choose(wanted: Wanted) -> Server:
     """Give the first server of the protocol's list that can do what is wanted; say of each other why not."""
-    choices: dict[str, tuple[Choice, ...]] = {"h1": (h2o, nginx), "h3": (h2o, gtlsserver, nginx)}
+    choices: dict[str, tuple[Choice, ...]] = {"h1": (h2o, nginx), "h2": (h2o, nginx), "h3": (h2o, gtlsserver, nginx)}
     refusals = []
     for choice in choices[wanted.protocol]:
         answer = choice(wanted)
         if isinstance(answer, Server):
             return answer
         refusals.append(answer)
-    package = "h2o" if wanted.protocol == "h1" else "ngtcp2-server"
+    package = "ngtcp2-server" if wanted.protocol == "h3" else "h2o"
     what = f"no server for {wanted.protocol} with {wanted.congestion_control}: {'; '.join(refusals)}"
     raise JobError(what, f"apt-get install {package}")
 
 
 def h2o(wanted: Wanted) -> Server | str:
-    """H2O, without compression and HTTP/2; over HTTP/3 only if it accepts such a configuration (2.2.5 does not)."""
+    """H2O, without compression; over HTTP/3 only if it accepts such a configuration (2.2.5 does not)."""
     if not (program := find("h2o")):
         return "h2o is not installed"
     config = wanted.scratch / "h2o.json"
@@ -106,9 +106,11 @@ def h2o(wanted: Wanted) -> Server | str:
 def h2o_config(wanted: Wanted) -> dict[str, object]:
     """Give H2O's configuration. It runs as the job's own user, which can read the page and the key."""
     listen: dict[str, object] = {"host": str(wanted.bind), "port": wanted.port}
-    if wanted.protocol == "h3":
+    if wanted.protocol != "h1":
         key, certificate = key_pair(wanted)
-        listen |= {"type": "quic", "ssl": {"key-file": str(key), "certificate-file": str(certificate)}}
+        listen["ssl"] = {"key-file": str(key), "certificate-file": str(certificate)}
+    if wanted.protocol == "h3":
+        listen["type"] = "quic"
         if wanted.congestion_control != "reno":  # its default
             listen["quic"] = {"cc": wanted.congestion_control}
     return {
@@ -161,11 +163,12 @@ def nginx(wanted: Wanted) -> Server | str:
 
 
 def nginx_config(wanted: Wanted) -> str:
-    """Give nginx's configuration: no compression, no HTTP/2, no access log, all files in the private folder."""
+    """Give nginx's configuration: no compression, no access log, all files in the private folder."""
     listen = f"listen {wanted.bind}:{wanted.port}"
-    if wanted.protocol == "h3":
+    if wanted.protocol != "h1":
         key, certificate = key_pair(wanted)
-        listen += f" quic; ssl_protocols TLSv1.3; ssl_certificate {certificate}; ssl_certificate_key {key}"
+        kind = "quic" if wanted.protocol == "h3" else "ssl http2"
+        listen += f" {kind}; ssl_protocols TLSv1.3; ssl_certificate {certificate}; ssl_certificate_key {key}"
     bodies = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     return "\n".join(
         [
@@ -264,7 +267,7 @@ def serve(wanted: Wanted, page: str, stop: threading.Event) -> None:
         collect_agent.send_stat(collect_agent.now(), ready=1)
         while not stop.wait(OBSERVE_S):
             check_alive(child, log)
-            if wanted.protocol == "h1" and not observed:
+            if wanted.protocol != "h3" and not observed:
                 observed = congestion_controls(sockets(wanted.port))
                 check_congestion_control(observed, wanted.congestion_control)
     finally:
@@ -378,9 +381,9 @@ def parser() -> argparse.ArgumentParser:
     """Give the options; those that the descriptor names come from scenarios, the folders from the environment."""
     options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     options.add_argument("-p", "--page", type=page_name, default="kepler", help="page to serve (kepler)")
-    options.add_argument("-P", "--protocol", choices=("h1", "h3"), default="h1", help="h1 (default) or h3")
+    options.add_argument("-P", "--protocol", choices=("h1", "h2", "h3"), default="h1", help="h1 (default), h2, h3")
     options.add_argument("-B", "--bind", type=IPv4Address, default=IPv4Address(0), help="address; all by default")
-    options.add_argument("--port", type=port_number, help="80 for h1, 443 for h3 by default")
+    options.add_argument("--port", type=port_number, help="80 for h1, 443 for h2 and h3 by default")
     options.add_argument("-C", "--congestion-control", type=algorithm, default="cubic", help="cubic by default")
     www, pki = os.environ.get("SATLAB_WWW", "/srv/satlab/www"), os.environ.get("SATLAB_PKI", "/etc/satlab/pki")
     options.add_argument("--root", type=folder, default=www, help="holds PAGE/site; $SATLAB_WWW or /srv/satlab/www")
@@ -395,7 +398,7 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     site = arguments.root / arguments.page / "site"
-    port = arguments.port or {"h1": 80, "h3": 443}[arguments.protocol]
+    port = arguments.port or {"h1": 80, "h2": 443, "h3": 443}[arguments.protocol]
     try:
         if not (site / "index.html").is_file():
             raise JobError(f"{site}: holds no index.html", "generate the page: satlab.webtarget.build", status=2)

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Requests to connection establishment time and time to first byte (schemas/curl.schema.json)."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import Field, TypeAdapter
+
+from collect.raw import Model
+from collect.records import Record, Status, sample
+
+STAT = "curl_json"
+MAIN_METRICS = ("connect_ms", "ttfb_ms")
+
+
+class Request(Model):
+    """One request over a connection of its own; times in ms since its start, None = not reached."""
+
+    start_unix_s: float
+    status: Status
+    reason: str
+    connect_ms: float | None
+    ttfb_ms: float | None
+    total_ms: float | None
+    bytes: int
+
+
+class Curl(Model):
+    """All requests of one job."""
+
+    schema_: Literal["satlab/curl/1"] = Field(alias="schema")
+    url: str
+    requests: list[Request]
+
+
+ADAPTER: TypeAdapter[Curl] = TypeAdapter(Curl)
+
+
+def records(curl: Curl, labels: Mapping[str, str]) -> list[Record]:
+    """Give both times of each request (label request: its number); one cut off keeps what it reached."""
+    own = {**labels, "transport": "TCP"}
+    return [
+        _record(metric, request, {**own, "request": str(number)})
+        for number, request in enumerate(curl.requests, start=1)
+        for metric in MAIN_METRICS
+    ]
+
+
+def _record(metric: str, request: Request, labels: Mapping[str, str]) -> Record:
+    value: float | None = getattr(request, metric)
+    if request.status == "ok" or (request.status == "censored" and value is not None):
+        return sample(metric, value, labels, "curl reported no such time")
+    return Record(metric, None, labels, status=request.status, reason=request.reason)

@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""OpenBACH job: captures packets of one interface with dumpcap, bounded in time and size, into a private file."""
+
+import argparse
+import os
+import re
+import signal
+import subprocess
+import sys
+import syslog
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import collect_agent
+
+FILTER = Path(__file__).with_name("satlab_capture_rstats_filter.conf")
+
+# dumpcap 4.0, on stderr when it ends: "Packets received/dropped on interface 'lan0': 6/0 (pcap:0/...".
+_COUNTS = re.compile(r"^Packets received/dropped on interface .*: (\d+)/(\d+) ", re.MULTILINE)
+_NAME = re.compile(r"(?!-)[^\s/]{1,15}")
+"""What the kernel takes as the name of an interface, less what would pass for an option."""
+
+
+@dataclass(frozen=True)
+class Capture:
+    """What dumpcap said at its end."""
+
+    packets: int
+    dropped: int
+    size: int
+
+
+def argv(wanted: argparse.Namespace, file: Path) -> list[str]:
+    """Give dumpcap's command line."""
+    bounds = ["-a", f"duration:{wanted.seconds}", "-a", f"filesize:{wanted.megabytes * 1000}"]
+    filtering = ["-f", wanted.filter] if wanted.filter else []
+    snaplen = ["-s", str(wanted.snaplen)] if wanted.snaplen else []
+    return ["dumpcap", "-q", "-p", "-i", wanted.interface, *bounds, *snaplen, *filtering, "-w", str(file)]
+
+
+def read(talk: str, file: Path) -> Capture | None:
+    """Read what dumpcap said; None when it did not capture to its end."""
+    counts = _COUNTS.search(talk)
+    if counts is None or not file.is_file():
+        return None
+    return Capture(int(counts[1]), int(counts[2]), file.stat().st_size)
+
+
+def run(command: list[str]) -> str:
+    """Run dumpcap until a bound is reached or this job is stopped; give what it said."""
+    try:
+        dumpcap = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    except OSError as error:
+        return f"dumpcap cannot be started: {error}"
+    # dumpcap ends in order on SIGTERM. An agent may have told it before it tells us.
+    signal.signal(signal.SIGTERM, lambda *_: dumpcap.terminate())
+    return dumpcap.communicate()[1]
+
+
+def keep(capture: Capture, file: Path) -> bool:
+    """Send the figures and store the file; tell whether all was taken."""
+    when = collect_agent.now()
+    figures: dict[str, Any] = {
+        "packets": capture.packets,
+        "dropped_packets": capture.dropped,
+        "file_bytes": capture.size,
+    }
+    answers = [
+        collect_agent.send_stat(when, **figures),
+        collect_agent.store_files(when, copy=False, capture_pcapng=str(file)),
+    ]
+    return all(answer == "OK" for answer in answers)
+
+
+def _within(low: int, high: int) -> Callable[[str], int]:
+    def read_number(text: str) -> int:
+        number = int(text)
+        if not low <= number <= high:
+            raise argparse.ArgumentTypeError(f"is not within {low} to {high}")
+        return number
+
+    return read_number
+
+
+def _interface(text: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise argparse.ArgumentTypeError("is not the name of an interface")
+    return text
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("interface", type=_interface)
+    parser.add_argument("-t", "--seconds", type=_within(1, 3600), default=60, help="ends after this many seconds")
+    parser.add_argument("-m", "--megabytes", type=_within(1, 1000), default=50, help="ends at this size, MB")
+    parser.add_argument("-s", "--snaplen", type=_within(0, 65535), default=128, help="bytes per packet; 0: whole ones")
+    parser.add_argument("-f", "--filter", default="", help="capture filter, pcap-filter(7)")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Run the job; 0 when the capture came to its end and was stored."""
+    wanted = _arguments()
+    os.umask(0o077)  # what people send is nobody else's business
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "capture.pcapng"
+        talk = run(argv(wanted, file))
+        capture = read(talk, file)
+        if capture is None:
+            collect_agent.send_log(syslog.LOG_ERR, " ".join(talk.split())[:500])
+            return 1
+        if capture.dropped:
+            collect_agent.send_log(syslog.LOG_WARNING, f"{capture.dropped} packets are missing in the capture")
+        return 0 if keep(capture, file) else 1
+
+
+if __name__ == "__main__":
+    with collect_agent.use_configuration(str(FILTER)):
+        sys.exit(main())

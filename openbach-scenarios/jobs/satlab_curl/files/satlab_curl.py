@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""OpenBACH job: connection establishment time and time to first byte of HTTP/1.1 requests, measured by curl."""
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import syslog
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import collect_agent
+
+FILTER = Path(__file__).with_name("satlab_curl_rstats_filter.conf")
+WRITE_OUT = "%{json}"
+TIMED_OUT = 28
+"""curl's exit status after --max-time."""
+MARGIN_S = 10.0
+
+Request = dict[str, Any]
+
+
+def request(url: str, timeout_s: float) -> Request:
+    """Make one request over a new connection; a failed one has no times, one cut off has those that were reached."""
+    argv = ["curl", "--disable", "--noproxy", "*", "--http1.1", "--silent", "--show-error", "--output", "/dev/null"]
+    argv += ["--max-time", f"{timeout_s:g}", "--write-out", WRITE_OUT, url]
+    started = time.time()
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout_s + MARGIN_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return _result(started, "failed", str(error), {})
+    return judge(started, done.returncode, done.stdout, done.stderr)
+
+
+def judge(started: float, code: int, output: str, talk: str) -> Request:
+    """Read what curl wrote, and decide: ok, censored, or failed with its reason."""
+    try:
+        told = json.loads(output)
+    except ValueError:
+        return _result(started, "failed", talk.strip() or f"curl ended with status {code}", {})
+    if code == TIMED_OUT:
+        return _result(started, "censored", talk.strip(), told)
+    if code or told["response_code"] != 200:
+        return _result(started, "failed", talk.strip() or f"status {told['response_code']}", {})
+    return _result(started, "ok", "", told)
+
+
+def _result(started: float, status: str, reason: str, told: Request) -> Request:
+    times = {"connect_ms": "time_connect", "ttfb_ms": "time_starttransfer", "total_ms": "time_total"}
+    return {
+        "start_unix_s": started,
+        "status": status,
+        "reason": reason,
+        # 0 means: not reached. What a request that was cut off took in total is its deadline.
+        **{name: round(told[key] * 1000, 3) if told.get(key) else None for name, key in times.items()},
+        "bytes": told.get("size_download", 0),
+    }
+
+
+def publish(url: str, requests: list[Request]) -> bool:
+    """Send and store what was measured; tell whether all went well."""
+    for one in requests:
+        times = {key: one[key] for key in ("connect_ms", "ttfb_ms") if one["status"] == "ok"}
+        if times:
+            collect_agent.send_stat(round(one["start_unix_s"] * 1000), **times)
+        else:
+            collect_agent.send_log(syslog.LOG_ERR, f"{one['status']}: {one['reason']}")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "curl.json"
+        path.write_text(json.dumps({"schema": "satlab/curl/1", "url": url, "requests": requests}) + "\n")
+        stored = collect_agent.store_files(collect_agent.now(), curl_json=str(path)) == "OK"
+    return stored and all(one["status"] == "ok" for one in requests)
+
+
+def _url(text: str) -> str:
+    if not re.fullmatch(r"http://[0-9.]+(:\d{1,5})?/[A-Za-z0-9_./-]*", text):
+        raise argparse.ArgumentTypeError("must be http://ADDRESS/PATH")
+    return text
+
+
+def _count(text: str) -> int:
+    if not re.fullmatch(r"[1-9]\d{0,3}", text):
+        raise argparse.ArgumentTypeError("must be 1 to 9999")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    if not re.fullmatch(r"\d{1,4}(\.\d{1,6})?", text) or not 1 <= float(text) <= 3600:
+        raise argparse.ArgumentTypeError("must be 1 to 3600 seconds")
+    return float(text)
+
+
+def main() -> int:
+    """Run the job."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("url", type=_url)
+    parser.add_argument("-n", "--requests", type=_count, default=1)
+    parser.add_argument("-t", "--timeout", type=_seconds, default=33.0)
+    wanted = parser.parse_args()
+    return 0 if publish(wanted.url, [request(wanted.url, wanted.timeout) for _ in range(wanted.requests)]) else 1
+
+
+if __name__ == "__main__":
+    with collect_agent.use_configuration(str(FILTER)):
+        sys.exit(main())

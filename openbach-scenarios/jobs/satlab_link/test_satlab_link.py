@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from referencing import Registry, Resource
+
+from satlab import paths
+
+Started = Callable[[str], Any]
+IDLE: dict[str, Any] = {
+    "delay_ms": 250.0,
+    "loss": {"model": "bernoulli", "ratio": 0.0, "unit": "packet"},
+    "outage": False,
+}
+
+
+def valid(request: object) -> None:
+    names = ("link-control", "link-config")
+    documents = [json.loads((paths.SCHEMAS / f"{name}.schema.json").read_text()) for name in names]
+    registry: Registry[Any] = Registry().with_resources([(d["$id"], Resource.from_contents(d)) for d in documents])
+    jsonschema.Draft202012Validator(documents[0], registry=registry).validate(request)
+
+
+class Link:
+    """Stands in for satlink: takes changes over at the second look, as its threads do."""
+
+    def __init__(self, path: Path) -> None:
+        self.directions: dict[str, Any] = {"forward": dict(IDLE), "return": dict(IDLE), "terrestrial_down": None}
+        self.asked: list[dict[str, Any]] = []
+        self.faults: list[str] = []
+        self._late: dict[str, Any] = {}
+        self._server = socket.socket(socket.AF_UNIX)
+        self._server.bind(str(path))
+        self._server.listen()
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._server.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._server.accept()
+            except OSError:
+                return
+            with connection:
+                request = json.loads(connection.makefile("rb").readline())
+                valid(request)
+                connection.sendall(json.dumps(self._answer(request)).encode() + b"\n")
+
+    def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        self.asked.append(request)
+        if self.faults:
+            return {"ok": False, "faults": self.faults}
+        if "get" not in request:
+            self._late = dict(request.get("set", {}))
+            return {"ok": True, "t_s": 1.0}
+        answer = {"ok": True, "t_s": 1.0, "timeline": None, "directions": json.loads(json.dumps(self.directions))}
+        direction = self._late.pop("direction", None)
+        for name in ("forward", "return") if direction == "both" else (direction,) if direction else ():
+            self.directions[name] |= self._late
+        return answer
+
+
+@pytest.fixture
+def link(tmp_path: Path) -> Iterator[Link]:
+    found = Link(tmp_path / "control.sock")
+    yield found
+    found.close()
+
+
+def test_a_change_is_asked_for_awaited_and_reported(trial: Started, link: Link) -> None:
+    job = trial("satlab_link")
+    arguments = ["set", "both", "-d", "100.0", "-l", "0.01", "-u", "frame", "-j", "2.0"]
+    assert job.run(*arguments, SATLAB_CONTROL=str(job.raw / "control.sock"))[0] == 0
+    changed = {"delay_ms": 100.0, "loss": {"ratio": 0.01, "unit": "frame"}, "jitter": {"uniform_ms": 2.0}}
+    assert link.asked[0] == {"set": {"direction": "both", **changed}}
+    sent = {record["_metadata"]["suffix"]: record for record in job.records()}
+    assert set(sent) == {"forward", "return"}
+    figures = {"delay_ms": 100.0, "loss_ratio": 0.01, "jitter_ms": 2.0, "outage": 0}
+    assert all(figures.items() <= record.items() for record in sent.values())
+
+
+@pytest.mark.parametrize(("text", "value"), [("on", True), ("off", False), ("2.5", 2.5)])
+def test_outages(trial: Started, link: Link, text: str, value: object) -> None:
+    job = trial("satlab_link")
+    assert job.run("-s", str(job.raw / "control.sock"), "set", "forward", "-o", text)[0] == 0
+    assert link.asked[0] == {"set": {"direction": "forward", "outage": value}}
+    assert job.records()[0]["outage"] == int(value is not False)
+
+
+def test_show_and_timeline(trial: Started, link: Link) -> None:
+    job = trial("satlab_link")
+    assert job.run("-s", str(job.raw / "control.sock"), "show")[0] == 0
+    assert job.run("-s", str(job.raw / "control.sock"), "timeline")[0] == 0
+    assert link.asked == [{"get": "state"}, {"start": "timeline"}, {"get": "state"}]
+    assert len(job.records()) == 4
+
+
+def test_a_refusal_fails_with_every_fault(trial: Started, link: Link) -> None:
+    link.faults = ["set.delay_ms: is negative", "set.x: is unknown"]
+    job = trial("satlab_link")
+    status, said = job.run("-s", str(job.raw / "control.sock"), "set", "forward", "-d", "1.0")
+    assert status == 1
+    assert "error: the link refuses the change: set.delay_ms: is negative; set.x: is unknown" in said
+    assert job.records() == []
+
+
+def test_a_change_that_does_not_hold_fails(trial: Started, link: Link) -> None:
+    job = trial("satlab_link")
+    link._answer = lambda request: {  # type: ignore[method-assign]
+        "ok": True, "t_s": 1.0, "timeline": None, "directions": link.directions
+    }  # fmt: skip
+    status, said = job.run("-s", str(job.raw / "control.sock"), "set", "forward", "-d", "1.0")
+    assert status == 1
+    assert "does not hold" in said
+
+
+def test_nobody_there_fails(trial: Started, tmp_path: Path) -> None:
+    status, said = trial("satlab_link").run("-s", str(tmp_path / "none"), "show")
+    assert status == 1
+    assert "the link does not answer" in said
+
+
+@pytest.mark.parametrize(
+    "arguments", [["set", "forward"], ["set", "up", "-d", "1"], ["set", "forward", "-o", "soon"], []]
+)
+def test_arguments_are_checked(trial: Started, arguments: list[str]) -> None:
+    assert trial("satlab_link").run(*arguments)[0] == 2

@@ -1,0 +1,322 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""OpenBACH job: a performance enhancing proxy (RFC 3135) on one node, until it is stopped.
+
+Splits the connections from a client to a server that pass this node: HAProxy or PEPsal for TCP, satpep for QUIC. They
+are caught by nftables' tproxy, and the server sees the client's own address (PEPsal: the proxy's). The TCP parameters
+of the legs are the routes': job satlab_tcp_conf. When the job ends, rules, routes and processes are as before.
+Exit statuses: 0 stopped, 1 the proxy died, 2 arguments, 3 the host cannot do it.
+"""
+
+import argparse
+import json
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from pathlib import Path
+
+import collect_agent
+
+READY_DEADLINE_S = 10.0
+POLL_S = 0.05
+STOP_DEADLINE_S = 1.5
+WATCH_S = 0.25
+TABLE = "satlab_pep"
+MARK = 0x5A7
+ROUTES = 1447
+"""Routing table that brings marked packets home; the number of the mark, in decimal."""
+LISTENING, UDP_BOUND = "0A", "07"
+"""States of a socket in /proc/net/tcp and /proc/net/udp."""
+
+
+class JobError(Exception):
+    """An expected end of the job: what happened, the next command, the exit status."""
+
+    def __init__(self, message: str, hint: str = "", status: int = 3) -> None:
+        super().__init__(message)
+        self.hint = hint
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A proxy program that can do what is wanted. `count` gives the connections it has had."""
+
+    name: str
+    version: str
+    argv: list[str]
+    protocol: str
+    count: Callable[[str], int]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is wanted, checked; `scratch` is a private folder."""
+
+    engine: str
+    client: IPv4Address
+    server: IPv4Address
+    port: int
+    scratch: Path
+
+
+# --- the engines ----------------------------------------------------------------------------------
+
+
+def haproxy(wanted: Wanted) -> Engine:
+    """HAProxy, transparent on both legs, in the foreground."""
+    program = find("haproxy", "apt-get install haproxy")
+    config, admin = wanted.scratch / "haproxy.cfg", wanted.scratch / "admin.sock"
+    config.write_text(haproxy_config(wanted.port, admin), encoding="utf-8")
+    found = re.search(r"HAProxy version (\S+)", run(program, "-v"))
+    argv = [program, "-db", "-q", "-f", str(config)]
+    return Engine("haproxy", found[1] if found else "unknown", argv, "tcp", lambda _: haproxy_connections(admin))
+
+
+def haproxy_config(port: int, admin: Path) -> str:
+    """Give HAProxy's configuration: what came for an address goes on to it, from the client's own address."""
+    return "\n".join(
+        [
+            "global",
+            f"  stats socket {admin} mode 600 level admin",
+            "  maxconn 2000",
+            "defaults",
+            "  mode tcp",
+            "  timeout connect 60s",
+            "  timeout client 1h",
+            "  timeout server 1h",
+            "listen pep",
+            f"  bind 0.0.0.0:{port} transparent",
+            "  source 0.0.0.0 usesrc clientip",
+            "  server original 0.0.0.0",
+            "",
+        ]
+    )
+
+
+def haproxy_connections(admin: Path) -> int:
+    """Ask HAProxy how many connections it has taken."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(1)
+        connection.connect(str(admin))
+        connection.sendall(b"show stat\n")
+        answer = b"".join(iter(lambda: connection.recv(65536), b"")).decode()
+    header, *rows = (line.split(",") for line in answer.splitlines() if line)
+    column = [name.lstrip("# ") for name in header].index("stot")
+    return next(int(row[column]) for row in rows if row[:2] == ["pep", "FRONTEND"])
+
+
+def pepsal(wanted: Wanted) -> Engine:
+    """PEPsal, where a package provides it; it tells each connection in its log."""
+    program = find("pepsal", "no Debian release has it: install the package of a SATCOM lab, or use the engine haproxy")
+    log = wanted.scratch / "pepsal.log"
+    argv = [program, "-v", "-p", str(wanted.port), "-c", "2000", "-l", str(log)]
+    return Engine("pepsal", "unknown", argv, "tcp", lambda talk: talk.count("New incoming connection"))
+
+
+ENGINES: dict[str, Callable[[Wanted], Engine]] = {"haproxy": haproxy, "pepsal": pepsal}
+
+
+def find(program: str, hint: str) -> str:
+    """Find a program; Debian puts servers in /usr/sbin, which is not in every PATH."""
+    found = shutil.which(program) or shutil.which(program, path="/usr/sbin:/usr/local/sbin:/usr/local/bin")
+    if not found:
+        raise JobError(f"{program} is not installed", hint)
+    return found
+
+
+def run(*argv: str, text: str | None = None) -> str:
+    """Run a short command and give its output."""
+    try:
+        done = subprocess.run(argv, input=text, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise JobError(f"{argv[0]}: {error}", "apt-get install nftables iproute2") from error
+    if done.returncode:
+        raise JobError(f"{' '.join(argv)}: {done.stderr.strip()}", "the job needs root, and a kernel with nft tproxy")
+    return done.stdout
+
+
+# --- catching what passes -------------------------------------------------------------------------
+
+
+def ruleset(engine: Engine, wanted: Wanted, interface: str) -> str:
+    """Give the packet rules.
+
+    Packets of the proxy's own connections, whose local address is a stranger's, come home; what the client sends to
+    the server goes to the proxy's port, its destination unchanged (kernel documentation, networking/tproxy.rst).
+    """
+    home = f"meta l4proto {engine.protocol} socket transparent 1 meta mark set {MARK} accept"
+    catch = (
+        f'iifname "{interface}" ip saddr {wanted.client} ip daddr {wanted.server} meta l4proto {engine.protocol} '
+        f"tproxy to :{wanted.port} meta mark set {MARK} accept"
+    )
+    hook = "type filter hook prerouting priority mangle; policy accept;"
+    return f"table ip {TABLE} {{\nchain prerouting {{\n{hook}\n{home}\n{catch}\n}}\n}}\n"
+
+
+@contextmanager
+def caught(engine: Engine, wanted: Wanted) -> Iterator[None]:
+    """Lead what passes into the proxy for the time of the block."""
+    release()  # what a killed job has left
+    towards = re.search(r" dev (\S+)", run("ip", "-o", "route", "get", str(wanted.client)))
+    if not towards:
+        raise JobError(f"no route to the client {wanted.client}", "see: ip route")
+    try:
+        run("ip", "rule", "add", "fwmark", str(MARK), "lookup", str(ROUTES))
+        run("ip", "route", "add", "local", "0.0.0.0/0", "dev", "lo", "table", str(ROUTES))
+        run("nft", "-f", "-", text=ruleset(engine, wanted, towards[1]))
+        yield
+    finally:
+        release()
+
+
+def release() -> None:
+    """Take the rules away, as far as they are there."""
+    if re.search(rf"table ip {TABLE}\b", run("nft", "list", "tables")):
+        run("nft", "delete", "table", "ip", TABLE)
+    if re.search(rf"lookup {ROUTES}\b", run("ip", "rule")):
+        run("ip", "rule", "del", "fwmark", str(MARK), "lookup", str(ROUTES))
+    if f"table {ROUTES}" in run("ip", "route", "show", "table", "all"):
+        run("ip", "route", "flush", "table", str(ROUTES))
+
+
+# --- life of the proxy ----------------------------------------------------------------------------
+
+
+def serve(wanted: Wanted, stop: threading.Event) -> None:
+    """Start the proxy, lead traffic into it, watch it until `stop`, and leave `pep.json`."""
+    check_port(wanted.port)
+    engine = ENGINES[wanted.engine](wanted)
+    log = wanted.scratch / "log"
+    with log.open("wb") as output:
+        child = subprocess.Popen(engine.argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+    connections = 0
+    try:
+        wait_ready(engine, wanted.port, child, log, stop)
+        with caught(engine, wanted):
+            collect_agent.send_stat(collect_agent.now(), ready=1)
+            while not stop.wait(WATCH_S):
+                check_alive(engine, child, log, stop)
+                connections = counted(engine, log, connections)
+    finally:
+        end(child)
+        record(wanted, engine, connections)
+
+
+def counted(engine: Engine, log: Path, before: int) -> int:
+    """Give the connections so far; a proxy that is ending does not answer any more."""
+    try:
+        return engine.count(log.read_text(encoding="utf-8", errors="replace"))
+    except (OSError, ValueError, StopIteration):
+        return before
+
+
+def check_port(port: int) -> None:
+    """Refuse a port that somebody listens on: the proxy's own message would be lost in its log."""
+    if any(is_bound(protocol, port) for protocol in ("tcp", "udp")):
+        raise JobError(f"port {port} is in use", "choose another --port, or see who has it: ss -lntup")
+
+
+def is_bound(protocol: str, port: int) -> bool:
+    """Look whether somebody listens on a port (proc(5): /proc/net/tcp and udp)."""
+    state = LISTENING if protocol == "tcp" else UDP_BOUND
+    lines = Path(f"/proc/net/{protocol}").read_text(encoding="ascii").splitlines()[1:]
+    return any(line.split()[1].endswith(f":{port:04X}") and line.split()[3] == state for line in lines)
+
+
+def wait_ready(engine: Engine, port: int, child: subprocess.Popen[bytes], log: Path, stop: threading.Event) -> None:
+    """Poll for readiness until the deadline. A connection would be caught by the proxy's own rules, so none is made."""
+    for _ in range(round(READY_DEADLINE_S / POLL_S)):
+        check_alive(engine, child, log, stop)
+        if is_bound(engine.protocol, port) or stop.wait(POLL_S):
+            return
+    raise JobError(f"{engine.name} was not ready after {READY_DEADLINE_S:g} s: {tail(log)}", status=1)
+
+
+def check_alive(engine: Engine, child: subprocess.Popen[bytes], log: Path, stop: threading.Event) -> None:
+    """Raise if the proxy has ended, unless all is being stopped: then an agent may have ended it first."""
+    code = child.poll()
+    if code is not None and not stop.wait(STOP_DEADLINE_S):
+        raise JobError(f"{engine.name} ended with status {code}: {tail(log)}", "see the job's log", status=1)
+
+
+def end(child: subprocess.Popen[bytes]) -> None:
+    """Ask the child to end, then make it end."""
+    child.terminate()
+    try:
+        child.wait(STOP_DEADLINE_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+
+
+def record(wanted: Wanted, engine: Engine, connections: int) -> None:
+    """Store what the proxy was and how many connections it has split."""
+    content = {
+        "schema": "satlab/pep/1",
+        "engine": engine.name,
+        "version": engine.version,
+        "argv": engine.argv,
+        "client": str(wanted.client),
+        "server": str(wanted.server),
+        "connections": connections,
+    }
+    path = wanted.scratch / "pep.json"
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    if str(answer := collect_agent.store_files(collect_agent.now(), pep_json=str(path))).startswith("KO"):
+        raise JobError(f"the collector refused pep.json: {answer}", "see the collector's log", status=1)
+
+
+def tail(log: Path) -> str:
+    """Give the end of the proxy's output on one line."""
+    return " / ".join(log.read_text(encoding="utf-8", errors="replace").split("\n")[-6:]).strip(" /") or "no output"
+
+
+def port_number(text: str) -> int:
+    """Accept a port, 1 to 65535."""
+    if not re.fullmatch(r"[1-9]\d{0,4}", text) or int(text) > 65535:
+        raise argparse.ArgumentTypeError("must be 1 to 65535")
+    return int(text)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Give the arguments."""
+    options = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    options.add_argument("engine", choices=("none", *ENGINES), help="none: connections pass untouched")
+    options.add_argument("client_ip", type=IPv4Address, help="whose connections are split")
+    options.add_argument("server_ip", type=IPv4Address, help="those to this server")
+    options.add_argument("-l", "--port", type=port_number, default=5500, help="where the proxy listens (5500)")
+    return options
+
+
+def main() -> int:
+    """Be a proxy until SIGTERM or SIGINT."""
+    arguments = parser().parse_args()
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    if arguments.engine == "none":
+        stop.wait()
+        return 0
+    try:
+        with tempfile.TemporaryDirectory(prefix="satlab_pep_") as scratch:
+            wanted = Wanted(arguments.engine, arguments.client_ip, arguments.server_ip, arguments.port, Path(scratch))
+            serve(wanted, stop)
+    except JobError as error:
+        print(f"error: {error}" + (f"\nhint: {error.hint}" if error.hint else ""), file=sys.stderr)
+        return error.status
+    return 0
+
+
+if __name__ == "__main__":
+    with collect_agent.use_configuration(str(Path(__file__).with_name("satlab_pep_rstats_filter.conf"))):
+        sys.exit(main())

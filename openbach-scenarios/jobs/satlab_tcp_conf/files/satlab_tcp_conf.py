@@ -1,0 +1,334 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""OpenBACH job: give TCP of one node its parameters until it is stopped, and watch that its connections have them.
+
+Congestion control and initial windows are set on every route (ip-route(8): congctl, initcwnd, initrwnd), buffers by
+tcp_rmem and tcp_wmem; `ss -ti` tells what the connections really use. When the job ends, all is as it was.
+Exit statuses: 0 stopped, 1 a connection has another congestion control or window than asked for, 2 arguments, 3 the
+host cannot do it.
+"""
+
+import argparse
+import json
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from ipaddress import IPv4Address
+from pathlib import Path
+
+import collect_agent
+
+SAMPLE_S = 0.2
+MAX_CONNECTIONS = 1000
+MB = 1_000_000
+SYSCTL = Path("/proc/sys/net/ipv4")
+FLAGS = {"ts", "sack", "ecn", "ecnseen", "fastopen"}
+"""What `ss -i` prints before the name of the congestion control."""
+HANDSHAKE_BYTES = 1
+"""A SYN counts as one acknowledged byte: up to there the window is still the initial one."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Largest send and receive buffer in bytes, initial window in segments."""
+
+    wmem_max: int
+    rmem_max: int
+    initial_window: int
+
+
+# Kuhn et al., "QUIC: Opportunities and threats in SATCOM", Int. J. Satell. Commun. Netw. 2021, table 3. Its core
+# buffers (net.core.*mem_max) are the host's and bound only what a program asks for by SO_*BUF: no proxy here does.
+PRESETS = {
+    "A": Preset(4 * MB, 6 * MB, 10),
+    "B": Preset(4 * MB, 6 * MB, 100),
+    "C": Preset(33 * MB, 33 * MB, 10),
+    "D": Preset(33 * MB, 33 * MB, 100),
+}
+
+
+class JobError(Exception):
+    """An expected end of the job: what happened, the next command, the exit status."""
+
+    def __init__(self, message: str, hint: str = "", status: int = 3) -> None:
+        super().__init__(message)
+        self.hint = hint
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Side:
+    """What the routes of one side carry; windows in segments. None: the kernel's choice, which is then not checked."""
+
+    congestion_control: str | None = None
+    initial_window: int | None = None
+    initial_receive_window: int | None = None
+
+    def words(self) -> list[str]:
+        """Give the words of a route."""
+        pairs = (
+            ("congctl", self.congestion_control),
+            ("initcwnd", self.initial_window),
+            ("initrwnd", self.initial_receive_window),
+        )
+        return [str(word) for name, value in pairs if value is not None for word in (name, value)]
+
+
+@dataclass
+class Connection:
+    """One TCP connection over its life. Windows in segments; `initial_window` None: never seen before data flowed."""
+
+    local: str
+    peer: str
+    interface: str
+    side: str
+    congestion_control: str = ""
+    initial_window: int | None = None
+    cwnd_max: int = 0
+    rtt_min_ms: float | None = None
+    bytes_acked: int = 0
+    bytes_received: int = 0
+    retransmits: int = 0
+    samples: int = 0
+
+    def take(self, algorithm: str, values: dict[str, str]) -> None:
+        """Take one sample of `ss -ti`."""
+        self.samples += 1
+        self.congestion_control = algorithm
+        cwnd = int(values.get("cwnd", 0))
+        self.cwnd_max = max(self.cwnd_max, cwnd)
+        self.bytes_acked = int(values.get("bytes_acked", 0))
+        self.bytes_received = int(values.get("bytes_received", 0))
+        self.retransmits = int(values.get("retrans", "0/0").partition("/")[2])
+        if "minrtt" in values:
+            self.rtt_min_ms = float(values["minrtt"])
+        # A lost SYN leaves a window of 1 (RFC 6298, section 5.7 and RFC 5681, section 3.1): no fault of the route.
+        if self.bytes_acked <= HANDSHAKE_BYTES and not self.retransmits:
+            self.initial_window = cwnd
+
+    def fault(self, asked: Side) -> str:
+        """Say what differs from what was asked for; '' when nothing does."""
+        where = f"{self.local} to {self.peer} (side {self.side})"
+        if asked.congestion_control not in (None, self.congestion_control):
+            return f"{where} uses {self.congestion_control}, not {asked.congestion_control}"
+        if None not in (asked.initial_window, self.initial_window) and asked.initial_window != self.initial_window:
+            return f"{where} starts with a window of {self.initial_window}, not {asked.initial_window}"
+        return ""
+
+
+@dataclass
+class Watch:
+    """The connections of this node, sample by sample; `sides` by interface, what was asked for by side."""
+
+    sides: dict[str, str]
+    asked: dict[str, Side]
+    interface_of: dict[str, str] = field(default_factory=dict)
+    connections: dict[tuple[str, str], Connection] = field(default_factory=dict)
+    samples: int = 0
+
+    def take(self, listing: str) -> None:
+        """Take what `ss -tinOH state established` says; connections of the host with itself are left out."""
+        self.samples += 1
+        for line in listing.splitlines():
+            words = line.split()
+            local, peer = words[2], words[3]
+            if local.rpartition(":")[0] == peer.rpartition(":")[0] or len(self.connections) >= MAX_CONNECTIONS:
+                continue
+            key = local, peer
+            if key not in self.connections:
+                interface = self._interface(peer.rpartition(":")[0])
+                self.connections[key] = Connection(local, peer, interface, self.sides.get(interface, "server"))
+            values = dict(word.split(":", 1) for word in words[4:] if ":" in word)
+            names = [word for word in words[4:] if ":" not in word and word not in FLAGS]
+            self.connections[key].take(names[0] if names else "", values)
+
+    def fault(self) -> str:
+        """Give the first fault of any connection."""
+        found = (c.fault(self.asked[c.side]) for c in self.connections.values())
+        return next(filter(None, found), "")
+
+    def _interface(self, address: str) -> str:
+        if address not in self.interface_of:
+            self.interface_of[address] = interface_towards(address)
+        return self.interface_of[address]
+
+
+# --- the kernel -----------------------------------------------------------------------------------
+
+
+def run(*argv: str) -> str:
+    """Run a short command and give its output."""
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise JobError(f"{argv[0]}: {error}", "apt-get install iproute2") from error
+    if done.returncode:
+        raise JobError(f"{' '.join(argv)}: {done.stderr.strip()}", "see ip-route(8); the job needs root")
+    return done.stdout
+
+
+def interface_towards(address: str) -> str:
+    """Give the interface that packets for `address` leave through."""
+    found = re.search(r" dev (\S+)", run("ip", "-o", "route", "get", address))
+    return found[1] if found else ""
+
+
+def routes() -> list[str]:
+    """Give the routes of the main table, each as the words that make it."""
+    return [re.sub(r" (linkdown|dead)\b", "", line).strip() for line in run("ip", "-o", "route").splitlines()]
+
+
+def with_parameters(route: str, side: Side) -> str:
+    """Give a route with a side's parameters in place of its own; what the side leaves open stays."""
+    words = side.words()
+    for name in words[::2]:
+        route = re.sub(rf" {name} (lock )?\S+", "", route)
+    return " ".join([route, *words])
+
+
+def set_routes(wanted: Sequence[str]) -> None:
+    """Replace routes, and see that the kernel shows them."""
+    for route in wanted:
+        run("ip", "route", "replace", *route.split())
+    shown = [sorted(route.split()) for route in routes()]
+    for route in wanted:
+        if sorted(route.split()) not in shown:
+            raise JobError(f"the kernel does not show the route {route}", "see: ip route", status=1)
+
+
+@contextmanager
+def parameters(sides: dict[str, str], asked: dict[str, Side], buffers: Preset | None) -> Iterator[None]:
+    """Set routes and buffers for the time of the block."""
+    before = routes()
+    memory = {name: (SYSCTL / name).read_text() for name in ("tcp_rmem", "tcp_wmem")}
+    try:
+        set_routes([with_parameters(route, asked[sides.get(device(route), "server")]) for route in before])
+        if buffers:
+            for name, largest in (("tcp_rmem", buffers.rmem_max), ("tcp_wmem", buffers.wmem_max)):
+                low, middle, _ = memory[name].split()
+                (SYSCTL / name).write_text(f"{low} {middle} {largest}")
+        yield
+    finally:
+        for name, text in memory.items():
+            (SYSCTL / name).write_text(text)
+        set_routes(before)
+
+
+def device(route: str) -> str:
+    """Give the interface of a route."""
+    found = re.search(r" dev (\S+)", route)
+    return found[1] if found else ""
+
+
+# --- the job --------------------------------------------------------------------------------------
+
+
+def serve(wanted: argparse.Namespace, stop: threading.Event) -> None:
+    """Set the parameters, sample until `stop`, and leave `tcp_conf.json`."""
+    asked = sides_asked(wanted)
+    client = interface_towards(str(wanted.client_ip)) if wanted.client_ip else ""
+    sides = {client: "client"} if client else {}
+    watch = Watch(sides, asked)
+    with parameters(sides, asked, PRESETS.get(wanted.preset)):
+        in_force = {"routes": routes(), "tcp_rmem": read("tcp_rmem"), "tcp_wmem": read("tcp_wmem")}
+        collect_agent.send_stat(collect_agent.now(), ready=1)
+        fault = ""
+        try:
+            while not fault and not stop.wait(SAMPLE_S):
+                watch.take(run("ss", "-tinOH", "state", "established"))
+                fault = watch.fault()
+        finally:
+            store(wanted, watch, in_force)
+    if fault:
+        raise JobError(fault, "see what else sets it: a program's own socket option, or the host", status=1)
+
+
+def sides_asked(wanted: argparse.Namespace) -> dict[str, Side]:
+    """Give what is asked for of each side: a preset's window gives way to one that is named."""
+    preset = PRESETS.get(wanted.preset)
+    window = wanted.initial_window or (preset.initial_window if preset else None)
+    server = Side(wanted.congestion_control, window, wanted.initial_receive_window)
+    client = Side(
+        wanted.client_side_congestion_control or server.congestion_control,
+        wanted.client_side_initial_window or server.initial_window,
+        wanted.client_side_initial_receive_window or server.initial_receive_window,
+    )
+    return {"server": server, "client": client}
+
+
+def read(name: str) -> list[int]:
+    """Read a sysctl of three numbers."""
+    return [int(word) for word in (SYSCTL / name).read_text().split()]
+
+
+def store(wanted: argparse.Namespace, watch: Watch, in_force: Mapping[str, object]) -> None:
+    """Store what was asked for, what the kernel shows, and what the connections used."""
+    document = {
+        "schema": "satlab/tcp-conf/1",
+        "preset": wanted.preset,
+        "asked": {name: asdict(side) for name, side in watch.asked.items()},
+        **in_force,
+        "samples": watch.samples,
+        "connections": [
+            asdict(c) | {"fault": c.fault(watch.asked[c.side])} for c in watch.connections.values()
+        ],
+    }  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "tcp_conf.json"
+        path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        answer = collect_agent.store_files(collect_agent.now(), tcp_conf_json=str(path))
+    if answer != "OK":
+        raise JobError(f"the collector refused tcp_conf.json: {answer}", "see the collector's log", status=1)
+
+
+def algorithm(text: str) -> str | None:
+    """Accept the name of a congestion control; `default` leaves it as it is."""
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,15}", text):
+        raise argparse.ArgumentTypeError("a congestion control is a word such as cubic")
+    return None if text == "default" else text
+
+
+def window(text: str) -> int | None:
+    """Accept a window of 1 to 10,000 segments; 0 leaves it as it is."""
+    if not re.fullmatch(r"\d{1,5}", text) or int(text) > 10_000:
+        raise argparse.ArgumentTypeError("must be 0 to 10000 segments")
+    return int(text) or None
+
+
+def parser() -> argparse.ArgumentParser:
+    """Give the options."""
+    options = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    options.add_argument("-C", "--congestion-control", type=algorithm, help="on every route; default: as it is")
+    options.add_argument("-w", "--initial-window", type=window, help="segments, on every route; default: as it is")
+    options.add_argument("-r", "--initial-receive-window", type=window, help="segments, likewise")
+    options.add_argument("-p", "--preset", choices=("none", *PRESETS), default="none", help="buffers and window")
+    options.add_argument("-c", "--client-ip", type=IPv4Address, help="its side of this node may have its own values:")
+    options.add_argument("--client-side-congestion-control", type=algorithm)
+    options.add_argument("--client-side-initial-window", type=window)
+    options.add_argument("--client-side-initial-receive-window", type=window)
+    return options
+
+
+def main() -> int:
+    """Hold the parameters until SIGTERM or SIGINT."""
+    wanted = parser().parse_args()
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        serve(wanted, stop)
+    except JobError as error:
+        print(f"error: {error}" + (f"\nhint: {error.hint}" if error.hint else ""), file=sys.stderr)
+        return error.status
+    return 0
+
+
+if __name__ == "__main__":
+    with collect_agent.use_configuration(str(Path(__file__).with_name("satlab_tcp_conf_rstats_filter.conf"))):
+        sys.exit(main())

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+PROGRAM = Path(__file__).parent / "files" / "satlab_tcp_conf.py"
+
+
+@pytest.fixture(scope="module")
+def job() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("satlab_tcp_conf", PROGRAM)
+    assert spec is not None
+    assert spec.loader is not None
+    found = importlib.util.module_from_spec(spec)
+    sys.modules["satlab_tcp_conf"] = found  # dataclasses look their module up
+    spec.loader.exec_module(found)
+    return found
+
+
+# `ss -tinOH state established`, iproute2 6.1: an idle connection, the same one sending, one of the host with itself.
+IDLE = (
+    "0 0 198.18.4.2:5201 198.18.1.2:41170 ts sack reno wscale:10,10 rto:204 rtt:0.02/0.01 mss:1448 cwnd:100 "
+    "bytes_acked:1 segs_out:1 minrtt:0.02\n"
+)
+SENDING = IDLE.replace("cwnd:100 bytes_acked:1", "cwnd:240 bytes_sent:90000 bytes_acked:80001 retrans:0/2")
+OWN = IDLE.replace("198.18.1.2:41170", "198.18.4.2:41170").replace("cwnd:100", "cwnd:7")
+
+
+def watch(job: ModuleType, **asked: object) -> object:
+    return job.Watch({"lan0": "client"}, {"client": job.Side(**asked), "server": job.Side()}, {"198.18.1.2": "lan0"})
+
+
+def test_a_connection_shows_its_first_window_and_its_largest(job: ModuleType) -> None:
+    seen = watch(job, congestion_control="reno", initial_window=100)
+    for listing in (IDLE + OWN, SENDING):
+        seen.take(listing)  # type: ignore[attr-defined]
+    (connection,) = seen.connections.values()  # type: ignore[attr-defined]
+    assert (connection.initial_window, connection.cwnd_max, connection.retransmits) == (100, 240, 2)
+    assert (connection.side, connection.rtt_min_ms, connection.bytes_acked) == ("client", 0.02, 80001)
+    assert seen.fault() == ""  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"congestion_control": "cubic"}, "uses reno, not cubic"),
+        ({"initial_window": 10}, "starts with a window of 100, not 10"),
+        ({}, ""),
+    ],
+)
+def test_what_differs_from_what_was_asked_for_is_named(job: ModuleType, asked: dict[str, object], said: str) -> None:
+    seen = watch(job, **asked)
+    seen.take(IDLE)  # type: ignore[attr-defined]
+    assert said in seen.fault() if said else seen.fault() == ""  # type: ignore[attr-defined]
+
+
+def test_a_window_that_was_seen_too_late_accuses_nobody(job: ModuleType) -> None:
+    seen = watch(job, initial_window=10)
+    seen.take(SENDING)  # type: ignore[attr-defined]
+    assert seen.fault() == ""  # type: ignore[attr-defined]
+
+
+def test_a_route_keeps_what_is_not_asked_for(job: ModuleType) -> None:
+    route = "198.18.4.0/24 via 198.18.2.1 dev lan1 proto static initcwnd 10 congctl lock cubic"
+    changed = job.with_parameters(route, job.Side("reno", None, 40))
+    assert changed == "198.18.4.0/24 via 198.18.2.1 dev lan1 proto static initcwnd 10 congctl reno initrwnd 40"
+
+
+def test_presets_are_those_of_table_3_and_give_way_to_a_window(job: ModuleType) -> None:
+    assert [(p.wmem_max, p.rmem_max, p.initial_window) for p in job.PRESETS.values()] == [
+        (4_000_000, 6_000_000, 10),
+        (4_000_000, 6_000_000, 100),
+        (33_000_000, 33_000_000, 10),
+        (33_000_000, 33_000_000, 100),
+    ]
+    wanted = job.parser().parse_args(["-p", "D", "--client-side-initial-window", "20"])
+    sides = job.sides_asked(wanted)
+    assert (sides["server"].initial_window, sides["client"].initial_window) == (100, 20)
+    assert job.sides_asked(job.parser().parse_args(["-p", "B", "-w", "30"]))["server"].initial_window == 30
+
+
+@pytest.mark.parametrize("arguments", [["-w", "-1"], ["-w", "10001"], ["-C", "Cubic;"], ["-p", "E"], ["-c", "host"]])
+def test_bad_arguments_are_refused(job: ModuleType, arguments: list[str]) -> None:
+    with pytest.raises(SystemExit):
+        job.parser().parse_args(arguments)

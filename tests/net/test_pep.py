@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The jobs satlab_pep and satlab_tcp_conf on a node between client and server, joined by wires without delay."""
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from satlab.paths import JOBS, SCHEMAS, SHIM
+
+pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
+
+CLIENT, SERVER = "198.18.201.2", "198.18.202.2"
+DEADLINE_S = 20.0
+ECHO = f"""
+import socket
+listener = socket.create_server(("{SERVER}", 7))
+while True:
+    connection, peer = listener.accept()
+    connection.recv(1)
+    connection.sendall(peer[0].encode())
+"""
+ASK = f"""
+import socket
+connection = socket.create_connection(("{SERVER}", 7), 10)
+input()
+connection.sendall(b"?")
+print(connection.recv(100).decode(), flush=True)
+input()
+"""
+
+
+def until(condition: Callable[[], Any], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not come true within {DEADLINE_S} s"
+        time.sleep(0.02)
+
+
+@dataclass
+class Chain:
+    """Client, proxy and server, each a namespace."""
+
+    name: str
+    folder: Path
+    started: list["subprocess.Popen[str]"] = field(default_factory=list)
+
+    def run(self, node: str, *argv: str) -> str:
+        inside = ["ip", "netns", "exec", f"{self.name}-{node}", *argv]
+        return subprocess.run(inside, capture_output=True, text=True, check=True, timeout=20).stdout
+
+    def start(self, node: str, *argv: str) -> "subprocess.Popen[str]":
+        inside = ["ip", "netns", "exec", f"{self.name}-{node}", *argv]
+        pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        process = subprocess.Popen(inside, text=True, **pipes)
+        self.started.append(process)
+        return process
+
+    def job(self, job: str, *arguments: str, **environment: str) -> "subprocess.Popen[str]":
+        raw = self.folder / job
+        raw.mkdir(exist_ok=True)
+        variables = {
+            **{"PYTHONPATH": str(SHIM), "SATLAB_RAW": str(raw), "SATLAB_AGENT": "proxy", "JOB_NAME": job},
+            **{"JOB_INSTANCE_ID": "1", "SCENARIO_INSTANCE_ID": "1", "OWNER_SCENARIO_INSTANCE_ID": "1"},
+        }
+        program = JOBS / job / "files" / f"{job}.py"
+        words = [f"{name}={value}" for name, value in {**variables, **environment}.items()]
+        return self.start("proxy", "env", *words, sys.executable, str(program), *arguments)
+
+    def ready(self, job: str) -> None:
+        stats = self.folder / job / "stats.jsonl"
+        until(lambda: stats.exists() and '"ready": 1' in stats.read_text(), f"{job} ready")
+
+    def stored(self, job: str, name: str, schema: str) -> dict[str, Any]:
+        files = sorted((self.folder / job / "files" / f"{job}-1").glob(f"{name}*.json"))
+        document: dict[str, Any] = json.loads(files[-1].read_text())
+        jsonschema.validate(document, json.loads((SCHEMAS / schema).read_text()))
+        return document
+
+    def proxies(self) -> list[int]:
+        """Give the proxy programs that run."""
+        found = []
+        for pid in self.run("proxy", "ip", "netns", "pids", f"{self.name}-proxy").split():
+            with contextlib.suppress(FileNotFoundError):  # it was the asking one
+                found += [int(pid)] if "haproxy" in Path(f"/proc/{pid}/comm").read_text() else []
+        return found
+
+    def state(self) -> list[str]:
+        """What a proxy must leave as it found it."""
+        table = ("ip", "route", "show", "table", "all")
+        memory = ("cat", "/proc/sys/net/ipv4/tcp_rmem", "/proc/sys/net/ipv4/tcp_wmem")
+        asked = (table, ("ip", "rule"), ("nft", "list", "ruleset"), memory)
+        inside = self.run("proxy", "ip", "netns", "pids", f"{self.name}-proxy")
+        return [*(self.run("proxy", *argv) for argv in asked), str(len(inside.split()))]
+
+
+@pytest.fixture
+def chain(tmp_path: Path) -> Iterator[Chain]:
+    found = Chain(f"peplab{secrets.token_hex(3)}", tmp_path)
+    nodes = ("client", "proxy", "server")
+    try:
+        for node in nodes:
+            subprocess.run(["ip", "netns", "add", f"{found.name}-{node}"], check=True)
+            found.run(node, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1", "net.ipv4.ip_forward=1")
+            found.run(node, "ip", "link", "set", "lo", "up")
+        for number, (far, subnet) in enumerate((("client", "198.18.201"), ("server", "198.18.202"))):
+            peer = ("peer", "name", "eth0", "netns", f"{found.name}-{far}")
+            found.run("proxy", "ip", "link", "add", f"lan{number}", "type", "veth", *peer)
+            for node, device, address in (("proxy", f"lan{number}", f"{subnet}.1"), (far, "eth0", f"{subnet}.2")):
+                found.run(node, "ip", "addr", "add", f"{address}/24", "dev", device)
+                found.run(node, "ip", "link", "set", device, "up")
+            found.run(far, "ip", "route", "add", "default", "via", f"{subnet}.1")
+        yield found
+    finally:
+        for process in found.started:
+            process.kill()
+            process.communicate()
+        for node in nodes:
+            subprocess.run(["ip", "netns", "del", f"{found.name}-{node}"], check=False, capture_output=True)
+
+
+def ask(chain: Chain) -> "subprocess.Popen[str]":
+    """Open a connection to the server, which answers with the address that it sees."""
+    chain.start("server", sys.executable, "-c", ECHO)
+    until(lambda: ":0007 " in chain.run("server", "cat", "/proc/net/tcp"), "echo server")
+    return chain.start("client", sys.executable, "-c", ASK)
+
+
+def says(process: "subprocess.Popen[str]") -> str:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    print(file=process.stdin, flush=True)
+    return process.stdout.readline().strip()
+
+
+def stop(process: "subprocess.Popen[str]") -> tuple[int, str]:
+    process.send_signal(signal.SIGTERM)
+    _, talk = process.communicate(timeout=20)
+    return process.returncode, talk
+
+
+@pytest.fixture
+def haproxy() -> None:
+    if not shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin"):
+        pytest.skip("haproxy is not installed")
+
+
+@pytest.mark.usefixtures("haproxy")
+def test_haproxy_splits_and_leaves_nothing_behind(chain: Chain) -> None:
+    before = chain.state()
+    sides = ("-C", "reno", "-w", "100", "-c", CLIENT, "--client-side-congestion-control", "cubic")
+    conf = chain.job("satlab_tcp_conf", *sides, "--client-side-initial-window", "20", "-p", "C")
+    chain.ready("satlab_tcp_conf")
+    pep = chain.job("satlab_pep", "haproxy", CLIENT, SERVER)
+    chain.ready("satlab_pep")
+    client = ask(chain)
+    established = ("ss", "-tnH", "state", "established")
+    until(lambda: len(chain.run("proxy", *established).splitlines()) == 2, "one connection on each leg")
+    time.sleep(0.6)  # three samples of ss
+    assert says(client) == CLIENT, "the server sees the client's own address"
+    client.communicate("\n", timeout=10)
+    assert stop(pep)[0] == 0
+    assert stop(conf)[0] == 0
+    assert chain.state() == before
+    assert chain.stored("satlab_pep", "pep_json", "pep.schema.json")["connections"] == 1
+    seen = chain.stored("satlab_tcp_conf", "tcp_conf_json", "tcp-conf.schema.json")
+    legs = {c["side"]: (c["congestion_control"], c["initial_window"]) for c in seen["connections"]}
+    assert legs == {"client": ("cubic", 20), "server": ("reno", 100)}
+    assert (seen["tcp_rmem"][2], seen["tcp_wmem"][2]) == (33_000_000, 33_000_000)
+
+
+@pytest.mark.usefixtures("haproxy")
+def test_a_killed_proxy_fails_the_job_and_the_next_one_works(chain: Chain) -> None:
+    before = chain.state()
+    pep = chain.job("satlab_pep", "haproxy", CLIENT, SERVER)
+    chain.ready("satlab_pep")
+    (program,) = chain.proxies()
+    os.kill(program, signal.SIGKILL)
+    _, talk = pep.communicate(timeout=20)
+    assert pep.returncode == 1
+    assert "haproxy ended with status -9" in talk
+    assert chain.state() == before
+    assert says(ask(chain)) == CLIENT, "without the proxy packets pass as before"
+
+
+@pytest.mark.usefixtures("haproxy")
+def test_what_a_killed_job_left_is_removed_by_the_next(chain: Chain) -> None:
+    before = chain.state()
+    pep = chain.job("satlab_pep", "haproxy", CLIENT, SERVER)
+    chain.ready("satlab_pep")
+    pep.kill()
+    pep.wait()
+    for pid in chain.proxies():
+        os.kill(pid, signal.SIGKILL)
+    (chain.folder / "satlab_pep" / "stats.jsonl").unlink()
+    again = chain.job("satlab_pep", "haproxy", CLIENT, SERVER)
+    chain.ready("satlab_pep")
+    assert stop(again)[0] == 0
+    assert chain.state() == before
+
+
+def test_missing_programs_and_taken_ports_are_told(chain: Chain, tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    pepsal = chain.job("satlab_pep", "pepsal", CLIENT, SERVER, PATH=str(empty))
+    _, talk = pepsal.communicate(timeout=20)
+    assert pepsal.returncode == 3
+    assert "pepsal is not installed" in talk
+    chain.start("proxy", sys.executable, "-c", "import socket; socket.create_server(('0.0.0.0', 5500)).accept()")
+    until(lambda: ":157C " in chain.run("proxy", "cat", "/proc/net/tcp"), "port taken")
+    taken = chain.job("satlab_pep", "haproxy", CLIENT, SERVER)
+    _, talk = taken.communicate(timeout=20)
+    assert taken.returncode == 3
+    assert "port 5500 is in use" in talk
+
+
+def test_another_congestion_control_than_asked_for_fails_the_job(chain: Chain) -> None:
+    conf = chain.job("satlab_tcp_conf", "-C", "reno")
+    chain.ready("satlab_tcp_conf")
+    chain.start("server", "iperf3", "-s", "-1", "-B", SERVER)
+    until(lambda: ":1451 " in chain.run("server", "cat", "/proc/net/tcp"), "iperf3")
+    chain.start("proxy", "iperf3", "-c", SERVER, "-t", "5", "-C", "cubic")
+    _, talk = conf.communicate(timeout=20)
+    assert conf.returncode == 1
+    assert "uses cubic, not reno" in talk
+
+
+def test_an_unknown_congestion_control_is_refused_and_nothing_is_changed(chain: Chain) -> None:
+    before = chain.state()
+    conf = chain.job("satlab_tcp_conf", "-C", "hybla9")
+    _, talk = conf.communicate(timeout=20)
+    assert conf.returncode == 3
+    assert "hybla9" in talk
+    assert chain.state() == before
