@@ -17,6 +17,9 @@ lint: ## formatting, linters, type checks
 	.venv/bin/ruff format --check
 	.venv/bin/mypy lab collect openbach-scenarios tests
 	.venv/bin/ansible-lint -q openbach-scenarios/jobs/*/*install_*.yml
+	.venv/bin/yamllint -s -c ansible/.yamllint ansible
+	cd ansible && ../.venv/bin/ansible-lint -q --offline
+	if command -v vagrant >/dev/null; then vagrant validate; fi
 	if command -v shellcheck >/dev/null; then shellcheck satlab .ci/run; fi
 
 rust: ## unit, property and corpus tests of the crates
@@ -24,6 +27,19 @@ rust: ## unit, property and corpus tests of the crates
 
 python: ## unit, network and browser tests (ARGS go to pytest)
 	$(PY) -m pytest $(ARGS)
+
+dist: ## Debian packages of what guests of the VM lab run, into dist/
+	cargo build --release --locked -p satlink
+	$(PY) -m satlab.vm.dist dist
+
+box: ## a Vagrant box made from Debian packages alone, into dist/ (root)
+	$(PY) -m satlab.vm.box dist
+
+vm-nspawn: ## the whole VM lab in booted containers: roles, second run, measurements (root, about ten minutes)
+	$(PY) -m pytest tests/vm -m nspawn $(ARGS)
+
+vm-tcg: ## the small lab in virtual machines under software emulation, with our own box (root, about 30 minutes)
+	$(PY) -m pytest tests/vm -m vm $(ARGS)
 
 format: ## rewrite the sources in the project's format
 	cargo fmt --all
@@ -33,4 +49,4 @@ format: ## rewrite the sources in the project's format
 clean: ## remove build output (not runs/)
 	rm -rf target .venv .satlab
 
-.PHONY: help test lint rust python format clean
+.PHONY: help test lint rust python dist box vm-nspawn vm-tcg format clean

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """raw/link.jsonl: what the emulator saw, per direction (schemas/link-metrics.schema.json)."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -16,6 +17,10 @@ SERIES = {
     "link_rate_bps": "rate_bps",
     "link_dropped_packets": "dropped_packets",
     "link_lost_packets": "lost_packets",
+    "link_lost_frames": "lost_frames",
+    "link_es_n0_db": "es_n0_db",
+    "link_threshold_db": "threshold_db",
+    "link_modcod_id": "modcod_id",
     "link_frame_fill_ratio": "frame_fill_ratio",
     "link_slots_assigned": "slots_assigned",
     "link_slots_used": "slots_used",
@@ -40,6 +45,11 @@ class Counters(Model):
     marked_packets: int = 0
     lost_packets: int
     frames: int
+    lost_frames: int | None = None
+    frames_by_modcod: dict[str, int] = Field(default_factory=dict)
+    modcod_id: int | None = None
+    threshold_db: float | None = None
+    es_n0_db: float | None = None
     frame_fill_ratio: float | None
     superframes: int | None = None
     slots_assigned: int | None = None
@@ -111,7 +121,7 @@ class Change(Model):
     t_unix_s: float
     t_s: float
     direction: Literal["forward", "return", "terrestrial_down", "terrestrial_up"]
-    origin: Literal["control", "timeline"]
+    origin: Literal["control", "timeline", "profile"]
     set: dict[str, Any]
     error: str | None
 
@@ -180,6 +190,7 @@ def _totals(inside: Sequence[Counters], labels: Mapping[str, str]) -> list[Recor
         Record("link_late_packets", sum(c.late_packets for c in inside), labels),
         Record("link_queue_max_bytes", max(c.queue_bytes for c in inside), labels),
         *_slots(inside, labels),
+        *_frames(inside, labels),
     ]
 
 
@@ -195,6 +206,17 @@ def _slots(inside: Sequence[Counters], labels: Mapping[str, str]) -> list[Record
         "link_slots_free_mean": sum(c.slots_free or 0 for c in counted),
     }
     return [Record(metric, value / superframes, labels) for metric, value in sums.items()]
+
+
+def _frames(inside: Sequence[Counters], labels: Mapping[str, str]) -> list[Record]:
+    """Give frames lost and frames sent by MODCOD or waveform, where the direction has frames and counts them."""
+    if not any(c.modcod_id for c in inside):
+        return []
+    by_modcod: Counter[str] = Counter()
+    for counters in inside:
+        by_modcod.update(counters.frames_by_modcod)
+    sent = [Record("link_modcod_frames", count, {**labels, "modcod": name}) for name, count in by_modcod.items()]
+    return [Record("link_lost_frames", sum(c.lost_frames or 0 for c in inside), labels), *sent]
 
 
 def _lateness(end: End | None, direction: str, labels: Mapping[str, str]) -> list[Record]:

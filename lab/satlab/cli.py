@@ -196,9 +196,7 @@ def run(
     no_report: Annotated[bool, typer.Option("--no-report", help="Leave the HTML report out.")] = False,
     influx: Annotated[
         str | None,
-        typer.Option(
-            envvar="SATLAB_INFLUX", help="Send statistics to this InfluxDB 1.x, too: http://host[:8086][/db]."
-        ),
+        typer.Option(envvar="SATLAB_INFLUX", help="Send statistics to this InfluxDB 1.x, too: http://HOST:8086/DB."),
     ] = None,
     quiet: Quiet = False,
 ) -> int:
@@ -273,6 +271,40 @@ def report(
     frames, path = rebuild.rebuild(folders, out, Talk())
     print_records([path], frames, json_lines=json_lines, csv=csv)
     return ExitStatus.OK
+
+
+@command()
+def reproduce(
+    paper: Annotated[Literal["seed-002"], typer.Argument(help="seed-002: Kosek et al., IFIP Networking 2022.")],
+    runs: Annotated[int | None, typer.Option(help="Runs of each cell. Default: 10.", min=1, max=10000)] = None,
+    cells: Annotated[
+        str | None, typer.Option(help="ORBIT/LOSS/TYPE,... with * for any: geo/0/h1,leo/*/quic*. Default: all 64.")
+    ] = None,
+    resume: Annotated[Path | None, typer.Option(help="Folder of an earlier campaign: do what is left of it.")] = None,
+    parallel: Annotated[
+        str, typer.Option(help="Labs at once: a number, or auto: as many as calibration bears.")
+    ] = "auto",
+    out: Annotated[Path, typer.Option(help="Folder that the campaign's folder is made in.")] = Path("runs"),
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything, print the plan, touch nothing.")
+    ] = False,
+    json_lines: Annotated[bool, typer.Option("--json", help="The results as JSON on stdout.")] = False,
+) -> int:
+    """Repeat a paper's evaluation, each run in a fresh lab, and show its tables beside ours."""
+    from satlab.reproduce import program, tables
+
+    del paper
+    chosen = None if cells is None else [pattern.strip() for pattern in cells.split(",")]
+    execution, talk = program.prepare(program.Wanted(runs, chosen, resume, parallel, out))
+    if dry_run:
+        print(program.plan(execution))
+        return ExitStatus.OK
+    found, status = program.execute(execution, talk, stop_on_signal())
+    if json_lines:
+        print(json.dumps(tables.document(found)))
+    else:
+        tables.show(found)
+    return status
 
 
 @command()
@@ -389,6 +421,22 @@ def link_set(
     loss_model: LossModelText = None,
     loss_unit: LossUnits = "packet",
     jitter_ms: Annotated[float | None, typer.Option(help="Jitter, ms: uniform from 0.", min=0, max=3600000)] = None,
+    attenuation_db: Annotated[
+        float | None, typer.Option(help="Taken off the Es/N0, dB, beyond what the profile takes.", min=0, max=100)
+    ] = None,
+    modcod: Annotated[
+        str | None, typer.Option(help="forward: MODCOD of EN 302 307-1 that stays, 1 to 28; or acm.")
+    ] = None,
+    symbol_rate_baud: Annotated[
+        float | None, typer.Option(help="Symbols per second, e.g. 10e6; the MODCOD stays.", min=1, max=1e10)
+    ] = None,
+    handover: Annotated[
+        Literal["keep", "flush", "drop"] | None,
+        typer.Option(
+            help="Another link, with the delay, symbol rate and queue given, takes over at once; what waits moves to "
+            "it, leaves with the old one, or is dropped."
+        ),
+    ] = None,
     outage: Annotated[str | None, typer.Option(help="on, off, or seconds after which it ends.")] = None,
     queue: QueueLimit = None,
     aqm: AqmName = None,
@@ -407,7 +455,8 @@ def link_set(
         aqm_interval_ms=aqm_interval_ms,
         ecn=ecn,
     )
-    hand.set_link(lab, direction, options, delay_ms, loss, jitter_ms, outage)
+    wanted = hand.Wanted(delay_ms, loss, jitter_ms, outage, attenuation_db, modcod, symbol_rate_baud, handover)
+    hand.set_link(lab, direction, options, wanted)
     return ExitStatus.OK
 
 

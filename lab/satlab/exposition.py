@@ -5,6 +5,7 @@ A sample counts one interval, so all figures are gauges: those of the last inter
 """
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,10 @@ HELP = {
     "marked_packets": "packets marked CE in the interval",
     "lost_packets": "packets lost on air in the interval",
     "frames": "BBFRAMEs or bursts sent in the interval",
+    "lost_frames": "frames not understood in the interval",
+    "modcod_id": "MODCOD or waveform in force",
+    "threshold_db": "Es/N0 that it needs, dB",
+    "es_n0_db": "Es/N0 of what is sent, dB",
     "frame_fill_ratio": "share of the frames' payload in use",
     "superframes": "superframes begun in the interval",
     "slots_assigned": "bursts granted to the terminal in the interval",
@@ -64,7 +69,14 @@ def render(lab_id: str, sample: dict[str, Any]) -> str:
     for field, text in HELP.items():
         values = [(name, figures[field]) for name, figures in directions.items() if figures.get(field) is not None]
         parts.append(_family(field, text, values, lab_id))
+    used = [(f'{name}",modcod="{modcod}', count) for name, f in directions.items() for modcod, count in _used(f)]
+    parts.append(_family("modcod_frames", "frames sent in the interval, by MODCOD or waveform", used, lab_id))
     return "".join(parts)
+
+
+def _used(figures: dict[str, Any]) -> Iterable[tuple[str, float]]:
+    by_modcod: dict[str, float] = figures["frames_by_modcod"]
+    return by_modcod.items()
 
 
 def _family(name: str, text: str, values: list[tuple[str, float]], lab_id: str) -> str:

@@ -3,7 +3,7 @@
 
 import json
 import os
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -61,30 +61,46 @@ def enter(lab_id: str, node: str, command: list[str]) -> list[str]:
     return [*Lab.attach(lab_id).enter_argv(node), *(command or [os.environ.get("SHELL", "/bin/sh")])]
 
 
-def set_link(
-    lab_id: str,
-    direction: str,
-    options: LinkOptions,
-    delay_ms: float | None,
-    loss: float | None,
-    jitter_ms: float | None,
-    outage: str | None,
-) -> None:
-    """Change the link of a lab that is up; what is None stays, and so does the queue without a limit of its own."""
+@dataclass(frozen=True)
+class Wanted:
+    """What shall change of a link, in the words of the command line; what is None stays."""
+
+    delay_ms: float | None = None
+    loss: float | None = None
+    jitter_ms: float | None = None
+    outage: str | None = None
+    attenuation_db: float | None = None
+    modcod: str | None = None
+    symbol_rate_baud: float | None = None
+    handover: str | None = None
+
+
+def set_link(lab_id: str, direction: str, options: LinkOptions, changes: Wanted) -> None:
+    """Change the link of a lab that is up. The queue stays without a limit of its own."""
     need_root()
-    wanted: dict[str, Any] = {"direction": direction, "delay_ms": delay_ms}
-    if loss is not None or options.loss_model is not None:
+    wanted: dict[str, Any] = {
+        "direction": direction,
+        "delay_ms": changes.delay_ms,
+        "attenuation_db": changes.attenuation_db,
+        "modcod": changes.modcod,
+        "symbol_rate_baud": changes.symbol_rate_baud,
+    }
+    if changes.loss is not None or options.loss_model is not None:
         wanted["loss"] = options.losses()
-    if jitter_ms is not None:
-        wanted["jitter"] = {"uniform_ms": jitter_ms}
-    if outage is not None:
-        wanted["outage"] = outage == "on" if outage in ("on", "off") else _seconds(outage)
+    if changes.jitter_ms is not None:
+        wanted["jitter"] = {"uniform_ms": changes.jitter_ms}
+    if changes.outage is not None:
+        wanted["outage"] = changes.outage == "on" if changes.outage in ("on", "off") else _seconds(changes.outage)
     if options.queue is not None:
         wanted["queue"] = options.queue_rule()
     elif options.aqm or options.ecn or options.aqm_interval_ms is not None:
         raise ConfigError("--aqm, --ecn and --aqm-interval-ms need --queue", hint="give the limit as well")
+    given = {name: value for name, value in wanted.items() if value is not None}
+    if changes.handover is not None:
+        new = {name: given.pop(name) for name in ("delay_ms", "symbol_rate_baud", "queue") if name in given}
+        given["handover"] = {"waiting": changes.handover, **new}
     try:
-        asked = LinkSet.model_validate({name: value for name, value in wanted.items() if value is not None})
+        asked = LinkSet.model_validate(given)
     except ValidationError as error:
         faults = [Fault(".".join(map(str, e["loc"])) or "set", e["msg"]) for e in error.errors(include_url=False)]
         raise ConfigError("the link cannot be set so", faults, "satlab link set --help") from error

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What jobs find on the nodes of the embedded lab: the pages, and a certificate authority for this run alone."""
+"""What jobs find on the nodes of the embedded lab: a user for this run alone, the pages, a certificate authority."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
 
-from satlab import paths, pki, webtarget
+from satlab import grants, paths, pki, webtarget
 from satlab.lab import Lab
 from satlab.topology import Role
 
@@ -16,11 +17,19 @@ def pages() -> list[str]:
 
 
 class LabHost:
-    """Runs jobs inside a lab's namespaces; `folder` (private, outside the run folder) holds pages and keys."""
+    """Runs jobs inside a lab's namespaces; `folder` (private, outside the run folder) holds pages and keys.
 
-    def __init__(self, lab: Lab, folder: Path) -> None:
-        self._lab = lab
+    `entities`: who plays them, entity to node; None: every node plays itself. `jobs`: a folder of further jobs.
+    """
+
+    def __init__(
+        self, lab: Lab, folder: Path, entities: Mapping[str, str] | None = None, jobs: Path | None = None
+    ) -> None:
+        self._lab, self._entities = lab, entities
+        self._uid = grants.new_uid()
+        self._visible = [*grants.program_paths(), folder.resolve(), *([jobs.resolve()] if jobs else [])]
         self._www, self._pki = folder / "www", folder / "pki"
+        folder.chmod(0o711)
         hosts = []
         for name in pages():
             page = webtarget.load(name)
@@ -29,13 +38,33 @@ class LabHost:
         server = lab.topology.nodes[lab.topology.node_of(Role.SERVER)]
         addresses = [ip_address(str(i.address)) for i in server.interfaces.values()]
         pki.create(self._pki, hosts, addresses, datetime.now(UTC))
+        self.give(self._pki)
+        self._control = Path(lab.config.control) if lab.config.control else None
+        if self._control:  # its folder is closed: a job sees it only where it is shown
+            grants.give(self._control, self._uid)
 
-    def enter_argv(self, node: str) -> list[str]:
-        """Give the argv prefix that runs a command inside `node`."""
-        return self._lab.enter_argv(node)
+    def node(self, entity: str) -> str:
+        """Give the node that plays an entity."""
+        return entity if self._entities is None else self._entities[entity]
 
-    def environment(self, node: str) -> dict[str, str]:
-        """Give where pages, certificates and the link's control socket are; the same on every node."""
-        del node
-        control = {"SATLAB_CONTROL": self._lab.config.control} if self._lab.config.control else {}
-        return {"SATLAB_WWW": str(self._www), "SATLAB_PKI": str(self._pki), **control}
+    def enter_argv(self, entity: str, job: str) -> list[str]:
+        """Give the argv prefix that runs a command of a job where an entity is, with no more privilege than granted."""
+        visible = [*self._visible, self._control] if self._control and job in grants.LINK_CONTROLLERS else self._visible
+        drop = grants.drop_argv(self._uid, grants.CAPABILITIES.get(job, ()), visible)
+        return [*self._lab.enter_argv(self.node(entity)), *drop]
+
+    def environment(self, entity: str) -> dict[str, str]:
+        """Give where pages, certificates and the link's control socket are, and the name of the agent."""
+        control = {"SATLAB_CONTROL": str(self._control)} if self._control else {}
+        return {
+            "SATLAB_WWW": str(self._www),
+            "SATLAB_PKI": str(self._pki),
+            "SATLAB_AGENT": self.node(entity),
+            **control,
+        }
+
+    def give(self, path: Path) -> None:
+        """Let the run's user own a file, or a folder and all in it."""
+        grants.give(path, self._uid)
+        if not any(path.resolve().is_relative_to(known) for known in self._visible):
+            self._visible.append(path.resolve())

@@ -156,10 +156,28 @@ class Direction(_Sparse):
     outages_s: tuple[tuple[float, float], ...] | None = None
 
 
+_OF_WIRES = {"delay_ms", "loss", "jitter", "outage"}
+"""What can change of a terrestrial direction."""
+
+
+class Handover(_Sparse):
+    """Another link takes over, in all that is not said as in profile and configuration.
+
+    `waiting`: packets in the queue move to the new link, leave with the old one, or are dropped.
+    """
+
+    waiting: Literal["keep", "flush", "drop"]
+    delay_ms: float | None = Field(default=None, ge=0, le=10000)
+    symbol_rate_baud: int | None = Field(default=None, ge=1, le=10**10)
+    queue: Queue | None = None
+
+
 class LinkSet(_Sparse):
     """Changes of one direction of a running link, or of both of its satellite segment; at least one.
 
-    `delay_ms` is one way. `outage`: until told otherwise, or seconds. A terrestrial direction has no queue.
+    `delay_ms` is one way. `outage`: until told otherwise, or seconds. `attenuation_db` is taken off the Es/N0, beyond
+    what the profile takes. `modcod`: an id of EN 302 307-1 that stays in force, or the loop chooses again (acm);
+    forward alone. A terrestrial direction has neither queue nor what a radio link has.
     """
 
     direction: Literal["forward", "return", "both", "terrestrial_down", "terrestrial_up"]
@@ -168,13 +186,21 @@ class LinkSet(_Sparse):
     jitter: UniformJitter | NormalJitter | None = None
     outage: Annotated[bool, Field(strict=True)] | Annotated[float, Field(gt=0, le=1e9)] | None = None
     queue: Queue | None = None
+    attenuation_db: float | None = Field(default=None, ge=0, le=100)
+    modcod: Annotated[int, Field(ge=1, le=28)] | Literal["acm"] | None = None
+    symbol_rate_baud: int | None = Field(default=None, ge=1, le=10**10)
+    handover: Handover | None = None
 
     @model_validator(mode="after")
     def _changes_something(self) -> Self:
-        if not self.model_fields_set - {"direction"}:
-            raise ValueError("changes nothing: give delay_ms, loss, jitter, outage or queue")
-        if self.queue is not None and self.direction.startswith("terrestrial"):
-            raise ValueError("a terrestrial direction has no queue")
+        given = self.model_fields_set - {"direction"}
+        if not given:
+            names = ", ".join(name for name in type(self).model_fields if name != "direction")
+            raise ValueError(f"changes nothing: give one of {names}")
+        if self.direction.startswith("terrestrial") and (foreign := given - _OF_WIRES):
+            raise ValueError(f"a terrestrial direction has no {', '.join(sorted(foreign))}")
+        if self.modcod is not None and self.direction != "forward":
+            raise ValueError("only the direction forward has MODCODs")
         return self
 
 
@@ -353,11 +379,24 @@ class _DirectionPlan(_Model):
     tcp_goodput_bps: float
 
 
+class AcmPlan(_Model):
+    """What adaptive coding chooses from; levels in dB."""
+
+    modcod_ids: tuple[int, ...]
+    margin_db: float
+    hysteresis_db: float
+    report_period_ms: float
+
+
 class ForwardPlan(_DirectionPlan):
-    """DVB-S2 carrier: one frame lasts `frame_ns` and holds `frame_payload_bytes`."""
+    """DVB-S2 carrier: one frame lasts `frame_ns` and holds `frame_payload_bytes`.
+
+    With `acm` all of it is as at the start; without, the MODCOD stays.
+    """
 
     frame_ns: int
     frame_payload_bytes: int
+    acm: AcmPlan | None = None
 
 
 class FirstPacket(_Model):

@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from ipaddress import IPv4Network
+from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from socket import AF_INET
 from typing import Any, ParamSpec, TypeVar
@@ -34,6 +34,8 @@ TUN_QUEUE_PACKETS = 10000
 """Length of a TUN's transmit queue: the link's own drop-tail queue is to be the only one that drops."""
 DEFAULT_CONGCTL = "cubic"
 """Set on every route: the host's default may be another, and a namespace's sysctl refuses what the host restricts."""
+HOST_NODE, CONTROL_INTERFACE = "host", "ctl0"
+"""Of labs whose nodes are machines: where we are, and every machine's card on the control network."""
 MAIN_TABLE = 254
 _TUN_TYPE, _TAP_TYPE = 1, 2
 _NUD_PERMANENT = 0x80
@@ -159,6 +161,44 @@ def build(topology: Topology, lab_id: str, taps: Mapping[str, Tap] | None = None
             set_congestion_control(lab_id, node, DEFAULT_CONGCTL)
         if taps:
             _add_neighbours(lab_id, topology, taps)
+
+
+def build_machines(topology: Topology, lab_id: str, control: Mapping[str, str], host: str) -> None:
+    """Make the network cards of machines: a namespace each with plain wires, without addresses but those of control.
+
+    `control` gives each machine's address on the control network, with its prefix; `host` is ours, on a bridge in the
+    namespace `HOST_NODE`. The satellite network is left to who emulates it on the machines. A failure leaves what was
+    made so far.
+
+    Raises:
+        HostError: the kernel refused a step.
+    """
+    with _host_errors(f"lab {lab_id}: network namespaces"):
+        for node in (HOST_NODE, *control):
+            netns.create(name(lab_id, node))
+            inside(lab_id, node, _prepare)
+        inside(lab_id, HOST_NODE, _make_bridge, CONTROL_INTERFACE, 1500)
+        inside(lab_id, HOST_NODE, _set_address, CONTROL_INTERFACE, host)
+        for number, (node, address) in enumerate(control.items()):
+            port = End(HOST_NODE, f"port{number}", "", IPv4Address(0))
+            card = End(node, CONTROL_INTERFACE, "", IPv4Address(0))
+            _join(lab_id, port, card, 1500, 2 * _FIRST_VETH_INDEX + number)
+            inside(lab_id, HOST_NODE, _attach, port.interface, CONTROL_INTERFACE)
+            inside(lab_id, node, _set_address, CONTROL_INTERFACE, address)
+        for number, (network, config) in enumerate(topology.networks.items()):
+            ends = topology.ends(network)
+            if config.kind in (NetworkKind.LAN, NetworkKind.INTERNET):
+                _join(lab_id, ends[0], ends[1], config.mtu, _FIRST_VETH_INDEX + number)
+            elif config.kind is NetworkKind.EMULATION:
+                _join_at_sat(lab_id, topology, network)
+
+
+def _set_address(interface: str, address: str) -> None:
+    with IPRoute() as ip:
+        index = _index(ip, interface)
+        host, _, prefix = address.partition("/")
+        ip.addr("add", index=index, address=host, prefixlen=int(prefix))
+        ip.link("set", index=index, state="up")
 
 
 def _join_at_sat(lab_id: str, topology: Topology, network: str) -> None:

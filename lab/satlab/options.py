@@ -84,10 +84,15 @@ class LinkOptions:
             run_id=run_id,
             metrics=metrics,
             logs=logs,
-            timeline=linkplan.Timeline(starts=timeline_starts, steps=control.load_steps(self.timeline))
-            if self.timeline
-            else None,
+            timeline=self._timeline(timeline_starts),
         )
+
+    def _timeline(self, starts: Literal["at-once", "on-request"]) -> linkplan.Timeline | None:
+        """Give the time line; an empty one where the profile's files have to wait for a request, too."""
+        if self.timeline is None and starts == "at-once":
+            return None
+        steps = control.load_steps(self.timeline) if self.timeline else ()
+        return linkplan.Timeline(starts=starts, steps=steps)
 
     def losses(self) -> linkplan.LossProcess | tuple[linkplan.LossProcess, ...]:
         """Give the loss process that was chosen, or both of them."""

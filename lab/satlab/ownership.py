@@ -71,9 +71,9 @@ def make_folder(folder: Path) -> None:
 
 
 def give_to_caller(path: Path) -> None:
-    """Let the person who called sudo own a file, or a folder and all in it."""
-    uid, gid = os.environ.get("SUDO_UID"), os.environ.get("SUDO_GID")
-    if os.geteuid() != 0 or uid is None or gid is None:
+    """Let the person who called sudo, or else root, own a file, or a folder and all in it."""
+    if os.geteuid() != 0:
         return
+    uid, gid = os.environ.get("SUDO_UID", "0"), os.environ.get("SUDO_GID", "0")
     for each in (path, *path.rglob("*")):
         os.chown(each, int(uid), int(gid), follow_symlinks=False)

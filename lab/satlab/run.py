@@ -40,6 +40,7 @@ from satlab.lab import Lab
 from satlab.linkplan import LinkPlan, LinkRequest
 from satlab.manifest import Manifest
 from satlab.openbach import descriptor, runner, scenario
+from satlab.openbach.engine import FROM_ONE, FirstIds
 from satlab.openbach.model import BoundScenario
 from satlab.options import LinkOptions
 from satlab.topology import Role
@@ -57,7 +58,12 @@ FREE_BYTES_NEEDED = 500_000_000
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What a person asks for; the deadline in s. `influx`: URL of an InfluxDB that gets the statistics, too."""
+    """What a person asks for; the deadline in s.
+
+    `entities`: who plays the scenario's entities, entity to node; None: every node plays itself. `jobs`: a folder of
+    jobs beside the shipped ones. `run_id`: None = one is made. `endless`: let a job run that nothing stops.
+    `influx`: URL of an InfluxDB that gets the statistics, too.
+    """
 
     scenario: Path
     link: LinkOptions = field(default_factory=LinkOptions)
@@ -65,6 +71,11 @@ class RunRequest:
     runs: Path = Path("runs")
     deadline_s: float = 900.0
     report: bool = True
+    entities: Mapping[str, str] | None = None
+    jobs: Path | None = None
+    run_id: str | None = None
+    endless: bool = False
+    first_ids: FirstIds = FROM_ONE
     influx: str | None = None
 
 
@@ -112,13 +123,15 @@ class Outcome:
 def prepare(request: RunRequest) -> Prepared:
     """Check scenario, arguments, profile, topology and pages; touches nothing."""
     here = topology.load(paths.LAB_FILE)
-    jobs = descriptor.load_jobs(paths.JOBS)
-    bound = scenario.bind(scenario.load(request.scenario, jobs, here.nodes), request.settings)
+    jobs = descriptor.load_jobs(paths.JOBS) | (descriptor.load_jobs(request.jobs) if request.jobs else {})
+    entities = here.nodes if request.entities is None else request.entities
+    loaded = scenario.load(request.scenario, jobs, entities, endless=request.endless)
+    bound = scenario.bind(loaded, request.settings)
     for page in pages():
         webtarget.load(page)
     if request.influx is not None:
         influx.Database.of(request.influx)
-    run_id = new_run_id(bound.name, request.link.profile)
+    run_id = request.run_id or new_run_id(bound.name, request.link.profile)
     metrics = request.runs / run_id / METRICS
     logs = request.runs / run_id / LOGS
     link = request.link.request(run_id, metrics, logs, timeline_starts="on-request")
@@ -142,8 +155,10 @@ def lab_id(run_id: str) -> str:
 # --- the run --------------------------------------------------------------------------------------------------------
 
 
-def execute(prepared: Prepared, talk: Talk, stop: threading.Event) -> Outcome:
-    """Run what was prepared. Leaves a run folder that tells how it went, and no lab.
+def execute(
+    prepared: Prepared, talk: Talk, stop: threading.Event, watch: runner.Watch = runner.nobody_watches
+) -> Outcome:
+    """Run what was prepared. Leaves a run folder that tells how it went, and no lab. `watch` sees every turn.
 
     Raises HostError when the host gives out; the folder then says so, too.
     """
@@ -160,7 +175,7 @@ def execute(prepared: Prepared, talk: Talk, stop: threading.Event) -> Outcome:
     record.write(folder / "manifest.json")
     status, reason = ExitStatus.FAILED, "the program ended unexpectedly"
     try:
-        status, reason = _measure(prepared, talk, stop)
+        status, reason = _measure(prepared, talk, stop, watch)
     except KeyboardInterrupt:
         status, reason = ExitStatus.INTERRUPTED, "interrupted"
     except SatlabError as error:
@@ -178,7 +193,7 @@ def execute(prepared: Prepared, talk: Talk, stop: threading.Event) -> Outcome:
     return Outcome(folder, _worst(status, records), reason, records)
 
 
-def _measure(prepared: Prepared, talk: Talk, stop: threading.Event) -> tuple[ExitStatus, str]:
+def _measure(prepared: Prepared, talk: Talk, stop: threading.Event, watch: runner.Watch) -> tuple[ExitStatus, str]:
     """Bring the lab up, calibrate, run the scenario, take the lab down; tell how it went."""
     metrics = MetricsFile(prepared.folder / METRICS)
     result: runner.ScenarioResult | None = None
@@ -195,7 +210,7 @@ def _measure(prepared: Prepared, talk: Talk, stop: threading.Event) -> tuple[Exi
                 step.outcome = _verdict(checks) or "within tolerance"
             if not stop.is_set():
                 began_unix_s = time.time()
-                result = _run_scenario(lab, prepared, talk, stop)
+                result = _run_scenario(lab, prepared, talk, stop, watch)
             broken = lab.status().reason
         finally:
             with talk.step("lab down"):
@@ -223,7 +238,9 @@ def _calibrate(lab: Lab, metrics: MetricsFile) -> list[Check]:
     )
 
 
-def _run_scenario(lab: Lab, prepared: Prepared, talk: Talk, stop: threading.Event) -> runner.ScenarioResult:
+def _run_scenario(
+    lab: Lab, prepared: Prepared, talk: Talk, stop: threading.Event, watch: runner.Watch
+) -> runner.ScenarioResult:
     what = f"scenario {prepared.scenario.name}"
     if lab.config.timeline and lab.config.control:
         control.start_timeline(Path(lab.config.control))
@@ -232,11 +249,13 @@ def _run_scenario(lab: Lab, prepared: Prepared, talk: Talk, stop: threading.Even
     with feeding, private as folder, talk.step(what) as step, _halting(lab, stop) as halt:
         result = runner.run(
             prepared.scenario,
-            LabHost(lab, Path(folder)),
+            LabHost(lab, Path(folder), prepared.request.entities, prepared.request.jobs),
             prepared.folder / RAW,
             lambda event: step.now(f"{event.label} on {event.entity}: {event.status}"),
             halt,
             prepared.request.deadline_s,
+            prepared.request.first_ids,
+            watch,
         )
         step.outcome = f"{result.status}{': ' if result.reason else ''}{result.reason}"
         return result

@@ -11,6 +11,7 @@ import pytest
 
 from satlab import control, exposition, hand, linkplan
 from satlab.errors import ConfigError, HostError
+from satlab.hand import Wanted
 from satlab.linkplan import LinkSet
 from satlab.options import LinkOptions
 
@@ -83,6 +84,8 @@ def test_time_line_is_read(tmp_path: Path) -> None:
         ('[{"at_s": 1, "set": {"direction": "both"}}]', 1),
         ('[{"at_s": 1, "set": {"direction": "terrestrial_up", "queue": {"bdp": 1}}}]', 1),
         ('[{"at_s": 1, "set": {"direction": "both", "colour": 1}}]', 1),
+        ('[{"at_s": 1, "set": {"direction": "both", "modcod": 4}}]', 1),
+        ('[{"at_s": 1, "set": {"direction": "terrestrial_up", "attenuation_db": 4}}]', 1),
     ],
 )
 def test_faulty_time_lines_are_refused_whole(tmp_path: Path, text: str, places: int) -> None:
@@ -101,8 +104,15 @@ def test_sets_satisfy_the_schema() -> None:
     jsonschema = pytest.importorskip("jsonschema")
     schema = json.loads((Path(linkplan.__file__).parents[2] / "schemas/link-config.schema.json").read_text())
     shape = {"$ref": "#/$defs/set", "$defs": schema["$defs"]}
-    for fields in ({"outage": True}, {"outage": 2}, {"loss": {"ratio": 0.5}}, {"jitter": {"uniform_ms": 1}}):
-        jsonschema.validate(LinkSet.model_validate({"direction": "both", **fields}).model_dump(), shape)
+    for fields in (
+        {"outage": True},
+        {"outage": 2},
+        {"loss": {"ratio": 0.5}},
+        {"jitter": {"uniform_ms": 1}},
+        {"attenuation_db": 3, "modcod": 28, "symbol_rate_baud": 1},
+        {"modcod": "acm", "handover": {"waiting": "keep", "delay_ms": 16, "queue": {"bdp": 1}}},
+    ):
+        jsonschema.validate(LinkSet.model_validate({"direction": "forward", **fields}).model_dump(), shape)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({"direction": "both"}, shape)
 
@@ -113,8 +123,11 @@ def test_command_line_becomes_a_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hand, "need_root", lambda: None)
     monkeypatch.setattr(hand, "_control", lambda _: Path("s"))
     monkeypatch.setattr(control, "change", lambda _, wanted: sets.append(wanted.model_dump()))
-    hand.set_link("lab", "forward", LinkOptions(loss=0.1), None, 0.1, 2.0, "off")
-    hand.set_link("lab", "both", LinkOptions(queue="9packets", aqm="pie"), 5.0, None, None, "1")
+    hand.set_link("lab", "forward", LinkOptions(loss=0.1), Wanted(loss=0.1, jitter_ms=2.0, outage="off"))
+    hand.set_link("lab", "both", LinkOptions(queue="9packets", aqm="pie"), Wanted(delay_ms=5.0, outage="1"))
+    radio = Wanted(attenuation_db=6.0, modcod="4", symbol_rate_baud=2e7)
+    hand.set_link("lab", "forward", LinkOptions(), radio)
+    hand.set_link("lab", "both", LinkOptions(queue="1bdp"), Wanted(delay_ms=16.0, handover="flush"))
     assert sets == [
         {
             "direction": "forward",
@@ -123,10 +136,15 @@ def test_command_line_becomes_a_set(monkeypatch: pytest.MonkeyPatch) -> None:
             "outage": False,
         },
         {"direction": "both", "delay_ms": 5.0, "outage": 1.0, "queue": {"packets": 9, "aqm": "pie"}},
+        {"direction": "forward", "attenuation_db": 6.0, "modcod": 4, "symbol_rate_baud": 20000000},
+        {"direction": "both", "handover": {"waiting": "flush", "delay_ms": 16.0, "queue": {"bdp": 1.0}}},
     ]
     for options, outage in ((LinkOptions(), None), (LinkOptions(aqm="pie"), None), (LinkOptions(), "soon")):
         with pytest.raises(ConfigError):
-            hand.set_link("lab", "both", options, None, None, None, outage)
+            hand.set_link("lab", "both", options, Wanted(outage=outage))
+    for wanted in (Wanted(modcod="acm"), Wanted(symbol_rate_baud=1.5), Wanted(handover="hold")):
+        with pytest.raises(ConfigError):
+            hand.set_link("lab", "both", LinkOptions(), wanted)
 
 
 SAMPLE = {"type": "sample", "t_unix_s": 5.5, "forward": None}
@@ -135,6 +153,7 @@ SAMPLE = {"type": "sample", "t_unix_s": 5.5, "forward": None}
 def test_exposition_names_lab_and_direction(tmp_path: Path) -> None:
     """The last whole sample counts, whatever comes after it."""
     figures: dict[str, Any] = {**dict.fromkeys(exposition.HELP, 1), "rate_bps": 2e6, "frame_fill_ratio": None}
+    figures["frames_by_modcod"] = {"QPSK 1/2": 7}
     file = tmp_path / "link.jsonl"
     change = {"type": "change", "set": {}}
     rows = [{"type": "header"}, SAMPLE | {"t_unix_s": 1.0}, SAMPLE | {"return": figures}, change]
@@ -142,6 +161,7 @@ def test_exposition_names_lab_and_direction(tmp_path: Path) -> None:
     text = exposition.render("lab", exposition.last_sample(file))
     assert 'satlab_link_sample_time_seconds{lab="lab"} 5.5\n' in text
     assert '# TYPE satlab_link_rate_bps gauge\nsatlab_link_rate_bps{lab="lab",direction="return"} 2000000.0\n' in text
+    assert 'satlab_link_modcod_frames{lab="lab",direction="return",modcod="QPSK 1/2"} 7\n' in text
     assert "frame_fill" not in text
     assert "forward" not in text
 

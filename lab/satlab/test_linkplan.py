@@ -28,8 +28,9 @@ _BOTH = {"symbol_rate_baud": 8e6, "modcod_id": 7, "modcod": "QPSK 3/4", "es_n0_d
 _BOTH |= {"one_way_delay_ms": 250.0, "queue_bytes": 9, "bdp_bytes": 8, "loss_ratio": 0.0, "loss_unit": "packet"}
 _BOTH |= {"queue_discipline": "pie", "queue_ecn": True, "loss_models": ["bursts"], "jitter_mean_ms": 1.0}
 _BOTH |= {"udp_goodput_bps": 9e6, "tcp_goodput_bps": 8e6}
-PLAN["forward"] = _BOTH | {"frame_ns": 5, "frame_payload_bytes": 6000}
-PLAN["return"] = _BOTH | {"superframe_ns": 5, "slots_per_superframe": 4, "burst_payload_bytes": 100}
+_ACM = {"modcod_ids": [1, 28], "margin_db": 1.0, "hysteresis_db": 0.3, "report_period_ms": 1000.0}
+PLAN["forward"] = _BOTH | {"frame_ns": 5, "frame_payload_bytes": 6000, "acm": _ACM}
+PLAN["return"] = _BOTH | {"superframe_ns": 5, "slots_per_superframe": 4, "burst_payload_bytes": 100, "demand": None}
 
 
 def schema(name: str) -> Any:

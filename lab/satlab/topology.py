@@ -114,12 +114,52 @@ class Node(_Model):
     interfaces: dict[InterfaceName, Interface] = _named()
 
 
+class Size(StrEnum):
+    """How much of the VM lab is brought up: link and endpoints, or OpenBACH's controller and collector as well."""
+
+    SMALL = "small"
+    FULL = "full"
+
+
+class Service(StrEnum):
+    """What a machine outside the path does."""
+
+    OPENBACH_CONTROLLER = "openbach_controller"
+    COLLECTOR = "collector"
+
+
+class Box(_Model):
+    """The disk image that machines start from, as Vagrant names it; one that is not built here has a pinned version."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+$")
+    version: str = Field(pattern=r"^[0-9][0-9A-Za-z.]*$")
+
+
+class Machine(_Model):
+    """One machine of the VM lab: its address on the control network, memory in MiB, and the smallest lab it is in."""
+
+    address: Address
+    memory_mib: int = Field(default=512, ge=256, le=1048576)
+    cpus: int = Field(default=1, ge=1, le=256)
+    size: Size = Size.SMALL
+    services: tuple[Service, ...] = ()
+
+
+class Machines(_Model):
+    """What the VM lab adds. `control` carries ssh, Ansible and statistics, nothing measured; its first host is ours."""
+
+    control: Subnet
+    box: Box
+    hosts: dict[Name, Machine] = _named()
+
+
 class Topology(_Model):
-    """The whole of `lab.yml`; nodes are in the order of the path."""
+    """The whole of `lab.yml`; nodes are in the order of the path. `machines` matter to the VM lab alone."""
 
     schema_: Literal["satlab/lab/1"] = Field(alias="schema")
     networks: dict[Name, Network] = _named()
     nodes: dict[Name, Node] = _named()
+    machines: Machines | None = None
 
     def node_of(self, role: Role) -> str:
         """Give the name of the only node with `role` (client, st, sat, gw or server)."""
@@ -273,7 +313,8 @@ def _check(data: Any) -> tuple[Topology | None, list[Found]]:
     """Check shape, then what elements say of each other. Elements of wrong shape are left out of the second part."""
     try:
         topology = Topology.model_validate(data)
-        return topology, [*_consistency(topology, set(topology.networks)), *_completeness(topology)]
+        found = [*_consistency(topology, set(topology.networks)), *_completeness(topology)]
+        return topology, [*found, *_machine_faults(topology)]
     except ValidationError as error:
         errors = error.errors(include_url=False, include_context=False)
     found = [_shape_fault(dict(error)) for error in errors]
@@ -328,6 +369,41 @@ def _consistency(topology: Topology, known: set[str]) -> Iterator[Found]:
     for (name_a, a), (name_b, b) in itertools.combinations(topology.networks.items(), 2):
         if a.subnet.overlaps(b.subnet):
             yield ("networks", name_b, "subnet"), f"{b.subnet} overlaps {a.subnet} of {name_a}", "keep subnets apart"
+
+
+def _machine_faults(topology: Topology) -> Iterator[Found]:
+    """Check the machines of the VM lab: one per node, each with an address of its own on a network of its own."""
+    machines = topology.machines
+    if machines is None:
+        return
+    for node in topology.nodes:
+        if node not in machines.hosts:
+            yield ("machines", "hosts"), f"node {node!r} has no machine", "add it"
+    for name, network in topology.networks.items():
+        if network.subnet.overlaps(machines.control):
+            yield (
+                ("machines", "control"),
+                f"{machines.control} overlaps {network.subnet} of {name}",
+                "keep subnets apart",
+            )
+    holder: dict[IPv4Address, str] = {}
+    for name, machine in machines.hosts.items():
+        where = ("machines", "hosts", name, "address")
+        first = holder.setdefault(machine.address, name)
+        if first != name:
+            yield where, f"{machine.address} is also the address of {first}", "give each machine its own"
+        if not _is_host(machine.address, machines.control):
+            outside = f"{machine.address} is no host address of the control network, {machines.control}"
+            yield where, outside, "take one from the subnet, not its first or last"
+        elif machine.address == control_address(machines):
+            yield where, f"{machine.address} is the host's own address", "take another one"
+        if name not in topology.nodes and not machine.services:
+            yield ("machines", "hosts", name), "is no node and has no services", "give it services, or remove it"
+
+
+def control_address(machines: Machines) -> IPv4Address:
+    """Give the address of the host that drives the lab on the control network: the first one."""
+    return machines.control.network_address + 1
 
 
 def _is_host(address: IPv4Address, subnet: IPv4Network) -> bool:

@@ -59,6 +59,14 @@ impl Selector {
         })
     }
 
+    /// The same, with the nearest MODCOD in use that needs no more C/N than `modcod`.
+    #[must_use]
+    pub fn starting_at(mut self, modcod: ModCod) -> Self {
+        let robust = |step: &ModCod| step.es_n0_centi_db <= modcod.es_n0_centi_db;
+        self.current = self.ladder.iter().rposition(robust).unwrap_or(0);
+        self
+    }
+
     /// The MODCOD in use.
     #[must_use]
     pub fn current(&self) -> ModCod {

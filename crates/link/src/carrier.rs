@@ -135,6 +135,72 @@ impl Carrier {
         }
     }
 
+    /// Id of its MODCOD or waveform, 1 to 31; 0 for a wire.
+    #[must_use]
+    pub fn waveform_id(&self) -> u8 {
+        match self {
+            Self::Forward { modcod, .. } | Self::OpenSandForward { modcod, .. } => modcod.id,
+            Self::Return { waveform, .. } | Self::OpenSandReturn { waveform, .. } => waveform.id,
+            Self::Wire => 0,
+        }
+    }
+
+    /// Name of a MODCOD or waveform of this kind of carrier.
+    #[must_use]
+    pub fn waveform_name(&self, id: u8) -> Option<String> {
+        match self {
+            Self::Forward { .. } | Self::OpenSandForward { .. } => {
+                ModCod::by_id(id).map(|modcod| modcod.to_string())
+            }
+            Self::Return { .. } | Self::OpenSandReturn { .. } => {
+                Waveform::by_id(id).map(|waveform| waveform.to_string())
+            }
+            Self::Wire => None,
+        }
+    }
+
+    /// MODCOD of a forward carrier.
+    #[must_use]
+    pub fn modcod(&self) -> Option<ModCod> {
+        match *self {
+            Self::Forward { modcod, .. } | Self::OpenSandForward { modcod, .. } => Some(modcod),
+            _ => None,
+        }
+    }
+
+    /// This forward carrier with another MODCOD; others stay as they are.
+    #[must_use]
+    pub fn with_modcod(mut self, new: ModCod) -> Self {
+        if let Self::Forward { modcod, .. } | Self::OpenSandForward { modcod, .. } = &mut self {
+            *modcod = new;
+        }
+        self
+    }
+
+    /// This carrier with another symbol rate; a wire, which has none, stays as it is.
+    #[must_use]
+    pub fn with_symbol_rate(mut self, new: u64) -> Self {
+        if let Self::Forward { symbol_rate, .. }
+        | Self::OpenSandForward { symbol_rate, .. }
+        | Self::Return { symbol_rate, .. }
+        | Self::OpenSandReturn { symbol_rate, .. } = &mut self
+        {
+            *symbol_rate = new;
+        }
+        self
+    }
+
+    /// FECFRAME size and pilots of a forward carrier.
+    pub(crate) fn framing(&self) -> Option<(FrameSize, bool)> {
+        match *self {
+            Self::Forward {
+                frame_size, pilots, ..
+            } => Some((frame_size, pilots)),
+            Self::OpenSandForward { .. } => Some((FrameSize::Normal, false)),
+            _ => None,
+        }
+    }
+
     /// Symbols that the forward scheduler of `OpenSAND` has for a tick; 0 for other carriers.
     pub(crate) fn symbols_per_tick(&self) -> u64 {
         let Self::OpenSandForward {

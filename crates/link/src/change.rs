@@ -6,7 +6,8 @@ use crate::framed::Framed;
 use crate::jitter::Jittering;
 use crate::loss::Losses;
 use crate::queue::Fifos;
-use crate::{Carrier, Jitter, Link, LinkConfig, LinkError, Loss, Nanos, Queue, Reception};
+use crate::{Carrier, Jitter, Link, LinkConfig, LinkError, Loss, Nanos, Queue};
+use dvb::modcod::ModCod;
 
 /// What can change while a link runs.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,8 +20,14 @@ pub enum Change {
     Jitter(Jitter),
     /// True: nothing that is sent from now on gets through, until false. Frames are sent all the same.
     Outage(bool),
-    /// Reception of the frames sent from now on.
-    Reception(Option<Reception>),
+    /// C/N in dB of the frames sent from now on.
+    Cn(f64),
+    /// What is taken off the C/N of the frames sent from now on, dB.
+    Attenuation(f64),
+    /// MODCOD from the next frame on, until `None` lets adaptive coding choose again.
+    Modcod(Option<ModCod>),
+    /// Symbols per second from the next opening of the frame grid on.
+    SymbolRate(u64),
     /// Queue. What waits moves into it, oldest first; what does not fit is dropped.
     Queue(Queue),
     /// MODCOD, waveform, symbol rate or slots of the same kind of carrier, from the next opening of the frame grid on;
@@ -61,19 +68,13 @@ impl Link {
     /// # Errors
     /// The link cannot be so; it goes on as it was.
     pub fn set(&mut self, now: Nanos, change: Change) -> Result<(), LinkError> {
-        let config = changed(&self.config, &change);
-        config.check()?;
-        if let Change::Carrier(carrier) = &change {
-            let kind = std::mem::discriminant(carrier);
-            if kind != std::mem::discriminant(&self.config.carrier) {
-                return Err(LinkError::OtherKind);
-            }
-        }
         let is_on_demand = self.config.demand.is_some();
         if is_on_demand && matches!(change, Change::Carrier(_) | Change::Handover(_)) {
             return Err(LinkError::OnDemand);
         }
         self.advance(now);
+        let config = changed(&self.config, &change)?;
+        config.check()?;
         self.generation += 1;
         self.config = config;
         self.apply(change);
@@ -90,12 +91,16 @@ impl Link {
                 self.channel.jitter = Jittering::new(jitter, seed, generation);
             }
             Change::Outage(is_down) => self.channel.is_down = is_down,
-            Change::Reception(_) => {}
+            Change::Cn(_) | Change::Attenuation(_) => {}
             Change::Queue(queue) => self.replace_queue(queue),
-            Change::Carrier(carrier) => {
-                if let Some(framed) = &mut self.framed {
-                    framed.change(&carrier, self.now);
+            Change::Modcod(modcod) => {
+                if let Some(acm) = &mut self.acm {
+                    acm.hold(modcod.is_some());
                 }
+                self.retune(self.adapted(self.config.carrier), self.now);
+            }
+            Change::SymbolRate(_) | Change::Carrier(_) => {
+                self.retune(self.config.carrier, self.now);
             }
             Change::Handover(handover) => self.hand_over(handover),
         }
@@ -129,7 +134,8 @@ impl Link {
                 self.send_by_wire(&packet);
             }
         }
-        self.framed = Framed::new(&handover.carrier, self.now);
+        self.config.carrier = self.adapted(handover.carrier);
+        self.framed = Framed::new(&self.config.carrier, self.now);
         self.channel.delay = handover.delay;
         for (since, packet) in waiting {
             let accepts = |framed: &Framed| framed.air.accepts(&packet);
@@ -145,21 +151,34 @@ impl Link {
 }
 
 /// The configuration after a change.
-fn changed(config: &LinkConfig, change: &Change) -> LinkConfig {
+fn changed(config: &LinkConfig, change: &Change) -> Result<LinkConfig, LinkError> {
     let mut config = config.clone();
+    let reception = config.reception.as_mut().ok_or(LinkError::NoReception);
     match change {
         Change::Delay(delay) => config.delay = *delay,
         Change::Losses(losses) => config.losses.clone_from(losses),
         Change::Jitter(jitter) => config.jitter = *jitter,
         Change::Outage(_) => {}
-        Change::Reception(reception) => config.reception = *reception,
+        Change::Cn(cn_db) => reception?.cn_db = *cn_db,
+        Change::Attenuation(db) => reception?.attenuation_db = *db,
         Change::Queue(queue) => config.queue = *queue,
-        Change::Carrier(carrier) => config.carrier = *carrier,
+        Change::Modcod(modcod) => {
+            let own = config.carrier.modcod().ok_or(LinkError::NoModcod)?;
+            config.carrier = config.carrier.with_modcod(modcod.unwrap_or(own));
+        }
+        Change::SymbolRate(rate) => config.carrier = config.carrier.with_symbol_rate(*rate),
+        Change::Carrier(carrier) => {
+            let kind = std::mem::discriminant(carrier);
+            if kind != std::mem::discriminant(&config.carrier) {
+                return Err(LinkError::OtherKind);
+            }
+            config.carrier = *carrier;
+        }
         Change::Handover(handover) => {
             config.carrier = handover.carrier;
             config.delay = handover.delay;
             config.queue = handover.queue;
         }
     }
-    config
+    Ok(config)
 }

@@ -77,9 +77,9 @@ pub(crate) fn frame_error_ratio(config: &LinkConfig) -> f64 {
     config
         .reception
         .zip(config.carrier.threshold_db())
-        .map_or(0.0, |(reception, threshold_db)| {
-            reception
-                .errors
-                .frame_error_ratio(reception.cn_db, threshold_db)
+        .map_or(0.0, |(reception, own_db)| {
+            let threshold_db = reception.minimal_cn_db.unwrap_or(own_db);
+            let cn_db = reception.effective_cn_db();
+            reception.errors.frame_error_ratio(cn_db, threshold_db)
         })
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! What a link is asked to be.
 
-use crate::{Carrier, Demand, Jitter, Loss, Nanos, Queue};
+use crate::{Acm, Carrier, Demand, Jitter, Loss, Nanos, Queue};
 use dvb::acm::ErrorModel;
 use dvb::modcod::ModCod;
 use thiserror::Error;
@@ -21,6 +21,8 @@ pub struct LinkConfig {
     pub jitter: Jitter,
     /// Reception of the frames; `None`: perfect. A wire ignores it.
     pub reception: Option<Reception>,
+    /// What chooses the MODCOD of a forward carrier; `None`: it stays. Needs a reception.
+    pub acm: Option<Acm>,
     /// Assignment of the slots on demand; `None`: the slots of the carrier in every superframe.
     pub demand: Option<Demand>,
     /// Seed of all generators: same seed and same input, same events.
@@ -32,6 +34,10 @@ pub struct LinkConfig {
 pub struct Reception {
     /// Carrier-to-noise ratio in dB, to hold against the threshold of MODCOD or waveform.
     pub cn_db: f64,
+    /// Taken off it, dB.
+    pub attenuation_db: f64,
+    /// Threshold of the receiver in place of that of MODCOD or waveform, dB.
+    pub minimal_cn_db: Option<f64>,
     /// What becomes of a frame at this ratio.
     pub errors: ErrorModel,
 }
@@ -84,6 +90,17 @@ pub enum LinkError {
     /// C/N or the width of the error model is no number, or the width is not above 0.
     #[error("C/N must be a number, the width of its slope above 0")]
     Reception,
+    /// Reception is perfect: there is no C/N to change.
+    #[error("reception is perfect here: there is no C/N to change")]
+    NoReception,
+    /// Only a forward carrier has MODCODs to choose from.
+    #[error("only a forward carrier has MODCODs to choose from")]
+    NoModcod,
+    /// No allowed MODCOD fits the carrier, or a time or level of the loop is none.
+    #[error(
+        "ACM needs a MODCOD that the carrier can send, a report period, a superframe, and levels in dB"
+    )]
+    Acm,
     /// The carrier takes no packet of this length.
     #[error("the carrier takes no packet of {0} bytes")]
     PacketLength(usize),
@@ -117,6 +134,7 @@ impl LinkConfig {
             losses: Vec::new(),
             jitter: Jitter::None,
             reception: None,
+            acm: None,
             demand: None,
             seed,
         }
@@ -133,20 +151,43 @@ impl LinkConfig {
         if self.carrier != Carrier::Wire {
             self.queue.check()?;
         }
-        self.demand
-            .iter()
-            .try_for_each(|demand| demand.check(&self.carrier))?;
-        self.carrier.check()
+        self.carrier.check()?;
+        if let Some(demand) = &self.demand {
+            demand.check(&self.carrier)?;
+        }
+        if let Some(acm) = &self.acm {
+            self.reception.ok_or(LinkError::NoReception)?;
+            acm.selector(&self.carrier)?;
+        }
+        Ok(())
     }
 }
 
 impl Reception {
+    /// A constant C/N in dB, with the threshold of each MODCOD or waveform as a gate.
+    #[must_use]
+    pub const fn gate(cn_db: f64) -> Self {
+        Self {
+            cn_db,
+            attenuation_db: 0.0,
+            minimal_cn_db: None,
+            errors: ErrorModel::Gate,
+        }
+    }
+
+    /// C/N that is left, dB.
+    #[must_use]
+    pub fn effective_cn_db(&self) -> f64 {
+        self.cn_db - self.attenuation_db
+    }
+
     fn check(&self) -> Result<(), LinkError> {
         let is_slope = match self.errors {
             ErrorModel::Gate => true,
             ErrorModel::Logistic { width_db } => width_db > 0.0 && width_db.is_finite(),
         };
-        if is_slope && self.cn_db.is_finite() {
+        let threshold_db = self.minimal_cn_db.unwrap_or(0.0);
+        if is_slope && self.effective_cn_db().is_finite() && threshold_db.is_finite() {
             Ok(())
         } else {
             Err(LinkError::Reception)

@@ -20,6 +20,8 @@ pub(crate) struct Framed {
     next: u64,
     /// Openings of the grid; without end but for superframes on demand.
     openings: u64,
+    /// MODCOD or waveform.
+    id: u8,
     /// Payload of the frame in hand, kept to save the allocation.
     frame: Vec<u8>,
 }
@@ -33,6 +35,7 @@ impl Framed {
             air: Air::new(carrier)?,
             next: 0,
             openings: u64::MAX,
+            id: carrier.waveform_id(),
             frame: vec![0; carrier.frame_payload()],
         })
     }
@@ -46,6 +49,7 @@ impl Framed {
         }
         self.quota = Quota::new(carrier);
         self.next = 0;
+        self.id = carrier.waveform_id();
         self.frame.resize(carrier.frame_payload(), 0);
     }
 
@@ -103,7 +107,7 @@ impl Framed {
         let filled = self
             .air
             .fill(frame, |packet| queue.pop(start, packet, ledger));
-        ledger.frame(start, filled.used, frame);
+        ledger.frame(start, self.id, filled.used, frame);
         if channel.loses_frame(end) {
             ledger.lose_frame(end, filled);
             self.air.miss();

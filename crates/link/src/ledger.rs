@@ -34,6 +34,8 @@ pub struct Counters {
     pub frame_bytes_available: u64,
     /// Bytes of these that are not padding.
     pub frame_bytes_used: u64,
+    /// Frames sent by [`crate::Carrier::waveform_id`].
+    pub frames_by_id: [u64; 32],
     /// Superframes begun on a carrier with demand assignment.
     pub superframes: u64,
     /// Bursts that the terminal was granted in these; `frames_sent` of them were used.
@@ -140,8 +142,11 @@ impl Ledger {
         self.note(at, What::Marked(bytes as u64));
     }
 
-    pub(crate) fn frame(&mut self, at: Nanos, used: usize, payload: &[u8]) {
+    pub(crate) fn frame(&mut self, at: Nanos, id: u8, used: usize, payload: &[u8]) {
         let available = payload.len();
+        if let Some(frames) = self.counters.frames_by_id.get_mut(usize::from(id)) {
+            *frames += 1;
+        }
         self.counters.frames_sent += 1;
         self.counters.frame_bytes_available += available as u64;
         self.counters.frame_bytes_used += used as u64;

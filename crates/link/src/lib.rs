@@ -4,6 +4,7 @@
 //! No clock, socket or thread: the caller says what time it is. Packets enter with [`Link::push`] and leave with
 //! [`Link::pop`] at the moment the air interface would deliver them.
 
+mod acm;
 mod air;
 mod assign;
 mod carrier;
@@ -23,6 +24,7 @@ mod random;
 mod ring;
 mod trace;
 
+pub use acm::Acm;
 pub use carrier::Carrier;
 pub use change::{Change, Handover, Waiting};
 pub use config::{LinkConfig, LinkError, Reception};

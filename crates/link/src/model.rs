@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! The state machine of one direction.
 
+use crate::acm::Loop;
 use crate::assign::{Assigning, Step};
-use crate::channel::Channel;
+use crate::channel::{Channel, frame_error_ratio};
 use crate::framed::Framed;
 use crate::grid::Grid;
 use crate::ledger::{Counters, Event, Frame, Ledger};
 use crate::queue::Fifos;
 use crate::ring::Ring;
-use crate::{LinkConfig, LinkError, Nanos};
+use crate::{Carrier, LinkConfig, LinkError, Nanos, Reception};
 use dvb::dama::Level;
 
 /// What became of a packet that was offered.
@@ -30,6 +31,7 @@ pub enum Accepted {
 pub struct Link {
     pub(crate) config: LinkConfig,
     pub(crate) framed: Option<Framed>,
+    pub(crate) acm: Option<Loop>,
     assigning: Option<Assigning>,
     pub(crate) queue: Fifos,
     pub(crate) channel: Channel,
@@ -44,11 +46,18 @@ impl Link {
     ///
     /// # Errors
     /// The configuration cannot be a link.
-    pub fn new(config: LinkConfig) -> Result<Self, LinkError> {
+    pub fn new(mut config: LinkConfig) -> Result<Self, LinkError> {
         config.check()?;
+        let mut acm = None;
+        if let Some(wanted) = &config.acm {
+            let selector = wanted.selector(&config.carrier)?;
+            config.carrier = config.carrier.with_modcod(selector.current());
+            acm = Some(Loop::new(wanted, selector));
+        }
         let in_flight = Ring::for_bytes(bytes_in_flight(&config));
         Ok(Self {
             framed: Framed::new(&config.carrier, 0),
+            acm,
             assigning: assigning(&config),
             queue: Fifos::new(&config, config.queue, 0),
             channel: Channel::new(&config, in_flight),
@@ -98,34 +107,33 @@ impl Link {
     pub fn advance(&mut self, now: Nanos) {
         self.now = self.now.max(now);
         loop {
-            let opening = self.next_opening().map(|(start, _)| start);
+            let opening = self.opening().map(|(start, _)| start);
             let opening = opening.filter(|&start| start < self.now);
-            let control = self.assigning.as_ref().map(Assigning::next_event);
-            match control.filter(|&at| at < self.now) {
-                Some(at) if opening.is_none_or(|start| at <= start) => self.assign(),
-                _ if opening.is_some() => self.open(),
-                _ => return,
+            if self.adapt(opening) || self.assign(opening) {
+                continue;
             }
-        }
-    }
-
-    /// Start and end of the next frame; `None` while idle or without a slot.
-    fn next_opening(&self) -> Option<(Nanos, Nanos)> {
-        let framed = self.framed.as_ref().filter(|_| !self.is_idle())?;
-        framed.next_opening()
-    }
-
-    fn open(&mut self) {
-        if let Some(framed) = &mut self.framed {
+            let Some(framed) = self.framed.as_mut().filter(|_| opening.is_some()) else {
+                return;
+            };
             framed.open(&mut self.queue, &mut self.channel, &mut self.ledger);
         }
     }
 
-    /// Works off the next thing of the demand assignment.
-    fn assign(&mut self) {
+    /// Start and end of the next frame with something to send; `None` while there is none, or no slot for it.
+    fn opening(&self) -> Option<(Nanos, Nanos)> {
+        let framed = self.framed.as_ref().filter(|_| !self.is_idle())?;
+        framed.next_opening()
+    }
+
+    /// Works off the next thing of the demand assignment if it comes before now and not after `opening`.
+    fn assign(&mut self, opening: Option<Nanos>) -> bool {
         let (Some(assigning), Some(framed)) = (&mut self.assigning, &mut self.framed) else {
-            return;
+            return false;
         };
+        let at = assigning.next_event();
+        if at >= self.now || opening.is_some_and(|start| start < at) {
+            return false;
+        }
         let (queue, config) = (&self.queue, &self.config);
         match assigning.step(self.channel.delay, || levels(config, framed, queue)) {
             Step::Inside => {}
@@ -137,6 +145,41 @@ impl Link {
                 self.ledger.counters.slots_free += u64::from(superframe.free);
             }
         }
+        true
+    }
+
+    /// Works off the next event of adaptive coding if it comes before now and not after `opening`.
+    fn adapt(&mut self, opening: Option<Nanos>) -> bool {
+        let (Some(acm), Some(reception)) = (&mut self.acm, &self.config.reception) else {
+            return false;
+        };
+        let at = acm.next_event();
+        if at >= self.now || opening.is_some_and(|start| start < at) {
+            return false;
+        }
+        let until = opening.unwrap_or(self.now - 1);
+        let cn_db = reception.effective_cn_db();
+        acm.step(cn_db, self.channel.delay, until);
+        let carrier = self.adapted(self.config.carrier);
+        if carrier != self.config.carrier {
+            self.retune(carrier, at);
+        }
+        true
+    }
+
+    /// The carrier with the MODCOD that adaptive coding chooses, if it does.
+    pub(crate) fn adapted(&self, carrier: Carrier) -> Carrier {
+        let choice = self.acm.as_ref().and_then(Loop::choice);
+        choice.map_or(carrier, |modcod| carrier.with_modcod(modcod))
+    }
+
+    /// Goes over to another carrier of the same kind at the first opening from `at` on.
+    pub(crate) fn retune(&mut self, carrier: Carrier, at: Nanos) {
+        self.config.carrier = carrier;
+        if let Some(framed) = &mut self.framed {
+            framed.change(&carrier, at);
+        }
+        self.channel.frame_error_ratio = frame_error_ratio(&self.config);
     }
 
     /// Next moment at which `pop` may have something, `None` while idle.
@@ -149,13 +192,15 @@ impl Link {
             if self.is_idle() {
                 return None;
             }
-            // Without a slot, the next superframe may bring one.
-            let superframe = || Some(self.assigning.as_ref()?.next_superframe());
-            let end = self
-                .next_opening()
-                .map(|(_, end)| end)
-                .or_else(superframe)?;
-            Some(end.saturating_add(self.config.delay))
+            let Some((start, end)) = self.opening() else {
+                // The next superframe may bring a slot.
+                let superframe = self.assigning.as_ref()?.next_superframe();
+                return Some(superframe.saturating_add(self.config.delay));
+            };
+            // Until the frame opens, adaptive coding may make it shorter.
+            let report = self.acm.as_ref().map(Loop::next_event);
+            let report = report.filter(|&report| report <= start);
+            Some(report.unwrap_or(end).saturating_add(self.config.delay))
         })
     }
 
@@ -165,6 +210,13 @@ impl Link {
         let due = self.channel.pop(self.now, out)?;
         self.ledger.release(due, out.len());
         Some(due)
+    }
+
+    /// C/N that is left of the frames sent now, dB; `None`: reception is perfect.
+    #[must_use]
+    pub fn cn_db(&self) -> Option<f64> {
+        let reception = self.config.reception.as_ref();
+        reception.map(Reception::effective_cn_db)
     }
 
     /// What the link did up to the last `push`, `pop`, `set` or `advance`.
@@ -250,5 +302,11 @@ fn levels(config: &LinkConfig, framed: &Framed, queue: &Fifos) -> Vec<Level> {
 fn bytes_in_flight(config: &LinkConfig) -> u64 {
     let openings = Grid::new(&config.carrier, 0).map_or(0.0, |grid| 2.0 * grid.spacing());
     let time = config.delay as f64 + openings + config.jitter.most_ns();
-    (config.carrier.rate_bps().unwrap_or(0.0) / 8.0 * time / 1e9) as u64
+    let allowed = config.acm.iter().flat_map(|acm| &acm.allowed);
+    let rate_bps = allowed
+        .map(|&modcod| config.carrier.with_modcod(modcod))
+        .chain([config.carrier])
+        .filter_map(|carrier| carrier.rate_bps())
+        .fold(0.0, f64::max);
+    (rate_bps / 8.0 * time / 1e9) as u64
 }

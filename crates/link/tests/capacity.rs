@@ -39,9 +39,12 @@ fn gse_packets(field: usize, packet: usize, frames: usize) -> usize {
 }
 
 /// Goodput of the model over symbol rate times efficiency less the headers.
-fn forward_ratio(modcod: ModCod, pilots: bool, packet: impl Fn(usize) -> usize) -> f64 {
+fn forward_ratio(
+    modcod: ModCod,
+    (frame_size, pilots): (FrameSize, bool),
+    packet: impl Fn(usize) -> usize,
+) -> f64 {
     const FRAMES: usize = 20_000;
-    let frame_size = FrameSize::Normal;
     let carrier = Carrier::Forward {
         symbol_rate: 10_000_000,
         modcod,
@@ -60,18 +63,38 @@ fn forward_ratio(modcod: ModCod, pilots: bool, packet: impl Fn(usize) -> usize) 
 
 #[test]
 fn capacity_at_all_28_modcods_is_symbol_rate_times_efficiency_less_encapsulation() {
-    for modcod in MODCODS {
-        let whole = forward_ratio(modcod, true, |field| field - 10);
-        assert!((whole - 1.0).abs() < 0.001, "{modcod}: {whole}");
-        let cut = forward_ratio(modcod, false, |_| 1500);
-        assert!((cut - 1.0).abs() < 0.001, "{modcod}: {cut}");
+    use FrameSize::{Normal, Short};
+    let framings = [
+        (Normal, false),
+        (Normal, true),
+        (Short, false),
+        (Short, true),
+    ];
+    for (modcod, framing) in MODCODS
+        .into_iter()
+        .flat_map(|it| framings.map(|to| (it, to)))
+    {
+        if modcod.kbch(framing.0).is_none() {
+            // 9/10 alone: EN 302 307-1 table 5b.
+            assert_eq!((framing.0, modcod.rate.den), (Short, 10));
+            continue;
+        }
+        // A GSE packet holds at most 4095 bytes after its first two.
+        let whole = forward_ratio(modcod, framing, |field| field.min(4097) - 10);
+        assert!((whole - 1.0).abs() < 0.001, "{modcod} {framing:?}: {whole}");
+        let cut = forward_ratio(modcod, framing, |_| 1500);
+        assert!((cut - 1.0).abs() < 0.001, "{modcod} {framing:?}: {cut}");
     }
 }
 
 #[test]
 fn capacity_holds_for_other_packet_lengths() {
     for len in [40, 576, 4000, 9000] {
-        let ratio = forward_ratio(ModCod::by_id(1).unwrap(), false, |_| len);
+        let ratio = forward_ratio(
+            ModCod::by_id(1).unwrap(),
+            (FrameSize::Normal, false),
+            |_| len,
+        );
         assert!((ratio - 1.0).abs() < 0.001, "{len} bytes: {ratio}");
     }
 }

@@ -5,8 +5,7 @@
 mod common;
 
 use common::{GEO, Release, config, drain, forward, link, lossy, opensand_forward, packet, run};
-use dvb::acm::{ErrorModel, Selector};
-use dvb::modcod::{FrameSize, MODCODS, ModCod};
+use dvb::acm::ErrorModel;
 use link::{
     Accepted, Aqm, Carrier, Change, CoDel, GilbertElliott, Handover, Jitter, Link, LinkConfig,
     LinkError, Loss, LossModel, LossUnit, Nanos, Queue, Reception, Waiting,
@@ -228,8 +227,8 @@ fn everything(seed: u64) -> LinkConfig {
             sigma: MS,
         },
         reception: Some(Reception {
-            cn_db: 0.8,
             errors: ErrorModel::Logistic { width_db: 0.5 },
+            ..Reception::gate(0.8)
         }),
         seed,
         ..config(forward(10_000_000, 4))
@@ -250,7 +249,7 @@ fn story(seed: u64) -> String {
         Change::Outage(true),
         Change::Outage(false),
         Change::Carrier(forward(5_000_000, 14)),
-        Change::Reception(None),
+        Change::Attenuation(20.0),
     ];
     let mut changes = changes.into_iter();
     for step in 0..3000 {
@@ -291,7 +290,10 @@ fn same_seed_gives_a_byte_identical_log_and_another_seed_another() {
 #[test]
 fn frames_below_their_threshold_are_lost_whole() {
     let at = |cn_db, errors| {
-        let reception = Some(Reception { cn_db, errors });
+        let reception = Some(Reception {
+            errors,
+            ..Reception::gate(cn_db)
+        });
         let mut link = Link::new(LinkConfig {
             reception,
             ..config(forward(10_000_000, 4))
@@ -316,67 +318,64 @@ fn frames_below_their_threshold_are_lost_whole() {
         })
         .is_err()
     };
+    assert!(wrong(Reception::gate(f64::NAN)));
     assert!(wrong(Reception {
-        cn_db: f64::NAN,
-        errors: ErrorModel::Gate
+        errors: ErrorModel::Logistic { width_db: 0.0 },
+        ..Reception::gate(1.0)
     }));
     assert!(wrong(Reception {
-        cn_db: 1.0,
-        errors: ErrorModel::Logistic { width_db: 0.0 }
+        minimal_cn_db: Some(f64::INFINITY),
+        ..Reception::gate(1.0)
     }));
-}
-
-/// A fade from 17 dB down at `slope_db_s`, held for 10 s and back, with reports each 100 ms that act a loop delay later;
-/// a saturated link. Gives frames lost, and (C/N, MODCOD) once a second.
-fn fade(slope_db_s: f64, margin_db: f64) -> (u64, Vec<(f64, ModCod)>) {
-    const LOOP: Nanos = 600 * MS;
-    let cn = |now: Nanos| {
-        let s = now as f64 / 1e9;
-        let fall = 12.0 / slope_db_s;
-        17.0 - slope_db_s * s.min(fall).min((2.0 * fall + 10.0 - s).max(0.0))
-    };
-    let mut selector = Selector::new(&MODCODS, FrameSize::Normal, false, margin_db, 0.3).unwrap();
-    let mut modcod = selector.report(cn(0));
-    let mut link = link(forward(2_000_000, modcod.id));
-    let mut seen = vec![];
-    let end = ((24.0 / slope_db_s + 12.0) * 1e9) as Nanos;
-    for now in (0..end).step_by((100 * MS) as usize) {
-        let reception = Reception {
-            cn_db: cn(now),
-            errors: ErrorModel::Gate,
-        };
-        link.set(now, Change::Reception(Some(reception))).unwrap();
-        let chosen = selector.report(cn(now.saturating_sub(LOOP)));
-        if chosen != modcod {
-            modcod = chosen;
-            link.set(now, Change::Carrier(forward(2_000_000, modcod.id)))
-                .unwrap();
-        }
-        while link.push(now, &packet(0, 1500)) == Accepted::Queued {}
-        drain(&mut link, now);
-        if now % (1000 * MS) == 0 {
-            seen.push((cn(now), modcod));
-        }
-    }
-    (link.counters().frames_lost, seen)
 }
 
 #[test]
-fn adaptive_coding_follows_a_fade_without_loss_when_the_margin_covers_the_loop() {
-    // 1 dB/s, seen up to 0.7 s late.
-    let (lost, seen) = fade(1.0, 0.8);
-    assert_eq!(lost, 0);
-    for (cn_db, modcod) in &seen {
-        assert!(modcod.es_n0_db() <= *cn_db, "{modcod} at {cn_db} dB");
-        // At most margin, hysteresis, loop and the widest step of the table below what fits.
-        let next = MODCODS.iter().filter(|best| {
-            best.efficiency(FrameSize::Normal, false) > modcod.efficiency(FrameSize::Normal, false)
-        });
-        let nearest = next.map(|best| best.es_n0_db()).fold(f64::MAX, f64::min);
-        assert!(nearest + 0.8 + 0.3 + 0.8 > *cn_db, "{modcod} at {cn_db} dB");
+fn attenuation_is_taken_off_and_a_receiver_may_have_a_threshold_of_its_own() {
+    let reception = Reception {
+        minimal_cn_db: Some(6.0),
+        ..Reception::gate(9.0)
+    };
+    // MODCOD 1 needs -2.35 dB, the receiver 6 dB.
+    let mut link = Link::new(LinkConfig {
+        reception: Some(reception),
+        ..config(forward(40_000_000, 1))
+    })
+    .unwrap();
+    for (at, change) in [
+        (5, None),
+        (15, Some(Change::Attenuation(3.1))),
+        (25, Some(Change::Cn(9.1))),
+        (35, Some(Change::Attenuation(0.0))),
+    ] {
+        if let Some(change) = change {
+            link.set(at * MS, change).unwrap();
+        }
+        link.push(at * MS, &packet(at, 100));
     }
-    let id = |second: usize| seen[second].1.id;
-    // 17 dB, less margin and hysteresis: 32APSK 8/9; 5 dB, less the margin: QPSK 3/4; and back.
-    assert_eq!((id(0), id(18), seen.last().unwrap().1.id), (27, 7, 27));
-    assert!(fade(1.0, 0.0).0 > 0, "without margin frames are lost");
+    drain(&mut link, Nanos::MAX);
+    assert_eq!(link.counters().frames_lost, 1);
+    assert!((link.cn_db().unwrap() - 9.1).abs() < 1e-12);
+    let mut perfect = common::link(Carrier::Wire);
+    let refused = perfect.set(0, Change::Attenuation(1.0));
+    assert_eq!(refused, Err(LinkError::NoReception));
+    let refused = perfect.set(0, Change::Modcod(None));
+    assert_eq!(refused, Err(LinkError::NoModcod));
+}
+
+#[test]
+fn symbol_rate_and_modcod_change_alone() {
+    let mut link = link(forward(40_000_000, 1));
+    link.set(0, Change::SymbolRate(10_000_000)).unwrap();
+    let modcod = forward(1, 28).modcod();
+    link.set(0, Change::Modcod(modcod)).unwrap();
+    assert_eq!(link.config().carrier, forward(10_000_000, 28));
+    link.push(0, &packet(0, 100));
+    // 13 050 symbols.
+    assert_eq!(dues(&drain(&mut link, Nanos::MAX)), [GEO + 1_305_000]);
+    let counters = link.counters();
+    assert_eq!((counters.frames_by_id[28], counters.frames_sent), (1, 1));
+    assert_eq!(
+        link.set(2 * MS, Change::SymbolRate(0)),
+        Err(LinkError::SymbolRate(0))
+    );
 }

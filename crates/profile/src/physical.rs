@@ -26,6 +26,15 @@ pub enum Delay {
 }
 
 impl Delay {
+    /// Length of a step in ns; `None`: it never changes.
+    #[must_use]
+    pub fn step_ns(&self) -> Option<u64> {
+        match self {
+            Self::Constant { .. } => None,
+            Self::File { refresh_ms, .. } => Some(refresh_ms * 1_000_000),
+        }
+    }
+
     /// Delay in ns, `now` ns after the start; whole milliseconds, as in `OpenSAND`.
     #[must_use]
     pub fn at(&self, now: u64) -> u64 {
@@ -100,6 +109,12 @@ pub struct Leg {
 }
 
 impl Leg {
+    /// True when its C/N never changes.
+    #[must_use]
+    pub const fn is_constant(&self) -> bool {
+        matches!(self.attenuation, Attenuation::Ideal { .. })
+    }
+
     /// C/N in dB at a step.
     #[must_use]
     pub fn cn_db(&self, step: u64) -> f64 {

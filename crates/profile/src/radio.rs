@@ -12,12 +12,14 @@ use crate::physical::{Leg, Physical, check_gate};
 use crate::spots::{carrier_ids, membership, symbol_rate};
 
 /// The DVB-S2 carrier from GW to ST.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Forward {
     /// Symbols per second: bandwidth / (1 + roll-off).
     pub symbol_rate: u64,
     /// The most efficient MODCOD that the carrier allows and the C/N reaches.
     pub modcod: ModCod,
+    /// All MODCODs that the carrier allows, by id, with the thresholds of the profile's table: one is CCM, several are ACM.
+    pub modcods: Vec<ModCod>,
     /// C/N over both legs without attenuation that changes, dB.
     pub cn_db: f64,
     /// Time between two runs of `OpenSAND`'s forward scheduler, ns.
@@ -105,14 +107,9 @@ fn best_id(
     efficiency: impl Fn(u8) -> Option<f64>,
     faults: &mut Faults,
 ) -> Option<u8> {
-    let threshold = |id: u8| {
-        rows.iter()
-            .find(|row| row.value("id") == Some(id))?
-            .value::<f64>("threshold")
-    };
     let candidates: Vec<_> = carrier_ids(carrier)
         .into_iter()
-        .filter_map(|id| Some((id, threshold(id)? + margin_db, efficiency(id)?)))
+        .filter_map(|id| Some((id, threshold_db(rows, id)? + margin_db, efficiency(id)?)))
         .collect();
     let best = candidates
         .iter()
@@ -135,6 +132,25 @@ fn best_id(
         );
     }
     best
+}
+
+/// Threshold of an id in a wave-form table, dB.
+fn threshold_db(rows: &[Place<'_>], id: u8) -> Option<f64> {
+    let row = rows.iter().find(|row| row.value("id") == Some(id))?;
+    row.value("threshold")
+}
+
+/// A MODCOD with the threshold of the profile's table.
+fn modcod(rows: &[Place<'_>], id: u8) -> Option<ModCod> {
+    Some(ModCod {
+        es_n0_centi_db: centi_db(threshold_db(rows, id)?),
+        ..ModCod::by_id(id)?
+    })
+}
+
+/// Hundredths of a dB, which a table has at the most.
+fn centi_db(db: f64) -> i16 {
+    (db * 100.0).round() as i16
 }
 
 /// The spot of the ST and the first of its carriers that serves the group of the ST.
@@ -168,7 +184,11 @@ pub(crate) fn forward(
     let id = best_id(&carrier, &rows, limits, efficiency, faults)?;
     Some(Forward {
         symbol_rate: symbol_rate(&spot, &carrier, "forward")?,
-        modcod: ModCod::by_id(id)?,
+        modcod: modcod(&rows, id)?,
+        modcods: carrier_ids(&carrier)
+            .into_iter()
+            .filter_map(|id| modcod(&rows, id))
+            .collect(),
         cn_db,
         tick_ns: settings.forward_frame_ns,
     })
@@ -187,7 +207,11 @@ pub(crate) fn return_link(
     let efficiency = |id| Some(Waveform::by_id(id)?.efficiency());
     let rows = files.topology.items("wave_forms/dvb_rcs2");
     let limits = (cn_db, settings.return_margin_db);
-    let waveform = Waveform::by_id(best_id(&carrier, &rows, limits, efficiency, faults)?)?;
+    let id = best_id(&carrier, &rows, limits, efficiency, faults)?;
+    let waveform = Waveform {
+        threshold_centi_db: centi_db(threshold_db(&rows, id)?),
+        ..Waveform::by_id(id)?
+    };
     let symbol_rate = symbol_rate(&spot, &carrier, "return")?;
     let superframe_ns = settings.superframe_ns;
     let slots = grant(files.st, symbol_rate, superframe_ns, waveform, faults)?;

@@ -17,6 +17,7 @@ use link::Nanos;
 use serde_json::{Map, Value, json};
 
 use crate::config::{Config, Faults, Object};
+use crate::course::Course;
 use crate::metrics::Message;
 use crate::order::{Mailbox, Order, Origin};
 use crate::plan::DIRECTIONS;
@@ -56,7 +57,13 @@ impl State {
         };
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let (Some(fields), None) = (&mut state[*direction], &applied.error) {
-            fields.extend(applied.order.asked.clone());
+            let mut asked = applied.order.asked.clone();
+            // A handover is many changes at once, and what became of waiting packets is no state.
+            if let Some(Value::Object(mut all)) = asked.remove("handover") {
+                all.remove("waiting");
+                asked.extend(all);
+            }
+            fields.extend(asked);
         }
     }
 
@@ -77,6 +84,8 @@ pub struct Desk<'a> {
     pub config: &'a Config,
     /// What changes start from.
     pub targets: [Target; 4],
+    /// What the profile changes by itself, by direction.
+    pub courses: [Vec<Course>; 4],
     /// Mailboxes of the directions that are served.
     pub mailboxes: [Option<Arc<Mailbox>>; 4],
     /// What holds now.
@@ -148,27 +157,38 @@ impl Desk<'_> {
 
     /// Starts the time line: its time 0 is `now`.
     fn start(&mut self, now: Nanos, faults: &mut Faults) -> Option<Value> {
-        let Some(timeline) = &self.config.timeline else {
+        if self.config.timeline.is_none() {
             faults.push("request.start: there is no time line (give one in link.json)".into());
             return None;
-        };
+        }
         if self.has_started {
             faults.push("request.start: the time line has begun already".into());
             return None;
         }
         if faults.is_empty() {
-            self.has_started = true;
-            self.post(timeline.orders(&self.targets, now), faults);
+            self.begin(now, faults);
         }
         Some(json!({"ok": true, "t_s": seconds(now)}))
     }
 
-    /// Starts at time 0 the time line that does not wait for a request.
+    /// Starts at time 0 what does not wait for a request.
     pub fn start_at_once(&mut self) {
         let timeline = self.config.timeline.as_ref();
-        if timeline.is_some_and(|timeline| timeline.starts_at_once) {
+        if timeline.is_none_or(|timeline| timeline.starts_at_once) {
             // The mailboxes are empty and hold the longest time line.
-            let _ = self.start(0, &mut Vec::new());
+            self.begin(0, &mut Vec::new());
+        }
+    }
+
+    /// Time 0 of the time line, and of what the profile changes by itself, is `zero`.
+    fn begin(&mut self, zero: Nanos, faults: &mut Faults) {
+        self.has_started = true;
+        let courses = self.courses.iter().enumerate();
+        let courses =
+            courses.flat_map(|(index, of)| of.iter().map(move |it| (index, it.start(zero))));
+        self.post(courses, faults);
+        if let Some(timeline) = &self.config.timeline {
+            self.post(timeline.orders(&self.targets, zero), faults);
         }
     }
 

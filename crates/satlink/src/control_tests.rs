@@ -28,6 +28,7 @@ fn desk<'a>(config: &'a Config, state: &'a State) -> Desk<'a> {
     Desk {
         config,
         targets: plan::targets(config, &profile),
+        courses: crate::course::courses(&profile),
         mailboxes: [(); 4].map(|()| Some(Arc::new(Mailbox::new().unwrap()))),
         state,
         has_started: false,
@@ -97,7 +98,7 @@ fn state_follows_what_was_carried_out() {
             order,
             error,
         };
-        state.observe(&Message::Change(1, applied));
+        state.observe(&Message::Change(1, Box::new(applied)));
         assert_eq!(delay(&mut desk).as_f64(), Some(expected));
     }
 }

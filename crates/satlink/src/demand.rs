@@ -2,11 +2,13 @@
 //! Demand assignment: from the profile, and the load of other terminals in `link.json`, to [`link::Demand`].
 
 use dvb::dama::Arithmetic;
-use link::{Demand, Fifo, Load, Nanos, Other};
+use link::{Demand, Fifo, LinkConfig, LinkError, Load, Nanos, Other};
 use profile::{Profile, StProfile};
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::config::{Faults, Object, Timing};
+use crate::plan::{ECHO_BYTES, ms};
 
 /// Longest time of a load, s.
 const LONGEST_S: f64 = 1e9;
@@ -163,6 +165,50 @@ pub fn slots(timing: Timing, profile: &Profile) -> Slots {
         cra,
         most: most.min(all),
     }
+}
+
+/// Demand assignment in the plan.
+#[derive(Debug, Serialize)]
+pub struct Planned {
+    carrier_slots: u32,
+    cra_slots: u32,
+    synchro_ms: f64,
+    first_packet_ms: FirstPacketMs,
+    other_terminals: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct FirstPacketMs {
+    min: f64,
+    mean: f64,
+    max: f64,
+}
+
+/// What the plan says of the return link's demand assignment; `None` without.
+///
+/// # Errors
+/// The configuration cannot be a link.
+pub(crate) fn planned(
+    timing: Timing,
+    profile: &Profile,
+    back: &LinkConfig,
+) -> Result<Option<Planned>, LinkError> {
+    let Some(demand) = &back.demand else {
+        return Ok(None);
+    };
+    let slots = slots(timing, profile);
+    let first = link::idle_delay(back, ECHO_BYTES)?;
+    Ok(Some(Planned {
+        carrier_slots: slots.carrier,
+        cra_slots: slots.cra,
+        synchro_ms: ms(demand.synchro),
+        first_packet_ms: FirstPacketMs {
+            min: ms(first.min),
+            mean: ms(first.mean),
+            max: ms(first.max),
+        },
+        other_terminals: demand.others.len(),
+    }))
 }
 
 #[cfg(test)]

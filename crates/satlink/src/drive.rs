@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::io;
 
 use hdrhistogram::Histogram;
-use link::{Accepted, Change, Counters, Link, Nanos};
+use link::{Accepted, Carrier, Change, Counters, Link, Nanos};
 
 use crate::order::{Applied, Order};
 
@@ -77,9 +77,9 @@ pub fn run(
 #[derive(Debug)]
 pub enum Report {
     /// An interval has ended.
-    Snapshot(Snapshot),
+    Snapshot(Box<Snapshot>),
     /// The link has changed, or would not.
-    Applied(Applied),
+    Applied(Box<Applied>),
 }
 
 /// State of a direction at the end of a metrics interval. Counters run from the start.
@@ -91,6 +91,10 @@ pub struct Snapshot {
     pub counters: Counters,
     /// Waiting bytes and packets.
     pub queue: (u64, u64),
+    /// Carrier in force.
+    pub carrier: Carrier,
+    /// C/N of what is sent, dB; `None`: reception is perfect.
+    pub cn_db: Option<f64>,
     /// Packets, and their bytes, that the receiving device would not take.
     pub refused: (u64, u64),
     /// Release error of the interval's packets; `None` without packets.
@@ -195,9 +199,9 @@ impl Drive {
             if matches!(order.change, Change::Outage(_)) {
                 // The newest word on an outage holds: an end that an earlier one announced is off.
                 self.orders.retain(|other| !other.is_end);
-                if let Some(end) = order.end(at) {
-                    self.schedule(end);
-                }
+            }
+            if let Some(next) = order.next(at) {
+                self.schedule(next);
             }
             let error = self.link.set(at, order.change.clone()).err();
             self.seen = at;
@@ -220,11 +224,11 @@ impl Drive {
         self.take_input(direction, io)?;
         self.release(direction, io)?;
         for applied in self.applied.drain(..) {
-            report(Report::Applied(applied));
+            report(Report::Applied(Box::new(applied)));
         }
         // A late thread owes every interval it slept through: lines of the four directions are joined by tick.
         while io.now() >= self.next_tick * self.interval {
-            report(Report::Snapshot(self.snapshot()));
+            report(Report::Snapshot(Box::new(self.snapshot())));
             self.next_tick += 1;
         }
         Ok(())
@@ -278,6 +282,8 @@ impl Drive {
             tick: self.next_tick,
             counters: self.link.counters(),
             queue: self.link.queue(),
+            carrier: self.link.config().carrier,
+            cn_db: self.link.cn_db(),
             refused: self.refused,
             late,
             late_packets: self.late_packets,

@@ -86,7 +86,7 @@ fn drive_one(fake: &mut Fake, delay: Nanos) -> (Drive, Vec<Snapshot>) {
     let mut snapshots = Vec::new();
     run(&mut drives, fake, |_, report| {
         if let Report::Snapshot(snapshot) = report {
-            snapshots.push(snapshot);
+            snapshots.push(*snapshot);
         }
     })
     .unwrap();
@@ -226,14 +226,7 @@ fn next_direction_reads_what_was_written_in_the_same_turn() {
 }
 
 fn order(at: Nanos, change: Change) -> Order {
-    Order {
-        at,
-        change,
-        lasts: None,
-        is_end: false,
-        origin: Origin::Timeline,
-        asked: serde_json::Map::new(),
-    }
+    Order::new(at, change, Origin::Timeline)
 }
 
 /// Moments at which packets leave, and at which changes were carried out.

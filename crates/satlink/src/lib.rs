@@ -4,6 +4,7 @@
 
 pub mod config;
 mod control;
+mod course;
 pub mod demand;
 pub mod describe;
 pub mod direction;
@@ -105,7 +106,8 @@ mod tests {
 
     /// Asserts that `value` has every required field of a JSON schema and none that it does not know, at every depth.
     pub(crate) fn assert_fields(schema: &Value, value: &Value, place: &str) {
-        if value.is_null() && schema["type"].to_string().contains("null") {
+        let is_nothing = value.is_null() && schema["type"].to_string().contains("null");
+        if is_nothing {
             return;
         }
         let Some(properties) = schema["properties"].as_object() else {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! `raw/link.jsonl` (schemas/link-metrics.schema.json): from snapshots of the directions to lines of a file.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
@@ -144,11 +144,20 @@ struct Direction {
     marked_packets: u64,
     lost_packets: u64,
     frames: u64,
+    lost_frames: u64,
+    /// Frames sent by the name of their MODCOD or waveform.
+    frames_by_modcod: BTreeMap<String, u64>,
     frame_fill_ratio: Option<f64>,
     superframes: Option<u64>,
     slots_assigned: Option<u64>,
     slots_free: Option<u64>,
     requests: Option<u64>,
+    /// MODCOD or waveform in force at the end of the interval; `None`: the direction has no frames.
+    modcod_id: Option<u8>,
+    /// `Es/N0` that it needs.
+    threshold_db: Option<f64>,
+    /// `Es/N0` at the receiver.
+    es_n0_db: Option<f64>,
     late_p50_us: Option<f64>,
     late_p99_us: Option<f64>,
     late_max_us: Option<f64>,
@@ -176,6 +185,11 @@ impl Direction {
             marked_packets: delta(|s| s.counters.packets_marked),
             lost_packets: delta(|s| s.counters.packets_lost),
             frames: delta(|s| s.counters.frames_sent),
+            lost_frames: delta(|s| s.counters.frames_lost),
+            frames_by_modcod: frames_by_modcod(last, now),
+            modcod_id: Some(now.carrier.waveform_id()).filter(|id| *id > 0),
+            threshold_db: now.carrier.threshold_db(),
+            es_n0_db: now.cn_db.map(|db| (db * 1e3).round() / 1e3),
             frame_fill_ratio: (available > 0).then(|| used as f64 / available as f64),
             superframes: on_demand(|s| s.counters.superframes),
             slots_assigned: on_demand(|s| s.counters.slots_assigned),
@@ -189,14 +203,26 @@ impl Direction {
     }
 }
 
+/// Frames sent between two snapshots, of those MODCODs and waveforms that were used.
+fn frames_by_modcod(last: Option<&Snapshot>, now: &Snapshot) -> BTreeMap<String, u64> {
+    let frames = |snapshot: &Snapshot, id: usize| snapshot.counters.frames_by_id[id];
+    (0..now.counters.frames_by_id.len())
+        .filter_map(|id| {
+            let count = frames(now, id) - last.map_or(0, |last| frames(last, id));
+            let name = now.carrier.waveform_name(id as u8)?;
+            (count > 0).then_some((name, count))
+        })
+        .collect()
+}
+
 /// Joins the snapshots of the directions by tick.
 struct Joiner {
     start_unix_s: f64,
     interval_s: f64,
     /// `None` for directions that are not served.
-    waiting: [Option<VecDeque<Snapshot>>; 4],
+    waiting: [Option<VecDeque<Box<Snapshot>>>; 4],
     last_tick: u64,
-    last: [Option<Snapshot>; 4],
+    last: [Option<Box<Snapshot>>; 4],
 }
 
 impl Joiner {
@@ -206,13 +232,13 @@ impl Joiner {
             interval_s: interval_ms as f64 / 1e3,
             waiting: served.map(|served| served.then(VecDeque::new)),
             last_tick: 0,
-            last: [None; 4],
+            last: [const { None }; 4],
         }
     }
 
     /// Takes a snapshot; gives a sample when it completes a tick. A tick that some direction could not hand over is left
     /// out: counters run on, so the next sample covers both.
-    fn add(&mut self, direction: usize, snapshot: Snapshot) -> Option<Sample> {
+    fn add(&mut self, direction: usize, snapshot: Box<Snapshot>) -> Option<Sample> {
         self.waiting[direction].as_mut()?.push_back(snapshot);
         let mut newest = 0;
         for queue in self.waiting.iter().flatten() {
@@ -236,17 +262,17 @@ impl Joiner {
             .waiting
             .each_mut()
             .map(|queue| queue.as_mut()?.pop_front());
-        Some(self.sample(newest, &now))
+        Some(self.sample(newest, now))
     }
 
-    fn sample(&mut self, tick: u64, now: &[Option<Snapshot>; 4]) -> Sample {
+    fn sample(&mut self, tick: u64, now: [Option<Box<Snapshot>>; 4]) -> Sample {
         let seconds = (tick - self.last_tick) as f64 * self.interval_s;
         let mut last = self.last.iter();
         let directions = now.each_ref().map(|snapshot| {
-            let last = last.next().and_then(Option::as_ref);
-            Some(Direction::between(last, snapshot.as_ref()?, seconds))
+            let last = last.next().and_then(Option::as_deref);
+            Some(Direction::between(last, snapshot.as_deref()?, seconds))
         });
-        (self.last_tick, self.last) = (tick, *now);
+        (self.last_tick, self.last) = (tick, now);
         Sample {
             t_unix_s: self.start_unix_s + tick as f64 * self.interval_s,
             directions: directions.into(),
@@ -257,9 +283,9 @@ impl Joiner {
 /// What reaches the writer.
 pub enum Message {
     /// State of a direction (index into [`crate::plan::DIRECTIONS`]).
-    Snapshot(usize, Snapshot),
+    Snapshot(usize, Box<Snapshot>),
     /// A change of a direction.
-    Change(usize, Applied),
+    Change(usize, Box<Applied>),
     /// The last line; the writer ends.
     End(Box<End>),
 }
@@ -363,6 +389,8 @@ mod tests {
             tick,
             counters,
             queue: (0, 0),
+            carrier: link::Carrier::Wire,
+            cn_db: None,
             refused: (0, 0),
             late,
             late_packets: packets / 5,
@@ -377,7 +405,7 @@ mod tests {
         let (sender, receiver) = channel();
         for (direction, snapshot) in snapshots {
             sender
-                .send(Message::Snapshot(*direction, *snapshot))
+                .send(Message::Snapshot(*direction, Box::new(*snapshot)))
                 .unwrap();
         }
         if end {
@@ -431,17 +459,13 @@ mod tests {
             let applied = Applied {
                 at: 1_500_000_000,
                 order: Order {
-                    at: 0,
-                    change: link::Change::Delay(5),
-                    lasts: None,
-                    is_end: false,
-                    origin: Origin::Timeline,
                     asked: asked.clone(),
+                    ..Order::new(0, link::Change::Delay(5), Origin::Timeline)
                 },
                 error,
             };
             let mut out = Vec::new();
-            let messages = [Message::Change(1, applied)].into_iter();
+            let messages = [Message::Change(1, Box::new(applied))].into_iter();
             assert!(write_all(&mut out, &header(), [true; 4], messages, |_| ()));
             let text = String::from_utf8(out).unwrap();
             let line: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
@@ -524,7 +548,7 @@ mod tests {
         let (sender, receiver) = channel();
         for tick in 1..10 {
             sender
-                .send(Message::Snapshot(0, snapshot(tick, tick)))
+                .send(Message::Snapshot(0, Box::new(snapshot(tick, tick))))
                 .unwrap();
         }
         sender

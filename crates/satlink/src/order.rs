@@ -8,10 +8,11 @@ use std::sync::{Mutex, PoisonError};
 use link::{Change, LinkError, Nanos};
 use serde_json::{Map, Value};
 
+use crate::course::Course;
 use crate::sys::Event;
 
 /// Orders that wait in a mailbox at most.
-const CAPACITY: usize = 1 << 16;
+const CAPACITY: usize = 1 << 17;
 
 /// A change that is due at a time.
 #[derive(Debug, Clone)]
@@ -24,6 +25,8 @@ pub struct Order {
     pub lasts: Option<Nanos>,
     /// The end of an outage that was given with its length.
     pub is_end: bool,
+    /// The course of the profile that goes on after this order.
+    pub course: Option<Course>,
     /// Where it comes from.
     pub origin: Origin,
     /// What was asked for, as in the request.
@@ -31,16 +34,34 @@ pub struct Order {
 }
 
 impl Order {
-    /// The order that ends this outage, which begins at `at`.
+    /// An order that holds until another one, with nothing told of it.
     #[must_use]
-    pub fn end(&self, at: Nanos) -> Option<Self> {
-        Some(Self {
-            at: at.saturating_add(self.lasts?),
-            change: Change::Outage(false),
+    pub fn new(at: Nanos, change: Change, origin: Origin) -> Self {
+        Self {
+            at,
+            change,
             lasts: None,
+            is_end: false,
+            course: None,
+            origin,
+            asked: Map::new(),
+        }
+    }
+
+    /// The order that follows this one, which was carried out at `at`: the end of an outage, or the course's next.
+    #[must_use]
+    pub fn next(&self, at: Nanos) -> Option<Self> {
+        if let Some(course) = &self.course {
+            return Some(course.after(self.at));
+        }
+        Some(Self {
             is_end: true,
-            origin: self.origin,
             asked: Map::from_iter([("outage".to_owned(), Value::Bool(false))]),
+            ..Self::new(
+                at.saturating_add(self.lasts?),
+                Change::Outage(false),
+                self.origin,
+            )
         })
     }
 }
@@ -52,6 +73,8 @@ pub enum Origin {
     Control,
     /// The time line of the configuration.
     Timeline,
+    /// A file or a periodic attenuation of the profile.
+    Profile,
 }
 
 impl Origin {
@@ -61,6 +84,7 @@ impl Origin {
         match self {
             Self::Control => "control",
             Self::Timeline => "timeline",
+            Self::Profile => "profile",
         }
     }
 }
@@ -120,14 +144,7 @@ mod tests {
     use super::*;
 
     fn order(at: Nanos) -> Order {
-        Order {
-            at,
-            change: Change::Delay(at),
-            lasts: None,
-            is_end: false,
-            origin: Origin::Control,
-            asked: Map::new(),
-        }
+        Order::new(at, Change::Delay(at), Origin::Control)
     }
 
     #[test]

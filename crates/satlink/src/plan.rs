@@ -2,9 +2,10 @@
 //! From configuration and profile to the four links and the figures that the frame arithmetic promises
 //! (schemas/link-plan.schema.json).
 
-use dvb::modcod::FrameSize;
+use dvb::acm::Selector;
+use dvb::modcod::{FrameSize, ModCod};
 use link::{
-    Aqm, Carrier, LinkConfig, LinkError, LossModel, LossUnit, echo_rtt, idle_delay,
+    Acm, Aqm, Carrier, LinkConfig, LinkError, LossModel, LossUnit, Reception, echo_rtt,
     steady_goodput_bps,
 };
 use profile::Profile;
@@ -22,7 +23,11 @@ const UDP_PAYLOAD_BYTES: usize = 1472;
 /// TCP payload of it: less 20 bytes IPv4, 20 bytes TCP and 12 bytes timestamp option.
 const TCP_PAYLOAD_BYTES: usize = 1448;
 /// IPv4 packet of a default `ping`: 56 bytes, ICMP and IPv4 header.
-const ECHO_BYTES: usize = 84;
+pub(crate) const ECHO_BYTES: usize = 84;
+
+/// What a C/N has to lie above a threshold, margin included, before ACM goes up, dB: more than the hundredths by which a
+/// measured C/N wavers, less than most steps between thresholds.
+const HYSTERESIS_DB: f64 = 0.3;
 
 /// Configurations of the four directions, in the order of [`DIRECTIONS`].
 pub type Links = [LinkConfig; 4];
@@ -73,6 +78,16 @@ struct Segment<Frames> {
 struct Bbframes {
     frame_ns: u64,
     frame_payload_bytes: usize,
+    /// `None`: one MODCOD whatever happens.
+    acm: Option<Adaptive>,
+}
+
+#[derive(Debug, Serialize)]
+struct Adaptive {
+    modcod_ids: Vec<u8>,
+    margin_db: f64,
+    hysteresis_db: f64,
+    report_period_ms: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -80,24 +95,7 @@ struct Bursts {
     superframe_ns: u64,
     slots_per_superframe: u32,
     burst_payload_bytes: usize,
-    demand: Option<DemandPlan>,
-}
-
-/// Demand assignment of the return link.
-#[derive(Debug, Serialize)]
-struct DemandPlan {
-    carrier_slots: u32,
-    cra_slots: u32,
-    synchro_ms: f64,
-    first_packet_ms: FirstPacketMs,
-    other_terminals: usize,
-}
-
-#[derive(Debug, Serialize)]
-struct FirstPacketMs {
-    min: f64,
-    mean: f64,
-    max: f64,
+    demand: Option<demand::Planned>,
 }
 
 #[derive(Debug, Serialize)]
@@ -129,9 +127,21 @@ pub fn links(config: &Config, profile: &Profile) -> Links {
         LinkConfig::new(Carrier::Wire, config.terrestrial_delay_ns, queue, seed)
     };
     let seed = |direction: u64| direction_seed(config.seed, direction);
+    let reception = |cn_db: f64, minimal_cn_db: Option<f64>| {
+        Some(Reception {
+            minimal_cn_db,
+            ..Reception::gate(cn_db)
+        })
+    };
+    let st = &profile.st_profile.physical;
     [
-        radio(forward, &config.forward, seed(0)),
         LinkConfig {
+            reception: reception(profile.forward_cn_db(1), st.minimal_cn_db),
+            acm: acm(profile),
+            ..radio(forward, &config.forward, seed(0))
+        },
+        LinkConfig {
+            reception: reception(profile.return_cn_db(1), profile.gw_physical.minimal_cn_db),
             demand: demand::demand(&config.others, profile),
             ..radio(back, &config.return_link, seed(1))
         },
@@ -144,22 +154,47 @@ pub fn links(config: &Config, profile: &Profile) -> Links {
 #[must_use]
 pub fn targets(config: &Config, profile: &Profile) -> [Target; 4] {
     let rtt_ns = rtt_ns(config, profile);
-    let mut outages = [&config.forward.outages, &config.return_link.outages].into_iter();
-    links(config, profile).map(|link| Target {
-        carrier: link.carrier,
-        rtt_ns,
-        outages: outages.next().cloned().flatten(),
+    let mut directions = [&config.forward, &config.return_link].into_iter();
+    links(config, profile).map(|link| {
+        let direction = directions.next();
+        Target {
+            carrier: link.carrier,
+            rtt_ns,
+            delay_ns: link.delay,
+            queue: direction.map(|it| it.queue),
+            outages: direction.and_then(|it| it.outages.clone()),
+        }
+    })
+}
+
+/// The most efficient MODCOD at the C/N of the start, as the terminal logged on with it.
+fn first_modcod(profile: &Profile) -> ModCod {
+    let (down, margin_db) = (&profile.forward, profile.settings.forward_margin_db);
+    Selector::new(&down.modcods, FrameSize::Normal, false, margin_db, 0.0)
+        .map_or(down.modcod, |mut it| it.report(profile.forward_cn_db(1)))
+}
+
+/// Adaptive coding, where the carrier allows more than one MODCOD.
+fn acm(profile: &Profile) -> Option<Acm> {
+    let (down, settings) = (&profile.forward, &profile.settings);
+    (down.modcods.len() > 1).then(|| Acm {
+        allowed: down.modcods.clone(),
+        margin_db: settings.forward_margin_db,
+        hysteresis_db: HYSTERESIS_DB,
+        period: (u64::from(settings.acm_refresh_ms) * 1_000_000).max(1),
+        superframe: profile.return_link.superframe_ns,
     })
 }
 
 /// Forward and return carrier.
 fn carriers(timing: Timing, profile: &Profile) -> [Carrier; 2] {
     let (down, up, label) = (&profile.forward, &profile.return_link, profile.st.mac);
+    let modcod = first_modcod(profile);
     match timing {
         Timing::Standard => [
             Carrier::Forward {
                 symbol_rate: down.symbol_rate,
-                modcod: down.modcod,
+                modcod,
                 frame_size: FrameSize::Normal,
                 pilots: false,
                 label,
@@ -174,7 +209,7 @@ fn carriers(timing: Timing, profile: &Profile) -> [Carrier; 2] {
         Timing::OpenSand => [
             Carrier::OpenSandForward {
                 symbol_rate: down.symbol_rate,
-                modcod: down.modcod,
+                modcod,
                 tick: down.tick_ns,
                 label,
             },
@@ -255,13 +290,19 @@ pub fn plan(config: &Config, profile: &Profile) -> Result<Plan, LinkError> {
             rtt_ns,
             (
                 down.symbol_rate,
-                down.modcod.id,
-                down.modcod.to_string(),
-                down.cn_db,
+                first_modcod(profile).id,
+                first_modcod(profile).to_string(),
+                profile.forward_cn_db(1),
             ),
             Bbframes {
                 frame_ns: forward.carrier.frame_duration(),
                 frame_payload_bytes: forward.carrier.frame_payload(),
+                acm: forward.acm.as_ref().map(|acm| Adaptive {
+                    modcod_ids: acm.allowed.iter().map(|modcod| modcod.id).collect(),
+                    margin_db: acm.margin_db,
+                    hysteresis_db: acm.hysteresis_db,
+                    report_period_ms: ms(acm.period),
+                }),
             },
         ),
         return_link: segment(
@@ -271,13 +312,13 @@ pub fn plan(config: &Config, profile: &Profile) -> Result<Plan, LinkError> {
                 up.symbol_rate,
                 up.waveform.id,
                 up.waveform.to_string(),
-                up.cn_db,
+                profile.return_cn_db(1),
             ),
             Bursts {
                 superframe_ns: up.superframe_ns,
                 slots_per_superframe: slots(&back.carrier),
                 burst_payload_bytes: back.carrier.frame_payload(),
-                demand: demand_plan(config, profile, &back)?,
+                demand: demand::planned(config.timing, profile, &back)?,
             },
         ),
         terrestrial_one_way_delay_ms: ms(config.terrestrial_delay_ns),
@@ -289,30 +330,6 @@ pub fn plan(config: &Config, profile: &Profile) -> Result<Plan, LinkError> {
         },
         advice: advice(config, profile, &forward, &back),
     })
-}
-
-/// Demand assignment, if the return link has it.
-fn demand_plan(
-    config: &Config,
-    profile: &Profile,
-    back: &LinkConfig,
-) -> Result<Option<DemandPlan>, LinkError> {
-    let Some(demand) = &back.demand else {
-        return Ok(None);
-    };
-    let slots = demand::slots(config.timing, profile);
-    let first = idle_delay(back, ECHO_BYTES)?;
-    Ok(Some(DemandPlan {
-        carrier_slots: slots.carrier,
-        cra_slots: slots.cra,
-        synchro_ms: ms(demand.synchro),
-        first_packet_ms: FirstPacketMs {
-            min: ms(first.min),
-            mean: ms(first.mean),
-            max: ms(first.max),
-        },
-        other_terminals: demand.others.len(),
-    }))
 }
 
 /// Bursts per superframe; 0 for a carrier that is no return link.
@@ -388,7 +405,7 @@ fn segment<Frames>(
     }
 }
 
-fn ms(ns: u64) -> f64 {
+pub(crate) fn ms(ns: u64) -> f64 {
     ns as f64 / 1e6
 }
 

@@ -16,6 +16,7 @@ use profile::Profile;
 
 use crate::config::{Config, Port};
 use crate::control::{Desk, Socket, State};
+use crate::course;
 use crate::drive::{self, Drive, Gone, Late, Report};
 use crate::metrics::{self, End, Header, Message};
 use crate::order::Mailbox;
@@ -147,6 +148,7 @@ fn desk<'a>(
     Desk {
         config,
         targets: plan::targets(config, profile),
+        courses: course::courses(profile),
         mailboxes,
         state,
         has_started: false,

@@ -188,12 +188,23 @@ class End:
 EngineAction = StartJobAction | StopJobAction | End
 
 
+@dataclass(frozen=True)
+class FirstIds:
+    """From where the instances of a run are numbered."""
+
+    scenario: int = 1
+    job: int = 1
+
+
+FROM_ONE = FirstIds()
+
+
 class Engine:
     """Runs one bound scenario and everything below it."""
 
-    def __init__(self, scenario: BoundScenario) -> None:
-        self._job_ids = count(1)
-        self._scenario_ids = count(1)
+    def __init__(self, scenario: BoundScenario, first: FirstIds = FROM_ONE) -> None:
+        self._job_ids = count(first.job)
+        self._scenario_ids = count(first.scenario)
         self._jobs: dict[int, JobInstance] = {}
         self._actions: list[EngineAction] = []
         self._now = 0.0

@@ -101,11 +101,15 @@ class BoundScenario:
 
 @dataclass(frozen=True)
 class Context:
-    """What a scenario is checked against: known jobs, entities, and the folder of its sub-scenarios."""
+    """What a scenario is checked against: known jobs, entities, the folder of its sub-scenarios.
+
+    `endless`: a job that nothing stops is no fault.
+    """
 
     jobs: Mapping[str, Descriptor]
     entities: frozenset[str]
     folder: Path
+    endless: bool = False
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from satlab.openbach.engine import (
+    FROM_ONE,
     End,
     Ended,
     Engine,
     EngineAction,
     Event,
+    FirstIds,
     JobInstance,
     JobStatus,
     Launched,
@@ -44,14 +46,24 @@ _ERROR_LINE = re.compile(r"^(?:[\d.]+ )?error: (.+)$", re.MULTILINE)  # printed,
 Outcome = Literal["ok", "failed", "interrupted"]
 
 
+Watch = Callable[[ScenarioInstance], None]
+
+
+def nobody_watches(_: ScenarioInstance) -> None:
+    """Do nothing."""
+
+
 class JobHost(Protocol):
     """Where jobs run: how to enter a node, and what its programs need in their environment."""
 
-    def enter_argv(self, node: str) -> list[str]:
-        """Give the words before a command that make it run on the node; they must `exec` it, not fork."""
+    def enter_argv(self, entity: str, job: str) -> list[str]:
+        """Give the words before a command of a job that make it run there; they must `exec` it, not fork."""
 
-    def environment(self, node: str) -> dict[str, str]:
-        """Give variables of the node's own, such as the path of the lab's certificate."""
+    def environment(self, entity: str) -> dict[str, str]:
+        """Give variables of the place, such as its name (`SATLAB_AGENT`) and where the lab's certificate lies."""
+
+    def give(self, path: Path) -> None:
+        """Let jobs, which may run as another user, own a file or folder. Nothing else of a run is theirs to write."""
 
 
 @dataclass(frozen=True)
@@ -113,16 +125,25 @@ def run(
     on_event: Callable[[Progress], None],
     stop: threading.Event,
     deadline_s: float,
+    first_ids: FirstIds = FROM_ONE,
+    watch: Watch = nobody_watches,
 ) -> ScenarioResult:
     """Run a scenario to its end; nothing that it started is left running, however it ends.
 
-    `stop` interrupts it; after `deadline_s` seconds it is stopped and has failed. Files go to `raw_dir`.
+    `stop` interrupts it; after `deadline_s` seconds it is stopped and has failed. Files go to `raw_dir`. `watch` is
+    called with the whole instance at every turn.
 
     Raises OSError when `raw_dir` cannot be written.
     """
     (raw_dir / "logs").mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="satlab-jobs-") as homes, _sweep(raw_dir):
-        return _Run(scenario, host, raw_dir.resolve(), Path(homes), on_event).go(stop, deadline_s)
+        (raw_dir / "files").mkdir(exist_ok=True)
+        (raw_dir / "stats.jsonl").touch()
+        for path in (Path(homes), raw_dir / "files", raw_dir / "stats.jsonl"):
+            host.give(path)
+        return _Run(Engine(scenario, first_ids), host, raw_dir.resolve(), Path(homes), on_event, watch).go(
+            stop, deadline_s
+        )
 
 
 @contextmanager
@@ -142,13 +163,15 @@ def _sweep(raw_dir: Path) -> Iterator[None]:
 class _Run:
     def __init__(
         self,
-        scenario: BoundScenario,
+        engine: Engine,
         host: JobHost,
         raw_dir: Path,
         homes: Path,
         on_event: Callable[[Progress], None],
+        watch: Watch,
     ) -> None:
-        self._engine = Engine(scenario)
+        self._engine = engine
+        self._watch = watch
         self._host = host
         self._raw = raw_dir
         self._homes = homes
@@ -169,6 +192,7 @@ class _Run:
             if now >= deadline:
                 self._engine.stop(f"not over after {deadline_s:g} s", ScenarioStatus.FINISHED_KO)
             actions = self._engine.step(now, events)
+            self._watch(self._engine.root)
             if actions and isinstance(actions[-1], End):
                 break
             events = [event for action in actions for event in self._perform(action)]
@@ -193,13 +217,14 @@ class _Run:
     def _start(self, job: JobInstance) -> Event:
         log = f"logs/{job.call.job.name}-{job.id}.log"
         home = self._homes / f"{job.call.job.name}-{job.id}"
-        enter = self._host.enter_argv(job.call.entity)
+        enter = self._host.enter_argv(job.call.entity, job.call.job.name)
         argv = [*enter, *job.call.job.command(), *job.arguments]
         command_stop = job.call.job.command_stop()
         environment = self._environment(job, home)
         start_unix_s = time.time()
         try:
-            home.mkdir(exist_ok=True)
+            home.mkdir(mode=0o700, exist_ok=True)
+            self._host.give(home)
             process = JobProcess(
                 argv,
                 stop_argv=[*enter, *command_stop, *job.arguments] if command_stop else [],
@@ -222,6 +247,7 @@ class _Run:
         return {
             "PATH": _PATH,
             "LANG": "C.UTF-8",
+            "SATLAB_AGENT": job.call.entity,
             **self._host.environment(job.call.entity),
             "HOME": str(home),
             "TMPDIR": str(home),
@@ -229,7 +255,6 @@ class _Run:
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONUNBUFFERED": "1",
             "SATLAB_RAW": str(self._raw),
-            "SATLAB_AGENT": job.call.entity,
             "JOB_NAME": job.call.job.name,
             "JOB_INSTANCE_ID": str(job.id),
             "SCENARIO_INSTANCE_ID": str(job.scenario.id),

@@ -47,13 +47,15 @@ _NOT_EXECUTED = {
 _NOT_EMBEDDED = {"push_file", "pull_file", "reboot", "status_job_instance", "restart_job_instance"}
 
 
-def load(path: Path, jobs: Mapping[str, Descriptor], entities: Iterable[str]) -> Scenario:
+def load(path: Path, jobs: Mapping[str, Descriptor], entities: Iterable[str], *, endless: bool = False) -> Scenario:
     """Read and check a scenario and its sub-scenarios (files of the same folder, `<name>.json`).
+
+    `endless`: accept a job that nothing stops; whoever runs the scenario will.
 
     Raises ConfigError with every fault found.
     """
     faults: list[Fault] = []
-    context = Context(jobs, frozenset(entities), path.parent)
+    context = Context(jobs, frozenset(entities), path.parent, endless)
     node = read_json(path, faults)
     if node is not None:
         scenario = _header(node, path, context)
@@ -163,7 +165,9 @@ class _Reader:
         lint.check_waits(functions, places)
         # With a function missing, nothing can be said of what it may have stopped.
         endless = lint.endless(functions) if len(functions) == len(nodes) else {}
-        if len(self.stack) == 1:  # the parent of a sub-scenario may stop it, and is checked for that
+        if (
+            len(self.stack) == 1 and not self.context.endless
+        ):  # the parent of a sub-scenario may stop it, and is checked for that
             for number, reason in endless.items():
                 places[number].fault(reason, "stop it with a function that waits for what needs it")
         self.stack = self.stack[:-1]

@@ -23,11 +23,14 @@ class Here:
     def __init__(self, *enter: str) -> None:
         self.enter = enter
 
-    def enter_argv(self, node: str) -> list[str]:
+    def enter_argv(self, node: str, job: str) -> list[str]:
         return list(self.enter)
 
     def environment(self, node: str) -> dict[str, str]:
         return {"NODE": node}
+
+    def give(self, path: Path) -> None:
+        self.given = [*getattr(self, "given", ()), path]
 
 
 def start(

@@ -46,15 +46,21 @@ def build(run_dirs: Sequence[Path], out_html: Path, title: str) -> Path:
 
 def render(what: View) -> str:
     """Give the report's HTML."""
-    scripts = [_plotly(), (STATIC / "report.js").read_text()]
     bulk, pages, link = what.bulk_figures(), what.page_plots(), what.link_figures()
     drawn = [*bulk, *pages, *link]
-    return _environment().get_template("report.html").render(
-        view=what, bulk=bulk, pages=pages, link=link, view_columns=view,
+    return page(
+        "report.html", drawn, view=what, bulk=bulk, pages=pages, link=link, view_columns=view, source=baseline.SOURCE
+    )
+
+
+def page(template: str, drawn: Sequence[Figure], **content: object) -> str:
+    """Give the HTML of one of our templates with its figures, style and scripts in it."""
+    scripts = [_plotly(), (STATIC / "report.js").read_text()]
+    return _environment().get_template(template).render(
         policy=_policy(scripts),
         style=Markup((STATIC / "report.css").read_text()),  # noqa: S704 - our own file
         scripts=[Markup(script) for script in scripts],  # noqa: S704 - Plotly's file and our own
-        data=_data(drawn), source=baseline.SOURCE,
+        data=_data(drawn), **content,
     )  # fmt: skip
 
 

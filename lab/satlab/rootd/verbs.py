@@ -4,6 +4,7 @@
 Everything that a user wrote arrives as bounded data: documents, texts and names. No path, no command, no program.
 """
 
+import socket
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -126,3 +127,14 @@ def read_request(line: bytes) -> Start | Stop | Status:
         raise RefusedError(f"the request is not one: {'; '.join(places)[:1000]}") from error
     except RecursionError as error:
         raise RefusedError("the request is nested too deeply") from error
+
+
+def read_line(connection: socket.socket) -> bytes | None:
+    """Read up to the end of a line; None where there is none within the bound."""
+    data = bytearray()
+    while not data.endswith(b"\n"):
+        chunk = connection.recv(65536)
+        data += chunk
+        if not chunk or len(data) > MAX_REQUEST:
+            return None
+    return bytes(data)

@@ -198,7 +198,7 @@ class Queue:
             self._helper.stop(instance.run_id)
         now = self._helper.status(instance.run_id)
         if now.phase == "ended":
-            self._end(instance, *_verdict(now), now.progress or instance.progress)
+            self._end(instance, *_verdict(now, instance.stop_asked), now.progress or instance.progress)
         elif now.progress != instance.progress:
             self._store.write("UPDATE instances SET progress = ? WHERE id = ?", dumps(now.progress), instance.id)
 
@@ -214,7 +214,7 @@ class Queue:
         return _instance(row)
 
 
-def _verdict(run: RunStatus) -> tuple[ScenarioStatus, str]:
+def _verdict(run: RunStatus, stop_asked: bool) -> tuple[ScenarioStatus, str]:
     """Give the label of a run that has ended: Finished Ok only where all of it, not the scenario alone, was good."""
     reason = str((run.progress or {}).get("reason", ""))
     match run.exit_status:
@@ -222,6 +222,8 @@ def _verdict(run: RunStatus) -> tuple[ScenarioStatus, str]:
             return ScenarioStatus.FINISHED_OK, reason
         case ExitStatus.INTERRUPTED:
             return ScenarioStatus.STOPPED, reason
+        case None if stop_asked:
+            return ScenarioStatus.STOPPED, "stopped before its lab was up"
         case None:
             return ScenarioStatus.FINISHED_KO, reason or "the run's process is gone"
         case status:

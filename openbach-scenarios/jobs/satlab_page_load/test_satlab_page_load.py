@@ -183,7 +183,7 @@ def test_a_sample_that_the_collector_refuses_is_not_lost_in_silence() -> None:
 
 
 def test_t08_one_key_is_trusted_and_nothing_is_overridden() -> None:
-    arguments = job.browser_arguments(target("h3"), Path("/p"), as_root=True)
+    arguments = job.browser_arguments(target("h3"), Path("/p"), sandbox=False)
     assert f"--ignore-certificate-errors-spki-list={PIN}" in arguments
     assert "--origin-to-force-quic-on=kepler.satlab.test:443" in arguments
     names = {a.split("=")[0] for a in arguments}
@@ -192,22 +192,22 @@ def test_t08_one_key_is_trusted_and_nothing_is_overridden() -> None:
 
 
 def test_h1_trusts_no_key_and_uses_no_quic() -> None:
-    arguments = job.browser_arguments(target("h1"), Path("/p"), as_root=False)
+    arguments = job.browser_arguments(target("h1"), Path("/p"), sandbox=True)
     assert "--disable-quic" in arguments
     assert not [a for a in arguments if "certificate" in a or "force-quic" in a]
 
 
 @pytest.mark.parametrize("protocol", ["h1", "h3"])
 def test_nothing_but_the_page_leaves_the_browser(protocol: str) -> None:
-    arguments = job.browser_arguments(target(protocol), Path("/p"), as_root=False)
+    arguments = job.browser_arguments(target(protocol), Path("/p"), sandbox=True)
     assert "--host-resolver-rules=MAP kepler.satlab.test 198.18.4.2,MAP * ~NOTFOUND" in arguments
     expected = {"--headless=new", "--no-proxy-server", "--disable-background-networking", "--user-data-dir=/p"}
     assert expected <= set(arguments)
 
 
 def test_sandbox_is_given_up_for_root_alone() -> None:
-    assert "--no-sandbox" in job.browser_arguments(target(), Path("/p"), as_root=True)
-    assert "--no-sandbox" not in job.browser_arguments(target(), Path("/p"), as_root=False)
+    assert "--no-sandbox" in job.browser_arguments(target(), Path("/p"), sandbox=False)
+    assert "--no-sandbox" not in job.browser_arguments(target(), Path("/p"), sandbox=True)
 
 
 def test_descendants_and_their_cpu_time_are_found() -> None:

@@ -72,7 +72,7 @@ const ATTENUATION: &[Element] = &[
     leaf("clear_sky", DECIBEL),
     leaf(
         "attenuation_type",
-        Type::Choice(&["Ideal"], &["File", "On/Off", "Triangular"]),
+        Type::Choice(&["Ideal", "File", "On/Off", "Triangular"], &[]),
     ),
     leaf("file_attenuation_file", Type::Text).when("attenuation_type", "File"),
     leaf("file_attenuation_loop", Type::Bool).when("attenuation_type", "File"),
@@ -92,7 +92,7 @@ const PHYSICAL_LAYER: Element = section(
             &[
                 leaf(
                     "delay_type",
-                    Type::Choice(&["ConstantDelay"], &["FileDelay"]),
+                    Type::Choice(&["ConstantDelay", "FileDelay"], &[]),
                 ),
                 leaf("delay_value", Type::Int(0, 10_000)).when("delay_type", "ConstantDelay"),
                 leaf("file_path", Type::Text).when("delay_type", "FileDelay"),

@@ -138,7 +138,7 @@ class Programs:
 # --- the browser ----------------------------------------------------------------------------------
 
 
-def browser_arguments(target: Target, profile: Path, *, as_root: bool) -> list[str]:
+def browser_arguments(target: Target, profile: Path, *, sandbox: bool) -> list[str]:
     """Give Chromium's arguments: nothing but the page's own requests leaves it, and one server key is trusted."""
     scheme, port, _ = PROTOCOLS[target.protocol]
     arguments = [
@@ -166,7 +166,13 @@ def browser_arguments(target: Target, profile: Path, *, as_root: bool) -> list[s
         arguments.append(f"--origin-to-force-quic-on={target.host}:{port}")
     else:
         arguments.append("--disable-quic")
-    return [*arguments, "--no-sandbox"] if as_root else arguments
+    return arguments if sandbox else [*arguments, "--no-sandbox"]
+
+
+def may_sandbox() -> bool:
+    """Tell whether Chromium can build its sandbox: not as root, and only where users may make user namespaces."""
+    done = subprocess.run(["unshare", "--user", "true"], capture_output=True, check=False)
+    return os.geteuid() != 0 and done.returncode == 0
 
 
 @contextlib.contextmanager
@@ -175,7 +181,7 @@ def fresh_browser(target: Target, programs: Programs, timeout_s: float) -> Itera
     with tempfile.TemporaryDirectory(prefix="satlab_page_load_", ignore_cleanup_errors=True) as scratch:
         options = webdriver.ChromeOptions()
         options.binary_location = programs.browser
-        for argument in browser_arguments(target, Path(scratch) / "profile", as_root=os.geteuid() == 0):
+        for argument in browser_arguments(target, Path(scratch) / "profile", sandbox=may_sandbox()):
             options.add_argument(argument)
         service = webdriver.ChromeService(executable_path=programs.driver)
         try:

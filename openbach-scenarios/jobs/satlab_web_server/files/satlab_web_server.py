@@ -10,7 +10,6 @@ import argparse
 import errno
 import json
 import os
-import pwd
 import re
 import shutil
 import signal
@@ -114,7 +113,7 @@ def h2o_config(wanted: Wanted) -> dict[str, object]:
         if wanted.congestion_control != "reno":  # its default
             listen["quic"] = {"cc": wanted.congestion_control}
     return {
-        "user": pwd.getpwuid(os.geteuid()).pw_name,
+        **({"user": "root"} if os.geteuid() == 0 else {}),
         "pid-file": str(wanted.scratch / "h2o.pid"),
         "listen": listen,
         "hosts": {"default": {"paths": {"/": {"file.dir": str(wanted.site)}}}},
@@ -172,7 +171,7 @@ def nginx_config(wanted: Wanted) -> str:
     bodies = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     return "\n".join(
         [
-            f"user {pwd.getpwuid(os.geteuid()).pw_name};",
+            *(["user root;"] if os.geteuid() == 0 else []),
             f"daemon off; worker_processes 1; pid {wanted.scratch}/nginx.pid; error_log stderr;",
             "events {}",
             "http {",

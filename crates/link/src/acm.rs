@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! Adaptive coding and modulation: the loop from the terminal's C/N to the gateway's MODCOD (EN 302 307-1 annex D).
+
+use std::collections::VecDeque;
+
+use crate::{Carrier, LinkError, Nanos};
+use dvb::acm::Selector;
+use dvb::modcod::ModCod;
+
+/// How the MODCOD of a forward carrier follows what the terminal receives.
+///
+/// Times are the sender's, as those of all changes: a C/N at `t` is that of what is sent at `t`. The terminal sees it a
+/// propagation later and reports it at the next superframe of the return link; the report travels as long as the frames
+/// do, and the gateway acts on it with the next frame. Reports are not lost.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Acm {
+    /// MODCODs to choose from, each with its threshold.
+    pub allowed: Vec<ModCod>,
+    /// Added to every threshold, dB: a fade of s dB/s seen t seconds late needs s * t.
+    pub margin_db: f64,
+    /// Wanted on top of it before the MODCOD goes up, dB.
+    pub hysteresis_db: f64,
+    /// Time between two reports, above 0.
+    pub period: Nanos,
+    /// Superframe of the return link, above 0.
+    pub superframe: Nanos,
+}
+
+impl Acm {
+    /// The choice at work on a carrier, from the carrier's MODCOD on.
+    pub(crate) fn selector(&self, carrier: &Carrier) -> Result<Selector, LinkError> {
+        let (size, pilots) = carrier.framing().ok_or(LinkError::NoModcod)?;
+        let fits = |modcod: &&ModCod| carrier.with_modcod(**modcod).check().is_ok();
+        let allowed: Vec<_> = self.allowed.iter().filter(fits).copied().collect();
+        let times = self.period > 0 && self.superframe > 0;
+        let levels = self.margin_db.is_finite() && self.hysteresis_db >= 0.0;
+        if !times || !levels {
+            return Err(LinkError::Acm);
+        }
+        let selector = Selector::new(&allowed, size, pilots, self.margin_db, self.hysteresis_db);
+        let start = carrier.modcod().ok_or(LinkError::NoModcod)?;
+        Ok(selector.ok_or(LinkError::Acm)?.starting_at(start))
+    }
+}
+
+/// The loop at work.
+#[derive(Debug)]
+pub(crate) struct Loop {
+    selector: Selector,
+    period: Nanos,
+    superframe: Nanos,
+    /// When the C/N is measured next.
+    next: Nanos,
+    reports: VecDeque<Report>,
+    /// The last C/N acted on.
+    known: Option<f64>,
+    /// Another MODCOD is in force until further notice.
+    is_held: bool,
+}
+
+#[derive(Debug)]
+struct Report {
+    arrives: Nanos,
+    cn_db: f64,
+}
+
+impl Loop {
+    pub(crate) fn new(acm: &Acm, selector: Selector) -> Self {
+        Self {
+            selector,
+            period: acm.period,
+            superframe: acm.superframe,
+            next: 0,
+            reports: VecDeque::new(),
+            known: None,
+            is_held: false,
+        }
+    }
+
+    /// The MODCOD that the loop chooses; `None` while another one is held.
+    pub(crate) fn choice(&self) -> Option<ModCod> {
+        (!self.is_held).then(|| self.selector.current())
+    }
+
+    /// Holds what is in force, or lets the loop choose again.
+    pub(crate) fn hold(&mut self, is_held: bool) {
+        self.is_held = is_held;
+    }
+
+    /// When a report is next made or arrives.
+    pub(crate) fn next_event(&self) -> Nanos {
+        let arrival = self.reports.front().map(|report| report.arrives);
+        arrival.map_or(self.next, |arrival| arrival.min(self.next))
+    }
+
+    /// Works off the next event: the choice may be another one then.
+    ///
+    /// `cn_db` holds until `until` at least, so that reports which would say nothing new can be passed over.
+    pub(crate) fn step(&mut self, cn_db: f64, delay: Nanos, until: Nanos) {
+        if self
+            .reports
+            .front()
+            .is_some_and(|report| report.arrives <= self.next)
+        {
+            if let Some(report) = self.reports.pop_front() {
+                self.known = Some(report.cn_db);
+                self.selector.report(report.cn_db);
+            }
+            return;
+        }
+        let is_known = self
+            .known
+            .is_some_and(|known| known.total_cmp(&cn_db).is_eq());
+        if is_known && self.reports.is_empty() {
+            let periods = (until.saturating_sub(self.next) / self.period).saturating_add(1);
+            self.next = self
+                .next
+                .saturating_add(periods.saturating_mul(self.period));
+            return;
+        }
+        let seen = self.next.saturating_add(delay);
+        let leaves = seen
+            .div_ceil(self.superframe)
+            .saturating_mul(self.superframe);
+        let last = self.reports.back().map_or(0, |report| report.arrives);
+        let arrives = leaves.saturating_add(delay).max(last);
+        self.reports.push_back(Report { arrives, cn_db });
+        self.next = self.next.saturating_add(self.period);
+    }
+}

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! Adaptive coding and modulation: the loop, its delay, and a saturated link in a fade.
+#![allow(clippy::unwrap_used)] // Helpers outside of #[test] functions too.
+
+mod common;
+
+use std::fmt::Write as _;
+
+use common::{GEO, config, drain, forward, opensand_forward, packet};
+use dvb::modcod::{FrameSize, MODCODS, ModCod};
+use link::{Accepted, Acm, Carrier, Change, Link, LinkConfig, LinkError, Nanos, Queue, Reception};
+
+const MS: Nanos = 1_000_000;
+const S: Nanos = 1000 * MS;
+
+fn acm(margin_db: f64) -> Acm {
+    Acm {
+        allowed: MODCODS.to_vec(),
+        margin_db,
+        hysteresis_db: 0.3,
+        period: S,
+        superframe: 26_500_000,
+    }
+}
+
+fn adaptive(carrier: Carrier, cn_db: f64, acm: Acm) -> LinkConfig {
+    LinkConfig {
+        reception: Some(Reception::gate(cn_db)),
+        acm: Some(acm),
+        queue: Queue::drop_tail(100_000),
+        ..config(carrier)
+    }
+}
+
+fn modcod(link: &Link) -> u8 {
+    link.config().carrier.waveform_id()
+}
+
+#[test]
+fn a_report_acts_one_round_trip_and_a_superframe_after_the_measurement() {
+    // 16.0 dB: 32APSK 8/9 (15.69 dB), and 10 dB less: QPSK 5/6 (5.18 dB) or rather 8PSK 3/5 (5.50 dB).
+    let mut link = Link::new(adaptive(forward(10_000_000, 27), 16.0, acm(0.0))).unwrap();
+    link.set(S + 1, Change::Attenuation(10.0)).unwrap();
+    // Measured at 2 s, seen at 2.25 s, sent with the 85th superframe at 2.2525 s, known 0.25 s later.
+    let acts = 85 * 26_500_000 + GEO;
+    link.advance(acts);
+    assert_eq!(modcod(&link), 27);
+    link.advance(acts + 1);
+    assert_eq!(modcod(&link), 12);
+    // In between, frames are lost.
+    let mut link = Link::new(adaptive(forward(10_000_000, 27), 16.0, acm(0.0))).unwrap();
+    link.set(S + 1, Change::Attenuation(10.0)).unwrap();
+    for at in (S + 2..3 * S).step_by((50 * MS) as usize) {
+        link.push(at, &packet(at, 100));
+    }
+    link.advance(3 * S);
+    assert_eq!(link.counters().frames_lost, (acts - S) / (50 * MS) + 1);
+    assert_eq!(link.counters().frames_sent, 40);
+}
+
+#[test]
+fn a_held_modcod_stays_until_it_is_let_go() {
+    let mut link = Link::new(adaptive(forward(10_000_000, 1), 10.0, acm(0.0))).unwrap();
+    link.advance(S);
+    assert_eq!(modcod(&link), 18);
+    link.set(S, Change::Modcod(ModCod::by_id(4))).unwrap();
+    link.set(S, Change::Attenuation(6.0)).unwrap();
+    link.advance(10 * S);
+    assert_eq!(modcod(&link), 4);
+    link.set(10 * S, Change::Modcod(None)).unwrap();
+    assert_eq!(modcod(&link), 6);
+}
+
+#[test]
+fn an_idle_link_adapts_and_a_far_future_takes_no_time() {
+    let mut link = Link::new(adaptive(forward(10_000_000, 28), 17.0, acm(0.0))).unwrap();
+    link.set(5 * S, Change::Attenuation(10.0)).unwrap();
+    link.advance(Nanos::MAX);
+    assert_eq!(modcod(&link), 13);
+}
+
+#[test]
+fn the_next_event_is_never_after_a_release() {
+    // Frames get shorter while packets wait: QPSK 1/4 at 1 Mbaud lasts 32 ms, what comes after it less.
+    let mut link = Link::new(adaptive(forward(1_000_000, 1), -3.0, acm(0.0))).unwrap();
+    link.set(100 * MS, Change::Attenuation(-20.0)).unwrap();
+    let (mut now, mut out) = (0, Vec::new());
+    for turn in 0..2000_u64 {
+        if turn % 2 == 0 {
+            link.push(now, &packet(turn, 1500));
+        }
+        let Some(event) = link.next_event() else {
+            now += 7 * MS;
+            continue;
+        };
+        assert_eq!(link.pop(event.saturating_sub(1), &mut out), None);
+        now = now.max(event);
+        while let Some(due) = link.pop(now, &mut out) {
+            assert_eq!(due, event, "turn {turn}");
+        }
+    }
+    assert_eq!(modcod(&link), 28);
+    assert!(link.counters().packets_out > 500);
+}
+
+#[test]
+fn the_loop_chooses_what_the_carrier_can_send() {
+    // 9/10 has no short FECFRAME, and a tick of 2.5 ms holds no BBFRAME of QPSK.
+    let Carrier::Forward { label, .. } = forward(1, 1) else {
+        panic!("a forward carrier")
+    };
+    let short = Carrier::Forward {
+        symbol_rate: 10_000_000,
+        modcod: MODCODS[0],
+        frame_size: FrameSize::Short,
+        pilots: true,
+        label,
+    };
+    let mut link = Link::new(adaptive(short, 30.0, acm(0.0))).unwrap();
+    link.advance(2 * S);
+    assert_eq!(modcod(&link), 27);
+    let tick = Carrier::OpenSandForward {
+        symbol_rate: 10_000_000,
+        modcod: MODCODS[27],
+        tick: 2_500_000,
+        label,
+    };
+    let mut link = Link::new(adaptive(tick, 16.5, acm(0.0))).unwrap();
+    link.set(S, Change::Attenuation(30.0)).unwrap();
+    link.advance(4 * S);
+    assert_eq!(modcod(&link), 12);
+    let mut batches = Link::new(adaptive(opensand_forward(), 16.5, acm(0.0))).unwrap();
+    batches.advance(S);
+    assert_eq!(modcod(&batches), 28);
+}
+
+#[test]
+fn what_cannot_adapt_is_refused() {
+    let wrong = |config: LinkConfig| Link::new(config).unwrap_err();
+    let good = || adaptive(forward(10_000_000, 1), 10.0, acm(0.0));
+    let perfect = LinkConfig {
+        reception: None,
+        ..good()
+    };
+    assert_eq!(wrong(perfect), LinkError::NoReception);
+    let wire = LinkConfig {
+        carrier: Carrier::Wire,
+        ..good()
+    };
+    assert_eq!(wrong(wire), LinkError::NoModcod);
+    for bad in [
+        Acm {
+            allowed: Vec::new(),
+            ..acm(0.0)
+        },
+        Acm {
+            period: 0,
+            ..acm(0.0)
+        },
+        Acm {
+            hysteresis_db: -1.0,
+            ..acm(0.0)
+        },
+    ] {
+        let config = LinkConfig {
+            acm: Some(bad),
+            ..good()
+        };
+        assert_eq!(wrong(config), LinkError::Acm);
+    }
+}
+
+/// One second of a saturated link.
+struct Second {
+    /// Least and most C/N of the time in which its MODCODs were chosen, dB.
+    chosen_on: (f64, f64),
+    cn_db: f64,
+    /// Frames by MODCOD.
+    frames: [u64; 32],
+    lost: u64,
+    out_bps: f64,
+}
+
+/// A link kept full, with an attenuation in dB over time that changes each 100 ms.
+fn saturated(acm: Acm, seconds: u64, attenuation_db: impl Fn(f64) -> f64) -> Vec<Second> {
+    const CLEAR_DB: f64 = 18.0;
+    let cn_db = |now: Nanos| CLEAR_DB - attenuation_db(now as f64 / 1e9);
+    let oldest = acm.period + acm.superframe + 2 * GEO;
+    let mut link = Link::new(adaptive(forward(2_000_000, 1), CLEAR_DB, acm)).unwrap();
+    // What the loop finds at the start is no part of the story.
+    let warm_up = 5 * S;
+    let mut last = link.counters();
+    let mut found = Vec::new();
+    for now in (0..=warm_up + seconds * S).step_by((20 * MS) as usize) {
+        let story = now.saturating_sub(warm_up);
+        if now % (100 * MS) == 0 {
+            let change = Change::Attenuation(attenuation_db(story as f64 / 1e9));
+            link.set(now, change).unwrap();
+        }
+        if now % S == 0 && now >= warm_up {
+            let all = link.counters();
+            if story > 0 {
+                let at = [story.saturating_sub(oldest + S), story].map(cn_db);
+                found.push(Second {
+                    chosen_on: (at[0].min(at[1]), at[0].max(at[1])),
+                    cn_db: cn_db(story),
+                    frames: std::array::from_fn(|id| all.frames_by_id[id] - last.frames_by_id[id]),
+                    lost: all.frames_lost - last.frames_lost,
+                    out_bps: (all.bytes_out - last.bytes_out) as f64 * 8.0,
+                });
+            }
+            last = all;
+        }
+        while link.push(now, &packet(0, 1000)) == Accepted::Queued {}
+        drain(&mut link, now);
+    }
+    found
+}
+
+#[test]
+fn the_rate_follows_the_threshold_table_down_a_ramp_and_up_again_without_loss() {
+    // 0.5 dB/s from 18 dB to -2 dB and back, seen up to 1.53 s late: 0.77 dB, below the margin.
+    let margin_db = 1.0;
+    let ramp = |t_s: f64| 0.5 * t_s.min(40.0).min((85.0 - t_s).max(0.0));
+    let seconds = saturated(acm(margin_db), 90, ramp);
+    let efficiency = |modcod: ModCod| modcod.efficiency(FrameSize::Normal, false);
+    let best = |cn_db: f64| {
+        let fits = MODCODS.iter().filter(|it| it.es_n0_db() <= cn_db);
+        fits.map(|it| efficiency(*it))
+            .fold(efficiency(MODCODS[0]), f64::max)
+    };
+    let mut table = String::from("  s   C/N dB  kbit/s  frames by MODCOD\n");
+    for (second, seen) in (1..).zip(&seconds) {
+        assert_eq!(seen.lost, 0, "second {second}");
+        let (least, most) = seen.chosen_on;
+        // Between what the least C/N allows with margin and hysteresis, and the most with margin.
+        let (low, high) = (best(least - margin_db - 0.3), best(most - margin_db));
+        let used = MODCODS
+            .iter()
+            .filter(|it| seen.frames[usize::from(it.id)] > 0);
+        for modcod in used {
+            let efficiency = efficiency(*modcod);
+            assert!(efficiency >= low - 1e-9, "second {second}: {modcod}");
+            assert!(efficiency <= high + 1e-9, "second {second}: {modcod}");
+        }
+        let frames = seen
+            .frames
+            .iter()
+            .enumerate()
+            .filter(|(_, count)| **count > 0);
+        let frames: Vec<_> = frames.map(|(id, count)| format!("{id}:{count}")).collect();
+        let (kbit_s, frames) = (seen.out_bps / 1e3, frames.join(" "));
+        writeln!(
+            table,
+            "{second:3}  {:6.2}  {kbit_s:6.0}  {frames}",
+            seen.cn_db
+        )
+        .unwrap();
+    }
+    golden("acm_ramp.txt", &table);
+}
+
+#[test]
+fn a_fade_faster_than_the_margin_loses_frames_until_the_loop_has_followed() {
+    let fade = |t_s: f64| {
+        if (5.0..15.0).contains(&t_s) {
+            10.0
+        } else {
+            0.0
+        }
+    };
+    let seconds = saturated(acm(1.0), 25, fade);
+    let lost: Vec<_> = (1..)
+        .zip(&seconds)
+        .filter(|(_, seen)| seen.lost > 0)
+        .map(|(second, _)| second)
+        .collect();
+    assert_eq!(lost, [6], "only until the report of the 5th second acts");
+    // 8 dB less the margin, and 18 dB again.
+    assert!(
+        seconds[12].frames[13] > 0 && seconds[12].frames.iter().filter(|it| **it > 0).count() == 1
+    );
+    assert!(seconds[20].frames[28] > 0);
+}
+
+/// Compares with a file of this folder. Made by the tests: `GOLDEN=1 cargo test -p satlab-link` rewrites it.
+fn golden(name: &str, got: &str) {
+    let path = format!("{}/tests/golden/{name}", env!("CARGO_MANIFEST_DIR"));
+    if std::env::var_os("GOLDEN").is_some() {
+        std::fs::write(&path, got).unwrap();
+    }
+    let wanted = std::fs::read_to_string(path).unwrap();
+    for (got, wanted) in got.lines().zip(wanted.lines()) {
+        assert_eq!(got, wanted);
+    }
+    assert_eq!(got.lines().count(), wanted.lines().count());
+}

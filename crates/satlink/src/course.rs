@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! What a profile says of later times: attenuation that changes and delay from a file, as orders that follow each other.
+
+use std::sync::Arc;
+
+use link::{Change, Nanos};
+use profile::{Delay, Leg, Profile};
+use serde_json::{Map, Value};
+
+use crate::order::{Order, Origin};
+
+/// Steps that are looked ahead for a change at most: a wake per so many steps costs nothing.
+const LOOK_AHEAD: usize = 64;
+
+/// One quantity of one direction over time. Files without loop hold their last value.
+#[derive(Debug, Clone)]
+pub struct Course {
+    profile: Arc<Profile>,
+    what: What,
+    /// Its time 0, since the start of all directions.
+    zero: Nanos,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum What {
+    ForwardCn,
+    ReturnCn,
+    Delay,
+}
+
+/// What changes by itself, in the order of [`crate::plan::DIRECTIONS`].
+#[must_use]
+pub fn courses(profile: &Profile) -> [Vec<Course>; 4] {
+    let profile = Arc::new(profile.clone());
+    let (gw, st) = (&profile.gw_physical, &profile.st_profile.physical);
+    let varies = |legs: [&Leg; 2]| legs.into_iter().any(|leg| !leg.is_constant());
+    let delay = [&gw.delay, &st.delay]
+        .iter()
+        .any(|it| it.step_ns().is_some());
+    let of = |what: What| Course {
+        profile: Arc::clone(&profile),
+        what,
+        zero: 0,
+    };
+    let some = |is_there: bool, what| is_there.then(|| of(what));
+    let radio = |cn: Option<Course>| cn.into_iter().chain(some(delay, What::Delay)).collect();
+    [
+        radio(some(varies([&gw.uplink, &st.downlink]), What::ForwardCn)),
+        radio(some(varies([&st.uplink, &gw.downlink]), What::ReturnCn)),
+        Vec::new(),
+        Vec::new(),
+    ]
+}
+
+impl Course {
+    /// The first order, for a time 0 of `zero`.
+    #[must_use]
+    pub fn start(&self, zero: Nanos) -> Order {
+        let started = Self {
+            zero,
+            ..self.clone()
+        };
+        started.order(0)
+    }
+
+    /// The order that follows the one of time `at`.
+    #[must_use]
+    pub fn after(&self, at: Nanos) -> Order {
+        let mut elapsed = at.saturating_sub(self.zero);
+        let now = self.change(elapsed);
+        for _ in 0..LOOK_AHEAD {
+            elapsed = self.next_step(elapsed);
+            if self.change(elapsed) != now {
+                break;
+            }
+        }
+        self.order(elapsed)
+    }
+
+    fn order(&self, elapsed: Nanos) -> Order {
+        let change = self.change(elapsed);
+        let (name, value) = match change {
+            Change::Cn(db) => ("es_n0_db", (db * 1e3).round() / 1e3),
+            Change::Delay(ns) => ("delay_ms", ns as f64 / 1e6),
+            _ => ("", 0.0),
+        };
+        Order {
+            course: Some(self.clone()),
+            asked: Map::from_iter([(name.to_owned(), Value::from(value))]),
+            ..Order::new(self.zero.saturating_add(elapsed), change, Origin::Profile)
+        }
+    }
+
+    fn change(&self, elapsed: Nanos) -> Change {
+        let step = elapsed / self.attenuation_step() + 1;
+        match self.what {
+            What::ForwardCn => Change::Cn(self.profile.forward_cn_db(step)),
+            What::ReturnCn => Change::Cn(self.profile.return_cn_db(step)),
+            What::Delay => Change::Delay(self.profile.one_way_delay_at(elapsed)),
+        }
+    }
+
+    fn attenuation_step(&self) -> Nanos {
+        (u64::from(self.profile.settings.acm_refresh_ms) * 1_000_000).max(1)
+    }
+
+    /// Start of the step after the one of `elapsed`; the delays of the two ground entities step apart.
+    fn next_step(&self, elapsed: Nanos) -> Nanos {
+        let of = |step: Nanos| (elapsed / step + 1).saturating_mul(step);
+        match self.what {
+            What::ForwardCn | What::ReturnCn => of(self.attenuation_step()),
+            What::Delay => {
+                let (gw, st) = (&self.profile.gw_physical, &self.profile.st_profile.physical);
+                let steps = [&gw.delay, &st.delay]
+                    .into_iter()
+                    .filter_map(Delay::step_ns);
+                steps.map(of).min().unwrap_or(Nanos::MAX)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use profile::{Attenuation, Series};
+
+    fn profile(edit: impl FnOnce(&mut Profile)) -> Profile {
+        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../opensand-profiles/geo");
+        let mut profile = profile::load(dir.as_ref()).unwrap();
+        edit(&mut profile);
+        profile
+    }
+
+    fn series(text: &str, looped: bool) -> Series {
+        Series::parse(text, (0.0, 1000.0), looped).unwrap()
+    }
+
+    /// The first orders of a course that starts at 7 ns, as (time since then in ms, what was asked).
+    fn told(course: &Course, count: usize) -> Vec<(u64, Value)> {
+        let mut order = course.start(7);
+        let mut seen = Vec::new();
+        for _ in 0..count {
+            seen.push(((order.at - 7) / 1_000_000, order.asked.clone().into()));
+            order = order.next(order.at).unwrap();
+        }
+        seen
+    }
+
+    #[test]
+    fn constant_profiles_have_no_course() {
+        assert!(courses(&profile(|_| {})).iter().all(Vec::is_empty));
+    }
+
+    #[test]
+    fn attenuation_changes_with_its_steps_and_holds_its_end() {
+        let profile = profile(|it| {
+            let fade = series("1 0\n3 0\n5 10", false);
+            it.st_profile.physical.downlink.attenuation = Attenuation::File(fade);
+        });
+        let [forward, back, down, up] = courses(&profile);
+        assert!(back.is_empty() && down.is_empty() && up.is_empty());
+        let db = |db: f64| serde_json::json!({"es_n0_db": db});
+        // Steps of 1 s; the third, fourth and fifth have 0, 5 and 10 dB; then a look ahead now and then.
+        assert_eq!(
+            told(&forward[0], 5),
+            [
+                (0, db(16.99)),
+                (3000, db(13.807)),
+                (4000, db(9.586)),
+                (68_000, db(9.586)),
+                (132_000, db(9.586))
+            ]
+        );
+    }
+
+    #[test]
+    fn delay_follows_the_files_of_both_entities() {
+        let profile = profile(|it| {
+            it.gw_physical.delay = Delay::File {
+                series: series("1 125\n2 100", true),
+                refresh_ms: 300,
+            };
+            it.st_profile.physical.delay = Delay::File {
+                series: series("1 125\n2 120", false),
+                refresh_ms: 500,
+            };
+        });
+        let [forward, back, ..] = courses(&profile);
+        assert_eq!(told(&forward[0], 4), told(&back[0], 4));
+        let ms = |ms: f64| serde_json::json!({"delay_ms": ms});
+        // The loop has steps 0, 1 and 2, and begins with step 1.
+        assert_eq!(
+            told(&forward[0], 4),
+            [
+                (0, ms(250.0)),
+                (300, ms(225.0)),
+                (500, ms(220.0)),
+                (600, ms(245.0))
+            ]
+        );
+    }
+}

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A reproduction on disk: `campaign.json`, `runs/<orbit>/<loss>/<type>/<run id>/`, `logs/`, `report/`.
+
+What is done is read from the run folders alone, so that nothing can disagree with them after a kill: a run is done
+when it ended and its records are there. Half runs stay where they are and are repeated.
+"""
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+import collect
+from satlab import __version__, ownership
+from satlab.errors import ConfigError, ExitStatus, HostError
+from satlab.manifest import write_atomically
+from satlab.process import wait
+from satlab.reproduce.matrix import Cell, select
+
+PAPER: Literal["seed-002"] = "seed-002"
+LOCK_DEADLINE_S = 180.0
+"""Runs of a killed program end by themselves; the longest takes less."""
+
+
+class Plan(BaseModel):
+    """campaign.json: which cells, how many runs of each."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    schema_: Literal["satlab/campaign/1"] = Field(default="satlab/campaign/1", alias="schema")
+    paper: Literal["seed-002"] = PAPER
+    cells: tuple[str, ...]
+    runs: int = Field(ge=1, le=10000)
+    satlab_version: str = __version__
+    started_unix_s: float
+
+
+@dataclass(frozen=True)
+class Task:
+    """One run to do: its cell and its number, from 1."""
+
+    cell: Cell
+    number: int
+
+
+@dataclass(frozen=True)
+class Done:
+    """One run that is done; times in s."""
+
+    folder: Path
+    number: int
+    exit_status: int
+    took_s: float
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """A reproduction's folder and plan."""
+
+    folder: Path
+    plan: Plan
+
+    @property
+    def cells(self) -> list[Cell]:
+        """Give the cells, in the paper's order."""
+        return select(self.plan.cells)
+
+    def runs_of(self, cell: Cell) -> Path:
+        """Give the folder of a cell's runs."""
+        return self.folder / "runs" / cell.name
+
+    def done(self, cell: Cell) -> dict[int, Done]:
+        """Give a cell's runs that are done, by number; of two with one number, the first."""
+        found: dict[int, Done] = {}
+        for folder, about in self._folders(cell):
+            if about is not None and _is_whole(folder, about) and about.ended_unix_s is not None:
+                took = about.ended_unix_s - about.started_unix_s
+                found.setdefault(about.seed, Done(folder, about.seed, about.exit_status or 0, took))
+        return found
+
+    def halves(self) -> list[Path]:
+        """Give the folders of runs that were begun and are not done."""
+        return [
+            folder
+            for cell in self.cells
+            for folder, about in self._folders(cell)
+            if about is None or not _is_whole(folder, about)
+        ]
+
+    def todo(self) -> list[Task]:
+        """Give what is left: the first run of each cell, then the second, so that a part is a fair sample."""
+        done = {cell: self.done(cell) for cell in self.cells}
+        return [
+            Task(cell, number)
+            for number in range(1, self.plan.runs + 1)
+            for cell in self.cells
+            if number not in done[cell]
+        ]
+
+    def save(self) -> None:
+        """Write the plan."""
+        if not self.folder.exists():
+            ownership.make_folder(self.folder)
+        write_atomically(self.folder / "campaign.json", self.plan.model_dump_json(by_alias=True, indent=1) + "\n")
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[int]:
+        """Hold the folder's lock, whose descriptor runs inherit: those of a killed program keep it until they end.
+
+        Raises HostError when it is not free in time.
+        """
+        descriptor = os.open(self.folder / ".lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            if not wait(lambda: _try_lock(descriptor), LOCK_DEADLINE_S):
+                raise HostError(f"{self.folder} is in use", "wait for the program that fills it, or choose another one")
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _folders(self, cell: Cell) -> Iterator[tuple[Path, collect.Manifest | None]]:
+        for folder in sorted(self.runs_of(cell).glob("*")):
+            try:
+                yield folder, collect.manifest(folder)
+            except collect.RunFolderError:
+                yield folder, None
+
+
+def _is_whole(folder: Path, about: collect.Manifest) -> bool:
+    ended = about.status in ("ok", "failed") and about.exit_status != ExitStatus.HOST
+    return ended and (folder / "records.parquet").is_file()
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def begin(folder: Path, cells: Sequence[Cell], runs: int) -> Campaign:
+    """Give a new campaign; nothing is written yet."""
+    return Campaign(folder, Plan(cells=tuple(cell.name for cell in cells), runs=runs, started_unix_s=time.time()))
+
+
+def resume(folder: Path, cells: Sequence[Cell] | None, runs: int | None) -> Campaign:
+    """Give the campaign of a folder; `cells` and `runs` replace what it had, so that it can grow.
+
+    Raises ConfigError when the folder holds none.
+    """
+    try:
+        plan = Plan.model_validate_json((folder / "campaign.json").read_bytes())
+    except (OSError, ValidationError) as error:
+        hint = "--resume takes the folder that an earlier `satlab reproduce` named"
+        raise ConfigError(f"{folder} holds no campaign: {error}", hint=hint) from error
+    changed = {"cells": tuple(c.name for c in cells)} if cells is not None else {}
+    return Campaign(folder, plan.model_copy(update=changed | ({"runs": runs} if runs is not None else {})))

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The matrix of Kosek et al., IFIP Networking 2022, section III: 2 orbits x 4 losses x 8 measurement types."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from satlab.errors import ConfigError
+from satlab.options import LinkOptions
+from satlab.paths import SCENARIOS
+from satlab.run import RunRequest
+
+ORBITS = ("geo", "leo")
+LOSSES = ("0", "0.01", "0.1", "1")
+"""Percent, as in the paper."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A measurement type of section II-C: the scenario and its settings; `guess_s` is what a run of it may take."""
+
+    scenario: str
+    settings: Mapping[str, str]
+    guess_s: float
+    browser: bool = False
+
+
+KINDS: Mapping[str, Kind] = {
+    "quic": Kind("quic", {"pep": "none"}, 38),
+    "quic-pep": Kind("quic", {"pep": "default"}, 38),
+    "tcp": Kind("tcp", {"pep": "none"}, 38),
+    "tcp-pep": Kind("tcp", {"pep": "haproxy"}, 38),
+    "h3": Kind("web_quic", {"pep": "none"}, 30, browser=True),
+    "h3-pep": Kind("web_quic", {"pep": "h3-capable"}, 30, browser=True),
+    "h1": Kind("web_tcp", {"protocol": "h1", "pep": "none"}, 30, browser=True),
+    "h1-pep": Kind("web_tcp", {"protocol": "h1", "pep": "haproxy"}, 30, browser=True),
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of the matrix; `loss` in percent."""
+
+    orbit: str
+    loss: str
+    kind: str
+
+    @property
+    def name(self) -> str:
+        """Name the cell, such as geo/0.01/h3-pep."""
+        return f"{self.orbit}/{self.loss}/{self.kind}"
+
+    @property
+    def loss_ratio(self) -> float:
+        """Give the loss as a ratio."""
+        return round(float(self.loss) / 100, 6)
+
+    @property
+    def browser(self) -> bool:
+        """Tell whether its runs start a browser, which wants two cores."""
+        return KINDS[self.kind].browser
+
+    def request(self, number: int, runs: Path) -> RunRequest:
+        """Give the run of a number, which is its seed: OpenSAND's timing, whole DVB frames lost in both directions."""
+        kind = KINDS[self.kind]
+        link = LinkOptions(profile=self.orbit, seed=number, loss=self.loss_ratio, loss_unit="frame", timing="opensand")
+        return RunRequest(SCENARIOS / f"{kind.scenario}.json", link, kind.settings, runs, report=False)
+
+
+ALL = tuple(Cell(orbit, loss, kind) for orbit in ORBITS for loss in LOSSES for kind in KINDS)
+
+
+def select(patterns: Sequence[str]) -> list[Cell]:
+    """Give the cells that at least one pattern names (`geo/0/h1`, `*/0/h3*`), in the paper's order; all for none.
+
+    Raises ConfigError for a pattern that names no cell.
+    """
+    for pattern in patterns:
+        if not any(fnmatchcase(cell.name, pattern) for cell in ALL):
+            hint = f"ORBIT/LOSS/TYPE: {'|'.join(ORBITS)} / {'|'.join(LOSSES)} (%) / {'|'.join(KINDS)}; * matches any"
+            raise ConfigError(f"--cells {pattern}: no such cell", hint=hint)
+    return [cell for cell in ALL if not patterns or any(fnmatchcase(cell.name, pattern) for pattern in patterns)]
+
+
+def arguments(request: RunRequest) -> list[str]:
+    """Give the words after `satlab` that make a run."""
+    link = request.link
+    words = ["run", str(request.scenario), "--runs", str(request.runs), "--profile", link.profile]
+    words += ["--seed", str(link.seed), "--loss", f"{link.loss:g}", "--loss-unit", link.loss_unit]
+    words += ["--timing", link.timing, "--no-report", "--quiet", "--json"]
+    return words + [word for name, value in request.settings.items() for word in ("--set", f"{name}={value}")]

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How far a run is, as one JSON document (schemas/run-progress.schema.json) that is replaced whenever it changes."""
+
+import json
+import time
+from collections.abc import Callable, Hashable
+from pathlib import Path
+from typing import Any
+
+from satlab.manifest import write_atomically
+from satlab.openbach.engine import FunctionInstance, FunctionStatus, JobInstance, ScenarioInstance
+
+
+class ProgressFile:
+    """Writes the document. Times are s since the epoch, as first seen; `clock` gives them."""
+
+    def __init__(self, path: Path, run_id: str, clock: Callable[[], float] = time.time) -> None:
+        self._path, self._clock = path, clock
+        self._seen: dict[Hashable, float] = {}
+        self._document: dict[str, Any] = {
+            "schema": "satlab/run-progress/1",
+            "run_id": run_id,
+            "phase": "preparing",
+            "exit_status": None,
+            "reason": "",
+            "instance": None,
+        }
+        self._written = ""
+
+    def tell(self, **changes: Any) -> None:
+        """Change keys of the document."""
+        self._document |= changes
+        text = json.dumps(self._document)
+        if text != self._written:
+            write_atomically(self._path, text)
+            self._path.chmod(0o644)
+            self._written = text
+
+    def watch(self, instance: ScenarioInstance) -> None:
+        """Take in how the scenario instance is at this turn of the engine."""
+        self.tell(phase="scenario", instance=self._scenario(instance))
+
+    def _scenario(self, instance: ScenarioInstance) -> dict[str, Any]:
+        key = ("scenario", instance.id)
+        attempts = (*instance.retried, *instance.functions.values())
+        return {
+            "id": instance.id,
+            "owner_id": instance.owner_id,
+            "scenario": instance.bound.name,
+            "arguments": dict(instance.bound.values),
+            "status": instance.status,
+            "reason": instance.reason,
+            "start_unix_s": self._first(key),
+            "stop_unix_s": self._first((*key, "over")) if instance.over else None,
+            "functions": [self._function(instance, attempt) for attempt in attempts],
+        }
+
+    def _function(self, instance: ScenarioInstance, attempt: FunctionInstance) -> dict[str, Any]:
+        began = attempt.status is not FunctionStatus.SCHEDULED
+        key = ("function", instance.id, attempt.function.id, attempt.attempts)
+        acted = attempt.job is not None or attempt.scenario is not None or not attempt.pending
+        return {
+            "id": attempt.function.id,
+            "label": attempt.function.label,
+            "status": attempt.status,
+            "reason": attempt.reason,
+            "launch_unix_s": self._first((*key, acted)) if began else None,
+            "job": None if attempt.job is None else self._job(attempt.job),
+            "scenario": None if attempt.scenario is None else self._scenario(attempt.scenario),
+        }
+
+    def _job(self, job: JobInstance) -> dict[str, Any]:
+        key = ("job", job.id)
+        return {
+            "id": job.id,
+            "job": job.call.job.name,
+            "entity": job.call.entity,
+            "arguments": list(job.arguments),
+            "status": job.status,
+            "reason": job.reason,
+            "start_unix_s": self._first(key),
+            "stop_unix_s": self._first((*key, "over")) if job.status.ended else None,
+        }
+
+    def _first(self, key: Hashable) -> float:
+        """Give when something was first seen."""
+        return self._seen.setdefault(key, round(self._clock(), 3))

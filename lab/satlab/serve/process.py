@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The API process: `python -m satlab.serve.process PLAN`, started without privilege by the supervisor.
+
+PLAN is JSON; what it says, and the sockets and files that it names by number, come from the supervisor.
+"""
+
+import logging
+import socket
+import sys
+from pathlib import Path
+
+import uvicorn
+from pydantic import BaseModel, ConfigDict
+
+from satlab.rootd.client import HelperClient
+from satlab.serve.app import create_app
+from satlab.serve.settings import Settings
+from satlab.serve.store import Store
+
+
+class Plan(BaseModel):
+    """What the API process is told. `listener`, `certificate`, `key`: file descriptors; the last two make it TLS."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    state: Path
+    hosts: list[str]
+    helper: Path
+    listener: int
+    certificate: int | None = None
+    key: int | None = None
+
+
+def serve(plan: Plan) -> None:
+    """Serve until SIGTERM."""
+    secure = plan.certificate is not None
+    settings = Settings(plan.state, frozenset(plan.hosts), secure)
+    app = create_app(Store(settings.database), HelperClient(plan.helper), settings)
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=3,
+        ssl_certfile=f"/proc/self/fd/{plan.certificate}" if secure else None,
+        ssl_keyfile=f"/proc/self/fd/{plan.key}" if secure else None,
+    )
+    uvicorn.Server(config).run(sockets=[socket.socket(fileno=plan.listener)])
+
+
+def main() -> None:
+    """Read the plan and serve."""
+    logging.basicConfig(stream=sys.stderr, format="satlab serve: %(message)s")
+    serve(Plan.model_validate_json(sys.argv[1]))
+
+
+if __name__ == "__main__":
+    main()

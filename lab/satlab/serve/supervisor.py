@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`satlab serve` itself, as root: checks what is asked, starts the API process without privilege, is its root helper.
+
+The two live and die together: without the API the helper ends the run that goes on, removes its lab, and ends; the
+kernel ends the API with the helper.
+"""
+
+import fcntl
+import hashlib
+import ipaddress
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from satlab import grants
+from satlab.errors import ConfigError, HostError
+from satlab.rootd.daemon import Helper, listen, serve_one
+from satlab.serve.accounts import FIRST_LOGIN, Accounts, Role, User
+from satlab.serve.process import Plan
+from satlab.serve.settings import Settings
+from satlab.serve.store import Store
+from satlab.ui import Talk
+
+HELPER_SOCKETS = Path("/run/satlab-serve")
+END_S = 8.0
+"""How long the API process may take to end, s."""
+_POLL_MS = 200
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a person asks for. `public`: the name that clients call the service by; only then is it open to others."""
+
+    listen: str
+    socket: Path | None
+    state: Path
+    public: str | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the service listens: an address with a port, or a path."""
+
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address | None
+    port: int
+    path: Path | None
+
+    def hosts(self, public: str | None, *, secure: bool) -> list[str]:
+        """Give the values of Host that are answered."""
+        if self.path is not None:
+            return ["localhost"]
+        names = [public.lower()] if public else ["localhost", "127.0.0.1", "[::1]"]
+        is_own = self.port == (443 if secure else 80)
+        return [f"{name}:{self.port}" for name in names] + (names if is_own else [])
+
+    def __str__(self) -> str:
+        """Give it as a person writes it."""
+        if self.path is not None:
+            return str(self.path)
+        text = f"[{self.address}]" if self.address is not None and self.address.version == 6 else str(self.address)
+        return f"{text}:{self.port}"
+
+
+def check(wish: Wish) -> Place:
+    """Check what is asked; touches nothing. Raises ConfigError."""
+    if wish.socket is not None:
+        return Place(None, 0, wish.socket)
+    place = _place(wish.listen)
+    is_open = place.address is not None and not place.address.is_loopback
+    if is_open and wish.public is None:
+        hint = "add --public NAME (by which clients call it), --tls-cert and --tls-key; or listen on 127.0.0.1"
+        raise ConfigError(f"--listen {wish.listen}: is open to others", hint=hint)
+    if wish.public is not None and (wish.certificate is None or wish.key is None):
+        raise ConfigError("--public: passwords would cross the network in clear", hint="add --tls-cert and --tls-key")
+    if (wish.certificate is None) != (wish.key is None):
+        raise ConfigError("--tls-cert and --tls-key go together")
+    return place
+
+
+def _place(text: str) -> Place:
+    host, colon, port = text.rpartition(":")
+    host = "127.0.0.1" if host == "localhost" else host.removeprefix("[").removesuffix("]")
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        address = None
+    if not colon or address is None or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ConfigError(f"--listen {text}: is no address and port", hint="for example 127.0.0.1:8000")
+    return Place(address, int(port), None)
+
+
+def set_password(state: Path, login: str, role: Role, password: str) -> None:
+    """Make an account or change its password and role. Raises ConfigError for what is none."""
+    with _accounts(state) as accounts:
+        accounts.put(User(login, role), password)
+    grants.give(state / "api", grants.API_UID)
+
+
+def run(wish: Wish, talk: Talk, stop: threading.Event) -> None:
+    """Serve until `stop`. Raises ConfigError, and HostError when the host cannot, or the API process dies."""
+    place = check(wish)
+    if os.geteuid() != 0:
+        raise HostError("satlab serve needs root: its helper makes network namespaces", "run it with sudo")
+    state = wish.state.absolute()
+    with _only_server(state):
+        token = _first_token(state, wish)
+        grants.give(state / "api", grants.API_UID)
+        helper = Helper(state, Settings(state, frozenset()).most_runs)
+        sockets = HELPER_SOCKETS / f"{hashlib.sha256(os.fsencode(state)).hexdigest()[:12]}.sock"
+        with listen(sockets, grants.API_UID) as door, _listener(place) as listener:
+            api = _start_api(wish, state, place, sockets, listener)
+            try:
+                talk.line(f"satlab serves {place}")
+                if token:
+                    talk.line(f"no account has a password: log in once as {FIRST_LOGIN} with the password {token}")
+                _attend(helper, door, api, stop)
+            finally:
+                _end(api)
+                helper.close()
+                sockets.unlink(missing_ok=True)
+
+
+def _attend(helper: Helper, door: socket.socket, api: "subprocess.Popen[bytes]", stop: threading.Event) -> None:
+    """Answer the API until a person stops the service, or the API dies."""
+    watched = select.poll()
+    watched.register(door, select.POLLIN)
+    while not stop.is_set():
+        if watched.poll(_POLL_MS):
+            serve_one(door, helper, grants.API_UID)
+        if (code := api.poll()) is not None:
+            how = f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
+            raise HostError(f"the API process ended {how}", "its words are above; start satlab serve again")
+
+
+def _start_api(
+    wish: Wish, state: Path, place: Place, helper: Path, listener: socket.socket
+) -> "subprocess.Popen[bytes]":
+    """Start the API process: a user of its own, no capability, no way to more."""
+    tls = [_sealed(file) for file in (wish.certificate, wish.key) if file is not None]
+    secure = bool(tls)
+    plan = Plan(
+        state=state,
+        hosts=place.hosts(wish.public, secure=secure),
+        helper=helper,
+        listener=listener.fileno(),
+        certificate=tls[0] if secure else None,
+        key=tls[1] if secure else None,
+    )
+    visible = [*grants.program_paths(), state, helper.parent]
+    drop = grants.drop_argv(grants.API_UID, (), visible, f"--pdeathsig={signal.SIGKILL.name.removeprefix('SIG')}")
+    kept = {key: value for key, value in os.environ.items() if key in ("PATH", "LANG", "PYTHONPATH")}
+    process = subprocess.Popen(
+        [*drop, sys.executable, "-m", "satlab.serve.process", plan.model_dump_json()],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        env=kept | {"HOME": str(state / "api"), "PYTHONDONTWRITEBYTECODE": "1"},
+        cwd="/",
+        pass_fds=(listener.fileno(), *tls),
+        start_new_session=True,
+    )
+    for each in tls:
+        os.close(each)
+    return process
+
+
+def _end(api: "subprocess.Popen[bytes]") -> None:
+    api.terminate()
+    try:
+        api.wait(END_S)
+    except subprocess.TimeoutExpired:
+        api.kill()
+        api.wait()
+
+
+def _sealed(file: Path) -> int:
+    """Read a file of root's into memory that the API process can read."""
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror}") from error
+    handle = os.memfd_create(file.name)
+    os.write(handle, content)
+    return handle
+
+
+@contextmanager
+def _listener(place: Place) -> Iterator[socket.socket]:
+    """Open the socket of the service, as root, so that low ports work; a Unix socket is for this host's users."""
+    family = socket.AF_UNIX
+    if place.address is not None:
+        family = socket.AF_INET if place.address.version == 4 else socket.AF_INET6
+    with socket.socket(family, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            if place.path is None:
+                listener.bind((str(place.address), place.port))
+            else:
+                if place.path.is_socket():
+                    place.path.unlink()
+                listener.bind(str(place.path))
+                place.path.chmod(0o666)  # who may do what is told by the login
+        except OSError as error:
+            raise HostError(
+                f"{place}: {error.strerror}", "choose another --listen, or see who has it: ss -ltnp"
+            ) from error
+        listener.listen(128)
+        try:
+            yield listener
+        finally:
+            if place.path is not None:
+                place.path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _only_server(state: Path) -> Iterator[None]:
+    """Hold the state folder: two servers must not share a queue."""
+    state.mkdir(mode=0o755, parents=True, exist_ok=True)
+    (state / "api").mkdir(mode=0o700, exist_ok=True)
+    handle = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise HostError(f"{state}: another satlab serve uses it", "stop that one, or give another --state") from None
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+def _first_token(state: Path, wish: Wish) -> str:
+    """Give the token for the first login where nobody has a password; a public service needs accounts before."""
+    with _accounts(state) as accounts:
+        if accounts.has_password():
+            return ""
+        if wish.public is not None:
+            raise ConfigError("--public: there is no account", hint="make one: satlab serve --set-password LOGIN")
+        return accounts.first_token()
+
+
+@contextmanager
+def _accounts(state: Path) -> Iterator[Accounts]:
+    settings = Settings(state, frozenset())
+    (state / "api").mkdir(mode=0o700, parents=True, exist_ok=True)
+    store = Store(settings.database)
+    try:
+        yield Accounts(store, time.time, settings.session_s)
+    finally:
+        store.close()

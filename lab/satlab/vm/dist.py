@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Debian packages of what guests run, so that nothing is compiled there: `python -m satlab.vm.dist FOLDER`.
+
+The same tree gives the same bytes: files are of root, with the time of the last commit, in one order.
+"""
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib.metadata import Distribution, distribution
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+from satlab import __version__, paths, webtarget
+from satlab.errors import HostError
+
+LIBRARY = Path("usr/lib/satlab")
+"""Where jobs, their interpreter path and the launcher lie on guests."""
+WWW = Path("srv/satlab/www")
+PROGRAMS = ("satlink", "satperf", "satpep")
+"""Our compiled programs; those that were built are packed, satlink must be."""
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+_OF_OTHER_SYSTEMS = ("windows", "macos", "arm64", ".exe", ".dll")
+
+
+@dataclass(frozen=True)
+class Package:
+    """A binary package: what it needs, and its files (path on the guest to path here)."""
+
+    name: str
+    architecture: str
+    depends: str
+    summary: str
+    files: dict[Path, Path] = field(default_factory=dict)
+
+
+def build(folder: Path, built: Path = paths.SATLINK.parent) -> list[Path]:
+    """Build every package into `folder` (made if missing), in place of those of other versions.
+
+    Raises:
+        HostError: satlink is not built, or dpkg-deb is missing or fails.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    when = commit_time()
+    version = f"{__version__}+{when}"
+    with tempfile.TemporaryDirectory(prefix="satlab-dist-") as scratch:
+        packages = [*_programs(built), _jobs(), _web_targets(Path(scratch) / "www")]
+        for old in folder.glob("*.deb"):
+            old.unlink()
+        return [_pack(package, version, when, folder, Path(scratch) / package.name) for package in packages]
+
+
+def commit_time() -> int:
+    """Give the time of the last commit, s since the epoch; SOURCE_DATE_EPOCH where there is no repository."""
+    if "SOURCE_DATE_EPOCH" in os.environ:
+        return int(os.environ["SOURCE_DATE_EPOCH"])
+    argv = ["git", "-C", str(paths.ROOT), "log", "-1", "--format=%ct"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise HostError("the tree is no git clone, so packages have no date", "set SOURCE_DATE_EPOCH")
+    return int(done.stdout)
+
+
+def _programs(built: Path) -> Iterator[Package]:
+    here = _ARCHITECTURES.get(platform.machine(), platform.machine())
+    for name in PROGRAMS:
+        program = built / name
+        if program.is_file():
+            yield Package(name, here, "libc6, libgcc-s1", f"satlab: {name}", {Path("usr/bin") / name: program})
+        elif name == "satlink":
+            raise HostError(f"{program} is not built", "run: cargo build --release --locked -p satlink")
+
+
+def _jobs() -> Package:
+    """Pack the jobs, the recorder with OpenBACH's API, the launcher, and Selenium as the lock file pins it."""
+    files = {
+        LIBRARY / "jobs" / file.relative_to(paths.JOBS): file
+        for file in sorted(paths.JOBS.glob("*/files/*"))
+        if file.is_file()
+    }
+    files[LIBRARY / "python" / "collect_agent.py"] = paths.SHIM / "collect_agent.py"
+    files[LIBRARY / "run-job"] = Path(__file__).with_name("run_job.py")
+    for found in _closure("selenium"):
+        for file in found.files or ():
+            text = str(file)
+            if text.startswith("..") or "__pycache__" in text or any(part in text for part in _OF_OTHER_SYSTEMS):
+                continue
+            files[LIBRARY / "python" / file] = Path(str(found.locate_file(file)))
+    depends = "python3 (>= 3.11), iperf3, iputils-ping, iproute2"
+    return Package("satlab-jobs", "all", depends, "satlab: OpenBACH jobs and their launcher", files)
+
+
+def _closure(name: str, seen: set[str] | None = None) -> Iterator[Distribution]:
+    """Give a distribution and all that it needs, as they are installed here."""
+    seen = set() if seen is None else seen
+    if name.lower() in seen:
+        return
+    seen.add(name.lower())
+    found = distribution(name)
+    yield found
+    for text in found.requires or ():
+        requirement = Requirement(text)
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            yield from _closure(requirement.name, seen)
+
+
+def _web_targets(scratch: Path) -> Package:
+    for page in sorted(p.parent.name for p in paths.WEB_TARGETS.glob("*/page.yml")):
+        webtarget.build(webtarget.load(page), scratch / page)
+    files = {WWW / file.relative_to(scratch): file for file in sorted(scratch.rglob("*")) if file.is_file()}
+    return Package("satlab-web-targets", "all", "", "satlab: pages to be loaded", files)
+
+
+def _pack(package: Package, version: str, when: int, folder: Path, tree: Path) -> Path:
+    for target, source in package.files.items():
+        (tree / target).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, tree / target)
+        runs = target.parts[:2] == ("usr", "bin") or target.name == "run-job" or os.access(source, os.X_OK)
+        (tree / target).chmod(0o755 if runs else 0o644)
+    control = {
+        "Package": package.name,
+        "Version": version,
+        "Architecture": package.architecture,
+        "Maintainer": "satlab <satlab@localhost>",
+        "Depends": package.depends,
+        "Section": "net",
+        "Priority": "optional",
+        "Description": package.summary,
+    }
+    (tree / "DEBIAN").mkdir()
+    text = "".join(f"{key}: {value}\n" for key, value in control.items() if value)
+    (tree / "DEBIAN" / "control").write_text(text)
+    for path in (tree, *tree.rglob("*")):
+        if path.is_dir():
+            path.chmod(0o755)
+        os.utime(path, (when, when))
+    deb = folder / f"{package.name}_{version}_{package.architecture}.deb"
+    argv = ["dpkg-deb", "--build", "--root-owner-group", "-Zxz", str(tree), str(deb)]
+    try:
+        subprocess.run(
+            argv, check=True, capture_output=True, text=True, env=os.environ | {"SOURCE_DATE_EPOCH": str(when)}
+        )
+    except FileNotFoundError as error:
+        raise HostError("dpkg-deb is missing", "apt-get install dpkg") from error
+    except subprocess.CalledProcessError as error:
+        raise HostError(f"{deb.name}: {error.stderr.strip()}") from error
+    return deb
+
+
+if __name__ == "__main__":
+    for made in build(Path(sys.argv[1])):
+        print(made)

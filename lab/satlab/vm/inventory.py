@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The Ansible inventory of a lab, derived from `vagrant/lab.yml`: groups are the names of the roles that hosts get."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from satlab.errors import ConfigError
+from satlab.linkplan import Emulator
+from satlab.paths import LAB_FILE
+from satlab.topology import Machines, NetworkKind, Role, Size, Topology, control_address, routes
+
+GROUPS = {
+    Role.CLIENT: "endpoint_client",
+    Role.PROXY: "pep",
+    Role.ST: "emulator",
+    Role.SAT: "emulator",
+    Role.GW: "emulator",
+    Role.SERVER: "web_target",
+}
+"""The group of each role of the path; every node is in `path` as well."""
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What a person chooses of a lab; `variables` go to every host."""
+
+    size: Size = Size.SMALL
+    emulator: Emulator = "satlink"
+    variables: Mapping[str, Any] | None = None
+
+
+def machines(topology: Topology) -> Machines:
+    """Give the part of lab.yml that the VM lab needs.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if topology.machines is None:
+        raise ConfigError(f"{LAB_FILE}: has no machines", hint="the VM lab needs them: see schemas/lab.schema.json")
+    return topology.machines
+
+
+def hosts(topology: Topology, size: Size) -> list[str]:
+    """Name the hosts of a lab of this size, in the order of the file."""
+    return [name for name, host in machines(topology).hosts.items() if size is Size.FULL or host.size is Size.SMALL]
+
+
+def mac(address: IPv4Address) -> str:
+    """Give the MAC of the interface with this address: 02:73 and its four bytes. The Vagrantfile does the same."""
+    return "02:73:" + address.packed.hex(":")
+
+
+def inventory(topology: Topology, choices: Choices, connection: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Give the inventory as plain data; `connection` holds variables for single hosts, such as the key to use."""
+    found = machines(topology)
+    names = hosts(topology, choices.size)
+    groups: dict[str, Any] = {"path": {"hosts": {}}}
+    for name in names:
+        node = topology.nodes.get(name)
+        for group in ["path", GROUPS[node.role]] if node else []:
+            groups.setdefault(group, {"hosts": {}})["hosts"][name] = {}
+        for service in found.hosts[name].services:
+            groups.setdefault(service.value, {"hosts": {}})["hosts"][name] = {}
+    shared = {
+        "satlab_control_network": str(found.control),
+        "satlab_control_host": str(control_address(found)),
+        "satlab_lab_networks": [str(network.subnet) for network in topology.networks.values()],
+        "satlab_emulator": choices.emulator,
+        **(choices.variables or {}),
+    }
+    host_vars = {name: _host(topology, name) | dict(connection.get(name, {})) for name in names}
+    return {"all": {"vars": shared, "hosts": host_vars, "children": groups}}
+
+
+def _host(topology: Topology, name: str) -> dict[str, Any]:
+    """Give what the roles need to know of one host."""
+    described: dict[str, Any] = {"ansible_host": str(machines(topology).hosts[name].address)}
+    node = topology.nodes.get(name)
+    if node is None:
+        return described
+    described["satlab_role"] = node.role.value
+    described["satlab_interfaces"] = [
+        {
+            "name": interface,
+            "kind": (network := topology.networks[end.network]).kind.value,
+            "address": f"{end.address}/{network.subnet.prefixlen}",
+            "mac": mac(end.address),
+            "mtu": network.mtu,
+        }
+        | ({"delay_ms": network.one_way_delay_ms} if network.kind is NetworkKind.INTERNET else {})
+        for interface, end in node.interfaces.items()
+    ]
+    described["satlab_routes"] = [
+        {"destination": str(route.destination), "via": str(route.via), "interface": route.interface}
+        for route in routes(topology)[name]
+    ]
+    return described
+
+
+def write(path: Path, content: Mapping[str, Any]) -> None:
+    """Write an inventory, private to its owner."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.touch(mode=0o600)
+    path.write_text("---\n" + yaml.safe_dump(dict(content), sort_keys=False))

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a VM lab is provisioned with, kept in one private folder, and Ansible's plays over it."""
+
+import os
+import queue
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+from satlab import jobhost, linkplan, opensand, paths, pki, webtarget
+from satlab.errors import HostError, RunError
+from satlab.linkplan import Attachment, LinkConfig, LinkPlan
+from satlab.options import LinkOptions
+from satlab.topology import NetworkKind, Role, Topology
+from satlab.vm import dist
+from satlab.vm.inventory import Choices, inventory, write
+
+ANSIBLE = paths.ROOT / "ansible"
+DEADLINE_S = 3600.0
+SILENCE_S = 900.0
+"""A play that says nothing for so long hangs; the longest task, OpenBACH's installer, has a deadline of its own."""
+CERTIFICATE_AGE_S = 86400.0
+_NAMESPACE = "/proc/self/ns/net"
+"""On its guest satlink serves the namespace that it is in."""
+_PROFILE, _METRICS, _CONTROL = "/etc/satlab/profile", "/var/log/satlink/link.jsonl", "/run/satlink/control.sock"
+_RECAP = re.compile(r"^(\S+)\s+: ok=(\d+)\s+changed=(\d+)\s+unreachable=(\d+)\s+failed=(\d+)", re.MULTILINE)
+_FATAL = re.compile(r"^(?:fatal|failed): \[([^\]]+)\](?:: | \(item=.*?\) => |.*?=> )(.*)", re.MULTILINE)
+_MESSAGE = re.compile(r'"msg": "((?:[^"\\]|\\.)*)"')
+
+
+@dataclass(frozen=True)
+class Folder:
+    """The private folder of a lab: what is generated for it, and what was said."""
+
+    path: Path
+
+    def make(self) -> None:
+        """Make the folder and those in it, for their owner alone."""
+        for each in (self.path, self.secrets):
+            each.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    @property
+    def inventory(self) -> Path:
+        """The inventory."""
+        return self.path / "inventory.yml"
+
+    @property
+    def known_hosts(self) -> Path:
+        """The hosts' keys; ssh takes no others."""
+        return self.path / "known_hosts"
+
+    @property
+    def key(self) -> Path:
+        """The lab's own ssh key."""
+        return self.path / "id_ed25519"
+
+    @property
+    def secrets(self) -> Path:
+        """Generated passwords."""
+        return self.path / "secrets"
+
+    @property
+    def pki(self) -> Path:
+        """Certificates of the server."""
+        return self.path / "pki"
+
+    @property
+    def link(self) -> Path:
+        """The link as the guest is told it."""
+        return self.path / "link.json"
+
+    @property
+    def plan(self) -> Path:
+        """What follows of the link."""
+        return self.path / "plan.json"
+
+
+@dataclass(frozen=True)
+class Recap:
+    """What a play did on one host."""
+
+    ok: int
+    changed: int
+    unreachable: int
+    failed: int
+
+
+def prepare(
+    folder: Folder,
+    topology: Topology,
+    choices: Choices,
+    options: LinkOptions,
+    connection: Mapping[str, Mapping[str, Any]],
+) -> LinkPlan:
+    """Write all that the roles read: packages, link, certificates, inventory. Gives the link's plan.
+
+    Raises:
+        ConfigError: profile or options are not usable.
+        HostError: a package cannot be built.
+    """
+    folder.make()
+    config = link_config(topology, options)
+    plan = linkplan.plan(config)
+    _write(folder.link, config.model_copy(update={"profile": _PROFILE}).to_json())
+    _write(folder.plan, plan.to_json())
+    packages = paths.ROOT / "dist"
+    if not _current(packages):
+        dist.build(packages)
+    _certificates(folder, topology)
+    variables = {
+        "satlab_dist": str(packages),
+        "satlab_profile": config.profile,
+        "satlab_link_config": str(folder.link),
+        "satlab_pki": str(folder.pki),
+        "satlab_secrets": str(folder.secrets),
+        **(choices.variables or {}),
+    }
+    if choices.emulator == "opensand":
+        variables["opensand_taps"] = taps(Path(config.profile))
+    chosen = Choices(choices.size, choices.emulator, variables)
+    write(folder.inventory, inventory(topology, chosen, connection))
+    return plan
+
+
+def link_config(topology: Topology, options: LinkOptions) -> LinkConfig:
+    """Give the link as the satellite's host serves it: between tunnels to ST and GW. The terrestrial ends are unused.
+
+    The plan counts the terrestrial delay, which the hosts at its ends add.
+    """
+    config = linkplan.build(topology, "vm", options.request("vm"), metrics=Path(_METRICS), control=Path(_CONTROL))
+    ends = {name: Attachment(netns=_NAMESPACE, tun=f"tun-{name}") for name in ("st", "gw", "near", "far")}
+    return config.model_copy(update=ends)
+
+
+def taps(profile: Path) -> dict[str, dict[str, str]]:
+    """Read from OpenSAND's XML which TAPs terminal and gateway need."""
+    hint = "see satlab validate"
+    found = linkplan.ask(opensand.Description, paths.SATLINK, "describe", str(profile), hint)
+    return {
+        role: {"name": entity.tap_iface, "mac": entity.mac_address}
+        for role, entity in (("st", found.st), ("gw", found.gw))
+    }
+
+
+def _current(packages: Path) -> bool:
+    """Tell whether packages of this commit are there, made after the emulator."""
+    found = list(packages.glob(f"satlink_*+{dist.commit_time()}_*.deb"))
+    return bool(found) and found[0].stat().st_mtime >= paths.SATLINK.stat().st_mtime
+
+
+def _certificates(folder: Folder, topology: Topology) -> None:
+    made = folder.pki / "server.crt"
+    if made.exists() and time.time() - made.stat().st_mtime < CERTIFICATE_AGE_S:
+        return
+    server = topology.nodes[topology.node_of(Role.SERVER)]
+    addresses = [ip_address(str(end.address)) for end in server.interfaces.values()]
+    pki.create(folder.pki, [webtarget.load(name).host for name in jobhost.pages()], addresses, datetime.now(UTC))
+
+
+def _write(path: Path, text: str) -> None:
+    path.touch(mode=0o600)
+    path.write_text(text)
+
+
+def without_terrestrial_delay(topology: Topology) -> Topology:
+    """Give a topology whose terrestrial segment adds nothing, for hosts whose kernel has no netem."""
+    name = topology.network_of(NetworkKind.INTERNET)
+    network = topology.networks[name].model_copy(update={"one_way_delay_ms": 0.0})
+    return topology.model_copy(update={"networks": dict(topology.networks) | {name: network}})
+
+
+# --- plays ----------------------------------------------------------------------------------------------------------
+
+
+def ssh_options(folder: Folder) -> list[str]:
+    """Give ssh's options for a lab: its own list of hosts, keys alone, and no wait without an end."""
+    return [
+        "-o", f"UserKnownHostsFile={folder.known_hosts}", "-o", "StrictHostKeyChecking=yes", "-o", "BatchMode=yes",
+        "-o", "ConnectTimeout=15", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=6",
+    ]  # fmt: skip
+
+
+def play(
+    folder: Folder,
+    playbook: str,
+    *extra: str,
+    enter: Sequence[str] = (),
+    say: Callable[[str], None] = lambda _: None,
+    deadline_s: float = DEADLINE_S,
+) -> dict[str, Recap]:
+    """Run a playbook of `ansible/` over a lab; gives what it did on each host. Its output goes to `ansible.log`.
+
+    `enter` is put before the command; `say` hears the name of each task.
+
+    Raises:
+        RunError: a task failed, a host is away, or the play hangs.
+        HostError: Ansible is not installed.
+    """
+    program = Path(sys.executable).with_name("ansible-playbook")
+    if not program.exists():
+        raise HostError(
+            "Ansible is missing", "install it: .venv/bin/pip install --require-hashes -r requirements-dev.lock"
+        )
+    argv = [*enter, str(program), "-i", str(folder.inventory), playbook, *extra]
+    environment = os.environ | {
+        "ANSIBLE_CONFIG": str(ANSIBLE / "ansible.cfg"),
+        "ANSIBLE_NOCOLOR": "1",
+        "ANSIBLE_LOCAL_TEMP": str(folder.path / "tmp"),
+        "ANSIBLE_HOME": str(folder.path / "ansible"),
+        "ANSIBLE_SSH_CONTROL_PATH_DIR": str(folder.path / "cp"),
+    }
+    lines: list[str] = []
+    with (folder.path / "ansible.log").open("a") as log, _lines_of(argv, environment, deadline_s) as (process, said):
+        for line in said:
+            lines.append(line)
+            log.write(line)
+            log.flush()
+            if line.startswith("TASK ["):
+                say(line.partition("[")[2].partition("]")[0])
+        status = process.wait()
+    text = "".join(lines)
+    if status != 0:
+        raise RunError(f"{playbook}: {_why(text)}", f"all of it: {folder.path / 'ansible.log'}; then the same again")
+    return {name: Recap(*map(int, numbers)) for name, *numbers in _RECAP.findall(text)}
+
+
+@contextmanager
+def _lines_of(
+    argv: Sequence[str], environment: Mapping[str, str], deadline_s: float
+) -> Iterator[tuple["subprocess.Popen[str]", Iterator[str]]]:
+    """Run a command and give its lines as they come; it is ended when it is too long silent, or too long at all."""
+    process = subprocess.Popen(
+        argv, cwd=ANSIBLE, env=environment, text=True, errors="replace", bufsize=1,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    lines: queue.Queue[str | None] = queue.Queue()
+
+    def read() -> None:
+        for line in process.stdout or ():
+            lines.put(line)
+        lines.put(None)
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    end = time.monotonic() + deadline_s
+
+    def given() -> Iterator[str]:
+        while True:
+            try:
+                line = lines.get(timeout=max(0.0, min(SILENCE_S, end - time.monotonic())))
+            except queue.Empty:
+                raise RunError("Ansible hangs", "look at the host that the last task waits for") from None
+            if line is None:
+                return
+            yield line
+
+    try:
+        yield process, given()
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        reader.join(5)
+
+
+def _why(text: str) -> str:
+    """Say in one line which host failed at which task, and why."""
+    fatal = _FATAL.search(text)
+    if fatal is None:
+        last = [line for line in text.splitlines() if line.strip()]
+        return last[-1] if last else "it said nothing"
+    task = re.findall(r"^(?:TASK|RUNNING HANDLER) \[([^\]]+)\]", text[: fatal.start()], re.MULTILINE)
+    message = _MESSAGE.search(fatal[2])
+    said = message[1].replace("\\n", " ").replace('\\"', '"') if message else fatal[2]
+    return f"{fatal[1]}: {task[-1] if task else 'start'}: {said[:400]}"

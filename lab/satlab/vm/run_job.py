@@ -1,0 +1,100 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Launcher of one job on a guest, started over ssh: `run-job`, with a request as the first line of stdin.
+
+The request is `{"id": NAME, "argv": [...], "environment": {...}}`. The job's output is ours. A further line, or the end
+of stdin (the connection has gone), stops the job as OpenBACH's agent does: SIGTERM, after 2 s SIGKILL.
+`run-job --fetch NAME` gives what the job recorded as a tar archive and removes it. Needs the standard library alone.
+Exit status: the job's, 128 + N after signal N; 64 for a request that is none.
+"""
+
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+HOME = Path("/var/lib/satlab/jobs")
+LIBRARY = Path("/usr/lib/satlab")
+GRACE_S = 2.0
+POLL_S = 0.1
+NAME = re.compile(r"(?!\.)[A-Za-z0-9_.-]{1,128}", re.ASCII)
+
+
+def main() -> int:
+    """Run or fetch one job."""
+    os.umask(0o077)
+    if sys.argv[1:2] == ["--fetch"] and len(sys.argv) == 3:
+        return fetch(_folder(sys.argv[2]))
+    try:
+        request = json.loads(sys.stdin.buffer.readline(1 << 20))
+        folder, argv = _folder(request["id"]), [str(word) for word in request["argv"]]
+        environment = {str(name): str(value) for name, value in request["environment"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        print(f"error: not a request: {error}", file=sys.stderr)
+        return 64
+    return run(folder, argv, environment)
+
+
+def _folder(name: str) -> Path:
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise SystemExit(f"error: {name!r} is no name of a job")
+    return HOME / name
+
+
+def run(folder: Path, argv: list[str], environment: dict[str, str]) -> int:
+    """Run a job to its end, or until it is told to stop."""
+    home, raw = folder / "home", folder / "raw"
+    for each in (home, raw):
+        each.mkdir(parents=True)
+    own = {"HOME": str(home), "TMPDIR": str(home), "SATLAB_RAW": str(raw), "PYTHONPATH": str(LIBRARY / "python")}
+    child = subprocess.Popen(argv, env=environment | own, cwd=home, stdin=subprocess.DEVNULL, start_new_session=True)
+    told: float | None = None
+    while child.poll() is None:
+        if told is None and select.select([sys.stdin], [], [], POLL_S)[0]:
+            told = time.monotonic()
+            child.terminate()
+        elif told is not None:
+            try:
+                child.wait(POLL_S)
+            except subprocess.TimeoutExpired:
+                if time.monotonic() - told > GRACE_S:
+                    child.kill()
+    _end_session(child.pid)
+    shutil.rmtree(home, ignore_errors=True)
+    return child.returncode if child.returncode >= 0 else 128 - child.returncode
+
+
+def _end_session(leader: int) -> None:
+    """End what a job has left in its process group."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(leader, number)
+        except ProcessLookupError:
+            return
+        end = time.monotonic() + 1.0
+        while time.monotonic() < end:
+            try:
+                os.killpg(leader, 0)
+            except ProcessLookupError:
+                return
+            time.sleep(POLL_S)
+
+
+def fetch(folder: Path) -> int:
+    """Write what a job recorded to stdout, as a tar archive, and forget it."""
+    with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as archive:
+        if (folder / "raw").is_dir():
+            archive.add(folder / "raw", arcname=".")
+    shutil.rmtree(folder, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""T2 of the threat table: what a job can do to the host, and what the verbs and grants are."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from satlab import grants, run
+from satlab.options import LinkOptions
+from satlab.ui import Talk
+
+pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
+
+DESCRIPTOR = """
+general: {name: prober, description: Tries what it must not, job_version: '1.0', keywords: [test], persistent: no}
+platform_configuration:
+  ansible_system: Debian
+  ansible_distribution: Debian
+  command: /opt/openbach/virtualenv/bin/python3 /opt/openbach/agent/jobs/prober/prober.py
+  supported_platforms: [{ansible_distribution_release: bookworm}]
+arguments:
+  required: [{name: victim, type: int, count: 1, description: A process of the host}]
+statistics: []
+"""
+PROBER = """
+import json, os, pathlib, signal, socket, subprocess, sys
+def refused(what):
+    try:
+        what()
+    except OSError as error:
+        return type(error).__name__
+    return "done"
+ip = lambda *words: subprocess.run(["ip", *words], capture_output=True, text=True).returncode
+status = dict(l.split(":\\t", 1) for l in pathlib.Path("/proc/self/status").read_text().splitlines() if ":\\t" in l)
+found = {
+    "write_etc": refused(lambda: pathlib.Path("/etc/satlab-prober").write_text("x")),
+    "write_tree": refused(lambda: (pathlib.Path(__file__).parent / "x").write_text("x")),
+    "write_evidence": refused(lambda: pathlib.Path(os.environ["SATLAB_RAW"], "link.jsonl").open("a").write("x")),
+    "signal": refused(lambda: os.kill(int(sys.argv[1]), signal.SIGTERM)),
+    "join_host": refused(lambda: os.open("/proc/1/ns/net", os.O_RDONLY)),
+    "become_root": refused(lambda: os.setuid(0)),
+    "own_link": ip("link", "set", "lan0", "down"),
+    "namespaces": refused(lambda: os.listdir("/run/satlab")),
+    "links": sorted(name for _, name in socket.if_nameindex()),
+    "uid": os.getuid(),
+    **{key: status[key].strip() for key in ("CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Groups")},
+}
+pathlib.Path(os.environ["SATLAB_RAW"], "files", "found.json").write_text(json.dumps(found))
+"""
+SCENARIO = {
+    "name": "probe",
+    "arguments": {"victim": "Its pid"},
+    "openbach_functions": [{"id": 1, "start_job_instance": {"entity_name": "client", "prober": {"victim": "$victim"}}}],
+}
+
+
+def probe(tmp_path: Path, victim: int) -> dict[str, Any]:
+    """Run a hostile job in a lab of its own and give what it could do."""
+    files = tmp_path / "jobs" / "prober" / "files"
+    files.mkdir(parents=True)
+    (files / "prober.yml").write_text(DESCRIPTOR)
+    (files / "prober.py").write_text(PROBER)
+    (tmp_path / "probe.json").write_text(json.dumps(SCENARIO))
+    request = run.RunRequest(
+        tmp_path / "probe.json",
+        link=LinkOptions(profile="leo"),
+        settings={"victim": str(victim)},
+        runs=tmp_path / "runs",
+        jobs=tmp_path / "jobs",
+        report=False,
+    )
+    outcome = run.execute(run.prepare(request), Talk(quiet=True), threading.Event())
+    assert outcome.status in (0, 4), (outcome.reason, *(p.read_text() for p in outcome.folder.glob("raw/logs/*.log")))
+    found: dict[str, Any] = json.loads((outcome.folder / "raw/files/found.json").read_text())
+    return found
+
+
+def test_t02_a_job_can_do_nothing_to_the_host(tmp_path: Path) -> None:
+    with subprocess.Popen(["sleep", "120"]) as victim:
+        try:
+            found = probe(tmp_path, victim.pid)
+            assert victim.poll() is None
+        finally:
+            victim.kill()
+    for deed in ("write_etc", "write_tree", "write_evidence", "signal", "join_host", "become_root", "namespaces"):
+        assert found[deed] == "PermissionError" or (deed, found[deed]) == ("namespaces", "FileNotFoundError"), deed
+    assert found["own_link"] != 0
+    assert set(found["links"]) <= {"lo", "lan0"}
+    assert found["uid"] >= 1_900_000_000
+    assert {found[key] for key in ("CapEff", "CapBnd", "CapAmb")} == {"0000000000000000"}
+    assert found["NoNewPrivs"] == "1"
+    assert found["Groups"] == ""
+
+
+@pytest.mark.parametrize(("granted", "mask"), [((), "0" * 16), (("net_raw",), "0000000000002000")])
+def test_t02_a_program_has_the_granted_capabilities_alone(granted: tuple[str, ...], mask: str) -> None:
+    argv = grants.drop_argv(grants.new_uid(), granted, [])
+    status = subprocess.run([*argv, "cat", "/proc/self/status"], capture_output=True, text=True, check=True).stdout
+    lines = dict(line.split(":\t", 1) for line in status.splitlines())
+    assert [lines[key] for key in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")] == [mask] * 5
+
+
+def test_t02_of_a_closed_folder_only_what_is_shown_can_be_seen(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    shown, hidden = closed / "deep" / "shown", closed / "hidden"
+    shown.mkdir(parents=True)
+    hidden.mkdir()
+    closed.chmod(0o700)
+    (shown / "file").write_text("seen")
+    argv = grants.drop_argv(grants.new_uid(), (), [*grants.program_paths(), shown])
+    look = f"import os; print(sorted(os.listdir({str(closed)!r})), open({str(shown / 'file')!r}).read())"
+    done = subprocess.run([*argv, sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    assert done.stdout == "['deep'] seen\n"
+    assert sorted(entry.name for entry in closed.iterdir()) == ["deep", "hidden"]

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The VM lab as booted containers, provisioned once for all tests of the stage."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from satlab import netns, topology
+from satlab.options import LinkOptions
+from satlab.topology import Size, control_address
+from satlab.vm import inventory, provision
+from satlab.vm.inventory import Choices
+from satlab.vm.provision import Folder
+from tests.vm import gate, nspawn, standin_repository
+from tests.vm.stage import Provisioned
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session")
+def provisioned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provisioned]:
+    scratch = tmp_path_factory.mktemp("vm")
+    # This host's kernel may have no netem; the terrestrial segment then adds nothing.
+    here = provision.without_terrestrial_delay(topology.load())
+    repository = standin_repository.build(scratch / "repository", ROOT / "tests/net/standin_opensand.py")
+    folder = Folder(scratch / "lab")
+    began = time.monotonic()
+    with nspawn.booted(here, Size.FULL, folder) as containers:
+        boot_s = time.monotonic() - began
+        address = str(control_address(inventory.machines(here)))
+        standin = f"http://{standin_repository.HOST}"
+        variables = {
+            "base_apt_proxy": f"http://{address}:{gate.PORT}",
+            "net4sat_uri": f"{standin}/net4sat",
+            "net4sat_key": str(repository.key),
+            "pep_pepsal": True,
+            "openbach_controller_repository": f"http://{address}:{gate.PORT}/openbach.git",
+            "openbach_controller_commit": repository.commit,
+        }
+        sources = gate.Sources(
+            mirrors=frozenset({"deb.debian.org", "security.debian.org"}),
+            folders={standin_repository.HOST: repository.folder, address: repository.folder},
+            cache=nspawn.STATE / "packages",
+        )
+        choices = Choices(Size.FULL, "satlink", variables)
+        provision.prepare(folder, here, choices, LinkOptions(), containers.connection())
+        with gate.serving(gate.listen(nspawn.LAB_ID, address), sources):
+            began = time.monotonic()
+            recap = provision.play(folder, "site.yml", enter=containers.enter)
+            yield Provisioned(containers, here, choices, recap, boot_s, time.monotonic() - began)
+    assert not netns.present(nspawn.LAB_ID)

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The hosts of the VM lab as booted systemd-nspawn containers: real systemd, apt and ssh, on the kernel of this host.
+
+Each is a copy-on-write layer over one Debian root, in a network namespace of its own with the wires of `lab.yml`
+(`satlab.netns.build_machines`). Nothing is registered with a systemd of the host, so none is needed there.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from satlab import netns, paths
+from satlab.errors import HostError
+from satlab.process import Process, start, wait
+from satlab.topology import Size, Topology, control_address
+from satlab.vm import box, inventory
+from satlab.vm.provision import Folder
+
+LAB_ID = "nspawn"
+STATE = paths.ROOT / ".satlab" / "nspawn"
+ROOT_AGE_S = 7 * 86400
+BOOT_DEADLINE_S = 120.0
+END_DEADLINE_S = 30.0
+
+
+@dataclass(frozen=True)
+class Containers:
+    """The lab's hosts as containers; `folder` is private to this lab."""
+
+    topology: Topology
+    size: Size
+    folder: Folder
+    processes: dict[str, Process]
+
+    @property
+    def enter(self) -> list[str]:
+        """Give the argv prefix that runs a command where the lab's control network is."""
+        return ["nsenter", f"--net={netns.path(LAB_ID, netns.HOST_NODE)}", "--"]
+
+    def connection(self) -> dict[str, dict[str, Any]]:
+        """Give Ansible's variables for reaching each host."""
+        return {
+            name: {
+                "ansible_user": "vagrant",
+                "ansible_become": True,
+                "ansible_ssh_private_key_file": str(self.folder.key),
+                "ansible_ssh_common_args": f"-o UserKnownHostsFile={self.folder.known_hosts}",
+            }
+            for name in self.processes
+        }
+
+
+def _root() -> Path:
+    """Give the unpacked root of all containers, made anew once a week."""
+    root, archive = STATE / "root", STATE / "root.tar"
+    packages = [*box.BASE_PACKAGES, "python3-venv"]
+    stamp = STATE / "root.packages"
+    wanted = " ".join(packages)
+    fresh = stamp.exists() and stamp.read_text() == wanted and time.time() - stamp.stat().st_mtime < ROOT_AGE_S
+    if fresh and root.is_dir():
+        return root
+    STATE.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["rm", "-rf", str(root)], check=True)
+    root.mkdir()
+    box.make_root(archive, packages)
+    box.unpack(archive, root)
+    archive.unlink()
+    stamp.write_text(wanted)
+    return root
+
+
+@contextlib.contextmanager
+def booted(topology: Topology, size: Size, folder: Folder) -> Iterator[Containers]:
+    """Boot every host of a lab and give them when ssh answers on all; nothing is left afterwards."""
+    root = _root()
+    names = inventory.hosts(topology, size)
+    clean_up(names)
+    folder.make()
+    layers = STATE / "layers"
+    machines = inventory.machines(topology)
+    prefix = machines.control.prefixlen
+    control = {name: f"{machines.hosts[name].address}/{prefix}" for name in names}
+    processes: dict[str, Process] = {}
+    try:
+        netns.build_machines(topology, LAB_ID, control, f"{control_address(machines)}/{prefix}")
+        _keygen(folder.key)
+        keys = []
+        for name in names:
+            tree = _layer(layers / name, root, name, folder.key.with_suffix(".pub").read_text())
+            key = (tree / "etc/ssh/ssh_host_ed25519_key.pub").read_text().split()
+            keys.append(f"{machines.hosts[name].address} {key[0]} {key[1]}\n")
+            processes[name] = _boot(name, tree, folder.path / f"{name}.console")
+        folder.known_hosts.write_text("".join(keys))
+        containers = Containers(topology, size, folder, processes)
+        _await_ssh(containers, machines.hosts)
+        yield containers
+    finally:
+        _end(processes)
+        clean_up(names)
+
+
+def clean_up(names: list[str]) -> None:
+    """Remove what a lab, or a killed one, has left: containers, mounts, namespaces."""
+    for pid in netns.occupants(LAB_ID):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    wait(lambda: not netns.occupants(LAB_ID), END_DEADLINE_S)
+    netns.remove(LAB_ID)
+    for name in names:
+        tree = STATE / "layers" / name / "tree"
+        if tree.is_mount():
+            subprocess.run(["umount", "-l", str(tree)], check=True)
+    subprocess.run(["rm", "-rf", "--one-file-system", str(STATE / "layers")], check=True)
+
+
+def _keygen(path: Path) -> None:
+    for each in (path, path.with_suffix(".pub")):
+        each.unlink(missing_ok=True)
+    box.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "satlab", "-f", str(path)], deadline_s=10)
+
+
+def _layer(folder: Path, root: Path, name: str, public_key: str) -> Path:
+    """Make a container's tree: a layer over the root with name, keys of its own, and no other way in."""
+    upper, work, tree = (folder / part for part in ("upper", "work", "tree"))
+    for each in (upper, work, tree):
+        each.mkdir(parents=True)
+    options = f"lowerdir={root},upperdir={upper},workdir={work}"
+    box.run(["mount", "-t", "overlay", f"satlab-{name}", "-o", options, str(tree)], deadline_s=10)
+    (tree / "etc/hostname").write_text(f"{name}\n")
+    (tree / "etc/hosts").write_text(f"127.0.0.1 localhost\n127.0.1.1 {name}\n")
+    _keygen(tree / "etc/ssh/ssh_host_ed25519_key")
+    authorized = tree / "home/vagrant/.ssh/authorized_keys"
+    authorized.write_text(public_key)
+    authorized.chmod(0o600)
+    os.chown(authorized, 1000, 1000)
+    return tree
+
+
+def _boot(name: str, tree: Path, console: Path) -> Process:
+    argv = [
+        "env", "SYSTEMD_NSPAWN_API_VFS_WRITABLE=network",
+        "systemd-nspawn", "--quiet", "--boot", f"--directory={tree}", f"--machine={name}", "--register=no",
+        "--keep-unit",
+        f"--network-namespace-path={netns.path(LAB_ID, name)}", "--capability=CAP_NET_ADMIN", "--bind=/dev/net/tun",
+        "--resolv-conf=off", "--link-journal=no", "--console=pipe", "--kill-signal=SIGRTMIN+3",
+    ]  # fmt: skip
+    return start(argv, out=console, log=console)
+
+
+def _await_ssh(containers: Containers, hosts: Any) -> None:
+    def answers(name: str) -> bool:
+        if not containers.processes[name].is_alive():
+            raise HostError(f"container {name} ended: {containers.processes[name].last_words()}")
+        argv = [*containers.enter, "bash", "-c", f"exec 3<>/dev/tcp/{hosts[name].address}/22 && head -c 4 <&3"]
+        done = subprocess.run(argv, capture_output=True, timeout=15, check=False, stdin=subprocess.DEVNULL)
+        return done.stdout == b"SSH-"
+
+    for name in containers.processes:
+        if not wait(lambda name=name: answers(name), BOOT_DEADLINE_S):  # type: ignore[misc]
+            words = containers.processes[name].last_words()
+            raise HostError(f"container {name} does not answer on ssh after {BOOT_DEADLINE_S:g} s: {words}")
+
+
+def _end(processes: dict[str, Process]) -> None:
+    for process in processes.values():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGTERM)
+    for process in processes.values():
+        if not wait(process.is_reaped, END_DEADLINE_S):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
+            wait(process.is_reaped, END_DEADLINE_S)

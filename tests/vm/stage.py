@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A provisioned lab as the tests of a stage see it."""
+
+from dataclasses import dataclass
+
+from satlab.linkplan import Emulator
+from satlab.options import LinkOptions
+from satlab.topology import Topology
+from satlab.vm import provision
+from satlab.vm.inventory import Choices
+from satlab.vm.provision import Recap
+from tests.vm.nspawn import Containers
+
+
+@dataclass(frozen=True)
+class Provisioned:
+    """The containers after site.yml: what it did on each host, and how long boot and play took, s."""
+
+    containers: Containers
+    topology: Topology
+    choices: Choices
+    recap: dict[str, Recap]
+    boot_s: float
+    play_s: float
+
+    def play(self, playbook: str, *extra: str) -> dict[str, Recap]:
+        """Run a playbook over the containers."""
+        return provision.play(self.containers.folder, playbook, *extra, enter=self.containers.enter)
+
+    def inventory(self, emulator: Emulator) -> None:
+        """Write the inventory anew, for another emulator."""
+        choices = Choices(self.choices.size, emulator, self.choices.variables)
+        folder, connection = self.containers.folder, self.containers.connection()
+        provision.prepare(folder, self.topology, choices, LinkOptions(), connection)
