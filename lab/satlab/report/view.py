@@ -226,11 +226,24 @@ class View:
         return ([spread] if spread else []) + falls
 
     def link_figures(self) -> list[Figure]:
-        """Draw the return slots of each run that asks for them, then the release error of all runs."""
+        """Draw what forward links adapted to, slots of return links on demand, and the release error of all runs."""
+        runs = list(enumerate(self.runs, start=1))
+        adapted = [figures.adaptation(self._fading(run), n) for n, run in runs]
+        slots = [figures.slots(self.names[run.manifest.run_id], run.jobs_start_s, run.frame, n) for n, run in runs]
+        return [figure for figure in (*adapted, *slots, self._lateness()) if figure]
+
+    def _fading(self, run: Run) -> figures.Fading:
+        sent = {
+            row.labels["modcod"]: row.value
+            for row in run.rows
+            if row.metric == "link_modcod_frames" and row.labels["direction"] == "forward" and row.value is not None
+        }
+        return figures.Fading(self.names[run.manifest.run_id], run.jobs_start_s, run.frame, sent)
+
+    def _lateness(self) -> Figure | None:
         limits = [row.value for row in self.rows if row.metric == "link_late_limit_us" and row.value is not None]
         runs = [(self.names[run.manifest.run_id], run.jobs_start_s, run.frame) for run in self.runs]
-        drawn = [figures.slots(*run, number) for number, run in enumerate(runs, start=1)]
-        return [figure for figure in (*drawn, figures.lateness(runs, min(limits, default=None))) if figure]
+        return figures.lateness(runs, min(limits, default=None))
 
     def _bulk(self, one: Transfer) -> Bulk:
         run = self._run(one.run_id)
