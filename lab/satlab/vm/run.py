@@ -130,6 +130,9 @@ def prepare(file: Path, settings: Mapping[str, str], lab: Lab) -> Prepared:
         plan = LinkPlan.model_validate_json(lab.folder.plan.read_bytes())
     except FileNotFoundError as error:
         raise ConfigError("the VM lab was never provisioned", hint="bring it up: satlab vm up") from error
+    if link.emulator != "satlink":
+        hint = "run it with OpenSAND in the embedded lab (satlab run --emulator opensand), or provision satlink"
+        raise ConfigError("the VM lab runs OpenSAND, whose link nothing here measures yet", hint=hint)
     jobs = descriptor.load_jobs(paths.JOBS)
     bound = scenario.bind(scenario.load(file, jobs, lab.topology.nodes), settings)
     return Prepared(bound, file, lab, link, plan)
