@@ -25,7 +25,7 @@ from satlab.vm.provision import Folder, ssh_options
 LAB_ID = "nspawn"
 STATE = paths.ROOT / ".satlab" / "nspawn"
 ROOT_AGE_S = 7 * 86400
-BOOT_DEADLINE_S = 120.0
+BOOT_DEADLINE_S = 400.0
 END_DEADLINE_S = 30.0
 
 
