@@ -6,7 +6,6 @@
 
 import contextlib
 import json
-import secrets
 import shutil
 import tempfile
 import threading
@@ -43,6 +42,7 @@ from satlab.openbach import descriptor, runner, scenario
 from satlab.openbach.engine import FROM_ONE, FirstIds
 from satlab.openbach.model import BoundScenario
 from satlab.options import LinkOptions
+from satlab.runid import new_run_id
 from satlab.topology import Role
 from satlab.ui import Talk
 
@@ -139,12 +139,6 @@ def prepare(request: RunRequest) -> Prepared:
         opensand.prepare(link.profile, here, paths.SATLINK)
     plan = linkplan.plan(linkplan.build(here, lab_id(run_id), link, metrics=metrics))
     return Prepared(request, run_id, bound, here, link, plan)
-
-
-def new_run_id(scenario: str, profile: str) -> str:
-    """Make a run id of at most 64 characters that sorts by time: date, scenario, profile, four random digits."""
-    when = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-    return f"{when}-{scenario[:24]}-{Path(profile).name[:12]}-{secrets.token_hex(2)}"
 
 
 def lab_id(run_id: str) -> str:
