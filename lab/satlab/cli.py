@@ -308,6 +308,49 @@ def reproduce(
     return status
 
 
+@command(name="check")
+def check_suite(
+    suite: Annotated[str, typer.Option(help="Name of a suite in baselines/.")] = "etosat",
+    cases: Annotated[str | None, typer.Option(help="ID,ID,... of the suite. Default: all.")] = None,
+    clock: Annotated[
+        Literal["virtual"], typer.Option(help="virtual: quinn-proto and the link model, stepped.")
+    ] = "virtual",
+    runs: Annotated[
+        int | None,
+        typer.Option(help="Samples of each case. Default: 5, more while a verdict is open.", min=1, max=1000),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the first sample, the next ones follow.", min=0)] = 1,
+    client: Annotated[
+        list[str] | None, typer.Option(help="Option of the client's end, NAME=VALUE as in satperf; repeatable.")
+    ] = None,
+    server: Annotated[list[str] | None, typer.Option(help="Option of the server's end, likewise.")] = None,
+    baseline: Annotated[Path | None, typer.Option(help="check.json of an earlier check: is this build slower?")] = None,
+    tolerance: Annotated[float, typer.Option(help="With --baseline: slowdown that nobody minds.", min=0, max=1)] = 0.03,
+    out: Annotated[Path, typer.Option(help="Folder that the check's folder is made in.")] = Path("runs"),
+    junit: Annotated[Path | None, typer.Option(help="JUnit XML file for a build server.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Markdown file for a pull request.")] = None,
+    json_lines: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")] = False,
+    quiet: Quiet = False,
+) -> int:
+    """Check QUIC over satellite links against targets, or against an earlier build; 1 when one is missed."""
+    from satlab.regress import output, program
+
+    del clock
+    wanted = program.Wanted(
+        suite, [] if cases is None else cases.split(","), runs, seed,
+        program.options(client or []), program.options(server or []), baseline, tolerance, out,
+    )  # fmt: skip
+    found = program.run(wanted, Talk(quiet))
+    for file, text in ((junit, output.junit), (markdown, output.markdown)):
+        if file is not None:
+            file.write_text(text(found))
+    if json_lines:
+        print(json.dumps(found.document()))
+    else:
+        output.show(found)
+    return found.status
+
+
 @command()
 def influx(
     folders: Annotated[list[Path], typer.Argument(help="Run folders.")],
@@ -322,7 +365,9 @@ def influx(
 
 @command()
 def validate(
-    paths: Annotated[list[Path], typer.Argument(help="Profiles, scenarios, jobs, pages, folders of these, lab.yml.")],
+    paths: Annotated[
+        list[Path], typer.Argument(help="Profiles, scenarios, time lines, jobs, pages, folders of these, lab.yml.")
+    ],
 ) -> int:
     """Check files without touching anything; every fault is printed."""
     from satlab import check
@@ -538,5 +583,20 @@ def link(
 
     result = bench.link(seconds, labs, tuple(rate_mbps or bench.RATES_MBPS), Talk(quiet))
     for line in [json.dumps(result, indent=1)] if json_lines else bench.lines(result):
+        print(line)
+    return ExitStatus.OK
+
+
+@command(group=bench_app)
+def quic(
+    slow: Annotated[bool, typer.Option(help="Also what takes an hour: Reno and CUBIC with 1 % of loss.")] = False,
+    json_lines: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")] = False,
+    quiet: Quiet = False,
+) -> int:
+    """Measure satperf over a veth pair and over 250 Mbit/s at 650 ms, for every stack and congestion control."""
+    from satlab import bench_quic
+
+    result = bench_quic.quic([case for case in bench_quic.CASES if slow or not case.slow], Talk(quiet))
+    for line in [json.dumps(result, indent=1)] if json_lines else bench_quic.lines(result):
         print(line)
     return ExitStatus.OK
