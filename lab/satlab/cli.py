@@ -196,9 +196,7 @@ def run(
     no_report: Annotated[bool, typer.Option("--no-report", help="Leave the HTML report out.")] = False,
     influx: Annotated[
         str | None,
-        typer.Option(
-            envvar="SATLAB_INFLUX", help="Send statistics to this InfluxDB 1.x, too: http://HOST:8086/DB."
-        ),
+        typer.Option(envvar="SATLAB_INFLUX", help="Send statistics to this InfluxDB 1.x, too: http://HOST:8086/DB."),
     ] = None,
     quiet: Quiet = False,
 ) -> int:
