@@ -52,11 +52,11 @@ def since(metrics: MetricsFile, start: float, stop: float) -> list[dict[str, Any
 
 
 def test_a_ramp_under_saturated_udp_moves_the_rate_without_lost_frames(lab_id: str, satlink: Path) -> None:
-    """16.99 dB is 32APSK 8/9 with a margin of 1 dB; 13.99 dB is 32APSK 3/4, with 84 % of the rate."""
+    """17.99 dB is 32APSK 9/10 with a margin of 1 dB; 14.99 dB is 32APSK 4/5, with 89 % of the rate."""
     request = LinkRequest(profile=paths.PROFILES / "geo-acm", timeline=ramp())
     the_lab = Lab.up(lab_id, load(), request, satlink=satlink)
     try:
-        assert the_lab.plan.forward.modcod == "32APSK 8/9"
+        assert the_lab.plan.forward.modcod == "32APSK 9/10"
         with loaded(the_lab, 50_000_000, 13) as metrics:
             began = time.time()
             control.start_timeline(Path(the_lab.config.control or ""))
@@ -64,9 +64,11 @@ def test_a_ramp_under_saturated_udp_moves_the_rate_without_lost_frames(lab_id: s
         during = since(metrics, began, began + 10.5)
         assert sum(s["lost_frames"] for s in during) == 0
         assert all(s["es_n0_db"] >= s["threshold_db"] for s in during)
-        assert list(dict.fromkeys(s["modcod_id"] for s in during)) == [27, 26, 25, 24]
+        ids = list(dict.fromkeys(s["modcod_id"] for s in during))
+        assert ids == sorted(ids, reverse=True)
+        assert (ids[0], ids[-1]) == (28, 25)
         # Of 10 Mbaud, less the headers of GSE; the emulator's own rate is exact, a busy host's sender is not.
-        for efficiency, seconds in ((4.397854, since(metrics, began, began + 1)), (3.703295, during[-15:])):
+        for efficiency, seconds in ((4.453027, since(metrics, began, began + 1)), (3.951571, during[-15:])):
             assert fmean(s["rate_bps"] for s in seconds) == pytest.approx(10e6 * efficiency * 0.99, rel=0.05)
     finally:
         lab.down(lab_id)
@@ -83,7 +85,7 @@ def test_a_sudden_fade_costs_frames_until_the_loop_has_followed(lab_id: str, sat
             assert wait(lambda: metrics.samples()[-1]["t_unix_s"] > began + 4, 10)
         assert sum(s["lost_frames"] for s in since(metrics, began, began + 2)) > 0
         assert sum(s["lost_frames"] for s in since(metrics, began + 2, began + 4)) == 0
-        assert metrics.samples()[-1]["forward"]["modcod_id"] == 12
+        assert metrics.samples()[-1]["forward"]["modcod_id"] == 13
         assert control.state(path)["directions"]["forward"]["attenuation_db"] == 10
     finally:
         lab.down(lab_id)

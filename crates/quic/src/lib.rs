@@ -13,5 +13,5 @@ mod transport;
 pub use options::{CongestionControl, Fault, Faults, LegOptions};
 pub use qlog::{QlogFile, QlogHealth};
 pub use reassembly::{Overfull, Reassembly};
-pub use tls::{TlsError, client_crypto, server_crypto};
+pub use tls::{TlsError, client_crypto, client_tls, server_crypto, server_tls};
 pub use transport::{INITIAL_DATAGRAM, transport};

@@ -102,6 +102,12 @@ impl Reassembly {
         self.chunks.is_empty()
     }
 
+    /// Bytes that wait, behind a gap or to be popped.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.held
+    }
+
     fn ready(&self) -> bool {
         self.chunks
             .first_key_value()

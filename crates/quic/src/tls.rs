@@ -40,15 +40,24 @@ pub fn server_crypto(
     alpn: &[&[u8]],
     zero_rtt: bool,
 ) -> Result<QuicServerConfig, TlsError> {
+    let mut config = server_tls(cert, key, zero_rtt)?;
+    config.alpn_protocols = protocols(alpn);
+    Ok(config.try_into()?)
+}
+
+/// Gives a server's TLS before it is quinn's, without ALPN: clones share their session tickets, whatever ALPN they get.
+///
+/// # Errors
+/// As for [`server_crypto`].
+pub fn server_tls(cert: &Path, key: &Path, zero_rtt: bool) -> Result<ServerConfig, TlsError> {
     let chain = certificates(cert)?;
     let key = PrivateKeyDer::from_pem_file(key).map_err(missing(key, "private key"))?;
     let mut config = tls13(ServerConfig::builder_with_provider)?
         .with_no_client_auth()
         .with_single_cert(chain, key)?;
-    config.alpn_protocols = protocols(alpn);
     // QUIC knows no other bound than "none" (RFC 9001 section 4.6.1).
     config.max_early_data_size = if zero_rtt { u32::MAX } else { 0 };
-    Ok(config.try_into()?)
+    Ok(config)
 }
 
 /// Gives a client's TLS for quinn. Only certificates of `ca` (PEM) are trusted; there is no way round that.
@@ -60,6 +69,16 @@ pub fn client_crypto(
     alpn: &[&[u8]],
     zero_rtt: bool,
 ) -> Result<QuicClientConfig, TlsError> {
+    let mut config = client_tls(ca, zero_rtt)?;
+    config.alpn_protocols = protocols(alpn);
+    Ok(config.try_into()?)
+}
+
+/// Gives a client's TLS before it is quinn's, without ALPN: clones share their session tickets, whatever ALPN they get.
+///
+/// # Errors
+/// As for [`client_crypto`].
+pub fn client_tls(ca: &Path, zero_rtt: bool) -> Result<ClientConfig, TlsError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(ca)? {
         roots.add(certificate)?;
@@ -67,9 +86,8 @@ pub fn client_crypto(
     let mut config = tls13(ClientConfig::builder_with_provider)?
         .with_root_certificates(roots)
         .with_no_client_auth();
-    config.alpn_protocols = protocols(alpn);
     config.enable_early_data = zero_rtt;
-    Ok(config.try_into()?)
+    Ok(config)
 }
 
 type Builder<S, W> = ConfigBuilder<S, W>;

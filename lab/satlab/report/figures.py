@@ -158,7 +158,22 @@ def window(bulk: Bulk, number: int) -> Figure | None:
     ]
     if not rows[0][2]:
         return None
-    layout: Json = {"xaxis": axis("Time since the first job began (s)", anchor="y4"), "showlegend": False}
+    data, layout = stack(rows)
+    if bulk.queue_limit_bytes is not None:
+        level = _level(bulk.queue_limit_bytes / 1e6, "y2", "limit")
+        layout |= level | {"annotations": [*level["annotations"], *layout["annotations"]]}
+    caption = (
+        f"Window and RTT are dated to ±{bulk.clock_error_s:.1f} s at worst, queue and drops to the sampling interval."
+    )
+    table = side_by_side([(f"{name} ({unit})", points) for name, unit, points in rows])
+    title = f"Window and queue: {bulk.name}"
+    return Figure(f"window-{number}", title, caption, {"data": data, "layout": layout}, 560, table)
+
+
+def stack(rows: Sequence[tuple[str, str, Points]]) -> tuple[list[Json], Json]:
+    """Give data and layout of several series (name, unit, points), one below the other over one time axis."""
+    last = f"y{len(rows)}" if len(rows) > 1 else "y"
+    layout: Json = {"xaxis": axis("Time since the first job began (s)", anchor=last), "showlegend": False}
     data, share = [], 1 / len(rows)
     for index, (name, unit, points) in enumerate(rows):
         suffix = "" if index == 0 else str(index + 1)
@@ -166,16 +181,8 @@ def window(bulk: Bulk, number: int) -> Figure | None:
         layout[f"yaxis{suffix}"] = axis(unit, domain=[top - share + 0.075, top - 0.03], rangemode="tozero")
         data.append(line(points, f"{name} ({unit})", 0, yaxis=f"y{suffix}", hoverlabel={"namelength": -1}))
         data[-1]["line"] |= {"dash": "solid", "color": COLOURS[index]}
-    if bulk.queue_limit_bytes is not None:
-        layout |= _level(bulk.queue_limit_bytes / 1e6, "y2", "limit")
-    titles = [_row_title(name, 1 - i * share) for i, (name, _, _) in enumerate(rows)]
-    layout["annotations"] = [*layout.get("annotations", []), *titles]
-    caption = (
-        f"Window and RTT are dated to ±{bulk.clock_error_s:.1f} s at worst, queue and drops to the sampling interval."
-    )
-    table = _merge([(f"{name} ({unit})", points) for name, unit, points in rows])
-    title = f"Window and queue: {bulk.name}"
-    return Figure(f"window-{number}", title, caption, {"data": data, "layout": layout}, 560, table)
+    layout["annotations"] = [_row_title(name, 1 - i * share) for i, (name, _, _) in enumerate(rows)]
+    return data, layout
 
 
 def _level(value: float, y_axis: str, label: str) -> Json:
@@ -194,7 +201,7 @@ def _row_title(name: str, top: float) -> Json:
     return {"text": f"<b>{text(name)}</b>", "showarrow": False, **where}
 
 
-def _merge(columns: Sequence[tuple[str, Points]]) -> DataTable:
+def side_by_side(columns: Sequence[tuple[str, Points]]) -> DataTable:
     """Give means over whole seconds of several series, side by side."""
     seconds = [dict(per_second(points)) for _, points in columns]
     times = sorted(set().union(*seconds))
@@ -344,6 +351,49 @@ def _marks_of(load: PageLoad) -> Json:
 
 
 # --- link -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Fading:
+    """A run whose forward link may have changed: its name, start of its jobs (s), records, frames sent by MODCOD."""
+
+    name: str
+    jobs_start_s: float
+    frame: pl.DataFrame
+    frames_by_modcod: Mapping[str, float]
+
+    def points(self, metric: str, scale: float = 1.0) -> Points:
+        """Give a scaled series of the forward link; time runs from the start of the jobs."""
+        found = read.series(self.frame, metric, direction="forward")
+        return [(t - self.jobs_start_s, value * scale) for t, value in found if t >= self.jobs_start_s]
+
+
+def adaptation(run: Fading, number: int) -> Figure | None:
+    """Draw MODCOD and rate against Es/N0; None where Es/N0 and MODCOD stay as they are."""
+    quality, needed = run.points("link_es_n0_db"), run.points("link_threshold_db")
+    modcod = run.points("link_modcod_id")
+    if len({value for _, value in quality}) < 2 and len({value for _, value in modcod}) < 2:
+        return None
+    rows = [
+        ("Es/N0, and what the MODCOD needs (dashed)", "dB", quality),
+        ("MODCOD", "id", modcod),
+        ("Rate", "Mbit/s", run.points("link_rate_bps", 1e-6)),
+        ("Frames lost", "frames", run.points("link_lost_frames")),
+    ]
+    data, layout = stack(rows)
+    data.append(line(needed, "needed (dB)", 1, yaxis="y"))
+    layout["yaxis"] = layout["yaxis"] | {"rangemode": "normal"}
+    for steps in (data[1], data[-1]):
+        steps["line"] |= {"shape": "hv"}
+    used = sorted(run.frames_by_modcod.items(), key=lambda pair: -pair[1])
+    sent = ", ".join(f"{name} {count:,.0f}" for name, count in used)
+    caption = (
+        "A frame is lost where Es/N0 is below what its MODCOD needs. The gateway learns of Es/N0 a round trip and up "
+        f"to a report period later, and keeps the profile's margin. Frames sent: {sent or 'none'}."
+    )
+    table = side_by_side([("needed (dB)", needed), *((f"{name} ({unit})", points) for name, unit, points in rows)])
+    title = f"MODCOD and rate against attenuation: {run.name}"
+    return Figure(f"adaptation-{number}", title, caption, {"data": data, "layout": layout}, 560, table)
 
 
 def lateness(runs: Iterable[tuple[str, float, pl.DataFrame]], limit_us: float | None) -> Figure | None:

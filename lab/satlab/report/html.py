@@ -46,8 +46,8 @@ def build(run_dirs: Sequence[Path], out_html: Path, title: str) -> Path:
 
 def render(what: View) -> str:
     """Give the report's HTML."""
-    bulk, pages, link = what.bulk_figures(), what.page_plots(), what.link_figure()
-    drawn = [*bulk, *pages, *([link] if link else [])]
+    bulk, pages, link = what.bulk_figures(), what.page_plots(), what.link_figures()
+    drawn = [*bulk, *pages, *link]
     return page(
         "report.html", drawn, view=what, bulk=bulk, pages=pages, link=link, view_columns=view, source=baseline.SOURCE
     )

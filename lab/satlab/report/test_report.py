@@ -58,6 +58,20 @@ def seal(run: Path) -> None:
     change(run / "manifest.json", **{"files": {name: files[name] for name in about["files"]}})
 
 
+def fade(run: Path) -> None:
+    """Let the forward link of a run fade from 10 dB by 0.1 dB a sample, and adapt."""
+    path = run / "raw" / "link.jsonl"
+    lines = [json.loads(text) for text in path.read_text().splitlines()]
+    for number, sample in enumerate(line for line in lines if line["type"] == "sample"):
+        modcod_id, name, needed = (13, "8PSK 2/3", 6.62) if number < 20 else (4, "QPSK 1/2", 1.0)
+        sample["forward"] |= {
+            "es_n0_db": 10 - number / 10, "threshold_db": needed, "modcod_id": modcod_id,
+            "lost_frames": 0, "frames_by_modcod": {name: 100},
+        }  # fmt: skip
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    seal(run)
+
+
 # --- one file -------------------------------------------------------------------------------------------------------
 
 
@@ -119,16 +133,20 @@ def test_rebuilding_needs_raw_files_only(runs: list[Path]) -> None:
 
 def test_every_plot_has_its_table_and_its_axes_have_units(runs: list[Path]) -> None:
     what = see(*runs)
-    link = what.link_figure()
-    drawn = [*what.bulk_figures(), *what.page_plots(), *([link] if link else [])]
-    assert {f.key for f in drawn} == {"goodput", "window-1", "pages", "waterfall-1", "waterfall-2", "lateness"}
+    drawn = [*what.bulk_figures(), *what.page_plots(), *what.link_figures()]
+    keys = {"goodput", "window-1", "pages", "waterfall-1", "waterfall-2", "lateness"}
+    assert {f.key for f in drawn} == keys  # no link of these changed
+    fade(runs[0])
+    drawn = [*drawn, see(runs[0]).link_figures()[0]]
+    assert drawn[-1].key == "adaptation-1"
+    assert "Frames sent: QPSK 1/2 " in drawn[-1].caption
     for figure in drawn:
         assert figure.table.rows, figure.key
         assert {len(row) for row in figure.table.rows} == {len(figure.table.columns)}
         titles = [a["title"]["text"] for k, a in figure.document["layout"].items() if "axis" in k and "title" in a]
         assert titles, figure.key
         for title in titles:
-            assert re.search(r"\((s|ms|µs|Mbit/s)\)$|^(MB|ms|packets|Request)$", title), title
+            assert re.search(r"\((s|ms|µs|Mbit/s)\)$|^(MB|ms|packets|Request|dB|id|frames|Mbit/s)$", title), title
 
 
 def test_no_run_is_an_error_that_says_so(tmp_path: Path) -> None:

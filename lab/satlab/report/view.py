@@ -225,8 +225,20 @@ class View:
         falls = [figures.waterfall(load, name, n, until_s) for n, (load, name) in enumerate(typical, start=1)]
         return ([spread] if spread else []) + falls
 
-    def link_figure(self) -> Figure | None:
-        """Draw the release error of all runs."""
+    def link_figures(self) -> list[Figure]:
+        """Draw what the forward link adapted to in each run, then the release error of all."""
+        drawn = [figures.adaptation(self._fading(run), n) for n, run in enumerate(self.runs, start=1)]
+        return [figure for figure in (*drawn, self._lateness()) if figure]
+
+    def _fading(self, run: Run) -> figures.Fading:
+        sent = {
+            row.labels["modcod"]: row.value
+            for row in run.rows
+            if row.metric == "link_modcod_frames" and row.labels["direction"] == "forward" and row.value is not None
+        }
+        return figures.Fading(self.names[run.manifest.run_id], run.jobs_start_s, run.frame, sent)
+
+    def _lateness(self) -> Figure | None:
         limits = [row.value for row in self.rows if row.metric == "link_late_limit_us" and row.value is not None]
         runs = [(self.names[run.manifest.run_id], run.jobs_start_s, run.frame) for run in self.runs]
         return figures.lateness(runs, min(limits, default=None))

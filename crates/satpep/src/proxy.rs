@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! The proxy as a whole: where it listens, how many it serves, how it ends.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use quic::TlsError;
+use quinn::{Endpoint, EndpointConfig, Incoming, Runtime, TokioRuntime};
+use rustls::pki_types::ServerName;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use crate::doorway::Doorway;
+use crate::ends::Ends;
+use crate::options::QuicOptions;
+use crate::pair::{self, Shared};
+use crate::report::{Closed, Outcome, Record, Report, millis};
+use crate::splice::PepCode;
+use crate::sys;
+
+const SCHEMA: &str = "satlab/satpep/1";
+/// A priming connection that failed is tried again after this time.
+const PRIME_AGAIN: Duration = Duration::from_secs(1);
+/// After the last `CONNECTION_CLOSE`, peers get this long to be told again.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Why the proxy does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Certificates or keys.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// An address cannot be listened on.
+    #[error("{address}: {error}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        error: io::Error,
+    },
+    /// The folder for qlog files cannot be made.
+    #[error("{folder}: {error}")]
+    Qlog {
+        /// The folder.
+        folder: String,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+/// A proxy that listens.
+#[derive(Debug)]
+pub struct Proxy {
+    shared: Arc<Shared>,
+    doors: Vec<(Endpoint, Arc<Doorway>, u16)>,
+    stop: watch::Sender<bool>,
+}
+
+/// What a proxy did.
+#[derive(Debug, Default)]
+struct Totals {
+    attempts: u64,
+    connections: u64,
+    failed: u64,
+    refused: u64,
+    from_client_bytes: u64,
+    from_server_bytes: u64,
+}
+
+type Served = Result<Closed, (SocketAddr, String)>;
+
+impl Proxy {
+    /// Listens; clients are served once [`Proxy::run`] runs. `options` must have passed their check. Needs a tokio runtime.
+    ///
+    /// # Errors
+    /// Certificates, addresses or folders that cannot be used.
+    pub fn bind(options: QuicOptions, report: Report) -> Result<Self, StartError> {
+        if let Some(folder) = &options.qlog {
+            std::fs::create_dir_all(folder).map_err(|error| StartError::Qlog {
+                folder: folder.display().to_string(),
+                error,
+            })?;
+        }
+        let ends = Ends::new(options.clone())?;
+        let doors = (options.listen.iter())
+            .map(|address| open_door(&ends, &options, *address))
+            .collect::<Result<_, _>>()?;
+        let (stop, stopped) = watch::channel(false);
+        let shared = Arc::new(Shared {
+            options,
+            ends,
+            report,
+            stop: stopped,
+        });
+        Ok(Self {
+            shared,
+            doors,
+            stop,
+        })
+    }
+
+    /// Addresses that the proxy listens on; ports that were asked for as 0 have their number.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        (self.doors.iter())
+            .filter_map(|(endpoint, ..)| endpoint.local_addr().ok())
+            .collect()
+    }
+
+    /// Serves clients until `shutdown` is done; then those that are connected may go on for the time set, and the rest
+    /// is closed.
+    pub async fn run(self, shutdown: impl Future<Output = &'static str>) {
+        self.shared.report.record(&self.ready());
+        let mut priming = self.prime();
+        let mut served = JoinSet::new();
+        let mut totals = Totals::default();
+        let (found, mut arrivals) = tokio::sync::mpsc::channel(1);
+        let mut doors = JoinSet::new();
+        for (endpoint, door, port) in self.doors.iter().cloned() {
+            let found = found.clone();
+            doors.spawn(async move {
+                while let Some(incoming) = endpoint.accept().await {
+                    // Fails only when the proxy is gone, and the connection is refused with it.
+                    let _ = found.send((incoming, Arc::clone(&door), port)).await;
+                }
+            });
+        }
+        let mut shutdown = std::pin::pin!(shutdown);
+        let reason = loop {
+            tokio::select! {
+                reason = &mut shutdown => break reason,
+                Some((incoming, door, port)) = arrivals.recv() => {
+                    self.receive(&mut served, &mut totals, incoming, door, port);
+                }
+                Some(ended) = served.join_next() => self.count(&mut totals, ended.ok()),
+            }
+        };
+        priming.abort_all();
+        doors.abort_all();
+        drop(arrivals);
+        self.end(served, &mut totals).await;
+        self.shared.report.record(&self.summary(reason, &totals));
+    }
+
+    fn receive(
+        &self,
+        served: &mut JoinSet<Served>,
+        totals: &mut Totals,
+        incoming: Incoming,
+        door: Arc<Doorway>,
+        port: u16,
+    ) {
+        let client = incoming.remote_address();
+        if served.len() >= self.shared.options.max_connections {
+            incoming.refuse();
+            let reason = format!("{} connections are there already", served.len());
+            return self.refused(totals, client, reason);
+        }
+        totals.attempts += 1;
+        let (shared, number) = (Arc::clone(&self.shared), totals.attempts);
+        served.spawn(async move {
+            pair::serve(&shared, incoming, &door, port, number)
+                .await
+                .map_err(|reason| (client, reason))
+        });
+    }
+
+    fn refused(&self, totals: &mut Totals, client: SocketAddr, reason: String) {
+        totals.refused += 1;
+        self.shared
+            .report
+            .record(&Record::Refused { client, reason });
+    }
+
+    fn count(&self, totals: &mut Totals, ended: Option<Served>) {
+        match ended {
+            // It panicked, which it does not.
+            None => totals.failed += 1,
+            Some(Err((client, reason))) => self.refused(totals, client, reason),
+            Some(Ok(closed)) => {
+                totals.connections += 1;
+                totals.failed += u64::from(closed.outcome == Outcome::Failed);
+                totals.from_client_bytes += closed.from_client.bytes;
+                totals.from_server_bytes += closed.from_server.bytes;
+                self.shared.report.record(&Record::Closed(Box::new(closed)));
+            }
+        }
+    }
+
+    /// Lets the connections end by themselves for a while, then ends them.
+    async fn end(&self, mut served: JoinSet<Served>, totals: &mut Totals) {
+        for (endpoint, ..) in &self.doors {
+            endpoint.set_server_config(None);
+        }
+        let patience = Duration::from_millis(self.shared.options.drain_ms);
+        let mut stop = std::pin::pin!(async {
+            sleep(patience).await;
+            let _ = self.stop.send(true);
+            sleep(FAREWELL).await;
+        });
+        let mut overdue = false;
+        while !overdue && !served.is_empty() {
+            tokio::select! {
+                () = &mut stop => overdue = true,
+                ended = served.join_next() => {
+                    if let Some(ended) = ended {
+                        self.count(totals, ended.ok());
+                    }
+                }
+            }
+        }
+        for (endpoint, ..) in &self.doors {
+            endpoint.close(PepCode::Shutdown.into(), b"satpep ends");
+            // Whoever does not answer by then does not need to know.
+            let _ = timeout(FAREWELL, endpoint.wait_idle()).await;
+        }
+    }
+
+    /// Keeps a session ticket at hand for each name asked for.
+    fn prime(&self) -> JoinSet<()> {
+        let mut priming = JoinSet::new();
+        for name in self.shared.options.prime.clone() {
+            let shared = Arc::clone(&self.shared);
+            priming.spawn(async move {
+                // Checked with the options: a next hop there is, and the name is one.
+                let (Some(next_hop), Ok(server_name)) =
+                    (shared.options.next_hop, ServerName::try_from(name.clone()))
+                else {
+                    return;
+                };
+                loop {
+                    shared.ends.tickets.absent(&server_name).await;
+                    if let Err(reason) = fetch_ticket(&shared, next_hop, &name, &server_name).await
+                    {
+                        // Whoever closed stderr does not want to know.
+                        let _ = writeln!(
+                            io::stderr(),
+                            "warning: priming {name}: {reason}; trying again"
+                        );
+                        sleep(PRIME_AGAIN).await;
+                    }
+                }
+            });
+        }
+        priming
+    }
+
+    fn ready(&self) -> Record {
+        let options = &self.shared.options;
+        Record::Ready {
+            schema: SCHEMA,
+            version: env!("CARGO_PKG_VERSION"),
+            pid: std::process::id(),
+            listen: self.addresses(),
+            next_hop: options.next_hop,
+            transparent: options.transparent,
+            keep_client_address: options.keep_client_address,
+            mode: options.mode,
+            client_side: options.client_side.0.clone(),
+            server_side: options.server_side.0.clone(),
+        }
+    }
+
+    fn summary(&self, reason: &str, totals: &Totals) -> Record {
+        let (lines_dropped, metrics_fault) = self.shared.report.faults();
+        Record::Summary {
+            reason: reason.into(),
+            connections: totals.connections,
+            failed: totals.failed,
+            refused: totals.refused,
+            from_client_bytes: totals.from_client_bytes,
+            from_server_bytes: totals.from_server_bytes,
+            cpu_s: sys::cpu_seconds(),
+            lines_dropped,
+            metrics_fault,
+        }
+    }
+}
+
+fn open_door(
+    ends: &Ends,
+    options: &QuicOptions,
+    address: SocketAddr,
+) -> Result<(Endpoint, Arc<Doorway>, u16), StartError> {
+    let crypto = ends.server_crypto(Vec::new())?;
+    let listen = |error| StartError::Listen { address, error };
+    let socket = sys::udp_socket(address, options.transparent).map_err(listen)?;
+    let runtime = Arc::new(TokioRuntime);
+    let socket = runtime.wrap_udp_socket(socket).map_err(listen)?;
+    let door = Arc::new(Doorway::new(socket, Arc::clone(&crypto) as _));
+    let mut config = quinn::ServerConfig::with_crypto(crypto);
+    config.max_incoming(options.max_connections);
+    let endpoint = Endpoint::new_with_abstract_socket(
+        EndpointConfig::default(),
+        Some(config),
+        Arc::clone(&door) as _,
+        runtime,
+    )
+    .map_err(listen)?;
+    let port = endpoint.local_addr().map_err(listen)?.port();
+    Ok((endpoint, door, port))
+}
+
+/// Makes a connection for its session ticket alone.
+async fn fetch_ticket(
+    shared: &Shared,
+    next_hop: SocketAddr,
+    name: &str,
+    server_name: &ServerName<'static>,
+) -> Result<(), String> {
+    let since = Instant::now();
+    let limit = Duration::from_millis(shared.options.handshake_timeout_ms);
+    let alpn = vec![shared.options.prime_alpn.clone().into_bytes()];
+    let begun = shared
+        .ends
+        .dial(next_hop, None, name, alpn, &format!("satpep-prime-{name}"))
+        .await
+        .map_err(|error| error.to_string())?;
+    let ticket = tokio::select! {
+        ticket = timeout(limit, shared.ends.tickets.present(server_name)) => {
+            ticket.map_err(|_| format!("no session ticket within {limit:?}"))
+        }
+        error = begun.connection.closed() => Err(error.to_string()),
+    };
+    begun.connection.close(0u32.into(), b"primed");
+    ticket?;
+    shared.report.record(&Record::Primed {
+        server_name: name.into(),
+        took_ms: millis(since.elapsed()),
+    });
+    Ok(())
+}

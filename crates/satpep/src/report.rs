@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! JSON lines for whoever started the proxy: schemas/satpep.schema.json. A slow or absent reader never holds traffic up.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use quic::LegOptions;
+use quinn::Connection;
+use serde::Serialize;
+
+use crate::options::Mode;
+use crate::splice::Crossed;
+
+/// Lines that wait for a slow reader; further ones are dropped and counted.
+const QUEUE_LINES: usize = 10_000;
+
+/// One line.
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Record {
+    /// Clients may connect.
+    Ready {
+        /// Format of all lines of this process.
+        schema: &'static str,
+        /// Version of satpep.
+        version: &'static str,
+        /// Process id.
+        pid: u32,
+        /// Addresses in force.
+        listen: Vec<SocketAddr>,
+        /// `None`: where the client wanted to go.
+        next_hop: Option<SocketAddr>,
+        /// Takes connections that are meant for others.
+        transparent: bool,
+        /// Connects from the client's address.
+        keep_client_address: bool,
+        /// Order of the handshakes.
+        mode: Mode,
+        /// Options in force towards the client.
+        client_side: LegOptions,
+        /// Options in force towards the next hop.
+        server_side: LegOptions,
+    },
+    /// A session ticket came.
+    Primed {
+        /// Server name it is for.
+        server_name: String,
+        /// From dialling to the ticket, ms.
+        took_ms: f64,
+    },
+    /// A client said hello.
+    Accepted {
+        /// Number of the connection, from 1.
+        connection: u64,
+        /// The client.
+        client: SocketAddr,
+        /// Where the client wanted to go.
+        destination: SocketAddr,
+        /// Where it is sent.
+        next_hop: SocketAddr,
+        /// Server name indication.
+        server_name: Option<String>,
+        /// Protocols offered.
+        alpn: Vec<String>,
+    },
+    /// A connection was turned away.
+    Refused {
+        /// The client.
+        client: SocketAddr,
+        /// Why.
+        reason: String,
+    },
+    /// A connection is over.
+    Closed(Box<Closed>),
+    /// The proxy ends.
+    Summary {
+        /// Why.
+        reason: String,
+        /// Connections accepted.
+        connections: u64,
+        /// Of them, those that never reached the next hop.
+        failed: u64,
+        /// Connections turned away.
+        refused: u64,
+        /// Stream bytes from clients.
+        from_client_bytes: u64,
+        /// Stream bytes from servers.
+        from_server_bytes: u64,
+        /// User and system time, s.
+        cpu_s: f64,
+        /// Lines that a slow reader missed.
+        lines_dropped: u64,
+        /// Why the metrics file is incomplete, if it is.
+        metrics_fault: Option<String>,
+    },
+}
+
+/// The end of a connection.
+#[derive(Debug, Serialize)]
+pub struct Closed {
+    /// Number of the connection.
+    pub connection: u64,
+    /// `closed` by an application or the proxy's end, `lost` on the way, `failed` before it reached the next hop.
+    pub outcome: Outcome,
+    /// Which side ended, and why.
+    pub reason: String,
+    /// Protocol in force.
+    pub alpn: Option<String>,
+    /// Early data went to the next hop.
+    pub zero_rtt: bool,
+    /// Since the hello, s.
+    pub duration_s: f64,
+    /// What came from the client.
+    pub from_client: Counts,
+    /// What came from the server.
+    pub from_server: Counts,
+    /// The leg to the client, once accepted.
+    pub client_side: Option<LegState>,
+    /// The leg to the next hop, once connected.
+    pub server_side: Option<LegState>,
+    /// Why a qlog file is incomplete, if one is.
+    pub qlog_fault: Option<String>,
+}
+
+/// How a connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// By an application's `CONNECTION_CLOSE`, or because the proxy ends.
+    Closed,
+    /// By a timeout or an error of the transport.
+    Lost,
+    /// Before both legs were there.
+    Failed,
+}
+
+/// What crossed in one direction.
+#[derive(Debug, Default, Serialize)]
+pub struct Counts {
+    /// Stream bytes.
+    pub bytes: u64,
+    streams: u64,
+    datagrams: u64,
+    datagrams_dropped: u64,
+}
+
+impl From<&Crossed> for Counts {
+    fn from(crossed: &Crossed) -> Self {
+        Self {
+            bytes: crossed.bytes.load(Relaxed),
+            streams: crossed.streams.load(Relaxed),
+            datagrams: crossed.datagrams.load(Relaxed),
+            datagrams_dropped: crossed.datagrams_dropped.load(Relaxed),
+        }
+    }
+}
+
+/// What quinn says of a leg.
+#[derive(Debug, Serialize)]
+pub struct LegState {
+    /// From hello or dialling to the end of the handshake, ms.
+    handshake_ms: Option<f64>,
+    rtt_ms: f64,
+    cwnd_bytes: u64,
+    mtu_bytes: u16,
+    packets_sent: u64,
+    packets_lost: u64,
+    congestion_events: u64,
+    udp_bytes_sent: u64,
+    udp_bytes_received: u64,
+    acks_sent: u64,
+    acks_received: u64,
+    ack_frequency_sent: u64,
+}
+
+impl LegState {
+    /// The state of `connection` now.
+    #[must_use]
+    pub fn of(connection: &Connection, handshake: Option<Duration>) -> Self {
+        let stats = connection.stats();
+        Self {
+            handshake_ms: handshake.map(millis),
+            rtt_ms: millis(stats.path.rtt),
+            cwnd_bytes: stats.path.cwnd,
+            mtu_bytes: stats.path.current_mtu,
+            packets_sent: stats.path.sent_packets,
+            packets_lost: stats.path.lost_packets,
+            congestion_events: stats.path.congestion_events,
+            udp_bytes_sent: stats.udp_tx.bytes,
+            udp_bytes_received: stats.udp_rx.bytes,
+            acks_sent: stats.frame_tx.acks,
+            acks_received: stats.frame_rx.acks,
+            ack_frequency_sent: stats.frame_tx.ack_frequency,
+        }
+    }
+}
+
+/// A line of the metrics file.
+#[derive(Debug, Serialize)]
+pub struct Sample {
+    /// Number of the connection.
+    pub connection: u64,
+    /// What came from the client so far.
+    pub from_client: Counts,
+    /// What came from the server so far.
+    pub from_server: Counts,
+    /// The leg to the client.
+    pub client_side: LegState,
+    /// The leg to the next hop.
+    pub server_side: LegState,
+}
+
+/// Milliseconds with three decimals.
+#[must_use]
+pub fn millis(duration: Duration) -> f64 {
+    duration.as_micros() as f64 / 1e3
+}
+
+/// Takes lines without ever waiting.
+#[derive(Debug, Clone)]
+pub struct Report {
+    records: SyncSender<String>,
+    samples: Option<SyncSender<String>>,
+    dropped: Arc<AtomicU64>,
+    metrics_fault: Arc<OnceLock<String>>,
+}
+
+/// Writes what was taken; to be joined when all reports are dropped.
+#[derive(Debug)]
+pub struct Writers(Vec<JoinHandle<()>>);
+
+impl Report {
+    /// Writes records to `out` and samples to the end of `metrics`, each on a thread of its own.
+    ///
+    /// # Errors
+    /// The metrics file cannot be opened.
+    pub fn new(
+        out: impl Write + Send + 'static,
+        metrics: Option<&Path>,
+    ) -> io::Result<(Self, Writers)> {
+        let (records, from_records) = sync_channel(QUEUE_LINES);
+        // The reader may be gone while traffic goes on; that is no error.
+        let mut writers = vec![thread::spawn(move || drop(drain(&from_records, out)))];
+        let metrics_fault = Arc::new(OnceLock::new());
+        let mut samples = None;
+        if let Some(path) = metrics {
+            let file = File::options().append(true).create(true).open(path)?;
+            let (sender, from_samples) = sync_channel(QUEUE_LINES);
+            let fault = Arc::clone(&metrics_fault);
+            let path = path.to_path_buf();
+            writers.push(thread::spawn(move || {
+                if let Err(error) = drain(&from_samples, file) {
+                    let text = format!("{}: {error}", path.display());
+                    let _ = writeln!(io::stderr(), "error: {text}; no further samples");
+                    let _ = fault.set(text);
+                    // Later samples have somewhere to go.
+                    for _ in from_samples {}
+                }
+            }));
+            samples = Some(sender);
+        }
+        let report = Self {
+            records,
+            samples,
+            dropped: Arc::default(),
+            metrics_fault,
+        };
+        Ok((report, Writers(writers)))
+    }
+
+    /// Whether anybody wants samples.
+    #[must_use]
+    pub fn wants_samples(&self) -> bool {
+        self.samples.is_some() && self.metrics_fault.get().is_none()
+    }
+
+    /// Adds a record.
+    pub fn record(&self, record: &Record) {
+        self.send(&self.records, record);
+    }
+
+    /// Adds a sample.
+    pub fn sample(&self, sample: &Sample) {
+        if let Some(samples) = &self.samples {
+            self.send(samples, sample);
+        }
+    }
+
+    /// Lines that were dropped so far, and what is wrong with the metrics file.
+    #[must_use]
+    pub fn faults(&self) -> (u64, Option<String>) {
+        (
+            self.dropped.load(Relaxed),
+            self.metrics_fault.get().cloned(),
+        )
+    }
+
+    fn send(&self, to: &SyncSender<String>, line: &impl Serialize) {
+        #[derive(Serialize)]
+        struct Stamped<'a, T> {
+            unix_s: f64,
+            #[serde(flatten)]
+            line: &'a T,
+        }
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let unix_s = since.unwrap_or_default().as_micros() as f64 / 1e6;
+        let text = serde_json::to_string(&Stamped { unix_s, line });
+        if !text.is_ok_and(|text| to.try_send(text).is_ok()) {
+            self.dropped.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+impl Writers {
+    /// Waits until everything is written.
+    pub fn join(self) {
+        for writer in self.0 {
+            // A writer does not panic; if it did, its lines are lost and said to be nowhere.
+            let _ = writer.join();
+        }
+    }
+}
+
+/// Writes lines one by one, so that a reader sees each at once.
+fn drain(lines: &Receiver<String>, mut out: impl Write) -> io::Result<()> {
+    for mut line in lines {
+        line.push('\n');
+        out.write_all(line.as_bytes())?;
+        out.flush()?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_told_once_and_stops_only_the_samples() {
+        let (report, writers) = Report::new(io::sink(), Some(Path::new("/dev/full"))).unwrap();
+        let refused = || Record::Refused {
+            client: "127.0.0.1:1".parse().unwrap(),
+            reason: "test".into(),
+        };
+        assert!(report.wants_samples());
+        let samples = report.samples.clone().unwrap();
+        samples.send("{}".into()).unwrap();
+        let deadline = std::time::Instant::now() + Duration::from_secs(10);
+        while report.wants_samples() {
+            assert!(std::time::Instant::now() < deadline);
+            thread::yield_now();
+        }
+        report.record(&refused());
+        let (dropped, fault) = report.faults();
+        assert_eq!(dropped, 0);
+        assert!(fault.unwrap().contains("No space left"));
+        drop((report, samples));
+        writers.join();
+    }
+
+    #[test]
+    fn a_reader_that_does_not_read_never_blocks() {
+        struct Stuck(Receiver<()>);
+        impl Write for Stuck {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                let _ = self.0.recv();
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let (go, stuck) = std::sync::mpsc::channel();
+        let (report, writers) = Report::new(Stuck(stuck), None).unwrap();
+        let record = Record::Refused {
+            client: "127.0.0.1:1".parse().unwrap(),
+            reason: "test".into(),
+        };
+        for _ in 0..QUEUE_LINES + 10 {
+            report.record(&record);
+        }
+        assert!((8..=10).contains(&report.faults().0));
+        drop((go, report));
+        writers.join();
+    }
+}

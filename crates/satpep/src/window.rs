@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! Flow control of a connection whose streams are read out of order.
+//!
+//! quinn gives credit back for what was read, though it may wait here for a gap before it, or for the next hop. The
+//! connection's window is made smaller by what waits, so that the peer never has more under way than it was granted:
+//! the memory of a connection is bounded whatever its peers do, and a gap costs no more than with ordered reads.
+
+use std::sync::{Mutex, PoisonError};
+
+use quinn::{Connection, VarInt};
+
+/// Window of one connection, less what was read and not yet passed on.
+#[derive(Debug)]
+pub struct Window {
+    connection: Connection,
+    full: u64,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    bytes: u64,
+    /// What quinn knows of.
+    told: u64,
+}
+
+impl Window {
+    /// The receive window of `connection` is `full` bytes.
+    #[must_use]
+    pub fn new(connection: Connection, full: u64) -> Self {
+        Self {
+            connection,
+            full,
+            waiting: Mutex::default(),
+        }
+    }
+
+    /// `bytes` were read and wait.
+    pub fn hold(&self, bytes: usize) {
+        self.change(|waiting| waiting.saturating_add(bytes as u64));
+    }
+
+    /// `bytes` wait no longer.
+    pub fn release(&self, bytes: usize) {
+        self.change(|waiting| waiting.saturating_sub(bytes as u64));
+    }
+
+    fn change(&self, by: impl Fn(u64) -> u64) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.bytes = by(waiting.bytes);
+        // A sixteenth is told: each time takes the connection's lock, and may send a frame.
+        if waiting.bytes.abs_diff(waiting.told) >= self.full / 16 {
+            waiting.told = waiting.bytes;
+            let left = self.full.saturating_sub(waiting.bytes);
+            self.connection
+                .set_receive_window(VarInt::from_u64(left).unwrap_or(VarInt::MAX));
+        }
+    }
+}
