@@ -16,7 +16,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from satlab import ownership
+from satlab import ownership, paths
 from satlab.rootd.verbs import (
     Answer,
     Order,
@@ -87,7 +87,7 @@ class Helper:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=log,
-                env=environment | {"TMPDIR": str(self._scratch)},
+                env=environment | {"TMPDIR": str(self._scratch), "PYTHONPATH": paths.PYTHONPATH},
                 start_new_session=True,
             )
         self._run = Run(run_id, process)

@@ -24,7 +24,7 @@ from satlab.serve.context import Context
 from satlab.serve.errors import ApiError
 from satlab.serve.guard import Guard
 from satlab.serve.queue import Helper, Queue
-from satlab.serve.routes import login
+from satlab.serve.routes import agents, instances, job_instances, jobs, login, projects, scenarios, statistics
 from satlab.serve.settings import Settings
 from satlab.serve.store import Store
 
@@ -48,7 +48,7 @@ def create_app(
     app.state.context, app.state.settings, app.state.accounts, app.state.stepped = context, settings, accounts, stepped
     seed.fill(context)
     for prefix in PREFIXES:
-        for routes in (login,):
+        for routes in (login, projects, scenarios, instances, agents, jobs, job_instances, statistics):
             app.include_router(routes.router, prefix=prefix)
     app.add_exception_handler(ApiError, _api_error)
     app.add_exception_handler(HTTPException, _http_error)
