@@ -171,7 +171,11 @@ def run(
     profile: Profile = "geo",
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="NAME=VALUE: value of an argument, or another value for a constant. Repeatable."),
+        typer.Option(
+            "--set",
+            help="NAME=VALUE: value of an argument, or another value for a constant; or the link's internet_delay_ms, "
+            "satcom_delay_ms, satcom_loss_percent, satcom_attenuation_db. Repeatable.",
+        ),
     ] = None,
     seed: Seed = 1,
     loss: Loss = 0.0,
@@ -204,11 +208,14 @@ def run(
     """Run one scenario in a fresh lab: calibrate, measure, collect, report."""
     chosen = link_options(locals())
     from satlab import run as running
+    from satlab import testbed
 
+    bed = testbed.choose(settings_of(settings or ()), chosen)
     request = running.RunRequest(
         scenario=scenario,
-        link=chosen,
-        settings=settings_of(settings or ()),
+        link=bed.link,
+        settings=bed.settings,
+        at_start=bed.at_start,
         runs=runs,
         deadline_s=deadline,
         report=not no_report,
