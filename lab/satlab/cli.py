@@ -62,6 +62,13 @@ TimelineFile = Annotated[
         show_default=False,
     ),
 ]
+ProbesTo = Annotated[
+    str | None,
+    typer.Option(
+        help="ADDRESS:PORT of a collector that gets the link's samples over UDP as OpenSAND's probes (its port: 5361).",
+        show_default=False,
+    ),
+]
 Terrestrial = Annotated[
     float | None, typer.Option(help="One-way delay gateway to server, ms. Default: vagrant/lab.yml.", min=0, max=10000)
 ]
@@ -191,6 +198,7 @@ def run(
     jitter_ms: JitterMs = 0.0,
     timing: TimingName = "standard",
     timeline: TimelineFile = None,
+    probes: ProbesTo = None,
     deadline: Annotated[float, typer.Option(help="The scenario is stopped after this many seconds.", min=1)] = 900.0,
     runs: Runs = Path("runs"),
     json_lines: Annotated[bool, typer.Option("--json", help="Summary records as JSON lines on stdout.")] = False,
@@ -372,7 +380,9 @@ def influx(
 
 @command()
 def validate(
-    paths: Annotated[list[Path], typer.Argument(help="Profiles, scenarios, jobs, pages, folders of these, lab.yml.")],
+    paths: Annotated[
+        list[Path], typer.Argument(help="Profiles, scenarios, time lines, jobs, pages, folders of these, lab.yml.")
+    ],
 ) -> int:
     """Check files without touching anything; every fault is printed."""
     from satlab import check
@@ -443,6 +453,7 @@ def up(
     jitter_ms: JitterMs = 0.0,
     timing: TimingName = "standard",
     timeline: TimelineFile = None,
+    probes: ProbesTo = None,
     quiet: Quiet = False,
 ) -> int:
     """Bring a lab up and leave it up. Doing it twice changes nothing."""

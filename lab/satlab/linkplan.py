@@ -228,6 +228,13 @@ class Attachment(_Model):
     tun: str = Field(max_length=15)
 
 
+class Probes(_Model):
+    """A collector of OpenSAND's probes at ADDRESS:PORT, reached from satlab's own network namespace."""
+
+    address: str
+    netns: Literal["parent"] = "parent"
+
+
 class LinkConfig(_Model):
     """The configuration that `satlink validate|plan|run` reads; `link.json`.
 
@@ -248,6 +255,7 @@ class LinkConfig(_Model):
     far: Attachment
     metrics: str
     metrics_interval_ms: int = Field(ge=10, le=10000)
+    probes: Probes | None = None
     control: str | None = None
     timeline: Timeline | None = None
 
@@ -273,7 +281,8 @@ class LinkRequest:
 
     `profile` is a folder of OpenSAND XML, whose satellite segment `emulator` carries; `terrestrial_one_way_delay_ms`
     0..10000 replaces the topology's; `metrics` is the file that link metrics go to, `logs` the folder of OpenSAND's
-    logs (None: the lab's own folder); `metrics_interval_ms` 10..10000.
+    logs (None: the lab's own folder); `metrics_interval_ms` 10..10000. `probes` is the ADDRESS:PORT of a collector that
+    gets every sample under OpenSAND's probe names.
     """
 
     profile: Path
@@ -288,6 +297,7 @@ class LinkRequest:
     logs: Path | None = None
     metrics_interval_ms: int = METRICS_INTERVAL_MS
     timeline: Timeline | None = None
+    probes: str | None = None
 
 
 def build(
@@ -324,6 +334,7 @@ def build(
             far=far,
             metrics=str((request.metrics or metrics).resolve()),
             metrics_interval_ms=request.metrics_interval_ms,
+            probes=Probes(address=request.probes) if request.probes else None,
             control=str(control) if control else None,
             timeline=request.timeline,
         )

@@ -11,6 +11,7 @@ pub mod drive;
 mod metrics;
 pub mod order;
 pub mod plan;
+mod probes;
 pub mod run;
 pub mod set;
 mod sys;

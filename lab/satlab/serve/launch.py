@@ -43,12 +43,23 @@ def _load(folder: Path, changed_ns: int) -> Descriptor:
 
 
 def scenario_instance(
-    here: Context, project: Project, name: str, arguments: Mapping[str, Any], link: Link, login: str
+    here: Context,
+    project: Project,
+    name: str,
+    arguments: Mapping[str, Any],
+    link: Link,
+    login: str,
+    constants: Mapping[str, str] | None = None,
 ) -> Instance:
-    """Queue a scenario of a project. Raises ApiError: what OpenBACH refuses, what would hang, a full queue."""
+    """Queue a scenario of a project. Raises ApiError: what OpenBACH refuses, what would hang, a full queue.
+
+    `constants`: other values for some of its constants, which make a version of it for this launch alone.
+    """
     known = here.catalog.scenarios(project.name)
     if name not in known:
         raise not_found("Scenario")
+    if constants:
+        known[name] = {**known[name], "constants": {**known[name].get("constants", {}), **constants}}
     values = {key: str(value) for key, value in arguments.items()}
     _check_arguments(project.name, known[name], values)
     documents = _below(known, name)
