@@ -62,6 +62,13 @@ TimelineFile = Annotated[
         show_default=False,
     ),
 ]
+ProbesTo = Annotated[
+    str | None,
+    typer.Option(
+        help="ADDRESS:PORT of a collector that gets the link's samples over UDP as OpenSAND's probes (its port: 5361).",
+        show_default=False,
+    ),
+]
 Terrestrial = Annotated[
     float | None, typer.Option(help="One-way delay gateway to server, ms. Default: vagrant/lab.yml.", min=0, max=10000)
 ]
@@ -74,6 +81,9 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but erro
 
 def main() -> None:
     """Run the program and end with the status of its outcome."""
+    from satlab.vm.cli import app as vm_app  # its commands are made with the helpers of this module
+
+    app.add_typer(vm_app, name="vm")
     app(prog_name="satlab")
 
 
@@ -171,7 +181,11 @@ def run(
     profile: Profile = "geo",
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="NAME=VALUE: value of an argument, or another value for a constant. Repeatable."),
+        typer.Option(
+            "--set",
+            help="NAME=VALUE: value of an argument, or another value for a constant; or the link's internet_delay_ms, "
+            "satcom_delay_ms, satcom_loss_percent, satcom_attenuation_db. Repeatable.",
+        ),
     ] = None,
     seed: Seed = 1,
     loss: Loss = 0.0,
@@ -187,6 +201,7 @@ def run(
     jitter_ms: JitterMs = 0.0,
     timing: TimingName = "standard",
     timeline: TimelineFile = None,
+    probes: ProbesTo = None,
     deadline: Annotated[float, typer.Option(help="The scenario is stopped after this many seconds.", min=1)] = 900.0,
     runs: Runs = Path("runs"),
     json_lines: Annotated[bool, typer.Option("--json", help="Summary records as JSON lines on stdout.")] = False,
@@ -204,11 +219,14 @@ def run(
     """Run one scenario in a fresh lab: calibrate, measure, collect, report."""
     chosen = link_options(locals())
     from satlab import run as running
+    from satlab import testbed
 
+    bed = testbed.choose(settings_of(settings or ()), chosen)
     request = running.RunRequest(
         scenario=scenario,
-        link=chosen,
-        settings=settings_of(settings or ()),
+        link=bed.link,
+        settings=bed.settings,
+        at_start=bed.at_start,
         runs=runs,
         deadline_s=deadline,
         report=not no_report,
@@ -365,7 +383,9 @@ def influx(
 
 @command()
 def validate(
-    paths: Annotated[list[Path], typer.Argument(help="Profiles, scenarios, jobs, pages, folders of these, lab.yml.")],
+    paths: Annotated[
+        list[Path], typer.Argument(help="Profiles, scenarios, time lines, jobs, pages, folders of these, lab.yml.")
+    ],
 ) -> int:
     """Check files without touching anything; every fault is printed."""
     from satlab import check
@@ -436,6 +456,7 @@ def up(
     jitter_ms: JitterMs = 0.0,
     timing: TimingName = "standard",
     timeline: TimelineFile = None,
+    probes: ProbesTo = None,
     quiet: Quiet = False,
 ) -> int:
     """Bring a lab up and leave it up. Doing it twice changes nothing."""
