@@ -67,7 +67,9 @@ def expectation(plan: LinkPlan, emulator: Emulator) -> Expectation:
     if emulator == "satlink":
         low, high = rate * (1 - RATE_MARGIN), rate * (1 + RATE_MARGIN)
         directions = ("forward", "return")
-        rtts = rtt.mean, rtt.min, rtt.max + RTT_MARGIN_MS
+        # On demand the plan is about echoes that come one by one; of those that come together some find slots.
+        least = rtt.configured if plan.return_.demand else rtt.min
+        rtts = rtt.mean, least, rtt.max + RTT_MARGIN_MS
         return Expectation(*rtts, rate, low, high, loss=True, watched=directions)
     least, mean, most = (rtt.configured + above for above in OPENSAND_RTT_MS)
     low, high = (rate * ratio for ratio in OPENSAND_RATE)

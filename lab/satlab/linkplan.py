@@ -221,6 +221,15 @@ class Timeline(_Model):
     steps: Steps
 
 
+class OtherLoad(_Sparse):
+    """Traffic of another terminal on the return carrier; from the emulator's start, or `from_s`, up to `until_s`."""
+
+    terminal: int = Field(ge=0, le=255)
+    return_kbps: int = Field(ge=1, le=0xFFFFFFFF)
+    from_s: float | None = Field(default=None, ge=0, le=1e9)
+    until_s: float | None = Field(default=None, ge=0, le=1e9)
+
+
 class Attachment(_Model):
     """A TUN: the file of its network namespace and its name there."""
 
@@ -258,6 +267,7 @@ class LinkConfig(_Model):
     probes: Probes | None = None
     control: str | None = None
     timeline: Timeline | None = None
+    others: tuple[OtherLoad, ...] = ()
 
     @model_validator(mode="after")
     def _whole_segment(self) -> Self:
@@ -297,6 +307,7 @@ class LinkRequest:
     logs: Path | None = None
     metrics_interval_ms: int = METRICS_INTERVAL_MS
     timeline: Timeline | None = None
+    others: tuple[OtherLoad, ...] = ()
     probes: str | None = None
 
 
@@ -337,6 +348,7 @@ def build(
             probes=Probes(address=request.probes) if request.probes else None,
             control=str(control) if control else None,
             timeline=request.timeline,
+            others=request.others,
         )
     except ValidationError as error:
         raise ConfigError("the link as asked for is not usable", _faults(error, "link")) from error
@@ -398,12 +410,31 @@ class ForwardPlan(_DirectionPlan):
     acm: AcmPlan | None = None
 
 
+class FirstPacket(_Model):
+    """One-way delay of an 84-byte IPv4 packet on an idle return link, ms."""
+
+    min: float
+    mean: float
+    max: float
+
+
+class DemandPlan(_Model):
+    """Slots on demand: a superframe's bursts, of all terminals and of the ST's constant rate; one request a synchro."""
+
+    carrier_slots: int
+    cra_slots: int
+    synchro_ms: float
+    first_packet_ms: FirstPacket
+    other_terminals: int
+
+
 class ReturnPlan(_DirectionPlan):
     """DVB-RCS2 carrier: `slots_per_superframe` bursts of `burst_payload_bytes` in each `superframe_ns`."""
 
     superframe_ns: int
     slots_per_superframe: int
     burst_payload_bytes: int
+    demand: DemandPlan | None = None
 
 
 class RttPlan(_Model):

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
+use crate::demand::{self, OtherLoad};
 use crate::direction::{self, Direction};
 use crate::timeline::{self, Timeline};
 
@@ -53,6 +54,8 @@ pub struct Config {
     pub control: Option<PathBuf>,
     /// Changes that are known beforehand.
     pub timeline: Option<Timeline>,
+    /// Traffic of other terminals.
+    pub others: Vec<OtherLoad>,
 }
 
 /// When frames open, and what they hold.
@@ -176,6 +179,7 @@ fn read(mut object: Object, sha256: String, faults: &mut Faults) -> Option<Confi
     let probes = probes(&mut object, faults);
     let control = control(&mut object, faults);
     let timeline = timeline::read(&mut object, satellite.is_some(), faults);
+    let others = demand::read(&mut object, faults);
     object.finish(faults);
     let config = Config {
         sha256,
@@ -198,6 +202,7 @@ fn read(mut object: Object, sha256: String, faults: &mut Faults) -> Option<Confi
         probes,
         control,
         timeline,
+        others: others?,
     };
     distinct_ports(&config, faults);
     Some(config)

@@ -167,6 +167,10 @@ pub(crate) struct Direction {
     /// Frames sent by the name of their MODCOD or waveform.
     pub frames_by_modcod: BTreeMap<String, u64>,
     pub frame_fill_ratio: Option<f64>,
+    pub superframes: Option<u64>,
+    pub slots_assigned: Option<u64>,
+    pub slots_free: Option<u64>,
+    pub requests: Option<u64>,
     /// MODCOD or waveform in force at the end of the interval; `None`: the direction has no frames.
     pub modcod_id: Option<u8>,
     /// `Es/N0` that it needs.
@@ -186,6 +190,8 @@ impl Direction {
         let out_bytes = delta(|s| s.counters.bytes_out - s.refused.1);
         let available = delta(|s| s.counters.frame_bytes_available);
         let used = delta(|s| s.counters.frame_bytes_used);
+        let is_on_demand = now.counters.superframes > 0;
+        let on_demand = |value| is_on_demand.then(|| delta(value));
         Self {
             queue_bytes: now.queue.0,
             queue_packets: now.queue.1,
@@ -204,6 +210,10 @@ impl Direction {
             threshold_db: now.carrier.threshold_db(),
             es_n0_db: now.cn_db.map(|db| (db * 1e3).round() / 1e3),
             frame_fill_ratio: (available > 0).then(|| used as f64 / available as f64),
+            superframes: on_demand(|s| s.counters.superframes),
+            slots_assigned: on_demand(|s| s.counters.slots_assigned),
+            slots_free: on_demand(|s| s.counters.slots_free),
+            requests: on_demand(|s| s.counters.requests),
             late_p50_us: now.late.map(|late| late.p50),
             late_p99_us: now.late.map(|late| late.p99),
             late_max_us: now.late.map(|late| late.max),
