@@ -81,6 +81,9 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but erro
 
 def main() -> None:
     """Run the program and end with the status of its outcome."""
+    from satlab.vm.cli import app as vm_app  # its commands are made with the helpers of this module
+
+    app.add_typer(vm_app, name="vm")
     app(prog_name="satlab")
 
 

@@ -6,7 +6,6 @@
 
 import contextlib
 import json
-import secrets
 import shutil
 import tempfile
 import threading
@@ -43,6 +42,7 @@ from satlab.openbach import descriptor, runner, scenario
 from satlab.openbach.engine import FROM_ONE, FirstIds
 from satlab.openbach.model import BoundScenario
 from satlab.options import LinkOptions
+from satlab.runid import new_run_id
 from satlab.topology import Role
 from satlab.ui import Talk
 
@@ -142,12 +142,6 @@ def prepare(request: RunRequest) -> Prepared:
     return Prepared(request, run_id, bound, here, link, plan)
 
 
-def new_run_id(scenario: str, profile: str) -> str:
-    """Make a run id of at most 64 characters that sorts by time: date, scenario, profile, four random digits."""
-    when = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-    return f"{when}-{scenario[:24]}-{Path(profile).name[:12]}-{secrets.token_hex(2)}"
-
-
 def lab_id(run_id: str) -> str:
     """Give the id of a run's own lab."""
     return f"run-{run_id[9:15]}-{run_id[-4:]}"
@@ -183,7 +177,7 @@ def execute(
         status, reason = error.status, str(error)
         raise
     finally:
-        _finish(record, folder, status, reason)
+        finish(record, folder, status, reason)
         ownership.give_to_caller(folder)
     with talk.step("collect and report"):
         records = collect.collect(folder)
@@ -191,7 +185,7 @@ def execute(
             title = f"{prepared.scenario.name} over {Path(record.profile).name}"
             report.build([folder], folder / "report" / "index.html", title)
     ownership.give_to_caller(folder)
-    return Outcome(folder, _worst(status, records), reason, records)
+    return Outcome(folder, worst(status, records), reason, records)
 
 
 def _measure(prepared: Prepared, talk: Talk, stop: threading.Event, watch: runner.Watch) -> tuple[ExitStatus, str]:
@@ -208,7 +202,7 @@ def _measure(prepared: Prepared, talk: Talk, stop: threading.Event, watch: runne
                 talk.line(f"note: {note}")
             with talk.step("calibration") as step:
                 checks = _calibrate(lab, metrics)
-                step.outcome = _verdict(checks) or "within tolerance"
+                step.outcome = verdict(checks) or "within tolerance"
             if not stop.is_set():
                 began_unix_s = time.time()
                 result = _run_scenario(lab, prepared, talk, stop, watch)
@@ -226,7 +220,7 @@ def _measure(prepared: Prepared, talk: Talk, stop: threading.Event, watch: runne
     if result.outcome == "failed":
         return ExitStatus.FAILED, result.reason
     if not calibrated:
-        return ExitStatus.UNCALIBRATED, f"calibration: {_verdict([*checks, *watched])}"
+        return ExitStatus.UNCALIBRATED, f"calibration: {verdict([*checks, *watched])}"
     return ExitStatus.OK, ""
 
 
@@ -282,7 +276,7 @@ def _halting(lab: Lab, stop: threading.Event) -> Iterator[threading.Event]:
         watcher.join()
 
 
-def _verdict(checks: Sequence[Check]) -> str:
+def verdict(checks: Sequence[Check]) -> str:
     """Say what is out of tolerance; nothing if nothing is."""
     bad = [
         f"{c.name} {'not measured' if c.measured is None else f'{c.measured:.6g}'} {c.unit}" for c in checks if not c.ok
@@ -290,7 +284,7 @@ def _verdict(checks: Sequence[Check]) -> str:
     return f"OUT OF TOLERANCE: {', '.join(bad)}" if bad else ""
 
 
-def _worst(status: ExitStatus, records: polars.DataFrame) -> ExitStatus:
+def worst(status: ExitStatus, records: polars.DataFrame) -> ExitStatus:
     """A run whose jobs ended well may still hold failed samples: that is a failed run."""
     sample = ~polars.col("metric").str.starts_with("calibration") & polars.col("t_s").is_null()
     bad = records.filter(sample & (polars.col("status") != "ok"))
@@ -325,7 +319,7 @@ def _manifest(prepared: Prepared) -> Manifest:
     )
 
 
-def _finish(record: Manifest, folder: Path, status: ExitStatus, reason: str) -> None:
+def finish(record: Manifest, folder: Path, status: ExitStatus, reason: str) -> None:
     """Write how the run ended and the digest of every raw file."""
     record.ended_unix_s = time.time()
     record.exit_status, record.reason = int(status), reason
