@@ -30,7 +30,7 @@ def serve(state: Path, port: str) -> None:
     from satlab.ui import Talk  # noqa: PLC0415
 
     standin = (sys.executable, "-S", __file__)
-    supervisor.Helper = partial(Helper, worker=standin)  # type: ignore[attr-defined, misc, assignment]
+    supervisor.Helper = partial(Helper, worker=standin)  # type: ignore[attr-defined, assignment]
     wish = supervisor.Wish(f"127.0.0.1:{port}", None, state)
     supervisor.run(wish, Talk(quiet=True), stop_on_signal())
 
