@@ -134,3 +134,15 @@ def test_a_proxy_that_nothing_went_through_is_a_failed_sample() -> None:
     }
     (record,) = pep.records(pep.ADAPTER.validate_python(document), {})
     assert (record.status, record.reason) == ("failed", "no connection went through the proxy")
+
+
+def test_what_satpep_has_in_force_is_compared_with_what_was_asked_for() -> None:
+    legs = {"congestion_control": "reno", "initial_window": 100, "ack_threshold": None}
+    asked = ["satpep", "quic", "--client-side-initial-window", "100", "--server-side-congestion-control", "cubic"]
+    document = {
+        **{"schema": "satlab/pep/1", "engine": "satpep", "version": "0", "argv": asked, "client": "a", "server": "b"},
+        **{"connections": 1, "report": [{"type": "ready", "client_side": legs, "server_side": legs}]},
+    }
+    found = {r.labels["side"]: r for r in pep.records(pep.ADAPTER.validate_python(document), {}) if "side" in r.labels}
+    assert (found["client"].status, found["client"].labels["initial_window"]) == ("ok", "100")
+    assert (found["server"].status, found["server"].reason) == ("failed", "congestion_control is reno, not cubic")
