@@ -24,6 +24,7 @@ from satlab.openbach import descriptor, runner, scenario
 from satlab.openbach.model import BoundScenario
 from satlab.process import wait
 from satlab.run import CALIBRATION, LOGS, METRICS, RAW, Outcome
+from satlab.runid import new_run_id
 from satlab.topology import Role, Topology
 from satlab.ui import Talk
 from satlab.vm.inventory import machines
@@ -140,7 +141,7 @@ def prepare(file: Path, settings: Mapping[str, str], lab: Lab) -> Prepared:
 
 def execute(prepared: Prepared, runs: Path, talk: Talk, stop: threading.Event, deadline_s: float) -> Outcome:
     """Calibrate, run the scenario, collect, report. Leaves a run folder that tells how it went."""
-    run_id = embedded.new_run_id(prepared.scenario.name, "vm")
+    run_id = new_run_id(prepared.scenario.name, "vm")
     folder = runs / run_id
     ownership.make_folder(folder)
     (folder / LOGS).mkdir(parents=True)
