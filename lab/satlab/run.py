@@ -28,6 +28,7 @@ from satlab import (
     ownership,
     paths,
     report,
+    testbed,
     topology,
     webtarget,
 )
@@ -36,7 +37,7 @@ from satlab.calibrate import Check, MetricsFile
 from satlab.errors import ExitStatus, HostError, SatlabError
 from satlab.jobhost import LabHost, pages
 from satlab.lab import Lab
-from satlab.linkplan import LinkPlan, LinkRequest
+from satlab.linkplan import LinkPlan, LinkRequest, LinkSet
 from satlab.manifest import Manifest
 from satlab.openbach import descriptor, runner, scenario
 from satlab.openbach.engine import FROM_ONE, FirstIds
@@ -62,7 +63,7 @@ class RunRequest:
 
     `entities`: who plays the scenario's entities, entity to node; None: every node plays itself. `jobs`: a folder of
     jobs beside the shipped ones. `run_id`: None = one is made. `endless`: let a job run that nothing stops.
-    `influx`: URL of an InfluxDB that gets the statistics, too.
+    `influx`: URL of an InfluxDB that gets the statistics, too. `at_start`: changes of the link as it starts.
     """
 
     scenario: Path
@@ -71,6 +72,7 @@ class RunRequest:
     runs: Path = Path("runs")
     deadline_s: float = 900.0
     report: bool = True
+    at_start: tuple[LinkSet, ...] = ()
     entities: Mapping[str, str] | None = None
     jobs: Path | None = None
     run_id: str | None = None
@@ -103,6 +105,7 @@ class Prepared:
             "scenario": self.scenario.name,
             "arguments": dict(self.scenario.values),
             "emulator": self.link.emulator,
+            "options": self.request.link.arguments(),
             "link": self.plan.model_dump(by_alias=True),
         }
 
@@ -135,6 +138,7 @@ def prepare(request: RunRequest) -> Prepared:
     metrics = request.runs / run_id / METRICS
     logs = request.runs / run_id / LOGS
     link = request.link.request(run_id, metrics, logs, timeline_starts="on-request")
+    link = testbed.starting_with(link, request.at_start)
     if link.emulator == "opensand":
         opensand.prepare(link.profile, here, paths.SATLINK)
     plan = linkplan.plan(linkplan.build(here, lab_id(run_id), link, metrics=metrics))
