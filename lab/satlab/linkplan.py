@@ -361,7 +361,8 @@ def build_lan(topology: Topology, lab_id: str, beside: LinkConfig, loss: float) 
 
     It is a wire without delay, with seed and interval of the path's satlink `beside` it and `lan.jsonl` as its metrics.
     """
-    near, far = client_lan(topology)
+    # Down is from far to near: to the client.
+    far, near = client_lan(topology)
     lossy = {"loss": {"ratio": loss, "unit": "packet"}}
     steps = [{"at_s": 0, "set": {"direction": one, **lossy}} for one in ("terrestrial_down", "terrestrial_up")]
     return LinkConfig(

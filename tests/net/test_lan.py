@@ -43,6 +43,8 @@ def test_the_lan_loses_what_was_asked_for_and_the_rest_nothing(lab_id: str, satl
             return sum(s[d]["lost_packets"] for s in samples for d in ("terrestrial_down", "terrestrial_up"))
 
         assert wait(lambda: lost() >= 600 - came, 5)
+        assert the_lab.lan is not None
+        assert the_lab.lan.near.netns.endswith(".client")  # down is towards it
         text = Path(the_lab.config.metrics).read_text()
         path = [json.loads(line) for line in text.splitlines() if '"sample"' in line]
         assert not any(sample[d]["lost_packets"] for sample in path for d in ("forward", "return"))
