@@ -13,6 +13,7 @@ test: lint rust python ## everything CI runs (root)
 lint: ## formatting, linters, type checks
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo clippy -p satperf --all-targets --features quiche --locked -- -D warnings
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy lab collect openbach-scenarios tests

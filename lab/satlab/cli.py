@@ -2,6 +2,7 @@
 """The command line. stdout is data, stderr is talk; one printer for errors; statuses are in `errors.ExitStatus`."""
 
 import functools
+import getpass
 import json
 import signal
 import subprocess
@@ -61,6 +62,13 @@ TimelineFile = Annotated[
         show_default=False,
     ),
 ]
+ProbesTo = Annotated[
+    str | None,
+    typer.Option(
+        help="ADDRESS:PORT of a collector that gets the link's samples over UDP as OpenSAND's probes (its port: 5361).",
+        show_default=False,
+    ),
+]
 Terrestrial = Annotated[
     float | None, typer.Option(help="One-way delay gateway to server, ms. Default: vagrant/lab.yml.", min=0, max=10000)
 ]
@@ -73,6 +81,9 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but erro
 
 def main() -> None:
     """Run the program and end with the status of its outcome."""
+    from satlab.vm.cli import app as vm_app  # its commands are made with the helpers of this module
+
+    app.add_typer(vm_app, name="vm")
     app(prog_name="satlab")
 
 
@@ -170,7 +181,11 @@ def run(
     profile: Profile = "geo",
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="NAME=VALUE: value of an argument, or another value for a constant. Repeatable."),
+        typer.Option(
+            "--set",
+            help="NAME=VALUE: value of an argument, or another value for a constant; or the link's internet_delay_ms, "
+            "satcom_delay_ms, satcom_loss_percent, satcom_attenuation_db. Repeatable.",
+        ),
     ] = None,
     seed: Seed = 1,
     loss: Loss = 0.0,
@@ -186,6 +201,7 @@ def run(
     jitter_ms: JitterMs = 0.0,
     timing: TimingName = "standard",
     timeline: TimelineFile = None,
+    probes: ProbesTo = None,
     deadline: Annotated[float, typer.Option(help="The scenario is stopped after this many seconds.", min=1)] = 900.0,
     runs: Runs = Path("runs"),
     json_lines: Annotated[bool, typer.Option("--json", help="Summary records as JSON lines on stdout.")] = False,
@@ -203,11 +219,14 @@ def run(
     """Run one scenario in a fresh lab: calibrate, measure, collect, report."""
     chosen = link_options(locals())
     from satlab import run as running
+    from satlab import testbed
 
+    bed = testbed.choose(settings_of(settings or ()), chosen)
     request = running.RunRequest(
         scenario=scenario,
-        link=chosen,
-        settings=settings_of(settings or ()),
+        link=bed.link,
+        settings=bed.settings,
+        at_start=bed.at_start,
         runs=runs,
         deadline_s=deadline,
         report=not no_report,
@@ -307,6 +326,49 @@ def reproduce(
     return status
 
 
+@command(name="check")
+def check_suite(
+    suite: Annotated[str, typer.Option(help="Name of a suite in baselines/.")] = "etosat",
+    cases: Annotated[str | None, typer.Option(help="ID,ID,... of the suite. Default: all.")] = None,
+    clock: Annotated[
+        Literal["virtual"], typer.Option(help="virtual: quinn-proto and the link model, stepped.")
+    ] = "virtual",
+    runs: Annotated[
+        int | None,
+        typer.Option(help="Samples of each case. Default: 5, more while a verdict is open.", min=1, max=1000),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the first sample, the next ones follow.", min=0)] = 1,
+    client: Annotated[
+        list[str] | None, typer.Option(help="Option of the client's end, NAME=VALUE as in satperf; repeatable.")
+    ] = None,
+    server: Annotated[list[str] | None, typer.Option(help="Option of the server's end, likewise.")] = None,
+    baseline: Annotated[Path | None, typer.Option(help="check.json of an earlier check: is this build slower?")] = None,
+    tolerance: Annotated[float, typer.Option(help="With --baseline: slowdown that nobody minds.", min=0, max=1)] = 0.03,
+    out: Annotated[Path, typer.Option(help="Folder that the check's folder is made in.")] = Path("runs"),
+    junit: Annotated[Path | None, typer.Option(help="JUnit XML file for a build server.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Markdown file for a pull request.")] = None,
+    json_lines: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")] = False,
+    quiet: Quiet = False,
+) -> int:
+    """Check QUIC over satellite links against targets, or against an earlier build; 1 when one is missed."""
+    from satlab.regress import output, program
+
+    del clock
+    wanted = program.Wanted(
+        suite, [] if cases is None else cases.split(","), runs, seed,
+        program.options(client or []), program.options(server or []), baseline, tolerance, out,
+    )  # fmt: skip
+    found = program.run(wanted, Talk(quiet))
+    for file, text in ((junit, output.junit), (markdown, output.markdown)):
+        if file is not None:
+            file.write_text(text(found))
+    if json_lines:
+        print(json.dumps(found.document()))
+    else:
+        output.show(found)
+    return found.status
+
+
 @command()
 def influx(
     folders: Annotated[list[Path], typer.Argument(help="Run folders.")],
@@ -321,7 +383,9 @@ def influx(
 
 @command()
 def validate(
-    paths: Annotated[list[Path], typer.Argument(help="Profiles, scenarios, jobs, pages, folders of these, lab.yml.")],
+    paths: Annotated[
+        list[Path], typer.Argument(help="Profiles, scenarios, time lines, jobs, pages, folders of these, lab.yml.")
+    ],
 ) -> int:
     """Check files without touching anything; every fault is printed."""
     from satlab import check
@@ -334,6 +398,41 @@ def validate(
         return ExitStatus.OK
 
     return max([_status_of(functools.partial(checked, path)) for path in paths])
+
+
+# --- service --------------------------------------------------------------------------------------------------------
+
+
+@command()
+def serve(
+    listen: Annotated[str, typer.Option(help="Address and port; others than this host need --public.")] = (
+        "127.0.0.1:8000"
+    ),
+    socket: Annotated[Path | None, typer.Option(help="Unix socket in place of an address.")] = None,
+    state: Annotated[Path, typer.Option(help="Folder of accounts, queue and run folders.")] = Path("/var/lib/satlab"),
+    public: Annotated[
+        str | None, typer.Option(help="Serve others, who call the service by this host name; needs TLS and accounts.")
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its private key, PEM.")] = None,
+    set_password: Annotated[
+        str | None, typer.Option(metavar="LOGIN", help="Make an account or change its password, and end.")
+    ] = None,
+    role: Annotated[
+        Literal["viewer", "runner", "admin"], typer.Option(help="With --set-password: what the account may do.")
+    ] = "runner",
+    quiet: Quiet = False,
+) -> int:
+    """Serve OpenBACH's REST API and the web pages; scenarios queue for the machine."""
+    from satlab.serve import supervisor
+    from satlab.serve.accounts import Role
+
+    if set_password is not None:
+        password = getpass.getpass() if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
+        supervisor.set_password(state, set_password, Role[role.upper()], password)
+        return ExitStatus.OK
+    supervisor.run(supervisor.Wish(listen, socket, state, public, tls_cert, tls_key), Talk(quiet), stop_on_signal())
+    return ExitStatus.OK
 
 
 # --- the lab by hand ------------------------------------------------------------------------------------------------
@@ -357,6 +456,7 @@ def up(
     jitter_ms: JitterMs = 0.0,
     timing: TimingName = "standard",
     timeline: TimelineFile = None,
+    probes: ProbesTo = None,
     quiet: Quiet = False,
 ) -> int:
     """Bring a lab up and leave it up. Doing it twice changes nothing."""
@@ -502,5 +602,20 @@ def link(
 
     result = bench.link(seconds, labs, tuple(rate_mbps or bench.RATES_MBPS), Talk(quiet))
     for line in [json.dumps(result, indent=1)] if json_lines else bench.lines(result):
+        print(line)
+    return ExitStatus.OK
+
+
+@command(group=bench_app)
+def quic(
+    slow: Annotated[bool, typer.Option(help="Also what takes an hour: Reno and CUBIC with 1 % of loss.")] = False,
+    json_lines: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")] = False,
+    quiet: Quiet = False,
+) -> int:
+    """Measure satperf over a veth pair and over 250 Mbit/s at 650 ms, for every stack and congestion control."""
+    from satlab import bench_quic
+
+    result = bench_quic.quic([case for case in bench_quic.CASES if slow or not case.slow], Talk(quiet))
+    for line in [json.dumps(result, indent=1)] if json_lines else bench_quic.lines(result):
         print(line)
     return ExitStatus.OK

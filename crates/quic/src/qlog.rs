@@ -18,6 +18,12 @@ pub struct QlogFile {
 pub struct QlogHealth(Arc<OnceLock<String>>);
 
 impl QlogHealth {
+    /// Keeps a failure, unless there was one before.
+    pub fn note(&self, what: &str) {
+        // Only the first failure says what happened.
+        let _ = self.0.set(what.to_owned());
+    }
+
     /// Why writing failed first, if it did.
     #[must_use]
     pub fn fault(&self) -> Option<&str> {
@@ -48,10 +54,7 @@ impl QlogFile {
     }
 
     fn kept<T>(&self, result: io::Result<T>) -> io::Result<T> {
-        result.inspect_err(|error| {
-            // Only the first failure says what happened.
-            let _ = self.health.0.set(error.to_string());
-        })
+        result.inspect_err(|error| self.health.note(&error.to_string()))
     }
 }
 

@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use crate::drive::{Late, Snapshot};
 use crate::order::Applied;
 use crate::plan::DIRECTIONS;
+use crate::probes::Collector;
 
 /// First line.
 #[derive(Debug, Serialize)]
@@ -73,13 +74,30 @@ impl End {
     }
 }
 
+/// One interval.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename = "sample")]
-struct Sample {
-    t_unix_s: f64,
+pub(crate) struct Sample {
+    /// Its end.
+    pub t_unix_s: f64,
+    /// Its length.
+    #[serde(skip)]
+    pub seconds: f64,
     /// `None` where another emulator carries the direction.
     #[serde(flatten)]
     directions: PerDirection<Option<Direction>>,
+}
+
+impl Sample {
+    /// GW to ST; `None` where another emulator carries it.
+    pub fn forward(&self) -> Option<&Direction> {
+        self.directions.forward.as_ref()
+    }
+
+    /// ST to GW; `None` where another emulator carries it.
+    pub fn back(&self) -> Option<&Direction> {
+        self.directions.return_link.as_ref()
+    }
 }
 
 /// A change of a direction while it ran.
@@ -131,33 +149,38 @@ impl<T> From<[T; 4]> for PerDirection<T> {
     }
 }
 
+/// What a direction did in an interval.
 #[derive(Debug, Serialize)]
-struct Direction {
-    queue_bytes: u64,
-    queue_packets: u64,
-    in_packets: u64,
-    in_bytes: u64,
-    out_packets: u64,
-    out_bytes: u64,
-    rate_bps: f64,
-    dropped_packets: u64,
-    marked_packets: u64,
-    lost_packets: u64,
-    frames: u64,
-    lost_frames: u64,
+pub(crate) struct Direction {
+    pub queue_bytes: u64,
+    pub queue_packets: u64,
+    pub in_packets: u64,
+    pub in_bytes: u64,
+    pub out_packets: u64,
+    pub out_bytes: u64,
+    pub rate_bps: f64,
+    pub dropped_packets: u64,
+    pub marked_packets: u64,
+    pub lost_packets: u64,
+    pub frames: u64,
+    pub lost_frames: u64,
     /// Frames sent by the name of their MODCOD or waveform.
-    frames_by_modcod: BTreeMap<String, u64>,
-    frame_fill_ratio: Option<f64>,
+    pub frames_by_modcod: BTreeMap<String, u64>,
+    pub frame_fill_ratio: Option<f64>,
+    pub superframes: Option<u64>,
+    pub slots_assigned: Option<u64>,
+    pub slots_free: Option<u64>,
+    pub requests: Option<u64>,
     /// MODCOD or waveform in force at the end of the interval; `None`: the direction has no frames.
-    modcod_id: Option<u8>,
+    pub modcod_id: Option<u8>,
     /// `Es/N0` that it needs.
-    threshold_db: Option<f64>,
+    pub threshold_db: Option<f64>,
     /// `Es/N0` at the receiver.
-    es_n0_db: Option<f64>,
-    late_p50_us: Option<f64>,
-    late_p99_us: Option<f64>,
-    late_max_us: Option<f64>,
-    late_packets: u64,
+    pub es_n0_db: Option<f64>,
+    pub late_p50_us: Option<f64>,
+    pub late_p99_us: Option<f64>,
+    pub late_max_us: Option<f64>,
+    pub late_packets: u64,
 }
 
 impl Direction {
@@ -167,6 +190,8 @@ impl Direction {
         let out_bytes = delta(|s| s.counters.bytes_out - s.refused.1);
         let available = delta(|s| s.counters.frame_bytes_available);
         let used = delta(|s| s.counters.frame_bytes_used);
+        let is_on_demand = now.counters.superframes > 0;
+        let on_demand = |value| is_on_demand.then(|| delta(value));
         Self {
             queue_bytes: now.queue.0,
             queue_packets: now.queue.1,
@@ -185,6 +210,10 @@ impl Direction {
             threshold_db: now.carrier.threshold_db(),
             es_n0_db: now.cn_db.map(|db| (db * 1e3).round() / 1e3),
             frame_fill_ratio: (available > 0).then(|| used as f64 / available as f64),
+            superframes: on_demand(|s| s.counters.superframes),
+            slots_assigned: on_demand(|s| s.counters.slots_assigned),
+            slots_free: on_demand(|s| s.counters.slots_free),
+            requests: on_demand(|s| s.counters.requests),
             late_p50_us: now.late.map(|late| late.p50),
             late_p99_us: now.late.map(|late| late.p99),
             late_max_us: now.late.map(|late| late.max),
@@ -265,6 +294,7 @@ impl Joiner {
         (self.last_tick, self.last) = (tick, now);
         Sample {
             t_unix_s: self.start_unix_s + tick as f64 * self.interval_s,
+            seconds,
             directions: directions.into(),
         }
     }
@@ -288,16 +318,25 @@ pub fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).open(path)
 }
 
-/// Writes header, samples of the directions that are `served`, and end line. A write error ends the writing, not the link: it is told once by `note`, and
-/// what is still received is thrown away. Gives `false` after a write error.
+/// Where samples go.
+pub struct Outlet<W> {
+    /// Lines.
+    pub file: W,
+    /// Directions that have samples.
+    pub served: [bool; 4],
+    /// Who gets them as probes, too.
+    pub collector: Option<Collector>,
+}
+
+/// Writes header, samples and end line. A write error ends the writing, not the link: it is told once by `note`, and what is
+/// still received is thrown away. Gives `false` after a write error.
 pub fn write_all(
-    mut out: impl Write,
+    mut outlet: Outlet<impl Write>,
     header: &Header,
-    served: [bool; 4],
     mut messages: impl Iterator<Item = Message>,
     note: impl FnOnce(io::Error),
 ) -> bool {
-    let result = write_lines(&mut out, header, served, &mut messages);
+    let result = write_lines(&mut outlet, header, &mut messages);
     let Err(error) = result else { return true };
     note(error);
     let _ = messages.find(|message| matches!(message, Message::End(_)));
@@ -305,18 +344,21 @@ pub fn write_all(
 }
 
 fn write_lines(
-    out: &mut impl Write,
+    outlet: &mut Outlet<impl Write>,
     header: &Header,
-    served: [bool; 4],
     messages: &mut impl Iterator<Item = Message>,
 ) -> io::Result<()> {
-    let mut joiner = Joiner::new(header.start_unix_s, header.interval_ms, served);
+    let mut joiner = Joiner::new(header.start_unix_s, header.interval_ms, outlet.served);
+    let out = &mut outlet.file;
     write_line(out, header)?;
     for message in messages {
         match message {
             Message::Snapshot(direction, snapshot) => {
                 if let Some(sample) = joiner.add(direction, snapshot) {
                     write_line(out, &sample)?;
+                    if let Some(collector) = &outlet.collector {
+                        collector.send(&sample);
+                    }
                 }
             }
             Message::Change(direction, applied) => {
@@ -337,10 +379,24 @@ fn write_line(out: &mut impl Write, line: &impl Serialize) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::order::{Order, Origin};
     use std::sync::mpsc::channel;
+
+    fn outlet<W>(file: W, served: [bool; 4]) -> Outlet<W> {
+        Outlet {
+            file,
+            served,
+            collector: None,
+        }
+    }
+
+    /// The first sample that these snapshots of the first interval become.
+    pub(crate) fn sampled(snapshots: &[Option<Snapshot>; 4]) -> Sample {
+        let mut joiner = Joiner::new(1000.0, 100, [true; 4]);
+        joiner.sample(1, snapshots.each_ref().map(|one| one.map(Box::new)))
+    }
 
     fn header() -> Header {
         Header {
@@ -410,9 +466,8 @@ mod tests {
         drop(sender);
         let mut out = Vec::new();
         assert!(write_all(
-            &mut out,
+            outlet(&mut out, served),
             &header(),
-            served,
             receiver.iter(),
             |error| panic!("{error}")
         ));
@@ -456,7 +511,12 @@ mod tests {
             };
             let mut out = Vec::new();
             let messages = [Message::Change(1, Box::new(applied))].into_iter();
-            assert!(write_all(&mut out, &header(), [true; 4], messages, |_| ()));
+            assert!(write_all(
+                outlet(&mut out, [true; 4]),
+                &header(),
+                messages,
+                |_| ()
+            ));
             let text = String::from_utf8(out).unwrap();
             let line: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
             let shape = &schema["oneOf"][3];
@@ -551,9 +611,8 @@ mod tests {
             .unwrap();
         let mut notes = 0;
         assert!(!write_all(
-            Full,
+            outlet(Full, [true; 4]),
             &header(),
-            [true; 4],
             receiver.iter(),
             |_| {
                 notes += 1;

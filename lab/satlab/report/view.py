@@ -226,9 +226,11 @@ class View:
         return ([spread] if spread else []) + falls
 
     def link_figures(self) -> list[Figure]:
-        """Draw what the forward link adapted to in each run, then the release error of all."""
-        drawn = [figures.adaptation(self._fading(run), n) for n, run in enumerate(self.runs, start=1)]
-        return [figure for figure in (*drawn, self._lateness()) if figure]
+        """Draw what forward links adapted to, slots of return links on demand, and the release error of all runs."""
+        runs = list(enumerate(self.runs, start=1))
+        adapted = [figures.adaptation(self._fading(run), n) for n, run in runs]
+        slots = [figures.slots(self.names[run.manifest.run_id], run.jobs_start_s, run.frame, n) for n, run in runs]
+        return [figure for figure in (*adapted, *slots, self._lateness()) if figure]
 
     def _fading(self, run: Run) -> figures.Fading:
         sent = {

@@ -15,7 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
-from satlab import paths, topology
+from satlab import paths, topology, web
 from satlab.rootd.verbs import HelperError
 from satlab.serve import seed
 from satlab.serve.accounts import Accounts, Brake
@@ -24,7 +24,7 @@ from satlab.serve.context import Context
 from satlab.serve.errors import ApiError
 from satlab.serve.guard import Guard
 from satlab.serve.queue import Helper, Queue
-from satlab.serve.routes import login
+from satlab.serve.routes import agents, instances, job_instances, jobs, login, projects, scenarios, statistics
 from satlab.serve.settings import Settings
 from satlab.serve.store import Store
 
@@ -48,8 +48,9 @@ def create_app(
     app.state.context, app.state.settings, app.state.accounts, app.state.stepped = context, settings, accounts, stepped
     seed.fill(context)
     for prefix in PREFIXES:
-        for routes in (login,):
+        for routes in (login, projects, scenarios, instances, agents, jobs, job_instances, statistics):
             app.include_router(routes.router, prefix=prefix)
+    web.mount(app)
     app.add_exception_handler(ApiError, _api_error)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _query_error)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a new server starts with: the project `satlab`, an entity for each node, and the shipped scenarios."""
+"""What a new server starts with: the shipped jobs, the project `satlab` with an entity per node, its scenarios."""
 
 import json
 
@@ -17,8 +17,11 @@ def agents(topology: Topology) -> dict[str, str]:
 
 
 def fill(here: Context) -> None:
-    """Make the project in an empty store; add the shipped scenarios that it lacks."""
-    with here.store.transaction():
+    """Make the project in an empty store; add the shipped jobs and scenarios that are lacking."""
+    with here.store.transaction() as connection:
+        for folder in sorted(paths.JOBS.iterdir()):
+            if (folder / "files" / f"{folder.name}.yml").is_file():
+                connection.execute("INSERT OR REPLACE INTO jobs VALUES (?, ?)", (folder.name, str(folder)))
         if not here.catalog.projects():
             entities = (Entity(name, "", address) for address, name in agents(here.topology).items())
             here.catalog.put_project(Project(PROJECT, "The embedded lab", (), tuple(entities)))

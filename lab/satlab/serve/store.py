@@ -37,6 +37,7 @@ _MIGRATIONS = (
         PRIMARY KEY (login, project, scenario)
     ) STRICT;
     CREATE TABLE jobs (name TEXT PRIMARY KEY, folder TEXT NOT NULL) STRICT;
+    CREATE TABLE uninstalled (job TEXT NOT NULL, agent TEXT NOT NULL, PRIMARY KEY (job, agent)) STRICT;
     CREATE TABLE instances (
         id INTEGER PRIMARY KEY, subs INTEGER NOT NULL, first_job INTEGER NOT NULL, jobs INTEGER NOT NULL,
         kind TEXT NOT NULL, project TEXT NOT NULL, scenario TEXT NOT NULL, user TEXT NOT NULL,

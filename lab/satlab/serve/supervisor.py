@@ -21,11 +21,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from satlab import grants
+from satlab import grants, paths
 from satlab.errors import ConfigError, HostError
 from satlab.rootd.daemon import Helper, listen, serve_one
 from satlab.serve.accounts import FIRST_LOGIN, Accounts, Role, User
-from satlab.serve.process import Plan
+from satlab.serve.plan import Plan
 from satlab.serve.settings import Settings
 from satlab.serve.store import Store
 from satlab.ui import Talk
@@ -101,7 +101,9 @@ def _place(text: str) -> Place:
 
 
 def set_password(state: Path, login: str, role: Role, password: str) -> None:
-    """Make an account or change its password and role. Raises ConfigError for what is none."""
+    """Make an account or change its password and role. Raises ConfigError for what is none, HostError without root."""
+    if os.geteuid() != 0:
+        raise HostError("accounts are kept by the service's own user: this needs root", "run it with sudo")
     with _accounts(state) as accounts:
         accounts.put(User(login, role), password)
     grants.give(state / "api", grants.API_UID)
@@ -159,12 +161,12 @@ def _start_api(
     )
     visible = [*grants.program_paths(), state, helper.parent]
     drop = grants.drop_argv(grants.API_UID, (), visible, f"--pdeathsig={signal.SIGKILL.name.removeprefix('SIG')}")
-    kept = {key: value for key, value in os.environ.items() if key in ("PATH", "LANG", "PYTHONPATH")}
+    kept = {key: value for key, value in os.environ.items() if key in ("PATH", "LANG")}
     process = subprocess.Popen(
         [*drop, sys.executable, "-m", "satlab.serve.process", plan.model_dump_json()],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        env=kept | {"HOME": str(state / "api"), "PYTHONDONTWRITEBYTECODE": "1"},
+        env=kept | {"HOME": str(state / "api"), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": paths.PYTHONPATH},
         cwd="/",
         pass_fds=(listener.fileno(), *tls),
         start_new_session=True,

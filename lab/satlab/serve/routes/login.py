@@ -48,7 +48,7 @@ def who(user: Anybody, here: Here) -> dict[str, Any]:
 
 
 @router.post("/login/")
-def login(request: Request, body: Body, user: Anybody, here: Here) -> Response:
+def login(request: Request, user: Anybody, body: Body, here: Here) -> Response:
     """Log in, or ask for an account."""
     if body.get("action") == "create":
         return _ask_for_account(body, here, request)
@@ -93,7 +93,7 @@ def _ask_for_account(body: dict[str, Any], here: Context, request: Request) -> R
 
 
 @router.put("/login/")
-def profile(body: Body, user: Viewer, here: Here) -> dict[str, Any]:
+def profile(user: Viewer, body: Body, here: Here) -> dict[str, Any]:
     """Change one's own names and password."""
     if _text(body, "login") != user.login:
         raise forbidden("You can only change your own profile", user.login)
@@ -119,7 +119,7 @@ def users(user: Runner, here: Here) -> list[dict[str, Any]]:
 
 
 @router.put("/login/users/")
-def permissions(body: Body, user: Admin, here: Here) -> Response:
+def permissions(user: Admin, body: Body, here: Here) -> Response:
     """Approve accounts and make administrators."""
     changes = body.get("permissions")
     if not isinstance(changes, list) or not all(isinstance(change, dict) for change in changes):
@@ -137,7 +137,7 @@ def permissions(body: Body, user: Admin, here: Here) -> Response:
 
 
 @router.delete("/login/users/")
-def remove(body: Body, user: Admin, here: Here) -> Response:
+def remove(user: Admin, body: Body, here: Here) -> Response:
     """Remove accounts, but never one's own."""
     names = body.get("usernames")
     if not isinstance(names, list):

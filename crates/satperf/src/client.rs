@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! The client: asks, transfers, stops, fetches the server's lines.
+//!
+//! satperf/1: the client's first bidirectional stream carries its request, one line of JSON. Payload goes in
+//! unidirectional streams of the sender. The client ends its side of the first stream when it has what it wanted (or its
+//! time is over); the server then sends its own lines there. An upload by bytes ends by itself.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use crate::app::{App, code};
+use crate::book::{Book, End, Setting};
+use crate::flow::{Receiving, Sending};
+use crate::record::{Direction, Request};
+use crate::stack::{Conn, Event, Read, Stack};
+
+/// Most bytes of a server's lines: days of them.
+const REPORT_LIMIT: usize = 256 << 20;
+
+/// See the module.
+pub struct Client {
+    conn: Conn,
+    request: Request,
+    start: Instant,
+    deadline: Instant,
+    book: Book,
+    control: Option<u64>,
+    asking: Bytes,
+    sending: Sending,
+    /// There is payload for the next step.
+    more: bool,
+    receiving: Receiving,
+    /// The measurement is over; what follows is the server's report.
+    stopped: bool,
+    report: Vec<u8>,
+    outcome: Option<Result<(), String>>,
+}
+
+impl Client {
+    /// A client on a connection that was started at `now`, to be over at `now + timeout`.
+    pub fn new(
+        setting: Rc<Setting>,
+        conn: Conn,
+        peer: String,
+        request: Request,
+        now: Instant,
+        timeout: Duration,
+    ) -> Self {
+        let mut book = Book::new(setting, now);
+        book.start(now, peer, request);
+        Self {
+            conn,
+            request,
+            start: now,
+            deadline: now + timeout,
+            book,
+            control: None,
+            asking: Bytes::new(),
+            sending: Sending::new(request.bytes, request.streams),
+            more: false,
+            receiving: Receiving::default(),
+            stopped: false,
+            report: Vec::new(),
+            outcome: None,
+        }
+    }
+
+    fn stop_time(&self) -> Option<Instant> {
+        let duration = self.request.duration_ms.filter(|_| !self.stopped)?;
+        Some(self.start + Duration::from_millis(duration))
+    }
+
+    fn uploads(&self) -> bool {
+        self.request.direction == Direction::Upload
+    }
+
+    fn ask(&mut self, stack: &mut dyn Stack) {
+        self.more = false;
+        if self.control.is_none() && stack.may_write(self.conn) {
+            self.control = stack.open(self.conn, true);
+            let mut line = serde_json::to_vec(&self.request).unwrap_or_default();
+            line.push(b'\n');
+            self.asking = line.into();
+        }
+        if let Some(control) = self.control.filter(|_| !self.asking.is_empty()) {
+            stack.write(self.conn, control, &mut self.asking);
+        }
+        if self.uploads() && self.control.is_some() && self.asking.is_empty() && !self.stopped {
+            self.more = self.sending.push(stack, self.conn);
+        }
+    }
+
+    /// Reads what is there; `Some`: the report is complete or cannot be.
+    fn read(&mut self, now: Instant, stack: &mut dyn Stack) -> Option<Result<(), String>> {
+        let mut end = None;
+        while let Some(stream) = stack.readable(self.conn) {
+            if Some(stream) == self.control {
+                let report = &mut self.report;
+                let read = stack.read(self.conn, stream, &mut |data| {
+                    report.extend_from_slice(data);
+                });
+                end = match read {
+                    Read::Open if self.report.len() > REPORT_LIMIT => {
+                        Some(Err("the server's report never ends".into()))
+                    }
+                    Read::Open => end,
+                    Read::Finished => Some(Ok(())),
+                    Read::Reset => Some(Err("the server gave up its report".into())),
+                };
+            } else {
+                self.receiving.pull(stack, self.conn, stream);
+            }
+        }
+        if !self.stopped && !self.uploads() {
+            self.book.meter.received(now, self.receiving.bytes);
+        }
+        end
+    }
+
+    /// Ends the measurement when its time is over or all payload came; the report may take longer.
+    fn stop(&mut self, now: Instant, stack: &mut dyn Stack) {
+        let late = self.stop_time().is_some_and(|stop| stop <= now);
+        let whole = !self.uploads() && self.receiving.is_done(self.request.streams);
+        if self.stopped || !(late || whole) {
+            return;
+        }
+        self.stopped = true;
+        self.book.interval(now, &stack.stats(self.conn));
+        self.sending.stop(stack, self.conn);
+        if let Some(control) = self.control {
+            stack.finish(self.conn, control);
+        }
+    }
+
+    fn data_equal(&self) -> Option<bool> {
+        let whole = self
+            .request
+            .bytes
+            .is_none_or(|bytes| bytes == self.receiving.bytes);
+        (!self.uploads()).then_some(whole && self.receiving.differing == 0)
+    }
+
+    /// Takes over the server's lines; tells what is wrong with them.
+    fn copy_report(&mut self) -> Option<String> {
+        let report = std::mem::take(&mut self.report);
+        let Ok(text) = String::from_utf8(report) else {
+            return Some("the server's report is no text".into());
+        };
+        let mut status = None;
+        for line in text.lines() {
+            let Ok(value) = serde_json::from_str::<serde_json::Value>(line) else {
+                return Some("the server's report is no JSON".into());
+            };
+            if value["side"] != "server" {
+                return Some("the server's report speaks for another".into());
+            }
+            if value["type"] == "summary" {
+                status = Some((value["status"] == "ok", value["reason"].to_string()));
+            }
+            self.book.copy(line);
+        }
+        match status {
+            Some((true, _)) => None,
+            Some((false, reason)) => Some(format!("the server says {reason}")),
+            None => Some("the server's report has no summary".into()),
+        }
+    }
+
+    fn finish(&mut self, now: Instant, stack: &mut dyn Stack, mut failure: Option<String>) {
+        let stats = stack.stats(self.conn);
+        if !self.stopped {
+            self.book.interval(now, &stats);
+        }
+        if failure.is_none() {
+            failure = self.copy_report();
+        }
+        let data_equal = self.data_equal();
+        if failure.is_none() && data_equal == Some(false) {
+            let (got, wrong) = (self.receiving.bytes, self.receiving.differing);
+            failure = Some(format!(
+                "payload is not the one due: {got} bytes came, {wrong} of them wrong"
+            ));
+        }
+        let zero_rtt = stack.zero_rtt(self.conn);
+        self.book.end(
+            now,
+            &stats,
+            End {
+                failure: failure.clone(),
+                zero_rtt,
+                data_equal,
+            },
+        );
+        self.outcome = Some(failure.map_or(Ok(()), Err));
+    }
+}
+
+impl App for Client {
+    fn step(&mut self, now: Instant, stack: &mut dyn Stack) {
+        let mut lost = None;
+        while let Some((_, event)) = stack.poll() {
+            match event {
+                Event::Connected => self.book.meter.connected(now),
+                Event::Closed(close) => lost = Some(close.reason),
+                Event::Accepted(_) => {}
+            }
+        }
+        if self.outcome.is_some() {
+            return;
+        }
+        self.ask(stack);
+        let report = self.read(now, stack);
+        self.stop(now, stack);
+        if !self.stopped {
+            self.book.tick(now, &stack.stats(self.conn));
+        }
+        match (report, lost) {
+            (Some(Ok(())), _) => {
+                self.finish(now, stack, None);
+                stack.close(now, self.conn, code::DONE, "done");
+            }
+            (Some(Err(why)), _) => self.interrupt(now, stack, &why),
+            (None, Some(why)) => self.finish(now, stack, Some(why)),
+            (None, None) if self.deadline <= now => {
+                let seconds = (self.deadline - self.start).as_secs_f64();
+                self.finish(now, stack, Some(format!("timeout after {seconds} s")));
+                stack.close(now, self.conn, code::TIMEOUT, "timeout");
+            }
+            (None, None) => {}
+        }
+    }
+
+    fn wake(&self) -> Option<Instant> {
+        if self.outcome.is_some() {
+            return None;
+        }
+        let tick = (!self.stopped).then(|| self.book.meter.due());
+        let more = self.more.then_some(self.start);
+        [more, tick, self.stop_time(), Some(self.deadline)]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    fn interrupt(&mut self, now: Instant, stack: &mut dyn Stack, why: &str) {
+        if self.outcome.is_none() {
+            self.finish(now, stack, Some(why.into()));
+            stack.close(now, self.conn, code::INTERRUPTED, why);
+        }
+    }
+
+    fn outcome(&self) -> Option<Result<(), String>> {
+        self.outcome.clone()
+    }
+
+    fn lines(&mut self) -> Vec<String> {
+        self.book.take()
+    }
+}

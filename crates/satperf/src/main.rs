@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! `satperf`: measures QUIC connections. Client and server, two QUIC libraries behind one interface.
+
+mod app;
+mod book;
+mod client;
+mod flow;
+mod meter;
+mod net;
+mod output;
+mod payload;
+mod record;
+mod server;
+#[cfg(test)]
+mod simulation;
+mod stack;
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use quic::LegOptions;
+
+use crate::app::App;
+use crate::book::Setting;
+use crate::client::Client;
+use crate::net::{Socket, Trouble};
+use crate::output::Output;
+use crate::record::{Direction, Request, Side};
+use crate::server::Server;
+use crate::stack::{MAX_STREAMS, Setup, Stack, StackError, Trust};
+
+const EXIT_STATUSES: &str = "Exit status: 0 done, 1 the transfer failed (the summary line says why), 2 usage or \
+configuration, 3 the host cannot do it (address in use, disk full), 130 interrupted.\n\
+Output: lines of JSON, schemas/satperf.schema.json.";
+
+/// Measures QUIC: handshake, time to first byte, goodput, congestion window, losses, acknowledgements
+#[derive(Debug, Parser)]
+#[command(version, after_help = EXIT_STATUSES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Answer clients until SIGINT or SIGTERM; says on stderr where it listens
+    Server(ServerArgs),
+    /// Transfer once and measure
+    Client(ClientArgs),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum StackName {
+    /// quinn-proto: reno, cubic, ACK frequency
+    Quinn,
+    /// quiche: reno, cubic, bbr, 0-RTT over runs
+    Quiche,
+}
+
+#[derive(Debug, Args)]
+struct Common {
+    /// QUIC library
+    #[arg(long, value_enum, default_value = "quinn")]
+    stack: StackName,
+    #[command(flatten)]
+    leg: LegOptions,
+    /// Write a qlog file per connection into this folder
+    #[arg(long, value_name = "DIR")]
+    qlog: Option<PathBuf>,
+    /// Where the lines go; `-` is stdout
+    #[arg(long, value_name = "FILE.jsonl", default_value = "-")]
+    output: PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct ServerArgs {
+    /// Own address and UDP port; port 0 takes a free one
+    #[arg(long, value_name = "ADDR:PORT")]
+    listen: SocketAddr,
+    /// Certificate chain, PEM
+    #[arg(long, value_name = "PEM")]
+    cert: PathBuf,
+    /// Private key, PEM (PKCS 8)
+    #[arg(long, value_name = "PEM")]
+    key: PathBuf,
+    /// End with the first connection, and with its exit status
+    #[arg(long)]
+    once: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, Args)]
+struct ClientArgs {
+    /// Server's address and UDP port
+    #[arg(long, value_name = "ADDR:PORT")]
+    connect: SocketAddr,
+    /// Name in the server's certificate
+    #[arg(long, value_name = "NAME")]
+    server_name: String,
+    /// The only certificates trusted, PEM
+    #[arg(long, value_name = "PEM")]
+    ca: PathBuf,
+    #[command(flatten)]
+    amount: Amount,
+    /// Which way the payload goes
+    #[arg(long, value_enum, default_value = "download")]
+    direction: Direction,
+    /// Streams at once (1 to 100)
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_STREAMS)))]
+    streams: u32,
+    /// Offer the session in this file for 0-RTT, if it is there, and leave the new one in it (mode 0600); quiche only
+    #[arg(long, value_name = "SESSION_FILE")]
+    zero_rtt: Option<PathBuf>,
+    /// The connection may take this long, s [default: 600 by bytes, the duration and 60 by duration]
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    timeout: Option<Duration>,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct Amount {
+    /// Transfer for this long, from the first packet on, s
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    duration: Option<Duration>,
+    /// Transfer this much payload, bytes
+    #[arg(long, value_name = "N")]
+    bytes: Option<u64>,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text
+        .parse()
+        .map_err(|_| "no number of seconds".to_owned())?;
+    if (0.001..=86_400.0).contains(&seconds) {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err("not within 0.001 to 86400 s".into())
+    }
+}
+
+/// An error that ends the program: status, one line, and what to do next.
+#[derive(Debug)]
+struct Failure {
+    status: u8,
+    what: String,
+    hint: String,
+}
+
+impl Failure {
+    fn new(status: u8, what: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self {
+            status,
+            what: what.into(),
+            hint: hint.into(),
+        }
+    }
+}
+
+impl From<StackError> for Failure {
+    fn from(error: StackError) -> Self {
+        match error {
+            StackError::Qlog { .. } => Self::new(
+                3,
+                error.to_string(),
+                "give --qlog a folder that can be written",
+            ),
+            error => Self::new(
+                2,
+                error.to_string(),
+                "options and units: satperf client --help",
+            ),
+        }
+    }
+}
+
+/// Says something on stderr, whose reader may be gone.
+fn note(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Server(args) => serve(args),
+        Command::Client(args) => measure(args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure { status, what, hint }) => {
+            note(&format!("error: {what}\nhint: {hint}"));
+            ExitCode::from(status)
+        }
+    }
+}
+
+fn serve(args: ServerArgs) -> Result<(), Failure> {
+    let trust = Trust::Server {
+        cert: args.cert,
+        key: args.key,
+    };
+    let mut stack = make(&args.common, trust, None)?;
+    let mut socket = Socket::bind(args.listen).map_err(|error| {
+        Failure::new(
+            3,
+            format!("listen on {}: {error}", args.listen),
+            "choose a free port of an own address",
+        )
+    })?;
+    let mut output = open(&args.common.output)?;
+    let setting = setting(Side::Server, stack.as_ref(), &args.common, &socket);
+    let mut app = Server::new(setting, args.once);
+    note(&format!("satperf: listening on {}", socket.local()));
+    run(&mut socket, stack.as_mut(), &mut app, &mut output)
+}
+
+fn measure(args: ClientArgs) -> Result<(), Failure> {
+    let session = args.zero_rtt.as_deref().map(read_session).transpose()?;
+    let trust = Trust::Client { ca: args.ca };
+    let mut stack = make(&args.common, trust, session)?;
+    let mut socket = Socket::towards(args.connect).map_err(|error| {
+        Failure::new(
+            3,
+            format!("connect to {}: {error}", args.connect),
+            "check addresses and routes: ip route",
+        )
+    })?;
+    let mut output = open(&args.common.output)?;
+    let request = Request {
+        direction: args.direction,
+        bytes: args.amount.bytes,
+        duration_ms: args
+            .amount
+            .duration
+            .map(|it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX)),
+        streams: args.streams,
+    };
+    let rest = args
+        .amount
+        .duration
+        .map_or(Duration::from_secs(600), |it| it + Duration::from_secs(60));
+    let setting = setting(Side::Client, stack.as_ref(), &args.common, &socket);
+    let now = Instant::now();
+    let conn = stack.connect(now, socket.local(), args.connect, &args.server_name)?;
+    let mut app = Client::new(
+        setting,
+        conn,
+        args.connect.to_string(),
+        request,
+        now,
+        args.timeout.unwrap_or(rest),
+    );
+    let result = run(&mut socket, stack.as_mut(), &mut app, &mut output);
+    if let (Some(path), Some(session)) = (args.zero_rtt, stack.session(conn)) {
+        output::write_private(&path, &session).map_err(|error| {
+            Failure::new(
+                3,
+                format!("{}: {error}", path.display()),
+                "give --zero-rtt a file that can be written",
+            )
+        })?;
+    }
+    result
+}
+
+/// A session that is not there yet is an empty one: this run makes it.
+fn read_session(path: &Path) -> Result<Vec<u8>, Failure> {
+    match std::fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        result => result.map_err(|error| {
+            Failure::new(
+                2,
+                format!("{}: {error}", path.display()),
+                "give --zero-rtt a file of an earlier run, or a new name",
+            )
+        }),
+    }
+}
+
+fn make(
+    common: &Common,
+    trust: Trust,
+    session: Option<Vec<u8>>,
+) -> Result<Box<dyn Stack>, Failure> {
+    let setup = Setup {
+        options: common.leg.clone(),
+        trust,
+        qlog: common.qlog.clone(),
+        session,
+    };
+    Ok(match common.stack {
+        StackName::Quinn => Box::new(stack::quinn::Quinn::new(setup)?),
+        #[cfg(feature = "quiche")]
+        StackName::Quiche => Box::new(stack::quiche::Quiche::new(setup)?),
+        #[cfg(not(feature = "quiche"))]
+        StackName::Quiche => {
+            return Err(Failure::new(
+                2,
+                "built without quiche",
+                "build it: sudo ./satlab tools",
+            ));
+        }
+    })
+}
+
+fn open(path: &Path) -> Result<Output, Failure> {
+    Output::open(Some(path)).map_err(|error| {
+        Failure::new(
+            3,
+            format!("{}: {error}", path.display()),
+            "give --output a file that can be written",
+        )
+    })
+}
+
+fn setting(side: Side, stack: &dyn Stack, common: &Common, socket: &Socket) -> Rc<Setting> {
+    let unix = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0.0, |it| it.as_secs_f64());
+    Rc::new(Setting {
+        side,
+        stack: stack.name(),
+        options: common.leg.clone(),
+        socket: socket.describe(),
+        epoch: (Instant::now(), unix),
+        cpu_s,
+    })
+}
+
+/// User and system time of this process: fields 14 and 15 of `proc_pid_stat(5)`, in ticks of 10 ms.
+fn cpu_s() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = stat
+        .rsplit(')')
+        .next()
+        .unwrap_or_default()
+        .split_whitespace()
+        .skip(11)
+        .take(2);
+    fields
+        .filter_map(|field| field.parse::<f64>().ok())
+        .sum::<f64>()
+        / 100.0
+}
+
+fn run(
+    socket: &mut Socket,
+    stack: &mut dyn Stack,
+    app: &mut dyn App,
+    output: &mut Output,
+) -> Result<(), Failure> {
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, flag.clone()).map_err(|error| {
+            Failure::new(
+                3,
+                format!("signals: {error}"),
+                "this should not happen; please report it",
+            )
+        })?;
+    }
+    match net::run(socket, stack, app, output, &|| flag.load(Ordering::Relaxed)) {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(why)) => Err(Failure::new(
+            1,
+            why,
+            "the lines written so far tell how far it came; qlog: --qlog DIR",
+        )),
+        Err(Trouble::Signal) => Err(Failure::new(
+            130,
+            "interrupted",
+            "what was measured is written",
+        )),
+        Err(Trouble::Output(why)) => Err(Failure::new(
+            3,
+            why,
+            "make room, or choose another --output or --qlog",
+        )),
+        Err(Trouble::Socket(error)) => Err(Failure::new(
+            3,
+            format!("UDP socket: {error}"),
+            "check interfaces: ip address",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn processor_time_is_read() {
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_millis(30) {}
+        assert!(cpu_s() > 0.0);
+    }
+}

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! The one place with a socket and a clock: drives a stack and its application in real time, in one thread.
+
+use std::io::{self, IoSliceMut};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use quinn_udp::{EcnCodepoint, RecvMeta, UdpSocketState};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt;
+
+use crate::app::App;
+use crate::output::Output;
+use crate::record;
+use crate::stack::{Datagram, Stack, Transmit};
+
+/// Bridges a host that is late by 60 ms at 1 Gbit/s (the kernel counts its own overhead, about as much again).
+const BUFFER: usize = 16 << 20;
+
+/// Bytes of one receive buffer: as much as the kernel joins (GRO).
+const JOINED: usize = 64 << 10;
+
+/// Most datagrams of one system call: together they must fit the 65,507 bytes of a UDP payload, or all are refused.
+const SEGMENTS: usize = 40;
+
+/// Datagram bursts sent before the socket is read again.
+const BURSTS: usize = 64;
+
+/// Longest sleep: signals are looked for as often.
+const NAP: Duration = Duration::from_millis(100);
+
+/// A UDP socket with what it needs for QUIC.
+pub struct Socket {
+    udp: UdpSocket,
+    state: UdpSocketState,
+    local: SocketAddr,
+    /// What the kernel had no room for.
+    unsent: Option<(Transmit, Vec<u8>)>,
+    space: Vec<u8>,
+}
+
+impl Socket {
+    /// Binds a socket with large buffers, beyond the system's bound where the user may.
+    ///
+    /// # Errors
+    /// The address cannot be had.
+    pub fn bind(address: SocketAddr) -> io::Result<Self> {
+        let socket = UdpSocket::bind(address)?;
+        if sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER).is_err() {
+            sockopt::set_socket_recv_buffer_size(&socket, BUFFER)?;
+        }
+        if sockopt::set_socket_send_buffer_size_force(&socket, BUFFER).is_err() {
+            sockopt::set_socket_send_buffer_size(&socket, BUFFER)?;
+        }
+        let state = UdpSocketState::new((&socket).into())?;
+        let local = socket.local_addr()?;
+        Ok(Self {
+            udp: socket,
+            state,
+            local,
+            unsent: None,
+            space: vec![0; JOINED * quinn_udp::BATCH_SIZE],
+        })
+    }
+
+    /// Binds a socket for a client of `remote`, to the own address that the routes choose.
+    ///
+    /// # Errors
+    /// There is no way to `remote`.
+    pub fn towards(remote: SocketAddr) -> io::Result<Self> {
+        let any = if remote.is_ipv4() {
+            IpAddr::from(Ipv4Addr::UNSPECIFIED)
+        } else {
+            Ipv6Addr::UNSPECIFIED.into()
+        };
+        let probe = UdpSocket::bind((any, 0))?;
+        probe.connect(remote)?;
+        Self::bind((probe.local_addr()?.ip(), 0).into())
+    }
+
+    /// Own address.
+    pub fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Sizes as the kernel gave them.
+    pub fn describe(&self) -> record::Socket {
+        record::Socket {
+            send_buffer_bytes: self.state.send_buffer_size((&self.udp).into()).unwrap_or(0),
+            receive_buffer_bytes: self.state.recv_buffer_size((&self.udp).into()).unwrap_or(0),
+            gso_segments: self.segments(),
+        }
+    }
+
+    fn segments(&self) -> usize {
+        self.state.max_gso_segments().min(SEGMENTS)
+    }
+
+    /// Gives the stack what has come, one system call's worth; tells whether there may be more.
+    fn receive(&mut self, stack: &mut dyn Stack) -> io::Result<bool> {
+        let mut buffers: Vec<_> = self.space.chunks_mut(JOINED).map(IoSliceMut::new).collect();
+        let mut metas = [RecvMeta::default(); quinn_udp::BATCH_SIZE];
+        let count = match self
+            .state
+            .recv((&self.udp).into(), &mut buffers, &mut metas)
+        {
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            // What an ICMP message reports is no more than a hint (RFC 9000 section 21.1.1.4).
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(true),
+            Err(error) => return Err(error),
+        };
+        let now = Instant::now();
+        for (meta, buffer) in metas.iter().zip(&buffers).take(count) {
+            let to = SocketAddr::new(meta.dst_ip.unwrap_or(self.local.ip()), self.local.port());
+            let mut joined = BytesMut::from(&buffer[..meta.len]);
+            while !joined.is_empty() {
+                let data = joined.split_to(meta.stride.clamp(1, joined.len()));
+                stack.receive(
+                    now,
+                    Datagram {
+                        from: meta.addr,
+                        to,
+                        ecn: meta.ecn.map(|ecn| ecn as u8),
+                        data,
+                    },
+                );
+            }
+        }
+        Ok(count == metas.len())
+    }
+
+    /// Sends what the stack has; tells whether there may be more.
+    fn send(&mut self, stack: &mut dyn Stack, now: Instant) -> io::Result<bool> {
+        for _ in 0..BURSTS {
+            let mut burst = self.unsent.take();
+            if burst.is_none() {
+                let mut buffer = Vec::new();
+                let transmit = stack.transmit(now, self.segments(), &mut buffer);
+                burst = transmit.map(|transmit| (transmit, buffer));
+            }
+            let Some((transmit, buffer)) = burst else {
+                return Ok(false);
+            };
+            let datagrams = quinn_udp::Transmit {
+                destination: transmit.to,
+                ecn: transmit.ecn.and_then(EcnCodepoint::from_bits),
+                contents: &buffer,
+                segment_size: transmit.segment,
+                src_ip: transmit.from,
+            };
+            match self.state.send((&self.udp).into(), &datagrams) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.unsent = Some((transmit, buffer));
+                    return Ok(false);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    fn wait(&self, until: Instant) -> io::Result<()> {
+        let timeout = until.saturating_duration_since(Instant::now()).min(NAP);
+        let mut flags = PollFlags::IN;
+        flags.set(PollFlags::OUT, self.unsent.is_some());
+        let timeout = Timespec::try_from(timeout).map_err(io::Error::other)?;
+        match poll(&mut [PollFd::new(&self.udp, flags)], Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Why a run stopped, other than by the application's own outcome.
+#[derive(Debug)]
+pub enum Trouble {
+    /// The socket failed.
+    Socket(io::Error),
+    /// A line or a qlog could not be written.
+    Output(String),
+    /// SIGINT or SIGTERM.
+    Signal,
+}
+
+/// Runs until the application has an outcome. Its lines go to `output` as they come about.
+///
+/// # Errors
+/// Socket, output and signals; the application was told and its last lines were written as far as possible.
+pub fn run(
+    socket: &mut Socket,
+    stack: &mut dyn Stack,
+    app: &mut dyn App,
+    output: &mut Output,
+    signalled: &dyn Fn() -> bool,
+) -> Result<Result<(), String>, Trouble> {
+    let mut trouble = None;
+    loop {
+        let more = socket.receive(stack).map_err(Trouble::Socket)?;
+        let now = Instant::now();
+        if stack.timeout().is_some_and(|due| due <= now) {
+            stack.handle_timeout(now);
+        }
+        app.step(now, stack);
+        if trouble.is_none() {
+            trouble = look(stack, signalled);
+            if let Some((_, why)) = &trouble {
+                app.interrupt(now, stack, why);
+            }
+        }
+        if let Err(error) = output.write(&app.lines()) {
+            let why = format!("output: {error}");
+            app.interrupt(now, stack, &why);
+            trouble.get_or_insert((Trouble::Output(why.clone()), why));
+        }
+        let busy = socket.send(stack, now).map_err(Trouble::Socket)?;
+        if let Some(outcome) = app.outcome() {
+            return trouble.map_or(Ok(outcome), |(trouble, _)| Err(trouble));
+        }
+        if !more && !busy {
+            let wake = [stack.timeout(), app.wake()].into_iter().flatten().min();
+            socket
+                .wait(wake.unwrap_or(now + NAP))
+                .map_err(Trouble::Socket)?;
+        }
+    }
+}
+
+/// Looks for reasons to stop that do not come from the network.
+fn look(stack: &dyn Stack, signalled: &dyn Fn() -> bool) -> Option<(Trouble, String)> {
+    if let Some(why) = stack.qlog_fault() {
+        let why = format!("qlog: {why}");
+        return Some((Trouble::Output(why.clone()), why));
+    }
+    signalled().then(|| (Trouble::Signal, "interrupted".to_owned()))
+}

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! One interface to several QUIC libraries: a state machine without socket or thread, stepped by datagrams and time.
+
+#[cfg(feature = "quiche")]
+pub mod quiche;
+pub mod quinn;
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use ::quic::{Faults, LegOptions, TlsError};
+use bytes::{Bytes, BytesMut};
+
+/// Handle of a connection, never used again within a process.
+pub type Conn = usize;
+
+/// Protocol name in the TLS handshake.
+pub const ALPN: &[u8] = b"satperf/1";
+
+/// Streams that a peer may have open at once, per kind.
+pub const MAX_STREAMS: u32 = 100;
+
+/// What every stack is made from.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// Options of this side.
+    pub options: LegOptions,
+    /// Certificates and keys.
+    pub trust: Trust,
+    /// Folder for qlog files.
+    pub qlog: Option<PathBuf>,
+    /// Session of an earlier connection, for 0-RTT (client).
+    pub session: Option<Vec<u8>>,
+}
+
+/// Files of the TLS handshake.
+#[derive(Debug, Clone)]
+pub enum Trust {
+    /// A server shows a certificate.
+    Server {
+        /// Chain, PEM.
+        cert: PathBuf,
+        /// Private key, PEM.
+        key: PathBuf,
+    },
+    /// A client checks it.
+    Client {
+        /// The only certificates that are trusted, PEM.
+        ca: PathBuf,
+    },
+}
+
+/// Why a stack or a connection cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum StackError {
+    /// Options out of range, or not known to this stack.
+    #[error("{0}")]
+    Options(#[from] Faults),
+    /// Certificate, key or CA cannot be used.
+    #[error("{0}")]
+    Tls(#[from] TlsError),
+    /// The library's own words.
+    #[error("{what}: {why}")]
+    Library {
+        /// What was attempted.
+        what: &'static str,
+        /// What the library said.
+        why: String,
+    },
+    /// A qlog file cannot be made.
+    #[error("qlog in {dir}: {source}")]
+    Qlog {
+        /// The folder.
+        dir: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// What happened to a connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A client came (server).
+    Accepted(SocketAddr),
+    /// The handshake is complete.
+    Connected,
+    /// The peer, the idle timer or a fault ended it; not told of an own [`Stack::close`].
+    Closed(Close),
+}
+
+/// How a connection ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Close {
+    /// The application closed it with code 0.
+    pub clean: bool,
+    /// In words, with the code.
+    pub reason: String,
+}
+
+/// A burst of datagrams to one place; their bytes are in the buffer given to [`Stack::transmit`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transmit {
+    /// Where to.
+    pub to: SocketAddr,
+    /// From which own address, if it matters.
+    pub from: Option<IpAddr>,
+    /// Two bits of the IP header (RFC 3168).
+    pub ecn: Option<u8>,
+    /// Bytes of each datagram but the last; `None`: one datagram.
+    pub segment: Option<usize>,
+}
+
+/// A datagram that came.
+#[derive(Debug)]
+pub struct Datagram {
+    /// Where from.
+    pub from: SocketAddr,
+    /// To which own address.
+    pub to: SocketAddr,
+    /// Two bits of the IP header (RFC 3168).
+    pub ecn: Option<u8>,
+    /// Contents.
+    pub data: BytesMut,
+}
+
+/// How a read of a stream ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Read {
+    /// More will come.
+    Open,
+    /// All was read.
+    Finished,
+    /// The peer gave up the stream.
+    Reset,
+}
+
+/// What became of early data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(not(feature = "quiche"), expect(dead_code))] // quinn has no 0-RTT over runs.
+pub enum ZeroRtt {
+    /// No session was offered.
+    NotAsked,
+    /// The server took it.
+    Accepted,
+    /// The server did not take it.
+    Refused,
+}
+
+/// Totals of a connection.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Congestion window, bytes.
+    pub cwnd_bytes: u64,
+    /// Smoothed round-trip time.
+    pub rtt: Duration,
+    /// QUIC packets sent.
+    pub sent_packets: u64,
+    /// Datagrams (quinn) or packets (quiche) received.
+    pub received_packets: u64,
+    /// Packets declared lost.
+    pub lost_packets: u64,
+    /// UDP payload sent.
+    pub sent_bytes: u64,
+    /// UDP payload declared lost.
+    pub lost_bytes: u64,
+    /// ACK frames sent, where counted.
+    pub acks_sent: Option<u64>,
+    /// ACK frames received, where counted.
+    pub acks_received: Option<u64>,
+}
+
+/// A QUIC library. Streams have the numbers of RFC 9000 section 2.1. A call for a connection that is gone does nothing.
+pub trait Stack {
+    /// Starts a connection (client).
+    ///
+    /// # Errors
+    /// A name or address that the library does not take.
+    fn connect(
+        &mut self,
+        now: Instant,
+        local: SocketAddr,
+        remote: SocketAddr,
+        name: &str,
+    ) -> Result<Conn, StackError>;
+    /// Takes a datagram.
+    fn receive(&mut self, now: Instant, datagram: Datagram);
+    /// Appends the next burst of at most `segments` datagrams to the empty `buffer`.
+    fn transmit(&mut self, now: Instant, segments: usize, buffer: &mut Vec<u8>)
+    -> Option<Transmit>;
+    /// When [`Stack::handle_timeout`] and [`Stack::transmit`] are due at the latest.
+    fn timeout(&mut self) -> Option<Instant>;
+    /// Does what is due at `now`.
+    fn handle_timeout(&mut self, now: Instant);
+    /// Gives the next event.
+    fn poll(&mut self) -> Option<(Conn, Event)>;
+    /// Application data may be sent, be it early data.
+    fn may_write(&self, conn: Conn) -> bool;
+    /// Opens a stream to write, with a way back (`both`) or without; `None` while the peer allows no more.
+    fn open(&mut self, conn: Conn, both: bool) -> Option<u64>;
+    /// Writes as much of `data` as is taken now and cuts it off.
+    fn write(&mut self, conn: Conn, stream: u64, data: &mut Bytes);
+    /// Ends a stream.
+    fn finish(&mut self, conn: Conn, stream: u64);
+    /// Gives up a stream that was being written.
+    fn reset(&mut self, conn: Conn, stream: u64);
+    /// Gives a stream that has something new.
+    fn readable(&mut self, conn: Conn) -> Option<u64>;
+    /// Reads in order what is there.
+    fn read(&mut self, conn: Conn, stream: u64, sink: &mut dyn FnMut(&[u8])) -> Read;
+    /// Closes a connection at once.
+    fn close(&mut self, now: Instant, conn: Conn, code: u32, reason: &str);
+    /// Lets go of a connection that ended; its totals are gone, too.
+    fn forget(&mut self, conn: Conn);
+    /// Totals of a connection; zeros for one that was forgotten.
+    fn stats(&self, conn: Conn) -> Stats;
+    /// What became of early data.
+    fn zero_rtt(&self, conn: Conn) -> ZeroRtt;
+    /// Session for a later 0-RTT connection, once the server gave one (client).
+    fn session(&self, conn: Conn) -> Option<Vec<u8>>;
+    /// Why a qlog file is not whole.
+    fn qlog_fault(&self) -> Option<String>;
+    /// Name and version of the library.
+    fn name(&self) -> &'static str;
+}

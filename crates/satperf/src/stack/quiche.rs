@@ -1,0 +1,562 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! quiche. It reads the clock itself, so the `now` of the interface only serves pacing here.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ::quic::{
+    CongestionControl, Fault, Faults, LegOptions, QlogFile, QlogHealth, client_crypto,
+    server_crypto,
+};
+use ::quiche::{
+    Config, CongestionControlAlgorithm, ConnectionId, Header, RecvInfo, SendInfo, Shutdown,
+};
+use bytes::{Buf, Bytes};
+use ring::rand::{SecureRandom, SystemRandom};
+
+use super::{
+    ALPN, Close, Conn, Datagram, Event, MAX_STREAMS, Read, Setup, Stack, StackError, Stats,
+    Transmit, Trust, ZeroRtt,
+};
+
+/// As in Cargo.lock.
+pub const NAME: &str = "quiche 0.28.0";
+
+/// UDP payload per datagram: fits an IPv6 packet of 1,400 bytes, as quiche is not asked to look for more.
+const DATAGRAM: usize = 1350;
+
+/// Packets that are due this soon leave together: waking up for each would cost more than it shapes.
+const SLACK: Duration = Duration::from_micros(500);
+
+/// `ssl_early_data_accepted` of BoringSSL.
+const EARLY_DATA_ACCEPTED: u32 = 2;
+
+struct Held {
+    connection: ::quiche::Connection,
+    /// A packet that was made, but is not due yet or did not fit its burst.
+    waiting: Option<(Vec<u8>, SendInfo)>,
+    /// A session was offered for 0-RTT.
+    offered: bool,
+    connected: bool,
+    closed: bool,
+    /// The application asks for it no more.
+    forgotten: bool,
+    /// Streams opened: unidirectional, bidirectional.
+    opened: [u64; 2],
+}
+
+/// See the module.
+pub struct Quiche {
+    setup: Setup,
+    config: Config,
+    held: BTreeMap<Conn, Held>,
+    routes: HashMap<ConnectionId<'static>, Conn>,
+    next: Conn,
+    events: VecDeque<(Conn, Event)>,
+    answers: VecDeque<(SocketAddr, Vec<u8>)>,
+    qlogs: Vec<QlogHealth>,
+    scratch: Vec<u8>,
+}
+
+impl Quiche {
+    /// A client's or server's end, told by what is trusted.
+    ///
+    /// # Errors
+    /// Options that quiche has not, certificates that cannot be used.
+    pub fn new(setup: Setup) -> Result<Self, StackError> {
+        check(&setup.options)?;
+        Ok(Self {
+            config: config(&setup)?,
+            setup,
+            held: BTreeMap::new(),
+            routes: HashMap::new(),
+            next: 0,
+            events: VecDeque::new(),
+            answers: VecDeque::new(),
+            qlogs: Vec::new(),
+            scratch: vec![0; 64 << 10],
+        })
+    }
+
+    fn hold(
+        &mut self,
+        mut connection: ::quiche::Connection,
+        side: &str,
+    ) -> Result<Conn, StackError> {
+        let conn = self.next;
+        self.next += 1;
+        if let Some(dir) = &self.setup.qlog {
+            let name = format!("quiche-{side}-{conn}");
+            let (file, health) =
+                QlogFile::create(dir, &name).map_err(|source| StackError::Qlog {
+                    dir: dir.clone(),
+                    source,
+                })?;
+            connection.set_qlog(Box::new(file), name, format!("satperf {side}"));
+            self.qlogs.push(health);
+        }
+        let held = Held {
+            connection,
+            waiting: None,
+            offered: false,
+            connected: false,
+            closed: false,
+            forgotten: false,
+            opened: [0; 2],
+        };
+        self.held.insert(conn, held);
+        Ok(conn)
+    }
+
+    /// Starts a connection for a first packet, or answers it.
+    fn accept(&mut self, header: &Header<'_>, from: SocketAddr, to: SocketAddr) -> Option<Conn> {
+        if matches!(self.setup.trust, Trust::Client { .. }) || header.ty != ::quiche::Type::Initial
+        {
+            return None;
+        }
+        if !::quiche::version_is_supported(header.version) {
+            let mut answer = vec![0; DATAGRAM];
+            let len = ::quiche::negotiate_version(&header.scid, &header.dcid, &mut answer).ok()?;
+            answer.truncate(len);
+            self.answers.push_back((from, answer));
+            return None;
+        }
+        let id = random_id()?;
+        let connection = ::quiche::accept(&id, None, to, from, &mut self.config).ok()?;
+        let conn = match self.hold(connection, "server") {
+            Ok(conn) => conn,
+            Err(error) => {
+                let health = QlogHealth::default();
+                health.note(&error.to_string());
+                self.qlogs.push(health);
+                return None;
+            }
+        };
+        self.routes.insert(id, conn);
+        // The client goes on with the number of its choice until it has seen ours.
+        self.routes.insert(header.dcid.clone().into_owned(), conn);
+        self.events.push_back((conn, Event::Accepted(from)));
+        Some(conn)
+    }
+
+    /// Takes the connection's news.
+    fn settle(&mut self, conn: Conn) {
+        let Some(held) = self.held.get_mut(&conn) else {
+            return;
+        };
+        if held.connection.is_established() && !held.connected {
+            held.connected = true;
+            self.events.push_back((conn, Event::Connected));
+        }
+        if let Some(close) = ending(&held.connection).filter(|_| !held.closed) {
+            held.closed = true;
+            self.events.push_back((conn, Event::Closed(close)));
+        }
+        // A connection that was closed here has its last packet to send.
+        if held.forgotten && (held.connection.is_draining() || held.connection.is_closed()) {
+            self.held.remove(&conn);
+            self.routes.retain(|_, known| *known != conn);
+        }
+    }
+
+    fn connection(&mut self, conn: Conn) -> Option<&mut ::quiche::Connection> {
+        self.held.get_mut(&conn).map(|held| &mut held.connection)
+    }
+}
+
+impl Held {
+    /// The next packet, which may have to wait.
+    fn packet(&mut self) -> Option<(Vec<u8>, SendInfo)> {
+        self.waiting.take().or_else(|| {
+            let mut packet = vec![0; DATAGRAM];
+            let (len, info) = self.connection.send(&mut packet).ok()?;
+            packet.truncate(len);
+            Some((packet, info))
+        })
+    }
+
+    /// Joins packets of one size that are due by `now`; a shorter one ends the burst.
+    fn burst(&mut self, now: Instant, segments: usize, buffer: &mut Vec<u8>) -> Option<Transmit> {
+        let mut burst: Option<(SendInfo, usize)> = None;
+        for _ in 0..segments {
+            let Some((packet, info)) = self.packet() else {
+                break;
+            };
+            let fits =
+                burst.is_none_or(|(first, segment)| packet.len() <= segment && info.to == first.to);
+            if info.at > now + SLACK || !fits {
+                self.waiting = Some((packet, info));
+                break;
+            }
+            buffer.extend_from_slice(&packet);
+            let (_, segment) = *burst.get_or_insert((info, packet.len()));
+            if packet.len() < segment {
+                break;
+            }
+        }
+        let (info, segment) = burst?;
+        let segment = (buffer.len() > segment).then_some(segment);
+        Some(Transmit {
+            to: info.to,
+            from: Some(info.from.ip()),
+            ecn: None,
+            segment,
+        })
+    }
+
+    fn due(&self) -> Option<Instant> {
+        let paced = self.waiting.as_ref().map(|(_, info)| info.at);
+        [paced, self.connection.timeout_instant()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+}
+
+impl Stack for Quiche {
+    fn connect(
+        &mut self,
+        _: Instant,
+        local: SocketAddr,
+        remote: SocketAddr,
+        name: &str,
+    ) -> Result<Conn, StackError> {
+        let id = random_id().ok_or_else(|| failed("connect", "no random numbers"))?;
+        let connection = ::quiche::connect(Some(name), &id, local, remote, &mut self.config)
+            .map_err(|error| failed("connect", error))?;
+        let conn = self.hold(connection, "client")?;
+        self.routes.insert(id, conn);
+        if let (Some(session), Some(held)) = (self.setup.session.as_ref(), self.held.get_mut(&conn))
+        {
+            if !session.is_empty() {
+                let why = "not a session of quiche; delete the file and make a new one";
+                held.connection
+                    .set_session(session)
+                    .map_err(|error| failed("0-RTT", format!("{error}: {why}")))?;
+                held.offered = true;
+            }
+        }
+        Ok(conn)
+    }
+
+    fn receive(&mut self, _: Instant, mut datagram: Datagram) {
+        let Datagram {
+            from,
+            to,
+            ref mut data,
+            ..
+        } = datagram;
+        let Ok(header) = Header::from_slice(data, ::quiche::MAX_CONN_ID_LEN.min(ID)) else {
+            return;
+        };
+        let known = self.routes.get(&header.dcid).copied();
+        let Some(conn) = known.or_else(|| self.accept(&header, from, to)) else {
+            return;
+        };
+        if let Some(connection) = self.connection(conn) {
+            // A fault of a packet is the connection's, which then ends with it, or the packet is ignored.
+            let _ = connection.recv(data, RecvInfo { from, to });
+        }
+        self.settle(conn);
+    }
+
+    fn transmit(
+        &mut self,
+        now: Instant,
+        segments: usize,
+        buffer: &mut Vec<u8>,
+    ) -> Option<Transmit> {
+        if let Some((to, bytes)) = self.answers.pop_front() {
+            buffer.extend_from_slice(&bytes);
+            return Some(Transmit {
+                to,
+                from: None,
+                ecn: None,
+                segment: None,
+            });
+        }
+        self.held
+            .values_mut()
+            .find_map(|held| held.burst(now, segments, buffer))
+    }
+
+    fn timeout(&mut self) -> Option<Instant> {
+        self.held.values().filter_map(Held::due).min()
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        for conn in self.held.keys().copied().collect::<Vec<_>>() {
+            if let Some(connection) = self.connection(conn) {
+                if connection.timeout_instant().is_some_and(|due| due <= now) {
+                    connection.on_timeout();
+                }
+            }
+            self.settle(conn);
+        }
+    }
+
+    fn poll(&mut self) -> Option<(Conn, Event)> {
+        self.events.pop_front()
+    }
+
+    fn may_write(&self, conn: Conn) -> bool {
+        self.held.get(&conn).is_some_and(|Held { connection, .. }| {
+            (connection.is_established() || connection.is_in_early_data())
+                && !connection.is_closed()
+        })
+    }
+
+    fn open(&mut self, conn: Conn, both: bool) -> Option<u64> {
+        let held = self.held.get_mut(&conn)?;
+        let left = if both {
+            held.connection.peer_streams_left_bidi()
+        } else {
+            held.connection.peer_streams_left_uni()
+        };
+        // Opened streams count for quiche once something was written to them.
+        let number = &mut held.opened[usize::from(both)];
+        if left == 0 {
+            return None;
+        }
+        let id = *number * 4 + u64::from(held.connection.is_server()) + if both { 0 } else { 2 };
+        *number += 1;
+        // Makes it known to quiche, so that the peer's limit is kept.
+        held.connection.stream_priority(id, 127, true).ok()?;
+        Some(id)
+    }
+
+    fn write(&mut self, conn: Conn, stream: u64, data: &mut Bytes) {
+        if let Some(connection) = self.connection(conn) {
+            // Blocked, stopped or gone: the data stays where it is; the session's end tells which.
+            data.advance(connection.stream_send(stream, data, false).unwrap_or(0));
+        }
+    }
+
+    fn finish(&mut self, conn: Conn, stream: u64) {
+        if let Some(connection) = self.connection(conn) {
+            let _ = connection.stream_send(stream, &[], true);
+        }
+    }
+
+    fn reset(&mut self, conn: Conn, stream: u64) {
+        if let Some(connection) = self.connection(conn) {
+            let _ = connection.stream_shutdown(stream, Shutdown::Write, 0);
+        }
+    }
+
+    fn readable(&mut self, conn: Conn) -> Option<u64> {
+        self.connection(conn)?.stream_readable_next()
+    }
+
+    fn read(&mut self, conn: Conn, stream: u64, sink: &mut dyn FnMut(&[u8])) -> Read {
+        let Some(held) = self.held.get_mut(&conn) else {
+            return Read::Reset;
+        };
+        loop {
+            match held.connection.stream_recv(stream, &mut self.scratch) {
+                Ok((len, end)) => {
+                    sink(&self.scratch[..len]);
+                    if end {
+                        return Read::Finished;
+                    }
+                }
+                Err(::quiche::Error::StreamReset(_)) => return Read::Reset,
+                // Nothing more now, or read to its end before.
+                Err(_) => return Read::Open,
+            }
+        }
+    }
+
+    fn close(&mut self, _: Instant, conn: Conn, code: u32, reason: &str) {
+        if let Some(held) = self.held.get_mut(&conn) {
+            held.closed = true;
+            let _ = held.connection.close(true, code.into(), reason.as_bytes());
+        }
+    }
+
+    fn forget(&mut self, conn: Conn) {
+        if let Some(held) = self.held.get_mut(&conn) {
+            held.forgotten = true;
+            self.settle(conn);
+        }
+    }
+
+    fn stats(&self, conn: Conn) -> Stats {
+        let Some(held) = self.held.get(&conn) else {
+            return Stats::default();
+        };
+        let (all, path) = (held.connection.stats(), held.connection.path_stats().next());
+        Stats {
+            cwnd_bytes: path.as_ref().map_or(0, |path| path.cwnd as u64),
+            rtt: path.map_or(Duration::ZERO, |path| path.rtt),
+            sent_packets: all.sent as u64,
+            received_packets: all.recv as u64,
+            lost_packets: all.lost as u64,
+            sent_bytes: all.sent_bytes,
+            lost_bytes: all.lost_bytes,
+            acks_sent: None,
+            acks_received: None,
+        }
+    }
+
+    fn zero_rtt(&self, conn: Conn) -> ZeroRtt {
+        match self.held.get(&conn) {
+            Some(held) if held.connection.early_data_reason() == EARLY_DATA_ACCEPTED => {
+                ZeroRtt::Accepted
+            }
+            Some(held) if held.offered => ZeroRtt::Refused,
+            _ => ZeroRtt::NotAsked,
+        }
+    }
+
+    fn session(&self, conn: Conn) -> Option<Vec<u8>> {
+        self.held
+            .get(&conn)?
+            .connection
+            .session()
+            .map(<[u8]>::to_vec)
+    }
+
+    fn qlog_fault(&self) -> Option<String> {
+        self.qlogs
+            .iter()
+            .find_map(QlogHealth::fault)
+            .map(str::to_owned)
+    }
+
+    fn name(&self) -> &'static str {
+        NAME
+    }
+}
+
+/// Length of own connection ids, bytes.
+const ID: usize = 16;
+
+fn random_id() -> Option<ConnectionId<'static>> {
+    let mut id = vec![0; ID];
+    SystemRandom::new().fill(&mut id).ok()?;
+    Some(ConnectionId::from_vec(id))
+}
+
+fn failed(what: &'static str, why: impl ToString) -> StackError {
+    StackError::Library {
+        what,
+        why: why.to_string(),
+    }
+}
+
+/// Refuses what quiche has not.
+fn check(options: &LegOptions) -> Result<(), Faults> {
+    options.check()?;
+    let asked = [
+        ("ack-threshold", options.ack_threshold),
+        ("max-ack-delay-ms", options.max_ack_delay_ms),
+    ];
+    let faults: Vec<_> = asked
+        .into_iter()
+        .filter(|(_, value)| value.is_some())
+        .map(|(option, _)| Fault {
+            option,
+            why: "quiche has no ACK frequency extension; use --stack quinn".into(),
+        })
+        .collect();
+    if faults.is_empty() {
+        Ok(())
+    } else {
+        Err(Faults(faults))
+    }
+}
+
+fn config(setup: &Setup) -> Result<Config, StackError> {
+    let options = &setup.options;
+    let library = |error| failed("quiche", error);
+    let mut config = Config::new(::quiche::PROTOCOL_VERSION).map_err(library)?;
+    trust(&mut config, &setup.trust)?;
+    config.set_application_protos(&[ALPN]).map_err(library)?;
+    config.enable_early_data();
+    config.set_cc_algorithm(match options.congestion_control {
+        CongestionControl::Reno => CongestionControlAlgorithm::Reno,
+        CongestionControl::Cubic => CongestionControlAlgorithm::CUBIC,
+        CongestionControl::Bbr => CongestionControlAlgorithm::Bbr2Gcongestion,
+    });
+    config.set_initial_congestion_window_packets(options.initial_window as usize);
+    config.set_initial_rtt(Duration::from_millis(options.initial_rtt_ms.into()));
+    config.set_max_idle_timeout(options.max_idle_ms.into());
+    config.set_max_send_udp_payload_size(DATAGRAM);
+    config.set_use_initial_max_data_as_flow_control_win(true);
+    config.set_max_connection_window(options.receive_window);
+    config.set_max_stream_window(options.stream_receive_window);
+    config.set_initial_max_data(options.receive_window);
+    config.set_initial_max_stream_data_bidi_local(options.stream_receive_window);
+    config.set_initial_max_stream_data_bidi_remote(options.stream_receive_window);
+    config.set_initial_max_stream_data_uni(options.stream_receive_window);
+    config.set_initial_max_streams_bidi(MAX_STREAMS.into());
+    config.set_initial_max_streams_uni(MAX_STREAMS.into());
+    config.set_disable_active_migration(true);
+    Ok(config)
+}
+
+/// Loads certificates. rustls reads them first, as its words on a faulty file are clearer.
+fn trust(config: &mut Config, trust: &Trust) -> Result<(), StackError> {
+    match trust {
+        Trust::Server { cert, key } => {
+            server_crypto(cert, key, &[ALPN], true)?;
+            config
+                .load_cert_chain_from_pem_file(text(cert)?)
+                .map_err(|error| failed("certificate", error))?;
+            config
+                .load_priv_key_from_pem_file(text(key)?)
+                .map_err(|error| failed("private key", error))
+        }
+        Trust::Client { ca } => {
+            client_crypto(ca, &[ALPN], true)?;
+            config
+                .load_verify_locations_from_file(text(ca)?)
+                .map_err(|error| failed("CA", error))?;
+            config.verify_peer(true);
+            Ok(())
+        }
+    }
+}
+
+fn text(path: &Path) -> Result<&str, StackError> {
+    path.to_str()
+        .ok_or_else(|| failed("path", format!("{} is no UTF-8", path.display())))
+}
+
+/// Why a connection ended, if it did.
+fn ending(connection: &::quiche::Connection) -> Option<Close> {
+    let by = |who: &str, error: &::quiche::ConnectionError| Close {
+        clean: error.is_app && error.error_code == 0,
+        reason: format!(
+            "closed by {who}: {} ({} code {})",
+            String::from_utf8_lossy(&error.reason),
+            if error.is_app {
+                "application"
+            } else {
+                "transport"
+            },
+            error.error_code
+        ),
+    };
+    if let Some(error) = connection.peer_error() {
+        return Some(by("peer", error));
+    }
+    if let Some(error) = connection.local_error() {
+        return Some(by("itself", error));
+    }
+    if !connection.is_closed() {
+        return None;
+    }
+    let reason = if connection.is_timed_out() {
+        "timed out"
+    } else {
+        "ended"
+    };
+    Some(Close {
+        clean: false,
+        reason: reason.into(),
+    })
+}

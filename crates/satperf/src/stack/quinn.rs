@@ -1,0 +1,480 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! quinn's protocol core (quinn-proto), without its runtime.
+//!
+//! Streams are read unordered and put in order here: quinn closes a connection once it buffers more than 1,024 separate
+//! spans of one stream, and a lossy or overrun 250 Mbit/s satellite link leaves ten times as many.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use ::quic::{QlogFile, QlogHealth, Reassembly, client_crypto, server_crypto, transport};
+use bytes::Bytes;
+use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use quinn_proto::{
+    ClientConfig, Connection, ConnectionError, ConnectionHandle, DatagramEvent, Dir, EcnCodepoint,
+    Endpoint, EndpointConfig, Incoming, QlogConfig, ReadError, ServerConfig, StreamEvent, StreamId,
+    TransportConfig, VarInt,
+};
+
+use super::{
+    ALPN, Close, Conn, Datagram, Event, MAX_STREAMS, Read, Setup, Stack, StackError, Stats,
+    Transmit, Trust, ZeroRtt,
+};
+
+/// As in Cargo.lock.
+pub const NAME: &str = "quinn-proto 0.11.19";
+
+/// Bytes of one stream that may wait behind a gap, as a multiple of the stream's window: while a lost packet is sent
+/// again, perhaps more than once, quinn grants credit for what was read behind the gap.
+const WINDOWS_HELD: u64 = 4;
+
+enum Crypto {
+    Client(Arc<QuicClientConfig>),
+    Server(Arc<QuicServerConfig>),
+}
+
+struct Held {
+    handle: ConnectionHandle,
+    connection: Connection,
+    readable: VecDeque<StreamId>,
+    streams: HashMap<StreamId, Reassembly>,
+    /// The endpoint knows it no more.
+    drained: bool,
+    /// The application asks for it no more.
+    forgotten: bool,
+}
+
+/// See the module.
+pub struct Quinn {
+    setup: Setup,
+    crypto: Crypto,
+    endpoint: Endpoint,
+    held: BTreeMap<Conn, Held>,
+    /// quinn uses its handles again.
+    conns: HashMap<ConnectionHandle, Conn>,
+    next: Conn,
+    events: VecDeque<(Conn, Event)>,
+    answers: VecDeque<(Transmit, Vec<u8>)>,
+    qlogs: Vec<QlogHealth>,
+}
+
+impl Quinn {
+    /// A client's or server's end, told by what is trusted.
+    ///
+    /// # Errors
+    /// Options that quinn has not, certificates that cannot be used.
+    pub fn new(setup: Setup) -> Result<Self, StackError> {
+        transport(&setup.options)?;
+        if setup.session.is_some() {
+            return Err(StackError::Library {
+                what: "0-RTT with quinn",
+                why: "rustls keeps sessions in memory only; use --stack quiche".into(),
+            });
+        }
+        let crypto = match &setup.trust {
+            Trust::Client { ca } => Crypto::Client(Arc::new(client_crypto(ca, &[ALPN], false)?)),
+            Trust::Server { cert, key } => {
+                Crypto::Server(Arc::new(server_crypto(cert, key, &[ALPN], true)?))
+            }
+        };
+        let server = match &crypto {
+            Crypto::Client(_) => None,
+            Crypto::Server(crypto) => Some(Arc::new(ServerConfig::with_crypto(crypto.clone()))),
+        };
+        Ok(Self {
+            endpoint: Endpoint::new(Arc::new(EndpointConfig::default()), server, true, None),
+            setup,
+            crypto,
+            held: BTreeMap::new(),
+            conns: HashMap::new(),
+            next: 0,
+            events: VecDeque::new(),
+            answers: VecDeque::new(),
+            qlogs: Vec::new(),
+        })
+    }
+
+    /// Transport configuration of the next connection, with a qlog file of its own.
+    fn transport(&mut self, now: Instant, side: &str) -> Result<Arc<TransportConfig>, StackError> {
+        let mut config = transport(&self.setup.options)?;
+        config
+            .max_concurrent_uni_streams(MAX_STREAMS.into())
+            .max_concurrent_bidi_streams(MAX_STREAMS.into());
+        if let Some(dir) = &self.setup.qlog {
+            let name = format!("quinn-{side}-{}", self.next);
+            let (file, health) =
+                QlogFile::create(dir, &name).map_err(|source| StackError::Qlog {
+                    dir: dir.clone(),
+                    source,
+                })?;
+            let mut qlog = QlogConfig::default();
+            qlog.writer(Box::new(file))
+                .title(Some(name))
+                .start_time(now);
+            config.qlog_stream(qlog.into_stream());
+            self.qlogs.push(health);
+        }
+        Ok(Arc::new(config))
+    }
+
+    fn hold(&mut self, handle: ConnectionHandle, connection: Connection) -> Conn {
+        let conn = self.next;
+        self.next += 1;
+        let held = Held {
+            handle,
+            connection,
+            readable: VecDeque::new(),
+            streams: HashMap::new(),
+            drained: false,
+            forgotten: false,
+        };
+        self.held.insert(conn, held);
+        self.conns.insert(handle, conn);
+        conn
+    }
+
+    fn accept(&mut self, now: Instant, incoming: Incoming) {
+        let Crypto::Server(crypto) = &self.crypto else {
+            return self.endpoint.ignore(incoming);
+        };
+        let mut config = ServerConfig::with_crypto(crypto.clone());
+        let peer = incoming.remote_address();
+        let mut buffer = Vec::new();
+        let answer = match self.transport(now, "server") {
+            Ok(transport) => {
+                config.transport_config(transport);
+                match self
+                    .endpoint
+                    .accept(incoming, now, &mut buffer, Some(Arc::new(config)))
+                {
+                    Ok((handle, connection)) => {
+                        let conn = self.hold(handle, connection);
+                        self.events.push_back((conn, Event::Accepted(peer)));
+                        self.settle(conn);
+                        None
+                    }
+                    Err(error) => error.response,
+                }
+            }
+            // A qlog file cannot be made: the fault is kept, the client is told no.
+            Err(error) => {
+                self.fault(&error);
+                Some(self.endpoint.refuse(incoming, &mut buffer))
+            }
+        };
+        if let Some(answer) = answer {
+            self.answers.push_back((burst(&answer), buffer));
+        }
+    }
+
+    fn fault(&mut self, error: &StackError) {
+        let health = QlogHealth::default();
+        health.note(&error.to_string());
+        self.qlogs.push(health);
+    }
+
+    /// Lets connection and endpoint talk, and takes the connection's news.
+    fn settle(&mut self, conn: Conn) {
+        let Some(held) = self.held.get_mut(&conn) else {
+            return;
+        };
+        while let Some(event) = held.connection.poll_endpoint_events() {
+            if let Some(event) = self.endpoint.handle_event(held.handle, event) {
+                held.connection.handle_event(event);
+            }
+        }
+        while let Some(event) = held.connection.poll() {
+            match event {
+                quinn_proto::Event::Connected => self.events.push_back((conn, Event::Connected)),
+                quinn_proto::Event::ConnectionLost { reason } => {
+                    self.events.push_back((conn, Event::Closed(close(&reason))));
+                }
+                quinn_proto::Event::Stream(StreamEvent::Opened { dir }) => {
+                    while let Some(id) = held.connection.streams().accept(dir) {
+                        held.readable.push_back(id);
+                    }
+                }
+                quinn_proto::Event::Stream(StreamEvent::Readable { id }) => {
+                    held.readable.push_back(id);
+                }
+                _ => {}
+            }
+        }
+        if held.connection.is_drained() && !held.drained {
+            held.drained = true;
+            self.conns.remove(&held.handle);
+        }
+        if held.drained && held.forgotten {
+            self.held.remove(&conn);
+        }
+    }
+
+    fn connection(&mut self, conn: Conn) -> Option<&mut Connection> {
+        self.held.get_mut(&conn).map(|held| &mut held.connection)
+    }
+}
+
+impl Stack for Quinn {
+    fn connect(
+        &mut self,
+        now: Instant,
+        _: SocketAddr,
+        remote: SocketAddr,
+        name: &str,
+    ) -> Result<Conn, StackError> {
+        let failed = |why: String| StackError::Library {
+            what: "connect",
+            why,
+        };
+        let transport = self.transport(now, "client")?;
+        let Crypto::Client(crypto) = &self.crypto else {
+            return Err(failed("this is a server".into()));
+        };
+        let mut config = ClientConfig::new(crypto.clone());
+        config.transport_config(transport);
+        let (handle, connection) = self
+            .endpoint
+            .connect(now, config, remote, name)
+            .map_err(|error| failed(error.to_string()))?;
+        Ok(self.hold(handle, connection))
+    }
+
+    fn receive(&mut self, now: Instant, datagram: Datagram) {
+        let Datagram {
+            from,
+            to,
+            ecn,
+            data,
+        } = datagram;
+        let ecn = ecn.and_then(EcnCodepoint::from_bits);
+        let mut buffer = Vec::new();
+        match self
+            .endpoint
+            .handle(now, from, Some(to.ip()), ecn, data, &mut buffer)
+        {
+            Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                let Some(&conn) = self.conns.get(&handle) else {
+                    return;
+                };
+                if let Some(connection) = self.connection(conn) {
+                    connection.handle_event(event);
+                }
+                self.settle(conn);
+            }
+            Some(DatagramEvent::NewConnection(incoming)) => self.accept(now, incoming),
+            Some(DatagramEvent::Response(answer)) => {
+                self.answers.push_back((burst(&answer), buffer));
+            }
+            None => {}
+        }
+    }
+
+    fn transmit(
+        &mut self,
+        now: Instant,
+        segments: usize,
+        buffer: &mut Vec<u8>,
+    ) -> Option<Transmit> {
+        if let Some((transmit, bytes)) = self.answers.pop_front() {
+            buffer.extend_from_slice(&bytes);
+            return Some(transmit);
+        }
+        self.held
+            .values_mut()
+            .find_map(|held| held.connection.poll_transmit(now, segments, buffer))
+            .map(|it| burst(&it))
+    }
+
+    fn timeout(&mut self) -> Option<Instant> {
+        self.held
+            .values_mut()
+            .filter_map(|held| held.connection.poll_timeout())
+            .min()
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        let due = |held: &mut Held| held.connection.poll_timeout().is_some_and(|due| due <= now);
+        let late: Vec<_> = self
+            .held
+            .iter_mut()
+            .filter_map(|(conn, held)| due(held).then_some(*conn))
+            .collect();
+        for conn in late {
+            if let Some(connection) = self.connection(conn) {
+                connection.handle_timeout(now);
+            }
+            self.settle(conn);
+        }
+    }
+
+    fn poll(&mut self) -> Option<(Conn, Event)> {
+        self.events.pop_front()
+    }
+
+    fn may_write(&self, conn: Conn) -> bool {
+        self.held
+            .get(&conn)
+            .is_some_and(|held| !held.connection.is_handshaking() && !held.connection.is_closed())
+    }
+
+    fn open(&mut self, conn: Conn, both: bool) -> Option<u64> {
+        let dir = if both { Dir::Bi } else { Dir::Uni };
+        let id = self.connection(conn)?.streams().open(dir)?;
+        Some(VarInt::from(id).into_inner())
+    }
+
+    fn write(&mut self, conn: Conn, stream: u64, data: &mut Bytes) {
+        if let Some(connection) = self.connection(conn) {
+            // Blocked, stopped or gone: the data stays where it is; the session's end tells which.
+            let _ = connection
+                .send_stream(id(stream))
+                .write_chunks(std::slice::from_mut(data));
+        }
+    }
+
+    fn finish(&mut self, conn: Conn, stream: u64) {
+        if let Some(connection) = self.connection(conn) {
+            let _ = connection.send_stream(id(stream)).finish();
+        }
+    }
+
+    fn reset(&mut self, conn: Conn, stream: u64) {
+        if let Some(connection) = self.connection(conn) {
+            let _ = connection
+                .send_stream(id(stream))
+                .reset(VarInt::from_u32(0));
+        }
+    }
+
+    fn readable(&mut self, conn: Conn) -> Option<u64> {
+        let id = self.held.get_mut(&conn)?.readable.pop_front()?;
+        Some(VarInt::from(id).into_inner())
+    }
+
+    fn read(&mut self, conn: Conn, stream: u64, sink: &mut dyn FnMut(&[u8])) -> Read {
+        let Some(held) = self.held.get_mut(&conn) else {
+            return Read::Reset;
+        };
+        let limit = self
+            .setup
+            .options
+            .stream_receive_window
+            .saturating_mul(WINDOWS_HELD);
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        let order = held
+            .streams
+            .entry(id(stream))
+            .or_insert_with(|| Reassembly::new(limit));
+        let mut receiving = held.connection.recv_stream(id(stream));
+        // A stream that was read to its end before is not reported again.
+        let Ok(mut chunks) = receiving.read(false) else {
+            return Read::Open;
+        };
+        let end = loop {
+            match chunks.next(usize::MAX) {
+                Ok(Some(chunk)) => {
+                    if let Err(overfull) = order.insert(chunk.offset, chunk.bytes) {
+                        self.events.push_back((
+                            conn,
+                            Event::Closed(Close {
+                                clean: false,
+                                reason: overfull.to_string(),
+                            }),
+                        ));
+                        break Read::Reset;
+                    }
+                    while let Some(bytes) = order.pop() {
+                        sink(&bytes);
+                    }
+                }
+                Ok(None) => break Read::Finished,
+                Err(ReadError::Blocked) => break Read::Open,
+                Err(ReadError::Reset(_)) => break Read::Reset,
+            }
+        };
+        // The caller transmits after each step in any case.
+        let _ = chunks.finalize();
+        if end != Read::Open {
+            held.streams.remove(&id(stream));
+        }
+        end
+    }
+
+    fn close(&mut self, now: Instant, conn: Conn, code: u32, reason: &str) {
+        if let Some(connection) = self.connection(conn) {
+            connection.close(
+                now,
+                VarInt::from_u32(code),
+                Bytes::copy_from_slice(reason.as_bytes()),
+            );
+        }
+    }
+
+    fn forget(&mut self, conn: Conn) {
+        if let Some(held) = self.held.get_mut(&conn) {
+            held.forgotten = true;
+            self.settle(conn);
+        }
+    }
+
+    fn stats(&self, conn: Conn) -> Stats {
+        let Some(held) = self.held.get(&conn) else {
+            return Stats::default();
+        };
+        let stats = held.connection.stats();
+        Stats {
+            cwnd_bytes: stats.path.cwnd,
+            rtt: stats.path.rtt,
+            sent_packets: stats.path.sent_packets,
+            received_packets: stats.udp_rx.datagrams,
+            lost_packets: stats.path.lost_packets,
+            sent_bytes: stats.udp_tx.bytes,
+            lost_bytes: stats.path.lost_bytes,
+            acks_sent: Some(stats.frame_tx.acks),
+            acks_received: Some(stats.frame_rx.acks),
+        }
+    }
+
+    fn zero_rtt(&self, _: Conn) -> ZeroRtt {
+        ZeroRtt::NotAsked
+    }
+
+    fn session(&self, _: Conn) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn qlog_fault(&self) -> Option<String> {
+        self.qlogs
+            .iter()
+            .find_map(QlogHealth::fault)
+            .map(str::to_owned)
+    }
+
+    fn name(&self) -> &'static str {
+        NAME
+    }
+}
+
+/// Stream numbers come from quinn or from counting on from there.
+fn id(stream: u64) -> StreamId {
+    VarInt::from_u64(stream).unwrap_or(VarInt::MAX).into()
+}
+
+fn burst(transmit: &quinn_proto::Transmit) -> Transmit {
+    Transmit {
+        to: transmit.destination,
+        from: transmit.src_ip,
+        ecn: transmit.ecn.map(|ecn| ecn as u8),
+        segment: transmit.segment_size,
+    }
+}
+
+fn close(error: &ConnectionError) -> Close {
+    let clean = matches!(error, ConnectionError::ApplicationClosed(close) if close.error_code == VarInt::from_u32(0));
+    Close {
+        clean,
+        reason: error.to_string(),
+    }
+}

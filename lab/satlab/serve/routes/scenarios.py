@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Scenarios with their versions. A refusal is OpenBACH's: the first thing wrong, with its place."""
+
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import APIRouter, Response
+
+from satlab.openbach.document import NAME_RULE, is_name
+from satlab.serve import acceptance, launch
+from satlab.serve.acceptance import RefusalError
+from satlab.serve.accounts import User
+from satlab.serve.catalog import Document
+from satlab.serve.context import Body, Context, Here
+from satlab.serve.errors import ApiError, conflict, not_found
+from satlab.serve.routes import access
+from satlab.serve.session import Runner, Viewer
+from satlab.serve.view import date
+
+router = APIRouter()
+
+
+def save(here: Context, project: str, document: Document) -> Document:
+    """Store a new scenario. Raises ApiError."""
+    if not isinstance(document, dict) or not isinstance(document.get("name"), str):
+        raise ApiError(HTTPStatus.BAD_REQUEST, "You must provide a name to create a Scenario")
+    if here.catalog.scenario(project, document["name"]) is not None:
+        raise conflict("Scenario")
+    return _store(here, project, document)
+
+
+def _store(here: Context, project: str, document: Document) -> Document:
+    name = document["name"]
+    if not is_name(name):
+        raise ApiError(HTTPStatus.BAD_REQUEST, f"The name of a Scenario becomes the name of a file: {NAME_RULE}")
+    if "openbach_function" in [key for function in _functions(document) for key in function]:
+        error = ApiError(HTTPStatus.INTERNAL_SERVER_ERROR, "Unknown OpenBACH Function")
+        error.body = {"message": "Unexpected exception appeared", **error.body}
+        raise error
+    try:
+        acceptance.check(document, launch.jobs(here))
+    except RefusalError as refusal:
+        raise ApiError(
+            HTTPStatus.BAD_REQUEST,
+            "Data of the Scenario are malformed",
+            scenario_name=name,
+            error_message=refusal.body,
+            scenario_data=document,
+        ) from refusal
+    here.catalog.add_version(project, name, document)
+    return acceptance.normalised(document)
+
+
+def _functions(document: Document) -> list[Document]:
+    functions = document.get("openbach_functions")
+    return [each for each in functions if isinstance(each, dict)] if isinstance(functions, list) else []
+
+
+@router.get("/project/{project}/scenario/")
+def scenarios(project: str, user: Viewer, here: Here) -> list[Document]:
+    """List the scenarios of a project, each in its latest version."""
+    access.project_of(here, user, project)
+    return [acceptance.normalised(document) for document in here.catalog.scenarios(project).values()]
+
+
+@router.post("/project/{project}/scenario/")
+def create(project: str, user: Runner, body: Body, here: Here) -> Document:
+    """Make a scenario."""
+    access.project_of(here, user, project)
+    return save(here, project, body)
+
+
+@router.get("/project/{project}/scenario/{name}/")
+def scenario(project: str, name: str, user: Viewer, here: Here) -> Document:
+    """Give a scenario."""
+    return acceptance.normalised(_known(here, user, project, name))
+
+
+@router.put("/project/{project}/scenario/{name}/")
+def change(project: str, name: str, user: Runner, body: Body, here: Here) -> Document:
+    """Make a new version; instances keep the one that they were launched with."""
+    _known(here, user, project, name)
+    if "name" not in body:
+        what = "The Scenario data to modify an existing Scenario does not contain the Scenario name."
+        raise ApiError(HTTPStatus.BAD_REQUEST, what)
+    if body["name"] != name:
+        what = "The name in the Scenario data does not match with the name of the scenario."
+        raise ApiError(HTTPStatus.BAD_REQUEST, what)
+    return _store(here, project, body)
+
+
+@router.delete("/project/{project}/scenario/{name}/")
+def remove(project: str, name: str, user: Runner, here: Here) -> Response:
+    """Remove a scenario with all its versions."""
+    _known(here, user, project, name)
+    here.catalog.remove_scenario(project, name)
+    return Response(status_code=HTTPStatus.NO_CONTENT)
+
+
+@router.get("/project/{project}/scenario/{name}/versions/")
+def versions(project: str, name: str, user: Viewer, here: Here) -> list[dict[str, Any]]:
+    """List the versions of a scenario (not in OpenBACH)."""
+    _known(here, user, project, name)
+    return [{"version": number, "date": date(when)} for number, when in here.catalog.versions(project, name)]
+
+
+@router.post("/project/{project}/scenario/{name}/")
+def favorite(project: str, name: str, user: Runner, body: Body, here: Here) -> Response:
+    """Note or forget a favorite."""
+    _known(here, user, project, name)
+    if body.get("action") != "favorite":
+        raise ApiError(HTTPStatus.BAD_REQUEST, f"Unknown action: {body.get('action')}")
+    here.catalog.set_favorite(user.login, project, name, favorite=bool(body.get("favorite")))
+    return Response(status_code=HTTPStatus.NO_CONTENT)
+
+
+def _known(here: Context, user: User, project: str, name: str) -> Document:
+    access.project_of(here, user, project, "Scenario")
+    document = here.catalog.scenario(project, name)
+    if document is None:
+        raise not_found("Scenario")
+    return document

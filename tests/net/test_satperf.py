@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""satperf over the emulated link: the large link of draft-kuhn-quic-4-sat-07, and 0-RTT where it saves 580 ms."""
+
+from pathlib import Path
+
+import pytest
+
+from satlab import bench_quic, paths, topology
+from satlab.bench_quic import Transfer
+from satlab.lab import Lab
+from satlab.linkplan import LinkRequest
+
+pytestmark = pytest.mark.net
+
+
+@pytest.fixture(autouse=True)
+def _needs_satperf(satlink: Path) -> None:
+    if not paths.SATPERF.exists():
+        pytest.skip(f"{paths.SATPERF} is not built")
+
+
+@pytest.mark.parametrize(
+    ("stack", "congestion_control", "loss"),
+    [("quinn", "cubic", 0.0), ("quiche", "cubic", 0.0), ("quiche", "bbr", 0.0), ("quiche", "bbr", 0.01)],
+)
+def test_100_mb_cross_the_large_link_unharmed(stack: str, congestion_control: str, loss: float, tmp_path: Path) -> None:
+    leg = ["--stack", stack, "--congestion-control", congestion_control]
+    with bench_quic.large(tmp_path, loss) as up:
+        done = bench_quic.transfer(up, ("client", "server"), leg, ["--bytes", "100000000"], 180, tmp_path)
+    assert done.status == 0, done.said
+    summary = done.summary()
+    assert summary is not None
+    assert (summary["bytes"], summary["data_equal"], summary["reason"]) == (100_000_000, True, "done")
+
+
+def test_a_session_saves_a_round_trip(lab_id: str, satlink: Path, tmp_path: Path) -> None:
+    up = Lab.up(lab_id, topology.load(), LinkRequest(profile=paths.PROFILES / "geo"), satlink=satlink)
+    client = ["--bytes", "10000", "--zero-rtt", str(tmp_path / "session")]
+    first = [0.0, 0.0]
+    with bench_quic.server(up, "server", ["--stack", "quiche"], tmp_path) as connect:
+        for run in range(2):
+            done: Transfer = connect("client", ["--stack", "quiche"], client, 60)
+            summary = done.summary()
+            assert summary is not None, done.said
+            first[run] = summary["time_to_first_byte_ms"]
+            assert summary["zero_rtt"] == ("not_asked", "accepted")[run]
+    assert 450 < first[0] - first[1] < 750, first

@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""satperf over the loopback: what it writes, its exit statuses, and its answers to faults."""
+
+import contextlib
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from satlab import paths, pki
+from satlab.process import wait
+
+NAME = "perf.satlab.test"
+SCHEMA = json.loads((paths.SCHEMAS / "satperf.schema.json").read_text())
+STACKS = ("quinn", "quiche")
+END_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def satperf() -> Path:
+    """The program itself: SATLAB_SATPERF, or where the launcher builds it."""
+    file = Path(os.environ.get("SATLAB_SATPERF", paths.SATPERF))
+    if not file.exists():
+        pytest.skip(f"{file} is not built")
+    return file
+
+
+@dataclass
+class Server:
+    process: "subprocess.Popen[bytes]"
+    port: int
+    output: Path
+
+
+@dataclass
+class Bench:
+    """A folder with keys, and the program."""
+
+    program: Path
+    folder: Path
+    keys: pki.Pki
+
+    def listen(self, *options: str) -> list[str]:
+        keys = ["--cert", str(self.keys.server_cert), "--key", str(self.keys.server_key)]
+        return [str(self.program), "server", "--listen", "127.0.0.1:0", *keys, *options]
+
+    @contextlib.contextmanager
+    def server(self, *options: str) -> Iterator[Server]:
+        """A server that has said where it listens."""
+        log, output = self.folder / "server.log", self.folder / "server.jsonl"
+        with log.open("wb") as words:
+            process = subprocess.Popen([*self.listen("--output", str(output)), *options], stderr=words)
+        try:
+            assert wait(lambda: b"listening" in log.read_bytes(), 20), log.read_text()
+            yield Server(process, int(log.read_text().split(":")[-1]), output)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+            process.wait(20)
+
+    def connect(self, port: int, *options: str) -> list[str]:
+        connect = [str(self.program), "client", "--connect", f"127.0.0.1:{port}", "--server-name", NAME]
+        return [*connect, "--ca", str(self.keys.ca_cert), "--timeout", "30", *options]
+
+    def client(self, port: int, *options: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(self.connect(port, *options), capture_output=True, text=True, timeout=END_S, check=False)
+
+
+@pytest.fixture
+def bench(satperf: Path, tmp_path: Path) -> Bench:
+    return Bench(satperf, tmp_path, pki.create(tmp_path / "pki", [NAME], [], datetime.now(UTC)))
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    """Read lines, each of which must be as the schema says."""
+    found = [json.loads(line) for line in text.splitlines()]
+    for line in found:
+        jsonschema.validate(line, SCHEMA)
+    return found
+
+
+def summary(text: str, side: str = "client") -> dict[str, Any]:
+    (found,) = [line for line in lines(text) if line["type"] == "summary" and line["side"] == side]
+    return found
+
+
+@pytest.mark.parametrize("direction", ["download", "upload"])
+@pytest.mark.parametrize("stack", STACKS)
+def test_both_files_tell_all_and_the_data_is_equal(bench: Bench, stack: str, direction: str) -> None:
+    with bench.server("--stack", stack, "--once") as server:
+        done = bench.client(
+            server.port, "--stack", stack, "--bytes", "30000001", "--streams", "3", "--direction", direction
+        )
+        assert done.returncode == 0, done.stderr
+        assert server.process.wait(20) == 0
+    receiver = "client" if direction == "download" else "server"
+    got = summary(done.stdout, receiver)
+    assert (got["status"], got["bytes"], got["data_equal"]) == ("ok", 30_000_001, True)
+    assert got["handshake_ms"] > 0
+    assert 0 < got["time_to_first_byte_ms"] <= got["reached_2mb_s"] * 1000 <= got["reached_10mb_s"] * 1000
+    own = lines(server.output.read_text())
+    assert [line for line in lines(done.stdout) if line["side"] == "server"] == own
+    assert [line["type"] for line in own][:: len(own) - 1] == ["start", "summary"]
+    assert own[0]["role"] == ("sender" if direction == "download" else "receiver")
+    received = [line for line in lines(done.stdout) if line["side"] == receiver and line["type"] == "interval"]
+    assert sum(line["bytes"] for line in received) == 30_000_001
+
+
+def test_options_in_force_are_told(bench: Bench) -> None:
+    leg = (
+        "--congestion-control",
+        "reno",
+        "--initial-window",
+        "100",
+        "--ack-threshold",
+        "20",
+        "--initial-rtt-ms",
+        "650",
+    )
+    with bench.server(*leg) as server:
+        start = lines(bench.client(server.port, "--duration", "0.3", *leg).stdout)[0]
+    options = start["options"]
+    assert (options["congestion_control"], options["initial_window"], options["ack_threshold"]) == ("reno", 100, 20)
+    assert start["request"] == {"direction": "download", "bytes": None, "duration_ms": 300, "streams": 1}
+
+
+@pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.parametrize("fault", ["ca", "name"])
+def test_t08_a_refused_certificate_fails_with_its_reason(bench: Bench, stack: str, fault: str, tmp_path: Path) -> None:
+    other = pki.create(tmp_path / "other", [NAME], [], datetime.now(UTC))
+    wrong = {"ca": ("--ca", str(other.ca_cert)), "name": ("--server-name", "other.satlab.test")}[fault]
+    with bench.server("--stack", stack) as server:
+        argv = bench.connect(server.port, "--stack", stack, "--bytes", "1000")
+        argv[argv.index(wrong[0]) + 1] = wrong[1]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=END_S, check=False)
+    assert done.returncode == 1
+    assert summary(done.stdout)["status"] == "failed"
+    assert done.stderr.startswith("error: ")
+    assert "hint: " in done.stderr
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_a_killed_server_is_noticed(bench: Bench, stack: str) -> None:
+    leg = ("--stack", stack, "--max-idle-ms", "2000")
+    with bench.server(*leg) as server:
+        client = subprocess.Popen(bench.connect(server.port, *leg, "--duration", "20"), stdout=subprocess.PIPE)
+        assert client.stdout is not None
+        first = [client.stdout.readline() for _ in range(4)]
+        server.process.send_signal(signal.SIGKILL)
+        rest, _ = client.communicate(timeout=END_S)
+    assert client.returncode == 1
+    last = summary(b"".join([*first, rest]).decode())
+    assert (last["status"], last["reason"]) == ("failed", "timed out")
+    assert last["bytes"] > 0
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_a_killed_client_is_a_failed_sample_of_the_server(bench: Bench, stack: str) -> None:
+    leg = ("--stack", stack, "--max-idle-ms", "2000")
+    with bench.server(*leg, "--once") as server:
+        client = subprocess.Popen(bench.connect(server.port, *leg, "--duration", "20"), stdout=subprocess.PIPE)
+        assert client.stdout is not None
+        client.stdout.readline()
+        assert wait(lambda: len(server.output.read_text().splitlines()) > 2, 20)
+        client.kill()
+        client.communicate(timeout=END_S)
+        assert server.process.wait(END_S) == 1
+    assert summary(server.output.read_text(), "server")["status"] == "failed"
+
+
+def test_an_interrupt_keeps_what_was_measured(bench: Bench) -> None:
+    with bench.server() as server:
+        client = subprocess.Popen(bench.connect(server.port, "--duration", "20"), stdout=subprocess.PIPE)
+        assert client.stdout is not None
+        first = [client.stdout.readline() for _ in range(3)]
+        client.send_signal(signal.SIGINT)
+        rest, _ = client.communicate(timeout=END_S)
+    assert client.returncode == 130
+    assert summary(b"".join([*first, rest]).decode())["reason"] == "interrupted"
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_malformed_packets_do_no_harm(bench: Bench, stack: str) -> None:
+    seeded = random.Random(1)  # noqa: S311 - no secret
+    with bench.server("--stack", stack) as server, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        client = subprocess.Popen(
+            bench.connect(server.port, "--stack", stack, "--bytes", "20000000"), stdout=subprocess.PIPE
+        )
+        # Any bytes, and what looks like a first packet of QUIC version 1.
+        for _ in range(2000):
+            head = seeded.choice([b"", b"\xc0\0\0\0\1\x08"])
+            sender.sendto(head + seeded.randbytes(seeded.randrange(1400)), ("127.0.0.1", server.port))
+        text, _ = client.communicate(timeout=END_S)
+        assert client.returncode == 0
+        assert summary(text.decode())["data_equal"] is True
+        again = bench.client(server.port, "--stack", stack, "--bytes", "1000")
+        assert again.returncode == 0, again.stderr
+
+
+def test_a_full_disk_ends_the_run_with_status_3(bench: Bench) -> None:
+    with bench.server() as server:
+        done = bench.client(server.port, "--duration", "10", "--output", "/dev/full")
+    assert done.returncode == 3
+    assert "No space left" in done.stderr
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_qlog_is_written_where_asked(bench: Bench, stack: str) -> None:
+    folder = bench.folder / "qlog"
+    with bench.server("--stack", stack, "--qlog", str(folder), "--once") as server:
+        done = bench.client(server.port, "--stack", stack, "--bytes", "100000", "--qlog", str(folder))
+        assert done.returncode == 0, done.stderr
+        server.process.wait(20)
+    files = {file.name for file in folder.iterdir()}
+    assert files == {f"{stack}-client-0.sqlog", f"{stack}-server-0.sqlog"}
+    for file in folder.iterdir():
+        records = [json.loads(record) for record in file.read_text().split("\x1e")[1:]]
+        assert len(records) > 10
+
+
+def test_a_second_run_sends_its_request_at_once(bench: Bench) -> None:
+    session = bench.folder / "session"
+    leg = ("--stack", "quiche", "--bytes", "1000", "--zero-rtt", str(session))
+    with bench.server("--stack", "quiche") as server:
+        first, second = (summary(bench.client(server.port, *leg).stdout) for _ in range(2))
+        assert session.stat().st_mode & 0o777 == 0o600
+    assert (first["zero_rtt"], second["zero_rtt"]) == ("not_asked", "accepted")
+    # Another process has other keys: the session is refused, the transfer is not.
+    with bench.server("--stack", "quiche") as server:
+        third = summary(bench.client(server.port, *leg).stdout)
+    assert (third["zero_rtt"], third["status"]) == ("refused", "ok")
+
+
+WRONG: list[tuple[Callable[[Bench], list[str]], int, str]] = [
+    (lambda b: b.connect(1, "--bytes", "1", "--congestion-control", "bbr"), 2, "use --stack quiche"),
+    (lambda b: b.connect(1, "--bytes", "1", "--initial-window", "0", "--receive-window", "1"), 2, "receive-window: 1"),
+    (lambda b: b.connect(1, "--bytes", "1", "--stack", "quiche", "--ack-threshold", "9"), 2, "no ACK frequency"),
+    (lambda b: b.connect(1, "--bytes", "1", "--zero-rtt", str(b.folder / "s")), 2, "use --stack quiche"),
+    (lambda b: b.connect(1, "--bytes", "1", "--ca", "/nonexistent"), 2, "/nonexistent: no certificate"),
+    (lambda b: b.listen("--key", "/dev/null"), 2, "/dev/null: no private key"),
+    (lambda b: b.listen("--listen", "203.0.113.1:1"), 3, "listen on 203.0.113.1:1"),
+    (lambda b: b.listen("--output", "/nonexistent/file"), 3, "/nonexistent/file"),
+]
+
+
+@pytest.mark.parametrize(("argv", "status", "words"), WRONG, ids=[words for _, _, words in WRONG])
+def test_each_mistake_has_its_status_and_its_words(
+    bench: Bench, argv: Callable[[Bench], list[str]], status: int, words: str
+) -> None:
+    given = argv(bench)
+    for option in ("--ca", "--key", "--listen"):  # the later one replaces the earlier
+        if given.count(option) == 2:
+            first = given.index(option)
+            del given[first : first + 2]
+    done = subprocess.run(given, capture_output=True, text=True, timeout=END_S, check=False)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert words in done.stderr
+
+
+def test_a_port_in_use_is_told(bench: Bench) -> None:
+    with bench.server() as server:
+        argv = bench.listen()
+        argv[argv.index("127.0.0.1:0")] = f"127.0.0.1:{server.port}"
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=END_S, check=False)
+    assert done.returncode == 3
+    assert "in use" in done.stderr
