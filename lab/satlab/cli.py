@@ -619,3 +619,24 @@ def quic(
     for line in [json.dumps(result, indent=1)] if json_lines else bench_quic.lines(result):
         print(line)
     return ExitStatus.OK
+
+
+@command(group=bench_app, name="check")
+def bench_check(
+    comparisons: Annotated[int, typer.Option(help="Of equal builds, and of a slower one.", min=1, max=10000)] = 100,
+    slowdown: Annotated[
+        float, typer.Option(help="Of the slower build, as a share of the time.", min=0.01, max=1)
+    ] = 0.1,
+    json_lines: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")] = False,
+    quiet: Quiet = False,
+) -> int:
+    """Count false alarms of `satlab check --baseline`, and slowdowns that it catches, under the virtual clock."""
+    from satlab.regress import power
+
+    found = power.measure(comparisons, slowdown, Talk(quiet))
+    if json_lines:
+        print(json.dumps(found))
+    else:
+        caught = ", ".join(f"{case} {count}" for case, count in found["caught"].items())
+        print(f"of {comparisons}: false alarms {found['false_alarms']}; caught {caught}; {found['real_s']} s")
+    return ExitStatus.OK

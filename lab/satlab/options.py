@@ -51,6 +51,16 @@ class LinkOptions:
     timeline: Path | None = None
     probes: str | None = None
 
+    def arguments(self) -> list[str]:
+        """Give the command line that chooses this: the profile, and what is not as by default."""
+        argv = ["--profile", self.profile]
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.name != "profile" and value != each.default:
+                option = f"--{each.name.replace('_', '-')}"
+                argv += [option] if value is True else [option, str(value)]
+        return argv
+
     def profile_folder(self) -> Path:
         """Give the folder of the profile."""
         own = PROFILES / self.profile

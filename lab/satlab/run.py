@@ -105,6 +105,7 @@ class Prepared:
             "scenario": self.scenario.name,
             "arguments": dict(self.scenario.values),
             "emulator": self.link.emulator,
+            "options": self.request.link.arguments(),
             "link": self.plan.model_dump(by_alias=True),
         }
 
