@@ -20,7 +20,7 @@ const HELD: std::ops::Range<usize> = 50..4_650;
 const BYTES: usize = 10_000_000;
 
 /// A path to `target` that overflows once. Its client side has an address of its own.
-async fn overflowing_path(target: SocketAddr) -> SocketAddr {
+fn overflowing_path(target: SocketAddr) -> SocketAddr {
     let [near, far] = [(); 2].map(|()| {
         let socket = satpep::sys::udp_socket("127.0.0.1:0".parse().unwrap(), false).unwrap();
         UdpSocket::from_std(socket).unwrap()
@@ -124,7 +124,7 @@ async fn more_gaps_than_quinn_keeps_do_not_close_the_connection() {
     let origin = pki.origin(&[ALPN]);
     let next_hop = origin.local_addr().unwrap().to_string();
     let proxy = pki.proxy(&["--next-hop", &next_hop]);
-    let path = overflowing_path(proxy.address).await;
+    let path = overflowing_path(proxy.address);
     soon(async {
         let accept = async { origin.accept().await.unwrap().await.unwrap() };
         let (client, server) = tokio::join!(send_in_one_burst(&pki, path), accept);
