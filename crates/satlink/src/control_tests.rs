@@ -121,7 +121,13 @@ fn courses_of_the_profile_begin_with_the_time_line() {
         let _ = desk.answer(5, br#"{"start": "timeline"}"#);
         let later = posted(&desk, 0);
         assert!(posted(&desk, 1).is_empty());
-        [at_once, later].map(|orders| orders.iter().map(|it| (it.at, it.origin)).collect())
+        let told = |orders: Vec<Order>| {
+            orders
+                .iter()
+                .map(|it| (it.at, it.origin))
+                .collect::<Vec<_>>()
+        };
+        [at_once, later].map(told)
     };
     let (now, later) = (vec![(0, Origin::Profile)], vec![(5, Origin::Profile)]);
     let waiting = json!({"starts": "on-request", "steps": []});
