@@ -456,3 +456,29 @@ fn a_peer_that_is_silent_ends_the_run_with_its_reason() {
         );
     }
 }
+
+#[test]
+fn twenty_seeds_of_a_lossy_geo_link_arrive_whole() {
+    for seed in 0..20 {
+        let path = Path {
+            rate_bps: 20e6,
+            loss: 0.01,
+            seed: 2 * seed,
+        };
+        let request = Request {
+            streams: 3,
+            ..request(Direction::Download, 2_000_000)
+        };
+        let options = LegOptions {
+            initial_window: 100,
+            ..LegOptions::default()
+        };
+        let [client, _] = run(&format!("seed-{seed}"), path, request, &options, 600);
+        let summary = client.summary("client");
+        assert_eq!(
+            (&summary["status"], &summary["data_equal"]),
+            (&"ok".into(), &true.into()),
+            "{summary}"
+        );
+    }
+}

@@ -30,6 +30,10 @@ const DATAGRAM: usize = 1350;
 /// Packets that are due this soon leave together: waking up for each would cost more than it shapes.
 const SLACK: Duration = Duration::from_micros(500);
 
+/// quiche's BBR takes the initial RTT for a measured one until it is 10 s old: on a longer path it believes in half the
+/// bandwidth-delay product and stays there.
+const BBR_INITIAL_RTT_MS: u32 = 1000;
+
 /// `ssl_early_data_accepted` of BoringSSL.
 const EARLY_DATA_ACCEPTED: u32 = 2;
 
@@ -65,8 +69,12 @@ impl Quiche {
     ///
     /// # Errors
     /// Options that quiche has not, certificates that cannot be used.
-    pub fn new(setup: Setup) -> Result<Self, StackError> {
+    pub fn new(mut setup: Setup) -> Result<Self, StackError> {
         check(&setup.options)?;
+        if setup.options.congestion_control == CongestionControl::Bbr {
+            let initial_rtt_ms = &mut setup.options.initial_rtt_ms;
+            *initial_rtt_ms = BBR_INITIAL_RTT_MS.max(*initial_rtt_ms);
+        }
         Ok(Self {
             config: config(&setup)?,
             setup,
@@ -424,6 +432,10 @@ impl Stack for Quiche {
             .iter()
             .find_map(QlogHealth::fault)
             .map(str::to_owned)
+    }
+
+    fn options(&self) -> &LegOptions {
+        &self.setup.options
     }
 
     fn name(&self) -> &'static str {
