@@ -22,6 +22,10 @@ SERIES = {
     "link_threshold_db": "threshold_db",
     "link_modcod_id": "modcod_id",
     "link_frame_fill_ratio": "frame_fill_ratio",
+    "link_slots_assigned": "slots_assigned",
+    "link_slots_used": "slots_used",
+    "link_slots_free": "slots_free",
+    "link_requests": "requests",
     "link_release_late_p99_us": "late_p99_us",
 }
 """Metric of a series and the counter it is read from."""
@@ -47,10 +51,19 @@ class Counters(Model):
     threshold_db: float | None = None
     es_n0_db: float | None = None
     frame_fill_ratio: float | None
+    superframes: int | None = None
+    slots_assigned: int | None = None
+    slots_free: int | None = None
+    requests: int | None = None
     late_p50_us: float | None
     late_p99_us: float | None
     late_max_us: float | None
     late_packets: int
+
+    @property
+    def slots_used(self) -> int | None:
+        """Give the bursts sent where slots are assigned on demand."""
+        return None if self.slots_assigned is None else self.frames
 
 
 class PerDirection(Model):
@@ -176,8 +189,23 @@ def _totals(inside: Sequence[Counters], labels: Mapping[str, str]) -> list[Recor
         Record("link_lost_packets", sum(c.lost_packets for c in inside), labels),
         Record("link_late_packets", sum(c.late_packets for c in inside), labels),
         Record("link_queue_max_bytes", max(c.queue_bytes for c in inside), labels),
+        *_slots(inside, labels),
         *_frames(inside, labels),
     ]
+
+
+def _slots(inside: Sequence[Counters], labels: Mapping[str, str]) -> list[Record]:
+    """Give means per superframe where slots are assigned on demand."""
+    counted = [c for c in inside if c.superframes]
+    superframes = sum(c.superframes or 0 for c in counted)
+    if not superframes:
+        return []
+    sums = {
+        "link_slots_assigned_mean": sum(c.slots_assigned or 0 for c in counted),
+        "link_slots_used_mean": sum(c.frames for c in counted),
+        "link_slots_free_mean": sum(c.slots_free or 0 for c in counted),
+    }
+    return [Record(metric, value / superframes, labels) for metric, value in sums.items()]
 
 
 def _frames(inside: Sequence[Counters], labels: Mapping[str, str]) -> list[Record]:

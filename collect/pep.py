@@ -2,7 +2,7 @@
 """Which proxy split how many connections (schemas/pep.schema.json)."""
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, TypeAdapter
 
@@ -14,7 +14,7 @@ MAIN_METRICS = ("pep_connections_count",)
 
 
 class Pep(Model):
-    """One proxy over its life."""
+    """One proxy over its life; `report` holds satpep's lines (schemas/satpep.schema.json), of others nothing."""
 
     schema_: Literal["satlab/pep/1"] = Field(alias="schema")
     engine: str
@@ -23,6 +23,7 @@ class Pep(Model):
     client: str
     server: str
     connections: int
+    report: list[dict[str, Any]]
 
 
 ADAPTER: TypeAdapter[Pep] = TypeAdapter(Pep)

@@ -4,13 +4,13 @@
 import subprocess
 from pathlib import Path
 
-from satlab import linkplan, paths, topology, webtarget
+from satlab import control, linkplan, paths, topology, webtarget
 from satlab.errors import ConfigError, ExitStatus, Fault
 from satlab.openbach import descriptor, jobfolder, validate
 
 
 def check(path: Path) -> None:
-    """Check a profile, page, job, lab.yml, scenarios, or a folder of these; raises ConfigError with every fault."""
+    """Check a profile, page, job, lab.yml, scenarios, time lines, or a folder of these; ConfigError has every fault."""
     if not path.exists():
         raise ConfigError(f"{path}: no such file or folder")
     if path.is_dir() and any(path.glob("*.xml")):
@@ -22,7 +22,7 @@ def check(path: Path) -> None:
     elif path.suffix in {".yml", ".yaml"}:
         topology.load(path)
     elif path.is_file() or any(path.glob("*.json")):
-        _refuse(path, validate.validate_paths([path], descriptor.load_jobs(paths.JOBS), _entities()))
+        _refuse(path, _documents(sorted(path.glob("*.json")) if path.is_dir() else [path]))
     else:
         _below(path)
 
@@ -43,6 +43,19 @@ def _below(folder: Path) -> None:
     if not inside:
         faults.append(Fault(str(folder), "holds nothing to check", "profiles, pages, jobs or scenarios (*.json)"))
     _refuse(folder, faults)
+
+
+def _documents(files: list[Path]) -> list[Fault]:
+    """Check JSON files: a list is a time line of the link, anything else is a scenario."""
+    faults: list[Fault] = []
+    timelines = [file for file in files if file.read_bytes().lstrip()[:1] == b"["]
+    for file in timelines:
+        try:
+            control.load_steps(file)
+        except ConfigError as error:
+            faults.extend(error.faults or [Fault(str(file), str(error).removeprefix(f"{file}: "), error.hint)])
+    scenarios = [file for file in files if file not in timelines]
+    return [*faults, *validate.validate_paths(scenarios, descriptor.load_jobs(paths.JOBS), _entities())]
 
 
 def _job(folder: Path) -> list[Fault]:

@@ -62,6 +62,13 @@ TimelineFile = Annotated[
         show_default=False,
     ),
 ]
+ProbesTo = Annotated[
+    str | None,
+    typer.Option(
+        help="ADDRESS:PORT of a collector that gets the link's samples over UDP as OpenSAND's probes (its port: 5361).",
+        show_default=False,
+    ),
+]
 Terrestrial = Annotated[
     float | None, typer.Option(help="One-way delay gateway to server, ms. Default: vagrant/lab.yml.", min=0, max=10000)
 ]
@@ -74,6 +81,9 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but erro
 
 def main() -> None:
     """Run the program and end with the status of its outcome."""
+    from satlab.vm.cli import app as vm_app  # its commands are made with the helpers of this module
+
+    app.add_typer(vm_app, name="vm")
     app(prog_name="satlab")
 
 
@@ -171,7 +181,11 @@ def run(
     profile: Profile = "geo",
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="NAME=VALUE: value of an argument, or another value for a constant. Repeatable."),
+        typer.Option(
+            "--set",
+            help="NAME=VALUE: value of an argument, or another value for a constant; or the link's internet_delay_ms, "
+            "satcom_delay_ms, satcom_loss_percent, satcom_attenuation_db. Repeatable.",
+        ),
     ] = None,
     seed: Seed = 1,
     loss: Loss = 0.0,
@@ -187,6 +201,7 @@ def run(
     jitter_ms: JitterMs = 0.0,
     timing: TimingName = "standard",
     timeline: TimelineFile = None,
+    probes: ProbesTo = None,
     deadline: Annotated[float, typer.Option(help="The scenario is stopped after this many seconds.", min=1)] = 900.0,
     runs: Runs = Path("runs"),
     json_lines: Annotated[bool, typer.Option("--json", help="Summary records as JSON lines on stdout.")] = False,
@@ -204,11 +219,14 @@ def run(
     """Run one scenario in a fresh lab: calibrate, measure, collect, report."""
     chosen = link_options(locals())
     from satlab import run as running
+    from satlab import testbed
 
+    bed = testbed.choose(settings_of(settings or ()), chosen)
     request = running.RunRequest(
         scenario=scenario,
-        link=chosen,
-        settings=settings_of(settings or ()),
+        link=bed.link,
+        settings=bed.settings,
+        at_start=bed.at_start,
         runs=runs,
         deadline_s=deadline,
         report=not no_report,
@@ -308,6 +326,49 @@ def reproduce(
     return status
 
 
+@command(name="check")
+def check_suite(
+    suite: Annotated[str, typer.Option(help="Name of a suite in baselines/.")] = "etosat",
+    cases: Annotated[str | None, typer.Option(help="ID,ID,... of the suite. Default: all.")] = None,
+    clock: Annotated[
+        Literal["virtual"], typer.Option(help="virtual: quinn-proto and the link model, stepped.")
+    ] = "virtual",
+    runs: Annotated[
+        int | None,
+        typer.Option(help="Samples of each case. Default: 5, more while a verdict is open.", min=1, max=1000),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the first sample, the next ones follow.", min=0)] = 1,
+    client: Annotated[
+        list[str] | None, typer.Option(help="Option of the client's end, NAME=VALUE as in satperf; repeatable.")
+    ] = None,
+    server: Annotated[list[str] | None, typer.Option(help="Option of the server's end, likewise.")] = None,
+    baseline: Annotated[Path | None, typer.Option(help="check.json of an earlier check: is this build slower?")] = None,
+    tolerance: Annotated[float, typer.Option(help="With --baseline: slowdown that nobody minds.", min=0, max=1)] = 0.03,
+    out: Annotated[Path, typer.Option(help="Folder that the check's folder is made in.")] = Path("runs"),
+    junit: Annotated[Path | None, typer.Option(help="JUnit XML file for a build server.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Markdown file for a pull request.")] = None,
+    json_lines: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")] = False,
+    quiet: Quiet = False,
+) -> int:
+    """Check QUIC over satellite links against targets, or against an earlier build; 1 when one is missed."""
+    from satlab.regress import output, program
+
+    del clock
+    wanted = program.Wanted(
+        suite, [] if cases is None else cases.split(","), runs, seed,
+        program.options(client or []), program.options(server or []), baseline, tolerance, out,
+    )  # fmt: skip
+    found = program.run(wanted, Talk(quiet))
+    for file, text in ((junit, output.junit), (markdown, output.markdown)):
+        if file is not None:
+            file.write_text(text(found))
+    if json_lines:
+        print(json.dumps(found.document()))
+    else:
+        output.show(found)
+    return found.status
+
+
 @command()
 def influx(
     folders: Annotated[list[Path], typer.Argument(help="Run folders.")],
@@ -322,7 +383,9 @@ def influx(
 
 @command()
 def validate(
-    paths: Annotated[list[Path], typer.Argument(help="Profiles, scenarios, jobs, pages, folders of these, lab.yml.")],
+    paths: Annotated[
+        list[Path], typer.Argument(help="Profiles, scenarios, time lines, jobs, pages, folders of these, lab.yml.")
+    ],
 ) -> int:
     """Check files without touching anything; every fault is printed."""
     from satlab import check
@@ -393,6 +456,7 @@ def up(
     jitter_ms: JitterMs = 0.0,
     timing: TimingName = "standard",
     timeline: TimelineFile = None,
+    probes: ProbesTo = None,
     quiet: Quiet = False,
 ) -> int:
     """Bring a lab up and leave it up. Doing it twice changes nothing."""
@@ -554,4 +618,25 @@ def quic(
     result = bench_quic.quic([case for case in bench_quic.CASES if slow or not case.slow], Talk(quiet))
     for line in [json.dumps(result, indent=1)] if json_lines else bench_quic.lines(result):
         print(line)
+    return ExitStatus.OK
+
+
+@command(group=bench_app, name="check")
+def bench_check(
+    comparisons: Annotated[int, typer.Option(help="Of equal builds, and of a slower one.", min=1, max=10000)] = 100,
+    slowdown: Annotated[
+        float, typer.Option(help="Of the slower build, as a share of the time.", min=0.01, max=1)
+    ] = 0.1,
+    json_lines: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")] = False,
+    quiet: Quiet = False,
+) -> int:
+    """Count false alarms of `satlab check --baseline`, and slowdowns that it catches, under the virtual clock."""
+    from satlab.regress import power
+
+    found = power.measure(comparisons, slowdown, Talk(quiet))
+    if json_lines:
+        print(json.dumps(found))
+    else:
+        caught = ", ".join(f"{case} {count}" for case, count in found["caught"].items())
+        print(f"of {comparisons}: false alarms {found['false_alarms']}; caught {caught}; {found['real_s']} s")
     return ExitStatus.OK

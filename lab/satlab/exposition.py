@@ -30,6 +30,10 @@ HELP = {
     "threshold_db": "Es/N0 that it needs, dB",
     "es_n0_db": "Es/N0 of what is sent, dB",
     "frame_fill_ratio": "share of the frames' payload in use",
+    "superframes": "superframes begun in the interval",
+    "slots_assigned": "bursts granted to the terminal in the interval",
+    "slots_free": "bursts granted to no terminal in the interval",
+    "requests": "capacity requests sent in the interval",
     "late_p50_us": "release error, median, us",
     "late_p99_us": "release error, 99th percentile, us",
     "late_max_us": "release error, largest, us",
@@ -63,7 +67,7 @@ def render(lab_id: str, sample: dict[str, Any]) -> str:
     directions = {name: figures for name, figures in sample.items() if isinstance(figures, dict)}
     parts = [_family("sample_time_seconds", "Unix time of the sample", [("", sample["t_unix_s"])], lab_id)]
     for field, text in HELP.items():
-        values = [(name, figures[field]) for name, figures in directions.items() if figures[field] is not None]
+        values = [(name, figures[field]) for name, figures in directions.items() if figures.get(field) is not None]
         parts.append(_family(field, text, values, lab_id))
     used = [(f'{name}",modcod="{modcod}', count) for name, f in directions.items() for modcod, count in _used(f)]
     parts.append(_family("modcod_frames", "frames sent in the interval, by MODCOD or waveform", used, lab_id))

@@ -22,6 +22,8 @@ from urllib.parse import quote, unquote, urlencode, urlsplit
 from satlab.errors import ConfigError, HostError
 from satlab.ui import Talk
 
+VARIABLE = "SATLAB_INFLUX"
+"""Environment variable with the URL of the database."""
 STATISTICS = Path("raw") / "stats.jsonl"
 PERIOD_S = 1.0
 """How often a run's new statistics are sent."""

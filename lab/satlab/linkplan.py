@@ -221,11 +221,27 @@ class Timeline(_Model):
     steps: Steps
 
 
+class OtherLoad(_Sparse):
+    """Traffic of another terminal on the return carrier; from the emulator's start, or `from_s`, up to `until_s`."""
+
+    terminal: int = Field(ge=0, le=255)
+    return_kbps: int = Field(ge=1, le=0xFFFFFFFF)
+    from_s: float | None = Field(default=None, ge=0, le=1e9)
+    until_s: float | None = Field(default=None, ge=0, le=1e9)
+
+
 class Attachment(_Model):
     """A TUN: the file of its network namespace and its name there."""
 
     netns: str
     tun: str = Field(max_length=15)
+
+
+class Probes(_Model):
+    """A collector of OpenSAND's probes at ADDRESS:PORT, reached from satlab's own network namespace."""
+
+    address: str
+    netns: Literal["parent"] = "parent"
 
 
 class LinkConfig(_Model):
@@ -248,8 +264,10 @@ class LinkConfig(_Model):
     far: Attachment
     metrics: str
     metrics_interval_ms: int = Field(ge=10, le=10000)
+    probes: Probes | None = None
     control: str | None = None
     timeline: Timeline | None = None
+    others: tuple[OtherLoad, ...] = ()
 
     @model_validator(mode="after")
     def _whole_segment(self) -> Self:
@@ -273,7 +291,8 @@ class LinkRequest:
 
     `profile` is a folder of OpenSAND XML, whose satellite segment `emulator` carries; `terrestrial_one_way_delay_ms`
     0..10000 replaces the topology's; `metrics` is the file that link metrics go to, `logs` the folder of OpenSAND's
-    logs (None: the lab's own folder); `metrics_interval_ms` 10..10000.
+    logs (None: the lab's own folder); `metrics_interval_ms` 10..10000. `probes` is the ADDRESS:PORT of a collector that
+    gets every sample under OpenSAND's probe names.
     """
 
     profile: Path
@@ -288,6 +307,8 @@ class LinkRequest:
     logs: Path | None = None
     metrics_interval_ms: int = METRICS_INTERVAL_MS
     timeline: Timeline | None = None
+    others: tuple[OtherLoad, ...] = ()
+    probes: str | None = None
 
 
 def build(
@@ -324,8 +345,10 @@ def build(
             far=far,
             metrics=str((request.metrics or metrics).resolve()),
             metrics_interval_ms=request.metrics_interval_ms,
+            probes=Probes(address=request.probes) if request.probes else None,
             control=str(control) if control else None,
             timeline=request.timeline,
+            others=request.others,
         )
     except ValidationError as error:
         raise ConfigError("the link as asked for is not usable", _faults(error, "link")) from error
@@ -387,12 +410,31 @@ class ForwardPlan(_DirectionPlan):
     acm: AcmPlan | None = None
 
 
+class FirstPacket(_Model):
+    """One-way delay of an 84-byte IPv4 packet on an idle return link, ms."""
+
+    min: float
+    mean: float
+    max: float
+
+
+class DemandPlan(_Model):
+    """Slots on demand: a superframe's bursts, of all terminals and of the ST's constant rate; one request a synchro."""
+
+    carrier_slots: int
+    cra_slots: int
+    synchro_ms: float
+    first_packet_ms: FirstPacket
+    other_terminals: int
+
+
 class ReturnPlan(_DirectionPlan):
     """DVB-RCS2 carrier: `slots_per_superframe` bursts of `burst_payload_bytes` in each `superframe_ns`."""
 
     superframe_ns: int
     slots_per_superframe: int
     burst_payload_bytes: int
+    demand: DemandPlan | None = None
 
 
 class RttPlan(_Model):

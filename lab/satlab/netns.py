@@ -174,7 +174,8 @@ def build_machines(topology: Topology, lab_id: str, control: Mapping[str, str], 
         HostError: the kernel refused a step.
     """
     with _host_errors(f"lab {lab_id}: network namespaces"):
-        for node in (HOST_NODE, *control):
+        build_host(lab_id)
+        for node in control:
             netns.create(name(lab_id, node))
             inside(lab_id, node, _prepare)
         inside(lab_id, HOST_NODE, _make_bridge, CONTROL_INTERFACE, 1500)
@@ -191,6 +192,12 @@ def build_machines(topology: Topology, lab_id: str, control: Mapping[str, str], 
                 _join(lab_id, ends[0], ends[1], config.mtu, _FIRST_VETH_INDEX + number)
             elif config.kind is NetworkKind.EMULATION:
                 _join_at_sat(lab_id, topology, network)
+
+
+def build_host(lab_id: str) -> None:
+    """Make the namespace `HOST_NODE` alone, for a program that makes networks of its own."""
+    netns.create(name(lab_id, HOST_NODE))
+    inside(lab_id, HOST_NODE, _prepare)
 
 
 def _set_address(interface: str, address: str) -> None:

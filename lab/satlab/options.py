@@ -30,7 +30,8 @@ class LinkOptions:
     direction's bandwidth-delay product. `terrestrial_delay_ms`: one way; None = what lab.yml says. `emulator`: who
     carries the satellite segment. `queue`: a limit with its unit, in place of `queue_bdp`. `aqm`, `aqm_interval_ms`,
     `ecn`: active management and its marks. `loss_model`: a loss process beside `loss`.
-    `jitter_ms`: uniform from 0. `timeline`: file of changes at known times.
+    `jitter_ms`: uniform from 0. `timeline`: file of changes at known times. `probes`: ADDRESS:PORT of a
+    collector of OpenSAND's probes.
     """
 
     profile: str = "geo"
@@ -48,6 +49,17 @@ class LinkOptions:
     jitter_ms: float = 0.0
     timing: Timing = "standard"
     timeline: Path | None = None
+    probes: str | None = None
+
+    def arguments(self) -> list[str]:
+        """Give the command line that chooses this: the profile, and what is not as by default."""
+        argv = ["--profile", self.profile]
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.name != "profile" and value != each.default:
+                option = f"--{each.name.replace('_', '-')}"
+                argv += [option] if value is True else [option, str(value)]
+        return argv
 
     def profile_folder(self) -> Path:
         """Give the folder of the profile."""
@@ -85,6 +97,7 @@ class LinkOptions:
             metrics=metrics,
             logs=logs,
             timeline=self._timeline(timeline_starts),
+            probes=self.probes,
         )
 
     def _timeline(self, starts: Literal["at-once", "on-request"]) -> linkplan.Timeline | None:

@@ -18,6 +18,7 @@ PLAN = cast(
     SimpleNamespace(
         timing="standard",
         rtt_ms=SimpleNamespace(configured=580, min=581.0, mean=581.5, max=582.0),
+        return_=SimpleNamespace(demand=None),
         forward=SimpleNamespace(
             udp_goodput_bps=19e6,
             rate_bps=19.6e6,
@@ -60,6 +61,12 @@ def test_a_link_as_planned_passes() -> None:
 )
 def test_each_deviation_is_named(change: dict[str, Any], name: str) -> None:
     assert failed(probe(**change)) == [name]
+
+
+def test_echoes_on_demand_may_find_slots_that_others_asked_for() -> None:
+    plan = cast(LinkPlan, SimpleNamespace(**vars(PLAN) | {"return_": SimpleNamespace(demand=object())}))
+    assert calibrate.expectation(plan, "satlink").rtt_low_ms == 580
+    assert calibrate.expectation(PLAN, "satlink").rtt_low_ms == 581.0
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ _BOTH |= {"queue_discipline": "pie", "queue_ecn": True, "loss_models": ["bursts"
 _BOTH |= {"udp_goodput_bps": 9e6, "tcp_goodput_bps": 8e6}
 _ACM = {"modcod_ids": [1, 28], "margin_db": 1.0, "hysteresis_db": 0.3, "report_period_ms": 1000.0}
 PLAN["forward"] = _BOTH | {"frame_ns": 5, "frame_payload_bytes": 6000, "acm": _ACM}
-PLAN["return"] = _BOTH | {"superframe_ns": 5, "slots_per_superframe": 4, "burst_payload_bytes": 100}
+PLAN["return"] = _BOTH | {"superframe_ns": 5, "slots_per_superframe": 4, "burst_payload_bytes": 100, "demand": None}
 
 
 def schema(name: str) -> Any:

@@ -147,7 +147,8 @@ def _boot(name: str, tree: Path, console: Path) -> Process:
         "env", "SYSTEMD_NSPAWN_API_VFS_WRITABLE=network",
         "systemd-nspawn", "--quiet", "--boot", f"--directory={tree}", f"--machine={name}", "--register=no",
         "--keep-unit",
-        f"--network-namespace-path={netns.path(LAB_ID, name)}", "--capability=CAP_NET_ADMIN", "--bind=/dev/net/tun",
+        f"--network-namespace-path={netns.path(LAB_ID, name)}",
+        "--capability=CAP_NET_ADMIN,CAP_IPC_LOCK", "--bind=/dev/net/tun",
         "--resolv-conf=off", "--link-journal=no", "--console=pipe", "--kill-signal=SIGRTMIN+3",
     ]  # fmt: skip
     return start(argv, out=console, log=console)

@@ -5,6 +5,11 @@ use crate::Carrier;
 use dvb::sdu::{ETHERNET_HEADER, Filled, Service};
 use dvb::{gse, rle};
 
+/// RLE in front of a packet that is not cut: PPDU header and compressed protocol type (ETSI TS 103 179).
+const PPDU_BYTES: u64 = 3;
+/// What a cut at the end of a burst costs: the longer header of a start, the header of an end, and the sequence number.
+const CUT_BYTES: u64 = 5;
+
 /// Sender and receiver of one carrier.
 #[derive(Debug)]
 pub(crate) struct Air {
@@ -96,6 +101,12 @@ impl Air {
             Codec::Rle { sender, .. } => (sender.in_hand().len(), sender.pending()),
         };
         rest.min(in_hand.saturating_sub(self.header()))
+    }
+
+    /// Burst payload that waiting packets take at most, for a terminal that has to ask for it. `payload` is that of a burst.
+    pub(crate) fn on_air(&self, bytes: u64, packets: u64, payload: u64) -> u64 {
+        let whole = bytes + packets * (PPDU_BYTES + self.header() as u64);
+        (whole * payload).div_ceil(payload.saturating_sub(CUT_BYTES).max(1))
     }
 
     /// Gives the packet in fragmentation back whole.

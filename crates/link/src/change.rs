@@ -5,7 +5,7 @@ use crate::channel::frame_error_ratio;
 use crate::framed::Framed;
 use crate::jitter::Jittering;
 use crate::loss::Losses;
-use crate::queue::Buffer;
+use crate::queue::Fifos;
 use crate::{Carrier, Jitter, Link, LinkConfig, LinkError, Loss, Nanos, Queue};
 use dvb::modcod::ModCod;
 
@@ -31,9 +31,9 @@ pub enum Change {
     /// Queue. What waits moves into it, oldest first; what does not fit is dropped.
     Queue(Queue),
     /// MODCOD, waveform, symbol rate or slots of the same kind of carrier, from the next opening of the frame grid on;
-    /// the grid starts anew there.
+    /// the grid starts anew there. Not with demand assignment.
     Carrier(Carrier),
-    /// Another link from now on.
+    /// Another link from now on. Not with demand assignment.
     Handover(Handover),
 }
 
@@ -68,6 +68,10 @@ impl Link {
     /// # Errors
     /// The link cannot be so; it goes on as it was.
     pub fn set(&mut self, now: Nanos, change: Change) -> Result<(), LinkError> {
+        let is_on_demand = self.config.demand.is_some();
+        if is_on_demand && matches!(change, Change::Carrier(_) | Change::Handover(_)) {
+            return Err(LinkError::OnDemand);
+        }
         self.advance(now);
         let config = changed(&self.config, &change)?;
         config.check()?;
@@ -107,7 +111,7 @@ impl Link {
             .framed
             .as_ref()
             .map_or(0, |framed| framed.air.pending());
-        let new = Buffer::new(queue, self.config.seed, self.generation);
+        let new = Fifos::new(&self.config, queue, self.generation);
         let mut old = std::mem::replace(&mut self.queue, new);
         old.drain(|since, packet| {
             self.queue
@@ -116,7 +120,7 @@ impl Link {
     }
 
     fn hand_over(&mut self, handover: Handover) {
-        let new = Buffer::new(handover.queue, self.config.seed, self.generation);
+        let new = Fifos::new(&self.config, handover.queue, self.generation);
         let mut old = std::mem::replace(&mut self.queue, new);
         let mut waiting = Vec::new();
         let cut = self

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! What a link is asked to be.
 
-use crate::{Acm, Carrier, Jitter, Loss, Nanos, Queue};
+use crate::{Acm, Carrier, Demand, Jitter, Loss, Nanos, Queue};
 use dvb::acm::ErrorModel;
 use dvb::modcod::ModCod;
 use thiserror::Error;
@@ -23,6 +23,8 @@ pub struct LinkConfig {
     pub reception: Option<Reception>,
     /// What chooses the MODCOD of a forward carrier; `None`: it stays. Needs a reception.
     pub acm: Option<Acm>,
+    /// Assignment of the slots on demand; `None`: the slots of the carrier in every superframe.
+    pub demand: Option<Demand>,
     /// Seed of all generators: same seed and same input, same events.
     pub seed: u64,
 }
@@ -108,6 +110,14 @@ pub enum LinkError {
     /// A time or number of the active queue management is 0 or too large.
     #[error("active queue management needs an interval, a quantum and 1 to 65536 flows")]
     Aqm,
+    /// Demand assignment without bursts, FIFOs or a request period, or with more terminals than a plan can name.
+    #[error(
+        "demand assignment needs a return carrier, 1 to 64 FIFOs of 1 packet and more, a request period, and at most 255 other terminals"
+    )]
+    Demand,
+    /// The slots are assigned on demand.
+    #[error("a carrier with demand assignment stays as it is")]
+    OnDemand,
     /// Only a handover changes the kind of carrier.
     #[error("another kind of carrier needs a handover")]
     OtherKind,
@@ -125,6 +135,7 @@ impl LinkConfig {
             jitter: Jitter::None,
             reception: None,
             acm: None,
+            demand: None,
             seed,
         }
     }
@@ -141,6 +152,9 @@ impl LinkConfig {
             self.queue.check()?;
         }
         self.carrier.check()?;
+        if let Some(demand) = &self.demand {
+            demand.check(&self.carrier)?;
+        }
         if let Some(acm) = &self.acm {
             self.reception.ok_or(LinkError::NoReception)?;
             acm.selector(&self.carrier)?;

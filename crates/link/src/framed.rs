@@ -2,21 +2,24 @@
 //! A carrier with frames at work.
 
 use crate::air::Air;
+use crate::assign::Superframe;
 use crate::channel::Channel;
 use crate::grid::{Grid, Quota};
 use crate::ledger::Ledger;
-use crate::queue::Buffer;
+use crate::queue::Fifos;
 use crate::{Carrier, Nanos};
 use dvb::sdu::Filled;
 
 /// Frames, and when they open.
 #[derive(Debug)]
 pub(crate) struct Framed {
-    pub(crate) grid: Grid,
+    grid: Grid,
     quota: Quota,
     pub(crate) air: Air,
     /// Next opening at which something may be sent.
-    pub(crate) next: u64,
+    next: u64,
+    /// Openings of the grid; without end but for superframes on demand.
+    openings: u64,
     /// MODCOD or waveform.
     id: u8,
     /// Payload of the frame in hand, kept to save the allocation.
@@ -31,6 +34,7 @@ impl Framed {
             quota: Quota::new(carrier),
             air: Air::new(carrier)?,
             next: 0,
+            openings: u64::MAX,
             id: carrier.waveform_id(),
             frame: vec![0; carrier.frame_payload()],
         })
@@ -49,8 +53,34 @@ impl Framed {
         self.frame.resize(carrier.frame_payload(), 0);
     }
 
+    /// Goes over to the slots of a superframe; there is no opening behind them.
+    pub(crate) fn assign(&mut self, carrier: &Carrier, superframe: Superframe) {
+        let granted = carrier.with_slots(superframe.slots);
+        self.openings = match granted {
+            _ if superframe.slots == 0 => 0,
+            // All bursts leave at one tick.
+            Carrier::OpenSandReturn { .. } => 1,
+            _ => superframe.slots.into(),
+        };
+        if let Some(grid) = Grid::new(&granted, superframe.start).filter(|_| self.openings > 0) {
+            self.grid = grid;
+        }
+        self.quota = Quota::new(&granted);
+        self.next = 0;
+    }
+
+    /// Openings before `now` have passed unused.
+    pub(crate) fn skip_to(&mut self, now: Nanos) {
+        self.next = self.next.max(self.grid.first_from(now));
+    }
+
+    /// Start and end of the next opening; `None` until slots are assigned.
+    pub(crate) fn next_opening(&self) -> Option<(Nanos, Nanos)> {
+        (self.next < self.openings).then(|| (self.grid.start(self.next), self.grid.end(self.next)))
+    }
+
     /// Sends what the next opening of the grid holds.
-    pub(crate) fn open(&mut self, queue: &mut Buffer, channel: &mut Channel, ledger: &mut Ledger) {
+    pub(crate) fn open(&mut self, queue: &mut Fifos, channel: &mut Channel, ledger: &mut Ledger) {
         let (start, end) = (self.grid.start(self.next), self.grid.end(self.next));
         self.next += 1;
         self.quota.open();
@@ -60,7 +90,7 @@ impl Framed {
         self.quota.close(self.something_waits(queue));
     }
 
-    fn something_waits(&self, queue: &Buffer) -> bool {
+    fn something_waits(&self, queue: &Fifos) -> bool {
         self.air.pending() > 0 || queue.size().1 > 0
     }
 
@@ -69,7 +99,7 @@ impl Framed {
         &mut self,
         start: Nanos,
         end: Nanos,
-        queue: &mut Buffer,
+        queue: &mut Fifos,
         channel: &mut Channel,
         ledger: &mut Ledger,
     ) {

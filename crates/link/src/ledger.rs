@@ -36,6 +36,14 @@ pub struct Counters {
     pub frame_bytes_used: u64,
     /// Frames sent by [`crate::Carrier::waveform_id`].
     pub frames_by_id: [u64; 32],
+    /// Superframes begun on a carrier with demand assignment.
+    pub superframes: u64,
+    /// Bursts that the terminal was granted in these; `frames_sent` of them were used.
+    pub slots_assigned: u64,
+    /// Bursts that no terminal was granted in these.
+    pub slots_free: u64,
+    /// Capacity requests of the terminal that asked for something.
+    pub requests: u64,
 }
 
 /// One thing that happened, in model time. Displays as one line without its end.

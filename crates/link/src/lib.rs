@@ -6,10 +6,12 @@
 
 mod acm;
 mod air;
+mod assign;
 mod carrier;
 mod change;
 mod channel;
 mod config;
+mod demand;
 mod framed;
 mod grid;
 mod jitter;
@@ -26,11 +28,12 @@ pub use acm::Acm;
 pub use carrier::Carrier;
 pub use change::{Change, Handover, Waiting};
 pub use config::{LinkConfig, LinkError, Reception};
+pub use demand::{Demand, Fifo, Load, Other};
 pub use jitter::Jitter;
 pub use ledger::{Counters, Event, Frame, What};
 pub use loss::{GilbertElliott, Loss, LossModel, LossUnit};
 pub use model::{Accepted, Link};
-pub use predict::{Rtt, echo_rtt, steady_goodput_bps};
+pub use predict::{Rtt, echo_rtt, idle_delay, steady_goodput_bps};
 pub use queue::{Aqm, CoDel, FqCoDel, Pie, Queue};
 pub use trace::{TraceError, parse_trace};
 

@@ -2,13 +2,15 @@
 //! The state machine of one direction.
 
 use crate::acm::Loop;
+use crate::assign::{Assigning, Step};
 use crate::channel::{Channel, frame_error_ratio};
 use crate::framed::Framed;
 use crate::grid::Grid;
 use crate::ledger::{Counters, Event, Frame, Ledger};
-use crate::queue::Buffer;
+use crate::queue::Fifos;
 use crate::ring::Ring;
 use crate::{Carrier, LinkConfig, LinkError, Nanos, Reception};
+use dvb::dama::Level;
 
 /// What became of a packet that was offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +32,8 @@ pub struct Link {
     pub(crate) config: LinkConfig,
     pub(crate) framed: Option<Framed>,
     pub(crate) acm: Option<Loop>,
-    pub(crate) queue: Buffer,
+    assigning: Option<Assigning>,
+    pub(crate) queue: Fifos,
     pub(crate) channel: Channel,
     pub(crate) ledger: Ledger,
     pub(crate) now: Nanos,
@@ -55,7 +58,8 @@ impl Link {
         Ok(Self {
             framed: Framed::new(&config.carrier, 0),
             acm,
-            queue: Buffer::new(config.queue, config.seed, 0),
+            assigning: assigning(&config),
+            queue: Fifos::new(&config, config.queue, 0),
             channel: Channel::new(&config, in_flight),
             ledger: Ledger::default(),
             now: 0,
@@ -78,7 +82,7 @@ impl Link {
         let is_taken = match &mut self.framed {
             Some(framed) if framed.air.accepts(packet) => {
                 if idle {
-                    framed.next = framed.next.max(framed.grid.first_from(self.now));
+                    framed.skip_to(self.now);
                 }
                 let pending = framed.air.pending() as u64;
                 self.queue.push(self.now, packet, pending, &mut self.ledger)
@@ -103,8 +107,9 @@ impl Link {
     pub fn advance(&mut self, now: Nanos) {
         self.now = self.now.max(now);
         loop {
-            let opening = self.opening().filter(|&start| start < self.now);
-            if self.adapt(opening) {
+            let opening = self.opening().map(|(start, _)| start);
+            let opening = opening.filter(|&start| start < self.now);
+            if self.adapt(opening) || self.assign(opening) {
                 continue;
             }
             let Some(framed) = self.framed.as_mut().filter(|_| opening.is_some()) else {
@@ -114,10 +119,33 @@ impl Link {
         }
     }
 
-    /// When the next frame with something to send opens.
-    fn opening(&self) -> Option<Nanos> {
+    /// Start and end of the next frame with something to send; `None` while there is none, or no slot for it.
+    fn opening(&self) -> Option<(Nanos, Nanos)> {
         let framed = self.framed.as_ref().filter(|_| !self.is_idle())?;
-        Some(framed.grid.start(framed.next))
+        framed.next_opening()
+    }
+
+    /// Works off the next thing of the demand assignment if it comes before now and not after `opening`.
+    fn assign(&mut self, opening: Option<Nanos>) -> bool {
+        let (Some(assigning), Some(framed)) = (&mut self.assigning, &mut self.framed) else {
+            return false;
+        };
+        let at = assigning.next_event();
+        if at >= self.now || opening.is_some_and(|start| start < at) {
+            return false;
+        }
+        let (queue, config) = (&self.queue, &self.config);
+        match assigning.step(self.channel.delay, || levels(config, framed, queue)) {
+            Step::Inside => {}
+            Step::Requested => self.ledger.counters.requests += 1,
+            Step::Superframe(superframe) => {
+                framed.assign(&self.config.carrier, superframe);
+                self.ledger.counters.superframes += 1;
+                self.ledger.counters.slots_assigned += u64::from(superframe.slots);
+                self.ledger.counters.slots_free += u64::from(superframe.free);
+            }
+        }
+        true
     }
 
     /// Works off the next event of adaptive coding if it comes before now and not after `opening`.
@@ -161,8 +189,14 @@ impl Link {
     #[must_use]
     pub fn next_event(&self) -> Option<Nanos> {
         self.channel.next_due().or_else(|| {
-            let start = self.opening()?;
-            let end = self.framed.as_ref()?.grid.end(self.framed.as_ref()?.next);
+            if self.is_idle() {
+                return None;
+            }
+            let Some((start, end)) = self.opening() else {
+                // The next superframe may bring a slot.
+                let superframe = self.assigning.as_ref()?.next_superframe();
+                return Some(superframe.saturating_add(self.config.delay));
+            };
             // Until the frame opens, adaptive coding may make it shorter.
             let report = self.acm.as_ref().map(Loop::next_event);
             let report = report.filter(|&report| report <= start);
@@ -244,6 +278,24 @@ impl Link {
             self.channel.deliver(self.now, packet);
         }
     }
+}
+
+fn assigning(config: &LinkConfig) -> Option<Assigning> {
+    Assigning::new(config.demand.as_ref()?, &config.carrier, config.delay)
+}
+
+/// What the terminal has to ask for, FIFO by FIFO.
+fn levels(config: &LinkConfig, framed: &Framed, queue: &Fifos) -> Vec<Level> {
+    let payload = config.carrier.frame_payload() as u64;
+    let fifos = config.demand.iter().flat_map(|demand| &demand.fifos);
+    let sizes = queue.levels(framed.air.pending() as u64);
+    fifos
+        .zip(sizes)
+        .map(|(fifo, (bytes, packets))| Level {
+            access: fifo.access,
+            bytes: framed.air.on_air(bytes, packets, payload),
+        })
+        .collect()
 }
 
 /// Bytes between sender and receiver of a saturated carrier; 0 for a wire, where nothing bounds them.

@@ -2,9 +2,9 @@
 //! What the frame arithmetic promises: saturated goodput and idle round-trip time.
 
 use crate::grid::{Grid, Quota};
-use crate::{Accepted, Aqm, Jitter, Link, LinkConfig, LinkError, LossModel, Nanos, Queue};
+use crate::{Accepted, Aqm, Demand, Jitter, Link, LinkConfig, LinkError, LossModel, Nanos, Queue};
 
-/// Round-trip times over all phases of the frame grids.
+/// Delays over all phases of the frame grids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rtt {
     /// Best phase.
@@ -17,12 +17,17 @@ pub struct Rtt {
 
 /// Frames and packets over which the steady state is observed: one more or less of either is below 0.03 %.
 const OBSERVED: u64 = 4096;
+/// Request periods over which a carrier with demand assignment is observed, after those that it needs to settle.
+const PERIODS: u64 = 16;
+/// First packets whose waiting is averaged where slots are asked for.
+const FIRST_PACKETS: u64 = 256;
 
 /// Payload rate in bit/s of a saturated link that carries packets of `ip_packet_bytes`, each holding `payload_bytes`.
 ///
 /// Found by running the model in virtual time, with the queue as full as its limit and one opening more than the next
 /// allow, and without active queue management, which leaves a saturated link saturated. Independent losses are run; of
-/// the others, too slow to be observed here, the long-run ratio is taken off. Windows of loss do not count. Infinite for a wire, 0 for a configuration [`Link::new`] refuses or a packet that fits neither queue nor carrier.
+/// the others, too slow to be observed here, the long-run ratio is taken off. Windows of loss do not count. With demand
+/// assignment the packets have DSCP 0 and the carrier is this terminal's alone. Infinite for a wire, 0 for a configuration [`Link::new`] refuses or a packet that fits neither queue nor carrier.
 #[must_use]
 pub fn steady_goodput_bps(
     config: &LinkConfig,
@@ -39,8 +44,14 @@ pub fn steady_goodput_bps(
         .iter()
         .map(|loss| 1.0 - loss.model.mean_ratio())
         .product();
+    let on_demand = config.demand.as_ref().map(|demand| Demand {
+        others: Vec::new(),
+        ..demand.clone()
+    });
     let Ok(mut link) = Link::new(LinkConfig {
-        delay: 0,
+        // Requests wait for plans, frames for nobody.
+        delay: if on_demand.is_some() { config.delay } else { 0 },
+        demand: on_demand,
         losses: random,
         jitter: Jitter::None,
         queue: Queue {
@@ -55,6 +66,9 @@ pub fn steady_goodput_bps(
         return f64::INFINITY;
     };
     let packet = ipv4_of(ip_packet_bytes);
+    if let Some(memory) = memory(config) {
+        return saturated(&mut link, memory, &packet) * (payload_bytes * 8) as f64 * kept;
+    }
     let frames = Quota::new(&config.carrier).most();
     let plenty = frames * config.carrier.frame_payload() as u64 + ip_packet_bytes as u64;
     let mut out = Vec::new();
@@ -75,10 +89,41 @@ pub fn steady_goodput_bps(
     0.0
 }
 
+/// Longest time from a request to the end of its effect; `None` without demand assignment.
+fn memory(config: &LinkConfig) -> Option<Nanos> {
+    let demand = config.demand.as_ref()?;
+    Some(demand.memory(&config.carrier, config.delay))
+}
+
+/// Packets per second of a link whose slots are assigned on demand, the queue as full as a loop can empty it.
+fn saturated(link: &mut Link, memory: Nanos, packet: &[u8]) -> f64 {
+    let superframe = link.config().carrier.dama().map_or(1, |it| it.superframe);
+    let plenty = link.config().carrier.rate_bps().unwrap_or(0.0) / 8e9 * memory as f64;
+    let (settled, end) = (2 * memory, (2 + PERIODS) * memory);
+    let mut first = None;
+    let mut now = 0;
+    while now < end {
+        link.advance(now);
+        if now >= settled {
+            first.get_or_insert((now, link.counters()));
+        }
+        while (link.queue().0 as f64) < plenty && link.push(now, packet) == Accepted::Queued {}
+        while link.pop(now, &mut Vec::new()).is_some() {}
+        now += superframe;
+    }
+    link.advance(now);
+    let Some((start, before)) = first else {
+        return 0.0;
+    };
+    let came = link.counters().packets_out - before.packets_out;
+    came as f64 * 1e9 / (now - start) as f64
+}
+
 /// Round-trip time of an echo of `ip_packet_bytes` over an idle pair of links and `wires`, the sum of the wire delays of
 /// both ways. Losses are left out, jitter is in it.
 ///
-/// The phases of the two frame grids are taken as independent and uniform. Values are rounded to the nearest ns.
+/// The phases of the two frame grids are taken as independent and uniform. With demand assignment the echo comes to an idle
+/// terminal, whose requests have run out, at any time between two of them. Values are rounded to the nearest ns.
 ///
 /// # Errors
 /// One of the configurations cannot be a link, or cannot carry a packet of this length.
@@ -92,13 +137,20 @@ pub fn echo_rtt(
         one_way(forward, ip_packet_bytes)?,
         one_way(back, ip_packet_bytes)?,
     );
-    let fixed = wires as f64 + there.least + back.least;
-    let round = |ns: f64| ns.round() as Nanos;
-    Ok(Rtt {
-        min: round(fixed),
-        mean: round(fixed + there.mean + back.mean),
-        max: round(fixed + there.most + back.most),
-    })
+    Ok(OneWay {
+        least: wires as f64 + there.least + back.least,
+        mean: there.mean + back.mean,
+        most: there.most + back.most,
+    }
+    .rounded())
+}
+
+/// Delay of a packet of `ip_packet_bytes` on an idle link, as in [`echo_rtt`].
+///
+/// # Errors
+/// The configuration cannot be a link, or cannot carry a packet of this length.
+pub fn idle_delay(config: &LinkConfig, ip_packet_bytes: usize) -> Result<Rtt, LinkError> {
+    one_way(config, ip_packet_bytes).map(|it| it.rounded())
 }
 
 /// One way in ns: shortest time, and what the wait for a frame to open and jitter add to it.
@@ -108,8 +160,22 @@ struct OneWay {
     most: f64,
 }
 
+impl OneWay {
+    fn rounded(&self) -> Rtt {
+        let round = |ns: f64| ns.round() as Nanos;
+        Rtt {
+            min: round(self.least),
+            mean: round(self.least + self.mean),
+            max: round(self.least + self.most),
+        }
+    }
+}
+
 fn one_way(config: &LinkConfig, ip_packet_bytes: usize) -> Result<OneWay, LinkError> {
     config.check()?;
+    if let Some(memory) = memory(config) {
+        return first_packets(config, memory, ip_packet_bytes);
+    }
     let mut link = Link::new(LinkConfig::new(
         config.carrier,
         config.delay,
@@ -126,6 +192,40 @@ fn one_way(config: &LinkConfig, ip_packet_bytes: usize) -> Result<OneWay, LinkEr
         least: least as f64,
         mean: wait / 2.0 + config.jitter.mean_ns(),
         most: wait + config.jitter.most_ns(),
+    })
+}
+
+/// First packets on an idle link with demand assignment, spread evenly over the request period.
+fn first_packets(
+    config: &LinkConfig,
+    memory: Nanos,
+    ip_packet_bytes: usize,
+) -> Result<OneWay, LinkError> {
+    let synchro = config.demand.as_ref().map_or(0, |demand| demand.synchro);
+    let mut link = Link::new(LinkConfig {
+        losses: Vec::new(),
+        jitter: Jitter::None,
+        reception: None,
+        ..config.clone()
+    })?;
+    let packet = ipv4_of(ip_packet_bytes);
+    let periods = (2 * memory).div_ceil(synchro);
+    let (mut least, mut sum, mut most) = (Nanos::MAX, 0, 0);
+    for index in 0..FIRST_PACKETS {
+        let asked = synchro * periods * (index + 1) + synchro * index / FIRST_PACKETS;
+        if link.push(asked, &packet) == Accepted::Dropped {
+            return Err(LinkError::PacketLength(ip_packet_bytes));
+        }
+        // By then it has come, or never will.
+        let due = link.pop(asked + 2 * memory, &mut Vec::new());
+        let took = due.map_or(2 * memory, |due| due - asked);
+        (least, sum, most) = (least.min(took), sum + took, most.max(took));
+    }
+    let least = least as f64;
+    Ok(OneWay {
+        least,
+        mean: sum as f64 / FIRST_PACKETS as f64 - least + config.jitter.mean_ns(),
+        most: most as f64 - least + config.jitter.most_ns(),
     })
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! Demand assignment, encapsulation, margins and timers.
 
-use dvb::dama::{Agreement, Share, Timers};
+use dvb::dama::Agreement;
 
 use crate::document::Place;
 use crate::fault::Faults;
@@ -35,24 +35,10 @@ impl Dama {
         }
     }
 
-    /// What the planner gives it.
+    /// Slots beyond the constant rate are asked for, or given from what is left.
     #[must_use]
-    pub fn share(&self) -> Share {
-        Share {
-            cra_kbps: self.cra_kbps,
-            rbdc_max_kbps: self.rbdc_max_kbps.unwrap_or(0),
-            duration: self.duration_superframes,
-        }
-    }
-
-    /// When the terminal asks: from `first` on, both in ns; `round_trip` is the propagation to the gateway and back.
-    #[must_use]
-    pub fn timers(&self, first: u64, round_trip: u64) -> Timers {
-        Timers {
-            first,
-            synchro: u64::from(self.synchro_ms) * 1_000_000,
-            round_trip,
-        }
+    pub const fn is_on_demand(&self) -> bool {
+        self.rbdc_max_kbps.is_some() || self.vbdc_max_kbit.is_some() || self.fca_kbps > 0
     }
 }
 

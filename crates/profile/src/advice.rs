@@ -8,9 +8,7 @@ use crate::qos;
 
 /// Differences that matter when figures are compared, and what `OpenSAND` takes otherwise than one may expect.
 pub(crate) fn advice(profile: &Profile) -> Vec<String> {
-    let mut advice = vec![
-        "FIFO capacities and classes are used by OpenSAND alone; satlink has one queue per direction".to_owned(),
-    ];
+    let mut advice = vec![queues(profile).to_owned()];
     let settings = &profile.settings;
     // Half a tick of each direction, and 4 ms that were measured as processing and delay polls.
     let ticks_ns = settings.forward_frame_ns + settings.superframe_ns;
@@ -38,6 +36,15 @@ pub(crate) fn advice(profile: &Profile) -> Vec<String> {
         advice.extend(names.map(|name| format!("no class of the {owner} leads to FIFO {name}")));
     }
     advice
+}
+
+/// Where the FIFOs of the profile are.
+fn queues(profile: &Profile) -> &'static str {
+    if profile.is_on_demand() {
+        "FIFOs and classes of the ST are used; those of the GW by OpenSAND alone: satlink has one forward queue"
+    } else {
+        "FIFO capacities and classes are used by OpenSAND alone; satlink has one queue per direction"
+    }
 }
 
 /// Forward carriers on which a BBFRAME does not fit a frame of `OpenSAND`.

@@ -90,6 +90,21 @@ pub struct Profile {
 }
 
 impl Profile {
+    /// The return link of the ST is more than a constant rate in one queue: slots are asked for, or classes of traffic are
+    /// told apart.
+    #[must_use]
+    pub const fn is_on_demand(&self) -> bool {
+        self.st_profile.dama.is_on_demand() || self.st_profile.qos.is_tagged
+    }
+
+    /// The terminals that share the return carrier with the ST.
+    pub fn sharing(&self) -> impl Iterator<Item = &Terminal> {
+        let own = self.terminals.iter().find(|it| it.id == self.st.id);
+        let place = own.map(|own| (own.gateway_id, &own.group));
+        let others = self.terminals.iter().filter(|it| it.id != self.st.id);
+        others.filter(move |it| Some((it.gateway_id, &it.group)) == place)
+    }
+
     /// One-way propagation delay in ns, `now` ns after the start.
     #[must_use]
     pub fn one_way_delay_at(&self, now: u64) -> u64 {

@@ -5,7 +5,6 @@ use std::collections::HashMap;
 
 use dvb::dama::Access;
 
-use crate::check::UNSUPPORTED;
 use crate::document::Place;
 use crate::fault::Faults;
 
@@ -70,6 +69,8 @@ pub struct Qos {
     pub classes: Vec<Class>,
     /// Class of frames without a tag.
     pub default_pcp: u8,
+    /// Frames of the LAN have tags (802.1Q).
+    pub is_tagged: bool,
     /// FIFOs, highest priority first.
     pub fifos: Vec<Fifo>,
 }
@@ -83,6 +84,23 @@ impl Qos {
             self.fifos.iter().position(|fifo| fifo.name == class.fifo)
         };
         named(pcp).or_else(|| named(self.default_pcp))
+    }
+
+    /// The FIFO of each DSCP, as an index into `fifos`: tags carry the code point of [`pcp_of_dscp`], and without them all
+    /// traffic has the default one.
+    #[must_use]
+    pub fn fifo_of_dscp(&self) -> [u8; 64] {
+        let mut fifos = [0; 64];
+        for (dscp, fifo) in (0..).zip(&mut fifos) {
+            let pcp = if self.is_tagged {
+                pcp_of_dscp(dscp)
+            } else {
+                self.default_pcp
+            };
+            // A class that names no FIFO, which lenient loading lets pass, is served first.
+            *fifo = self.fifo_of_pcp(pcp).unwrap_or(0) as u8;
+        }
+        fifos
     }
 }
 
@@ -108,6 +126,7 @@ pub(crate) fn read(root: &Place<'_>, fifos: &str, faults: &mut Faults) -> Option
     Some(Qos {
         classes: classes.iter().map(class).collect::<Option<_>>()?,
         default_pcp: network.value("qos_settings/default_pcp")?,
+        is_tagged: network.text_at("qos_settings/lan_frame_type") == Some("802.1Q"),
         fifos,
     })
 }
@@ -173,10 +192,6 @@ fn check(network: &Place<'_>, fifos: &str, faults: &mut Faults) {
         let reason = format!("no class has pcp {pcp}");
         let remedy = format!("one of {pcps:?}");
         network.fault_at("qos_settings/default_pcp", faults, reason, remedy);
-    }
-    if network.value::<u64>("fca").is_some_and(|fca| fca > 0) {
-        let reason = format!("free capacity assignment is {UNSUPPORTED}");
-        network.nearest("fca").refuse(faults, reason, "write 0");
     }
 }
 

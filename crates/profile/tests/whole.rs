@@ -8,7 +8,7 @@ mod common;
 use std::fs;
 
 use common::{Edit, edited, shipped};
-use dvb::dama::{Arithmetic, Level, Planner, Request, Terminal};
+use dvb::dama::{Arithmetic, Level, Planner, Request, Terminal, Timers};
 use dvb::modcod::ModCod;
 use profile::{
     AccessType, Attenuation, Delay, Faults, ForwardKind, Mode, Profile, load, load_as, pcp_of_dscp,
@@ -474,12 +474,13 @@ fn planner_grants_what_the_profile_agrees() {
     for (arithmetic, bursts) in [(Arithmetic::Standard, 171), (Arithmetic::OpenSand, 149)] {
         let carrier = profile.return_link.carrier(arithmetic);
         let mut planner = Planner::new(carrier, profile.st_profile.dama.fca_kbps);
-        planner.logon(profile.st.id, profile.st_profile.dama.share());
+        planner.logon(profile.st.id, profile.st_profile.dama.agreement().share());
         assert_eq!(planner.plan().grants[&profile.st.id].bursts(), bursts);
-        let timers = profile
-            .st_profile
-            .dama
-            .timers(7, 2 * profile.one_way_delay_ns);
+        let timers = Timers {
+            first: 7,
+            synchro: 1_000_000_000,
+            round_trip: 2 * profile.one_way_delay_ns,
+        };
         let mut terminal = Terminal::new(carrier, profile.st_profile.dama.agreement(), timers);
         let levels: Vec<_> = (profile.st_profile.qos.fifos.iter())
             .filter_map(|fifo| {

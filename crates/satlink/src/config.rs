@@ -2,11 +2,13 @@
 //! `link.json` (schemas/link-config.schema.json): every fault at once, unknown fields refused.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 use thiserror::Error;
 
+use crate::demand::{self, OtherLoad};
 use crate::direction::{self, Direction};
 use crate::timeline::{self, Timeline};
 
@@ -46,10 +48,14 @@ pub struct Config {
     pub metrics: PathBuf,
     /// Time between two samples, ms.
     pub metrics_interval_ms: u64,
+    /// Collector that gets the samples as probes of `OpenSAND`, if there is one.
+    pub probes: Option<Probes>,
     /// Control socket, if there shall be one.
     pub control: Option<PathBuf>,
     /// Changes that are known beforehand.
     pub timeline: Option<Timeline>,
+    /// Traffic of other terminals.
+    pub others: Vec<OtherLoad>,
 }
 
 /// When frames open, and what they hold.
@@ -89,6 +95,15 @@ impl Config {
             .into_iter()
             .chain(self.satellite.iter().flatten())
     }
+}
+
+/// A collector of probes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Probes {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Path of the network namespace from which it is reached; `None`: that of this process.
+    pub netns: Option<PathBuf>,
 }
 
 /// A TUN device in a network namespace.
@@ -161,8 +176,10 @@ fn read(mut object: Object, sha256: String, faults: &mut Faults) -> Option<Confi
     let [near, far] = ["near", "far"].map(|name| port(&mut object, name, faults));
     let metrics = object.text("metrics", usize::MAX, faults);
     let interval = object.integer("metrics_interval_ms", 10, 10_000, faults);
+    let probes = probes(&mut object, faults);
     let control = control(&mut object, faults);
     let timeline = timeline::read(&mut object, satellite.is_some(), faults);
+    let others = demand::read(&mut object, faults);
     object.finish(faults);
     let config = Config {
         sha256,
@@ -182,11 +199,41 @@ fn read(mut object: Object, sha256: String, faults: &mut Faults) -> Option<Confi
         far: far?,
         metrics: metrics?.into(),
         metrics_interval_ms: interval?,
+        probes,
         control,
         timeline,
+        others: others?,
     };
     distinct_ports(&config, faults);
     Some(config)
+}
+
+/// The collector; none for null and where it is left out.
+fn probes(parent: &mut Object, faults: &mut Faults) -> Option<Probes> {
+    if parent.is_nothing("probes") {
+        return None;
+    }
+    let mut object = parent.object("probes", faults)?;
+    let remedy = "an address and a UDP port, e.g. \"127.0.0.1:5361\"";
+    let address = object.take("address", remedy, faults, |value| {
+        value.as_str()?.parse().ok()
+    });
+    let is_own = object.is_nothing("netns");
+    let netns = (!is_own).then(|| object.text("netns", usize::MAX, faults));
+    object.finish(faults);
+    Some(Probes {
+        address: address?,
+        netns: netns.flatten().map(|path| namespace(&path)),
+    })
+}
+
+/// A path, or the word for the namespace of the process that started this one.
+fn namespace(text: &str) -> PathBuf {
+    if text == "parent" {
+        format!("/proc/{}/ns/net", std::os::unix::process::parent_id()).into()
+    } else {
+        text.into()
+    }
 }
 
 /// Path of the control socket; none for null and where it is left out.
@@ -466,6 +513,7 @@ pub(crate) mod tests {
         value["near"]["tun"] = json!("sixteen-letters-");
         value["metrics_interval_ms"] = json!(1);
         value["colour"] = json!("blue");
+        value["probes"] = json!({"address": "localhost", "port": 1});
         value.as_object_mut().unwrap().remove("run_id");
         let faults = faults(&value);
         for expected in [
@@ -477,11 +525,13 @@ pub(crate) mod tests {
             "near.tun: \"sixteen-letters-\" is not allowed (a text of 1 to 15 bytes)",
             "metrics_interval_ms: 1 is not allowed (an integer, 10 to 10000)",
             "colour: is unknown",
+            "probes.address: \"localhost\" is not allowed (an address and a UDP port",
+            "probes.port: is unknown",
             "run_id: is missing",
         ] {
             assert!(faults.contains(expected), "{expected} not in\n{faults}");
         }
-        assert_eq!(faults.lines().count(), 9, "{faults}");
+        assert_eq!(faults.lines().count(), 11, "{faults}");
     }
 
     #[test]

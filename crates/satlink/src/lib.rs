@@ -5,12 +5,14 @@
 pub mod config;
 mod control;
 mod course;
+pub mod demand;
 pub mod describe;
 pub mod direction;
 pub mod drive;
 mod metrics;
 pub mod order;
 pub mod plan;
+mod probes;
 pub mod run;
 pub mod set;
 mod sys;
@@ -75,7 +77,15 @@ pub fn load(path: &Path) -> Result<(Config, Profile), Failure> {
         Failure::usage(what, "fields and ranges: schemas/link-config.schema.json")
     })?;
     let profile = load_profile(&config.profile)?;
-    Ok((config, profile))
+    let faults = demand::check(&config.others, &profile);
+    if faults.is_empty() {
+        return Ok((config, profile));
+    }
+    for fault in &faults {
+        note(&format!("{}: {fault}", path.display()));
+    }
+    let what = format!("{} faults in {}", faults.len(), path.display());
+    Err(Failure::usage(what, "make configuration and profile agree"))
 }
 
 /// Reads a profile; every fault goes to stderr.

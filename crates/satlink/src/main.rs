@@ -9,9 +9,9 @@ use clap::{Parser, Subcommand};
 use profile::{Fault, Faults, Mode, Profile};
 use serde::Serialize;
 
-use satlink::config::Config;
+use satlink::config::{Config, Timing};
 use satlink::describe::description;
-use satlink::{Failure, MEND, load, load_profile, note, plan, run};
+use satlink::{Failure, MEND, demand, load, load_profile, note, plan, run};
 
 /// Emulates one satellite path: DVB-S2 forward link, DVB-RCS2 return link, terrestrial delay.
 #[derive(Debug, Parser)]
@@ -136,11 +136,12 @@ fn validate(dirs: &[PathBuf], mode: Mode, json: bool) -> Result<(), Failure> {
 fn summary(dir: &str, profile: &Profile) -> String {
     let (forward, back) = (&profile.forward, &profile.return_link);
     format!(
-        "{dir}: forward {} at {:.3} Mbaud, return {} in {} slots per {} ms, {} ms one way",
+        "{dir}: forward {} at {:.3} Mbaud, return {} in {}{} slots per {} ms, {} ms one way",
         forward.modcod,
         forward.symbol_rate as f64 / 1e6,
         back.waveform,
-        back.slots,
+        if profile.is_on_demand() { "up to " } else { "" },
+        demand::slots(Timing::Standard, profile).most,
         back.superframe_ns as f64 / 1e6,
         profile.one_way_delay_ns as f64 / 1e6,
     )

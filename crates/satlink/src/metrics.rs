@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use crate::drive::{Late, Snapshot};
 use crate::order::Applied;
 use crate::plan::DIRECTIONS;
+use crate::probes::Collector;
 
 /// First line.
 #[derive(Debug, Serialize)]
@@ -73,13 +74,30 @@ impl End {
     }
 }
 
+/// One interval.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename = "sample")]
-struct Sample {
-    t_unix_s: f64,
+pub(crate) struct Sample {
+    /// Its end.
+    pub t_unix_s: f64,
+    /// Its length.
+    #[serde(skip)]
+    pub seconds: f64,
     /// `None` where another emulator carries the direction.
     #[serde(flatten)]
     directions: PerDirection<Option<Direction>>,
+}
+
+impl Sample {
+    /// GW to ST; `None` where another emulator carries it.
+    pub fn forward(&self) -> Option<&Direction> {
+        self.directions.forward.as_ref()
+    }
+
+    /// ST to GW; `None` where another emulator carries it.
+    pub fn back(&self) -> Option<&Direction> {
+        self.directions.return_link.as_ref()
+    }
 }
 
 /// A change of a direction while it ran.
@@ -131,33 +149,38 @@ impl<T> From<[T; 4]> for PerDirection<T> {
     }
 }
 
+/// What a direction did in an interval.
 #[derive(Debug, Serialize)]
-struct Direction {
-    queue_bytes: u64,
-    queue_packets: u64,
-    in_packets: u64,
-    in_bytes: u64,
-    out_packets: u64,
-    out_bytes: u64,
-    rate_bps: f64,
-    dropped_packets: u64,
-    marked_packets: u64,
-    lost_packets: u64,
-    frames: u64,
-    lost_frames: u64,
+pub(crate) struct Direction {
+    pub queue_bytes: u64,
+    pub queue_packets: u64,
+    pub in_packets: u64,
+    pub in_bytes: u64,
+    pub out_packets: u64,
+    pub out_bytes: u64,
+    pub rate_bps: f64,
+    pub dropped_packets: u64,
+    pub marked_packets: u64,
+    pub lost_packets: u64,
+    pub frames: u64,
+    pub lost_frames: u64,
     /// Frames sent by the name of their MODCOD or waveform.
-    frames_by_modcod: BTreeMap<String, u64>,
-    frame_fill_ratio: Option<f64>,
+    pub frames_by_modcod: BTreeMap<String, u64>,
+    pub frame_fill_ratio: Option<f64>,
+    pub superframes: Option<u64>,
+    pub slots_assigned: Option<u64>,
+    pub slots_free: Option<u64>,
+    pub requests: Option<u64>,
     /// MODCOD or waveform in force at the end of the interval; `None`: the direction has no frames.
-    modcod_id: Option<u8>,
+    pub modcod_id: Option<u8>,
     /// `Es/N0` that it needs.
-    threshold_db: Option<f64>,
+    pub threshold_db: Option<f64>,
     /// `Es/N0` at the receiver.
-    es_n0_db: Option<f64>,
-    late_p50_us: Option<f64>,
-    late_p99_us: Option<f64>,
-    late_max_us: Option<f64>,
-    late_packets: u64,
+    pub es_n0_db: Option<f64>,
+    pub late_p50_us: Option<f64>,
+    pub late_p99_us: Option<f64>,
+    pub late_max_us: Option<f64>,
+    pub late_packets: u64,
 }
 
 impl Direction {
@@ -167,6 +190,8 @@ impl Direction {
         let out_bytes = delta(|s| s.counters.bytes_out - s.refused.1);
         let available = delta(|s| s.counters.frame_bytes_available);
         let used = delta(|s| s.counters.frame_bytes_used);
+        let is_on_demand = now.counters.superframes > 0;
+        let on_demand = |value| is_on_demand.then(|| delta(value));
         Self {
             queue_bytes: now.queue.0,
             queue_packets: now.queue.1,
@@ -185,6 +210,10 @@ impl Direction {
             threshold_db: now.carrier.threshold_db(),
             es_n0_db: now.cn_db.map(|db| (db * 1e3).round() / 1e3),
             frame_fill_ratio: (available > 0).then(|| used as f64 / available as f64),
+            superframes: on_demand(|s| s.counters.superframes),
+            slots_assigned: on_demand(|s| s.counters.slots_assigned),
+            slots_free: on_demand(|s| s.counters.slots_free),
+            requests: on_demand(|s| s.counters.requests),
             late_p50_us: now.late.map(|late| late.p50),
             late_p99_us: now.late.map(|late| late.p99),
             late_max_us: now.late.map(|late| late.max),
@@ -265,6 +294,7 @@ impl Joiner {
         (self.last_tick, self.last) = (tick, now);
         Sample {
             t_unix_s: self.start_unix_s + tick as f64 * self.interval_s,
+            seconds,
             directions: directions.into(),
         }
     }
@@ -288,16 +318,25 @@ pub fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).open(path)
 }
 
-/// Writes header, samples of the directions that are `served`, and end line. A write error ends the writing, not the link: it is told once by `note`, and
-/// what is still received is thrown away. Gives `false` after a write error.
+/// Where samples go.
+pub struct Outlet<W> {
+    /// Lines.
+    pub file: W,
+    /// Directions that have samples.
+    pub served: [bool; 4],
+    /// Who gets them as probes, too.
+    pub collector: Option<Collector>,
+}
+
+/// Writes header, samples and end line. A write error ends the writing, not the link: it is told once by `note`, and what is
+/// still received is thrown away. Gives `false` after a write error.
 pub fn write_all(
-    mut out: impl Write,
+    mut outlet: Outlet<impl Write>,
     header: &Header,
-    served: [bool; 4],
     mut messages: impl Iterator<Item = Message>,
     note: impl FnOnce(io::Error),
 ) -> bool {
-    let result = write_lines(&mut out, header, served, &mut messages);
+    let result = write_lines(&mut outlet, header, &mut messages);
     let Err(error) = result else { return true };
     note(error);
     let _ = messages.find(|message| matches!(message, Message::End(_)));
@@ -305,18 +344,21 @@ pub fn write_all(
 }
 
 fn write_lines(
-    out: &mut impl Write,
+    outlet: &mut Outlet<impl Write>,
     header: &Header,
-    served: [bool; 4],
     messages: &mut impl Iterator<Item = Message>,
 ) -> io::Result<()> {
-    let mut joiner = Joiner::new(header.start_unix_s, header.interval_ms, served);
+    let mut joiner = Joiner::new(header.start_unix_s, header.interval_ms, outlet.served);
+    let out = &mut outlet.file;
     write_line(out, header)?;
     for message in messages {
         match message {
             Message::Snapshot(direction, snapshot) => {
                 if let Some(sample) = joiner.add(direction, snapshot) {
                     write_line(out, &sample)?;
+                    if let Some(collector) = &outlet.collector {
+                        collector.send(&sample);
+                    }
                 }
             }
             Message::Change(direction, applied) => {
@@ -337,229 +379,5 @@ fn write_line(out: &mut impl Write, line: &impl Serialize) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::order::{Order, Origin};
-    use std::sync::mpsc::channel;
-
-    fn header() -> Header {
-        Header {
-            schema: "satlab/link-metrics/1",
-            run_id: "r1".into(),
-            version: "0.1.0",
-            profile_sha256: "p".into(),
-            config_sha256: "c".into(),
-            seed: 7,
-            clock: "CLOCK_MONOTONIC",
-            start_unix_s: 1000.0,
-            interval_ms: 100,
-            late_limit_us: 1000,
-            sched_fifo: true,
-            memory_locked: false,
-        }
-    }
-
-    fn snapshot(tick: u64, packets: u64) -> Snapshot {
-        let counters = link::Counters {
-            packets_in: packets,
-            bytes_in: packets * 1000,
-            packets_out: packets,
-            bytes_out: packets * 1000,
-            frames_sent: packets,
-            frame_bytes_available: packets * 2000,
-            frame_bytes_used: packets * 1000,
-            ..link::Counters::default()
-        };
-        let late = Some(Late {
-            p50: 1.0,
-            p99: 2.0,
-            max: 3.0,
-        });
-        Snapshot {
-            tick,
-            counters,
-            queue: (0, 0),
-            carrier: link::Carrier::Wire,
-            cn_db: None,
-            refused: (0, 0),
-            late,
-            late_packets: packets / 5,
-        }
-    }
-
-    fn written(snapshots: &[(usize, Snapshot)], end: bool) -> Vec<Value> {
-        written_by([true; 4], snapshots, end)
-    }
-
-    fn written_by(served: [bool; 4], snapshots: &[(usize, Snapshot)], end: bool) -> Vec<Value> {
-        let (sender, receiver) = channel();
-        for (direction, snapshot) in snapshots {
-            sender
-                .send(Message::Snapshot(*direction, Box::new(*snapshot)))
-                .unwrap();
-        }
-        if end {
-            let late = Some(Late {
-                p50: 1.0,
-                p99: 2.0,
-                max: 3.0,
-            });
-            let end = End::new(1001.0, "SIGTERM".into(), [late, None, None, None], 0.5);
-            sender.send(Message::End(Box::new(end))).unwrap();
-        }
-        drop(sender);
-        let mut out = Vec::new();
-        assert!(write_all(
-            &mut out,
-            &header(),
-            served,
-            receiver.iter(),
-            |error| panic!("{error}")
-        ));
-        String::from_utf8(out)
-            .unwrap()
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect()
-    }
-
-    #[test]
-    fn lines_have_exactly_the_fields_of_the_schema() {
-        let schema: Value =
-            serde_json::from_str(include_str!("../../../schemas/link-metrics.schema.json"))
-                .unwrap();
-        let snapshots: Vec<_> = (0..4)
-            .map(|direction| (direction, snapshot(1, 5)))
-            .collect();
-        let lines = written(&snapshots, true);
-        assert_eq!(lines.len(), 3);
-        for (shape, line) in schema["oneOf"].as_array().unwrap().iter().zip(&lines) {
-            assert_eq!(shape["properties"]["type"]["const"], line["type"]);
-            crate::tests::assert_fields(shape, line, "line");
-        }
-    }
-
-    #[test]
-    fn changes_have_exactly_the_fields_of_the_schema() {
-        let schema: Value =
-            serde_json::from_str(include_str!("../../../schemas/link-metrics.schema.json"))
-                .unwrap();
-        let asked = Map::from_iter([("delay_ms".to_owned(), 5.into())]);
-        for error in [None, Some(link::LinkError::NoQueue)] {
-            let applied = Applied {
-                at: 1_500_000_000,
-                order: Order {
-                    asked: asked.clone(),
-                    ..Order::new(0, link::Change::Delay(5), Origin::Timeline)
-                },
-                error,
-            };
-            let mut out = Vec::new();
-            let messages = [Message::Change(1, Box::new(applied))].into_iter();
-            assert!(write_all(&mut out, &header(), [true; 4], messages, |_| ()));
-            let text = String::from_utf8(out).unwrap();
-            let line: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
-            let shape = &schema["oneOf"][3];
-            crate::tests::assert_fields(shape, &line, "line");
-            assert_eq!(line["direction"], "return");
-            assert_eq!(line["t_unix_s"], 1001.5);
-        }
-    }
-
-    #[test]
-    fn directions_of_another_emulator_are_null() {
-        let snapshots: Vec<_> = (1..3)
-            .flat_map(|tick| [(2, snapshot(tick, 5)), (3, snapshot(tick, 5))])
-            .collect();
-        let lines = written_by([false, false, true, true], &snapshots, true);
-        assert_eq!(lines.len(), 4);
-        assert!(lines[1]["forward"].is_null() && lines[2]["return"].is_null());
-        assert_eq!(lines[1]["terrestrial_up"]["out_packets"], 5);
-        assert_eq!(lines[2]["terrestrial_up"]["out_packets"], 0);
-    }
-
-    #[test]
-    fn counters_are_per_interval_and_rates_per_second() {
-        let mut snapshots = Vec::new();
-        for (tick, packets) in [(1, 10), (2, 30)] {
-            snapshots.extend((0..4).map(|direction| (direction, snapshot(tick, packets))));
-        }
-        let lines = written(&snapshots, false);
-        let second = &lines[2]["forward"];
-        assert_eq!(
-            (&second["out_packets"], &second["in_bytes"]),
-            (&20.into(), &20_000.into())
-        );
-        assert!((second["rate_bps"].as_f64().unwrap() - 1.6e6).abs() < 1e-3);
-        assert_eq!(second["frame_fill_ratio"], 0.5);
-        assert!((lines[2]["t_unix_s"].as_f64().unwrap() - 1000.2).abs() < 1e-9);
-    }
-
-    #[test]
-    fn incomplete_tick_is_covered_by_the_next_sample() {
-        let mut snapshots: Vec<_> = (0..3)
-            .map(|direction| (direction, snapshot(1, 10)))
-            .collect();
-        snapshots.extend((0..4).map(|direction| (direction, snapshot(2, 30))));
-        let lines = written(&snapshots, false);
-        assert_eq!(lines.len(), 2);
-        assert_eq!(lines[1]["return"]["out_packets"], 30);
-        assert!((lines[1]["return"]["rate_bps"].as_f64().unwrap() - 1.2e6).abs() < 1e-3);
-    }
-
-    #[test]
-    fn refused_packets_are_dropped_ones() {
-        let refused = Snapshot {
-            refused: (2, 2000),
-            ..snapshot(1, 10)
-        };
-        let lines = written(
-            &[(0, refused), (1, refused), (2, refused), (3, refused)],
-            false,
-        );
-        let forward = &lines[1]["forward"];
-        assert_eq!(
-            (&forward["out_packets"], &forward["dropped_packets"]),
-            (&8.into(), &2.into())
-        );
-    }
-
-    #[test]
-    fn full_disk_is_noted_once_and_the_rest_drained() {
-        struct Full;
-        impl Write for Full {
-            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
-                Err(io::Error::from_raw_os_error(libc::ENOSPC))
-            }
-            fn flush(&mut self) -> io::Result<()> {
-                Ok(())
-            }
-        }
-        let (sender, receiver) = channel();
-        for tick in 1..10 {
-            sender
-                .send(Message::Snapshot(0, Box::new(snapshot(tick, tick))))
-                .unwrap();
-        }
-        sender
-            .send(Message::End(Box::new(End::new(
-                1.0,
-                "x".into(),
-                [None; 4],
-                0.0,
-            ))))
-            .unwrap();
-        let mut notes = 0;
-        assert!(!write_all(
-            Full,
-            &header(),
-            [true; 4],
-            receiver.iter(),
-            |_| {
-                notes += 1;
-            }
-        ));
-        assert_eq!(notes, 1);
-        assert!(receiver.try_recv().is_err());
-    }
-}
+#[path = "metrics_tests.rs"]
+pub(crate) mod tests;

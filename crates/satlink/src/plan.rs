@@ -4,7 +4,6 @@
 
 use dvb::acm::Selector;
 use dvb::modcod::{FrameSize, ModCod};
-use dvb::opensand;
 use link::{
     Acm, Aqm, Carrier, LinkConfig, LinkError, LossModel, LossUnit, Reception, echo_rtt,
     steady_goodput_bps,
@@ -13,6 +12,7 @@ use profile::Profile;
 use serde::Serialize;
 
 use crate::config::{Config, Timing};
+use crate::demand;
 use crate::direction::{Direction, Limit, Queue};
 use crate::set::Target;
 
@@ -23,7 +23,7 @@ const UDP_PAYLOAD_BYTES: usize = 1472;
 /// TCP payload of it: less 20 bytes IPv4, 20 bytes TCP and 12 bytes timestamp option.
 const TCP_PAYLOAD_BYTES: usize = 1448;
 /// IPv4 packet of a default `ping`: 56 bytes, ICMP and IPv4 header.
-const ECHO_BYTES: usize = 84;
+pub(crate) const ECHO_BYTES: usize = 84;
 
 /// What a C/N has to lie above a threshold, margin included, before ACM goes up, dB: more than the hundredths by which a
 /// measured C/N wavers, less than most steps between thresholds.
@@ -95,6 +95,7 @@ struct Bursts {
     superframe_ns: u64,
     slots_per_superframe: u32,
     burst_payload_bytes: usize,
+    demand: Option<demand::Planned>,
 }
 
 #[derive(Debug, Serialize)]
@@ -141,6 +142,7 @@ pub fn links(config: &Config, profile: &Profile) -> Links {
         },
         LinkConfig {
             reception: reception(profile.return_cn_db(1), profile.gw_physical.minimal_cn_db),
+            demand: demand::demand(&config.others, profile),
             ..radio(back, &config.return_link, seed(1))
         },
         wire(seed(2)),
@@ -201,26 +203,23 @@ fn carriers(timing: Timing, profile: &Profile) -> [Carrier; 2] {
                 symbol_rate: up.symbol_rate,
                 waveform: up.waveform,
                 superframe: up.superframe_ns,
-                slots: up.slots,
+                slots: demand::slots(timing, profile).most,
             },
         ],
-        Timing::OpenSand => {
-            let slots = opensand::cra_slots(up.cra_kbps, up.superframe_ns, up.waveform);
-            [
-                Carrier::OpenSandForward {
-                    symbol_rate: down.symbol_rate,
-                    modcod,
-                    tick: down.tick_ns,
-                    label,
-                },
-                Carrier::OpenSandReturn {
-                    symbol_rate: up.symbol_rate,
-                    waveform: up.waveform,
-                    superframe: up.superframe_ns,
-                    slots: u32::try_from(slots).unwrap_or(u32::MAX),
-                },
-            ]
-        }
+        Timing::OpenSand => [
+            Carrier::OpenSandForward {
+                symbol_rate: down.symbol_rate,
+                modcod,
+                tick: down.tick_ns,
+                label,
+            },
+            Carrier::OpenSandReturn {
+                symbol_rate: up.symbol_rate,
+                waveform: up.waveform,
+                superframe: up.superframe_ns,
+                slots: demand::slots(timing, profile).most,
+            },
+        ],
     }
 }
 
@@ -319,6 +318,7 @@ pub fn plan(config: &Config, profile: &Profile) -> Result<Plan, LinkError> {
                 superframe_ns: up.superframe_ns,
                 slots_per_superframe: slots(&back.carrier),
                 burst_payload_bytes: back.carrier.frame_payload(),
+                demand: demand::planned(config.timing, profile, &back)?,
             },
         ),
         terrestrial_one_way_delay_ms: ms(config.terrestrial_delay_ns),
@@ -405,7 +405,7 @@ fn segment<Frames>(
     }
 }
 
-fn ms(ns: u64) -> f64 {
+pub(crate) fn ms(ns: u64) -> f64 {
     ns as f64 / 1e6
 }
 

@@ -18,9 +18,10 @@ use crate::config::{Config, Port};
 use crate::control::{Desk, Socket, State};
 use crate::course;
 use crate::drive::{self, Drive, Gone, Late, Report};
-use crate::metrics::{self, End, Header, Message};
+use crate::metrics::{self, End, Header, Message, Outlet};
 use crate::order::Mailbox;
 use crate::plan::{self, DIRECTIONS};
+use crate::probes::Collector;
 use crate::sys::{self, Devices, Event, Poll, Signals, Tun};
 use crate::{Failure, note};
 
@@ -44,7 +45,7 @@ pub fn run(config: &Config, profile: &Profile) -> Result<(), Failure> {
         .map_err(|error| Failure::host(format!("signals: {error}"), "see ulimit -n"))?;
     let (stop, ended) = events()?;
     let ports = open_ports(config)?;
-    let metrics = open_metrics(config)?;
+    let (file, collector) = (open_metrics(config)?, collector(config, profile)?);
     let socket = config.control.as_deref().map(bind).transpose()?;
     let memory_locked = tried("mlockall", &sys::lock_memory());
     let start = Start::now();
@@ -61,7 +62,11 @@ pub fn run(config: &Config, profile: &Profile) -> Result<(), Failure> {
     let directions = directions(config, profile, &ports)?;
     let state = &State::new(config, delays_ms(config, profile));
     let mut desk = desk(config, profile, &directions, state);
-    let served = desk.mailboxes.each_ref().map(Option::is_some);
+    let outlet = Outlet {
+        file,
+        served: desk.mailboxes.each_ref().map(Option::is_some),
+        collector,
+    };
     let prepared = shifts(directions, shared)?;
     desk.start_at_once();
     thread::scope(|scope| {
@@ -76,7 +81,7 @@ pub fn run(config: &Config, profile: &Profile) -> Result<(), Failure> {
         let header = header(config, profile, &start, is_fifo, memory_locked);
         let writer = scope.spawn(move || {
             let messages = receiver.iter().inspect(|message| state.observe(message));
-            metrics::write_all(metrics, &header, served, messages, |error| {
+            metrics::write_all(outlet, &header, messages, |error| {
                 note(&format!("metrics are incomplete: {error}"));
             })
         });
@@ -95,11 +100,8 @@ pub fn run(config: &Config, profile: &Profile) -> Result<(), Failure> {
         // The writer drains the channel until this line, so the send returns.
         let end = End::new(unix_s(), reason, late, sys::cpu_seconds());
         let _ = sender.send(Message::End(Box::new(end)));
-        outcome(
-            gone,
-            writer.join().unwrap_or(false),
-            unsent.load(Ordering::Relaxed),
-        )
+        let is_written = writer.join().unwrap_or(false);
+        outcome(gone, is_written, unsent.load(Ordering::Relaxed))
     })
 }
 
@@ -110,6 +112,16 @@ fn open_metrics(config: &Config) -> Result<File, Failure> {
             what,
             "name a file in a folder that exists and can be written",
         )
+    })
+}
+
+fn collector(config: &Config, profile: &Profile) -> Result<Option<Collector>, Failure> {
+    let Some(probes) = &config.probes else {
+        return Ok(None);
+    };
+    Collector::new(probes, profile).map(Some).map_err(|error| {
+        let what = format!("probes: {}: {error}", probes.address);
+        Failure::host(what, "name an address that this host has a route to")
     })
 }
 

@@ -6,7 +6,7 @@ use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::mem::{MaybeUninit, size_of};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -47,12 +47,8 @@ impl Tun {
     /// # Errors
     /// Namespace or device do not exist, the device is attached elsewhere, or the caller may not.
     pub fn open(netns: &Path, name: &str) -> io::Result<Self> {
-        let namespace = File::open(netns)?;
         let name = CString::new(name)?;
-        // A thread of its own: setns() moves the calling thread, and threads do not come back by themselves.
-        thread::spawn(move || attach(namespace.as_fd(), &name))
-            .join()
-            .unwrap_or_else(|_| Err(io::Error::other("the thread that opens the device ended")))
+        in_namespace(netns, move || attach(&name))
     }
 
     /// A second handle to the same device, for the opposite direction.
@@ -64,9 +60,27 @@ impl Tun {
     }
 }
 
-fn attach(namespace: BorrowedFd<'_>, name: &CString) -> io::Result<Tun> {
-    // SAFETY: setns() takes a descriptor, which `namespace` keeps open.
-    check(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) })?;
+/// Does something that belongs into the network namespace at `netns`: what is opened there stays there.
+///
+/// # Errors
+/// There is no such namespace, the caller may not enter it, or `work` fails.
+pub fn in_namespace<T: Send + 'static>(
+    netns: &Path,
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let namespace = File::open(netns)?;
+    // A thread of its own: setns() moves the calling thread, and threads do not come back by themselves.
+    let entered = move || {
+        // SAFETY: setns() takes a descriptor, which `namespace` keeps open.
+        check(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) })?;
+        work()
+    };
+    thread::spawn(entered)
+        .join()
+        .unwrap_or_else(|_| Err(io::Error::other("the thread in the namespace ended")))
+}
+
+fn attach(name: &CString) -> io::Result<Tun> {
     // TUNSETIFF would create a missing device, down and without address, and no packet would ever come.
     // SAFETY: `name` is a NUL-terminated string that outlives the call.
     if unsafe { libc::if_nametoindex(name.as_ptr()) } == 0 {

@@ -39,7 +39,7 @@ from satlab.paths import SHIM
 
 POLL_S = 0.1
 _POLL_WHILE_STOPPING_S = 0.02
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+STANDARD_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 _ERROR_LINE = re.compile(r"^(?:[\d.]+ )?error: (.+)$", re.MULTILINE)  # printed, or through collect_agent.send_log
 
@@ -245,7 +245,7 @@ class _Run:
 
     def _environment(self, job: JobInstance, home: Path) -> dict[str, str]:
         return {
-            "PATH": _PATH,
+            "PATH": STANDARD_PATH,
             "LANG": "C.UTF-8",
             "SATLAB_AGENT": job.call.entity,
             **self._host.environment(job.call.entity),

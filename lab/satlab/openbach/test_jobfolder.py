@@ -53,13 +53,15 @@ def test_folders_are_checked_with_all_below(job: Descriptor, tmp_path: Path) -> 
     check.check(tmp_path)
     (job.files / "work.py").unlink()
     (tmp_path / "scenarios").mkdir()
-    (tmp_path / "scenarios" / "a.json").write_text("[]")
+    (tmp_path / "scenarios" / "a.json").write_text("7")
+    (tmp_path / "scenarios" / "b.json").write_text('[{"at_s": -1, "set": {"direction": "both", "outage": 1}}]')
     (tmp_path / "link").symlink_to(tmp_path)
     with pytest.raises(ConfigError) as caught:
         check.check(tmp_path)
     said = [str(fault) for fault in caught.value.faults]
     assert any("work.py is started" in fault for fault in said)
-    assert any("a.json: [] is not an object" in fault for fault in said)
+    assert any("b.json.0.at_s" in fault for fault in said)
+    assert any("a.json: 7 is not an object" in fault for fault in said)
 
 
 def test_everything_of_the_product_is_valid() -> None:

@@ -355,7 +355,9 @@ VALUES = {
     "page_load": {"protocol": "h3"},
     "ping": {"count": "3"},
     "seed_002_cell": {"pep": "haproxy"},
+    "quic": {"pep": "quic"},
     "tcp": {"pep": "haproxy"},
+    "web_quic": {"pep": "quic-h3-capable"},
     "web_tcp": {"protocol": "h2", "pep": "none"},
 }
 

@@ -353,6 +353,28 @@ def _marks_of(load: PageLoad) -> Json:
 # --- link -----------------------------------------------------------------------------------------------------------
 
 
+def slots(name: str, start_s: float, frame: pl.DataFrame, number: int) -> Figure | None:
+    """Draw the bursts of a return link on demand; time runs from the jobs' start, `start_s`. None without demand."""
+    kinds = ("assigned", "used", "free")
+    columns = []
+    for kind in kinds:
+        points = read.series(frame, f"link_slots_{kind}", direction="return")
+        columns.append((f"{kind} (bursts)", per_second([(t - start_s, value) for t, value in points if t >= start_s])))
+    if not columns[0][1]:
+        return None
+    data = [line(points, kind, style) for style, (kind, (_, points)) in enumerate(zip(kinds, columns, strict=True))]
+    layout = {
+        "xaxis": axis("Time since the first job began (s)", rangemode="tozero"),
+        "yaxis": axis("Bursts per metrics interval", rangemode="tozero"),
+    }
+    caption = (
+        "Bursts granted to the terminal, those of them that it sent, and those that no terminal was granted; "
+        "means over 1 s of the counts of a metrics interval."
+    )
+    title = f"Return slots: assigned, used, free: {name}"
+    return Figure(f"slots-{number}", title, caption, {"data": data, "layout": layout}, 300, side_by_side(columns))
+
+
 @dataclass(frozen=True)
 class Fading:
     """A run whose forward link may have changed: its name, start of its jobs (s), records, frames sent by MODCOD."""

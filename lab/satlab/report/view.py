@@ -26,6 +26,7 @@ class Run:
 
     manifest: collect.Manifest
     link: Mapping[str, Any] | None
+    options: tuple[str, ...]
     frame: pl.DataFrame
     rows: tuple[Row, ...]
     loads: tuple[collect.PageLoad, ...]
@@ -45,7 +46,8 @@ def read_run(folder: Path) -> Run:
     loads = [stored.content for stored in collect.stored_loads(folder)]
     altered = collect.verify(folder) if about.ended_unix_s is not None else []
     return Run(
-        about, _link_plan(folder / "plan.json"), frame, tuple(read.summaries([frame])),
+        about, _link_plan(folder / "plan.json"), _options(folder / "plan.json") or ("--profile", about.profile),
+        frame, tuple(read.summaries([frame])),
         tuple(load for load in loads if isinstance(load, collect.PageLoad)), tuple(altered),
     )  # fmt: skip
 
@@ -61,6 +63,14 @@ def _link_plan(path: Path) -> Mapping[str, Any] | None:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return dict(link)
+
+
+def _options(path: Path) -> tuple[str, ...]:
+    """Give the link's options on the command line; none when the file is missing or does not have them."""
+    try:
+        return tuple(map(str, json.loads(path.read_text())["options"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return ()
 
 
 def clean(text: str) -> str:
@@ -226,9 +236,11 @@ class View:
         return ([spread] if spread else []) + falls
 
     def link_figures(self) -> list[Figure]:
-        """Draw what the forward link adapted to in each run, then the release error of all."""
-        drawn = [figures.adaptation(self._fading(run), n) for n, run in enumerate(self.runs, start=1)]
-        return [figure for figure in (*drawn, self._lateness()) if figure]
+        """Draw what forward links adapted to, slots of return links on demand, and the release error of all runs."""
+        runs = list(enumerate(self.runs, start=1))
+        adapted = [figures.adaptation(self._fading(run), n) for n, run in runs]
+        slots = [figures.slots(self.names[run.manifest.run_id], run.jobs_start_s, run.frame, n) for n, run in runs]
+        return [figure for figure in (*adapted, *slots, self._lateness()) if figure]
 
     def _fading(self, run: Run) -> figures.Fading:
         sent = {
@@ -360,26 +372,10 @@ def _count(value: float | None, scale: float, digits: int) -> str:
 
 
 def _command(run: Run) -> str:
-    about, link = run.manifest, run.link
-    argv = [
-        "sudo",
-        "./satlab",
-        "run",
-        f"openbach-scenarios/scenarios/{about.scenario}.json",
-        "--profile",
-        about.profile,
-    ]
-    by_profile = about.emulator == "opensand"  # which takes the link from the profile alone
-    argv += ["--emulator", about.emulator] if by_profile else ["--seed", str(about.seed)]
+    about = run.manifest
+    argv = ["sudo", "./satlab", "run", f"openbach-scenarios/scenarios/{about.scenario}.json", *run.options]
     for name, value in sorted(about.arguments.items()):
         argv += ["--set", f"{name}={value}"]
-    if link is not None:
-        forward = link["forward"]
-        if forward["bdp_bytes"] and not by_profile:
-            argv += ["--queue-bdp", f"{forward['queue_bytes'] / forward['bdp_bytes']:.3g}"]
-        argv += ["--terrestrial-delay-ms", f"{link['terrestrial_one_way_delay_ms']:g}"]
-        if forward["loss_ratio"]:
-            argv += ["--loss", f"{forward['loss_ratio']:g}", "--loss-unit", str(forward["loss_unit"])]
     return shlex.join(argv)
 
 

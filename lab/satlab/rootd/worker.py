@@ -12,7 +12,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-from satlab import paths, run
+from satlab import influx, paths, run
 from satlab.cli import stop_on_signal
 from satlab.errors import ConfigError, ExitStatus, SatlabError
 from satlab.openbach.engine import FirstIds
@@ -60,6 +60,7 @@ def _request(order: Order, run_id: str, state: Path, folder: Path) -> run.RunReq
         jobs=uploaded if uploaded.is_dir() else None,
         run_id=run_id,
         endless=order.endless,
+        influx=os.environ.get(influx.VARIABLE) or None,
         first_ids=FirstIds(order.first_scenario_id, order.first_job_id),
     )
 

@@ -15,7 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
-from satlab import paths, topology
+from satlab import paths, topology, web
 from satlab.rootd.verbs import HelperError
 from satlab.serve import seed
 from satlab.serve.accounts import Accounts, Brake
@@ -50,6 +50,7 @@ def create_app(
     for prefix in PREFIXES:
         for routes in (login, projects, scenarios, instances, agents, jobs, job_instances, statistics):
             app.include_router(routes.router, prefix=prefix)
+    web.mount(app)
     app.add_exception_handler(ApiError, _api_error)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _query_error)

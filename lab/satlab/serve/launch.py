@@ -4,7 +4,7 @@
 import json
 import tempfile
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import astuple
 from functools import lru_cache
 from http import HTTPStatus
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from satlab.errors import ConfigError
+from satlab.errors import ConfigError, Fault
 from satlab.openbach import descriptor, scenario
 from satlab.openbach.descriptor import Descriptor
 from satlab.openbach.model import BoundScenario, Policy, StartJob, StartScenario
@@ -43,12 +43,23 @@ def _load(folder: Path, changed_ns: int) -> Descriptor:
 
 
 def scenario_instance(
-    here: Context, project: Project, name: str, arguments: Mapping[str, Any], link: Link, login: str
+    here: Context,
+    project: Project,
+    name: str,
+    arguments: Mapping[str, Any],
+    link: Link,
+    login: str,
+    constants: Mapping[str, str] | None = None,
 ) -> Instance:
-    """Queue a scenario of a project. Raises ApiError: what OpenBACH refuses, what would hang, a full queue."""
+    """Queue a scenario of a project. Raises ApiError: what OpenBACH refuses, what would hang, a full queue.
+
+    `constants`: other values for some of its constants, which make a version of it for this launch alone.
+    """
     known = here.catalog.scenarios(project.name)
     if name not in known:
         raise not_found("Scenario")
+    if constants:
+        known[name] = {**known[name], "constants": {**known[name].get("constants", {}), **constants}}
     values = {key: str(value) for key, value in arguments.items()}
     _check_arguments(project.name, known[name], values)
     documents = _below(known, name)
@@ -203,7 +214,7 @@ def _bound(order: Order, installed: Mapping[str, Descriptor]) -> BoundScenario:
             loaded = scenario.load(path, installed, order.entities, endless=order.endless)
             return scenario.bind(loaded, order.arguments)
         except ConfigError as error:  # where the copy lies means nothing to the client
-            faults = [replace(fault, place=fault.place.replace(f"{folder}/", "")) for fault in error.faults]
+            faults = [Fault(*(text.replace(f"{folder}/", "") for text in astuple(fault))) for fault in error.faults]
             raise ConfigError(str(error).replace(f"{folder}/", ""), faults) from error
 
 

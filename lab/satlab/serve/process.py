@@ -7,27 +7,14 @@ PLAN is JSON; what it says, and the sockets and files that it names by number, c
 import logging
 import socket
 import sys
-from pathlib import Path
 
 import uvicorn
-from pydantic import BaseModel, ConfigDict
 
 from satlab.rootd.client import HelperClient
 from satlab.serve.app import create_app
+from satlab.serve.plan import Plan
 from satlab.serve.settings import Settings
 from satlab.serve.store import Store
-
-
-class Plan(BaseModel):
-    """What the API process is told. `listener`, `certificate`, `key`: file descriptors; the last two make it TLS."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    state: Path
-    hosts: list[str]
-    helper: Path
-    listener: int
-    certificate: int | None = None
-    key: int | None = None
 
 
 def serve(plan: Plan) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 from satlab.errors import ExitStatus, SatlabError
 from satlab.openbach.engine import JobStatus, ScenarioStatus
 from satlab.rootd.verbs import Order, RefusedError, RunStatus
-from satlab.run import new_run_id
+from satlab.runid import new_run_id
 from satlab.serve.store import Store, dumps
 
 POLL_S = 0.2

@@ -113,7 +113,7 @@ def test_t01_no_trace_reaches_a_client(stranger: TestClient, here: Context) -> N
     }
 
 
-OWN = {"/login/", "/version/"}
+OWN = {"/login/", "/version/", "/ui/login", "/ui/logout", "/ui/account"}
 """What everybody may change: one's own session and profile."""
 
 

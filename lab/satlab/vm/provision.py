@@ -112,7 +112,7 @@ def prepare(
     plan = linkplan.plan(config)
     _write(folder.link, config.model_copy(update={"profile": _PROFILE}).to_json())
     _write(folder.plan, plan.to_json())
-    packages = paths.ROOT / "dist"
+    packages = folder.path / "packages"
     if not _current(packages):
         dist.build(packages)
     _certificates(folder, topology)

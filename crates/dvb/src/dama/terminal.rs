@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Access, Carrier, Grant, Request};
+use super::{Access, Carrier, Grant, Request, Share};
 
 /// What the terminal may ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +16,18 @@ pub struct Agreement {
     pub vbdc_max_kbit: Option<u32>,
     /// Superframes that an RBDC request lives.
     pub duration: u16,
+}
+
+impl Agreement {
+    /// What the planner has to know of it.
+    #[must_use]
+    pub fn share(&self) -> Share {
+        Share {
+            cra_kbps: self.cra_kbps,
+            rbdc_max_kbps: self.rbdc_max_kbps.unwrap_or(0),
+            duration: self.duration,
+        }
+    }
 }
 
 /// When the terminal asks, and how long the answer takes.

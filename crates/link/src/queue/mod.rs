@@ -3,12 +3,14 @@
 
 mod codel;
 mod ecn;
+mod fifos;
 mod fq;
 mod pie;
 
 use crate::ledger::Ledger;
 use crate::ring::Ring;
 use crate::{LinkError, Nanos};
+pub(crate) use fifos::Fifos;
 use fq::FlowQueues;
 
 /// Queue of one direction.
@@ -133,7 +135,7 @@ impl Queue {
 
 /// A queue at work.
 #[derive(Debug)]
-pub(crate) struct Buffer {
+struct Buffer {
     queue: Queue,
     discipline: Discipline,
 }
@@ -150,7 +152,7 @@ enum Discipline {
 const FULL_SIZE: u64 = 1500;
 
 impl Buffer {
-    pub(crate) fn new(queue: Queue, seed: u64, generation: u64) -> Self {
+    fn new(queue: Queue, seed: u64, generation: u64) -> Self {
         let ring = || Ring::for_bytes(queue.bytes.min(queue.packets.saturating_mul(FULL_SIZE)));
         let discipline = match queue.aqm {
             Aqm::DropTail => Discipline::DropTail(ring()),
@@ -165,7 +167,7 @@ impl Buffer {
     }
 
     /// Bytes and packets that wait.
-    pub(crate) fn size(&self) -> (u64, u64) {
+    fn size(&self) -> (u64, u64) {
         match &self.discipline {
             Discipline::DropTail(ring) | Discipline::CoDel(ring, ..) | Discipline::Pie(ring, _) => {
                 ring.size()
@@ -176,13 +178,7 @@ impl Buffer {
 
     /// Offers a packet; `pending` bytes of another one wait outside of this queue and count towards its limit. False if
     /// the packet was dropped. Every drop is in the ledger.
-    pub(crate) fn push(
-        &mut self,
-        now: Nanos,
-        packet: &[u8],
-        pending: u64,
-        ledger: &mut Ledger,
-    ) -> bool {
+    fn push(&mut self, now: Nanos, packet: &[u8], pending: u64, ledger: &mut Ledger) -> bool {
         let ecn = self.queue.ecn;
         let has_room = self.has_room(packet.len() as u64, 1, pending);
         let kept = match &mut self.discipline {
@@ -201,7 +197,7 @@ impl Buffer {
     }
 
     /// Takes the next packet for a frame that opens at `now`; false if there is none.
-    pub(crate) fn pop(&mut self, now: Nanos, out: &mut Vec<u8>, ledger: &mut Ledger) -> bool {
+    fn pop(&mut self, now: Nanos, out: &mut Vec<u8>, ledger: &mut Ledger) -> bool {
         let ecn = self.queue.ecn;
         match &mut self.discipline {
             Discipline::DropTail(ring) => ring.pop(out).is_some(),
@@ -214,7 +210,7 @@ impl Buffer {
     }
 
     /// Takes everything out, with the time of arrival; active management has no say.
-    pub(crate) fn drain(&mut self, mut sink: impl FnMut(Nanos, &[u8])) {
+    fn drain(&mut self, mut sink: impl FnMut(Nanos, &[u8])) {
         let mut packet = Vec::new();
         match &mut self.discipline {
             Discipline::DropTail(ring) | Discipline::CoDel(ring, ..) | Discipline::Pie(ring, _) => {

@@ -166,7 +166,8 @@ const GROUP: Type = Type::Choice(
     &[],
 );
 const BURST: Type = Type::Choice(&["536 sym", "1616 sym"], &[]);
-const FRAME_TYPE: Type = Type::Choice(&["Ethernet"], &["802.1Q", "802.1ad"]);
+const LAN_FRAMES: Type = Type::Choice(&["Ethernet", "802.1Q"], &["802.1ad"]);
+const SAT_FRAMES: Type = Type::Choice(&["Ethernet"], &["802.1Q", "802.1ad"]);
 const OFF: Type = Type::Choice(&["false"], &["true"]);
 const ON: Type = Type::Choice(&["true"], &["false"]);
 const MODULATION: Type = Type::Choice(

@@ -2,8 +2,8 @@
 //! Elements of `profile_st.xml` and `profile_gw.xml`.
 
 use super::{
-    DECIBEL, Element, FRAME_TYPE, GROUP, INT, OFF, ON, PORT, POSITIVE, Type, UBYTE, UINT, USHORT,
-    include, leaf, list, refused_list, section,
+    DECIBEL, Element, GROUP, INT, LAN_FRAMES, OFF, ON, PORT, POSITIVE, SAT_FRAMES, Type, UBYTE,
+    UINT, USHORT, include, leaf, list, refused_list, section,
 };
 
 const CONTROL_PLANE: Element =
@@ -33,8 +33,8 @@ const QOS: &[Element] = &[
     section(
         "qos_settings",
         &[
-            leaf("lan_frame_type", FRAME_TYPE),
-            leaf("sat_frame_type", FRAME_TYPE),
+            leaf("lan_frame_type", LAN_FRAMES),
+            leaf("sat_frame_type", SAT_FRAMES),
             leaf("default_pcp", Type::Int(0, 7)),
         ],
     ),
@@ -161,9 +161,9 @@ pub(crate) const PROFILE_ST: &[Element] = &[
                 "dama",
                 &[
                     leaf("cra", UINT),
-                    leaf("rbdc_enabled", OFF),
+                    leaf("rbdc_enabled", Type::Bool),
                     leaf("rbdc_max", UINT).when("rbdc_enabled", "true"),
-                    leaf("vbdc_enabled", OFF),
+                    leaf("vbdc_enabled", Type::Bool),
                     leaf("vbdc_max", UINT).when("vbdc_enabled", "true"),
                     leaf("algorithm", Type::Choice(&["Legacy"], &[])),
                     leaf("duration", Type::Int(1, 65_535)),

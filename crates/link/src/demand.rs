@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! A return carrier whose slots are assigned on demand (ETSI EN 301 545-2, [`dvb::dama`]).
+
+use crate::{Carrier, LinkError, Nanos};
+use dvb::dama::{self, Access, Agreement, Arithmetic};
+
+/// Demand assignment of a [`Carrier::Return`] or [`Carrier::OpenSandReturn`], whose `slots` are then the most that the
+/// terminal may be granted in a superframe.
+///
+/// Requests and plans travel with the propagation delay of the link and are not lost; they take none of the slots.
+/// Superframes of the terminal begin at multiples of their duration. The gateway plans at its own superframe starts: those
+/// moments at which bursts sent at a superframe start arrive (standard), or the terminal's (`OpenSAND`, whose start of
+/// frame is not delayed).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Demand {
+    /// FIFOs of the terminal, highest priority first; 1 to 64. Each holds what [`crate::LinkConfig::queue`] says.
+    pub fifos: Vec<Fifo>,
+    /// Index of the FIFO of each DSCP.
+    pub fifo_of_dscp: [u8; 64],
+    /// What the terminal may ask for.
+    pub agreement: Agreement,
+    /// Free capacity that each terminal is given, kbit/s.
+    pub fca_kbps: u32,
+    /// Time between two requests of a terminal, above 0.
+    pub synchro: Nanos,
+    /// Terminals that share the carrier.
+    pub others: Vec<Other>,
+}
+
+/// A FIFO of the terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fifo {
+    /// What is asked for it.
+    pub access: Access,
+    /// Most packets in it, at least 1.
+    pub packets: u64,
+}
+
+/// Another terminal of the carrier: it competes for slots, its traffic is a volume without packets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Other {
+    /// What it may ask for.
+    pub agreement: Agreement,
+    /// What it asks by.
+    pub access: Access,
+    /// Its traffic.
+    pub load: Vec<Load>,
+}
+
+/// Traffic at a constant rate for a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// Start.
+    pub from: Nanos,
+    /// End.
+    pub until: Nanos,
+    /// Burst payload that it fills, kbit/s.
+    pub kbps: u32,
+}
+
+/// Terminals that a plan can name, the own one included.
+const MOST_TERMINALS: usize = 256;
+
+impl Demand {
+    pub(crate) fn check(&self, carrier: &Carrier) -> Result<(), LinkError> {
+        let known = |index: &u8| usize::from(*index) < self.fifos.len();
+        let is_possible = carrier.dama().is_some()
+            && (1..=64).contains(&self.fifos.len())
+            && self.fifos.iter().all(|fifo| fifo.packets > 0)
+            && self.fifo_of_dscp.iter().all(known)
+            && self.synchro > 0
+            && self.others.len() < MOST_TERMINALS;
+        if is_possible {
+            Ok(())
+        } else {
+            Err(LinkError::Demand)
+        }
+    }
+
+    /// Longest time from a request to the end of its effect.
+    pub(crate) fn memory(&self, carrier: &Carrier, delay: Nanos) -> Nanos {
+        let superframe = carrier.dama().map_or(0, |it| it.superframe);
+        self.synchro + 2 * delay + superframe * (u64::from(self.agreement.duration) + 2)
+    }
+}
+
+impl Carrier {
+    /// The carrier as the planner sees it; `None` where there are no bursts.
+    pub(crate) fn dama(&self) -> Option<dama::Carrier> {
+        let (symbol_rate, superframe, waveform, arithmetic) = match *self {
+            Self::Return {
+                symbol_rate,
+                superframe,
+                waveform,
+                ..
+            } => (symbol_rate, superframe, waveform, Arithmetic::Standard),
+            Self::OpenSandReturn {
+                symbol_rate,
+                superframe,
+                waveform,
+                ..
+            } => (symbol_rate, superframe, waveform, Arithmetic::OpenSand),
+            Self::Forward { .. } | Self::OpenSandForward { .. } | Self::Wire => return None,
+        };
+        Some(dama::Carrier {
+            symbol_rate,
+            superframe,
+            waveform,
+            arithmetic,
+        })
+    }
+
+    /// The same carrier with another number of slots per superframe.
+    pub(crate) fn with_slots(mut self, granted: u32) -> Self {
+        if let Self::Return { slots, .. } | Self::OpenSandReturn { slots, .. } = &mut self {
+            *slots = granted;
+        }
+        self
+    }
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! FIFOs in front of a carrier: one for each class of traffic, served in strict priority.
+
+use super::{Buffer, Queue};
+use crate::LinkConfig;
+use crate::Nanos;
+use crate::demand::Demand;
+use crate::ledger::Ledger;
+
+/// FIFOs at work; one of them without demand assignment.
+#[derive(Debug)]
+pub(crate) struct Fifos {
+    buffers: Vec<Buffer>,
+    by_dscp: [u8; 64],
+    /// Where the packet last taken came from: what is left of it still counts there.
+    last: usize,
+}
+
+impl Fifos {
+    /// The FIFOs of a link, each as `queue` says.
+    pub(crate) fn new(config: &LinkConfig, queue: Queue, generation: u64) -> Self {
+        let buffer = |queue, index| Buffer::new(queue, config.seed.wrapping_add(index), generation);
+        let (buffers, by_dscp) = match &config.demand {
+            None => (vec![buffer(queue, 0)], [0; 64]),
+            Some(Demand {
+                fifos,
+                fifo_of_dscp,
+                ..
+            }) => {
+                let limited = |packets: u64| Queue {
+                    packets: queue.packets.min(packets),
+                    ..queue
+                };
+                let fifos = fifos.iter().zip(0..);
+                let buffers = fifos.map(|(fifo, index)| buffer(limited(fifo.packets), index));
+                (buffers.collect(), *fifo_of_dscp)
+            }
+        };
+        Self {
+            buffers,
+            by_dscp,
+            last: 0,
+        }
+    }
+
+    /// Bytes and packets that wait.
+    pub(crate) fn size(&self) -> (u64, u64) {
+        let sizes = self.buffers.iter().map(Buffer::size);
+        sizes.fold((0, 0), |sum, size| (sum.0 + size.0, sum.1 + size.1))
+    }
+
+    /// Bytes and packets of each FIFO, `pending` bytes of a packet in hand included.
+    pub(crate) fn levels(&self, pending: u64) -> impl Iterator<Item = (u64, u64)> {
+        self.buffers.iter().enumerate().map(move |(index, buffer)| {
+            let (bytes, packets) = buffer.size();
+            let pending = if index == self.last { pending } else { 0 };
+            (bytes + pending, packets + u64::from(pending > 0))
+        })
+    }
+
+    /// Offers a packet to the FIFO of its class, see [`Buffer::push`].
+    pub(crate) fn push(
+        &mut self,
+        now: Nanos,
+        packet: &[u8],
+        pending: u64,
+        ledger: &mut Ledger,
+    ) -> bool {
+        let index = usize::from(self.by_dscp[dscp(packet)]);
+        let pending = if index == self.last { pending } else { 0 };
+        self.buffers[index].push(now, packet, pending, ledger)
+    }
+
+    /// Takes the next packet for a frame that opens at `now`; false if there is none.
+    pub(crate) fn pop(&mut self, now: Nanos, out: &mut Vec<u8>, ledger: &mut Ledger) -> bool {
+        for (index, buffer) in self.buffers.iter_mut().enumerate() {
+            if buffer.size().1 > 0 && buffer.pop(now, out, ledger) {
+                self.last = index;
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Takes everything out, with the time of arrival; active management has no say.
+    pub(crate) fn drain(&mut self, mut sink: impl FnMut(Nanos, &[u8])) {
+        for buffer in &mut self.buffers {
+            buffer.drain(&mut sink);
+        }
+    }
+}
+
+/// Differentiated services code point (RFC 2474) of an IP packet; 0 of anything else.
+fn dscp(packet: &[u8]) -> usize {
+    let class = match *packet {
+        [first, class, ..] if first >> 4 == 4 => class,
+        [first, second, ..] if first >> 4 == 6 => first << 4 | second >> 4,
+        _ => 0,
+    };
+    usize::from(class >> 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dscp_is_read_from_both_versions() {
+        assert_eq!(dscp(&[0x45, 0xb8]), 46);
+        assert_eq!(dscp(&[0x6b, 0x80]), 46);
+        assert_eq!((dscp(&[]), dscp(&[0x45]), dscp(&[0x12, 0xff])), (0, 0, 0));
+    }
+}

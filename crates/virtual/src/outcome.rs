@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! What is told at the end, schemas/virtual-outcome.schema.json. Times are virtual.
+
+use link::{Counters, Nanos};
+use quinn_proto::ConnectionStats;
+use satlink::drive::Snapshot;
+use satlink::plan::DIRECTIONS;
+use serde::Serialize;
+
+use crate::transfer::Transfer;
+
+/// The whole answer.
+#[derive(Debug, Serialize)]
+pub struct Outcome {
+    /// Name and version of the schema.
+    pub schema: &'static str,
+    /// Version of this program.
+    pub version: &'static str,
+    /// QUIC library.
+    pub stack: &'static str,
+    /// What moved the time.
+    pub clock: &'static str,
+    /// Hash of the link's configuration.
+    pub config_sha256: String,
+    /// Hash of the profile.
+    pub profile_sha256: String,
+    /// What was asked for.
+    pub request: Transfer,
+    /// One per connection, in order.
+    pub transfers: Vec<Done>,
+    /// Every 100 ms.
+    pub samples: Vec<Sample>,
+    /// The link, over all.
+    pub link: Vec<Direction>,
+}
+
+/// One transfer.
+#[derive(Debug, Serialize)]
+pub struct Done {
+    /// `ok`; `censored` when the time was over; `failed` when the connection ended before the payload was there.
+    pub status: &'static str,
+    /// Why not `ok`.
+    pub reason: String,
+    /// Start of the connection, its first packet, s.
+    pub started_s: f64,
+    /// From there to the client's handshake, ms.
+    pub handshake_ms: Option<f64>,
+    /// From there to the first byte of payload at the receiver, ms.
+    pub time_to_first_byte_ms: Option<f64>,
+    /// From there to the last byte that arrived, or to the end, s.
+    pub duration_s: f64,
+    /// Payload that arrived, bytes.
+    pub bytes: u64,
+    /// When how much had arrived.
+    pub marks: Vec<Mark>,
+    /// The request went as 0-RTT data and was taken.
+    pub zero_rtt: bool,
+    /// At the sender of the payload.
+    pub sender: Option<Stack>,
+    /// At its receiver.
+    pub receiver: Option<Stack>,
+}
+
+/// When an amount had arrived.
+#[derive(Debug, Serialize)]
+pub struct Mark {
+    /// The amount.
+    pub bytes: u64,
+    /// Since the start of the connection, s; `None`: it did not.
+    pub t_s: Option<f64>,
+}
+
+/// Counters of one end's stack.
+#[derive(Debug, Serialize)]
+pub struct Stack {
+    sent_datagrams: u64,
+    sent_bytes: u64,
+    sent_acks: u64,
+    lost_packets: u64,
+    congestion_events: u64,
+    cwnd_bytes: u64,
+    rtt_ms: f64,
+    blocked_by_flow_control: u64,
+}
+
+impl From<ConnectionStats> for Stack {
+    fn from(stats: ConnectionStats) -> Self {
+        let frames = stats.frame_tx;
+        Self {
+            sent_datagrams: stats.udp_tx.datagrams,
+            sent_bytes: stats.udp_tx.bytes,
+            sent_acks: frames.acks,
+            lost_packets: stats.path.lost_packets,
+            congestion_events: stats.path.congestion_events,
+            cwnd_bytes: stats.path.cwnd,
+            rtt_ms: stats.path.rtt.as_secs_f64() * 1e3,
+            blocked_by_flow_control: frames.data_blocked + frames.stream_data_blocked,
+        }
+    }
+}
+
+/// State at a moment. Counters run from the start of the transfer.
+#[derive(Debug, Serialize)]
+pub struct Sample {
+    /// Virtual time, s.
+    pub t_s: f64,
+    /// Payload that has arrived, bytes.
+    pub received_bytes: u64,
+    /// The sender's congestion window, bytes.
+    pub cwnd_bytes: u64,
+    /// The sender's smoothed round-trip time, ms.
+    pub rtt_ms: f64,
+    /// Packets that the sender has declared lost.
+    pub lost_packets: u64,
+    /// Bytes that wait in front of the forward link.
+    pub forward_queue_bytes: u64,
+    /// Bytes that wait in front of the return link.
+    pub return_queue_bytes: u64,
+}
+
+/// One direction of the link.
+#[derive(Debug, Serialize)]
+pub struct Direction {
+    name: &'static str,
+    /// Offered.
+    pub in_packets: u64,
+    out_packets: u64,
+    out_bytes: u64,
+    dropped_packets: u64,
+    /// Lost on air.
+    pub lost_packets: u64,
+    marked_packets: u64,
+    frames: u64,
+}
+
+impl Direction {
+    /// Counters of a direction (index into [`DIRECTIONS`]).
+    #[must_use]
+    pub fn of(index: usize, snapshot: &Snapshot) -> Self {
+        let counters: Counters = snapshot.counters;
+        Self {
+            name: DIRECTIONS[index],
+            in_packets: counters.packets_in,
+            out_packets: counters.packets_out,
+            out_bytes: counters.bytes_out,
+            dropped_packets: counters.packets_dropped,
+            lost_packets: counters.packets_lost,
+            marked_packets: counters.packets_marked,
+            frames: counters.frames_sent,
+        }
+    }
+}
+
+/// Seconds of a virtual time.
+#[must_use]
+pub fn seconds(time: Nanos) -> f64 {
+    time as f64 / 1e9
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! `transfer.json` (schemas/virtual-transfer.schema.json): what is sent, every fault at once, unknown fields refused.
+
+use quic::LegOptions;
+use serde::{Deserialize, Serialize};
+
+/// The version of the file this release reads.
+pub const SCHEMA: &str = "satlab/virtual-transfer/1";
+/// Most bytes of one transfer.
+const MAX_BYTES: u64 = 10_000_000_000;
+/// Longest virtual time of one transfer, s.
+const MAX_TIMEOUT_S: f64 = 100_000.0;
+
+/// Transfers of the same size over connections of their own, one after another.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Transfer {
+    /// Name and version of the schema.
+    pub schema: String,
+    /// Seed of connection ids and of whatever else the stack draws.
+    pub seed: u64,
+    /// Who sends.
+    pub direction: Direction,
+    /// Payload, bytes.
+    pub bytes: u64,
+    /// Amounts whose arrival is timed, bytes, rising.
+    pub marks_bytes: Vec<u64>,
+    /// Payload streams.
+    pub streams: u32,
+    /// Virtual time of the first start, s: where in a frame a transfer starts is a matter of chance on air.
+    pub start_s: f64,
+    /// How many transfers.
+    pub repeats: u32,
+    /// Virtual time between the end of one and the start of the next, s.
+    pub pause_s: f64,
+    /// Later transfers resume the session and send their request as 0-RTT data.
+    pub zero_rtt: bool,
+    /// Virtual time after which a transfer is given up, s.
+    pub timeout_s: f64,
+    /// The client's end.
+    pub client: LegOptions,
+    /// The server's end.
+    pub server: LegOptions,
+}
+
+/// Who sends the payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// The server.
+    Download,
+    /// The client.
+    Upload,
+}
+
+impl Transfer {
+    /// Reads the text of a file.
+    ///
+    /// # Errors
+    /// All faults of the text, one per line.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let transfer: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let faults = transfer.faults();
+        if faults.is_empty() {
+            Ok(transfer)
+        } else {
+            Err(faults.join("\n"))
+        }
+    }
+
+    fn faults(&self) -> Vec<String> {
+        let marks = &self.marks_bytes;
+        let rules = [
+            (self.schema == SCHEMA, format!("schema: must be {SCHEMA}")),
+            (
+                (1..=MAX_BYTES).contains(&self.bytes),
+                format!("bytes: 1 to {MAX_BYTES}"),
+            ),
+            (
+                marks.is_sorted_by(|a, b| a < b)
+                    && marks.iter().all(|mark| (1..=self.bytes).contains(mark)),
+                "marks_bytes: rising, from 1 to bytes".into(),
+            ),
+            (
+                (1..=100).contains(&self.streams),
+                "streams: 1 to 100".into(),
+            ),
+            (
+                (1..=100).contains(&self.repeats),
+                "repeats: 1 to 100".into(),
+            ),
+            (
+                (0.0..=MAX_TIMEOUT_S).contains(&self.start_s),
+                format!("start_s: 0 to {MAX_TIMEOUT_S}"),
+            ),
+            (
+                (0.0..=MAX_TIMEOUT_S).contains(&self.pause_s),
+                format!("pause_s: 0 to {MAX_TIMEOUT_S}"),
+            ),
+            (
+                self.timeout_s > 0.0 && self.timeout_s <= MAX_TIMEOUT_S,
+                format!("timeout_s: above 0, to {MAX_TIMEOUT_S}"),
+            ),
+        ];
+        let legs = [("client", &self.client), ("server", &self.server)]
+            .into_iter()
+            .filter_map(|(end, leg)| {
+                let faults = quic::transport(leg).err()?;
+                Some(format!("{end}: {faults}"))
+            });
+        rules
+            .into_iter()
+            .filter_map(|(holds, fault)| (!holds).then_some(fault))
+            .chain(legs)
+            .collect()
+    }
+
+    /// Bytes of each stream: the payload in equal parts, the first takes the rest.
+    #[must_use]
+    pub fn parts(&self) -> Vec<u64> {
+        let streams = u64::from(self.streams);
+        let mut parts = vec![self.bytes / streams; self.streams as usize];
+        parts[0] += self.bytes % streams;
+        parts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 100 kB down, once, with the defaults of both ends.
+    fn download() -> Transfer {
+        Transfer {
+            schema: SCHEMA.into(),
+            seed: 1,
+            direction: Direction::Download,
+            bytes: 100_000,
+            marks_bytes: vec![50_000, 100_000],
+            streams: 1,
+            start_s: 0.0,
+            repeats: 1,
+            pause_s: 0.0,
+            zero_rtt: false,
+            timeout_s: 60.0,
+            client: LegOptions::default(),
+            server: LegOptions::default(),
+        }
+    }
+
+    #[test]
+    fn a_file_comes_back() {
+        let text = serde_json::to_string(&download()).unwrap();
+        assert_eq!(Transfer::parse(&text), Ok(download()));
+    }
+
+    #[test]
+    fn every_fault_is_told_at_once() {
+        let mut bad = download();
+        (bad.bytes, bad.streams, bad.timeout_s) = (0, 0, -1.0);
+        bad.client.initial_window = 0;
+        bad.server.congestion_control = quic::CongestionControl::Bbr;
+        let text = serde_json::to_string(&bad).unwrap();
+        let faults = Transfer::parse(&text).unwrap_err();
+        let starts: Vec<_> = faults
+            .lines()
+            .map(|line| line.split(':').next().unwrap().to_owned())
+            .collect();
+        for name in [
+            "bytes",
+            "marks_bytes",
+            "streams",
+            "timeout_s",
+            "client",
+            "server",
+        ] {
+            assert!(starts.iter().any(|start| start == name), "{name}: {faults}");
+        }
+    }
+
+    #[test]
+    fn unknown_fields_are_refused() {
+        let text = serde_json::to_string(&download()).unwrap();
+        let text = text.replacen('{', "{\"speed\": 1,", 1);
+        assert!(Transfer::parse(&text).unwrap_err().contains("speed"));
+    }
+
+    #[test]
+    fn parts_sum_up() {
+        let three = Transfer {
+            streams: 3,
+            ..download()
+        };
+        assert_eq!(three.parts(), [33_334, 33_333, 33_333]);
+    }
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! Whole transfers over the committed `geo` profile, under the virtual clock.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    reason = "a failed unwrap is a failed test"
+)]
+
+use std::path::Path;
+
+use satlink::config::{Config, parse};
+use satvirtual::outcome::{Done, Outcome};
+use satvirtual::transfer::{Direction, SCHEMA, Transfer};
+use serde_json::{Value, json};
+
+/// The frame model's echo over `geo` takes 580.85 to 581.81 ms (`satlink plan`); a handshake is longer by the time that its
+/// datagrams spend in frames.
+const RTT_MS: std::ops::RangeInclusive<f64> = 580.5..=584.5;
+
+fn link(forward_loss: f64, timeline: &Value) -> Config {
+    let profile = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../opensand-profiles/geo");
+    let port = |name: &str| json!({"netns": "/none", "tun": name});
+    let text = json!({
+        "schema": "satlab/link-config/1", "run_id": "virtual", "profile": profile, "seed": 7, "timing": "standard",
+        "forward": {"loss": {"unit": "frame", "ratio": forward_loss}, "queue": {"bdp": 1.2}},
+        "return": {"loss": {"unit": "frame", "ratio": 0.0}, "queue": {"bdp": 1.2}},
+        "terrestrial_one_way_delay_ms": 40.0,
+        "st": port("st"), "gw": port("gw"), "near": port("near"), "far": port("far"),
+        "metrics": "none", "metrics_interval_ms": 100, "control": null, "timeline": timeline,
+    });
+    parse(&text.to_string()).unwrap()
+}
+
+fn transfer(bytes: u64) -> Transfer {
+    Transfer {
+        schema: SCHEMA.into(),
+        seed: 1,
+        direction: Direction::Download,
+        bytes,
+        marks_bytes: vec![bytes / 2, bytes],
+        streams: 1,
+        start_s: 0.0,
+        repeats: 1,
+        pause_s: 10.0,
+        zero_rtt: false,
+        timeout_s: 60.0,
+        client: quic::LegOptions::default(),
+        server: quic::LegOptions::default(),
+    }
+}
+
+fn run(config: &Config, transfer: &Transfer) -> Outcome {
+    let profile = satlink::load_profile(&config.profile).unwrap();
+    satvirtual::run(config, &profile, transfer).unwrap()
+}
+
+fn only(outcome: &Outcome) -> &Done {
+    assert_eq!(outcome.transfers.len(), 1);
+    &outcome.transfers[0]
+}
+
+#[test]
+fn a_download_takes_the_round_trips_it_must() {
+    let outcome = run(&link(0.0, &Value::Null), &transfer(2_000_000));
+    let done = only(&outcome);
+    assert_eq!((done.status, done.bytes), ("ok", 2_000_000));
+    assert!(RTT_MS.contains(&done.handshake_ms.unwrap()), "{done:?}");
+    let answered = done.time_to_first_byte_ms.unwrap() / 2.0;
+    assert!(RTT_MS.contains(&answered), "{done:?}");
+    let times: Vec<_> = done.marks.iter().map(|mark| mark.t_s.unwrap()).collect();
+    assert!(
+        times[0] < times[1] && times[1] <= done.duration_s,
+        "{times:?}"
+    );
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes() {
+    let (config, transfer) = (link(0.001, &Value::Null), transfer(1_000_000));
+    let text = |transfer| serde_json::to_string(&run(&config, transfer)).unwrap();
+    let once = text(&transfer);
+    assert_eq!(once, text(&transfer));
+    let other = link(0.02, &Value::Null);
+    assert_ne!(
+        once,
+        serde_json::to_string(&run(&other, &transfer)).unwrap()
+    );
+}
+
+#[test]
+fn an_upload_is_timed_where_it_arrives() {
+    let upload = Transfer {
+        direction: Direction::Upload,
+        streams: 3,
+        ..transfer(500_000)
+    };
+    let outcome = run(&link(0.0, &Value::Null), &upload);
+    let done = only(&outcome);
+    assert_eq!((done.status, done.bytes), ("ok", 500_000));
+    assert!(outcome.link[1].in_packets > outcome.link[0].in_packets);
+}
+
+#[test]
+fn a_resumed_session_saves_a_round_trip() {
+    let twice = Transfer {
+        repeats: 2,
+        zero_rtt: true,
+        ..transfer(200_000)
+    };
+    let outcome = run(&link(0.0, &Value::Null), &twice);
+    let [first, second] = &outcome.transfers[..] else {
+        panic!("{:?}", outcome.transfers)
+    };
+    assert!(!first.zero_rtt && second.zero_rtt);
+    let saved = first.time_to_first_byte_ms.unwrap() - second.time_to_first_byte_ms.unwrap();
+    assert!(RTT_MS.contains(&saved), "{saved}");
+    assert!((second.started_s - first.duration_s - 10.0).abs() < 1e-6);
+}
+
+#[test]
+fn what_takes_too_long_is_censored_and_what_dies_is_failed() {
+    let hasty = Transfer {
+        timeout_s: 2.0,
+        ..transfer(5_000_000)
+    };
+    let outcome = run(&link(0.0, &Value::Null), &hasty);
+    assert_eq!(only(&outcome).status, "censored");
+    assert!(only(&outcome).marks.iter().all(|mark| mark.t_s.is_none()));
+    let cut = json!({"starts": "at-once", "steps": [{"at_s": 1.0, "set": {"direction": "both", "outage": true}}]});
+    let mut mortal = transfer(5_000_000);
+    mortal.client.max_idle_ms = 5_000;
+    let outcome = run(&link(0.0, &cut), &mortal);
+    assert_eq!(only(&outcome).status, "failed");
+    assert!(only(&outcome).reason.contains("timed out"), "{outcome:?}");
+}
+
+#[test]
+fn losses_are_repaired_and_counted() {
+    let outcome = run(&link(0.02, &Value::Null), &transfer(2_000_000));
+    assert_eq!(only(&outcome).status, "ok");
+    assert!(outcome.link[0].lost_packets > 0, "{outcome:?}");
+}
+
+#[test]
+fn a_small_stream_window_slows_a_transfer_down() {
+    let mut narrow = transfer(2_000_000);
+    narrow.client.stream_receive_window = 65_536;
+    let slow = run(&link(0.0, &Value::Null), &narrow);
+    let fast = run(&link(0.0, &Value::Null), &transfer(2_000_000));
+    assert!(only(&slow).duration_s > 2.0 * only(&fast).duration_s);
+}

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a check hands on: tables for a terminal and for a pull request, JUnit XML for a build server."""
+
+import math
+import sys
+from xml.etree import ElementTree
+
+from rich.console import Console
+from rich.table import Table
+
+from satlab.regress.judge import Compared, Judged
+from satlab.regress.program import Findings
+
+MISSED = {"pass": "pass", "fail": "FAIL", "to be determined": "measured"}
+
+
+def show(findings: Findings) -> None:
+    """Print the tables and where everything lies on stdout."""
+    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    for table in tables(findings):
+        console.print(table)
+    console.print(f"{findings.folder}/check.json, {findings.real_s:.1f} s", soft_wrap=True)
+
+
+def tables(findings: Findings) -> list[Table]:
+    """Give the verdicts, and the comparison if there is one."""
+    shown = [_table(f"{findings.suite.name}: {findings.suite.source}", _HEAD, _rows(findings))]
+    if findings.compared is not None:
+        shown.append(_table("against the baseline", _COMPARED_HEAD, [_compared(one) for one in findings.compared]))
+    return shown
+
+
+def markdown(findings: Findings) -> str:
+    """Give the same as text for a pull request."""
+    parts = [
+        f"### {findings.suite.name}, virtual clock\n\nTargets: {findings.suite.source}\n",
+        _lines(_HEAD, _rows(findings)),
+    ]
+    if findings.compared is not None:
+        parts += [
+            "\n#### Against the baseline\n",
+            _lines(_COMPARED_HEAD, [_compared(one) for one in findings.compared]),
+        ]
+    return "\n".join(parts) + "\n"
+
+
+def junit(findings: Findings) -> str:
+    """Give one test case per verdict; what has no target is skipped, with its figure as the reason."""
+    suite = ElementTree.Element("testsuite", name=f"satlab.{findings.suite.name}", time=f"{findings.real_s:.3f}")
+    for one in findings.judged:
+        case = _test_case(suite, one.case, f"{one.mark_mb:g} MB", one.median_s)
+        if one.result == "fail":
+            ElementTree.SubElement(case, "failure", message=_why(one))
+        elif one.result == "to be determined":
+            ElementTree.SubElement(case, "skipped", message=f"no target; median {seconds(one.median_s)} s")
+    for compared in findings.compared or []:
+        case = _test_case(suite, compared.case, f"{compared.mark_mb:g} MB against the baseline", compared.median_s)
+        if compared.is_slower:
+            message = f"{compared.ratio:.3f} times the baseline's {seconds(compared.baseline_s)} s, p {compared.p:.2g}"
+            ElementTree.SubElement(case, "failure", message=message)
+    cases = suite.findall("testcase")
+    suite.set("tests", str(len(cases)))
+    suite.set("failures", str(sum(case.find("failure") is not None for case in cases)))
+    suite.set("skipped", str(sum(case.find("skipped") is not None for case in cases)))
+    ElementTree.indent(suite)
+    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _test_case(suite: ElementTree.Element, case: str, name: str, median_s: float) -> ElementTree.Element:
+    time = "" if math.isinf(median_s) else f"{median_s:.3f}"
+    return ElementTree.SubElement(suite, "testcase", classname=case, name=name, time=time)
+
+
+_HEAD = ("case", "down/up Mbit/s", "MB", "target s", "median s", "95 % interval", "n", "verdict")
+_COMPARED_HEAD = ("case", "MB", "baseline s", "now s", "ratio", "p", "detectable", "verdict")
+
+
+def _rows(findings: Findings) -> list[tuple[str, ...]]:
+    return [_row(one, findings) for one in findings.judged]
+
+
+def _row(one: Judged, findings: Findings) -> tuple[str, ...]:
+    link = findings.links[one.case]
+    censored = f", {one.censored} cut off" if one.censored else ""
+    spread = f"{seconds(one.interval_s.low)} to {seconds(one.interval_s.high)}"
+    return (
+        one.case,
+        f"{link.forward_mbps:.4g}/{link.return_mbps:.3g}",
+        f"{one.mark_mb:g}",
+        "" if one.target_s is None else f"{one.target_s:g}",
+        seconds(one.median_s),
+        spread,
+        f"{one.n}{censored}",
+        f"{MISSED[one.result]}{': ' + '; '.join(one.died) if one.died else ''}",
+    )
+
+
+def _compared(one: Compared) -> tuple[str, ...]:
+    least = "over 100 %" if one.detectable is None else f"{one.detectable:.0%}"
+    verdict = "SLOWER" if one.is_slower else "no slower"
+    figures = (seconds(one.baseline_s), seconds(one.median_s), f"{one.ratio:.3f}", f"{one.p:.2g}", least)
+    return (one.case, f"{one.mark_mb:g}", *figures, verdict)
+
+
+def _why(one: Judged) -> str:
+    died = f"; died: {'; '.join(one.died)}" if one.died else ""
+    return f"median {seconds(one.median_s)} s, up to {seconds(one.interval_s.high)} s, target {one.target_s:g} s{died}"
+
+
+def seconds(value: float) -> str:
+    """Give seconds with three digits after the point, or `never`."""
+    return "never" if math.isinf(value) else f"{value:.3f}"
+
+
+def _table(title: str, head: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
+    table = Table(title=title, title_justify="left")
+    for name in head:
+        table.add_column(name, justify="left" if name in ("case", "verdict") else "right")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _lines(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    def line(cells: tuple[str, ...]) -> str:
+        return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
+
+    return "\n".join([line(head), line(("---",) * len(head)), *map(line, rows)])

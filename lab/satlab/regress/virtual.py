@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One sample of a case under the virtual clock: `satvirtual` drives quinn-proto over satlink's own link model."""
+
+import json
+import random
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from satlab import paths
+from satlab.errors import ExitStatus, HostError
+from satlab.linkplan import refusal
+from satlab.regress import links
+from satlab.regress.links import Link
+from satlab.regress.suite import MB, Case, Suite
+
+DEADLINE_S = 300.0
+"""Real time for one sample; 100 MB take a few seconds."""
+Options = Mapping[str, int | str]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One transfer: `times_s` until the suite's marks, None where the time was over or the connection died before."""
+
+    case: str
+    seed: int
+    status: str
+    reason: str
+    times_s: tuple[float | None, ...]
+    handshake_ms: float | None = None
+    time_to_first_byte_ms: float | None = None
+    sent_datagrams: int | None = None
+    lost_packets: int | None = None
+    acks: int | None = None
+
+
+def transfer(suite: Suite, case: Case, seed: int, client: Options, server: Options) -> dict[str, Any]:
+    """Give what is sent (schemas/virtual-transfer.schema.json). Where in a frame it starts is drawn from the seed."""
+    second = case.second_after_s is not None
+    return {
+        "schema": "satlab/virtual-transfer/1",
+        "seed": seed,
+        "direction": case.direction,
+        "bytes": round(suite.marks_mb[-1] * MB),
+        "marks_bytes": [round(mark * MB) for mark in suite.marks_mb],
+        "streams": 1,
+        "start_s": random.Random(seed).random(),  # noqa: S311 - a phase, no secret
+        "repeats": 2 if second else 1,
+        "pause_s": case.second_after_s or 0.0,
+        "zero_rtt": second,
+        "timeout_s": case.timeout_s,
+        "client": dict(client),
+        "server": dict(server),
+    }
+
+
+def run(link: Link, request: Mapping[str, Any], folder: Path, case: Case) -> Sample:
+    """Run one sample; raw files stay in `folder` as CASE-SEED.{link,transfer,outcome}.json.
+
+    Raises:
+        ConfigError: the program refuses an option.
+        HostError: it is missing, hangs or dies.
+    """
+    seed = request["seed"]
+    names = [folder / f"{case.id}-{seed}.{kind}.json" for kind in ("link", "transfer", "outcome")]
+    config = links.at_work(link, case, seed, request["start_s"])
+    names[0].write_text(config.to_json())
+    names[1].write_text(json.dumps(request, indent=1))
+    argv = [str(paths.SATVIRTUAL), "--link", str(names[0]), "--transfer", str(names[1])]
+    try:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE_S, check=False)
+    except (FileNotFoundError, PermissionError) as error:
+        raise HostError(f"{argv[0]}: {error.strerror}", "run: sudo ./satlab tools") from error
+    except subprocess.TimeoutExpired as error:
+        raise HostError(f"satvirtual gave no answer in {DEADLINE_S:g} s ({names[1]})") from error
+    if done.returncode == ExitStatus.USAGE:
+        raise refusal(done.stderr.decode(errors="replace"), "satvirtual refuses the transfer")
+    if done.returncode not in (ExitStatus.OK, ExitStatus.FAILED):
+        raise HostError(
+            f"satvirtual ended with status {done.returncode}: {done.stderr.decode(errors='replace')[-300:]}"
+        )
+    names[2].write_bytes(done.stdout)
+    return sample(case, json.loads(done.stdout))
+
+
+def sample(case: Case, outcome: Mapping[str, Any]) -> Sample:
+    """Read the outcome of a case: its last transfer, or the one that kept it from coming to that."""
+    last = outcome["transfers"][-1]
+    wanted = 2 if case.second_after_s else 1
+    came = len(outcome["transfers"]) == wanted
+    sender, receiver = last["sender"] or {}, last["receiver"] or {}
+    return Sample(
+        case=case.id,
+        seed=outcome["request"]["seed"],
+        status=last["status"],
+        reason=last["reason"] if came else f"first transfer: {last['reason']}",
+        times_s=tuple(mark["t_s"] if came else None for mark in last["marks"]),
+        handshake_ms=last["handshake_ms"],
+        time_to_first_byte_ms=last["time_to_first_byte_ms"],
+        sent_datagrams=sender.get("sent_datagrams"),
+        lost_packets=sender.get("lost_packets"),
+        acks=receiver.get("sent_acks"),
+    )

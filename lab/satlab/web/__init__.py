@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The web pages of `satlab serve`, under `/ui`: choose a scenario, launch, watch, stop, read, compare.
+
+Rendered by the server, with a little JavaScript for what moves; everything but that works without it. The pages use
+the same parts as the REST API (`satlab.serve.context.Context`) and add no privilege of their own.
+"""
+
+from fastapi import FastAPI
+from fastapi.responses import RedirectResponse
+from starlette.requests import Request
+
+from satlab.serve.guard import PAGES
+from satlab.web import routes
+from satlab.web.live import Watcher
+
+
+def mount(app: FastAPI) -> None:
+    """Add the pages to the application; `/` leads to them."""
+    app.state.watcher = Watcher()
+    app.include_router(routes.router, prefix=PAGES)
+
+    async def home(_: Request) -> RedirectResponse:
+        return RedirectResponse(f"{PAGES}/", status_code=303)
+
+    app.add_route("/", home, methods=["GET"])

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Pages: templates with automatic escaping, a strict content security policy, and errors as pages in place of JSON."""
+
+import html
+import re
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import jinja2
+from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi.routing import APIRoute
+from markupsafe import Markup
+from starlette.exceptions import HTTPException
+
+from satlab.report.view import clean
+from satlab.serve.accounts import Role, User
+from satlab.serve.errors import ApiError
+from satlab.serve.guard import PAGES
+from satlab.serve.session import user_of
+
+HERE = Path(__file__).parent
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+"""Nothing from elsewhere, nothing inline."""
+
+_REPORT_POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">')
+_TITLES = {403: "Not allowed", 404: "Not found", 409: "Not now", 429: "Too many"}
+
+
+class LoginNeededError(Exception):
+    """A page for people who are logged in was asked for by a stranger."""
+
+
+class Page(APIRoute):
+    """A route that tells errors as pages, and leads strangers to the login."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Wrap the route."""
+        handler = super().get_route_handler()
+
+        async def answer(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except LoginNeededError:
+                return _to_login(request)
+            except ApiError as error:
+                said = error.body.get("error") or error.body.get("msg") or ""
+                return problem(request, error.status, str(said))
+            except RequestValidationError as error:
+                places = ", ".join(str(fault["loc"][-1]) for fault in error.errors())
+                return problem(request, HTTPStatus.BAD_REQUEST, f"Not usable in the address: {places}")
+            except HTTPException as error:
+                return problem(request, error.status_code, str(error.detail))
+
+        return answer
+
+
+def render(request: Request, template: str, status: int = HTTPStatus.OK, /, **values: Any) -> HTMLResponse:
+    """Give a page; every template knows `user` and `path`."""
+    user = user_of(request)
+    known = {"user": user, "path": request.url.path, "runs_things": user is not None and user.role >= Role.RUNNER}
+    text = _TEMPLATES.get_template(template).render({**known, **values})
+    return HTMLResponse(text, status, {"content-security-policy": POLICY})
+
+
+def problem(request: Request, status: int, said: str) -> HTMLResponse:
+    """Give the page of an error."""
+    title = _TITLES.get(status, "This did not work")
+    return render(request, "problem.html", status, title=title, said=said)
+
+
+def report(text: str) -> Response:
+    """Give a report under its own policy, and in a sandbox: whatever it holds, it is no page of this server."""
+    found = _REPORT_POLICY.search(text, 0, 4096)
+    own = html.unescape(found[1]) if found else "default-src 'none'"
+    policy = f"sandbox allow-scripts allow-downloads; frame-ancestors 'none'; {own}"
+    return HTMLResponse(text, headers={"content-security-policy": policy})
+
+
+def see(path: str) -> RedirectResponse:
+    """Send the browser to a page below `/ui` after a form."""
+    return RedirectResponse(f"{PAGES}{path}", HTTPStatus.SEE_OTHER)
+
+
+def own_path(text: str) -> str:
+    """Give a path below `/ui` that a login may lead back to; the first page for anything else."""
+    return text.removeprefix(PAGES) if re.fullmatch(rf"{PAGES}(/[A-Za-z0-9_%-][A-Za-z0-9_.%-]*)+", text) else "/"
+
+
+def viewer(request: Request) -> User:
+    """Dependency of reading pages: somebody who is logged in."""
+    user = user_of(request)
+    if user is None:
+        raise LoginNeededError
+    return user
+
+
+def _to_login(request: Request) -> Response:
+    back = "" if request.url.path == f"{PAGES}/" else "?" + urlencode({"back": request.url.path})
+    return see(f"/login{back}")
+
+
+def _printable(value: object) -> object:
+    return clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _when(unix_s: float | None) -> str:
+    return "" if unix_s is None else datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _span(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    whole = max(0, round(seconds))
+    return f"{whole // 60} min {whole % 60:02} s" if whole >= 60 else f"{whole} s"
+
+
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_printable,
+    )
+    environment.filters |= {"when": _when, "span": _span, "segment": lambda text: quote(text, safe="")}
+    environment.globals["ui"] = PAGES
+    return environment
+
+
+_TEMPLATES = _environment()

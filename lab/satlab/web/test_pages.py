@@ -1,0 +1,323 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The pages without a browser: who sees what, what forms do, and that nothing hostile becomes markup."""
+
+import html
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from starlette.testclient import TestClient
+
+from collect.fixtures import example_run
+from satlab.serve.accounts import Role, User
+from satlab.serve.catalog import Project
+from satlab.serve.conftest import HOST, PASSWORD, Clock, FakeHelper, client_of
+from satlab.serve.context import Context
+from satlab.web.pages import POLICY
+
+ORIGIN = {"origin": f"http://{HOST}"}
+LINK = {"link.profile": "geo", "link.loss": "0"}
+PING = {"argument.count": "3", **LINK}
+
+
+def post(client: TestClient, path: str, **form: str) -> Any:
+    return client.post(f"/ui{path}", data=form, headers=ORIGIN, follow_redirects=False)
+
+
+def launch(client: TestClient, name: str = "ping", **form: str) -> int:
+    answer = post(client, f"/scenarios/satlab/{name}", **{**PING, **form})
+    assert answer.status_code == 303, answer.text
+    return int(answer.headers["location"].rpartition("/")[2])
+
+
+def text_of(page: str) -> str:
+    return html.unescape(re.sub(r"<[^>]*>", " ", page))
+
+
+def ended(here: Context, helper: FakeHelper, number: int, exit_status: int = 0, folder: Path | None = None) -> None:
+    """Carry an instance to its end; its run folder is a copy of `folder`."""
+    here.queue.step()
+    instance = here.queue.find(number)
+    assert instance is not None
+    assert instance.run_id is not None
+    if folder is not None:
+        shutil.copytree(folder, here.settings.runs / instance.run_id)
+    helper.end(instance.run_id, exit_status)
+    here.queue.step()
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a run folder with page loads and a transfer, and a report."""
+    folder = example_run.write(tmp_path_factory.mktemp("runs"), example_run.Example(loads={"h1": 2, "h3": 2}))
+    (folder / "report").mkdir()
+    policy = '<meta http-equiv="Content-Security-Policy" content="default-src &#39;none&#39;; script-src &#39;x&#39;">'
+    (folder / "report" / "index.html").write_text(f"<head>{policy}</head><script>1</script>")
+    return folder
+
+
+# --- who sees what --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/", "/runs", "/runs/1", "/scenarios/satlab/ping", "/account", "/compare"])
+def test_strangers_are_led_to_the_login(stranger: TestClient, path: str) -> None:
+    answer = stranger.get(f"/ui{path}", follow_redirects=False)
+    assert answer.status_code == 303
+    assert answer.headers["location"].startswith("/ui/login")
+
+
+def test_the_root_leads_to_the_pages(stranger: TestClient) -> None:
+    assert stranger.get("/", follow_redirects=False).headers["location"] == "/ui/"
+
+
+@pytest.mark.parametrize(
+    ("back", "place"),
+    [
+        ("/ui/runs/7", "/ui/runs/7"),
+        *[(b, "/ui/") for b in ("", "//evil.example", "https://evil.example/ui/", "/ui/../x?y", "/ui//evil", "/uix")],
+    ],
+)
+def test_t01_a_login_leads_back_to_pages_of_ours_alone(stranger: TestClient, back: str, place: str) -> None:
+    answer = post(stranger, "/login", login="viewer", password=PASSWORD, back=back)
+    assert (answer.status_code, answer.headers["location"]) == (303, place)
+    cookie = answer.headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+
+
+def test_a_wrong_password_is_told_and_braked(stranger: TestClient) -> None:
+    for _ in range(5):
+        answer = post(stranger, "/login", login="viewer", password="wrong")  # noqa: S106
+        assert answer.status_code == 401
+        assert "Login or password are wrong" in answer.text
+        assert 'value="viewer"' in answer.text
+    answer = post(stranger, "/login", login="viewer", password=PASSWORD)
+    assert answer.status_code == 429
+    assert "Too many wrong logins" in answer.text
+
+
+def test_logging_out_ends_the_session(viewer: TestClient) -> None:
+    assert viewer.get("/ui/").status_code == 200
+    post(viewer, "/logout")
+    assert viewer.get("/ui/", follow_redirects=False).status_code == 303
+
+
+def test_the_first_token_opens_and_a_password_can_be_set(stranger: TestClient, here: Context, app: Any) -> None:
+    here.accounts.remove("admin")
+    assert post(stranger, "/login", login="admin", password=here.accounts.first_token()).status_code == 303
+    assert "not the same" in post(stranger, "/account", password="a new password", again="another").text  # noqa: S106
+    assert "8 to 256" in post(stranger, "/account", password="short", again="short").text  # noqa: S106
+    answer = post(stranger, "/account", password="a new password", again="a new password")  # noqa: S106
+    answer = stranger.get(answer.headers["location"], follow_redirects=False)
+    assert (answer.status_code, "The password was changed" in answer.text) == (200, True), "this session goes on"
+    other = client_of(app)
+    assert post(other, "/login", login="admin", password="a new password").status_code == 303  # noqa: S106
+
+
+def test_t01_a_viewer_looks_and_does_not_launch(viewer: TestClient, runner: TestClient) -> None:
+    number = launch(runner)
+    page = viewer.get("/ui/scenarios/satlab/ping")
+    assert "may look, not launch" in page.text
+    assert post(viewer, "/scenarios/satlab/ping", **PING).status_code == 403
+    assert post(viewer, f"/runs/{number}/stop").status_code == 403
+    assert ">Stop<" not in viewer.get(f"/ui/runs/{number}").text
+
+
+def test_t01_forms_of_other_pages_are_refused(runner: TestClient, here: Context) -> None:
+    for headers in ({}, {"origin": "http://evil.example"}, {**ORIGIN, "sec-fetch-site": "cross-site"}):
+        answer = runner.post("/ui/scenarios/satlab/ping", data=PING, headers=headers)
+        assert answer.status_code == 403
+    assert here.queue.instances() == []
+
+
+def test_t01_projects_of_others_are_out_of_reach(runner: TestClient, admin: TestClient, here: Context) -> None:
+    number = launch(runner)
+    here.accounts.put(User("somebody", Role.RUNNER))
+    project = here.catalog.project("satlab")
+    assert project is not None
+    here.catalog.put_project(Project(project.name, "", ("somebody",), project.entities))
+    for path in ("/scenarios/satlab/ping", f"/runs/{number}", f"/runs/{number}/live", f"/runs/{number}/report"):
+        assert runner.get(f"/ui{path}").status_code == 403
+    assert post(runner, f"/runs/{number}/stop").status_code == 403
+    assert post(runner, "/scenarios/satlab/ping", **PING).status_code == 403
+    assert "ping" not in text_of(runner.get("/ui/runs").text)
+    assert "no project" in text_of(runner.get("/ui/").text)
+    assert admin.get(f"/ui/runs/{number}").status_code == 200
+
+
+# --- pages ----------------------------------------------------------------------------------------------------------
+
+PAGES = ("/", "/runs", "/scenarios/satlab/ping", "/scenarios/satlab/seed_002_cell", "/account")
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_t14_pages_have_a_strict_policy_and_nothing_inline(runner: TestClient, path: str) -> None:
+    answer = runner.get(f"/ui{path}")
+    assert answer.status_code == 200
+    assert answer.headers["content-security-policy"] == POLICY
+    assert "unsafe" not in POLICY
+    assert answer.headers["cache-control"] == "no-store"
+    assert not re.search(r"<script(?![^>]*src=)|\son\w+=|style=|javascript:", answer.text)
+    assert re.findall(r'(?:src|href|action)="(?!/ui|#)[^"]*"', answer.text) == []
+
+
+@pytest.mark.parametrize("name", ["base.css", "ui.css", "ui.js", "icon.svg"])
+def test_static_files_need_no_login(stranger: TestClient, name: str) -> None:
+    answer = stranger.get(f"/ui/static/{name}")
+    assert answer.status_code == 200
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize("name", ["", "..%2froutes.py", "none.css", "%2e%2e/pages.py"])
+def test_t04_nothing_else_is_given(stranger: TestClient, name: str) -> None:
+    assert stranger.get(f"/ui/static/{name}").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "path", ["/runs/999", "/runs/999/live", "/runs/999/report", "/scenarios/satlab/none", "/scenarios/none/ping"]
+)
+def test_what_is_not_there_is_told_as_a_page(runner: TestClient, path: str) -> None:
+    answer = runner.get(f"/ui{path}")
+    assert answer.status_code == 404
+    assert "<h1>Not found</h1>" in answer.text
+
+
+HOSTILE = "\"><script>alert(1)</script>'&lt;\x1b[31m\u202e"
+
+
+def test_t14_hostile_names_are_text(runner: TestClient, here: Context, helper: FakeHelper) -> None:
+    document = {
+        "name": "hostile",
+        "description": HOSTILE,
+        "arguments": {"x": HOSTILE},
+        "constants": {"c": HOSTILE},
+        "openbach_functions": [{"id": 1, "start_job_instance": {"entity_name": "client", "satlab_ping": {}}}],
+    }
+    here.catalog.add_version("satlab", "hostile", document)
+    here.catalog.put_project(Project("<b>p</b>", HOSTILE, (), ()))
+    number = launch(runner)
+    here.queue.step()
+    instance = here.queue.find(number)
+    assert instance is not None
+    assert instance.run_id is not None
+    function = {"label": HOSTILE, "status": "Error", "reason": HOSTILE, "job": None, "scenario": None}
+    top = {"start_unix_s": 1.0, "functions": [function]}
+    helper.end(instance.run_id, 1, phase="ended", reason=HOSTILE, instance=top)
+    here.queue.step()
+    paths = ("/", "/scenarios/satlab/hostile", "/runs", f"/runs/{number}", f"/runs/{number}/live")
+    for path in (*paths, f"/login?back={quote(HOSTILE)}", f"/scenarios/satlab/hostile?argument.x={quote(HOSTILE)}"):
+        page = runner.get(f"/ui{path}").text
+        assert "<script>alert" not in page
+        assert "<b>p" not in page
+        assert not re.search("[\x00-\x08\x0b-\x1f\u202e]", page), "controls are shown as what they are not"
+    assert "<script>alert(1)</script>" in text_of(runner.get(f"/ui/runs/{number}").text)
+
+
+# --- a run ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_launch_that_is_wrong_keeps_what_was_filled_in(runner: TestClient, here: Context) -> None:
+    form = {**PING, "argument.count": "many", "link.loss": "7", "link.seed": "42"}
+    answer = post(runner, "/scenarios/satlab/ping", **form)
+    assert answer.status_code == 400
+    assert 'role="alert"' in answer.text
+    assert answer.text.count('aria-invalid="true"') == 2
+    assert 'value="many"' in answer.text
+    assert 'value="42"' in answer.text
+    assert "<details open><summary>More of the link" not in answer.text
+    assert here.queue.instances() == []
+
+
+def test_a_run_from_launch_to_report(
+    runner: TestClient, here: Context, helper: FakeHelper, clock: Clock, measured: Path
+) -> None:
+    number = launch(runner, **{"link.loss": "0.01"})
+    page = runner.get(f"/ui/runs/{number}").text
+    assert "It is next" in text_of(page)
+    assert '<noscript><meta http-equiv="refresh"' in page
+    here.queue.step()
+    instance = here.queue.find(number)
+    assert instance is not None
+    assert instance.run_id is not None
+    assert helper.orders[instance.run_id].link.loss == 0.01
+    assert helper.orders[instance.run_id].arguments == {"count": "3"}
+    clock.now += 5
+    assert "The run is being prepared" in text_of(runner.get(f"/ui/runs/{number}/live").text)
+    shutil.copytree(measured, here.settings.runs / instance.run_id)
+    assert 'role="img"' in runner.get(f"/ui/runs/{number}/live").text
+    helper.end(instance.run_id, 0)
+    here.queue.step()
+    page = text_of(runner.get(f"/ui/runs/{number}").text)
+    for said in ("Finished Ok", "Response Start", "First Contentful Paint", "Page Load Time", "Mbit/s"):
+        assert said in page
+    assert "refresh" not in page
+    report = runner.get(f"/ui/runs/{number}/report")
+    policy = report.headers["content-security-policy"]
+    assert policy.startswith("sandbox allow-scripts allow-downloads;"), "a report is no page of ours"
+    assert "allow-same-origin" not in policy
+    assert "script-src 'x'" in policy
+
+
+def test_an_instance_is_stopped(runner: TestClient, here: Context) -> None:
+    number = launch(runner)
+    assert post(runner, f"/runs/{number}/stop").headers["location"] == f"/ui/runs/{number}"
+    page = text_of(runner.get(f"/ui/runs/{number}").text)
+    assert "Stopped" in page
+    assert "stopped before it ran" in page
+    instance = here.queue.find(number)
+    assert instance is not None
+    assert instance.over
+
+
+def test_constants_are_replaced_for_one_run(runner: TestClient, here: Context) -> None:
+    number = launch(runner, **{"constant.interval": "0.5"})
+    instance = here.queue.find(number)
+    assert instance is not None
+    assert instance.order.documents["ping"]["constants"]["interval"] == "0.5"
+    stored = here.catalog.scenario("satlab", "ping")
+    assert stored is not None
+    assert stored["constants"]["interval"] == "1.0"
+    again = re.search(
+        r'href="([^"]*\?[^"]*)">Launch again',
+        (post(runner, f"/runs/{number}/stop"), runner.get(f"/ui/runs/{number}").text)[1],
+    )
+    assert again is not None
+    page = runner.get(html.unescape(again[1])).text
+    assert re.search(r'name="constant.interval" value="0.5"', page)
+    assert re.search(r'name="argument.count" value="3"', page)
+
+
+def test_runs_are_compared(runner: TestClient, here: Context, helper: FakeHelper, measured: Path) -> None:
+    numbers = [launch(runner), launch(runner)]
+    for number in numbers:
+        ended(here, helper, number, folder=measured)
+    waiting = launch(runner)
+    page = runner.get(f"/ui/compare?run={numbers[0]}&run={numbers[1]}")
+    assert page.status_code == 200
+    assert "2 runs side by side" in text_of(page.text)
+    assert "Page Load Time" in page.text
+    report = runner.get(f"/ui/compare/report?run={numbers[0]}&run={numbers[1]}")
+    assert "sandbox" in report.headers["content-security-policy"]
+    assert "plotly" in report.text.lower()
+    for query, status in {
+        f"run={numbers[0]}": 400,
+        "": 400,
+        f"run={numbers[0]}&run={numbers[0]}": 400,
+        f"run={numbers[0]}&run={waiting}": 409,
+        f"run={numbers[0]}&run=999": 404,
+        "run=x&run=y": 400,
+    }.items():
+        assert runner.get(f"/ui/compare?{query}").status_code == status, query
+
+
+def test_many_runs_are_listed_in_pages(runner: TestClient, here: Context) -> None:
+    numbers = [launch(runner) for _ in range(51)]
+    first, second = (runner.get(f"/ui/runs?page={n}").text for n in (1, 2))
+    assert f"/ui/runs/{numbers[-1]}" in first
+    assert f'/ui/runs/{numbers[0]}"' not in first
+    assert f'/ui/runs/{numbers[0]}"' in second
+    assert "Older" in first
+    assert "Newer" in second

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Slots on demand through a real lab: what an idle return link costs, and what others take of it."""
+
+import json
+import shutil
+import statistics
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from satlab.lab import Lab
+from satlab.linkplan import LinkRequest, OtherLoad
+from satlab.paths import PROFILES
+from satlab.process import wait
+from satlab.topology import load
+
+pytestmark = pytest.mark.net
+
+TOPOLOGY = load()
+SERVER = "198.18.4.2"
+BUSY_HOST_MS = 10.0
+SUPERFRAME_MS = 26.5
+IDLE_S = 2.7
+"""Between two echoes: request period, loop and the life of a request are over."""
+ECHOES = 6
+RBDC = ("<rbdc_enabled>true</rbdc_enabled>", "<rbdc_enabled>false</rbdc_enabled>")
+VBDC = ("<vbdc_enabled>true</vbdc_enabled>", "<vbdc_enabled>false</vbdc_enabled>")
+KINDS = {
+    "CRA": [RBDC, VBDC, ("<cra>256<", "<cra>50<")],
+    "RBDC": [VBDC, ("DAMA_VBDC", "DAMA_RBDC"), ("<cra>256<", "<cra>0<")],
+    "VBDC": [RBDC, ("DAMA_RBDC", "DAMA_VBDC"), ("<cra>256<", "<cra>0<")],
+}
+
+
+def profile(tmp_path: Path, edits: list[tuple[str, str]]) -> Path:
+    """A copy of geo-dama whose terminal's profile is edited; requests live 23 superframes."""
+    folder = tmp_path / "profile"
+    shutil.copytree(PROFILES / "geo-dama", folder)
+    file = folder / "profile_st.xml"
+    text = file.read_text()
+    for old, new in [("<duration>60<", "<duration>23<"), *edits]:
+        assert old in text
+        text = text.replace(old, new)
+    file.write_text(text)
+    return folder
+
+
+def samples(the_lab: Lab) -> list[dict[str, dict[str, int]]]:
+    lines = map(json.loads, Path(the_lab.config.metrics).read_text().splitlines())
+    return [line for line in lines if line["type"] == "sample"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_echo_on_an_idle_return_link_takes_what_the_plan_says(
+    lab_id: str, satlink: Path, tmp_path: Path, kind: str
+) -> None:
+    the_lab = Lab.up(lab_id, TOPOLOGY, LinkRequest(profile=profile(tmp_path, KINDS[kind])), satlink=satlink)
+    ping = ["ping", "-n", "-c", str(ECHOES), "-i", str(IDLE_S), "-W", "4", SERVER]
+    done = subprocess.run(
+        [*the_lab.enter_argv("client"), *ping], capture_output=True, text=True, timeout=60, check=False
+    )
+    slots = [sample["return"] for sample in samples(the_lab)]
+    the_lab.down()
+    rtts = [
+        float(line.rpartition("time=")[2].removesuffix(" ms")) for line in done.stdout.splitlines() if "time=" in line
+    ]
+    plan = the_lab.plan
+    print(f"{kind}: RTT {min(rtts):.0f} / {statistics.mean(rtts):.0f} / {max(rtts):.0f} ms, plan {plan.rtt_ms}")
+    assert len(rtts) == ECHOES
+    assert plan.rtt_ms.min - 1 <= min(rtts)
+    assert max(rtts) <= plan.rtt_ms.max + BUSY_HOST_MS
+    assert plan.return_.demand is not None
+    assert sum(one["slots_assigned"] for one in slots) >= sum(one["frames"] for one in slots) >= ECHOES
+    if kind != "CRA":
+        assert min(rtts) > 750
+        assert sum(one["requests"] for one in slots) >= ECHOES
+
+
+def test_others_leave_fewer_slots_free(lab_id: str, satlink: Path, tmp_path: Path) -> None:
+    """Another terminal that starts to send takes slots of the carrier that nobody had before."""
+    load = OtherLoad(terminal=4, return_kbps=1500, from_s=3.0)
+    request = LinkRequest(profile=profile(tmp_path, []), others=(load,))
+    the_lab = Lab.up(lab_id, TOPOLOGY, request, satlink=satlink)
+    wait(lambda: len(samples(the_lab)) >= 80, 20)
+    seen = samples(the_lab)
+    the_lab.down()
+    free = [sample["return"]["slots_free"] / (sample["return"]["superframes"] or 1) for sample in seen]
+    before, after = statistics.mean(free[10:25]), statistics.mean(free[-20:])
+    print(f"free slots per superframe: {before:.1f}, then {after:.1f}")
+    # The constant rates are 5 and 3 bursts; 1500 kbit/s are 25.6 bursts, those above 3 granted once a second.
+    assert abs(before - (791 - 5 - 3)) < 2
+    assert 18 < before - after < 28

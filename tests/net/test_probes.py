@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A collector of OpenSAND's probes listens to a lab; it is written from the format alone."""
+
+import socket
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from satlab import lab, paths
+from satlab.lab import Lab
+from satlab.linkplan import LinkRequest
+from satlab.topology import load
+
+pytestmark = pytest.mark.net
+
+
+def decoded(datagram: bytes) -> tuple[int, str, dict[str, float]]:
+    """Read `<epoch ms> <probe> <value> ... entity <name>`."""
+    time_ms, *words = datagram.decode("ascii").split(" ")
+    pairs = dict(zip(words[::2], words[1::2], strict=True))
+    entity = pairs.pop("entity")
+    return int(time_ms), entity, {name: float(value) for name, value in pairs.items()}
+
+
+def test_a_collector_reads_the_probes_of_both_entities(lab_id: str, satlink: Path) -> None:
+    """Each sample is a datagram of ST and one of GW, with time, names and values as OpenSAND's."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as collector:
+        collector.bind(("127.0.0.1", 0))
+        collector.settimeout(5)
+        address = f"127.0.0.1:{collector.getsockname()[1]}"
+        request = LinkRequest(profile=paths.PROFILES / "geo-acm", probes=address)
+        Lab.up(lab_id, load(), request, satlink=satlink)
+        try:
+            heard = [decoded(collector.recv(65536)) for _ in range(6)]
+        finally:
+            lab.down(lab_id)
+    assert [entity for _, entity, _ in heard] == ["st1", "gw0"] * 3
+    times = [time_ms for time_ms, entity, _ in heard if entity == "st1"]
+    assert [later - earlier for earlier, later in pairwise(times)] == [100, 100]
+    (_, _, st), (_, _, gw) = heard[-2:]
+    assert st["spot_0.st.phy.total_cn"] == pytest.approx(17.99, abs=0.01)
+    assert st["spot_0.st.phy.minimal_condition"] == 16.05
+    assert st["spot_0.st.queue_size.packets.be"] == 0
+    assert gw["spot_0.gw.up_forward_modcod.sent_modcod"] == 28
+    assert gw["spot_0.gw.standard.queue_size.capacity.be"] == 0
+    assert gw["spot_0.gw.phy.drops"] == 0
