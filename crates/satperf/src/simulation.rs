@@ -255,21 +255,23 @@ fn simulate(
 ) -> [Host; 2] {
     let (begin, mut hosts) = hosts(name, path, request, options, timeout_s);
     let mut now = 0;
-    while hosts[..ends]
-        .iter()
-        .any(|host| host.app.outcome().is_none())
-    {
+    loop {
         let [near, far] = &mut hosts;
         deliver(&mut near.out, near.address, far, begin, now);
         deliver(&mut far.out, far.address, near, begin, now);
         for host in &mut hosts {
             host.step(begin, now);
         }
+        if hosts[..ends]
+            .iter()
+            .all(|host| host.app.outcome().is_some())
+        {
+            return hosts;
+        }
         let due = hosts.iter_mut().map(|host| host.due(begin)).min().unwrap();
         assert!(due < 86_400_000_000_000, "nothing will ever happen");
         now = due.max(now + 1);
     }
-    hosts
 }
 
 fn request(direction: Direction, bytes: u64) -> Request {
