@@ -23,6 +23,7 @@ from satlab import grants, lab, netns, ownership, paths
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
 
+STANDIN = Path(__file__).with_name("standin_serve.py")
 PASSWORD = "a password for one test"  # noqa: S105
 ENVIRONMENT = os.environ | {"PYTHONPATH": paths.PYTHONPATH}
 OVER = ("Finished Ok", "Finished Ko", "Stopped")
@@ -88,8 +89,8 @@ def until(condition: Callable[[], Any], seconds: float) -> None:
 class Service:
     """A server in processes of its own; `state` outlives it."""
 
-    def __init__(self, state: Path) -> None:
-        self.state = state
+    def __init__(self, state: Path, *, standin: bool = False) -> None:
+        self.state, self.standin = state, standin
         with socket.create_server(("127.0.0.1", 0)) as probe:
             self.port = probe.getsockname()[1]
         argv = [*self.argv, "--set-password", "openbach", "--role", "admin"]
@@ -102,6 +103,8 @@ class Service:
 
     def start(self) -> None:
         argv = [*self.argv, "--listen", f"127.0.0.1:{self.port}"]
+        if self.standin:
+            argv = [sys.executable, str(STANDIN), str(self.state), str(self.port)]
         self.process = subprocess.Popen(argv, env=ENVIRONMENT)
         self.client = Client(self.port)
 
@@ -152,9 +155,16 @@ def marked(mark: str) -> list[int]:
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
-    """A server whose end leaves no process, lab or owner of its own behind."""
+    """The server."""
+    with serving() as running:
+        yield running
+
+
+@contextlib.contextmanager
+def serving(*, standin: bool = False) -> Iterator[Service]:
+    """Run a server whose end leaves no process, lab or owner of its own behind."""
     state = Path("/tmp") / f"satlab-serve-{secrets.token_hex(4)}"
-    running = Service(state)
+    running = Service(state, standin=standin)
     try:
         yield running
         assert running.stop() == 0
@@ -287,3 +297,40 @@ def test_the_api_and_its_helper_die_together(service: Service) -> None:
     os.kill(service.api_pid(), signal.SIGKILL)
     assert service.process.wait(30) == 3
     service.start()
+
+
+def test_200_launches_with_kills_in_between() -> None:
+    """Real server, real helper, real worker processes that only pretend to run a lab."""
+    with serving(standin=True) as service:
+        where = set_up(service.client)
+        launched: list[int] = []
+        stopped: set[int] = set()
+        for number in range(200):
+            if number in (60, 130):
+                service.kill()
+                service.start()
+            launched.append(launch(service.client, where, 7 if number % 10 == 0 else 1))
+            if number % 3 == 0:
+                stopped.add(launched[-1])
+                service.client.want(204, "POST", f"/scenario_instance/{launched[-1]}/")
+        service.kill()
+        service.start()
+        ask = "/project/trial/scenario_instance/?quiet"
+        until(lambda: all(each["status"] in OVER for each in service.client.want(200, "GET", ask)), 200)
+        found = {each["scenario_instance_id"]: each for each in service.client.want(200, "GET", ask)}
+        assert sorted(found) == launched
+        ran = [int(line) for line in (service.state / "ran").read_text().split()]
+        assert len(ran) == len(set(ran)), "an instance ran twice"
+        lost = 0
+        for number in launched:
+            instance = service.client.instance(number, quiet=False)
+            was_killed = instance["reason"] == "the server ended while it ran"
+            lost += was_killed
+            if instance["run_id"] is None:
+                assert number in stopped
+                assert number not in ran
+            elif not was_killed and number not in stopped:
+                good = instance["arguments"][-1]["value"] == "1"
+                assert instance["status"] == ("Finished Ok" if good else "Finished Ko"), instance
+                assert number in ran
+        assert lost <= 3

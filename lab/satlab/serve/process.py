@@ -16,6 +16,9 @@ from satlab.serve.plan import Plan
 from satlab.serve.settings import Settings
 from satlab.serve.store import Store
 
+MOST_CONNECTIONS = 200
+"""At once; more are answered 503."""
+
 
 def serve(plan: Plan) -> None:
     """Serve until SIGTERM."""
@@ -27,6 +30,7 @@ def serve(plan: Plan) -> None:
         log_level="warning",
         server_header=False,
         proxy_headers=False,
+        limit_concurrency=MOST_CONNECTIONS,
         timeout_graceful_shutdown=3,
         ssl_certfile=f"/proc/self/fd/{plan.certificate}" if secure else None,
         ssl_keyfile=f"/proc/self/fd/{plan.key}" if secure else None,

@@ -310,7 +310,7 @@ def record(wanted: Wanted, engine: Engine, connections: int, log: Path) -> None:
 def told(log: Path) -> list[dict[str, object]]:
     """Give the JSON lines that the proxy wrote; HAProxy and PEPsal write none."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    return [json.loads(line) for line in lines if line.startswith('{"type":') and line.endswith("}")][:MAX_LINES]
+    return [json.loads(line) for line in lines if line[:1] == "{" and line[-1:] == "}"][:MAX_LINES]
 
 
 def tail(log: Path) -> str:
