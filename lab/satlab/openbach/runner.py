@@ -216,7 +216,8 @@ class _Run:
 
     def _start(self, job: JobInstance) -> Event:
         log = f"logs/{job.call.job.name}-{job.id}.log"
-        home = self._homes / f"{job.call.job.name}-{job.id}"
+        # Short: Chromium puts a socket below it, and the path of one has at most 107 bytes (unix(7)).
+        home = self._homes / str(job.id)
         enter = self._host.enter_argv(job.call.entity, job.call.job.name)
         argv = [*enter, *job.call.job.command(), *job.arguments]
         command_stop = job.call.job.command_stop()
