@@ -14,13 +14,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use link::Nanos;
+use profile::Profile;
 use serde_json::{Map, Value, json};
 
 use crate::config::{Config, Faults, Object};
 use crate::course::Course;
 use crate::metrics::Message;
 use crate::order::{Mailbox, Order, Origin};
-use crate::plan::DIRECTIONS;
+use crate::plan::{self, DIRECTIONS};
 use crate::set::{self, Target};
 use crate::sys::{self, Event, Poll};
 
@@ -92,6 +93,20 @@ pub struct Desk<'a> {
     pub state: &'a State,
     /// Whether the time line has begun.
     pub has_started: bool,
+}
+
+/// Answers a request as a link would that serves no direction: nothing changes, every fault is told. For fuzzing.
+#[must_use]
+pub fn answer(config: &Config, profile: &Profile, request: &[u8]) -> Value {
+    let mut desk = Desk {
+        config,
+        targets: plan::targets(config, profile),
+        courses: [const { Vec::new() }; 4],
+        mailboxes: [const { None }; 4],
+        state: &State::new(config, [0.0; 4]),
+        has_started: false,
+    };
+    desk.answer(0, request)
 }
 
 impl Desk<'_> {

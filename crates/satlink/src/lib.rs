@@ -18,6 +18,8 @@ pub mod set;
 mod sys;
 pub mod timeline;
 
+pub use control::answer;
+
 use std::io::{self, Write};
 use std::path::Path;
 
