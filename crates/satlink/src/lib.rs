@@ -9,6 +9,7 @@ pub mod demand;
 pub mod describe;
 pub mod direction;
 pub mod drive;
+pub mod entity;
 mod metrics;
 pub mod order;
 pub mod plan;
