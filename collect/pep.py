@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which proxy split how many connections (schemas/pep.schema.json)."""
+"""Which proxy split how many connections, and what QUIC's legs had in force (schemas/pep.schema.json)."""
 
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
 
 from pydantic import Field, TypeAdapter
 
@@ -11,10 +11,11 @@ from collect.records import Record, failed
 
 STAT = "pep_json"
 MAIN_METRICS = ("pep_connections_count",)
+SIDES = ("client", "server")
 
 
 class Pep(Model):
-    """One proxy over its life."""
+    """One proxy over its life; `report` holds satpep's lines (schemas/satpep.schema.json); `fault`: why it died."""
 
     schema_: Literal["satlab/pep/1"] = Field(alias="schema")
     engine: str
@@ -23,6 +24,8 @@ class Pep(Model):
     client: str
     server: str
     connections: int
+    report: list[dict[str, Any]]
+    fault: str
 
 
 ADAPTER: TypeAdapter[Pep] = TypeAdapter(Pep)
@@ -31,6 +34,20 @@ ADAPTER: TypeAdapter[Pep] = TypeAdapter(Pep)
 def records(pep: Pep, labels: Mapping[str, str]) -> list[Record]:
     """Give `pep_connections_count`; a proxy that nothing went through is a failed sample: it was measured without."""
     own = {**labels, "engine": pep.engine, "version": pep.version}
-    if not pep.connections:
-        return [failed("pep_connections_count", own, "no connection went through the proxy")]
-    return [Record("pep_connections_count", pep.connections, own)]
+    if pep.fault or not pep.connections:
+        return [failed("pep_connections_count", own, pep.fault or "no connection went through the proxy")]
+    return [Record("pep_connections_count", pep.connections, own), *_quic_legs(pep, own)]
+
+
+def _quic_legs(pep: Pep, labels: Mapping[str, str]) -> Iterator[Record]:
+    """Give `quic_leg_ok` of both legs: whether satpep has in force what its command line asks for."""
+    ready: dict[str, Any] = next((line for line in pep.report if line.get("type") == "ready"), {})
+    for side in SIDES if ready else ():
+        in_force: dict[str, Any] = ready[f"{side}_side"]
+        prefix = f"--{side}-side-"
+        pairs = zip(pep.argv, pep.argv[1:], strict=False)
+        asked = {word.removeprefix(prefix).replace("-", "_"): value for word, value in pairs if word.startswith(prefix)}
+        wrong = [f"{name} is {in_force.get(name)}, not {value}" for name, value in asked.items()
+                 if str(in_force.get(name)) != value]  # fmt: skip
+        own = {**labels, "side": side, **{name: str(value) for name, value in in_force.items() if value is not None}}
+        yield failed("quic_leg_ok", own, "; ".join(wrong)) if wrong else Record("quic_leg_ok", 1.0, own)

@@ -2,14 +2,14 @@
 """A run folder to its table of records."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import polars as pl
 from pydantic import Field, TypeAdapter
 
-from collect import calibration, curl, goodput, jobs, link, pages, pep, ping, tcp_conf
+from collect import calibration, curl, goodput, jobs, link, pages, pep, ping, satperf, tcp_conf
 from collect.integrity import differences
 from collect.jobs import Job
 from collect.pages import PageLoad
@@ -100,7 +100,14 @@ def gather(run_dir: Path) -> pl.DataFrame:
     found += jobs.records(ended, origin)
     found += _transfers(raw, ended, origin)
     found += _pages(raw, ended)
-    found += [record for reader in _READERS for record in _documents(raw, ended, reader)]
+    quic = _Reader(
+        "satlab_satperf",
+        satperf.STAT,
+        satperf.ADAPTER,
+        satperf.MAIN_METRICS,
+        lambda content, labels: satperf.records(content, labels, origin),
+    )
+    found += [record for reader in (*_READERS, quic) for record in _documents(raw, ended, reader)]
     found += _unclaimed(raw, ended)
     found += _link(raw, ended, origin)
     return table(identity, found)
@@ -182,7 +189,7 @@ def _pages(raw: Path, ended: Sequence[Job]) -> list[Record]:
 
 def _documents(raw: Path, ended: Sequence[Job], reader: _Reader) -> list[Record]:
     found: list[Record] = []
-    for job in (j for j in ended if j.job == reader.job and not _is_idle_pep(j)):
+    for job in (j for j in ended if j.job == reader.job and not _stores_nothing(j)):
         files = stored_files(raw / "files" / job.folder, reader.stat)
         for _, path in files:
             content = read_json(path, reader.adapter)
@@ -195,9 +202,10 @@ def _documents(raw: Path, ended: Sequence[Job], reader: _Reader) -> list[Record]
     return found
 
 
-def _is_idle_pep(job: Job) -> bool:
-    """Tell whether the job was told to leave connections alone: then it stores nothing."""
-    return job.job == "satlab_pep" and "none" in job.argv
+def _stores_nothing(job: Job) -> bool:
+    """Tell whether nothing is due: a PEP that was told to leave connections alone, the serving side of a transfer."""
+    words = {"satlab_pep": "none", "satlab_satperf": "server"}
+    return job.job in words and words[job.job] in job.argv
 
 
 def _nothing_stored(job: Job, metrics: Sequence[str], stat: str) -> list[Record]:
@@ -218,4 +226,17 @@ def _link(raw: Path, ended: Sequence[Job], origin: float) -> list[Record]:
     window = None
     if ended:
         window = link.Window(min(j.start_unix_s for j in ended), max(j.stop_unix_s for j in ended))
-    return [*_note("raw/link.jsonl", note), *link.records(lines, origin, window)]
+    return [*_note("raw/link.jsonl", note), *link.records(lines, origin, window), *_lan(raw, origin, window)]
+
+
+def _lan(raw: Path, origin: float, window: link.Window | None) -> list[Record]:
+    """Give what the client's LAN did, where an emulator of its own carried it."""
+    if not (raw / "lan.jsonl").exists():
+        return []
+    lines, note = read_jsonl(raw / "lan.jsonl", link.ADAPTER)
+    names = {"terrestrial_down": "lan_down", "terrestrial_up": "lan_up"}
+    found = [record for record in link.records(lines, origin, window) if record.labels.get("direction") in names]
+    named = [
+        replace(record, labels={**record.labels, "direction": names[record.labels["direction"]]}) for record in found
+    ]
+    return [*_note("raw/lan.jsonl", note), *named]

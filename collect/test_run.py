@@ -246,7 +246,7 @@ def test_untouched_run_verifies(run: Path) -> None:
     assert collect.verify(run) == []
 
 
-def test_a_flipped_byte_is_named(run: Path) -> None:
+def test_t12_a_flipped_byte_is_named(run: Path) -> None:
     path = run / "raw" / "files" / "satlab_iperf3-2" / "iperf3_json.json"
     content = bytearray(path.read_bytes())
     content[100] ^= 1
@@ -260,7 +260,7 @@ def test_a_missing_file_is_named(run: Path) -> None:
     assert collect.verify(run) == ["raw/calibration.json: missing"]
 
 
-def test_files_of_another_run_are_named(run: Path, tmp_path: Path) -> None:
+def test_t12_files_of_another_run_are_named(run: Path, tmp_path: Path) -> None:
     other = example_run.write(tmp_path, Example(run_id="other", duration_s=7.0, seed=9))
     shutil.copy(other / "raw" / "link.jsonl", run / "raw" / "link.jsonl")
     shutil.copy(other / "raw" / "jobs.jsonl", run / "raw" / "jobs-2.jsonl")

@@ -29,6 +29,18 @@ def test_each_promise_names_a_test_that_exists(number: str, cell: str) -> None:
         assert re.search(rf"\b(def|fn) {name}\b", text), f"{number}: {path} has no {name}"
 
 
+THREATS = {f"T{number}" for number in range(1, 16)} - {"T11"}
+"""T11 is that of outside binaries, which nothing runs yet."""
+
+
+def test_each_threat_has_a_row_and_a_test_that_bears_its_number() -> None:
+    rows = {number: cell for number, cell in promises() if number.startswith("T")}
+    assert rows.keys() >= THREATS
+    for number, cell in rows.items():
+        wanted = f"test_t{int(number[1:]):02}_"
+        assert any(name.startswith(wanted) for _, name in REFERENCE.findall(cell)), f"{number} has no {wanted}..."
+
+
 def test_promise_numbers_are_unique() -> None:
     numbers = [number for number, _ in promises()]
     assert len(numbers) == len(set(numbers))

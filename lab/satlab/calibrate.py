@@ -246,33 +246,41 @@ def probe_link(
     *,
     emulator: Emulator = "satlink",
     seconds: float = 3.0,
+    node: str = "client",
 ) -> Probe:
     """Measure RTT, then the saturated forward rate and its losses. Takes about `seconds` + 12 RTT.
 
-    `server` is the server's IPv4 address; `metrics` tell how many packets the full queue dropped.
+    `server` is the server's IPv4 address; `metrics` tell how many packets the full queue dropped; `node` is where the
+    echoes start and the flow ends.
     """
     notes: dict[str, str] = {}
     rtt: Echoes | None = None
     result: dict[str, Any] = {}
     try:
-        rtt = _echo(lab, server, ECHOES)
+        rtt = _echo(lab, server, ECHOES, node)
     except ProbeError as error:
         notes["rtt"] = str(error)
     dropped = metrics.forward_drops()
     try:
-        result = _saturate(lab, plan, server, seconds)
+        offered_bps = int(plan.forward.rate_bps * PROBE_OVERLOAD)
+        result = udp_flow(lab, ("server", server), node, offered_bps, seconds)
     except ProbeError as error:
         notes["rate"] = str(error)
     metrics.settle()
     if emulator == "opensand":
         _drain(lab, server, expectation(plan, emulator).rtt_high_ms)
+    return probe_of(rtt, result, metrics.forward_drops() - dropped, notes)
+
+
+def probe_of(rtt: Echoes | None, result: Mapping[str, Any], queue_drops: int, notes: Mapping[str, str]) -> Probe:
+    """Read what the probes saw from ping's echoes and iperf3's result; `result` is empty where iperf3 failed."""
     received = result.get("end", {}).get("sum_received") or result.get("end", {}).get("sum", {})
     return Probe(
         rtt=rtt,
         rate_bps=steady_rate_bps(result),
         packets=int(received.get("packets", 0)),
         lost_packets=int(received.get("lost_packets", 0)),
-        queue_drops=metrics.forward_drops() - dropped,
+        queue_drops=queue_drops,
         notes=notes,
     )
 
@@ -290,10 +298,14 @@ class ProbeError(Exception):
     """A probe could not measure; the text says why."""
 
 
-def _echo(lab: Shell, server: str, count: int) -> Echoes:
+def _echo(lab: Shell, server: str, count: int, node: str = "client") -> Echoes:
     """Send `count` echoes of 84-byte packets, 25 ms apart; the last one is waited for 3 s."""
-    ping = ["ping", "-n", "-q", "-c", str(count), "-i", "0.025", "-W", "3", server]
-    return echoes(_output([*lab.enter_argv("client"), *ping], deadline_s=15))
+    return echoes(_output([*lab.enter_argv(node), *echo_argv(server, count)], deadline_s=15))
+
+
+def echo_argv(server: str, count: int) -> list[str]:
+    """Give the command of a series of echoes, 25 ms apart."""
+    return ["ping", "-n", "-q", "-c", str(count), "-i", "0.025", "-W", "3", server]
 
 
 def echoes(output: str) -> Echoes:
@@ -313,11 +325,6 @@ def steady_rate_bps(result: Mapping[str, Any]) -> float | None:
     return statistics.fmean(steady) if steady else None
 
 
-def _saturate(lab: Shell, plan: LinkPlan, server: str, seconds: float) -> dict[str, Any]:
-    """Send UDP from server to client above the link's rate."""
-    return udp_flow(lab, ("server", server), "client", int(plan.forward.rate_bps * PROBE_OVERLOAD), seconds)
-
-
 def udp_flow(lab: Shell, sender: tuple[str, str], receiver: str, offered_bps: int, seconds: float) -> dict[str, Any]:
     """Run iperf3 over UDP from `sender` (node and its IPv4 address) to the node `receiver`; give the receiver's JSON.
 
@@ -333,13 +340,18 @@ def udp_flow(lab: Shell, sender: tuple[str, str], receiver: str, offered_bps: in
     )  # fmt: skip
     try:
         wait_for_listener(listener, PROBE_PORT, deadline_s=5)
-        client = ["iperf3", "-J", "-u", "-R", "-i", "0.1", "-t", f"{seconds:g}", "-b", str(offered_bps)]
-        client += ["-l", str(PROBE_DATAGRAM_BYTES), "-w", PROBE_SOCKET_BUFFER]
-        client += ["--connect-timeout", "5000", "-p", str(PROBE_PORT), "-c", address]
-        return _json(_output([*lab.enter_argv(receiver), *client], deadline_s=seconds + 25))
+        client = udp_argv(address, offered_bps, seconds)
+        return read_result(_output([*lab.enter_argv(receiver), *client], deadline_s=seconds + 25))
     finally:
         listener.terminate()
         listener.wait(5)
+
+
+def udp_argv(address: str, offered_bps: int, seconds: float) -> list[str]:
+    """Give the receiver's command of a UDP flow from the listener at `address`; it prints JSON."""
+    rate = ["-u", "-R", "-i", "0.1", "-t", f"{seconds:g}", "-b", str(offered_bps), "-l", str(PROBE_DATAGRAM_BYTES)]
+    wait = ["-w", PROBE_SOCKET_BUFFER, "--connect-timeout", "5000", "-p", str(PROBE_PORT)]
+    return ["iperf3", "-J", *rate, *wait, "-c", address]
 
 
 def wait_for_listener(process: "subprocess.Popen[bytes]", port: int, *, deadline_s: float) -> None:
@@ -354,7 +366,8 @@ def wait_for_listener(process: "subprocess.Popen[bytes]", port: int, *, deadline
     raise ProbeError(f"nothing listens on port {port} after {deadline_s:g} s")
 
 
-def _json(text: str) -> dict[str, Any]:
+def read_result(text: str) -> dict[str, Any]:
+    """Read iperf3's JSON; what it tells as an error is a ProbeError."""
     try:
         result: dict[str, Any] = json.loads(text)
     except json.JSONDecodeError as error:

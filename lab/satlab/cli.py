@@ -62,6 +62,9 @@ TimelineFile = Annotated[
         show_default=False,
     ),
 ]
+LanLoss = Annotated[
+    float, typer.Option(help="Loss ratio on the client's LAN, e.g. its Wi-Fi, each direction, 0 to 1.", min=0, max=1)
+]
 ProbesTo = Annotated[
     str | None,
     typer.Option(
@@ -81,6 +84,9 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but erro
 
 def main() -> None:
     """Run the program and end with the status of its outcome."""
+    from satlab.vm.cli import app as vm_app  # its commands are made with the helpers of this module
+
+    app.add_typer(vm_app, name="vm")
     app(prog_name="satlab")
 
 
@@ -178,7 +184,11 @@ def run(
     profile: Profile = "geo",
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="NAME=VALUE: value of an argument, or another value for a constant. Repeatable."),
+        typer.Option(
+            "--set",
+            help="NAME=VALUE: value of an argument, or another value for a constant; or the link's internet_delay_ms, "
+            "satcom_delay_ms, satcom_loss_percent, satcom_attenuation_db. Repeatable.",
+        ),
     ] = None,
     seed: Seed = 1,
     loss: Loss = 0.0,
@@ -195,6 +205,7 @@ def run(
     timing: TimingName = "standard",
     timeline: TimelineFile = None,
     probes: ProbesTo = None,
+    lan_loss: LanLoss = 0.0,
     deadline: Annotated[float, typer.Option(help="The scenario is stopped after this many seconds.", min=1)] = 900.0,
     runs: Runs = Path("runs"),
     json_lines: Annotated[bool, typer.Option("--json", help="Summary records as JSON lines on stdout.")] = False,
@@ -212,11 +223,14 @@ def run(
     """Run one scenario in a fresh lab: calibrate, measure, collect, report."""
     chosen = link_options(locals())
     from satlab import run as running
+    from satlab import testbed
 
+    bed = testbed.choose(settings_of(settings or ()), chosen)
     request = running.RunRequest(
         scenario=scenario,
-        link=chosen,
-        settings=settings_of(settings or ()),
+        link=bed.link,
+        settings=bed.settings,
+        at_start=bed.at_start,
         runs=runs,
         deadline_s=deadline,
         report=not no_report,
@@ -447,6 +461,7 @@ def up(
     timing: TimingName = "standard",
     timeline: TimelineFile = None,
     probes: ProbesTo = None,
+    lan_loss: LanLoss = 0.0,
     quiet: Quiet = False,
 ) -> int:
     """Bring a lab up and leave it up. Doing it twice changes nothing."""
@@ -608,4 +623,25 @@ def quic(
     result = bench_quic.quic([case for case in bench_quic.CASES if slow or not case.slow], Talk(quiet))
     for line in [json.dumps(result, indent=1)] if json_lines else bench_quic.lines(result):
         print(line)
+    return ExitStatus.OK
+
+
+@command(group=bench_app, name="check")
+def bench_check(
+    comparisons: Annotated[int, typer.Option(help="Of equal builds, and of a slower one.", min=1, max=10000)] = 100,
+    slowdown: Annotated[
+        float, typer.Option(help="Of the slower build, as a share of the time.", min=0.01, max=1)
+    ] = 0.1,
+    json_lines: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")] = False,
+    quiet: Quiet = False,
+) -> int:
+    """Count false alarms of `satlab check --baseline`, and slowdowns that it catches, under the virtual clock."""
+    from satlab.regress import power
+
+    found = power.measure(comparisons, slowdown, Talk(quiet))
+    if json_lines:
+        print(json.dumps(found))
+    else:
+        caught = ", ".join(f"{case} {count}" for case, count in found["caught"].items())
+        print(f"of {comparisons}: false alarms {found['false_alarms']}; caught {caught}; {found['real_s']} s")
     return ExitStatus.OK

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from satlab import grants, paths, pki, webtarget
 from satlab.lab import Lab
+from satlab.openbach.runner import STANDARD_PATH
 from satlab.topology import Role
 
 
@@ -54,11 +55,12 @@ class LabHost:
         return [*self._lab.enter_argv(self.node(entity)), *drop]
 
     def environment(self, entity: str) -> dict[str, str]:
-        """Give where pages, certificates and the link's control socket are, and the name of the agent."""
+        """Give where pages, certificates, our own programs and the link's control socket are, and the agent's name."""
         control = {"SATLAB_CONTROL": str(self._control)} if self._control else {}
         return {
             "SATLAB_WWW": str(self._www),
             "SATLAB_PKI": str(self._pki),
+            "PATH": f"{paths.PROGRAMS}:{STANDARD_PATH}",
             "SATLAB_AGENT": self.node(entity),
             **control,
         }

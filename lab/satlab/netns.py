@@ -130,10 +130,11 @@ def check_host() -> None:
         raise HostError(f"{TUN_DEVICE}: {error.strerror}: no TUN interfaces can be made", hint) from error
 
 
-def build(topology: Topology, lab_id: str, taps: Mapping[str, Tap] | None = None) -> None:
+def build(topology: Topology, lab_id: str, taps: Mapping[str, Tap] | None = None, carried: str | None = None) -> None:
     """Make every namespace with its links, addresses and routes. A failure leaves what was made so far.
 
-    `taps`, by node, are those of OpenSAND; None: satlink carries the satellite network.
+    `taps`, by node, are those of OpenSAND; None: satlink carries the satellite network. `carried`: the LAN that satlink
+    carries, too.
 
     Raises:
         HostError: the kernel refused a step.
@@ -144,7 +145,7 @@ def build(topology: Topology, lab_id: str, taps: Mapping[str, Tap] | None = None
             inside(lab_id, node, _prepare)
         for number, (network, config) in enumerate(topology.networks.items()):
             ends = topology.ends(network)
-            if config.kind is NetworkKind.LAN:
+            if config.kind is NetworkKind.LAN and network != carried:
                 _join(lab_id, ends[0], ends[1], config.mtu, _FIRST_VETH_INDEX + number)
             elif config.kind is NetworkKind.SATELLITE and taps:
                 for end in ends:
@@ -174,7 +175,8 @@ def build_machines(topology: Topology, lab_id: str, control: Mapping[str, str], 
         HostError: the kernel refused a step.
     """
     with _host_errors(f"lab {lab_id}: network namespaces"):
-        for node in (HOST_NODE, *control):
+        build_host(lab_id)
+        for node in control:
             netns.create(name(lab_id, node))
             inside(lab_id, node, _prepare)
         inside(lab_id, HOST_NODE, _make_bridge, CONTROL_INTERFACE, 1500)
@@ -191,6 +193,12 @@ def build_machines(topology: Topology, lab_id: str, control: Mapping[str, str], 
                 _join(lab_id, ends[0], ends[1], config.mtu, _FIRST_VETH_INDEX + number)
             elif config.kind is NetworkKind.EMULATION:
                 _join_at_sat(lab_id, topology, network)
+
+
+def build_host(lab_id: str) -> None:
+    """Make the namespace `HOST_NODE` alone, for a program that makes networks of its own."""
+    netns.create(name(lab_id, HOST_NODE))
+    inside(lab_id, HOST_NODE, _prepare)
 
 
 def _set_address(interface: str, address: str) -> None:

@@ -6,7 +6,6 @@
 
 import contextlib
 import json
-import secrets
 import shutil
 import tempfile
 import threading
@@ -29,6 +28,7 @@ from satlab import (
     ownership,
     paths,
     report,
+    testbed,
     topology,
     webtarget,
 )
@@ -37,12 +37,13 @@ from satlab.calibrate import Check, MetricsFile
 from satlab.errors import ExitStatus, HostError, SatlabError
 from satlab.jobhost import LabHost, pages
 from satlab.lab import Lab
-from satlab.linkplan import LinkPlan, LinkRequest
+from satlab.linkplan import LinkPlan, LinkRequest, LinkSet
 from satlab.manifest import Manifest
 from satlab.openbach import descriptor, runner, scenario
 from satlab.openbach.engine import FROM_ONE, FirstIds
 from satlab.openbach.model import BoundScenario
 from satlab.options import LinkOptions
+from satlab.runid import new_run_id
 from satlab.topology import Role
 from satlab.ui import Talk
 
@@ -62,7 +63,7 @@ class RunRequest:
 
     `entities`: who plays the scenario's entities, entity to node; None: every node plays itself. `jobs`: a folder of
     jobs beside the shipped ones. `run_id`: None = one is made. `endless`: let a job run that nothing stops.
-    `influx`: URL of an InfluxDB that gets the statistics, too.
+    `influx`: URL of an InfluxDB that gets the statistics, too. `at_start`: changes of the link as it starts.
     """
 
     scenario: Path
@@ -71,6 +72,7 @@ class RunRequest:
     runs: Path = Path("runs")
     deadline_s: float = 900.0
     report: bool = True
+    at_start: tuple[LinkSet, ...] = ()
     entities: Mapping[str, str] | None = None
     jobs: Path | None = None
     run_id: str | None = None
@@ -103,6 +105,7 @@ class Prepared:
             "scenario": self.scenario.name,
             "arguments": dict(self.scenario.values),
             "emulator": self.link.emulator,
+            "options": self.request.link.arguments(),
             "link": self.plan.model_dump(by_alias=True),
         }
 
@@ -135,16 +138,11 @@ def prepare(request: RunRequest) -> Prepared:
     metrics = request.runs / run_id / METRICS
     logs = request.runs / run_id / LOGS
     link = request.link.request(run_id, metrics, logs, timeline_starts="on-request")
+    link = testbed.starting_with(link, request.at_start)
     if link.emulator == "opensand":
         opensand.prepare(link.profile, here, paths.SATLINK)
     plan = linkplan.plan(linkplan.build(here, lab_id(run_id), link, metrics=metrics))
     return Prepared(request, run_id, bound, here, link, plan)
-
-
-def new_run_id(scenario: str, profile: str) -> str:
-    """Make a run id of at most 64 characters that sorts by time: date, scenario, profile, four random digits."""
-    when = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-    return f"{when}-{scenario[:24]}-{Path(profile).name[:12]}-{secrets.token_hex(2)}"
 
 
 def lab_id(run_id: str) -> str:
@@ -182,7 +180,7 @@ def execute(
         status, reason = error.status, str(error)
         raise
     finally:
-        _finish(record, folder, status, reason)
+        finish(record, folder, status, reason)
         ownership.give_to_caller(folder)
     with talk.step("collect and report"):
         records = collect.collect(folder)
@@ -190,7 +188,7 @@ def execute(
             title = f"{prepared.scenario.name} over {Path(record.profile).name}"
             report.build([folder], folder / "report" / "index.html", title)
     ownership.give_to_caller(folder)
-    return Outcome(folder, _worst(status, records), reason, records)
+    return Outcome(folder, worst(status, records), reason, records)
 
 
 def _measure(prepared: Prepared, talk: Talk, stop: threading.Event, watch: runner.Watch) -> tuple[ExitStatus, str]:
@@ -207,7 +205,7 @@ def _measure(prepared: Prepared, talk: Talk, stop: threading.Event, watch: runne
                 talk.line(f"note: {note}")
             with talk.step("calibration") as step:
                 checks = _calibrate(lab, metrics)
-                step.outcome = _verdict(checks) or "within tolerance"
+                step.outcome = verdict(checks) or "within tolerance"
             if not stop.is_set():
                 began_unix_s = time.time()
                 result = _run_scenario(lab, prepared, talk, stop, watch)
@@ -225,7 +223,7 @@ def _measure(prepared: Prepared, talk: Talk, stop: threading.Event, watch: runne
     if result.outcome == "failed":
         return ExitStatus.FAILED, result.reason
     if not calibrated:
-        return ExitStatus.UNCALIBRATED, f"calibration: {_verdict([*checks, *watched])}"
+        return ExitStatus.UNCALIBRATED, f"calibration: {verdict([*checks, *watched])}"
     return ExitStatus.OK, ""
 
 
@@ -233,9 +231,11 @@ def _calibrate(lab: Lab, metrics: MetricsFile) -> list[Check]:
     server = lab.topology.nodes[lab.topology.node_of(Role.SERVER)]
     address = next(str(i.address) for i in server.interfaces.values())
     emulator = lab.config.emulator
-    return calibrate.before(
-        lab.plan, calibrate.probe_link(lab, lab.plan, address, metrics, emulator=emulator), emulator
-    )
+    # Losses of the client's LAN are not the link's.
+    near, client = linkplan.client_lan(lab.topology)
+    node = (near if lab.lan else client).node
+    probe = calibrate.probe_link(lab, lab.plan, address, metrics, emulator=emulator, node=node)
+    return calibrate.before(lab.plan, probe, emulator)
 
 
 def _run_scenario(
@@ -281,7 +281,7 @@ def _halting(lab: Lab, stop: threading.Event) -> Iterator[threading.Event]:
         watcher.join()
 
 
-def _verdict(checks: Sequence[Check]) -> str:
+def verdict(checks: Sequence[Check]) -> str:
     """Say what is out of tolerance; nothing if nothing is."""
     bad = [
         f"{c.name} {'not measured' if c.measured is None else f'{c.measured:.6g}'} {c.unit}" for c in checks if not c.ok
@@ -289,7 +289,7 @@ def _verdict(checks: Sequence[Check]) -> str:
     return f"OUT OF TOLERANCE: {', '.join(bad)}" if bad else ""
 
 
-def _worst(status: ExitStatus, records: polars.DataFrame) -> ExitStatus:
+def worst(status: ExitStatus, records: polars.DataFrame) -> ExitStatus:
     """A run whose jobs ended well may still hold failed samples: that is a failed run."""
     sample = ~polars.col("metric").str.starts_with("calibration") & polars.col("t_s").is_null()
     bad = records.filter(sample & (polars.col("status") != "ok"))
@@ -324,7 +324,7 @@ def _manifest(prepared: Prepared) -> Manifest:
     )
 
 
-def _finish(record: Manifest, folder: Path, status: ExitStatus, reason: str) -> None:
+def finish(record: Manifest, folder: Path, status: ExitStatus, reason: str) -> None:
     """Write how the run ended and the digest of every raw file."""
     record.ended_unix_s = time.time()
     record.exit_status, record.reason = int(status), reason

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
-from satlab import linkplan
+from satlab import cli, linkplan
 from satlab.errors import ConfigError
 from satlab.options import LinkOptions
 
@@ -18,6 +19,15 @@ def asked(**options: Any) -> dict[str, Any]:
     assert request.forward == request.return_
     document: dict[str, Any] = json.loads(request.forward.model_dump_json())
     return document
+
+
+def test_a_choice_becomes_the_command_line_that_makes_it() -> None:
+    """What is as by default is left out, but for the profile."""
+    assert LinkOptions().arguments() == ["--profile", "geo"]
+    options = LinkOptions(profile="leo", loss=0.01, aqm="pie", ecn=True, timeline=Path("a.json"))
+    assert options.arguments()[2:] == ["--loss", "0.01", "--aqm", "pie", "--ecn", "--timeline", "a.json"]
+    result = CliRunner().invoke(cli.app, ["run", "none.json", *options.arguments(), "--dry-run"])
+    assert "No such option" not in result.output
 
 
 def test_defaults_say_no_more_than_they_did() -> None:

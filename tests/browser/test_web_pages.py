@@ -4,8 +4,7 @@
 import shutil
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,6 @@ from typing import Any
 import pytest
 import uvicorn
 from selenium import webdriver
-from selenium.common.exceptions import WebDriverException
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
@@ -26,11 +23,11 @@ from satlab.serve.accounts import Role, User
 from satlab.serve.app import create_app
 from satlab.serve.settings import Settings
 from satlab.serve.store import Store
+from tests.browser.chromium import browser, text, until
 
 pytestmark = pytest.mark.browser
 
 PASSWORD = "correct horse battery"  # noqa: S105 - of a server that lives for this module
-DEADLINE_S = 60.0
 HOSTILE = '"><img src=x onerror=alert(1)><script>alert(1)</script>'
 
 
@@ -126,20 +123,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     store.close()
 
 
-def browser(*, width: int = 1200, scripts: bool = True, motion: bool = True) -> webdriver.Chrome:
-    options = webdriver.ChromeOptions()
-    arguments = ["--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--no-sandbox", "--no-proxy-server"]
-    for argument in [*arguments, f"--window-size={width},900", *([] if motion else ["--force-prefers-reduced-motion"])]:
-        options.add_argument(argument)
-    if not scripts:
-        options.add_experimental_option("prefs", {"profile.managed_default_content_settings.javascript": 2})
-    if width < 500:
-        metrics = {"width": width, "height": 800, "pixelRatio": 1.0}
-        options.add_experimental_option("mobileEmulation", {"deviceMetrics": metrics})
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    return webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
-
-
 @pytest.fixture
 def chrome(site: Site, request: pytest.FixtureRequest) -> Iterator[webdriver.Chrome]:
     """Give a browser; its console must not have anything to say of policies, and no page may open a dialog."""
@@ -155,28 +138,12 @@ def chrome(site: Site, request: pytest.FixtureRequest) -> Iterator[webdriver.Chr
         site.replay.hold = False
 
 
-def until(condition: Callable[[], Any], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while True:
-        try:
-            if condition():
-                return
-        except WebDriverException:
-            pass  # the page was replaced while it was looked at
-        assert time.monotonic() < deadline, f"{what} did not come true"
-        time.sleep(0.05)
-
-
 def log_in(driver: webdriver.Chrome, site: Site, login: str = "runner") -> None:
     driver.get(f"{site.url}/ui/")
     driver.find_element(By.ID, "login").send_keys(login)
     driver.find_element(By.ID, "password").send_keys(PASSWORD)
     driver.find_element(By.CSS_SELECTOR, "button.primary").click()
     until(lambda: "Log out" in text(driver), "login")
-
-
-def text(driver: webdriver.Chrome) -> str:
-    return driver.find_element(By.TAG_NAME, "body").text
 
 
 def launch(driver: webdriver.Chrome, site: Site, name: str, **values: str) -> str:

@@ -12,13 +12,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 
-from satlab.paths import JOBS, SCHEMAS, SHIM
+from satlab import pki
+from satlab.paths import JOBS, PROGRAMS, SCHEMAS, SHIM
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
 
@@ -108,7 +111,7 @@ class Chain:
 
 @pytest.fixture
 def chain(tmp_path: Path) -> Iterator[Chain]:
-    found = Chain(f"peplab{secrets.token_hex(3)}", tmp_path)
+    found = Chain(f"satlab-peplab{secrets.token_hex(3)}", tmp_path)  # satpep refuses to run outside a lab's namespaces
     nodes = ("client", "proxy", "server")
     try:
         for node in nodes:
@@ -191,6 +194,7 @@ def test_a_killed_proxy_fails_the_job_and_the_next_one_works(chain: Chain) -> No
     _, talk = pep.communicate(timeout=20)
     assert pep.returncode == 1
     assert "haproxy ended with status -9" in talk
+    assert "status -9" in chain.stored("satlab_pep", "pep_json", "pep.schema.json")["fault"]
     assert chain.state() == before
     assert says(ask(chain)) == CLIENT, "without the proxy packets pass as before"
 
@@ -209,6 +213,33 @@ def test_what_a_killed_job_left_is_removed_by_the_next(chain: Chain) -> None:
     chain.ready("satlab_pep")
     assert stop(again)[0] == 0
     assert chain.state() == before
+
+
+@pytest.mark.skipif(not all((PROGRAMS / name).exists() for name in ("satpep", "satperf")), reason="not built")
+def test_satpep_splits_quic_and_leaves_nothing_behind(chain: Chain, tmp_path: Path) -> None:
+    made = pki.create(tmp_path / "pki", ["kepler.satlab.test"], [ip_address(SERVER)], datetime.now(UTC))
+    before = chain.state()
+    options = ("-l", "4433", "-C", "reno", "-w", "100", "--client-side-initial-window", "20", "-a", "10")
+    path = f"{PROGRAMS}:{os.environ['PATH']}"
+    job = chain.job("satlab_pep", "quic", CLIENT, SERVER, *options, PATH=path, SATLAB_PKI=str(made.folder))
+    chain.ready("satlab_pep")
+    trust = ("--cert", str(made.server_cert), "--key", str(made.server_key))
+    chain.start("server", str(PROGRAMS / "satperf"), "server", "--listen", f"{SERVER}:4433", *trust)
+    until(lambda: ":1151 " in chain.run("server", "cat", "/proc/net/udp"), "satperf server")
+    call = ("--connect", f"{SERVER}:4433", "--server-name", "kepler.satlab.test", "--ca", str(made.ca_cert))
+    client = chain.start("client", str(PROGRAMS / "satperf"), "client", *call, "--bytes", "2000000")
+    lines, talk = client.communicate(timeout=30)
+    assert client.returncode == 0, talk
+    told = [json.loads(line) for line in lines.splitlines()]
+    ends = [line for line in told if (line["type"], line["side"]) == ("summary", "client")]
+    assert (ends[0]["bytes"], ends[0]["data_equal"]) == (2_000_000, True)
+    assert stop(job)[0] == 0
+    assert chain.state() == before
+    seen = chain.stored("satlab_pep", "pep_json", "pep.schema.json")
+    assert seen["connections"] == 1
+    ready = next(line for line in seen["report"] if line["type"] == "ready")
+    windows = [ready[side]["initial_window"] for side in ("client_side", "server_side")]
+    assert (windows, ready["server_side"]["congestion_control"]) == ([20, 100], "reno")
 
 
 def test_missing_programs_and_taken_ports_are_told(chain: Chain, tmp_path: Path) -> None:

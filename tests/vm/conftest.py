@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The VM lab as booted containers, provisioned once for all tests of the stage."""
 
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +26,8 @@ def provisioned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provisione
     # This host's kernel may have no netem; the terrestrial segment then adds nothing.
     here = provision.without_terrestrial_delay(topology.load())
     repository = standin_repository.build(scratch / "repository", ROOT / "tests/net/standin_opensand.py")
-    folder = Folder(scratch / "lab")
+    folder = Folder(nspawn.STATE / "lab")
+    shutil.rmtree(folder.path, ignore_errors=True)
     began = time.monotonic()
     with nspawn.booted(here, Size.FULL, folder) as containers:
         boot_s = time.monotonic() - began

@@ -1,11 +1,34 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The whole VM lab in booted containers: every role, a second run that changes nothing, traffic, threats."""
 
+import json
+import re
+import subprocess
+import threading
+from pathlib import Path
+
+import polars
 import pytest
 
+from satlab import paths
+from satlab.errors import ExitStatus, RunError
+from satlab.run import Outcome
+from satlab.ui import Talk
+from satlab.vm import run as vm_run
+from satlab.vm.run import Lab
 from tests.vm.stage import Provisioned
 
 pytestmark = [pytest.mark.nspawn, pytest.mark.timeout(1800)]
+CONTROL_PORTS = (22, 1112, 8000, 8086)
+
+
+@pytest.fixture
+def lab(provisioned: Provisioned) -> Lab:
+    containers = provisioned.containers
+    return Lab(containers.folder, provisioned.topology, enter=containers.enter)
+
+
+# --- roles ----------------------------------------------------------------------------------------------------------
 
 
 def test_site_converges_on_every_host(provisioned: Provisioned) -> None:
@@ -21,3 +44,135 @@ def test_verify_is_green_and_changes_nothing(provisioned: Provisioned) -> None:
 def test_a_second_run_changes_nothing(provisioned: Provisioned) -> None:
     changed = {name: recap.changed for name, recap in provisioned.play("site.yml").items()}
     assert changed == dict.fromkeys(changed, 0)
+
+
+# --- traffic --------------------------------------------------------------------------------------------------------
+
+
+def run(lab: Lab, scenario: str, settings: dict[str, str], runs: Path) -> Outcome:
+    prepared = vm_run.prepare(paths.SCENARIOS / f"{scenario}.json", settings, lab)
+    return vm_run.execute(prepared, runs, Talk(quiet=True), threading.Event(), 300)
+
+
+def test_a_bulk_transfer_gives_a_run_folder_marked_with_its_lab(lab: Lab, tmp_path: Path) -> None:
+    outcome = run(lab, "bulk_tcp", {"duration": "8"}, tmp_path)
+    assert outcome.status in (ExitStatus.OK, ExitStatus.UNCALIBRATED), outcome.reason
+    about = json.loads((outcome.folder / "manifest.json").read_text())
+    assert (about["lab"], about["emulator"], about["profile"]) == ("vm", "satlink", "geo")
+    assert "client:satlab-jobs" in about["versions"]
+    assert set(about["files"]) >= {"raw/jobs.jsonl", "raw/stats.jsonl", "raw/link.jsonl", "raw/calibration.json"}
+    goodput = outcome.records.filter((polars.col("metric") == "goodput_bps") & polars.col("t_s").is_null())
+    (value,) = goodput["value"].to_list()
+    print(f"goodput {value / 1e6:.2f} Mbit/s")
+    assert 1e6 < value < 19.6e6
+    rtt = outcome.records.filter(polars.col("metric") == "rtt_ms")["value"].to_list()
+    print(f"rtt {rtt}")
+    assert all(495 < each < 560 for each in rtt)
+    assert (outcome.folder / "report" / "index.html").is_file()
+
+
+def test_a_page_loads_over_http3(lab: Lab, tmp_path: Path) -> None:
+    outcome = run(lab, "page_load", {"protocol": "h3", "runs": "1"}, tmp_path)
+    loads = outcome.records.filter(polars.col("metric") == "page_load_time_ms")
+    print(loads.select("value", "status", "reason"))
+    assert loads["status"].to_list() == ["ok"]
+    assert outcome.status in (ExitStatus.OK, ExitStatus.UNCALIBRATED), outcome.reason
+
+
+# --- threats --------------------------------------------------------------------------------------------------------
+
+
+def test_t06_control_ports_are_not_reached_from_the_measured_networks(lab: Lab) -> None:
+    """Each is tried from the neighbour; ssh on the control network shows that the same try finds an open port."""
+
+    def is_open(node: str, address: str, port: int) -> bool:
+        words = "timeout", "3", "bash", "-c", f"exec 3<>/dev/tcp/{address}/{port}"
+        done = subprocess.run(lab.argv(node, *words), capture_output=True, check=False)
+        return done.returncode == 0
+
+    assert is_open("client", "198.19.0.12", 22)
+    for node, address in {
+        "client": "198.18.1.1",
+        "st": "198.18.2.2",
+        "proxy-gw": "198.18.4.2",
+        "sat": "10.77.0.3",
+    }.items():
+        assert [port for port in CONTROL_PORTS if is_open(node, address, port)] == []
+
+
+def test_t07_a_changed_host_key_stops_the_play(provisioned: Provisioned) -> None:
+    known = provisioned.containers.folder.known_hosts
+    good = known.read_text()
+    keys = re.findall(r"ssh-ed25519 \S+", good)
+    try:
+        known.write_text(good.replace(keys[0], keys[1]))
+        with pytest.raises(RunError, match=r"client: .*[Hh]ost key verification failed"):
+            provisioned.play("verify.yml", "--limit", "client", "--tags", "always,base")
+    finally:
+        known.write_text(good)
+
+
+def test_t07_no_secret_is_in_the_log_and_all_are_private(provisioned: Provisioned) -> None:
+    folder = provisioned.containers.folder
+    log = (folder.path / "ansible.log").read_text()
+    secrets = [folder.key, folder.pki / "server.key", *folder.secrets.iterdir()]
+    assert len(secrets) >= 3
+    for secret in secrets:
+        assert secret.stat().st_mode & 0o077 == 0, secret
+        for line in secret.read_text().splitlines():
+            assert line.startswith("-----") or line not in log, secret
+
+
+def test_t10_no_packet_of_the_lab_leaves_by_the_control_network(lab: Lab) -> None:
+    """Without the rule such a packet would go to the host; the rule's counter shows that it was tried."""
+    table = ("nft", "list", "chain", "inet", "satlab_closed", "output")
+    before = lab.output("controller", *table).decode()
+    lab.output("controller", "ip", "route", "add", "198.18.4.0/24", "via", "198.19.0.1")
+    try:
+        subprocess.run(lab.argv("controller", "ping", "-c1", "-W1", "198.18.4.2"), capture_output=True, check=False)
+    finally:
+        lab.output("controller", "ip", "route", "delete", "198.18.4.0/24")
+    packets = [
+        int(re.findall(r"counter packets (\d+)", text)[0])
+        for text in (before, lab.output("controller", *table).decode())
+    ]
+    assert packets[1] > packets[0]
+
+
+# --- failures -------------------------------------------------------------------------------------------------------
+
+
+def test_a_repository_that_is_away_is_told_and_the_next_run_mends_it(provisioned: Provisioned, lab: Lab) -> None:
+    lab.output("proxy-st", "apt-get", "purge", "-y", "haproxy")
+    lab.output("proxy-st", "apt-get", "clean")
+    away = ["-e", "base_apt_proxy=http://198.19.0.1:9"]
+    with pytest.raises(RunError, match="proxy-st: "):
+        provisioned.play(
+            "site.yml", "--limit", "proxy-st", "--tags", "always,base,pep", "-e", "base_apt_cache_valid_s=0", *away
+        )
+    recap = provisioned.play("site.yml", "--limit", "proxy-st", "--tags", "always,base,pep")
+    assert recap["proxy-st"].changed > 0
+    provisioned.play("verify.yml", "--limit", "proxy-st")
+
+
+def test_a_half_provisioned_emulator_is_found_by_verify_and_mended(provisioned: Provisioned, lab: Lab) -> None:
+    lab.output("sat", "systemctl", "disable", "--now", "satlink")
+    with pytest.raises(RunError, match="satlink"):
+        provisioned.play("verify.yml", "--tags", "satlink")
+    provisioned.play("site.yml", "--tags", "always,satlink")
+    provisioned.play("verify.yml", "--tags", "satlink")
+
+
+# --- the other emulator, last: it takes satlink's place ---------------------------------------------------------------
+
+
+def test_opensand_takes_satlinks_place_and_gives_it_back(provisioned: Provisioned, lab: Lab) -> None:
+    provisioned.inventory("opensand")
+    provisioned.play("site.yml", "--tags", "always,opensand")
+    provisioned.play("verify.yml", "--tags", "opensand")
+    assert all(r.changed == 0 for r in provisioned.play("site.yml", "--tags", "always,opensand").values())
+    lab.output("client", "ping", "-n", "-q", "-c", "1", "-w", "30", "198.18.4.2")
+    assert b"8.2.0" in lab.output("st", "dpkg-query", "-W", "opensand")
+    provisioned.inventory("satlink")
+    provisioned.play("site.yml", "--tags", "always,satlink")
+    provisioned.play("verify.yml", "--tags", "satlink")

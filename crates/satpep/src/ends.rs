@@ -22,6 +22,9 @@ use crate::tickets::Tickets;
 
 /// The next hop stays connected while the client does: this often it is shown a sign of life.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
+/// What a peer may send before both legs are there. So little cannot come in more separate spans than quinn allows,
+/// though nobody reads yet; [`crate::window::Window`] opens the window to its full size.
+const EARLY_BYTES: u64 = 1 << 20;
 
 /// Certificates, tickets and options; makes connections of them.
 #[derive(Debug)]
@@ -191,8 +194,12 @@ impl Ends {
         leg: &LegOptions,
         name: &str,
     ) -> Result<(TransportConfig, Option<QlogHealth>), DialError> {
+        let leg = LegOptions {
+            receive_window: leg.receive_window.min(EARLY_BYTES),
+            ..leg.clone()
+        };
         let mut transport =
-            quic::transport(leg).map_err(|faults| DialError::Configuration(faults.to_string()))?;
+            quic::transport(&leg).map_err(|faults| DialError::Configuration(faults.to_string()))?;
         let streams = VarInt::from_u32(self.options.max_streams);
         transport
             .max_concurrent_bidi_streams(streams)

@@ -74,11 +74,7 @@ fn quic(options: QuicOptions) -> Result<(), Failure> {
             what: format!("metrics file: {error}"),
             hint: "give --metrics a file in a folder that exists",
         })?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .map_err(|error| host(format!("threads: {error}")))?;
+    let runtime = satpep::runtime().map_err(|error| host(format!("event loop: {error}")))?;
     let result = runtime.block_on(async {
         let shutdown = signals().map_err(|error| host(format!("signals: {error}")))?;
         Proxy::bind(options, report)

@@ -73,7 +73,7 @@ struct Totals {
 type Served = Result<Closed, (SocketAddr, String)>;
 
 impl Proxy {
-    /// Listens; clients are served once [`Proxy::run`] runs. `options` must have passed their check. Needs a tokio runtime.
+    /// Listens; clients are served once [`Proxy::run`] runs. `options` must have passed their check. Needs [`crate::runtime`].
     ///
     /// # Errors
     /// Certificates, addresses or folders that cannot be used.

@@ -25,9 +25,10 @@ struct Waiting {
 }
 
 impl Window {
-    /// The receive window of `connection` is `full` bytes.
+    /// Opens the receive window of `connection` to `full` bytes.
     #[must_use]
     pub fn new(connection: Connection, full: u64) -> Self {
+        connection.set_receive_window(VarInt::from_u64(full).unwrap_or(VarInt::MAX));
         Self {
             connection,
             full,

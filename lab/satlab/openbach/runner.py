@@ -39,7 +39,7 @@ from satlab.paths import SHIM
 
 POLL_S = 0.1
 _POLL_WHILE_STOPPING_S = 0.02
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+STANDARD_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 _ERROR_LINE = re.compile(r"^(?:[\d.]+ )?error: (.+)$", re.MULTILINE)  # printed, or through collect_agent.send_log
 
@@ -216,7 +216,8 @@ class _Run:
 
     def _start(self, job: JobInstance) -> Event:
         log = f"logs/{job.call.job.name}-{job.id}.log"
-        home = self._homes / f"{job.call.job.name}-{job.id}"
+        # Short: Chromium puts a socket below it, and the path of one has at most 107 bytes (unix(7)).
+        home = self._homes / str(job.id)
         enter = self._host.enter_argv(job.call.entity, job.call.job.name)
         argv = [*enter, *job.call.job.command(), *job.arguments]
         command_stop = job.call.job.command_stop()
@@ -245,7 +246,7 @@ class _Run:
 
     def _environment(self, job: JobInstance, home: Path) -> dict[str, str]:
         return {
-            "PATH": _PATH,
+            "PATH": STANDARD_PATH,
             "LANG": "C.UTF-8",
             "SATLAB_AGENT": job.call.entity,
             **self._host.environment(job.call.entity),

@@ -115,7 +115,10 @@ def transfers(rows: Iterable[Row]) -> list[Transfer]:
     """Give all bulk transfers: totals from the client's records, window and RTT from the sender's."""
     found: dict[tuple[str, str], dict[str, Row]] = defaultdict(dict)
     for row in rows:
-        if row.labels.get("job") == "satlab_iperf3" and row.labels.get("stat", "median") == "median":
+        if (
+            row.labels.get("job") in ("satlab_iperf3", "satlab_satperf")
+            and row.labels.get("stat", "median") == "median"
+        ):
             key = row.run_id, row.labels.get("transfer") or f"instance {row.labels['instance']}"
             found[key][row.metric] = row
     return [_transfer(group) for group in found.values() if "goodput_bps" in group]

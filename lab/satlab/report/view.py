@@ -26,6 +26,7 @@ class Run:
 
     manifest: collect.Manifest
     link: Mapping[str, Any] | None
+    options: tuple[str, ...]
     frame: pl.DataFrame
     rows: tuple[Row, ...]
     loads: tuple[collect.PageLoad, ...]
@@ -45,7 +46,8 @@ def read_run(folder: Path) -> Run:
     loads = [stored.content for stored in collect.stored_loads(folder)]
     altered = collect.verify(folder) if about.ended_unix_s is not None else []
     return Run(
-        about, _link_plan(folder / "plan.json"), frame, tuple(read.summaries([frame])),
+        about, _link_plan(folder / "plan.json"), _options(folder / "plan.json") or ("--profile", about.profile),
+        frame, tuple(read.summaries([frame])),
         tuple(load for load in loads if isinstance(load, collect.PageLoad)), tuple(altered),
     )  # fmt: skip
 
@@ -61,6 +63,14 @@ def _link_plan(path: Path) -> Mapping[str, Any] | None:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return dict(link)
+
+
+def _options(path: Path) -> tuple[str, ...]:
+    """Give the link's options on the command line; none when the file is missing or does not have them."""
+    try:
+        return tuple(map(str, json.loads(path.read_text())["options"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return ()
 
 
 def clean(text: str) -> str:
@@ -362,26 +372,10 @@ def _count(value: float | None, scale: float, digits: int) -> str:
 
 
 def _command(run: Run) -> str:
-    about, link = run.manifest, run.link
-    argv = [
-        "sudo",
-        "./satlab",
-        "run",
-        f"openbach-scenarios/scenarios/{about.scenario}.json",
-        "--profile",
-        about.profile,
-    ]
-    by_profile = about.emulator == "opensand"  # which takes the link from the profile alone
-    argv += ["--emulator", about.emulator] if by_profile else ["--seed", str(about.seed)]
+    about = run.manifest
+    argv = ["sudo", "./satlab", "run", f"openbach-scenarios/scenarios/{about.scenario}.json", *run.options]
     for name, value in sorted(about.arguments.items()):
         argv += ["--set", f"{name}={value}"]
-    if link is not None:
-        forward = link["forward"]
-        if forward["bdp_bytes"] and not by_profile:
-            argv += ["--queue-bdp", f"{forward['queue_bytes'] / forward['bdp_bytes']:.3g}"]
-        argv += ["--terrestrial-delay-ms", f"{link['terrestrial_one_way_delay_ms']:g}"]
-        if forward["loss_ratio"]:
-            argv += ["--loss", f"{forward['loss_ratio']:g}", "--loss-unit", str(forward["loss_unit"])]
     return shlex.join(argv)
 
 

@@ -110,7 +110,8 @@ class Campaign:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[int]:
-        """Hold the folder's lock, whose descriptor runs inherit: those of a killed program keep it until they end.
+        """Hold the folder's lock. Runs get it as their stdin, which they hand on to nobody: those of a killed program
+        keep it until they end, and what they leave behind does not.
 
         Raises HostError when it is not free in time.
         """

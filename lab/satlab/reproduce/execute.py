@@ -141,8 +141,7 @@ def _start(campaign: Campaign, task: Task, lock: int) -> Running:
     argv = [sys.executable, "-m", "satlab", *arguments(task.cell.request(task.number, runs))]
     with log.open("wb") as talk:
         process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=talk, env=os.environ,
-            start_new_session=True, pass_fds=(lock,),
+            argv, stdin=lock, stdout=subprocess.DEVNULL, stderr=talk, env=os.environ, start_new_session=True,
         )  # fmt: skip
     return Running(task, process, log, time.monotonic())
 

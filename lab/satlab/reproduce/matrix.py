@@ -28,11 +28,11 @@ class Kind:
 
 KINDS: Mapping[str, Kind] = {
     "quic": Kind("quic", {"pep": "none"}, 38),
-    "quic-pep": Kind("quic", {"pep": "default"}, 38),
+    "quic-pep": Kind("quic", {"pep": "quic"}, 38),
     "tcp": Kind("tcp", {"pep": "none"}, 38),
     "tcp-pep": Kind("tcp", {"pep": "haproxy"}, 38),
     "h3": Kind("web_quic", {"pep": "none"}, 30, browser=True),
-    "h3-pep": Kind("web_quic", {"pep": "h3-capable"}, 30, browser=True),
+    "h3-pep": Kind("web_quic", {"pep": "quic-h3-capable"}, 30, browser=True),
     "h1": Kind("web_tcp", {"protocol": "h1", "pep": "none"}, 30, browser=True),
     "h1-pep": Kind("web_tcp", {"protocol": "h1", "pep": "haproxy"}, 30, browser=True),
 }

@@ -15,6 +15,8 @@ from satlab.manifest import write_atomically
 from satlab.reproduce import results
 from satlab.reproduce.results import STEP_S, Line, Results
 
+SMALL_MS = 10
+"""Below this, tenths of a ms tell."""
 NOTHING = "\N{EN DASH}"
 
 
@@ -87,7 +89,18 @@ def show(found: Results) -> None:
 
 
 def _lines(title: str, lines: Iterable[Line]) -> Table:
-    columns = ("cell", "metric", "published", "median", "95 % interval", "n", "cut off", "failed", "deviation")
+    columns = (
+        "cell",
+        "metric",
+        "published",
+        "median",
+        "95 % interval",
+        "n",
+        "cut off",
+        "failed",
+        "uncal.",
+        "deviation",
+    )
     table = Table(*columns, title=title)
     for one in lines:
         table.add_row(one.cell.name, one.metric, *figures(one))
@@ -95,15 +108,17 @@ def _lines(title: str, lines: Iterable[Line]) -> Table:
 
 
 def figures(one: Line) -> tuple[str, ...]:
-    """Give published value, median, interval, n, cut off, failed, deviation as text."""
-    digits = 0 if one.metric.endswith("_ms") else 2
+    """Give published value, median, interval, n, cut off, failed, uncalibrated, deviation as text."""
+    small = one.median is not None and one.median < SMALL_MS
+    digits = 0 if one.metric.endswith("_ms") and not small else 2
     interval = NOTHING
     if one.interval is not None:
         interval = f"{number(one.interval.low, digits)} to {number(one.interval.high, digits)}"
     deviation = NOTHING if one.deviation is None else f"{one.deviation:+.1%}".replace("-", "\N{MINUS SIGN}")
     middle = "cut off" if one.median is None and one.n else number(one.median, digits)
     return (
-        number(one.published, digits), middle, interval, str(one.n), str(one.censored), str(one.failed), deviation,
+        number(one.published, digits), middle, interval, str(one.n), str(one.censored), str(one.failed),
+        str(one.uncalibrated), deviation,
     )  # fmt: skip
 
 

@@ -136,7 +136,8 @@ class Helper:
 
     def _prune(self) -> None:
         """Make room for one more run; ids begin with the date, so their order is that of time."""
-        for folder in sorted((self._state / "runs").iterdir())[: -self._most_runs or None]:
+        folders = sorted((self._state / "runs").iterdir())
+        for folder in folders[: max(0, len(folders) - self._most_runs + 1)]:
             shutil.rmtree(folder, ignore_errors=True)
             for file in (self._file(folder.name), self._state / "logs" / f"{folder.name}.log"):
                 file.unlink(missing_ok=True)

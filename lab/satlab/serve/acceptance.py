@@ -210,8 +210,9 @@ class _Check:
                 raise RefusalError(repr_list(said), entry)
             value = template.safe_substitute(self.values or {})
         faults: list[Fault] = []
-        is_text = kind == "str" and isinstance(value, str | int | float)
-        if not is_text and convert(kind, value, Node(value, "", faults)) is None:
+        is_scalar = isinstance(value, str | int | float)
+        is_text = kind == "str" and is_scalar
+        if not is_scalar or (not is_text and convert(kind, value, Node(value, "", faults)) is None):
             said = f"value has an invalid type '{type(value).__name__}' should be '{_TYPES[kind]}'"
             raise RefusalError(repr_list(said), entry)
 

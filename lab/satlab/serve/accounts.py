@@ -5,6 +5,7 @@ import hashlib
 import hmac
 import re
 import secrets
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -48,6 +49,7 @@ class Accounts:
 
     def __init__(self, store: Store, clock: Callable[[], float], session_s: float) -> None:
         self._store, self._clock, self._session_s = store, clock, session_s
+        self._hashing = threading.Lock()  # one at a time: a hash takes 32 MiB
 
     def users(self) -> list[User]:
         """Give every account by login."""
@@ -105,7 +107,8 @@ class Accounts:
             self.put(user)
             return user
         row = self._store.row("SELECT * FROM users WHERE login = ? AND active AND password != ''", login)
-        good = _matches(password, row["password"] if row else _NOBODY)
+        with self._hashing:
+            good = _matches(password, row["password"] if row else _NOBODY)
         return _user(row) if row and good else None
 
     def open_session(self, login: str) -> str:

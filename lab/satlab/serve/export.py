@@ -4,6 +4,7 @@
 import csv
 import io
 import json
+import os
 import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -146,8 +147,13 @@ def _stored(here: Context, instance: Instance, job: str, names: set[str]) -> Ite
         if record["_metadata"]["is_file"] and record["_metadata"]["job_name"] == job:
             for name, place in statistics(record).items():
                 path = raw / str(place)
-                if name in names and path.resolve() == path and path.is_relative_to(raw / "files") and path.is_file():
+                if name in names and _is_ours(path, raw / "files"):
                     yield str(path.relative_to(raw / "files")), path
+
+
+def _is_ours(path: Path, folder: Path) -> bool:
+    """Tell whether it is a file below the folder that the API may read: captures are private, and no link counts."""
+    return path.resolve() == path and path.is_relative_to(folder) and path.is_file() and os.access(path, os.R_OK)
 
 
 def _packed(files: list[tuple[str, Path]]) -> IO[bytes]:
@@ -161,7 +167,7 @@ def _packed(files: list[tuple[str, Path]]) -> IO[bytes]:
 
 def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     """Leave who owned a file out of the archive."""
-    return entry.replace(uid=0, gid=0, uname="", gname="", mode=0o644)
+    return entry.replace(uid=0, gid=0, uname="", gname="", mode=0o644, deep=False)
 
 
 def _add(outer: tarfile.TarFile, name: str, content: bytes | IO[bytes]) -> None:

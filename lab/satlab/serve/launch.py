@@ -4,7 +4,7 @@
 import json
 import tempfile
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import astuple
 from functools import lru_cache
 from http import HTTPStatus
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from satlab.errors import ConfigError
+from satlab.errors import ConfigError, Fault
 from satlab.openbach import descriptor, scenario
 from satlab.openbach.descriptor import Descriptor
 from satlab.openbach.model import BoundScenario, Policy, StartJob, StartScenario
@@ -214,7 +214,7 @@ def _bound(order: Order, installed: Mapping[str, Descriptor]) -> BoundScenario:
             loaded = scenario.load(path, installed, order.entities, endless=order.endless)
             return scenario.bind(loaded, order.arguments)
         except ConfigError as error:  # where the copy lies means nothing to the client
-            faults = [replace(fault, place=fault.place.replace(f"{folder}/", "")) for fault in error.faults]
+            faults = [Fault(*(text.replace(f"{folder}/", "") for text in astuple(fault))) for fault in error.faults]
             raise ConfigError(str(error).replace(f"{folder}/", ""), faults) from error
 
 

@@ -7,27 +7,17 @@ PLAN is JSON; what it says, and the sockets and files that it names by number, c
 import logging
 import socket
 import sys
-from pathlib import Path
 
 import uvicorn
-from pydantic import BaseModel, ConfigDict
 
 from satlab.rootd.client import HelperClient
 from satlab.serve.app import create_app
+from satlab.serve.plan import Plan
 from satlab.serve.settings import Settings
 from satlab.serve.store import Store
 
-
-class Plan(BaseModel):
-    """What the API process is told. `listener`, `certificate`, `key`: file descriptors; the last two make it TLS."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    state: Path
-    hosts: list[str]
-    helper: Path
-    listener: int
-    certificate: int | None = None
-    key: int | None = None
+MOST_CONNECTIONS = 200
+"""At once; more are answered 503."""
 
 
 def serve(plan: Plan) -> None:
@@ -40,6 +30,7 @@ def serve(plan: Plan) -> None:
         log_level="warning",
         server_header=False,
         proxy_headers=False,
+        limit_concurrency=MOST_CONNECTIONS,
         timeout_graceful_shutdown=3,
         ssl_certfile=f"/proc/self/fd/{plan.certificate}" if secure else None,
         ssl_keyfile=f"/proc/self/fd/{plan.key}" if secure else None,

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 from satlab.errors import ExitStatus, SatlabError
 from satlab.openbach.engine import JobStatus, ScenarioStatus
 from satlab.rootd.verbs import Order, RefusedError, RunStatus
-from satlab.run import new_run_id
+from satlab.runid import new_run_id
 from satlab.serve.store import Store, dumps
 
 POLL_S = 0.2
@@ -158,17 +158,14 @@ class Queue:
 
     def recover(self) -> None:
         """After a start: tell what was running as ended. The helper has removed what was left of it."""
-        for instance in self.live():
-            if instance.status is ScenarioStatus.RUNNING:
-                status = ScenarioStatus.STOPPED if instance.stop_asked else ScenarioStatus.FINISHED_KO
-                self._end(instance, status, LOST, instance.progress)
+        while (instance := self._oldest(ScenarioStatus.RUNNING)) is not None:
+            status = ScenarioStatus.STOPPED if instance.stop_asked else ScenarioStatus.FINISHED_KO
+            self._end(instance, status, LOST, instance.progress)
 
     def step(self) -> None:
         """Look at what runs; start what is next when nothing does. Raises HelperError when the helper is gone."""
-        running = [instance for instance in self.live() if instance.status is ScenarioStatus.RUNNING]
-        if running:
-            self._watch(running[0])
-        else:
+        running = self._oldest(ScenarioStatus.RUNNING)
+        if running is None or self._watch(running):
             self._start_next()
 
     def run_until(self, over: threading.Event) -> None:
@@ -178,20 +175,32 @@ class Queue:
 
     def _start_next(self) -> None:
         with self._store.transaction() as connection:
-            waiting = [instance for instance in self.live() if instance.status is ScenarioStatus.SCHEDULING]
-            if not waiting:
+            waiting = self._oldest(ScenarioStatus.SCHEDULING)
+            if waiting is None:
                 return
-            run_id = new_run_id(waiting[0].scenario, waiting[0].order.link.profile)
+            run_id = self._new_run_id(waiting)
             connection.execute(
                 "UPDATE instances SET status = ?, run_id = ? WHERE id = ?",
-                (ScenarioStatus.RUNNING, run_id, waiting[0].id),
+                (ScenarioStatus.RUNNING, run_id, waiting.id),
             )
         try:
-            self._helper.start(run_id, waiting[0].order)
+            self._helper.start(run_id, waiting.order)
         except RefusedError as error:
-            self._end(waiting[0], ScenarioStatus.FINISHED_KO, str(error), None)
+            self._end(waiting, ScenarioStatus.FINISHED_KO, str(error), None)
 
-    def _watch(self, instance: Instance) -> None:
+    def _new_run_id(self, instance: Instance) -> str:
+        """Give an id that no run had before: ids of the same second differ by four random digits alone."""
+        while True:
+            run_id = new_run_id(instance.scenario, instance.order.link.profile)
+            if self._store.row("SELECT 1 FROM instances WHERE run_id = ?", run_id) is None:
+                return run_id
+
+    def _oldest(self, status: ScenarioStatus) -> Instance | None:
+        row = self._store.row("SELECT * FROM instances WHERE status = ? ORDER BY id LIMIT 1", status)
+        return _instance(row) if row else None
+
+    def _watch(self, instance: Instance) -> bool:
+        """Take in how a run is; tell whether it has ended."""
         if instance.run_id is None:
             raise AssertionError("a running instance has a run")
         if instance.stop_asked:
@@ -201,6 +210,7 @@ class Queue:
             self._end(instance, *_verdict(now, instance.stop_asked), now.progress or instance.progress)
         elif now.progress != instance.progress:
             self._store.write("UPDATE instances SET progress = ? WHERE id = ?", dumps(now.progress), instance.id)
+        return now.phase == "ended"
 
     def _end(self, instance: Instance, status: ScenarioStatus, reason: str, progress: Progress | None) -> None:
         sql = "UPDATE instances SET status = ?, reason = ?, stopped = ?, progress = ? WHERE id = ?"

@@ -25,7 +25,7 @@ from satlab import grants, paths
 from satlab.errors import ConfigError, HostError
 from satlab.rootd.daemon import Helper, listen, serve_one
 from satlab.serve.accounts import FIRST_LOGIN, Accounts, Role, User
-from satlab.serve.process import Plan
+from satlab.serve.plan import Plan
 from satlab.serve.settings import Settings
 from satlab.serve.store import Store
 from satlab.ui import Talk

@@ -52,7 +52,8 @@ def unpack(archive: IO[bytes], target: Path) -> None:
 
 
 def _unpack(archive: IO[bytes], scratch: Path) -> None:
-    bounded = _Bounded(gzip.GzipFile(fileobj=archive), MOST_BYTES + MOST_FILES * 1024)
+    bounded = _Bounded(gzip.GzipFile(fileobj=archive, mode="rb"), MOST_BYTES + MOST_FILES * 1024)
+    count = 0
     with tarfile.open(fileobj=bounded, mode="r|") as members:
         for count, member in enumerate(members, 1):
             if count > MOST_FILES:
@@ -65,6 +66,8 @@ def _unpack(archive: IO[bytes], scratch: Path) -> None:
                 _write(members.extractfile(member), path, executable=bool(member.mode & 0o100))
             else:
                 raise ConfigError(f"{member.name[:100]!r} is neither file nor folder", hint="links are not taken")
+    if count == 0:
+        raise ConfigError("the archive holds nothing")
 
 
 def checked(name: str) -> PurePosixPath:

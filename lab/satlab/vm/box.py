@@ -62,13 +62,17 @@ ExecStart=/usr/bin/ssh-keygen -A
 [Install]
 WantedBy=multi-user.target
 """
+# Interpreted on a busy host, a boot takes minutes: that is no fault of a service.
+_PATIENCE = "[Manager]\nDefaultTimeoutStartSec=900s\nDefaultDeviceTimeoutSec=900s\nDefaultStartLimitIntervalSec=0\n"
+_NO_WATCHDOG = "[Service]\nWatchdogSec=0\n"
+_WATCHED = ("systemd-networkd", "systemd-logind", "systemd-journald", "systemd-udevd")
 _EXTLINUX = """\
 DEFAULT linux
 TIMEOUT 1
 LABEL linux
   KERNEL /vmlinuz
   INITRD /initrd.img
-  APPEND root=LABEL=satlab-root rw console=ttyS0 net.ifnames=0 quiet
+  APPEND root=LABEL=satlab-root rw console=ttyS0 net.ifnames=0 quiet cryptomgr.notests nowatchdog
 """
 
 
@@ -140,8 +144,12 @@ def _make_bootable(root: Path) -> None:
     units = {"satlab-host-keys": _KEYS_UNIT, "satlab-console-keys": _CONSOLE_UNIT}
     for unit, text in units.items():
         (root / f"etc/systemd/system/{unit}.service").write_text(text)
-    services = [*units, "systemd-networkd", "serial-getty@ttyS0"]
-    run(["systemctl", f"--root={root}", "enable", *services])
+    settings = {"system.conf.d": _PATIENCE} | {f"system/{unit}.service.d": _NO_WATCHDOG for unit in _WATCHED}
+    for folder, text in settings.items():
+        place = root / "etc/systemd" / folder
+        place.mkdir(parents=True)
+        (place / "60-satlab.conf").write_text(text)
+    run(["systemctl", f"--root={root}", "enable", *units, "systemd-networkd"])
     (root / "extlinux.conf").write_text(_EXTLINUX)
 
 

@@ -26,7 +26,8 @@ WWW = Path("srv/satlab/www")
 PROGRAMS = ("satlink", "satperf", "satpep")
 """Our compiled programs; those that were built are packed, satlink must be."""
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-_OF_OTHER_SYSTEMS = ("windows", "macos", "arm64", ".exe", ".dll")
+_LEFT_OUT = ("windows", "macos", "arm64", ".exe", ".dll", "__pycache__", "/tests/", "/_tests/")
+"""Parts of Python distributions that are for other systems or for their authors."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def _jobs() -> Package:
     for found in _closure("selenium"):
         for file in found.files or ():
             text = str(file)
-            if text.startswith("..") or "__pycache__" in text or any(part in text for part in _OF_OTHER_SYSTEMS):
+            if text.startswith("..") or any(part in text for part in _LEFT_OUT):
                 continue
             files[LIBRARY / "python" / file] = Path(str(found.locate_file(file)))
     depends = "python3 (>= 3.11), iperf3, iputils-ping, iproute2"
@@ -141,7 +142,7 @@ def _pack(package: Package, version: str, when: int, folder: Path, tree: Path) -
             path.chmod(0o755)
         os.utime(path, (when, when))
     deb = folder / f"{package.name}_{version}_{package.architecture}.deb"
-    argv = ["dpkg-deb", "--build", "--root-owner-group", "-Zxz", str(tree), str(deb)]
+    argv = ["dpkg-deb", "--build", "--root-owner-group", "-Zgzip", str(tree), str(deb)]
     try:
         subprocess.run(
             argv, check=True, capture_output=True, text=True, env=os.environ | {"SOURCE_DATE_EPOCH": str(when)}

@@ -88,4 +88,8 @@ def _step(span: float, most: int) -> float:
 def _said(points: Points, unit: str) -> tuple[str, str]:
     if not points:
         return "no sample yet", "nothing"
-    return f"{points[-1][1]:.3g} {unit}", f"{max(value for _, value in points):.3g} {unit}"
+    return _quantity(points[-1][1], unit), _quantity(max(value for _, value in points), unit)
+
+
+def _quantity(value: float, unit: str) -> str:
+    return f"{value:,.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"

@@ -8,7 +8,7 @@ use quinn::{ConnectionError, VarInt};
 
 use crate::lab::{ALPN, NAME, Pki, close_frame, connect, soon};
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn a_next_hop_that_never_answers_ends_at_the_deadline() {
     let pki = Pki::new();
     let mute = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -42,7 +42,7 @@ async fn a_next_hop_that_never_answers_ends_at_the_deadline() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn a_next_hop_that_refuses_is_told_to_the_client_at_once() {
     let pki = Pki::new();
     let origin = pki.origin(&[ALPN]);
@@ -63,7 +63,7 @@ async fn a_next_hop_that_refuses_is_told_to_the_client_at_once() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn a_certificate_of_another_authority_is_refused() {
     let (pki, other) = (Pki::new(), Pki::new());
     let origin = other.origin(&[ALPN]);
@@ -82,7 +82,7 @@ async fn a_certificate_of_another_authority_is_refused() {
     );
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn malformed_packets_are_survived() {
     let pki = Pki::new();
     let origin = pki.origin(&[ALPN]);
@@ -109,7 +109,7 @@ async fn malformed_packets_are_survived() {
     assert_eq!(proxy.line("closed", 1).await["outcome"], "closed");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn a_lost_origin_is_told_with_the_proxy_s_own_code() {
     let pki = Pki::new();
     let origin = pki.origin(&[ALPN]);
@@ -129,7 +129,7 @@ async fn a_lost_origin_is_told_with_the_proxy_s_own_code() {
     drop(server);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn close_codes_of_the_origin_reach_the_client() {
     let pki = Pki::new();
     let origin = pki.origin(&[ALPN]);
@@ -139,7 +139,7 @@ async fn close_codes_of_the_origin_reach_the_client() {
     assert_eq!(close_frame(&client).await, (0x100, "no error".into()));
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn one_connection_too_many_is_refused() {
     let pki = Pki::new();
     let origin = pki.origin(&[ALPN]);
@@ -155,7 +155,7 @@ async fn one_connection_too_many_is_refused() {
     connect(&pki, proxy.address, &origin).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn the_end_of_a_proxy_closes_both_sides_with_its_code() {
     let pki = Pki::new();
     let origin = pki.origin(&[ALPN]);
@@ -185,7 +185,7 @@ async fn the_end_of_a_proxy_closes_both_sides_with_its_code() {
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn samples_and_qlog_are_written_where_asked() {
     let pki = Pki::new();
     let origin = pki.origin(&[ALPN]);

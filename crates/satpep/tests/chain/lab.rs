@@ -57,10 +57,14 @@ impl Pki {
 
     /// An origin that speaks `alpn`.
     pub fn origin(&self, alpn: &[&[u8]]) -> Endpoint {
+        self.origin_with(alpn, generous())
+    }
+
+    pub fn origin_with(&self, alpn: &[&[u8]], transport: TransportConfig) -> Endpoint {
         let (cert, key) = (self.file("leaf.crt"), self.file("leaf.key"));
         let crypto = server_crypto(&cert, &key, alpn, false).unwrap();
         let mut config = ServerConfig::with_crypto(Arc::new(crypto));
-        config.transport_config(Arc::new(generous()));
+        config.transport_config(Arc::new(transport));
         Endpoint::server(config, "127.0.0.1:0".parse().unwrap()).unwrap()
     }
 

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod faults;
+mod gaps;
 mod lab;
 mod streams;
 mod warm;

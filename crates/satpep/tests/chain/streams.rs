@@ -51,7 +51,7 @@ async fn exchange(from: &Connection, to: &Connection) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn streams_of_both_kinds_and_both_sides_cross_in_each_mode() {
     let pki = Pki::new();
     for mode in MODES {
@@ -80,7 +80,7 @@ async fn streams_of_both_kinds_and_both_sides_cross_in_each_mode() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn resets_and_stops_keep_their_codes_in_both_directions() {
     let pki = Pki::new();
     let origin = pki.origin(&[ALPN]);
@@ -117,7 +117,7 @@ async fn resets_and_stops_keep_their_codes_in_both_directions() {
     assert_eq!((client.close_reason(), server.close_reason()), (None, None));
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn a_reset_passes_a_stalled_receiver() {
     let pki = Pki::new();
     let origin = pki.origin(&[ALPN]);
@@ -135,7 +135,7 @@ async fn a_reset_passes_a_stalled_receiver() {
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn finished_streams_arrive_whole_though_their_sender_closes_at_once() {
     let pki = Pki::new();
     let origin = pki.origin(&[ALPN]);
@@ -152,7 +152,7 @@ async fn finished_streams_arrive_whole_though_their_sender_closes_at_once() {
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn a_torn_stream_does_not_look_finished() {
     let pki = Pki::new();
     let origin = pki.origin(&[ALPN]);
@@ -175,7 +175,7 @@ async fn a_torn_stream_does_not_look_finished() {
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn datagrams_cross_both_ways_and_oversized_ones_are_counted() {
     let pki = Pki::new();
     let origin = pki.origin(&[ALPN]);
@@ -194,7 +194,7 @@ async fn datagrams_cross_both_ways_and_oversized_ones_are_counted() {
     assert_eq!(closed["from_server"]["datagrams"], 1);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn a_stalled_reader_stops_its_sender_and_nobody_else() {
     let pki = Pki::new();
     let origin = pki.origin(&[ALPN]);
@@ -231,7 +231,7 @@ async fn a_stalled_reader_stops_its_sender_and_nobody_else() {
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn name_protocol_and_choice_of_the_origin_are_kept() {
     let pki = Pki::new();
     let origin = pki.origin(&[b"second"]);

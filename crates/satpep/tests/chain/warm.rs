@@ -19,7 +19,7 @@ fn warm(pki: &Pki, next_hop: &str) -> Running {
     ])
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn a_primed_proxy_sends_early_data_and_the_second_one_takes_it() {
     let pki = Pki::new();
     let origin = pki.origin(&[ALPN]);
@@ -47,7 +47,7 @@ async fn a_primed_proxy_sends_early_data_and_the_second_one_takes_it() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn refused_early_data_end_the_connection_and_the_next_one_works() {
     let pki = Pki::new();
     let origin = pki.origin(&[ALPN]);

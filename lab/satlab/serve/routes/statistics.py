@@ -57,9 +57,9 @@ def of_job(
         return _histogram([float(value) for _, value in samples if _is_number(value)], histogram)
     if "comparative" in asked:
         return _comparative([float(value) for _, value in samples if _is_number(value)])
+    origin = _whole(asked.get("origin"))
     if not samples:
         return []
-    origin = _whole(asked.get("origin"))
     return {name: [value for _, value in samples], "time": [when - origin for when, _ in samples]}
 
 

@@ -3,13 +3,15 @@
 """OpenBACH job: a performance enhancing proxy (RFC 3135) on one node, until it is stopped.
 
 Splits the connections from a client to a server that pass this node: HAProxy or PEPsal for TCP, satpep for QUIC. They
-are caught by nftables' tproxy, and the server sees the client's own address (PEPsal: the proxy's). The TCP parameters
-of the legs are the routes': job satlab_tcp_conf. When the job ends, rules, routes and processes are as before.
+are caught by nftables' tproxy, and the server sees the client's own address (PEPsal: the proxy's). The parameters of
+TCP's legs are the routes' (job satlab_tcp_conf), those of QUIC's legs are this job's. When the job ends, rules, routes
+and processes are as before.
 Exit statuses: 0 stopped, 1 the proxy died, 2 arguments, 3 the host cannot do it.
 """
 
 import argparse
 import json
+import os
 import re
 import shutil
 import signal
@@ -29,11 +31,17 @@ import collect_agent
 READY_DEADLINE_S = 10.0
 POLL_S = 0.05
 STOP_DEADLINE_S = 1.5
-WATCH_S = 0.25
+AGENT_S = 10.0
+"""An agent that stops a job ends its children first; on a busy host the job hears of it seconds later."""
+WATCH_S = 0.1
+MAX_LINES = 1000
 TABLE = "satlab_pep"
 MARK = 0x5A7
 ROUTES = 1447
 """Routing table that brings marked packets home; the number of the mark, in decimal."""
+ACCEPTED = '"type":"accepted"'
+"""What satpep's line for a new connection holds (schemas/satpep.schema.json)."""
+LEG_OPTIONS = ("congestion-control", "initial-window", "ack-threshold", "max-ack-delay-ms")
 LISTENING, UDP_BOUND = "0A", "07"
 """States of a socket in /proc/net/tcp and /proc/net/udp."""
 
@@ -49,13 +57,17 @@ class JobError(Exception):
 
 @dataclass(frozen=True)
 class Engine:
-    """A proxy program that can do what is wanted. `count` gives the connections it has had."""
+    """A proxy program that can do what is wanted. `catch` narrows the packets that are led into it.
+
+    `count` gives the connections that it has had from what it has said so far.
+    """
 
     name: str
     version: str
     argv: list[str]
     protocol: str
     count: Callable[[str], int]
+    catch: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,6 +79,8 @@ class Wanted:
     server: IPv4Address
     port: int
     scratch: Path
+    pki: Path
+    leg_options: tuple[str, ...] = ()
 
 
 # --- the engines ----------------------------------------------------------------------------------
@@ -123,7 +137,25 @@ def pepsal(wanted: Wanted) -> Engine:
     return Engine("pepsal", "unknown", argv, "tcp", lambda talk: talk.count("New incoming connection"))
 
 
-ENGINES: dict[str, Callable[[Wanted], Engine]] = {"haproxy": haproxy, "pepsal": pepsal}
+def satpep(wanted: Wanted) -> Engine:
+    """The QUIC PEP: it listens on the server's own port, because its answers come from there."""
+    program = find("satpep", "build it: cargo build --release -p satpep")
+    mode = wanted.engine.removeprefix("quic").lstrip("-") or "default"
+    trust = [("--cert", "server.crt"), ("--key", "server.key"), ("--ca", "ca.crt")]
+    argv = [program, "quic", "--listen", f"0.0.0.0:{wanted.port}", "--transparent", "--keep-client-address"]
+    argv += ["--mode", mode, "--drain-ms", str(round(STOP_DEADLINE_S * 500)), *wanted.leg_options]
+    argv += [word for flag, name in trust for word in (flag, str(wanted.pki / name))]
+    version = run(program, "--version").strip().removeprefix("satpep ")
+    return Engine("satpep", version, argv, "udp", lambda talk: talk.count(ACCEPTED), f"udp dport {wanted.port}")
+
+
+ENGINES: dict[str, Callable[[Wanted], Engine]] = {
+    "haproxy": haproxy,
+    "pepsal": pepsal,
+    "quic": satpep,
+    "quic-h3-capable": satpep,
+    "quic-warm": satpep,
+}
 
 
 def find(program: str, hint: str) -> str:
@@ -157,7 +189,7 @@ def ruleset(engine: Engine, wanted: Wanted, interface: str) -> str:
     home = f"meta l4proto {engine.protocol} socket transparent 1 meta mark set {MARK} accept"
     catch = (
         f'iifname "{interface}" ip saddr {wanted.client} ip daddr {wanted.server} meta l4proto {engine.protocol} '
-        f"tproxy to :{wanted.port} meta mark set {MARK} accept"
+        f"{engine.catch} tproxy to :{wanted.port} meta mark set {MARK} accept"
     )
     hook = "type filter hook prerouting priority mangle; policy accept;"
     return f"table ip {TABLE} {{\nchain prerouting {{\n{hook}\n{home}\n{catch}\n}}\n}}\n"
@@ -194,12 +226,12 @@ def release() -> None:
 
 def serve(wanted: Wanted, stop: threading.Event) -> None:
     """Start the proxy, lead traffic into it, watch it until `stop`, and leave `pep.json`."""
-    check_port(wanted.port)
     engine = ENGINES[wanted.engine](wanted)
+    check_port(engine.protocol, wanted.port)
     log = wanted.scratch / "log"
     with log.open("wb") as output:
         child = subprocess.Popen(engine.argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
-    connections = 0
+    connections, fault = 0, ""
     try:
         wait_ready(engine, wanted.port, child, log, stop)
         with caught(engine, wanted):
@@ -207,9 +239,12 @@ def serve(wanted: Wanted, stop: threading.Event) -> None:
             while not stop.wait(WATCH_S):
                 check_alive(engine, child, log, stop)
                 connections = counted(engine, log, connections)
+    except JobError as error:
+        fault = str(error)
+        raise
     finally:
         end(child)
-        record(wanted, engine, connections)
+        record(wanted, engine, connections, log, fault)
 
 
 def counted(engine: Engine, log: Path, before: int) -> int:
@@ -220,9 +255,9 @@ def counted(engine: Engine, log: Path, before: int) -> int:
         return before
 
 
-def check_port(port: int) -> None:
+def check_port(protocol: str, port: int) -> None:
     """Refuse a port that somebody listens on: the proxy's own message would be lost in its log."""
-    if any(is_bound(protocol, port) for protocol in ("tcp", "udp")):
+    if is_bound(protocol, port):
         raise JobError(f"port {port} is in use", "choose another --port, or see who has it: ss -lntup")
 
 
@@ -243,9 +278,10 @@ def wait_ready(engine: Engine, port: int, child: subprocess.Popen[bytes], log: P
 
 
 def check_alive(engine: Engine, child: subprocess.Popen[bytes], log: Path, stop: threading.Event) -> None:
-    """Raise if the proxy has ended, unless all is being stopped: then an agent may have ended it first."""
+    """Raise if the proxy has ended, unless all is being stopped: then an agent may have asked it first to end."""
     code = child.poll()
-    if code is not None and not stop.wait(STOP_DEADLINE_S):
+    was_asked = code in (0, -signal.SIGTERM, 128 + signal.SIGTERM) and stop.wait(AGENT_S)
+    if code is not None and not was_asked:
         raise JobError(f"{engine.name} ended with status {code}: {tail(log)}", "see the job's log", status=1)
 
 
@@ -259,8 +295,8 @@ def end(child: subprocess.Popen[bytes]) -> None:
         child.wait()
 
 
-def record(wanted: Wanted, engine: Engine, connections: int) -> None:
-    """Store what the proxy was and how many connections it has split."""
+def record(wanted: Wanted, engine: Engine, connections: int, log: Path, fault: str) -> None:
+    """Store what the proxy was, how many connections it has split, what it said of them, and what ended it early."""
     content = {
         "schema": "satlab/pep/1",
         "engine": engine.name,
@@ -268,12 +304,20 @@ def record(wanted: Wanted, engine: Engine, connections: int) -> None:
         "argv": engine.argv,
         "client": str(wanted.client),
         "server": str(wanted.server),
-        "connections": connections,
+        "connections": counted(engine, log, connections),
+        "report": told(log),
+        "fault": fault,
     }
     path = wanted.scratch / "pep.json"
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     if str(answer := collect_agent.store_files(collect_agent.now(), pep_json=str(path))).startswith("KO"):
         raise JobError(f"the collector refused pep.json: {answer}", "see the collector's log", status=1)
+
+
+def told(log: Path) -> list[dict[str, object]]:
+    """Give the JSON lines that the proxy wrote; HAProxy and PEPsal write none."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    return [json.loads(line) for line in lines if line[:1] == "{" and line[-1:] == "}"][:MAX_LINES]
 
 
 def tail(log: Path) -> str:
@@ -294,8 +338,32 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("engine", choices=("none", *ENGINES), help="none: connections pass untouched")
     options.add_argument("client_ip", type=IPv4Address, help="whose connections are split")
     options.add_argument("server_ip", type=IPv4Address, help="those to this server")
-    options.add_argument("-l", "--port", type=port_number, default=5500, help="where the proxy listens (5500)")
+    options.add_argument("-l", "--port", type=port_number, default=5500, help="where it listens; quic: the server's")
+    for flag, name in zip("Cwad", LEG_OPTIONS, strict=True):
+        options.add_argument(f"-{flag}", f"--{name}", type=leg_value, default="default", help="quic: of both legs")
+        for side in ("client", "server"):
+            options.add_argument(f"--{side}-side-{name}", type=leg_value, default="default", help="quic: of this leg")
+    pki = os.environ.get("SATLAB_PKI", "/etc/satlab/pki")
+    options.add_argument("--pki", type=Path, default=pki, help="quic: certificates; $SATLAB_PKI or /etc/satlab/pki")
     return options
+
+
+def leg_value(text: str) -> str:
+    """Accept a word or a number; 0 and `default` leave an option to the proxy."""
+    if not re.fullmatch(r"[a-z0-9]{1,16}", text):
+        raise argparse.ArgumentTypeError("is no word and no number")
+    return "" if text in ("0", "default") else text
+
+
+def leg_options(arguments: argparse.Namespace) -> tuple[str, ...]:
+    """Give satpep's options of both legs; a leg's own value wins."""
+    found: list[str] = []
+    for side in ("client", "server"):
+        for name in LEG_OPTIONS:
+            field = name.replace("-", "_")
+            value = getattr(arguments, f"{side}_side_{field}") or getattr(arguments, field)
+            found += [f"--{side}-side-{name}", value] if value else []
+    return tuple(found)
 
 
 def main() -> int:
@@ -309,7 +377,10 @@ def main() -> int:
         return 0
     try:
         with tempfile.TemporaryDirectory(prefix="satlab_pep_") as scratch:
-            wanted = Wanted(arguments.engine, arguments.client_ip, arguments.server_ip, arguments.port, Path(scratch))
+            wanted = Wanted(arguments.engine, arguments.client_ip, arguments.server_ip, arguments.port, Path(scratch),
+                            arguments.pki, leg_options(arguments))  # fmt: skip
+            if wanted.leg_options and ENGINES[wanted.engine] is not satpep:
+                raise JobError("leg options are for quic", "TCP's legs: job satlab_tcp_conf", status=2)
             serve(wanted, stop)
     except JobError as error:
         print(f"error: {error}" + (f"\nhint: {error.hint}" if error.hint else ""), file=sys.stderr)

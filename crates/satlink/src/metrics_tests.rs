@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! Lines of the metrics file from snapshots.
+
+use super::*;
+use crate::order::{Order, Origin};
+use std::sync::mpsc::channel;
+
+fn outlet<W>(file: W, served: [bool; 4]) -> Outlet<W> {
+    Outlet {
+        file,
+        served,
+        collector: None,
+    }
+}
+
+/// The first sample that these snapshots of the first interval become.
+pub(crate) fn sampled(snapshots: &[Option<Snapshot>; 4]) -> Sample {
+    let mut joiner = Joiner::new(1000.0, 100, [true; 4]);
+    joiner.sample(1, snapshots.each_ref().map(|one| one.map(Box::new)))
+}
+
+fn header() -> Header {
+    Header {
+        schema: "satlab/link-metrics/1",
+        run_id: "r1".into(),
+        version: "0.1.0",
+        profile_sha256: "p".into(),
+        config_sha256: "c".into(),
+        seed: 7,
+        clock: "CLOCK_MONOTONIC",
+        start_unix_s: 1000.0,
+        interval_ms: 100,
+        late_limit_us: 1000,
+        sched_fifo: true,
+        memory_locked: false,
+        entity: "all",
+    }
+}
+
+fn snapshot(tick: u64, packets: u64) -> Snapshot {
+    let counters = link::Counters {
+        packets_in: packets,
+        bytes_in: packets * 1000,
+        packets_out: packets,
+        bytes_out: packets * 1000,
+        frames_sent: packets,
+        frame_bytes_available: packets * 2000,
+        frame_bytes_used: packets * 1000,
+        ..link::Counters::default()
+    };
+    let late = Some(Late {
+        p50: 1.0,
+        p99: 2.0,
+        max: 3.0,
+    });
+    Snapshot {
+        heard: None,
+        tick,
+        counters,
+        queue: (0, 0),
+        carrier: link::Carrier::Wire,
+        cn_db: None,
+        refused: (0, 0),
+        late,
+        late_packets: packets / 5,
+    }
+}
+
+fn written(snapshots: &[(usize, Snapshot)], end: bool) -> Vec<Value> {
+    written_by([true; 4], snapshots, end)
+}
+
+fn written_by(served: [bool; 4], snapshots: &[(usize, Snapshot)], end: bool) -> Vec<Value> {
+    let (sender, receiver) = channel();
+    for (direction, snapshot) in snapshots {
+        sender
+            .send(Message::Snapshot(*direction, Box::new(*snapshot)))
+            .unwrap();
+    }
+    if end {
+        let late = Some(Late {
+            p50: 1.0,
+            p99: 2.0,
+            max: 3.0,
+        });
+        let end = End::new(1001.0, "SIGTERM".into(), [late, None, None, None], 0.5);
+        sender.send(Message::End(Box::new(end))).unwrap();
+    }
+    drop(sender);
+    let mut out = Vec::new();
+    assert!(write_all(
+        outlet(&mut out, served),
+        &header(),
+        receiver.iter(),
+        |error| panic!("{error}")
+    ));
+    String::from_utf8(out)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+#[test]
+fn lines_have_exactly_the_fields_of_the_schema() {
+    let schema: Value =
+        serde_json::from_str(include_str!("../../../schemas/link-metrics.schema.json")).unwrap();
+    let snapshots: Vec<_> = (0..4)
+        .map(|direction| (direction, snapshot(1, 5)))
+        .collect();
+    let lines = written(&snapshots, true);
+    assert_eq!(lines.len(), 3);
+    for (shape, line) in schema["oneOf"].as_array().unwrap().iter().zip(&lines) {
+        assert_eq!(shape["properties"]["type"]["const"], line["type"]);
+        crate::tests::assert_fields(shape, line, "line");
+    }
+}
+
+#[test]
+fn changes_have_exactly_the_fields_of_the_schema() {
+    let schema: Value =
+        serde_json::from_str(include_str!("../../../schemas/link-metrics.schema.json")).unwrap();
+    let asked = Map::from_iter([("delay_ms".to_owned(), 5.into())]);
+    for error in [None, Some(link::LinkError::NoQueue)] {
+        let applied = Applied {
+            at: 1_500_000_000,
+            order: Order {
+                asked: asked.clone(),
+                ..Order::new(0, link::Change::Delay(5), Origin::Timeline)
+            },
+            error,
+        };
+        let mut out = Vec::new();
+        let messages = [Message::Change(1, Box::new(applied))].into_iter();
+        assert!(write_all(
+            outlet(&mut out, [true; 4]),
+            &header(),
+            messages,
+            |_| ()
+        ));
+        let text = String::from_utf8(out).unwrap();
+        let line: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+        let shape = &schema["oneOf"][3];
+        crate::tests::assert_fields(shape, &line, "line");
+        assert_eq!(line["direction"], "return");
+        assert_eq!(line["t_unix_s"], 1001.5);
+    }
+}
+
+#[test]
+fn directions_of_another_emulator_are_null() {
+    let snapshots: Vec<_> = (1..3)
+        .flat_map(|tick| [(2, snapshot(tick, 5)), (3, snapshot(tick, 5))])
+        .collect();
+    let lines = written_by([false, false, true, true], &snapshots, true);
+    assert_eq!(lines.len(), 4);
+    assert!(lines[1]["forward"].is_null() && lines[2]["return"].is_null());
+    assert_eq!(lines[1]["terrestrial_up"]["out_packets"], 5);
+    assert_eq!(lines[2]["terrestrial_up"]["out_packets"], 0);
+}
+
+#[test]
+fn counters_are_per_interval_and_rates_per_second() {
+    let mut snapshots = Vec::new();
+    for (tick, packets) in [(1, 10), (2, 30)] {
+        snapshots.extend((0..4).map(|direction| (direction, snapshot(tick, packets))));
+    }
+    let lines = written(&snapshots, false);
+    let second = &lines[2]["forward"];
+    assert_eq!(
+        (&second["out_packets"], &second["in_bytes"]),
+        (&20.into(), &20_000.into())
+    );
+    assert!((second["rate_bps"].as_f64().unwrap() - 1.6e6).abs() < 1e-3);
+    assert_eq!(second["frame_fill_ratio"], 0.5);
+    assert!((lines[2]["t_unix_s"].as_f64().unwrap() - 1000.2).abs() < 1e-9);
+}
+
+#[test]
+fn incomplete_tick_is_covered_by_the_next_sample() {
+    let mut snapshots: Vec<_> = (0..3)
+        .map(|direction| (direction, snapshot(1, 10)))
+        .collect();
+    snapshots.extend((0..4).map(|direction| (direction, snapshot(2, 30))));
+    let lines = written(&snapshots, false);
+    assert_eq!(lines.len(), 2);
+    assert_eq!(lines[1]["return"]["out_packets"], 30);
+    assert!((lines[1]["return"]["rate_bps"].as_f64().unwrap() - 1.2e6).abs() < 1e-3);
+}
+
+#[test]
+fn refused_packets_are_dropped_ones() {
+    let refused = Snapshot {
+        refused: (2, 2000),
+        ..snapshot(1, 10)
+    };
+    let lines = written(
+        &[(0, refused), (1, refused), (2, refused), (3, refused)],
+        false,
+    );
+    let forward = &lines[1]["forward"];
+    assert_eq!(
+        (&forward["out_packets"], &forward["dropped_packets"]),
+        (&8.into(), &2.into())
+    );
+}
+
+#[test]
+fn full_disk_is_noted_once_and_the_rest_drained() {
+    struct Full;
+    impl Write for Full {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::Error::from_raw_os_error(libc::ENOSPC))
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let (sender, receiver) = channel();
+    for tick in 1..10 {
+        sender
+            .send(Message::Snapshot(0, Box::new(snapshot(tick, tick))))
+            .unwrap();
+    }
+    sender
+        .send(Message::End(Box::new(End::new(
+            1.0,
+            "x".into(),
+            [None; 4],
+            0.0,
+        ))))
+        .unwrap();
+    let mut notes = 0;
+    assert!(!write_all(
+        outlet(Full, [true; 4]),
+        &header(),
+        receiver.iter(),
+        |_| {
+            notes += 1;
+        }
+    ));
+    assert_eq!(notes, 1);
+    assert!(receiver.try_recv().is_err());
+}

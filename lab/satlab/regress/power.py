@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`satlab bench check`: how often a comparison cries wolf, and how often it sees a wolf. A benchmark of the verdicts.
+
+Every comparison takes fresh samples of both builds under the virtual clock, over a clean link, where samples differ by
+little, and over a lossy one, where they differ much. The slower build is planted: the same stack where rates are lower
+and the round trip is longer by the given share, so that all of a transfer takes that much longer.
+"""
+
+import itertools
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from satlab.regress import judge, links, virtual
+from satlab.regress.program import BASELINE_RUNS
+from satlab.regress.suite import Case, Suite
+from satlab.regress.virtual import Sample
+from satlab.ui import Talk
+
+SUITE = Suite.model_validate(
+    {
+        "schema": "satlab/suite/1",
+        "name": "power",
+        "source": "satlab bench check",
+        "link": {"rtt_ms": 650, "queue_bdp": 1.0},
+        "marks_mb": [1, 4],
+        "cases": [
+            {"id": "clean", "forward_mbps": 10, "return_mbps": 2, "targets_s": [None, None]},
+            {"id": "lossy", "forward_mbps": 10, "return_mbps": 2, "loss": {"ratio": 0.0005}, "targets_s": [None, None]},
+        ],
+    }
+)
+TOLERANCE = 0.03
+
+
+def measure(comparisons: int, slowdown: float, talk: Talk) -> dict[str, Any]:
+    """Compare equal builds, then a slower one with its baseline, `comparisons` times each."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="satlab-power-") as name, ThreadPoolExecutor(os.cpu_count()) as pool:
+        equal = _Build(SUITE, Path(name) / "equal", pool)
+        slower = _Build(_slower(slowdown), Path(name) / "slower", pool)
+        seeds = itertools.count(1)
+        with talk.step(f"{comparisons} comparisons of equal builds"):
+            alarms = [_slow_cases(equal.samples(seeds), equal.samples(seeds)) for _ in range(comparisons)]
+        with talk.step(f"{comparisons} comparisons with a build that is {slowdown:.0%} slower"):
+            caught = [_slow_cases(slower.samples(seeds), equal.samples(seeds)) for _ in range(comparisons)]
+    return {
+        "schema": "satlab/bench-check/1",
+        "comparisons": comparisons,
+        "samples_each": BASELINE_RUNS,
+        "tolerance": TOLERANCE,
+        "false_alarms": sum(map(bool, alarms)),
+        "slowdown": slowdown,
+        "caught": {case.id: sum(case.id in found for found in caught) for case in SUITE.cases},
+        "real_s": round(time.monotonic() - began, 1),
+    }
+
+
+def _slower(slowdown: float) -> Suite:
+    by = 1 + slowdown
+    link = SUITE.link.model_copy(update={"rtt_ms": SUITE.link.rtt_ms * by})
+    rates = ("forward_mbps", "return_mbps")
+    cases = [case.model_copy(update={rate: getattr(case, rate) / by for rate in rates}) for case in SUITE.cases]
+    return SUITE.model_copy(update={"link": link, "cases": tuple(cases)})
+
+
+class _Build:
+    """A stack and its links."""
+
+    def __init__(self, suite: Suite, folder: Path, pool: ThreadPoolExecutor) -> None:
+        folder.mkdir()
+        self._suite, self._folder, self._pool = suite, folder, pool
+        self._links = {case.id: links.build(suite, case, folder / "profiles") for case in suite.cases}
+
+    def samples(self, seeds: Iterator[int]) -> dict[str, list[Sample]]:
+        """Take fresh samples of every case."""
+        drawn = {case.id: list(itertools.islice(seeds, BASELINE_RUNS)) for case in self._suite.cases}
+        return {
+            case.id: list(self._pool.map(lambda seed, case=case: self._one(case, seed), drawn[case.id]))
+            for case in self._suite.cases
+        }
+
+    def _one(self, case: Case, seed: int) -> Sample:
+        request = virtual.transfer(self._suite, case, seed, {}, {})
+        return virtual.run(self._links[case.id], request, self._folder, case)
+
+
+def _slow_cases(now: dict[str, list[Sample]], before: dict[str, list[Sample]]) -> set[str]:
+    found = judge.against_baseline(SUITE.marks_mb, now, before, TOLERANCE)
+    return {one.case for one in found if one.is_slower}

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""T2 of the threat table: what the root helper understands, whom it answers, and what it does with the rest."""
+
+import contextlib
+import json
+import os
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from satlab import grants, paths
+from satlab.openbach.engine import Engine, Launched
+from satlab.openbach.model import BoundScenario
+from satlab.rootd import daemon
+from satlab.rootd.client import HelperClient
+from satlab.rootd.daemon import Helper
+from satlab.rootd.progress import ProgressFile
+from satlab.rootd.verbs import (
+    REQUEST,
+    HelperError,
+    Order,
+    RefusedError,
+    Start,
+    Status,
+    Stop,
+    read_request,
+)
+
+DOCUMENT = {"name": "nothing", "openbach_functions": []}
+ORDER = Order(scenario="nothing", documents={"nothing": DOCUMENT}, entities={}, first_scenario_id=1, first_job_id=1)
+ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+
+
+def test_t02_the_surface_is_this_and_nothing_more() -> None:
+    """A change here is a change of what root does for others: review it."""
+    assert {model.__name__: sorted(model.model_fields) for model in (Start, Stop, Status, Order)} == {
+        "Start": ["order", "run_id", "verb"],
+        "Stop": ["run_id", "verb"],
+        "Status": ["run_id", "verb"],
+        "Order": [
+            *("arguments", "deadline_s", "documents", "endless", "entities", "first_job_id", "first_scenario_id"),
+            *("link", "scenario"),
+        ],
+    }
+    assert grants.CAPABILITIES == {
+        "satlab_capture": ("net_raw",),
+        "satlab_iperf3": ("net_admin",),
+        "satlab_pep": ("net_admin", "net_bind_service", "net_raw"),
+        "satlab_ping": ("net_raw",),
+        "satlab_satperf": ("net_admin",),
+        "satlab_tcp_conf": ("net_admin",),
+        "satlab_web_server": ("net_bind_service",),
+    }
+    assert grants.LINK_CONTROLLERS == ("satlab_link",)
+
+
+def test_the_schema_is_that_of_the_verbs() -> None:
+    schema = json.loads((paths.SCHEMAS / "rootd-request.schema.json").read_text())
+    assert {key: value for key, value in schema.items() if key not in ("$schema", "title")} == REQUEST.json_schema()
+
+
+def request(**changes: Any) -> bytes:
+    start: dict[str, Any] = Start(run_id="r1", order=ORDER).model_dump()
+    start["order"] |= changes
+    return json.dumps(start).encode()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b'{"verb":"exec","argv":["sh"]}',
+        b'{"verb":"status","run_id":"../x"}',
+        b'{"verb":"status","run_id":"x","more":1}',
+        b'{"verb":"stop","run_id":".hidden"}',
+        request(scenario="../etc/passwd"),
+        request(documents={"../x": DOCUMENT}),
+        request(documents={}),
+        request(entities={"client": "../../1"}),
+        request(link={"profile": "/etc"}),
+        request(link={"profile": "../geo"}),
+        request(link={"timeline": "/etc/shadow"}),
+        request(link={"loss_model": "trace:/etc/shadow"}),
+        request(first_job_id=0),
+        request(deadline_s=1e9),
+        request(command=["sh"]),
+        b"[" * 100_000,
+    ],
+)
+def test_t02_unknown_verbs_and_paths_are_refused(line: bytes) -> None:
+    with pytest.raises(RefusedError):
+        read_request(line)
+
+
+@given(st.binary(max_size=200))
+def test_t02_any_bytes_are_a_request_or_refused(data: bytes) -> None:
+    try:
+        read_request(data)
+    except RefusedError as error:
+        assert str(error)
+
+
+def test_a_link_means_the_same_on_both_sides() -> None:
+    assert read_request(request(link={"profile": "leo", "loss": 0.01, "queue": "100packets", "aqm": "codel"}))
+    assert ORDER.link.options().request("r").seed == 1
+
+
+class Answering:
+    """A helper that answers in a thread, with workers that are small scripts."""
+
+    def __init__(self, state: Path, script: str, most_runs: int = 10) -> None:
+        self.helper = Helper(state, most_runs, (sys.executable, "-c", script))
+        self.socket = state / "h.sock"
+        self.listener = daemon.listen(self.socket, os.geteuid())
+        self.over = threading.Event()
+        self.listener.settimeout(0.1)
+        self.thread = threading.Thread(target=self._answer)
+        self.thread.start()
+        self.client = HelperClient(self.socket)
+
+    def _answer(self) -> None:
+        while not self.over.is_set():
+            try:
+                daemon.serve_one(self.listener, self.helper, os.geteuid())
+            except TimeoutError:
+                continue
+
+    def close(self) -> None:
+        self.over.set()
+        self.thread.join()
+        self.listener.close()
+        self.helper.close(5.0)
+
+
+def until(condition: Any) -> None:
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+OBEDIENT = """
+import signal, sys
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(130))
+sys.stdin.read()
+print("up", file=sys.stderr, flush=True)
+signal.pause()
+"""
+
+
+@ROOT_ONLY
+def test_a_run_starts_stops_and_ends(tmp_path: Path) -> None:
+    helper = Answering(tmp_path, OBEDIENT)
+    try:
+        helper.client.start("r1", ORDER)
+        with pytest.raises(RefusedError, match="another run"):
+            helper.client.start("r2", ORDER)
+        assert helper.client.status("r1").phase == "running"
+        until(lambda: b"up" in (tmp_path / "logs" / "r1.log").read_bytes())
+        helper.client.stop("r2")
+        assert helper.client.status("r1").phase == "running"
+        for _ in range(2):
+            helper.client.stop("r1")
+        until(lambda: helper.client.status("r1").phase == "ended")
+        assert helper.client.status("r1").exit_status == 130
+        assert helper.client.status("nobody").phase == "ended"
+    finally:
+        helper.close()
+
+
+@ROOT_ONLY
+def test_a_run_that_was_is_not_run_again(tmp_path: Path) -> None:
+    (tmp_path / "runs" / "r1").mkdir(parents=True)
+    helper = Answering(tmp_path, "raise SystemExit(0)")
+    try:
+        with pytest.raises(RefusedError, match="before"):
+            helper.client.start("r1", ORDER)
+    finally:
+        helper.close()
+
+
+@ROOT_ONLY
+def test_t15_old_run_folders_make_room(tmp_path: Path) -> None:
+    for number in range(5):
+        (tmp_path / "runs" / f"2026010{number}-x").mkdir(parents=True)
+    helper = Answering(tmp_path, "raise SystemExit(0)", most_runs=3)
+    try:
+        helper.client.start("r1", ORDER)
+    finally:
+        helper.close()
+    assert sorted(folder.name for folder in (tmp_path / "runs").iterdir()) == ["20260103-x", "20260104-x"]
+
+
+@ROOT_ONLY
+def test_t02_a_wrong_peer_is_not_answered(tmp_path: Path) -> None:
+    helper = Helper(tmp_path, 10)
+    with daemon.listen(tmp_path / "h.sock", os.geteuid()) as listener, socket.socket(socket.AF_UNIX) as peer:
+        peer.connect(str(tmp_path / "h.sock"))
+        peer.sendall(b'{"verb":"status","run_id":"x"}\n')
+        daemon.serve_one(listener, helper, os.geteuid() + 1)
+        with pytest.raises(HelperError):
+            HelperClient(tmp_path / "nobody.sock").status("x")
+        peer.settimeout(5)
+        with contextlib.suppress(ConnectionResetError):
+            assert peer.recv(100) == b""
+
+
+def test_progress_follows_its_schema(tmp_path: Path) -> None:
+    schema = json.loads((paths.SCHEMAS / "run-progress.schema.json").read_text())
+    file = ProgressFile(tmp_path / "p.json", "r1", lambda: 5.0)
+    file.tell()
+    jsonschema.validate(json.loads((tmp_path / "p.json").read_text()), schema)
+    engine = Engine(BoundScenario("main", {"a": "1"}, ()))
+    file.watch(engine.root)
+    engine.step(0.0, list[Launched]())
+    file.watch(engine.root)
+    file.tell(phase="ended", exit_status=0)
+    found = json.loads((tmp_path / "p.json").read_text())
+    jsonschema.validate(found, schema)
+    assert found["instance"]["status"] == "Finished Ok"
+    assert found["instance"]["stop_unix_s"] == 5.0

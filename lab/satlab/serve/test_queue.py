@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The queue: nothing is lost, nothing runs twice, whatever ends the server and whenever."""
+
+import random
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from satlab.errors import HostError
+from satlab.rootd.verbs import HelperError, Order, RunStatus
+from satlab.serve import queue
+from satlab.serve.conftest import Clock, FakeHelper
+from satlab.serve.queue import LOST, Instance, Launch, Queue, QueueFullError
+from satlab.serve.store import Store
+
+DOCUMENT = {"name": "nothing", "openbach_functions": []}
+ORDER = Order(scenario="nothing", documents={"nothing": DOCUMENT}, entities={}, first_scenario_id=1, first_job_id=1)
+
+
+def launch(subs: int = 0, jobs: int = 1) -> Launch:
+    return Launch("satlab", "runner", ORDER, subs, jobs)
+
+
+class Server:
+    """A server that can be killed at any time and started again on the same file."""
+
+    def __init__(self, path: Path, most_queued: int = 1000) -> None:
+        self.path, self.most_queued = path, most_queued
+        self.clock = Clock()
+        self.started: list[str] = []
+        self.boot()
+
+    def boot(self) -> None:
+        """Start anew; the helper of the killed server is gone with all that it ran."""
+        self.helper = FakeHelper()
+        self.queue = Queue(Store(self.path), self.helper, self.clock, self.most_queued)
+        self.queue.recover()
+
+    def step(self) -> None:
+        self.clock.now += 1
+        before = set(self.helper.runs)
+        self.queue.step()
+        self.started += sorted(set(self.helper.runs) - before)
+
+    def running(self) -> str | None:
+        return next((run_id for run_id, run in self.helper.runs.items() if run.phase == "running"), None)
+
+    def everything(self) -> list[Instance]:
+        return sorted(self.queue.instances(), key=lambda instance: instance.id)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Server:
+    return Server(tmp_path / "queue.sqlite")
+
+
+def test_one_runs_at_a_time_in_the_order_of_the_launches(server: Server) -> None:
+    numbers = [server.queue.launch(launch()).id for _ in range(3)]
+    for number in numbers:
+        server.step()
+        found = {each.id: each.status for each in server.everything()}
+        assert found[number] == "Running"
+        assert [str(status) for status in found.values()].count("Running") == 1
+        server.helper.end(str(server.running()), 0)
+        server.step()
+    assert [each.status for each in server.everything()] == ["Finished Ok"] * 3
+
+
+@pytest.mark.parametrize(
+    ("exit_status", "status"),
+    [
+        (0, "Finished Ok"),
+        (4, "Finished Ok"),
+        (1, "Finished Ko"),
+        (2, "Finished Ko"),
+        (3, "Finished Ko"),
+        (130, "Stopped"),
+    ],
+)
+def test_labels_of_runs_that_ended(server: Server, exit_status: int, status: str) -> None:
+    server.queue.launch(launch())
+    server.step()
+    server.helper.end(str(server.running()), exit_status, reason="because")
+    server.step()
+    (found,) = server.everything()
+    assert (found.status, found.reason) == (status, "because")
+
+
+def test_a_worker_that_was_killed_is_a_failure(server: Server) -> None:
+    server.queue.launch(launch())
+    server.step()
+    server.helper.runs[str(server.running())] = RunStatus(phase="ended")
+    server.step()
+    (found,) = server.everything()
+    assert (found.status, found.reason) == ("Finished Ko", "the run's process is gone")
+
+
+def test_a_refused_start_fails_that_instance_alone(server: Server) -> None:
+    server.queue.launch(launch())
+    server.queue.launch(launch())
+    server.helper.refuse = "no"
+    server.step()
+    server.helper.refuse = ""
+    server.step()
+    assert [(each.status, each.reason) for each in server.everything()] == [("Finished Ko", "no"), ("Running", "")]
+
+
+def test_without_the_helper_the_queue_ends(server: Server) -> None:
+    server.queue.launch(launch())
+    server.helper.gone = True
+    with pytest.raises(HelperError):
+        server.step()
+
+
+def test_stop_before_and_while_running(server: Server) -> None:
+    first, second = (server.queue.launch(launch()).id for _ in range(2))
+    server.step()
+    for number in (first, second, first):
+        server.queue.stop(number)
+    server.step()
+    server.step()
+    assert [(each.status, each.run_id is None) for each in server.everything()] == [
+        ("Stopped", False),
+        ("Stopped", True),
+    ]
+
+
+def test_t15_the_queue_is_bounded(tmp_path: Path) -> None:
+    server = Server(tmp_path / "queue.sqlite", most_queued=2)
+    server.queue.launch(launch())
+    server.queue.launch(launch())
+    with pytest.raises(QueueFullError):
+        server.queue.launch(launch())
+    server.step()
+    server.queue.launch(launch())
+
+
+def test_ids_are_never_given_twice(server: Server) -> None:
+    first = server.queue.launch(launch(subs=2, jobs=5))
+    second = server.queue.launch(launch())
+    assert (second.id, second.first_job) == (first.id + 3, first.first_job + 5)
+    found = [server.queue.find(number) for number in range(first.id, first.id + 3)]
+    assert [each.id for each in found if each] == [first.id] * 3
+    server.queue.stop(second.id)
+    assert server.queue.remove(second.id)
+    assert server.queue.launch(launch()).id == second.id + 1
+
+
+def test_what_ran_is_told_as_ended_after_a_kill(server: Server) -> None:
+    server.queue.launch(launch())
+    server.step()
+    job = {"id": 1, "entity": "client", "status": "Running"}
+    node = {"status": "Running", "functions": [{"status": "Finished", "job": job}, {"status": "Running", "job": None}]}
+    server.helper.runs[str(server.running())] = RunStatus(phase="running", progress={"instance": node})
+    server.step()
+    server.boot()
+    (found,) = server.everything()
+    assert (found.status, found.reason) == ("Finished Ko", LOST)
+    assert found.progress is not None
+    after = found.progress["instance"]
+    assert after["status"] == "Stopped"
+    assert [function["status"] for function in after["functions"]] == ["Finished", "Stopped"]
+    assert after["functions"][0]["job"]["status"] == "Unknown"
+
+
+def test_run_ids_are_never_given_twice(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = iter(["a", "a", "a", "b"])
+    monkeypatch.setattr(queue, "new_run_id", lambda *_: next(ids))
+    for _ in range(2):
+        server.queue.launch(launch())
+        server.step()
+        server.helper.end(str(server.running()), 0)
+        server.step()
+    assert [each.run_id for each in server.everything()] == ["a", "b"]
+
+
+@settings(max_examples=3, deadline=None)
+@given(st.integers(0, 1 << 32))
+def test_200_launches_survive_kills(seed: int) -> None:
+    """Launches, steps, stops, ends and kills in any order: each launch is there, and ran at most once."""
+    chance = random.Random(seed)  # noqa: S311 - a seed repeats a failure
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:  # a disk would wait for every one of its writes
+        live_and_die(chance, Server(Path(memory) / "queue.sqlite"))
+
+
+def live_and_die(chance: random.Random, server: Server) -> None:
+    launched: list[int] = []
+    stopped: set[int] = set()
+    kills = 0
+    while len(launched) < 200 or server.queue.live():
+        deed = chance.random()
+        run_id = server.running()
+        if deed < 0.3 and len(launched) < 200:
+            launched.append(server.queue.launch(launch()).id)
+        elif deed < 0.35 and launched:
+            stopped.add(chance.choice(launched))
+            server.queue.stop(chance.choice(sorted(stopped)))
+        elif deed < 0.37:
+            kills += 1
+            server.boot()
+        elif deed < 0.6 and run_id is not None:
+            server.helper.end(run_id, chance.choice([0, 1, 4]))
+        else:
+            server.step()
+    found = server.everything()
+    assert [each.id for each in found] == launched
+    assert all(each.over for each in found)
+    assert len(server.started) == len(set(server.started))
+    ran = [each for each in found if each.run_id is not None]
+    assert {each.run_id for each in ran} == set(server.started)
+    assert all(each.run_id is not None for each in found if each.id not in stopped)
+    assert sum(each.reason == LOST for each in found) <= kills
+
+
+def test_a_file_of_a_later_version_is_refused(tmp_path: Path) -> None:
+    store = Store(tmp_path / "s")
+    store.write("PRAGMA user_version = 99")
+    store.close()
+    with pytest.raises(HostError, match="later satlab"):
+        Store(tmp_path / "s")

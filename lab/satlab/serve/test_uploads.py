@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""T4 and T15 of the threat table: archives of jobs, names that become paths."""
+
+import gzip
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+from fastapi import FastAPI
+from starlette.testclient import TestClient
+
+from satlab.errors import ConfigError
+from satlab.serve import uploads
+from satlab.serve.conftest import HOST
+from satlab.serve.context import Context
+
+DESCRIPTOR = b"""
+general: {name: extra, description: More, job_version: '1.0', keywords: [more], persistent: no}
+platform_configuration:
+  ansible_system: Debian
+  ansible_distribution: Debian
+  command: /opt/openbach/virtualenv/bin/python3 /opt/openbach/agent/jobs/extra/extra.py
+  supported_platforms: [{ansible_distribution_release: bookworm}]
+arguments: {optional: [{name: word, type: str, count: 1, flag: -w, description: A word}]}
+statistics: []
+"""
+GOOD = {"files/extra.yml": DESCRIPTOR, "files/extra.py": b"print()"}
+
+
+def archive(files: dict[str, bytes], *special: tarfile.TarInfo) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as tar:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+        for member in special:
+            tar.addfile(member)
+    return out.getvalue()
+
+
+def link(name: str, target: str, kind: bytes) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = kind, target
+    return member
+
+
+def bomb() -> bytes:
+    return archive({"files/x": b"\0" * (34 << 20)})
+
+
+HOSTILE = {
+    "outside": archive({"../outside": b"x"}),
+    "absolute": archive({"/etc/outside": b"x"}),
+    "inner": archive({"files/../../outside": b"x"}),
+    "symlink": archive({}, link("files", "/etc", tarfile.SYMTYPE)),
+    "hardlink": archive({}, link("x", "/etc/passwd", tarfile.LNKTYPE)),
+    "device": archive({}, link("x", "", tarfile.CHRTYPE)),
+    "fifo": archive({}, link("x", "", tarfile.FIFOTYPE)),
+    "hidden": archive({".hidden": b"x"}),
+    "long": archive({"x" * 65: b"x"}),
+    "look-alike": archive({"f\u0456les": b"x"}),
+    "deep": archive({"/".join("abcdefghij"): b"x"}),
+    "many": archive({f"f{number}": b"" for number in range(201)}),
+    "twice": archive({"x": b"1", "./x": b"2"}),
+    "no archive": b"PK\x03\x04 a zip",
+    "cut": archive(GOOD)[:60],
+    "empty": b"",
+    "nothing": gzip.compress(b"\0" * 10240),
+}
+
+
+@pytest.mark.parametrize("content", [*HOSTILE.values(), bomb()], ids=[*HOSTILE, "bomb"])
+def test_t04_hostile_archives_write_nothing(tmp_path: Path, content: bytes) -> None:
+    target = tmp_path / "jobs" / "extra"
+    with pytest.raises(ConfigError):
+        uploads.unpack(io.BytesIO(content), target)
+    assert [path for path in tmp_path.rglob("*") if path != tmp_path / "jobs"] == []
+
+
+def send(client: TestClient, name: str, content: bytes, origin: str | None = f"http://{HOST}") -> int:
+    headers = {"origin": origin} if origin else {}
+    answer = client.post("/job/", data={"name": name}, files={"file": ("x.tar.gz", content)}, headers=headers)
+    return answer.status_code
+
+
+def test_t04_a_job_is_uploaded_and_known(admin: TestClient, here: Context) -> None:
+    assert send(admin, "extra", archive(GOOD)) == 200
+    assert (here.settings.jobs / "extra" / "files" / "extra.py").read_bytes() == b"print()"
+    assert admin.get("/job/extra/").json()["arguments"]["optional"][0]["name"] == "word"
+    assert admin.get("/job/extra/?type=help").json() == {"job_name": "extra", "help": "More"}
+
+
+@pytest.mark.parametrize("name", ["../extra", "..", ".extra", "a/b", "x" * 65, "\u0435xtra", "a\0b", ""])
+def test_t04_names_of_jobs_are_checked(admin: TestClient, here: Context, name: str) -> None:
+    assert send(admin, name, archive(GOOD)) == 400
+    assert not here.settings.jobs.exists()
+
+
+def test_t04_a_shipped_job_cannot_be_replaced(admin: TestClient) -> None:
+    assert send(admin, "satlab_ping", archive(GOOD)) == 409
+
+
+def test_t01_uploads_need_the_origin_of_our_own_pages(admin: TestClient, runner: TestClient, app: FastAPI) -> None:
+    del app
+    assert send(admin, "extra", archive(GOOD), "http://evil.example") == 403
+    assert send(admin, "extra", archive(GOOD), None) == 403
+    assert send(runner, "extra", archive(GOOD)) == 403
+
+
+def test_t15_an_upload_is_bounded(admin: TestClient) -> None:
+    assert send(admin, "extra", b"x" * (9 << 20)) == 413

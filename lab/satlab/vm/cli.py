@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Commands of the VM lab: `satlab vm ...`. LAB_SIZE, LAB_DRIVER and LAB_BOX choose as they do for Vagrant."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from satlab.cli import (
+    EmulatorName,
+    Loss,
+    LossUnits,
+    Profile,
+    QueueBdp,
+    Quiet,
+    Runs,
+    Seed,
+    command,
+    print_records,
+    settings_of,
+    stop_on_signal,
+)
+from satlab.errors import ExitStatus
+from satlab.options import LinkOptions
+from satlab.ui import Talk
+
+app = typer.Typer(no_args_is_help=True, help="The lab as virtual machines: Vagrant, Ansible, OpenSAND, OpenBACH.")
+Variables = Annotated[
+    list[str] | None, typer.Option("--var", help="NAME=VALUE: variable of the Ansible roles. Repeatable.")
+]
+JsonLines = Annotated[bool, typer.Option("--json", help="JSON lines on stdout.")]
+
+
+@command(group=app)
+def up(
+    profile: Profile = "geo",
+    emulator: EmulatorName = "satlink",
+    seed: Seed = 1,
+    loss: Loss = 0.0,
+    loss_unit: LossUnits = "packet",
+    queue_bdp: QueueBdp = 1.2,
+    variables: Variables = None,
+    quiet: Quiet = False,
+) -> int:
+    """Bring the machines up and provision them. Doing it again converges."""
+    from satlab.vm import hand
+
+    options = _options(profile, emulator, seed, loss, loss_unit, queue_bdp)
+    hand.up(options, Talk(quiet), settings_of(variables or ()))
+    return ExitStatus.OK
+
+
+@command(group=app)
+def provision(
+    profile: Profile = "geo",
+    emulator: EmulatorName = "satlink",
+    seed: Seed = 1,
+    loss: Loss = 0.0,
+    loss_unit: LossUnits = "packet",
+    queue_bdp: QueueBdp = 1.2,
+    variables: Variables = None,
+    quiet: Quiet = False,
+) -> int:
+    """Provision machines that are up: another link, another emulator, what was changed in the roles."""
+    from satlab.vm import hand
+
+    options = _options(profile, emulator, seed, loss, loss_unit, queue_bdp)
+    hand.provisioned(options, Talk(quiet), settings_of(variables or ()))
+    return ExitStatus.OK
+
+
+@command(group=app)
+def inventory(
+    profile: Profile = "geo",
+    emulator: EmulatorName = "satlink",
+    variables: Variables = None,
+) -> int:
+    """Write the Ansible inventory for hosts of your own, and print its path."""
+    from satlab.vm import hand
+
+    options = LinkOptions(profile=profile, emulator=emulator)
+    print(hand.write_inventory(options, settings_of(variables or ())))
+    return ExitStatus.OK
+
+
+@command(group=app)
+def status(json_lines: JsonLines = False) -> int:
+    """Show every machine. Exit status 1 when one is not up or not well."""
+    from satlab.vm import hand
+
+    return hand.status(json_lines=json_lines)
+
+
+@command(group=app)
+def run(
+    scenario: Annotated[Path, typer.Argument(help="OpenBACH scenario (JSON).")],
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="NAME=VALUE: an argument, or another value for a constant.")
+    ] = None,
+    deadline: Annotated[float, typer.Option(help="The scenario is stopped after this many seconds.", min=1)] = 900.0,
+    runs: Runs = Path("runs"),
+    json_lines: JsonLines = False,
+    quiet: Quiet = False,
+) -> int:
+    """Run a scenario on the machines, over ssh: same run folder, same report."""
+    from satlab import topology
+    from satlab.vm import hand
+    from satlab.vm import run as running
+
+    prepared = running.prepare(scenario, settings_of(settings or ()), hand.lab_of(topology.load()))
+    outcome = running.execute(prepared, runs, Talk(quiet), stop_on_signal(), deadline)
+    print_records([outcome.folder], [outcome.records], json_lines=json_lines, csv=False)
+    return outcome.status
+
+
+@command(group=app)
+def down(quiet: Quiet = False) -> int:
+    """Destroy the machines and what was generated for them."""
+    from satlab.vm import hand
+
+    hand.down(Talk(quiet))
+    return ExitStatus.OK
+
+
+def _options(
+    profile: str, emulator: EmulatorName, seed: int, loss: float, loss_unit: LossUnits, queue_bdp: float
+) -> LinkOptions:
+    return LinkOptions(
+        profile=profile, emulator=emulator, seed=seed, loss=loss, loss_unit=loss_unit, queue_bdp=queue_bdp
+    )

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A job on a guest behaves as a job here: output, status, stop, and what it recorded; ssh is a script here."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from satlab import paths
+from satlab.errors import HostError
+from satlab.vm import run_job, ssh_job
+
+LAUNCHER = Path(run_job.__file__)
+
+
+@pytest.fixture
+def ssh(tmp_path: Path) -> list[str]:
+    """Give an ssh that runs the launcher on this host, with a folder of the test's."""
+    script = tmp_path / "ssh"
+    code = f"import sys; sys.path.insert(0, {str(LAUNCHER.parent)!r}); import run_job; from pathlib import Path; "
+    code += f"run_job.HOME = Path({str(tmp_path / 'guest')!r}); sys.argv[0:1] = ['run-job']; sys.exit(run_job.main())"
+    script.write_text(f'#!/bin/sh\nshift 5\nexec {sys.executable} -c "{code}" "$@"\n')
+    script.chmod(0o755)
+    return [str(script), "host", "--"]  # then come: sudo -n /usr/lib/satlab/run-job
+
+
+def start(ssh: list[str], raw: Path, *argv: str, instance: int = 1) -> "subprocess.Popen[str]":
+    raw.mkdir(parents=True, exist_ok=True)
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(paths.ROOT / "lab"), str(paths.ROOT)]),
+        "SATLAB_RAW": str(raw),
+        "JOB_NAME": "satlab_try",
+        "JOB_INSTANCE_ID": str(instance),
+        "SATLAB_AGENT": "client",
+    }
+    words = [sys.executable, "-m", "satlab.vm.ssh_job", *ssh, ssh_job.SEPARATOR, *argv]
+    return subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_output_status_and_records_come_back(ssh: list[str], tmp_path: Path) -> None:
+    raw = tmp_path / "run" / "raw"
+    raw.mkdir(parents=True)
+    (raw / "stats.jsonl").write_text('{"earlier": 1}\n')
+    script = 'echo "$SATLAB_AGENT"; echo "{}" >"$SATLAB_RAW/stats.jsonl"; mkdir -p "$SATLAB_RAW/files/try-1"; '
+    script += 'echo data >"$SATLAB_RAW/files/try-1/f.json"; echo oops >&2; exit 7'
+    job = start(ssh, raw, "/bin/sh", "-c", script)
+    out, error = job.communicate(timeout=30)
+    assert (job.returncode, out.strip(), error.strip()) == (7, "client", "oops")
+    ssh_job.fetch(ssh, "run", raw)
+    assert (raw / "stats.jsonl").read_text() == '{"earlier": 1}\n{}\n'
+    assert (raw / "files/try-1/f.json").read_text() == "data\n"
+    assert not any((tmp_path / "guest").iterdir())
+
+
+@pytest.mark.parametrize("ends", ["the job", "its ssh"])
+def test_a_stop_reaches_the_job_and_its_last_records_come(ssh: list[str], tmp_path: Path, ends: str) -> None:
+    """The runner ends descendants, ssh among them, before the job itself."""
+    raw = tmp_path / "run" / "raw"
+    script = (
+        'trap \'sleep 1; echo "{}" >"$SATLAB_RAW/stats.jsonl"; exit 0\' TERM; echo ready; while :; do sleep 0.1; done'
+    )
+    job = start(ssh, raw, "/bin/sh", "-c", script)
+    assert job.stdout
+    assert job.stdout.readline() == "ready\n"
+    if ends == "the job":
+        job.terminate()
+        assert job.wait(20) == 0
+    else:
+        job.kill()
+        job.wait(20)
+    ssh_job.fetch(ssh, "run", raw)
+    assert (raw / "stats.jsonl").read_text() == "{}\n"
+
+
+def test_a_guest_that_gives_nothing_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(HostError, match="cannot be fetched"):
+        ssh_job.fetch(["false"], "run", tmp_path)
+
+
+def test_a_job_that_does_not_end_is_killed_and_so_is_what_it_started(ssh: list[str], tmp_path: Path) -> None:
+    script = 'trap "" TERM; sleep 300 & echo $!; while :; do sleep 0.1; done'
+    job = start(ssh, tmp_path / "run" / "raw", "/bin/sh", "-c", script)
+    assert job.stdout
+    child = int(job.stdout.readline())
+    began = time.monotonic()
+    job.terminate()
+    assert job.wait(30) == 128 + signal.SIGKILL
+    assert time.monotonic() - began >= run_job.GRACE_S
+    assert not Path(f"/proc/{child}").exists() or "Z" in Path(f"/proc/{child}/stat").read_text().rpartition(")")[2][:3]
+
+
+def test_a_lost_connection_ends_the_job(tmp_path: Path) -> None:
+    request = {"run": "r", "job": "x", "argv": ["/bin/sleep", "300"], "environment": {"PATH": "/usr/bin:/bin"}}
+    code = (
+        "import run_job, sys; from pathlib import Path; run_job.HOME = Path(sys.argv.pop()); sys.exit(run_job.main())"
+    )
+    argv = [sys.executable, "-c", code, str(tmp_path)]
+    with subprocess.Popen(argv, cwd=LAUNCHER.parent, stdin=subprocess.PIPE, text=True) as launcher:
+        assert launcher.stdin
+        launcher.stdin.write(json.dumps(request) + "\n")
+        launcher.stdin.close()
+        assert launcher.wait(20) == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize("name", ["../x", "", ".hidden", "a/b", "x" * 200])
+def test_t04_names_of_jobs_are_checked(name: str) -> None:
+    line = json.dumps({"run": name, "job": "x", "argv": [], "environment": {}}) + "\n"
+    argv = [sys.executable, str(LAUNCHER)]
+    done = subprocess.run(argv, input=line, capture_output=True, text=True, check=False, timeout=20)
+    assert done.returncode == 1
+    assert "is no name of a run or a job" in done.stderr
+
+
+@pytest.mark.parametrize("line", ["", "[]", "{}", '{"run": "x"}', "not json"])
+def test_what_is_no_request_is_refused(line: str) -> None:
+    argv = [sys.executable, str(LAUNCHER)]
+    done = subprocess.run(argv, input=line + "\n", capture_output=True, text=True, check=False, timeout=20)
+    assert done.returncode == 64
+    assert "not a request" in done.stderr
+
+
+def test_words_of_a_command_become_the_guest_s() -> None:
+    job = str(paths.JOBS / "satlab_ping" / "files" / "satlab_ping.py")
+    assert ssh_job.there(sys.executable) == "/usr/bin/python3"
+    assert ssh_job.there(job) == "/usr/lib/satlab/jobs/satlab_ping/files/satlab_ping.py"
+    assert ssh_job.there("--count") == "--count"

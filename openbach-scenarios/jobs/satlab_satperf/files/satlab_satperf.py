@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""OpenBACH job: one QUIC transfer with satperf, as server or client; its JSON lines are kept whole.
+
+Exit statuses: 0 the transfer came to its end (server: or was stopped), else satperf's own: 1 the transfer failed,
+2 arguments, 3 the host cannot do it.
+"""
+
+import argparse
+import ipaddress
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import syslog
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import collect_agent
+
+FILTER = Path(__file__).with_name("satlab_satperf_rstats_filter.conf")
+LEG_OPTIONS = ("congestion_control", "initial_window", "ack_threshold", "max_ack_delay_ms", "initial_rtt_ms")
+LEG_OPTIONS_BYTES = ("receive_window", "stream_receive_window")
+MARGIN_S = 90.0
+"""How long satperf may take beyond the transfer; it has a deadline of its own before."""
+
+Line = dict[str, Any]
+
+
+def leg_arguments(wanted: argparse.Namespace) -> list[str]:
+    """Give satperf's options of a leg; what was not chosen is left to it."""
+    names = ("stack", *LEG_OPTIONS, *LEG_OPTIONS_BYTES)
+    chosen = {name: getattr(wanted, name) for name in names if getattr(wanted, name)}
+    return [word for name, value in chosen.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+
+
+def server_arguments(wanted: argparse.Namespace, pki: Path) -> list[str]:
+    """Give satperf's arguments for a server."""
+    place = ["--listen", f"{wanted.bind}:{wanted.port}"]
+    trust = ["--cert", str(pki / "server.crt"), "--key", str(pki / "server.key")]
+    return ["server", *place, *trust, *(["--once"] if wanted.exit else [])]
+
+
+def client_arguments(wanted: argparse.Namespace, pki: Path) -> list[str]:
+    """Give satperf's arguments for a client."""
+    place = ["--connect", f"{wanted.server_ip}:{wanted.port}", "--server-name", wanted.server_name]
+    amount = ["--bytes", str(wanted.bytes)] if wanted.bytes else ["--duration", f"{wanted.duration_s:g}"]
+    direction = "upload" if wanted.upload else "download"
+    more = ["--direction", direction, "--streams", str(wanted.streams)]
+    session = ["--zero-rtt", wanted.zero_rtt] if wanted.zero_rtt else []
+    return ["client", *place, "--ca", str(pki / "ca.crt"), *amount, *more, *session]
+
+
+def run(argv: list[str], output: Path, timeout_s: float | None) -> int:
+    """Run satperf to its end, or until this job is told to end, and give its status."""
+    with subprocess.Popen([*argv, "--output", str(output)]) as process:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: process.terminate())
+        try:
+            return process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            collect_agent.send_log(syslog.LOG_ERR, f"error: satperf was not over after {timeout_s:g} s")
+            return 1
+
+
+def read(output: Path) -> list[Line]:
+    """Read satperf's lines; one that was cut off by its end is left out."""
+    lines = []
+    for text in output.read_text(encoding="utf-8").splitlines() if output.exists() else ():
+        try:
+            lines.append(json.loads(text))
+        except ValueError:
+            collect_agent.send_log(syslog.LOG_WARNING, "the last line of satperf is incomplete")
+    return lines
+
+
+def send(lines: list[Line]) -> None:
+    """Send goodput, window and round-trip time of every interval, and the totals."""
+    zero = {line["side"]: line["t_unix_s"] for line in lines if line["type"] == "start"}
+    for line in lines:
+        if line["type"] == "start" or line["side"] not in zero:
+            continue
+        moment = round((zero[line["side"]] + line["t_s"]) * 1000)
+        names = ("goodput_bps", "cwnd_bytes", "rtt_ms", "handshake_ms", "time_to_first_byte_ms", "bytes")
+        figures = {name: line[name] for name in names if line.get(name) is not None}
+        suffix = line["side"] if line["type"] == "interval" else f"{line['side']}_total"
+        collect_agent.send_stat(moment, suffix, **figures)
+
+
+def keep(lines: list[Line], folder: Path) -> bool:
+    """Send and store what satperf wrote; tell whether it was stored."""
+    if not lines:
+        return False
+    send(lines)
+    path = folder / "satperf.json"
+    path.write_text(json.dumps({"schema": "satlab/satperf-run/1", "lines": lines}) + "\n", encoding="utf-8")
+    return bool(collect_agent.store_files(collect_agent.now(), satperf_json=str(path)) == "OK")
+
+
+def main() -> int:
+    """Run the job."""
+    wanted = parser().parse_args()
+    pki = Path(os.environ.get("SATLAB_PKI", "/etc/satlab/pki"))
+    program = shutil.which("satperf")
+    if not program:
+        print("error: satperf is not installed\nhint: build it: cargo build --release -p satperf", file=sys.stderr)
+        return 3
+    serving = wanted.mode == "server"
+    arguments = server_arguments(wanted, pki) if serving else client_arguments(wanted, pki)
+    timeout_s = None if serving else (wanted.duration_s if not wanted.bytes else 600) + MARGIN_S
+    with tempfile.TemporaryDirectory(prefix="satlab_satperf_") as folder:
+        output = Path(folder) / "satperf.jsonl"
+        began = time.monotonic()
+        status = run([program, *arguments, *leg_arguments(wanted)], output, timeout_s)
+        stored = keep(read(output), Path(folder))
+    collect_agent.send_log(syslog.LOG_INFO, f"satperf: status {status} after {time.monotonic() - began:.1f} s")
+    if serving:
+        return status
+    return status or (0 if stored else 1)
+
+
+def _matching(pattern: str, what: str) -> Any:
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise argparse.ArgumentTypeError(f"is not {what}")
+        return text
+
+    return check
+
+
+def _bounded(least: float, most: float, kind: type[int] | type[float] = int) -> Any:
+    def check(text: str) -> float:
+        number = kind(text)
+        if not least <= number <= most:
+            raise argparse.ArgumentTypeError(f"must be {least:g} to {most:g}")
+        return number
+
+    return check
+
+
+def parser() -> argparse.ArgumentParser:
+    """Give the arguments."""
+    options = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    options.add_argument("-p", "--port", type=_bounded(1, 65535), default=4433)
+    options.add_argument("-s", "--stack", choices=("quinn", "quiche"), default="quinn")
+    options.add_argument("-C", "--congestion_control", type=_matching(r"[a-z][a-z0-9]{0,15}", "a word such as cubic"))
+    for flag, name in (("-w", "initial_window"), ("-a", "ack_threshold"), ("-d", "max_ack_delay_ms")):
+        options.add_argument(flag, f"--{name}", type=_bounded(0, 1_000_000), default=0)
+    options.add_argument("--initial_rtt_ms", type=_bounded(0, 10_000), default=0)
+    for name in LEG_OPTIONS_BYTES:
+        options.add_argument(f"--{name}", type=_bounded(0, 2**32), default=0)
+    modes = options.add_subparsers(dest="mode", required=True)
+    server = modes.add_parser("server")
+    server.add_argument("-B", "--bind", type=ipaddress.IPv4Address, default=ipaddress.IPv4Address(0))
+    server.add_argument("-1", "--exit", action="store_true")
+    client = modes.add_parser("client")
+    client.add_argument("server_ip", type=ipaddress.IPv4Address)
+    client.add_argument("server_name", type=_matching(r"[a-z0-9][a-z0-9.-]{0,252}", "a host name"))
+    client.add_argument("-t", "--duration_s", type=_bounded(1, 86400, float), default=15.0)
+    client.add_argument("-n", "--bytes", type=_bounded(0, 1e12), default=0)
+    client.add_argument("-u", "--upload", action="store_true")
+    client.add_argument("-S", "--streams", type=_bounded(1, 100), default=1)
+    client.add_argument("-z", "--zero_rtt", type=_matching(r"[A-Za-z0-9_./][A-Za-z0-9_./-]*", "a path"))
+    return options
+
+
+if __name__ == "__main__":
+    with collect_agent.use_configuration(str(FILTER)):
+        sys.exit(main())

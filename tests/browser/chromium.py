@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A browser for the tests of the web pages, and patience."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from selenium import webdriver
+from selenium.common.exceptions import WebDriverException
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+
+
+def browser(*, width: int = 1200, scripts: bool = True, motion: bool = True) -> webdriver.Chrome:
+    """Start a headless Chromium."""
+    options = webdriver.ChromeOptions()
+    arguments = ["--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--no-sandbox", "--no-proxy-server"]
+    for argument in [*arguments, f"--window-size={width},900", *([] if motion else ["--force-prefers-reduced-motion"])]:
+        options.add_argument(argument)
+    if not scripts:
+        options.add_experimental_option("prefs", {"profile.managed_default_content_settings.javascript": 2})
+    if width < 500:
+        metrics = {"width": width, "height": 800, "pixelRatio": 1.0}
+        options.add_experimental_option("mobileEmulation", {"deviceMetrics": metrics})
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    return webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
+
+
+def until(condition: Callable[[], Any], what: str, deadline_s: float = 60) -> None:
+    """Wait until something is so; a page that is replaced meanwhile is looked at again."""
+    deadline = time.monotonic() + deadline_s
+    while True:
+        try:
+            if condition():
+                return
+        except WebDriverException:
+            pass  # the page was replaced while it was looked at
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what} did not come true within {deadline_s:g} s")
+        time.sleep(0.05)
+
+
+def text(driver: webdriver.Chrome) -> str:
+    """Give what a person reads."""
+    return driver.find_element(By.TAG_NAME, "body").text

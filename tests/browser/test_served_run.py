@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`satlab serve` as it is started, a browser, and real runs over the emulated link: nothing stands in for anything."""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import Select
+
+from satlab import lab, paths, run
+from tests.browser.chromium import browser, text, until
+
+pytestmark = [pytest.mark.net, pytest.mark.browser]
+
+RUN_S = 240.0
+"""A run on a busy host."""
+
+
+@pytest.fixture
+def served() -> Iterator[tuple[str, str]]:
+    """Start the service with an empty state; gives its address and the token of the first login."""
+    if os.geteuid() != 0 or shutil.which("chromedriver") is None or not paths.SATLINK.exists():
+        pytest.skip("needs root, chromedriver and satlink")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    state = Path(tempfile.mkdtemp(prefix="serve-")) / "state"
+    argv = [sys.executable, "-m", "satlab", "serve", "--listen", f"127.0.0.1:{port}", "--state", str(state)]
+    environment = os.environ | {"PYTHONPATH": f"{paths.ROOT / 'lab'}:{paths.ROOT}"}
+    log = state.with_name("said")
+    with log.open("wb") as said:
+        process = subprocess.Popen(argv, stdout=said, stderr=said, env=environment)
+    try:
+        until(lambda: process.poll() is not None or "password" in log.read_text(), "start")
+        token = re.search(r"with the password (\S+)", log.read_text())
+        assert token is not None, log.read_text()
+        yield f"http://127.0.0.1:{port}", token[1]
+    finally:
+        process.terminate()
+        process.wait(60)
+        own = {run.lab_id(folder.name) for folder in (state / "runs").glob("*")}
+        shutil.rmtree(state.parent)
+    assert not own & {each.lab_id for each in lab.list_labs()}, "labs are left"
+
+
+@pytest.fixture
+def chrome() -> Iterator[webdriver.Chrome]:
+    driver = browser()
+    yield driver
+    driver.quit()
+
+
+def login_page(driver: webdriver.Chrome, url: str) -> bool:
+    driver.get(url)
+    return bool(driver.find_elements(By.ID, "login"))
+
+
+@pytest.mark.timeout(600)
+def test_a_page_load_over_geo_from_login_to_report(served: tuple[str, str], chrome: webdriver.Chrome) -> None:
+    url, token = served
+    until(lambda: login_page(chrome, url), "login page")
+    chrome.find_element(By.ID, "login").send_keys("admin")
+    chrome.find_element(By.ID, "password").send_keys(token)
+    chrome.find_element(By.CSS_SELECTOR, "button.primary").click()
+    until(lambda: "What do you want" in text(chrome), "login")
+
+    chrome.find_element(By.PARTIAL_LINK_TEXT, "page_load").click()
+    until(lambda: chrome.find_elements(By.ID, "argument.protocol"), "form")
+    Select(chrome.find_element(By.ID, "argument.protocol")).select_by_visible_text("h3")
+    chrome.find_element(By.CSS_SELECTOR, "summary").click()
+    runs = chrome.find_element(By.ID, "constant.runs")
+    runs.clear()
+    runs.send_keys("1")
+    chrome.find_element(By.CSS_SELECTOR, "button.primary").click()
+    until(lambda: "The scenario runs" in text(chrome), "progress", RUN_S)
+    until(lambda: chrome.find_elements(By.CSS_SELECTOR, "svg polyline"), "curves")
+    until(lambda: "Open the report" in text(chrome), "the end", RUN_S)
+    page = text(chrome)
+    assert "Finished Ok" in page, page
+    for metric, least_ms in {"Response Start": 580, "First Contentful Paint": 580, "Page Load Time": 1160}.items():
+        figure = re.search(rf"{metric} HTTP/3 ([\d,]+)", page)
+        assert figure is not None, page
+        assert int(figure[1].replace(",", "")) > least_ms, "light is no faster"
+    chrome.find_element(By.LINK_TEXT, "Open the report").click()
+    until(lambda: "page_load over geo" in text(chrome), "report")
+    until(lambda: chrome.find_elements(By.CSS_SELECTOR, ".js-plotly-plot"), "figures, in their sandbox")
+
+    chrome.get(f"{url}/ui/scenarios/satlab/ping")
+    chrome.find_element(By.ID, "argument.count").send_keys("500")
+    chrome.find_element(By.CSS_SELECTOR, "button.primary").click()
+    until(lambda: "The scenario runs" in text(chrome), "progress", RUN_S)
+    chrome.find_element(By.CSS_SELECTOR, "button.danger").click()
+    until(lambda: "Open the report" in text(chrome) or "Launch again" in text(chrome), "the end", RUN_S)
+    assert "Stopped" in text(chrome)

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`satlab serve` with workers that take a moment: `standin_serve.py STATE PORT`; as a worker `... STATE RUN-ID PID`."""
+
+import json
+import os
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+FAILS = "7"
+"""Value of the argument `count` with which a worker fails."""
+
+
+def work(state: Path, run_id: str) -> int:
+    """Pretend to run; a run that was before cannot be again, since its folder is there."""
+    order = json.loads(sys.stdin.read())
+    (state / "runs" / run_id).mkdir()
+    with (state / "ran").open("a") as file:
+        file.write(f"{order['first_scenario_id']}\n")
+    time.sleep(0.02)
+    return 1 if order["arguments"]["count"] == FAILS else 0
+
+
+def serve(state: Path, port: str) -> None:
+    """Serve until SIGTERM."""
+    from satlab.cli import stop_on_signal  # noqa: PLC0415
+    from satlab.rootd.daemon import Helper  # noqa: PLC0415
+    from satlab.serve import supervisor  # noqa: PLC0415
+    from satlab.ui import Talk  # noqa: PLC0415
+
+    standin = (sys.executable, "-S", __file__)
+    supervisor.Helper = partial(Helper, worker=standin)  # type: ignore[attr-defined, assignment]
+    wish = supervisor.Wish(f"127.0.0.1:{port}", None, state)
+    supervisor.run(wish, Talk(quiet=True), stop_on_signal())
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 4:
+        sys.exit(work(Path(sys.argv[1]), sys.argv[2]))
+    os.umask(0o022)
+    serve(Path(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A reproduction through the command line, killed in the middle and resumed. One real run over the short link."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from satlab import paths
+
+pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
+
+ENVIRONMENT = os.environ | {"PYTHONPATH": f"{paths.ROOT / 'lab'}:{paths.ROOT}"}
+CELL = "leo/0/tcp-pep"
+
+
+def start(*arguments: str) -> "subprocess.Popen[str]":
+    argv = [sys.executable, "-m", "satlab", "reproduce", "seed-002", *arguments, "--json"]
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+
+
+def wait_for(condition: Callable[[], Any], seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "deadline"
+        time.sleep(0.05)
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@pytest.mark.skipif(not shutil.which("haproxy", path="/usr/sbin:/usr/bin"), reason="haproxy is not installed")
+def test_a_killed_reproduction_is_resumed_and_its_half_run_repeated(tmp_path: Path) -> None:
+    first = start("--runs", "1", "--cells", CELL, "--out", str(tmp_path))
+    runs = f"seed-002-*/runs/{CELL}/*/raw/link.jsonl"
+    wait_for(lambda: any(tmp_path.glob(runs)), 60)
+    below = children(first.pid)
+    assert below, "a run goes on"
+    for pid in (first.pid, *below):
+        os.kill(pid, signal.SIGKILL)
+    first.communicate(timeout=10)
+    (folder,) = tmp_path.glob("seed-002-*")
+    second = start("--resume", str(folder))
+    out, err = second.communicate(timeout=200)
+    assert second.returncode in (0, 4), err
+    document = json.loads(out)
+    assert document["half_runs_count"] == 1
+    lines = {line["metric"]: line for line in document["bulk"]}
+    assert (lines["reached_2mb_s"]["n"], lines["reached_2mb_s"]["failed_count"]) == (1, 0)
+    assert 0.3 < lines["reached_2mb_s"]["median"] < 8
+    assert (folder / "report" / "index.html").is_file()
+    third = start("--resume", str(folder))
+    out, err = third.communicate(timeout=60)
+    assert "0 runs left" in err

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Client, Proxy-ST, Proxy-GW and server in four namespaces in a row, with satpep on both proxies, for tests."""
+
+import contextlib
+import itertools
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from satlab import paths
+
+NODES = ("client", "st", "gw", "server")
+CLIENT, SERVER = "198.18.201.2", "198.18.203.2"
+DEADLINE_S = 60.0
+MARK, TABLE = "1", "100"
+RULES = """table ip satpep {
+  chain prerouting {
+    type filter hook prerouting priority mangle; policy accept;
+    meta l4proto udp socket transparent 1 meta mark set 1 accept
+    iifname "west" udp dport 443 tproxy to :443 meta mark set 1 accept
+    iifname "west" udp dport 4433 tproxy to :4433 meta mark set 1 accept
+  }
+}
+"""
+
+
+def satpep_binary() -> Path:
+    """Give where the proxy is: SATLAB_SATPEP, or where cargo builds it."""
+    return Path(os.environ.get("SATLAB_SATPEP", paths.ROOT / "target" / "release" / "satpep"))
+
+
+def until(condition: Callable[[], Any], what: str) -> Any:
+    """Poll a condition with a deadline, and give what it gives."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not (result := condition()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what} did not come true within {DEADLINE_S} s")
+        time.sleep(0.02)
+    return result
+
+
+def run(*argv: str, text: str | None = None) -> str:
+    """Run a short command, which must succeed."""
+    return subprocess.run(argv, input=text, check=True, capture_output=True, text=True).stdout
+
+
+@dataclass
+class Satpep:
+    """A running proxy and what it says."""
+
+    process: "subprocess.Popen[bytes]"
+    out: Path
+    errors: Path
+
+    def lines(self, kind: str = "") -> list[dict[str, Any]]:
+        """Give the whole lines so far, of one type or all."""
+        whole = self.out.read_text().rpartition("\n")[0]
+        records = [json.loads(line) for line in whole.splitlines()]
+        return [record for record in records if kind in ("", record["type"])]
+
+    def line(self, kind: str, count: int = 1) -> dict[str, Any]:
+        """Wait for so many lines of a type, and give the last one."""
+        what = f"line {count} of type {kind}"
+        found = until(lambda: (got := self.lines(kind))[count - 1 :] and got, what)
+        result: dict[str, Any] = found[count - 1]
+        return result
+
+    def end(self) -> int:
+        """Ask it to end, and give its exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(DEADLINE_S)
+
+
+@dataclass
+class Chain:
+    """The namespaces, and the certificates of their CA."""
+
+    folder: Path
+    pki: Path
+    started: list[Satpep] = field(default_factory=list)
+
+    def node(self, role: str) -> str:
+        """Give the name of a namespace."""
+        return f"satpep-{os.getpid()}-{role}"
+
+    def start(self, role: str, *argv: str) -> "subprocess.Popen[str]":
+        """Start a command on a node."""
+        inside = ["ip", "netns", "exec", self.node(role), *argv]
+        return subprocess.Popen(inside, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def satpep(self, role: str, *argv: str, listen: tuple[str, ...] = ("0.0.0.0:443", "0.0.0.0:4433")) -> Satpep:
+        """Start a proxy and wait until it listens."""
+        proxy = self.spawn(role, *argv, listen=listen)
+        until(lambda: proxy.lines("ready") or proxy.process.poll() is not None, "readiness")
+        if not proxy.lines("ready"):
+            raise AssertionError(proxy.errors.read_text())
+        return proxy
+
+    def spawn(self, role: str, *argv: str, listen: tuple[str, ...]) -> Satpep:
+        """Start a proxy, whatever becomes of it."""
+        number = len(self.started)
+        out, errors = (self.folder / f"satpep-{role}-{number}.{end}" for end in ("out", "err"))
+        listens = [part for address in listen for part in ("--listen", address)]
+        files = [f"--cert={self.pki}/server.crt", f"--key={self.pki}/server.key", f"--ca={self.pki}/ca.crt"]
+        command = [str(satpep_binary()), "quic", "--outside-a-lab", *listens, *files, *argv]
+        inside = ["ip", "netns", "exec", self.node(role), *command]
+        with out.open("wb") as out_file, errors.open("wb") as error_file:
+            proxy = Satpep(_popen(inside, out_file, error_file), out, errors)
+        self.started.append(proxy)
+        return proxy
+
+    def transparent(self, role: str, *argv: str) -> Satpep:
+        """Start a proxy that takes what passes and keeps the client's address."""
+        return self.satpep(role, "--transparent", "--keep-client-address", "--drain-ms=0", *argv)
+
+
+def _popen(argv: list[str], out: IO[bytes], errors: IO[bytes]) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=errors)
+
+
+@contextlib.contextmanager
+def chain(folder: Path, pki: Path) -> Iterator[Chain]:
+    """Make the namespaces and their routes and packet rules; end all proxies and take everything away."""
+    made = Chain(folder, pki)
+    try:
+        for role in NODES:
+            _node(made.node(role))
+        for number, (west, east) in enumerate(itertools.pairwise(NODES), start=1):
+            _wire(made.node(west), made.node(east), f"198.18.20{number}")
+        _route(made, "client", "198.18.200.0/21", "198.18.201.1")
+        _route(made, "st", "198.18.203.0/24", "198.18.202.1")
+        _route(made, "gw", "198.18.201.0/24", "198.18.202.2")
+        _route(made, "server", "198.18.200.0/21", "198.18.203.1")
+        for role in ("st", "gw"):
+            inside = ("ip", "netns", "exec", made.node(role))
+            run(*inside, "ip", "rule", "add", "fwmark", MARK, "lookup", TABLE)
+            run(*inside, "ip", "route", "add", "local", "default", "dev", "lo", "table", TABLE)
+            run(*inside, "nft", "-f", "-", text=RULES)
+        yield made
+    finally:
+        for proxy in made.started:
+            proxy.end()
+        for role in NODES:
+            subprocess.run(["ip", "netns", "delete", made.node(role)], check=False, capture_output=True)
+
+
+def _node(name: str) -> None:
+    run("ip", "netns", "add", name)
+    run("ip", "-n", name, "link", "set", "lo", "up")
+    # As in the lab: a link-local address that comes late would make Chromium drop its requests.
+    off = [f"net.ipv6.conf.{which}.disable_ipv6=1" for which in ("all", "default")]
+    run("ip", "netns", "exec", name, "sysctl", "-qw", "net.ipv4.ip_forward=1", *off)
+
+
+def _wire(west: str, east: str, prefix: str) -> None:
+    """Join two nodes; each interface is named after where it leads. Proxies have .1 towards client and server."""
+    run("ip", "link", "add", "east", "netns", west, "type", "veth", "peer", "name", "west", "netns", east)
+    last = east.endswith("-server")
+    ends = ((west, "east", 1 if last else 2), (east, "west", 2 if last else 1))
+    for node, interface, host in ends:
+        run("ip", "-n", node, "address", "add", f"{prefix}.{host}/24", "dev", interface)
+        run("ip", "-n", node, "link", "set", interface, "up")
+
+
+def _route(made: Chain, role: str, subnet: str, via: str) -> None:
+    run("ip", "-n", made.node(role), "route", "add", subnet, "via", via)
