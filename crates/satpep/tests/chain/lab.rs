@@ -86,7 +86,8 @@ impl Pki {
         self.proxy_at("127.0.0.1:0", more)
     }
 
-    pub fn proxy_at(&self, listen: &str, more: &[&str]) -> Running {
+    /// Options of a proxy with `more` arguments.
+    pub fn options(&self, listen: &str, more: &[&str]) -> QuicOptions {
         let [cert, key, ca] =
             ["leaf.crt", "leaf.key", "ca.crt"].map(|name| self.file(name).display().to_string());
         let mut argv = vec![
@@ -105,6 +106,11 @@ impl Pki {
         argv.extend(more);
         let options = Cli::try_parse_from(argv).unwrap().options;
         options.check().unwrap();
+        options
+    }
+
+    pub fn proxy_at(&self, listen: &str, more: &[&str]) -> Running {
+        let options = self.options(listen, more);
         let deadline = Instant::now() + PATIENCE;
         loop {
             match Running::start(options.clone()) {
