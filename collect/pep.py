@@ -15,7 +15,7 @@ SIDES = ("client", "server")
 
 
 class Pep(Model):
-    """One proxy over its life; `report` holds satpep's lines (schemas/satpep.schema.json), of others nothing."""
+    """One proxy over its life; `report` holds satpep's lines (schemas/satpep.schema.json); `fault`: why it died."""
 
     schema_: Literal["satlab/pep/1"] = Field(alias="schema")
     engine: str
@@ -25,6 +25,7 @@ class Pep(Model):
     server: str
     connections: int
     report: list[dict[str, Any]]
+    fault: str
 
 
 ADAPTER: TypeAdapter[Pep] = TypeAdapter(Pep)
@@ -33,8 +34,8 @@ ADAPTER: TypeAdapter[Pep] = TypeAdapter(Pep)
 def records(pep: Pep, labels: Mapping[str, str]) -> list[Record]:
     """Give `pep_connections_count`; a proxy that nothing went through is a failed sample: it was measured without."""
     own = {**labels, "engine": pep.engine, "version": pep.version}
-    if not pep.connections:
-        return [failed("pep_connections_count", own, "no connection went through the proxy")]
+    if pep.fault or not pep.connections:
+        return [failed("pep_connections_count", own, pep.fault or "no connection went through the proxy")]
     return [Record("pep_connections_count", pep.connections, own), *_quic_legs(pep, own)]
 
 

@@ -2,7 +2,7 @@
 """A run folder to its table of records."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -226,4 +226,17 @@ def _link(raw: Path, ended: Sequence[Job], origin: float) -> list[Record]:
     window = None
     if ended:
         window = link.Window(min(j.start_unix_s for j in ended), max(j.stop_unix_s for j in ended))
-    return [*_note("raw/link.jsonl", note), *link.records(lines, origin, window)]
+    return [*_note("raw/link.jsonl", note), *link.records(lines, origin, window), *_lan(raw, origin, window)]
+
+
+def _lan(raw: Path, origin: float, window: link.Window | None) -> list[Record]:
+    """Give what the client's LAN did, where an emulator of its own carried it."""
+    if not (raw / "lan.jsonl").exists():
+        return []
+    lines, note = read_jsonl(raw / "lan.jsonl", link.ADAPTER)
+    names = {"terrestrial_down": "lan_down", "terrestrial_up": "lan_up"}
+    found = [record for record in link.records(lines, origin, window) if record.labels.get("direction") in names]
+    named = [
+        replace(record, labels={**record.labels, "direction": names[record.labels["direction"]]}) for record in found
+    ]
+    return [*_note("raw/lan.jsonl", note), *named]

@@ -130,7 +130,7 @@ def test_a_leg_that_used_something_else_is_a_failed_sample() -> None:
 def test_a_proxy_that_nothing_went_through_is_a_failed_sample() -> None:
     document = {
         **{"schema": "satlab/pep/1", "engine": "haproxy", "version": "2", "argv": [], "client": "a", "server": "b"},
-        **{"connections": 0, "report": []},
+        **{"connections": 0, "report": [], "fault": ""},
     }
     (record,) = pep.records(pep.ADAPTER.validate_python(document), {})
     assert (record.status, record.reason) == ("failed", "no connection went through the proxy")
@@ -141,8 +141,17 @@ def test_what_satpep_has_in_force_is_compared_with_what_was_asked_for() -> None:
     asked = ["satpep", "quic", "--client-side-initial-window", "100", "--server-side-congestion-control", "cubic"]
     document = {
         **{"schema": "satlab/pep/1", "engine": "satpep", "version": "0", "argv": asked, "client": "a", "server": "b"},
-        **{"connections": 1, "report": [{"type": "ready", "client_side": legs, "server_side": legs}]},
+        **{"connections": 1, "report": [{"type": "ready", "client_side": legs, "server_side": legs}], "fault": ""},
     }
     found = {r.labels["side"]: r for r in pep.records(pep.ADAPTER.validate_python(document), {}) if "side" in r.labels}
     assert (found["client"].status, found["client"].labels["initial_window"]) == ("ok", "100")
     assert (found["server"].status, found["server"].reason) == ("failed", "congestion_control is reno, not cubic")
+
+
+def test_a_proxy_that_died_is_named_whoever_ended_first() -> None:
+    document = {
+        **{"schema": "satlab/pep/1", "engine": "haproxy", "version": "2", "argv": [], "client": "a", "server": "b"},
+        **{"connections": 3, "report": [], "fault": "haproxy ended with status -9: no output"},
+    }
+    (record,) = pep.records(pep.ADAPTER.validate_python(document), {})
+    assert (record.status, record.reason) == ("failed", "haproxy ended with status -9: no output")

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import random
+import resource
 import signal
 import socket
 import subprocess
@@ -212,6 +213,20 @@ def test_a_full_disk_ends_the_run_with_status_3(bench: Bench) -> None:
         done = bench.client(server.port, "--duration", "10", "--output", "/dev/full")
     assert done.returncode == 3
     assert "No space left" in done.stderr
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_a_qlog_that_cannot_be_written_ends_the_run_with_status_3(bench: Bench, stack: str) -> None:
+    few = resource.RLIMIT_FSIZE, (50_000, 50_000)  # as a full disk, but for the error's name
+    with bench.server("--stack", stack) as server:
+        done = subprocess.run(
+            bench.connect(server.port, "--stack", stack, "--bytes", "1000000000", "--qlog", str(bench.folder / "qlog")),
+            capture_output=True, text=True, timeout=END_S, check=False, restore_signals=False,
+            preexec_fn=lambda: resource.setrlimit(*few),
+        )  # fmt: skip
+    assert done.returncode == 3
+    assert "qlog: File too large" in done.stderr
+    assert summary(done.stdout)["status"] == "failed"
 
 
 @pytest.mark.parametrize("stack", STACKS)

@@ -7,6 +7,7 @@ stays in the result.
 """
 
 import contextlib
+import itertools
 import json
 import os
 import subprocess
@@ -142,6 +143,9 @@ def server(up: Lab, node: str, options: Sequence[str], folder: Path) -> Iterator
         process.wait(START_S)
 
 
+_NUMBERS = itertools.count()
+
+
 @contextlib.contextmanager
 def large(folder: Path, loss: float) -> Iterator[Lab]:
     """Bring the large link up, and down again when the block ends."""
@@ -149,7 +153,7 @@ def large(folder: Path, loss: float) -> Iterator[Lab]:
     request = LinkRequest(
         profile_of(RATE_MBPS, folder), forward=direction, return_=direction, terrestrial_one_way_delay_ms=TERRESTRIAL_MS
     )
-    with ownership.owned(f"quic-{os.getpid()}-{folder.name[-4:]}".lower()[:16]) as name:
+    with ownership.owned(f"quic-{os.getpid()}-{next(_NUMBERS)}") as name:
         try:
             yield Lab.up(name, topology.load(paths.LAB_FILE), request)
         finally:

@@ -246,21 +246,24 @@ def probe_link(
     *,
     emulator: Emulator = "satlink",
     seconds: float = 3.0,
+    node: str = "client",
 ) -> Probe:
     """Measure RTT, then the saturated forward rate and its losses. Takes about `seconds` + 12 RTT.
 
-    `server` is the server's IPv4 address; `metrics` tell how many packets the full queue dropped.
+    `server` is the server's IPv4 address; `metrics` tell how many packets the full queue dropped; `node` is where the
+    echoes start and the flow ends.
     """
     notes: dict[str, str] = {}
     rtt: Echoes | None = None
     result: dict[str, Any] = {}
     try:
-        rtt = _echo(lab, server, ECHOES)
+        rtt = _echo(lab, server, ECHOES, node)
     except ProbeError as error:
         notes["rtt"] = str(error)
     dropped = metrics.forward_drops()
     try:
-        result = _saturate(lab, plan, server, seconds)
+        offered_bps = int(plan.forward.rate_bps * PROBE_OVERLOAD)
+        result = udp_flow(lab, ("server", server), node, offered_bps, seconds)
     except ProbeError as error:
         notes["rate"] = str(error)
     metrics.settle()
@@ -295,9 +298,9 @@ class ProbeError(Exception):
     """A probe could not measure; the text says why."""
 
 
-def _echo(lab: Shell, server: str, count: int) -> Echoes:
+def _echo(lab: Shell, server: str, count: int, node: str = "client") -> Echoes:
     """Send `count` echoes of 84-byte packets, 25 ms apart; the last one is waited for 3 s."""
-    return echoes(_output([*lab.enter_argv("client"), *echo_argv(server, count)], deadline_s=15))
+    return echoes(_output([*lab.enter_argv(node), *echo_argv(server, count)], deadline_s=15))
 
 
 def echo_argv(server: str, count: int) -> list[str]:
@@ -320,11 +323,6 @@ def steady_rate_bps(result: Mapping[str, Any]) -> float | None:
     whole = [s["bits_per_second"] for s in sums if s["seconds"] > 0.09]
     steady = whole[len(whole) // 2 :]
     return statistics.fmean(steady) if steady else None
-
-
-def _saturate(lab: Shell, plan: LinkPlan, server: str, seconds: float) -> dict[str, Any]:
-    """Send UDP from server to client above the link's rate."""
-    return udp_flow(lab, ("server", server), "client", int(plan.forward.rate_bps * PROBE_OVERLOAD), seconds)
 
 
 def udp_flow(lab: Shell, sender: tuple[str, str], receiver: str, offered_bps: int, seconds: float) -> dict[str, Any]:

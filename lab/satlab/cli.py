@@ -62,6 +62,9 @@ TimelineFile = Annotated[
         show_default=False,
     ),
 ]
+LanLoss = Annotated[
+    float, typer.Option(help="Loss ratio on the client's LAN, e.g. its Wi-Fi, each direction, 0 to 1.", min=0, max=1)
+]
 ProbesTo = Annotated[
     str | None,
     typer.Option(
@@ -202,6 +205,7 @@ def run(
     timing: TimingName = "standard",
     timeline: TimelineFile = None,
     probes: ProbesTo = None,
+    lan_loss: LanLoss = 0.0,
     deadline: Annotated[float, typer.Option(help="The scenario is stopped after this many seconds.", min=1)] = 900.0,
     runs: Runs = Path("runs"),
     json_lines: Annotated[bool, typer.Option("--json", help="Summary records as JSON lines on stdout.")] = False,
@@ -457,6 +461,7 @@ def up(
     timing: TimingName = "standard",
     timeline: TimelineFile = None,
     probes: ProbesTo = None,
+    lan_loss: LanLoss = 0.0,
     quiet: Quiet = False,
 ) -> int:
     """Bring a lab up and leave it up. Doing it twice changes nothing."""

@@ -8,6 +8,7 @@ import os
 import secrets
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from satlab import paths
@@ -34,7 +35,10 @@ API_UID = _FIRST_UID + _UIDS
 
 def new_uid() -> int:
     """Give a user for one run, which nobody else on this host is at the moment."""
-    taken = {entry.stat().st_uid for entry in Path("/proc").iterdir() if entry.name.isdecimal() and entry.exists()}
+    taken = set()
+    for entry in Path("/proc").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+            taken.add(entry.stat().st_uid)
     while (uid := _FIRST_UID + secrets.randbelow(_UIDS)) in taken:
         continue
     return uid

@@ -50,6 +50,8 @@ END_DEADLINE_S = 1.0
 """For processes to end after SIGTERM, and again after SIGKILL."""
 LOCK_DEADLINE_S = 15.0
 SATLINK_PROCESS = "satlink"
+LAN_PROCESS = "satlink-lan"
+"""The satlink that carries the client's LAN, where that loses packets."""
 
 _LAB_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,15}")
 
@@ -90,6 +92,7 @@ class Lab:
     plan: LinkPlan
     found: bool = False
     notes: tuple[str, ...] = ()
+    lan: LinkConfig | None = None
 
     @classmethod
     def up(cls, lab_id: str, topology: Topology, request: LinkRequest, *, satlink: Path = SATLINK) -> "Lab":
@@ -110,7 +113,8 @@ class Lab:
         )
         platform = opensand.prepare(request.profile, topology, satlink) if request.emulator == "opensand" else None
         notes = tuple(platform.notes()) if platform else ()
-        lab = cls(lab_id, topology, config, linkplan.plan(config, satlink), notes=notes)
+        lan = linkplan.build_lan(topology, lab_id, config, request.lan_loss) if request.lan_loss else None
+        lab = cls(lab_id, topology, config, linkplan.plan(config, satlink), notes=notes, lan=lan)
         commands = _commands(lab, satlink, platform, request.logs)
         with _Interrupts() as interrupts, _locked(lab_id):
             if status(lab_id).phase == "up":
@@ -143,7 +147,9 @@ class Lab:
             raise HostError(f"lab {lab_id} was taken down just now")
         config = LinkConfig.model_validate_json((folder / "link.json").read_bytes())
         plan = LinkPlan.model_validate_json((folder / "plan.json").read_bytes())
-        return cls(lab_id, record.topology, config, plan, found=True)
+        lan = folder / "lan.json"
+        carried = LinkConfig.model_validate_json(lan.read_bytes()) if lan.exists() else None
+        return cls(lab_id, record.topology, config, plan, found=True, lan=carried)
 
     def status(self) -> LabStatus:
         """Look at the lab as it is now."""
@@ -232,6 +238,8 @@ def _same(found: Lab, wanted: Lab) -> Lab:
         for key in has
         if has[key] != asked[key]
     ]
+    if found.lan != wanted.lan:
+        faults.append(Fault("lan", "another loss on the client's LAN is asked for"))
     if found.topology != wanted.topology:
         faults.append(Fault("topology", "lab.yml has changed since"))
     if not faults and found.plan != wanted.plan:
@@ -260,9 +268,11 @@ def _commands(lab: Lab, satlink: Path, platform: Platform | None, logs: Path | N
         name = opensand.process_name(role)
         log = (logs or folder).absolute() / f"{name}.log"
         found[name] = _Command(lab.topology.node_of(role), argv, log, log)
-    argv = [str(satlink.resolve()), "run", str(folder / "link.json")]
-    node = lab.topology.node_of(Role.SAT)
-    found[SATLINK_PROCESS] = _Command(node, argv, folder / "satlink.out", folder / "satlink.log")
+    files = {SATLINK_PROCESS: "link.json"} | ({LAN_PROCESS: "lan.json"} if lab.lan else {})
+    for name, file in files.items():
+        argv = [str(satlink.resolve()), "run", str(folder / file)]
+        node = lab.topology.node_of(Role.SAT)
+        found[name] = _Command(node, argv, folder / f"{name}.out", folder / f"{name}.log")
     return found
 
 
@@ -273,7 +283,10 @@ def _build(lab: Lab, commands: dict[str, _Command], platform: Platform | None, i
     _write_state(lab.lab_id, state)
     _write(folder / "link.json", lab.config.to_json())
     _write(folder / "plan.json", lab.plan.to_json())
-    netns.build(lab.topology, lab.lab_id, platform.taps(lab.topology) if platform else None)
+    if lab.lan:
+        _write(folder / "lan.json", lab.lan.to_json())
+    taps = platform.taps(lab.topology) if platform else None
+    netns.build(lab.topology, lab.lab_id, taps, linkplan.client_lan(lab.topology)[0].network if lab.lan else None)
     interrupts.check()
     processes = {name: _start(lab, command) for name, command in commands.items()}
     state = state.model_copy(update={"processes": processes})
@@ -295,7 +308,8 @@ def _await_ready(lab_id: str, processes: dict[str, Process], interrupts: "_Inter
     def ready() -> bool:
         interrupts.check()
         _check_alive(processes)
-        return _said_ready(lab_id) and not netns.links_without_carrier(lab_id)
+        satlinks = processes.keys() & {SATLINK_PROCESS, LAN_PROCESS}
+        return all(_said_ready(lab_id, name) for name in satlinks) and not netns.links_without_carrier(lab_id)
 
     if not wait(ready, READY_DEADLINE_S):
         lacking = ", ".join(netns.links_without_carrier(lab_id)) or "none"
@@ -343,8 +357,8 @@ def _check_alive(processes: dict[str, Process]) -> None:
             raise HostError(f"{name} ended{_how_ended(name, process)} before it was ready: {process.last_words()}")
 
 
-def _said_ready(lab_id: str) -> bool:
-    line, newline, _ = (_folder(lab_id) / "satlink.out").read_text(errors="replace").partition("\n")
+def _said_ready(lab_id: str, name: str) -> bool:
+    line, newline, _ = (_folder(lab_id) / f"{name}.out").read_text(errors="replace").partition("\n")
     with contextlib.suppress(ValueError):
         return bool(newline) and json.loads(line).get("ready") is True
     return False
@@ -354,7 +368,7 @@ def _how_ended(name: str, process: Process) -> str:
     """Say how a process ended, as far as this program can tell, and its last words."""
     code = process.exit_code()
     how = "" if code is None else f" with status {code}" if code >= 0 else f" by {signal.Signals(-code).name}"
-    meaning = opensand.meaning(code) if code is not None and name != SATLINK_PROCESS else ""
+    meaning = opensand.meaning(code) if code is not None and name not in (SATLINK_PROCESS, LAN_PROCESS) else ""
     return how + (f" ({meaning})" if meaning else "")
 
 

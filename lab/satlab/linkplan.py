@@ -27,7 +27,7 @@ from pydantic import (
 from satlab import netns
 from satlab.errors import ConfigError, ExitStatus, Fault, HostError
 from satlab.paths import SATLINK
-from satlab.topology import NetworkKind, Role, Topology
+from satlab.topology import End, NetworkKind, Role, Topology
 
 PLAN_DEADLINE_S = 10.0
 """Planning is arithmetic on a few kB of XML: milliseconds. Beyond this the program hangs."""
@@ -292,7 +292,8 @@ class LinkRequest:
     `profile` is a folder of OpenSAND XML, whose satellite segment `emulator` carries; `terrestrial_one_way_delay_ms`
     0..10000 replaces the topology's; `metrics` is the file that link metrics go to, `logs` the folder of OpenSAND's
     logs (None: the lab's own folder); `metrics_interval_ms` 10..10000. `probes` is the ADDRESS:PORT of a collector that
-    gets every sample under OpenSAND's probe names.
+    gets every sample under OpenSAND's probe names. `lan_loss` is the ratio of packets lost on the
+    client's LAN, each way.
     """
 
     profile: Path
@@ -309,6 +310,7 @@ class LinkRequest:
     timeline: Timeline | None = None
     others: tuple[OtherLoad, ...] = ()
     probes: str | None = None
+    lan_loss: float = 0.0
 
 
 def build(
@@ -352,6 +354,40 @@ def build(
         )
     except ValidationError as error:
         raise ConfigError("the link as asked for is not usable", _faults(error, "link")) from error
+
+
+def build_lan(topology: Topology, lab_id: str, beside: LinkConfig, loss: float) -> LinkConfig:
+    """Give the configuration of a satlink of its own that carries the client's LAN and loses packets, each way.
+
+    It is a wire without delay, with seed and interval of the path's satlink `beside` it and `lan.jsonl` as its metrics.
+    """
+    # Down is from far to near: to the client.
+    far, near = client_lan(topology)
+    lossy = {"loss": {"ratio": loss, "unit": "packet"}}
+    steps = [{"at_s": 0, "set": {"direction": one, **lossy}} for one in ("terrestrial_down", "terrestrial_up")]
+    return LinkConfig(
+        run_id=beside.run_id,
+        profile=beside.profile,
+        seed=beside.seed,
+        forward=Direction(),
+        return_=Direction(),
+        terrestrial_one_way_delay_ms=0,
+        st=None,
+        gw=None,
+        near=Attachment(netns=str(netns.path(lab_id, near.node)), tun=near.interface),
+        far=Attachment(netns=str(netns.path(lab_id, far.node)), tun=far.interface),
+        metrics=str(Path(beside.metrics).with_name("lan.jsonl")),
+        metrics_interval_ms=beside.metrics_interval_ms,
+        timeline=Timeline(starts="at-once", steps=tuple(map(TimelineStep.model_validate, steps))),
+    )
+
+
+def client_lan(topology: Topology) -> tuple[End, End]:
+    """Give the ends of the client's network: the other one, and the client's own."""
+    client = topology.nodes[topology.node_of(Role.CLIENT)]
+    ends = topology.ends(next(iter(client.interfaces.values())).network)
+    near, far = sorted(ends, key=lambda end: topology.nodes[end.node].role is Role.CLIENT)
+    return near, far
 
 
 def _attachment(topology: Topology, lab_id: str, kind: NetworkKind, role: Role | None) -> Attachment:

@@ -130,10 +130,11 @@ def check_host() -> None:
         raise HostError(f"{TUN_DEVICE}: {error.strerror}: no TUN interfaces can be made", hint) from error
 
 
-def build(topology: Topology, lab_id: str, taps: Mapping[str, Tap] | None = None) -> None:
+def build(topology: Topology, lab_id: str, taps: Mapping[str, Tap] | None = None, carried: str | None = None) -> None:
     """Make every namespace with its links, addresses and routes. A failure leaves what was made so far.
 
-    `taps`, by node, are those of OpenSAND; None: satlink carries the satellite network.
+    `taps`, by node, are those of OpenSAND; None: satlink carries the satellite network. `carried`: the LAN that satlink
+    carries, too.
 
     Raises:
         HostError: the kernel refused a step.
@@ -144,7 +145,7 @@ def build(topology: Topology, lab_id: str, taps: Mapping[str, Tap] | None = None
             inside(lab_id, node, _prepare)
         for number, (network, config) in enumerate(topology.networks.items()):
             ends = topology.ends(network)
-            if config.kind is NetworkKind.LAN:
+            if config.kind is NetworkKind.LAN and network != carried:
                 _join(lab_id, ends[0], ends[1], config.mtu, _FIRST_VETH_INDEX + number)
             elif config.kind is NetworkKind.SATELLITE and taps:
                 for end in ends:

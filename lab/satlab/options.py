@@ -17,7 +17,7 @@ LOSS_MODELS = "gilbert-elliott:P,R[,STEP_MS], bursts:PERIOD_MS,DURATION_MS or tr
 """How a loss model is written."""
 QUEUES = "1.2bdp, 60000bytes or 200packets"
 """How a queue limit is written."""
-OPENSAND_OPTIONS = {"profile", "emulator", "terrestrial_delay_ms", "timeline"}
+OPENSAND_OPTIONS = {"profile", "emulator", "terrestrial_delay_ms", "timeline", "lan_loss"}
 """What can be chosen where OpenSAND carries the link, of which its profile says all the rest; a time line may change
 the terrestrial segment, and satlink refuses more."""
 
@@ -31,7 +31,7 @@ class LinkOptions:
     carries the satellite segment. `queue`: a limit with its unit, in place of `queue_bdp`. `aqm`, `aqm_interval_ms`,
     `ecn`: active management and its marks. `loss_model`: a loss process beside `loss`.
     `jitter_ms`: uniform from 0. `timeline`: file of changes at known times. `probes`: ADDRESS:PORT of a
-    collector of OpenSAND's probes.
+    collector of OpenSAND's probes. `lan_loss`: ratio 0..1 lost on the client's LAN, each way.
     """
 
     profile: str = "geo"
@@ -50,6 +50,7 @@ class LinkOptions:
     timing: Timing = "standard"
     timeline: Path | None = None
     probes: str | None = None
+    lan_loss: float = 0.0
 
     def arguments(self) -> list[str]:
         """Give the command line that chooses this: the profile, and what is not as by default."""
@@ -98,6 +99,7 @@ class LinkOptions:
             logs=logs,
             timeline=self._timeline(timeline_starts),
             probes=self.probes,
+            lan_loss=self.lan_loss,
         )
 
     def _timeline(self, starts: Literal["at-once", "on-request"]) -> linkplan.Timeline | None:

@@ -231,9 +231,11 @@ def _calibrate(lab: Lab, metrics: MetricsFile) -> list[Check]:
     server = lab.topology.nodes[lab.topology.node_of(Role.SERVER)]
     address = next(str(i.address) for i in server.interfaces.values())
     emulator = lab.config.emulator
-    return calibrate.before(
-        lab.plan, calibrate.probe_link(lab, lab.plan, address, metrics, emulator=emulator), emulator
-    )
+    # Losses of the client's LAN are not the link's.
+    near, client = linkplan.client_lan(lab.topology)
+    node = (near if lab.lan else client).node
+    probe = calibrate.probe_link(lab, lab.plan, address, metrics, emulator=emulator, node=node)
+    return calibrate.before(lab.plan, probe, emulator)
 
 
 def _run_scenario(

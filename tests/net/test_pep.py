@@ -194,6 +194,7 @@ def test_a_killed_proxy_fails_the_job_and_the_next_one_works(chain: Chain) -> No
     _, talk = pep.communicate(timeout=20)
     assert pep.returncode == 1
     assert "haproxy ended with status -9" in talk
+    assert "status -9" in chain.stored("satlab_pep", "pep_json", "pep.schema.json")["fault"]
     assert chain.state() == before
     assert says(ask(chain)) == CLIENT, "without the proxy packets pass as before"
 

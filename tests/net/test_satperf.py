@@ -44,4 +44,5 @@ def test_a_session_saves_a_round_trip(lab_id: str, satlink: Path, tmp_path: Path
             assert summary is not None, done.said
             first[run] = summary["time_to_first_byte_ms"]
             assert summary["zero_rtt"] == ("not_asked", "accepted")[run]
+    up.down()
     assert 450 < first[0] - first[1] < 750, first

@@ -20,12 +20,12 @@ from satlab.errors import HostError
 from satlab.process import Process, start, wait
 from satlab.topology import Size, Topology, control_address
 from satlab.vm import box, inventory
-from satlab.vm.provision import Folder
+from satlab.vm.provision import Folder, ssh_options
 
 LAB_ID = "nspawn"
 STATE = paths.ROOT / ".satlab" / "nspawn"
 ROOT_AGE_S = 7 * 86400
-BOOT_DEADLINE_S = 120.0
+BOOT_DEADLINE_S = 400.0
 END_DEADLINE_S = 30.0
 
 
@@ -155,17 +155,21 @@ def _boot(name: str, tree: Path, console: Path) -> Process:
 
 
 def _await_ssh(containers: Containers, hosts: Any) -> None:
+    """Wait until each host lets us in: its ssh answers before systemd lets users log in."""
+    options = [*ssh_options(containers.folder), "-i", str(containers.folder.key)]
+
     def answers(name: str) -> bool:
         if not containers.processes[name].is_alive():
             raise HostError(f"container {name} ended: {containers.processes[name].last_words()}")
-        argv = [*containers.enter, "bash", "-c", f"exec 3<>/dev/tcp/{hosts[name].address}/22 && head -c 4 <&3"]
-        done = subprocess.run(argv, capture_output=True, timeout=15, check=False, stdin=subprocess.DEVNULL)
-        return done.stdout == b"SSH-"
+        argv = [*containers.enter, "ssh", *options, f"vagrant@{hosts[name].address}", "true"]
+        return (
+            subprocess.run(argv, capture_output=True, timeout=60, check=False, stdin=subprocess.DEVNULL).returncode == 0
+        )
 
     for name in containers.processes:
         if not wait(lambda name=name: answers(name), BOOT_DEADLINE_S):  # type: ignore[misc]
             words = containers.processes[name].last_words()
-            raise HostError(f"container {name} does not answer on ssh after {BOOT_DEADLINE_S:g} s: {words}")
+            raise HostError(f"container {name} lets nobody in by ssh after {BOOT_DEADLINE_S:g} s: {words}")
 
 
 def _end(processes: dict[str, Process]) -> None:

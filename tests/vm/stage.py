@@ -31,4 +31,4 @@ class Provisioned:
         """Write the inventory anew, for another emulator."""
         choices = Choices(self.choices.size, emulator, self.choices.variables)
         folder, connection = self.containers.folder, self.containers.connection()
-        provision.prepare(folder, self.topology, choices, LinkOptions(), connection)
+        provision.prepare(folder, self.topology, choices, LinkOptions(emulator=emulator), connection)

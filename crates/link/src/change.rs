@@ -37,7 +37,8 @@ pub enum Change {
     Handover(Handover),
 }
 
-/// The link that takes over. Losses, jitter and reception stay.
+/// The link that takes over. Losses, jitter and reception stay; where there is adaptive coding, it chooses the MODCOD, also
+/// after one was held.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Handover {
     /// Its carrier, whose frame grid starts at the moment of the handover.
@@ -133,6 +134,9 @@ impl Link {
             for (_, packet) in waiting.drain(..) {
                 self.send_by_wire(&packet);
             }
+        }
+        if let Some(acm) = &mut self.acm {
+            acm.hold(false);
         }
         self.config.carrier = self.adapted(handover.carrier);
         self.framed = Framed::new(&self.config.carrier, self.now);

@@ -8,7 +8,10 @@ use std::fmt::Write as _;
 
 use common::{GEO, config, drain, forward, opensand_forward, packet};
 use dvb::modcod::{FrameSize, MODCODS, ModCod};
-use link::{Accepted, Acm, Carrier, Change, Link, LinkConfig, LinkError, Nanos, Queue, Reception};
+use link::{
+    Accepted, Acm, Carrier, Change, Handover, Link, LinkConfig, LinkError, Nanos, Queue, Reception,
+    Waiting,
+};
 
 const MS: Nanos = 1_000_000;
 const S: Nanos = 1000 * MS;
@@ -69,6 +72,20 @@ fn a_held_modcod_stays_until_it_is_let_go() {
     assert_eq!(modcod(&link), 4);
     link.set(10 * S, Change::Modcod(None)).unwrap();
     assert_eq!(modcod(&link), 6);
+}
+
+#[test]
+fn a_handover_leaves_the_choice_to_the_loop() {
+    let mut link = Link::new(adaptive(forward(10_000_000, 1), 10.0, acm(0.0))).unwrap();
+    link.set(2 * S, Change::Modcod(ModCod::by_id(4))).unwrap();
+    let handover = Handover {
+        carrier: forward(5_000_000, 28),
+        delay: 16 * MS,
+        queue: Queue::drop_tail(100_000),
+        waiting: Waiting::Keep,
+    };
+    link.set(2 * S, Change::Handover(handover)).unwrap();
+    assert_eq!(link.config().carrier, forward(5_000_000, 18));
 }
 
 #[test]

@@ -56,7 +56,7 @@ pub struct LegOptions {
     /// Bytes kept for retransmission before writing blocks (65536 to 4294967296); quinn only
     #[arg(long, value_name = "BYTES", default_value_t = Self::default().send_window)]
     pub send_window: u64,
-    /// Round-trip time assumed before it is measured, ms (1 to 10000)
+    /// Round-trip time assumed before it is measured, ms (1 to 10000); quiche's bbr takes 1000 at least
     #[arg(long, value_name = "MS", default_value_t = Self::default().initial_rtt_ms)]
     pub initial_rtt_ms: u32,
     /// A connection without any packet for this long is over, ms (1000 to 600000); the smaller of both ends counts

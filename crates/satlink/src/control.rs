@@ -61,6 +61,9 @@ impl State {
             // A handover is many changes at once, and what became of waiting packets is no state.
             if let Some(Value::Object(mut all)) = asked.remove("handover") {
                 all.remove("waiting");
+                // The new link is as in the profile but for what was said.
+                fields.remove("modcod");
+                fields.remove("symbol_rate_baud");
                 asked.extend(all);
             }
             fields.extend(asked);

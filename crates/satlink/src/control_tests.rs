@@ -104,6 +104,63 @@ fn state_follows_what_was_carried_out() {
 }
 
 #[test]
+fn courses_of_the_profile_begin_with_the_time_line() {
+    let begun = |timeline: Value| {
+        let config = config(|value| value["timeline"] = timeline);
+        let state = state(&config);
+        let mut desk = desk(&config, &state);
+        let mut profile = profile::load(&config.profile).unwrap();
+        profile.st_profile.physical.downlink.attenuation = profile::Attenuation::OnOff {
+            on: 1,
+            off: 1,
+            amplitude_db: 6.0,
+        };
+        desk.courses = crate::course::courses(&profile);
+        desk.start_at_once();
+        let at_once = posted(&desk, 0);
+        let _ = desk.answer(5, br#"{"start": "timeline"}"#);
+        let later = posted(&desk, 0);
+        assert!(posted(&desk, 1).is_empty());
+        let told = |orders: Vec<Order>| {
+            orders
+                .iter()
+                .map(|it| (it.at, it.origin))
+                .collect::<Vec<_>>()
+        };
+        [at_once, later].map(told)
+    };
+    let (now, later) = (vec![(0, Origin::Profile)], vec![(5, Origin::Profile)]);
+    let waiting = json!({"starts": "on-request", "steps": []});
+    assert_eq!(begun(waiting), [vec![], later]);
+    assert_eq!(begun(Value::Null), [now, vec![]]);
+}
+
+#[test]
+fn a_handover_shows_as_the_link_that_took_over() {
+    let config = config(|_| {});
+    let state = state(&config);
+    let mut desk = desk(&config, &state);
+    for request in [
+        &br#"{"set": {"direction": "forward", "modcod": 4}}"#[..],
+        br#"{"set": {"direction": "forward", "handover": {"waiting": "keep", "delay_ms": 16}}}"#,
+    ] {
+        let _ = desk.answer(0, request);
+        let order = posted(&desk, 0).pop().unwrap();
+        let applied = Applied {
+            at: 1,
+            order,
+            error: None,
+        };
+        state.observe(&Message::Change(0, Box::new(applied)));
+    }
+    let shown = desk.answer(0, br#"{"get": "state"}"#)["directions"]["forward"].clone();
+    assert_eq!(shown["delay_ms"], 16.0);
+    for gone in ["modcod", "handover", "waiting"] {
+        assert!(shown.get(gone).is_none(), "{shown}");
+    }
+}
+
+#[test]
 fn time_line_starts_once_at_its_request() {
     let steps = json!([{"at_s": 1, "set": {"direction": "forward", "outage": 2}}]);
     let config =

@@ -216,7 +216,7 @@ fn serve(args: ServerArgs) -> Result<(), Failure> {
         )
     })?;
     let mut output = open(&args.common.output)?;
-    let setting = setting(Side::Server, stack.as_ref(), &args.common, &socket);
+    let setting = setting(Side::Server, stack.as_ref(), &socket);
     let mut app = Server::new(setting, args.once);
     note(&format!("satperf: listening on {}", socket.local()));
     run(&mut socket, stack.as_mut(), &mut app, &mut output)
@@ -247,7 +247,7 @@ fn measure(args: ClientArgs) -> Result<(), Failure> {
         .amount
         .duration
         .map_or(Duration::from_secs(600), |it| it + Duration::from_secs(60));
-    let setting = setting(Side::Client, stack.as_ref(), &args.common, &socket);
+    let setting = setting(Side::Client, stack.as_ref(), &socket);
     let now = Instant::now();
     let conn = stack.connect(now, socket.local(), args.connect, &args.server_name)?;
     let mut app = Client::new(
@@ -321,14 +321,14 @@ fn open(path: &Path) -> Result<Output, Failure> {
     })
 }
 
-fn setting(side: Side, stack: &dyn Stack, common: &Common, socket: &Socket) -> Rc<Setting> {
+fn setting(side: Side, stack: &dyn Stack, socket: &Socket) -> Rc<Setting> {
     let unix = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0.0, |it| it.as_secs_f64());
     Rc::new(Setting {
         side,
         stack: stack.name(),
-        options: common.leg.clone(),
+        options: stack.options().clone(),
         socket: socket.describe(),
         epoch: (Instant::now(), unix),
         cpu_s,

@@ -255,21 +255,23 @@ fn simulate(
 ) -> [Host; 2] {
     let (begin, mut hosts) = hosts(name, path, request, options, timeout_s);
     let mut now = 0;
-    while hosts[..ends]
-        .iter()
-        .any(|host| host.app.outcome().is_none())
-    {
+    loop {
         let [near, far] = &mut hosts;
         deliver(&mut near.out, near.address, far, begin, now);
         deliver(&mut far.out, far.address, near, begin, now);
         for host in &mut hosts {
             host.step(begin, now);
         }
+        if hosts[..ends]
+            .iter()
+            .all(|host| host.app.outcome().is_some())
+        {
+            return hosts;
+        }
         let due = hosts.iter_mut().map(|host| host.due(begin)).min().unwrap();
         assert!(due < 86_400_000_000_000, "nothing will ever happen");
         now = due.max(now + 1);
     }
-    hosts
 }
 
 fn request(direction: Direction, bytes: u64) -> Request {
@@ -453,6 +455,32 @@ fn a_peer_that_is_silent_ends_the_run_with_its_reason() {
         assert_eq!(
             (&summary["status"], &summary["reason"]),
             (&"failed".into(), &reason.into())
+        );
+    }
+}
+
+#[test]
+fn twenty_seeds_of_a_lossy_geo_link_arrive_whole() {
+    for seed in 0..20 {
+        let path = Path {
+            rate_bps: 20e6,
+            loss: 0.01,
+            seed: 2 * seed,
+        };
+        let request = Request {
+            streams: 3,
+            ..request(Direction::Download, 2_000_000)
+        };
+        let options = LegOptions {
+            initial_window: 100,
+            ..LegOptions::default()
+        };
+        let [client, _] = run(&format!("seed-{seed}"), path, request, &options, 600);
+        let summary = client.summary("client");
+        assert_eq!(
+            (&summary["status"], &summary["data_equal"]),
+            (&"ok".into(), &true.into()),
+            "{summary}"
         );
     }
 }

@@ -178,7 +178,7 @@ class Queue:
             waiting = self._oldest(ScenarioStatus.SCHEDULING)
             if waiting is None:
                 return
-            run_id = new_run_id(waiting.scenario, waiting.order.link.profile)
+            run_id = self._new_run_id(waiting)
             connection.execute(
                 "UPDATE instances SET status = ?, run_id = ? WHERE id = ?",
                 (ScenarioStatus.RUNNING, run_id, waiting.id),
@@ -187,6 +187,13 @@ class Queue:
             self._helper.start(run_id, waiting.order)
         except RefusedError as error:
             self._end(waiting, ScenarioStatus.FINISHED_KO, str(error), None)
+
+    def _new_run_id(self, instance: Instance) -> str:
+        """Give an id that no run had before: ids of the same second differ by four random digits alone."""
+        while True:
+            run_id = new_run_id(instance.scenario, instance.order.link.profile)
+            if self._store.row("SELECT 1 FROM instances WHERE run_id = ?", run_id) is None:
+                return run_id
 
     def _oldest(self, status: ScenarioStatus) -> Instance | None:
         row = self._store.row("SELECT * FROM instances WHERE status = ? ORDER BY id LIMIT 1", status)

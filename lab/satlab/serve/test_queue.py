@@ -2,6 +2,7 @@
 """The queue: nothing is lost, nothing runs twice, whatever ends the server and whenever."""
 
 import random
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from satlab.errors import HostError
 from satlab.rootd.verbs import HelperError, Order, RunStatus
+from satlab.serve import queue
 from satlab.serve.conftest import Clock, FakeHelper
 from satlab.serve.queue import LOST, Instance, Launch, Queue, QueueFullError
 from satlab.serve.store import Store
@@ -164,12 +166,27 @@ def test_what_ran_is_told_as_ended_after_a_kill(server: Server) -> None:
     assert after["functions"][0]["job"]["status"] == "Unknown"
 
 
+def test_run_ids_are_never_given_twice(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = iter(["a", "a", "a", "b"])
+    monkeypatch.setattr(queue, "new_run_id", lambda *_: next(ids))
+    for _ in range(2):
+        server.queue.launch(launch())
+        server.step()
+        server.helper.end(str(server.running()), 0)
+        server.step()
+    assert [each.run_id for each in server.everything()] == ["a", "b"]
+
+
 @settings(max_examples=3, deadline=None)
 @given(st.integers(0, 1 << 32))
-def test_200_launches_survive_kills(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
+def test_200_launches_survive_kills(seed: int) -> None:
     """Launches, steps, stops, ends and kills in any order: each launch is there, and ran at most once."""
     chance = random.Random(seed)  # noqa: S311 - a seed repeats a failure
-    server = Server(tmp_path_factory.mktemp("queue") / "queue.sqlite")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:  # a disk would wait for every one of its writes
+        live_and_die(chance, Server(Path(memory) / "queue.sqlite"))
+
+
+def live_and_die(chance: random.Random, server: Server) -> None:
     launched: list[int] = []
     stopped: set[int] = set()
     kills = 0

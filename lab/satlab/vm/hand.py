@@ -33,7 +33,7 @@ def up(options: LinkOptions, talk: Talk, variables: Mapping[str, str]) -> None:
                 talk.line(f"note: {note}")
     names = inventory.hosts(here, size)
     with talk.step(f"{len(names)} machines up") as step:
-        tool.up(FOLDER, step.now)
+        tool.up(FOLDER, names, step.now)
     with talk.step("host keys"):
         vagrant.pin(FOLDER, inventory.machines(here), {name: tool.host_key(name) for name in names})
     provisioned(options, talk, variables)

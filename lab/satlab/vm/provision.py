@@ -134,11 +134,11 @@ def prepare(
 def link_config(topology: Topology, options: LinkOptions) -> LinkConfig:
     """Give the link as the satellite's host serves it: between tunnels to ST and GW. The terrestrial ends are unused.
 
-    The plan counts the terrestrial delay, which the hosts at its ends add.
+    The plan counts the terrestrial delay, which the hosts at its ends add. With OpenSAND there are no tunnels.
     """
     config = linkplan.build(topology, "vm", options.request("vm"), metrics=Path(_METRICS), control=Path(_CONTROL))
-    ends = {name: Attachment(netns=_NAMESPACE, tun=f"tun-{name}") for name in ("st", "gw", "near", "far")}
-    return config.model_copy(update=ends)
+    names = ("near", "far") if options.emulator == "opensand" else ("st", "gw", "near", "far")
+    return config.model_copy(update={name: Attachment(netns=_NAMESPACE, tun=f"tun-{name}") for name in names})
 
 
 def taps(profile: Path) -> dict[str, dict[str, str]]:

@@ -29,6 +29,7 @@ from satlab.topology import Role, Topology
 from satlab.ui import Talk
 from satlab.vm.inventory import machines
 from satlab.vm.provision import Folder, ssh_options
+from satlab.vm.ssh_job import SEPARATOR, fetch
 
 METRICS_THERE = "/var/log/satlink/link.jsonl"
 COMMAND_DEADLINE_S = 60.0
@@ -98,7 +99,7 @@ class _Jobs:
         del job
         modules = os.pathsep.join([str(paths.ROOT / "lab"), str(paths.ROOT)])
         here = ["env", f"PYTHONPATH={modules}", sys.executable, "-m", "satlab.vm.ssh_job"]
-        return [*here, *self._lab.ssh(entity)[:-1], "--"]
+        return [*here, *self._lab.ssh(entity)[:-1], SEPARATOR]
 
     def environment(self, entity: str) -> dict[str, str]:
         """Give the agent's name; guests have pages and certificates where jobs look for them."""
@@ -130,6 +131,9 @@ def prepare(file: Path, settings: Mapping[str, str], lab: Lab) -> Prepared:
         plan = LinkPlan.model_validate_json(lab.folder.plan.read_bytes())
     except FileNotFoundError as error:
         raise ConfigError("the VM lab was never provisioned", hint="bring it up: satlab vm up") from error
+    if link.emulator != "satlink":
+        hint = "run it with OpenSAND in the embedded lab (satlab run --emulator opensand), or provision satlink"
+        raise ConfigError("the VM lab runs OpenSAND, whose link nothing here measures yet", hint=hint)
     jobs = descriptor.load_jobs(paths.JOBS)
     bound = scenario.bind(scenario.load(file, jobs, lab.topology.nodes), settings)
     return Prepared(bound, file, lab, link, plan)
@@ -205,6 +209,8 @@ def _measure(
 
         result = runner.run(prepared.scenario, _Jobs(lab), folder / RAW, tell, stop, deadline_s)
         step.outcome = f"{result.status}{': ' if result.reason else ''}{result.reason}"
+    for node in lab.topology.nodes:
+        fetch(lab.ssh(node), folder.name, folder / RAW)
     # The last line of the metrics is written when the emulator ends.
     lab.output(sat, "systemctl", "stop", "satlink")
     lines = metrics.lines()

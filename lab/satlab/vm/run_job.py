@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Launcher of one job on a guest, started over ssh: `run-job`, with a request as the first line of stdin.
 
-The request is `{"id": NAME, "argv": [...], "environment": {...}}`. The job's output is ours. A further line, or the end
-of stdin (the connection has gone), stops the job as OpenBACH's agent does: SIGTERM, after 2 s SIGKILL.
-`run-job --fetch NAME` gives what the job recorded as a tar archive and removes it. Needs the standard library alone.
-Exit status: the job's, 128 + N after signal N; 64 for a request that is none.
+The request is `{"run": NAME, "job": NAME, "argv": [...], "environment": {...}}`. The job's output is ours. A further
+line, or the end of stdin (the connection has gone), stops the job as OpenBACH's agent does: SIGTERM, after 2 s SIGKILL.
+`run-job --fetch RUN` waits for the run's jobs to end, gives what they recorded as a tar archive, and removes it.
+Needs the standard library alone. Exit status: the job's, 128 + N after signal N; 64 for a request that is none.
 """
 
 import json
@@ -24,6 +24,7 @@ HOME = Path("/var/lib/satlab/jobs")
 LIBRARY = Path("/usr/lib/satlab")
 GRACE_S = 2.0
 POLL_S = 0.1
+FETCH_DEADLINE_S = 15.0
 NAME = re.compile(r"(?!\.)[A-Za-z0-9_.-]{1,128}", re.ASCII)
 
 
@@ -31,10 +32,11 @@ def main() -> int:
     """Run or fetch one job."""
     os.umask(0o077)
     if sys.argv[1:2] == ["--fetch"] and len(sys.argv) == 3:
-        return fetch(_folder(sys.argv[2]))
+        return fetch(HOME / _name(sys.argv[2]))
     try:
         request = json.loads(sys.stdin.buffer.readline(1 << 20))
-        folder, argv = _folder(request["id"]), [str(word) for word in request["argv"]]
+        folder = HOME / _name(request["run"]) / _name(request["job"])
+        argv = [str(word) for word in request["argv"]]
         environment = {str(name): str(value) for name, value in request["environment"].items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         print(f"error: not a request: {error}", file=sys.stderr)
@@ -42,10 +44,10 @@ def main() -> int:
     return run(folder, argv, environment)
 
 
-def _folder(name: str) -> Path:
+def _name(name: str) -> str:
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise SystemExit(f"error: {name!r} is no name of a job")
-    return HOME / name
+        raise SystemExit(f"error: {name!r} is no name of a run or a job")
+    return name
 
 
 def run(folder: Path, argv: list[str], environment: dict[str, str]) -> int:
@@ -88,10 +90,13 @@ def _end_session(leader: int) -> None:
 
 
 def fetch(folder: Path) -> int:
-    """Write what a job recorded to stdout, as a tar archive, and forget it."""
+    """Write what the jobs of a run recorded to stdout, as a tar archive with a folder per job, and forget it."""
+    end = time.monotonic() + FETCH_DEADLINE_S
+    while any(folder.glob("*/home")) and time.monotonic() < end:
+        time.sleep(POLL_S)
     with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as archive:
-        if (folder / "raw").is_dir():
-            archive.add(folder / "raw", arcname=".")
+        for raw in sorted(folder.glob("*/raw")):
+            archive.add(raw, arcname=raw.parent.name)
     shutil.rmtree(folder, ignore_errors=True)
     return 0
 

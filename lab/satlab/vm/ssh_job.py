@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One job on a guest, as a local process: `python -m satlab.vm.ssh_job SSH... -- COMMAND...`.
+"""One job on a guest, as a local process: `python -m satlab.vm.ssh_job SSH... @job COMMAND...`.
 
-The runner starts it like any job; it runs the command on the guest through `run-job`, passes the output on, and brings
-what the job recorded into the run folder. SIGTERM is passed on; its exit status is the job's, 255 when ssh fails.
+The runner starts and stops it like any job. It runs the command on the guest through `run-job` and passes the output
+on; when it, or its ssh, is ended, the job on the guest is stopped. Its exit status is the job's, 255 when ssh fails.
+What jobs recorded is brought into the run folder by `fetch`, once all of them have ended.
 """
 
-import fcntl
+import contextlib
 import json
 import os
 import shutil
@@ -19,10 +20,12 @@ from pathlib import Path
 from types import FrameType
 
 from satlab import paths
+from satlab.errors import HostError
 from satlab.vm.dist import LIBRARY
 
-SEPARATOR = "--"
-RUN_JOB = ["sudo", "-n", f"/{LIBRARY}/run-job"]
+SEPARATOR = "@job"
+"""Between ssh's words, which may hold `--` themselves, and the job's."""
+RUN_JOB = ("sudo", "-n", f"/{LIBRARY}/run-job")
 FETCH_DEADLINE_S = 120.0
 PASSED = (
     "LANG", "PATH", "PYTHONUNBUFFERED", "SATLAB_AGENT", "JOB_NAME", "JOB_INSTANCE_ID", "SCENARIO_INSTANCE_ID",
@@ -34,29 +37,35 @@ PASSED = (
 def main(words: Sequence[str]) -> int:
     """Run one job on a guest."""
     split = words.index(SEPARATOR)
-    ssh, argv = list(words[:split]), [there(word) for word in words[split + 1 :]]
-    raw = Path(os.environ["SATLAB_RAW"])
-    name = f"{raw.parent.name}-{os.environ['JOB_NAME']}-{os.environ['JOB_INSTANCE_ID']}"
-    environment = {key: os.environ[key] for key in PASSED if key in os.environ}
-    request = json.dumps({"id": name, "argv": argv, "environment": environment})
-    process = subprocess.Popen([*ssh, *RUN_JOB], stdin=subprocess.PIPE)
+    ssh, argv = words[:split], [there(word) for word in words[split + 1 :]]
+    request = {
+        "run": Path(os.environ["SATLAB_RAW"]).parent.name,
+        "job": f"{os.environ['JOB_NAME']}-{os.environ['JOB_INSTANCE_ID']}",
+        "argv": argv,
+        "environment": {key: os.environ[key] for key in PASSED if key in os.environ},
+    }
+    # A job may be stopped before it has started: the handler waits for the request to be whole.
+    signals = {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    process = subprocess.Popen([*ssh, *RUN_JOB], stdin=subprocess.PIPE, preexec_fn=_unblock)  # noqa: PLW1509
 
     def stop(_number: int, _frame: FrameType | None) -> None:
-        if process.stdin and not process.stdin.closed:
-            process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            if process.stdin:
+                process.stdin.close()
 
-    # A job may be stopped before it has started: the handler waits for the request to be whole.
-    mask = {signal.SIGTERM, signal.SIGINT}
-    signal.pthread_sigmask(signal.SIG_BLOCK, mask)
-    for number in mask:
+    for number in signals:
         signal.signal(number, stop)
-    if process.stdin:
-        process.stdin.write(request.encode() + b"\n")
-        process.stdin.flush()
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, mask)
-    status = process.wait()
-    fetch([*ssh, *RUN_JOB, "--fetch", name], raw)
-    return status
+    with contextlib.suppress(BrokenPipeError):  # then ssh has failed, and its status tells
+        if process.stdin:
+            process.stdin.write(json.dumps(request).encode() + b"\n")
+            process.stdin.flush()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+    return process.wait()
+
+
+def _unblock() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT})
 
 
 def there(word: str) -> str:
@@ -67,28 +76,30 @@ def there(word: str) -> str:
     return f"/{LIBRARY}/jobs/{word.removeprefix(jobs)}" if word.startswith(jobs) else word
 
 
-def fetch(argv: Sequence[str], raw: Path) -> None:
-    """Bring what a job recorded into the run's raw folder; statistics of all jobs are in one file there."""
+def fetch(ssh: Sequence[str], run: str, raw: Path) -> None:
+    """Bring what the jobs of a run recorded on one guest into the run's raw folder; statistics share one file there.
+
+    Raises:
+        HostError: the guest does not give it.
+    """
     with tempfile.TemporaryDirectory(prefix="satlab-fetch-") as folder:
         archive = Path(folder) / "raw.tar"
         with archive.open("wb") as file:
-            done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=file, timeout=FETCH_DEADLINE_S, check=False)
-        if done.returncode:
-            print("error: what the job recorded could not be fetched", file=sys.stderr)
-            return
+            try:
+                argv = [*ssh, *RUN_JOB, "--fetch", run]
+                subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=file, timeout=FETCH_DEADLINE_S, check=True)
+            except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+                raise HostError(f"what jobs recorded cannot be fetched: {error}", "look at satlab vm status") from error
+        jobs = Path(folder) / "jobs"
         with tarfile.open(archive) as content:
-            content.extractall(folder, filter="data")
-        statistics = Path(folder) / "stats.jsonl"
-        if statistics.exists():
-            _append(statistics.read_bytes(), raw / "stats.jsonl")
-        if (Path(folder) / "files").is_dir():
-            shutil.copytree(Path(folder) / "files", raw / "files", dirs_exist_ok=True)
-
-
-def _append(lines: bytes, path: Path) -> None:
-    with path.open("ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        file.write(lines)
+            content.extractall(jobs, filter="data")
+        for job in sorted(jobs.glob("*")):
+            statistics = job / "stats.jsonl"
+            if statistics.exists():
+                with (raw / "stats.jsonl").open("ab") as file:
+                    file.write(statistics.read_bytes())
+            if (job / "files").is_dir():
+                shutil.copytree(job / "files", raw / "files", dirs_exist_ok=True)
 
 
 if __name__ == "__main__":

@@ -156,7 +156,7 @@ def test_a_failed_up_has_a_hint(tmp_path: Path, text: str, hint: str) -> None:
     folder = Folder(tmp_path / "lab")
     folder.make()
     with pytest.raises(HostError) as caught:
-        tool(tmp_path, f"echo '{text}'; exit 1").up(folder, lambda _: None)
+        tool(tmp_path, f"echo '{text}'; exit 1").up(folder, ["st"], lambda _: None)
     assert hint in caught.value.hint
     assert text in (folder.path / "vagrant.log").read_text()
 
@@ -166,7 +166,7 @@ def test_an_up_without_an_end_is_ended(tmp_path: Path, monkeypatch: pytest.Monke
     folder = Folder(tmp_path / "lab")
     folder.make()
     with pytest.raises(HostError, match="did not end within") as caught:
-        tool(tmp_path, "echo 'Waiting for domain to get an IP address'; sleep 60").up(folder, lambda _: None)
+        tool(tmp_path, "echo 'Waiting for domain to get an IP address'; sleep 60").up(folder, ["st"], lambda _: None)
     assert "does not boot" in caught.value.hint
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from satlab import paths
+from satlab.errors import HostError
 from satlab.vm import run_job, ssh_job
 
 LAUNCHER = Path(run_job.__file__)
@@ -23,9 +24,9 @@ def ssh(tmp_path: Path) -> list[str]:
     script = tmp_path / "ssh"
     code = f"import sys; sys.path.insert(0, {str(LAUNCHER.parent)!r}); import run_job; from pathlib import Path; "
     code += f"run_job.HOME = Path({str(tmp_path / 'guest')!r}); sys.argv[0:1] = ['run-job']; sys.exit(run_job.main())"
-    script.write_text(f'#!/bin/sh\nshift 4\nexec {sys.executable} -c "{code}" "$@"\n')
+    script.write_text(f'#!/bin/sh\nshift 5\nexec {sys.executable} -c "{code}" "$@"\n')
     script.chmod(0o755)
-    return [str(script), "host"]  # then come: sudo -n /usr/lib/satlab/run-job
+    return [str(script), "host", "--"]  # then come: sudo -n /usr/lib/satlab/run-job
 
 
 def start(ssh: list[str], raw: Path, *argv: str, instance: int = 1) -> "subprocess.Popen[str]":
@@ -37,7 +38,7 @@ def start(ssh: list[str], raw: Path, *argv: str, instance: int = 1) -> "subproce
         "JOB_INSTANCE_ID": str(instance),
         "SATLAB_AGENT": "client",
     }
-    words = [sys.executable, "-m", "satlab.vm.ssh_job", *ssh, "--", *argv]
+    words = [sys.executable, "-m", "satlab.vm.ssh_job", *ssh, ssh_job.SEPARATOR, *argv]
     return subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -50,20 +51,35 @@ def test_output_status_and_records_come_back(ssh: list[str], tmp_path: Path) -> 
     job = start(ssh, raw, "/bin/sh", "-c", script)
     out, error = job.communicate(timeout=30)
     assert (job.returncode, out.strip(), error.strip()) == (7, "client", "oops")
+    ssh_job.fetch(ssh, "run", raw)
     assert (raw / "stats.jsonl").read_text() == '{"earlier": 1}\n{}\n'
     assert (raw / "files/try-1/f.json").read_text() == "data\n"
     assert not any((tmp_path / "guest").iterdir())
 
 
-def test_a_stop_reaches_the_job_and_its_last_records_come(ssh: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("ends", ["the job", "its ssh"])
+def test_a_stop_reaches_the_job_and_its_last_records_come(ssh: list[str], tmp_path: Path, ends: str) -> None:
+    """The runner ends descendants, ssh among them, before the job itself."""
     raw = tmp_path / "run" / "raw"
-    script = 'trap \'echo "{}" >"$SATLAB_RAW/stats.jsonl"; exit 0\' TERM; echo ready; while :; do sleep 0.1; done'
+    script = (
+        'trap \'sleep 1; echo "{}" >"$SATLAB_RAW/stats.jsonl"; exit 0\' TERM; echo ready; while :; do sleep 0.1; done'
+    )
     job = start(ssh, raw, "/bin/sh", "-c", script)
     assert job.stdout
     assert job.stdout.readline() == "ready\n"
-    job.terminate()
-    assert job.wait(20) == 0
+    if ends == "the job":
+        job.terminate()
+        assert job.wait(20) == 0
+    else:
+        job.kill()
+        job.wait(20)
+    ssh_job.fetch(ssh, "run", raw)
     assert (raw / "stats.jsonl").read_text() == "{}\n"
+
+
+def test_a_guest_that_gives_nothing_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(HostError, match="cannot be fetched"):
+        ssh_job.fetch(["false"], "run", tmp_path)
 
 
 def test_a_job_that_does_not_end_is_killed_and_so_is_what_it_started(ssh: list[str], tmp_path: Path) -> None:
@@ -79,7 +95,7 @@ def test_a_job_that_does_not_end_is_killed_and_so_is_what_it_started(ssh: list[s
 
 
 def test_a_lost_connection_ends_the_job(tmp_path: Path) -> None:
-    request = {"id": "x", "argv": ["/bin/sleep", "300"], "environment": {"PATH": "/usr/bin:/bin"}}
+    request = {"run": "r", "job": "x", "argv": ["/bin/sleep", "300"], "environment": {"PATH": "/usr/bin:/bin"}}
     code = (
         "import run_job, sys; from pathlib import Path; run_job.HOME = Path(sys.argv.pop()); sys.exit(run_job.main())"
     )
@@ -93,15 +109,14 @@ def test_a_lost_connection_ends_the_job(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../x", "", ".hidden", "a/b", "x" * 200])
 def test_t04_names_of_jobs_are_checked(name: str) -> None:
-    done = subprocess.run(
-        [sys.executable, str(LAUNCHER)], input=json.dumps({"id": name, "argv": [], "environment": {}}) + "\n",
-        capture_output=True, text=True, check=False, timeout=20,
-    )  # fmt: skip
+    line = json.dumps({"run": name, "job": "x", "argv": [], "environment": {}}) + "\n"
+    argv = [sys.executable, str(LAUNCHER)]
+    done = subprocess.run(argv, input=line, capture_output=True, text=True, check=False, timeout=20)
     assert done.returncode == 1
-    assert "is no name of a job" in done.stderr
+    assert "is no name of a run or a job" in done.stderr
 
 
-@pytest.mark.parametrize("line", ["", "[]", "{}", '{"id": "x"}', "not json"])
+@pytest.mark.parametrize("line", ["", "[]", "{}", '{"run": "x"}', "not json"])
 def test_what_is_no_request_is_refused(line: str) -> None:
     argv = [sys.executable, str(LAUNCHER)]
     done = subprocess.run(argv, input=line + "\n", capture_output=True, text=True, check=False, timeout=20)

@@ -40,15 +40,15 @@ class Vagrant:
     enter: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
 
-    def up(self, folder: Folder, say: Callable[[str], None]) -> None:
-        """Bring every machine up; those that are stay as they are.
+    def up(self, folder: Folder, names: Sequence[str], say: Callable[[str], None]) -> None:
+        """Bring machines up; those that are stay as they are.
 
         Raises:
             HostError: a machine does not come up, with what to look at.
         """
-        argv = ["vagrant", "up", "--provider=libvirt", "--no-provision", "--no-color"]
-        if self.driver == "qemu":  # interpreted machines that boot all at once starve each other
-            argv.append("--no-parallel")
+        argv = ["vagrant", "up", *names, "--provider=libvirt", "--no-provision", "--no-color"]
+        if self.driver == "qemu" and len(names) > (os.cpu_count() or 1) + 1:
+            argv.append("--no-parallel")  # interpreted machines that boot all at once starve each other
         self._run(argv, folder.path / "vagrant.log", UP_DEADLINE_S[self.driver], say)
 
     def down(self, folder: Folder, say: Callable[[str], None]) -> None:

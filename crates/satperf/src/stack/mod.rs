@@ -221,6 +221,8 @@ pub trait Stack {
     fn session(&self, conn: Conn) -> Option<Vec<u8>>;
     /// Why a qlog file is not whole.
     fn qlog_fault(&self) -> Option<String>;
+    /// Options in force, where the library needs others than those given.
+    fn options(&self) -> &LegOptions;
     /// Name and version of the library.
     fn name(&self) -> &'static str;
 }

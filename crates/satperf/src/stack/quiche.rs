@@ -2,6 +2,7 @@
 //! quiche. It reads the clock itself, so the `now` of the interface only serves pacing here.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -30,15 +31,17 @@ const DATAGRAM: usize = 1350;
 /// Packets that are due this soon leave together: waking up for each would cost more than it shapes.
 const SLACK: Duration = Duration::from_micros(500);
 
-/// `ssl_early_data_accepted` of BoringSSL.
+/// quiche's BBR takes the initial RTT for a measured one until it is 10 s old: on a longer path it believes in half the
+/// bandwidth-delay product and stays there.
+const BBR_INITIAL_RTT_MS: u32 = 1000;
+
+/// `ssl_early_data_accepted` of `BoringSSL`.
 const EARLY_DATA_ACCEPTED: u32 = 2;
 
 struct Held {
     connection: ::quiche::Connection,
     /// A packet that was made, but is not due yet or did not fit its burst.
     waiting: Option<(Vec<u8>, SendInfo)>,
-    /// A session was offered for 0-RTT.
-    offered: bool,
     connected: bool,
     closed: bool,
     /// The application asks for it no more.
@@ -65,8 +68,12 @@ impl Quiche {
     ///
     /// # Errors
     /// Options that quiche has not, certificates that cannot be used.
-    pub fn new(setup: Setup) -> Result<Self, StackError> {
+    pub fn new(mut setup: Setup) -> Result<Self, StackError> {
         check(&setup.options)?;
+        if setup.options.congestion_control == CongestionControl::Bbr {
+            let initial_rtt_ms = &mut setup.options.initial_rtt_ms;
+            *initial_rtt_ms = BBR_INITIAL_RTT_MS.max(*initial_rtt_ms);
+        }
         Ok(Self {
             config: config(&setup)?,
             setup,
@@ -100,7 +107,6 @@ impl Quiche {
         let held = Held {
             connection,
             waiting: None,
-            offered: false,
             connected: false,
             closed: false,
             forgotten: false,
@@ -223,9 +229,9 @@ impl Stack for Quiche {
         remote: SocketAddr,
         name: &str,
     ) -> Result<Conn, StackError> {
-        let id = random_id().ok_or_else(|| failed("connect", "no random numbers"))?;
+        let id = random_id().ok_or_else(|| failed("connect", &"no random numbers"))?;
         let connection = ::quiche::connect(Some(name), &id, local, remote, &mut self.config)
-            .map_err(|error| failed("connect", error))?;
+            .map_err(|error| failed("connect", &error))?;
         let conn = self.hold(connection, "client")?;
         self.routes.insert(id, conn);
         if let (Some(session), Some(held)) = (self.setup.session.as_ref(), self.held.get_mut(&conn))
@@ -234,8 +240,7 @@ impl Stack for Quiche {
                 let why = "not a session of quiche; delete the file and make a new one";
                 held.connection
                     .set_session(session)
-                    .map_err(|error| failed("0-RTT", format!("{error}: {why}")))?;
-                held.offered = true;
+                    .map_err(|error| failed("0-RTT", &format!("{error}: {why}")))?;
             }
         }
         Ok(conn)
@@ -406,7 +411,15 @@ impl Stack for Quiche {
             Some(held) if held.connection.early_data_reason() == EARLY_DATA_ACCEPTED => {
                 ZeroRtt::Accepted
             }
-            Some(held) if held.offered => ZeroRtt::Refused,
+            Some(_)
+                if self
+                    .setup
+                    .session
+                    .as_ref()
+                    .is_some_and(|session| !session.is_empty()) =>
+            {
+                ZeroRtt::Refused
+            }
             _ => ZeroRtt::NotAsked,
         }
     }
@@ -426,6 +439,10 @@ impl Stack for Quiche {
             .map(str::to_owned)
     }
 
+    fn options(&self) -> &LegOptions {
+        &self.setup.options
+    }
+
     fn name(&self) -> &'static str {
         NAME
     }
@@ -440,7 +457,7 @@ fn random_id() -> Option<ConnectionId<'static>> {
     Some(ConnectionId::from_vec(id))
 }
 
-fn failed(what: &'static str, why: impl ToString) -> StackError {
+fn failed(what: &'static str, why: &dyn Display) -> StackError {
     StackError::Library {
         what,
         why: why.to_string(),
@@ -471,7 +488,7 @@ fn check(options: &LegOptions) -> Result<(), Faults> {
 
 fn config(setup: &Setup) -> Result<Config, StackError> {
     let options = &setup.options;
-    let library = |error| failed("quiche", error);
+    let library = |error| failed("quiche", &error);
     let mut config = Config::new(::quiche::PROTOCOL_VERSION).map_err(library)?;
     trust(&mut config, &setup.trust)?;
     config.set_application_protos(&[ALPN]).map_err(library)?;
@@ -505,16 +522,16 @@ fn trust(config: &mut Config, trust: &Trust) -> Result<(), StackError> {
             server_crypto(cert, key, &[ALPN], true)?;
             config
                 .load_cert_chain_from_pem_file(text(cert)?)
-                .map_err(|error| failed("certificate", error))?;
+                .map_err(|error| failed("certificate", &error))?;
             config
                 .load_priv_key_from_pem_file(text(key)?)
-                .map_err(|error| failed("private key", error))
+                .map_err(|error| failed("private key", &error))
         }
         Trust::Client { ca } => {
             client_crypto(ca, &[ALPN], true)?;
             config
                 .load_verify_locations_from_file(text(ca)?)
-                .map_err(|error| failed("CA", error))?;
+                .map_err(|error| failed("CA", &error))?;
             config.verify_peer(true);
             Ok(())
         }
@@ -523,7 +540,7 @@ fn trust(config: &mut Config, trust: &Trust) -> Result<(), StackError> {
 
 fn text(path: &Path) -> Result<&str, StackError> {
     path.to_str()
-        .ok_or_else(|| failed("path", format!("{} is no UTF-8", path.display())))
+        .ok_or_else(|| failed("path", &format!("{} is no UTF-8", path.display())))
 }
 
 /// Why a connection ended, if it did.

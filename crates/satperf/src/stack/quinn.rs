@@ -9,7 +9,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ::quic::{QlogFile, QlogHealth, Reassembly, client_crypto, server_crypto, transport};
+use ::quic::{
+    LegOptions, QlogFile, QlogHealth, Reassembly, client_crypto, server_crypto, transport,
+};
 use bytes::Bytes;
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::{
@@ -450,6 +452,10 @@ impl Stack for Quinn {
             .iter()
             .find_map(QlogHealth::fault)
             .map(str::to_owned)
+    }
+
+    fn options(&self) -> &LegOptions {
+        &self.setup.options
     }
 
     fn name(&self) -> &'static str {

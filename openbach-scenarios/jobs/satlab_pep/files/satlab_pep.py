@@ -31,7 +31,9 @@ import collect_agent
 READY_DEADLINE_S = 10.0
 POLL_S = 0.05
 STOP_DEADLINE_S = 1.5
-WATCH_S = 0.25
+AGENT_S = 10.0
+"""An agent that stops a job ends its children first; on a busy host the job hears of it seconds later."""
+WATCH_S = 0.1
 MAX_LINES = 1000
 TABLE = "satlab_pep"
 MARK = 0x5A7
@@ -229,7 +231,7 @@ def serve(wanted: Wanted, stop: threading.Event) -> None:
     log = wanted.scratch / "log"
     with log.open("wb") as output:
         child = subprocess.Popen(engine.argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
-    connections = 0
+    connections, fault = 0, ""
     try:
         wait_ready(engine, wanted.port, child, log, stop)
         with caught(engine, wanted):
@@ -237,9 +239,12 @@ def serve(wanted: Wanted, stop: threading.Event) -> None:
             while not stop.wait(WATCH_S):
                 check_alive(engine, child, log, stop)
                 connections = counted(engine, log, connections)
+    except JobError as error:
+        fault = str(error)
+        raise
     finally:
         end(child)
-        record(wanted, engine, connections, log)
+        record(wanted, engine, connections, log, fault)
 
 
 def counted(engine: Engine, log: Path, before: int) -> int:
@@ -273,9 +278,10 @@ def wait_ready(engine: Engine, port: int, child: subprocess.Popen[bytes], log: P
 
 
 def check_alive(engine: Engine, child: subprocess.Popen[bytes], log: Path, stop: threading.Event) -> None:
-    """Raise if the proxy has ended, unless all is being stopped: then an agent may have ended it first."""
+    """Raise if the proxy has ended, unless all is being stopped: then an agent may have asked it first to end."""
     code = child.poll()
-    if code is not None and not stop.wait(STOP_DEADLINE_S):
+    was_asked = code in (0, -signal.SIGTERM, 128 + signal.SIGTERM) and stop.wait(AGENT_S)
+    if code is not None and not was_asked:
         raise JobError(f"{engine.name} ended with status {code}: {tail(log)}", "see the job's log", status=1)
 
 
@@ -289,8 +295,8 @@ def end(child: subprocess.Popen[bytes]) -> None:
         child.wait()
 
 
-def record(wanted: Wanted, engine: Engine, connections: int, log: Path) -> None:
-    """Store what the proxy was, how many connections it has split, and what it said of them."""
+def record(wanted: Wanted, engine: Engine, connections: int, log: Path, fault: str) -> None:
+    """Store what the proxy was, how many connections it has split, what it said of them, and what ended it early."""
     content = {
         "schema": "satlab/pep/1",
         "engine": engine.name,
@@ -300,6 +306,7 @@ def record(wanted: Wanted, engine: Engine, connections: int, log: Path) -> None:
         "server": str(wanted.server),
         "connections": counted(engine, log, connections),
         "report": told(log),
+        "fault": fault,
     }
     path = wanted.scratch / "pep.json"
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

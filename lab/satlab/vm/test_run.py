@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A scenario on the VM lab: what is refused before anything is touched, and how a host is asked."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from satlab import paths, topology
+from satlab.errors import ConfigError, HostError
+from satlab.options import LinkOptions
+from satlab.vm import provision, run
+from satlab.vm.provision import Folder
+
+SCENARIO = paths.SCENARIOS / "ping.json"
+
+
+def lab(tmp_path: Path, enter: tuple[str, ...] = ()) -> run.Lab:
+    folder = Folder(tmp_path / "lab")
+    folder.make()
+    return run.Lab(folder, topology.load(), enter=enter)
+
+
+def test_a_lab_that_was_never_provisioned_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="never provisioned") as caught:
+        run.prepare(SCENARIO, {}, lab(tmp_path))
+    assert caught.value.hint == "bring it up: satlab vm up"
+
+
+def test_words_arrive_on_a_host_as_they_are(tmp_path: Path) -> None:
+    """ssh joins its words for the shell there; this ssh prints what such a shell would run."""
+    script = tmp_path / "ssh"
+    script.write_text('#!/bin/sh\nfor last; do :; done\neval "set -- $last"\nprintf "%s|" "$@"\n')
+    script.chmod(0o755)
+    words = ("a b", "$HOME", "it's", "${Package} ${Version}\\n", "--")
+    found = lab(tmp_path, ("env", f"PATH={tmp_path}:/usr/bin:/bin"))
+    assert found.output("st", *words).decode() == "|".join(("sudo", "-n", *words)) + "|"
+    assert shlex.split(found.argv("st", *words)[-1]) == ["sudo", "-n", *words]
+
+
+def test_t07_ssh_takes_pinned_hosts_and_the_lab_s_key_alone(tmp_path: Path) -> None:
+    argv = lab(tmp_path).ssh("gw")
+    assert "StrictHostKeyChecking=yes" in argv
+    assert f"UserKnownHostsFile={tmp_path}/lab/known_hosts" in argv
+    assert argv[-2:] == ["vagrant@198.19.0.15", "--"]
+
+
+def test_a_host_that_fails_tells_its_last_words(tmp_path: Path) -> None:
+    script = tmp_path / "ssh"
+    script.write_text("#!/bin/sh\necho first >&2; echo no such unit >&2; exit 4\n")
+    script.chmod(0o755)
+    found = lab(tmp_path, ("env", f"PATH={tmp_path}:/usr/bin:/bin"))
+    with pytest.raises(HostError, match="sat: systemctl: no such unit"):
+        found.output("sat", "systemctl", "restart", "satlink")
+    with pytest.raises(ConfigError, match="no host 'nobody'"):
+        found.ssh("nobody")
+
+
+def test_the_link_of_the_guest_joins_its_tunnels(tmp_path: Path) -> None:
+    config = provision.link_config(topology.load(), LinkOptions(loss=0.01))
+    assert config.st
+    assert config.gw
+    assert (config.st.tun, config.gw.tun, config.emulator) == ("tun-st", "tun-gw", "satlink")
+    assert provision.link_config(topology.load(), LinkOptions(emulator="opensand")).emulator == "opensand"
+
+
+def test_without_netem_the_terrestrial_segment_adds_nothing() -> None:
+    here = provision.without_terrestrial_delay(topology.load())
+    assert provision.link_config(here, LinkOptions()).terrestrial_one_way_delay_ms == 0
