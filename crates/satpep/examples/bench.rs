@@ -5,12 +5,14 @@
 //! `cargo run --release -p satpep --example bench`
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot run stops")]
 
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use quic::LegOptions;
-use quinn::{Connection, Endpoint, VarInt};
+use quinn::{Connection, Endpoint, TransportConfig, VarInt};
 use satpep::proxy::Proxy;
 use satpep::report::Report;
 use serde_json::json;
@@ -22,7 +24,7 @@ mod lab;
 use lab::{ALPN, NAME, Pki};
 
 const BYTES: usize = 400_000_000;
-const CHUNK: usize = 1 << 16;
+const CHUNK: usize = 1 << 13;
 const PINGS: usize = 500;
 
 /// Answers each byte of a stream opened by the client; sends `BYTES` on a stream of its own.
@@ -69,71 +71,70 @@ async fn measure(connection: Connection) -> (f64, f64) {
     (times[PINGS / 2].as_secs_f64() * 1e3, goodput)
 }
 
-fn main() {
-    let pki = Pki::new();
-    let wide = || {
-        let mut transport = quic::transport(&LegOptions::default()).unwrap();
-        transport.initial_rtt(Duration::from_millis(1));
-        transport
-    };
-    let (tell, told) = std::sync::mpsc::channel();
-    thread::scope(|scope| {
-        let pki = &pki;
-        let tell_origin = tell.clone();
-        scope.spawn(move || {
-            satpep::runtime().unwrap().block_on(async move {
-                let origin = pki.origin_with(&[ALPN], wide());
-                tell_origin.send(origin.local_addr().unwrap()).unwrap();
-                serve(origin).await;
-            });
-        });
-        let origin = told.recv().unwrap();
-        let mut results = serde_json::Map::new();
-        let mut target = origin;
-        for (proxies, name) in ["direct", "one_proxy", "two_proxies"]
-            .into_iter()
-            .enumerate()
-        {
-            if proxies > 0 {
-                let options = pki.options("127.0.0.1:0", &["--next-hop", &target.to_string()]);
-                let tell = tell.clone();
-                scope.spawn(move || {
-                    satpep::runtime().unwrap().block_on(async move {
-                        let (report, _) = Report::new(std::io::sink(), None).unwrap();
-                        let proxy = Proxy::bind(options, report).unwrap();
-                        tell.send(proxy.addresses()[0]).unwrap();
-                        proxy.run(std::future::pending()).await;
-                    });
-                });
-                target = told.recv().unwrap();
-            }
-            let (rtt_ms, goodput_bps) = satpep::runtime().unwrap().block_on(async {
-                let mut config = pki.client_config(&[ALPN]);
-                config.transport_config(Arc::new(wide()));
-                let client = Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
-                measure(
-                    client
-                        .connect_with(config, target, NAME)
-                        .unwrap()
-                        .await
-                        .unwrap(),
-                )
-                .await
-            });
-            results.insert(
-                name.into(),
-                json!({"rtt_ms": rtt_ms, "goodput_bps": goodput_bps}),
-            );
-        }
-        let rtt = |name: &str| results[name]["rtt_ms"].as_f64().unwrap();
-        let added = json!({"one": rtt("one_proxy") - rtt("direct"), "two": rtt("two_proxies") - rtt("direct")});
-        results.insert("added_ms".into(), added);
-        let cores = thread::available_parallelism().map_or(0, usize::from);
-        results.insert("cores".into(), cores.into());
-        let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-        results.insert("load_average_1min".into(), load.split(' ').next().into());
-        println!("{:#}", serde_json::Value::Object(results));
-        // The proxies would run on.
-        std::process::exit(0);
+/// Runs what `begin` starts on a thread of its own, for as long as the process lives; gives its address.
+fn start<F: Future<Output = ()>>(
+    begin: impl FnOnce() -> (SocketAddr, F) + Send + 'static,
+) -> SocketAddr {
+    let (tell, told) = channel();
+    thread::spawn(move || {
+        let runtime = satpep::runtime().unwrap();
+        let _inside = runtime.enter();
+        let (address, work) = begin();
+        tell.send(address).unwrap();
+        runtime.block_on(work);
     });
+    told.recv().unwrap()
+}
+
+fn start_origin(pki: Arc<Pki>) -> SocketAddr {
+    start(move || {
+        let origin = pki.origin_with(&[ALPN], transport());
+        (origin.local_addr().unwrap(), serve(origin))
+    })
+}
+
+fn start_proxy(pki: &Pki, next_hop: SocketAddr) -> SocketAddr {
+    let options = pki.options("127.0.0.1:0", &["--next-hop", &next_hop.to_string()]);
+    start(|| {
+        let (report, _) = Report::new(std::io::sink(), None).unwrap();
+        let proxy = Proxy::bind(options, report).unwrap();
+        (proxy.addresses()[0], proxy.run(std::future::pending()))
+    })
+}
+
+fn ask(pki: &Pki, target: SocketAddr) -> (f64, f64) {
+    satpep::runtime().unwrap().block_on(async {
+        let mut config = pki.client_config(&[ALPN]);
+        config.transport_config(Arc::new(transport()));
+        let client = Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
+        measure(
+            client
+                .connect_with(config, target, NAME)
+                .unwrap()
+                .await
+                .unwrap(),
+        )
+        .await
+    })
+}
+
+fn transport() -> TransportConfig {
+    quic::transport(&LegOptions::default()).unwrap()
+}
+
+fn main() {
+    let pki = Arc::new(Pki::new());
+    let mut target = start_origin(Arc::clone(&pki));
+    let mut results = Vec::new();
+    for proxies in 0..=2 {
+        if proxies > 0 {
+            target = start_proxy(&pki, target);
+        }
+        let (rtt_ms, goodput_bps) = ask(&pki, target);
+        results.push(json!({"proxies": proxies, "rtt_ms": rtt_ms, "goodput_bps": goodput_bps}));
+    }
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let cores = thread::available_parallelism().map_or(0, usize::from);
+    let host = json!({"cores": cores, "load_average_1min": load.split(' ').next()});
+    println!("{:#}", json!({"results": results, "host": host}));
 }
