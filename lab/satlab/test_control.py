@@ -14,6 +14,7 @@ from satlab.errors import ConfigError, HostError
 from satlab.hand import Wanted
 from satlab.linkplan import LinkSet
 from satlab.options import LinkOptions
+from satlab.paths import ROOT
 
 
 def answered(path: Path, answer: bytes) -> tuple[threading.Thread, list[bytes]]:
@@ -73,6 +74,13 @@ def test_time_line_is_read(tmp_path: Path) -> None:
         "starts": "on-request",
         "steps": ({"at_s": 2.0, "set": {"direction": "return", "outage": 1.0}},),
     }
+
+
+def test_shipped_time_lines_are_read() -> None:
+    """The fade falls and recovers to where it was."""
+    steps = control.load_steps(ROOT / "openbach-scenarios" / "timelines" / "fade.json")
+    levels = [step.set_.attenuation_db or 0.0 for step in steps]
+    assert (max(levels), levels[-1]) == (6.0, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -354,7 +354,7 @@ VALUES = {
     "link_calibration": {"duration": "5"},
     "page_load": {"protocol": "h3"},
     "ping": {"count": "3"},
-    "seed_002_cell": {"pep": "haproxy"},
+    "seed_002_cell": {"tcp_pep": "haproxy"},
     "quic": {"pep": "quic"},
     "tcp": {"pep": "haproxy"},
     "web_quic": {"pep": "quic-h3-capable"},

@@ -37,7 +37,7 @@ def test_kind_unit_and_choices_come_from_the_jobs() -> None:
 
 
 def test_an_argument_is_followed_into_sub_scenarios() -> None:
-    pep = field_of(form("seed_002_cell"), "argument.pep")
+    pep = field_of(form("seed_002_cell"), "argument.tcp_pep")
     assert {"haproxy", "pepsal"} <= set(pep.choices)
 
 

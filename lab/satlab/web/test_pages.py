@@ -17,6 +17,7 @@ from satlab.serve.catalog import Project
 from satlab.serve.conftest import HOST, PASSWORD, Clock, FakeHelper, client_of
 from satlab.serve.context import Context
 from satlab.web.pages import POLICY
+from satlab.web.routes import STATIC
 
 ORIGIN = {"origin": f"http://{HOST}"}
 LINK = {"link.profile": "geo", "link.loss": "0"}
@@ -52,7 +53,8 @@ def ended(here: Context, helper: FakeHelper, number: int, exit_status: int = 0, 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Give a run folder with page loads and a transfer, and a report."""
-    folder = example_run.write(tmp_path_factory.mktemp("runs"), example_run.Example(loads={"h1": 2, "h3": 2}))
+    example = example_run.Example(loads={"h1": 2, "h3": 2}, censored=1)
+    folder = example_run.write(tmp_path_factory.mktemp("runs"), example)
     (folder / "report").mkdir()
     policy = '<meta http-equiv="Content-Security-Policy" content="default-src &#39;none&#39;; script-src &#39;x&#39;">'
     (folder / "report" / "index.html").write_text(f"<head>{policy}</head><script>1</script>")
@@ -251,7 +253,8 @@ def test_a_run_from_launch_to_report(
     helper.end(instance.run_id, 0)
     here.queue.step()
     page = text_of(runner.get(f"/ui/runs/{number}").text)
-    for said in ("Finished Ok", "Response Start", "First Contentful Paint", "Page Load Time", "Mbit/s"):
+    metrics = ("Response Start", "First Contentful Paint", "Page Load Time")
+    for said in ("Finished Ok", *metrics, "Mbit/s", "Failed or cut off", "timeout 33 s"):
         assert said in page
     assert "refresh" not in page
     report = runner.get(f"/ui/runs/{number}/report")
@@ -321,3 +324,34 @@ def test_many_runs_are_listed_in_pages(runner: TestClient, here: Context) -> Non
     assert f'/ui/runs/{numbers[0]}"' in second
     assert "Older" in first
     assert "Newer" in second
+
+
+# --- colours --------------------------------------------------------------------------------------------------------
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance after WCAG 2.2."""
+    shares = [int(colour[n : n + 2], 16) / 255 for n in (1, 3, 5)]
+    red, green, blue = (s / 12.92 if s <= 0.04045 else ((s + 0.055) / 1.055) ** 2.4 for s in shares)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+TEXTS = [(text, ground) for text in ("text", "muted", "link", "bad") for ground in ("bg", "card", "grid")]
+TEXTS += [("good", "good-bg"), ("bad", "bad-bg"), ("good", "card")]
+LINES = [(curve, "card") for curve in ("c1", "c2", "c3")] + [("muted", "bg")]
+
+
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+def test_texts_and_curves_stand_out(theme: int) -> None:
+    """WCAG 2.2, 1.4.3: texts 4.5 to 1; 1.4.11: what is drawn 3 to 1."""
+    rules = re.findall(r":root[^{]*{([^}]*)}", STATIC["base.css"][0].read_text())
+    colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", rules[theme]))
+    weak = [pair for pair in TEXTS if contrast(colours[pair[0]], colours[pair[1]]) < 4.5]
+    weak += [pair for pair in LINES if contrast(colours[pair[0]], colours[pair[1]]) < 3]
+    assert not weak, {pair: round(contrast(*(colours[name] for name in pair)), 2) for pair in weak}
+    assert contrast("#0b5cad", "#ffffff") >= 4.5, "the main button"
