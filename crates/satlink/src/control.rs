@@ -7,7 +7,7 @@
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -307,6 +307,16 @@ fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | Interrupted | WouldBlock)
 }
 
+/// Root, this process's user, and whom root has given the socket to: the user of the jobs that control the link.
+fn may_speak(stream: &UnixStream, peer: u32) -> bool {
+    let address = stream.local_addr().ok();
+    let place = address.as_ref().and_then(|address| address.as_pathname());
+    let owner = place
+        .and_then(|place| fs::symlink_metadata(place).ok())
+        .map(|meta| meta.uid());
+    [0, sys::own_uid()].contains(&peer) || owner == Some(peer)
+}
+
 /// Answers the lines of one connection.
 fn converse(
     mut stream: UnixStream,
@@ -315,7 +325,7 @@ fn converse(
     start: Instant,
 ) -> io::Result<()> {
     stream.set_nonblocking(true)?;
-    if ![0, sys::own_uid()].contains(&sys::peer_uid(&stream)?) {
+    if !may_speak(&stream, sys::peer_uid(&stream)?) {
         return say(
             &mut stream,
             &refusal(&vec!["request: another user's (become root)".into()]),
