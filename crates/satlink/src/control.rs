@@ -7,7 +7,7 @@
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -266,7 +266,7 @@ impl Socket {
             }
             match self.listener.accept() {
                 // A client that goes away, or does not read, is its own loss.
-                Ok((stream, _)) => drop(converse(stream, desk, stop, start)),
+                Ok((stream, _)) => drop(converse(stream, &self.path, desk, stop, start)),
                 Err(error) if is_passing(&error) => {}
                 Err(error) => return Err(error),
             }
@@ -292,15 +292,22 @@ fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | Interrupted | WouldBlock)
 }
 
+/// Tells whether the other end is root, this process's user, or whom root has given the socket's file to.
+fn may_speak(stream: &UnixStream, path: &Path) -> io::Result<bool> {
+    let owner = fs::symlink_metadata(path)?.uid();
+    Ok([0, sys::own_uid(), owner].contains(&sys::peer_uid(stream)?))
+}
+
 /// Answers the lines of one connection.
 fn converse(
     mut stream: UnixStream,
+    path: &Path,
     desk: &mut Desk<'_>,
     stop: &Event,
     start: Instant,
 ) -> io::Result<()> {
     stream.set_nonblocking(true)?;
-    if ![0, sys::own_uid()].contains(&sys::peer_uid(&stream)?) {
+    if !may_speak(&stream, path)? {
         return say(
             &mut stream,
             &refusal(&vec!["request: another user's (become root)".into()]),
