@@ -14,13 +14,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use link::Nanos;
+use profile::Profile;
 use serde_json::{Map, Value, json};
 
 use crate::config::{Config, Faults, Object};
 use crate::course::Course;
 use crate::metrics::Message;
 use crate::order::{Mailbox, Order, Origin};
-use crate::plan::DIRECTIONS;
+use crate::plan::{self, DIRECTIONS};
 use crate::set::{self, Target};
 use crate::sys::{self, Event, Poll};
 
@@ -95,6 +96,20 @@ pub struct Desk<'a> {
     pub state: &'a State,
     /// Whether the time line has begun.
     pub has_started: bool,
+}
+
+/// Answers a request as a link would that serves no direction: nothing changes, every fault is told. For fuzzing.
+#[must_use]
+pub fn answer(config: &Config, profile: &Profile, request: &[u8]) -> Value {
+    let mut desk = Desk {
+        config,
+        targets: plan::targets(config, profile),
+        courses: [const { Vec::new() }; 4],
+        mailboxes: [const { None }; 4],
+        state: &State::new(config, [0.0; 4]),
+        has_started: false,
+    };
+    desk.answer(0, request)
 }
 
 impl Desk<'_> {
@@ -266,7 +281,7 @@ impl Socket {
             }
             match self.listener.accept() {
                 // A client that goes away, or does not read, is its own loss.
-                Ok((stream, _)) => drop(converse(stream, &self.path, desk, stop, start)),
+                Ok((stream, _)) => drop(converse(stream, desk, stop, start)),
                 Err(error) if is_passing(&error) => {}
                 Err(error) => return Err(error),
             }
@@ -292,22 +307,25 @@ fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | Interrupted | WouldBlock)
 }
 
-/// Tells whether the other end is root, this process's user, or whom root has given the socket's file to.
-fn may_speak(stream: &UnixStream, path: &Path) -> io::Result<bool> {
-    let owner = fs::symlink_metadata(path)?.uid();
-    Ok([0, sys::own_uid(), owner].contains(&sys::peer_uid(stream)?))
+/// Root, this process's user, and whom root has given the socket to: the user of the jobs that control the link.
+fn may_speak(stream: &UnixStream, peer: u32) -> bool {
+    let address = stream.local_addr().ok();
+    let place = address.as_ref().and_then(|address| address.as_pathname());
+    let owner = place
+        .and_then(|place| fs::symlink_metadata(place).ok())
+        .map(|meta| meta.uid());
+    [0, sys::own_uid()].contains(&peer) || owner == Some(peer)
 }
 
 /// Answers the lines of one connection.
 fn converse(
     mut stream: UnixStream,
-    path: &Path,
     desk: &mut Desk<'_>,
     stop: &Event,
     start: Instant,
 ) -> io::Result<()> {
     stream.set_nonblocking(true)?;
-    if !may_speak(&stream, path)? {
+    if !may_speak(&stream, sys::peer_uid(&stream)?) {
         return say(
             &mut stream,
             &refusal(&vec!["request: another user's (become root)".into()]),

@@ -12,8 +12,8 @@ use quinn::{ReadError, RecvStream, SendStream, VarInt, WriteError};
 
 use crate::window::Window;
 
-/// Bytes in order that wait for the next hop before reading pauses. Behind them the peer's stream window fills, and
-/// then the peer is blocked.
+/// Bytes of a stream without gaps that wait for the next hop before reading pauses. Behind them the peer's stream window
+/// fills, and then the peer is blocked.
 const MOST_READY_BYTES: usize = 256 * 1024;
 /// Chunks handed to quinn at once.
 const BATCH: usize = 64;
@@ -156,8 +156,8 @@ impl<'a> Flow<'a> {
     fn wants(&self) -> Wants {
         match self.ended {
             Some(_) => Wants::Nothing,
-            // A gap must always be able to close: what is behind one does not count.
-            None if self.ready_bytes < MOST_READY_BYTES => Wants::Data,
+            // While there are gaps, every datagram that closes one would be a separate span in quinn's buffer.
+            None if self.ready_bytes < MOST_READY_BYTES || !self.gaps.is_empty() => Wants::Data,
             None => Wants::Pause,
         }
     }

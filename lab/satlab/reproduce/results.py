@@ -308,7 +308,8 @@ def _order(results: Results, loss: str, name: str, metric: str, kinds: Sequence[
             continue
         found = statistics.interval_of_two(a, b, statistics.median_difference)
         verdicts.append(statistics.is_below(found, runs[-1]))
-        evidence.append(f"{first} less {second}: {found.low:+,.0f} to {found.high:+,.0f} ms")
+        ends = f"{found.low:+,.0f} to {found.high:+,.0f} ms".replace("inf", "\N{INFINITY}")
+        evidence.append(f"{first} less {second}: {ends}")
     claim = f"{name}: {' < '.join(kinds)}"
     return Conclusion(name, claim, loss, statistics.all_of(verdicts), "; ".join(evidence), min(runs))
 

@@ -20,7 +20,8 @@ use tokio::task::JoinHandle;
 
 pub const NAME: &str = "origin.test";
 pub const ALPN: &[u8] = b"test";
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Long, as a busy host may be late.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A deadline for whatever a test waits for.
 pub async fn soon<T>(what: impl Future<Output = T>) -> T {
@@ -86,7 +87,8 @@ impl Pki {
         self.proxy_at("127.0.0.1:0", more)
     }
 
-    pub fn proxy_at(&self, listen: &str, more: &[&str]) -> Running {
+    /// Options of a proxy with `more` arguments.
+    pub fn options(&self, listen: &str, more: &[&str]) -> QuicOptions {
         let [cert, key, ca] =
             ["leaf.crt", "leaf.key", "ca.crt"].map(|name| self.file(name).display().to_string());
         let mut argv = vec![
@@ -105,6 +107,11 @@ impl Pki {
         argv.extend(more);
         let options = Cli::try_parse_from(argv).unwrap().options;
         options.check().unwrap();
+        options
+    }
+
+    pub fn proxy_at(&self, listen: &str, more: &[&str]) -> Running {
+        let options = self.options(listen, more);
         let deadline = Instant::now() + PATIENCE;
         loop {
             match Running::start(options.clone()) {
