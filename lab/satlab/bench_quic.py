@@ -60,7 +60,7 @@ class Case:
         return " ".join([self.stack, self.congestion_control, where, *self.options])
 
 
-ACK_FREQUENCY = ("--ack-threshold", "20")
+ACK_FREQUENCY = ("--ack-threshold", "50", "--max-ack-delay-ms", "100")
 CASES = (
     Case("quinn", "cubic", None),
     Case("quiche", "cubic", None),
