@@ -75,7 +75,7 @@ def test_a_page_loads_over_http3(lab: Lab, tmp_path: Path) -> None:
     outcome = run(lab, "page_load", {"protocol": "h3", "runs": "1"}, tmp_path)
     loads = outcome.records.filter(polars.col("metric") == "page_load_time_ms")
     print(loads.select("value", "status", "reason"))
-    assert loads["status"].to_list() == ["ok"]
+    assert set(loads["status"]) == {"ok"}
     assert outcome.status in (ExitStatus.OK, ExitStatus.UNCALIBRATED), outcome.reason
 
 
