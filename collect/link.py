@@ -31,6 +31,15 @@ SERIES = {
 """Metric of a series and the counter it is read from."""
 
 
+class Heard(Model):
+    """What came in from the entity before, over one interval; `silent_ms` since its last datagram, or None: never."""
+
+    datagrams: int
+    strangers: int
+    malformed: int
+    silent_ms: float | None
+
+
 class Counters(Model):
     """One direction over one interval; queue figures are those of the interval's end."""
 
@@ -59,6 +68,7 @@ class Counters(Model):
     late_p99_us: float | None
     late_max_us: float | None
     late_packets: int
+    heard: Heard | None = None
 
     @property
     def slots_used(self) -> int | None:
@@ -96,17 +106,18 @@ class Header(Model):
     late_limit_us: int
     sched_fifo: bool
     memory_locked: bool
+    entity: Literal["all", "st", "sat", "gw"] = "all"
 
 
 class Sample(Model):
-    """One interval, stamped at its end; None where OpenSAND carries the satellite segment."""
+    """One interval, stamped at its end; None where another emulator or entity carries a direction."""
 
     type: Literal["sample"]
     t_unix_s: float
     forward: Counters | None
     return_: Counters | None = Field(alias="return")
-    terrestrial_down: Counters
-    terrestrial_up: Counters
+    terrestrial_down: Counters | None
+    terrestrial_up: Counters | None
 
     def of(self, direction: str) -> Counters | None:
         """Give the counters of one of `DIRECTIONS`."""

@@ -118,3 +118,32 @@ def test_t02_of_a_closed_folder_only_what_is_shown_can_be_seen(tmp_path: Path) -
     done = subprocess.run([*argv, sys.executable, "-c", look], capture_output=True, text=True, check=True)
     assert done.stdout == "['deep'] seen\n"
     assert sorted(entry.name for entry in closed.iterdir()) == ["deep", "hidden"]
+
+
+def start(number: int, job: str, arguments: dict[str, Any], *after: int) -> dict[str, Any]:
+    wait = {"wait": {"launched_ids": list(after)}} if after else {}
+    return {"id": number, **wait, "start_job_instance": {"entity_name": "client", job: arguments}}
+
+
+def test_jobs_do_with_their_grants_what_they_are_for(tmp_path: Path) -> None:
+    functions = [
+        start(1, "satlab_capture", {"interface": "lan0", "seconds": 4}),
+        start(2, "satlab_system_load", {}),
+        start(3, "satlab_link", {"set": {"direction": "forward", "delay_ms": 30.0}}, 1),
+        start(4, "satlab_ping", {"destination_ip": "198.18.4.2", "count": 3, "interval": 0.3}, 1),
+        {
+            "id": 5,
+            "wait": {"launched_ids": [2], "finished_ids": [1, 3, 4]},
+            "stop_job_instance": {"openbach_function_id": 2},
+        },
+    ]
+    (tmp_path / "grants.json").write_text(json.dumps({"name": "grants", "openbach_functions": functions}))
+    link = LinkOptions(profile="leo")
+    request = run.RunRequest(tmp_path / "grants.json", link=link, runs=tmp_path / "runs", report=False)
+    outcome = run.execute(run.prepare(request), Talk(quiet=True), threading.Event())
+    logs = [path.read_text() for path in outcome.folder.glob("raw/logs/*.log")]
+    assert outcome.status in (0, 4), (outcome.reason, *logs)
+    (capture,) = outcome.folder.glob("raw/files/satlab_capture-*/*.pcapng")
+    assert capture.stat().st_mode & 0o777 == 0o600
+    changes = [line for line in (outcome.folder / "raw/link.jsonl").read_text().splitlines() if '"change"' in line]
+    assert changes

@@ -139,7 +139,7 @@ impl Link {
             acm.hold(false);
         }
         self.config.carrier = self.adapted(handover.carrier);
-        self.framed = Framed::new(&self.config.carrier, self.now);
+        self.framed = Framed::new(&self.config.carrier, self.now, self.config.part);
         self.channel.delay = handover.delay;
         for (since, packet) in waiting {
             let accepts = |framed: &Framed| framed.air.accepts(&packet);

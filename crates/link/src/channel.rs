@@ -51,6 +51,12 @@ impl Channel {
         self.losses.lose(LossUnit::Packet, now)
     }
 
+    /// A frame or datagram goes on at once.
+    pub(crate) fn pass(&mut self, now: Nanos, datagram: &[u8]) {
+        self.last_due = self.last_due.max(now);
+        self.in_flight.push(self.last_due, datagram);
+    }
+
     /// A packet sent at `now` gets through.
     pub(crate) fn deliver(&mut self, now: Nanos, packet: &[u8]) {
         let due = now

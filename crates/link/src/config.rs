@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! What a link is asked to be.
 
-use crate::{Acm, Carrier, Demand, Jitter, Loss, Nanos, Queue};
+use crate::{Acm, Carrier, Demand, Jitter, Loss, Nanos, Part, Queue};
 use dvb::acm::ErrorModel;
 use dvb::modcod::ModCod;
 use thiserror::Error;
@@ -25,6 +25,8 @@ pub struct LinkConfig {
     pub acm: Option<Acm>,
     /// Assignment of the slots on demand; `None`: the slots of the carrier in every superframe.
     pub demand: Option<Demand>,
+    /// What of the link this is.
+    pub part: Part,
     /// Seed of all generators: same seed and same input, same events.
     pub seed: u64,
 }
@@ -115,6 +117,9 @@ pub enum LinkError {
         "demand assignment needs a return carrier, 1 to 64 FIFOs of 1 packet and more, a request period, and at most 255 other terminals"
     )]
     Demand,
+    /// Requests and plans do not travel between processes.
+    #[error("slots on demand need the whole link in one process")]
+    Split,
     /// The slots are assigned on demand.
     #[error("a carrier with demand assignment stays as it is")]
     OnDemand,
@@ -136,6 +141,7 @@ impl LinkConfig {
             reception: None,
             acm: None,
             demand: None,
+            part: Part::Whole,
             seed,
         }
     }
@@ -154,6 +160,9 @@ impl LinkConfig {
         self.carrier.check()?;
         if let Some(demand) = &self.demand {
             demand.check(&self.carrier)?;
+            if self.part != Part::Whole {
+                return Err(LinkError::Split);
+            }
         }
         if let Some(acm) = &self.acm {
             self.reception.ok_or(LinkError::NoReception)?;

@@ -6,6 +6,7 @@ use crate::assign::Superframe;
 use crate::channel::Channel;
 use crate::grid::{Grid, Quota};
 use crate::ledger::Ledger;
+use crate::part::{Outlet, Part};
 use crate::queue::Fifos;
 use crate::{Carrier, Nanos};
 use dvb::sdu::Filled;
@@ -15,6 +16,8 @@ use dvb::sdu::Filled;
 pub(crate) struct Framed {
     grid: Grid,
     quota: Quota,
+    /// Where the receiver is another process.
+    outlet: Option<Outlet>,
     pub(crate) air: Air,
     /// Next opening at which something may be sent.
     next: u64,
@@ -28,8 +31,9 @@ pub(crate) struct Framed {
 
 impl Framed {
     /// The frames of a carrier, the first one at `origin`; `None` for a wire.
-    pub(crate) fn new(carrier: &Carrier, origin: Nanos) -> Option<Self> {
+    pub(crate) fn new(carrier: &Carrier, origin: Nanos, part: Part) -> Option<Self> {
         Some(Self {
+            outlet: Outlet::new(part),
             grid: Grid::new(carrier, origin)?,
             quota: Quota::new(carrier),
             air: Air::new(carrier)?,
@@ -111,6 +115,13 @@ impl Framed {
         if channel.loses_frame(end) {
             ledger.lose_frame(end, filled);
             self.air.miss();
+            if let Some(outlet) = &mut self.outlet {
+                outlet.skip();
+            }
+            return;
+        }
+        if let Some(outlet) = &mut self.outlet {
+            channel.pass(end, outlet.frame(frame));
             return;
         }
         let mut kept = Filled::default();

@@ -26,7 +26,7 @@ pub struct Counters {
     pub packets_lost: u64,
     /// Bytes of these packets.
     pub bytes_lost: u64,
-    /// BBFRAMEs or bursts sent.
+    /// BBFRAMEs or bursts sent; at a receiver apart from its sender, those that came or were missed.
     pub frames_sent: u64,
     /// Frames lost, contained in `frames_sent`.
     pub frames_lost: u64,
@@ -158,6 +158,13 @@ impl Ledger {
                 is_lost: false,
             });
         }
+    }
+
+    /// A frame came in, and so many before it did not.
+    pub(crate) fn receive(&mut self, bytes: usize, missed: u32) {
+        self.counters.frames_sent += 1 + u64::from(missed);
+        self.counters.frames_lost += u64::from(missed);
+        self.counters.frame_bytes_available += bytes as u64;
     }
 
     /// The frame last sent is lost with the packets that end in it.

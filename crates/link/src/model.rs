@@ -4,9 +4,11 @@
 use crate::acm::Loop;
 use crate::assign::{Assigning, Step};
 use crate::channel::{Channel, frame_error_ratio};
+use crate::datagram::{Datagram, HEADER};
 use crate::framed::Framed;
 use crate::grid::Grid;
 use crate::ledger::{Counters, Event, Frame, Ledger};
+use crate::part::{Came, Inlet, Part};
 use crate::queue::Fifos;
 use crate::ring::Ring;
 use crate::{Carrier, LinkConfig, LinkError, Nanos, Reception};
@@ -32,6 +34,8 @@ pub struct Link {
     pub(crate) config: LinkConfig,
     pub(crate) framed: Option<Framed>,
     pub(crate) acm: Option<Loop>,
+    /// Where the sender is another process.
+    inlet: Option<Inlet>,
     assigning: Option<Assigning>,
     pub(crate) queue: Fifos,
     pub(crate) channel: Channel,
@@ -56,7 +60,8 @@ impl Link {
         }
         let in_flight = Ring::for_bytes(bytes_in_flight(&config));
         Ok(Self {
-            framed: Framed::new(&config.carrier, 0),
+            framed: framed(&config),
+            inlet: inlet(&config),
             acm,
             assigning: assigning(&config),
             queue: Fifos::new(&config, config.queue, 0),
@@ -74,9 +79,12 @@ impl Link {
         &self.config
     }
 
-    /// Advances to `now` and offers one packet of 1 to 65 535 bytes.
+    /// Advances to `now` and offers one packet of 1 to 65 535 bytes, or a datagram where the link takes those.
     pub fn push(&mut self, now: Nanos, packet: &[u8]) -> Accepted {
         self.advance(now);
+        if self.config.part.takes_datagrams() {
+            return self.take_datagram(packet);
+        }
         self.ledger.offer(self.now, packet.len());
         let idle = self.is_idle();
         let is_taken = match &mut self.framed {
@@ -101,6 +109,37 @@ impl Link {
         } else {
             Accepted::Dropped
         }
+    }
+
+    fn take_datagram(&mut self, datagram: &[u8]) -> Accepted {
+        let Some(inlet) = &mut self.inlet else {
+            return self.relay(datagram);
+        };
+        let (channel, ledger, now) = (&mut self.channel, &mut self.ledger, self.now);
+        let mut lost = (0, 0);
+        let came = inlet.take(datagram, |packet| {
+            if channel.loses_packet(now) {
+                lost = (lost.0 + 1, lost.1 + packet.len() as u64);
+            } else {
+                channel.deliver(now, packet);
+            }
+        });
+        ledger.lose(now, lost.0, lost.1);
+        let Came::Frame { missed } = came else {
+            return Accepted::Dropped;
+        };
+        ledger.receive(datagram.len() - HEADER, missed);
+        Accepted::Queued
+    }
+
+    /// The satellite passes on what is a frame.
+    fn relay(&mut self, datagram: &[u8]) -> Accepted {
+        let Ok(Datagram::Frame { payload, .. }) = Datagram::parse(datagram) else {
+            return Accepted::Dropped;
+        };
+        self.ledger.receive(payload.len(), 0);
+        self.channel.pass(self.now, datagram);
+        Accepted::Queued
     }
 
     /// Works off what happens before `now`. `push` and `pop` do this themselves; useful before reading the counters.
@@ -192,15 +231,16 @@ impl Link {
             if self.is_idle() {
                 return None;
             }
+            let delay = self.config.part.delay(self.config.delay);
             let Some((start, end)) = self.opening() else {
                 // The next superframe may bring a slot.
                 let superframe = self.assigning.as_ref()?.next_superframe();
-                return Some(superframe.saturating_add(self.config.delay));
+                return Some(superframe.saturating_add(delay));
             };
             // Until the frame opens, adaptive coding may make it shorter.
             let report = self.acm.as_ref().map(Loop::next_event);
             let report = report.filter(|&report| report <= start);
-            Some(report.unwrap_or(end).saturating_add(self.config.delay))
+            Some(report.unwrap_or(end).saturating_add(delay))
         })
     }
 
@@ -208,7 +248,9 @@ impl Link {
     pub fn pop(&mut self, now: Nanos, out: &mut Vec<u8>) -> Option<Nanos> {
         self.advance(now);
         let due = self.channel.pop(self.now, out)?;
-        self.ledger.release(due, out.len());
+        if matches!(self.config.part, Part::Whole | Part::Receiver) {
+            self.ledger.release(due, out.len());
+        }
         Some(due)
     }
 
@@ -278,6 +320,22 @@ impl Link {
             self.channel.deliver(self.now, packet);
         }
     }
+}
+
+/// Frames of the part that sends; none on a wire.
+fn framed(config: &LinkConfig) -> Option<Framed> {
+    if config.part.takes_datagrams() {
+        return None;
+    }
+    Framed::new(&config.carrier, 0, config.part)
+}
+
+/// Decapsulation of the part that receives alone.
+fn inlet(config: &LinkConfig) -> Option<Inlet> {
+    if config.part != Part::Receiver {
+        return None;
+    }
+    Inlet::new(&config.carrier)
 }
 
 fn assigning(config: &LinkConfig) -> Option<Assigning> {

@@ -12,7 +12,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use profile::{FILES, MAX_DEPTH, load};
+use profile::{FILES, MAX_DEPTH, Mode, load, load_as};
 use tempfile::TempDir;
 
 /// Loads a profile whose topology is `write`n by the caller; gives the faults and asserts that it was quick.
@@ -106,4 +106,21 @@ fn test_t05_cut_files_never_panic() {
         refused_text(&text[..end]);
     }
     refused(|path| fs::write(path, [0xff, 0xfe, b'<']).unwrap());
+}
+
+/// Replays the kept inputs of the fuzz target `topology`.
+#[test]
+fn test_t05_kept_topologies_never_panic() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("corpus/topology");
+    let geo = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../opensand-profiles/geo");
+    let dir = TempDir::new().unwrap();
+    for name in FILES {
+        fs::copy(geo.join(name), dir.path().join(name)).unwrap();
+    }
+    let mut taken = [0, 0];
+    for entry in fs::read_dir(folder).unwrap() {
+        fs::copy(entry.unwrap().path(), dir.path().join("topology.xml")).unwrap();
+        taken[usize::from(load_as(dir.path(), Mode::Lenient).is_ok())] += 1;
+    }
+    assert!(taken[0] >= 3 && taken[1] >= 2, "{taken:?}");
 }

@@ -110,6 +110,25 @@ fn best_modcod_is_the_most_efficient_one_that_fits() {
 }
 
 #[test]
+fn thresholds_are_those_of_the_profile_s_table() {
+    let wide = (
+        "topology.xml",
+        "<wave_form>1</wave_form>",
+        "<wave_form>27-28</wave_form>",
+    );
+    let stricter = ("topology.xml", "<threshold>16.05<", "<threshold>17.5<");
+    let forward = load_edited(&[wide, stricter]).unwrap().forward;
+    let found: Vec<_> = forward
+        .modcods
+        .iter()
+        .map(|it| (it.id, it.es_n0_centi_db))
+        .collect();
+    assert_eq!(found, [(27, 1569), (28, 1750)]);
+    // 16.99 dB.
+    assert_eq!(forward.modcod.id, 27);
+}
+
+#[test]
 fn cra_becomes_whole_bursts_up_to_the_carrier() {
     let slots = |cra: &'static str| {
         load_edited(&[("profile_st.xml", "<cra>10000<", cra)]).map(|p| p.return_link.slots)

@@ -10,6 +10,7 @@ use thiserror::Error;
 
 use crate::demand::{self, OtherLoad};
 use crate::direction::{self, Direction};
+use crate::entity::{self, Emulation, Entity};
 use crate::timeline::{self, Timeline};
 
 /// Largest configuration that is read, bytes.
@@ -56,6 +57,8 @@ pub struct Config {
     pub timeline: Option<Timeline>,
     /// Traffic of other terminals.
     pub others: Vec<OtherLoad>,
+    /// Where the entities are when each is a process.
+    pub emulation: Option<Emulation>,
 }
 
 /// When frames open, and what they hold.
@@ -89,6 +92,18 @@ impl Timing {
 }
 
 impl Config {
+    /// The devices of an entity: terrestrial segment, then satellite segment.
+    #[must_use]
+    pub fn ports_of(&self, entity: Entity) -> Vec<&Port> {
+        let [st, gw] = [0, 1].map(|index| self.satellite.as_ref().map(|ends| &ends[index]));
+        match entity {
+            Entity::All => self.ports().collect(),
+            Entity::St => st.into_iter().collect(),
+            Entity::Sat => Vec::new(),
+            Entity::Gw => gw.into_iter().collect(),
+        }
+    }
+
     /// The devices: terrestrial segment, then satellite segment.
     pub fn ports(&self) -> impl Iterator<Item = &Port> {
         [&self.near, &self.far]
@@ -180,6 +195,7 @@ fn read(mut object: Object, sha256: String, faults: &mut Faults) -> Option<Confi
     let control = control(&mut object, faults);
     let timeline = timeline::read(&mut object, satellite.is_some(), faults);
     let others = demand::read(&mut object, faults);
+    let emulation = entity::read(&mut object, faults);
     object.finish(faults);
     let config = Config {
         sha256,
@@ -203,6 +219,7 @@ fn read(mut object: Object, sha256: String, faults: &mut Faults) -> Option<Confi
         control,
         timeline,
         others: others?,
+        emulation,
     };
     distinct_ports(&config, faults);
     Some(config)

@@ -7,20 +7,21 @@
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use link::Nanos;
+use profile::Profile;
 use serde_json::{Map, Value, json};
 
 use crate::config::{Config, Faults, Object};
 use crate::course::Course;
 use crate::metrics::Message;
 use crate::order::{Mailbox, Order, Origin};
-use crate::plan::DIRECTIONS;
+use crate::plan::{self, DIRECTIONS};
 use crate::set::{self, Target};
 use crate::sys::{self, Event, Poll};
 
@@ -95,6 +96,20 @@ pub struct Desk<'a> {
     pub state: &'a State,
     /// Whether the time line has begun.
     pub has_started: bool,
+}
+
+/// Answers a request as a link would that serves no direction: nothing changes, every fault is told. For fuzzing.
+#[must_use]
+pub fn answer(config: &Config, profile: &Profile, request: &[u8]) -> Value {
+    let mut desk = Desk {
+        config,
+        targets: plan::targets(config, profile),
+        courses: [const { Vec::new() }; 4],
+        mailboxes: [const { None }; 4],
+        state: &State::new(config, [0.0; 4]),
+        has_started: false,
+    };
+    desk.answer(0, request)
 }
 
 impl Desk<'_> {
@@ -292,6 +307,16 @@ fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | Interrupted | WouldBlock)
 }
 
+/// Root, this process's user, and whom root has given the socket to: the user of the jobs that control the link.
+fn may_speak(stream: &UnixStream, peer: u32) -> bool {
+    let address = stream.local_addr().ok();
+    let place = address.as_ref().and_then(|address| address.as_pathname());
+    let owner = place
+        .and_then(|place| fs::symlink_metadata(place).ok())
+        .map(|meta| meta.uid());
+    [0, sys::own_uid()].contains(&peer) || owner == Some(peer)
+}
+
 /// Answers the lines of one connection.
 fn converse(
     mut stream: UnixStream,
@@ -300,7 +325,7 @@ fn converse(
     start: Instant,
 ) -> io::Result<()> {
     stream.set_nonblocking(true)?;
-    if ![0, sys::own_uid()].contains(&sys::peer_uid(&stream)?) {
+    if !may_speak(&stream, sys::peer_uid(&stream)?) {
         return say(
             &mut stream,
             &refusal(&vec!["request: another user's (become root)".into()]),

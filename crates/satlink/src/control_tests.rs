@@ -11,7 +11,6 @@ use serde_json::json;
 use super::*;
 use crate::config::{parse, tests::example};
 use crate::order::Applied;
-use crate::plan;
 
 fn config(edit: impl FnOnce(&mut Value)) -> Config {
     let mut value = example("geo");
@@ -266,4 +265,19 @@ fn socket_of_a_killed_process_is_replaced() {
     fs::write(&path, "a file").unwrap();
     assert!(Socket::bind(&path).is_err());
     fs::remove_file(&path).unwrap();
+}
+
+/// Replays the kept inputs of the fuzz target `control`.
+#[test]
+fn kept_requests_are_answered() {
+    let config = config(|_| {});
+    let profile = profile::load(&config.profile).unwrap();
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus/control");
+    let mut taken = [0, 0];
+    for entry in fs::read_dir(folder).unwrap() {
+        let request = fs::read(entry.unwrap().path()).unwrap();
+        let said = answer(&config, &profile, &request)["ok"].as_bool();
+        taken[usize::from(said.unwrap())] += 1;
+    }
+    assert!(taken[0] >= 3 && taken[1] >= 2, "{taken:?}");
 }

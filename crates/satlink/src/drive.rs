@@ -7,6 +7,7 @@ use std::io;
 use hdrhistogram::Histogram;
 use link::{Accepted, Carrier, Change, Counters, Link, Nanos};
 
+use crate::entity::Heard;
 use crate::order::{Applied, Order};
 
 /// Packets read at most before due packets are released again.
@@ -38,6 +39,14 @@ pub trait Io {
     /// # Errors
     /// The device is gone.
     fn write(&mut self, direction: usize, packet: &[u8]) -> io::Result<bool>;
+
+    /// Called once each metrics interval: tells the entity behind the direction's output that this one is there.
+    fn beat(&mut self, _direction: usize) {}
+
+    /// What came in from another entity; `None` where a device is the input.
+    fn heard(&self, _direction: usize) -> Option<Heard> {
+        None
+    }
 
     /// Takes one order from the direction's mailbox, without waiting.
     fn order(&mut self, direction: usize) -> Option<Order>;
@@ -101,6 +110,8 @@ pub struct Snapshot {
     pub late: Option<Late>,
     /// Packets released later after their due time than the limit.
     pub late_packets: u64,
+    /// What came in from another entity.
+    pub heard: Option<Heard>,
 }
 
 /// Release error: time of the write less the due time, µs.
@@ -228,7 +239,9 @@ impl Drive {
         }
         // A late thread owes every interval it slept through: lines of the four directions are joined by tick.
         while io.now() >= self.next_tick * self.interval {
-            report(Report::Snapshot(Box::new(self.snapshot())));
+            io.beat(direction);
+            let heard = io.heard(direction);
+            report(Report::Snapshot(Box::new(self.snapshot(heard))));
             self.next_tick += 1;
         }
         Ok(())
@@ -250,7 +263,7 @@ impl Drive {
             self.obey(now);
             let packet = &self.input[..length];
             // What is no IP packet never reached the modem: it is neither traffic nor a drop.
-            if is_ip(packet) {
+            if self.link.config().part.takes_datagrams() || is_ip(packet) {
                 let _: Accepted = self.link.push(now, packet);
             }
         }
@@ -275,7 +288,7 @@ impl Drive {
         }
     }
 
-    fn snapshot(&mut self) -> Snapshot {
+    fn snapshot(&mut self, heard: Option<Heard>) -> Snapshot {
         let late = Late::of(&self.late);
         self.late.reset();
         Snapshot {
@@ -287,6 +300,7 @@ impl Drive {
             refused: self.refused,
             late,
             late_packets: self.late_packets,
+            heard,
         }
     }
 }

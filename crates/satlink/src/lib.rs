@@ -9,6 +9,7 @@ pub mod demand;
 pub mod describe;
 pub mod direction;
 pub mod drive;
+pub mod entity;
 mod metrics;
 pub mod order;
 pub mod plan;
@@ -17,6 +18,8 @@ pub mod run;
 pub mod set;
 mod sys;
 pub mod timeline;
+
+pub use control::answer;
 
 use std::io::{self, Write};
 use std::path::Path;

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use satlink::config::{Config, Timing};
 use satlink::describe::description;
+use satlink::entity::Entity;
 use satlink::{Failure, MEND, demand, load, load_profile, note, plan, run};
 
 /// Emulates one satellite path: DVB-S2 forward link, DVB-RCS2 return link, terrestrial delay.
@@ -55,6 +56,9 @@ enum Command {
         /// Link configuration, schemas/link-config.schema.json
         #[arg(value_name = "CONFIG.json")]
         config: PathBuf,
+        /// What of the path this process is; all but `all` need `emulation` in the configuration
+        #[arg(long, value_enum, default_value_t = Entity::All)]
+        entity: Entity,
     },
 }
 
@@ -72,8 +76,8 @@ fn main() -> ExitCode {
         Command::Plan { config } => {
             load(&config).and_then(|(config, profile)| print_plan(&config, &profile))
         }
-        Command::Run { config } => {
-            load(&config).and_then(|(config, profile)| run::run(&config, &profile))
+        Command::Run { config, entity } => {
+            load(&config).and_then(|(config, profile)| run::run(&config, &profile, entity))
         }
     };
     match result {

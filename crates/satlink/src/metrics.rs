@@ -42,6 +42,8 @@ pub struct Header {
     pub sched_fifo: bool,
     /// Memory is locked.
     pub memory_locked: bool,
+    /// What of the path this process is.
+    pub entity: &'static str,
 }
 
 /// Last line.
@@ -181,6 +183,18 @@ pub(crate) struct Direction {
     pub late_p99_us: Option<f64>,
     pub late_max_us: Option<f64>,
     pub late_packets: u64,
+    /// `None` where no other entity sends.
+    pub heard: Option<HeardLine>,
+}
+
+/// What came in from the entity before.
+#[derive(Debug, Serialize)]
+pub(crate) struct HeardLine {
+    pub datagrams: u64,
+    pub strangers: u64,
+    pub malformed: u64,
+    /// `None`: never heard.
+    pub silent_ms: Option<f64>,
 }
 
 impl Direction {
@@ -218,6 +232,15 @@ impl Direction {
             late_p99_us: now.late.map(|late| late.p99),
             late_max_us: now.late.map(|late| late.max),
             late_packets: delta(|s| s.late_packets),
+            heard: now.heard.map(|heard| {
+                let before = last.and_then(|last| last.heard).unwrap_or_default();
+                HeardLine {
+                    datagrams: heard.datagrams.saturating_sub(before.datagrams),
+                    strangers: heard.strangers.saturating_sub(before.strangers),
+                    malformed: heard.malformed.saturating_sub(before.malformed),
+                    silent_ms: heard.silent.map(|ns| ns as f64 / 1e6),
+                }
+            }),
         }
     }
 }

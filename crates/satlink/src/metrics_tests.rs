@@ -33,6 +33,7 @@ fn header() -> Header {
         late_limit_us: 1000,
         sched_fifo: true,
         memory_locked: false,
+        entity: "all",
     }
 }
 
@@ -53,6 +54,7 @@ fn snapshot(tick: u64, packets: u64) -> Snapshot {
         max: 3.0,
     });
     Snapshot {
+        heard: None,
         tick,
         counters,
         queue: (0, 0),

@@ -242,6 +242,7 @@ mod tests {
             ..Counters::default()
         };
         Snapshot {
+            heard: None,
             counters,
             queue: (12_500, 9),
             carrier,

@@ -18,11 +18,12 @@ use crate::config::{Config, Port};
 use crate::control::{Desk, Socket, State};
 use crate::course;
 use crate::drive::{self, Drive, Gone, Late, Report};
-use crate::metrics::{self, End, Header, Message, Outlet};
+use crate::entity::{Air, Emulation, Entity, Role};
+use crate::metrics::{self, End as Ending, Header, Message, Outlet};
 use crate::order::Mailbox;
 use crate::plan::{self, DIRECTIONS};
 use crate::probes::Collector;
-use crate::sys::{self, Devices, Event, Poll, Signals, Tun};
+use crate::sys::{self, Devices, End, Event, Poll, Signals, Tun};
 use crate::{Failure, note};
 
 /// Real-time priority of the threads.
@@ -40,11 +41,11 @@ const NAMESPACE_CHECK: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// Devices or metrics file cannot be opened, a device went away, or metrics could not be written.
-pub fn run(config: &Config, profile: &Profile) -> Result<(), Failure> {
+pub fn run(config: &Config, profile: &Profile, entity: Entity) -> Result<(), Failure> {
     let signals = Signals::block()
         .map_err(|error| Failure::host(format!("signals: {error}"), "see ulimit -n"))?;
     let (stop, ended) = events()?;
-    let ports = open_ports(config)?;
+    let ends = open_ends(config, profile, entity)?;
     let (file, collector) = (open_metrics(config)?, collector(config, profile)?);
     let socket = config.control.as_deref().map(bind).transpose()?;
     let memory_locked = tried("mlockall", &sys::lock_memory());
@@ -59,7 +60,7 @@ pub fn run(config: &Config, profile: &Profile) -> Result<(), Failure> {
     };
     let (fifo_sender, fifo) = sync_channel(DIRECTIONS.len());
 
-    let directions = directions(config, profile, &ports)?;
+    let directions = directions(config, links(config, profile, entity), ends)?;
     let state = &State::new(config, delays_ms(config, profile));
     let mut desk = desk(config, profile, &directions, state);
     let outlet = Outlet {
@@ -78,7 +79,7 @@ pub fn run(config: &Config, profile: &Profile) -> Result<(), Failure> {
             })
             .collect();
         let is_fifo = all_fifo(&fifo, threads.len());
-        let header = header(config, profile, &start, is_fifo, memory_locked);
+        let header = header(config, profile, entity, &start, is_fifo, memory_locked);
         let writer = scope.spawn(move || {
             let messages = receiver.iter().inspect(|message| state.observe(message));
             metrics::write_all(outlet, &header, messages, |error| {
@@ -87,7 +88,7 @@ pub fn run(config: &Config, profile: &Profile) -> Result<(), Failure> {
         });
         let control = socket.map(|socket| scope.spawn(move || serve(&socket, &mut desk, shared)));
         ready();
-        let ending = wait_for_end(config, &signals, &ended);
+        let ending = wait_for_end(&config.ports_of(entity), &signals, &ended);
         stop.set();
         if control.is_some_and(|thread| thread.join().is_err()) {
             note("the control socket's thread panicked");
@@ -98,7 +99,7 @@ pub fn run(config: &Config, profile: &Profile) -> Result<(), Failure> {
         let said = ending.unwrap_or_default().to_owned();
         let reason = gone.clone().unwrap_or(said);
         // The writer drains the channel until this line, so the send returns.
-        let end = End::new(unix_s(), reason, late, sys::cpu_seconds());
+        let end = Ending::new(unix_s(), reason, late, sys::cpu_seconds());
         let _ = sender.send(Message::End(Box::new(end)));
         let is_written = writer.join().unwrap_or(false);
         outcome(gone, is_written, unsent.load(Ordering::Relaxed))
@@ -210,7 +211,7 @@ struct Prepared {
     index: usize,
     rate_bps: f64,
     drive: Drive,
-    ends: (Tun, Tun),
+    ends: (End, End),
     mailbox: Arc<Mailbox>,
 }
 
@@ -309,29 +310,111 @@ fn events() -> Result<(Event, Event), Failure> {
     Ok((event()?, event()?))
 }
 
-/// The open devices; the satellite segment's as in [`Config::satellite`].
-struct Ports {
-    satellite: Option<[Tun; 2]>,
-    near: Tun,
-    far: Tun,
+/// Input and output of each direction that is served.
+type Ends = [Option<(End, End)>; 4];
+
+fn open_ends(config: &Config, profile: &Profile, entity: Entity) -> Result<Ends, Failure> {
+    if entity != Entity::All {
+        return open_split(config, profile, entity);
+    }
+    let satellite = match &config.satellite {
+        Some([st, gw]) => Some([open_port("st", st)?, open_port("gw", gw)?]),
+        None => None,
+    };
+    let near = open_port("near", &config.near)?;
+    let far = open_port("far", &config.far)?;
+    let pair = |from: &End, to: &End| Ok::<_, Failure>((clone(from)?, clone(to)?));
+    let [mut forward, mut back] = [None, None];
+    if let Some([st, gw]) = &satellite {
+        (forward, back) = (Some(pair(gw, st)?), Some(pair(st, gw)?));
+    }
+    Ok([
+        forward,
+        back,
+        Some(pair(&far, &near)?),
+        Some(pair(&near, &far)?),
+    ])
 }
 
-fn open_ports(config: &Config) -> Result<Ports, Failure> {
-    let open = |name: &str, port: &Port| {
-        Tun::open(&port.netns, &port.tun).map_err(|error| {
+/// Ends of an entity's directions; the terrestrial segment belongs to none.
+fn open_split(config: &Config, profile: &Profile, entity: Entity) -> Result<Ends, Failure> {
+    let lacks = |what: &str, hint: &str| Failure::usage(what.to_owned(), hint);
+    let Some(emulation) = &config.emulation else {
+        let what = format!(
+            "--entity {}: no emulation in the configuration",
+            entity.word()
+        );
+        return Err(lacks(
+            &what,
+            "give the addresses of st, sat and gw and a port: schemas/link-config.schema.json",
+        ));
+    };
+    if profile.is_on_demand() {
+        return Err(lacks(
+            "slots on demand: requests and plans do not travel between processes",
+            "run --entity all, or a profile with a constant rate and untagged frames",
+        ));
+    }
+    let tun = match config.ports_of(entity)[..] {
+        [port] => Some(open_port(entity.word(), port)?),
+        [] if entity == Entity::Sat => None,
+        _ => {
+            return Err(lacks(
+                "st and gw are null: OpenSAND carries the satellite segment",
+                "give both in the configuration",
+            ));
+        }
+    };
+    let ends = |direction| split_ends(entity, direction, emulation, tun.as_ref());
+    Ok([ends(0)?, ends(1)?, None, None])
+}
+
+fn split_ends(
+    entity: Entity,
+    direction: usize,
+    emulation: &Emulation,
+    tun: Option<&End>,
+) -> Result<Option<(End, End)>, Failure> {
+    let air = Air::open(entity, direction, emulation).map_err(|error| {
+        let what = format!("emulation: address of {}: {error}", entity.word());
+        Failure::host(what, "run in the network namespace that has this address")
+    })?;
+    let air = End::Air(air);
+    Ok(match (entity.role(direction), tun) {
+        (Some(Role::Relays), _) => Some((clone(&air)?, air)),
+        (Some(Role::Sends), Some(tun)) => Some((clone(tun)?, air)),
+        (Some(Role::Receives), Some(tun)) => Some((air, clone(tun)?)),
+        _ => None,
+    })
+}
+
+/// The links of an entity's directions.
+fn links(config: &Config, profile: &Profile, entity: Entity) -> plan::Links {
+    // The sender's process is a new one at every start.
+    let session = (unix_s() as u32) ^ std::process::id().rotate_left(16);
+    let mut index = 0;
+    plan::links(config, profile).map(|link| {
+        let role = entity.role(index);
+        index += 1;
+        match role {
+            Some(role) => role.part(link, session),
+            None => link,
+        }
+    })
+}
+
+fn open_port(name: &str, port: &Port) -> Result<End, Failure> {
+    Tun::open(&port.netns, &port.tun)
+        .map(End::Tun)
+        .map_err(|error| {
             let what = format!("{name}: {} in {}: {error}", port.tun, port.netns.display());
             Failure::host(what, hint(&error, port))
         })
-    };
-    let satellite = match &config.satellite {
-        Some([st, gw]) => Some([open("st", st)?, open("gw", gw)?]),
-        None => None,
-    };
-    Ok(Ports {
-        satellite,
-        near: open("near", &config.near)?,
-        far: open("far", &config.far)?,
-    })
+}
+
+fn clone(end: &End) -> Result<End, Failure> {
+    end.try_clone()
+        .map_err(|error| Failure::host(format!("dup: {error}"), "see ulimit -n"))
 }
 
 fn hint(error: &io::Error, port: &Port) -> String {
@@ -353,31 +436,15 @@ fn hint(error: &io::Error, port: &Port) -> String {
     }
 }
 
-/// Links and devices of the directions that are served, in the order of [`DIRECTIONS`].
-fn directions(config: &Config, profile: &Profile, ports: &Ports) -> Result<Vec<Prepared>, Failure> {
-    let clone = |tun: &Tun| {
-        tun.try_clone()
-            .map_err(|error| Failure::host(format!("dup: {error}"), "see ulimit -n"))
-    };
-    let Ports {
-        satellite,
-        near,
-        far,
-    } = ports;
-    let satellite = satellite.as_ref();
-    let ends = [
-        satellite.map(|[st, gw]| (gw, st)),
-        satellite.map(|[st, gw]| (st, gw)),
-        Some((far, near)),
-        Some((near, far)),
-    ];
+/// Links and ends of the directions that are served, in the order of [`DIRECTIONS`].
+fn directions(config: &Config, links: plan::Links, ends: Ends) -> Result<Vec<Prepared>, Failure> {
     let interval = config.metrics_interval_ms * 1_000_000;
-    plan::links(config, profile)
+    links
         .into_iter()
         .zip(ends)
         .enumerate()
         .filter_map(|(index, (link, ends))| ends.map(|ends| (index, link, ends)))
-        .map(|(index, link, (from, to))| {
+        .map(|(index, link, ends)| {
             let link = Link::new(link).map_err(|error| {
                 Failure::usage(
                     format!("{}: {error}", DIRECTIONS[index]),
@@ -388,7 +455,7 @@ fn directions(config: &Config, profile: &Profile, ports: &Ports) -> Result<Vec<P
                 index,
                 rate_bps: link.config().carrier.rate_bps().unwrap_or(0.0),
                 drive: Drive::new(link, interval, config.timing.late_limit_us() * 1000),
-                ends: (clone(from)?, clone(to)?),
+                ends,
                 mailbox: mailbox()?,
             })
         })
@@ -422,6 +489,7 @@ fn tried(what: &str, result: &io::Result<()>) -> bool {
 fn header(
     config: &Config,
     profile: &Profile,
+    entity: Entity,
     start: &Start,
     sched_fifo: bool,
     memory_locked: bool,
@@ -439,6 +507,7 @@ fn header(
         late_limit_us: config.timing.late_limit_us(),
         sched_fifo,
         memory_locked,
+        entity: entity.word(),
     }
 }
 
@@ -450,9 +519,9 @@ fn ready() {
 }
 
 /// Waits for a signal (`Ok` with its name), or for the loss of a namespace or direction (`Err` with the reason).
-fn wait_for_end(config: &Config, signals: &Signals, ended: &Event) -> Result<&'static str, String> {
-    let namespaces: Vec<(&PathBuf, _)> = config
-        .ports()
+fn wait_for_end(ports: &[&Port], signals: &Signals, ended: &Event) -> Result<&'static str, String> {
+    let namespaces: Vec<(&PathBuf, _)> = ports
+        .iter()
         .map(|port| (&port.netns, sys::namespace_id(&port.netns)))
         .collect();
     let mut poll =

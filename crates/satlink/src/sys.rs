@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use link::Nanos;
 
 use crate::drive::{Gone, Io};
+use crate::entity::{Air, Heard};
 use crate::order::{Mailbox, Order};
 
 /// Stack that is touched before a real-time loop starts, bytes; its frames need far less.
@@ -372,10 +373,62 @@ pub fn namespace_id(netns: &Path) -> Option<(u64, u64)> {
 /// So close to an event, input waits for it: one wake serves both, and a packet is taken at most this much late.
 const NAP: Duration = Duration::from_micros(150);
 
+/// Where packets or datagrams come from or go.
+#[derive(Debug)]
+pub enum End {
+    /// A device of this host.
+    Tun(Tun),
+    /// Another entity.
+    Air(Air),
+}
+
+impl End {
+    fn descriptor(&self) -> &dyn AsRawFd {
+        match self {
+            Self::Tun(tun) => &tun.0,
+            Self::Air(air) => air.socket(),
+        }
+    }
+
+    /// A second handle to the same device or socket.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(match self {
+            Self::Tun(tun) => Self::Tun(tun.try_clone()?),
+            Self::Air(air) => Self::Air(air.try_clone()?),
+        })
+    }
+}
+
+/// Asks for a receive buffer of so many bytes; beyond the host's limit where the caller may.
+///
+/// # Errors
+/// What `setsockopt` says.
+#[expect(clippy::cast_possible_wrap, reason = "a few megabytes")]
+pub fn set_receive_buffer(socket: &impl AsRawFd, bytes: usize) -> io::Result<()> {
+    let bytes = bytes as libc::c_int;
+    let set = |option: libc::c_int| {
+        // SAFETY: the option is an integer of this size, which lives through the call.
+        check(unsafe {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                option,
+                (&raw const bytes).cast(),
+                size_of::<libc::c_int>() as libc::socklen_t,
+            )
+        })
+        .map(drop)
+    };
+    set(libc::SO_RCVBUFFORCE).or_else(|_| set(libc::SO_RCVBUF))
+}
+
 /// Clock and devices of the directions of one thread.
 pub struct Devices {
     /// Where the packets of each direction come from, and where they go.
-    ends: Vec<(Tun, Tun)>,
+    ends: Vec<(End, End)>,
     /// Where the orders of each direction come from.
     mailboxes: Vec<Arc<Mailbox>>,
     /// The inputs of all directions, then the event that ends them, then the mailboxes.
@@ -390,12 +443,12 @@ impl Devices {
     /// # Errors
     /// No descriptor is left.
     pub fn new(
-        ends: Vec<(Tun, Tun)>,
+        ends: Vec<(End, End)>,
         mailboxes: Vec<Arc<Mailbox>>,
         stop: &Event,
         start: Instant,
     ) -> io::Result<Self> {
-        let inputs = ends.iter().map(|(from, _)| &from.0 as &dyn AsRawFd);
+        let inputs = ends.iter().map(|(from, _)| from.descriptor());
         let posted = mailboxes.iter().map(|it| &it.posted as &dyn AsRawFd);
         let poll = Poll::new(inputs.chain([stop as &dyn AsRawFd]).chain(posted))?;
         Ok(Self {
@@ -431,7 +484,11 @@ impl Io for Devices {
     }
 
     fn read(&mut self, direction: usize, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        match self.ends[direction].0.0.read(buffer) {
+        let tun = match &mut self.ends[direction].0 {
+            End::Tun(tun) => tun,
+            End::Air(air) => return Ok(air.read(buffer)),
+        };
+        match tun.0.read(buffer) {
             Ok(length) => Ok(Some(length)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(None),
@@ -440,11 +497,31 @@ impl Io for Devices {
     }
 
     fn write(&mut self, direction: usize, packet: &[u8]) -> io::Result<bool> {
-        match self.ends[direction].1.0.write(packet) {
+        let tun = match &mut self.ends[direction].1 {
+            End::Tun(tun) => tun,
+            End::Air(air) => {
+                air.write(packet);
+                return Ok(true);
+            }
+        };
+        match tun.0.write(packet) {
             Ok(_) => Ok(true),
             Err(error) if error.raw_os_error() == Some(libc::EBADFD) => Err(error),
             // The device is down, or refuses this packet: a real interface would drop it as well.
             Err(_) => Ok(false),
+        }
+    }
+
+    fn beat(&mut self, direction: usize) {
+        if let End::Air(air) = &self.ends[direction].1 {
+            air.beat();
+        }
+    }
+
+    fn heard(&self, direction: usize) -> Option<Heard> {
+        match &self.ends[direction].0 {
+            End::Tun(_) => None,
+            End::Air(air) => Some(air.heard()),
         }
     }
 

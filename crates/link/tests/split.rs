@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! A link in three parts, joined by datagrams, does what it does in one.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use dvb::modcod::{FrameSize, ModCod};
+use dvb::rcs2::Waveform;
+use link::datagram::Datagram;
+use link::{Accepted, Carrier, Change, Link, LinkConfig, Nanos, Part, Queue};
+use proptest::prelude::*;
+
+const MS: Nanos = 1_000_000;
+
+fn config(part: Part, is_forward: bool) -> LinkConfig {
+    let carrier = if is_forward {
+        Carrier::Forward {
+            symbol_rate: 40_000_000,
+            modcod: ModCod::by_id(1).unwrap(),
+            frame_size: FrameSize::Normal,
+            pilots: false,
+            label: [2; 6],
+        }
+    } else {
+        Carrier::Return {
+            symbol_rate: 16_000_000,
+            waveform: Waveform::by_id(12).unwrap(),
+            superframe: 26_500_000,
+            slots: 171,
+        }
+    };
+    LinkConfig {
+        part,
+        ..LinkConfig::new(carrier, 250 * MS, Queue::drop_tail(1 << 30), 1)
+    }
+}
+
+fn parts(is_forward: bool) -> [Link; 3] {
+    [Part::Sender { session: 7 }, Part::Relay, Part::Receiver]
+        .map(|part| Link::new(config(part, is_forward)).unwrap())
+}
+
+fn packet(length: usize, mark: u8) -> Vec<u8> {
+    let mut packet = vec![mark; length];
+    packet[0] = 0x45;
+    packet
+}
+
+/// Moves everything that is due up to `until` on; gives what came out with its due time. Datagrams for which `drops` says
+/// so are lost between sender and satellite.
+fn run(
+    links: &mut [Link; 3],
+    until: Nanos,
+    mut drops: impl FnMut() -> bool,
+) -> Vec<(Nanos, Vec<u8>)> {
+    let (mut out, mut datagram) = (Vec::new(), Vec::new());
+    let [sender, relay, receiver] = links;
+    while let Some(due) = sender.pop(until, &mut datagram) {
+        if drops() {
+            continue;
+        }
+        assert_eq!(relay.push(due, &datagram), Accepted::Queued);
+        assert_eq!(relay.pop(due, &mut datagram), Some(due));
+        assert_eq!(receiver.push(due, &datagram), Accepted::Queued);
+    }
+    let mut packet = Vec::new();
+    while let Some(due) = receiver.pop(until, &mut packet) {
+        out.push((due, packet.clone()));
+    }
+    out
+}
+
+#[test]
+fn three_parts_release_when_one_link_does() {
+    for is_forward in [true, false] {
+        let mut whole = Link::new(config(Part::Whole, is_forward)).unwrap();
+        let mut split = parts(is_forward);
+        for index in 0..500 {
+            let packet = packet(40 + (index * 37) % 1461, index as u8);
+            let now = index as u64 * 613_000;
+            whole.push(now, &packet);
+            split[0].push(now, &packet);
+        }
+        let end = 5000 * MS;
+        let (mut expected, mut out) = (Vec::new(), Vec::new());
+        while let Some(due) = whole.pop(end, &mut out) {
+            expected.push((due, out.clone()));
+        }
+        assert_eq!(expected.len(), 500);
+        assert_eq!(run(&mut split, end, || false), expected);
+        let [sender, relay, receiver] = split.each_ref().map(Link::counters);
+        assert_eq!(sender.packets_in, 500);
+        assert_eq!(receiver.packets_out, 500);
+        assert_eq!(sender.frames_sent, relay.frames_sent);
+        assert_eq!(sender.frames_sent, receiver.frames_sent);
+        assert_eq!(receiver.frames_lost, 0);
+    }
+}
+
+#[test]
+fn missed_frames_are_counted_and_harm_their_packets_alone() {
+    let mut split = parts(true);
+    for index in 0..400 {
+        split[0].push(index * 400_000, &packet(1500, index as u8));
+    }
+    let mut count = 0;
+    let came = run(&mut split, 5000 * MS, || {
+        count += 1;
+        count % 10 == 5
+    });
+    let seen = split[2].counters();
+    assert!(seen.frames_lost >= 15 && seen.frames_lost <= count / 10 + 1);
+    assert!(came.len() < 390 && came.len() > 250, "{}", came.len());
+    assert!(came.iter().all(
+        |(_, packet)| packet.len() == 1500 && packet[1..].iter().all(|byte| *byte == packet[1])
+    ));
+}
+
+#[test]
+fn a_sender_that_starts_anew_is_heard_at_once() {
+    let [mut sender, _, mut receiver] = parts(true);
+    let mut again = Link::new(config(Part::Sender { session: 8 }, true)).unwrap();
+    let mut datagram = Vec::new();
+    for (index, sender) in [&mut sender, &mut again].into_iter().enumerate() {
+        sender.push(0, &packet(100, index as u8));
+        sender.pop(10 * MS, &mut datagram).unwrap();
+        let now = 10 * MS * (index as u64 + 1);
+        assert_eq!(receiver.push(now, &datagram), Accepted::Queued);
+        // The same once more is from before.
+        assert_eq!(receiver.push(now, &datagram), Accepted::Dropped);
+    }
+    assert_eq!(receiver.counters().frames_lost, 0);
+    assert!(receiver.pop(260 * MS, &mut datagram).is_some());
+    assert!(receiver.pop(270 * MS, &mut datagram).is_some());
+}
+
+#[test]
+fn outages_are_the_sender_s_and_delay_the_receiver_s() {
+    let mut split = parts(true);
+    split[0].push(0, &packet(100, 0));
+    assert_eq!(run(&mut split, 300 * MS, || false).len(), 1);
+    for link in &mut split {
+        link.set(300 * MS, Change::Delay(5 * MS)).unwrap();
+        link.set(300 * MS, Change::Outage(true)).unwrap();
+    }
+    split[0].push(301 * MS, &packet(100, 1));
+    assert!(run(&mut split, 400 * MS, || false).is_empty());
+    for link in &mut split {
+        link.set(400 * MS, Change::Outage(false)).unwrap();
+    }
+    split[0].push(401 * MS, &packet(100, 2));
+    let came = run(&mut split, 500 * MS, || false);
+    assert_eq!(came.len(), 1);
+    assert!((406 * MS..408 * MS).contains(&came[0].0), "{}", came[0].0);
+    assert_eq!(split[2].counters().frames_lost, 1);
+}
+
+/// Replays the kept inputs of the fuzz target `datagram`.
+#[test]
+fn kept_datagrams_never_panic() {
+    let mut taken = [0, 0];
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus/datagram");
+    let [_, mut relay, mut receiver] = parts(true);
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let bytes = std::fs::read(entry.unwrap().path()).unwrap();
+        taken[usize::from(Datagram::parse(&bytes).is_ok())] += 1;
+        relay.push(0, &bytes);
+        receiver.push(0, &bytes);
+    }
+    assert!(taken[0] >= 3 && taken[1] >= 3, "{taken:?}");
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_no_panic(datagrams in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..64), 0..20), sequence: u32) {
+        let [_, mut relay, mut receiver] = parts(false);
+        let mut written = Vec::new();
+        for (index, bytes) in datagrams.iter().enumerate() {
+            relay.push(0, bytes);
+            receiver.push(0, bytes);
+            if !bytes.is_empty() {
+                let sequence = sequence.wrapping_add(index as u32);
+                Datagram::Frame { session: 1, sequence, payload: bytes }.write(&mut written);
+                prop_assert_eq!(receiver.push(0, &written), Accepted::Queued);
+            }
+        }
+    }
+}

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! Terminal, satellite and gateway as processes of their own, joined by UDP datagrams ([`link::datagram`]).
+//!
+//! Each direction has a port: forward the first, return the next. An entity hears its neighbour of that direction alone, and
+//! tells the next one once every metrics interval that it is there.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::time::{Duration, Instant};
+
+use link::datagram::{Datagram, HEADER, MAX_PAYLOAD};
+use link::{LinkConfig, Part};
+
+use crate::config::{Faults, Object};
+use crate::sys;
+
+/// Datagrams that are looked at in one turn at most: a flood of strangers must not delay packets.
+const BATCH: usize = 64;
+/// Receive buffer, bytes: 0.1 s of a fast link.
+const BUFFER: usize = 4 << 20;
+
+/// What a process is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Entity {
+    /// The whole path in one process.
+    All,
+    /// Terminal.
+    St,
+    /// Satellite.
+    Sat,
+    /// Gateway.
+    Gw,
+}
+
+/// Addresses of the entities on the emulation network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Emulation {
+    st: Ipv4Addr,
+    sat: Ipv4Addr,
+    gw: Ipv4Addr,
+    port: u16,
+}
+
+/// Reads `emulation`; null, or left out: there is none.
+pub(crate) fn read(parent: &mut Object, faults: &mut Faults) -> Option<Emulation> {
+    if parent.is_nothing("emulation") {
+        return None;
+    }
+    let mut object = parent.object("emulation", faults)?;
+    let [st, sat, gw] = ["st", "sat", "gw"].map(|name| {
+        object.take(name, "an IPv4 address", faults, |value| {
+            value.as_str()?.parse::<Ipv4Addr>().ok()
+        })
+    });
+    let port = object.integer("port", 1, 65_534, faults);
+    let place = object.place("sat");
+    object.finish(faults);
+    let emulation = Emulation {
+        st: st?,
+        sat: sat?,
+        gw: gw?,
+        port: port? as u16,
+    };
+    let Emulation { st, sat, gw, .. } = emulation;
+    if st == sat || sat == gw || st == gw {
+        faults.push(format!(
+            "{place}: two entities have one address (give each its own)"
+        ));
+    }
+    Some(emulation)
+}
+
+/// What an entity does with a direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    Sends,
+    Relays,
+    Receives,
+}
+
+impl Entity {
+    /// Its word in metrics.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::St => "st",
+            Self::Sat => "sat",
+            Self::Gw => "gw",
+        }
+    }
+
+    /// Its part of the forward (0) or return (1) direction; `None` for the whole path.
+    pub(crate) const fn role(self, direction: usize) -> Option<Role> {
+        match (self, direction) {
+            (Self::All, _) => None,
+            (Self::Sat, _) => Some(Role::Relays),
+            (Self::Gw, 0) | (Self::St, 1) => Some(Role::Sends),
+            (Self::Gw | Self::St, _) => Some(Role::Receives),
+        }
+    }
+}
+
+impl Role {
+    /// The link of this role.
+    pub(crate) fn part(self, config: LinkConfig, session: u32) -> LinkConfig {
+        let part = match self {
+            Self::Sends => Part::Sender { session },
+            Self::Relays => Part::Relay,
+            Self::Receives => Part::Receiver,
+        };
+        LinkConfig { part, ..config }
+    }
+}
+
+/// What came in at a socket since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Heard {
+    /// Datagrams of the neighbour, signs of life included.
+    pub datagrams: u64,
+    /// Datagrams of others, dropped.
+    pub strangers: u64,
+    /// What the neighbour sent and is no datagram of an entity.
+    pub malformed: u64,
+    /// Time since the last datagram of the neighbour, ns; `None`: it was never heard.
+    pub silent: Option<u64>,
+}
+
+/// The socket of an entity for one direction.
+#[derive(Debug)]
+pub struct Air {
+    socket: UdpSocket,
+    /// Who is heard.
+    from: SocketAddrV4,
+    /// Who is told.
+    to: SocketAddrV4,
+    heard: Heard,
+    last: Option<Instant>,
+    buffer: Vec<u8>,
+}
+
+impl Air {
+    /// The socket of `entity` for a direction, in the network namespace of this process.
+    ///
+    /// # Errors
+    /// The address is not the host's, or the port is in use.
+    pub fn open(entity: Entity, direction: usize, emulation: &Emulation) -> io::Result<Self> {
+        let port = emulation.port + direction as u16;
+        let [st, sat, gw] =
+            [emulation.st, emulation.sat, emulation.gw].map(|it| SocketAddrV4::new(it, port));
+        let (own, from, to) = match (entity, direction) {
+            (Entity::St, _) => (st, sat, sat),
+            (Entity::Gw, _) => (gw, sat, sat),
+            (_, 0) => (sat, gw, st),
+            (_, _) => (sat, st, gw),
+        };
+        let socket = UdpSocket::bind(own)?;
+        socket.set_nonblocking(true)?;
+        // The kernel gives what it allows.
+        let _ = sys::set_receive_buffer(&socket, BUFFER);
+        Ok(Self {
+            socket,
+            from,
+            to,
+            heard: Heard::default(),
+            last: None,
+            buffer: vec![0; HEADER + MAX_PAYLOAD + 1],
+        })
+    }
+
+    /// The socket itself, to be waited for.
+    pub(crate) fn socket(&self) -> &UdpSocket {
+        &self.socket
+    }
+
+    /// A second handle to the socket, with counts of its own.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self {
+            socket: self.socket.try_clone()?,
+            from: self.from,
+            to: self.to,
+            heard: Heard::default(),
+            last: None,
+            buffer: self.buffer.clone(),
+        })
+    }
+
+    /// The next frame of the neighbour; everything else is counted and dropped.
+    pub fn read(&mut self, out: &mut [u8]) -> Option<usize> {
+        for _ in 0..BATCH {
+            // An error is one of the network's, e.g. nobody listening at the far end: there is no datagram.
+            let (length, from) = self.socket.recv_from(&mut self.buffer).ok()?;
+            if from != self.from.into() {
+                self.heard.strangers += 1;
+                continue;
+            }
+            let bytes = &self.buffer[..length];
+            let Ok(datagram) = Datagram::parse(bytes) else {
+                self.heard.malformed += 1;
+                continue;
+            };
+            self.heard.datagrams += 1;
+            self.last = Some(Instant::now());
+            if datagram != Datagram::Hello {
+                out.get_mut(..length)?.copy_from_slice(bytes);
+                return Some(length);
+            }
+        }
+        None
+    }
+
+    /// Sends a datagram. What the network does not take is lost on its way: the receiver misses it.
+    pub fn write(&self, datagram: &[u8]) {
+        let _ = self.socket.send_to(datagram, self.to);
+    }
+
+    /// Tells the next entity that this one is there.
+    pub fn beat(&self) {
+        let mut hello = Vec::with_capacity(HEADER);
+        Datagram::Hello.write(&mut hello);
+        self.write(&hello);
+    }
+
+    /// What came in so far.
+    #[must_use]
+    pub fn heard(&self) -> Heard {
+        let since = |last: Instant| Duration::as_nanos(&last.elapsed()) as u64;
+        Heard {
+            silent: self.last.map(since),
+            ..self.heard
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{parse, tests::example};
+    use serde_json::{Value, json};
+
+    const LOCAL: Emulation = Emulation {
+        st: Ipv4Addr::new(127, 99, 0, 3),
+        sat: Ipv4Addr::new(127, 99, 0, 1),
+        gw: Ipv4Addr::new(127, 99, 0, 2),
+        port: 41_733,
+    };
+
+    fn frame(sequence: u32) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let payload = &[7; 100];
+        Datagram::Frame {
+            session: 1,
+            sequence,
+            payload,
+        }
+        .write(&mut bytes);
+        bytes
+    }
+
+    /// Loopback delivers at once, but another thread may have to run first.
+    fn read(air: &mut Air) -> Option<Vec<u8>> {
+        let mut buffer = [0; 1000];
+        let end = Instant::now() + Duration::from_secs(2);
+        while Instant::now() < end {
+            if let Some(length) = air.read(&mut buffer) {
+                return Some(buffer[..length].to_vec());
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn neighbours_are_heard_and_strangers_are_not() {
+        let [gw, mut sat] =
+            [Entity::Gw, Entity::Sat].map(|entity| Air::open(entity, 0, &LOCAL).unwrap());
+        let stranger = UdpSocket::bind("127.99.0.9:0").unwrap();
+        stranger.send_to(&frame(1), "127.99.0.1:41733").unwrap();
+        gw.write(b"nonsense");
+        gw.beat();
+        gw.write(&frame(2));
+        assert_eq!(read(&mut sat), Some(frame(2)));
+        let heard = sat.heard();
+        let counts = (heard.datagrams, heard.strangers, heard.malformed);
+        assert_eq!(counts, (2, 1, 1));
+        assert!(heard.silent.is_some() && gw.heard().silent.is_none());
+    }
+
+    #[test]
+    fn nobody_at_the_far_end_is_no_error() {
+        let emulation = Emulation {
+            port: 41_743,
+            ..LOCAL
+        };
+        let mut st = Air::open(Entity::St, 1, &emulation).unwrap();
+        for index in 0..10 {
+            st.write(&frame(index));
+            assert_eq!(st.read(&mut [0; 100]), None);
+        }
+    }
+
+    #[test]
+    fn addresses_are_read_and_checked() {
+        let read = |emulation: Value| {
+            let mut value = example("geo");
+            value["emulation"] = emulation;
+            parse(&value.to_string()).map(|config| config.emulation)
+        };
+        let good =
+            json!({"st": "127.99.0.3", "sat": "127.99.0.1", "gw": "127.99.0.2", "port": 41733});
+        assert_eq!(read(good.clone()).unwrap(), Some(LOCAL));
+        assert_eq!(read(Value::Null).unwrap(), None);
+        let mut bad = good;
+        bad["gw"] = "127.99.0.1".into();
+        assert!(
+            read(bad.clone())
+                .unwrap_err()
+                .to_string()
+                .contains("one address")
+        );
+        bad["st"] = "somewhere".into();
+        bad["port"] = 65_535.into();
+        let faults = read(bad).unwrap_err().to_string();
+        for part in [
+            "emulation.st: \"somewhere\" is not allowed",
+            "emulation.port: 65535",
+        ] {
+            assert!(faults.contains(part), "{faults}");
+        }
+    }
+}

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Terminal, satellite and gateway as three processes in three namespaces, joined by UDP."""
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from satlab import calibrate
+from satlab.paths import PROFILES
+from satlab.process import wait
+
+pytestmark = pytest.mark.net
+
+BUSY_HOST_MS = 10.0
+ADDRESSES = {"st": "10.77.0.3", "sat": "10.77.0.1", "gw": "10.77.0.2"}
+"""Of the emulation network, as in vagrant/lab.yml."""
+SATELLITE = {"st": "198.18.63.2", "gw": "198.18.63.1"}
+PORT = 55500
+PROBE_PORT = 5299
+RATE_ERROR = 0.05
+"""The processes share two cores with a traffic generator and its receiver."""
+
+
+class Platform:
+    """Three namespaces with their processes; every call is `ip netns exec`."""
+
+    def __init__(self, folder: Path, satlink: Path) -> None:
+        self.folder, self.satlink = folder, satlink
+        self.mark = f"t{secrets.token_hex(4)}"
+        self.processes: dict[str, subprocess.Popen[str]] = {}
+        self.config = folder / "link.json"
+
+    def namespace(self, entity: str) -> str:
+        return f"{self.mark}-{entity}"
+
+    def inside(self, entity: str, *argv: str) -> list[str]:
+        return ["ip", "netns", "exec", self.namespace(entity), *argv]
+
+    def build(self) -> None:
+        for entity in ADDRESSES:
+            call("ip", "netns", "add", self.namespace(entity))
+            call(*self.inside(entity, "ip", "link", "set", "lo", "up"))
+        call(*self.inside("sat", "ip", "link", "add", "emu0", "mtu", "9000", "type", "bridge"))
+        for entity, address in SATELLITE.items():
+            ends = ["netns", self.namespace(entity), "type", "veth", "peer", "name", entity]
+            call("ip", "link", "add", "emu0", "mtu", "9000", *ends, "netns", self.namespace("sat"))
+            call(*self.inside("sat", "ip", "link", "set", entity, "mtu", "9000", "master", "emu0", "up"))
+            call(*self.inside(entity, "ip", "tuntap", "add", "mode", "tun", "name", "sat0"))
+            call(*self.inside(entity, "ip", "addr", "add", f"{address}/24", "dev", "sat0"))
+            call(*self.inside(entity, "ip", "link", "set", "sat0", "mtu", "1500", "up"))
+        for entity, address in ADDRESSES.items():
+            call(*self.inside(entity, "ip", "addr", "add", f"{address}/24", "dev", "emu0"))
+            call(*self.inside(entity, "ip", "link", "set", "emu0", "up"))
+        self.config.write_text(json.dumps(link(self), indent=1))
+
+    def start(self, entity: str) -> None:
+        home = self.folder / entity
+        home.mkdir(exist_ok=True)
+        argv = self.inside(entity, str(self.satlink), "run", "--entity", entity, str(self.config))
+        process = subprocess.Popen(argv, cwd=home, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["ready"] is True
+        self.processes[entity] = process
+
+    def samples(self, entity: str) -> list[dict[str, Any]]:
+        whole = (self.folder / entity / "link.jsonl").read_text().rpartition("\n")[0]
+        lines = map(json.loads, whole.splitlines())
+        return [line for line in lines if line["type"] == "sample"]
+
+    def remove(self) -> None:
+        for process in self.processes.values():
+            process.terminate()
+            process.wait(timeout=10)
+        for entity in ADDRESSES:
+            subprocess.run(["ip", "netns", "del", self.namespace(entity)], check=False)
+
+
+def call(*argv: str) -> None:
+    subprocess.run(argv, check=True, timeout=20)
+
+
+def link(platform: Platform) -> dict[str, Any]:
+    way = {"queue": {"bdp": 1.2}, "loss": {"ratio": 0, "unit": "packet"}}
+    ends = {name: {"netns": f"/run/netns/{platform.namespace(name)}", "tun": "sat0"} for name in SATELLITE}
+    unused = {name: {"netns": "/proc/self/ns/net", "tun": name} for name in ("near", "far")}
+    return {
+        "schema": "satlab/link-config/1", "run_id": "entities", "profile": str(PROFILES / "leo"), "timing": "standard",
+        "seed": 1, "forward": way, "return": way, "terrestrial_one_way_delay_ms": 0, **ends, **unused,
+        "metrics": "link.jsonl", "metrics_interval_ms": 100, "emulation": {**ADDRESSES, "port": PORT},
+    }  # fmt: skip
+
+
+@pytest.fixture
+def platform(tmp_path: Path, satlink: Path) -> Iterator[Platform]:
+    made = Platform(tmp_path, satlink)
+    try:
+        made.build()
+        for entity in ADDRESSES:
+            made.start(entity)
+        yield made
+    finally:
+        made.remove()
+
+
+def rtts_ms(platform: Platform, count: int) -> list[float]:
+    ping = platform.inside("st", "ping", "-n", "-c", str(count), "-i", "0.05", "-W", "1", SATELLITE["gw"])
+    done = subprocess.run(ping, capture_output=True, text=True, timeout=60, check=False)
+    said = [line for line in done.stdout.splitlines() if "time=" in line]
+    return [float(line.rpartition("time=")[2].removesuffix(" ms")) for line in said]
+
+
+def goodput_bps(platform: Platform, offered_bps: int) -> float:
+    """Steady UDP goodput from gateway to terminal, first half of 4 s left out."""
+    listen = platform.inside("gw", "iperf3", "-s", "-1", "-B", SATELLITE["gw"], "-p", str(PROBE_PORT))
+    listener = subprocess.Popen(listen, stdout=subprocess.DEVNULL)
+    try:
+        calibrate.wait_for_listener(listener, PROBE_PORT, deadline_s=10)
+        run = ["iperf3", "-J", "-u", "-R", "-i", "0.1", "-t", "4", "-l", "1472", "-b", str(offered_bps)]
+        client = platform.inside("st", *run, "-c", SATELLITE["gw"], "-p", str(PROBE_PORT))
+        done = subprocess.run(client, capture_output=True, text=True, timeout=60, check=True)
+    finally:
+        listener.terminate()
+        listener.wait(timeout=10)
+    rates = [interval["sum"]["bits_per_second"] for interval in json.loads(done.stdout)["intervals"]]
+    steady = rates[len(rates) // 2 : -1]
+    return float(sum(steady) / len(steady))
+
+
+def silent_ms(platform: Platform) -> float:
+    """How long the terminal has not heard the satellite."""
+    samples = platform.samples("st")
+    value = samples[-1]["forward"]["heard"]["silent_ms"] if samples else None
+    return float("inf") if value is None else float(value)
+
+
+def strangers(platform: Platform) -> int:
+    """Datagrams of others that the terminal dropped."""
+    return sum(int(sample["forward"]["heard"]["strangers"]) for sample in platform.samples("st"))
+
+
+def test_three_processes_do_what_the_plan_says_and_outlive_the_satellite(platform: Platform, satlink: Path) -> None:
+    asked = subprocess.run([satlink, "plan", platform.config], capture_output=True, text=True, timeout=20, check=True)
+    plan = json.loads(asked.stdout)
+    assert wait(lambda: silent_ms(platform) < 500, 10)
+    rtts = rtts_ms(platform, 20)
+    assert len(rtts) == 20
+    rate, expected = goodput_bps(platform, 21_000_000), plan["forward"]["udp_goodput_bps"]
+    print(f"RTT {min(rtts):.1f} to {max(rtts):.1f} ms, plan {plan['rtt_ms']}; {rate:.0f} bit/s, plan {expected:.0f}")
+    assert plan["rtt_ms"]["min"] <= min(rtts)
+    assert sorted(rtts)[10] <= plan["rtt_ms"]["max"] + BUSY_HOST_MS
+    assert abs(rate / expected - 1) <= RATE_ERROR
+
+    # A stranger, and bytes that are no datagram of the neighbour's.
+    nonsense = f"exec 3<>/dev/udp/{ADDRESSES['st']}/{PORT}; echo x >&3"
+    call(*platform.inside("gw", "bash", "-c", nonsense))
+    assert wait(lambda: strangers(platform) == 1, 5)
+
+    os.kill(platform.processes["sat"].pid, signal.SIGKILL)
+    platform.processes.pop("sat").wait(timeout=5)
+    assert wait(lambda: silent_ms(platform) > 500, 10)
+    assert rtts_ms(platform, 2) == []
+    platform.start("sat")
+    assert wait(lambda: silent_ms(platform) < 500, 10)
+    assert len(rtts_ms(platform, 5)) == 5
+    for entity, process in platform.processes.items():
+        assert process.poll() is None, entity
