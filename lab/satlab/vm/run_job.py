@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
 from pathlib import Path
 
@@ -25,6 +26,8 @@ LIBRARY = Path("/usr/lib/satlab")
 GRACE_S = 2.0
 POLL_S = 0.1
 FETCH_DEADLINE_S = 15.0
+RUNNING = "running"
+"""Mark of a job that has not ended."""
 NAME = re.compile(r"(?!\.)[A-Za-z0-9_.-]{1,128}", re.ASCII)
 
 
@@ -52,9 +55,10 @@ def _name(name: str) -> str:
 
 def run(folder: Path, argv: list[str], environment: dict[str, str]) -> int:
     """Run a job to its end, or until it is told to stop."""
-    home, raw = folder / "home", folder / "raw"
-    for each in (home, raw):
-        each.mkdir(parents=True)
+    raw, mark = folder / "raw", folder / RUNNING
+    raw.mkdir(parents=True)
+    mark.touch()
+    home = Path(tempfile.mkdtemp(prefix="satlab-"))  # short: a browser's socket in it has at most 107 bytes of path
     own = {"HOME": str(home), "TMPDIR": str(home), "SATLAB_RAW": str(raw), "PYTHONPATH": str(LIBRARY / "python")}
     child = subprocess.Popen(argv, env=environment | own, cwd=home, stdin=subprocess.DEVNULL, start_new_session=True)
     told: float | None = None
@@ -70,6 +74,7 @@ def run(folder: Path, argv: list[str], environment: dict[str, str]) -> int:
                     child.kill()
     _end_session(child.pid)
     shutil.rmtree(home, ignore_errors=True)
+    mark.unlink()
     return child.returncode if child.returncode >= 0 else 128 - child.returncode
 
 
@@ -92,7 +97,7 @@ def _end_session(leader: int) -> None:
 def fetch(folder: Path) -> int:
     """Write what the jobs of a run recorded to stdout, as a tar archive with a folder per job, and forget it."""
     end = time.monotonic() + FETCH_DEADLINE_S
-    while any(folder.glob("*/home")) and time.monotonic() < end:
+    while any(folder.glob(f"*/{RUNNING}")) and time.monotonic() < end:
         time.sleep(POLL_S)
     with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as archive:
         for raw in sorted(folder.glob("*/raw")):

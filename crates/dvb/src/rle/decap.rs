@@ -65,9 +65,8 @@ impl Context {
         if start.broken || self.alpdu.len() != start.total_length {
             return None;
         }
-        let (alpdu, trailer) = self
-            .alpdu
-            .split_at_checked(self.alpdu.len() - start.protection.len())?;
+        let length = self.alpdu.len().checked_sub(start.protection.len())?;
+        let (alpdu, trailer) = self.alpdu.split_at(length);
         let sdu = open_alpdu(start.alpdu, alpdu)?;
         let intact = match start.protection {
             Protection::SequenceNumber => found == Some(expected),

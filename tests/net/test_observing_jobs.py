@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Jobs that change and watch the lab, in a real run: link control, capture, load of the host."""
+
+import json
+import statistics
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from satlab import paths, run
+from satlab.options import LinkOptions
+from satlab.ui import Talk
+
+pytestmark = pytest.mark.net
+
+Function = dict[str, Any]
+
+
+def job(number: int, entity: str, name: str, arguments: Function, **wait: Any) -> Function:
+    call = {"entity_name": entity, name: arguments}
+    return {"id": number, "label": f"{name} {number}", "start_job_instance": call, "wait": wait}
+
+
+def test_the_link_is_changed_captured_and_the_host_watched(tmp_path: Path, satlink: Path) -> None:
+    """Round-trip times rise by twice the 50 ms that the satellite's delay is raised by."""
+    assert satlink == paths.SATLINK, "a run takes the built one"
+    ping = {"destination_ip": "198.18.4.2", "count": 5, "interval": 0.2}
+    functions = [
+        job(1, "client", "satlab_system_load", {"interval": 0.5}),
+        job(2, "client", "satlab_capture", {"interface": "lan0", "seconds": 60, "filter": "icmp"}),
+        job(3, "client", "satlab_ping", ping, launched_ids=[1, 2], time=1),
+        job(4, "sat", "satlab_link", {"set": {"direction": "both", "delay_ms": 66}}, finished_ids=[3]),
+        job(5, "client", "satlab_ping", ping, finished_ids=[4]),
+        {
+            "id": 6,
+            "stop_job_instances": {"openbach_function_ids": [1, 2]},
+            "wait": {"finished_ids": [5], "time": 1},
+        },
+    ]
+    scenario = tmp_path / "watched.json"
+    scenario.write_text(json.dumps({"name": "watched", "openbach_functions": functions}))
+    request = run.RunRequest(scenario, LinkOptions(profile="leo"), runs=tmp_path / "runs", report=False)
+    outcome = run.execute(run.prepare(request), Talk(quiet=True), threading.Event())
+    raw = outcome.folder / "raw"
+    jobs = [json.loads(line) for line in (raw / "jobs.jsonl").read_text().splitlines()]
+    said = {each["job"]: (raw / each["log"]).read_text() for each in jobs}
+    assert {each["status"] for each in jobs} == {"Not Running", "Stopped"}, said
+    sent = [json.loads(line) for line in (raw / "stats.jsonl").read_text().splitlines()]
+
+    times = {
+        number: [r["rtt_ms"] for r in sent if r["_metadata"]["job_instance_id"] == number and "rtt_ms" in r]
+        for number in (3, 5)
+    }
+    before, after = (statistics.median(times[number]) for number in (3, 5))
+    assert after - before == pytest.approx(100, abs=15)
+    held = {r["_metadata"]["suffix"]: r["delay_ms"] for r in sent if r["_metadata"]["job_name"] == "satlab_link"}
+    assert (held["forward"], held["return"]) == (66, 66)
+
+    (captured,) = [r for r in sent if "packets" in r]
+    assert captured["packets"] >= 18, "ten requests and their replies, some perhaps after the stop"
+    (file,) = (raw / "files").glob("satlab_capture-*/*.pcapng")
+    assert file.stat().st_mode & 0o077 == 0
+    loads = [r for r in sent if "cpu_idle_ratio" in r]
+    assert len(loads) >= 3
+    assert {r["_metadata"]["suffix"] for r in sent if "rx_bps" in r} == {"lan0"}
