@@ -17,7 +17,7 @@ from typing import Literal
 
 from satlab.regress.suite import Case, Suite
 from satlab.regress.virtual import Sample
-from satlab.reproduce.statistics import Interval, interval, median
+from satlab.statistics import Interval, interval, median
 
 ALPHA = 0.05
 """Chance of a false alarm of a whole comparison."""

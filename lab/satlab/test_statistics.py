@@ -5,7 +5,7 @@ from statistics import NormalDist
 
 import pytest
 
-from satlab.reproduce.statistics import (
+from satlab.statistics import (
     Interval,
     Samples,
     all_of,

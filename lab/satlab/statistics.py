@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""All statistics of a reproduction: medians with censored samples, bootstrap intervals, verdicts on an order.
+"""All statistics of reproductions and checks: medians with censored samples, bootstrap intervals, verdicts on an order.
 
 Intervals are percentile bootstrap intervals (Efron, "Bootstrap Methods: Another Look at the Jackknife", Ann. Statist.
 7, 1979; Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, section 13.3). Draws are seeded: the same
