@@ -61,6 +61,7 @@ def build(folder: Path, opensand: Path) -> Repository:
     for name, version, depends in versions:
         _deb(folder / "trees" / f"{name}-{version}", pool, name, version, depends, opensand)
     _index(served / "net4sat" / SUITE, home)
+    _run(["gpgconf", "--homedir", str(home), "--kill", "gpg-agent"])
     return Repository(served, key, _openbach(folder / "openbach", served / "openbach.git"))
 
 
