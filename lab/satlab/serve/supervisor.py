@@ -12,6 +12,7 @@ import os
 import select
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import threading
@@ -228,6 +229,9 @@ def _listener(place: Place) -> Iterator[socket.socket]:
 def _only_server(state: Path) -> Iterator[None]:
     """Hold the state folder: two servers must not share a queue."""
     state.mkdir(mode=0o755, parents=True, exist_ok=True)
+    if not state.stat().st_mode & stat.S_IXOTH:
+        hint = f"chmod o+x {state}, or another --state; what is private in it stays closed"
+        raise HostError(f"{state}: the service's own user cannot go into it", hint)
     (state / "api").mkdir(mode=0o700, exist_ok=True)
     handle = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -72,3 +72,14 @@ def test_two_servers_do_not_share_a_queue(tmp_path: Path) -> None:
 def test_t01_no_weak_first_password(tmp_path: Path, password: str) -> None:
     with pytest.raises(ConfigError, match="characters"):
         supervisor.set_password(tmp_path / "state", "admin", Role.ADMIN, password)
+
+
+def test_a_closed_state_folder_is_named(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    with pytest.raises(HostError) as caught, supervisor._only_server(closed):
+        pass
+    assert str(closed) in str(caught.value) and "chmod" in caught.value.hint
+    closed.chmod(0o711)
+    with supervisor._only_server(closed):
+        assert (closed / "api").is_dir()
