@@ -167,7 +167,8 @@ def _packed(files: list[tuple[str, Path]]) -> IO[bytes]:
 
 def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     """Leave who owned a file out of the archive."""
-    return entry.replace(uid=0, gid=0, uname="", gname="", mode=0o644, deep=False)
+    entry.uid, entry.gid, entry.uname, entry.gname, entry.mode = 0, 0, "", "", 0o644
+    return entry
 
 
 def _add(outer: tarfile.TarFile, name: str, content: bytes | IO[bytes]) -> None:

@@ -16,7 +16,7 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import FrameType
 
 from satlab import paths
@@ -92,7 +92,7 @@ def fetch(ssh: Sequence[str], run: str, raw: Path) -> None:
                 raise HostError(f"what jobs recorded cannot be fetched: {error}", "look at satlab vm status") from error
         jobs = Path(folder) / "jobs"
         with tarfile.open(archive) as content:
-            content.extractall(jobs, filter="data")
+            _extract(content, jobs)
         for job in sorted(jobs.glob("*")):
             statistics = job / "stats.jsonl"
             if statistics.exists():
@@ -100,6 +100,18 @@ def fetch(ssh: Sequence[str], run: str, raw: Path) -> None:
                     file.write(statistics.read_bytes())
             if (job / "files").is_dir():
                 shutil.copytree(job / "files", raw / "files", dirs_exist_ok=True)
+
+
+def _extract(content: tarfile.TarFile, folder: Path) -> None:
+    """Write the files of an archive; a guest may send files, nothing that leads elsewhere."""
+    for member in content:
+        place = PurePosixPath(member.name)
+        if place.is_absolute() or ".." in place.parts or not (member.isfile() or member.isdir()):
+            raise HostError(f"a guest sends {member.name!r}, which is no file of a job", "look at satlab vm status")
+        file = content.extractfile(member)
+        if file is not None:
+            (folder / place).parent.mkdir(parents=True, exist_ok=True)
+            (folder / place).write_bytes(file.read())
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 
@@ -129,3 +130,16 @@ def test_words_of_a_command_become_the_guest_s() -> None:
     assert ssh_job.there(sys.executable) == "/usr/bin/python3"
     assert ssh_job.there(job) == "/usr/lib/satlab/jobs/satlab_ping/files/satlab_ping.py"
     assert ssh_job.there("--count") == "--count"
+
+
+@pytest.mark.parametrize("name", ["../out", "/tmp/out", "link"])
+def test_t04_a_guest_s_archive_cannot_lead_elsewhere(name: str, tmp_path: Path) -> None:
+    member = tarfile.TarInfo(name)
+    if name == "link":
+        member.type, member.linkname = tarfile.SYMTYPE, "/etc"
+    archive = tmp_path / "sent.tar"
+    with tarfile.open(archive, "w") as content:
+        content.addfile(member)
+    with pytest.raises(HostError, match="a guest sends"):
+        ssh_job.fetch(["sh", "-c", 'cat "$0"', str(archive)], "run", tmp_path / "raw")
+    assert not (tmp_path / "out").exists()
