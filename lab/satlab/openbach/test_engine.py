@@ -93,7 +93,9 @@ class Sim:
                     self.pending.append(Launched(started.id))
                 case StopJobAction(job=stopped):
                     self.log.append((self.now, "stop", stopped.function.id))
-                    self.ends[stopped.id] = (self.now + self.stop_takes, False)
+                    # A start that was refused at this very moment has left nothing to stop.
+                    if stopped.id in self.ends:
+                        self.ends[stopped.id] = (self.now + self.stop_takes, False)
                 case End():
                     assert not self.ends
                     self.end = action
