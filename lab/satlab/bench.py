@@ -25,6 +25,7 @@ from satlab.calibrate import Check, MetricsFile, ProbeError
 from satlab.hand import need_root
 from satlab.lab import Lab
 from satlab.linkplan import LinkRequest
+from satlab.regress.links import edit
 from satlab.ui import Talk
 
 RATES_MBPS = (20.0, 250.0, 1000.0)
@@ -250,21 +251,14 @@ def profile_of(rate_mbps: float, folder: Path) -> Path:
         return copy
     scale = max(1.0, rate_mbps / 100)
     forward_khz = rate_mbps * 1000 / MODCOD_28 * (1 + ROLL_OFF)
-    _edit(
+    edit(
         copy / "topology.xml",
-        (r"<bandwidth>50000<", f"<bandwidth>{forward_khz:.0f}<"),
-        (r"<wave_form>1<", "<wave_form>28<"),
-        (r"<bandwidth>20000<", f"<bandwidth>{20000 * scale:.0f}<"),
+        ("<bandwidth>50000<", f"<bandwidth>{forward_khz:.0f}<"),
+        ("<wave_form>1<", "<wave_form>28<"),
+        ("<bandwidth>20000<", f"<bandwidth>{20000 * scale:.0f}<"),
     )
-    _edit(copy / "profile_st.xml", (r"<cra>10000<", f"<cra>{10000 * scale:.0f}<"))
+    edit(copy / "profile_st.xml", ("<cra>10000<", f"<cra>{10000 * scale:.0f}<"))
     return copy
-
-
-def _edit(file: Path, *edits: tuple[str, str]) -> None:
-    text = file.read_text()
-    for old, new in edits:
-        text = text.replace(old, new, 1)
-    file.write_text(text)
 
 
 # --- what is measured -----------------------------------------------------------------------------------------------

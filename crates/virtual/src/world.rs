@@ -181,6 +181,7 @@ impl World {
         }
         if self.transfer.direction == Direction::Download
             && let Some(session) = self.server.newest()
+            && session.flow.accepted.len() > running.answered
         {
             let parts = self.transfer.parts();
             for (stream, part) in session

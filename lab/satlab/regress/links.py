@@ -93,16 +93,17 @@ def _profile(folder: Path, forward_khz: float, return_kbps: float) -> Path:
         shutil.rmtree(folder)
     shutil.copytree(paths.PROFILES / "geo", folder)
     return_khz = GEO_RETURN_KHZ * max(1.0, return_kbps / GEO_RETURN_KBPS)
-    _edit(
+    edit(
         folder / "topology.xml",
         (f"<bandwidth>{GEO_FORWARD_KHZ}<", f"<bandwidth>{forward_khz:.0f}<"),
         (f"<bandwidth>{GEO_RETURN_KHZ}<", f"<bandwidth>{return_khz:.0f}<"),
     )
-    _edit(folder / "profile_st.xml", (f"<cra>{GEO_RETURN_KBPS}<", f"<cra>{return_kbps:.0f}<"))
+    edit(folder / "profile_st.xml", (f"<cra>{GEO_RETURN_KBPS}<", f"<cra>{return_kbps:.0f}<"))
     return folder
 
 
-def _edit(file: Path, *edits: tuple[str, str]) -> None:
+def edit(file: Path, *edits: tuple[str, str]) -> None:
+    """Replace texts (old, new) that are in the file exactly once. Raises ValueError where one is not."""
     text = file.read_text()
     for old, new in edits:
         text, count = re.subn(re.escape(old), new, text)
