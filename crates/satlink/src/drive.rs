@@ -7,6 +7,7 @@ use std::io;
 use hdrhistogram::Histogram;
 use link::{Accepted, Carrier, Change, Counters, Link, Nanos};
 
+use crate::bundle::{Bundle, Takes};
 use crate::entity::Heard;
 use crate::order::{Applied, Order};
 
@@ -34,11 +35,16 @@ pub trait Io {
     /// The device is gone.
     fn read(&mut self, direction: usize, buffer: &mut [u8]) -> io::Result<Option<usize>>;
 
-    /// Writes one packet; `false` when the device would not take it.
+    /// Which packets [`Io::write`] takes in bundles of several; the rest comes one by one.
+    fn takes(&self, _direction: usize) -> Takes {
+        Takes::default()
+    }
+
+    /// Writes a packet or several; `false` when the device would not take them.
     ///
     /// # Errors
     /// The device is gone.
-    fn write(&mut self, direction: usize, packet: &[u8]) -> io::Result<bool>;
+    fn write(&mut self, direction: usize, bundle: &mut Bundle) -> io::Result<bool>;
 
     /// Called once each metrics interval: tells the entity behind the direction's output that this one is there.
     fn beat(&mut self, _direction: usize) {}
@@ -155,6 +161,9 @@ pub struct Drive {
     late_packets: u64,
     input: Vec<u8>,
     output: Vec<u8>,
+    /// What is written next, and when each packet of it was due.
+    bundle: Bundle,
+    dues: Vec<Nanos>,
 }
 
 impl Drive {
@@ -182,6 +191,8 @@ impl Drive {
             late_packets: 0,
             input: vec![0; MAX_PACKET],
             output: Vec::with_capacity(MAX_PACKET),
+            bundle: Bundle::new(),
+            dues: Vec::with_capacity(BATCH),
         }
     }
 
@@ -270,22 +281,45 @@ impl Drive {
         Ok(())
     }
 
+    /// Releases what is due; packets that come out together and belong together are written as one.
     fn release(&mut self, direction: usize, io: &mut impl Io) -> io::Result<()> {
+        let takes = io.takes(direction);
         loop {
             let now = io.now();
             self.obey(now);
             let Some(due) = self.link.pop(now, &mut self.output) else {
-                return Ok(());
+                return self.write(direction, io);
             };
-            if !io.write(direction, &self.output)? {
-                self.refused.0 += 1;
-                self.refused.1 += self.output.len() as u64;
+            if !self.bundle.add(&self.output, takes) {
+                self.write(direction, io)?;
+                self.bundle.add(&self.output, takes);
             }
-            let late = io.now().saturating_sub(due);
+            self.dues.push(due);
+            if self.bundle.is_closed() {
+                self.write(direction, io)?;
+            }
+        }
+    }
+
+    /// Writes what has been put together.
+    fn write(&mut self, direction: usize, io: &mut impl Io) -> io::Result<()> {
+        let (packets, bytes) = self.bundle.size();
+        if packets == 0 {
+            return Ok(());
+        }
+        if !io.write(direction, &mut self.bundle)? {
+            self.refused.0 += packets;
+            self.refused.1 += bytes;
+        }
+        self.bundle.clear();
+        let now = io.now();
+        for due in self.dues.drain(..) {
+            let late = now.saturating_sub(due);
             self.late.saturating_record(late);
             self.late_total.saturating_record(late);
             self.late_packets += u64::from(late > self.late_limit);
         }
+        Ok(())
     }
 
     fn snapshot(&mut self, heard: Option<Heard>) -> Snapshot {

@@ -52,8 +52,9 @@ impl Io for Fake {
         }))
     }
 
-    fn write(&mut self, direction: usize, packet: &[u8]) -> io::Result<bool> {
+    fn write(&mut self, direction: usize, bundle: &mut Bundle) -> io::Result<bool> {
         self.now += self.write_ns;
+        let (_, packet) = bundle.finish();
         if self.chained && direction == 0 {
             self.between.push_back(packet.to_vec());
         } else {

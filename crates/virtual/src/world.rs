@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use link::Nanos;
 use quinn_proto::{ClientConfig, ConnectionId, ServerConfig};
+use satlink::bundle::Bundle;
 use satlink::drive::{Gone, Io};
 use satlink::order::Order;
 
@@ -343,7 +344,8 @@ impl Io for World {
         }))
     }
 
-    fn write(&mut self, direction: usize, packet: &[u8]) -> io::Result<bool> {
+    fn write(&mut self, direction: usize, bundle: &mut Bundle) -> io::Result<bool> {
+        let (_, packet) = bundle.finish();
         match direction {
             0 => self.between[0].push_back(packet.to_vec()),
             1 => self.client.receive(self.now, packet),
