@@ -28,13 +28,19 @@ from satlab.linkplan import LinkRequest
 from satlab.regress.links import edit
 from satlab.ui import Talk
 
-RATES_MBPS = (20.0, 250.0, 1000.0)
+RATES_MBPS = (20.0, 250.0, 1100.0)
+"""Layer-2 rates of the forward link; the last leaves more than 1 Gbit/s of payload at `LOAD`."""
 LOAD = 0.97
 """Offered load as a ratio of the planned goodput: below 1, so that every loss is the emulator's or the host's."""
 BASELINE_S = 5.0
 MODCOD_28 = 4.453
 """bit/s per Hz of MODCOD 28 (EN 302 307-1, table 13)."""
 ROLL_OFF = 0.25
+LEAN_MBPS, FAST_MBPS = 20.0, 1000.0
+CORES = {LEAN_MBPS: 0.10, 250.0: 0.25}
+"""Promised CPU of the emulator by rate, cores."""
+LATE_US, RTT_ABOVE_MS, MEMORY_MB, LABS = 100.0, 0.5, 100.0, 8
+"""Promised release error, RTT above the frame model, memory of an emulator, and labs at once."""
 WAKES = 2000
 WAKE_PERIOD_S = 0.001
 FIFO_PRIORITY = 50
@@ -104,6 +110,53 @@ class Baseline:
     failure: str = ""
 
 
+@dataclass(frozen=True)
+class Promise:
+    """A figure that the specification promises, and what was measured; None: it was not, and so it is not met."""
+
+    name: str
+    target: str
+    measured: float | None
+    met: bool
+
+
+def _at_most(name: str, limit: float, unit: str, measured: float | None) -> Promise:
+    return Promise(name, f"<= {limit:g} {unit}", measured, measured is not None and measured <= limit)
+
+
+def _at_least(name: str, limit: float, unit: str, measured: float | None) -> Promise:
+    return Promise(name, f">= {limit:g} {unit}", measured, measured is not None and measured >= limit)
+
+
+def promises(result: dict[str, Any]) -> list[Promise]:
+    """Hold a result against what is promised of the link's speed. What was not asked for is missing, not met."""
+    found = []
+    for rate in result["rates"]:
+        flow, name = rate["load"], f"{rate['rate_mbps']:g} Mbit/s"
+        if limit := CORES.get(rate["rate_mbps"]):
+            found += [
+                _at_most(f"{name}: emulator", limit, "cores", flow and flow["emulator_cores"]),
+                _at_most(f"{name}: release error p99", LATE_US, "us", _loaded_late_us(rate["late"])),
+                _at_most(f"{name}: RTT above the frame model", RTT_ABOVE_MS, "ms", rate["rtt_above_model_ms"]),
+            ]
+        if rate["rate_mbps"] == LEAN_MBPS:
+            found.append(_at_most(f"{name}: memory of the emulator", MEMORY_MB, "MB", rate["rss_mb"]))
+        if rate["rate_mbps"] > FAST_MBPS:
+            received = flow and flow["received_bps"] / 1e6
+            found.append(_at_least(f"{name}: received", FAST_MBPS, "Mbit/s", received))
+            found.append(_at_most(f"{name}: lost by the emulator", 0, "packets", rate["counted_loss_packets"]))
+    if "labs" in result:
+        green = sum(not bad for bad in result["labs"])
+        found.append(_at_least("labs of 20 Mbit/s at once with green calibration", LABS, "labs", green))
+    return found
+
+
+def _loaded_late_us(late: dict[str, Any]) -> float | None:
+    """Worst p99 of the directions under load."""
+    found = [late[name]["p99_us"] for name in ("forward", "terrestrial_down") if name in late]
+    return None if None in found else max(found, default=None)
+
+
 def link(seconds: float, labs: int, rates_mbps: tuple[float, ...], talk: Talk) -> dict[str, Any]:
     """Measure baseline, each rate for `seconds`, and `labs` labs of 20 Mbit/s at once; give what `--json` prints.
 
@@ -127,6 +180,7 @@ def link(seconds: float, labs: int, rates_mbps: tuple[float, ...], talk: Talk) -
         with talk.step(f"{labs} labs of 20 Mbit/s"):
             result["labs"] = _labs(labs)
     result["load_1min_end"] = os.getloadavg()[0]
+    result["promises"] = [asdict(promise) for promise in promises(result)]
     return result
 
 
@@ -144,6 +198,9 @@ def lines(result: dict[str, Any]) -> Iterator[str]:
     if "labs" in result:
         green = sum(not bad for bad in result["labs"])
         yield f"labs       {green} of {len(result['labs'])} at 20 Mbit/s with green calibration"
+    for promise in result["promises"]:
+        measured = "not measured" if promise["measured"] is None else f"{promise['measured']:.4g}"
+        yield f"{'kept' if promise['met'] else 'MISSED':10} {promise['name']}: {measured} ({promise['target']})"
 
 
 def _rate_lines(rate: dict[str, Any], copy: dict[str, Any] | None) -> Iterator[str]:
