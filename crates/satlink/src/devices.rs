@@ -12,10 +12,13 @@ use crate::bundle::{Bundle, Takes};
 use crate::drive::{Gone, Io};
 use crate::entity::{Air, Heard};
 use crate::order::{Mailbox, Order};
-use crate::sys::{Event, Poll, Timer, Tun};
+use crate::sys::{self, Event, Poll, Timer, Tun};
 
-/// So close to a deadline, input waits for it: one wake serves both, and a packet is taken at most this much late.
+/// So close to a deadline, input waits for it, for one wake serves both. Where arrivals are not noted, packets count as
+/// come when they are read: at most this much late.
 const NAP: Nanos = 150_000;
+/// The same where arrivals are noted, and the delay of the link allows for it: what waits in the device's queue stays short.
+const LONG_NAP: Nanos = 1_000_000;
 /// So close to a deadline, waiting costs more than looking at the clock until then.
 const SPIN: Nanos = 10_000;
 /// Deadlines in a row after which orders to stop are looked for, however close the next one is.
@@ -49,6 +52,11 @@ impl End {
         })
     }
 
+    /// Whether it tells when packets came.
+    fn has_stamps(&self) -> bool {
+        matches!(self, Self::Tun(tun) if tun.stamps().is_ok())
+    }
+
     /// Whether there is more to read that no descriptor tells of.
     fn holds_more(&self) -> bool {
         matches!(self, Self::Tun(tun) if tun.holds_more())
@@ -68,8 +76,12 @@ pub struct Devices {
     armed: Nanos,
     /// Deadlines since the last look at the descriptors.
     unheeded: u32,
+    /// Arrivals are noted at all inputs.
+    has_stamps: bool,
     /// Time 0 of all directions; `Instant` is `CLOCK_MONOTONIC`.
     start: Instant,
+    /// The same, ns.
+    origin: u64,
 }
 
 impl Devices {
@@ -89,6 +101,7 @@ impl Devices {
         let events = [stop as &dyn AsRawFd].into_iter().chain(posted);
         let poll = Poll::new(inputs.chain(events).chain([&timer as &dyn AsRawFd]))?;
         Ok(Self {
+            has_stamps: ends.iter().all(|(from, _)| from.has_stamps()),
             ends,
             mailboxes,
             poll,
@@ -96,13 +109,28 @@ impl Devices {
             armed: 0,
             unheeded: 0,
             start,
+            origin: sys::monotonic_ns() - start.elapsed().as_nanos() as u64,
+        })
+    }
+
+    /// Why a device does not tell when packets came.
+    #[must_use]
+    pub fn refused_stamps(&self) -> Option<&io::Error> {
+        self.ends.iter().find_map(|(from, _)| match from {
+            End::Tun(tun) => tun.stamps().err(),
+            End::Air(_) => None,
         })
     }
 
     /// Waits for the deadline alone where that is near.
-    fn nap(&mut self, deadline: Nanos) -> io::Result<bool> {
+    fn nap(&mut self, deadline: Nanos, patience: Nanos) -> io::Result<bool> {
         let left = deadline.saturating_sub(self.now());
-        if left > NAP || self.unheeded == UNHEEDED {
+        let longest = if self.has_stamps {
+            patience.min(LONG_NAP)
+        } else {
+            NAP
+        };
+        if left > longest || self.unheeded == UNHEEDED {
             self.unheeded = 0;
             return Ok(false);
         }
@@ -149,9 +177,9 @@ impl Io for Devices {
         self.start.elapsed().as_nanos() as Nanos
     }
 
-    fn wait(&mut self, deadline: Nanos) -> Result<bool, Gone> {
+    fn wait(&mut self, deadline: Nanos, patience: Nanos) -> Result<bool, Gone> {
         let failed = |error| Gone(0, error);
-        if self.nap(deadline).map_err(failed)? {
+        if self.nap(deadline, patience).map_err(failed)? {
             return Ok(true);
         }
         let goes_on = self.watch(deadline).map_err(failed)?;
@@ -161,11 +189,16 @@ impl Io for Devices {
         }
     }
 
-    fn read(&mut self, direction: usize, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        match &mut self.ends[direction].0 {
-            End::Tun(tun) => tun.read(buffer),
-            End::Air(air) => Ok(air.read(buffer)),
-        }
+    fn read(&mut self, direction: usize, buffer: &mut [u8]) -> io::Result<Option<(Nanos, usize)>> {
+        let read = match &mut self.ends[direction].0 {
+            End::Tun(tun) => tun.read(buffer)?,
+            End::Air(air) => air.read(buffer).map(|length| (None, length)),
+        };
+        let now = self.now();
+        Ok(read.map(|(came, length)| {
+            let came = came.map_or(now, |came| came.saturating_sub(self.origin).min(now));
+            (came, length)
+        }))
     }
 
     fn takes(&self, direction: usize) -> Takes {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::io;
 
 use hdrhistogram::Histogram;
-use link::{Accepted, Carrier, Change, Counters, Link, Nanos};
+use link::{Accepted, Carrier, Change, Counters, Link, Nanos, Part};
 
 use crate::bundle::{Bundle, Takes};
 use crate::entity::Heard;
@@ -25,15 +25,17 @@ pub trait Io {
 
     /// Sleeps until there is input for a direction or the deadline has come; `false` when all shall end.
     ///
+    /// Input may wait for `patience` ns where [`Io::read`] tells when it came: nothing has to leave earlier.
+    ///
     /// # Errors
     /// The device of a direction is gone.
-    fn wait(&mut self, deadline: Nanos) -> Result<bool, Gone>;
+    fn wait(&mut self, deadline: Nanos, patience: Nanos) -> Result<bool, Gone>;
 
-    /// Reads one packet, `None` when there is none.
+    /// Reads one packet: when it came, and its length; `None` when there is none.
     ///
     /// # Errors
     /// The device is gone.
-    fn read(&mut self, direction: usize, buffer: &mut [u8]) -> io::Result<Option<usize>>;
+    fn read(&mut self, direction: usize, buffer: &mut [u8]) -> io::Result<Option<(Nanos, usize)>>;
 
     /// Which packets [`Io::write`] takes in bundles of several; the rest comes one by one.
     fn takes(&self, _direction: usize) -> Takes {
@@ -76,7 +78,8 @@ pub fn run(
 ) -> Result<(), Gone> {
     loop {
         let deadline = drives.iter().map(Drive::deadline).min().unwrap_or(0);
-        if !io.wait(deadline)? {
+        let patience = drives.iter().map(Drive::patience).min().unwrap_or(0);
+        if !io.wait(deadline, patience)? {
             return Ok(());
         }
         for (index, drive) in drives.iter_mut().enumerate() {
@@ -205,6 +208,17 @@ impl Drive {
             .map_or(change, |event| event.min(change))
     }
 
+    /// How long a packet may wait to be read without leaving late: the rest of its delay is for the work on it. What goes
+    /// to another entity is not delayed here.
+    fn patience(&self) -> Nanos {
+        let config = self.link.config();
+        if config.part == Part::Whole {
+            config.delay / 2
+        } else {
+            0
+        }
+    }
+
     /// Takes an order: it is carried out at its time, after those of the same time that came before.
     pub fn schedule(&mut self, order: Order) {
         let place = self.orders.partition_point(|other| other.at <= order.at);
@@ -242,7 +256,6 @@ impl Drive {
         while let Some(order) = io.order(direction) {
             self.schedule(order);
         }
-        self.obey(io.now());
         self.take_input(direction, io)?;
         self.release(direction, io)?;
         for applied in self.applied.drain(..) {
@@ -267,15 +280,14 @@ impl Drive {
     /// Offers what can be read; a bounded number, so that due packets do not wait for a flood.
     fn take_input(&mut self, direction: usize, io: &mut impl Io) -> io::Result<()> {
         for _ in 0..BATCH {
-            let Some(length) = io.read(direction, &mut self.input)? else {
+            let Some((came, length)) = io.read(direction, &mut self.input)? else {
                 break;
             };
-            let now = io.now();
-            self.obey(now);
+            self.obey(came);
             let packet = &self.input[..length];
             // What is no IP packet never reached the modem: it is neither traffic nor a drop.
             if self.link.config().part.takes_datagrams() || is_ip(packet) {
-                let _: Accepted = self.link.push(now, packet);
+                let _: Accepted = self.link.push(came, packet);
             }
         }
         Ok(())

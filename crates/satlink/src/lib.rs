@@ -19,6 +19,7 @@ pub mod plan;
 mod probes;
 pub mod run;
 pub mod set;
+mod stamp;
 mod sys;
 pub mod timeline;
 

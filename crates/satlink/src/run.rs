@@ -235,6 +235,11 @@ impl Shift {
         }
         let devices = Devices::new(ends, mailboxes, shared.stop, shared.start)
             .map_err(|error| Failure::host(format!("epoll: {error}"), "see ulimit -n"))?;
+        if let Some(error) = devices.refused_stamps() {
+            note(&format!(
+                "arrivals are not noted: {error}; packets count as come when they are read (give CAP_BPF)"
+            ));
+        }
         Ok(Self {
             indexes,
             drives,

@@ -10,17 +10,19 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use crate::bundle::Takes;
 use crate::offload::{self, Header, Segments};
+use crate::stamp::Stamps;
 
 /// Stack that is touched before a real-time loop starts, bytes; its frames need far less.
 const PREFAULT_BYTES: usize = 128 * 1024;
 
 /// Turns the `-1` of a system call into the error it stands for.
-fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result == -1 {
         Err(io::Error::last_os_error())
     } else {
@@ -29,7 +31,7 @@ fn check(result: libc::c_int) -> io::Result<libc::c_int> {
 }
 
 /// A raw descriptor that a call has just returned.
-fn owned(fd: libc::c_int) -> io::Result<OwnedFd> {
+pub(crate) fn owned(fd: libc::c_int) -> io::Result<OwnedFd> {
     // SAFETY: the kernel has just created `fd` for this call, nobody else owns it.
     check(fd).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
 }
@@ -39,8 +41,11 @@ fn owned(fd: libc::c_int) -> io::Result<OwnedFd> {
 pub struct Tun {
     file: File,
     takes: Takes,
-    /// What is left of a large packet.
+    /// Or why the kernel does not note arrivals.
+    stamps: Result<Stamps, Arc<io::Error>>,
+    /// What is left of a large packet, and when it came.
     segments: Segments,
+    came: Option<u64>,
 }
 
 impl Tun {
@@ -52,10 +57,13 @@ impl Tun {
         let name = CString::new(name)?;
         let file = in_namespace(netns, move || attach(&name))?;
         let takes = offload(&file)?;
+        let stamps = Stamps::new(&file).map_err(Arc::new);
         Ok(Self {
             file,
             takes,
+            stamps,
             segments: Segments::default(),
+            came: None,
         })
     }
 
@@ -67,7 +75,9 @@ impl Tun {
         Ok(Self {
             file: self.file.try_clone()?,
             takes: self.takes,
+            stamps: self.stamps.clone(),
             segments: Segments::default(),
+            came: None,
         })
     }
 
@@ -77,35 +87,51 @@ impl Tun {
         self.takes
     }
 
+    /// Whether [`Tun::read`] tells when packets came.
+    ///
+    /// # Errors
+    /// The kernel would not note it.
+    pub fn stamps(&self) -> Result<(), &io::Error> {
+        self.stamps.as_ref().map(|_| ()).map_err(|error| &**error)
+    }
+
     /// Whether segments of a large packet are left: no descriptor tells of them.
     #[must_use]
     pub fn holds_more(&self) -> bool {
         !self.segments.is_empty()
     }
 
-    /// Reads one IP packet, `None` when there is none. `buffer` has room for the largest, 65 535 bytes.
+    /// Reads one IP packet, `None` when there is none: when it came, ns of `CLOCK_MONOTONIC`, if that is known, and its
+    /// length. `buffer` has room for the largest, 65 535 bytes.
     ///
     /// # Errors
     /// The device is gone.
-    pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+    pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<(Option<u64>, usize)>> {
         if let Some(length) = self.segments.next(buffer) {
-            return Ok(Some(length));
+            return Ok(Some((self.came, length)));
         }
+        let arrivals = self.stamps.as_ref().map_or(0, Stamps::count);
         let mut header = [0; Header::BYTES];
         let mut parts = [IoSliceMut::new(&mut header), IoSliceMut::new(buffer)];
         let length = match self.file.read_vectored(&mut parts) {
             Ok(length) => length.saturating_sub(Header::BYTES),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                if let Ok(stamps) = &mut self.stamps {
+                    stamps.empty(arrivals);
+                }
+                return Ok(None);
+            }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(None),
             Err(error) => return Err(error),
         };
+        self.came = self.stamps.as_mut().ok().and_then(Stamps::take);
         let (header, packet) = (Header::parse(&header), &mut buffer[..length]);
         if header.kind == offload::WHOLE {
             offload::complete(&header, packet);
-            return Ok(Some(length));
+            return Ok(Some((self.came, length)));
         }
         self.segments.load(&header, packet);
-        Ok(self.segments.next(buffer))
+        Ok(self.segments.next(buffer).map(|length| (self.came, length)))
     }
 
     /// Writes a packet or a bundle; `false` when the device would not take it.
@@ -513,6 +539,18 @@ pub fn cpu_seconds() -> f64 {
     };
     let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
     seconds(usage.ru_utime) + seconds(usage.ru_stime)
+}
+
+/// `CLOCK_MONOTONIC`, ns.
+#[must_use]
+pub fn monotonic_ns() -> u64 {
+    // SAFETY: timespec is plain data, and clock_gettime() fills it; it cannot fail for this clock.
+    let now = unsafe {
+        let mut now: libc::timespec = MaybeUninit::zeroed().assume_init();
+        libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now);
+        now
+    };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// What tells one namespace from another: device and inode of its file. `None` when it is gone.

@@ -309,7 +309,7 @@ impl Io for World {
         self.now
     }
 
-    fn wait(&mut self, deadline: Nanos) -> Result<bool, Gone> {
+    fn wait(&mut self, deadline: Nanos, _: Nanos) -> Result<bool, Gone> {
         loop {
             self.client.work(self.now);
             self.server.work(self.now);
@@ -330,7 +330,7 @@ impl Io for World {
         }
     }
 
-    fn read(&mut self, direction: usize, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+    fn read(&mut self, direction: usize, buffer: &mut [u8]) -> io::Result<Option<(Nanos, usize)>> {
         let [down, up] = &mut self.between;
         let queue = match direction {
             0 => &mut self.server.out,
@@ -340,7 +340,7 @@ impl Io for World {
         };
         Ok(queue.pop_front().map(|packet| {
             buffer[..packet.len()].copy_from_slice(&packet);
-            packet.len()
+            (self.now, packet.len())
         }))
     }
 
