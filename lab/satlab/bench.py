@@ -8,19 +8,23 @@ terrestrial wire at 0 ms) and the wakes of a real-time thread, so that figures o
 
 import contextlib
 import itertools
+import json
 import os
 import re
 import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
-from satlab import calibrate, lab, manifest, ownership, paths, topology
+from satlab import calibrate, lab, manifest, ownership, paths, topology, udpload
 from satlab.calibrate import Check, MetricsFile, ProbeError
 from satlab.hand import need_root
 from satlab.lab import Lab
@@ -259,22 +263,56 @@ class _Bench:
         return int(match[1]) * 1024 / 1e6 if match else 0.0
 
     def flow(self, sender: str, receiver: str, offered_bps: float, seconds: float) -> Flow:
-        """Send UDP from a node that has one address on the way; 0 bit/s is as fast as iperf3 goes."""
+        """Send UDP from one node to another, in large packets that the host or satlink cut.
+
+        Raises:
+            ProbeError: a program failed.
+        """
         cpu_s = self.cpu_s()
-        result = calibrate.udp_flow(self.lab, (sender, self.address(sender)), receiver, int(offered_bps), seconds)
-        cpu_s = self.cpu_s() - cpu_s
-        end = result["end"]
+        size, to = str(calibrate.PROBE_DATAGRAM_BYTES), [self.address(receiver), str(calibrate.PROBE_PORT)]
+        with subprocess.Popen(
+            self._load(receiver, "receive", *to, size), stdout=subprocess.PIPE, text=True
+        ) as receiving:
+            stdout = cast("IO[str]", receiving.stdout)
+            stdout.readline()
+            sent = _said(self._load(sender, "send", *to, size, str(offered_bps), str(seconds)))
+            got = json.loads(stdout.read() or "{}")
+        if not sent or not got:
+            raise ProbeError(f"the UDP flow from {sender} to {receiver} failed")
+        return self._flow((sent["packets"], sent["seconds"]), (got["packets"], got["seconds"]), seconds, cpu_s)
+
+    def most(self, sender: str, receiver: str, seconds: float) -> Flow:
+        """Send UDP from a node that has one address on the way, as fast as iperf3 goes."""
+        cpu_s = self.cpu_s()
+        end = calibrate.udp_flow(self.lab, (sender, self.address(sender)), receiver, 0, seconds)["end"]
         sent, got = end["sum_sent"], end["sum_received"]
-        received = got["bits_per_second"]
         arrived = got["packets"] - got["lost_packets"]
-        return Flow(
-            offered_bps=sent["bits_per_second"],
-            received_bps=received,
-            packets=got["packets"],
-            lost_packets=got["lost_packets"],
-            emulator_cores=cpu_s / seconds,
-            emulator_us_per_packet=cpu_s / arrived * 1e6 if arrived else None,
+        return self._flow((got["packets"], sent["seconds"]), (arrived, got["seconds"]), seconds, cpu_s)
+
+    def _load(self, node: str, *argv: str) -> list[str]:
+        return [*self.lab.enter_argv(node), sys.executable, udpload.__file__, *argv]
+
+    def _flow(self, sent: tuple[int, float], got: tuple[int, float], seconds: float, cpu_s: float) -> Flow:
+        """Make a flow of packets and the s they took at both ends, and the CPU time before it."""
+        cpu_s = self.cpu_s() - cpu_s
+        offered, received = (
+            packets * calibrate.PROBE_DATAGRAM_BYTES * 8 / duration if duration else 0.0
+            for packets, duration in (sent, got)
         )
+        return Flow(
+            offered_bps=offered,
+            received_bps=received,
+            packets=sent[0],
+            lost_packets=sent[0] - got[0],
+            emulator_cores=cpu_s / seconds,
+            emulator_us_per_packet=cpu_s / got[0] * 1e6 if got[0] else None,
+        )
+
+
+def _said(argv: list[str]) -> dict[str, Any]:
+    """Run a program; give what it prints, nothing if it failed."""
+    done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False)
+    return json.loads(done.stdout) if done.returncode == 0 else {}
 
 
 @contextlib.contextmanager
@@ -401,18 +439,20 @@ def _baseline(rates_mbps: tuple[float, ...]) -> Baseline:
     geo = paths.PROFILES / "geo"
     with _scratch() as folder, _up(folder, geo, terrestrial_delay_ms=0) as bench:
 
-        def flow(sender: str, receiver: str, offered_bps: float) -> Flow | None:
+        def attempt(measure: Callable[[], Flow]) -> Flow | None:
             try:
-                return bench.flow(sender, receiver, offered_bps, BASELINE_S)
+                return measure()
             except ProbeError as error:
                 failures.append(str(error))
                 return None
 
-        veth = flow("proxy-gw", "gw", 0)
-        copies = [flow("server", "proxy-gw", rate * 1e6 * LOAD) for rate in (0, *rates_mbps)]
+        veth = attempt(lambda: bench.most("proxy-gw", "gw", BASELINE_S))
+        copy = attempt(lambda: bench.most("server", "proxy-gw", BASELINE_S))
+        at = [partial(bench.flow, "server", "proxy-gw", rate * 1e6 * LOAD, BASELINE_S) for rate in rates_mbps]
+        copies = [attempt(measure) for measure in at]
     # The emulator has no part in what crosses a veth pair.
     veth = replace(veth, emulator_us_per_packet=None) if veth else None
-    return Baseline(veth, copies[0], copies[1:], wakes, "; ".join(failures))
+    return Baseline(veth, copy, copies, wakes, "; ".join(failures))
 
 
 def _wakes() -> Wakes:
