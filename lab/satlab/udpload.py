@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A UDP flow for benchmarks that leaves the CPU to what is measured: datagrams leave and arrive in large packets.
 
-`receive ADDRESS PORT BYTES` prints `{"ready": true}`, then what arrived; `send ADDRESS PORT BYTES BPS SECONDS` prints what
-was sent. BYTES is the payload of a datagram, BPS the rate of all payload.
+`receive ADDRESS PORT BYTES` prints `{"ready": true}`, then what arrived; `send ADDRESS PORT BYTES BPS SECONDS` prints
+what was sent. BYTES is the payload of a datagram, BPS the rate of all payload.
 """
 
 import json
