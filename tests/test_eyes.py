@@ -77,7 +77,7 @@ def test_tshark_reads_the_plans_between_the_packets(seed: int, tmp_path: Path) -
     named = ("id", "superframe_count", "frame.assign_offset", "frame.assign_loop_count")
     show = [word for name in named for word in ("-e", f"dvb-s2_table.{name}")]
     full = [word.replace("full_decode:FALSE", "full_decode:TRUE") for word in DISSECT]
-    argv = [*full[:2], "-T", "fields", *show, *full[6:], tmp_path / "frames.pcap"]
+    argv = [*full[:2], "-T", "fields", *show, *full[6:], str(tmp_path / "frames.pcap")]
     done = subprocess.run(argv, check=True, capture_output=True, text=True, timeout=120)
     slots: dict[int, list[tuple[int, int]]] = {}
     for table, superframe, first, last in (line.split("\t") for line in done.stdout.splitlines() if line.strip()):
