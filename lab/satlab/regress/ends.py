@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Who talks over the link of a check on the real clock: a server's and a client's program, and what they tell of it."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from satlab import paths
+from satlab.pki import Pki
+from satlab.regress.sample import Options, Sample, Status
+from satlab.regress.suite import MB, Case, Suite
+
+PORT = 4433
+NAME = "server.satlab.test"
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What both ends are asked to do. `host` is the server's address; `folder` is theirs to read and write."""
+
+    suite: Suite
+    case: Case
+    seed: int
+    host: str
+    pki: Pki
+    folder: Path
+
+    @property
+    def size(self) -> int:
+        """Give the payload, bytes."""
+        return self.marks[-1]
+
+    @property
+    def marks(self) -> tuple[int, ...]:
+        """Give the amounts that are timed, bytes."""
+        return tuple(round(mark * MB) for mark in self.suite.marks_mb)
+
+    @property
+    def connections(self) -> int:
+        """Tell how many connections follow each other; the last one counts."""
+        return 2 if self.case.second_after_s else 1
+
+    def failed(self, reason: str, status: Status = "failed") -> Sample:
+        """Give the sample of a transfer that came to nothing."""
+        return Sample(self.case.id, self.seed, status, reason, (None,) * len(self.marks))
+
+
+class Ends(Protocol):
+    """A pair of programs."""
+
+    @property
+    def name(self) -> str:
+        """Name the pair."""
+
+    def lacks(self, case: Case) -> str:
+        """Say why it cannot do a case; nothing if it can."""
+
+    def server(self, wish: Wish) -> list[str]:
+        """Give the server's command."""
+
+    def client(self, wish: Wish, number: int) -> list[str]:
+        """Give the client's command for the connection `number`, from 0."""
+
+    def sample(self, wish: Wish, number: int, status: int, said: str) -> Sample:
+        """Read what a client left that ended with `status` (-N for signal N) and whose last words were `said`."""
+
+
+@dataclass(frozen=True)
+class Satperf:
+    """Our own client and server, with one of their QUIC libraries; options of each end as on their command lines."""
+
+    library: str
+    options: tuple[Options, Options] = field(default_factory=lambda: ({}, {}))
+
+    @property
+    def name(self) -> str:
+        """Name the pair."""
+        return f"satperf {self.library}"
+
+    def lacks(self, case: Case) -> str:
+        """Say why it cannot do a case: 0-RTT over runs is quiche's alone."""
+        needs_session = case.second_after_s is not None and self.library != "quiche"
+        return f"satperf keeps no session over runs with {self.library}" if needs_session else ""
+
+    def server(self, wish: Wish) -> list[str]:
+        """Give the server's command."""
+        argv = [str(paths.SATPERF), "server", "--listen", f"{wish.host}:{PORT}"]
+        argv += ["--cert", str(wish.pki.server_cert), "--key", str(wish.pki.server_key)]
+        return [*argv, "--output", str(wish.folder / "server.jsonl"), *self._leg(1)]
+
+    def client(self, wish: Wish, number: int) -> list[str]:
+        """Give the client's command."""
+        argv = [str(paths.SATPERF), "client", "--connect", f"{wish.host}:{PORT}", "--server-name", NAME]
+        argv += ["--ca", str(wish.pki.ca_cert), "--bytes", str(wish.size), "--direction", wish.case.direction]
+        argv += ["--timeout", f"{wish.case.timeout_s:g}", "--output", str(_client_file(wish, number))]
+        if wish.connections > 1:
+            argv += ["--zero-rtt", str(wish.folder / "session")]
+        return [*argv, *self._leg(0)]
+
+    def _leg(self, side: int) -> list[str]:
+        pairs = self.options[side].items()
+        given = [word for name, value in pairs for word in (f"--{name.replace('_', '-')}", str(value))]
+        return ["--stack", self.library, *given]
+
+    def sample(self, wish: Wish, number: int, status: int, said: str) -> Sample:
+        """Read the client's lines, among which are the server's."""
+        file = _client_file(wish, number)
+        lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        return from_lines(wish, lines, said or f"the client ended with status {status}")
+
+
+def _client_file(wish: Wish, number: int) -> Path:
+    return wish.folder / f"client-{number}.jsonl"
+
+
+def from_lines(wish: Wish, lines: Sequence[dict[str, Any]], otherwise: str) -> Sample:
+    """Read satperf's lines (schemas/satperf.schema.json); `otherwise` is why, where they end before their summary."""
+    starts = {line["side"]: line for line in lines if line["type"] == "start"}
+    ends = {line["side"]: line for line in lines if line["type"] == "summary"}
+    if "client" not in ends:
+        return wish.failed(otherwise)
+    client = ends["client"]
+    roles = {start["role"]: side for side, start in starts.items()}
+    receiver, sender = (ends.get(roles.get(role, ""), {}) for role in ("receiver", "sender"))
+    status: Status = "ok" if client["status"] == "ok" else "failed"
+    if client["reason"].startswith("timeout after"):
+        status = "censored"
+    times: tuple[float | None, ...] = (None,) * len(wish.marks)
+    if receiver:
+        side = receiver["side"]
+        # Each side counts from its own start, the suite from the client's.
+        later = starts[side]["t_unix_s"] - starts["client"]["t_unix_s"]
+        own = [line for line in lines if line["type"] == "interval" and line["side"] == side]
+        times = tuple(reached(receiver, own, mark, later) for mark in wish.marks)
+        if receiver["data_equal"] is False and status == "ok":
+            status, client["reason"] = "failed", "the data that arrived is not what was sent"
+    return Sample(
+        case=wish.case.id,
+        seed=wish.seed,
+        status=status,
+        reason="" if status == "ok" else client["reason"],
+        times_s=times,
+        handshake_ms=client["handshake_ms"],
+        time_to_first_byte_ms=receiver.get("time_to_first_byte_ms"),
+        sent_datagrams=sender.get("sent_packets"),
+        lost_packets=sender.get("lost_packets"),
+        acks=receiver.get("acks_sent"),
+    )
+
+
+_EXACT = {2_000_000: "reached_2mb_s", 10_000_000: "reached_10mb_s", 100_000_000: "reached_100mb_s"}
+"""Amounts that satperf times itself."""
+
+
+def reached(
+    summary: dict[str, Any], intervals: Sequence[dict[str, Any]], mark: int, later_s: float = 0.0
+) -> float | None:
+    """Tell when `mark` bytes had arrived, s; between satperf's own marks by linear interpolation in its intervals."""
+    if mark in _EXACT:
+        time = summary[_EXACT[mark]]
+        return None if time is None else float(time) + later_s
+    after = 0
+    for line in intervals:
+        after += line["bytes"]
+        if after >= mark:
+            still_s: float = (after - mark) / line["bytes"] * line["interval_s"]
+            return float(line["t_s"]) - still_s + later_s
+    return None
