@@ -2,23 +2,29 @@
 """Who talks over the link of a check on the real clock: a server's and a client's program, and what they tell of it."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from satlab import paths
 from satlab.pki import Pki
+from satlab.regress.confine import Ended
 from satlab.regress.sample import Options, Sample, Status
 from satlab.regress.suite import MB, Case, Suite
+from satlab.regress.wire import Wire
 
 PORT = 4433
 NAME = "server.satlab.test"
+SERVER, CLIENT = "server", "client"
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What both ends are asked to do. `host` is the server's address; `folder` is theirs to read and write."""
+    """What both ends are asked to do. `host` is the server's address.
+
+    Each end has a folder to read and write below `folder`, named after it, which stays from connection to connection.
+    """
 
     suite: Suite
     case: Case
@@ -47,6 +53,15 @@ class Wish:
         return Sample(self.case.id, self.seed, status, reason, (None,) * len(self.marks))
 
 
+@dataclass(frozen=True)
+class Program:
+    """What runs in an end's cell."""
+
+    argv: tuple[str, ...]
+    shown: tuple[Path, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
 class Ends(Protocol):
     """A pair of programs."""
 
@@ -54,17 +69,21 @@ class Ends(Protocol):
     def name(self) -> str:
         """Name the pair."""
 
+    @property
+    def protocol(self) -> Literal["udp", "tcp"]:
+        """Tell what the server listens on."""
+
     def lacks(self, case: Case) -> str:
         """Say why it cannot do a case; nothing if it can."""
 
-    def server(self, wish: Wish) -> list[str]:
-        """Give the server's command."""
+    def server(self, wish: Wish) -> Program:
+        """Give the server; what it needs in its folder is put there."""
 
-    def client(self, wish: Wish, number: int) -> list[str]:
-        """Give the client's command for the connection `number`, from 0."""
+    def client(self, wish: Wish, number: int) -> Program:
+        """Give the client for the connection `number`, from 0."""
 
-    def sample(self, wish: Wish, number: int, status: int, said: str) -> Sample:
-        """Read what a client left that ended with `status` (-N for signal N) and whose last words were `said`."""
+    def sample(self, wish: Wish, number: int, ended: Ended, wire: Wire | None) -> Sample:
+        """Read what came of a connection: what the client left, and what was seen on the wire."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +92,8 @@ class Satperf:
 
     library: str
     options: tuple[Options, Options] = field(default_factory=lambda: ({}, {}))
+
+    protocol: Literal["udp"] = "udp"
 
     @property
     def name(self) -> str:
@@ -84,35 +105,49 @@ class Satperf:
         needs_session = case.second_after_s is not None and self.library != "quiche"
         return f"satperf keeps no session over runs with {self.library}" if needs_session else ""
 
-    def server(self, wish: Wish) -> list[str]:
-        """Give the server's command."""
+    def server(self, wish: Wish) -> Program:
+        """Give the server."""
+        keys = wish.pki
         argv = [str(paths.SATPERF), "server", "--listen", f"{wish.host}:{PORT}"]
-        argv += ["--cert", str(wish.pki.server_cert), "--key", str(wish.pki.server_key)]
-        return [*argv, "--output", str(wish.folder / "server.jsonl"), *self._leg(1)]
+        argv += ["--cert", str(keys.server_cert), "--key", str(keys.server_key)]
+        argv += ["--output", str(wish.folder / SERVER / "server.jsonl"), *self._leg(1)]
+        return Program(tuple(argv), (paths.SATPERF, keys.server_cert, keys.server_key))
 
-    def client(self, wish: Wish, number: int) -> list[str]:
-        """Give the client's command."""
+    def client(self, wish: Wish, number: int) -> Program:
+        """Give the client."""
         argv = [str(paths.SATPERF), "client", "--connect", f"{wish.host}:{PORT}", "--server-name", NAME]
         argv += ["--ca", str(wish.pki.ca_cert), "--bytes", str(wish.size), "--direction", wish.case.direction]
         argv += ["--timeout", f"{wish.case.timeout_s:g}", "--output", str(_client_file(wish, number))]
         if wish.connections > 1:
-            argv += ["--zero-rtt", str(wish.folder / "session")]
-        return [*argv, *self._leg(0)]
+            argv += ["--zero-rtt", str(wish.folder / CLIENT / "session")]
+        return Program((*argv, *self._leg(0)), (paths.SATPERF, wish.pki.ca_cert))
 
     def _leg(self, side: int) -> list[str]:
         pairs = self.options[side].items()
         given = [word for name, value in pairs for word in (f"--{name.replace('_', '-')}", str(value))]
         return ["--stack", self.library, *given]
 
-    def sample(self, wish: Wish, number: int, status: int, said: str) -> Sample:
+    def sample(self, wish: Wish, number: int, ended: Ended, wire: Wire | None) -> Sample:
         """Read the client's lines, among which are the server's."""
         file = _client_file(wish, number)
-        lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-        return from_lines(wish, lines, said or f"the client ended with status {status}")
+        return from_lines(wish, read_lines(file), ended.reason or "the client left no summary")
 
 
 def _client_file(wish: Wish, number: int) -> Path:
-    return wish.folder / f"client-{number}.jsonl"
+    return wish.folder / CLIENT / f"client-{number}.jsonl"
+
+
+def read_lines(file: Path) -> list[dict[str, Any]]:
+    """Read the whole lines of a file that a program wrote which may have been killed at any byte."""
+    if file.is_symlink() or not file.is_file():
+        return []
+    found = []
+    for line in file.read_text(errors="replace").splitlines():
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            break
+    return found
 
 
 def from_lines(wish: Wish, lines: Sequence[dict[str, Any]], otherwise: str) -> Sample:

@@ -18,7 +18,8 @@ class Sample:
     """One transfer: `times_s` until the suite's marks, None where the time was over or the connection died before.
 
     Times are from the client's first packet. `calibration` says what of the link was out of tolerance meanwhile,
-    nothing if nothing was. What a backend cannot tell is None.
+    nothing if nothing was. `goodput_interop_bps` is that of the QUIC interop runner; `return_*` is what crossed the
+    return link; `symptoms` is what showed from outside of what slowed it down. What a backend cannot tell is None.
     """
 
     case: str
@@ -32,6 +33,14 @@ class Sample:
     lost_packets: int | None = None
     acks: int | None = None
     calibration: str = ""
+    goodput_interop_bps: float | None = None
+    return_packets: int | None = None
+    return_bytes: int | None = None
+    client_cpu_s: float | None = None
+    server_cpu_s: float | None = None
+    client_peak_bytes: int | None = None
+    server_peak_bytes: int | None = None
+    symptoms: tuple[str, ...] = ()
 
 
 class Backend(Protocol):

@@ -8,6 +8,7 @@ import pytest
 
 from satlab.pki import Pki
 from satlab.regress import ends, links, suite
+from satlab.regress.confine import Ended
 from satlab.regress.ends import Satperf, Wish
 from satlab.regress.suite import Case, Suite
 
@@ -67,14 +68,14 @@ def test_what_did_not_end_well_has_its_reason(told: dict[str, Any], status: str,
 
 def test_a_client_without_a_summary_failed_with_its_last_words(tmp_path: Path) -> None:
     assert ends.from_lines(wish(), lines("client")[:3], "killed").reason == "killed"
-    nothing = Satperf("quinn").sample(wish(), 0, -9, "")
-    assert (nothing.status, nothing.reason) == ("failed", "the client ended with status -9")
+    nothing = Satperf("quinn").sample(wish(), 0, Ended(-9, "", 0.1, 1, ""), None)
+    assert (nothing.status, nothing.reason) == ("failed", "it ended with signal 9")
 
 
 def test_commands_hold_what_is_wanted() -> None:
     pair = Satperf("quiche", ({"initial_window": 32}, {"congestion_control": "bbr"}))
-    client, server = pair.client(wish(second_after_s=10, direction="upload"), 0), pair.server(wish())
-    for flag, value in (("--initial-window", "32"), ("--bytes", "2000000"), ("--zero-rtt", "theirs/session")):
+    client, server = pair.client(wish(second_after_s=10, direction="upload"), 0).argv, pair.server(wish()).argv
+    for flag, value in (("--initial-window", "32"), ("--bytes", "2000000"), ("--zero-rtt", "theirs/client/session")):
         assert client[client.index(flag) + 1] == value
     assert server[server.index("--congestion-control") + 1] == "bbr" and "--initial-window" not in server
     assert not pair.lacks(wish(second_after_s=10).case) and Satperf("quinn").lacks(wish(second_after_s=10).case)
