@@ -230,4 +230,5 @@ def load_baseline(path: Path, plan: Suite) -> dict[str, list[Sample]]:
 
 
 def _sample(document: dict[str, Any]) -> Sample:
-    return Sample(**document | {"times_s": tuple(document["times_s"])})
+    tuples = {"times_s": tuple(document["times_s"]), "symptoms": tuple(document.get("symptoms", ()))}
+    return Sample(**document | tuples)

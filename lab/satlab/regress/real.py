@@ -191,12 +191,9 @@ def _cell(wish: Wish, side: str) -> Cell:
     folder = wish.folder / side
     folder.mkdir(parents=True)
     known = "".join(f"{wish.host} {name}\n" for name in (NAME, "server"))
-    bounds = Bounds(
-        seconds=wish.connections * (wish.case.timeout_s + GRACE_S) + (wish.case.second_after_s or 0) + START_S
-    )
-    cell = Cell(
-        binds=(Bind(folder, writable=True),), name=side, hosts=f"127.0.0.1 localhost\n{known}", bounds=Bounds(seconds)
-    )
+    seconds = wish.connections * (wish.case.timeout_s + GRACE_S) + (wish.case.second_after_s or 0) + START_S
+    hosts = f"127.0.0.1 localhost\n{known}"
+    cell = Cell(binds=(Bind(folder, writable=True),), name=side, hosts=hosts, bounds=Bounds(seconds))
     grants.give(folder, cell.uid)
     return cell
 
