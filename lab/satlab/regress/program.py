@@ -6,7 +6,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,8 +15,8 @@ from typing import Any, Literal
 import satlab
 from satlab import ownership, paths
 from satlab.errors import ConfigError, ExitStatus, Fault
-from satlab.regress import judge, links, suite
-from satlab.regress.ends import Satperf
+from satlab.regress import judge, links, outside, suite
+from satlab.regress.ends import Ends, Satperf
 from satlab.regress.judge import Compared, Judged
 from satlab.regress.links import Link
 from satlab.regress.real import Real
@@ -32,9 +32,16 @@ BASELINE_RUNS = 10
 """Samples a comparison starts from: with fewer, no test over the marks of a whole suite can be significant."""
 
 
+STACKS: dict[str, Callable[[], Ends]] = {"ngtcp2": outside.ngtcp2}
+"""Built-in pairs beside satperf's."""
+
+
 @dataclass(frozen=True)
 class Wanted:
-    """What a person asks for. `runs` None: as many as the verdicts need. `stack` matters to the real clock alone."""
+    """What a person asks for. `runs` None: as many as the verdicts need.
+
+    `stack` and `ends` matter to the real clock alone: programs from outside, or a built-in pair.
+    """
 
     suite: str = "etosat"
     cases: Sequence[str] = ()
@@ -48,13 +55,21 @@ class Wanted:
     jobs: int = os.cpu_count() or 1
     clock: Literal["virtual", "real"] = "virtual"
     stack: str = "quinn"
+    ends: Ends | None = None
     stop: threading.Event = field(default_factory=threading.Event)
 
     def backend(self) -> Backend:
         """Choose who takes the samples."""
         if self.clock == "virtual":
             return Virtual(self.client, self.server, max(1, self.jobs))
-        return Real(Satperf(self.stack, (self.client, self.server)), self.stop)
+        return Real(self.ends or self._built_in(), self.stop)
+
+    def _built_in(self) -> Ends:
+        if self.stack in ("quinn", "quiche"):
+            return Satperf(self.stack, (self.client, self.server))
+        if self.client or self.server:
+            raise ConfigError(f"options of an end are satperf's; {self.stack} takes none", hint="leave --client out")
+        return STACKS[self.stack]()
 
 
 @dataclass(frozen=True)

@@ -82,8 +82,10 @@ class Wire:
         total = list(accumulate(one.size for one in came))
         if not total:
             return (None,) * len(marks)
-        places = [bisect_left(total, total[-1] * mark / size) for mark in marks]
-        return tuple(came[min(place, len(came) - 1)].t_s for place in places)
+        return tuple(
+            came[min(bisect_left(total, total[-1] * mark / size), len(came) - 1)].t_s if mark <= size else None
+            for mark in marks
+        )
 
     def goodput_bps(self, size: int) -> float | None:
         """Give the QUIC interop runner's goodput: payload bits over the time of the server's 1-RTT packets."""
