@@ -24,15 +24,14 @@ OTHER_VERSIONS = {"opensand": "8.3.0", "collect-agent": "1.5.0"}
 """Newer releases, which a pinned host must not take."""
 _INSTALLER = """\
 #!/bin/sh
-# Stand-in for OpenBACH's installer: reaches every host of its inventory, then serves the version route on port 8000.
+# Stand-in for OpenBACH's installer: reaches every host of its inventory, then starts what stands for the controller.
 set -eu
 grep -q '^\\[controller\\]' inventory/satlab
 sed -n 's/^\\([0-9.]*\\) openbach_name=.*/\\1/p' inventory/satlab | while read -r address; do
   ssh -n -o BatchMode=yes -o StrictHostKeyChecking=yes "$address" sudo -n true
 done
-sudo mkdir -p /opt/openbach-standin/version
-echo '{"openbach_version": "stand-in"}' | sudo tee /opt/openbach-standin/version/index.html
-sudo systemd-run --unit=openbach-standin python3 -m http.server --directory /opt/openbach-standin 8000
+sudo install -D -m 644 standin_controller.py /opt/openbach-standin/controller.py
+sudo systemd-run --unit=openbach-standin python3 /opt/openbach-standin/controller.py
 """
 
 
@@ -100,6 +99,8 @@ def _openbach(tree: Path, bare: Path) -> str:
     installer = tree / "ansible/ansible-playbook"
     installer.write_text(_INSTALLER)
     installer.chmod(0o755)
+    controller = Path(__file__).with_name("standin_controller.py")
+    (tree / "ansible" / controller.name).write_text(controller.read_text())
     (tree / "ansible/install.yml").write_text("---\n[]\n")
     (tree / "ansible/inventory/README.md").write_text("stand-in\n")
     _run(["git", "-C", str(tree), "init", "-q", "-b", "master"])

@@ -15,7 +15,7 @@ from satlab.errors import ExitStatus, RunError
 from satlab.run import Outcome
 from satlab.ui import Talk
 from satlab.vm import run as vm_run
-from satlab.vm.run import Lab
+from satlab.vm.lab import Lab
 from tests.vm.stage import Provisioned
 
 pytestmark = [pytest.mark.nspawn, pytest.mark.timeout(1800)]

@@ -18,8 +18,8 @@ from satlab.options import LinkOptions
 from satlab.topology import Size
 from satlab.vm import box, inventory, provision, vagrant
 from satlab.vm.inventory import Choices
+from satlab.vm.lab import Lab
 from satlab.vm.provision import Folder
-from satlab.vm.run import Lab
 from satlab.vm.vagrant import Vagrant
 from tests.vm import gate, libvirt
 

@@ -10,15 +10,16 @@ from satlab import paths, topology
 from satlab.errors import ConfigError, HostError
 from satlab.options import LinkOptions
 from satlab.vm import provision, run
+from satlab.vm.lab import Lab
 from satlab.vm.provision import Folder
 
 SCENARIO = paths.SCENARIOS / "ping.json"
 
 
-def lab(tmp_path: Path, enter: tuple[str, ...] = ()) -> run.Lab:
+def lab(tmp_path: Path, enter: tuple[str, ...] = ()) -> Lab:
     folder = Folder(tmp_path / "lab")
     folder.make()
-    return run.Lab(folder, topology.load(), enter=enter)
+    return Lab(folder, topology.load(), enter=enter)
 
 
 def test_a_lab_that_was_never_provisioned_is_refused(tmp_path: Path) -> None:
