@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 from rich.console import Console
 from rich.table import Table
 
+from satlab.regress import why
 from satlab.regress.judge import Compared, Judged
 from satlab.regress.program import Findings
 
@@ -19,7 +20,7 @@ def show(findings: Findings) -> None:
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
     for table in tables(findings):
         console.print(table)
-    console.print(f"{findings.folder}/check.json, {findings.real_s:.1f} s", soft_wrap=True)
+    console.print(f"{findings.folder}/check.json, {pace(findings)}", soft_wrap=True)
 
 
 def tables(findings: Findings) -> list[Table]:
@@ -27,7 +28,19 @@ def tables(findings: Findings) -> list[Table]:
     shown = [_table(f"{findings.suite.name}: {findings.suite.source}", _HEAD, _rows(findings))]
     if findings.compared is not None:
         shown.append(_table("against the baseline", _COMPARED_HEAD, [_compared(one) for one in findings.compared]))
+    spent = _spent(findings)
+    if spent is not None:
+        shown.append(_table(_SPENT_TITLE, *spent))
     return shown
+
+
+def pace(findings: Findings) -> str:
+    """Tell how long the check took, and how much faster than a real link it was."""
+    took = f"{findings.real_s:.1f} s"
+    if findings.simulated_s is None:
+        return took
+    times = findings.simulated_s / findings.real_s
+    return f"{findings.simulated_s:.0f} s simulated in {took}: {times:.0f} times as fast as real time"
 
 
 def markdown(findings: Findings) -> str:
@@ -41,6 +54,9 @@ def markdown(findings: Findings) -> str:
             "\n#### Against the baseline\n",
             _lines(_COMPARED_HEAD, [_compared(one) for one in findings.compared]),
         ]
+    spent = _spent(findings)
+    if spent is not None:
+        parts += [f"\n#### {_SPENT_TITLE}\n", _lines(*spent)]
     return "\n".join(parts) + "\n"
 
 
@@ -73,6 +89,18 @@ def _test_case(suite: ElementTree.Element, case: str, name: str, median_s: float
 
 _HEAD = ("case", "down/up Mbit/s", "MB", "target s", "median s", "95 % interval", "n", "verdict")
 _COMPARED_HEAD = ("case", "MB", "baseline s", "now s", "ratio", "p", "detectable", "verdict")
+_SPENT_TITLE = "where the time went, mean s of a transfer"
+
+
+def _spent(findings: Findings) -> tuple[tuple[str, ...], list[tuple[str, ...]]] | None:
+    """Give head and rows, without causes that never were; None where nothing was traced."""
+    found = {case: spent for case in findings.samples if (spent := findings.spent_s(case)) is not None}
+    causes = [cause for cause in why.CAUSES if any(spent[cause] for spent in found.values())]
+    rows = [
+        (case, *(f"{spent[cause]:.2f}" for cause in causes), f"{sum(spent.values()):.2f}", why.largest(spent))
+        for case, spent in found.items()
+    ]
+    return (("case", *causes, "all", "most"), rows) if rows else None
 
 
 def _rows(findings: Findings) -> list[tuple[str, ...]]:
@@ -115,7 +143,8 @@ def seconds(value: float) -> str:
 def _table(title: str, head: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
     table = Table(title=title, title_justify="left")
     for name in head:
-        table.add_column(name, justify="left" if name in ("case", "verdict") else "right")
+        is_text = name in ("case", "verdict", "most")
+        table.add_column(name, justify="left" if is_text else "right", no_wrap=is_text)
     for row in rows:
         table.add_row(*row)
     return table

@@ -19,10 +19,11 @@ from satlab.ui import Talk
 
 ETOSAT = paths.BASELINES / "etosat.yml"
 OUTCOME: dict[str, Any] = {
-    "request": {"seed": 4},
+    "request": {"seed": 4, "direction": "download"},
+    "samples": [],
     "transfers": [
         {
-            "status": "ok", "reason": "",
+            "status": "ok", "reason": "", "started_s": 0.5, "duration_s": 3.0, "asked_ms": 975.0,
             "marks": [{"bytes": 2_000_000, "t_s": 1.5}, {"bytes": 4_000_000, "t_s": None}],
             "handshake_ms": 650.0, "time_to_first_byte_ms": 1300.0,
             "sender": {"sent_datagrams": 5, "lost_packets": 1}, "receiver": {"sent_acks": 3},
@@ -89,7 +90,7 @@ def test_a_request_follows_its_schema_and_the_second_transfer_its_first() -> Non
 
 def test_a_sample_is_the_transfer_that_counts() -> None:
     found = virtual.sample(small().cases[0], OUTCOME)
-    assert (found.times_s, found.seed, found.acks) == ((1.5, None), 4, 3)
+    assert (found.times_s, found.seed, found.acks, found.simulated_s) == ((1.5, None), 4, 3, 3.5)
     second = small().cases[0].model_copy(update={"second_after_s": 10.0})
     assert virtual.sample(second, OUTCOME).times_s == (None, None)
 
@@ -198,6 +199,13 @@ def test_a_check_from_suite_to_verdicts(tiny: Path, tmp_path: Path, monkeypatch:
     xml = ElementTree.fromstring(output.junit(found))  # noqa: S314 - our own text
     assert (xml.get("tests"), xml.get("failures"), xml.get("skipped")) == ("6", "1", "3")
     assert "| quick | 10/" in output.markdown(found)
+    for case in document["cases"]:
+        times = [sum(sample["spent_s"].values()) for sample in case["samples"]]
+        assert sum(case["spent_s"].values()) == pytest.approx(sum(times) / len(times))
+    assert "where the time went" in output.markdown(found)
+    simulated = [sample.simulated_s or 0 for samples in found.samples.values() for sample in samples]
+    assert document["simulated_s"] == pytest.approx(sum(simulated), abs=1e-3) and min(simulated) > 0.65
+    assert output.pace(found).endswith(f": {sum(simulated) / found.real_s:.0f} times as fast as real time")
 
 
 def test_a_build_is_compared_with_an_earlier_one(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

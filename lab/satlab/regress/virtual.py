@@ -12,7 +12,7 @@ from typing import Any
 from satlab import paths
 from satlab.errors import ExitStatus, HostError
 from satlab.linkplan import refusal
-from satlab.regress import links
+from satlab.regress import links, why
 from satlab.regress.links import Link
 from satlab.regress.suite import MB, Case, Suite
 
@@ -35,6 +35,10 @@ class Sample:
     sent_datagrams: int | None = None
     lost_packets: int | None = None
     acks: int | None = None
+    spent_s: Mapping[str, float] | None = None
+    """Seconds of each cause of `why`; their sum is the time of the transfer."""
+    simulated_s: float | None = None
+    """Virtual time from the start of the clock to the end of the transfer."""
 
 
 def transfer(suite: Suite, case: Case, seed: int, client: Options, server: Options) -> dict[str, Any]:
@@ -103,4 +107,6 @@ def sample(case: Case, outcome: Mapping[str, Any]) -> Sample:
         sent_datagrams=sender.get("sent_datagrams"),
         lost_packets=sender.get("lost_packets"),
         acks=receiver.get("sent_acks"),
+        spent_s=why.of_outcome(outcome).spent_s(),
+        simulated_s=last["started_s"] + last["duration_s"],
     )
