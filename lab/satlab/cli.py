@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The command line. stdout is data, stderr is talk; one printer for errors; statuses are in `errors.ExitStatus`."""
 
+import dataclasses
+import fnmatch
 import functools
 import getpass
 import json
@@ -28,7 +30,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="A satellite path on one host: OpenBACH scenarios over an emulated DVB-S2/RCS2 link, measured and calibrated.",
-    epilog="Exit status: 0 done, 1 failed, 2 usage or configuration, 3 host cannot, 4 out of calibration, 130 stopped.",
+    epilog="Exit status: 0 done, 1 failed, 2 usage or configuration, 3 host cannot, 4 out of calibration, "
+    "5 unsupported, 130 stopped.",
 )
 
 Runs = Annotated[Path, typer.Option("--runs", help="Folder that run folders are made in.")]
@@ -79,6 +82,7 @@ EmulatorName = Annotated[
     Emulator,
     typer.Option(help="Who carries the satellite segment; opensand must be installed, or SATLAB_OPENSAND set."),
 ]
+PLACEHOLDERS = "{host} {port} {name} {bytes} {path} {url} {www} {cert} {key} {ca} {out} {state}: docs/regression.md."
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
 
 
@@ -335,8 +339,23 @@ def check_suite(
     suite: Annotated[str, typer.Option(help="Name of a suite in baselines/.")] = "etosat",
     cases: Annotated[str | None, typer.Option(help="ID,ID,... of the suite. Default: all.")] = None,
     clock: Annotated[
-        Literal["virtual"], typer.Option(help="virtual: quinn-proto and the link model, stepped.")
+        Literal["virtual", "real"],
+        typer.Option(help="virtual: quinn-proto and the link model, stepped; real: programs over a lab (root)."),
     ] = "virtual",
+    stack: Annotated[
+        Literal["quinn", "quiche", "ngtcp2"],
+        typer.Option(help="With --clock real: satperf with a library of its own, or a pair of Debian's."),
+    ] = "quinn",
+    client_cmd: Annotated[
+        str | None,
+        typer.Option(
+            help="Your client's command, split as by a shell. In it and in --server-cmd stand " + PLACEHOLDERS
+        ),
+    ] = None,
+    server_cmd: Annotated[str | None, typer.Option(help="Your server's; both imply --clock real.")] = None,
+    show: Annotated[
+        list[Path] | None, typer.Option(help="A file or folder that your programs need to read; repeatable.")
+    ] = None,
     runs: Annotated[
         int | None,
         typer.Option(help="Samples of each case. Default: 5, more while a verdict is open.", min=1, max=1000),
@@ -355,13 +374,19 @@ def check_suite(
     quiet: Quiet = False,
 ) -> int:
     """Check QUIC over satellite links against targets, or against an earlier build; 1 when one is missed."""
-    from satlab.regress import output, program
+    from satlab import hand
+    from satlab.regress import output, outside, program
 
-    del clock
     wanted = program.Wanted(
         suite, [] if cases is None else cases.split(","), runs, seed,
         program.options(client or []), program.options(server or []), baseline, tolerance, out,
+        clock=clock, stack=stack,
     )  # fmt: skip
+    if client_cmd or server_cmd:
+        wanted = dataclasses.replace(wanted, clock="real", ends=outside.parse(client_cmd, server_cmd, show or ()))
+    if wanted.clock == "real":
+        hand.need_root()
+        wanted = dataclasses.replace(wanted, stop=stop_on_signal())
     found = program.run(wanted, Talk(quiet))
     for file, text in ((junit, output.junit), (markdown, output.markdown)):
         if file is not None:
@@ -614,13 +639,15 @@ def link(
 @command(group=bench_app)
 def quic(
     slow: Annotated[bool, typer.Option(help="Also what takes an hour: Reno and CUBIC with 1 % of loss.")] = False,
+    case: Annotated[str, typer.Option(help="Only cases whose names match, say '*reno*pep*'.")] = "*",
     json_lines: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")] = False,
     quiet: Quiet = False,
 ) -> int:
     """Measure satperf over a veth pair and over 250 Mbit/s at 650 ms, for every stack and congestion control."""
     from satlab import bench_quic
 
-    result = bench_quic.quic([case for case in bench_quic.CASES if slow or not case.slow], Talk(quiet))
+    wanted = [one for one in bench_quic.CASES if (slow or not one.slow) and fnmatch.fnmatch(one.name, case)]
+    result = bench_quic.quic(wanted, Talk(quiet))
     for line in [json.dumps(result, indent=1)] if json_lines else bench_quic.lines(result):
         print(line)
     return ExitStatus.OK

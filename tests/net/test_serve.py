@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from satlab import grants, lab, netns, ownership, paths
+from satlab.serve.supervisor import helper_socket
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
 
@@ -239,7 +240,8 @@ def test_t02_the_api_process_has_no_privilege(service: Service) -> None:
 
 
 def test_t02_the_helper_answers_the_api_alone(service: Service) -> None:
-    (path,) = [p for p in Path("/run/satlab-serve").glob("*.sock") if p.stat().st_uid == grants.API_UID][-1:]
+    path = helper_socket(service.state)
+    assert path.stat().st_uid == grants.API_UID
     with socket.socket(socket.AF_UNIX) as stranger:  # root, who may connect, is nobody to it
         stranger.connect(str(path))
         stranger.settimeout(20)

@@ -110,6 +110,11 @@ def set_password(state: Path, login: str, role: Role, password: str) -> None:
     grants.give(state / "api", grants.API_UID)
 
 
+def helper_socket(state: Path) -> Path:
+    """Give the socket of the root helper of the server with this (absolute) state folder."""
+    return HELPER_SOCKETS / f"{hashlib.sha256(os.fsencode(state)).hexdigest()[:12]}.sock"
+
+
 def run(wish: Wish, talk: Talk, stop: threading.Event) -> None:
     """Serve until `stop`. Raises ConfigError, and HostError when the host cannot, or the API process dies."""
     place = check(wish)
@@ -120,7 +125,7 @@ def run(wish: Wish, talk: Talk, stop: threading.Event) -> None:
         token = _first_token(state, wish)
         grants.give(state / "api", grants.API_UID)
         helper = Helper(state, Settings(state, frozenset()).most_runs)
-        sockets = HELPER_SOCKETS / f"{hashlib.sha256(os.fsencode(state)).hexdigest()[:12]}.sock"
+        sockets = helper_socket(state)
         with listen(sockets, grants.API_UID) as door, _listener(place) as listener:
             api = _start_api(wish, state, place, sockets, listener)
             try:

@@ -31,8 +31,10 @@ import collect_agent
 READY_DEADLINE_S = 10.0
 POLL_S = 0.05
 STOP_DEADLINE_S = 1.5
-AGENT_S = 10.0
-"""An agent that stops a job ends its children first; on a busy host the job hears of it seconds later."""
+DRAIN_MS = 250
+"""Time for satpep's open connections to end: well below the second after which an agent kills."""
+AGENT_S = 5.0
+"""An agent that stops a job ends its children first, by force if they take long; the job hears of it seconds later."""
 WATCH_S = 0.1
 MAX_LINES = 1000
 TABLE = "satlab_pep"
@@ -143,7 +145,7 @@ def satpep(wanted: Wanted) -> Engine:
     mode = wanted.engine.removeprefix("quic").lstrip("-") or "default"
     trust = [("--cert", "server.crt"), ("--key", "server.key"), ("--ca", "ca.crt")]
     argv = [program, "quic", "--listen", f"0.0.0.0:{wanted.port}", "--transparent", "--keep-client-address"]
-    argv += ["--mode", mode, "--drain-ms", str(round(STOP_DEADLINE_S * 500)), *wanted.leg_options]
+    argv += ["--mode", mode, "--drain-ms", str(DRAIN_MS), *wanted.leg_options]
     argv += [word for flag, name in trust for word in (flag, str(wanted.pki / name))]
     version = run(program, "--version").strip().removeprefix("satpep ")
     return Engine("satpep", version, argv, "udp", lambda talk: talk.count(ACCEPTED), f"udp dport {wanted.port}")
@@ -280,7 +282,7 @@ def wait_ready(engine: Engine, port: int, child: subprocess.Popen[bytes], log: P
 def check_alive(engine: Engine, child: subprocess.Popen[bytes], log: Path, stop: threading.Event) -> None:
     """Raise if the proxy has ended, unless all is being stopped: then an agent may have asked it first to end."""
     code = child.poll()
-    was_asked = code in (0, -signal.SIGTERM, 128 + signal.SIGTERM) and stop.wait(AGENT_S)
+    was_asked = code in (0, -signal.SIGTERM, 128 + signal.SIGTERM, -signal.SIGKILL) and stop.wait(AGENT_S)
     if code is not None and not was_asked:
         raise JobError(f"{engine.name} ended with status {code}: {tail(log)}", "see the job's log", status=1)
 
