@@ -11,7 +11,7 @@ import pytest
 
 from satlab import paths
 from satlab.errors import ConfigError, ExitStatus
-from satlab.regress import judge, output, program, suite, virtual
+from satlab.regress import judge, output, page, program, suite, virtual
 from satlab.regress.judge import Compared
 from satlab.regress.sample import Sample, Status
 from satlab.regress.suite import Case, Suite
@@ -225,6 +225,22 @@ def test_a_check_from_suite_to_verdicts(tiny: Path, tmp_path: Path, monkeypatch:
     simulated = [sample.simulated_s or 0 for samples in found.samples.values() for sample in samples]
     assert document["simulated_s"] == pytest.approx(sum(simulated), abs=1e-3) and min(simulated) > 0.65
     assert output.pace(found).endswith(f": {sum(simulated) / found.real_s:.0f} times as fast as real time")
+
+
+def test_the_page_holds_every_verdict_and_every_transfer(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = check(tiny, monkeypatch, tmp_path, cases=["quick", "slow"], runs=3)
+    html = page.write(found).read_text()
+    assert html.count("data-figure=") == 1 + 6 and html.count("<details><summary>quick, seed") == 2
+    assert "\u2717" not in html and "verdict bad" in html and "verdict good" in html
+    figures = json.loads(html.split('id="figures">')[1].split("</script>")[0])
+    band = [bar for bar in figures["run-quick-1"]["data"] if bar["type"] == "bar"]
+    [outcome] = (found.folder / "raw").glob("quick-1.outcome.json")
+    whole = json.loads(outcome.read_text())["transfers"][0]["duration_s"]
+    assert sum(sum(bar["x"]) for bar in band) == pytest.approx(whole, abs=0.01)
+    shares = [sum(bar["x"][case] for bar in figures["spent"]["data"]) for case in (0, 1)]
+    assert shares == pytest.approx([100, 100], abs=0.1)
 
 
 def test_a_build_is_compared_with_an_earlier_one(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
