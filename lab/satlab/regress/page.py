@@ -172,10 +172,9 @@ def _plot(run: Run) -> Figure:
     states = _thinned(trace.states)
     data = _band(spans)
     for y_axis, _, curves in ROWS:
-        data += [
-            line([(state.t_s, value(state)) for state in states], name, style, yaxis=y_axis)
-            for name, style, value in curves
-        ]
+        for name, style, value in curves:
+            data.append(line([(state.t_s, value(state)) for state in states], name, style, yaxis=y_axis))
+            data[-1]["line"] |= {"dash": "solid", "width": 2 if style else 1}
     layout = {
         "xaxis": axis("Time since the client's first packet (s)", range=[0, round(trace.end_s, 3)], anchor="y3"),
         "yaxis": {"domain": [0.88, 1], "showticklabels": False, "showgrid": False, "zeroline": False},

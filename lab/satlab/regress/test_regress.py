@@ -169,6 +169,13 @@ def test_a_slowdown_is_found_and_noise_is_not() -> None:
     assert compare(dead, before).is_slower and compare(dead, dead).ratio == 1.0
 
 
+def test_samples_are_planned_for_a_slowdown_of_a_tenth() -> None:
+    sizes = range(10, 21, 5)
+    steady, spread = ([[sample.times_s[0] or 0 for sample in noisy("a", 10, noise, 1)]] for noise in (0.1, 0.6))
+    assert judge.runs_for(steady, sizes, 0.1, 4) == 10 and judge.runs_for(spread, sizes, 0.1, 4) > 10
+    assert judge.runs_for([[math.inf] * 10], sizes, 0.1, 4) == 10  # what never came says nothing
+
+
 def test_options_are_pairs() -> None:
     assert program.options(["initial-window=32", "congestion-control=reno"]) == {
         "initial_window": 32,
