@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A check as one HTML file: verdicts, where the time went, and for each traced transfer what held it up when."""
 
-import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from satlab import ownership
-from satlab.regress import output, why
+from satlab.regress import output, traces, why
 from satlab.regress.program import Findings
 from satlab.regress.sample import Sample
 from satlab.regress.why import Cause, Span, State, Trace
@@ -100,9 +99,9 @@ def _runs(findings: Findings) -> list[Run]:
     for case, samples in findings.samples.items():
         traced = sorted((one for one in samples if one.spent_s), key=lambda one: sum((one.spent_s or {}).values()))
         for place, sample in enumerate(traced):
-            file = findings.folder / "raw" / f"{case}-{sample.seed}.outcome.json"
-            trace = why.of_outcome(json.loads(file.read_text()))
-            found.append(Run(sample, trace, place == (len(traced) - 1) // 2))
+            trace = traces.read(findings.folder / "raw", case, sample.seed, findings.links[case].plan)
+            if trace is not None:
+                found.append(Run(sample, trace, place == (len(traced) - 1) // 2))
     return found
 
 
