@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What samples leave behind as traces that `why` can judge: satvirtual's outcome, or the lines of satperf and the link."""
+"""What samples leave behind as traces that `why` can judge: satvirtual's outcome, or satperf's and the link's lines."""
 
 import json
 from bisect import bisect_left
