@@ -219,7 +219,11 @@ def test_a_check_from_suite_to_verdicts(tiny: Path, tmp_path: Path, monkeypatch:
     assert found.links["quick"].forward_mbps == pytest.approx(10, rel=0.001)
     # CRA comes in slots of 65 kbit/s.
     assert found.links["falling"].return_mbps == pytest.approx(0.5, rel=0.1)
-    assert len(list((found.folder / "raw").glob("quick-*.outcome.json"))) == program.MIN_RUNS
+    outcomes = list((found.folder / "raw").glob("quick-*.outcome.json"))
+    assert len(outcomes) == program.MIN_RUNS
+    outcome_schema = json.loads((paths.SCHEMAS / "virtual-outcome.schema.json").read_text())
+    for outcome in outcomes:
+        jsonschema.validate(json.loads(outcome.read_text()), outcome_schema)
     document = json.loads((found.folder / "check.json").read_text())
     jsonschema.validate(document, json.loads((paths.SCHEMAS / "check.schema.json").read_text()))
     xml = ElementTree.fromstring(output.junit(found))  # noqa: S314 - our own text
