@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from satlab import paths
-from satlab.regress import links, suite
+from satlab.regress import links, suite, why
 from satlab.regress.ends import Satperf
 from satlab.regress.judge import ordered
 from satlab.regress.real import Real
@@ -95,6 +95,8 @@ def _compared(plan: Suite, case: Case, real: Backend, runs: int, talk: Talk) -> 
         "id": case.id,
         "marks": [_document(one) for one in found],
         "handshake_ms": [[one.handshake_ms for one in clock] for clock in samples],
+        "spent_s": [_spent(clock) for clock in samples],
+        "lost_packets": [[one.lost_packets for one in clock] for clock in samples],
         "samples": [[list(one.times_s) for one in clock] for clock in samples],
         "reasons": sorted({one.reason for clock in samples for one in clock if one.reason}),
         "out_of_calibration": sorted({one.calibration for one in samples[1] if one.calibration}),
@@ -107,6 +109,12 @@ def agreements(plan: Suite, case: Case, virtual: Sequence[Sample], real: Sequenc
         Agreement(case.id, mark, median(ordered(virtual, index)), median(ordered(real, index)))
         for index, mark in enumerate(plan.marks_mb)
     ]
+
+
+def _spent(samples: Sequence[Sample]) -> dict[str, float] | None:
+    """Give the mean seconds of each cause, which tell where clocks differ."""
+    traced = [one.spent_s for one in samples if one.spent_s is not None]
+    return why.mean(traced) if traced else None
 
 
 def _document(one: Agreement) -> dict[str, Any]:
@@ -122,13 +130,25 @@ def _percent(value: float | None) -> str:
 def lines(result: dict[str, Any]) -> list[str]:
     """Give the result for people."""
     head = f"virtual and real clock, medians of {result['runs']}, load average {result['load_average'][0]:.1f}"
-    told = [_line(case["id"], mark) for case in result["cases"] for mark in case["marks"]]
+    told = [
+        line for case in result["cases"] for line in (*(_line(case["id"], mark) for mark in case["marks"]), *_why(case))
+    ]
     off = [
         f"{case['id']}: out of calibration: {'; '.join(case['out_of_calibration'])}"
         for case in result["cases"]
         if case["out_of_calibration"]
     ]
     return [head, *told, *off]
+
+
+def _why(case: dict[str, Any]) -> list[str]:
+    """Give the cause whose time differs most, if both clocks were traced."""
+    virtual, real = case["spent_s"]
+    if virtual is None or real is None:
+        return []
+    more = {cause: real[cause] - virtual[cause] for cause in virtual}
+    most = max(more, key=lambda cause: abs(more[cause]))
+    return [f"{case['id']:18} most of it: {most} {more[most]:+.3f} s"]
 
 
 def _line(case: str, mark: dict[str, Any]) -> str:
