@@ -19,8 +19,9 @@ from satlab import paths
 from satlab.regress import links, suite, why
 from satlab.regress.ends import Satperf
 from satlab.regress.judge import ordered
+from satlab.regress.links import Link
 from satlab.regress.real import Real
-from satlab.regress.sample import Backend, Sample
+from satlab.regress.sample import Backend, Options, Sample
 from satlab.regress.suite import Case, Suite
 from satlab.regress.virtual import Virtual
 from satlab.statistics import median
@@ -51,18 +52,22 @@ class Agreement:
         return self.deviation is not None and abs(self.deviation) <= TOLERANCE
 
 
-def measure(name: str, wanted: Sequence[str], up_to_mb: float, runs: int, talk: Talk) -> dict[str, Any]:
+def measure(
+    name: str, wanted: Sequence[str], up_to_mb: float, runs: int, options: tuple[Options, Options], talk: Talk
+) -> dict[str, Any]:
     """Compare cases of a suite (all that both clocks can do and that have no losses) at its marks up to `up_to_mb`.
+
+    `options` are those of the client's and of the server's end, the same by both clocks.
 
     Raises:
         ConfigError: the suite or a case is not there.
         HostError: this host cannot bring up a lab.
     """
     plan = _cut(suite.load(paths.BASELINES / f"{name}.yml"), up_to_mb)
-    real = Real(Satperf("quinn"))
+    virtual, real = Virtual(*options), Real(Satperf("quinn", options))
     cases = [case for case in plan.selected(wanted) if case.loss is None and not real.ends.lacks(case)]
     began, load_before = time.time(), os.getloadavg()[0]
-    found = [_compared(plan, case, real, runs, talk) for case in cases]
+    found = [_compared(plan, case, (virtual, real), runs, talk) for case in cases]
     return {
         "schema": "satlab/bench-agree/1",
         "suite": plan.name,
@@ -70,6 +75,7 @@ def measure(name: str, wanted: Sequence[str], up_to_mb: float, runs: int, talk: 
         "load_average": [load_before, os.getloadavg()[0]],
         "tolerance": TOLERANCE,
         "runs": runs,
+        "options": {"client": dict(options[0]), "server": dict(options[1])},
         "cases": found,
         "agree": all(mark["agrees"] for case in found for mark in case["marks"]),
     }
@@ -82,13 +88,10 @@ def _cut(plan: Suite, up_to_mb: float) -> Suite:
     return plan.model_copy(update={"marks_mb": tuple(kept), "cases": tuple(cases)})
 
 
-def _compared(plan: Suite, case: Case, real: Backend, runs: int, talk: Talk) -> dict[str, Any]:
+def _compared(plan: Suite, case: Case, clocks: tuple[Backend, Backend], runs: int, talk: Talk) -> dict[str, Any]:
     with talk.step(case.id) as step, tempfile.TemporaryDirectory(prefix="satlab-agree-") as folder:
         link = links.build(plan, case, Path(folder) / "profiles")
-        samples = [
-            [clock.sample(plan, case, link, seed, Path(folder)) for seed in range(1, runs + 1)]
-            for clock in (Virtual(), real)
-        ]
+        samples = [_samples(clock, plan, case, link, runs, Path(folder)) for clock in clocks]
         found = agreements(plan, case, *samples)
         step.outcome = ", ".join(f"{one.mark_mb:g} MB {_percent(one.deviation)}" for one in found)
     return {
@@ -96,11 +99,17 @@ def _compared(plan: Suite, case: Case, real: Backend, runs: int, talk: Talk) -> 
         "marks": [_document(one) for one in found],
         "handshake_ms": [[one.handshake_ms for one in clock] for clock in samples],
         "spent_s": [_spent(clock) for clock in samples],
+        "acks": [[one.acks for one in clock] for clock in samples],
         "lost_packets": [[one.lost_packets for one in clock] for clock in samples],
         "samples": [[list(one.times_s) for one in clock] for clock in samples],
         "reasons": sorted({one.reason for clock in samples for one in clock if one.reason}),
         "out_of_calibration": sorted({one.calibration for one in samples[1] if one.calibration}),
     }
+
+
+def _samples(clock: Backend, plan: Suite, case: Case, link: Link, runs: int, folder: Path) -> list[Sample]:
+    with tempfile.TemporaryDirectory(dir=folder) as raw:
+        return [clock.sample(plan, case, link, seed, Path(raw)) for seed in range(1, runs + 1)]
 
 
 def agreements(plan: Suite, case: Case, virtual: Sequence[Sample], real: Sequence[Sample]) -> list[Agreement]:
