@@ -4,6 +4,7 @@
 import html
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -291,14 +292,14 @@ def test_what_moves_is_pushed_up_to_the_end(
     assert instance is not None
     assert instance.run_id is not None
     app.state.listeners.period_s = 0.01
-    pages_before = app.state.watcher.look
+    look: Callable[[Path], Curves] = app.state.watcher.look
 
     def end_meanwhile(folder: Path) -> Curves:
         clock.now += 1
         if clock.now > began + 2:
             helper.end(str(instance.run_id), 0)
             here.queue.step()
-        return pages_before(folder)
+        return look(folder)
 
     began = clock.now
     (here.settings.runs / instance.run_id).mkdir(parents=True)
