@@ -11,6 +11,7 @@ import itertools
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -44,7 +45,8 @@ LEAVE_S = 10.0
 class Case:
     """One transfer. `loss` is of IP packets, in both directions; None is a veth pair without a satellite.
 
-    `slow` ones take an hour, as Reno and CUBIC see each loss as congestion.
+    `pep` is the engine of job satlab_pep on both proxies; its legs use the same congestion control where satpep has
+    it. `slow` ones take an hour, as Reno and CUBIC see each loss as congestion.
     """
 
     stack: str
@@ -52,12 +54,14 @@ class Case:
     loss: float | None
     options: tuple[str, ...] = ()
     slow: bool = False
+    pep: str = ""
 
     @property
     def name(self) -> str:
         """Name it for people."""
         where = "veth" if self.loss is None else f"loss {self.loss:.0%}"
-        return " ".join([self.stack, self.congestion_control, where, *self.options])
+        through = ["pep", self.pep] if self.pep else []
+        return " ".join([self.stack, self.congestion_control, where, *self.options, *through])
 
 
 ACK_FREQUENCY = ("--ack-threshold", "50", "--max-ack-delay-ms", "100")
@@ -75,7 +79,15 @@ CASES = (
     Case("quinn", "reno", 0.01, slow=True),
     Case("quiche", "cubic", 0.01, slow=True),
     Case("quiche", "reno", 0.01, slow=True),
+    *(Case("quinn", "cubic", 0.0, pep=mode) for mode in ("quic", "quic-h3-capable", "quic-warm")),
+    Case("quinn", "reno", 0.0, pep="quic"),
+    Case("quiche", "bbr", 0.0, pep="quic"),
+    Case("quinn", "cubic", 0.01, slow=True, pep="quic"),
+    Case("quinn", "reno", 0.01, slow=True, pep="quic"),
+    Case("quiche", "bbr", 0.01, slow=True, pep="quic"),
 )
+SATPEP_CONTROLS = ("reno", "cubic")
+PEP_JOB = paths.JOBS / "satlab_pep" / "files" / "satlab_pep.py"
 
 
 @dataclass(frozen=True)
@@ -143,6 +155,44 @@ def server(up: Lab, node: str, options: Sequence[str], folder: Path) -> Iterator
         process.wait(START_S)
 
 
+@contextlib.contextmanager
+def proxies(up: Lab, case: Case, folder: Path) -> Iterator[None]:
+    """Run job satlab_pep on both proxies for as long as the block lasts, if the case has a PEP.
+
+    Raises:
+        HostError: a proxy is not ready in time.
+    """
+    nodes = ("proxy-st", "proxy-gw") if case.pep else ()
+    ends = [str(next(iter(up.topology.nodes[node].interfaces.values())).address) for node in ("client", "server")]
+    argv = [sys.executable, str(PEP_JOB), case.pep, *ends, "--port", str(PORT), "--pki", str(folder / "pki")]
+    if case.congestion_control in SATPEP_CONTROLS:
+        argv += ["--congestion-control", case.congestion_control]
+    with contextlib.ExitStack() as jobs:
+        for node in nodes:
+            jobs.enter_context(_job([*up.enter_argv(node), *argv], node, folder / node))
+        stats = [folder / node / "stats.jsonl" for node in nodes]
+        if not wait(lambda: all(b"ready" in file.read_bytes() for file in stats), START_S):
+            raise HostError("; ".join((file.parent / "log").read_text(errors="replace").strip() for file in stats))
+        yield
+
+
+@contextlib.contextmanager
+def _job(argv: Sequence[str], node: str, raw: Path) -> Iterator[None]:
+    (raw / "files").mkdir(parents=True)
+    (raw / "stats.jsonl").touch()
+    numbers = dict.fromkeys(("JOB_INSTANCE_ID", "SCENARIO_INSTANCE_ID", "OWNER_SCENARIO_INSTANCE_ID"), "1")
+    own = {"SATLAB_RAW": str(raw), "SATLAB_AGENT": node, "JOB_NAME": "satlab_pep", "PYTHONPATH": str(paths.SHIM)}
+    own |= {"PATH": f"{paths.SATPERF.parent}:{os.environ.get('PATH', os.defpath)}"}
+    with (raw / "log").open("wb") as words:
+        environment = os.environ | numbers | own
+        job = subprocess.Popen(argv, env=environment, stdin=subprocess.DEVNULL, stdout=words, stderr=words)
+    try:
+        yield
+    finally:
+        job.terminate()
+        job.wait(LEAVE_S)
+
+
 _NUMBERS = itertools.count()
 
 
@@ -192,8 +242,13 @@ def measure(case: Case) -> dict[str, Any]:
     # Two neighbours joined by a veth pair, or the ends of the path.
     nodes = ("gw", "proxy-gw") if case.loss is None else ("client", "server")
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="satlab-quic-") as name, large(Path(name), case.loss or 0.0) as up:
-        done = transfer(up, nodes, leg, ["--bytes", str(size)], timeout_s, Path(name))
+    with (
+        tempfile.TemporaryDirectory(prefix="satlab-quic-") as name,
+        large(Path(name), case.loss or 0.0) as up,
+        server(up, nodes[1], ["--once", *leg], Path(name)) as connect,
+        proxies(up, case, Path(name)),
+    ):
+        done = connect(nodes[0], leg, ["--bytes", str(size)], timeout_s)
     return {
         **asdict(case),
         "name": case.name,

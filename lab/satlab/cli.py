@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The command line. stdout is data, stderr is talk; one printer for errors; statuses are in `errors.ExitStatus`."""
 
+import fnmatch
 import functools
 import getpass
 import json
@@ -614,13 +615,15 @@ def link(
 @command(group=bench_app)
 def quic(
     slow: Annotated[bool, typer.Option(help="Also what takes an hour: Reno and CUBIC with 1 % of loss.")] = False,
+    case: Annotated[str, typer.Option(help="Only cases whose names match, say '*reno*pep*'.")] = "*",
     json_lines: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")] = False,
     quiet: Quiet = False,
 ) -> int:
     """Measure satperf over a veth pair and over 250 Mbit/s at 650 ms, for every stack and congestion control."""
     from satlab import bench_quic
 
-    result = bench_quic.quic([case for case in bench_quic.CASES if slow or not case.slow], Talk(quiet))
+    wanted = [one for one in bench_quic.CASES if (slow or not one.slow) and fnmatch.fnmatch(one.name, case)]
+    result = bench_quic.quic(wanted, Talk(quiet))
     for line in [json.dumps(result, indent=1)] if json_lines else bench_quic.lines(result):
         print(line)
     return ExitStatus.OK

@@ -50,3 +50,9 @@ def test_a_program_that_is_not_built_is_told(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(HostError, match="missing") as caught, bench_quic.server(None, "server", [], paths.ROOT):  # type: ignore[arg-type]
         pass
     assert "satlab tools" in str(caught.value.hint)
+
+
+def test_a_case_is_named_by_all_that_tells_it_from_others() -> None:
+    names = [case.name for case in bench_quic.CASES]
+    assert len(set(names)) == len(names)
+    assert "quinn reno loss 1% pep quic" in names

@@ -200,6 +200,18 @@ def test_a_killed_proxy_fails_the_job_and_the_next_one_works(chain: Chain) -> No
 
 
 @pytest.mark.usefixtures("haproxy")
+def test_an_agent_that_kills_the_proxy_before_it_stops_the_job_is_no_fault(chain: Chain) -> None:
+    pep = chain.job("satlab_pep", "haproxy", CLIENT, SERVER)
+    chain.ready("satlab_pep")
+    (program,) = chain.proxies()
+    os.kill(program, signal.SIGKILL)
+    until(lambda: not chain.proxies(), "the end of the proxy")
+    pep.send_signal(signal.SIGTERM)
+    assert pep.wait(timeout=20) == 0
+    assert chain.stored("satlab_pep", "pep_json", "pep.schema.json")["fault"] == ""
+
+
+@pytest.mark.usefixtures("haproxy")
 def test_what_a_killed_job_left_is_removed_by_the_next(chain: Chain) -> None:
     before = chain.state()
     pep = chain.job("satlab_pep", "haproxy", CLIENT, SERVER)

@@ -17,6 +17,7 @@ from pathlib import Path
 from satlab import netns, paths
 from satlab.errors import HostError
 from satlab.process import Process, start, wait
+from tests.vm import owner
 
 LAB_ID = "vmstage"
 FOLDERS = {"etc": "/etc/libvirt", "lib": "/var/lib/libvirt", "log": "/var/log/libvirt", "run": "/run/libvirt"}
@@ -65,22 +66,23 @@ class Libvirt:
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[Libvirt]:
     """Run libvirtd as long as the block lasts; machines that are left are ended with their namespace."""
-    netns.remove(LAB_ID)
-    netns.build_host(LAB_ID)
-    for name in FOLDERS:
-        (folder / name).mkdir(parents=True, exist_ok=True)
-    (folder / "etc/qemu.conf").write_text(QEMU_CONF)
-    argv = ["nsenter", f"--net={netns.path(LAB_ID, netns.HOST_NODE)}", "--", "unshare", "--mount", "--"]
-    log = folder / "libvirtd.log"
-    process = start([*argv, sys.executable, "-m", "tests.vm.libvirt", str(folder)], out=log, log=log)
-    found = Libvirt(process, folder)
-    try:
-        if not wait(lambda: _answers(found), READY_DEADLINE_S):
-            raise HostError(f"libvirtd does not answer: {process.last_words()}")
-        yield found
-    finally:
-        _end(process)
-        netns.remove(LAB_ID)
+    with owner.owned(LAB_ID, folder):
+        owner.end_processes(LAB_ID)
+        netns.build_host(LAB_ID)
+        for name in FOLDERS:
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        (folder / "etc/qemu.conf").write_text(QEMU_CONF)
+        argv = ["nsenter", f"--net={netns.path(LAB_ID, netns.HOST_NODE)}", "--", "unshare", "--mount", "--"]
+        log = folder / "libvirtd.log"
+        process = start([*argv, sys.executable, "-m", "tests.vm.libvirt", str(folder)], out=log, log=log)
+        found = Libvirt(process, folder)
+        try:
+            if not wait(lambda: _answers(found), READY_DEADLINE_S):
+                raise HostError(f"libvirtd does not answer: {process.last_words()}")
+            yield found
+        finally:
+            with owner.unhurried():
+                _end(process)
 
 
 def _answers(found: Libvirt) -> bool:
@@ -94,10 +96,7 @@ def _end(process: Process) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(process.pid, signal.SIGTERM)
     wait(process.is_reaped, 15)
-    for pid in netns.occupants(LAB_ID):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    wait(lambda: not netns.occupants(LAB_ID), 15)
+    owner.end_processes(LAB_ID)
 
 
 def main(folder: Path) -> None:

@@ -21,9 +21,11 @@ from satlab.process import Process, start, wait
 from satlab.topology import Size, Topology, control_address
 from satlab.vm import box, inventory
 from satlab.vm.provision import Folder, ssh_options
+from tests.vm import owner
 
 LAB_ID = "nspawn"
 STATE = paths.ROOT / ".satlab" / "nspawn"
+LAYERS = STATE / "layers"
 ROOT_AGE_S = 7 * 86400
 BOOT_DEADLINE_S = 400.0
 END_DEADLINE_S = 30.0
@@ -78,45 +80,45 @@ def _root() -> Path:
 @contextlib.contextmanager
 def booted(topology: Topology, size: Size, folder: Folder) -> Iterator[Containers]:
     """Boot every host of a lab and give them when ssh answers on all; nothing is left afterwards."""
-    root = _root()
-    names = inventory.hosts(topology, size)
-    clean_up(names)
-    folder.make()
-    layers = STATE / "layers"
-    machines = inventory.machines(topology)
+    with owner.owned(LAB_ID, LAYERS) as left:
+        for layers in {left or LAYERS, LAYERS}:
+            clean_up(layers)
+        processes: dict[str, Process] = {}
+        try:
+            yield _boot_all(topology, size, folder, _root(), processes)
+        finally:
+            with owner.unhurried():
+                _end(processes)
+                clean_up(LAYERS)
+
+
+def _boot_all(topology: Topology, size: Size, folder: Folder, root: Path, processes: dict[str, Process]) -> Containers:
+    """Boot every host and wait for its ssh; each is in `processes` from its start on."""
+    names, machines = inventory.hosts(topology, size), inventory.machines(topology)
     prefix = machines.control.prefixlen
     control = {name: f"{machines.hosts[name].address}/{prefix}" for name in names}
-    processes: dict[str, Process] = {}
-    try:
-        netns.build_machines(topology, LAB_ID, control, f"{control_address(machines)}/{prefix}")
-        _keygen(folder.key)
-        keys = []
-        for name in names:
-            tree = _layer(layers / name, root, name, folder.key.with_suffix(".pub").read_text())
-            key = (tree / "etc/ssh/ssh_host_ed25519_key.pub").read_text().split()
-            keys.append(f"{machines.hosts[name].address} {key[0]} {key[1]}\n")
-            processes[name] = _boot(name, tree, folder.path / f"{name}.console")
-        folder.known_hosts.write_text("".join(keys))
-        containers = Containers(topology, size, folder, processes)
-        _await_ssh(containers, machines.hosts)
-        yield containers
-    finally:
-        _end(processes)
-        clean_up(names)
-
-
-def clean_up(names: list[str]) -> None:
-    """Remove what a lab, or a killed one, has left: containers, mounts, namespaces."""
-    for pid in netns.occupants(LAB_ID):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    wait(lambda: not netns.occupants(LAB_ID), END_DEADLINE_S)
-    netns.remove(LAB_ID)
+    folder.make()
+    netns.build_machines(topology, LAB_ID, control, f"{control_address(machines)}/{prefix}")
+    _keygen(folder.key)
+    keys = []
     for name in names:
-        tree = STATE / "layers" / name / "tree"
+        tree = _layer(LAYERS / name, root, name, folder.key.with_suffix(".pub").read_text())
+        key = (tree / "etc/ssh/ssh_host_ed25519_key.pub").read_text().split()
+        keys.append(f"{machines.hosts[name].address} {key[0]} {key[1]}\n")
+        processes[name] = _boot(name, tree, folder.path / f"{name}.console")
+    folder.known_hosts.write_text("".join(keys))
+    containers = Containers(topology, size, folder, processes)
+    _await_ssh(containers, machines.hosts)
+    return containers
+
+
+def clean_up(layers: Path) -> None:
+    """Remove what a lab, or a killed one, has left: containers, namespaces, mounts and the trees below `layers`."""
+    owner.end_processes(LAB_ID)
+    for tree in layers.glob("*/tree"):
         if tree.is_mount():
-            subprocess.run(["umount", "-l", str(tree)], check=True)
-    subprocess.run(["rm", "-rf", "--one-file-system", str(STATE / "layers")], check=True)
+            box.run(["umount", "-l", str(tree)], deadline_s=10)
+    box.run(["rm", "-rf", "--one-file-system", str(layers)], deadline_s=120)
 
 
 def _keygen(path: Path) -> None:
@@ -130,7 +132,8 @@ def _layer(folder: Path, root: Path, name: str, public_key: str) -> Path:
     upper, work, tree = (folder / part for part in ("upper", "work", "tree"))
     for each in (upper, work, tree):
         each.mkdir(parents=True)
-    options = f"lowerdir={root},upperdir={upper},workdir={work}"
+    # Volatile: what is thrown away need not reach the disk, and dpkg waits for the disk at each file otherwise.
+    options = f"lowerdir={root},upperdir={upper},workdir={work},volatile"
     box.run(["mount", "-t", "overlay", f"satlab-{name}", "-o", options, str(tree)], deadline_s=10)
     (tree / "etc/hostname").write_text(f"{name}\n")
     (tree / "etc/hosts").write_text(f"127.0.0.1 localhost\n127.0.1.1 {name}\n")

@@ -28,6 +28,11 @@ def lab(provisioned: Provisioned) -> Lab:
     return Lab(containers.folder, provisioned.topology, enter=containers.enter)
 
 
+def only(role: str) -> list[str]:
+    """Give the options of a play over an emulator's hosts with its role alone."""
+    return ["--limit", "emulator", "--tags", f"always,{role}"]
+
+
 # --- roles ----------------------------------------------------------------------------------------------------------
 
 
@@ -158,9 +163,9 @@ def test_a_repository_that_is_away_is_told_and_the_next_run_mends_it(provisioned
 def test_a_half_provisioned_emulator_is_found_by_verify_and_mended(provisioned: Provisioned, lab: Lab) -> None:
     lab.output("sat", "systemctl", "disable", "--now", "satlink")
     with pytest.raises(RunError, match="satlink"):
-        provisioned.play("verify.yml", "--tags", "satlink")
-    provisioned.play("site.yml", "--tags", "always,satlink")
-    provisioned.play("verify.yml", "--tags", "satlink")
+        provisioned.play("verify.yml", *only("satlink"))
+    provisioned.play("site.yml", *only("satlink"))
+    provisioned.play("verify.yml", *only("satlink"))
 
 
 # --- the other emulator, last: it takes satlink's place ---------------------------------------------------------------
@@ -168,11 +173,11 @@ def test_a_half_provisioned_emulator_is_found_by_verify_and_mended(provisioned: 
 
 def test_opensand_takes_satlinks_place_and_gives_it_back(provisioned: Provisioned, lab: Lab) -> None:
     provisioned.inventory("opensand")
-    provisioned.play("site.yml", "--tags", "always,opensand")
-    provisioned.play("verify.yml", "--tags", "opensand")
-    assert all(r.changed == 0 for r in provisioned.play("site.yml", "--tags", "always,opensand").values())
+    provisioned.play("site.yml", *only("opensand"))
+    provisioned.play("verify.yml", *only("opensand"))
+    assert all(r.changed == 0 for r in provisioned.play("site.yml", *only("opensand")).values())
     lab.output("client", "ping", "-n", "-q", "-c", "1", "-w", "30", "198.18.4.2")
     assert b"8.2.0" in lab.output("st", "dpkg-query", "-W", "opensand")
     provisioned.inventory("satlink")
-    provisioned.play("site.yml", "--tags", "always,satlink")
-    provisioned.play("verify.yml", "--tags", "satlink")
+    provisioned.play("site.yml", *only("satlink"))
+    provisioned.play("verify.yml", *only("satlink"))

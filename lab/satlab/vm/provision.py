@@ -35,6 +35,8 @@ _PROFILE, _METRICS, _CONTROL = "/etc/satlab/profile", "/var/log/satlink/link.jso
 _RECAP = re.compile(r"^(\S+)\s+: ok=(\d+)\s+changed=(\d+)\s+unreachable=(\d+)\s+failed=(\d+)", re.MULTILINE)
 _FATAL = re.compile(r"^(?:fatal|failed): \[([^\]]+)\](?:: | \(item=.*?\) => |.*?=> )(.*)", re.MULTILINE)
 _MESSAGE = re.compile(r'"msg": "((?:[^"\\]|\\.)*)"')
+_MESSAGE_END = 200
+"""Characters of a message that are told from each of its ends."""
 
 
 @dataclass(frozen=True)
@@ -283,5 +285,10 @@ def _why(text: str) -> str:
         return last[-1] if last else "it said nothing"
     task = re.findall(r"^(?:TASK|RUNNING HANDLER) \[([^\]]+)\]", text[: fatal.start()], re.MULTILINE)
     message = _MESSAGE.search(fatal[2])
-    said = message[1].replace("\\n", " ").replace('\\"', '"') if message else fatal[2]
-    return f"{fatal[1]}: {task[-1] if task else 'start'}: {said[:400]}"
+    said = re.sub(r"\\[rnt]", " ", message[1]).replace('\\"', '"') if message else fatal[2]
+    return f"{fatal[1]}: {task[-1] if task else 'start'}: {_shortened(said)}"
+
+
+def _shortened(text: str) -> str:
+    """Leave the middle of a long message out: modules say first what is wrong, ssh says it last."""
+    return text if len(text) <= 2 * _MESSAGE_END else f"{text[:_MESSAGE_END]} ... {text[-_MESSAGE_END:]}"

@@ -113,6 +113,19 @@ def test_a_failed_play_names_host_task_and_cause(tmp_path: Path, monkeypatch: py
     assert (folder.path / "ansible.log").read_text() == PLAY
 
 
+def test_a_long_message_of_ssh_is_told_to_its_last_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    warning = f"Data could not be sent: {'@' * 700}" + r"\r\nHost key verification failed."
+    text = 'fatal: [client]: UNREACHABLE! => {"changed": false, "msg": "' + warning + '", "unreachable": true}'
+    script = tmp_path / "ansible-playbook"
+    script.write_text(f"#!/bin/sh\ncat <<'END'\n{text}\nEND\nexit 4\n")
+    script.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    folder = Folder(tmp_path / "lab")
+    folder.make()
+    with pytest.raises(RunError, match=r"client: start: Data could .* \.\.\. @+  Host key verification failed\.$"):
+        provision.play(folder, "verify.yml")
+
+
 def test_a_play_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "ansible-playbook"
     script.write_text("#!/bin/sh\necho 'TASK [base : wait]'\nexec sleep 60\n")

@@ -31,8 +31,8 @@ import collect_agent
 READY_DEADLINE_S = 10.0
 POLL_S = 0.05
 STOP_DEADLINE_S = 1.5
-AGENT_S = 10.0
-"""An agent that stops a job ends its children first; on a busy host the job hears of it seconds later."""
+AGENT_S = 5.0
+"""An agent that stops a job ends its children first, by force if they take long; the job hears of it seconds later."""
 WATCH_S = 0.1
 MAX_LINES = 1000
 TABLE = "satlab_pep"
@@ -280,7 +280,7 @@ def wait_ready(engine: Engine, port: int, child: subprocess.Popen[bytes], log: P
 def check_alive(engine: Engine, child: subprocess.Popen[bytes], log: Path, stop: threading.Event) -> None:
     """Raise if the proxy has ended, unless all is being stopped: then an agent may have asked it first to end."""
     code = child.poll()
-    was_asked = code in (0, -signal.SIGTERM, 128 + signal.SIGTERM) and stop.wait(AGENT_S)
+    was_asked = code in (0, -signal.SIGTERM, 128 + signal.SIGTERM, -signal.SIGKILL) and stop.wait(AGENT_S)
     if code is not None and not was_asked:
         raise JobError(f"{engine.name} ended with status {code}: {tail(log)}", "see the job's log", status=1)
 
