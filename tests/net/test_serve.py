@@ -134,7 +134,7 @@ class Service:
         if self.standin:
             argv = [sys.executable, str(STANDIN), str(self.state), str(self.port)]
         self.process = subprocess.Popen(argv, env=ENVIRONMENT)
-        self.client = Client(self.port, self.tls and self.tls.ca_cert)
+        self.client = Client(self.port, None if self.tls is None else self.tls.ca_cert)
 
         def answers() -> bool:
             assert self.process.poll() is None
