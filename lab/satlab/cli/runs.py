@@ -111,7 +111,11 @@ def reproduce(
     paper: Annotated[Literal["seed-002"], typer.Argument(help="seed-002: Kosek et al., IFIP Networking 2022.")],
     runs: Annotated[int | None, typer.Option(help="Runs of each cell. Default: 10.", min=1, max=10000)] = None,
     cells: Annotated[
-        str | None, typer.Option(help="ORBIT/LOSS/TYPE,... with * for any: geo/0/h1,leo/*/quic*. Default: all 64.")
+        str | None,
+        typer.Option(
+            help="ORBIT/LOSS/TYPE,... with * for any: geo/0/h1,leo/*/quic*. Default: the 64 of the paper; types "
+            "quic-warm and h3-warm are ours, and run where they are written out."
+        ),
     ] = None,
     resume: Annotated[Path | None, typer.Option(help="Folder of an earlier campaign: do what is left of it.")] = None,
     parallel: Annotated[

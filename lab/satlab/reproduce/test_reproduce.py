@@ -41,10 +41,21 @@ def test_the_matrix_is_that_of_the_paper() -> None:
 
 
 @pytest.mark.parametrize(
-    ("patterns", "count"), [(["geo/0/h1"], 1), (["*/0.01/h3*"], 4), (["geo/*/tcp", "geo/0/tcp"], 4), ([], 64)]
+    ("patterns", "count"),
+    [
+        *((["geo/0/h1"], 1), (["*/0.01/h3*"], 4), (["geo/*/tcp", "geo/0/tcp"], 4), ([], 64), (["*"], 64)),
+        *((["geo/0/quic-warm"], 1), (["*/0/h3-warm", "geo/0/*"], 10)),
+    ],
 )
 def test_cells_are_named_by_patterns(patterns: list[str], count: int) -> None:
     assert len(matrix.select(patterns)) == count
+
+
+def test_types_of_ours_are_scenarios_with_a_warm_proxy() -> None:
+    for kind, name in (("quic-warm", "quic"), ("h3-warm", "web_quic")):
+        request = Cell("geo", "0", kind).request(1, Path("x"))
+        assert (request.scenario.stem, request.settings["pep"]) == (name, "quic-warm")
+        assert results.published_page(Cell("geo", "0", kind), "page_load_time_ms") is None
 
 
 def test_a_pattern_that_names_nothing_is_refused() -> None:
