@@ -14,6 +14,7 @@ class ExitStatus(IntEnum):
     USAGE = 2
     HOST = 3
     UNCALIBRATED = 4
+    UNSUPPORTED = 5
     INTERRUPTED = 130
 
 

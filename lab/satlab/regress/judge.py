@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Literal
 
+from satlab.regress.sample import Sample
 from satlab.regress.suite import Case, Suite
-from satlab.regress.virtual import Sample
 from satlab.statistics import Interval, interval, median
 
 ALPHA = 0.05
@@ -24,13 +24,18 @@ ALPHA = 0.05
 PERMUTATIONS = 10_000
 POWER = 0.95
 SEED = 20211222
-Result = Literal["pass", "fail", "to be determined"]
+CALIBRATED = 0.5
+"""Share of samples that must have been taken over a calibrated link; with fewer there is no verdict."""
+Result = Literal["pass", "fail", "to be determined", "unsupported", "not measurable"]
 Samples = Mapping[str, Sequence[Sample]]
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A case at one mark: median and interval in s (infinite where too many samples never came so far)."""
+    """A case at one mark: median and interval in s (infinite where too many samples never came so far).
+
+    `off` samples were taken while the link was out of calibration: they count only where there are no others.
+    """
 
     case: str
     mark_mb: float
@@ -41,12 +46,14 @@ class Judged:
     censored: int
     died: tuple[str, ...]
     result: Result
+    off: int = 0
 
     @property
     def is_open(self) -> bool:
         """Tell whether more samples could change the result."""
         target = self.target_s
-        return target is not None and not self.died and self.interval_s.low <= target < self.interval_s.high
+        judged = self.result in ("pass", "fail") and target is not None and not self.died
+        return judged and target is not None and self.interval_s.low <= target < self.interval_s.high
 
 
 def against_targets(suite: Suite, cases: Sequence[Case], samples: Samples) -> list[Judged]:
@@ -59,12 +66,24 @@ def against_targets(suite: Suite, cases: Sequence[Case], samples: Samples) -> li
 
 
 def _judged(case: Case, mark: float, target: float | None, index: int, samples: Sequence[Sample]) -> Judged:
-    times = ordered(samples, index)
+    calibrated = [one for one in samples if not one.calibration]
+    counted = calibrated or samples
+    times = ordered(counted, index)
     spread = interval(times, median)
-    died = tuple(sorted({one.reason for one in samples if one.status == "failed"}))
-    met = target is not None and not died and spread.high <= target
-    result: Result = "to be determined" if target is None else "pass" if met else "fail"
-    return Judged(case.id, mark, target, median(times), spread, len(times), times.count(math.inf), died, result)
+    died = tuple(sorted({one.reason for one in counted if one.status in ("failed", "unsupported")}))
+    result = _result(target, met=not died and target is not None and spread.high <= target)
+    if any(one.status == "unsupported" for one in counted):
+        result = "unsupported"
+    elif len(calibrated) < CALIBRATED * len(samples):
+        result = "not measurable"
+    off = len(samples) - len(calibrated)
+    return Judged(case.id, mark, target, median(times), spread, len(times), times.count(math.inf), died, result, off)
+
+
+def _result(target: float | None, *, met: bool) -> Result:
+    if target is None:
+        return "to be determined"
+    return "pass" if met else "fail"
 
 
 def ordered(samples: Sequence[Sample], index: int) -> list[float]:

@@ -3,7 +3,7 @@
 
 import re
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from satlab import linkplan, paths, topology
@@ -32,8 +32,9 @@ FULL_PACKET = 1500 / 1472
 
 @dataclass(frozen=True)
 class Link:
-    """A configuration with what its frame arithmetic promises."""
+    """What a lab is asked for, the configuration that follows, and what its frame arithmetic promises."""
 
+    request: LinkRequest
     config: LinkConfig
     plan: LinkPlan
 
@@ -61,16 +62,27 @@ def build(suite: Suite, case: Case, folder: Path, seed: int = 1) -> Link:
 
 def at_work(link: Link, case: Case, seed: int, start_s: float) -> LinkConfig:
     """Give the configuration of one sample, whose transfer starts at `start_s`."""
+    steps = _steps(link, case, start_s)
+    timeline = Timeline(starts="at-once", steps=steps) if steps else None
+    return link.config.model_copy(update={"seed": seed, "timeline": timeline})
+
+
+def for_lab(link: Link, case: Case, seed: int, metrics: Path) -> LinkRequest:
+    """Give what a lab is asked for to take one sample; its time line waits for the start of the transfer."""
+    steps = _steps(link, case, 0.0)
+    timeline = Timeline(starts="on-request", steps=steps) if steps else None
+    return replace(link.request, seed=seed, metrics=metrics, timeline=timeline)
+
+
+def _steps(link: Link, case: Case, start_s: float) -> tuple[TimelineStep, ...]:
     baud = link.plan.forward.symbol_rate_baud / case.forward_mbps
-    steps = tuple(
+    return tuple(
         TimelineStep(
             at_s=start_s + change.at_s,
             set=LinkSet(direction="forward", symbol_rate_baud=round(baud * change.forward_mbps)),
         )
         for change in case.changes
     )
-    timeline = Timeline(starts="at-once", steps=steps) if steps else None
-    return link.config.model_copy(update={"seed": seed, "timeline": timeline})
 
 
 def _link(suite: Suite, case: Case, profile: Path, seed: int) -> Link:
@@ -85,7 +97,7 @@ def _link(suite: Suite, case: Case, profile: Path, seed: int) -> Link:
     )
     here = topology.load(paths.LAB_FILE)
     config = linkplan.build(here, "check", request, metrics=profile / "link.jsonl")
-    return Link(config, linkplan.plan(config))
+    return Link(request, config, linkplan.plan(config))
 
 
 def _profile(folder: Path, forward_khz: float, return_kbps: float) -> Path:

@@ -11,7 +11,7 @@ from rich.table import Table
 from satlab.regress.judge import Compared, Judged
 from satlab.regress.program import Findings
 
-MISSED = {"pass": "pass", "fail": "FAIL", "to be determined": "measured"}
+MISSED = {"fail": "FAIL", "to be determined": "measured"}
 
 
 def show(findings: Findings) -> None:
@@ -33,7 +33,8 @@ def tables(findings: Findings) -> list[Table]:
 def markdown(findings: Findings) -> str:
     """Give the same as text for a pull request."""
     parts = [
-        f"### {findings.suite.name}, virtual clock\n\nTargets: {findings.suite.source}\n",
+        f"### {findings.suite.name}: {findings.backend.stack}, {findings.backend.clock} clock\n",
+        f"Targets: {findings.suite.source}\n",
         _lines(_HEAD, _rows(findings)),
     ]
     if findings.compared is not None:
@@ -51,8 +52,8 @@ def junit(findings: Findings) -> str:
         case = _test_case(suite, one.case, f"{one.mark_mb:g} MB", one.median_s)
         if one.result == "fail":
             ElementTree.SubElement(case, "failure", message=_why(one))
-        elif one.result == "to be determined":
-            ElementTree.SubElement(case, "skipped", message=f"no target; median {seconds(one.median_s)} s")
+        elif one.result != "pass":
+            ElementTree.SubElement(case, "skipped", message=f"{_why_skipped(one)}; median {seconds(one.median_s)} s")
     for compared in findings.compared or []:
         case = _test_case(suite, compared.case, f"{compared.mark_mb:g} MB against the baseline", compared.median_s)
         if compared.is_slower:
@@ -82,6 +83,7 @@ def _rows(findings: Findings) -> list[tuple[str, ...]]:
 def _row(one: Judged, findings: Findings) -> tuple[str, ...]:
     link = findings.links[one.case]
     censored = f", {one.censored} cut off" if one.censored else ""
+    off = f", {one.off} off" if one.off else ""
     spread = f"{seconds(one.interval_s.low)} to {seconds(one.interval_s.high)}"
     return (
         one.case,
@@ -90,8 +92,8 @@ def _row(one: Judged, findings: Findings) -> tuple[str, ...]:
         "" if one.target_s is None else f"{one.target_s:g}",
         seconds(one.median_s),
         spread,
-        f"{one.n}{censored}",
-        f"{MISSED[one.result]}{': ' + '; '.join(one.died) if one.died else ''}",
+        f"{one.n}{censored}{off}",
+        f"{MISSED.get(one.result, one.result)}{': ' + '; '.join(one.died) if one.died else ''}",
     )
 
 
@@ -105,6 +107,12 @@ def _compared(one: Compared) -> tuple[str, ...]:
 def _why(one: Judged) -> str:
     died = f"; died: {'; '.join(one.died)}" if one.died else ""
     return f"median {seconds(one.median_s)} s, up to {seconds(one.interval_s.high)} s, target {one.target_s:g} s{died}"
+
+
+def _why_skipped(one: Judged) -> str:
+    if one.result == "not measurable":
+        return f"not measurable: {one.off} samples out of calibration"
+    return f"unsupported: {'; '.join(one.died)}" if one.result == "unsupported" else "no target"
 
 
 def seconds(value: float) -> str:

@@ -17,8 +17,8 @@ from typing import Any
 
 from satlab.regress import judge, links, virtual
 from satlab.regress.program import BASELINE_RUNS
+from satlab.regress.sample import Sample
 from satlab.regress.suite import Case, Suite
-from satlab.regress.virtual import Sample
 from satlab.ui import Talk
 
 SUITE = Suite.model_validate(

@@ -4,21 +4,25 @@
 import json
 import math
 import os
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import satlab
-from satlab import paths
+from satlab import ownership, paths
 from satlab.errors import ConfigError, ExitStatus, Fault
-from satlab.regress import judge, links, suite, virtual
+from satlab.regress import judge, links, outside, suite
+from satlab.regress.ends import Ends, Satperf
 from satlab.regress.judge import Compared, Judged
 from satlab.regress.links import Link
+from satlab.regress.real import Real
+from satlab.regress.sample import Backend, Options, Sample
 from satlab.regress.suite import Case, Suite
-from satlab.regress.virtual import Options, Sample
+from satlab.regress.virtual import Virtual
 from satlab.ui import Talk
 
 SCHEMA = "satlab/check/1"
@@ -28,9 +32,16 @@ BASELINE_RUNS = 10
 """Samples a comparison starts from: with fewer, no test over the marks of a whole suite can be significant."""
 
 
+STACKS: dict[str, Callable[[], Ends]] = {"ngtcp2": outside.ngtcp2}
+"""Built-in pairs beside satperf's."""
+
+
 @dataclass(frozen=True)
 class Wanted:
-    """What a person asks for. `runs` None: as many as the verdicts need."""
+    """What a person asks for. `runs` None: as many as the verdicts need.
+
+    `stack` and `ends` matter to the real clock alone: programs from outside, or a built-in pair.
+    """
 
     suite: str = "etosat"
     cases: Sequence[str] = ()
@@ -42,6 +53,23 @@ class Wanted:
     tolerance: float = 0.03
     out: Path = Path("runs")
     jobs: int = os.cpu_count() or 1
+    clock: Literal["virtual", "real"] = "virtual"
+    stack: str = "quinn"
+    ends: Ends | None = None
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def backend(self) -> Backend:
+        """Choose who takes the samples."""
+        if self.clock == "virtual":
+            return Virtual(self.client, self.server, max(1, self.jobs))
+        return Real(self.ends or self._built_in(), self.stop)
+
+    def _built_in(self) -> Ends:
+        if self.stack in ("quinn", "quiche"):
+            return Satperf(self.stack, (self.client, self.server))
+        if self.client or self.server:
+            raise ConfigError(f"options of an end are satperf's; {self.stack} takes none", hint="leave --client out")
+        return STACKS[self.stack]()
 
 
 @dataclass(frozen=True)
@@ -54,23 +82,31 @@ class Findings:
     judged: list[Judged]
     compared: list[Compared] | None
     wanted: Wanted
+    backend: Backend
     folder: Path
     real_s: float
 
     @property
     def status(self) -> ExitStatus:
-        """Give 1 when a target is missed, or with a baseline, when something became slower."""
-        if self.compared is not None:
-            return ExitStatus.FAILED if any(one.is_slower for one in self.compared) else ExitStatus.OK
-        return ExitStatus.FAILED if any(one.result == "fail" for one in self.judged) else ExitStatus.OK
+        """Give 1 when a target is missed, or with a baseline, when something became slower; else 4, 5 or 0.
+
+        4 when the link was out of calibration for a verdict, 5 when the programs support nothing that was asked.
+        """
+        results = {one.result for one in self.judged}
+        missed = "fail" in results if self.compared is None else any(one.is_slower for one in self.compared)
+        if missed:
+            return ExitStatus.FAILED
+        if "not measurable" in results:
+            return ExitStatus.UNCALIBRATED
+        return ExitStatus.UNSUPPORTED if results == {"unsupported"} else ExitStatus.OK
 
     def document(self) -> dict[str, Any]:
         """Give what is saved as check.json, and taken as a baseline later (schemas/check.schema.json)."""
         return {
             "schema": SCHEMA,
             "version": satlab.__version__,
-            "clock": "virtual",
-            "stack": "quinn-proto 0.11",
+            "clock": self.backend.clock,
+            "stack": self.backend.stack,
             "suite": self.suite.name,
             "source": self.suite.source,
             "marks_mb": list(self.suite.marks_mb),
@@ -126,36 +162,51 @@ def run(wanted: Wanted, talk: Talk) -> Findings:
     folder = wanted.out / f"check-{plan.name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
     raw = folder / "raw"
     raw.mkdir(parents=True)
+    backend = wanted.backend()
     found: dict[str, list[Sample]] = {}
     built: dict[str, Link] = {}
-    with ThreadPoolExecutor(max(1, wanted.jobs)) as pool:
+    try:
         for case in cases:
             with talk.step(case.id) as step:
                 built[case.id] = links.build(plan, case, raw / "profiles")
-                found[case.id] = _samples(plan, case, built[case.id], wanted, raw, pool)
-                step.outcome = f"{len(found[case.id])} samples"
+                found[case.id] = _samples(plan, case, built[case.id], wanted, backend, raw)
+                step.outcome = _told(found[case.id])
+    finally:
+        ownership.give_to_caller(folder)
     judged = judge.against_targets(plan, cases, found)
     compared = None if before is None else judge.against_baseline(plan.marks_mb, found, before, wanted.tolerance)
-    findings = Findings(plan, built, found, judged, compared, wanted, folder, time.monotonic() - began)
+    findings = Findings(plan, built, found, judged, compared, wanted, backend, folder, time.monotonic() - began)
     (folder / "check.json").write_text(json.dumps(findings.document(), indent=1) + "\n")
+    ownership.give_to_caller(folder)
     return findings
 
 
-def _samples(plan: Suite, case: Case, link: Link, wanted: Wanted, raw: Path, pool: ThreadPoolExecutor) -> list[Sample]:
+def _samples(plan: Suite, case: Case, link: Link, wanted: Wanted, backend: Backend, raw: Path) -> list[Sample]:
     """Take samples until the verdict stands; in all cases the same number for the same input, however fast."""
 
-    def one(seed: int) -> Sample:
-        request = virtual.transfer(plan, case, seed, wanted.client, wanted.server)
-        return virtual.run(link, request, raw, case)
+    def take(first: int, count: int) -> list[Sample]:
+        seeds = range(wanted.seed + first, wanted.seed + first + count)
+        if backend.at_once == 1:
+            return [backend.sample(plan, case, link, seed, raw) for seed in seeds]
+        with ThreadPoolExecutor(backend.at_once) as pool:
+            return list(pool.map(lambda seed: backend.sample(plan, case, link, seed, raw), seeds))
 
     least = wanted.runs or (BASELINE_RUNS if wanted.baseline else MIN_RUNS)
-    found = list(pool.map(one, range(wanted.seed, wanted.seed + least)))
+    found = take(0, 1)
+    if found[0].status == "unsupported":
+        return found
+    found += take(1, least - 1)
     while wanted.runs is None and len(found) < MAX_RUNS:
         if not any(verdict.is_open for verdict in judge.against_targets(plan, [case], {case.id: found})):
             break
-        next_seed = wanted.seed + len(found)
-        found += pool.map(one, range(next_seed, next_seed + MIN_RUNS))
+        found += take(len(found), MIN_RUNS)
     return found
+
+
+def _told(samples: Sequence[Sample]) -> str:
+    worst = next((one.reason for one in samples if one.status != "ok"), "")
+    off = sum(bool(one.calibration) for one in samples)
+    return f"{len(samples)} samples{f', {off} out of calibration' if off else ''}{f'; {worst}' if worst else ''}"
 
 
 def options(given: Sequence[str]) -> Options:
@@ -194,4 +245,5 @@ def load_baseline(path: Path, plan: Suite) -> dict[str, list[Sample]]:
 
 
 def _sample(document: dict[str, Any]) -> Sample:
-    return Sample(**document | {"times_s": tuple(document["times_s"])})
+    tuples = {"times_s": tuple(document["times_s"]), "symptoms": tuple(document.get("symptoms", ()))}
+    return Sample(**document | tuples)

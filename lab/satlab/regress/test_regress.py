@@ -13,8 +13,8 @@ from satlab import paths
 from satlab.errors import ConfigError, ExitStatus
 from satlab.regress import judge, output, program, suite, virtual
 from satlab.regress.judge import Compared
+from satlab.regress.sample import Sample, Status
 from satlab.regress.suite import Case, Suite
-from satlab.regress.virtual import Sample
 from satlab.ui import Talk
 
 ETOSAT = paths.BASELINES / "etosat.yml"
@@ -31,8 +31,8 @@ OUTCOME: dict[str, Any] = {
 }  # fmt: skip
 
 
-def one(case: str, *times: float | None, status: str = "ok", reason: str = "") -> Sample:
-    return Sample(case, 1, status, reason, times)
+def one(case: str, *times: float | None, status: Status = "ok", reason: str = "", calibration: str = "") -> Sample:
+    return Sample(case, 1, status, reason, times, calibration=calibration)
 
 
 def small(**changes: Any) -> Suite:
@@ -114,6 +114,25 @@ def test_a_connection_that_died_fails_its_case() -> None:
     samples = [one("a", 1.0), one("a", 1.0, status="failed", reason="timed out")]
     [found] = judge.against_targets(small(), small().cases, {"a": samples})
     assert (found.result, found.died, found.is_open) == ("fail", ("timed out",), False)
+
+
+def judged(*samples: Sample) -> judge.Judged:
+    [found] = judge.against_targets(small(), small().cases, {"a": samples})
+    return found
+
+
+def test_samples_over_a_link_out_of_calibration_are_kept_and_not_counted() -> None:
+    good, off = one("a", 1.0), one("a", 9.0, calibration="rtt_ms")
+    mixed = judged(good, good, off)
+    assert (mixed.result, mixed.n, mixed.off, mixed.median_s) == ("pass", 2, 1, 1.0)
+    most = judged(good, off, off)
+    assert (most.result, most.off, most.is_open) == ("not measurable", 2, False)
+    assert judged(off, off).median_s == 9.0
+
+
+def test_what_programs_cannot_do_is_no_failure() -> None:
+    found = judged(one("a", None, status="unsupported", reason="no 0-RTT"))
+    assert (found.result, found.died) == ("unsupported", ("no 0-RTT",))
 
 
 def test_the_rank_sum_test_agrees_with_counting() -> None:

@@ -2,39 +2,39 @@
 """One sample of a case under the virtual clock: `satvirtual` drives quinn-proto over satlink's own link model."""
 
 import json
+import os
 import random
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from satlab import paths
 from satlab.errors import ExitStatus, HostError
 from satlab.linkplan import refusal
 from satlab.regress import links
 from satlab.regress.links import Link
+from satlab.regress.sample import Options, Sample
 from satlab.regress.suite import MB, Case, Suite
 
 DEADLINE_S = 300.0
 """Real time for one sample; 100 MB take a few seconds."""
-Options = Mapping[str, int | str]
 
 
 @dataclass(frozen=True)
-class Sample:
-    """One transfer: `times_s` until the suite's marks, None where the time was over or the connection died before."""
+class Virtual:
+    """The backend; options of both ends, samples at once."""
 
-    case: str
-    seed: int
-    status: str
-    reason: str
-    times_s: tuple[float | None, ...]
-    handshake_ms: float | None = None
-    time_to_first_byte_ms: float | None = None
-    sent_datagrams: int | None = None
-    lost_packets: int | None = None
-    acks: int | None = None
+    client: Options = field(default_factory=dict)
+    server: Options = field(default_factory=dict)
+    at_once: int = os.cpu_count() or 1
+    clock: Literal["virtual"] = "virtual"
+    stack: str = "quinn-proto 0.11"
+
+    def sample(self, suite: Suite, case: Case, link: Link, seed: int, raw: Path) -> Sample:
+        """Take one sample; the same for the same input."""
+        return run(link, transfer(suite, case, seed, self.client, self.server), raw, case)
 
 
 def transfer(suite: Suite, case: Case, seed: int, client: Options, server: Options) -> dict[str, Any]:

@@ -31,6 +31,8 @@ import collect_agent
 READY_DEADLINE_S = 10.0
 POLL_S = 0.05
 STOP_DEADLINE_S = 1.5
+DRAIN_MS = 250
+"""Time for satpep's open connections to end: well below the second after which an agent kills."""
 AGENT_S = 5.0
 """An agent that stops a job ends its children first, by force if they take long; the job hears of it seconds later."""
 WATCH_S = 0.1
@@ -143,7 +145,7 @@ def satpep(wanted: Wanted) -> Engine:
     mode = wanted.engine.removeprefix("quic").lstrip("-") or "default"
     trust = [("--cert", "server.crt"), ("--key", "server.key"), ("--ca", "ca.crt")]
     argv = [program, "quic", "--listen", f"0.0.0.0:{wanted.port}", "--transparent", "--keep-client-address"]
-    argv += ["--mode", mode, "--drain-ms", str(round(STOP_DEADLINE_S * 500)), *wanted.leg_options]
+    argv += ["--mode", mode, "--drain-ms", str(DRAIN_MS), *wanted.leg_options]
     argv += [word for flag, name in trust for word in (flag, str(wanted.pki / name))]
     version = run(program, "--version").strip().removeprefix("satpep ")
     return Engine("satpep", version, argv, "udp", lambda talk: talk.count(ACCEPTED), f"udp dport {wanted.port}")

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Who talks over the link of a check on the real clock: a server's and a client's program, and what they tell of it."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from satlab import paths
+from satlab.pki import Pki
+from satlab.regress.confine import Ended
+from satlab.regress.sample import Options, Sample, Status
+from satlab.regress.suite import MB, Case, Suite
+from satlab.regress.wire import Wire
+
+PORT = 4433
+NAME = "server.satlab.test"
+SERVER, CLIENT = "server", "client"
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What both ends are asked to do. `host` is the server's address.
+
+    Each end has a folder to read and write below `folder`, named after it, which stays from connection to connection.
+    """
+
+    suite: Suite
+    case: Case
+    seed: int
+    host: str
+    pki: Pki
+    folder: Path
+
+    @property
+    def size(self) -> int:
+        """Give the payload, bytes."""
+        return self.marks[-1]
+
+    @property
+    def marks(self) -> tuple[int, ...]:
+        """Give the amounts that are timed, bytes."""
+        return tuple(round(mark * MB) for mark in self.suite.marks_mb)
+
+    @property
+    def connections(self) -> int:
+        """Tell how many connections follow each other; the last one counts."""
+        return 2 if self.case.second_after_s else 1
+
+    def failed(self, reason: str, status: Status = "failed") -> Sample:
+        """Give the sample of a transfer that came to nothing."""
+        return Sample(self.case.id, self.seed, status, reason, (None,) * len(self.marks))
+
+
+@dataclass(frozen=True)
+class Program:
+    """What runs in an end's cell."""
+
+    argv: tuple[str, ...]
+    shown: tuple[Path, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+class Ends(Protocol):
+    """A pair of programs."""
+
+    @property
+    def name(self) -> str:
+        """Name the pair."""
+
+    @property
+    def protocol(self) -> Literal["udp", "tcp"]:
+        """Tell what the server listens on."""
+
+    def lacks(self, case: Case) -> str:
+        """Say why it cannot do a case; nothing if it can."""
+
+    def server(self, wish: Wish) -> Program:
+        """Give the server; what it needs in its folder is put there."""
+
+    def client(self, wish: Wish, number: int) -> Program:
+        """Give the client for the connection `number`, from 0."""
+
+    def sample(self, wish: Wish, number: int, ended: Ended, wire: Wire | None) -> Sample:
+        """Read what came of a connection: what the client left, and what was seen on the wire."""
+
+
+@dataclass(frozen=True)
+class Satperf:
+    """Our own client and server, with one of their QUIC libraries; options of each end as on their command lines."""
+
+    library: str
+    options: tuple[Options, Options] = field(default_factory=lambda: ({}, {}))
+
+    protocol: Literal["udp"] = "udp"
+
+    @property
+    def name(self) -> str:
+        """Name the pair."""
+        return f"satperf {self.library}"
+
+    def lacks(self, case: Case) -> str:
+        """Say why it cannot do a case: 0-RTT over runs is quiche's alone."""
+        needs_session = case.second_after_s is not None and self.library != "quiche"
+        return f"satperf keeps no session over runs with {self.library}" if needs_session else ""
+
+    def server(self, wish: Wish) -> Program:
+        """Give the server."""
+        keys = wish.pki
+        argv = [str(paths.SATPERF), "server", "--listen", f"{wish.host}:{PORT}"]
+        argv += ["--cert", str(keys.server_cert), "--key", str(keys.server_key)]
+        argv += ["--output", str(wish.folder / SERVER / "server.jsonl"), *self._leg(1)]
+        return Program(tuple(argv), (paths.SATPERF, keys.server_cert, keys.server_key))
+
+    def client(self, wish: Wish, number: int) -> Program:
+        """Give the client."""
+        argv = [str(paths.SATPERF), "client", "--connect", f"{wish.host}:{PORT}", "--server-name", NAME]
+        argv += ["--ca", str(wish.pki.ca_cert), "--bytes", str(wish.size), "--direction", wish.case.direction]
+        argv += ["--timeout", f"{wish.case.timeout_s:g}", "--output", str(_client_file(wish, number))]
+        if wish.connections > 1:
+            argv += ["--zero-rtt", str(wish.folder / CLIENT / "session")]
+        return Program((*argv, *self._leg(0)), (paths.SATPERF, wish.pki.ca_cert))
+
+    def _leg(self, side: int) -> list[str]:
+        pairs = self.options[side].items()
+        given = [word for name, value in pairs for word in (f"--{name.replace('_', '-')}", str(value))]
+        return ["--stack", self.library, *given]
+
+    def sample(self, wish: Wish, number: int, ended: Ended, wire: Wire | None) -> Sample:
+        """Read the client's lines, among which are the server's."""
+        file = _client_file(wish, number)
+        return from_lines(wish, read_lines(file), ended.reason or "the client left no summary")
+
+
+def _client_file(wish: Wish, number: int) -> Path:
+    return wish.folder / CLIENT / f"client-{number}.jsonl"
+
+
+def read_lines(file: Path) -> list[dict[str, Any]]:
+    """Read the whole lines of a file that a program wrote which may have been killed at any byte."""
+    if file.is_symlink() or not file.is_file():
+        return []
+    found = []
+    for line in file.read_text(errors="replace").splitlines():
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            break
+    return found
+
+
+def from_lines(wish: Wish, lines: Sequence[dict[str, Any]], otherwise: str) -> Sample:
+    """Read satperf's lines (schemas/satperf.schema.json); `otherwise` is why, where they end before their summary."""
+    starts = {line["side"]: line for line in lines if line["type"] == "start"}
+    ends = {line["side"]: line for line in lines if line["type"] == "summary"}
+    if "client" not in ends:
+        return wish.failed(otherwise)
+    client = ends["client"]
+    roles = {start["role"]: side for side, start in starts.items()}
+    receiver, sender = (ends.get(roles.get(role, ""), {}) for role in ("receiver", "sender"))
+    status: Status = "ok" if client["status"] == "ok" else "failed"
+    if client["reason"].startswith("timeout after"):
+        status = "censored"
+    times: tuple[float | None, ...] = (None,) * len(wish.marks)
+    if receiver:
+        side = receiver["side"]
+        # Each side counts from its own start, the suite from the client's.
+        later = starts[side]["t_unix_s"] - starts["client"]["t_unix_s"]
+        own = [line for line in lines if line["type"] == "interval" and line["side"] == side]
+        times = tuple(reached(receiver, own, mark, later) for mark in wish.marks)
+        if receiver["data_equal"] is False and status == "ok":
+            status, client["reason"] = "failed", "the data that arrived is not what was sent"
+    return Sample(
+        case=wish.case.id,
+        seed=wish.seed,
+        status=status,
+        reason="" if status == "ok" else client["reason"],
+        times_s=times,
+        handshake_ms=client["handshake_ms"],
+        time_to_first_byte_ms=receiver.get("time_to_first_byte_ms"),
+        sent_datagrams=sender.get("sent_packets"),
+        lost_packets=sender.get("lost_packets"),
+        acks=receiver.get("acks_sent"),
+    )
+
+
+_EXACT = {2_000_000: "reached_2mb_s", 10_000_000: "reached_10mb_s", 100_000_000: "reached_100mb_s"}
+"""Amounts that satperf times itself."""
+
+
+def reached(
+    summary: dict[str, Any], intervals: Sequence[dict[str, Any]], mark: int, later_s: float = 0.0
+) -> float | None:
+    """Tell when `mark` bytes had arrived, s; between satperf's own marks by linear interpolation in its intervals."""
+    if mark in _EXACT:
+        time = summary[_EXACT[mark]]
+        return None if time is None else float(time) + later_s
+    after = 0
+    for line in intervals:
+        after += line["bytes"]
+        if after >= mark:
+            still_s: float = (after - mark) / line["bytes"] * line["interval_s"]
+            return float(line["t_s"]) - still_s + later_s
+    return None
