@@ -340,8 +340,7 @@ def test_six_launches_in_real_labs_with_a_kill_in_between() -> None:
         ]
         service.client.want(204, "POST", f"/scenario_instance/{stopped}/")
         assert service.client.await_status(failing, OVER) == "Finished Ko"
-        service.client.await_status(killed, ("Running",))
-        until(lambda: service.client.want(202, "GET", "/job_instance/?address=198.18.1.2")["instances"], 60)
+        until(lambda: service.client.instance(killed, quiet=False)["openbach_functions"][0]["status"] == "Finished", 90)
         service.kill()
         service.start()
         assert service.client.await_status(sixth, OVER) == "Finished Ok"

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from satlab.web.charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, chart
@@ -66,6 +66,7 @@ VALUES = st.lists(st.tuples(st.floats(0, 1e4), st.floats(0, 1e9)), max_size=20).
 
 
 @given(VALUES, VALUES)
+@example([], [(0.0, 5e-324)])
 def test_every_point_lies_in_the_plot(one: list[tuple[float, float]], two: list[tuple[float, float]]) -> None:
     made = chart("t", "u", [("one", one), ("two", two)], marker_s=1.0)
     for line in made.lines:
