@@ -38,6 +38,17 @@ def test_it_ends_when_the_last_job_is_ready(trial: Callable[[str], Any]) -> None
     assert 0 <= record["waited_ms"] < 20_000
 
 
+def test_a_job_announces_itself_until_it_is_stopped(trial: Callable[[str], Any]) -> None:
+    pep = trial("satlab_pep").start("none", "198.18.1.2", "198.18.4.2")
+    try:
+        assert trial("satlab_await").run("satlab_pep", "-d", "20")[0] == 0
+    finally:
+        pep.terminate()
+        pep.communicate(timeout=20)
+    assert pep.returncode == 0
+    assert trial("satlab_await").run("satlab_pep", "-d", "0.1")[0] == 1
+
+
 def test_a_job_that_is_not_ready_in_time_is_named(trial: Callable[[str], Any]) -> None:
     job = trial("satlab_await")
     announce("satlab_pep").close()
