@@ -6,84 +6,72 @@ from typing import Annotated
 
 import typer
 
-from satlab.cli import (
-    EmulatorName,
-    Loss,
-    LossUnits,
-    Profile,
-    QueueBdp,
+from satlab.cli.base import (
     Quiet,
     Runs,
-    Seed,
+    app,
     command,
     print_records,
     settings_of,
     stop_on_signal,
+    with_link,
 )
 from satlab.errors import ExitStatus
 from satlab.options import LinkOptions
 from satlab.ui import Talk
 
-app = typer.Typer(no_args_is_help=True, help="The lab as virtual machines: Vagrant, Ansible, OpenSAND, OpenBACH.")
+vm_app = typer.Typer(no_args_is_help=True, help="The lab as virtual machines: Vagrant, Ansible, OpenSAND, OpenBACH.")
+app.add_typer(vm_app, name="vm")
+LINK = ("profile", "emulator", "seed", "loss", "loss_unit", "queue_bdp")
+"""What can be chosen of the link."""
 Variables = Annotated[
     list[str] | None, typer.Option("--var", help="NAME=VALUE: variable of the Ansible roles. Repeatable.")
 ]
 JsonLines = Annotated[bool, typer.Option("--json", help="JSON lines on stdout.")]
 
 
-@command(group=app)
+@command(group=vm_app)
+@with_link(*LINK)
 def up(
-    profile: Profile = "geo",
-    emulator: EmulatorName = "satlink",
-    seed: Seed = 1,
-    loss: Loss = 0.0,
-    loss_unit: LossUnits = "packet",
-    queue_bdp: QueueBdp = 1.2,
+    link: LinkOptions,
     variables: Variables = None,
     quiet: Quiet = False,
 ) -> int:
     """Bring the machines up and provision them. Doing it again converges."""
     from satlab.vm import hand
 
-    options = _options(profile, emulator, seed, loss, loss_unit, queue_bdp)
-    hand.up(options, Talk(quiet), settings_of(variables or ()))
+    hand.up(link, Talk(quiet), settings_of(variables or ()))
     return ExitStatus.OK
 
 
-@command(group=app)
+@command(group=vm_app)
+@with_link(*LINK)
 def provision(
-    profile: Profile = "geo",
-    emulator: EmulatorName = "satlink",
-    seed: Seed = 1,
-    loss: Loss = 0.0,
-    loss_unit: LossUnits = "packet",
-    queue_bdp: QueueBdp = 1.2,
+    link: LinkOptions,
     variables: Variables = None,
     quiet: Quiet = False,
 ) -> int:
     """Provision machines that are up: another link, another emulator, what was changed in the roles."""
     from satlab.vm import hand
 
-    options = _options(profile, emulator, seed, loss, loss_unit, queue_bdp)
-    hand.provisioned(options, Talk(quiet), settings_of(variables or ()))
+    hand.provisioned(link, Talk(quiet), settings_of(variables or ()))
     return ExitStatus.OK
 
 
-@command(group=app)
+@command(group=vm_app)
+@with_link("profile", "emulator")
 def inventory(
-    profile: Profile = "geo",
-    emulator: EmulatorName = "satlink",
+    link: LinkOptions,
     variables: Variables = None,
 ) -> int:
     """Write the Ansible inventory for hosts of your own, and print its path."""
     from satlab.vm import hand
 
-    options = LinkOptions(profile=profile, emulator=emulator)
-    print(hand.write_inventory(options, settings_of(variables or ())))
+    print(hand.write_inventory(link, settings_of(variables or ())))
     return ExitStatus.OK
 
 
-@command(group=app)
+@command(group=vm_app)
 def status(json_lines: JsonLines = False) -> int:
     """Show every machine. Exit status 1 when one is not up or not well."""
     from satlab.vm import hand
@@ -91,40 +79,42 @@ def status(json_lines: JsonLines = False) -> int:
     return hand.status(json_lines=json_lines)
 
 
-@command(group=app)
+@command(group=vm_app)
 def run(
     scenario: Annotated[Path, typer.Argument(help="OpenBACH scenario (JSON).")],
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="NAME=VALUE: an argument, or another value for a constant.")
+    ] = None,
+    openbach: Annotated[
+        str | None,
+        typer.Option(envvar="SATLAB_OPENBACH", help="Controller: http://LOGIN:PASSWORD@HOST:8000. Default: the lab's."),
+    ] = None,
+    over_ssh: Annotated[bool, typer.Option("--ssh", help="Start jobs over ssh, even where a controller is.")] = False,
+    influx: Annotated[
+        str | None,
+        typer.Option(envvar="SATLAB_INFLUX", help="Send statistics to this InfluxDB 1.x. Default: the lab's."),
     ] = None,
     deadline: Annotated[float, typer.Option(help="The scenario is stopped after this many seconds.", min=1)] = 900.0,
     runs: Runs = Path("runs"),
     json_lines: JsonLines = False,
     quiet: Quiet = False,
 ) -> int:
-    """Run a scenario on the machines, over ssh: same run folder, same report."""
-    from satlab import topology
+    """Run a scenario on the machines, through OpenBACH's controller or over ssh: same run folder, same report."""
     from satlab.vm import hand
     from satlab.vm import run as running
 
-    prepared = running.prepare(scenario, settings_of(settings or ()), hand.lab_of(topology.load()))
-    outcome = running.execute(prepared, runs, Talk(quiet), stop_on_signal(), deadline)
+    prepared = hand.prepared(scenario, settings_of(settings or ()), openbach, over_ssh=over_ssh)
+    talk = Talk(quiet)
+    outcome = running.execute(prepared, runs, talk, stop_on_signal(), deadline)
+    hand.forward(outcome.folder, influx, talk)
     print_records([outcome.folder], [outcome.records], json_lines=json_lines, csv=False)
     return outcome.status
 
 
-@command(group=app)
+@command(group=vm_app)
 def down(quiet: Quiet = False) -> int:
     """Destroy the machines and what was generated for them."""
     from satlab.vm import hand
 
     hand.down(Talk(quiet))
     return ExitStatus.OK
-
-
-def _options(
-    profile: str, emulator: EmulatorName, seed: int, loss: float, loss_unit: LossUnits, queue_bdp: float
-) -> LinkOptions:
-    return LinkOptions(
-        profile=profile, emulator=emulator, seed=seed, loss=loss, loss_unit=loss_unit, queue_bdp=queue_bdp
-    )
