@@ -343,8 +343,10 @@ def check_suite(
         typer.Option(help="virtual: quinn-proto and the link model, stepped; real: programs over a lab (root)."),
     ] = "virtual",
     stack: Annotated[
-        Literal["quinn", "quiche", "ngtcp2"],
-        typer.Option(help="With --clock real: satperf with a library of its own, or a pair of Debian's."),
+        Literal["quinn", "quiche", "ngtcp2", "tcp-pep"],
+        typer.Option(
+            help="With --clock real: satperf with one of its libraries, Debian's ngtcp2, or TCP through PEPs."
+        ),
     ] = "quinn",
     client_cmd: Annotated[
         str | None,

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Who talks over the link of a check on the real clock: a server's and a client's program, and what they tell of it."""
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from satlab import paths
+from satlab.lab import Lab
 from satlab.pki import Pki
 from satlab.regress.confine import Ended
 from satlab.regress.sample import Options, Sample, Status
@@ -85,6 +88,14 @@ class Ends(Protocol):
     def sample(self, wish: Wish, number: int, ended: Ended, wire: Wire | None) -> Sample:
         """Read what came of a connection: what the client left, and what was seen on the wire."""
 
+    def path(self, up: Lab, folder: Path) -> AbstractContextManager[list[str]]:
+        """Prepare the path between the ends; what went wrong on it stands in the list after the block."""
+
+
+def untouched() -> AbstractContextManager[list[str]]:
+    """Leave the path as it is."""
+    return contextlib.nullcontext([])
+
 
 @dataclass(frozen=True)
 class Satperf:
@@ -131,6 +142,10 @@ class Satperf:
         """Read the client's lines, among which are the server's."""
         file = _client_file(wish, number)
         return from_lines(wish, read_lines(file), ended.reason or "the client left no summary")
+
+    def path(self, up: Lab, folder: Path) -> AbstractContextManager[list[str]]:
+        """Leave the path as it is."""
+        return untouched()
 
 
 def _client_file(wish: Wish, number: int) -> Path:

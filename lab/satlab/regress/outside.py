@@ -12,13 +12,15 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from satlab.errors import ConfigError, Fault, HostError
+from satlab.lab import Lab
 from satlab.regress.confine import Ended
-from satlab.regress.ends import CLIENT, NAME, PORT, Program, Wish
+from satlab.regress.ends import CLIENT, NAME, PORT, Program, Wish, untouched
 from satlab.regress.sample import Sample, Status
 from satlab.regress.suite import Case
 from satlab.regress.wire import Wire
@@ -94,6 +96,10 @@ class Commands:
             wish.case.id, wish.seed, status, reason, times,
             handshake_ms=None if handshake is None else handshake * 1000,
         )  # fmt: skip
+
+    def path(self, up: Lab, folder: Path) -> AbstractContextManager[list[str]]:
+        """Leave the path as it is."""
+        return untouched()
 
     def _outcome(self, wish: Wish, ended: Ended, wire: Wire) -> tuple[Status, str]:
         if ended.why.startswith("it did not end within"):

@@ -22,6 +22,7 @@ from satlab.regress.links import Link
 from satlab.regress.real import Real
 from satlab.regress.sample import Backend, Options, Sample
 from satlab.regress.suite import Case, Suite
+from satlab.regress.tcp import TcpPep
 from satlab.regress.virtual import Virtual
 from satlab.ui import Talk
 
@@ -32,7 +33,7 @@ BASELINE_RUNS = 10
 """Samples a comparison starts from: with fewer, no test over the marks of a whole suite can be significant."""
 
 
-STACKS: dict[str, Callable[[], Ends]] = {"ngtcp2": outside.ngtcp2}
+STACKS: dict[str, Callable[[], Ends]] = {"ngtcp2": outside.ngtcp2, "tcp-pep": TcpPep}
 """Built-in pairs beside satperf's."""
 
 

@@ -112,6 +112,11 @@ class _Sitting:
 
     def sample(self) -> Sample:
         """Let them talk; give the sample of the last connection."""
+        with self.ends.path(self.up, self.folder) as faults:
+            found = self._between()
+        return replace(found, status="failed", reason="; ".join(faults)) if faults and found.status == "ok" else found
+
+    def _between(self) -> Sample:
         with _running(self._start(SERVER, self.ends.server(self.wish), "server.log")) as server:
             listens = lambda: server.poll() is not None or _listens(self.up, self.ends.protocol)  # noqa: E731
             if not wait(listens, START_S):
