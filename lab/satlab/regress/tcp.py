@@ -20,7 +20,7 @@ from satlab.errors import HostError
 from satlab.lab import Lab
 from satlab.process import wait
 from satlab.regress.confine import STANDARD_PATH, Ended
-from satlab.regress.ends import CLIENT, PORT, Program, Wish, read_lines
+from satlab.regress.ends import CLIENT, PORT, OnTheLab, Program, Wish, read_lines, shown
 from satlab.regress.sample import Sample, Status
 from satlab.regress.suite import Case
 from satlab.regress.wire import Wire
@@ -34,7 +34,7 @@ _JOB = paths.JOBS / "satlab_pep" / "files" / "satlab_pep.py"
 
 
 @dataclass(frozen=True)
-class TcpPep:
+class TcpPep(OnTheLab):
     """Plain TCP, split by a proxy on each side of the satellite link."""
 
     name: str = "TCP with PEP (HAProxy, CUBIC, initial window 100)"
@@ -71,7 +71,7 @@ class TcpPep:
         )  # fmt: skip
 
     @contextlib.contextmanager
-    def path(self, up: Lab, folder: Path) -> Iterator[list[str]]:
+    def path(self, up: Lab, wish: Wish, folder: Path) -> Iterator[list[str]]:
         """Split connections for as long as the block lasts; what went wrong stands in the list afterwards."""
         faults: list[str] = []
         nodes = [name for name, node in up.topology.nodes.items() if node.role is Role.PROXY]
@@ -90,8 +90,8 @@ def _python(side: str, wanted: dict[str, Any]) -> Program:
     """Run our end with the interpreter behind the environment that we run in."""
     interpreter = Path(sys.executable).resolve()
     base = Path(sys.base_prefix).resolve()
-    shown = (_END, *(() if base.is_relative_to("/usr") else (base,)))
-    return Program((str(interpreter), "-I", "-S", str(_END), side, json.dumps(wanted)), shown)
+    own = () if base.is_relative_to("/usr") else (base,)
+    return Program((str(interpreter), "-I", "-S", str(_END), side, json.dumps(wanted)), shown(_END, *own))
 
 
 @contextlib.contextmanager
