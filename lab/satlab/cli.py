@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The command line. stdout is data, stderr is talk; one printer for errors; statuses are in `errors.ExitStatus`."""
 
+import contextlib
 import dataclasses
 import fnmatch
 import functools
@@ -355,6 +356,12 @@ def check_suite(
         ),
     ] = None,
     server_cmd: Annotated[str | None, typer.Option(help="Your server's; both imply --clock real.")] = None,
+    endpoint: Annotated[
+        Path | None,
+        typer.Option(
+            help="Endpoint of the QUIC interop runner: folder or root file system with run_endpoint.sh, or OCI archive."
+        ),
+    ] = None,
     show: Annotated[
         list[Path] | None, typer.Option(help="A file or folder that your programs need to read; repeatable.")
     ] = None,
@@ -372,27 +379,35 @@ def check_suite(
     out: Annotated[Path, typer.Option(help="Folder that the check's folder is made in.")] = Path("runs"),
     junit: Annotated[Path | None, typer.Option(help="JUnit XML file for a build server.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Markdown file for a pull request.")] = None,
+    result: Annotated[
+        Path | None, typer.Option(help="result.json of the QUIC interop runner, and FILE.satlab.json with all else.")
+    ] = None,
     json_lines: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")] = False,
     quiet: Quiet = False,
 ) -> int:
     """Check QUIC over satellite links against targets, or against an earlier build; 1 when one is missed."""
     from satlab import hand
-    from satlab.regress import output, outside, program
+    from satlab.regress import interop, output, program
 
     wanted = program.Wanted(
         suite, [] if cases is None else cases.split(","), runs, seed,
         program.options(client or []), program.options(server or []), baseline, tolerance, out,
         clock=clock, stack=stack,
     )  # fmt: skip
-    if client_cmd or server_cmd:
-        wanted = dataclasses.replace(wanted, clock="real", ends=outside.parse(client_cmd, server_cmd, show or ()))
-    if wanted.clock == "real":
-        hand.need_root()
-        wanted = dataclasses.replace(wanted, stop=stop_on_signal())
-    found = program.run(wanted, Talk(quiet))
+    with contextlib.ExitStack() as opened:
+        if client_cmd or server_cmd or endpoint:
+            pair = program.from_outside(client_cmd, server_cmd, show or (), endpoint)
+            wanted = dataclasses.replace(wanted, clock="real", ends=opened.enter_context(pair))
+        if wanted.clock == "real":
+            hand.need_root()
+            wanted = dataclasses.replace(wanted, stop=stop_on_signal())
+        found = program.run(wanted, Talk(quiet))
     for file, text in ((junit, output.junit), (markdown, output.markdown)):
         if file is not None:
             file.write_text(text(found))
+    if result is not None:
+        result.write_text(json.dumps(interop.result(found), indent=1) + "\n")
+        result.with_suffix(".satlab.json").write_text(json.dumps(interop.extension(found), indent=1) + "\n")
     if json_lines:
         print(json.dumps(found.document()))
     else:

@@ -39,8 +39,8 @@ class Wish:
 
     @property
     def size(self) -> int:
-        """Give the payload, bytes."""
-        return self.marks[-1]
+        """Give the payload, bytes; of a test case that of all its files."""
+        return self.marks[-1] if self.marks else sum(self.case.files_bytes)
 
     @property
     def marks(self) -> tuple[int, ...]:
@@ -54,7 +54,7 @@ class Wish:
 
     def failed(self, reason: str, status: Status = "failed") -> Sample:
         """Give the sample of a transfer that came to nothing."""
-        return Sample(self.case.id, self.seed, status, reason, (None,) * len(self.marks))
+        return Sample(self.case.id, self.seed, status, reason, (None,) * max(1, len(self.marks)))
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,8 @@ class Program:
     environment: Mapping[str, str] = field(default_factory=dict)
     base: Path = Path("/")
     capabilities: tuple[str, ...] = ()
+    hosts: str = ""
+    """The hosts file, in place of the usual one."""
 
 
 def shown(*places: Path) -> tuple[Bind, ...]:

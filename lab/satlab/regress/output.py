@@ -24,17 +24,21 @@ def show(findings: Findings) -> None:
 
 def tables(findings: Findings) -> list[Table]:
     """Give the verdicts, and the comparison if there is one."""
-    shown = [_table(f"{findings.suite.name}: {findings.suite.source}", _HEAD, _rows(findings))]
+    shown = [_table(f"{findings.suite.name}: {findings.suite.source}{_of_reference(findings)}", _HEAD, _rows(findings))]
     if findings.compared is not None:
         shown.append(_table("against the baseline", _COMPARED_HEAD, [_compared(one) for one in findings.compared]))
     return shown
+
+
+def _of_reference(findings: Findings) -> str:
+    return f"; reference: {findings.suite.reference}" if findings.suite.reference else ""
 
 
 def markdown(findings: Findings) -> str:
     """Give the same as text for a pull request."""
     parts = [
         f"### {findings.suite.name}: {findings.backend.stack}, {findings.backend.clock} clock\n",
-        f"Targets: {findings.suite.source}\n",
+        f"Targets: {findings.suite.source}{_of_reference(findings)}\n",
         _lines(_HEAD, _rows(findings)),
     ]
     if findings.compared is not None:
@@ -49,7 +53,7 @@ def junit(findings: Findings) -> str:
     """Give one test case per verdict; what has no target is skipped, with its figure as the reason."""
     suite = ElementTree.Element("testsuite", name=f"satlab.{findings.suite.name}", time=f"{findings.real_s:.3f}")
     for one in findings.judged:
-        case = _test_case(suite, one.case, f"{one.mark_mb:g} MB", one.median_s)
+        case = _test_case(suite, one.case, _amount(one), one.median_s)
         if one.result == "fail":
             ElementTree.SubElement(case, "failure", message=_why(one))
         elif one.result != "pass":
@@ -72,7 +76,7 @@ def _test_case(suite: ElementTree.Element, case: str, name: str, median_s: float
     return ElementTree.SubElement(suite, "testcase", classname=case, name=name, time=time)
 
 
-_HEAD = ("case", "down/up Mbit/s", "MB", "target s", "median s", "95 % interval", "n", "verdict")
+_HEAD = ("case", "down/up Mbit/s", "MB", "target s", "reference s", "median s", "95 % interval", "n", "verdict")
 _COMPARED_HEAD = ("case", "MB", "baseline s", "now s", "ratio", "p", "detectable", "verdict")
 
 
@@ -88,13 +92,21 @@ def _row(one: Judged, findings: Findings) -> tuple[str, ...]:
     return (
         one.case,
         f"{link.forward_mbps:.4g}/{link.return_mbps:.3g}",
-        f"{one.mark_mb:g}",
+        "all" if one.mark_mb is None else f"{one.mark_mb:g}",
         "" if one.target_s is None else f"{one.target_s:g}",
+        _reference(one, findings),
         seconds(one.median_s),
         spread,
         f"{one.n}{censored}{off}",
         f"{MISSED.get(one.result, one.result)}{': ' + '; '.join(one.died) if one.died else ''}",
     )
+
+
+def _reference(one: Judged, findings: Findings) -> str:
+    case = next(case for case in findings.suite.cases if case.id == one.case)
+    times = dict(zip(findings.suite.marks_mb, case.reference_s, strict=False))
+    found = None if one.mark_mb is None else times.get(one.mark_mb)
+    return "" if found is None else f"{found:g}"
 
 
 def _compared(one: Compared) -> tuple[str, ...]:
@@ -106,7 +118,12 @@ def _compared(one: Compared) -> tuple[str, ...]:
 
 def _why(one: Judged) -> str:
     died = f"; died: {'; '.join(one.died)}" if one.died else ""
-    return f"median {seconds(one.median_s)} s, up to {seconds(one.interval_s.high)} s, target {one.target_s:g} s{died}"
+    target = "" if one.target_s is None else f", target {one.target_s:g} s"
+    return f"median {seconds(one.median_s)} s, up to {seconds(one.interval_s.high)} s{target}{died}"
+
+
+def _amount(one: Judged) -> str:
+    return "test case" if one.mark_mb is None else f"{one.mark_mb:g} MB"
 
 
 def _why_skipped(one: Judged) -> str:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """`satlab check`: samples of every case until the verdicts stand, then targets, baseline, and what to hand on."""
 
+import contextlib
 import json
 import math
 import os
@@ -8,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +17,7 @@ from typing import Any, Literal
 import satlab
 from satlab import ownership, paths
 from satlab.errors import ConfigError, ExitStatus, Fault
-from satlab.regress import judge, links, outside, suite
+from satlab.regress import endpoint, judge, links, outside, suite
 from satlab.regress.ends import Ends, Satperf
 from satlab.regress.judge import Compared, Judged
 from satlab.regress.links import Link
@@ -85,6 +87,7 @@ class Findings:
     wanted: Wanted
     backend: Backend
     folder: Path
+    began_unix_s: float
     real_s: float
 
     @property
@@ -156,7 +159,7 @@ def run(wanted: Wanted, talk: Talk) -> Findings:
         ConfigError: suite, case, option or baseline are not usable.
         HostError: the program that moves the time is missing or dies.
     """
-    began = time.monotonic()
+    began, began_unix_s = time.monotonic(), time.time()
     plan = suite.load(paths.BASELINES / f"{wanted.suite}.yml")
     cases = plan.selected(wanted.cases)
     before = None if wanted.baseline is None else load_baseline(wanted.baseline, plan)
@@ -176,7 +179,9 @@ def run(wanted: Wanted, talk: Talk) -> Findings:
         ownership.give_to_caller(folder)
     judged = judge.against_targets(plan, cases, found)
     compared = None if before is None else judge.against_baseline(plan.marks_mb, found, before, wanted.tolerance)
-    findings = Findings(plan, built, found, judged, compared, wanted, backend, folder, time.monotonic() - began)
+    findings = Findings(
+        plan, built, found, judged, compared, wanted, backend, folder, began_unix_s, time.monotonic() - began
+    )
     (folder / "check.json").write_text(json.dumps(findings.document(), indent=1) + "\n")
     ownership.give_to_caller(folder)
     return findings
@@ -208,6 +213,21 @@ def _told(samples: Sequence[Sample]) -> str:
     worst = next((one.reason for one in samples if one.status != "ok"), "")
     off = sum(bool(one.calibration) for one in samples)
     return f"{len(samples)} samples{f', {off} out of calibration' if off else ''}{f'; {worst}' if worst else ''}"
+
+
+def from_outside(
+    client: str | None, server: str | None, show: Sequence[Path], place: Path | None
+) -> AbstractContextManager[Ends]:
+    """Give what a person brings: two commands, or an endpoint of the QUIC interop runner; usable within the block.
+
+    Raises:
+        ConfigError: it is not usable, or both.
+    """
+    if place is None:
+        return contextlib.nullcontext(outside.parse(client, server, show))
+    if client or server:
+        raise ConfigError("both an endpoint and commands are given", hint="leave out --endpoint, or the other two")
+    return endpoint.opened(place)
 
 
 def options(given: Sequence[str]) -> Options:

@@ -63,7 +63,7 @@ class Real:
         """Bring a lab up, let the programs talk, take the lab down."""
         lacking = self.ends.lacks(case)
         if lacking:
-            return Sample(case.id, seed, "unsupported", lacking, (None,) * len(suite.marks_mb))
+            return Sample(case.id, seed, "unsupported", lacking, (None,) * max(1, len(suite.marks_mb)))
         folder = raw / f"{case.id}-{seed}"
         folder.mkdir()
         metrics = MetricsFile(folder / "link.jsonl")
@@ -184,7 +184,7 @@ class _Sitting:
                 grants.give(bind.source, cell.uid)
         cell = replace(
             cell, binds=(*program.binds, *cell.binds), environment=program.environment, base=program.base,
-            capabilities=program.capabilities,
+            capabilities=program.capabilities, hosts=program.hosts or cell.hosts,
         )  # fmt: skip
         return confine.start(enter, cell, program.argv, self.folder / log)
 
