@@ -37,8 +37,8 @@ class Case(_Model):
     """One link, one transfer, and how long it may take until each of the suite's marks; None: to be determined.
 
     Rates in Mbit/s of full-size IP packets; `rtt_ms` in place of the suite's. `loss` acts in both directions. With
-    `second_after_s` the case is about a second transfer that starts so long after the end of the first one, which it may
-    remember. `reference_s` are times of the suite's `reference`, which are shown and never judged.
+    `second_after_s` the case is about a second transfer that starts so long after the end of the first one, which it
+    may remember. `reference_s` are times of the suite's `reference`, which are shown and never judged.
 
     `test` makes it a test case of the QUIC interop runner for its endpoints: files of `files_bytes` (names of
     `name_length`), whether so many handshakes and a Retry must show. `server_test`: where the server's is another one.
