@@ -40,7 +40,7 @@ GRACE_S = 15.0
 """For a client to end by itself beyond the case's time."""
 END_S = 5.0
 WATCH_S = 0.25
-KEPT_BYTES = 64 << 20
+KEPT_BYTES = 16 << 20
 """Of each end's files, those up to this size are kept, larger ones are what was transferred."""
 _NUMBERS = itertools.count()
 
