@@ -26,6 +26,8 @@ SERIES = {
     "link_slots_used": "slots_used",
     "link_slots_free": "slots_free",
     "link_requests": "requests",
+    "link_requests_lost": "requests_lost",
+    "link_plans_lost": "plans_lost",
     "link_release_late_p99_us": "late_p99_us",
 }
 """Metric of a series and the counter it is read from."""
@@ -63,7 +65,11 @@ class Counters(Model):
     superframes: int | None = None
     slots_assigned: int | None = None
     slots_free: int | None = None
+    slots_signalling: int | None = None
     requests: int | None = None
+    requests_lost: int | None = None
+    plans_lost: int | None = None
+    signalling_bytes: int = 0
     late_p50_us: float | None
     late_p99_us: float | None
     late_max_us: float | None

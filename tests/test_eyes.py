@@ -71,6 +71,26 @@ def test_tshark_reads_every_bbframe_of_the_forward_link(seed: int, tmp_path: Pat
     assert got == packets(tmp_path / "sent.txt")
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_tshark_reads_the_plans_between_the_packets(seed: int, tmp_path: Path) -> None:
+    on_air("plans", seed, tmp_path)
+    named = ("id", "superframe_count", "frame.assign_offset", "frame.assign_loop_count")
+    show = [word for name in named for word in ("-e", f"dvb-s2_table.{name}")]
+    full = [word.replace("full_decode:FALSE", "full_decode:TRUE") for word in DISSECT]
+    argv = [*full[:2], "-T", "fields", *show, *full[6:], str(tmp_path / "frames.pcap")]
+    done = subprocess.run(argv, check=True, capture_output=True, text=True, timeout=120)
+    slots: dict[int, list[tuple[int, int]]] = {}
+    for table, superframe, first, last in (line.split("\t") for line in done.stdout.splitlines() if line.strip()):
+        assert table == "0xad"
+        slots.setdefault(int(superframe), []).append((int(first), int(last) + 1))
+    assert len(slots) > 180
+    for parts in slots.values():
+        # Each slot of the superframe is named once, in order.
+        assert [first for first, _ in parts] == [sum(count for _, count in parts[:i]) for i in range(len(parts))]
+        assert sum(count for _, count in parts) == 791
+    assert packets(tmp_path / "received.txt") == packets(tmp_path / "sent.txt")
+
+
 @pytest.mark.parametrize("seed", range(24))
 def test_a_second_decoder_reads_every_burst_of_the_return_link(seed: int, tmp_path: Path) -> None:
     on_air("return", seed, tmp_path)

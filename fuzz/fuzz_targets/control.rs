@@ -25,6 +25,6 @@ static LINK: LazyLock<(Config, Profile)> = LazyLock::new(|| {
 
 fuzz_target!(|bytes: &[u8]| {
     let (config, profile) = &*LINK;
-    let answer = satlink::control::answer(config, profile, bytes);
+    let answer = satlink::answer(config, profile, bytes);
     assert!(answer["ok"].is_boolean());
 });

@@ -460,6 +460,8 @@ class DemandPlan(_Model):
     carrier_slots: int
     cra_slots: int
     synchro_ms: float
+    request_bytes: int = 0
+    plan_bytes: int = 0
     first_packet_ms: FirstPacket
     other_terminals: int
 

@@ -12,6 +12,8 @@ pub const IPV4: u16 = 0x0800;
 pub const IPV6: u16 = 0x86DD;
 /// Protocol type of a bridged Ethernet frame (RFC 1701: transparent Ethernet bridging).
 pub const ETHERNET: u16 = 0x6558;
+/// Protocol type of the lower-layer signalling of DVB-RCS2 in GSE.
+pub const SIGNALLING: u16 = 0x0082;
 /// Bytes of an Ethernet header: two addresses and a type.
 pub const ETHERNET_HEADER: usize = 14;
 

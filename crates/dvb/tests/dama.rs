@@ -125,7 +125,7 @@ impl Network {
             }
             Event::AtGateway(id, request) => assert!(self.planner.request(id as u8, request)),
             Event::Plan => {
-                let plan = self.planner.plan();
+                let plan = self.planner.plan(0);
                 let granted: u32 = plan.grants.values().map(dvb::dama::Grant::bursts).sum();
                 assert_eq!(granted + plan.free, self.carrier.capacity());
                 self.plans.push(plan.clone());
@@ -134,7 +134,7 @@ impl Network {
             }
             Event::AtTerminals(plan) => {
                 for (id, grant) in plan.grants {
-                    self.stations[usize::from(id)].terminal.assign(grant);
+                    self.stations[usize::from(id)].terminal.assign(now, grant);
                 }
             }
             Event::Superframe(id) => {
@@ -340,9 +340,9 @@ proptest! {
         let (mut rates, mut volumes) = ([(0u32, 0u64); 5], [0u32; 5]);
         for (id, rbdc_kbps, vbdc_bursts) in requests {
             let slot = usize::from(id);
-            planner.request(id, Request { rbdc_kbps, vbdc_bursts });
+            planner.request(id, Request { rbdc_kbps, vbdc_bursts, is_absolute: false });
             volumes[slot] += vbdc_bursts;
-            let plan = planner.plan();
+            let plan = planner.plan(0);
             rates[slot] = (rbdc_kbps.min(30_000), plan.superframe + 3);
             let granted: u32 = plan.grants.values().map(dvb::dama::Grant::bursts).sum();
             prop_assert_eq!(granted + plan.free, 791);

@@ -2,6 +2,7 @@
 //! Writes what a link has on air under a random mix of packets, for receivers that are not ours:
 //!
 //! - `on_air forward SEED FOLDER`: `frames.pcap`, each BBFRAME behind a mode adaptation header L.3 in a UDP datagram
+//! - `on_air plans SEED FOLDER`: the same with a TBTP2 every 26.5 ms
 //! - `on_air return SEED FOLDER`: `bursts.txt`, one burst per line: `ok` or `lost`, its payload in hexadecimal
 //!
 //! Beside it `sent.txt` and `received.txt`: one packet per line in hexadecimal.
@@ -24,13 +25,13 @@ const LINKTYPE_RAW: u32 = 101;
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [direction, seed, folder] = &arguments[..] else {
-        return Err("usage: on_air forward|return SEED FOLDER".into());
+        return Err("usage: on_air forward|plans|return SEED FOLDER".into());
     };
     let (seed, folder) = (seed.parse()?, Path::new(folder));
     let run = match direction.as_str() {
-        "forward" => on_air::forward(seed),
+        "forward" | "plans" => on_air::forward(seed, direction == "plans"),
         "return" => on_air::back(seed),
-        _ => return Err(format!("{direction}: neither forward nor return").into()),
+        _ => return Err(format!("{direction}: neither forward, plans nor return").into()),
     };
     if let Carrier::Forward { .. } = run.carrier {
         fs::write(folder.join("frames.pcap"), capture(&run))?;

@@ -2,7 +2,7 @@
 //! The frame formats behind one face: packets into a frame, frame into packets.
 
 use crate::Carrier;
-use dvb::sdu::{ETHERNET_HEADER, Filled, Service};
+use dvb::sdu::{ETHERNET_HEADER, Filled, SIGNALLING, Service};
 use dvb::{gse, rle};
 
 /// RLE in front of a packet that is not cut: PPDU header and compressed protocol type (ETSI TS 103 179).
@@ -123,7 +123,11 @@ impl Air {
         let header = self.header();
         let mut strip = |data: &[u8]| sink(data.get(header..).unwrap_or(&[]));
         match &mut self.codec {
-            Codec::Gse { receiver, .. } => receiver.frame(frame, |pdu| strip(pdu.data)),
+            Codec::Gse { receiver, .. } => receiver.frame(frame, |pdu| {
+                if pdu.protocol_type != SIGNALLING {
+                    strip(pdu.data);
+                }
+            }),
             Codec::Rle { receiver, .. } => receiver.frame(frame, |sdu| strip(sdu.data)),
         }
     }

@@ -1,29 +1,38 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! Demand assignment at work: terminals and planner, joined with the delay of the link.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-use crate::demand::{Demand, Load, Other};
-use crate::{Carrier, Nanos};
-use dvb::dama::{self, Arithmetic, Level, Plan, Planner, Request, Terminal, Timers};
+use crate::datagram::Datagram;
+use crate::demand::{Load, Other, PlanWay};
+use crate::{LinkConfig, Nanos, Part};
+use dvb::dama::{
+    self, Agreement, Arithmetic, Grant, Level, Plan, Planner, Request, Terminal, Timers,
+};
 
 /// The terminal whose packets travel on the link.
 const OWN: u8 = 0;
 
-/// Every terminal of a carrier, its planner, and what is on its way between them.
+/// Every terminal of a carrier, its planner, and what is on its way between them. Of a split link the sender has the own
+/// terminal, the receiver the planner and the other terminals.
 #[derive(Debug)]
 pub(crate) struct Assigning {
     carrier: dama::Carrier,
-    planner: Planner,
-    terminals: Vec<Terminal>,
-    /// Traffic of all terminals but the own one.
+    /// How plans reach the own terminal.
+    pub(crate) way: PlanWay,
+    planner: Option<Planner>,
+    own: Option<Terminal>,
     others: Vec<Background>,
+    /// First request and period of every terminal.
+    clocks: Vec<(Nanos, Nanos)>,
     requests: VecDeque<(Nanos, u8, Request)>,
     plans: VecDeque<(Nanos, Plan)>,
+    /// Plans for the own terminal where it is in another process, as datagrams.
+    told: VecDeque<Vec<u8>>,
     next_plan: Nanos,
     next_superframe: Nanos,
-    /// Free bursts of the plan that counts for the next superframe; `None` before the first plan.
-    free: Option<u32>,
+    /// Free bursts and those for requests in the plan that counts for the next superframe.
+    rest: (u32, u32),
 }
 
 /// What happened.
@@ -31,9 +40,11 @@ pub(crate) struct Assigning {
 pub(crate) enum Step {
     /// Nothing that the link sees.
     Inside,
-    /// The own terminal asked for capacity.
-    Requested,
-    /// A superframe starts.
+    /// The own terminal sent a request in a burst that ends at `end`.
+    Requested { request: Request, end: Nanos },
+    /// The own terminal missed a plan.
+    PlanLost,
+    /// A superframe of the own terminal starts.
     Superframe(Superframe),
 }
 
@@ -45,6 +56,8 @@ pub(crate) struct Superframe {
     pub(crate) slots: u32,
     /// Bursts that no terminal got.
     pub(crate) free: u32,
+    /// Bursts kept for requests.
+    pub(crate) signalling: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,46 +70,68 @@ enum Due {
 }
 
 impl Assigning {
-    /// Everybody logged on long before time 0; `None` for a carrier without bursts.
-    pub(crate) fn new(demand: &Demand, carrier: &Carrier, delay: Nanos) -> Option<Self> {
-        let carrier = carrier.dama()?;
-        let agreements = || {
-            let others = demand.others.iter().map(|other| other.agreement);
-            std::iter::once(demand.agreement).chain(others)
+    /// Everybody logged on long before time 0; `None` without demand assignment, or for a part that has none of it.
+    pub(crate) fn new(config: &LinkConfig) -> Option<Self> {
+        let (has_own, has_planner) = match config.part {
+            Part::Whole => (true, true),
+            Part::Sender { .. } => (true, false),
+            Part::Receiver => (false, true),
+            Part::Relay => return None,
         };
-        let mut planner = Planner::new(carrier, demand.fca_kbps);
-        for (id, agreement) in (OWN..).zip(agreements()) {
-            planner.logon(id, agreement.share());
-        }
-        let count = demand.others.len() as u64 + 1;
-        let terminal = |(index, agreement)| {
+        let demand = config.demand.as_ref()?;
+        let carrier = config.carrier.dama()?;
+        let delay = config.delay;
+        let others = demand.others.iter().map(|other| other.agreement);
+        let agreements: Vec<_> = std::iter::once(demand.agreement).chain(others).collect();
+        let count = agreements.len() as u64;
+        // Spread, so that requests do not come all at once.
+        let first = |index: u64| demand.synchro * index / count;
+        let terminal = |index: u64, agreement: Agreement| {
             let timers = Timers {
-                // Spread, so that requests do not come all at once.
-                first: demand.synchro * index / count,
+                first: first(index),
                 synchro: demand.synchro,
-                round_trip: 2 * delay,
+                round_trip: 2 * delay + burst(carrier),
             };
             Terminal::new(carrier, agreement, timers)
         };
+        let others = (1..).zip(&demand.others);
+        let others =
+            others.map(|(index, other)| Background::new(other, terminal(index, other.agreement)));
         let next_plan = match carrier.arithmetic {
             Arithmetic::Standard => delay.checked_rem(carrier.superframe).unwrap_or(0),
             Arithmetic::OpenSand => 0,
         };
+        let mut planner = Planner::new(carrier, demand.fca_kbps);
+        for (id, agreement) in (OWN..).zip(&agreements) {
+            planner.logon(id, agreement.share());
+        }
+        let mut this = Self {
+            carrier,
+            way: PlanWay::new(&demand.plans, config.seed),
+            planner: has_planner.then_some(planner),
+            own: has_own.then(|| terminal(0, demand.agreement)),
+            others: if has_planner {
+                others.collect()
+            } else {
+                Vec::new()
+            },
+            clocks: (0..count)
+                .map(|index| (first(index), demand.synchro))
+                .collect(),
+            requests: VecDeque::new(),
+            plans: VecDeque::new(),
+            told: VecDeque::new(),
+            next_plan: if has_planner { next_plan } else { Nanos::MAX },
+            next_superframe: 0,
+            rest: (0, 0),
+        };
         // Up to the arrival of the first plan those count that were made before.
         let early = (0..).map(|index| index * carrier.superframe);
-        let early = early.take_while(|&at| at < next_plan.saturating_add(delay));
-        let plans = early.map(|at| (at, planner.plan())).collect();
-        Some(Self {
-            carrier,
-            terminals: (0..).zip(agreements()).map(terminal).collect(),
-            others: demand.others.iter().map(Background::new).collect(),
-            requests: VecDeque::new(),
-            plans,
-            planner,
-            next_plan,
-            next_superframe: 0,
-            free: None,
-        })
+        for at in early.take_while(|&at| at < next_plan.saturating_add(delay)) {
+            let plan = this.plan(at);
+            this.plans.extend(plan.map(|plan| (at, plan)));
+        }
+        Some(this)
     }
 
     /// When the next thing happens.
@@ -104,9 +139,19 @@ impl Assigning {
         self.next().0
     }
 
-    /// When the next superframe starts.
+    /// When the own terminal's next superframe starts.
     pub(crate) fn next_superframe(&self) -> Nanos {
         self.next_superframe
+    }
+
+    /// When something has to be told to another process: a request, or a plan.
+    pub(crate) fn next_message(&self) -> Nanos {
+        let request = self.own.as_ref().map_or(Nanos::MAX, Terminal::next_event);
+        if self.planner.is_some() {
+            self.next_plan
+        } else {
+            request
+        }
     }
 
     /// The next thing; of one moment what arrives comes before what uses it.
@@ -114,8 +159,11 @@ impl Assigning {
         let never = Nanos::MAX;
         let first = |at: Option<Nanos>, due: Due| (at.unwrap_or(never), due);
         let mut next = first(self.requests.front().map(|it| it.0), Due::AtGateway);
-        let requests = (OWN..).zip(&self.terminals);
-        let requests = requests.map(|(id, terminal)| (terminal.next_event(), Due::Request(id)));
+        let others = self.others.iter().map(|other| &other.terminal);
+        let terminals = [self.own.as_ref()].into_iter().chain(others.map(Some));
+        let requests = (OWN..).zip(terminals);
+        let requests =
+            requests.map(|(id, it)| first(it.map(Terminal::next_event), Due::Request(id)));
         let fixed = [
             (self.next_plan, Due::Plan),
             first(self.plans.front().map(|it| it.0), Due::AtTerminals),
@@ -134,32 +182,109 @@ impl Assigning {
         let (now, due) = self.next();
         match due {
             Due::AtGateway => {
-                if let Some((_, id, request)) = self.requests.pop_front() {
-                    self.planner.request(id, request);
+                if let (Some((_, id, request)), Some(planner)) =
+                    (self.requests.pop_front(), &mut self.planner)
+                {
+                    planner.request(id, request);
                 }
             }
             Due::Plan => {
-                let plan = self.planner.plan();
                 self.next_plan += self.carrier.superframe;
-                self.plans.push_back((now.saturating_add(delay), plan));
+                if let Some(plan) = self.plan(now.saturating_add(delay)) {
+                    return self.send_plan(now, delay, plan);
+                }
             }
-            Due::AtTerminals => self.take_plan(),
+            Due::AtTerminals => self.take_plan(now),
             Due::Request(id) => return self.request(now, id, delay, levels),
-            Due::Superframe => return Step::Superframe(self.superframe(now)),
+            Due::Superframe => {
+                let superframe = self.superframe(now);
+                return superframe.map_or(Step::Inside, Step::Superframe);
+            }
         }
         Step::Inside
     }
 
-    fn take_plan(&mut self) {
+    /// The plan for the first superframe that starts at `arrives` or later.
+    fn plan(&mut self, arrives: Nanos) -> Option<Plan> {
+        let start = arrives.div_ceil(self.carrier.superframe) * self.carrier.superframe;
+        let end = start + self.carrier.superframe;
+        let before = |time: Nanos, (first, period): (Nanos, Nanos)| {
+            time.saturating_sub(first).div_ceil(period)
+        };
+        let signalling = match self.carrier.arithmetic {
+            Arithmetic::Standard => {
+                let clocks = self.clocks.iter();
+                clocks
+                    .map(|&clock| before(end, clock) - before(start, clock))
+                    .sum()
+            }
+            Arithmetic::OpenSand => 0,
+        };
+        Some(
+            self.planner
+                .as_mut()?
+                .plan(u32::try_from(signalling).unwrap_or(u32::MAX)),
+        )
+    }
+
+    /// Sends a plan on its way; it may be lost for the own terminal.
+    fn send_plan(&mut self, now: Nanos, delay: Nanos, mut plan: Plan) -> Step {
+        let is_lost = self.way.loses(now);
+        if self.own.is_none() && !is_lost {
+            let mut told = Vec::new();
+            Datagram::Plan {
+                grant: plan.grants.get(&OWN).copied().unwrap_or_default(),
+                free: plan.free,
+                signalling: plan.signalling,
+            }
+            .write(&mut told);
+            self.told.push_back(told);
+        }
+        if is_lost {
+            plan.grants.remove(&OWN);
+        }
+        self.plans.push_back((now.saturating_add(delay), plan));
+        if is_lost {
+            Step::PlanLost
+        } else {
+            Step::Inside
+        }
+    }
+
+    /// The oldest plan for the terminal in another process, as a datagram.
+    pub(crate) fn tell(&mut self) -> Option<Vec<u8>> {
+        self.told.pop_front()
+    }
+
+    /// A plan of another process takes effect at `at`.
+    pub(crate) fn hear_plan(&mut self, at: Nanos, grant: Grant, (free, signalling): (u32, u32)) {
+        let plan = Plan {
+            superframe: 0,
+            grants: BTreeMap::from([(OWN, grant)]),
+            free,
+            signalling,
+        };
+        self.plans.push_back((at, plan));
+    }
+
+    /// A request of the own terminal reaches the gateway at `at`.
+    pub(crate) fn hear_request(&mut self, at: Nanos, request: Request) {
+        self.requests.push_back((at, OWN, request));
+    }
+
+    fn take_plan(&mut self, now: Nanos) {
         let Some((_, plan)) = self.plans.pop_front() else {
             return;
         };
-        for (id, grant) in plan.grants {
-            if let Some(terminal) = self.terminals.get_mut(usize::from(id)) {
-                terminal.assign(grant);
+        if let (Some(own), Some(&grant)) = (&mut self.own, plan.grants.get(&OWN)) {
+            own.assign(now, grant);
+            self.rest = (plan.free, plan.signalling);
+        }
+        for (id, other) in (OWN + 1..).zip(&mut self.others) {
+            if let Some(&grant) = plan.grants.get(&id) {
+                other.terminal.assign(now, grant);
             }
         }
-        self.free = Some(plan.free);
     }
 
     fn request(
@@ -169,41 +294,55 @@ impl Assigning {
         delay: Nanos,
         levels: impl FnOnce() -> Vec<Level>,
     ) -> Step {
-        let index = usize::from(id);
-        let levels = match index.checked_sub(1).and_then(|it| self.others.get_mut(it)) {
-            Some(other) => vec![other.level(now)],
-            None => levels(),
-        };
-        let Some(request) = self.terminals[index].request(now, &levels) else {
+        let end = now.saturating_add(burst(self.carrier));
+        let other = usize::from(id)
+            .checked_sub(1)
+            .and_then(|it| self.others.get_mut(it));
+        if let Some(other) = other {
+            let level = other.level(now);
+            let request = other.terminal.request(now, &[level]);
+            let at = end.saturating_add(delay);
+            self.requests
+                .extend(request.map(|request| (at, id, request)));
             return Step::Inside;
-        };
-        self.requests
-            .push_back((now.saturating_add(delay), id, request));
-        if id == OWN && request != Request::default() {
-            Step::Requested
-        } else {
-            Step::Inside
         }
+        let request = self
+            .own
+            .as_mut()
+            .and_then(|own| own.request(now, &levels()));
+        request.map_or(Step::Inside, |request| Step::Requested { request, end })
     }
 
-    fn superframe(&mut self, now: Nanos) -> Superframe {
+    fn superframe(&mut self, now: Nanos) -> Option<Superframe> {
         self.next_superframe += self.carrier.superframe;
-        let mut bursts = self.terminals.iter_mut().map(|it| it.superframe().bursts());
-        let slots = bursts.next().unwrap_or(0);
-        for (other, bursts) in self.others.iter_mut().zip(bursts) {
-            other.send(now, u64::from(bursts) * self.carrier.burst_bytes());
+        let burst_bytes = self.carrier.burst_bytes();
+        for other in &mut self.others {
+            let bursts = other.terminal.superframe().bursts();
+            other.send(now, u64::from(bursts) * burst_bytes);
         }
-        Superframe {
+        let slots = self.own.as_mut()?.superframe().bursts();
+        let (free, signalling) = std::mem::take(&mut self.rest);
+        Some(Superframe {
             start: now,
             slots,
-            free: self.free.take().unwrap_or(0),
-        }
+            free,
+            signalling,
+        })
     }
 }
 
-/// Traffic of a terminal as a volume that grows at the rates of its load.
+/// Time on air of a request, ns.
+fn burst(carrier: dama::Carrier) -> Nanos {
+    match carrier.arithmetic {
+        Arithmetic::Standard => carrier.waveform.symbols * 1_000_000_000 / carrier.symbol_rate,
+        Arithmetic::OpenSand => 0,
+    }
+}
+
+/// Another terminal, its traffic as a volume that grows at the rates of its load.
 #[derive(Debug)]
 struct Background {
+    terminal: Terminal,
     access: dama::Access,
     load: Vec<Load>,
     /// All that came up to a moment, in 1e-6 bit, and what of it was sent.
@@ -214,8 +353,9 @@ struct Background {
 const BYTE: u128 = 8_000_000;
 
 impl Background {
-    fn new(other: &Other) -> Self {
+    fn new(other: &Other, terminal: Terminal) -> Self {
         Self {
+            terminal,
             access: other.access,
             load: other.load.clone(),
             sent: 0,

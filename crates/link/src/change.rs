@@ -7,6 +7,7 @@ use crate::jitter::Jittering;
 use crate::loss::Losses;
 use crate::queue::Fifos;
 use crate::{Carrier, Jitter, Link, LinkConfig, LinkError, Loss, Nanos, Queue};
+use dvb::dama::Grant;
 use dvb::modcod::ModCod;
 
 /// What can change while a link runs.
@@ -35,6 +36,30 @@ pub enum Change {
     Carrier(Carrier),
     /// Another link from now on. Not with demand assignment.
     Handover(Handover),
+    /// Losses, outage, C/N or attenuation of the forward link, for the plans that this return link is assigned by; nothing
+    /// without demand assignment.
+    Plans(Box<Change>),
+    /// A plan that another process made has come, and takes effect a propagation from now.
+    Plan {
+        /// Bursts of the terminal.
+        grant: Grant,
+        /// Bursts that nobody got.
+        free: u32,
+        /// Bursts kept for requests.
+        signalling: u32,
+    },
+}
+
+impl Change {
+    /// It says that the link, or its way for plans, is down or up.
+    #[must_use]
+    pub fn is_outage(&self) -> bool {
+        match self {
+            Self::Outage(_) => true,
+            Self::Plans(change) => change.is_outage(),
+            _ => false,
+        }
+    }
 }
 
 /// The link that takes over. Losses, jitter and reception stay; where there is adaptive coding, it chooses the MODCOD, also
@@ -104,6 +129,24 @@ impl Link {
                 self.retune(self.config.carrier, self.now);
             }
             Change::Handover(handover) => self.hand_over(handover),
+            Change::Plans(change) => {
+                if let (Some(assigning), Some(demand)) = (&mut self.assigning, &self.config.demand)
+                {
+                    assigning
+                        .way
+                        .change(&change, &demand.plans, seed, generation);
+                }
+            }
+            Change::Plan {
+                grant,
+                free,
+                signalling,
+            } => {
+                if let Some(assigning) = &mut self.assigning {
+                    let at = self.now.saturating_add(self.channel.delay);
+                    assigning.hear_plan(at, grant, (free, signalling));
+                }
+            }
         }
     }
 
@@ -139,7 +182,7 @@ impl Link {
             acm.hold(false);
         }
         self.config.carrier = self.adapted(handover.carrier);
-        self.framed = Framed::new(&self.config.carrier, self.now, self.config.part);
+        self.framed = Framed::new(&self.config, self.now);
         self.channel.delay = handover.delay;
         for (since, packet) in waiting {
             let accepts = |framed: &Framed| framed.air.accepts(&packet);
@@ -162,7 +205,12 @@ fn changed(config: &LinkConfig, change: &Change) -> Result<LinkConfig, LinkError
         Change::Delay(delay) => config.delay = *delay,
         Change::Losses(losses) => config.losses.clone_from(losses),
         Change::Jitter(jitter) => config.jitter = *jitter,
-        Change::Outage(_) => {}
+        Change::Outage(_) | Change::Plan { .. } => {}
+        Change::Plans(change) => {
+            if let Some(demand) = &mut config.demand {
+                demand.plans.change(change);
+            }
+        }
         Change::Cn(cn_db) => reception?.cn_db = *cn_db,
         Change::Attenuation(db) => reception?.attenuation_db = *db,
         Change::Queue(queue) => config.queue = *queue,

@@ -84,8 +84,6 @@ pub(crate) fn frame_error_ratio(config: &LinkConfig) -> f64 {
         .reception
         .zip(config.carrier.threshold_db())
         .map_or(0.0, |(reception, own_db)| {
-            let threshold_db = reception.minimal_cn_db.unwrap_or(own_db);
-            let cn_db = reception.effective_cn_db();
-            reception.errors.frame_error_ratio(cn_db, threshold_db)
+            reception.frame_error_ratio(own_db)
         })
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! What a link is asked to be.
 
-use crate::{Acm, Carrier, Demand, Jitter, Loss, Nanos, Part, Queue};
+use crate::{Acm, Carrier, Demand, Jitter, Loss, LossModel, Nanos, Part, Queue, Signalling};
 use dvb::acm::ErrorModel;
 use dvb::modcod::ModCod;
 use thiserror::Error;
@@ -25,6 +25,8 @@ pub struct LinkConfig {
     pub acm: Option<Acm>,
     /// Assignment of the slots on demand; `None`: the slots of the carrier in every superframe.
     pub demand: Option<Demand>,
+    /// Plans that a forward carrier has to send, in front of all packets; `None`: none.
+    pub signalling: Option<Signalling>,
     /// What of the link this is.
     pub part: Part,
     /// Seed of all generators: same seed and same input, same events.
@@ -117,9 +119,9 @@ pub enum LinkError {
         "demand assignment needs a return carrier, 1 to 64 FIFOs of 1 packet and more, a request period, and at most 255 other terminals"
     )]
     Demand,
-    /// Requests and plans do not travel between processes.
-    #[error("slots on demand need the whole link in one process")]
-    Split,
+    /// Plans travel in BBFRAMEs of the standard, and count slots in 16 bits.
+    #[error("plans need a DVB-S2 carrier, a superframe, and at most 65535 slots")]
+    Signalling,
     /// The slots are assigned on demand.
     #[error("a carrier with demand assignment stays as it is")]
     OnDemand,
@@ -141,6 +143,7 @@ impl LinkConfig {
             reception: None,
             acm: None,
             demand: None,
+            signalling: None,
             part: Part::Whole,
             seed,
         }
@@ -160,8 +163,20 @@ impl LinkConfig {
         self.carrier.check()?;
         if let Some(demand) = &self.demand {
             demand.check(&self.carrier)?;
-            if self.part != Part::Whole {
-                return Err(LinkError::Split);
+            let losses = demand.plans.losses.iter();
+            losses
+                .map(|loss| &loss.model)
+                .try_for_each(LossModel::check)?;
+            demand
+                .plans
+                .reception
+                .iter()
+                .try_for_each(Reception::check)?;
+        }
+        if let Some(signalling) = &self.signalling {
+            let is_forward = matches!(self.carrier, Carrier::Forward { .. });
+            if !is_forward || signalling.period == 0 || signalling.slots > u16::MAX.into() {
+                return Err(LinkError::Signalling);
             }
         }
         if let Some(acm) = &self.acm {
@@ -188,6 +203,13 @@ impl Reception {
     #[must_use]
     pub fn effective_cn_db(&self) -> f64 {
         self.cn_db - self.attenuation_db
+    }
+
+    /// Probability that a frame which needs `own_db` is not understood.
+    pub(crate) fn frame_error_ratio(&self, own_db: f64) -> f64 {
+        let threshold_db = self.minimal_cn_db.unwrap_or(own_db);
+        self.errors
+            .frame_error_ratio(self.effective_cn_db(), threshold_db)
     }
 
     fn check(&self) -> Result<(), LinkError> {

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! A return carrier whose slots are assigned on demand (ETSI EN 301 545-2, [`dvb::dama`]).
 
-use crate::{Carrier, LinkError, Nanos};
+use crate::loss::Losses;
+use crate::random::{Process, generator, hits};
+use crate::{Carrier, Change, LinkError, Loss, LossUnit, Nanos, Reception};
 use dvb::dama::{self, Access, Agreement, Arithmetic};
+use rand_pcg::Pcg64;
 
 /// Demand assignment of a [`Carrier::Return`] or [`Carrier::OpenSandReturn`], whose `slots` are then the most that the
 /// terminal may be granted in a superframe.
 ///
-/// Requests and plans travel with the propagation delay of the link and are not lost; they take none of the slots.
+/// A request is a burst of its own, in a slot that the carrier keeps for it, and lost with it; `OpenSAND`'s requests take no
+/// slot and no time. A plan travels on the forward link and is lost with its frames; each has the propagation delay.
 /// Superframes of the terminal begin at multiples of their duration. The gateway plans at its own superframe starts: those
 /// moments at which bursts sent at a superframe start arrive (standard), or the terminal's (`OpenSAND`, whose start of
 /// frame is not delayed).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Demand {
     /// FIFOs of the terminal, highest priority first; 1 to 64. Each holds what [`crate::LinkConfig::queue`] says.
     pub fifos: Vec<Fifo>,
@@ -23,8 +27,83 @@ pub struct Demand {
     pub fca_kbps: u32,
     /// Time between two requests of a terminal, above 0.
     pub synchro: Nanos,
-    /// Terminals that share the carrier.
+    /// Terminals that share the carrier. What they ask and are told is not lost.
     pub others: Vec<Other>,
+    /// What plans meet on their way.
+    pub plans: Plans,
+}
+
+/// The forward link as far as plans are concerned. Losses are drawn anew for them; outages, windows and fades are the same.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plans {
+    /// Its loss processes, of which those of frames count.
+    pub losses: Vec<Loss>,
+    /// Its reception; `None`: perfect.
+    pub reception: Option<Reception>,
+    /// What plans need, dB: the threshold of its most robust MODCOD.
+    pub threshold_db: f64,
+}
+
+impl Plans {
+    /// The same after a change of the forward link; what does not concern plans changes nothing.
+    pub(crate) fn change(&mut self, change: &Change) {
+        let reception = self.reception.as_mut();
+        match (change, reception) {
+            (Change::Losses(losses), _) => self.losses.clone_from(losses),
+            (Change::Cn(db), Some(reception)) => reception.cn_db = *db,
+            (Change::Attenuation(db), Some(reception)) => reception.attenuation_db = *db,
+            _ => {}
+        }
+    }
+
+    fn error_ratio(&self) -> f64 {
+        self.reception
+            .map_or(0.0, |it| it.frame_error_ratio(self.threshold_db))
+    }
+}
+
+/// The way of the plans at work.
+#[derive(Debug)]
+pub(crate) struct PlanWay {
+    losses: Losses,
+    reception: Pcg64,
+    error_ratio: f64,
+    is_down: bool,
+}
+
+impl PlanWay {
+    pub(crate) fn new(plans: &Plans, seed: u64) -> Self {
+        Self {
+            losses: Losses::new(&plans.losses, plan_seed(seed), 0),
+            reception: generator(plan_seed(seed), Process::Quality, 0),
+            error_ratio: plans.error_ratio(),
+            is_down: false,
+        }
+    }
+
+    /// Whether a plan sent at `now` is lost.
+    pub(crate) fn loses(&mut self, now: Nanos) -> bool {
+        let lost = self.losses.lose(LossUnit::Frame, now);
+        let unclear = self.error_ratio > 0.0 && hits(&mut self.reception, self.error_ratio);
+        lost || unclear || self.is_down
+    }
+
+    /// Takes over a change that `plans` has already taken.
+    pub(crate) fn change(&mut self, change: &Change, plans: &Plans, seed: u64, generation: u64) {
+        match change {
+            Change::Losses(losses) => {
+                self.losses = Losses::new(losses, plan_seed(seed), generation);
+            }
+            Change::Outage(is_down) => self.is_down = *is_down,
+            _ => {}
+        }
+        self.error_ratio = plans.error_ratio();
+    }
+}
+
+/// Plans draw apart from the bursts of the link that they are for.
+const fn plan_seed(seed: u64) -> u64 {
+    !seed
 }
 
 /// A FIFO of the terminal.

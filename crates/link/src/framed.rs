@@ -6,9 +6,11 @@ use crate::assign::Superframe;
 use crate::channel::Channel;
 use crate::grid::{Grid, Quota};
 use crate::ledger::Ledger;
-use crate::part::{Outlet, Part};
+use crate::part::Outlet;
 use crate::queue::Fifos;
-use crate::{Carrier, Nanos};
+use crate::signalling::Plans;
+use crate::{Carrier, LinkConfig, Nanos};
+use dvb::gse::MIN_DATA_FIELD;
 use dvb::sdu::Filled;
 
 /// Frames, and when they open.
@@ -18,6 +20,7 @@ pub(crate) struct Framed {
     quota: Quota,
     /// Where the receiver is another process.
     outlet: Option<Outlet>,
+    plans: Option<Plans>,
     pub(crate) air: Air,
     /// Next opening at which something may be sent.
     next: u64,
@@ -31,9 +34,11 @@ pub(crate) struct Framed {
 
 impl Framed {
     /// The frames of a carrier, the first one at `origin`; `None` for a wire.
-    pub(crate) fn new(carrier: &Carrier, origin: Nanos, part: Part) -> Option<Self> {
+    pub(crate) fn new(config: &LinkConfig, origin: Nanos) -> Option<Self> {
+        let carrier = &config.carrier;
         Some(Self {
-            outlet: Outlet::new(part),
+            outlet: Outlet::new(config.part),
+            plans: config.signalling.map(|it| Plans::new(it, origin)),
             grid: Grid::new(carrier, origin)?,
             quota: Quota::new(carrier),
             air: Air::new(carrier)?,
@@ -83,19 +88,27 @@ impl Framed {
         (self.next < self.openings).then(|| (self.grid.start(self.next), self.grid.end(self.next)))
     }
 
+    /// Start and end of the next opening that sends a plan; `None` without plans.
+    pub(crate) fn next_plan(&self) -> Option<(Nanos, Nanos)> {
+        let due = self.plans.as_ref()?.due();
+        let opening = self.next.max(self.grid.first_from(due));
+        Some((self.grid.start(opening), self.grid.end(opening)))
+    }
+
     /// Sends what the next opening of the grid holds.
     pub(crate) fn open(&mut self, queue: &mut Fifos, channel: &mut Channel, ledger: &mut Ledger) {
         let (start, end) = (self.grid.start(self.next), self.grid.end(self.next));
         self.next += 1;
         self.quota.open();
-        while self.something_waits(queue) && self.quota.take() {
+        while self.something_waits(start, queue) && self.quota.take() {
             self.send(start, end, queue, channel, ledger);
         }
-        self.quota.close(self.something_waits(queue));
+        self.quota.close(self.something_waits(start, queue));
     }
 
-    fn something_waits(&self, queue: &Fifos) -> bool {
-        self.air.pending() > 0 || queue.size().1 > 0
+    fn something_waits(&self, start: Nanos, queue: &Fifos) -> bool {
+        let is_due = |plans: &Plans| plans.due() <= start;
+        self.air.pending() > 0 || queue.size().1 > 0 || self.plans.as_ref().is_some_and(is_due)
     }
 
     /// Sends one frame, filled with what is queued.
@@ -108,10 +121,18 @@ impl Framed {
         ledger: &mut Ledger,
     ) {
         let frame = &mut self.frame[..];
-        let filled = self
-            .air
-            .fill(frame, |packet| queue.pop(start, packet, ledger));
-        ledger.frame(start, self.id, filled.used, frame);
+        let plans = self
+            .plans
+            .as_mut()
+            .map_or(0, |plans| plans.put(start, frame));
+        let mut filled = Filled::default();
+        if frame.len() - plans >= MIN_DATA_FIELD {
+            let next = |packet: &mut Vec<u8>| queue.pop(start, packet, ledger);
+            filled = self.air.fill(&mut frame[plans..], next);
+        }
+        let has_packets = filled.used > 0;
+        ledger.counters.signalling_bytes += plans as u64;
+        ledger.frame(start, self.id, plans + filled.used, frame);
         if channel.loses_frame(end) {
             ledger.lose_frame(end, filled);
             self.air.miss();
@@ -121,7 +142,10 @@ impl Framed {
             return;
         }
         if let Some(outlet) = &mut self.outlet {
-            channel.pass(end, outlet.frame(frame));
+            // The plan itself goes by another datagram.
+            if has_packets {
+                channel.pass(end, outlet.frame(frame));
+            }
             return;
         }
         let mut kept = Filled::default();

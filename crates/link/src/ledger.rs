@@ -42,8 +42,16 @@ pub struct Counters {
     pub slots_assigned: u64,
     /// Bursts that no terminal was granted in these.
     pub slots_free: u64,
+    /// Bursts of these that were kept for requests.
+    pub slots_signalling: u64,
     /// Capacity requests of the terminal that asked for something.
     pub requests: u64,
+    /// Requests of these that were lost.
+    pub requests_lost: u64,
+    /// Plans that the terminal did not get.
+    pub plans_lost: u64,
+    /// Payload bytes of frames that carried plans, contained in `frame_bytes_used`.
+    pub signalling_bytes: u64,
 }
 
 /// One thing that happened, in model time. Displays as one line without its end.

@@ -24,13 +24,14 @@ mod predict;
 mod queue;
 mod random;
 mod ring;
+mod signalling;
 mod trace;
 
 pub use acm::Acm;
 pub use carrier::Carrier;
 pub use change::{Change, Handover, Waiting};
 pub use config::{LinkConfig, LinkError, Reception};
-pub use demand::{Demand, Fifo, Load, Other};
+pub use demand::{Demand, Fifo, Load, Other, Plans};
 pub use jitter::Jitter;
 pub use ledger::{Counters, Event, Frame, What};
 pub use loss::{GilbertElliott, Loss, LossModel, LossUnit};
@@ -38,6 +39,7 @@ pub use model::{Accepted, Link};
 pub use part::Part;
 pub use predict::{Rtt, echo_rtt, idle_delay, steady_goodput_bps};
 pub use queue::{Aqm, CoDel, FqCoDel, Pie, Queue};
+pub use signalling::Signalling;
 pub use trace::{TraceError, parse_trace};
 
 /// Nanoseconds since the start of the link.

@@ -2,7 +2,7 @@
 //! The state machine of one direction.
 
 use crate::acm::Loop;
-use crate::assign::{Assigning, Step};
+use crate::assign::{Assigning, Step, Superframe};
 use crate::channel::{Channel, frame_error_ratio};
 use crate::datagram::{Datagram, HEADER};
 use crate::framed::Framed;
@@ -12,7 +12,7 @@ use crate::part::{Came, Inlet, Part};
 use crate::queue::Fifos;
 use crate::ring::Ring;
 use crate::{Carrier, LinkConfig, LinkError, Nanos, Reception};
-use dvb::dama::Level;
+use dvb::dama::{Level, Request};
 
 /// What became of a packet that was offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub struct Link {
     pub(crate) acm: Option<Loop>,
     /// Where the sender is another process.
     inlet: Option<Inlet>,
-    assigning: Option<Assigning>,
+    pub(crate) assigning: Option<Assigning>,
     pub(crate) queue: Fifos,
     pub(crate) channel: Channel,
     pub(crate) ledger: Ledger,
@@ -63,7 +63,7 @@ impl Link {
             framed: framed(&config),
             inlet: inlet(&config),
             acm,
-            assigning: assigning(&config),
+            assigning: Assigning::new(&config),
             queue: Fifos::new(&config, config.queue, 0),
             channel: Channel::new(&config, in_flight),
             ledger: Ledger::default(),
@@ -115,6 +115,12 @@ impl Link {
         let Some(inlet) = &mut self.inlet else {
             return self.relay(datagram);
         };
+        if let (Ok(Datagram::Request(request)), Some(assigning)) =
+            (Datagram::parse(datagram), &mut self.assigning)
+        {
+            assigning.hear_request(self.now.saturating_add(self.channel.delay), request);
+            return Accepted::Queued;
+        }
         let (channel, ledger, now) = (&mut self.channel, &mut self.ledger, self.now);
         let mut lost = (0, 0);
         let came = inlet.take(datagram, |packet| {
@@ -132,12 +138,13 @@ impl Link {
         Accepted::Queued
     }
 
-    /// The satellite passes on what is a frame.
+    /// The satellite passes on what is a frame, a request or a plan.
     fn relay(&mut self, datagram: &[u8]) -> Accepted {
-        let Ok(Datagram::Frame { payload, .. }) = Datagram::parse(datagram) else {
-            return Accepted::Dropped;
-        };
-        self.ledger.receive(payload.len(), 0);
+        match Datagram::parse(datagram) {
+            Ok(Datagram::Frame { payload, .. }) => self.ledger.receive(payload.len(), 0),
+            Ok(Datagram::Request(_) | Datagram::Plan { .. }) => {}
+            Ok(Datagram::Hello) | Err(_) => return Accepted::Dropped,
+        }
         self.channel.pass(self.now, datagram);
         Accepted::Queued
     }
@@ -151,40 +158,77 @@ impl Link {
             if self.adapt(opening) || self.assign(opening) {
                 continue;
             }
-            let Some(framed) = self.framed.as_mut().filter(|_| opening.is_some()) else {
+            let (Some(framed), Some(start)) = (&mut self.framed, opening) else {
                 return;
             };
+            // Openings before a plan have passed unused.
+            framed.skip_to(start);
             framed.open(&mut self.queue, &mut self.channel, &mut self.ledger);
         }
     }
 
     /// Start and end of the next frame with something to send; `None` while there is none, or no slot for it.
     fn opening(&self) -> Option<(Nanos, Nanos)> {
-        let framed = self.framed.as_ref().filter(|_| !self.is_idle())?;
+        let framed = self.framed.as_ref()?;
+        if self.is_idle() {
+            return framed.next_plan();
+        }
         framed.next_opening()
     }
 
     /// Works off the next thing of the demand assignment if it comes before now and not after `opening`.
     fn assign(&mut self, opening: Option<Nanos>) -> bool {
-        let (Some(assigning), Some(framed)) = (&mut self.assigning, &mut self.framed) else {
+        let Some(assigning) = &mut self.assigning else {
             return false;
         };
         let at = assigning.next_event();
         if at >= self.now || opening.is_some_and(|start| start < at) {
             return false;
         }
-        let (queue, config) = (&self.queue, &self.config);
-        match assigning.step(self.channel.delay, || levels(config, framed, queue)) {
+        let (queue, config, framed) = (&self.queue, &self.config, self.framed.as_ref());
+        let levels = || framed.map_or_else(Vec::new, |framed| levels(config, framed, queue));
+        match assigning.step(self.channel.delay, levels) {
             Step::Inside => {}
-            Step::Requested => self.ledger.counters.requests += 1,
-            Step::Superframe(superframe) => {
-                framed.assign(&self.config.carrier, superframe);
-                self.ledger.counters.superframes += 1;
-                self.ledger.counters.slots_assigned += u64::from(superframe.slots);
-                self.ledger.counters.slots_free += u64::from(superframe.free);
-            }
+            Step::Requested { request, end } => self.send_request(request, end),
+            Step::PlanLost => self.ledger.counters.plans_lost += 1,
+            Step::Superframe(superframe) => self.begin(superframe),
         }
         true
+    }
+
+    /// A request leaves in a burst that ends at `end`.
+    fn send_request(&mut self, request: Request, end: Nanos) {
+        let asks = u64::from(request != Request::default());
+        self.ledger.counters.requests += asks;
+        if self.channel.loses_frame(end) {
+            self.ledger.counters.requests_lost += asks;
+        } else if let Part::Sender { .. } = self.config.part {
+            let mut datagram = Vec::new();
+            Datagram::Request(request).write(&mut datagram);
+            self.channel.pass(end, &datagram);
+        } else if let Some(assigning) = &mut self.assigning {
+            assigning.hear_request(end.saturating_add(self.channel.delay), request);
+        }
+    }
+
+    /// A superframe begins.
+    fn begin(&mut self, superframe: Superframe) {
+        if let Some(framed) = &mut self.framed {
+            framed.assign(&self.config.carrier, superframe);
+        }
+        let counters = &mut self.ledger.counters;
+        counters.superframes += 1;
+        counters.slots_assigned += u64::from(superframe.slots);
+        counters.slots_free += u64::from(superframe.free);
+        counters.slots_signalling += u64::from(superframe.signalling);
+    }
+
+    /// Moves the oldest plan for the terminal in another process to `out` (cleared first), as a datagram.
+    pub fn tell(&mut self, out: &mut Vec<u8>) -> bool {
+        let told = self.assigning.as_mut().and_then(Assigning::tell);
+        out.clear();
+        out.extend(told.iter().flatten());
+        told.is_some()
     }
 
     /// Works off the next event of adaptive coding if it comes before now and not after `opening`.
@@ -227,21 +271,31 @@ impl Link {
     /// part of a packet, and jitter comes on top.
     #[must_use]
     pub fn next_event(&self) -> Option<Nanos> {
-        self.channel.next_due().or_else(|| {
-            if self.is_idle() {
-                return None;
-            }
-            let delay = self.config.part.delay(self.config.delay);
-            let Some((start, end)) = self.opening() else {
-                // The next superframe may bring a slot.
-                let superframe = self.assigning.as_ref()?.next_superframe();
-                return Some(superframe.saturating_add(delay));
-            };
-            // Until the frame opens, adaptive coding may make it shorter.
-            let report = self.acm.as_ref().map(Loop::next_event);
-            let report = report.filter(|&report| report <= start);
-            Some(report.unwrap_or(end).saturating_add(delay))
-        })
+        let due = self.channel.next_due().or_else(|| self.next_frame());
+        let is_split = self.config.part != Part::Whole;
+        let message = self
+            .assigning
+            .as_ref()
+            .filter(|_| is_split)
+            .map(Assigning::next_message);
+        due.into_iter().chain(message).min()
+    }
+
+    /// When a frame that waits may have something for `pop`.
+    fn next_frame(&self) -> Option<Nanos> {
+        if self.is_idle() {
+            return None;
+        }
+        let delay = self.config.part.delay(self.config.delay);
+        let Some((start, end)) = self.opening() else {
+            // The next superframe may bring a slot.
+            let superframe = self.assigning.as_ref()?.next_superframe();
+            return Some(superframe.saturating_add(delay));
+        };
+        // Until the frame opens, adaptive coding may make it shorter.
+        let report = self.acm.as_ref().map(Loop::next_event);
+        let report = report.filter(|&report| report <= start);
+        Some(report.unwrap_or(end).saturating_add(delay))
     }
 
     /// Advances to `now`, moves the oldest packet due at or before `now` to `out` (cleared first) and gives its due time.
@@ -327,7 +381,7 @@ fn framed(config: &LinkConfig) -> Option<Framed> {
     if config.part.takes_datagrams() {
         return None;
     }
-    Framed::new(&config.carrier, 0, config.part)
+    Framed::new(config, 0)
 }
 
 /// Decapsulation of the part that receives alone.
@@ -336,10 +390,6 @@ fn inlet(config: &LinkConfig) -> Option<Inlet> {
         return None;
     }
     Inlet::new(&config.carrier)
-}
-
-fn assigning(config: &LinkConfig) -> Option<Assigning> {
-    Assigning::new(config.demand.as_ref()?, &config.carrier, config.delay)
 }
 
 /// What the terminal has to ask for, FIFO by FIFO.

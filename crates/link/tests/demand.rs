@@ -3,11 +3,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod common;
+
 use dvb::dama::{Access, Agreement};
 use dvb::rcs2::Waveform;
 use link::{
-    Accepted, Carrier, Change, Counters, Demand, Fifo, Link, LinkConfig, LinkError, Load, Nanos,
-    Other, Queue, echo_rtt, steady_goodput_bps,
+    Accepted, Carrier, Change, Counters, Demand, Fifo, Link, LinkConfig, LinkError, Load, Loss,
+    LossModel, LossUnit, Nanos, Other, Plans, Queue, Reception, Signalling, echo_rtt,
+    steady_goodput_bps,
 };
 
 const MS: Nanos = 1_000_000;
@@ -57,6 +60,7 @@ fn config(accesses: &[Access], agreement: Agreement, one_way_ms: u64) -> LinkCon
             fca_kbps: 0,
             synchro: SYNCHRO,
             others: Vec::new(),
+            plans: Plans::default(),
         }),
         ..LinkConfig::new(carrier, one_way_ms * MS, Queue::drop_tail(1 << 30), 1)
     }
@@ -85,13 +89,13 @@ fn first_packet(config: &LinkConfig, at: Nanos) -> Nanos {
     }
 }
 
-/// The model: an offer waits for the next request, flies, waits for the planner, flies, waits for the superframe; data
+/// The model: an offer waits for the next request, which is a burst and flies, waits for the planner, flies, waits for the superframe; data
 /// flies. Every term from the clocks alone.
 fn model(at: Nanos, one_way: Nanos) -> Nanos {
     let next = |time: Nanos, period: Nanos, phase: Nanos| {
         (time.saturating_sub(phase)).div_ceil(period) * period + phase
     };
-    let asked = next(at, SYNCHRO, 0) + one_way;
+    let asked = next(at, SYNCHRO, 0) + BURST + one_way;
     let planned = next(asked, SUPERFRAME, one_way % SUPERFRAME);
     let granted = next(planned + one_way, SUPERFRAME, 0);
     granted + BURST + one_way - at
@@ -180,6 +184,9 @@ fn stream(config: LinkConfig, bytes: usize, every: Nanos) -> Counters {
         (&mut after.frames_sent, before.frames_sent),
         (&mut after.packets_out, before.packets_out),
         (&mut after.requests, before.requests),
+        (&mut after.slots_signalling, before.slots_signalling),
+        (&mut after.requests_lost, before.requests_lost),
+        (&mut after.plans_lost, before.plans_lost),
     ] {
         *new -= old;
     }
@@ -192,7 +199,7 @@ fn stream(config: LinkConfig, bytes: usize, every: Nanos) -> Counters {
 fn fewer_acknowledgements_leave_more_slots_free() {
     let golden = [
         (Access::Rbdc, RBDC, [784.6, 787.8, 789.7, 790.7]),
-        (Access::Vbdc, VBDC, [784.6, 787.8, 789.7, 790.9]),
+        (Access::Vbdc, VBDC, [784.6, 787.8, 789.7, 790.85]),
     ];
     for (access, agreement, expected) in golden {
         let free = [1200, 2400, 6000, 60_000].map(|every_us| {
@@ -203,7 +210,7 @@ fn fewer_acknowledgements_leave_more_slots_free() {
         let is_golden = |(free, expected): (&f64, f64)| (free - expected).abs() < 0.05;
         assert!(
             free.iter().zip(expected).all(is_golden),
-            "{access:?}: {free:.1?}"
+            "{access:?}: {free:.2?}"
         );
         assert!(free.windows(2).all(|pair| pair[0] < pair[1]));
     }
@@ -213,9 +220,10 @@ fn fewer_acknowledgements_leave_more_slots_free() {
 fn every_slot_is_assigned_free_or_anothers() {
     let seen = stream(config(&[Access::Rbdc], RBDC, 250), 1250, MS);
     assert_eq!(
-        seen.slots_assigned + seen.slots_free,
+        seen.slots_assigned + seen.slots_free + seen.slots_signalling,
         seen.superframes * 791
     );
+    assert_eq!(seen.slots_signalling, 20);
     // 10 Mbit/s are 170.7 bursts and what RLE adds.
     let assigned = seen.slots_assigned as f64 / seen.superframes as f64;
     assert!((171.0..190.0).contains(&assigned), "{assigned}");
@@ -361,4 +369,156 @@ fn ticks_of_opensand_carry_grants_too() {
     assert!(seen.packets_out.abs_diff(20_000) < 100);
     let took = first_packet(&config, 3_000_100 * MS / 1000);
     assert!(took > 1700 * MS && took < 1810 * MS, "{took}");
+}
+
+/// A link whose plans, or whose bursts, are lost in a window of time.
+fn losing(
+    access: Access,
+    agreement: Agreement,
+    plans: bool,
+    window: std::ops::Range<Nanos>,
+) -> LinkConfig {
+    let mut config = config(&[access], agreement, 250);
+    let loss = Loss {
+        model: LossModel::Windows([window].into()),
+        unit: LossUnit::Frame,
+    };
+    if plans {
+        config.demand.as_mut().unwrap().plans.losses = vec![loss];
+    } else {
+        config.losses = vec![loss];
+    }
+    config
+}
+
+#[test]
+fn a_lost_request_costs_a_request_period() {
+    for (access, agreement) in [(Access::Rbdc, RBDC), (Access::Vbdc, VBDC)] {
+        // The request of 4 s, a burst of 33.5 us, is lost; that of 5 s comes through.
+        let window = 4000 * MS..4000 * MS + BURST + 1;
+        let config = losing(access, agreement, false, window);
+        let at = 3100 * MS;
+        assert_eq!(
+            first_packet(&config, at),
+            1000 * MS + model(4100 * MS, 250 * MS),
+            "{access:?}"
+        );
+        let mut link = Link::new(config).unwrap();
+        link.push(at, &packet(84, 0));
+        link.advance(9000 * MS);
+        let seen = link.counters();
+        assert_eq!(
+            (seen.requests, seen.requests_lost, seen.plans_lost),
+            (2, 1, 0)
+        );
+    }
+}
+
+#[test]
+fn a_lost_plan_leaves_its_superframe_without_bursts() {
+    // Bursts by rate come again with the next plan, those by volume with the next request.
+    let plain =
+        |access, agreement: Agreement| first_packet(&config(&[access], agreement, 250), 3100 * MS);
+    // Request at 4 s, heard 250.0335 ms later; plans are made at 250 ms modulo 26.5 ms.
+    let heard = 4250 * MS + BURST;
+    let first = (heard - 11_500_000).div_ceil(SUPERFRAME) * SUPERFRAME + 11_500_000;
+    let window = first..first + 1;
+    let rbdc = losing(Access::Rbdc, RBDC, true, window.clone());
+    assert_eq!(
+        first_packet(&rbdc, 3100 * MS),
+        plain(Access::Rbdc, RBDC) + SUPERFRAME
+    );
+    let vbdc = losing(Access::Vbdc, VBDC, true, window);
+    assert_eq!(
+        first_packet(&vbdc, 3100 * MS),
+        1000 * MS + model(4100 * MS, 250 * MS)
+    );
+}
+
+#[test]
+fn losses_of_requests_and_plans_hold_their_ratio_and_starve_nobody() {
+    for (access, agreement) in [(Access::Rbdc, RBDC), (Access::Vbdc, VBDC)] {
+        let mut lossy = config(&[access], agreement, 16);
+        lossy.losses = vec![Loss::random(0.1, LossUnit::Frame)];
+        lossy.demand.as_mut().unwrap().plans.losses = vec![Loss::random(0.1, LossUnit::Frame)];
+        let mut link = Link::new(lossy).unwrap();
+        let mut out = Vec::new();
+        for index in 0..400_000 {
+            link.push(index * MS, &packet(100, 0));
+            while link.pop(index * MS, &mut out).is_some() {}
+        }
+        let seen = link.counters();
+        let ratio = |lost: u64, of: u64| lost as f64 / of as f64;
+        // 400 requests and 15094 plans: three standard deviations.
+        assert!(
+            (ratio(seen.requests_lost, seen.requests) - 0.1).abs() < 0.046,
+            "{seen:?}"
+        );
+        assert!(
+            (ratio(seen.plans_lost, seen.superframes) - 0.1).abs() < 0.008,
+            "{seen:?}"
+        );
+        let waiting = link.queue().1;
+        assert!(waiting < 6000, "{access:?}: {waiting} wait");
+        assert!(
+            seen.packets_out + seen.packets_lost > 394_000,
+            "{access:?}: {seen:?}"
+        );
+    }
+}
+
+#[test]
+fn plans_follow_the_forward_link() {
+    let mut config = config(&[Access::Rbdc], RBDC, 250);
+    config.demand.as_mut().unwrap().plans = Plans {
+        losses: Vec::new(),
+        reception: Some(Reception::gate(5.0)),
+        threshold_db: 1.0,
+    };
+    let mut link = Link::new(config).unwrap();
+    let lost_in = |link: &mut Link, from_ms: u64, change: Change| {
+        link.advance(from_ms * MS);
+        let before = link.counters().plans_lost;
+        link.set(from_ms * MS, Change::Plans(Box::new(change)))
+            .unwrap();
+        link.advance((from_ms + 1060) * MS);
+        link.counters().plans_lost - before
+    };
+    assert_eq!(lost_in(&mut link, 2000, Change::Attenuation(3.9)), 0);
+    assert_eq!(lost_in(&mut link, 4000, Change::Attenuation(4.1)), 40);
+    assert_eq!(lost_in(&mut link, 6000, Change::Cn(5.2)), 0);
+    assert_eq!(lost_in(&mut link, 8000, Change::Outage(true)), 40);
+    assert_eq!(lost_in(&mut link, 10_000, Change::Outage(false)), 0);
+    let all = vec![Loss::random(1.0, LossUnit::Frame)];
+    assert_eq!(lost_in(&mut link, 12_000, Change::Losses(all)), 40);
+    let packets = vec![Loss::random(1.0, LossUnit::Packet)];
+    assert_eq!(lost_in(&mut link, 14_000, Change::Losses(packets)), 0);
+}
+
+#[test]
+fn plans_take_bytes_of_the_forward_link() {
+    let carrier = common::forward(40_000_000, 1);
+    let plain = LinkConfig::new(carrier, 0, Queue::drop_tail(1 << 20), 1);
+    let signalling = Some(Signalling {
+        period: SUPERFRAME,
+        slots: 791,
+    });
+    let with = LinkConfig {
+        signalling,
+        ..plain.clone()
+    };
+    let [free, less] = [&plain, &with].map(|config| steady_goodput_bps(config, 1500, 1472));
+    // 810 bytes, each 26.5 ms, are 244.5 kbit/s at layer 2, of which UDP would have had its share.
+    let share = free / carrier.rate_bps().unwrap();
+    let taken = (free - less) / share;
+    assert!((taken - 244_528.0).abs() < 3000.0, "{taken}");
+    // An idle link sends them, too, and a packet that comes later waits for no more than its frame.
+    let mut link = Link::new(with).unwrap();
+    assert_eq!(link.next_event(), None);
+    let at = 10_000 * MS;
+    link.push(at, &packet(84, 0));
+    let seen = link.counters();
+    assert_eq!((seen.frames_sent, seen.signalling_bytes), (378, 378 * 810));
+    let due = link.pop(11_000 * MS, &mut Vec::new()).unwrap();
+    assert!(due - at <= 2 * 812_250, "{}", due - at);
 }

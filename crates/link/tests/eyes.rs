@@ -28,7 +28,7 @@ fn decode(frames: &[Frame]) -> Vec<Vec<u8>> {
 #[test]
 fn an_independent_receiver_reads_every_bbframe_of_the_forward_link() {
     for seed in 0..200 {
-        let run = on_air::forward(seed);
+        let run = on_air::forward(seed, false);
         assert_eq!(run.sent.len(), 120, "seed {seed}");
         assert_eq!(run.received, run.sent, "seed {seed}");
         assert_eq!(

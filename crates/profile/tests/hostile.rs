@@ -108,19 +108,30 @@ fn test_t05_cut_files_never_panic() {
     refused(|path| fs::write(path, [0xff, 0xfe, b'<']).unwrap());
 }
 
-/// Replays the kept inputs of the fuzz target `topology`.
-#[test]
-fn test_t05_kept_topologies_never_panic() {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("corpus/topology");
-    let geo = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../opensand-profiles/geo");
+/// Replays the kept inputs of a fuzz target as the file `name` of the GEO profile; gives how many were refused and taken.
+fn replay(target: &str, name: &str) -> [usize; 2] {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     let dir = TempDir::new().unwrap();
     for name in FILES {
+        let geo = root.join("../../opensand-profiles/geo");
         fs::copy(geo.join(name), dir.path().join(name)).unwrap();
     }
     let mut taken = [0, 0];
-    for entry in fs::read_dir(folder).unwrap() {
-        fs::copy(entry.unwrap().path(), dir.path().join("topology.xml")).unwrap();
+    for entry in fs::read_dir(root.join("corpus").join(target)).unwrap() {
+        fs::copy(entry.unwrap().path(), dir.path().join(name)).unwrap();
         taken[usize::from(load_as(dir.path(), Mode::Lenient).is_ok())] += 1;
     }
-    assert!(taken[0] >= 3 && taken[1] >= 2, "{taken:?}");
+    taken
+}
+
+#[test]
+fn test_t05_kept_files_never_panic() {
+    for (target, name) in [
+        ("topology", "topology.xml"),
+        ("infrastructure", "infrastructure_st.xml"),
+        ("profile", "profile_st.xml"),
+    ] {
+        let taken = replay(target, name);
+        assert!(taken[0] >= 3 && taken[1] >= 1, "{target}: {taken:?}");
+    }
 }

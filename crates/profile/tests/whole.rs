@@ -475,7 +475,7 @@ fn planner_grants_what_the_profile_agrees() {
         let carrier = profile.return_link.carrier(arithmetic);
         let mut planner = Planner::new(carrier, profile.st_profile.dama.fca_kbps);
         planner.logon(profile.st.id, profile.st_profile.dama.agreement().share());
-        assert_eq!(planner.plan().grants[&profile.st.id].bursts(), bursts);
+        assert_eq!(planner.plan(0).grants[&profile.st.id].bursts(), bursts);
         let timers = Timers {
             first: 7,
             synchro: 1_000_000_000,

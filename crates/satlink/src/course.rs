@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use link::{Change, Nanos};
 use profile::{Delay, Leg, Profile};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::order::{Order, Origin};
 
@@ -25,6 +25,8 @@ pub struct Course {
 enum What {
     ForwardCn,
     ReturnCn,
+    /// The C/N of plans, which travel on the forward link.
+    PlanCn,
     Delay,
 }
 
@@ -43,10 +45,16 @@ pub fn courses(profile: &Profile) -> [Vec<Course>; 4] {
         zero: 0,
     };
     let some = |is_there: bool, what| is_there.then(|| of(what));
-    let radio = |cn: Option<Course>| cn.into_iter().chain(some(delay, What::Delay)).collect();
+    let fades = varies([&gw.uplink, &st.downlink]);
+    let forward = [some(fades, What::ForwardCn), some(delay, What::Delay)];
+    let back = [
+        some(varies([&st.uplink, &gw.downlink]), What::ReturnCn),
+        some(fades && profile.is_on_demand(), What::PlanCn),
+        some(delay, What::Delay),
+    ];
     [
-        radio(some(varies([&gw.uplink, &st.downlink]), What::ForwardCn)),
-        radio(some(varies([&st.uplink, &gw.downlink]), What::ReturnCn)),
+        forward.into_iter().flatten().collect(),
+        back.into_iter().flatten().collect(),
         Vec::new(),
         Vec::new(),
     ]
@@ -79,14 +87,15 @@ impl Course {
 
     fn order(&self, elapsed: Nanos) -> Order {
         let change = self.change(elapsed);
-        let (name, value) = match change {
-            Change::Cn(db) => ("es_n0_db", (db * 1e3).round() / 1e3),
-            Change::Delay(ns) => ("delay_ms", ns as f64 / 1e6),
-            _ => ("", 0.0),
+        let asked = match change {
+            Change::Cn(db) => Some(("es_n0_db", (db * 1e3).round() / 1e3)),
+            Change::Delay(ns) => Some(("delay_ms", ns as f64 / 1e6)),
+            _ => None,
         };
+        let asked = asked.map(|(name, value)| (name.to_owned(), Value::from(value)));
         Order {
             course: Some(self.clone()),
-            asked: Map::from_iter([(name.to_owned(), Value::from(value))]),
+            asked: asked.into_iter().collect(),
             ..Order::new(self.zero.saturating_add(elapsed), change, Origin::Profile)
         }
     }
@@ -96,6 +105,7 @@ impl Course {
         match self.what {
             What::ForwardCn => Change::Cn(self.profile.forward_cn_db(step)),
             What::ReturnCn => Change::Cn(self.profile.return_cn_db(step)),
+            What::PlanCn => Change::Plans(Box::new(Change::Cn(self.profile.forward_cn_db(step)))),
             What::Delay => Change::Delay(self.profile.one_way_delay_at(elapsed)),
         }
     }
@@ -108,7 +118,7 @@ impl Course {
     fn next_step(&self, elapsed: Nanos) -> Nanos {
         let of = |step: Nanos| (elapsed / step + 1).saturating_mul(step);
         match self.what {
-            What::ForwardCn | What::ReturnCn => of(self.attenuation_step()),
+            What::ForwardCn | What::ReturnCn | What::PlanCn => of(self.attenuation_step()),
             What::Delay => {
                 let (gw, st) = (&self.profile.gw_physical, &self.profile.st_profile.physical);
                 let steps = [&gw.delay, &st.delay]

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! Demand assignment: from the profile, and the load of other terminals in `link.json`, to [`link::Demand`].
 
-use dvb::dama::Arithmetic;
-use link::{Demand, Fifo, LinkConfig, LinkError, Load, Nanos, Other};
+use dvb::dama::{self, Arithmetic};
+use link::{Demand, Fifo, LinkConfig, LinkError, Load, Nanos, Other, Plans, Signalling};
 use profile::{Profile, StProfile};
 use serde::Serialize;
 use serde_json::Value;
@@ -86,9 +86,9 @@ pub fn check(loads: &[OtherLoad], profile: &Profile) -> Vec<String> {
     faults
 }
 
-/// The demand assignment of the return link; `None` on a constant rate in one queue.
+/// The demand assignment of the return link, whose plans travel on `forward`; `None` on a constant rate in one queue.
 #[must_use]
-pub fn demand(loads: &[OtherLoad], profile: &Profile) -> Option<Demand> {
+pub fn demand(loads: &[OtherLoad], profile: &Profile, forward: &LinkConfig) -> Option<Demand> {
     if !profile.is_on_demand() {
         return None;
     }
@@ -109,6 +109,28 @@ pub fn demand(loads: &[OtherLoad], profile: &Profile) -> Option<Demand> {
         fca_kbps: own.dama.fca_kbps,
         synchro: u64::from(own.dama.synchro_ms) * 1_000_000,
         others: others.collect(),
+        plans: Plans {
+            losses: forward.losses.clone(),
+            reception: forward.reception,
+            threshold_db: most_robust_db(profile),
+        },
+    })
+}
+
+/// What signalling needs that every terminal has to hear: the threshold of the most robust MODCOD, dB.
+fn most_robust_db(profile: &Profile) -> f64 {
+    let thresholds = profile.forward.modcods.iter().map(|it| it.es_n0_db());
+    thresholds.fold(profile.forward.modcod.es_n0_db(), f64::min)
+}
+
+/// The plans in the frames of the forward link; `None` without demand assignment, and with `OpenSAND`'s timing, whose
+/// messages take none of its capacity.
+#[must_use]
+pub fn signalling(timing: Timing, profile: &Profile) -> Option<Signalling> {
+    let has_plans = profile.is_on_demand() && timing == Timing::Standard;
+    has_plans.then(|| Signalling {
+        period: profile.return_link.superframe_ns,
+        slots: slots(timing, profile).carrier,
     })
 }
 
@@ -173,6 +195,8 @@ pub struct Planned {
     carrier_slots: u32,
     cra_slots: u32,
     synchro_ms: f64,
+    request_bytes: usize,
+    plan_bytes: usize,
     first_packet_ms: FirstPacketMs,
     other_terminals: usize,
 }
@@ -202,6 +226,8 @@ pub(crate) fn planned(
         carrier_slots: slots.carrier,
         cra_slots: slots.cra,
         synchro_ms: ms(demand.synchro),
+        request_bytes: dama::SAC_BYTES,
+        plan_bytes: signalling(timing, profile).map_or(0, |it| dama::tbtp2_bytes(it.slots)),
         first_packet_ms: FirstPacketMs {
             min: ms(first.min),
             mean: ms(first.mean),

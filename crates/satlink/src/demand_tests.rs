@@ -15,6 +15,33 @@ fn profile(name: &str) -> Profile {
     profile::load(dir.as_ref()).unwrap()
 }
 
+fn forward(name: &str) -> LinkConfig {
+    let config = parse(&example(name).to_string()).unwrap();
+    let [forward, ..] = plan::links(&config, &profile(name));
+    forward
+}
+
+#[test]
+fn plans_meet_what_the_forward_link_meets_and_take_their_bytes() {
+    let mut value = example("geo-dama");
+    value["forward"]["loss"] = json!({"ratio": 0.25, "unit": "frame"});
+    let config = parse(&value.to_string()).unwrap();
+    let profile = profile("geo-dama");
+    let [forward, back, ..] = plan::links(&config, &profile);
+    let plans = back.demand.unwrap().plans;
+    assert_eq!(
+        (&plans.losses, plans.reception),
+        (&forward.losses, forward.reception)
+    );
+    assert!((plans.threshold_db - profile.forward.modcod.es_n0_db()).abs() < 1e-9);
+    let expected = Signalling {
+        period: 26_500_000,
+        slots: 791,
+    };
+    assert_eq!(forward.signalling, Some(expected));
+    assert_eq!(signalling(Timing::OpenSand, &profile), None);
+}
+
 fn faults(others: &Value, name: &str) -> Vec<String> {
     let mut value = example(name);
     value["others"] = others.clone();
@@ -26,7 +53,8 @@ fn faults(others: &Value, name: &str) -> Vec<String> {
 
 #[test]
 fn a_constant_rate_is_no_demand() {
-    assert_eq!(demand(&[], &profile("geo")), None);
+    assert_eq!(demand(&[], &profile("geo"), &forward("geo")), None);
+    assert_eq!(signalling(Timing::Standard, &profile("geo")), None);
     let slots = slots(Timing::Standard, &profile("geo"));
     assert_eq!((slots.carrier, slots.cra, slots.most), (791, 171, 171));
 }
@@ -34,7 +62,7 @@ fn a_constant_rate_is_no_demand() {
 #[test]
 fn demand_of_the_example_profile() {
     let profile = profile("geo-dama");
-    let demand = demand(&[], &profile).unwrap();
+    let demand = demand(&[], &profile, &forward("geo-dama")).unwrap();
     let accesses: Vec<_> = demand.fifos.iter().map(|fifo| fifo.access).collect();
     assert_eq!(accesses, [Cra, Rbdc, Rbdc, Rbdc, Vbdc]);
     // CS6 to signalling, EF to EF, AF41 to AF, default and CS1 to best effort.
@@ -60,6 +88,10 @@ fn plan_of_the_example_profile_tells_its_first_packet() {
         (demand["first_packet_ms"]["mean"].as_f64().unwrap() - 252.7).abs() < 0.5,
         "{demand}"
     );
+    assert_eq!(
+        (&demand["request_bytes"], &demand["plan_bytes"]),
+        (&json!(8), &json!(806))
+    );
     assert!(plan["return"]["tcp_goodput_bps"].as_f64().unwrap() > 1e6);
 }
 
@@ -70,7 +102,8 @@ fn loads_of_others_are_read_and_checked() {
     let mut value = example("geo-dama");
     value["others"] = good.clone();
     let config = parse(&value.to_string()).unwrap();
-    let demand = demand(&config.others, &profile("geo-dama")).unwrap();
+    let forward = forward("geo-dama");
+    let demand = demand(&config.others, &profile("geo-dama"), &forward).unwrap();
     let load = Load {
         from: 1_500_000_000,
         until: 3_000_000_000,

@@ -3,9 +3,10 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::mem::discriminant;
 
 use hdrhistogram::Histogram;
-use link::{Accepted, Carrier, Change, Counters, Link, Nanos};
+use link::{Accepted, Carrier, Counters, Link, Nanos};
 
 use crate::entity::Heard;
 use crate::order::{Applied, Order};
@@ -207,16 +208,20 @@ impl Drive {
                 return;
             };
             let at = order.at.max(self.seen);
-            if matches!(order.change, Change::Outage(_)) {
+            if order.change.is_outage() {
                 // The newest word on an outage holds: an end that an earlier one announced is off.
-                self.orders.retain(|other| !other.is_end);
+                let kind = discriminant(&order.change);
+                self.orders
+                    .retain(|other| !other.is_end || discriminant(&other.change) != kind);
             }
             if let Some(next) = order.next(at) {
                 self.schedule(next);
             }
             let error = self.link.set(at, order.change.clone()).err();
             self.seen = at;
-            self.applied.push(Applied { at, order, error });
+            if order.is_told() {
+                self.applied.push(Applied { at, order, error });
+            }
         }
         self.seen = self.seen.max(now);
     }

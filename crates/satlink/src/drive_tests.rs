@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::order::Origin;
-use link::{Carrier, LinkConfig, Queue};
+use link::{Carrier, Change, LinkConfig, Queue};
 const MS: Nanos = 1_000_000;
 
 /// Virtual time: a wait jumps to the deadline or to the next arrival, and every write takes `write_ns`.

@@ -172,7 +172,12 @@ pub(crate) struct Direction {
     pub superframes: Option<u64>,
     pub slots_assigned: Option<u64>,
     pub slots_free: Option<u64>,
+    pub slots_signalling: Option<u64>,
     pub requests: Option<u64>,
+    pub requests_lost: Option<u64>,
+    pub plans_lost: Option<u64>,
+    /// Payload of frames that plans took.
+    pub signalling_bytes: u64,
     /// MODCOD or waveform in force at the end of the interval; `None`: the direction has no frames.
     pub modcod_id: Option<u8>,
     /// `Es/N0` that it needs.
@@ -227,7 +232,11 @@ impl Direction {
             superframes: on_demand(|s| s.counters.superframes),
             slots_assigned: on_demand(|s| s.counters.slots_assigned),
             slots_free: on_demand(|s| s.counters.slots_free),
+            slots_signalling: on_demand(|s| s.counters.slots_signalling),
             requests: on_demand(|s| s.counters.requests),
+            requests_lost: on_demand(|s| s.counters.requests_lost),
+            plans_lost: on_demand(|s| s.counters.plans_lost),
+            signalling_bytes: delta(|s| s.counters.signalling_bytes),
             late_p50_us: now.late.map(|late| late.p50),
             late_p99_us: now.late.map(|late| late.p99),
             late_max_us: now.late.map(|late| late.max),

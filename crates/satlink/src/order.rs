@@ -54,15 +54,32 @@ impl Order {
         if let Some(course) = &self.course {
             return Some(course.after(self.at));
         }
-        Some(Self {
+        let up = Change::Outage(false);
+        let end = Self {
             is_end: true,
             asked: Map::from_iter([("outage".to_owned(), Value::Bool(false))]),
-            ..Self::new(
-                at.saturating_add(self.lasts?),
-                Change::Outage(false),
-                self.origin,
-            )
+            ..Self::new(at.saturating_add(self.lasts?), up, self.origin)
+        };
+        Some(match self.change {
+            Change::Plans(_) => end.for_plans(),
+            _ => end,
         })
+    }
+
+    /// The same for the plans that travel on the direction, of which nothing is told.
+    #[must_use]
+    pub fn for_plans(&self) -> Self {
+        Self {
+            change: Change::Plans(Box::new(self.change.clone())),
+            asked: Map::new(),
+            ..self.clone()
+        }
+    }
+
+    /// It is told of in the metrics.
+    #[must_use]
+    pub const fn is_told(&self) -> bool {
+        !matches!(self.change, Change::Plans(_) | Change::Plan { .. })
     }
 }
 

@@ -134,15 +134,18 @@ pub fn links(config: &Config, profile: &Profile) -> Links {
         })
     };
     let st = &profile.st_profile.physical;
+    let forward = LinkConfig {
+        reception: reception(profile.forward_cn_db(1), st.minimal_cn_db),
+        acm: acm(profile),
+        signalling: demand::signalling(config.timing, profile),
+        ..radio(forward, &config.forward, seed(0))
+    };
+    let demand = demand::demand(&config.others, profile, &forward);
     [
-        LinkConfig {
-            reception: reception(profile.forward_cn_db(1), st.minimal_cn_db),
-            acm: acm(profile),
-            ..radio(forward, &config.forward, seed(0))
-        },
+        forward,
         LinkConfig {
             reception: reception(profile.return_cn_db(1), profile.gw_physical.minimal_cn_db),
-            demand: demand::demand(&config.others, profile),
+            demand,
             ..radio(back, &config.return_link, seed(1))
         },
         wire(seed(2)),
@@ -163,6 +166,7 @@ pub fn targets(config: &Config, profile: &Profile) -> [Target; 4] {
             delay_ns: link.delay,
             queue: direction.map(|it| it.queue),
             outages: direction.and_then(|it| it.outages.clone()),
+            has_plans: link.demand.is_some(),
         }
     })
 }

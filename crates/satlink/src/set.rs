@@ -85,6 +85,8 @@ pub struct Target {
     pub queue: Option<Queue>,
     /// Outages of the configuration, which stay when losses change.
     pub outages: Option<Loss>,
+    /// Its slots come with plans, which meet what happens to the forward link.
+    pub has_plans: bool,
 }
 
 /// Reads a set; without satellite segment its directions are refused.
@@ -250,9 +252,15 @@ impl Set {
             };
             (index, order)
         };
+        let plans = targets.iter().position(|target| target.has_plans);
         self.directions
             .iter()
             .flat_map(move |&index| self.changes.iter().map(move |asked| made(index, asked)))
+            .flat_map(move |(index, order)| {
+                let plans = plans.filter(|_| index == 0);
+                let mirrored = plans.map(|plans| (plans, order.for_plans()));
+                [(index, order)].into_iter().chain(mirrored)
+            })
     }
 }
 
@@ -322,7 +330,32 @@ mod tests {
             delay_ns: 0,
             queue: None,
             outages: outages.clone(),
+            has_plans: false,
         })
+    }
+
+    #[test]
+    fn plans_meet_what_happens_to_the_forward_link() {
+        let mut targets = targets();
+        targets[1].has_plans = true;
+        let set = set(json!({"direction": "both", "outage": 2})).unwrap();
+        let orders: Vec<_> = set.orders(&targets, 5, Origin::Control).collect();
+        let down = Change::Outage(true);
+        let changes: Vec<_> = orders
+            .iter()
+            .map(|(index, it)| (*index, it.change.clone()))
+            .collect();
+        let plans = Change::Plans(Box::new(down.clone()));
+        assert_eq!(changes, [(0, down.clone()), (1, plans), (1, down)]);
+        // It ends with the outage, and nobody is told of it twice.
+        let (_, mirrored) = &orders[1];
+        assert!(mirrored.asked.is_empty());
+        let end = mirrored.next(5).unwrap();
+        let up = Change::Plans(Box::new(Change::Outage(false)));
+        assert_eq!(
+            (end.at, end.change, end.asked.len()),
+            (2_000_000_005, up, 0)
+        );
     }
 
     fn changes(set: &Set) -> Vec<(usize, Change, Option<Nanos>)> {

@@ -13,9 +13,11 @@
 //! terminal. Times are ns, rates kbit/s, capacity whole bursts per superframe.
 
 mod planner;
+mod signalling;
 mod terminal;
 
 pub use planner::{Plan, Planner, Share};
+pub use signalling::{SAC_BYTES, TBTP2_HEADER, put_tbtp2, tbtp2_bytes};
 pub use terminal::{Agreement, Level, Terminal, Timers, serve};
 
 use crate::opensand;
@@ -110,6 +112,8 @@ pub struct Request {
     pub rbdc_kbps: u32,
     /// Volume in bursts, on top of what was asked for before.
     pub vbdc_bursts: u32,
+    /// The volume is all that is wanted (AVBDC): what was asked for before is forgotten.
+    pub is_absolute: bool,
 }
 
 /// Bursts of one terminal in one superframe.

@@ -25,6 +25,8 @@ pub struct Plan {
     pub grants: BTreeMap<u8, Grant>,
     /// Bursts that nobody got.
     pub free: u32,
+    /// Bursts kept for requests.
+    pub signalling: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -80,14 +82,22 @@ impl Planner {
         };
         entry.rbdc_kbps = request.rbdc_kbps.min(entry.share.rbdc_max_kbps);
         entry.rbdc_until = self.superframe + u64::from(entry.share.duration);
-        entry.vbdc_bursts = entry.vbdc_bursts.saturating_add(request.vbdc_bursts);
+        let before = if request.is_absolute {
+            0
+        } else {
+            entry.vbdc_bursts
+        };
+        entry.vbdc_bursts = before.saturating_add(request.vbdc_bursts);
         true
     }
 
-    /// Plans the next superframe. Never more than the carrier holds: where the wishes of one kind exceed what is left, the
-    /// terminals get equal parts of it, and odd bursts go round from superframe to superframe.
-    pub fn plan(&mut self) -> Plan {
-        let mut free = self.carrier.capacity();
+    /// Plans the next superframe, of which `signalling` bursts are kept for requests. Never more than the carrier holds:
+    /// where the wishes of one kind exceed what is left, the terminals get equal parts of it, and odd bursts go round from
+    /// superframe to superframe.
+    pub fn plan(&mut self, signalling: u32) -> Plan {
+        let all = self.carrier.capacity();
+        let signalling = signalling.min(all);
+        let mut free = all - signalling;
         let mut divide = |wish: &dyn Fn(&Entry) -> u32| {
             let wishes: Vec<_> = self.terminals.values().map(wish).collect();
             let given = share_out(&wishes, free, self.superframe);
@@ -119,6 +129,7 @@ impl Planner {
             superframe,
             grants,
             free,
+            signalling,
         }
     }
 }
@@ -162,7 +173,7 @@ mod tests {
     fn rate(kbps: u32) -> Request {
         Request {
             rbdc_kbps: kbps,
-            vbdc_bursts: 0,
+            ..Request::default()
         }
     }
 
@@ -204,15 +215,16 @@ mod tests {
             Request {
                 rbdc_kbps: 20_000,
                 vbdc_bursts: 300,
+                is_absolute: false,
             },
         );
-        let plan = planner.plan();
+        let plan = planner.plan(0);
         assert_eq!((plan.grants[&1].cra, plan.grants[&1].rbdc), (171, 0));
         // ceil(20 Mbit/s * 26.5 ms / 1552 bit) = 342; VBDC gets the 278 that are left, FCA nothing.
         let second = plan.grants[&2];
         assert_eq!((second.rbdc, second.vbdc, plan.free), (342, 278, 0));
         // The rest of the volume comes next, and then there is free capacity for both.
-        let plan = planner.plan();
+        let plan = planner.plan(0);
         assert_eq!(plan.grants[&2].vbdc, 22);
         assert_eq!((plan.grants[&1].fca, plan.grants[&2].fca), (128, 128));
     }
@@ -229,7 +241,7 @@ mod tests {
         );
         assert!(!planner.request(9, rate(1)));
         assert!(planner.request(1, rate(5000)));
-        let granted = |planner: &mut Planner| planner.plan().grants[&1].rbdc;
+        let granted = |planner: &mut Planner| planner.plan(0).grants[&1].rbdc;
         // 5 Mbit/s is cut to 2 Mbit/s: ceil(53000 / 1552) = 35 bursts, for 23 superframes.
         for _ in 0..23 {
             assert_eq!(granted(&mut planner), 35);
@@ -239,6 +251,31 @@ mod tests {
         assert_eq!(granted(&mut planner), 35);
         planner.request(1, rate(0));
         assert_eq!(granted(&mut planner), 0);
+    }
+
+    #[test]
+    fn requests_take_bursts_of_their_own_and_absolute_volumes_replace() {
+        let mut planner = Planner::new(carrier(Arithmetic::Standard), 0);
+        planner.logon(1, SHARE);
+        let volume = |bursts, is_absolute| Request {
+            rbdc_kbps: 0,
+            vbdc_bursts: bursts,
+            is_absolute,
+        };
+        planner.request(1, volume(500, false));
+        planner.request(1, volume(600, false));
+        planner.request(1, volume(900, true));
+        let plan = planner.plan(2);
+        assert_eq!(
+            (plan.grants[&1].vbdc, plan.free, plan.signalling),
+            (789, 0, 2)
+        );
+        let plan = planner.plan(1000);
+        assert_eq!(
+            (plan.grants[&1].vbdc, plan.free, plan.signalling),
+            (0, 0, 791)
+        );
+        assert_eq!(planner.plan(0).grants[&1].vbdc, 111);
     }
 
     #[test]

@@ -65,7 +65,8 @@ pub fn serve(levels: &mut [Level], mut budget: u64) -> u64 {
 /// Every `synchro` it works out what will still wait when its request takes effect, one loop from now (propagation both
 /// ways and a superframe each for plan and terminal): the FIFOs less what the constant rate and the requests on their way
 /// carry until then. RBDC asks for the rate that empties this while the request lasts; VBDC for the volume not yet asked
-/// for. So nothing is asked for twice, and a steady load gets a steady rate.
+/// for. So nothing is asked for twice, and a steady load gets a steady rate. Where a loop passes without a burst of the
+/// volume asked for, request or plan was lost: the next request tells the whole volume (AVBDC).
 #[derive(Clone, Debug)]
 pub struct Terminal {
     carrier: Carrier,
@@ -76,6 +77,8 @@ pub struct Terminal {
     rates: VecDeque<(u64, u32)>,
     /// Bursts asked for by volume and not yet granted.
     outstanding: u32,
+    /// When they were asked for, or the last of them was granted.
+    progress: u64,
     assigned: Grant,
 }
 
@@ -90,6 +93,7 @@ impl Terminal {
             next_request: timers.first,
             rates: VecDeque::new(),
             outstanding: 0,
+            progress: 0,
             assigned: Grant::default(),
         }
     }
@@ -113,17 +117,25 @@ impl Terminal {
             let of_kind = waiting.iter().filter(|level| level.access == access);
             of_kind.map(|level| level.bytes).sum::<u64>()
         };
+        let is_absolute = self.outstanding > 0 && now > self.progress + self.lag();
+        if is_absolute || self.outstanding == 0 {
+            (self.outstanding, self.progress) = (0, now);
+        }
         let request = Request {
             rbdc_kbps: self.rate(sum(Access::Rbdc)),
             vbdc_bursts: self.volume(sum(Access::Vbdc)),
+            is_absolute,
         };
         self.rates.push_back((now, request.rbdc_kbps));
         self.outstanding += request.vbdc_bursts;
         Some(request)
     }
 
-    /// Takes the grant of a plan that arrives; it is used from the next superframe on. Of two the newer counts.
-    pub fn assign(&mut self, grant: Grant) {
+    /// Takes the grant of a plan that arrives at `now`; it is used from the next superframe on. Of two the newer counts.
+    pub fn assign(&mut self, now: u64, grant: Grant) {
+        if grant.vbdc > 0 {
+            self.progress = now;
+        }
         self.outstanding = self.outstanding.saturating_sub(grant.vbdc);
         self.assigned = grant;
     }
@@ -224,7 +236,7 @@ mod tests {
             request,
             Request {
                 rbdc_kbps: 800,
-                vbdc_bursts: 0
+                ..Request::default()
             }
         );
         assert_eq!(
@@ -265,19 +277,51 @@ mod tests {
         let ask = |terminal: &mut Terminal, second: u64, bytes: u64| {
             let levels = [level(Access::Vbdc, bytes), level(Access::Rbdc, 5000)];
             let request = terminal.request(second * 1000 * MS, &levels).unwrap();
-            assert_eq!(request.rbdc_kbps, 0);
+            assert_eq!((request.rbdc_kbps, request.is_absolute), (0, false));
             request.vbdc_bursts
         };
+        // A burst each half second shows that requests are served.
+        let grant = |terminal: &mut Terminal, half: u64, vbdc| {
+            let grant = Grant {
+                vbdc,
+                ..Grant::default()
+            };
+            terminal.assign(half * 500 * MS, grant);
+        };
         assert_eq!(ask(&mut terminal, 0, 194 * 3), 3);
-        assert_eq!(ask(&mut terminal, 1, 194 * 5), 2);
+        grant(&mut terminal, 1, 1);
+        assert_eq!(ask(&mut terminal, 1, 194 * 4), 2);
+        grant(&mut terminal, 3, 1);
         // 16 kbit are 2000 bytes or 11 bursts.
-        assert_eq!(ask(&mut terminal, 2, 1 << 40), 6);
-        assert_eq!(ask(&mut terminal, 3, 1 << 40), 0);
-        terminal.assign(Grant {
-            vbdc: 4,
-            ..Grant::default()
+        assert_eq!(ask(&mut terminal, 2, 1 << 40), 8);
+        grant(&mut terminal, 5, 4);
+        assert_eq!(ask(&mut terminal, 3, 1 << 40), 4);
+    }
+
+    #[test]
+    fn volume_that_nobody_granted_is_asked_for_anew_and_whole() {
+        let mut terminal = terminal(Agreement {
+            rbdc_max_kbps: None,
+            vbdc_max_kbit: Some(1000),
+            ..RBDC
         });
-        assert_eq!(ask(&mut terminal, 4, 1 << 40), 4);
+        let levels = [level(Access::Vbdc, 194 * 7)];
+        let request = |terminal: &mut Terminal, second: u64| {
+            let request = terminal.request(second * 1000 * MS, &levels).unwrap();
+            (request.vbdc_bursts, request.is_absolute)
+        };
+        assert_eq!(request(&mut terminal, 0), (7, false));
+        // The loop takes 553 ms: the request of time 0 was lost.
+        assert_eq!(request(&mut terminal, 1), (7, true));
+        let vbdc = Grant {
+            vbdc: 3,
+            ..Grant::default()
+        };
+        terminal.assign(1900 * MS, vbdc);
+        assert_eq!(request(&mut terminal, 2), (3, false));
+        // All of it was granted: there is nothing to miss.
+        terminal.assign(2500 * MS, Grant { vbdc: 7, ..vbdc });
+        assert_eq!(request(&mut terminal, 5), (7, false));
     }
 
     #[test]
@@ -291,7 +335,7 @@ mod tests {
             vbdc: 3,
             fca: 4,
         };
-        terminal.assign(grant);
+        terminal.assign(0, grant);
         assert_eq!((terminal.superframe(), grant.bursts()), (grant, 10));
         assert_eq!(terminal.superframe(), Grant::default());
     }

@@ -4,7 +4,7 @@
 
 use dvb::modcod::{FrameSize, ModCod};
 use dvb::rcs2::Waveform;
-use link::{Accepted, Carrier, Frame, Link, LinkConfig, Loss, LossUnit, Nanos, Queue};
+use link::{Accepted, Carrier, Frame, Link, LinkConfig, Loss, LossUnit, Nanos, Queue, Signalling};
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64;
 
@@ -18,8 +18,9 @@ pub struct OnAir {
     pub received: Vec<Vec<u8>>,
 }
 
-/// A forward link without losses: any MODCOD, either frame length, with and without pilots.
-pub fn forward(seed: u64) -> OnAir {
+/// A forward link without losses: any MODCOD, either frame length, with and without pilots; with plans for 791 slots, or
+/// without.
+pub fn forward(seed: u64, has_plans: bool) -> OnAir {
     let mut random = Pcg64::seed_from_u64(seed);
     let frame_size = *pick(&mut random, &[FrameSize::Normal, FrameSize::Short]);
     // MODCODs of rate 9/10 have no short FECFRAMEs.
@@ -34,7 +35,11 @@ pub fn forward(seed: u64) -> OnAir {
         pilots: random.next_u32() % 2 == 0,
         label: [2, 0, 0, 0, 0, 1],
     };
-    run(carrier, vec![], 9000, &mut random)
+    let signalling = has_plans.then_some(Signalling {
+        period: 26_500_000,
+        slots: 791,
+    });
+    run(carrier, (vec![], signalling), 9000, &mut random)
 }
 
 /// A return link whose bursts are lost at random (ratio 0 to 0.3) with any waveform.
@@ -49,13 +54,19 @@ pub fn back(seed: u64) -> OnAir {
     };
     let ratio = f64::from(random.next_u32() % 4) / 10.0;
     let losses = vec![Loss::random(ratio, LossUnit::Frame)];
-    run(carrier, losses, 2000, &mut random)
+    run(carrier, (losses, None), 2000, &mut random)
 }
 
 /// Sends 120 packets in bursts with pauses, so that frames are full, half empty and left out.
-fn run(carrier: Carrier, losses: Vec<Loss>, longest: usize, random: &mut Pcg64) -> OnAir {
+fn run(
+    carrier: Carrier,
+    (losses, signalling): (Vec<Loss>, Option<Signalling>),
+    longest: usize,
+    random: &mut Pcg64,
+) -> OnAir {
     let mut link = Link::new(LinkConfig {
         losses,
+        signalling,
         ..LinkConfig::new(carrier, 0, Queue::drop_tail(1_000_000), random.next_u64())
     })
     .expect("a carrier of the standard");
@@ -70,7 +81,9 @@ fn run(carrier: Carrier, losses: Vec<Loss>, longest: usize, random: &mut Pcg64) 
             sent.push(packet);
         }
     }
-    while link.pop(Nanos::MAX, &mut out).is_some() {
+    // Plans never end.
+    let end = signalling.map_or(Nanos::MAX, |_| now + 5_000_000_000);
+    while link.pop(end, &mut out).is_some() {
         received.push(out.clone());
     }
     OnAir {
