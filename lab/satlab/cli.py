@@ -608,3 +608,25 @@ def bench_check(
         caught = ", ".join(f"{case} {count}" for case, count in found["caught"].items())
         print(f"of {comparisons}: false alarms {found['false_alarms']}; caught {caught}; {found['real_s']} s")
     return ExitStatus.OK
+
+
+@command(group=bench_app, name="agree")
+def bench_agree(
+    suite: Annotated[str, typer.Option(help="Name of a suite in baselines/.")] = "etosat",
+    cases: Annotated[str | None, typer.Option(help="ID,ID,... of the suite. Default: all without losses.")] = None,
+    up_to_mb: Annotated[
+        float, typer.Option(help="Transfer no more than the suite's marks up to this.", min=0.001)
+    ] = 100,
+    runs: Annotated[int, typer.Option(help="Samples of each clock.", min=1, max=100)] = 1,
+    json_lines: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")] = False,
+    quiet: Quiet = False,
+) -> int:
+    """Compare the virtual clock with a real lab: quinn over the same links, time to each mark; 1 when they differ."""
+    from satlab import hand
+    from satlab.regress import agree
+
+    hand.need_root()
+    result = agree.measure(suite, [] if cases is None else cases.split(","), up_to_mb, runs, Talk(quiet))
+    for line in [json.dumps(result, indent=1)] if json_lines else agree.lines(result):
+        print(line)
+    return ExitStatus.OK if result["agree"] else ExitStatus.FAILED

@@ -68,7 +68,7 @@ def check_suite(
 ) -> int:
     """Check QUIC over satellite links against targets, or against an earlier build; 1 when one is missed."""
     from satlab import hand
-    from satlab.regress import interop, output, program
+    from satlab.regress import interop, output, page, program
 
     wanted = program.Wanted(
         suite, [] if cases is None else cases.split(","), runs, seed,
@@ -83,6 +83,7 @@ def check_suite(
             hand.need_root()
             wanted = dataclasses.replace(wanted, stop=stop_on_signal())
         found = program.run(wanted, Talk(quiet))
+    page.write(found)
     for file, text in ((junit, output.junit), (markdown, output.markdown)):
         if file is not None:
             file.write_text(text(found))

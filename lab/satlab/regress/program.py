@@ -17,7 +17,7 @@ from typing import Any, Literal
 import satlab
 from satlab import ownership, paths
 from satlab.errors import ConfigError, ExitStatus, Fault
-from satlab.regress import endpoint, judge, links, outside, suite
+from satlab.regress import endpoint, judge, links, outside, suite, why
 from satlab.regress.ends import Ends, Satperf
 from satlab.regress.judge import Compared, Judged
 from satlab.regress.links import Link
@@ -104,6 +104,17 @@ class Findings:
             return ExitStatus.UNCALIBRATED
         return ExitStatus.UNSUPPORTED if results == {"unsupported"} else ExitStatus.OK
 
+    @property
+    def simulated_s(self) -> float | None:
+        """Give the time that all samples together would have taken on a real link; None where the clock was real."""
+        times = [one.simulated_s for samples in self.samples.values() for one in samples]
+        return sum(time or 0.0 for time in times) if any(times) else None
+
+    def spent_s(self, case: str) -> dict[str, float] | None:
+        """Give the mean seconds that a transfer of the case spent for each cause; None where none was traced."""
+        traced = [one.spent_s for one in self.samples[case] if one.spent_s is not None]
+        return why.mean(traced) if traced else None
+
     def document(self) -> dict[str, Any]:
         """Give what is saved as check.json, and taken as a baseline later (schemas/check.schema.json)."""
         return {
@@ -117,6 +128,7 @@ class Findings:
             "options": {"client": dict(self.wanted.client), "server": dict(self.wanted.server)},
             "seed": self.wanted.seed,
             "real_s": round(self.real_s, 3),
+            "simulated_s": None if self.simulated_s is None else round(self.simulated_s, 3),
             "cases": [self._case(name) for name in self.samples],
             "compared": None if self.compared is None else [_comparison(one) for one in self.compared],
         }
@@ -129,6 +141,7 @@ class Findings:
             "return_mbps": link.return_mbps,
             "rtt_ms": link.plan.rtt_ms.mean,
             "queue_bytes": [link.plan.forward.queue_bytes, link.plan.return_.queue_bytes],
+            "spent_s": self.spent_s(name),
             "verdicts": [_verdict(one) for one in self.judged if one.case == name],
             "samples": [asdict(one) for one in self.samples[name]],
         }

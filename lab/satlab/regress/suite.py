@@ -47,7 +47,7 @@ class Case(_Model):
 
     id: Name
     forward_mbps: float = Field(gt=0.1, le=1000)
-    return_mbps: float = Field(gt=0.1, le=100)
+    return_mbps: float = Field(ge=0.05, le=100)
     rtt_ms: float | None = Field(default=None, gt=500, le=2000)
     direction: Literal["download", "upload"] = "download"
     loss: LossProcess | None = None

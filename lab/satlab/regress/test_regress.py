@@ -11,7 +11,7 @@ import pytest
 
 from satlab import paths
 from satlab.errors import ConfigError, ExitStatus
-from satlab.regress import interop, judge, output, program, suite, virtual
+from satlab.regress import interop, judge, output, page, program, suite, virtual
 from satlab.regress.judge import Compared
 from satlab.regress.sample import Sample, Status
 from satlab.regress.suite import Case, Suite
@@ -19,10 +19,11 @@ from satlab.ui import Talk
 
 ETOSAT = paths.BASELINES / "etosat.yml"
 OUTCOME: dict[str, Any] = {
-    "request": {"seed": 4},
+    "request": {"seed": 4, "direction": "download"},
+    "samples": [],
     "transfers": [
         {
-            "status": "ok", "reason": "",
+            "status": "ok", "reason": "", "started_s": 0.5, "duration_s": 3.0, "asked_ms": 975.0,
             "marks": [{"bytes": 2_000_000, "t_s": 1.5}, {"bytes": 4_000_000, "t_s": None}],
             "handshake_ms": 650.0, "time_to_first_byte_ms": 1300.0,
             "sender": {"sent_datagrams": 5, "lost_packets": 1}, "receiver": {"sent_acks": 3},
@@ -111,7 +112,7 @@ def test_a_request_follows_its_schema_and_the_second_transfer_its_first() -> Non
 
 def test_a_sample_is_the_transfer_that_counts() -> None:
     found = virtual.sample(small().cases[0], OUTCOME)
-    assert (found.times_s, found.seed, found.acks) == ((1.5, None), 4, 3)
+    assert (found.times_s, found.seed, found.acks, found.simulated_s) == ((1.5, None), 4, 3, 3.5)
     second = small().cases[0].model_copy(update={"second_after_s": 10.0})
     assert virtual.sample(second, OUTCOME).times_s == (None, None)
 
@@ -242,6 +243,29 @@ def test_a_check_from_suite_to_verdicts(tiny: Path, tmp_path: Path, monkeypatch:
     told = interop.result(found)
     assert [cell["abbr"] for cell in told["measurements"][0]] == ["QU", "SL", "FA"]
     assert interop.extension(found)["check"] == found.document() and told["results"] == [[]]
+    for case in document["cases"]:
+        times = [sum(sample["spent_s"].values()) for sample in case["samples"]]
+        assert sum(case["spent_s"].values()) == pytest.approx(sum(times) / len(times))
+    assert "where the time went" in output.markdown(found)
+    simulated = [sample.simulated_s or 0 for samples in found.samples.values() for sample in samples]
+    assert document["simulated_s"] == pytest.approx(sum(simulated), abs=1e-3) and min(simulated) > 0.65
+    assert output.pace(found).endswith(f": {sum(simulated) / found.real_s:.0f} times as fast as real time")
+
+
+def test_the_page_holds_every_verdict_and_every_transfer(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = check(tiny, monkeypatch, tmp_path, cases=["quick", "slow"], runs=3)
+    html = page.write(found).read_text()
+    assert html.count("data-figure=") == 1 + 6 and html.count("<details><summary>quick, seed") == 2
+    assert "\u2717" not in html and "verdict bad" in html and "verdict good" in html
+    figures = json.loads(html.split('id="figures">')[1].split("</script>")[0])
+    band = [bar for bar in figures["run-quick-1"]["data"] if bar["type"] == "bar"]
+    [outcome] = (found.folder / "raw").glob("quick-1.outcome.json")
+    whole = json.loads(outcome.read_text())["transfers"][0]["duration_s"]
+    assert sum(sum(bar["x"]) for bar in band) == pytest.approx(whole, abs=0.01)
+    shares = [sum(bar["x"][case] for bar in figures["spent"]["data"]) for case in (0, 1)]
+    assert shares == pytest.approx([100, 100], abs=0.1)
 
 
 def test_a_build_is_compared_with_an_earlier_one(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
