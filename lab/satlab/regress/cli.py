@@ -56,6 +56,10 @@ def check_suite(
     ] = None,
     server: Annotated[list[str] | None, typer.Option(help="Option of the server's end, likewise.")] = None,
     baseline: Annotated[Path | None, typer.Option(help="check.json of an earlier check: is this build slower?")] = None,
+    beside: Annotated[
+        list[Path] | None,
+        typer.Option(help="check.json of another stack: its times in one table with these; repeatable."),
+    ] = None,
     tolerance: Annotated[float, typer.Option(help="With --baseline: slowdown that nobody minds.", min=0, max=1)] = 0.03,
     out: Annotated[Path, typer.Option(help="Folder that the check's folder is made in.")] = Path("runs"),
     junit: Annotated[Path | None, typer.Option(help="JUnit XML file for a build server.")] = None,
@@ -72,7 +76,8 @@ def check_suite(
 
     wanted = program.Wanted(
         suite, [] if cases is None else cases.split(","), runs, seed,
-        program.options(client or []), program.options(server or []), baseline, tolerance, out,
+        program.options(client or []), program.options(server or []), baseline,
+        beside or (), tolerance, out,
         clock=clock, stack=stack,
     )  # fmt: skip
     with contextlib.ExitStack() as opened:

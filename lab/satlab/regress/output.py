@@ -4,6 +4,7 @@
 import math
 import sys
 from dataclasses import dataclass
+from typing import Any
 from xml.etree import ElementTree
 
 from rich.console import Console
@@ -42,7 +43,43 @@ def sections(findings: Findings) -> list[Section]:
     ]
     if findings.compared is not None:
         shown.append(Section("against the baseline", _COMPARED_HEAD, [_compared(one) for one in findings.compared]))
+    if findings.beside:
+        shown.append(_beside(findings))
     return [*shown, *_spent(findings)]
+
+
+def _beside(findings: Findings) -> Section:
+    """Give every target with what each check measured: medians and intervals, stack by stack."""
+    checks = [findings.document(), *findings.beside]
+    known = [
+        {(case["id"], one["mark_mb"]): one for case in each["cases"] for one in case["verdicts"]} for each in checks
+    ]
+    rows = [
+        (
+            one.case,
+            _megabytes(one),
+            "" if one.target_s is None else f"{one.target_s:g}",
+            *(_measured(each.get((one.case, one.mark_mb))) for each in known),
+        )
+        for one in findings.judged
+    ]
+    names = (f"{each['stack']}, {each['clock']} clock" for each in checks)
+    return Section(
+        f"beside other checks, s; targets: {findings.suite.source}", ("case", "MB", "target s", *names), rows
+    )
+
+
+def _measured(verdict: dict[str, Any] | None) -> str:
+    """Word median, interval and number of samples of a verdict in a check.json."""
+    if verdict is None:
+        return "not run"
+    if verdict["result"] == "unsupported":
+        return "unsupported"
+    median, low, high = (
+        seconds(math.inf if verdict[key] is None else verdict[key]) for key in ("median_s", "low_s", "high_s")
+    )
+    mark = ", not measurable" if verdict["result"] == "not measurable" else ""
+    return f"{median} ({low} to {high}), n {verdict['n']}{mark}"
 
 
 def pace(findings: Findings) -> str:
@@ -119,7 +156,7 @@ def _row(one: Judged, findings: Findings) -> tuple[str, ...]:
     return (
         one.case,
         f"{link.forward_mbps:.4g}/{link.return_mbps:.3g}",
-        "all" if one.mark_mb is None else f"{one.mark_mb:g}",
+        _megabytes(one),
         "" if one.target_s is None else f"{one.target_s:g}",
         _reference(one, findings),
         seconds(one.median_s),
@@ -147,6 +184,10 @@ def _why(one: Judged) -> str:
     died = f"; died: {'; '.join(one.died)}" if one.died else ""
     target = "" if one.target_s is None else f", target {one.target_s:g} s"
     return f"median {seconds(one.median_s)} s, up to {seconds(one.interval_s.high)} s{target}{died}"
+
+
+def _megabytes(one: Judged) -> str:
+    return "all" if one.mark_mb is None else f"{one.mark_mb:g}"
 
 
 def _amount(one: Judged) -> str:

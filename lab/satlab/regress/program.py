@@ -53,6 +53,7 @@ class Wanted:
     client: Options = field(default_factory=dict)
     server: Options = field(default_factory=dict)
     baseline: Path | None = None
+    beside: Sequence[Path] = ()
     tolerance: float = 0.03
     out: Path = Path("runs")
     jobs: int = os.cpu_count() or 1
@@ -86,6 +87,7 @@ class Findings:
     compared: list[Compared] | None
     wanted: Wanted
     backend: Backend
+    beside: Sequence[dict[str, Any]]
     folder: Path
     began_unix_s: float
     real_s: float
@@ -176,6 +178,7 @@ def run(wanted: Wanted, talk: Talk) -> Findings:
     plan = suite.load(paths.BASELINES / f"{wanted.suite}.yml")
     cases = plan.selected(wanted.cases)
     before = None if wanted.baseline is None else load_baseline(wanted.baseline, plan)
+    beside = [load(path, plan) for path in wanted.beside]
     folder = wanted.out / f"check-{plan.name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
     raw = folder / "raw"
     raw.mkdir(parents=True)
@@ -193,7 +196,7 @@ def run(wanted: Wanted, talk: Talk) -> Findings:
     judged = judge.against_targets(plan, cases, found)
     compared = None if before is None else judge.against_baseline(plan.marks_mb, found, before, wanted.tolerance)
     findings = Findings(
-        plan, built, found, judged, compared, wanted, backend, folder, began_unix_s, time.monotonic() - began
+        plan, built, found, judged, compared, wanted, backend, beside, folder, began_unix_s, time.monotonic() - began
     )
     (folder / "check.json").write_text(json.dumps(findings.document(), indent=1) + "\n")
     ownership.give_to_caller(folder)
@@ -258,23 +261,31 @@ def options(given: Sequence[str]) -> Options:
     return {name.replace("-", "_"): int(value) if value.isdecimal() else value for name, _, value in pairs}
 
 
-def load_baseline(path: Path, plan: Suite) -> dict[str, list[Sample]]:
-    """Read the samples of an earlier check.json.
+def load(path: Path, plan: Suite) -> dict[str, Any]:
+    """Read an earlier check.json.
 
     Raises:
         ConfigError: it is none, or of another suite.
     """
     try:
-        document = json.loads(path.read_text())
+        document: dict[str, Any] = json.loads(path.read_text())
         same = (document["schema"], document["suite"], tuple(document["marks_mb"]))
-        if same != (SCHEMA, plan.name, plan.marks_mb):
-            raise ConfigError(f"{path} is of suite {document['suite']}", hint=f"take a check.json of suite {plan.name}")
-        return {case["id"]: [_sample(one) for one in case["samples"]] for case in document["cases"]}
     except OSError as error:
         raise ConfigError(
             f"{path}: {error.strerror}", hint="an earlier check left runs/check-.../check.json"
         ) from error
     except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{path} is no {SCHEMA}: {error}", hint="take the check.json of an earlier check") from error
+    if same != (SCHEMA, plan.name, plan.marks_mb):
+        raise ConfigError(f"{path} is of suite {document['suite']}", hint=f"take a check.json of suite {plan.name}")
+    return document
+
+
+def load_baseline(path: Path, plan: Suite) -> dict[str, list[Sample]]:
+    """Read the samples of an earlier check.json. Raises ConfigError as `load`."""
+    try:
+        return {case["id"]: [_sample(one) for one in case["samples"]] for case in load(path, plan)["cases"]}
+    except (KeyError, TypeError) as error:
         raise ConfigError(f"{path} is no {SCHEMA}: {error}", hint="take the check.json of an earlier check") from error
 
 

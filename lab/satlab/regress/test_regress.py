@@ -277,6 +277,9 @@ def test_a_build_is_compared_with_an_earlier_one(tiny: Path, tmp_path: Path, mon
     slow = check(tiny, monkeypatch, tmp_path / "3", cases=["quick"], baseline=file, client=narrow)
     assert slow.compared and slow.compared[1].is_slower and slow.status == ExitStatus.FAILED
     assert "SLOWER" in output.markdown(slow)
+    beside = output.markdown(check(tiny, monkeypatch, tmp_path / "5", cases=["quick", "slow"], runs=1, beside=[file]))
+    [row] = [line for line in beside.splitlines() if "not run" in line and "| slow | 0.1 |" in line]
+    assert row.count("n 1") == 1 and "beside other checks" in beside
     with pytest.raises(ConfigError):
         check(tiny, monkeypatch, tmp_path / "4", baseline=tiny / "tiny.yml")
 
