@@ -10,6 +10,7 @@ import contextlib
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,24 +100,39 @@ def _proxy(up: Lab, node: str, folder: Path, faults: list[str]) -> Iterator[None
     """Run the job satlab_pep on a node."""
     uid = grants.new_uid()
     folder.mkdir()
-    grants.give(folder, uid)
-    visible = [*grants.program_paths(), folder.resolve()]
-    drop = grants.drop_argv(uid, grants.CAPABILITIES["satlab_pep"], visible)
-    ends = (_address(up.topology, Role.CLIENT), _address(up.topology, Role.SERVER))
-    argv = [*up.enter_argv(node), *drop, sys.executable, str(_JOB), "haproxy", *ends]
-    environment = {
-        "PATH": STANDARD_PATH, "HOME": str(folder), "TMPDIR": str(folder), "PYTHONPATH": str(paths.SHIM),
+    with tempfile.TemporaryDirectory(prefix="satlab-pep-") as home:  # short: it holds a Unix socket
+        for place in (folder, Path(home)):
+            grants.give(place, uid)
+        visible = [*grants.program_paths(), folder.resolve(), Path(home)]
+        drop = grants.drop_argv(uid, grants.CAPABILITIES["satlab_pep"], visible)
+        ends = (_address(up.topology, Role.CLIENT), _address(up.topology, Role.SERVER))
+        argv = [*up.enter_argv(node), *drop, sys.executable, str(_JOB), "haproxy", *ends]
+        with _job(argv, _environment(node, folder, home), folder):
+            yield
+    reports = list(folder.glob("files/*/pep_json.json"))
+    if not reports or not json.loads(reports[0].read_text())["connections"]:
+        faults.append(f"the PEP on {node} has split no connection")
+
+
+def _environment(node: str, folder: Path, home: str) -> dict[str, str]:
+    """Give what a job finds in its environment; its records go to the folder."""
+    numbers = ("JOB_INSTANCE_ID", "SCENARIO_INSTANCE_ID", "OWNER_SCENARIO_INSTANCE_ID")
+    return {
+        "PATH": STANDARD_PATH, "HOME": home, "TMPDIR": home, "PYTHONPATH": str(paths.SHIM), "JOB_NAME": "satlab_pep",
         "PYTHONDONTWRITEBYTECODE": "1", "SATLAB_RAW": str(folder.resolve()), "SATLAB_AGENT": node,
-        "JOB_NAME": "satlab_pep", "JOB_INSTANCE_ID": "1",
-        "SCENARIO_INSTANCE_ID": "1", "OWNER_SCENARIO_INSTANCE_ID": "1",
-    }  # fmt: skip
+    } | dict.fromkeys(numbers, "1")  # fmt: skip
+
+
+@contextlib.contextmanager
+def _job(argv: list[str], environment: dict[str, str], folder: Path) -> Iterator[None]:
+    """Run the job, ready, for as long as the block lasts."""
     stats, log = folder / "stats.jsonl", folder / "log"
     with log.open("wb") as words:
         job = subprocess.Popen(argv, env=environment, stdin=subprocess.DEVNULL, stdout=words, stderr=words)
     try:
         wait(lambda: job.poll() is not None or (stats.exists() and '"ready"' in stats.read_text()), READY_S)
         if job.poll() is not None or not stats.exists():
-            raise HostError(f"the PEP on {node} does not start: {log.read_text().strip()}", "apt-get install haproxy")
+            raise HostError(f"a PEP does not start: {log.read_text().strip()}", "apt-get install haproxy")
         yield
     finally:
         job.terminate()
@@ -125,9 +141,6 @@ def _proxy(up: Lab, node: str, folder: Path, faults: list[str]) -> Iterator[None
         except subprocess.TimeoutExpired:
             job.kill()
             job.wait()
-    reports = list(folder.glob("files/*/pep_json.json"))
-    if not reports or not json.loads(reports[0].read_text())["connections"]:
-        faults.append(f"the PEP on {node} has split no connection")
 
 
 def _address(topology: Topology, role: Role) -> str:
