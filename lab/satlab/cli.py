@@ -614,9 +614,7 @@ def bench_check(
 def bench_agree(
     suite: Annotated[str, typer.Option(help="Name of a suite in baselines/.")] = "etosat",
     cases: Annotated[str | None, typer.Option(help="ID,ID,... of the suite. Default: all without losses.")] = None,
-    up_to_mb: Annotated[
-        float, typer.Option(help="Transfer no more than the suite's marks up to this.", min=0.001)
-    ] = 100,
+    up_to_mb: Annotated[float, typer.Option(help="Transfer no more than the marks up to this.", min=0.001)] = 100,
     runs: Annotated[int, typer.Option(help="Samples of each clock.", min=1, max=100)] = 1,
     json_lines: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")] = False,
     quiet: Quiet = False,

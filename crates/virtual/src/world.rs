@@ -11,6 +11,7 @@ use std::time::Instant;
 use link::Nanos;
 use quic::sender_state;
 use quinn_proto::{ClientConfig, ConnectionId, ServerConfig};
+use satlink::bundle::Bundle;
 use satlink::drive::{Gone, Io};
 use satlink::order::Order;
 
@@ -339,7 +340,7 @@ impl Io for World {
         self.now
     }
 
-    fn wait(&mut self, deadline: Nanos) -> Result<bool, Gone> {
+    fn wait(&mut self, deadline: Nanos, _: Nanos) -> Result<bool, Gone> {
         loop {
             self.client.work(self.now);
             self.server.work(self.now);
@@ -360,7 +361,7 @@ impl Io for World {
         }
     }
 
-    fn read(&mut self, direction: usize, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+    fn read(&mut self, direction: usize, buffer: &mut [u8]) -> io::Result<Option<(Nanos, usize)>> {
         let [down, up] = &mut self.between;
         let queue = match direction {
             0 => &mut self.server.out,
@@ -370,11 +371,12 @@ impl Io for World {
         };
         Ok(queue.pop_front().map(|packet| {
             buffer[..packet.len()].copy_from_slice(&packet);
-            packet.len()
+            (self.now, packet.len())
         }))
     }
 
-    fn write(&mut self, direction: usize, packet: &[u8]) -> io::Result<bool> {
+    fn write(&mut self, direction: usize, bundle: &mut Bundle) -> io::Result<bool> {
+        let (_, packet) = bundle.finish();
         match direction {
             0 => self.between[0].push_back(packet.to_vec()),
             1 => self.client.receive(self.now, packet),

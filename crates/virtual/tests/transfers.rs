@@ -175,5 +175,8 @@ fn a_slow_source_sets_the_pace() {
         .iter()
         .filter(|one| one.app_limited && one.supply == Supply::Slow);
     // Slow start takes three round trips to follow the source.
-    assert!(limited.count() * 10 > outcome.samples.len() * 3, "{outcome:?}");
+    assert!(
+        limited.count() * 10 > outcome.samples.len() * 3,
+        "{outcome:?}"
+    );
 }

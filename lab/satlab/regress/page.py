@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A check as one HTML file: verdicts, where the time went, and for each traced transfer what held it up when."""
 
-import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from satlab import ownership
-from satlab.regress import output, why
+from satlab.regress import output, traces, why
 from satlab.regress.program import Findings
 from satlab.regress.sample import Sample
 from satlab.regress.why import Cause, Span, State, Trace
@@ -100,9 +99,9 @@ def _runs(findings: Findings) -> list[Run]:
     for case, samples in findings.samples.items():
         traced = sorted((one for one in samples if one.spent_s), key=lambda one: sum((one.spent_s or {}).values()))
         for place, sample in enumerate(traced):
-            file = findings.folder / "raw" / f"{case}-{sample.seed}.outcome.json"
-            trace = why.of_outcome(json.loads(file.read_text()))
-            found.append(Run(sample, trace, place == (len(traced) - 1) // 2))
+            trace = traces.read(findings.folder / "raw", case, sample.seed, findings.links[case].plan)
+            if trace is not None:
+                found.append(Run(sample, trace, place == (len(traced) - 1) // 2))
     return found
 
 
@@ -172,10 +171,9 @@ def _plot(run: Run) -> Figure:
     states = _thinned(trace.states)
     data = _band(spans)
     for y_axis, _, curves in ROWS:
-        data += [
-            line([(state.t_s, value(state)) for state in states], name, style, yaxis=y_axis)
-            for name, style, value in curves
-        ]
+        for name, style, value in curves:
+            data.append(line([(state.t_s, value(state)) for state in states], name, style, yaxis=y_axis))
+            data[-1]["line"] |= {"dash": "solid", "width": 2 if style else 1}
     layout = {
         "xaxis": axis("Time since the client's first packet (s)", range=[0, round(trace.end_s, 3)], anchor="y3"),
         "yaxis": {"domain": [0.88, 1], "showticklabels": False, "showgrid": False, "zeroline": False},

@@ -33,6 +33,9 @@ MIN_RUNS = 5
 MAX_RUNS = 20
 BASELINE_RUNS = 10
 """Samples a comparison starts from: with fewer, no test over the marks of a whole suite can be significant."""
+COMPARED_RUNS = range(BASELINE_RUNS, MAX_RUNS + 1, MIN_RUNS)
+SLOWDOWN = 0.10
+"""What a comparison takes enough samples to find, if MAX_RUNS are enough."""
 
 
 STACKS: dict[str, Callable[[], Ends]] = {"ngtcp2": outside.ngtcp2, "tcp-pep": TcpPep}
@@ -179,6 +182,7 @@ def run(wanted: Wanted, talk: Talk) -> Findings:
     cases = plan.selected(wanted.cases)
     before = None if wanted.baseline is None else load_baseline(wanted.baseline, plan)
     beside = [load(path, plan) for path in wanted.beside]
+    least = {case.id: wanted.runs or _least(plan, case, before, len(cases)) for case in cases}
     folder = wanted.out / f"check-{plan.name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
     raw = folder / "raw"
     raw.mkdir(parents=True)
@@ -189,7 +193,7 @@ def run(wanted: Wanted, talk: Talk) -> Findings:
         for case in cases:
             with talk.step(case.id) as step:
                 built[case.id] = links.build(plan, case, raw / "profiles")
-                found[case.id] = _samples(plan, case, built[case.id], wanted, backend, raw)
+                found[case.id] = _samples(plan, case, built[case.id], wanted, backend, raw, least[case.id])
                 step.outcome = _told(found[case.id])
     finally:
         ownership.give_to_caller(folder)
@@ -203,7 +207,17 @@ def run(wanted: Wanted, talk: Talk) -> Findings:
     return findings
 
 
-def _samples(plan: Suite, case: Case, link: Link, wanted: Wanted, backend: Backend, raw: Path) -> list[Sample]:
+def _least(plan: Suite, case: Case, before: judge.Samples | None, cases: int) -> int:
+    """Tell how many samples a case needs at the least; a comparison plans with the baseline's spread."""
+    if before is None:
+        return MIN_RUNS
+    pilot = [judge.ordered(before[case.id], mark) for mark in range(len(plan.marks_mb))] if case.id in before else []
+    return judge.runs_for(pilot, COMPARED_RUNS, SLOWDOWN, cases * len(plan.marks_mb))
+
+
+def _samples(
+    plan: Suite, case: Case, link: Link, wanted: Wanted, backend: Backend, raw: Path, least: int
+) -> list[Sample]:
     """Take samples until the verdict stands; in all cases the same number for the same input, however fast."""
 
     def take(first: int, count: int) -> list[Sample]:
@@ -213,7 +227,6 @@ def _samples(plan: Suite, case: Case, link: Link, wanted: Wanted, backend: Backe
         with ThreadPoolExecutor(backend.at_once) as pool:
             return list(pool.map(lambda seed: backend.sample(plan, case, link, seed, raw), seeds))
 
-    least = wanted.runs or (BASELINE_RUNS if wanted.baseline else MIN_RUNS)
     found = take(0, 1)
     if found[0].status == "unsupported":
         return found

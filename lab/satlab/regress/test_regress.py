@@ -191,6 +191,13 @@ def test_a_slowdown_is_found_and_noise_is_not() -> None:
     assert compare(dead, before).is_slower and compare(dead, dead).ratio == 1.0
 
 
+def test_samples_are_planned_for_a_slowdown_of_a_tenth() -> None:
+    sizes = range(10, 21, 5)
+    steady, spread = ([[sample.times_s[0] or 0 for sample in noisy("a", 10, noise, 1)]] for noise in (0.1, 0.6))
+    assert judge.runs_for(steady, sizes, 0.1, 4) == 10 and judge.runs_for(spread, sizes, 0.1, 4) > 10
+    assert judge.runs_for([[math.inf] * 10], sizes, 0.1, 4) == 10  # what never came says nothing
+
+
 def test_options_are_pairs() -> None:
     assert program.options(["initial-window=32", "congestion-control=reno"]) == {
         "initial_window": 32,
@@ -234,7 +241,11 @@ def test_a_check_from_suite_to_verdicts(tiny: Path, tmp_path: Path, monkeypatch:
     assert found.links["quick"].forward_mbps == pytest.approx(10, rel=0.001)
     # CRA comes in slots of 65 kbit/s.
     assert found.links["falling"].return_mbps == pytest.approx(0.5, rel=0.1)
-    assert len(list((found.folder / "raw").glob("quick-*.outcome.json"))) == program.MIN_RUNS
+    outcomes = list((found.folder / "raw").glob("quick-*.outcome.json"))
+    assert len(outcomes) == program.MIN_RUNS
+    outcome_schema = json.loads((paths.SCHEMAS / "virtual-outcome.schema.json").read_text())
+    for outcome in outcomes:
+        jsonschema.validate(json.loads(outcome.read_text()), outcome_schema)
     document = json.loads((found.folder / "check.json").read_text())
     jsonschema.validate(document, json.loads((paths.SCHEMAS / "check.schema.json").read_text()))
     xml = ElementTree.fromstring(output.junit(found))  # noqa: S314 - our own text

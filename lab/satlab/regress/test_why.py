@@ -11,7 +11,7 @@ from satlab.regress import links, virtual, why
 from satlab.regress.suite import Case, Suite
 from satlab.regress.why import Span, State, Trace
 
-FULL = State(0, 0, 100_000, 100_000, False, True, False, "blocked", 650, 0, 0, 0)
+FULL = State(0, 100_000, 100_000, False, True, False, "blocked", 650, 0, 0, 0)
 """A window in slow start that is full."""
 
 

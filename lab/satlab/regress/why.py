@@ -22,7 +22,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
-from typing import Any, Literal
+from typing import Literal
 
 Cause = Literal[
     "handshake", "slow start", "link", "application", "flow control", "ack link", "loss recovery", "host", "delivery"
@@ -52,7 +52,6 @@ class State:
     """A sender and its path at `t_s`, s since the start of the connection. Queues as the time to carry them, ms."""
 
     t_s: float
-    received_bytes: int
     cwnd_bytes: int
     in_flight_bytes: int
     is_handshaking: bool
@@ -139,34 +138,6 @@ class Trace:
 
 
 _LIMITED: Mapping[Supply, Cause] = {"done": "delivery", "slow": "application", "blocked": "flow control"}
-
-
-def of_outcome(outcome: Mapping[str, Any]) -> Trace:
-    """Read the trace of the last transfer of what `satvirtual` tells."""
-    last = outcome["transfers"][-1]
-    start, length = last["started_s"], last["duration_s"]
-    is_download = outcome["request"]["direction"] == "download"
-    queues = ("forward_queue_ms", "return_queue_ms") if is_download else ("return_queue_ms", "forward_queue_ms")
-    states = [
-        State(
-            t_s=one["t_s"] - start,
-            received_bytes=one["received_bytes"],
-            cwnd_bytes=one["cwnd_bytes"],
-            in_flight_bytes=one["in_flight_bytes"],
-            is_handshaking=one["handshaking"],
-            is_slow_start=one["slow_start"],
-            is_app_limited=one["app_limited"],
-            supply=one["supply"],
-            rtt_ms=one["rtt_ms"],
-            lost_packets=one["lost_packets"],
-            payload_queue_ms=one[queues[0]],
-            ack_queue_ms=one[queues[1]],
-        )
-        for one in outcome["samples"]
-        if one["t_s"] >= start
-    ]
-    asked = last["asked_ms"]
-    return Trace(None if asked is None else asked / 1e3, length, states)
 
 
 def mean(spent: Sequence[Mapping[str, float]]) -> dict[str, float]:
