@@ -9,14 +9,13 @@ from typing import Annotated, Literal
 
 import typer
 
-from satlab.cli import Quiet, command, stop_on_signal
+from satlab.cli.base import Quiet, command, stop_on_signal
 from satlab.ui import Talk
 
-app = typer.Typer()
 PLACEHOLDERS = "{host} {port} {name} {bytes} {path} {url} {www} {cert} {key} {ca} {out} {state}: docs/regression.md."
 
 
-@command(group=app, name="check")
+@command(name="check")
 def check_suite(
     suite: Annotated[str, typer.Option(help="Name of a suite in baselines/.")] = "etosat",
     cases: Annotated[str | None, typer.Option(help="ID,ID,... of the suite. Default: all.")] = None,
