@@ -41,6 +41,9 @@ pub trait Io {
     /// The device is gone.
     fn write(&mut self, direction: usize, packet: &[u8]) -> io::Result<bool>;
 
+    /// Sends a plan to the terminal in another process.
+    fn tell(&mut self, _direction: usize, _datagram: &[u8]) {}
+
     /// Called once each metrics interval: tells the entity behind the direction's output that this one is there.
     fn beat(&mut self, _direction: usize) {}
 
@@ -239,6 +242,7 @@ impl Drive {
         self.obey(io.now());
         self.take_input(direction, io)?;
         self.release(direction, io)?;
+        self.tell(direction, io);
         for applied in self.applied.drain(..) {
             report(Report::Applied(Box::new(applied)));
         }
@@ -290,6 +294,13 @@ impl Drive {
             self.late.saturating_record(late);
             self.late_total.saturating_record(late);
             self.late_packets += u64::from(late > self.late_limit);
+        }
+    }
+
+    /// Hands on what a terminal in another process has to know.
+    fn tell(&mut self, direction: usize, io: &mut impl Io) {
+        while self.link.tell(&mut self.output) {
+            io.tell(direction, &self.output);
         }
     }
 
