@@ -68,6 +68,9 @@ TimelineFile = Annotated[
 LanLoss = Annotated[
     float, typer.Option(help="Loss ratio on the client's LAN, e.g. its Wi-Fi, each direction, 0 to 1.", min=0, max=1)
 ]
+Lenient = Annotated[
+    bool, typer.Option("--lenient", help="Only warn of what OpenSAND's loader takes of a profile although it is wrong.")
+]
 ProbesTo = Annotated[
     str | None,
     typer.Option(
@@ -210,6 +213,7 @@ def run(
     timeline: TimelineFile = None,
     probes: ProbesTo = None,
     lan_loss: LanLoss = 0.0,
+    lenient: Lenient = False,
     deadline: Annotated[float, typer.Option(help="The scenario is stopped after this many seconds.", min=1)] = 900.0,
     runs: Runs = Path("runs"),
     json_lines: Annotated[bool, typer.Option("--json", help="Summary records as JSON lines on stdout.")] = False,
@@ -415,6 +419,7 @@ def validate(
     paths: Annotated[
         list[Path], typer.Argument(help="Profiles, scenarios, time lines, jobs, pages, folders of these, lab.yml.")
     ],
+    lenient: Lenient = False,
 ) -> int:
     """Check files without touching anything; every fault is printed."""
     from satlab import check
@@ -422,7 +427,8 @@ def validate(
     talk = Talk()
 
     def checked(path: Path) -> int:
-        check.check(path)
+        for warning in check.check(path, lenient=lenient):
+            talk.line(warning)
         talk.line(f"{path}: ok")
         return ExitStatus.OK
 
@@ -487,6 +493,7 @@ def up(
     timeline: TimelineFile = None,
     probes: ProbesTo = None,
     lan_loss: LanLoss = 0.0,
+    lenient: Lenient = False,
     quiet: Quiet = False,
 ) -> int:
     """Bring a lab up and leave it up. Doing it twice changes nothing."""

@@ -29,6 +29,8 @@ pub struct Config {
     pub run_id: String,
     /// Profile folder; relative paths count from the working directory.
     pub profile: PathBuf,
+    /// Take of a profile what the loader of `OpenSAND` takes although it is wrong.
+    pub lenient: bool,
     /// Seed of the run; each direction derives its own.
     pub seed: u64,
     /// When frames open.
@@ -180,6 +182,7 @@ fn read(mut object: Object, sha256: String, faults: &mut Faults) -> Option<Confi
     let timing = object.word("timing", &["standard", "opensand"], faults);
     let run_id = object.text("run_id", usize::MAX, faults);
     let profile = object.text("profile", usize::MAX, faults);
+    let lenient = object.flag("lenient", faults);
     let seed = object.integer("seed", 0, u64::MAX, faults);
     let forward = direction::read(&mut object, "forward", faults);
     let return_link = direction::read(&mut object, "return", faults);
@@ -198,6 +201,7 @@ fn read(mut object: Object, sha256: String, faults: &mut Faults) -> Option<Confi
         sha256,
         run_id: run_id?,
         profile: profile?.into(),
+        lenient: lenient?,
         seed: seed?,
         timing: if timing? == "opensand" {
             Timing::OpenSand

@@ -419,7 +419,8 @@ fn advice(
     forward: &LinkConfig,
     back: &LinkConfig,
 ) -> Vec<String> {
-    let mut advice = profile.advice.clone();
+    let warnings = profile.warnings.as_slice().iter().map(ToString::to_string);
+    let mut advice: Vec<_> = profile.advice.iter().cloned().chain(warnings).collect();
     let bdp = bdp_bytes(&forward.carrier, rtt_ns(config, profile));
     advice.push(format!("one TCP flow fills the forward link only with send and receive buffers of {} bytes (2 BDP)", 2 * bdp));
     for (name, link) in [("forward", forward), ("return", back)] {
