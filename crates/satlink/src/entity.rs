@@ -93,10 +93,10 @@ impl Entity {
         }
     }
 
-    /// Its part of the forward (0) or return (1) direction; `None` for the whole path.
+    /// Its part of the forward (0) or return (1) direction; `None` for a direction that is in one process.
     pub(crate) const fn role(self, direction: usize) -> Option<Role> {
         match (self, direction) {
-            (Self::All, _) => None,
+            (Self::All, _) | (_, 2..) => None,
             (Self::Sat, _) => Some(Role::Relays),
             (Self::Gw, 0) | (Self::St, 1) => Some(Role::Sends),
             (Self::Gw | Self::St, _) => Some(Role::Receives),
@@ -341,6 +341,15 @@ mod tests {
         let counts = (heard.datagrams, heard.strangers, heard.malformed);
         assert_eq!(counts, (2, 1, 1));
         assert!(heard.silent.is_some() && gw.heard().silent.is_none());
+    }
+
+    #[test]
+    fn the_satellite_segment_alone_is_taken_apart() {
+        let roles = |entity: Entity| [0, 1, 2, 3].map(|direction| entity.role(direction));
+        let (sends, receives) = (Some(Role::Sends), Some(Role::Receives));
+        assert_eq!(roles(Entity::Gw), [sends, receives, None, None]);
+        assert_eq!(roles(Entity::St), [receives, sends, None, None]);
+        assert_eq!(roles(Entity::All), [None; 4]);
     }
 
     #[test]

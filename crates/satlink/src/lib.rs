@@ -2,6 +2,7 @@
 //! The emulator's parts: configuration, plan, the loop over clock and devices, and what makes them a process.
 //! `plan` and `drive` own no clock, socket or thread.
 
+mod adapt;
 pub mod config;
 mod control;
 mod course;
@@ -84,7 +85,7 @@ pub fn load(path: &Path) -> Result<(Config, Profile), Failure> {
     } else {
         Mode::Strict
     };
-    let profile = load_profile(&config.profile, mode)?;
+    let profile = load_profile_as(&config.profile, mode)?;
     let faults = demand::check(&config.others, &profile);
     if faults.is_empty() {
         return Ok((config, profile));
@@ -96,11 +97,15 @@ pub fn load(path: &Path) -> Result<(Config, Profile), Failure> {
     Err(Failure::usage(what, "make configuration and profile agree"))
 }
 
-/// Reads a profile; every fault goes to stderr.
+/// Reads a profile strictly; every fault goes to stderr.
 ///
 /// # Errors
 /// It has faults.
-pub fn load_profile(dir: &Path, mode: Mode) -> Result<Profile, Failure> {
+pub fn load_profile(dir: &Path) -> Result<Profile, Failure> {
+    load_profile_as(dir, Mode::Strict)
+}
+
+fn load_profile_as(dir: &Path, mode: Mode) -> Result<Profile, Failure> {
     profile::load_as(dir, mode).map_err(|faults| {
         note(&faults.to_string());
         let count = faults.as_slice().len();

@@ -72,9 +72,7 @@ fn main() -> ExitCode {
             let mode = if lenient { Mode::Lenient } else { Mode::Strict };
             validate(&profiles, mode, json)
         }
-        Command::Describe { profile } => {
-            load_profile(&profile, Mode::Strict).and_then(|it| describe(&it))
-        }
+        Command::Describe { profile } => load_profile(&profile).and_then(|it| describe(&it)),
         Command::Plan { config } => {
             load(&config).and_then(|(config, profile)| print_plan(&config, &profile))
         }
