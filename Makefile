@@ -40,7 +40,7 @@ vm-nspawn: ## the whole VM lab in booted containers: roles, second run, measurem
 	$(PY) -m pytest tests/vm -m nspawn $(ARGS)
 
 vm-tcg: ## the small lab in virtual machines under software emulation, with our own box (root, about 30 minutes)
-	$(PY) -m pytest tests/vm -m vm $(ARGS)
+	$(PY) -m pytest -s tests/vm -m vm $(ARGS)
 
 format: ## rewrite the sources in the project's format
 	cargo fmt --all

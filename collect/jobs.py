@@ -61,7 +61,7 @@ def _record(job: Job, origin: float) -> Record:
         return Record("job_ok", 1.0, labels)
     if job.status == "Stopped":
         return Record("job_ok", None, labels, status="censored", reason="stopped before it ended by itself")
-    ended = "was killed" if job.exit_code is None else f"ended with status {job.exit_code}"
+    ended = "without an exit status" if job.exit_code is None else f"ended with status {job.exit_code}"
     tail = job.log.strip()[-LOG_TAIL:]
     reason = f"{job.status}: {ended}" + (f": {tail}" if tail else "")
     return Record("job_ok", None, labels, status="failed", reason=reason)

@@ -379,7 +379,7 @@ def check_suite(
 ) -> int:
     """Check QUIC over satellite links against targets, or against an earlier build; 1 when one is missed."""
     from satlab import hand
-    from satlab.regress import output, outside, program
+    from satlab.regress import output, outside, page, program
 
     wanted = program.Wanted(
         suite, [] if cases is None else cases.split(","), runs, seed,
@@ -392,6 +392,7 @@ def check_suite(
         hand.need_root()
         wanted = dataclasses.replace(wanted, stop=stop_on_signal())
     found = program.run(wanted, Talk(quiet))
+    page.write(found)
     for file, text in ((junit, output.junit), (markdown, output.markdown)):
         if file is not None:
             file.write_text(text(found))
@@ -679,3 +680,23 @@ def bench_check(
         caught = ", ".join(f"{case} {count}" for case, count in found["caught"].items())
         print(f"of {comparisons}: false alarms {found['false_alarms']}; caught {caught}; {found['real_s']} s")
     return ExitStatus.OK
+
+
+@command(group=bench_app, name="agree")
+def bench_agree(
+    suite: Annotated[str, typer.Option(help="Name of a suite in baselines/.")] = "etosat",
+    cases: Annotated[str | None, typer.Option(help="ID,ID,... of the suite. Default: all without losses.")] = None,
+    up_to_mb: Annotated[float, typer.Option(help="Transfer no more than the marks up to this.", min=0.001)] = 100,
+    runs: Annotated[int, typer.Option(help="Samples of each clock.", min=1, max=100)] = 1,
+    json_lines: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")] = False,
+    quiet: Quiet = False,
+) -> int:
+    """Compare the virtual clock with a real lab: quinn over the same links, time to each mark; 1 when they differ."""
+    from satlab import hand
+    from satlab.regress import agree
+
+    hand.need_root()
+    result = agree.measure(suite, [] if cases is None else cases.split(","), up_to_mb, runs, Talk(quiet))
+    for line in [json.dumps(result, indent=1)] if json_lines else agree.lines(result):
+        print(line)
+    return ExitStatus.OK if result["agree"] else ExitStatus.FAILED

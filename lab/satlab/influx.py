@@ -33,6 +33,7 @@ BATCH_BYTES = 1 << 20
 """Statistics read at a time; InfluxDB 1.6 takes 25 MB in a request."""
 
 _PORT = 8086
+_OTHER_DURATION = "retention policy conflicts with an existing policy"
 _UNFIT = "\N{REPLACEMENT CHARACTER}"
 _TAGS = ("agent_name", "job_instance_id", "scenario_instance_id", "owner_scenario_instance_id", "suffix")
 
@@ -111,9 +112,16 @@ class Database:
         return f"http{'s' if self.secure else ''}://{self.host}:{self.port}/{quote(self.name)}"
 
     def prepare(self) -> None:
-        """Make sure that the database is there. Raises HostError."""
+        """Make sure that the database is there; one that keeps points for another time stays as it is.
+
+        Raises HostError.
+        """
         name, policy = (text.replace("\\", "\\\\").replace('"', '\\"') for text in (self.name, self.policy))
-        self.query(f'CREATE DATABASE "{name}" WITH DURATION INF REPLICATION 1 NAME "{policy}"')
+        try:
+            self.query(f'CREATE DATABASE "{name}" WITH DURATION INF REPLICATION 1 NAME "{policy}"')
+        except HostError as error:
+            if _OTHER_DURATION not in str(error):
+                raise
 
     def query(self, text: str) -> list[dict[str, Any]]:
         """Run an InfluxQL statement and give its series. Raises HostError."""

@@ -271,6 +271,14 @@ def test_influxdb_refuses_by_name(server: str) -> None:
         Database.of(server).query("NONSENSE")
 
 
+def test_a_database_that_keeps_points_for_another_time_stays_as_it_is(server: str) -> None:
+    database = Database.of(f"{server}/short")
+    database.query("CREATE DATABASE short WITH DURATION 90d REPLICATION 1 NAME openbach")
+    database.prepare()
+    database.write(["m v=1 1800000000000"])
+    assert [row[1] for row in database.query("SHOW RETENTION POLICIES ON short")[0]["values"]] == ["2160h0m0s"]
+
+
 @pytest.mark.net
 def test_a_run_sends_its_statistics(server: str, tmp_path: Path) -> None:
     if os.geteuid() != 0 or not paths.SATLINK.exists():

@@ -38,6 +38,7 @@ def provisioned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provisione
             "net4sat_uri": f"{standin}/net4sat",
             "net4sat_key": str(repository.key),
             "pep_pepsal": True,
+            "collector_grafana": True,
             "openbach_controller_repository": f"http://{address}:{gate.PORT}/openbach.git",
             "openbach_controller_commit": repository.commit,
         }
@@ -47,6 +48,12 @@ def provisioned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provisione
             cache=nspawn.STATE / "packages",
         )
         choices = Choices(Size.FULL, "satlink", variables)
+        # Grafana's repository is the user's to name; here the stand-in is it.
+        etc = nspawn.LAYERS / "controller" / "tree" / "etc" / "apt"
+        shutil.copy(repository.key, etc / "keyrings" / "standin.asc")
+        signed = f"[signed-by=/etc/apt/keyrings/standin.asc] {standin}/net4sat/{standin_repository.SUITE}"
+        source = f"deb {signed} {standin_repository.SUITE} stable\n"
+        (etc / "sources.list.d" / "standin.list").write_text(source)
         provision.prepare(folder, here, choices, LinkOptions(), containers.connection())
         with gate.serving(gate.listen(nspawn.LAB_ID, address), sources):
             began = time.monotonic()

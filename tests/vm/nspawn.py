@@ -85,6 +85,9 @@ def booted(topology: Topology, size: Size, folder: Folder) -> Iterator[Container
             clean_up(layers)
         processes: dict[str, Process] = {}
         try:
+            # In memory, 3 GB at the end: what is thrown away needs no disk, for which dpkg waits at each file.
+            LAYERS.mkdir(parents=True)
+            box.run(["mount", "-t", "tmpfs", "-o", "mode=0755,size=8g", "satlab-layers", str(LAYERS)], deadline_s=10)
             yield _boot_all(topology, size, folder, _root(), processes)
         finally:
             with owner.unhurried():
@@ -115,9 +118,9 @@ def _boot_all(topology: Topology, size: Size, folder: Folder, root: Path, proces
 def clean_up(layers: Path) -> None:
     """Remove what a lab, or a killed one, has left: containers, namespaces, mounts and the trees below `layers`."""
     owner.end_processes(LAB_ID)
-    for tree in layers.glob("*/tree"):
-        if tree.is_mount():
-            box.run(["umount", "-l", str(tree)], deadline_s=10)
+    for place in (*layers.glob("*/tree"), layers):
+        if place.is_mount():
+            box.run(["umount", "-l", str(place)], deadline_s=10)
     box.run(["rm", "-rf", "--one-file-system", str(layers)], deadline_s=120)
 
 
@@ -132,8 +135,7 @@ def _layer(folder: Path, root: Path, name: str, public_key: str) -> Path:
     upper, work, tree = (folder / part for part in ("upper", "work", "tree"))
     for each in (upper, work, tree):
         each.mkdir(parents=True)
-    # Volatile: what is thrown away need not reach the disk, and dpkg waits for the disk at each file otherwise.
-    options = f"lowerdir={root},upperdir={upper},workdir={work},volatile"
+    options = f"lowerdir={root},upperdir={upper},workdir={work}"
     box.run(["mount", "-t", "overlay", f"satlab-{name}", "-o", options, str(tree)], deadline_s=10)
     (tree / "etc/hostname").write_text(f"{name}\n")
     (tree / "etc/hosts").write_text(f"127.0.0.1 localhost\n127.0.1.1 {name}\n")

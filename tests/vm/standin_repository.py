@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A stand-in for the repositories of OpenSAND and OpenBACH: their names, versions and layout, signed, small contents.
+"""A stand-in for the repositories of OpenSAND, OpenBACH and Grafana: their names, versions and layout, signed, small.
 
 So the tasks, units and templates of the roles really run where those repositories cannot be reached. What is proved is
 that the roles ask for what the repositories have, not that OpenSAND or OpenBACH work.
@@ -19,20 +19,20 @@ PACKAGES = {
     "libopensand-gse-encap-plugin": ("8.2.0", "opensand-core (= 8.2.0)"),
     "collect-agent": ("1.4.5", "python3"),
     "pepsal": ("2.0.2", ""),
+    "grafana": ("11.0.0", "python3"),
 }
 OTHER_VERSIONS = {"opensand": "8.3.0", "collect-agent": "1.5.0"}
 """Newer releases, which a pinned host must not take."""
 _INSTALLER = """\
 #!/bin/sh
-# Stand-in for OpenBACH's installer: reaches every host of its inventory, then serves the version route on port 8000.
+# Stand-in for OpenBACH's installer: reaches every host of its inventory, then starts what stands for the controller.
 set -eu
 grep -q '^\\[controller\\]' inventory/satlab
 sed -n 's/^\\([0-9.]*\\) openbach_name=.*/\\1/p' inventory/satlab | while read -r address; do
   ssh -n -o BatchMode=yes -o StrictHostKeyChecking=yes "$address" sudo -n true
 done
-sudo mkdir -p /opt/openbach-standin/version
-echo '{"openbach_version": "stand-in"}' | sudo tee /opt/openbach-standin/version/index.html
-sudo systemd-run --unit=openbach-standin python3 -m http.server --directory /opt/openbach-standin 8000
+sudo install -D -m 644 standin_controller.py /opt/openbach-standin/controller.py
+sudo systemd-run --unit=openbach-standin python3 /opt/openbach-standin/controller.py
 """
 
 
@@ -76,10 +76,23 @@ def _deb(tree: Path, pool: Path, name: str, version: str, depends: str, opensand
         program.write_text("#!/usr/bin/python3\n" + opensand.read_text())
         program.chmod(0o755)
     if name == "pepsal":
-        unit = tree / "lib/systemd/system/pepsal.service"
-        unit.parent.mkdir(parents=True)
-        unit.write_text("[Service]\nExecStart=/bin/sleep infinity\n\n[Install]\nWantedBy=multi-user.target\n")
+        _unit(tree, name, "/bin/sleep infinity")
+    if name == "grafana":
+        _unit(tree, "grafana-server", "/usr/bin/python3 /usr/share/grafana/server.py")
+        program = tree / "usr/share/grafana/server.py"
+        program.parent.mkdir(parents=True)
+        program.write_text(Path(__file__).with_name("standin_grafana.py").read_text())
+        for folder in ("dashboards", "datasources"):
+            (tree / "etc/grafana/provisioning" / folder).mkdir(parents=True)
+        (tree / "DEBIAN/preinst").write_text("#!/bin/sh\nset -e\ngetent group grafana || groupadd --system grafana\n")
+        (tree / "DEBIAN/preinst").chmod(0o755)
     _run(["dpkg-deb", "--build", "--root-owner-group", str(tree), str(pool / f"{name}_{version}_amd64.deb")])
+
+
+def _unit(tree: Path, name: str, command: str) -> None:
+    unit = tree / f"lib/systemd/system/{name}.service"
+    unit.parent.mkdir(parents=True)
+    unit.write_text(f"[Service]\nExecStart={command}\n\n[Install]\nWantedBy=multi-user.target\n")
 
 
 def _index(root: Path, home: Path) -> None:
@@ -100,6 +113,8 @@ def _openbach(tree: Path, bare: Path) -> str:
     installer = tree / "ansible/ansible-playbook"
     installer.write_text(_INSTALLER)
     installer.chmod(0o755)
+    controller = Path(__file__).with_name("standin_controller.py")
+    (tree / "ansible" / controller.name).write_text(controller.read_text())
     (tree / "ansible/install.yml").write_text("---\n[]\n")
     (tree / "ansible/inventory/README.md").write_text("stand-in\n")
     _run(["git", "-C", str(tree), "init", "-q", "-b", "master"])

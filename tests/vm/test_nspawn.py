@@ -10,16 +10,18 @@ from pathlib import Path
 import polars
 import pytest
 
-from satlab import paths
-from satlab.errors import ExitStatus, RunError
+from satlab import influx, netns, paths
+from satlab.errors import ExitStatus, HostError, RunError
 from satlab.run import Outcome
 from satlab.ui import Talk
+from satlab.vm import hand
 from satlab.vm import run as vm_run
-from satlab.vm.run import Lab
+from satlab.vm.lab import Lab
+from tests.vm import nspawn
 from tests.vm.stage import Provisioned
 
 pytestmark = [pytest.mark.nspawn, pytest.mark.timeout(1800)]
-CONTROL_PORTS = (22, 1112, 8000, 8086)
+CONTROL_PORTS = (22, 1112, 3000, 8000, 8086)
 
 
 @pytest.fixture
@@ -74,6 +76,19 @@ def test_a_bulk_transfer_gives_a_run_folder_marked_with_its_lab(lab: Lab, tmp_pa
     print(f"rtt {rtt}")
     assert all(495 < each < 560 for each in rtt)
     assert (outcome.folder / "report" / "index.html").is_file()
+    collector = hand.collector_of(lab.folder)
+    assert collector
+    sent = netns.inside(nspawn.LAB_ID, netns.HOST_NODE, influx.send, [outcome.folder], collector)
+    assert sent == len((outcome.folder / "raw" / "stats.jsonl").read_text().splitlines())
+
+
+def test_the_controller_is_found_with_the_password_that_its_role_made(lab: Lab) -> None:
+    controller = hand.controller_of(lab.folder)
+    assert controller
+    netns.inside(nspawn.LAB_ID, netns.HOST_NODE, controller.enter)
+    controller.password = "openbach"  # noqa: S105 - the one that everybody knows
+    with pytest.raises(HostError, match="Wrong Credentials"):
+        netns.inside(nspawn.LAB_ID, netns.HOST_NODE, controller.enter)
 
 
 def test_a_page_loads_over_http3(lab: Lab, tmp_path: Path) -> None:
@@ -171,13 +186,16 @@ def test_a_half_provisioned_emulator_is_found_by_verify_and_mended(provisioned: 
 # --- the other emulator, last: it takes satlink's place ---------------------------------------------------------------
 
 
-def test_opensand_takes_satlinks_place_and_gives_it_back(provisioned: Provisioned, lab: Lab) -> None:
+def test_opensand_takes_satlinks_place_and_gives_it_back(provisioned: Provisioned, lab: Lab, tmp_path: Path) -> None:
     provisioned.inventory("opensand")
     provisioned.play("site.yml", *only("opensand"))
     provisioned.play("verify.yml", *only("opensand"))
     assert all(r.changed == 0 for r in provisioned.play("site.yml", *only("opensand")).values())
-    lab.output("client", "ping", "-n", "-q", "-c", "1", "-w", "30", "198.18.4.2")
-    assert b"8.2.0" in lab.output("st", "dpkg-query", "-W", "opensand")
+    outcome = run(lab, "ping", {"count": "5", "interval": "0.2"}, tmp_path)
+    assert outcome.status in (ExitStatus.OK, ExitStatus.UNCALIBRATED), outcome.reason
+    about = json.loads((outcome.folder / "manifest.json").read_text())
+    assert (about["lab"], about["emulator"]) == ("vm", "opensand")
+    assert about["versions"]["sat:opensand"] == "8.2.0"
     provisioned.inventory("satlink")
     provisioned.play("site.yml", *only("satlink"))
     provisioned.play("verify.yml", *only("satlink"))

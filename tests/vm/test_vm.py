@@ -18,8 +18,8 @@ from satlab.options import LinkOptions
 from satlab.topology import Size
 from satlab.vm import box, inventory, provision, vagrant
 from satlab.vm.inventory import Choices
+from satlab.vm.lab import Lab
 from satlab.vm.provision import Folder
-from satlab.vm.run import Lab
 from satlab.vm.vagrant import Vagrant
 from tests.vm import gate, libvirt
 
@@ -63,18 +63,20 @@ def machines() -> Iterator[Machines]:
         found = inventory.machines(here)
         try:
             with timed(times, "vagrant up"):
-                tool.up(folder, names, lambda _: None)
+                tool.up(folder, names, Said())
             vagrant.pin(folder, found, {name: tool.host_key(name) for name in names})
             keys = tool.keys(names)
             sources = gate.Sources(
                 frozenset({"deb.debian.org", "security.debian.org"}), {}, paths.ROOT / ".satlab/nspawn/packages"
             )
             address = topology.control_address(found)
-            choices = Choices(Size.SMALL, "satlink", {"base_apt_proxy": f"http://{address}:{gate.PORT}"})
+            # The box has what the link's roles need; reading package lists takes an interpreted machine minutes.
+            variables = {"base_apt_proxy": f"http://{address}:{gate.PORT}", "base_apt_update": not LINK_ONLY}
+            choices = Choices(Size.SMALL, "satlink", variables)
             provision.prepare(folder, here, choices, LinkOptions(), vagrant.connection(names, keys, folder))
             with gate.serving(gate.listen(libvirt.LAB_ID, "0.0.0.0"), sources):  # noqa: S104 - in a namespace
                 with timed(times, "site.yml"):
-                    provision.play(folder, "site.yml", *limits(names), enter=virt.enter)
+                    provision.play(folder, "site.yml", *limits(names), enter=virt.enter, say=Said())
                 yield Machines(Lab(folder, here, enter=virt.enter, keys=keys), tool, virt, times)
         finally:
             with timed(times, "destroy"):
@@ -84,6 +86,19 @@ def machines() -> Iterator[Machines]:
     print(f"times, s: { {what: round(s) for what, s in times.items()} }")
     assert not netns.present(libvirt.LAB_ID)
     assert not netns.occupants(libvirt.LAB_ID)
+
+
+@dataclass
+class Said:
+    """Prints what a long step says, once for each line: `pytest -s` shows how far it is."""
+
+    last: str = ""
+
+    def __call__(self, line: str) -> None:
+        """Take a line."""
+        if line and line != self.last:
+            self.last = line
+            print(f"{time.strftime('%H:%M:%S')} {line}", flush=True)
 
 
 def limits(names: Iterable[str]) -> list[str]:

@@ -9,9 +9,11 @@ mod qlog;
 mod reassembly;
 mod tls;
 mod transport;
+mod watch;
 
 pub use options::{CongestionControl, Fault, Faults, LegOptions};
 pub use qlog::{QlogFile, QlogHealth};
 pub use reassembly::{Overfull, Reassembly};
 pub use tls::{TlsError, client_crypto, client_tls, server_crypto, server_tls};
 pub use transport::{INITIAL_DATAGRAM, transport};
+pub use watch::{SenderState, sender_state};

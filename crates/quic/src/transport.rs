@@ -7,6 +7,7 @@ use std::time::Duration;
 use quinn_proto::congestion::{ControllerFactory, CubicConfig, NewRenoConfig};
 use quinn_proto::{AckFrequencyConfig, IdleTimeout, TransportConfig, VarInt};
 
+use crate::watch::Watching;
 use crate::{CongestionControl, Fault, Faults, LegOptions};
 
 /// Datagram size before the path's MTU is known, bytes (RFC 9000 section 14.1); the unit of initial windows.
@@ -23,7 +24,7 @@ pub fn transport(options: &LegOptions) -> Result<TransportConfig, Faults> {
     options.check()?;
     let mut config = TransportConfig::default();
     config
-        .congestion_controller_factory(controller(options)?)
+        .congestion_controller_factory(Arc::new(Watching(controller(options)?)))
         .receive_window(varint(options.receive_window))
         .stream_receive_window(varint(options.stream_receive_window))
         .send_window(options.send_window)
@@ -52,8 +53,11 @@ fn ack_frequency(options: &LegOptions) -> Option<AckFrequencyConfig> {
     Some(config)
 }
 
-fn controller(options: &LegOptions) -> Result<Arc<dyn ControllerFactory + Send + Sync>, Faults> {
-    let window = u64::from(options.initial_window) * u64::from(INITIAL_DATAGRAM);
+pub(crate) fn controller(
+    options: &LegOptions,
+) -> Result<Arc<dyn ControllerFactory + Send + Sync>, Faults> {
+    // quinn sends only what leaves at least one byte of the window free: with 1200 bytes it would send nothing, ever.
+    let window = u64::from(options.initial_window) * u64::from(INITIAL_DATAGRAM) + 1;
     Ok(match options.congestion_control {
         CongestionControl::Reno => {
             let mut config = NewRenoConfig::default();
@@ -124,8 +128,8 @@ mod tests {
             let built = controller(&options)
                 .unwrap()
                 .build(std::time::Instant::now(), 1200);
-            assert_eq!(built.initial_window(), 120_000);
-            assert_eq!(built.window(), 120_000);
+            assert_eq!(built.initial_window(), 120_001);
+            assert_eq!(built.window(), 120_001);
         }
     }
 

@@ -3,20 +3,24 @@
 //! `plan` and `drive` own no clock, socket or thread.
 
 mod adapt;
+pub mod bundle;
 pub mod config;
 mod control;
 mod course;
 pub mod demand;
 pub mod describe;
+mod devices;
 pub mod direction;
 pub mod drive;
 pub mod entity;
 mod metrics;
+pub mod offload;
 pub mod order;
 pub mod plan;
 mod probes;
 pub mod run;
 pub mod set;
+mod stamp;
 mod sys;
 pub mod timeline;
 

@@ -17,13 +17,14 @@ use profile::Profile;
 use crate::config::{Config, Port};
 use crate::control::{Desk, Socket, State};
 use crate::course;
+use crate::devices::{Devices, End};
 use crate::drive::{self, Drive, Gone, Late, Report};
 use crate::entity::{Air, Emulation, Entity, Role};
 use crate::metrics::{self, End as Ending, Header, Message, Outlet};
 use crate::order::Mailbox;
 use crate::plan::{self, DIRECTIONS};
 use crate::probes::Collector;
-use crate::sys::{self, Devices, End, Event, Poll, Signals, Tun};
+use crate::sys::{self, Event, Poll, Signals, Tun};
 use crate::{Failure, note};
 
 /// Real-time priority of the threads.
@@ -235,6 +236,11 @@ impl Shift {
         }
         let devices = Devices::new(ends, mailboxes, shared.stop, shared.start)
             .map_err(|error| Failure::host(format!("epoll: {error}"), "see ulimit -n"))?;
+        if let Some(error) = devices.refused_stamps() {
+            note(&format!(
+                "arrivals are not noted: {error}; packets count as come when they are read (give CAP_BPF)"
+            ));
+        }
         Ok(Self {
             indexes,
             drives,

@@ -89,6 +89,7 @@ impl Client {
         }
         if self.uploads() && self.control.is_some() && self.asking.is_empty() && !self.stopped {
             self.more = self.sending.push(stack, self.conn);
+            self.book.meter.handed(self.sending.is_handed());
         }
     }
 

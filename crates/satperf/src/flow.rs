@@ -79,6 +79,11 @@ impl Sending {
         true
     }
 
+    /// The stack has taken all; also when there was nothing.
+    pub fn is_handed(&self) -> bool {
+        self.waiting.is_empty() && self.open.iter().all(|stream| stream.finished)
+    }
+
     /// Gives up what is unsent.
     pub fn stop(&mut self, stack: &mut dyn Stack, conn: Conn) {
         for stream in self.open.iter().filter(|stream| !stream.finished) {

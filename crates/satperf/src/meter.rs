@@ -22,6 +22,7 @@ pub struct Meter {
     last: Option<Duration>,
     marks: [Option<Duration>; 3],
     bytes: u64,
+    handed: bool,
     line: Instant,
     line_bytes: u64,
     line_stats: Stats,
@@ -38,6 +39,7 @@ impl Meter {
             last: None,
             marks: [None; 3],
             bytes: 0,
+            handed: false,
             line: start,
             line_bytes: 0,
             line_stats: Stats::default(),
@@ -70,6 +72,11 @@ impl Meter {
         }
     }
 
+    /// The stack has taken all payload of this end.
+    pub fn handed(&mut self, is_all: bool) {
+        self.handed = is_all;
+    }
+
     /// When the next line is due.
     pub fn due(&self) -> Instant {
         self.line + INTERVAL
@@ -90,6 +97,10 @@ impl Meter {
             goodput_bps: bytes as f64 * 8.0 / length,
             cwnd_bytes: stats.cwnd_bytes,
             rtt_ms: millis(stats.rtt),
+            in_flight_bytes: stats.sender.map(|it| it.in_flight_bytes),
+            slow_start: stats.sender.map(|it| it.is_slow_start),
+            app_limited: stats.sender.map(|it| it.is_app_limited),
+            handed: self.handed,
             counts: Counts::between(&self.line_stats, stats),
         };
         (self.line, self.line_bytes, self.line_stats) = (now, self.bytes, *stats);

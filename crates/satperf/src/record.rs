@@ -131,6 +131,14 @@ pub struct Interval {
     pub cwnd_bytes: u64,
     /// Smoothed round-trip time at the end.
     pub rtt_ms: f64,
+    /// Sent, neither acknowledged nor lost, at the end.
+    pub in_flight_bytes: Option<u64>,
+    /// The window is below the slow start threshold.
+    pub slow_start: Option<bool>,
+    /// Before the last acknowledgement the window had room, but there was nothing to send or no credit.
+    pub app_limited: Option<bool>,
+    /// The stack has taken all payload of this end.
+    pub handed: bool,
     /// Packets.
     #[serde(flatten)]
     pub counts: Counts,

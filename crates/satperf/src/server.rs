@@ -68,6 +68,7 @@ impl Session {
             self.read(now, stack)?;
             if self.request.is_some() {
                 self.more = self.sending.push(stack, self.conn);
+                self.book.meter.handed(self.sending.is_handed());
                 self.book.tick(now, &stack.stats(self.conn));
                 self.collect();
                 self.stop(now, stack);

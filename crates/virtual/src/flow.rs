@@ -4,16 +4,39 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use link::Nanos;
 use quinn_proto::{Connection, Dir, StreamId};
+use serde::Serialize;
 
 /// Content of the payload; its length is the piece handed to the stack at once.
 static CONTENT: [u8; 65_536] = [0x5a; 65_536];
 /// Bytes of a request: it tells nothing that the other end does not know, as both follow the same transfer.
 pub const REQUEST_BYTES: u64 = 16;
 
+/// Time between two helpings of a source with a rate.
+const HELPING: Nanos = 10_000_000;
+
+/// What the application has for the stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Supply {
+    /// The stack has all that there will be.
+    Done,
+    /// More than the stack takes now.
+    Blocked,
+    /// Nothing at the moment.
+    Slow,
+}
+
 /// Streams of one end.
 #[derive(Debug, Default)]
 pub struct Flow {
+    /// How fast the application makes what it sends, bytes per ns; `None`: it is there at once.
+    rate: Option<f64>,
+    /// When it began to, and what the stack has of it, bytes.
+    made: Option<(Nanos, u64)>,
+    /// Nothing that is made waits for the stack.
+    is_slow: bool,
     /// Bytes still to be handed to the stack, by stream.
     unsent: BTreeMap<StreamId, u64>,
     /// Bytes that arrived, all streams together.
@@ -23,6 +46,15 @@ pub struct Flow {
 }
 
 impl Flow {
+    /// Nothing yet. `rate`: what the application makes, bytes per ns.
+    #[must_use]
+    pub fn new(rate: Option<f64>) -> Self {
+        Self {
+            rate,
+            ..Self::default()
+        }
+    }
+
     /// Opens a bidirectional stream for every part and sends it; `false` when the peer does not allow as many.
     pub fn open(&mut self, connection: &mut Connection, parts: &[u64]) -> bool {
         parts.iter().all(|part| {
@@ -38,21 +70,50 @@ impl Flow {
 
     /// Hands over what the stack takes, and ends streams that are complete. A stream that the peer refuses is dropped:
     /// the transfer then runs into its timeout.
-    pub fn pump(&mut self, connection: &mut Connection) {
+    pub fn pump(&mut self, connection: &mut Connection, now: Nanos) {
+        if self.unsent.is_empty() {
+            return;
+        }
+        let (began, handed) = self.made.get_or_insert((now, 0));
+        let made = self.rate.map_or(u64::MAX, |rate| {
+            ((now - now % HELPING).saturating_sub(*began) as f64 * rate) as u64
+        });
         self.unsent.retain(|id, left| {
             let mut stream = connection.send_stream(*id);
-            while *left > 0 {
-                let size =
-                    usize::try_from(*left).map_or(CONTENT.len(), |left| left.min(CONTENT.len()));
+            while *left > 0 && *handed < made {
+                let most = (made - *handed).min(*left);
+                let size = usize::try_from(most).map_or(CONTENT.len(), |it| it.min(CONTENT.len()));
                 match stream.write_chunks(&mut [Bytes::from_static(&CONTENT[..size])]) {
-                    Ok(written) => *left -= written.bytes as u64,
+                    Ok(written) => {
+                        *left -= written.bytes as u64;
+                        *handed += written.bytes as u64;
+                    }
                     Err(quinn_proto::WriteError::Blocked) => return true,
                     Err(_) => return false,
                 }
             }
-            let _ = stream.finish();
-            false
+            if *left == 0 {
+                let _ = stream.finish();
+            }
+            *left > 0
         });
+        self.is_slow = *handed >= made;
+    }
+
+    /// What there is for the stack.
+    #[must_use]
+    pub fn supply(&self) -> Supply {
+        match (self.unsent.is_empty(), self.is_slow) {
+            (true, _) => Supply::Done,
+            (false, true) => Supply::Slow,
+            (false, false) => Supply::Blocked,
+        }
+    }
+
+    /// When there is more to hand over.
+    #[must_use]
+    pub fn due(&self, now: Nanos) -> Option<Nanos> {
+        (self.supply() == Supply::Slow).then(|| (now / HELPING + 1) * HELPING)
     }
 
     /// Accepts the streams that the peer opened.

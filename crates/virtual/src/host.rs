@@ -47,6 +47,8 @@ pub struct Host {
     endpoint: Endpoint,
     address: SocketAddrV4,
     peer: SocketAddrV4,
+    /// How fast the application makes what it sends, bytes per ns.
+    rate: Option<f64>,
     /// The stack speaks in `Instant`: virtual time 0.
     zero: Instant,
     sessions: BTreeMap<ConnectionHandle, Session>,
@@ -57,11 +59,12 @@ pub struct Host {
 }
 
 impl Host {
-    /// An endpoint; a server with `server`.
+    /// An endpoint; a server with `server`; its application makes `rate` bytes per ns, or all at once.
     #[must_use]
     pub fn new(
         address: SocketAddrV4,
         peer: SocketAddrV4,
+        rate: Option<f64>,
         server: Option<ServerConfig>,
         seed: u64,
         zero: Instant,
@@ -77,6 +80,7 @@ impl Host {
             endpoint: Endpoint::new(Arc::new(config), server.map(Arc::new), true, None),
             address,
             peer,
+            rate,
             zero,
             sessions: BTreeMap::new(),
             newest: None,
@@ -109,7 +113,8 @@ impl Host {
     }
 
     fn keep(&mut self, handle: ConnectionHandle, connection: Connection) {
-        self.sessions.insert(handle, Session::of(connection));
+        self.sessions
+            .insert(handle, Session::of(connection, self.rate));
         self.newest = Some(handle);
     }
 
@@ -162,14 +167,19 @@ impl Host {
         }
     }
 
-    /// When the stack wants to be stepped without input.
-    pub fn deadline(&mut self) -> Option<Nanos> {
+    /// When stack or application want to be stepped without input.
+    pub fn deadline(&mut self, now: Nanos) -> Option<Nanos> {
         let zero = self.zero;
         self.sessions
             .values_mut()
-            .filter_map(|session| session.connection.poll_timeout())
+            .flat_map(|session| {
+                let timeout = session.connection.poll_timeout();
+                let timer =
+                    timeout.map(|at| at.saturating_duration_since(zero).as_nanos() as Nanos);
+                [timer, session.flow.due(now)]
+            })
+            .flatten()
             .min()
-            .map(|at| at.saturating_duration_since(zero).as_nanos() as Nanos)
     }
 
     /// Does all that can be done at `now`: timers, events, streams, packets.
@@ -203,7 +213,7 @@ impl Host {
             is_busy = true;
         }
         is_busy |= session.events(now);
-        session.flow.pump(&mut session.connection);
+        session.flow.pump(&mut session.connection, now);
         self.buffer.clear();
         let sent = session
             .connection
@@ -229,10 +239,10 @@ impl Host {
 }
 
 impl Session {
-    fn of(connection: Connection) -> Self {
+    fn of(connection: Connection, rate: Option<f64>) -> Self {
         Self {
             connection,
-            flow: Flow::default(),
+            flow: Flow::new(rate),
             seen: Seen::default(),
         }
     }

@@ -48,8 +48,8 @@ pub fn run(
     })
     .map_err(|gone| gone.1)?;
     for sample in &mut world.samples {
-        sample.forward_queue_bytes = queue(&snapshots[FORWARD], sample);
-        sample.return_queue_bytes = queue(&snapshots[RETURN], sample);
+        sample.forward_queue_ms = queue_ms(&snapshots[FORWARD], sample);
+        sample.return_queue_ms = queue_ms(&snapshots[RETURN], sample);
     }
     let link = snapshots.iter().enumerate();
     Ok(Outcome {
@@ -88,11 +88,13 @@ fn orders(config: &Config, profile: &Profile) -> [VecDeque<Order>; 4] {
     orders
 }
 
-/// Waiting bytes at the end of the interval in which the sample was taken.
-fn queue(snapshots: &[Snapshot], sample: &Sample) -> u64 {
+/// Time that the carrier needs for what waits at the end of the interval in which the sample was taken, ms.
+fn queue_ms(snapshots: &[Snapshot], sample: &Sample) -> f64 {
     let tick = (sample.t_s * 1e9) as u64 / world::SAMPLE;
-    let found = snapshots
-        .iter()
-        .find(|snapshot| snapshot.tick >= tick.max(1));
-    found.map_or(0, |snapshot| snapshot.queue.0)
+    let after = snapshots.partition_point(|snapshot| snapshot.tick < tick.max(1));
+    let found = snapshots.get(after);
+    found.map_or(0.0, |snapshot| {
+        let rate_bps = snapshot.carrier.rate_bps().unwrap_or(f64::INFINITY);
+        (snapshot.queue.0 as f64 * 8e6 / rate_bps).round() / 1e3
+    })
 }

@@ -7,6 +7,7 @@ use satlink::drive::Snapshot;
 use satlink::plan::DIRECTIONS;
 use serde::Serialize;
 
+use crate::flow::Supply;
 use crate::transfer::Transfer;
 
 /// The whole answer.
@@ -28,7 +29,7 @@ pub struct Outcome {
     pub request: Transfer,
     /// One per connection, in order.
     pub transfers: Vec<Done>,
-    /// Every 100 ms.
+    /// Every 50 ms while a transfer runs.
     pub samples: Vec<Sample>,
     /// The link, over all.
     pub link: Vec<Direction>,
@@ -45,6 +46,8 @@ pub struct Done {
     pub started_s: f64,
     /// From there to the client's handshake, ms.
     pub handshake_ms: Option<f64>,
+    /// From there until the sender knew what to send, ms.
+    pub asked_ms: Option<f64>,
     /// From there to the first byte of payload at the receiver, ms.
     pub time_to_first_byte_ms: Option<f64>,
     /// From there to the last byte that arrived, or to the end, s.
@@ -108,14 +111,24 @@ pub struct Sample {
     pub received_bytes: u64,
     /// The sender's congestion window, bytes.
     pub cwnd_bytes: u64,
+    /// What the sender has in flight, bytes.
+    pub in_flight_bytes: u64,
+    /// The sender's handshake is not complete: it may send three times what it got (RFC 9000 section 8.1), if a server.
+    pub handshaking: bool,
+    /// The sender has not left slow start, or is in it again.
+    pub slow_start: bool,
+    /// The window had room, but there was nothing to send, or nothing that flow control allowed.
+    pub app_limited: bool,
+    /// What the sender's application has for the stack.
+    pub supply: Supply,
     /// The sender's smoothed round-trip time, ms.
     pub rtt_ms: f64,
     /// Packets that the sender has declared lost.
     pub lost_packets: u64,
-    /// Bytes that wait in front of the forward link.
-    pub forward_queue_bytes: u64,
-    /// Bytes that wait in front of the return link.
-    pub return_queue_bytes: u64,
+    /// Time that the forward link needs for what waits in front of it, ms.
+    pub forward_queue_ms: f64,
+    /// The same of the return link, ms.
+    pub return_queue_ms: f64,
 }
 
 /// One direction of the link.

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 pub const SCHEMA: &str = "satlab/virtual-transfer/1";
 /// Most bytes of one transfer.
 const MAX_BYTES: u64 = 10_000_000_000;
+/// Fastest source, Mbit/s.
+const MAX_SOURCE_MBPS: f64 = 100_000.0;
 /// Longest virtual time of one transfer, s.
 const MAX_TIMEOUT_S: f64 = 100_000.0;
 
@@ -27,6 +29,9 @@ pub struct Transfer {
     pub marks_bytes: Vec<u64>,
     /// Payload streams.
     pub streams: u32,
+    /// How fast the sender's application makes the payload, Mbit/s; `None`: it is there at once.
+    #[serde(default)]
+    pub source_mbps: Option<f64>,
     /// Virtual time of the first start, s: where in a frame a transfer starts is a matter of chance on air.
     pub start_s: f64,
     /// How many transfers.
@@ -90,6 +95,11 @@ impl Transfer {
                 "repeats: 1 to 100".into(),
             ),
             (
+                self.source_mbps
+                    .is_none_or(|rate| rate > 0.0 && rate <= MAX_SOURCE_MBPS),
+                format!("source_mbps: above 0, to {MAX_SOURCE_MBPS}"),
+            ),
+            (
                 (0.0..=MAX_TIMEOUT_S).contains(&self.start_s),
                 format!("start_s: 0 to {MAX_TIMEOUT_S}"),
             ),
@@ -138,6 +148,7 @@ mod tests {
             bytes: 100_000,
             marks_bytes: vec![50_000, 100_000],
             streams: 1,
+            source_mbps: None,
             start_s: 0.0,
             repeats: 1,
             pause_s: 0.0,

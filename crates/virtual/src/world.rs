@@ -9,18 +9,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use link::Nanos;
+use quic::sender_state;
 use quinn_proto::{ClientConfig, ConnectionId, ServerConfig};
+use satlink::bundle::Bundle;
 use satlink::drive::{Gone, Io};
 use satlink::order::Order;
 
-use crate::flow::REQUEST_BYTES;
+use crate::flow::{REQUEST_BYTES, Supply};
 use crate::host::{Host, Session};
 use crate::outcome::{Done, Mark, Sample, seconds};
 use crate::tls;
 use crate::transfer::{Direction, Transfer};
 
 /// Time between two samples.
-pub const SAMPLE: Nanos = 100_000_000;
+pub const SAMPLE: Nanos = 50_000_000;
 /// RFC 2544 addresses, as in `vagrant/lab.yml`.
 const CLIENT: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(198, 18, 1, 2), 50_000);
 const SERVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(198, 18, 4, 2), 4433);
@@ -34,6 +36,8 @@ struct Running {
     is_early: bool,
     /// Streams that the server has answered.
     answered: usize,
+    /// When the sender knew what to send.
+    asked: Option<Nanos>,
     marks: Vec<Option<Nanos>>,
 }
 
@@ -77,10 +81,15 @@ impl World {
         let mut server = ServerConfig::with_crypto(Arc::new(server_tls));
         server.transport_config(Arc::new(quic::transport(&transfer.server)?));
         let (seed, zero) = (transfer.seed, Instant::now());
+        let rate = transfer.source_mbps.map(|rate| rate / 8e3);
+        let [up, down] = match transfer.direction {
+            Direction::Download => [None, rate],
+            Direction::Upload => [rate, None],
+        };
         Ok(Self {
             now: 0,
-            client: Host::new(CLIENT, SERVER, None, seed, zero),
-            server: Host::new(SERVER, CLIENT, Some(server), seed, zero),
+            client: Host::new(CLIENT, SERVER, up, None, seed, zero),
+            server: Host::new(SERVER, CLIENT, down, Some(server), seed, zero),
             config,
             between: Default::default(),
             orders,
@@ -133,6 +142,7 @@ impl World {
             is_open: false,
             is_early: false,
             answered: 0,
+            asked: None,
             marks: vec![None; self.transfer.marks_bytes.len()],
         };
         match self
@@ -196,7 +206,14 @@ impl World {
                 running.answered += 1;
             }
         }
+        let is_asked = match self.transfer.direction {
+            Direction::Download => running.answered > 0,
+            Direction::Upload => running.is_open,
+        };
         let (now, received) = (self.now, self.received());
+        if is_asked {
+            running.asked.get_or_insert(now);
+        }
         for (mark, bytes) in running.marks.iter_mut().zip(&self.transfer.marks_bytes) {
             if received >= *bytes {
                 mark.get_or_insert(now);
@@ -246,6 +263,7 @@ impl World {
             reason,
             started_s: seconds(running.started),
             handshake_ms: handshake.map(|at| since(at) * 1e3),
+            asked_ms: running.asked.map(|at| since(at) * 1e3),
             time_to_first_byte_ms: first.map(|at| since(at) * 1e3),
             bytes: receiver.as_ref().map_or(0, |it| it.flow.received),
             sender: sender.map(|it| it.stats().into()),
@@ -269,17 +287,28 @@ impl World {
         self.next_sample = (self.now / SAMPLE + 1) * SAMPLE;
         let (now, received_bytes) = (self.now, self.received());
         let [sender, _] = self.ends();
+        let state = sender.as_ref().and_then(|it| sender_state(&it.connection));
         let path = sender
-            .map(|session| session.stats().path)
+            .as_ref()
+            .map(|it| it.stats().path)
             .unwrap_or_default();
+        let handshaking = sender
+            .as_ref()
+            .is_none_or(|it| it.connection.is_handshaking());
+        let supply = sender.map_or(Supply::Slow, |it| it.flow.supply());
         self.samples.push(Sample {
             t_s: seconds(now),
             received_bytes,
             cwnd_bytes: path.cwnd,
-            rtt_ms: path.rtt.as_secs_f64() * 1e3,
+            in_flight_bytes: state.map_or(0, |it| it.in_flight_bytes),
+            handshaking,
+            slow_start: state.is_none_or(|it| it.is_slow_start),
+            app_limited: state.is_some_and(|it| it.is_app_limited),
+            supply,
+            rtt_ms: (path.rtt.as_secs_f64() * 1e6).round() / 1e3,
             lost_packets: path.lost_packets,
-            forward_queue_bytes: 0,
-            return_queue_bytes: 0,
+            forward_queue_ms: 0.0,
+            return_queue_ms: 0.0,
         });
     }
 
@@ -289,7 +318,10 @@ impl World {
             Some(running) => Some(self.give_up(running).min(self.next_sample)),
             None => self.next_start,
         };
-        let hosts = [self.client.deadline(), self.server.deadline()];
+        let hosts = [
+            self.client.deadline(self.now),
+            self.server.deadline(self.now),
+        ];
         hosts.into_iter().chain([script]).flatten().min()
     }
 
@@ -308,7 +340,7 @@ impl Io for World {
         self.now
     }
 
-    fn wait(&mut self, deadline: Nanos) -> Result<bool, Gone> {
+    fn wait(&mut self, deadline: Nanos, _: Nanos) -> Result<bool, Gone> {
         loop {
             self.client.work(self.now);
             self.server.work(self.now);
@@ -329,7 +361,7 @@ impl Io for World {
         }
     }
 
-    fn read(&mut self, direction: usize, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+    fn read(&mut self, direction: usize, buffer: &mut [u8]) -> io::Result<Option<(Nanos, usize)>> {
         let [down, up] = &mut self.between;
         let queue = match direction {
             0 => &mut self.server.out,
@@ -339,11 +371,12 @@ impl Io for World {
         };
         Ok(queue.pop_front().map(|packet| {
             buffer[..packet.len()].copy_from_slice(&packet);
-            packet.len()
+            (self.now, packet.len())
         }))
     }
 
-    fn write(&mut self, direction: usize, packet: &[u8]) -> io::Result<bool> {
+    fn write(&mut self, direction: usize, bundle: &mut Bundle) -> io::Result<bool> {
+        let (_, packet) = bundle.finish();
         match direction {
             0 => self.between[0].push_back(packet.to_vec()),
             1 => self.client.receive(self.now, packet),

@@ -9,6 +9,7 @@
 use std::path::Path;
 
 use satlink::config::{Config, parse};
+use satvirtual::flow::Supply;
 use satvirtual::outcome::{Done, Outcome};
 use satvirtual::transfer::{Direction, SCHEMA, Transfer};
 use serde_json::{Value, json};
@@ -39,6 +40,7 @@ fn transfer(bytes: u64) -> Transfer {
         bytes,
         marks_bytes: vec![bytes / 2, bytes],
         streams: 1,
+        source_mbps: None,
         start_s: 0.0,
         repeats: 1,
         pause_s: 10.0,
@@ -148,4 +150,33 @@ fn a_small_stream_window_slows_a_transfer_down() {
     let slow = run(&link(0.0, &Value::Null), &narrow);
     let fast = run(&link(0.0, &Value::Null), &transfer(2_000_000));
     assert!(only(&slow).duration_s > 2.0 * only(&fast).duration_s);
+}
+
+#[test]
+fn an_initial_window_of_one_packet_sends_one_packet() {
+    let mut cautious = transfer(100_000);
+    cautious.client.initial_window = 1;
+    cautious.server.initial_window = 1;
+    assert_eq!(only(&run(&link(0.0, &Value::Null), &cautious)).status, "ok");
+}
+
+#[test]
+fn a_slow_source_sets_the_pace() {
+    let slow = Transfer {
+        source_mbps: Some(1.0),
+        ..transfer(500_000)
+    };
+    let outcome = run(&link(0.0, &Value::Null), &slow);
+    let done = only(&outcome);
+    let making = done.duration_s - done.asked_ms.unwrap() / 1e3;
+    assert!((4.0..4.4).contains(&making), "{done:?}");
+    let limited = outcome
+        .samples
+        .iter()
+        .filter(|one| one.app_limited && one.supply == Supply::Slow);
+    // Slow start takes three round trips to follow the source.
+    assert!(
+        limited.count() * 10 > outcome.samples.len() * 3,
+        "{outcome:?}"
+    );
 }

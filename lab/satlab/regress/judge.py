@@ -171,20 +171,37 @@ def detectable(
 
     The normal approximation of the rank sum stands in for permutations: this figure is for planning.
     """
+    steps = [step / 100 for step in range(1, 101) if step / 100 > tolerance]
+    sizes = (n, len(before))
+    return next((step for step in steps if _is_found(before, sizes, 1 + step, comparisons, source)), None)
+
+
+def runs_for(before: Sequence[Sequence[float]], sizes: Sequence[int], slowdown: float, comparisons: int) -> int:
+    """Give the least of `sizes` with which, on both sides, a slowdown is found with POWER at each mark; else the last.
+
+    `before` are times of a pilot, by mark. A mark that most never came to says nothing.
+    """
+    source = random.Random(SEED)  # noqa: S311 - statistics, no secret
+    known = [times for times in before if math.isfinite(median(times))]
+    for n in sizes:
+        if all(_is_found(times, (n, n), 1 + slowdown, comparisons, source) for times in known):
+            return n
+    return sizes[-1]
+
+
+def _is_found(
+    before: Sequence[float], sizes: tuple[int, int], slower: float, comparisons: int, source: random.Random
+) -> bool:
     critical = NormalDist().inv_cdf(1 - ALPHA / comparisons)
-    for step in range(1, 101):
-        slower = 1 + step / 100
-        if (
-            slower - 1 > tolerance
-            and sum(_finds(before, n, slower, critical, source) for _ in range(100)) >= POWER * 100
-        ):
-            return step / 100
-    return None
+    return sum(_finds(before, sizes, slower, critical, source) for _ in range(100)) >= POWER * 100
 
 
-def _finds(before: Sequence[float], n: int, slower: float, critical: float, source: random.Random) -> bool:
-    then = source.choices(before, k=len(before))
+def _finds(
+    before: Sequence[float], sizes: tuple[int, int], slower: float, critical: float, source: random.Random
+) -> bool:
+    n, m = sizes
+    then = source.choices(before, k=m)
     now = [time * slower for time in source.choices(before, k=n)]
     pairs = [(a > b) + (a == b) / 2 for a in now for b in then]
-    spread = math.sqrt(n * len(then) * (n + len(then) + 1) / 12)
-    return (sum(pairs) - n * len(then) / 2) / spread > critical
+    spread = math.sqrt(n * m * (n + m + 1) / 12)
+    return (sum(pairs) - n * m / 2) / spread > critical

@@ -3,46 +3,59 @@
 
 import math
 import sys
+from dataclasses import dataclass
 from xml.etree import ElementTree
 
 from rich.console import Console
 from rich.table import Table
 
+from satlab.regress import why
 from satlab.regress.judge import Compared, Judged
 from satlab.regress.program import Findings
 
+TEXTS = ("case", "verdict", "most")
+"""Columns of words."""
 MISSED = {"fail": "FAIL", "to be determined": "measured"}
 
 
 def show(findings: Findings) -> None:
     """Print the tables and where everything lies on stdout."""
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
-    for table in tables(findings):
-        console.print(table)
-    console.print(f"{findings.folder}/check.json, {findings.real_s:.1f} s", soft_wrap=True)
+    for section in sections(findings):
+        console.print(_table(section))
+    console.print(f"{findings.folder}/check.html, {pace(findings)}", soft_wrap=True)
 
 
-def tables(findings: Findings) -> list[Table]:
-    """Give the verdicts, and the comparison if there is one."""
-    shown = [_table(f"{findings.suite.name}: {findings.suite.source}", _HEAD, _rows(findings))]
+@dataclass(frozen=True)
+class Section:
+    """A table: its title, the names of its columns, its rows."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+
+
+def sections(findings: Findings) -> list[Section]:
+    """Give the verdicts, the comparison if there is one, and what held transfers up if it was traced."""
+    shown = [Section(f"{findings.suite.name}: {findings.suite.source}", _HEAD, _rows(findings))]
     if findings.compared is not None:
-        shown.append(_table("against the baseline", _COMPARED_HEAD, [_compared(one) for one in findings.compared]))
-    return shown
+        shown.append(Section("against the baseline", _COMPARED_HEAD, [_compared(one) for one in findings.compared]))
+    return [*shown, *_spent(findings)]
+
+
+def pace(findings: Findings) -> str:
+    """Tell how long the check took, and how much faster than a real link it was."""
+    took = f"{findings.real_s:.1f} s"
+    if findings.simulated_s is None:
+        return took
+    times = findings.simulated_s / findings.real_s
+    return f"{findings.simulated_s:.0f} s simulated in {took}: {times:.0f} times as fast as real time"
 
 
 def markdown(findings: Findings) -> str:
     """Give the same as text for a pull request."""
-    parts = [
-        f"### {findings.suite.name}: {findings.backend.stack}, {findings.backend.clock} clock\n",
-        f"Targets: {findings.suite.source}\n",
-        _lines(_HEAD, _rows(findings)),
-    ]
-    if findings.compared is not None:
-        parts += [
-            "\n#### Against the baseline\n",
-            _lines(_COMPARED_HEAD, [_compared(one) for one in findings.compared]),
-        ]
-    return "\n".join(parts) + "\n"
+    head = f"### {findings.suite.name}: {findings.backend.stack}, {findings.backend.clock} clock\n"
+    return "\n".join([head, *map(_lines, sections(findings))])
 
 
 def junit(findings: Findings) -> str:
@@ -74,6 +87,18 @@ def _test_case(suite: ElementTree.Element, case: str, name: str, median_s: float
 
 _HEAD = ("case", "down/up Mbit/s", "MB", "target s", "median s", "95 % interval", "n", "verdict")
 _COMPARED_HEAD = ("case", "MB", "baseline s", "now s", "ratio", "p", "detectable", "verdict")
+
+
+def _spent(findings: Findings) -> list[Section]:
+    """Give one table, without causes that never were, or none where nothing was traced."""
+    found = {case: spent for case in findings.samples if (spent := findings.spent_s(case)) is not None}
+    causes = [cause for cause in why.CAUSES if any(spent[cause] for spent in found.values())]
+    rows = [
+        (case, *(f"{spent[cause]:.2f}" for cause in causes), f"{sum(spent.values()):.2f}", why.largest(spent))
+        for case, spent in found.items()
+    ]
+    title = "where the time went, mean s of a transfer"
+    return [Section(title, ("case", *causes, "all", "most"), rows)] if rows else []
 
 
 def _rows(findings: Findings) -> list[tuple[str, ...]]:
@@ -120,17 +145,18 @@ def seconds(value: float) -> str:
     return "never" if math.isinf(value) else f"{value:.3f}"
 
 
-def _table(title: str, head: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
-    table = Table(title=title, title_justify="left")
-    for name in head:
-        table.add_column(name, justify="left" if name in ("case", "verdict") else "right")
-    for row in rows:
+def _table(section: Section) -> Table:
+    table = Table(title=section.title, title_justify="left")
+    for name in section.head:
+        table.add_column(name, justify="left" if name in TEXTS else "right", no_wrap=name in TEXTS)
+    for row in section.rows:
         table.add_row(*row)
     return table
 
 
-def _lines(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def _lines(section: Section) -> str:
     def line(cells: tuple[str, ...]) -> str:
         return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
 
-    return "\n".join([line(head), line(("---",) * len(head)), *map(line, rows)])
+    head = section.head
+    return "\n".join([f"#### {section.title}\n", line(head), line(("---",) * len(head)), *map(line, section.rows), ""])

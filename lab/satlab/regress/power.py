@@ -10,13 +10,13 @@ import itertools
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from satlab.regress import judge, links, virtual
-from satlab.regress.program import BASELINE_RUNS
+from satlab.regress.program import COMPARED_RUNS, SLOWDOWN
 from satlab.regress.sample import Sample
 from satlab.regress.suite import Case, Suite
 from satlab.ui import Talk
@@ -38,20 +38,21 @@ TOLERANCE = 0.03
 
 
 def measure(comparisons: int, slowdown: float, talk: Talk) -> dict[str, Any]:
-    """Compare equal builds, then a slower one with its baseline, `comparisons` times each."""
+    """Compare equal builds, then a slower one with its baseline, `comparisons` times each, samples as planned."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="satlab-power-") as name, ThreadPoolExecutor(os.cpu_count()) as pool:
         equal = _Build(SUITE, Path(name) / "equal", pool)
         slower = _Build(_slower(slowdown), Path(name) / "slower", pool)
         seeds = itertools.count(1)
+        runs = equal.planned(seeds)
         with talk.step(f"{comparisons} comparisons of equal builds"):
-            alarms = [_slow_cases(equal.samples(seeds), equal.samples(seeds)) for _ in range(comparisons)]
+            alarms = [_slow_cases(equal.samples(seeds, runs), equal.samples(seeds, runs)) for _ in range(comparisons)]
         with talk.step(f"{comparisons} comparisons with a build that is {slowdown:.0%} slower"):
-            caught = [_slow_cases(slower.samples(seeds), equal.samples(seeds)) for _ in range(comparisons)]
+            caught = [_slow_cases(slower.samples(seeds, runs), equal.samples(seeds, runs)) for _ in range(comparisons)]
     return {
         "schema": "satlab/bench-check/1",
         "comparisons": comparisons,
-        "samples_each": BASELINE_RUNS,
+        "samples_each": runs,
         "tolerance": TOLERANCE,
         "false_alarms": sum(map(bool, alarms)),
         "slowdown": slowdown,
@@ -69,24 +70,36 @@ def _slower(slowdown: float) -> Suite:
 
 
 class _Build:
-    """A stack and its links."""
+    """A stack and its links. Samples leave no files."""
 
     def __init__(self, suite: Suite, folder: Path, pool: ThreadPoolExecutor) -> None:
         folder.mkdir()
         self._suite, self._folder, self._pool = suite, folder, pool
         self._links = {case.id: links.build(suite, case, folder / "profiles") for case in suite.cases}
 
-    def samples(self, seeds: Iterator[int]) -> dict[str, list[Sample]]:
-        """Take fresh samples of every case."""
-        drawn = {case.id: list(itertools.islice(seeds, BASELINE_RUNS)) for case in self._suite.cases}
+    def planned(self, seeds: Iterator[int]) -> dict[str, int]:
+        """Tell how many samples each case needs, by a pilot, as a comparison of `satlab check` does."""
+        pilot = self.samples(seeds, {case.id: COMPARED_RUNS[0] for case in self._suite.cases})
+        marks = range(len(self._suite.marks_mb))
         return {
-            case.id: list(self._pool.map(lambda seed, case=case: self._one(case, seed), drawn[case.id]))
-            for case in self._suite.cases
+            case: judge.runs_for(
+                [judge.ordered(found, mark) for mark in marks], COMPARED_RUNS, SLOWDOWN, len(pilot) * len(marks)
+            )
+            for case, found in pilot.items()
         }
 
-    def _one(self, case: Case, seed: int) -> Sample:
+    def samples(self, seeds: Iterator[int], runs: Mapping[str, int]) -> dict[str, list[Sample]]:
+        """Take fresh samples of every case."""
+        drawn = {case.id: list(itertools.islice(seeds, runs[case.id])) for case in self._suite.cases}
+        with tempfile.TemporaryDirectory(dir=self._folder) as raw:
+            return {
+                case.id: list(self._pool.map(lambda seed, case=case: self._one(case, seed, Path(raw)), drawn[case.id]))
+                for case in self._suite.cases
+            }
+
+    def _one(self, case: Case, seed: int, raw: Path) -> Sample:
         request = virtual.transfer(self._suite, case, seed, {}, {})
-        return virtual.run(self._links[case.id], request, self._folder, case)
+        return virtual.run(self._links[case.id], request, raw, case)
 
 
 def _slow_cases(now: dict[str, list[Sample]], before: dict[str, list[Sample]]) -> set[str]:

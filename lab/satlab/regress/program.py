@@ -15,7 +15,7 @@ from typing import Any, Literal
 import satlab
 from satlab import ownership, paths
 from satlab.errors import ConfigError, ExitStatus, Fault
-from satlab.regress import judge, links, outside, suite
+from satlab.regress import judge, links, outside, suite, why
 from satlab.regress.ends import Ends, Satperf
 from satlab.regress.judge import Compared, Judged
 from satlab.regress.links import Link
@@ -30,6 +30,9 @@ MIN_RUNS = 5
 MAX_RUNS = 20
 BASELINE_RUNS = 10
 """Samples a comparison starts from: with fewer, no test over the marks of a whole suite can be significant."""
+COMPARED_RUNS = range(BASELINE_RUNS, MAX_RUNS + 1, MIN_RUNS)
+SLOWDOWN = 0.10
+"""What a comparison takes enough samples to find, if MAX_RUNS are enough."""
 
 
 STACKS: dict[str, Callable[[], Ends]] = {"ngtcp2": outside.ngtcp2}
@@ -100,6 +103,17 @@ class Findings:
             return ExitStatus.UNCALIBRATED
         return ExitStatus.UNSUPPORTED if results == {"unsupported"} else ExitStatus.OK
 
+    @property
+    def simulated_s(self) -> float | None:
+        """Give the time that all samples together would have taken on a real link; None where the clock was real."""
+        times = [one.simulated_s for samples in self.samples.values() for one in samples]
+        return sum(time or 0.0 for time in times) if any(times) else None
+
+    def spent_s(self, case: str) -> dict[str, float] | None:
+        """Give the mean seconds that a transfer of the case spent for each cause; None where none was traced."""
+        traced = [one.spent_s for one in self.samples[case] if one.spent_s is not None]
+        return why.mean(traced) if traced else None
+
     def document(self) -> dict[str, Any]:
         """Give what is saved as check.json, and taken as a baseline later (schemas/check.schema.json)."""
         return {
@@ -113,6 +127,7 @@ class Findings:
             "options": {"client": dict(self.wanted.client), "server": dict(self.wanted.server)},
             "seed": self.wanted.seed,
             "real_s": round(self.real_s, 3),
+            "simulated_s": None if self.simulated_s is None else round(self.simulated_s, 3),
             "cases": [self._case(name) for name in self.samples],
             "compared": None if self.compared is None else [_comparison(one) for one in self.compared],
         }
@@ -125,6 +140,7 @@ class Findings:
             "return_mbps": link.return_mbps,
             "rtt_ms": link.plan.rtt_ms.mean,
             "queue_bytes": [link.plan.forward.queue_bytes, link.plan.return_.queue_bytes],
+            "spent_s": self.spent_s(name),
             "verdicts": [_verdict(one) for one in self.judged if one.case == name],
             "samples": [asdict(one) for one in self.samples[name]],
         }
@@ -159,6 +175,7 @@ def run(wanted: Wanted, talk: Talk) -> Findings:
     plan = suite.load(paths.BASELINES / f"{wanted.suite}.yml")
     cases = plan.selected(wanted.cases)
     before = None if wanted.baseline is None else load_baseline(wanted.baseline, plan)
+    least = {case.id: wanted.runs or _least(plan, case, before, len(cases)) for case in cases}
     folder = wanted.out / f"check-{plan.name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
     raw = folder / "raw"
     raw.mkdir(parents=True)
@@ -169,7 +186,7 @@ def run(wanted: Wanted, talk: Talk) -> Findings:
         for case in cases:
             with talk.step(case.id) as step:
                 built[case.id] = links.build(plan, case, raw / "profiles")
-                found[case.id] = _samples(plan, case, built[case.id], wanted, backend, raw)
+                found[case.id] = _samples(plan, case, built[case.id], wanted, backend, raw, least[case.id])
                 step.outcome = _told(found[case.id])
     finally:
         ownership.give_to_caller(folder)
@@ -181,7 +198,17 @@ def run(wanted: Wanted, talk: Talk) -> Findings:
     return findings
 
 
-def _samples(plan: Suite, case: Case, link: Link, wanted: Wanted, backend: Backend, raw: Path) -> list[Sample]:
+def _least(plan: Suite, case: Case, before: judge.Samples | None, cases: int) -> int:
+    """Tell how many samples a case needs at the least; a comparison plans with the baseline's spread."""
+    if before is None:
+        return MIN_RUNS
+    pilot = [judge.ordered(before[case.id], mark) for mark in range(len(plan.marks_mb))] if case.id in before else []
+    return judge.runs_for(pilot, COMPARED_RUNS, SLOWDOWN, cases * len(plan.marks_mb))
+
+
+def _samples(
+    plan: Suite, case: Case, link: Link, wanted: Wanted, backend: Backend, raw: Path, least: int
+) -> list[Sample]:
     """Take samples until the verdict stands; in all cases the same number for the same input, however fast."""
 
     def take(first: int, count: int) -> list[Sample]:
@@ -191,7 +218,6 @@ def _samples(plan: Suite, case: Case, link: Link, wanted: Wanted, backend: Backe
         with ThreadPoolExecutor(backend.at_once) as pool:
             return list(pool.map(lambda seed: backend.sample(plan, case, link, seed, raw), seeds))
 
-    least = wanted.runs or (BASELINE_RUNS if wanted.baseline else MIN_RUNS)
     found = take(0, 1)
     if found[0].status == "unsupported":
         return found

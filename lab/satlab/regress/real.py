@@ -24,9 +24,9 @@ from satlab.errors import HostError
 from satlab.lab import Lab
 from satlab.linkplan import LinkPlan
 from satlab.process import wait
-from satlab.regress import confine, links, tap, wire
+from satlab.regress import confine, links, tap, traces, wire
 from satlab.regress.confine import Bind, Bounds, Cell, Confined, Ended
-from satlab.regress.ends import CLIENT, NAME, PORT, SERVER, Ends, Program, Wish
+from satlab.regress.ends import CLIENT, NAME, PORT, SERVER, Ends, Program, Satperf, Wish
 from satlab.regress.links import Link
 from satlab.regress.sample import Sample
 from satlab.regress.suite import Case, Suite
@@ -83,7 +83,10 @@ class Real:
         checks += calibrate.during(lines, calibrate.expectation(up.plan, "satlink"), began_unix_s)
         calibrate.write(folder / "calibration.json", up.config.run_id, checks)
         off = ", ".join(check.name for check in checks if not check.ok)
-        return replace(found, calibration=off, **_returned(lines, began_unix_s))
+        # Files of outside programs are theirs: nothing is read from them.
+        trace = traces.read(raw, case.id, seed, link.plan) if isinstance(self.ends, Satperf) else None
+        spent = None if trace is None else trace.spent_s()
+        return replace(found, calibration=off, spent_s=spent, **_returned(lines, began_unix_s))
 
     def _talk(self, up: Lab, suite: Suite, case: Case, seed: int, folder: Path) -> Sample:
         """Start the server, then the client once or twice; give the sample of the last connection."""

@@ -19,7 +19,9 @@ class Sample:
 
     Times are from the client's first packet. `calibration` says what of the link was out of tolerance meanwhile,
     nothing if nothing was. `goodput_interop_bps` is that of the QUIC interop runner; `return_*` is what crossed the
-    return link; `symptoms` is what showed from outside of what slowed it down. What a backend cannot tell is None.
+    return link; `symptoms` is what showed from outside of what slowed it down; `spent_s` are the seconds of each cause
+    of `why`, which add up to the time of the transfer; `simulated_s` is the virtual time until its end. What a backend
+    cannot tell is None.
     """
 
     case: str
@@ -41,6 +43,8 @@ class Sample:
     client_peak_bytes: int | None = None
     server_peak_bytes: int | None = None
     symptoms: tuple[str, ...] = ()
+    spent_s: Mapping[str, float] | None = None
+    simulated_s: float | None = None
 
 
 class Backend(Protocol):

@@ -42,7 +42,7 @@ class Case(_Model):
 
     id: Name
     forward_mbps: float = Field(gt=0.1, le=1000)
-    return_mbps: float = Field(gt=0.1, le=100)
+    return_mbps: float = Field(ge=0.05, le=100)
     direction: Literal["download", "upload"] = "download"
     loss: LossProcess | None = None
     changes: tuple[Change, ...] = ()

@@ -11,7 +11,7 @@ import pytest
 
 from satlab import paths
 from satlab.errors import ConfigError, ExitStatus
-from satlab.regress import judge, output, program, suite, virtual
+from satlab.regress import judge, output, page, program, suite, virtual
 from satlab.regress.judge import Compared
 from satlab.regress.sample import Sample, Status
 from satlab.regress.suite import Case, Suite
@@ -19,10 +19,11 @@ from satlab.ui import Talk
 
 ETOSAT = paths.BASELINES / "etosat.yml"
 OUTCOME: dict[str, Any] = {
-    "request": {"seed": 4},
+    "request": {"seed": 4, "direction": "download"},
+    "samples": [],
     "transfers": [
         {
-            "status": "ok", "reason": "",
+            "status": "ok", "reason": "", "started_s": 0.5, "duration_s": 3.0, "asked_ms": 975.0,
             "marks": [{"bytes": 2_000_000, "t_s": 1.5}, {"bytes": 4_000_000, "t_s": None}],
             "handshake_ms": 650.0, "time_to_first_byte_ms": 1300.0,
             "sender": {"sent_datagrams": 5, "lost_packets": 1}, "receiver": {"sent_acks": 3},
@@ -89,7 +90,7 @@ def test_a_request_follows_its_schema_and_the_second_transfer_its_first() -> Non
 
 def test_a_sample_is_the_transfer_that_counts() -> None:
     found = virtual.sample(small().cases[0], OUTCOME)
-    assert (found.times_s, found.seed, found.acks) == ((1.5, None), 4, 3)
+    assert (found.times_s, found.seed, found.acks, found.simulated_s) == ((1.5, None), 4, 3, 3.5)
     second = small().cases[0].model_copy(update={"second_after_s": 10.0})
     assert virtual.sample(second, OUTCOME).times_s == (None, None)
 
@@ -168,6 +169,13 @@ def test_a_slowdown_is_found_and_noise_is_not() -> None:
     assert compare(dead, before).is_slower and compare(dead, dead).ratio == 1.0
 
 
+def test_samples_are_planned_for_a_slowdown_of_a_tenth() -> None:
+    sizes = range(10, 21, 5)
+    steady, spread = ([[sample.times_s[0] or 0 for sample in noisy("a", 10, noise, 1)]] for noise in (0.1, 0.6))
+    assert judge.runs_for(steady, sizes, 0.1, 4) == 10 and judge.runs_for(spread, sizes, 0.1, 4) > 10
+    assert judge.runs_for([[math.inf] * 10], sizes, 0.1, 4) == 10  # what never came says nothing
+
+
 def test_options_are_pairs() -> None:
     assert program.options(["initial-window=32", "congestion-control=reno"]) == {
         "initial_window": 32,
@@ -211,12 +219,39 @@ def test_a_check_from_suite_to_verdicts(tiny: Path, tmp_path: Path, monkeypatch:
     assert found.links["quick"].forward_mbps == pytest.approx(10, rel=0.001)
     # CRA comes in slots of 65 kbit/s.
     assert found.links["falling"].return_mbps == pytest.approx(0.5, rel=0.1)
-    assert len(list((found.folder / "raw").glob("quick-*.outcome.json"))) == program.MIN_RUNS
+    outcomes = list((found.folder / "raw").glob("quick-*.outcome.json"))
+    assert len(outcomes) == program.MIN_RUNS
+    outcome_schema = json.loads((paths.SCHEMAS / "virtual-outcome.schema.json").read_text())
+    for outcome in outcomes:
+        jsonschema.validate(json.loads(outcome.read_text()), outcome_schema)
     document = json.loads((found.folder / "check.json").read_text())
     jsonschema.validate(document, json.loads((paths.SCHEMAS / "check.schema.json").read_text()))
     xml = ElementTree.fromstring(output.junit(found))  # noqa: S314 - our own text
     assert (xml.get("tests"), xml.get("failures"), xml.get("skipped")) == ("6", "1", "3")
     assert "| quick | 10/" in output.markdown(found)
+    for case in document["cases"]:
+        times = [sum(sample["spent_s"].values()) for sample in case["samples"]]
+        assert sum(case["spent_s"].values()) == pytest.approx(sum(times) / len(times))
+    assert "where the time went" in output.markdown(found)
+    simulated = [sample.simulated_s or 0 for samples in found.samples.values() for sample in samples]
+    assert document["simulated_s"] == pytest.approx(sum(simulated), abs=1e-3) and min(simulated) > 0.65
+    assert output.pace(found).endswith(f": {sum(simulated) / found.real_s:.0f} times as fast as real time")
+
+
+def test_the_page_holds_every_verdict_and_every_transfer(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = check(tiny, monkeypatch, tmp_path, cases=["quick", "slow"], runs=3)
+    html = page.write(found).read_text()
+    assert html.count("data-figure=") == 1 + 6 and html.count("<details><summary>quick, seed") == 2
+    assert "\u2717" not in html and "verdict bad" in html and "verdict good" in html
+    figures = json.loads(html.split('id="figures">')[1].split("</script>")[0])
+    band = [bar for bar in figures["run-quick-1"]["data"] if bar["type"] == "bar"]
+    [outcome] = (found.folder / "raw").glob("quick-1.outcome.json")
+    whole = json.loads(outcome.read_text())["transfers"][0]["duration_s"]
+    assert sum(sum(bar["x"]) for bar in band) == pytest.approx(whole, abs=0.01)
+    shares = [sum(bar["x"][case] for bar in figures["spent"]["data"]) for case in (0, 1)]
+    assert shares == pytest.approx([100, 100], abs=0.1)
 
 
 def test_a_build_is_compared_with_an_earlier_one(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

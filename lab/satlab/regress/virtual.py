@@ -13,7 +13,7 @@ from typing import Any, Literal
 from satlab import paths
 from satlab.errors import ExitStatus, HostError
 from satlab.linkplan import refusal
-from satlab.regress import links
+from satlab.regress import links, traces
 from satlab.regress.links import Link
 from satlab.regress.sample import Options, Sample
 from satlab.regress.suite import MB, Case, Suite
@@ -103,4 +103,6 @@ def sample(case: Case, outcome: Mapping[str, Any]) -> Sample:
         sent_datagrams=sender.get("sent_datagrams"),
         lost_packets=sender.get("lost_packets"),
         acks=receiver.get("sent_acks"),
+        spent_s=traces.of_outcome(outcome).spent_s(),
+        simulated_s=last["started_s"] + last["duration_s"],
     )

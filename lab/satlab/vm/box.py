@@ -27,7 +27,8 @@ BASE_PACKAGES = (
     "systemd", "systemd-sysv", "dbus", "udev", "procps", "openssh-server", "sudo", "python3", "python3-apt",
     "iproute2", "iputils-ping", "nftables", "ca-certificates", "rsync",
 )  # fmt: skip
-BOOT_PACKAGES = ("linux-image-cloud-amd64", "initramfs-tools", "haveged")
+BOOT_PACKAGES = ("linux-image-cloud-amd64", "initramfs-tools", "iperf3")
+"""What boots, and what the hosts of the link need beside: so they need no package lists."""
 DISK_MIB = 8192
 DEADLINE_S = 1800
 INSECURE_KEY = (
@@ -150,6 +151,8 @@ def _make_bootable(root: Path) -> None:
         place.mkdir(parents=True)
         (place / "60-satlab.conf").write_text(text)
     run(["systemctl", f"--root={root}", "enable", *units, "systemd-networkd"])
+    # A host that measures updates nothing meanwhile.
+    run(["systemctl", f"--root={root}", "mask", "apt-daily.timer", "apt-daily-upgrade.timer"])
     (root / "extlinux.conf").write_text(_EXTLINUX)
 
 

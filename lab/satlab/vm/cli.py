@@ -97,18 +97,28 @@ def run(
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="NAME=VALUE: an argument, or another value for a constant.")
     ] = None,
+    openbach: Annotated[
+        str | None,
+        typer.Option(envvar="SATLAB_OPENBACH", help="Controller: http://LOGIN:PASSWORD@HOST:8000. Default: the lab's."),
+    ] = None,
+    over_ssh: Annotated[bool, typer.Option("--ssh", help="Start jobs over ssh, even where a controller is.")] = False,
+    influx: Annotated[
+        str | None,
+        typer.Option(envvar="SATLAB_INFLUX", help="Send statistics to this InfluxDB 1.x. Default: the lab's."),
+    ] = None,
     deadline: Annotated[float, typer.Option(help="The scenario is stopped after this many seconds.", min=1)] = 900.0,
     runs: Runs = Path("runs"),
     json_lines: JsonLines = False,
     quiet: Quiet = False,
 ) -> int:
-    """Run a scenario on the machines, over ssh: same run folder, same report."""
-    from satlab import topology
+    """Run a scenario on the machines, through OpenBACH's controller or over ssh: same run folder, same report."""
     from satlab.vm import hand
     from satlab.vm import run as running
 
-    prepared = running.prepare(scenario, settings_of(settings or ()), hand.lab_of(topology.load()))
-    outcome = running.execute(prepared, runs, Talk(quiet), stop_on_signal(), deadline)
+    prepared = hand.prepared(scenario, settings_of(settings or ()), openbach, over_ssh=over_ssh)
+    talk = Talk(quiet)
+    outcome = running.execute(prepared, runs, talk, stop_on_signal(), deadline)
+    hand.forward(outcome.folder, influx, talk)
     print_records([outcome.folder], [outcome.records], json_lines=json_lines, csv=False)
     return outcome.status
 

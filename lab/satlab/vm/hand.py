@@ -6,15 +6,18 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from satlab import paths, topology
+import yaml
+
+from satlab import influx, paths, topology
 from satlab.errors import ConfigError, ExitStatus, SatlabError
 from satlab.options import LinkOptions
-from satlab.topology import Topology
+from satlab.topology import Service, Topology
 from satlab.ui import Talk
-from satlab.vm import checks, inventory, provision, vagrant
+from satlab.vm import checks, inventory, provision, run, vagrant
+from satlab.vm.controller import Controller
 from satlab.vm.inventory import Choices
+from satlab.vm.lab import Lab
 from satlab.vm.provision import Folder, Recap
-from satlab.vm.run import Lab
 from satlab.vm.vagrant import Vagrant
 
 FOLDER = Folder(paths.ROOT / ".satlab" / "vm")
@@ -104,6 +107,57 @@ def lab_of(here: Topology) -> Lab:
     if not FOLDER.known_hosts.exists():
         raise ConfigError("the VM lab is not up", hint="bring it up: satlab vm up")
     return Lab(FOLDER, here, keys=Vagrant(driver).keys(inventory.hosts(here, size)))
+
+
+def prepared(scenario: Path, settings: Mapping[str, str], openbach: str | None, *, over_ssh: bool) -> run.Prepared:
+    """Check a scenario against the lab, and choose how its jobs are started.
+
+    `openbach`: URL of a controller, whose hosts need not be ours; None: that of the lab, if it has one. `over_ssh`:
+    without any.
+
+    Raises:
+        ConfigError: the scenario is not usable, or there is no lab.
+    """
+    here = topology.load()
+    if openbach is not None and not over_ssh:
+        elsewhere = Lab(FOLDER, here) if not FOLDER.known_hosts.exists() else lab_of(here)
+        return run.prepare(scenario, settings, elsewhere, Controller.of(openbach))
+    return run.prepare(scenario, settings, lab_of(here), None if over_ssh else controller_of(FOLDER))
+
+
+def controller_of(folder: Folder) -> Controller | None:
+    """Give the OpenBACH controller in a lab's inventory, with the password that its role made; None: it has none."""
+    address, password = _service(folder, Service.OPENBACH_CONTROLLER), folder.secrets / "openbach-admin"
+    if address is None:
+        return None
+    if not password.exists():
+        raise ConfigError("the lab's controller has no password yet", hint="provision it: satlab vm provision")
+    return Controller(address, login="openbach", password=password.read_text().strip())
+
+
+def forward(run_folder: Path, url: str | None, talk: Talk) -> None:
+    """Send a run's statistics to a database, by default to the lab's collector. A failure costs no measurement."""
+    place = url or collector_of(FOLDER)
+    if place is None:
+        return
+    try:
+        count = influx.send([run_folder], place)
+        talk.line(f"  {count} points to {influx.Database.of(place)}")
+    except SatlabError as error:
+        talk.line(f"note: {error}; send it later: satlab influx {run_folder} --to URL")
+
+
+def collector_of(folder: Folder) -> str | None:
+    """Give the URL of the collector in a lab's inventory, with the password that its role made; None: it has none."""
+    address, password = _service(folder, Service.COLLECTOR), folder.secrets / "influxdb-admin"
+    return f"http://admin:{password.read_text().strip()}@{address}:8086" if address and password.exists() else None
+
+
+def _service(folder: Folder, service: Service) -> str | None:
+    """Give the address of the host that the inventory has for a service."""
+    found = yaml.safe_load(folder.inventory.read_bytes())["all"] if folder.inventory.exists() else {}
+    names = list(found.get("children", {}).get(service.value, {}).get("hosts", {}))
+    return str(found["hosts"][names[0]]["ansible_host"]) if names else None
 
 
 def down(talk: Talk) -> None:

@@ -31,7 +31,8 @@ SILENCE_S = 900.0
 CERTIFICATE_AGE_S = 86400.0
 _NAMESPACE = "/proc/self/ns/net"
 """On its guest satlink serves the namespace that it is in."""
-_PROFILE, _METRICS, _CONTROL = "/etc/satlab/profile", "/var/log/satlink/link.jsonl", "/run/satlink/control.sock"
+METRICS_THERE, CONTROL_THERE = "/var/log/satlink/link.jsonl", "/run/satlink/control.sock"
+_PROFILE = "/etc/satlab/profile"
 _RECAP = re.compile(r"^(\S+)\s+: ok=(\d+)\s+changed=(\d+)\s+unreachable=(\d+)\s+failed=(\d+)", re.MULTILINE)
 _FATAL = re.compile(r"^(?:fatal|failed): \[([^\]]+)\](?:: | \(item=.*?\) => |.*?=> )(.*)", re.MULTILINE)
 _MESSAGE = re.compile(r'"msg": "((?:[^"\\]|\\.)*)"')
@@ -138,7 +139,8 @@ def link_config(topology: Topology, options: LinkOptions) -> LinkConfig:
 
     The plan counts the terrestrial delay, which the hosts at its ends add. With OpenSAND there are no tunnels.
     """
-    config = linkplan.build(topology, "vm", options.request("vm"), metrics=Path(_METRICS), control=Path(_CONTROL))
+    metrics, control = Path(METRICS_THERE), Path(CONTROL_THERE)
+    config = linkplan.build(topology, "vm", options.request("vm"), metrics=metrics, control=control)
     names = ("near", "far") if options.emulator == "opensand" else ("st", "gw", "near", "far")
     return config.model_copy(update={name: Attachment(netns=_NAMESPACE, tun=f"tun-{name}") for name in names})
 

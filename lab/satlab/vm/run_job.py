@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Launcher of one job on a guest, started over ssh: `run-job`, with a request as the first line of stdin.
 
-The request is `{"run": NAME, "job": NAME, "argv": [...], "environment": {...}}`. The job's output is ours. A further
-line, or the end of stdin (the connection has gone), stops the job as OpenBACH's agent does: SIGTERM, after 2 s SIGKILL.
+The request is `{"run": NAME, "job": NAME, "argv": [...], "environment": {...}, "capabilities": [NAME, ...] or null}`.
+The job runs as the user of jobs with these capabilities and no way to more; null: as root. Its output is ours. A
+further line, or the end of stdin (the connection has gone), stops it as OpenBACH's agent does: SIGTERM, after 2 s
+SIGKILL.
 `run-job --fetch RUN` waits for the run's jobs to end, gives what they recorded as a tar archive, and removes it.
 Needs the standard library alone. Exit status: the job's, 128 + N after signal N; 64 for a request that is none.
 """
@@ -23,6 +25,7 @@ from pathlib import Path
 
 HOME = Path("/var/lib/satlab/jobs")
 LIBRARY = Path("/usr/lib/satlab")
+USER = "satlab-jobs"
 GRACE_S = 2.0
 POLL_S = 0.1
 FETCH_DEADLINE_S = 15.0
@@ -41,10 +44,12 @@ def main() -> int:
         folder = HOME / _name(request["run"]) / _name(request["job"])
         argv = [str(word) for word in request["argv"]]
         environment = {str(name): str(value) for name, value in request["environment"].items()}
+        granted = request["capabilities"]
+        capabilities = None if granted is None else [str(each) for each in granted]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         print(f"error: not a request: {error}", file=sys.stderr)
         return 64
-    return run(folder, argv, environment)
+    return run(folder, argv, environment, capabilities)
 
 
 def _name(name: str) -> str:
@@ -53,12 +58,18 @@ def _name(name: str) -> str:
     return name
 
 
-def run(folder: Path, argv: list[str], environment: dict[str, str]) -> int:
+def run(folder: Path, argv: list[str], environment: dict[str, str], capabilities: list[str] | None) -> int:
     """Run a job to its end, or until it is told to stop."""
     raw, mark = folder / "raw", folder / RUNNING
     raw.mkdir(parents=True)
     mark.touch()
     home = Path(tempfile.mkdtemp(prefix="satlab-"))  # short: a browser's socket in it has at most 107 bytes of path
+    if capabilities is not None and os.geteuid() == 0:
+        argv = dropped(argv, capabilities)
+        for each in (raw, home):
+            shutil.chown(each, USER, USER)
+        for each in (HOME.parent, HOME, folder.parent, folder):
+            each.chmod(0o711)  # the user goes through, and sees nothing
     own = {"HOME": str(home), "TMPDIR": str(home), "SATLAB_RAW": str(raw), "PYTHONPATH": str(LIBRARY / "python")}
     child = subprocess.Popen(argv, env=environment | own, cwd=home, stdin=subprocess.DEVNULL, start_new_session=True)
     told: float | None = None
@@ -76,6 +87,13 @@ def run(folder: Path, argv: list[str], environment: dict[str, str]) -> int:
     shutil.rmtree(home, ignore_errors=True)
     mark.unlink()
     return child.returncode if child.returncode >= 0 else 128 - child.returncode
+
+
+def dropped(argv: list[str], capabilities: list[str]) -> list[str]:
+    """Give the argv that runs a command as the user of jobs, with these capabilities and no others, for ever."""
+    caps = ",".join(("-all", *(f"+{each}" for each in capabilities)))
+    sets = (f"--bounding-set={caps}", f"--inh-caps={caps}", f"--ambient-caps={caps}")
+    return ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "--no-new-privs", *sets, "--", *argv]
 
 
 def _end_session(leader: int) -> None:

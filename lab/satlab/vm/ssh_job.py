@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from types import FrameType
 
-from satlab import paths
+from satlab import grants, paths
 from satlab.errors import HostError
 from satlab.vm.dist import LIBRARY
 
@@ -29,7 +29,7 @@ RUN_JOB = ("sudo", "-n", f"/{LIBRARY}/run-job")
 FETCH_DEADLINE_S = 120.0
 PASSED = (
     "LANG", "PATH", "PYTHONUNBUFFERED", "SATLAB_AGENT", "JOB_NAME", "JOB_INSTANCE_ID", "SCENARIO_INSTANCE_ID",
-    "OWNER_SCENARIO_INSTANCE_ID",
+    "OWNER_SCENARIO_INSTANCE_ID", "SATLAB_CONTROL",
 )  # fmt: skip
 """Of the runner's environment; folders are the guest's own."""
 
@@ -38,10 +38,13 @@ def main(words: Sequence[str]) -> int:
     """Run one job on a guest."""
     split = words.index(SEPARATOR)
     ssh, argv = words[:split], [there(word) for word in words[split + 1 :]]
+    job = os.environ["JOB_NAME"]
     request = {
         "run": Path(os.environ["SATLAB_RAW"]).parent.name,
-        "job": f"{os.environ['JOB_NAME']}-{os.environ['JOB_INSTANCE_ID']}",
+        "job": f"{job}-{os.environ['JOB_INSTANCE_ID']}",
         "argv": argv,
+        # The link's control socket is root's.
+        "capabilities": None if job in grants.LINK_CONTROLLERS else grants.CAPABILITIES.get(job, ()),
         "environment": {key: os.environ[key] for key in PASSED if key in os.environ},
     }
     # A job may be stopped before it has started: the handler waits for the request to be whole.

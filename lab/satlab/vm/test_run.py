@@ -9,16 +9,19 @@ import pytest
 from satlab import paths, topology
 from satlab.errors import ConfigError, HostError
 from satlab.options import LinkOptions
-from satlab.vm import provision, run
+from satlab.topology import Size
+from satlab.vm import hand, inventory, provision, run
+from satlab.vm.inventory import Choices
+from satlab.vm.lab import Lab
 from satlab.vm.provision import Folder
 
 SCENARIO = paths.SCENARIOS / "ping.json"
 
 
-def lab(tmp_path: Path, enter: tuple[str, ...] = ()) -> run.Lab:
+def lab(tmp_path: Path, enter: tuple[str, ...] = ()) -> Lab:
     folder = Folder(tmp_path / "lab")
     folder.make()
-    return run.Lab(folder, topology.load(), enter=enter)
+    return Lab(folder, topology.load(), enter=enter)
 
 
 def test_a_lab_that_was_never_provisioned_is_refused(tmp_path: Path) -> None:
@@ -54,6 +57,23 @@ def test_a_host_that_fails_tells_its_last_words(tmp_path: Path) -> None:
         found.output("sat", "systemctl", "restart", "satlink")
     with pytest.raises(ConfigError, match="no host 'nobody'"):
         found.ssh("nobody")
+
+
+def test_the_lab_s_own_controller_and_collector_are_found_with_their_passwords(tmp_path: Path) -> None:
+    found, here = lab(tmp_path), topology.load()
+    assert hand.controller_of(found.folder) is None
+    inventory.write(found.folder.inventory, inventory.inventory(here, Choices(Size.SMALL), {}))
+    assert (hand.controller_of(found.folder), hand.collector_of(found.folder)) == (None, None)
+    inventory.write(found.folder.inventory, inventory.inventory(here, Choices(Size.FULL), {}))
+    assert hand.collector_of(found.folder) is None  # its role has not run
+    with pytest.raises(ConfigError, match="no password yet"):
+        hand.controller_of(found.folder)
+    for name in ("openbach-admin", "influxdb-admin"):
+        (found.folder.secrets / name).write_text("secret\n")
+    controller = hand.controller_of(found.folder)
+    assert controller
+    assert (str(controller), controller.login, controller.password) == ("http://198.19.0.20:8000", "openbach", "secret")
+    assert hand.collector_of(found.folder) == "http://admin:secret@198.19.0.20:8086"
 
 
 def test_the_link_of_the_guest_joins_its_tunnels(tmp_path: Path) -> None:

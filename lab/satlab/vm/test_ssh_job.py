@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,23 +21,37 @@ from satlab.vm import run_job, ssh_job
 LAUNCHER = Path(run_job.__file__)
 
 
+USER = 65534
+"""Of nobody and of his group. Who is not root runs the jobs as himself."""
+
+
 @pytest.fixture
-def ssh(tmp_path: Path) -> list[str]:
+def guest() -> Iterator[Path]:
+    """Give a folder for guests' files that other users may enter, unlike pytest's."""
+    with tempfile.TemporaryDirectory(prefix="satlab-guest-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def ssh(tmp_path: Path, guest: Path) -> list[str]:
     """Give an ssh that runs the launcher on this host, with a folder of the test's."""
     script = tmp_path / "ssh"
     code = f"import sys; sys.path.insert(0, {str(LAUNCHER.parent)!r}); import run_job; from pathlib import Path; "
-    code += f"run_job.HOME = Path({str(tmp_path / 'guest')!r}); sys.argv[0:1] = ['run-job']; sys.exit(run_job.main())"
+    code += f"run_job.HOME = Path({str(guest / 'jobs')!r}); run_job.USER = {USER!r}; "
+    code += "sys.argv[0:1] = ['run-job']; sys.exit(run_job.main())"
     script.write_text(f'#!/bin/sh\nshift 5\nexec {sys.executable} -c "{code}" "$@"\n')
     script.chmod(0o755)
     return [str(script), "host", "--"]  # then come: sudo -n /usr/lib/satlab/run-job
 
 
-def start(ssh: list[str], raw: Path, *argv: str, instance: int = 1) -> "subprocess.Popen[str]":
+def start(
+    ssh: list[str], raw: Path, *argv: str, instance: int = 1, name: str = "satlab_try"
+) -> "subprocess.Popen[str]":
     raw.mkdir(parents=True, exist_ok=True)
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join([str(paths.ROOT / "lab"), str(paths.ROOT)]),
         "SATLAB_RAW": str(raw),
-        "JOB_NAME": "satlab_try",
+        "JOB_NAME": name,
         "JOB_INSTANCE_ID": str(instance),
         "SATLAB_AGENT": "client",
     }
@@ -43,7 +59,7 @@ def start(ssh: list[str], raw: Path, *argv: str, instance: int = 1) -> "subproce
     return subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_output_status_and_records_come_back(ssh: list[str], tmp_path: Path) -> None:
+def test_output_status_and_records_come_back(ssh: list[str], tmp_path: Path, guest: Path) -> None:
     raw = tmp_path / "run" / "raw"
     raw.mkdir(parents=True)
     (raw / "stats.jsonl").write_text('{"earlier": 1}\n')
@@ -55,7 +71,25 @@ def test_output_status_and_records_come_back(ssh: list[str], tmp_path: Path) -> 
     ssh_job.fetch(ssh, "run", raw)
     assert (raw / "stats.jsonl").read_text() == '{"earlier": 1}\n{}\n'
     assert (raw / "files/try-1/f.json").read_text() == "data\n"
-    assert not any((tmp_path / "guest").iterdir())
+    assert not any((guest / "jobs").iterdir())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+@pytest.mark.parametrize(
+    ("name", "uid", "capabilities"),
+    [("satlab_ping", USER, 1 << 13), ("satlab_curl", USER, 0), ("satlab_link", 0, None)],  # capability.h: CAP_NET_RAW
+)
+def test_t02_a_job_on_a_guest_has_what_its_name_is_granted(
+    ssh: list[str], tmp_path: Path, name: str, uid: int, capabilities: int | None
+) -> None:
+    job = start(ssh, tmp_path / "run" / "raw", "/bin/cat", "/proc/self/status", name=name)
+    out, error = job.communicate(timeout=30)
+    assert job.returncode == 0, error
+    status = dict(line.split(":\t", 1) for line in out.splitlines() if ":\t" in line)
+    assert set(status["Uid"].split()) == {str(uid)}
+    if capabilities is not None:
+        assert {int(status[key], 16) for key in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {capabilities}
+        assert status["NoNewPrivs"] == "1"
 
 
 @pytest.mark.parametrize("ends", ["the job", "its ssh"])
@@ -96,14 +130,14 @@ def test_a_job_that_does_not_end_is_killed_and_so_is_what_it_started(ssh: list[s
 
 
 def test_a_lost_connection_ends_the_job(tmp_path: Path) -> None:
-    request = {"run": "r", "job": "x", "argv": ["/bin/sleep", "300"], "environment": {"PATH": "/usr/bin:/bin"}}
+    request = '{"run": "r", "job": "x", "argv": ["/bin/sleep", "300"], "environment": {}, "capabilities": null}\n'
     code = (
         "import run_job, sys; from pathlib import Path; run_job.HOME = Path(sys.argv.pop()); sys.exit(run_job.main())"
     )
     argv = [sys.executable, "-c", code, str(tmp_path)]
     with subprocess.Popen(argv, cwd=LAUNCHER.parent, stdin=subprocess.PIPE, text=True) as launcher:
         assert launcher.stdin
-        launcher.stdin.write(json.dumps(request) + "\n")
+        launcher.stdin.write(request)
         launcher.stdin.close()
         assert launcher.wait(20) == 128 + signal.SIGTERM
 

@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use ::quic::{Faults, LegOptions, TlsError};
+use ::quic::{Faults, LegOptions, SenderState, TlsError};
 use bytes::{Bytes, BytesMut};
 
 /// Handle of a connection, never used again within a process.
@@ -169,6 +169,8 @@ pub struct Stats {
     pub acks_sent: Option<u64>,
     /// ACK frames received, where counted.
     pub acks_received: Option<u64>,
+    /// What holds this end's sending up, where told.
+    pub sender: Option<SenderState>,
 }
 
 /// A QUIC library. Streams have the numbers of RFC 9000 section 2.1. A call for a connection that is gone does nothing.

@@ -403,6 +403,7 @@ impl Stack for Quiche {
             lost_bytes: all.lost_bytes,
             acks_sent: None,
             acks_received: None,
+            sender: None,
         }
     }
 

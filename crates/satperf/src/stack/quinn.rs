@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ::quic::{
-    LegOptions, QlogFile, QlogHealth, Reassembly, client_crypto, server_crypto, transport,
+    LegOptions, QlogFile, QlogHealth, Reassembly, client_crypto, sender_state, server_crypto,
+    transport,
 };
 use bytes::Bytes;
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
@@ -436,6 +437,7 @@ impl Stack for Quinn {
             lost_bytes: stats.path.lost_bytes,
             acks_sent: Some(stats.frame_tx.acks),
             acks_received: Some(stats.frame_rx.acks),
+            sender: sender_state(&held.connection),
         }
     }
 

@@ -32,6 +32,7 @@
   const draw = () => {
     const style = getComputedStyle(document.documentElement);
     for (const place of document.querySelectorAll("[data-figure]")) {
+      if (place.closest("details:not([open])")) continue;
       const { data, layout } = figures[place.dataset.figure];
       Plotly.react(place, resolve(data, style), { ...themed(layout, style), height: parseInt(getComputedStyle(place).minHeight, 10) }, config);
     }
@@ -39,6 +40,7 @@
 
   const printing = on => { document.documentElement.classList.toggle("print", on); draw(); };
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  addEventListener("toggle", event => { if (event.target.querySelector("[data-figure]")) draw(); }, true);
   addEventListener("beforeprint", () => printing(true));
   addEventListener("afterprint", () => printing(false));
   draw();

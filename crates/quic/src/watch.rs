@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! What quinn's congestion controller is told and quinn itself does not tell: bytes in flight, and whether there was
+//! anything to send.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Instant;
+
+use quinn_proto::congestion::{Controller, ControllerFactory, ControllerMetrics};
+use quinn_proto::{Connection, RttEstimator};
+
+/// A sender's state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SenderState {
+    /// Congestion window, bytes.
+    pub cwnd_bytes: u64,
+    /// Bytes sent, neither acknowledged nor declared lost; exact after each acknowledgement.
+    pub in_flight_bytes: u64,
+    /// The window is below the slow start threshold (RFC 9002 section 7.3.1).
+    pub is_slow_start: bool,
+    /// Before the last acknowledgement the window had room, but nothing to send was there or allowed by flow control.
+    pub is_app_limited: bool,
+}
+
+/// Gives the state of a connection made with [`crate::transport`]; `None` with another controller.
+#[must_use]
+pub fn sender_state(connection: &Connection) -> Option<SenderState> {
+    let controller = connection.congestion_state().clone_box().into_any();
+    let watched = controller.downcast::<Watched>().ok()?;
+    let metrics = watched.inner.metrics();
+    Some(SenderState {
+        cwnd_bytes: metrics.congestion_window,
+        in_flight_bytes: watched.in_flight,
+        is_slow_start: metrics
+            .ssthresh
+            .is_none_or(|threshold| metrics.congestion_window < threshold),
+        is_app_limited: watched.is_app_limited,
+    })
+}
+
+/// Makes watched controllers.
+pub(crate) struct Watching(pub Arc<dyn ControllerFactory + Send + Sync>);
+
+impl ControllerFactory for Watching {
+    fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
+        Box::new(Watched {
+            inner: Arc::clone(&self.0).build(now, current_mtu),
+            in_flight: 0,
+            is_app_limited: false,
+        })
+    }
+}
+
+/// A controller that decides as `inner` does.
+struct Watched {
+    inner: Box<dyn Controller>,
+    in_flight: u64,
+    is_app_limited: bool,
+}
+
+impl Controller for Watched {
+    fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
+        self.in_flight += bytes;
+        self.inner.on_sent(now, bytes, last_packet_number);
+    }
+
+    fn on_ack(
+        &mut self,
+        now: Instant,
+        sent: Instant,
+        bytes: u64,
+        app_limited: bool,
+        rtt: &RttEstimator,
+    ) {
+        self.inner.on_ack(now, sent, bytes, app_limited, rtt);
+    }
+
+    fn on_end_acks(
+        &mut self,
+        now: Instant,
+        in_flight: u64,
+        app_limited: bool,
+        largest_packet_num_acked: Option<u64>,
+    ) {
+        (self.in_flight, self.is_app_limited) = (in_flight, app_limited);
+        self.inner
+            .on_end_acks(now, in_flight, app_limited, largest_packet_num_acked);
+    }
+
+    fn on_congestion_event(
+        &mut self,
+        now: Instant,
+        sent: Instant,
+        is_persistent_congestion: bool,
+        lost_bytes: u64,
+    ) {
+        self.in_flight = self.in_flight.saturating_sub(lost_bytes);
+        self.inner
+            .on_congestion_event(now, sent, is_persistent_congestion, lost_bytes);
+    }
+
+    fn on_mtu_update(&mut self, new_mtu: u16) {
+        self.inner.on_mtu_update(new_mtu);
+    }
+
+    fn window(&self) -> u64 {
+        self.inner.window()
+    }
+
+    fn metrics(&self) -> ControllerMetrics {
+        self.inner.metrics()
+    }
+
+    fn clone_box(&self) -> Box<dyn Controller> {
+        Box::new(Self {
+            inner: self.inner.clone_box(),
+            ..*self
+        })
+    }
+
+    fn initial_window(&self) -> u64 {
+        self.inner.initial_window()
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn in_flight_is_sent_less_lost_until_an_acknowledgement_tells_it() {
+        let options = crate::LegOptions::default();
+        let now = Instant::now();
+        let mut watched = Watched {
+            inner: crate::transport::controller(&options)
+                .unwrap()
+                .build(now, 1200),
+            in_flight: 0,
+            is_app_limited: false,
+        };
+        watched.on_sent(now, 5_000, 3);
+        watched.on_congestion_event(now, now, false, 1_200);
+        assert_eq!(watched.in_flight, 3_800);
+        watched.on_end_acks(now, 2_400, true, Some(2));
+        assert_eq!((watched.in_flight, watched.is_app_limited), (2_400, true));
+        let copy = watched.clone_box().into_any();
+        assert_eq!(copy.downcast::<Watched>().ok().unwrap().in_flight, 2_400);
+    }
+}

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`satlab bench agree`: the same cases under the virtual clock and in a real lab. A benchmark of the virtual clock.
+
+Both clocks run the same suite file, the same link model and quinn with the same options; in a lab packets pass through
+devices, and satperf's processes share the host with all others. Only cases without losses are compared: where losses
+fall is drawn anew in each run, and their times differ by more than the clocks do.
+"""
+
+import math
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from satlab import paths
+from satlab.regress import links, suite
+from satlab.regress.ends import Satperf
+from satlab.regress.judge import ordered
+from satlab.regress.real import Real
+from satlab.regress.sample import Backend, Sample
+from satlab.regress.suite import Case, Suite
+from satlab.regress.virtual import Virtual
+from satlab.statistics import median
+from satlab.ui import Talk
+
+TOLERANCE = 0.03
+"""Relative difference of medians that counts as agreement."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """A case at one mark: medians of both clocks, s; infinite where too few samples came so far."""
+
+    case: str
+    mark_mb: float
+    virtual_s: float
+    real_s: float
+
+    @property
+    def deviation(self) -> float | None:
+        """Give real over virtual, less 1; None where one of them never was."""
+        both = math.isfinite(self.virtual_s) and math.isfinite(self.real_s)
+        return self.real_s / self.virtual_s - 1 if both else None
+
+    @property
+    def holds(self) -> bool:
+        """Tell whether the clocks agree."""
+        return self.deviation is not None and abs(self.deviation) <= TOLERANCE
+
+
+def measure(name: str, wanted: Sequence[str], up_to_mb: float, runs: int, talk: Talk) -> dict[str, Any]:
+    """Compare cases of a suite (all that both clocks can do and that have no losses) at its marks up to `up_to_mb`.
+
+    Raises:
+        ConfigError: the suite or a case is not there.
+        HostError: this host cannot bring up a lab.
+    """
+    plan = _cut(suite.load(paths.BASELINES / f"{name}.yml"), up_to_mb)
+    real = Real(Satperf("quinn"))
+    cases = [case for case in plan.selected(wanted) if case.loss is None and not real.ends.lacks(case)]
+    began, load_before = time.time(), os.getloadavg()[0]
+    found = [_compared(plan, case, real, runs, talk) for case in cases]
+    return {
+        "schema": "satlab/bench-agree/1",
+        "suite": plan.name,
+        "t_unix_s": began,
+        "load_average": [load_before, os.getloadavg()[0]],
+        "tolerance": TOLERANCE,
+        "runs": runs,
+        "cases": found,
+        "agree": all(mark["agrees"] for case in found for mark in case["marks"]),
+    }
+
+
+def _cut(plan: Suite, up_to_mb: float) -> Suite:
+    """Leave out the marks beyond, and so what is sent for them."""
+    kept = [mark for mark in plan.marks_mb if mark <= up_to_mb] or plan.marks_mb[:1]
+    cases = [case.model_copy(update={"targets_s": case.targets_s[: len(kept)]}) for case in plan.cases]
+    return plan.model_copy(update={"marks_mb": tuple(kept), "cases": tuple(cases)})
+
+
+def _compared(plan: Suite, case: Case, real: Backend, runs: int, talk: Talk) -> dict[str, Any]:
+    with talk.step(case.id) as step, tempfile.TemporaryDirectory(prefix="satlab-agree-") as folder:
+        link = links.build(plan, case, Path(folder) / "profiles")
+        samples = [
+            [clock.sample(plan, case, link, seed, Path(folder)) for seed in range(1, runs + 1)]
+            for clock in (Virtual(), real)
+        ]
+        found = agreements(plan, case, *samples)
+        step.outcome = ", ".join(f"{one.mark_mb:g} MB {_percent(one.deviation)}" for one in found)
+    return {
+        "id": case.id,
+        "marks": [_document(one) for one in found],
+        "handshake_ms": [[one.handshake_ms for one in clock] for clock in samples],
+        "samples": [[list(one.times_s) for one in clock] for clock in samples],
+        "reasons": sorted({one.reason for clock in samples for one in clock if one.reason}),
+        "out_of_calibration": sorted({one.calibration for one in samples[1] if one.calibration}),
+    }
+
+
+def agreements(plan: Suite, case: Case, virtual: Sequence[Sample], real: Sequence[Sample]) -> list[Agreement]:
+    """Compare the medians of both clocks at each mark."""
+    return [
+        Agreement(case.id, mark, median(ordered(virtual, index)), median(ordered(real, index)))
+        for index, mark in enumerate(plan.marks_mb)
+    ]
+
+
+def _document(one: Agreement) -> dict[str, Any]:
+    times = {"virtual_s": one.virtual_s, "real_s": one.real_s}
+    known = {name: value if math.isfinite(value) else None for name, value in times.items()}
+    return {"mark_mb": one.mark_mb, **known, "deviation": one.deviation, "agrees": one.holds}
+
+
+def _percent(value: float | None) -> str:
+    return "never" if value is None else f"{value:+.1%}"
+
+
+def lines(result: dict[str, Any]) -> list[str]:
+    """Give the result for people."""
+    head = f"virtual and real clock, medians of {result['runs']}, load average {result['load_average'][0]:.1f}"
+    told = [_line(case["id"], mark) for case in result["cases"] for mark in case["marks"]]
+    off = [
+        f"{case['id']}: out of calibration: {'; '.join(case['out_of_calibration'])}"
+        for case in result["cases"]
+        if case["out_of_calibration"]
+    ]
+    return [head, *told, *off]
+
+
+def _line(case: str, mark: dict[str, Any]) -> str:
+    times = f"virtual {_seconds(mark['virtual_s'])}  real {_seconds(mark['real_s'])}"
+    verdict = "" if mark["agrees"] else "  OFF"
+    return f"{case:18} {mark['mark_mb']:5g} MB  {times}  {_percent(mark['deviation'])}{verdict}"
+
+
+def _seconds(value: float | None) -> str:
+    return "   never" if value is None else f"{value:8.3f}"

@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""OpenBACH's REST API (2.7) as a client of it: what is asked, and what its refusals mean."""
+
+import http.client
+import io
+import json
+import secrets
+import tarfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote, urlencode, urlsplit
+
+from satlab import paths
+from satlab.errors import ConfigError, Fault, HostError, RunError
+
+PORT = 8000
+ANSWER_DEADLINE_S = 300.0
+"""For one answer: adding an entity lets the controller ask every agent of the project for its facts."""
+TRIES = 5
+"""For a GET whose connection breaks: its HTTP server resets connections now and then. Nothing else is sent twice."""
+INSTALL_DEADLINE_S = 900.0
+POLL_S = 1.0
+MOST_BYTES = 1 << 30
+"""Largest answer that is read: captures."""
+_LOGIN = "give its account: SATLAB_OPENBACH=http://LOGIN:PASSWORD@HOST:8000"
+
+
+class _BrokenError(Exception):
+    """The connection was refused, reset or too slow."""
+
+
+class RefusedError(RunError):
+    """The controller does not do what it is asked."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.http_status = status
+
+
+@dataclass
+class Controller:
+    """A controller; `prefix` is the path before the API's own. Keeps the session's cookie."""
+
+    host: str
+    port: int = PORT
+    prefix: str = ""
+    login: str = ""
+    password: str = field(default="", repr=False)
+    secure: bool = False
+    _cookie: str = field(default="", repr=False)
+
+    @classmethod
+    def of(cls, url: str) -> "Controller":
+        """Read `http[s]://[login:password@]host[:8000][/openbach]`. Raises ConfigError."""
+        try:
+            parts = urlsplit(url)
+            port = parts.port or PORT
+        except ValueError:
+            parts, port = urlsplit(""), PORT
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise ConfigError("the controller is no URL", hint="write http://[login:password@]host[:8000][/openbach]")
+        login, password = unquote(parts.username or ""), unquote(parts.password or "")
+        return cls(parts.hostname, port, parts.path.rstrip("/"), login, password, parts.scheme == "https")
+
+    def __str__(self) -> str:
+        """Give the place without account and password."""
+        return f"{self._origin}{self.prefix}"
+
+    @property
+    def _origin(self) -> str:
+        return f"http{'s' if self.secure else ''}://{self.host}:{self.port}"
+
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        """Send JSON, give what the answer holds; None for an empty one.
+
+        Raises:
+            HostError: it does not answer, or not in JSON.
+            RefusedError: it refuses.
+        """
+        content = b"" if method == "GET" else json.dumps({} if body is None else body).encode()
+        answer = self._send(method, path, content, "application/json")
+        try:
+            return json.loads(answer) if answer else None
+        except ValueError as error:
+            raise HostError(f"{self}{path}: no JSON", "is it an OpenBACH controller?") from error
+
+    def read(self, path: str) -> bytes:
+        """Give a file that the controller makes. Raises as `ask`."""
+        return self._send("GET", path, b"", "application/json")
+
+    def enter(self) -> None:
+        """Log in, if there is an account. Raises as `ask`; HostError where the account is not known."""
+        if not self.login:
+            return
+        try:
+            self.ask("POST", "/login/", {"login": self.login, "password": self.password})
+        except RefusedError as error:
+            if error.http_status != HTTPStatus.CONFLICT:  # which says that we are in already
+                raise HostError(f"{self}: {error}", _LOGIN) from error
+
+    def _send(self, method: str, path: str, content: bytes, kind: str) -> bytes:
+        for left in range(TRIES if method == "GET" else 1, 0, -1):
+            try:
+                status, answer = self._exchange(method, path, content, kind)
+            except _BrokenError as error:
+                if left == 1:
+                    raise HostError(f"{self} does not answer: {error}", "is it up? satlab vm status") from error
+                time.sleep(POLL_S)
+                continue
+            if status < HTTPStatus.BAD_REQUEST:
+                return answer
+            raise RefusedError(status, f"{method} {path}: {_refusal(status, answer)}")
+        raise AssertionError("unreachable")
+
+    def _exchange(self, method: str, path: str, content: bytes, kind: str) -> tuple[int, bytes]:
+        """Make one request on a connection of its own."""
+        protocol = http.client.HTTPSConnection if self.secure else http.client.HTTPConnection
+        connection = protocol(self.host, self.port, timeout=ANSWER_DEADLINE_S)
+        try:
+            headers = {"content-type": kind, "origin": self._origin} | (
+                {"cookie": self._cookie} if self._cookie else {}
+            )
+            connection.request(method, self.prefix + path, content, headers)
+            answer = connection.getresponse()
+            said = answer.read(MOST_BYTES)
+            self._cookie = (answer.headers["set-cookie"] or self._cookie).partition(";")[0]
+            return answer.status, said
+        except (OSError, http.client.HTTPException) as error:
+            raise _BrokenError(str(error) or type(error).__name__) from error
+        finally:
+            connection.close()
+
+    # --- what a scenario needs ----------------------------------------------------------------------------------------
+
+    def agents(self, names: set[str]) -> dict[str, str]:
+        """Give the addresses of the agents with these names.
+
+        Raises:
+            HostError: there is none with a name, or it is not available.
+        """
+        found = {agent["name"]: agent for agent in self.ask("GET", "/agent/")}
+        lacking = sorted(names - found.keys())
+        away = sorted(name for name in names - set(lacking) if not found[name].get("available", True))
+        if lacking or away:
+            said = [f"no agent {', '.join(lacking)}"] if lacking else []
+            said += [f"{name} is {found[name].get('status', 'not available')}" for name in away]
+            raise HostError(f"{self}: {'; '.join(said)}", "install them: satlab vm provision")
+        return {name: found[name]["address"] for name in names}
+
+    def put_entities(self, project: str, agents: Mapping[str, str]) -> None:
+        """See to it that a project has these entities, each with its agent."""
+        try:
+            known = self.ask("GET", f"/project/{quote(project)}/")
+        except RefusedError as error:
+            if error.http_status != HTTPStatus.NOT_FOUND:
+                raise
+            owners = [self.login] if self.login else []
+            about = {"name": project, "description": "satlab", "owners": owners, "entity": [], "network": []}
+            known = self.ask("POST", "/project/", about)
+        attached = {entity["name"]: (entity.get("agent") or {}).get("address") for entity in known["entity"]}
+        place = f"/project/{quote(project)}/entity/"
+        for name, address in sorted(agents.items()):
+            entity = {"name": name, "description": "", "agent": {"address": address}}
+            if name not in attached:
+                self.ask("POST", place, entity)
+            elif attached[name] != address:
+                self.ask("PUT", f"{place}{quote(name)}/", entity)
+
+    def install(self, jobs: Mapping[str, set[str]]) -> None:
+        """Add the jobs that the controller lacks, and install them where they are missing; jobs by agent's address."""
+        known = {job["general"]["name"] for job in self.ask("GET", "/job/")}
+        for address, wanted in sorted(jobs.items()):
+            there = self.ask("GET", f"/job/?{urlencode({'address': address})}")["installed_jobs"]
+            missing = sorted(wanted - {job["name"] for job in there})
+            for name in missing:
+                if name not in known:
+                    self.add_job(name, paths.JOBS / name)
+                    known.add(name)
+            if missing:
+                self.ask("POST", "/job/", {"action": "install", "names": missing, "addresses": [address]})
+            for name in missing:
+                self._await_installed(name, address)
+
+    def add_job(self, name: str, folder: Path) -> None:
+        """Add a job's folder (needs an administrator's account)."""
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+            for file in sorted(folder.rglob("*")):
+                if file.is_file() and "__pycache__" not in file.parts and not file.name.startswith("test_"):
+                    archive.add(file, str(file.relative_to(folder)))
+        border = secrets.token_hex(16)
+        head = f'--{border}\r\nContent-Disposition: form-data; name="name"\r\n\r\n{name}\r\n--{border}\r\n'
+        head += f'Content-Disposition: form-data; name="file"; filename="{name}.tar.gz"\r\n'
+        head += "Content-Type: application/gzip\r\n\r\n"
+        content = head.encode() + packed.getvalue() + f"\r\n--{border}--\r\n".encode()
+        self._send("POST", "/job/", content, f"multipart/form-data; boundary={border}")
+
+    def _await_installed(self, name: str, address: str) -> None:
+        end = time.monotonic() + INSTALL_DEADLINE_S
+        while time.monotonic() < end:
+            state = self.ask("GET", f"/job/{quote(name)}/state/?{urlencode({'address': address})}")["install"]
+            if state is None or state["returncode"] in (HTTPStatus.OK, HTTPStatus.NO_CONTENT):
+                return
+            if state["returncode"] != HTTPStatus.ACCEPTED:
+                raise RunError(f"{self}: {name} cannot be installed on {address}: {state['response']}")
+            time.sleep(POLL_S)
+        raise RunError(f"{self}: {name} is not installed on {address} after {INSTALL_DEADLINE_S:g} s")
+
+    def save(self, project: str, document: Mapping[str, Any]) -> None:
+        """Store a scenario, as a new version where there is one of its name.
+
+        Raises:
+            ConfigError: the controller does not accept it, with its place.
+        """
+        place = f"/project/{quote(project)}/scenario/"
+        names = {known["name"] for known in self.ask("GET", place)}
+        name = str(document["name"])
+        try:
+            if name in names:
+                self.ask("PUT", f"{place}{quote(name)}/", document)
+            else:
+                self.ask("POST", place, document)
+        except RefusedError as error:
+            if error.http_status != HTTPStatus.BAD_REQUEST:
+                raise
+            raise ConfigError(f"{self} does not accept the scenario", [Fault(name, str(error))]) from error
+
+    def launch(self, project: str, scenario: str, arguments: Mapping[str, str]) -> int:
+        """Launch a scenario; gives the id of its instance."""
+        place = f"/project/{quote(project)}/scenario/{quote(scenario)}/scenario_instance/"
+        return int(self.ask("POST", place, {"arguments": dict(arguments)})["scenario_instance_id"])
+
+    def instance(self, number: int) -> dict[str, Any]:
+        """Give a scenario instance with its functions, jobs and sub-scenarios."""
+        found: dict[str, Any] = self.ask("GET", f"/scenario_instance/{number}/")
+        return found
+
+    def stop(self, number: int) -> None:
+        """Stop a scenario instance."""
+        self.ask("POST", f"/scenario_instance/{number}/")
+
+
+def _refusal(status: int, answer: bytes) -> str:
+    """Give the words of a refusal: `error` of the conductor, `msg` of the view, with place and details."""
+    try:
+        body = json.loads(answer)
+    except ValueError:
+        body = None
+    if not isinstance(body, dict):
+        return f"HTTP {status}"
+    said = [str(body[key]) for key in ("error", "msg", "message") if body.get(key)][:1] or [f"HTTP {status}"]
+    detail = body.get("error_message")
+    if isinstance(detail, dict):
+        said.append(f"{detail.get('offending_entry', '')}: {detail.get('error', '')}")
+    elif detail:
+        said.append(str(detail))
+    entities = body.get("entities")
+    if isinstance(entities, dict):
+        said += [f"{name}: {', '.join(map(str, lacking.get('jobs', [])))}" for name, lacking in entities.items()]
+    elif entities:
+        said.append(", ".join(map(str, entities)))
+    said += [str(fault) for fault in body.get("faults", [])]
+    return "; ".join(said)[:1000]
