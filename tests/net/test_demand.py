@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from satlab import calibrate
 from satlab.lab import Lab
 from satlab.linkplan import LinkRequest, OtherLoad
 from satlab.paths import PROFILES
@@ -20,7 +19,6 @@ pytestmark = pytest.mark.net
 
 TOPOLOGY = load()
 SERVER = "198.18.4.2"
-PORT = 5301
 BUSY_HOST_MS = 10.0
 SUPERFRAME_MS = 26.5
 IDLE_S = 2.7
@@ -93,32 +91,3 @@ def test_others_leave_fewer_slots_free(lab_id: str, satlink: Path, tmp_path: Pat
     # The constant rates are 5 and 3 bursts; 1500 kbit/s are 25.6 bursts, those above 3 granted once a second.
     assert abs(before - (791 - 5 - 3)) < 2
     assert 18 < before - after < 28
-
-
-def download(the_lab: Lab, rate: str, seconds: int) -> tuple[float, float]:
-    """Give acknowledgements per second and free slots per superframe of the last 4 s of a TCP download."""
-    listen = [*the_lab.enter_argv("server"), "iperf3", "-s", "-1", "-p", str(PORT)]
-    listener = subprocess.Popen(listen, stdout=subprocess.DEVNULL)
-    try:
-        calibrate.wait_for_listener(listener, PORT, deadline_s=10)
-        fetch = ["iperf3", "-c", SERVER, "-p", str(PORT), "-R", "-C", "cubic", "-t", str(seconds), "-b", rate]
-        argv = [*the_lab.enter_argv("client"), *fetch]
-        subprocess.run(argv, stdout=subprocess.DEVNULL, timeout=seconds + 40, check=True)
-    finally:
-        listener.terminate()
-        listener.wait(timeout=10)
-    # The control connection's last words take two round trips; the data ended before.
-    last = [sample["return"] for sample in samples(the_lab)[-80:-40]]
-    per_second = sum(one["in_packets"] for one in last) / (len(last) * 0.1)
-    return per_second, sum(one["slots_free"] for one in last) / sum(one["superframes"] for one in last)
-
-
-def test_fewer_acknowledgements_leave_more_slots_free(lab_id: str, satlink: Path, tmp_path: Path) -> None:
-    """A burst of 194 bytes holds three acknowledgements; of 12 Mbit/s every superframe has 13, of 2 Mbit/s two."""
-    edits = [RBDC, ("DAMA_RBDC", "DAMA_VBDC"), ("<cra>256<", "<cra>50<")]
-    the_lab = Lab.up(lab_id, TOPOLOGY, LinkRequest(profile=profile(tmp_path, edits)), satlink=satlink)
-    many, few = download(the_lab, "12M", 20), download(the_lab, "2M", 10)
-    the_lab.down()
-    print(f"acknowledgements per second, free slots per superframe: {many}, {few}")
-    assert many[0] > 2 * few[0] > 50
-    assert few[1] > many[1] + 1
