@@ -122,6 +122,18 @@ def clean_up(layers: Path) -> None:
         if place.is_mount():
             box.run(["umount", "-l", str(place)], deadline_s=10)
     box.run(["rm", "-rf", "--one-file-system", str(layers)], deadline_s=120)
+    _remove_groups()
+
+
+def _remove_groups() -> None:
+    """Remove the control groups that nspawn has made below ours; those in use stay."""
+    root = Path("/sys/fs/cgroup")
+    own = {line.split(":", 2)[2].strip("/") for line in Path("/proc/self/cgroup").read_text().splitlines()}
+    made = [top / path / name for top in (root, *root.glob("*/")) for path in own for name in ("payload", "supervisor")]
+    for place in made:
+        for group in (*sorted(place.rglob("*/"), reverse=True), place):
+            with contextlib.suppress(OSError):
+                group.rmdir()
 
 
 def _keygen(path: Path) -> None:
