@@ -3,7 +3,7 @@
 
 from collect.pages import PageLoad
 from collect.records import SCHEMA, Record, summaries
-from collect.run import Manifest, RunFolderError, StoredLoad, collect, gather, manifest, stored_loads, verify
+from collect.run import Manifest, RunFolderError, StoredLoad, collect, gather, legs, manifest, stored_loads, verify
 
 __all__ = [
     "SCHEMA",
@@ -14,6 +14,7 @@ __all__ = [
     "StoredLoad",
     "collect",
     "gather",
+    "legs",
     "manifest",
     "stored_loads",
     "summaries",

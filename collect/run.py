@@ -43,6 +43,7 @@ class Manifest(Model):
     host: dict[str, Any]
     versions: dict[str, str]
     files: dict[str, str]
+    legs: list[dict[str, str]] = Field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,15 @@ _READERS = (
     _Reader("satlab_pep", pep.STAT, pep.ADAPTER, pep.MAIN_METRICS, pep.records),
 )
 """Jobs whose files are read one by one."""
+_LEGS = {"tcp_leg_ok": "tcp", "quic_leg_ok": "quic"}
+"""Metrics that tell how a leg of a connection was, and its protocol."""
+_OF_A_LEG = (
+    "congestion_control",
+    "congestion_control_asked",
+    "initial_window",
+    "initial_window_asked",
+    "ack_threshold",
+)
 MANIFEST: TypeAdapter[Manifest] = TypeAdapter(Manifest)
 JOB: TypeAdapter[Job] = TypeAdapter(Job)
 
@@ -121,6 +131,27 @@ def verify(run_dir: Path) -> list[str]:
     A run that never ended has no digests; then all of its files are foreign.
     """
     return differences(run_dir, manifest(run_dir).files)
+
+
+def legs(run_dir: Path) -> list[dict[str, str]]:
+    """Give what each leg of the run's connections had in force, as `ss -ti` and satpep saw it, for the manifest.
+
+    A leg: `node`, `protocol`, `leg` (interface, or side of satpep), congestion control and initial window (packets;
+    several where its connections differed) as seen and as asked for, `fault` where they were not as asked for.
+    """
+    raw = run_dir / "raw"
+    ended, _ = read_jsonl(raw / "jobs.jsonl", JOB)
+    readers = [reader for reader in _READERS if set(reader.metrics) & {"tcp_leg_ok", "pep_connections_count"}]
+    found = [record for reader in readers for record in _documents(raw, ended, reader) if record.metric in _LEGS]
+    return [_leg(record) for record in found]
+
+
+def _leg(record: Record) -> dict[str, str]:
+    labels = record.labels
+    place = labels.get("interface") or labels.get("side", "")
+    told = {name: labels[name] for name in _OF_A_LEG if labels.get(name)}
+    about = {"node": labels["entity"], "protocol": _LEGS[record.metric], "leg": place}
+    return about | told | ({"fault": record.reason} if record.reason else {})
 
 
 def stored_loads(run_dir: Path) -> list[StoredLoad]:

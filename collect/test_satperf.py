@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 import json
+from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 
+from collect import legs as legs_of
 from collect import pep, satperf, tcp_conf
 from collect.records import Record
 from satlab.paths import SCHEMAS
@@ -98,7 +100,8 @@ def test_a_server_s_own_file_gives_nothing_twice() -> None:
     assert gather([start("server", "sender", 1000.0), summary("server")]) == []
 
 
-def test_a_leg_that_used_something_else_is_a_failed_sample() -> None:
+def tcp_document() -> dict[str, Any]:
+    """A node that was to use Reno on both sides, with a connection that did and one that did not."""
     side = {"congestion_control": "reno", "initial_window": 100, "initial_receive_window": None}
     common = {"interface": "lan0", "side": "client", "cwnd_max": 240, "rtt_min_ms": 0.1, "bytes_acked": 1}
     more = {"bytes_received": 1, "retransmits": 0, "samples": 3}
@@ -114,10 +117,14 @@ def test_a_leg_that_used_something_else_is_a_failed_sample() -> None:
         }
         for name, fault in (("reno", ""), ("cubic", "a:1 to b:2 uses cubic, not reno"))
     ]
-    document = {
+    return {
         **{"schema": "satlab/tcp-conf/1", "preset": "none", "asked": {"client": side, "server": side}, "routes": []},
         **{"tcp_rmem": [1, 2, 3], "tcp_wmem": [1, 2, 3], "samples": 3, "connections": connections},
     }
+
+
+def test_a_leg_that_used_something_else_is_a_failed_sample() -> None:
+    document = tcp_document()
     jsonschema.validate(document, json.loads((SCHEMAS / "tcp-conf.schema.json").read_text()))
     found = tcp_conf.records(tcp_conf.ADAPTER.validate_python(document), {"entity": "proxy-gw"})
     leg = one(found, "tcp_leg_ok")
@@ -125,6 +132,44 @@ def test_a_leg_that_used_something_else_is_a_failed_sample() -> None:
         *("failed", "cubic, reno", "100"),
     )
     assert one(found, "tcp_leg_cwnd_max_packets").value == 240
+
+
+def test_the_legs_of_a_run_are_told_for_its_manifest(tmp_path: Path) -> None:
+    legs = {"congestion_control": "bbr", "initial_window": 100}
+    quic = {
+        **{"schema": "satlab/pep/1", "engine": "satpep", "version": "0", "argv": ["satpep"], "client": "a"},
+        **{"server": "b", "connections": 1, "report": [{"type": "ready", "client_side": legs, "server_side": legs}]},
+        **{"fault": ""},
+    }
+    jobs = []
+    for number, (job, name, document) in enumerate(
+        [("satlab_tcp_conf", tcp_conf.STAT, tcp_document()), ("satlab_pep", pep.STAT, quic)], start=1
+    ):
+        folder = tmp_path / "raw" / "files" / f"{job}-{number}"
+        folder.mkdir(parents=True)
+        (folder / f"{name}.json").write_text(json.dumps(document))
+        jobs.append(
+            {
+                **{"job_instance_id": number, "scenario_instance_id": 1, "owner_scenario_instance_id": 1},
+                **{"function_id": number, "label": "l", "job": job, "entity": "proxy-gw", "argv": [], "log": ""},
+                **{"start_unix_s": 1.0, "stop_unix_s": 2.0, "exit_code": 0, "status": "Not Running"},
+            }
+        )
+    (tmp_path / "raw" / "jobs.jsonl").write_text("".join(json.dumps(job) + "\n" for job in jobs))
+    told = legs_of(tmp_path)
+    about = {"node": "proxy-gw", "protocol": "quic", "congestion_control": "bbr", "initial_window": "100"}
+    assert told == [
+        {
+            **{"node": "proxy-gw", "protocol": "tcp", "leg": "lan0", "congestion_control": "cubic, reno"},
+            **{"congestion_control_asked": "reno", "initial_window": "100", "initial_window_asked": "100"},
+            **{"fault": "a:1 to b:2 uses cubic, not reno"},
+        },
+        about | {"leg": "client"},
+        about | {"leg": "server"},
+    ]
+    schema = json.loads((SCHEMAS / "manifest.schema.json").read_text())["properties"]["legs"]
+    jsonschema.validate(told, schema)
+    assert legs_of(tmp_path / "nothing") == []
 
 
 def test_a_proxy_that_nothing_went_through_is_a_failed_sample() -> None:

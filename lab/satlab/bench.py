@@ -8,19 +8,23 @@ terrestrial wire at 0 ms) and the wakes of a real-time thread, so that figures o
 
 import contextlib
 import itertools
+import json
 import os
 import re
 import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
-from satlab import calibrate, lab, manifest, ownership, paths, topology
+from satlab import calibrate, lab, manifest, ownership, paths, topology, udpload
 from satlab.calibrate import Check, MetricsFile, ProbeError
 from satlab.hand import need_root
 from satlab.lab import Lab
@@ -28,13 +32,19 @@ from satlab.linkplan import LinkRequest
 from satlab.regress.links import edit
 from satlab.ui import Talk
 
-RATES_MBPS = (20.0, 250.0, 1000.0)
+RATES_MBPS = (20.0, 250.0, 1100.0)
+"""Layer-2 rates of the forward link; the last leaves more than 1 Gbit/s of payload at `LOAD`."""
 LOAD = 0.97
 """Offered load as a ratio of the planned goodput: below 1, so that every loss is the emulator's or the host's."""
 BASELINE_S = 5.0
 MODCOD_28 = 4.453
 """bit/s per Hz of MODCOD 28 (EN 302 307-1, table 13)."""
 ROLL_OFF = 0.25
+LEAN_MBPS, FAST_MBPS = 20.0, 1000.0
+CORES = {LEAN_MBPS: 0.10, 250.0: 0.25}
+"""Promised CPU of the emulator by rate, cores."""
+LATE_US, RTT_ABOVE_MS, MEMORY_MB, LABS = 100.0, 0.5, 100.0, 8
+"""Promised release error, RTT above the frame model, memory of an emulator, and labs at once."""
 WAKES = 2000
 WAKE_PERIOD_S = 0.001
 FIFO_PRIORITY = 50
@@ -104,6 +114,53 @@ class Baseline:
     failure: str = ""
 
 
+@dataclass(frozen=True)
+class Promise:
+    """A figure that the specification promises, and what was measured; None: it was not, and so it is not met."""
+
+    name: str
+    target: str
+    measured: float | None
+    met: bool
+
+
+def _at_most(name: str, limit: float, unit: str, measured: float | None) -> Promise:
+    return Promise(name, f"<= {limit:g} {unit}", measured, measured is not None and measured <= limit)
+
+
+def _at_least(name: str, limit: float, unit: str, measured: float | None) -> Promise:
+    return Promise(name, f">= {limit:g} {unit}", measured, measured is not None and measured >= limit)
+
+
+def promises(result: dict[str, Any]) -> list[Promise]:
+    """Hold a result against what is promised of the link's speed. What was not asked for is missing, not met."""
+    found = []
+    for rate in result["rates"]:
+        flow, name = rate["load"], f"{rate['rate_mbps']:g} Mbit/s"
+        if limit := CORES.get(rate["rate_mbps"]):
+            found += [
+                _at_most(f"{name}: emulator", limit, "cores", flow and flow["emulator_cores"]),
+                _at_most(f"{name}: release error p99", LATE_US, "us", _loaded_late_us(rate["late"])),
+                _at_most(f"{name}: RTT above the frame model", RTT_ABOVE_MS, "ms", rate["rtt_above_model_ms"]),
+            ]
+        if rate["rate_mbps"] == LEAN_MBPS:
+            found.append(_at_most(f"{name}: memory of the emulator", MEMORY_MB, "MB", rate["rss_mb"]))
+        if rate["rate_mbps"] > FAST_MBPS:
+            received = flow and flow["received_bps"] / 1e6
+            found.append(_at_least(f"{name}: received", FAST_MBPS, "Mbit/s", received))
+            found.append(_at_most(f"{name}: lost by the emulator", 0, "packets", rate["counted_loss_packets"]))
+    if "labs" in result:
+        green = sum(not bad for bad in result["labs"])
+        found.append(_at_least("labs of 20 Mbit/s at once with green calibration", LABS, "labs", green))
+    return found
+
+
+def _loaded_late_us(late: dict[str, Any]) -> float | None:
+    """Worst p99 of the directions under load."""
+    found = [late[name]["p99_us"] for name in ("forward", "terrestrial_down") if name in late]
+    return None if None in found else max(found, default=None)
+
+
 def link(seconds: float, labs: int, rates_mbps: tuple[float, ...], talk: Talk) -> dict[str, Any]:
     """Measure baseline, each rate for `seconds`, and `labs` labs of 20 Mbit/s at once; give what `--json` prints.
 
@@ -127,6 +184,7 @@ def link(seconds: float, labs: int, rates_mbps: tuple[float, ...], talk: Talk) -
         with talk.step(f"{labs} labs of 20 Mbit/s"):
             result["labs"] = _labs(labs)
     result["load_1min_end"] = os.getloadavg()[0]
+    result["promises"] = [asdict(promise) for promise in promises(result)]
     return result
 
 
@@ -144,6 +202,9 @@ def lines(result: dict[str, Any]) -> Iterator[str]:
     if "labs" in result:
         green = sum(not bad for bad in result["labs"])
         yield f"labs       {green} of {len(result['labs'])} at 20 Mbit/s with green calibration"
+    for promise in result["promises"]:
+        measured = "not measured" if promise["measured"] is None else f"{promise['measured']:.4g}"
+        yield f"{'kept' if promise['met'] else 'MISSED':10} {promise['name']}: {measured} ({promise['target']})"
 
 
 def _rate_lines(rate: dict[str, Any], copy: dict[str, Any] | None) -> Iterator[str]:
@@ -202,22 +263,56 @@ class _Bench:
         return int(match[1]) * 1024 / 1e6 if match else 0.0
 
     def flow(self, sender: str, receiver: str, offered_bps: float, seconds: float) -> Flow:
-        """Send UDP from a node that has one address on the way; 0 bit/s is as fast as iperf3 goes."""
+        """Send UDP from one node to another, in large packets that the host or satlink cut.
+
+        Raises:
+            ProbeError: a program failed.
+        """
         cpu_s = self.cpu_s()
-        result = calibrate.udp_flow(self.lab, (sender, self.address(sender)), receiver, int(offered_bps), seconds)
-        cpu_s = self.cpu_s() - cpu_s
-        end = result["end"]
+        size, to = str(calibrate.PROBE_DATAGRAM_BYTES), [self.address(receiver), str(calibrate.PROBE_PORT)]
+        with subprocess.Popen(
+            self._load(receiver, "receive", *to, size), stdout=subprocess.PIPE, text=True
+        ) as receiving:
+            stdout = cast("IO[str]", receiving.stdout)
+            stdout.readline()
+            sent = _said(self._load(sender, "send", *to, size, str(offered_bps), str(seconds)))
+            got = json.loads(stdout.read() or "{}")
+        if not sent or not got:
+            raise ProbeError(f"the UDP flow from {sender} to {receiver} failed")
+        return self._flow((sent["packets"], sent["seconds"]), (got["packets"], got["seconds"]), seconds, cpu_s)
+
+    def most(self, sender: str, receiver: str, seconds: float) -> Flow:
+        """Send UDP from a node that has one address on the way, as fast as iperf3 goes."""
+        cpu_s = self.cpu_s()
+        end = calibrate.udp_flow(self.lab, (sender, self.address(sender)), receiver, 0, seconds)["end"]
         sent, got = end["sum_sent"], end["sum_received"]
-        received = got["bits_per_second"]
         arrived = got["packets"] - got["lost_packets"]
-        return Flow(
-            offered_bps=sent["bits_per_second"],
-            received_bps=received,
-            packets=got["packets"],
-            lost_packets=got["lost_packets"],
-            emulator_cores=cpu_s / seconds,
-            emulator_us_per_packet=cpu_s / arrived * 1e6 if arrived else None,
+        return self._flow((got["packets"], sent["seconds"]), (arrived, got["seconds"]), seconds, cpu_s)
+
+    def _load(self, node: str, *argv: str) -> list[str]:
+        return [*self.lab.enter_argv(node), sys.executable, udpload.__file__, *argv]
+
+    def _flow(self, sent: tuple[int, float], got: tuple[int, float], seconds: float, cpu_s: float) -> Flow:
+        """Make a flow of packets and the s they took at both ends, and the CPU time before it."""
+        cpu_s = self.cpu_s() - cpu_s
+        offered, received = (
+            packets * calibrate.PROBE_DATAGRAM_BYTES * 8 / duration if duration else 0.0
+            for packets, duration in (sent, got)
         )
+        return Flow(
+            offered_bps=offered,
+            received_bps=received,
+            packets=sent[0],
+            lost_packets=sent[0] - got[0],
+            emulator_cores=cpu_s / seconds,
+            emulator_us_per_packet=cpu_s / got[0] * 1e6 if got[0] else None,
+        )
+
+
+def _said(argv: list[str]) -> dict[str, Any]:
+    """Run a program; give what it prints, nothing if it failed."""
+    done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False)
+    return json.loads(done.stdout) if done.returncode == 0 else {}
 
 
 @contextlib.contextmanager
@@ -344,18 +439,20 @@ def _baseline(rates_mbps: tuple[float, ...]) -> Baseline:
     geo = paths.PROFILES / "geo"
     with _scratch() as folder, _up(folder, geo, terrestrial_delay_ms=0) as bench:
 
-        def flow(sender: str, receiver: str, offered_bps: float) -> Flow | None:
+        def attempt(measure: Callable[[], Flow]) -> Flow | None:
             try:
-                return bench.flow(sender, receiver, offered_bps, BASELINE_S)
+                return measure()
             except ProbeError as error:
                 failures.append(str(error))
                 return None
 
-        veth = flow("proxy-gw", "gw", 0)
-        copies = [flow("server", "proxy-gw", rate * 1e6 * LOAD) for rate in (0, *rates_mbps)]
+        veth = attempt(lambda: bench.most("proxy-gw", "gw", BASELINE_S))
+        copy = attempt(lambda: bench.most("server", "proxy-gw", BASELINE_S))
+        at = [partial(bench.flow, "server", "proxy-gw", rate * 1e6 * LOAD, BASELINE_S) for rate in rates_mbps]
+        copies = [attempt(measure) for measure in at]
     # The emulator has no part in what crosses a veth pair.
     veth = replace(veth, emulator_us_per_packet=None) if veth else None
-    return Baseline(veth, copies[0], copies[1:], wakes, "; ".join(failures))
+    return Baseline(veth, copy, copies, wakes, "; ".join(failures))
 
 
 def _wakes() -> Wakes:

@@ -1,36 +1,38 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Statistics of a run to InfluxDB 1.x as line protocol, under the names that OpenBACH's collector gives them.
+"""Statistics and link metrics of a run to InfluxDB 1.x as line protocol, under OpenBACH's names.
 
-Measurement = job; tags `@agent_name`, `@job_instance_id`, `@scenario_instance_id`, `@owner_scenario_instance_id`,
-`@stored_file`, `@suffix`; fields = the statistics; times in ms (OpenBACH 2.7). One tag is ours: `@run_id`, since the
-instances of every run are numbered from 1. The run folder stays the record: what the database does not take is told,
-and can be sent again.
+Measurement = job, or `satlink`; tags `@agent_name`, `@job_instance_id`, `@scenario_instance_id`,
+`@owner_scenario_instance_id`, `@stored_file`, `@suffix` (of the link: its direction); fields = the statistics; times in
+ms (OpenBACH 2.7). One tag is ours: `@run_id`, since the instances of every run are numbered from 1. The run folder
+stays the record: what the database does not take is told, and can be sent again.
 """
 
 import base64
 import http.client
 import json
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
+from satlab import exposition
 from satlab.errors import ConfigError, HostError
 from satlab.ui import Talk
 
 VARIABLE = "SATLAB_INFLUX"
 """Environment variable with the URL of the database."""
 STATISTICS = Path("raw") / "stats.jsonl"
+LINK = Path("raw") / "link.jsonl"
 PERIOD_S = 1.0
-"""How often a run's new statistics are sent."""
+"""How often what is new of a run is sent."""
 DEADLINE_S = 5.0
 """For each answer of the database."""
 BATCH_BYTES = 1 << 20
-"""Statistics read at a time; InfluxDB 1.6 takes 25 MB in a request."""
+"""Read at a time; InfluxDB 1.6 takes 25 MB in a request."""
 
 _PORT = 8086
 _OTHER_DURATION = "retention policy conflicts with an existing policy"
@@ -59,6 +61,19 @@ def line(record: Mapping[str, Any], run_id: str) -> str:
     tags |= {f"@{name}": str(about[name]) for name in _TAGS if about.get(name) not in (None, "")}
     head = ",".join([_key(about["job_name"]), *(f"{_key(name)}={_key(text)}" for name, text in sorted(tags.items()))])
     return f"{head} {','.join(fields)} {int(about['time'])}"
+
+
+def link_points(sample: Mapping[str, Any], run_id: str) -> list[str]:
+    """Give a point for each direction of a line of the link (schemas/link-metrics.schema.json) that is a sample."""
+    if sample["type"] != "sample":
+        return []
+    about = {"time": 1000 * sample["t_unix_s"], "is_file": False, "job_name": "satlink", "agent_name": "sat"}
+    records = [
+        {field: figures.get(field) for field in exposition.HELP} | {"_metadata": about | {"suffix": direction}}
+        for direction, figures in sample.items()
+        if isinstance(figures, dict)  # null: another emulator carries it
+    ]
+    return [point for record in records if (point := line(record, run_id))]
 
 
 def _key(text: str) -> str:
@@ -163,13 +178,19 @@ class Database:
 # --- a run ----------------------------------------------------------------------------------------------------------
 
 
+def _statistics_points(record: Mapping[str, Any], run_id: str) -> list[str]:
+    point = line(record, run_id)
+    return [point] if point else []
+
+
 @dataclass
 class Feed:
-    """Sends the statistics file of a run, as far as it is written; what was not taken is tried again."""
+    """Sends a file of a run, as far as it is written; what was not taken is tried again. `points`: those of a line."""
 
     database: Database
     file: Path
     run_id: str
+    points: Callable[[Mapping[str, Any], str], list[str]] = _statistics_points
     sent: int = 0
     refused: str = ""
     _offset: int = 0
@@ -182,7 +203,7 @@ class Feed:
             file.seek(self._offset)
             whole = file.read(BATCH_BYTES).rpartition(b"\n")
         data = whole[0] + whole[1]
-        points = [point for text in data.splitlines() if (point := line(json.loads(text), self.run_id))]
+        points = [point for text in data.splitlines() for point in self.points(json.loads(text), self.run_id)]
         try:
             self.database.write(points)
             self.sent += len(points)
@@ -197,20 +218,24 @@ class Feed:
             pass
 
 
+def feeds(database: Database, folder: Path, run_id: str) -> list[Feed]:
+    """Give the feeds of a run folder: its statistics and its link."""
+    return [Feed(database, folder / STATISTICS, run_id), Feed(database, folder / LINK, run_id, link_points)]
+
+
 @contextmanager
 def feeding(url: str | None, folder: Path, run_id: str, talk: Talk) -> Iterator[None]:
-    """Send a run's statistics while it runs, and the rest at its end; a failure is told, and never fails the run."""
+    """Send a run's figures while it runs, and the rest at its end; a failure is told, and never fails the run."""
     if url is None:
         yield
         return
-    feed, over = Feed(Database.of(url), folder / STATISTICS, run_id), threading.Event()
+    every, over = feeds(Database.of(url), folder, run_id), threading.Event()
 
     def carry_on() -> None:
         while not over.wait(PERIOD_S):
-            try:
-                feed.step()
-            except HostError:
-                continue  # the end tells
+            with suppress(HostError):  # the end tells
+                for feed in every:
+                    feed.step()
 
     thread = threading.Thread(target=carry_on, name="influx", daemon=True)
     thread.start()
@@ -220,15 +245,17 @@ def feeding(url: str | None, folder: Path, run_id: str, talk: Talk) -> Iterator[
         over.set()
         thread.join()
         try:
-            feed.drain()
+            for feed in every:
+                feed.drain()
         except HostError as error:
             talk.line(f"note: {error}; send it later: satlab influx {folder} --to URL")
-        if feed.refused:
-            talk.line(f"note: {feed.database} refused statistics: {feed.refused}")
+        for feed in every:
+            if feed.refused:
+                talk.line(f"note: {feed.database} refused points of {feed.file.name}: {feed.refused}")
 
 
 def send(folders: Sequence[Path], url: str) -> int:
-    """Send the statistics of runs, which may have been sent before; gives the number of points.
+    """Send statistics and link of runs, which may have been sent before; gives the number of points.
 
     Raises HostError, or ConfigError for a folder that holds no run.
     """
@@ -240,9 +267,9 @@ def send(folders: Sequence[Path], url: str) -> int:
     total = 0
     for folder in folders:
         run_id: str = json.loads((folder / "manifest.json").read_bytes())["run_id"]
-        feed = Feed(database, folder / STATISTICS, run_id)
-        feed.drain()
-        if feed.refused:
-            raise HostError(f"{database} refused statistics of {folder}: {feed.refused}")
-        total += feed.sent
+        for feed in feeds(database, folder, run_id):
+            feed.drain()
+            if feed.refused:
+                raise HostError(f"{database} refused points of {feed.file}: {feed.refused}")
+            total += feed.sent
     return total

@@ -41,6 +41,7 @@ class Manifest:
     host: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
+    legs: list[dict[str, str]] = field(default_factory=list)
     schema: str = "satlab/manifest/1"
 
     def write(self, path: Path) -> None:

@@ -328,7 +328,7 @@ def _make_veth(interface: str, mtu: int, index: int, peer: dict[str, Any]) -> No
 
 
 def _make_tun(interface: str, mtu: int) -> None:
-    """Make a TUN that outlives its user: no packet information, no virtio header, so the kernel segments to the MTU."""
+    """Make a TUN that outlives its user: no packet information. What it leaves to its reader, the reader says."""
     with IPRoute() as ip:
         ip.link("add", kind="tun", ifname=interface, tun_type=_TUN_TYPE)
         ip.link("set", index=_index(ip, interface), mtu=mtu, txqlen=TUN_QUEUE_PACKETS)

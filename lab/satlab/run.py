@@ -325,10 +325,11 @@ def _manifest(prepared: Prepared) -> Manifest:
 
 
 def finish(record: Manifest, folder: Path, status: ExitStatus, reason: str) -> None:
-    """Write how the run ended and the digest of every raw file."""
+    """Write how the run ended, the legs of its connections and the digest of every raw file."""
     record.ended_unix_s = time.time()
     record.exit_status, record.reason = int(status), reason
     ended = {ExitStatus.OK: "ok", ExitStatus.UNCALIBRATED: "ok", ExitStatus.INTERRUPTED: "interrupted"}
     record.status = ended.get(status, "failed")
+    record.legs = collect.legs(folder)
     record.files = manifest.hash_tree(folder / RAW)
     record.write(folder / "manifest.json")

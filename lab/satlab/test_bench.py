@@ -28,7 +28,7 @@ def result() -> dict[str, object]:
             "tun_copy_most": flow(1e9, 6.0), "tun_copy": [flow(230e6, 6.0)], "failure": "",
         },
         "rates": [rate],
-        "labs": [[], ["rtt_ms not measured ms"]],
+        "labs": [[], ["rtt_ms not measured ms"]], "promises": [],
     }  # fmt: skip
 
 
@@ -38,6 +38,27 @@ def test_a_result_is_told_with_its_ratios() -> None:
     assert "1 of 2 at 20 Mbit/s" in text
     assert "satlink 25% of a core, 12.00 us per packet" in text
     assert "RTT 581.00 ms, +0.40 ms" in text
+
+
+def test_promises_are_held_against_the_figures() -> None:
+    measured = result()
+    measured["rates"][0]["late"] |= {"terrestrial_down": {"p50_us": 10.0, "p99_us": 101.0, "max_us": 300.0}}  # type: ignore[index]
+    verdicts = {promise.name: (promise.measured, promise.met) for promise in bench.promises(measured)}
+    assert verdicts == {
+        "250 Mbit/s: emulator": (0.25, True),
+        "250 Mbit/s: release error p99": (101.0, False),
+        "250 Mbit/s: RTT above the frame model": (0.4, True),
+        "labs of 20 Mbit/s at once with green calibration": (1, False),
+    }
+
+
+def test_a_promise_that_was_not_measured_is_not_met() -> None:
+    failed = result()
+    failed["rates"][0] |= {"rate_mbps": 1100.0, "load": None, "counted_loss_packets": None}  # type: ignore[index]
+    fast = bench.promises(failed)[:2]
+    assert [(promise.measured, promise.met) for promise in fast] == [(None, False), (None, False)]
+    failed["promises"] = [vars(promise) for promise in fast]
+    assert "MISSED     1100 Mbit/s: received: not measured (>= 1000 Mbit/s)" in list(bench.lines(failed))
 
 
 def test_a_flow_that_failed_is_told_not_left_out() -> None:

@@ -18,7 +18,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from satlab import influx, paths, run
+from satlab import exposition, influx, paths, run
 from satlab.errors import ConfigError, HostError
 from satlab.influx import Database, Feed, line
 from satlab.options import LinkOptions
@@ -46,6 +46,21 @@ def test_a_record_becomes_a_point_with_openbachs_names() -> None:
         record(is_file=True, ping_json='files/a "b".json'), "r"
     )
     assert line(record(time=1, nothing=None), "r") == ""
+
+
+def link_sample(second: float = 0.0, **figures: Any) -> dict[str, Any]:
+    """A sample of a link whose return direction another emulator carries."""
+    return {"type": "sample", "t_unix_s": TIME / 1000 + second, "forward": figures, "return": None}
+
+
+def test_a_sample_of_the_link_becomes_a_point_for_each_direction() -> None:
+    figures = {"queue_bytes": 3000, "rate_bps": 1e6, "late_p99_us": None, "frames_by_modcod": {"4": 1}, "heard": {}}
+    assert influx.link_points(link_sample(0.1, **figures), "r-1") == [
+        "satlink,@agent_name=sat,@run_id=r-1,@stored_file=false,@suffix=forward "
+        "queue_bytes=3000.0,rate_bps=1000000.0 1764000000100"
+    ]
+    assert influx.link_points({"type": "header", "run_id": "r"}, "r-1") == []
+    assert influx.link_points(link_sample(), "r-1") == []
 
 
 # --- read back with another hand: the rules of InfluxDB 1.x's line protocol reference -------------------------------
@@ -249,6 +264,22 @@ def test_influxdb_gives_back_what_was_sent(server: str, tmp_path: Path) -> None:
     assert {row["@run_id"] for row in rows} == {"20260101-000000-ping-geo-0001"}
 
 
+def test_influxdb_gives_back_the_link(server: str, tmp_path: Path) -> None:
+    run_id = "20260101-000000-ping-geo-0002"
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "manifest.json").write_text(json.dumps({"run_id": run_id}))
+    samples = [link_sample(n / 10, queue_bytes=1000 * n, frame_fill_ratio=0.5, late_p99_us=12.5) for n in range(3)]
+    lines = [{"type": "header"}, *samples, {"type": "end"}]
+    (tmp_path / "raw" / "link.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
+    for _ in range(2):  # sending again makes nothing twice
+        assert influx.send([tmp_path], server) == 3
+    (series,) = Database.of(server).query(f'SELECT * FROM "satlink" WHERE "@run_id" = \'{run_id}\'')  # noqa: S608
+    rows = [dict(zip(series["columns"], row, strict=True)) for row in series["values"]]
+    assert [row["queue_bytes"] for row in rows] == [0, 1000, 2000]
+    assert [row["time"] for row in rows] == [TIME, TIME + 100, TIME + 200]
+    assert {(row["@suffix"], row["frame_fill_ratio"], row["late_p99_us"]) for row in rows} == {("forward", 0.5, 12.5)}
+
+
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(suffix=TEXT | TRICKY, text=TEXT | TRICKY)
 def test_influxdb_reads_any_text_as_one_point(server: str, suffix: str, text: str) -> None:
@@ -292,6 +323,11 @@ def test_a_run_sends_its_statistics(server: str, tmp_path: Path) -> None:
     )
     records = [json.loads(text) for text in (outcome.folder / influx.STATISTICS).read_text().splitlines()]
     assert sorted(row[1] for row in series["values"]) == sorted(r["rtt_ms"] for r in records if "rtt_ms" in r)
+    directions = Database.of(server).query(
+        f'SELECT sum(out_packets) FROM "satlink" WHERE "@run_id" = \'{outcome.folder.name}\' GROUP BY "@suffix"'  # noqa: S608
+    )
+    assert {each["tags"]["@suffix"] for each in directions} >= {"forward", "return"}
+    assert all(each["values"][0][1] >= 3 for each in directions)
 
 
 # --- the dashboard --------------------------------------------------------------------------------------------------
@@ -300,12 +336,13 @@ DASHBOARD = paths.ROOT / "docs" / "dashboards" / "grafana-satlab.json"
 
 
 def test_the_dashboard_shows_what_jobs_send(server: str) -> None:
-    """Every query of the dashboard gives a series once every declared statistic was sent."""
+    """Every query of the dashboard gives a series once every declared statistic and figure of the link was sent."""
     database = Database.of(server)
     for file in paths.JOBS.glob("*/files/satlab_*.yml"):
         names = [statistic["name"] for statistic in yaml.safe_load(file.read_text())["statistics"]]
         figures = {name: 1.0 for name in names if not name.endswith(("_json", "_pcapng"))}  # those are files
         database.write([line(record("s", file.stem, is_file=False, **figures), "some-run")])
+    database.write(influx.link_points(link_sample(**dict.fromkeys(exposition.HELP, 1.0)), "some-run"))
     board = json.loads(DASHBOARD.read_text())
     queries = [target["query"] for panel in board["panels"] for target in panel["targets"]]
     assert len(queries) == len(set(queries)) >= 10

@@ -23,6 +23,7 @@ from satlab.serve.accounts import Role, User
 from satlab.serve.app import create_app
 from satlab.serve.settings import Settings
 from satlab.serve.store import Store
+from satlab.web.events import Listeners
 from tests.browser.chromium import browser, text, until
 
 pytestmark = pytest.mark.browser
@@ -77,6 +78,7 @@ class Site:
 
     url: str
     replay: Replay
+    listeners: Listeners
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +119,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="on"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
-        yield Site(f"http://localhost:{port}", replay)
+        yield Site(f"http://localhost:{port}", replay, app.state.listeners)
         server.should_exit = True
         thread.join(30)
     store.close()
@@ -166,6 +168,7 @@ def test_a_run_is_launched_watched_and_read(chrome: webdriver.Chrome, site: Site
     url = launch(chrome, site, "page_load", protocol="h3")
     until(lambda: "The scenario runs" in text(chrome), "progress")
     until(lambda: len(chrome.find_elements(By.CSS_SELECTOR, "svg polyline")) == 3, "curves")
+    assert "events" in asked(chrome) and "live" not in asked(chrome), "the server pushes, and nobody polls"
     points = chrome.find_elements(By.CSS_SELECTOR, "svg polyline")[0].get_attribute("points") or ""
     assert len(points.split()) > 5
     site.replay.hold = False
@@ -176,6 +179,22 @@ def test_a_run_is_launched_watched_and_read(chrome: webdriver.Chrome, site: Site
     assert chrome.current_url == url
     chrome.find_element(By.LINK_TEXT, "Open the report").click()
     until(lambda: "A report" in text(chrome), "report")
+
+
+def asked(driver: webdriver.Chrome) -> set[str]:
+    """Give the last words of all addresses that scripts of the page have asked."""
+    script = "return performance.getEntriesByType('resource').map(e => e.name.split('/').pop())"
+    return set(driver.execute_script(script))
+
+
+def test_where_there_is_no_room_to_listen_the_page_polls(chrome: webdriver.Chrome, site: Site) -> None:
+    site.listeners.most, most = 0, site.listeners.most
+    try:
+        log_in(chrome, site)
+        launch(chrome, site, "ping", count="3")
+        until(lambda: "Finished Ok" in text(chrome), "the end, without a touch")
+    finally:
+        site.listeners.most = most
 
 
 def test_a_run_is_stopped(chrome: webdriver.Chrome, site: Site) -> None:

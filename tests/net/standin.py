@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A stand-in for satlink: `plan` answers a fixed plan, `run` joins the TUNs without delay and notes what it carried.
+"""A stand-in for satlink: `plan` answers a fixed plan, `run` joins the TUNs without delay.
 
-Environment: STANDIN_MODE = pass (default), mute (never ready), die (ends at once with status 3), bad-profile;
-STANDIN_NOTE = file that gets the largest and the number of packets of each TUN, as JSON, at the end.
+Environment: STANDIN_MODE = pass (default), mute (never ready), die (ends at once with status 3), bad-profile.
 """
 
 import fcntl
@@ -58,7 +57,6 @@ def attach(end: dict[str, str]) -> int:
 def carry(config: dict) -> None:  # type: ignore[type-arg]
     """Copy packets from each TUN to its pair until SIGTERM."""
     tuns = {name: attach(config[name]) for name in PAIRS}
-    sizes: dict[str, list[int]] = {name: [0, 0] for name in PAIRS}
     wake, waker = os.pipe()
     os.set_blocking(waker, False)
     signal.set_wakeup_fd(waker)
@@ -67,12 +65,7 @@ def carry(config: dict) -> None:  # type: ignore[type-arg]
     names = {device: name for name, device in tuns.items()}
     while wake not in (readable := select.select([wake, *names], [], [])[0]):
         for device in readable:
-            packet = os.read(device, BUFFER_BYTES)
-            seen = sizes[names[device]]
-            seen[:] = [max(seen[0], len(packet)), seen[1] + 1]
-            os.write(tuns[PAIRS[names[device]]], packet)
-    if note := os.environ.get("STANDIN_NOTE"):
-        Path(note).write_text(json.dumps(sizes))
+            os.write(tuns[PAIRS[names[device]]], os.read(device, BUFFER_BYTES))
 
 
 def main() -> int:

@@ -65,3 +65,22 @@ def test_the_link_is_changed_captured_and_the_host_watched(tmp_path: Path, satli
     loads = [r for r in sent if "cpu_idle_ratio" in r]
     assert len(loads) >= 3
     assert {r["_metadata"]["suffix"] for r in sent if "rx_bps" in r} == {"lan0"}
+
+
+def test_a_fade_is_followed_by_the_modcod(tmp_path: Path, satlink: Path) -> None:
+    """6 dB off 17.99 dB, with a margin of 1 dB: 32APSK 9/10 (id 28) gives way to 16APSK 3/4 (id 19), and comes back."""
+    assert satlink == paths.SATLINK, "a run takes the built one"
+    settings = {"attenuation_db": "6", "duration": "9", "clear_s": "2", "fade_s": "3"}
+    link = LinkOptions(profile="geo-acm")
+    request = run.RunRequest(paths.SCENARIOS / "fade.json", link, settings, tmp_path, report=False)
+    outcome = run.execute(run.prepare(request), Talk(quiet=True), threading.Event())
+    raw = outcome.folder / "raw"
+    jobs = [json.loads(line) for line in (raw / "jobs.jsonl").read_text().splitlines()]
+    assert {each["status"] for each in jobs} <= {"Not Running", "Stopped"}, jobs
+    records = [json.loads(line) for line in (raw / "stats.jsonl").read_text().splitlines()]
+    assert [r["attenuation_db"] for r in records if "attenuation_db" in r] == [6, 0]
+    lines = [json.loads(line) for line in (raw / "link.jsonl").read_text().splitlines()]
+    forward = [each["forward"] for each in lines if each["type"] == "sample"]
+    ids = [sample["modcod_id"] for sample in forward]
+    assert (ids[0], min(ids), ids[-1]) == (28, 19, 28)
+    assert sum(sample["lost_frames"] for sample in forward) > 0, "until the gateway has followed"

@@ -85,6 +85,8 @@ class Chain:
     def ready(self, job: str) -> None:
         stats = self.folder / job / "stats.jsonl"
         until(lambda: stats.exists() and '"ready": 1' in stats.read_text(), f"{job} ready")
+        awaiting = self.job("satlab_await", job, "-d", "5")
+        assert awaiting.wait(10) == 0, "announced to satlab_await, too"
 
     def stored(self, job: str, name: str, schema: str) -> dict[str, Any]:
         files = sorted((self.folder / job / "files" / f"{job}-1").glob(f"{name}*.json"))

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The playbooks of the jobs install what they say, twice without a change, and take it away again.
 
-They run for real, as OpenBACH's role would include them, in a mount namespace with an empty /opt.
+They run for real, as OpenBACH's role would include them, on a copy-on-write layer over this host: with the
+packages that it has, those of `make dist`, and a stand-in for OpenSAND's repository.
 """
 
 import os
@@ -15,33 +16,59 @@ import pytest
 import yaml
 
 from satlab import paths
+from satlab.vm import dist
+from tests.vm import standin_repository
 
 pytestmark = pytest.mark.net
 
 ANSIBLE = Path(sys.executable).parent / "ansible-playbook"
 JOBS = sorted(paths.JOBS.glob("satlab_*/install_*.yml"))
-# One of each kind: files alone, with a package, with a Python package.
-TRIED = ("satlab_link", "satlab_capture", "satlab_page_load")
-# A private /opt with our Python in the place of the agent's, and package lists that pass for fresh.
+# One of each kind: files alone, with a package, with a Python package; and each that brings more than files.
+TRIED = (
+    *("satlab_link", "satlab_capture", "satlab_page_load"),
+    *("satlab_opensand", "satlab_pep", "satlab_satperf", "satlab_web_server"),
+)
+STANDIN = Path(__file__).with_name("standin_opensand.py")
+OWN_PROGRAMS = {"satlab_pep": "satpep", "satlab_satperf": "satperf"}
+SERVICES = ("h2o", "haproxy", "nginx", "ngtcp2d")
+# A copy-on-write host: no systemd, an /opt with our Python in the place of the agent's, and one package repository,
+# whose lists are fresh. What the real host has is installed there, too.
 PRIVATE = """
 set -eu
-mount -t tmpfs tmpfs /opt
-mkdir -p /opt/openbach/agent/jobs /var/lib/apt/periodic
-ln -s "$1" /opt/openbach/virtualenv
-mount -t tmpfs tmpfs /var/lib/apt/periodic
-touch /var/lib/apt/periodic/update-success-stamp
-for file in "$2" "$2" "$3"; do
-  "$4" -i localhost, "$file"
-  find /opt/openbach/agent/jobs -type f -printf 'file %P %m\\n'
+host=$1/layers/host
+mount -t tmpfs tmpfs "$1/layers"
+mkdir "$1/layers/upper" "$1/layers/work" "$host"
+mount -t overlay overlay -o "lowerdir=/,upperdir=$1/layers/upper,workdir=$1/layers/work" "$host"
+mount -t proc proc "$host/proc"
+for place in /dev "$1" "$2"; do
+  mkdir -p "$host$place"
+  mount --bind "$place" "$host$place"
+done
+for place in /run /opt /etc/apt/sources.list.d /var/lib/apt/periodic; do
+  mkdir -p "$host$place"
+  mount -t tmpfs tmpfs "$host$place"
+done
+mkdir -p "$host/opt/openbach/agent/jobs"
+ln -s "$2" "$host/opt/openbach/virtualenv"
+cp "$1/standin.list" "$host/etc/apt/sources.list.d/"
+: > "$host/etc/apt/sources.list"
+echo 'APT::Sandbox::User "root";' > "$host/etc/apt/apt.conf.d/99-standin"  # to whom the repository's folder is open
+chroot "$host" apt-get -q update
+touch "$host/var/lib/apt/periodic/update-success-stamp"
+for verb in install install uninstall; do
+  chroot "$host" "$2/bin/ansible-playbook" -i localhost, "$1/$verb.yml"
+  find "$host/opt/openbach/agent/jobs" -type f -printf 'file %P %m\\n'
+  chroot "$host" dpkg-query -W -f '${db:Status-Status} ${Package}\\n'
+  find "$host/etc/systemd/system" -path '*.wants/*.service' -printf 'starts %f\\n'
 done
 """
 
 
 def packages(playbook: Path) -> list[str]:
-    """Give the packages that a playbook names; a template is none that this host could have."""
+    """Give the packages that a playbook names; a template is none, it chooses among those that there are."""
     tasks = yaml.safe_load(playbook.read_text())
-    names = [task["ansible.builtin.apt"].get("pkg", []) for task in tasks if "ansible.builtin.apt" in task]
-    return [name for found in names for name in (found if isinstance(found, list) else [found])]
+    named = [task["ansible.builtin.apt"].get("pkg", []) for task in tasks if "ansible.builtin.apt" in task]
+    return [name for names in named if isinstance(names, list) for name in names]
 
 
 def installed(package: str) -> bool:
@@ -49,12 +76,12 @@ def installed(package: str) -> bool:
     return subprocess.run(argv, capture_output=True, text=True, check=False).stdout == "installed"
 
 
-def play(folder: Path, verb: str, jobs: list[str]) -> Path:
+def play(folder: Path, verb: str, jobs: list[str], where: Path = paths.JOBS) -> Path:
     file = folder / f"{verb}.yml"
     tasks = [
         {
             "name": job,
-            "ansible.builtin.import_tasks": str(paths.JOBS / job / f"{verb}_{job}.yml"),
+            "ansible.builtin.import_tasks": str(where / job / f"{verb}_{job}.yml"),
             "vars": {"job_name": job},
         }
         for job in jobs
@@ -74,23 +101,54 @@ def test_playbooks_are_understood(playbook: Path, tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
 
 
+def playbook_of(job: str) -> Path:
+    return paths.JOBS / job / f"install_{job}.yml"
+
+
 def environment(folder: Path) -> dict[str, str]:
-    return {"PATH": os.environ["PATH"], "HOME": str(folder), "LANG": "C.UTF-8", "ANSIBLE_NOCOLOR": "1"}
+    ansible = {"ANSIBLE_NOCOLOR": "1", "ANSIBLE_PIPELINING": "1"}
+    return {"PATH": os.environ["PATH"], "HOME": str(folder), "LANG": "C.UTF-8"} | ansible
+
+
+def outfit(folder: Path, jobs: list[str]) -> None:
+    """Put into a folder what `PRIVATE` looks for: plays, jobs with our packages, the line of the repository."""
+    repository = standin_repository.build(folder / "repository", STANDIN)
+    source = f"deb [signed-by={repository.key}] file:{repository.folder}/net4sat/{standin_repository.SUITE}"
+    (folder / "standin.list").write_text(f"{source} {standin_repository.SUITE} stable\n")
+    copies, built = folder / "jobs", folder / "built"
+    shutil.copytree(paths.JOBS, copies)
+    built.mkdir()
+    for program in dist.PROGRAMS:
+        (built / program).write_text(f"#!/bin/sh\necho {program} stand-in\n")
+    for package in dist.build(folder / "dist", built):
+        for job, program in OWN_PROGRAMS.items():
+            if package.name.startswith(f"{program}_"):
+                shutil.copy(package, copies / job / "files")
+    (folder / "layers").mkdir()
+    for verb in ("install", "uninstall"):
+        play(folder, verb, jobs, copies)
 
 
 def test_jobs_are_installed_twice_and_removed(tmp_path: Path) -> None:
-    """Nothing is installed on the host: those jobs are tried whose packages it has."""
-    if shutil.which("unshare") is None or not installed("python3-apt"):
-        pytest.skip("needs unshare and python3-apt")
-    jobs = [job for job in TRIED if all(map(installed, packages(paths.JOBS / job / f"install_{job}.yml")))]
-    assert "satlab_link" in jobs
-    files = play(tmp_path, "install", jobs), play(tmp_path, "uninstall", jobs)
-    argv = ["unshare", "-m", "sh", "-c", PRIVATE, "sh", sys.prefix, *map(str, files), str(ANSIBLE)]
+    """Nothing comes over a network: those jobs are tried whose packages the host has."""
+    needed = ("unshare", "apt-ftparchive", "gpg", "git")
+    if not all(map(shutil.which, needed)) or not installed("python3-apt"):
+        pytest.skip(f"needs python3-apt, {', '.join(needed)}")
+    own = {"opensand", *OWN_PROGRAMS.values()}
+    jobs = [job for job in TRIED if all(name in own or installed(name) for name in packages(playbook_of(job)))]
+    assert {"satlab_link", "satlab_opensand", "satlab_satperf"} <= set(jobs)
+    outfit(tmp_path, jobs)
+    argv = ["unshare", "--mount", "--pid", "--fork", "sh", "-c", PRIVATE, "sh", str(tmp_path), sys.prefix]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, env=environment(tmp_path), timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
-    first, second, removed = re.split(r"^PLAY RECAP.*\n", done.stdout, flags=re.MULTILINE)[1:]
-    assert "failed=0" in first
-    assert "changed=0" in second
+    first, second, removed = (part.splitlines() for part in re.split(r"^PLAY RECAP.*\n", done.stdout, flags=re.M)[1:])
+    assert "failed=0" in first[0]
+    assert "changed=0" in second[0], done.stdout
     expected = {f"file {job}/{name}" for job in jobs for name in (f"{job}.py 755", f"{job}_rstats_filter.conf 644")}
-    assert {line for line in second.splitlines() if line.startswith("file")} == expected
-    assert not [line for line in removed.splitlines() if line.startswith("file")]
+    expected |= {f"file {job}/{program}.deb 644" for job, program in OWN_PROGRAMS.items() if job in jobs}
+    assert {line for line in second if line.startswith("file")} == expected
+    wanted = {"opensand", *(OWN_PROGRAMS[job] for job in jobs if job in OWN_PROGRAMS)}
+    assert {f"installed {name}" for name in wanted} <= set(second)
+    if "satlab_pep" in jobs and "satlab_web_server" in jobs:
+        assert not {f"starts {name}.service" for name in SERVICES} & set(second), "services of packages are kept down"
+    assert not [line for line in removed if line.startswith("file")]

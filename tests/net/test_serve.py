@@ -5,21 +5,26 @@ import contextlib
 import csv
 import http.client
 import io
+import ipaddress
 import json
 import os
 import secrets
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from satlab import grants, lab, netns, ownership, paths
+from satlab import grants, lab, netns, ownership, paths, pki
+from satlab.errors import ExitStatus
+from satlab.pki import Pki
 from satlab.serve.supervisor import helper_socket
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
@@ -45,22 +50,42 @@ ECHO = {
         }
     ],
 }
+NOBODY_LISTENS = {
+    "name": "nobody_listens",
+    "arguments": {"count": "Not used by the program, but by the scenario"},
+    "openbach_functions": [
+        {
+            "id": 1,
+            "start_job_instance": {
+                "entity_name": "here",
+                "satlab_iperf3": {"client": {"server_ip": "198.18.4.2", "duration_s": "$count"}},
+            },
+        }
+    ],
+}
 
 
 class Client:
     """What a script does: JSON in, JSON out, the cookie kept."""
 
-    def __init__(self, port: int) -> None:
-        self.port, self.cookie = port, ""
+    def __init__(self, port: int, trusted: Path | None = None) -> None:
+        self.port, self.cookie, self.attributes = port, "", ""
+        self.tls = None if trusted is None else ssl.create_default_context(cafile=trusted)
+
+    def connect(self) -> http.client.HTTPConnection:
+        if self.tls is None:
+            return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=60, context=self.tls)
 
     def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = self.connect()
         with contextlib.closing(connection):
             headers = {"content-type": "application/json", "cookie": self.cookie}
             connection.request(method, path, None if method == "GET" else json.dumps(body or {}), headers)
             answer = connection.getresponse()
             text = answer.read().decode()
-            self.cookie = (answer.headers["set-cookie"] or self.cookie).partition(";")[0]
+            if given := answer.headers["set-cookie"]:
+                self.cookie, _, self.attributes = given.partition(";")
             is_json = answer.headers.get_content_type() == "application/json"
             return answer.status, json.loads(text) if is_json and text else text
 
@@ -90,8 +115,8 @@ def until(condition: Callable[[], Any], seconds: float) -> None:
 class Service:
     """A server in processes of its own; `state` outlives it."""
 
-    def __init__(self, state: Path, *, standin: bool = False) -> None:
-        self.state, self.standin = state, standin
+    def __init__(self, state: Path, *, standin: bool = False, tls: Pki | None = None) -> None:
+        self.state, self.standin, self.tls = state, standin, tls
         with socket.create_server(("127.0.0.1", 0)) as probe:
             self.port = probe.getsockname()[1]
         argv = [*self.argv, "--set-password", "openbach", "--role", "admin"]
@@ -104,10 +129,12 @@ class Service:
 
     def start(self) -> None:
         argv = [*self.argv, "--listen", f"127.0.0.1:{self.port}"]
+        if self.tls is not None:
+            argv += ["--tls-cert", str(self.tls.server_cert), "--tls-key", str(self.tls.server_key)]
         if self.standin:
             argv = [sys.executable, str(STANDIN), str(self.state), str(self.port)]
         self.process = subprocess.Popen(argv, env=ENVIRONMENT)
-        self.client = Client(self.port)
+        self.client = Client(self.port, None if self.tls is None else self.tls.ca_cert)
 
         def answers() -> bool:
             assert self.process.poll() is None
@@ -162,17 +189,19 @@ def service() -> Iterator[Service]:
 
 
 @contextlib.contextmanager
-def serving(*, standin: bool = False) -> Iterator[Service]:
+def serving(*, standin: bool = False, tls: Pki | None = None) -> Iterator[Service]:
     """Run a server whose end leaves no process, lab or owner of its own behind."""
     state = Path("/tmp") / f"satlab-serve-{secrets.token_hex(4)}"
-    running = Service(state, standin=standin)
+    running = Service(state, standin=standin, tls=tls)
     try:
         yield running
         assert running.stop() == 0
         until(lambda: not marked(str(state)), 20)
         assert not list((state / "scratch").glob("*"))
+        assert not helper_socket(state).exists()
     finally:
         running.kill()
+        helper_socket(state).unlink(missing_ok=True)
         ownership.sweep()
         subprocess.run(["rm", "-rf", str(state)], check=True)
 
@@ -271,6 +300,62 @@ def test_t01_only_the_asked_port_listens(service: Service) -> None:
     ]
     assert {place.partition(":")[2] for place in mine} == {f"{service.port:04X}"}
     assert {place.partition(":")[0] for place in mine} == {"0100007F"}
+
+
+def test_t01_over_tls_passwords_and_cookies_are_sealed(tmp_path: Path) -> None:
+    addresses = [ipaddress.IPv4Address("127.0.0.1")]
+    tls = pki.create(tmp_path / "pki", ["localhost"], addresses, datetime.now(UTC))
+    with serving(tls=tls) as service:
+        assert {"Secure", "HttpOnly", "SameSite=strict"} <= {
+            part.strip() for part in service.client.attributes.split(";")
+        }
+        service.client.want(200, "GET", "/agent/")
+        stranger = Client(
+            service.port, pki.create(tmp_path / "other", ["localhost"], addresses, datetime.now(UTC)).ca_cert
+        )
+        with pytest.raises(ssl.SSLCertVerificationError):
+            stranger.ask("GET", "/version/")
+        with pytest.raises((http.client.HTTPException, ConnectionError)):  # nothing is said in clear
+            Client(service.port).ask("GET", "/version/")
+        assert not Path(f"/proc/{service.api_pid()}/environ").read_bytes().count(b"server.key")
+    tls.server_key.chmod(0o644)
+    state = str(tmp_path / "state")
+    argv = [sys.executable, "-m", "satlab", "serve", "--state", state, "--listen", "127.0.0.1:1"]
+    argv += ["--tls-cert", str(tls.server_cert), "--tls-key", str(tls.server_key)]
+    done = subprocess.run(argv, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == ExitStatus.USAGE
+    assert f"hint: chmod 600 {tls.server_key}" in done.stderr
+
+
+def test_six_launches_in_real_labs_with_a_kill_in_between() -> None:
+    """One fails, one runs when the server is killed, one is stopped before it runs; none is lost, repeated or left."""
+    with serving() as service:
+        where = set_up(service.client)
+        service.client.want(200, "POST", "/job/", {"name": "satlab_iperf3", "path": "ignored"})
+        service.client.want(200, "POST", "/project/trial/scenario/", NOBODY_LISTENS)
+        fails = where.replace("echo", "nobody_listens")
+        first, failing, killed, stopped, fifth, sixth = launched = [
+            launch(service.client, place, count)
+            for place, count in ((where, 2), (fails, 1), (where, 600), (where, 2), (where, 2), (where, 2))
+        ]
+        service.client.want(204, "POST", f"/scenario_instance/{stopped}/")
+        assert service.client.await_status(failing, OVER) == "Finished Ko"
+        until(lambda: service.client.instance(killed, quiet=False)["openbach_functions"][0]["status"] == "Finished", 90)
+        service.kill()
+        service.start()
+        assert service.client.await_status(sixth, OVER) == "Finished Ok"
+        found = {number: service.client.instance(number, quiet=False) for number in launched}
+        assert {number: each["status"] for number, each in found.items()} == {
+            **dict.fromkeys((first, fifth, sixth), "Finished Ok"),
+            **dict.fromkeys((failing, killed), "Finished Ko"),
+            stopped: "Stopped",
+        }
+        runs = [each["run_id"] for each in found.values() if each["run_id"] is not None]
+        assert sorted(runs) == sorted(folder.name for folder in (service.state / "runs").iterdir())
+        assert len(set(runs)) == 5, "all but the stopped one, each once"
+        for run_id in runs:
+            assert not marked(run_id)
+            assert lab.status(f"run-{run_id[9:15]}-{run_id[-4:]}").phase == "absent"
 
 
 def test_a_killed_server_tells_what_ran_and_runs_what_waited_once(service: Service) -> None:

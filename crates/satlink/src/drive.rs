@@ -6,8 +6,9 @@ use std::io;
 use std::mem::discriminant;
 
 use hdrhistogram::Histogram;
-use link::{Accepted, Carrier, Counters, Link, Nanos};
+use link::{Accepted, Carrier, Counters, Link, Nanos, Part};
 
+use crate::bundle::{Bundle, Takes};
 use crate::entity::Heard;
 use crate::order::{Applied, Order};
 
@@ -25,21 +26,31 @@ pub trait Io {
 
     /// Sleeps until there is input for a direction or the deadline has come; `false` when all shall end.
     ///
+    /// Input may wait for `patience` ns where [`Io::read`] tells when it came: nothing has to leave earlier.
+    ///
     /// # Errors
     /// The device of a direction is gone.
-    fn wait(&mut self, deadline: Nanos) -> Result<bool, Gone>;
+    fn wait(&mut self, deadline: Nanos, patience: Nanos) -> Result<bool, Gone>;
 
-    /// Reads one packet, `None` when there is none.
+    /// Reads one packet: when it came, and its length; `None` when there is none.
     ///
     /// # Errors
     /// The device is gone.
-    fn read(&mut self, direction: usize, buffer: &mut [u8]) -> io::Result<Option<usize>>;
+    fn read(&mut self, direction: usize, buffer: &mut [u8]) -> io::Result<Option<(Nanos, usize)>>;
 
-    /// Writes one packet; `false` when the device would not take it.
+    /// Which packets [`Io::write`] takes in bundles of several; the rest comes one by one.
+    fn takes(&self, _direction: usize) -> Takes {
+        Takes::default()
+    }
+
+    /// Writes a packet or several; `false` when the device would not take them.
     ///
     /// # Errors
     /// The device is gone.
-    fn write(&mut self, direction: usize, packet: &[u8]) -> io::Result<bool>;
+    fn write(&mut self, direction: usize, bundle: &mut Bundle) -> io::Result<bool>;
+
+    /// Sends a plan to the terminal in another process.
+    fn tell(&mut self, _direction: usize, _datagram: &[u8]) {}
 
     /// Called once each metrics interval: tells the entity behind the direction's output that this one is there.
     fn beat(&mut self, _direction: usize) {}
@@ -71,7 +82,8 @@ pub fn run(
 ) -> Result<(), Gone> {
     loop {
         let deadline = drives.iter().map(Drive::deadline).min().unwrap_or(0);
-        if !io.wait(deadline)? {
+        let patience = drives.iter().map(Drive::patience).min().unwrap_or(0);
+        if !io.wait(deadline, patience)? {
             return Ok(());
         }
         for (index, drive) in drives.iter_mut().enumerate() {
@@ -156,6 +168,9 @@ pub struct Drive {
     late_packets: u64,
     input: Vec<u8>,
     output: Vec<u8>,
+    /// What is written next, and when each packet of it was due.
+    bundle: Bundle,
+    dues: Vec<Nanos>,
 }
 
 impl Drive {
@@ -183,6 +198,8 @@ impl Drive {
             late_packets: 0,
             input: vec![0; MAX_PACKET],
             output: Vec::with_capacity(MAX_PACKET),
+            bundle: Bundle::new(),
+            dues: Vec::with_capacity(BATCH),
         }
     }
 
@@ -193,6 +210,17 @@ impl Drive {
         self.link
             .next_event()
             .map_or(change, |event| event.min(change))
+    }
+
+    /// How long a packet may wait to be read without leaving late: the rest of its delay is for the work on it. What goes
+    /// to another entity is not delayed here.
+    fn patience(&self) -> Nanos {
+        let config = self.link.config();
+        if config.part == Part::Whole {
+            config.delay / 2
+        } else {
+            0
+        }
     }
 
     /// Takes an order: it is carried out at its time, after those of the same time that came before.
@@ -236,9 +264,9 @@ impl Drive {
         while let Some(order) = io.order(direction) {
             self.schedule(order);
         }
-        self.obey(io.now());
         self.take_input(direction, io)?;
         self.release(direction, io)?;
+        self.tell(direction, io);
         for applied in self.applied.drain(..) {
             report(Report::Applied(Box::new(applied)));
         }
@@ -261,35 +289,64 @@ impl Drive {
     /// Offers what can be read; a bounded number, so that due packets do not wait for a flood.
     fn take_input(&mut self, direction: usize, io: &mut impl Io) -> io::Result<()> {
         for _ in 0..BATCH {
-            let Some(length) = io.read(direction, &mut self.input)? else {
+            let Some((came, length)) = io.read(direction, &mut self.input)? else {
                 break;
             };
-            let now = io.now();
-            self.obey(now);
+            self.obey(came);
             let packet = &self.input[..length];
             // What is no IP packet never reached the modem: it is neither traffic nor a drop.
             if self.link.config().part.takes_datagrams() || is_ip(packet) {
-                let _: Accepted = self.link.push(now, packet);
+                let _: Accepted = self.link.push(came, packet);
             }
         }
         Ok(())
     }
 
+    /// Releases what is due; packets that come out together and belong together are written as one.
     fn release(&mut self, direction: usize, io: &mut impl Io) -> io::Result<()> {
+        let takes = io.takes(direction);
         loop {
             let now = io.now();
             self.obey(now);
             let Some(due) = self.link.pop(now, &mut self.output) else {
-                return Ok(());
+                return self.write(direction, io);
             };
-            if !io.write(direction, &self.output)? {
-                self.refused.0 += 1;
-                self.refused.1 += self.output.len() as u64;
+            if !self.bundle.add(&self.output, takes) {
+                self.write(direction, io)?;
+                self.bundle.add(&self.output, takes);
             }
-            let late = io.now().saturating_sub(due);
+            self.dues.push(due);
+            if self.bundle.is_closed() {
+                self.write(direction, io)?;
+            }
+        }
+    }
+
+    /// Writes what has been put together.
+    fn write(&mut self, direction: usize, io: &mut impl Io) -> io::Result<()> {
+        let (packets, bytes) = self.bundle.size();
+        if packets == 0 {
+            return Ok(());
+        }
+        if !io.write(direction, &mut self.bundle)? {
+            self.refused.0 += packets;
+            self.refused.1 += bytes;
+        }
+        self.bundle.clear();
+        let now = io.now();
+        for due in self.dues.drain(..) {
+            let late = now.saturating_sub(due);
             self.late.saturating_record(late);
             self.late_total.saturating_record(late);
             self.late_packets += u64::from(late > self.late_limit);
+        }
+        Ok(())
+    }
+
+    /// Hands on what a terminal in another process has to know.
+    fn tell(&mut self, direction: usize, io: &mut impl Io) {
+        while self.link.tell(&mut self.output) {
+            io.tell(direction, &self.output);
         }
     }
 

@@ -13,6 +13,8 @@ struct Fake {
     stop_at: Nanos,
     write_ns: Nanos,
     arrivals: VecDeque<(Nanos, Vec<u8>)>,
+    /// So much later than it comes, input ends a wait.
+    patience: Nanos,
     /// What direction 0 writes comes in at direction 1 at once.
     chained: bool,
     between: VecDeque<Vec<u8>>,
@@ -28,32 +30,37 @@ impl Io for Fake {
         self.now
     }
 
-    fn wait(&mut self, deadline: Nanos) -> Result<bool, Gone> {
+    fn wait(&mut self, deadline: Nanos, _: Nanos) -> Result<bool, Gone> {
         self.waits += 1;
         if self.gone {
             return Err(Gone(0, io::Error::from_raw_os_error(libc::EBADFD)));
         }
-        let arrival = self.arrivals.front().map_or(Nanos::MAX, |(at, _)| *at);
+        let arrival = self
+            .next_arrival()
+            .map_or(Nanos::MAX, |at| at + self.patience);
         self.now = self.now.max(deadline.min(arrival).min(self.stop_at));
         Ok(self.now < self.stop_at)
     }
 
-    fn read(&mut self, direction: usize, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+    fn read(&mut self, direction: usize, buffer: &mut [u8]) -> io::Result<Option<(Nanos, usize)>> {
+        let now = self.now;
+        let is_there = |at| at <= now;
         let packet = if direction == 1 {
-            self.between.pop_front()
-        } else if self.arrivals.front().is_some_and(|(at, _)| *at <= self.now) {
-            self.arrivals.pop_front().map(|(_, packet)| packet)
+            self.between.pop_front().map(|packet| (now, packet))
+        } else if self.next_arrival().is_some_and(is_there) {
+            self.arrivals.pop_front()
         } else {
             None
         };
-        Ok(packet.map(|packet| {
+        Ok(packet.map(|(came, packet)| {
             buffer[..packet.len()].copy_from_slice(&packet);
-            packet.len()
+            (came, packet.len())
         }))
     }
 
-    fn write(&mut self, direction: usize, packet: &[u8]) -> io::Result<bool> {
+    fn write(&mut self, direction: usize, bundle: &mut Bundle) -> io::Result<bool> {
         self.now += self.write_ns;
+        let (_, packet) = bundle.finish();
         if self.chained && direction == 0 {
             self.between.push_back(packet.to_vec());
         } else {
@@ -67,6 +74,12 @@ impl Io for Fake {
         is_there
             .then(|| self.orders.pop_front())?
             .map(|(_, order)| order)
+    }
+}
+
+impl Fake {
+    fn next_arrival(&self) -> Option<Nanos> {
+        self.arrivals.front().map(|(at, _)| *at)
     }
 }
 
@@ -117,6 +130,25 @@ fn packets_leave_in_order_at_their_due_time() {
     assert_eq!(snapshots.last().unwrap().counters.packets_out, 3);
     assert_eq!(snapshots[4].late.map(|late| late.max), Some(0.0));
     assert!(snapshots[5].late.is_none());
+}
+
+#[test]
+fn packets_that_are_read_late_leave_as_if_they_had_not() {
+    let arrivals: Vec<_> = (0..50).map(|ms| (MS + ms * MS, ipv4(100, 1))).collect();
+    let left = |patience: Nanos| {
+        let mut fake = Fake {
+            stop_at: 200 * MS,
+            arrivals: arrivals.clone().into(),
+            patience,
+            ..Fake::default()
+        };
+        let orders = vec![order(20 * MS + 1, Change::Delay(60 * MS))];
+        (changed(&mut fake, orders).0, fake.waits)
+    };
+    let (punctual, late) = (left(0), left(7 * MS));
+    assert_eq!(punctual.0.len(), 50);
+    assert_eq!(punctual.0, late.0);
+    assert!(late.1 < punctual.1);
 }
 
 #[test]

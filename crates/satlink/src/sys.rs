@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Linux calls: network namespaces, TUN devices, real-time scheduling, signals. The only module with `unsafe`.
+//! Linux calls: network namespaces, TUN devices, timers, real-time scheduling, signals. The only module with `unsafe`.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -12,19 +12,17 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use link::Nanos;
-
-use crate::drive::{Gone, Io};
-use crate::entity::{Air, Heard};
-use crate::order::{Mailbox, Order};
+use crate::bundle::Takes;
+use crate::offload::{self, Header, Segments};
+use crate::stamp::Stamps;
 
 /// Stack that is touched before a real-time loop starts, bytes; its frames need far less.
 const PREFAULT_BYTES: usize = 128 * 1024;
 
 /// Turns the `-1` of a system call into the error it stands for.
-fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result == -1 {
         Err(io::Error::last_os_error())
     } else {
@@ -33,14 +31,22 @@ fn check(result: libc::c_int) -> io::Result<libc::c_int> {
 }
 
 /// A raw descriptor that a call has just returned.
-fn owned(fd: libc::c_int) -> io::Result<OwnedFd> {
+pub(crate) fn owned(fd: libc::c_int) -> io::Result<OwnedFd> {
     // SAFETY: the kernel has just created `fd` for this call, nobody else owns it.
     check(fd).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// A TUN device; reads and writes whole IP packets, never blocks.
+/// A TUN device, never blocks. It hands over large packets, which are read in segments, and takes bundles.
 #[derive(Debug)]
-pub struct Tun(File);
+pub struct Tun {
+    file: File,
+    takes: Takes,
+    /// Or why the kernel does not note arrivals.
+    stamps: Result<Stamps, Arc<io::Error>>,
+    /// What is left of a large packet, and when it came.
+    segments: Segments,
+    came: Option<u64>,
+}
 
 impl Tun {
     /// Attaches to the existing device `name` in the namespace at `netns`.
@@ -49,7 +55,16 @@ impl Tun {
     /// Namespace or device do not exist, the device is attached elsewhere, or the caller may not.
     pub fn open(netns: &Path, name: &str) -> io::Result<Self> {
         let name = CString::new(name)?;
-        in_namespace(netns, move || attach(&name))
+        let file = in_namespace(netns, move || attach(&name))?;
+        let takes = offload(&file)?;
+        let stamps = Stamps::new(&file).map_err(Arc::new);
+        Ok(Self {
+            file,
+            takes,
+            stamps,
+            segments: Segments::default(),
+            came: None,
+        })
     }
 
     /// A second handle to the same device, for the opposite direction.
@@ -57,8 +72,107 @@ impl Tun {
     /// # Errors
     /// No descriptor is left.
     pub fn try_clone(&self) -> io::Result<Self> {
-        self.0.try_clone().map(Self)
+        Ok(Self {
+            file: self.file.try_clone()?,
+            takes: self.takes,
+            stamps: self.stamps.clone(),
+            segments: Segments::default(),
+            came: None,
+        })
     }
+
+    /// Which bundles the device takes.
+    #[must_use]
+    pub fn takes(&self) -> Takes {
+        self.takes
+    }
+
+    /// Whether [`Tun::read`] tells when packets came.
+    ///
+    /// # Errors
+    /// The kernel would not note it.
+    pub fn stamps(&self) -> Result<(), &io::Error> {
+        self.stamps.as_ref().map(|_| ()).map_err(|error| &**error)
+    }
+
+    /// Whether segments of a large packet are left: no descriptor tells of them.
+    #[must_use]
+    pub fn holds_more(&self) -> bool {
+        !self.segments.is_empty()
+    }
+
+    /// Reads one IP packet, `None` when there is none: when it came, ns of `CLOCK_MONOTONIC`, if that is known, and its
+    /// length. `buffer` has room for the largest, 65 535 bytes.
+    ///
+    /// # Errors
+    /// The device is gone.
+    pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<(Option<u64>, usize)>> {
+        if let Some(length) = self.segments.next(buffer) {
+            return Ok(Some((self.came, length)));
+        }
+        let arrivals = self.stamps.as_ref().map_or(0, Stamps::count);
+        let mut header = [0; Header::BYTES];
+        let mut parts = [IoSliceMut::new(&mut header), IoSliceMut::new(buffer)];
+        let length = match self.file.read_vectored(&mut parts) {
+            Ok(length) => length.saturating_sub(Header::BYTES),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                if let Ok(stamps) = &mut self.stamps {
+                    stamps.empty(arrivals);
+                }
+                return Ok(None);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        self.came = self.stamps.as_mut().ok().and_then(Stamps::take);
+        let (header, packet) = (Header::parse(&header), &mut buffer[..length]);
+        if header.kind == offload::WHOLE {
+            offload::complete(&header, packet);
+            return Ok(Some((self.came, length)));
+        }
+        self.segments.load(&header, packet);
+        Ok(self.segments.next(buffer).map(|length| (self.came, length)))
+    }
+
+    /// Writes a packet or a bundle; `false` when the device would not take it.
+    ///
+    /// # Errors
+    /// The device is gone.
+    pub fn write(&mut self, header: &Header, packet: &[u8]) -> io::Result<bool> {
+        let header = header.bytes();
+        let parts = [IoSlice::new(&header), IoSlice::new(packet)];
+        match self.file.write_vectored(&parts) {
+            Ok(_) => Ok(true),
+            Err(error) if error.raw_os_error() == Some(libc::EBADFD) => Err(error),
+            // The device is down, or refuses this packet: a real interface would drop it as well.
+            Err(_) => Ok(false),
+        }
+    }
+}
+
+impl AsRawFd for Tun {
+    fn as_raw_fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+}
+
+/// Leaves checksums and segmentation to us. UDP needs Linux 6.2, and an older one says so.
+fn offload(tun: &File) -> io::Result<Takes> {
+    let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
+    let udp = libc::TUN_F_USO4 | libc::TUN_F_USO6;
+    // SAFETY: TUNSETOFFLOAD takes a number.
+    let set = |flags: libc::c_uint| {
+        let flags = libc::c_ulong::from(flags);
+        check(unsafe { libc::ioctl(tun.as_raw_fd(), libc::TUNSETOFFLOAD, flags) })
+    };
+    let has_udp = set(tcp | udp).is_ok();
+    if !has_udp {
+        set(tcp)?;
+    }
+    Ok(Takes {
+        tcp: true,
+        udp: has_udp,
+    })
 }
 
 /// Does something that belongs into the network namespace at `netns`: what is opened there stays there.
@@ -81,7 +195,7 @@ pub fn in_namespace<T: Send + 'static>(
         .unwrap_or_else(|_| Err(io::Error::other("the thread in the namespace ended")))
 }
 
-fn attach(name: &CString) -> io::Result<Tun> {
+fn attach(name: &CString) -> io::Result<File> {
     // TUNSETIFF would create a missing device, down and without address, and no packet would ever come.
     // SAFETY: `name` is a NUL-terminated string that outlives the call.
     if unsafe { libc::if_nametoindex(name.as_ptr()) } == 0 {
@@ -107,10 +221,11 @@ fn attach(name: &CString) -> io::Result<Tun> {
     for (to, from) in request.ifr_name.iter_mut().zip(bytes) {
         *to = libc::c_char::from_ne_bytes([*from]);
     }
-    request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short;
+    request.ifr_ifru.ifru_flags =
+        (libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short;
     // SAFETY: TUNSETIFF reads and writes one ifreq, which `request` is.
     check(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) })?;
-    Ok(Tun(file))
+    Ok(file)
 }
 
 /// An event that stays signalled once it is set, until it is taken back.
@@ -195,6 +310,58 @@ impl AsRawFd for Event {
     }
 }
 
+/// A timer that stays set: waiting again for the same moment does not set it again.
+#[derive(Debug)]
+pub struct Timer(File);
+
+impl Timer {
+    /// A timer that is not set.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: timerfd_create() takes no pointers.
+        owned(unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC) })
+            .map(|fd| Self(fd.into()))
+    }
+
+    /// Sets the timer to a time from now; it is readable from then on, until it is set again.
+    ///
+    /// # Errors
+    /// What `timerfd_settime` says.
+    pub fn set(&self, time: Duration) -> io::Result<()> {
+        // SAFETY: itimerspec is plain data, all zeros is a valid value.
+        let mut new: libc::itimerspec = unsafe { MaybeUninit::zeroed().assume_init() };
+        new.it_value = libc::timespec {
+            tv_sec: time.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+            // Zero would switch the timer off.
+            tv_nsec: time.max(Duration::from_nanos(1)).subsec_nanos().into(),
+        };
+        // SAFETY: `new` lives through the call, and the old value is not asked for.
+        check(unsafe {
+            libc::timerfd_settime(self.as_raw_fd(), 0, &raw const new, std::ptr::null_mut())
+        })
+        .map(drop)
+    }
+
+    /// Waits until the timer that is set goes off, or returns early after a signal.
+    ///
+    /// # Errors
+    /// What `read` says.
+    pub fn wait(&self) -> io::Result<()> {
+        match (&self.0).read(&mut [0; 8]) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl AsRawFd for Timer {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
 /// Descriptors that are waited for together: registered once, for each wait of a real-time loop counts.
 #[derive(Debug)]
 pub struct Poll {
@@ -239,19 +406,31 @@ impl Poll {
     ///
     /// # Errors
     /// What `epoll_pwait2` says.
-    #[expect(clippy::cast_possible_wrap, reason = "a handful of descriptors")]
     pub fn wait(&mut self, timeout: Duration) -> io::Result<()> {
         let timeout = libc::timespec {
             tv_sec: timeout.as_secs().try_into().unwrap_or(libc::time_t::MAX),
             tv_nsec: timeout.subsec_nanos().into(),
         };
-        // SAFETY: `found` holds as many entries as it says, `timeout` lives through the call, and there is no mask.
+        self.wait_until(&raw const timeout)
+    }
+
+    /// Waits until a descriptor is readable or broken.
+    ///
+    /// # Errors
+    /// What `epoll_pwait2` says.
+    pub fn wait_for_input(&mut self) -> io::Result<()> {
+        self.wait_until(std::ptr::null())
+    }
+
+    #[expect(clippy::cast_possible_wrap, reason = "a handful of descriptors")]
+    fn wait_until(&mut self, timeout: *const libc::timespec) -> io::Result<()> {
+        // SAFETY: `found` holds as many entries as it says, `timeout` is null or a caller's local, and there is no mask.
         let result = unsafe {
             libc::epoll_pwait2(
                 self.epoll.as_raw_fd(),
                 self.found.as_mut_ptr(),
                 self.found.len() as libc::c_int,
-                &raw const timeout,
+                timeout,
                 std::ptr::null(),
             )
         };
@@ -362,44 +541,24 @@ pub fn cpu_seconds() -> f64 {
     seconds(usage.ru_utime) + seconds(usage.ru_stime)
 }
 
+/// `CLOCK_MONOTONIC`, ns.
+#[must_use]
+pub fn monotonic_ns() -> u64 {
+    // SAFETY: timespec is plain data, and clock_gettime() fills it; it cannot fail for this clock.
+    let now = unsafe {
+        let mut now: libc::timespec = MaybeUninit::zeroed().assume_init();
+        libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now);
+        now
+    };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 /// What tells one namespace from another: device and inode of its file. `None` when it is gone.
 #[must_use]
 pub fn namespace_id(netns: &Path) -> Option<(u64, u64)> {
     fs::metadata(netns)
         .ok()
         .map(|meta| (meta.dev(), meta.ino()))
-}
-
-/// So close to an event, input waits for it: one wake serves both, and a packet is taken at most this much late.
-const NAP: Duration = Duration::from_micros(150);
-
-/// Where packets or datagrams come from or go.
-#[derive(Debug)]
-pub enum End {
-    /// A device of this host.
-    Tun(Tun),
-    /// Another entity.
-    Air(Air),
-}
-
-impl End {
-    fn descriptor(&self) -> &dyn AsRawFd {
-        match self {
-            Self::Tun(tun) => &tun.0,
-            Self::Air(air) => air.socket(),
-        }
-    }
-
-    /// A second handle to the same device or socket.
-    ///
-    /// # Errors
-    /// No descriptor is left.
-    pub fn try_clone(&self) -> io::Result<Self> {
-        Ok(match self {
-            Self::Tun(tun) => Self::Tun(tun.try_clone()?),
-            Self::Air(air) => Self::Air(air.try_clone()?),
-        })
-    }
 }
 
 /// Asks for a receive buffer of so many bytes; beyond the host's limit where the caller may.
@@ -423,109 +582,4 @@ pub fn set_receive_buffer(socket: &impl AsRawFd, bytes: usize) -> io::Result<()>
         .map(drop)
     };
     set(libc::SO_RCVBUFFORCE).or_else(|_| set(libc::SO_RCVBUF))
-}
-
-/// Clock and devices of the directions of one thread.
-pub struct Devices {
-    /// Where the packets of each direction come from, and where they go.
-    ends: Vec<(End, End)>,
-    /// Where the orders of each direction come from.
-    mailboxes: Vec<Arc<Mailbox>>,
-    /// The inputs of all directions, then the event that ends them, then the mailboxes.
-    poll: Poll,
-    /// Time 0 of all directions; `Instant` is `CLOCK_MONOTONIC`.
-    start: Instant,
-}
-
-impl Devices {
-    /// Serves directions (input, output), each with its mailbox, until `stop` is set.
-    ///
-    /// # Errors
-    /// No descriptor is left.
-    pub fn new(
-        ends: Vec<(End, End)>,
-        mailboxes: Vec<Arc<Mailbox>>,
-        stop: &Event,
-        start: Instant,
-    ) -> io::Result<Self> {
-        let inputs = ends.iter().map(|(from, _)| from.descriptor());
-        let posted = mailboxes.iter().map(|it| &it.posted as &dyn AsRawFd);
-        let poll = Poll::new(inputs.chain([stop as &dyn AsRawFd]).chain(posted))?;
-        Ok(Self {
-            ends,
-            mailboxes,
-            poll,
-            start,
-        })
-    }
-}
-
-impl Io for Devices {
-    fn now(&self) -> Nanos {
-        self.start.elapsed().as_nanos() as Nanos
-    }
-
-    fn wait(&mut self, deadline: Nanos) -> Result<bool, Gone> {
-        let timeout = Duration::from_nanos(deadline.saturating_sub(self.now()));
-        if timeout <= NAP {
-            thread::sleep(timeout);
-            return Ok(true);
-        }
-        self.poll.wait(timeout).map_err(|error| Gone(0, error))?;
-        for (index, mailbox) in self.mailboxes.iter().enumerate() {
-            if self.poll.is_readable(self.ends.len() + 1 + index) {
-                mailbox.posted.reset();
-            }
-        }
-        match self.poll.broken() {
-            Some(index) => Err(Gone(index, io::Error::from_raw_os_error(libc::EBADFD))),
-            None => Ok(!self.poll.is_readable(self.ends.len())),
-        }
-    }
-
-    fn read(&mut self, direction: usize, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        let tun = match &mut self.ends[direction].0 {
-            End::Tun(tun) => tun,
-            End::Air(air) => return Ok(air.read(buffer)),
-        };
-        match tun.0.read(buffer) {
-            Ok(length) => Ok(Some(length)),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn write(&mut self, direction: usize, packet: &[u8]) -> io::Result<bool> {
-        let tun = match &mut self.ends[direction].1 {
-            End::Tun(tun) => tun,
-            End::Air(air) => {
-                air.write(packet);
-                return Ok(true);
-            }
-        };
-        match tun.0.write(packet) {
-            Ok(_) => Ok(true),
-            Err(error) if error.raw_os_error() == Some(libc::EBADFD) => Err(error),
-            // The device is down, or refuses this packet: a real interface would drop it as well.
-            Err(_) => Ok(false),
-        }
-    }
-
-    fn beat(&mut self, direction: usize) {
-        if let End::Air(air) = &self.ends[direction].1 {
-            air.beat();
-        }
-    }
-
-    fn heard(&self, direction: usize) -> Option<Heard> {
-        match &self.ends[direction].0 {
-            End::Tun(_) => None,
-            End::Air(air) => Some(air.heard()),
-        }
-    }
-
-    fn order(&mut self, direction: usize) -> Option<Order> {
-        self.mailboxes[direction].take()
-    }
 }

@@ -9,12 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use link::Nanos;
-use quic::sender_state;
+use quic::{LegOptions, sender_state};
 use quinn_proto::{ClientConfig, ConnectionId, ServerConfig};
+use satlink::bundle::Bundle;
 use satlink::drive::{Gone, Io};
 use satlink::order::Order;
 
-use crate::flow::{REQUEST_BYTES, Supply};
+use crate::flow::{Habits, REQUEST_BYTES, Supply};
 use crate::host::{Host, Session};
 use crate::outcome::{Done, Mark, Sample, seconds};
 use crate::tls;
@@ -81,14 +82,19 @@ impl World {
         server.transport_config(Arc::new(quic::transport(&transfer.server)?));
         let (seed, zero) = (transfer.seed, Instant::now());
         let rate = transfer.source_mbps.map(|rate| rate / 8e3);
-        let [up, down] = match transfer.direction {
-            Direction::Download => [None, rate],
-            Direction::Upload => [rate, None],
+        let (up, down) = match transfer.direction {
+            Direction::Download => (None, rate),
+            Direction::Upload => (rate, None),
         };
+        let habits = |rate, leg: &LegOptions| Habits {
+            rate,
+            stream_window: leg.stream_receive_window,
+        };
+        let (near, far) = (habits(up, &transfer.client), habits(down, &transfer.server));
         Ok(Self {
             now: 0,
-            client: Host::new(CLIENT, SERVER, up, None, seed, zero),
-            server: Host::new(SERVER, CLIENT, down, Some(server), seed, zero),
+            client: Host::new(CLIENT, SERVER, near, None, seed, zero),
+            server: Host::new(SERVER, CLIENT, far, Some(server), seed, zero),
             config,
             between: Default::default(),
             orders,
@@ -339,7 +345,7 @@ impl Io for World {
         self.now
     }
 
-    fn wait(&mut self, deadline: Nanos) -> Result<bool, Gone> {
+    fn wait(&mut self, deadline: Nanos, _: Nanos) -> Result<bool, Gone> {
         loop {
             self.client.work(self.now);
             self.server.work(self.now);
@@ -360,7 +366,7 @@ impl Io for World {
         }
     }
 
-    fn read(&mut self, direction: usize, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+    fn read(&mut self, direction: usize, buffer: &mut [u8]) -> io::Result<Option<(Nanos, usize)>> {
         let [down, up] = &mut self.between;
         let queue = match direction {
             0 => &mut self.server.out,
@@ -370,11 +376,12 @@ impl Io for World {
         };
         Ok(queue.pop_front().map(|packet| {
             buffer[..packet.len()].copy_from_slice(&packet);
-            packet.len()
+            (self.now, packet.len())
         }))
     }
 
-    fn write(&mut self, direction: usize, packet: &[u8]) -> io::Result<bool> {
+    fn write(&mut self, direction: usize, bundle: &mut Bundle) -> io::Result<bool> {
+        let (_, packet) = bundle.finish();
         match direction {
             0 => self.between[0].push_back(packet.to_vec()),
             1 => self.client.receive(self.now, packet),

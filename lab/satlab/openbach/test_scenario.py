@@ -351,6 +351,7 @@ SHIPPED = sorted(paths.SCENARIOS.glob("*.json"))
 VALUES = {
     "bulk_tcp": {"duration": "5"},
     "bulk_udp": {"duration": "5"},
+    "fade": {"attenuation_db": "6"},
     "link_calibration": {"duration": "5"},
     "page_load": {"protocol": "h3"},
     "ping": {"count": "3"},

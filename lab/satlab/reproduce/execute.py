@@ -16,7 +16,7 @@ from satlab import ownership
 from satlab.errors import ConfigError, ExitStatus, HostError, RunError, SatlabError
 from satlab.reproduce.campaign import Campaign, Task
 from satlab.reproduce.matrix import KINDS, arguments
-from satlab.reproduce.pace import Pace
+from satlab.reproduce.pace import CpuTime, Pace
 from satlab.ui import Talk
 
 POLL_S = 0.1
@@ -30,12 +30,13 @@ LOG_TAIL_CHARACTERS = 400
 
 @dataclass(frozen=True)
 class Running:
-    """A run that goes on; `began` on the monotonic clock."""
+    """A run that goes on; `began` on the monotonic clock, `cpu` at that moment."""
 
     task: Task
     process: subprocess.Popen[bytes]
     log: Path
     began: float
+    cpu: CpuTime
 
 
 @dataclass
@@ -104,7 +105,8 @@ class Execution:
             return
         self.ended += 1
         self.took_s[task.cell.kind].append(time.monotonic() - run.began)
-        self.pace.ended(calibrated=code != ExitStatus.UNCALIBRATED)
+        idle = cpu_time().idle_since(run.cpu) if task.cell.browser else None
+        self.pace.ended(calibrated=code != ExitStatus.UNCALIBRATED, idle=idle)
         outcomes = {ExitStatus.OK: "ok", ExitStatus.UNCALIBRATED: "out of calibration"}
         outcome = next((text for status, text in outcomes.items() if status == code), "failed, kept as such")
         left = len(self.todo) + len(self.running)
@@ -143,7 +145,14 @@ def _start(campaign: Campaign, task: Task, lock: int) -> Running:
         process = subprocess.Popen(
             argv, stdin=lock, stdout=subprocess.DEVNULL, stderr=talk, env=os.environ, start_new_session=True,
         )  # fmt: skip
-    return Running(task, process, log, time.monotonic())
+    return Running(task, process, log, time.monotonic(), cpu_time())
+
+
+def cpu_time() -> CpuTime:
+    """Read the host's CPU time (proc_stat(5): user, nice, system, idle, iowait, irq, softirq, steal)."""
+    with Path("/proc/stat").open(encoding="ascii") as file:
+        times = [int(word) for word in file.readline().split()[1:9]]
+    return CpuTime(sum(times), times[3] + times[4])
 
 
 def _is_late(run: Running) -> bool:

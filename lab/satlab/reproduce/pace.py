@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How many labs at once: one more while calibration stays green, one fewer after a run that was out of tolerance."""
+"""How many labs at once: one more while all is well, one fewer after a run that was out of calibration or short of CPU.
+
+A browser that waits for a core draws late, which no calibration of the link can see: so the host's idle share tells.
+"""
 
 from dataclasses import dataclass, field
 
 GREEN_RUNS_PER_STEP = 3
 """Green runs per lab in use before another lab is tried: one lucky run proves nothing."""
 CORES_PER_BROWSER = 2
+LEAST_IDLE = 0.1
+"""Share of the host's CPU that has to be idle, on average, over a run with a browser."""
 
 
 @dataclass
@@ -25,12 +30,26 @@ class Pace:
         """Tell whether a run may start beside `running` runs, of which `browsers` have a browser."""
         return running < self.level and (not browser or browsers < max(1, self.cores // CORES_PER_BROWSER))
 
-    def ended(self, *, calibrated: bool) -> None:
-        """Take note of a run's calibration."""
+    def ended(self, *, calibrated: bool, idle: float | None = None) -> None:
+        """Take note of a run's calibration and, of one with a browser, of the idle share of the CPU meanwhile."""
         if self.fixed:
             return
-        self._green = self._green + 1 if calibrated else 0
-        if not calibrated:
+        is_well = calibrated and (idle is None or idle >= LEAST_IDLE)
+        self._green = self._green + 1 if is_well else 0
+        if not is_well:
             self.level = max(1, self.level - 1)
         elif self._green >= GREEN_RUNS_PER_STEP * self.level and self.level < self.cores:
             self.level, self._green = self.level + 1, 0
+
+
+@dataclass(frozen=True)
+class CpuTime:
+    """CPU time of the host since its start, in any unit: of all cores, and what of it was idle."""
+
+    total: float
+    idle: float
+
+    def idle_since(self, start: "CpuTime") -> float | None:
+        """Give the idle share since then; None when no time has passed."""
+        passed = self.total - start.total
+        return (self.idle - start.idle) / passed if passed > 0 else None

@@ -134,26 +134,25 @@ def write(campaign: Campaign, found: Results, path: Path) -> Path:
 
 # --- figure 2 -------------------------------------------------------------------------------------------------------
 
-STYLES = {"quic": 0, "quic-pep": 1, "tcp": 2, "tcp-pep": 3}
+STYLES = {"quic": 0, "quic-pep": 1, "tcp": 2, "tcp-pep": 3, "quic-warm": 4}
+PAIRS = (("quic-pep", "quic"), ("quic-warm", "quic"), ("tcp-pep", "tcp"))
+"""Types with a PEP, and without."""
 
 
 def _curves(found: Results, orbit: str, loss: str) -> Figure | None:
-    """Draw the ratio of bytes received, PEP to no PEP, and the goodput of all four types, over time."""
+    """Draw the ratio of bytes received, PEP to no PEP, and the goodput of all bulk types, over time."""
     cells = {kind: found.of(orbit, loss, kind) for kind in STYLES}
     means = {kind: mean_curve(result.curves) for kind, result in cells.items() if result.curves}
     if not means:
         return None
     data: list[Json] = []
     rows: list[tuple[str, ...]] = []
-    for kind in ("quic", "tcp"):
-        if kind in means and f"{kind}-pep" in means:
-            ratio = [
-                (step * STEP_S, pep / plain)
-                for step, (pep, plain) in enumerate(zip(means[f"{kind}-pep"], means[kind], strict=True), start=1)
-                if plain
-            ]
-            data.append(line(ratio, f"{kind}-pep / {kind}", STYLES[f"{kind}-pep"]))
-            rows += [("ratio", f"{kind}-pep / {kind}", f"{t:.1f}", f"{value:.3f}") for t, value in ratio[9::10]]
+    for split, plain in PAIRS:
+        if split in means and plain in means:
+            both = zip(means[split], means[plain], strict=True)
+            ratio = [(step * STEP_S, more / less) for step, (more, less) in enumerate(both, start=1) if less]
+            data.append(line(ratio, f"{split} / {plain}", STYLES[split]))
+            rows += [("ratio", f"{split} / {plain}", f"{t:.1f}", f"{value:.3f}") for t, value in ratio[9::10]]
     for kind, mean in means.items():
         rates = _rates(mean)
         data.append(line(rates, f"{kind}, n = {len(cells[kind].curves)}", STYLES[kind], xaxis="x2", yaxis="y2"))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 import csv
 import json
+import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,11 +17,11 @@ from satlab import paths
 from satlab.cli import app
 from satlab.errors import ConfigError, HostError
 from satlab.reproduce import campaign as campaigns
-from satlab.reproduce import matrix, page, program, results, tables
+from satlab.reproduce import execute, matrix, page, program, results, tables
 from satlab.reproduce.campaign import Campaign, Task
-from satlab.reproduce.execute import Execution
+from satlab.reproduce.execute import Execution, Running
 from satlab.reproduce.matrix import Cell
-from satlab.reproduce.pace import Pace
+from satlab.reproduce.pace import CpuTime, Pace
 from satlab.ui import Talk
 
 H1, H3, H3_PEP = (Cell("geo", "0", kind) for kind in ("h1", "h3", "h3-pep"))
@@ -41,10 +42,21 @@ def test_the_matrix_is_that_of_the_paper() -> None:
 
 
 @pytest.mark.parametrize(
-    ("patterns", "count"), [(["geo/0/h1"], 1), (["*/0.01/h3*"], 4), (["geo/*/tcp", "geo/0/tcp"], 4), ([], 64)]
+    ("patterns", "count"),
+    [
+        *((["geo/0/h1"], 1), (["*/0.01/h3*"], 4), (["geo/*/tcp", "geo/0/tcp"], 4), ([], 64), (["*"], 64)),
+        *((["geo/0/quic-warm"], 1), (["*/0/h3-warm", "geo/0/*"], 10)),
+    ],
 )
 def test_cells_are_named_by_patterns(patterns: list[str], count: int) -> None:
     assert len(matrix.select(patterns)) == count
+
+
+def test_types_of_ours_are_scenarios_with_a_warm_proxy() -> None:
+    for kind, name in (("quic-warm", "quic"), ("h3-warm", "web_quic")):
+        request = Cell("geo", "0", kind).request(1, Path("x"))
+        assert (request.scenario.stem, request.settings["pep"]) == (name, "quic-warm")
+        assert results.published_page(Cell("geo", "0", kind), "page_load_time_ms") is None
 
 
 def test_a_pattern_that_names_nothing_is_refused() -> None:
@@ -79,6 +91,42 @@ def test_the_pace_grows_while_green_and_falls_after_a_run_out_of_tolerance() -> 
     for _ in range(1000):
         pace.ended(calibrated=True)
     assert pace.level == 8, "never more labs than cores"
+
+
+def test_a_busy_host_is_given_fewer_labs_however_green_the_link() -> None:
+    pace = Pace(cores=8)
+    pace.ended(calibrated=True, idle=0.02)
+    assert pace.level == 3
+    for _ in range(9):
+        pace.ended(calibrated=True, idle=0.4)
+    assert pace.level == 4
+    fixed = Pace(cores=8, fixed=6)
+    fixed.ended(calibrated=True, idle=0.0)
+    assert fixed.level == 6, "a person has said so"
+
+
+def test_the_idle_share_is_that_of_the_time_since() -> None:
+    before = CpuTime(total=1000, idle=900)
+    assert CpuTime(total=1200, idle=920).idle_since(before) == pytest.approx(0.1)
+    assert before.idle_since(before) is None
+    now = execute.cpu_time()
+    assert 0 < now.idle <= now.total
+
+
+@pytest.mark.parametrize(("cell", "level"), [(H1, 1), (TCP, 2)])
+def test_only_a_browser_asks_for_idle_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cell: Cell, level: int
+) -> None:
+    made = campaign(tmp_path, cell, runs=1)
+    busy = iter([CpuTime(0, 0), CpuTime(100, 1)])
+    monkeypatch.setattr(execute, "cpu_time", lambda: next(busy))
+    execution = Execution(made, Pace(cores=4), Talk(quiet=True))
+    (task,) = execution.todo
+    run_folder(made, task, load(1200, 3800, 10800))
+    process = subprocess.Popen(["true"])
+    process.wait()
+    execution._take(Running(task, process, tmp_path / "log", 0.0, execute.cpu_time()))
+    assert execution.pace.level == level
 
 
 def test_browsers_have_two_cores_each() -> None:

@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 
 from satlab import influx, paths, run
-from satlab.cli import stop_on_signal
+from satlab.cli.base import stop_on_signal
 from satlab.errors import ConfigError, ExitStatus, SatlabError
 from satlab.openbach.engine import FirstIds
 from satlab.rootd.progress import ProgressFile

@@ -7,6 +7,7 @@ PLAN is JSON; what it says, and the sockets and files that it names by number, c
 import logging
 import socket
 import sys
+from types import FrameType
 
 import uvicorn
 
@@ -15,9 +16,23 @@ from satlab.serve.app import create_app
 from satlab.serve.plan import Plan
 from satlab.serve.settings import Settings
 from satlab.serve.store import Store
+from satlab.web.events import Listeners
 
 MOST_CONNECTIONS = 200
 """At once; more are answered 503."""
+
+
+class _Server(uvicorn.Server):
+    """Ends the streams first, which it would wait for."""
+
+    def __init__(self, config: uvicorn.Config, listeners: Listeners) -> None:
+        super().__init__(config)
+        self._listeners = listeners
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to end."""
+        self._listeners.close()
+        super().handle_exit(sig, frame)
 
 
 def serve(plan: Plan) -> None:
@@ -35,7 +50,7 @@ def serve(plan: Plan) -> None:
         ssl_certfile=f"/proc/self/fd/{plan.certificate}" if secure else None,
         ssl_keyfile=f"/proc/self/fd/{plan.key}" if secure else None,
     )
-    uvicorn.Server(config).run(sockets=[socket.socket(fileno=plan.listener)])
+    _Server(config, app.state.listeners).run(sockets=[socket.socket(fileno=plan.listener)])
 
 
 def main() -> None:

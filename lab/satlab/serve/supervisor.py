@@ -12,6 +12,7 @@ import os
 import select
 import signal
 import socket
+import ssl
 import stat
 import subprocess
 import sys
@@ -34,6 +35,8 @@ from satlab.ui import Talk
 HELPER_SOCKETS = Path("/run/satlab-serve")
 END_S = 8.0
 """How long the API process may take to end, s."""
+FOREIGN = stat.S_IWGRP | stat.S_IRWXO
+"""Modes that a private key must not have; a group, as Debian's ssl-cert, may read it."""
 _POLL_MS = 200
 
 
@@ -155,7 +158,7 @@ def _start_api(
     wish: Wish, state: Path, place: Place, helper: Path, listener: socket.socket
 ) -> "subprocess.Popen[bytes]":
     """Start the API process: a user of its own, no capability, no way to more."""
-    tls = [_sealed(file) for file in (wish.certificate, wish.key) if file is not None]
+    tls = _tls(wish)
     secure = bool(tls)
     plan = Plan(
         state=state,
@@ -191,13 +194,25 @@ def _end(api: "subprocess.Popen[bytes]") -> None:
         api.wait()
 
 
-def _sealed(file: Path) -> int:
-    """Read a file of root's into memory that the API process can read."""
+def _tls(wish: Wish) -> list[int]:
+    """Give certificate and key as files in memory, which the API process can read; none without TLS."""
+    if wish.certificate is None or wish.key is None:
+        return []
     try:
-        content = file.read_bytes()
+        if wish.key.stat().st_mode & FOREIGN:
+            raise ConfigError(f"{wish.key}: others may read or change the key", hint=f"chmod 600 {wish.key}")
+        contents = wish.certificate.read_bytes(), wish.key.read_bytes()
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(wish.certificate, wish.key, password="")
+    except ssl.SSLError as error:
+        hint = "PEM both: the chain with the server's own certificate first, and its key, without a passphrase"
+        raise ConfigError(f"{wish.certificate}, {wish.key}: {error.reason or error}", hint=hint) from error
     except OSError as error:
-        raise ConfigError(f"{file}: {error.strerror}") from error
-    handle = os.memfd_create(file.name)
+        raise ConfigError(f"{error.filename}: {error.strerror}") from error
+    return [_sealed(content) for content in contents]
+
+
+def _sealed(content: bytes) -> int:
+    handle = os.memfd_create("satlab-tls")
     os.write(handle, content)
     return handle
 

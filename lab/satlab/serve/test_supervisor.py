@@ -2,12 +2,17 @@
 """T1 of the threat table: closed by default, and open to others only with TLS and accounts."""
 
 import os
+import re
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 
+from satlab import pki
 from satlab.errors import ConfigError, HostError
+from satlab.pki import Pki
 from satlab.serve import supervisor
 from satlab.serve.accounts import Role
 from satlab.serve.supervisor import Wish
@@ -36,7 +41,7 @@ def test_t01_a_public_service_needs_accounts(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no account"):
         supervisor.run(asked, Talk(quiet=True), threading.Event())
     supervisor.set_password(tmp_path / "state", "admin", Role.ADMIN, "long enough")
-    with pytest.raises(ConfigError, match="cert"):  # the next thing that is missing
+    with pytest.raises(ConfigError, match="key: No such file"):  # the next thing that is missing
         supervisor.run(asked, Talk(quiet=True), threading.Event())
 
 
@@ -83,3 +88,33 @@ def test_a_closed_state_folder_is_named(tmp_path: Path) -> None:
     closed.chmod(0o711)
     with supervisor._only_server(closed):
         assert (closed / "api").is_dir()
+
+
+@pytest.fixture
+def pki_folder(tmp_path: Path) -> Pki:
+    return pki.create(tmp_path / "pki", ["localhost"], [], datetime.now(UTC))
+
+
+@pytest.mark.parametrize("mode", [0o604, 0o620, 0o602, 0o777])
+def test_t01_a_key_of_others_is_refused(tmp_path: Path, pki_folder: Pki, mode: int) -> None:
+    pki_folder.server_key.chmod(mode)
+    asked = Wish("", None, tmp_path, None, pki_folder.server_cert, pki_folder.server_key)
+    with pytest.raises(ConfigError, match="others may read") as caught:
+        supervisor._tls(asked)
+    assert caught.value.hint == f"chmod 600 {pki_folder.server_key}"
+
+
+def test_t01_certificate_and_key_must_fit(tmp_path: Path, pki_folder: Pki) -> None:
+    key = serialization.load_pem_private_key(pki_folder.server_key.read_bytes(), None)
+    sealed = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"secret")
+    )
+    (tmp_path / "sealed").write_bytes(sealed)
+    (tmp_path / "sealed").chmod(0o640)
+    wrong = {pki_folder.ca_cert: pki_folder.server_key, pki_folder.server_cert: tmp_path / "sealed"}
+    wrong |= {tmp_path / "none": pki_folder.server_key, pki_folder.server_key: pki_folder.server_key}
+    for certificate, file in wrong.items():
+        with pytest.raises(ConfigError, match=re.escape(str(certificate))):
+            supervisor._tls(Wish("", None, tmp_path, None, certificate, file))
+    for handle in supervisor._tls(Wish("", None, tmp_path, None, pki_folder.server_cert, pki_folder.server_key)):
+        os.close(handle)

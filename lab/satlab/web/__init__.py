@@ -11,12 +11,13 @@ from starlette.requests import Request
 
 from satlab.serve.guard import PAGES
 from satlab.web import routes
+from satlab.web.events import Listeners
 from satlab.web.live import Watcher
 
 
 def mount(app: FastAPI) -> None:
     """Add the pages to the application; `/` leads to them."""
-    app.state.watcher = Watcher()
+    app.state.watcher, app.state.listeners = Watcher(), Listeners()
     app.include_router(routes.router, prefix=PAGES)
 
     async def home(_: Request) -> RedirectResponse:

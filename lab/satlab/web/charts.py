@@ -8,6 +8,8 @@ from dataclasses import dataclass
 WIDTH, HEIGHT = 640.0, 220.0
 LEFT, RIGHT, TOP, BOTTOM = 52.0, 8.0, 10.0, 28.0
 """Size of the view box, and margins of the plot in it."""
+LEAST = 1e-9
+"""A curve that never rises above it is drawn as none that does."""
 
 Points = Sequence[tuple[float, float]]
 
@@ -54,7 +56,7 @@ def chart(
     """Lay out curves of (time in s, value); values are not negative, times start at 0. `colour`: of the first."""
     until = max([1.0, *(points[-1][0] for _, points in curves if points)])
     top = max([*(value for _, points in curves for _, value in points), 0.0])
-    y_step = _step(top or 1.0, 4)
+    y_step = _step(top if top > LEAST else 1.0, 4)
     y_end = max(1, math.ceil(top / y_step - 1e-9)) * y_step
     x_step = _step(until, 6)
 

@@ -23,6 +23,7 @@ from satlab.serve.routes import access
 from satlab.serve.routes.login import authenticate
 from satlab.serve.session import Anybody, Runner, log_in, log_out
 from satlab.web import forms, pages, runs
+from satlab.web.events import Events
 from satlab.web.pages import Page, render, see
 
 router = APIRouter(route_class=Page, include_in_schema=False)
@@ -208,6 +209,22 @@ def _again(here: Context, instance: Instance) -> str:
 def live(request: Request, number: int, user: Viewer, here: Here) -> Response:
     """Give the part of the page of an instance that changes while it runs."""
     return render(request, "live.html", **_live(request, here, runs.find(here, user, number)))
+
+
+@router.get("/runs/{number}/events")
+def events(request: Request, number: int, user: Viewer, here: Here) -> Response:
+    """Push that part as server-sent events while the instance runs, to whom it may be shown."""
+    runs.find(here, user, number)
+
+    def look() -> tuple[str, bool] | None:
+        try:
+            instance = runs.find(here, pages.viewer(request), number)
+        except (ApiError, pages.LoginNeededError):
+            return None  # the session is over, or the project belongs to others now
+        page = render(request, "live.html", **_live(request, here, instance))
+        return bytes(page.body).decode(), instance.over
+
+    return Events(look, request.app.state.listeners)
 
 
 def _live(request: Request, here: Context, instance: Instance) -> dict[str, object]:

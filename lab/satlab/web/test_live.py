@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from satlab.web.charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, chart
+from satlab.web.events import event
 from satlab.web.live import LINK, MOST_BINS, Curves, Watcher
 
 
@@ -64,6 +66,7 @@ VALUES = st.lists(st.tuples(st.floats(0, 1e4), st.floats(0, 1e9)), max_size=20).
 
 
 @given(VALUES, VALUES)
+@example([], [(0.0, 5e-324)])
 def test_every_point_lies_in_the_plot(one: list[tuple[float, float]], two: list[tuple[float, float]]) -> None:
     made = chart("t", "u", [("one", one), ("two", two)], marker_s=1.0)
     for line in made.lines:
@@ -82,3 +85,12 @@ def test_ticks_are_round_and_the_last_value_is_said() -> None:
     assert [tick.text for tick in made.x_ticks] == ["0", "5", "10", "15", "20"]
     assert made.summary == "forward 18 Mbit/s"
     assert made.lines[0].most == "19.3 Mbit/s"
+
+
+@given(st.text(st.sampled_from("a: \r\n\u2028\x0b"), max_size=20))
+def test_whatever_a_message_holds_is_data(text: str) -> None:
+    """Read back by the rules of HTML, 9.2.6: an empty line ends the message, and there is one message."""
+    lines = re.split("\r\n|\r|\n", event(text))
+    assert lines[-2:] == ["", ""]
+    assert all(line.startswith("data: ") for line in lines[:-2])
+    assert [line.removeprefix("data: ") for line in lines[:-2]] == re.split("\r\n|\r|\n", text)

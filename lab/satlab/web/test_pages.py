@@ -4,11 +4,13 @@
 import html
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
+from fastapi import FastAPI, Request
 from starlette.testclient import TestClient
 
 from collect.fixtures import example_run
@@ -16,6 +18,9 @@ from satlab.serve.accounts import Role, User
 from satlab.serve.catalog import Project
 from satlab.serve.conftest import HOST, PASSWORD, Clock, FakeHelper, client_of
 from satlab.serve.context import Context
+from satlab.serve.queue import Instance
+from satlab.web import routes
+from satlab.web.live import Curves
 from satlab.web.pages import POLICY
 from satlab.web.routes import STATIC
 
@@ -141,7 +146,13 @@ def test_t01_projects_of_others_are_out_of_reach(runner: TestClient, admin: Test
     project = here.catalog.project("satlab")
     assert project is not None
     here.catalog.put_project(Project(project.name, "", ("somebody",), project.entities))
-    for path in ("/scenarios/satlab/ping", f"/runs/{number}", f"/runs/{number}/live", f"/runs/{number}/report"):
+    for path in (
+        "/scenarios/satlab/ping",
+        f"/runs/{number}",
+        f"/runs/{number}/live",
+        f"/runs/{number}/events",
+        f"/runs/{number}/report",
+    ):
         assert runner.get(f"/ui{path}").status_code == 403
     assert post(runner, f"/runs/{number}/stop").status_code == 403
     assert post(runner, "/scenarios/satlab/ping", **PING).status_code == 403
@@ -179,7 +190,15 @@ def test_t04_nothing_else_is_given(stranger: TestClient, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/runs/999", "/runs/999/live", "/runs/999/report", "/scenarios/satlab/none", "/scenarios/none/ping"]
+    "path",
+    [
+        "/runs/999",
+        "/runs/999/live",
+        "/runs/999/events",
+        "/runs/999/report",
+        "/scenarios/satlab/none",
+        "/scenarios/none/ping",
+    ],
 )
 def test_what_is_not_there_is_told_as_a_page(runner: TestClient, path: str) -> None:
     answer = runner.get(f"/ui{path}")
@@ -262,6 +281,65 @@ def test_a_run_from_launch_to_report(
     assert policy.startswith("sandbox allow-scripts allow-downloads;"), "a report is no page of ours"
     assert "allow-same-origin" not in policy
     assert "script-src 'x'" in policy
+
+
+def test_what_moves_is_pushed_up_to_the_end(
+    app: FastAPI, runner: TestClient, here: Context, helper: FakeHelper, clock: Clock
+) -> None:
+    number = launch(runner)
+    here.queue.step()
+    instance = here.queue.find(number)
+    assert instance is not None
+    assert instance.run_id is not None
+    app.state.listeners.period_s = 0.01
+    look: Callable[[Path], Curves] = app.state.watcher.look
+
+    def end_meanwhile(folder: Path) -> Curves:
+        clock.now += 1
+        if clock.now > began + 2:
+            helper.end(str(instance.run_id), 0)
+            here.queue.step()
+        return look(folder)
+
+    began = clock.now
+    (here.settings.runs / instance.run_id).mkdir(parents=True)
+    app.state.watcher.look = end_meanwhile
+    answer = runner.get(f"/ui/runs/{number}/events")
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    assert answer.headers["cache-control"] == "no-store"
+    told = [event.replace("data: ", "").strip() for event in answer.text.split("\n\n") if event]
+    assert len(told) >= 3
+    assert all("data-running" in each for each in told[:-1])
+    assert "data-running" not in told[-1]
+    assert "Finished Ok" in told[-1]
+    assert app.state.listeners.count == 0
+
+
+def test_a_stream_ends_with_the_session_the_right_and_the_server(
+    app: FastAPI, runner: TestClient, stranger: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = launch(runner)
+    assert stranger.get(f"/ui/runs/{number}/events", follow_redirects=False).status_code == 303
+    assert runner.get("/ui/runs/999/events").status_code == 404
+    app.state.listeners.period_s = 0.01
+
+    def log_out_meanwhile(_: Request, here: Context, instance: Instance) -> dict[str, object]:
+        runner.post("/ui/logout", headers=ORIGIN)
+        return live(_, here, instance)
+
+    live = routes._live
+    monkeypatch.setattr(routes, "_live", log_out_meanwhile)
+    assert runner.get(f"/ui/runs/{number}/events").text.count("\n\n") == 1
+    app.state.listeners.close()
+    assert client_of(app, "runner").get(f"/ui/runs/{number}/events").text == ""
+
+
+def test_t15_there_is_room_for_so_many_listeners(app: FastAPI, runner: TestClient) -> None:
+    number = launch(runner)
+    app.state.listeners.count = app.state.listeners.most
+    assert runner.get(f"/ui/runs/{number}/events").status_code == 503
+    assert runner.get(f"/ui/runs/{number}/live").status_code == 200
+    assert app.state.listeners.count == app.state.listeners.most
 
 
 def test_an_instance_is_stopped(runner: TestClient, here: Context) -> None:

@@ -63,6 +63,7 @@ class Link:
             return {"ok": False, "faults": self.faults}
         if "get" not in request:
             self._late = dict(request.get("set", {}))
+            self._late |= self._late.pop("handover", {})
             return {"ok": True, "t_s": 1.0}
         answer = {"ok": True, "t_s": 1.0, "timeline": None, "directions": json.loads(json.dumps(self.directions))}
         direction = self._late.pop("direction", None)
@@ -88,6 +89,46 @@ def test_a_change_is_asked_for_awaited_and_reported(trial: Started, link: Link) 
     assert set(sent) == {"forward", "return"}
     figures = {"delay_ms": 100.0, "loss_ratio": 0.01, "jitter_ms": 2.0, "outage": 0}
     assert all(figures.items() <= record.items() for record in sent.values())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "asked", "sent"),
+    [
+        (["-a", "6.5"], {"attenuation_db": 6.5}, {"attenuation_db": 6.5}),
+        (["-c", "4"], {"modcod": 4}, {"modcod": 4}),
+        (["-c", "acm"], {"modcod": "acm"}, {"modcod": 0}),
+        (["-b", "10000000"], {"symbol_rate_baud": 10_000_000}, {"symbol_rate_baud": 10_000_000}),
+        (["-m", "bursts:1000,50"], {"loss": {"model": "bursts", "period_ms": 1000, "duration_ms": 50}}, {}),
+        (["-m", "gilbert-elliott:0.01,0.2"], {"loss": {"model": "gilbert-elliott", "p": 0.01, "r": 0.2}}, {}),
+        (
+            ["-q", "1.2bdp", "-A", "codel", "-i", "650", "-e"],
+            {"queue": {"bdp": 1.2, "aqm": "codel", "interval_ms": 650, "ecn": True}},
+            {},
+        ),
+        (
+            ["-H", "keep", "-d", "16", "-b", "5000000", "-q", "200packets"],
+            {"handover": {"waiting": "keep", "delay_ms": 16, "symbol_rate_baud": 5_000_000, "queue": {"packets": 200}}},
+            {"delay_ms": 16, "symbol_rate_baud": 5_000_000},
+        ),
+    ],
+)
+def test_the_radio_link_is_changed(
+    trial: Started, link: Link, arguments: list[str], asked: dict[str, Any], sent: dict[str, Any]
+) -> None:
+    job = trial("satlab_link")
+    assert job.run("set", "forward", *arguments, SATLAB_CONTROL=str(job.raw / "control.sock"))[0] == 0
+    if "loss" in asked:
+        asked["loss"]["unit"] = "packet"
+    assert link.asked[0] == {"set": {"direction": "forward", **asked}}
+    assert sent.items() <= job.records()[0].items()
+
+
+def test_losses_of_two_kinds_add_up(trial: Started, link: Link) -> None:
+    job = trial("satlab_link")
+    arguments = ["-l", "0.01", "-m", "bursts:1000,50", "-u", "frame"]
+    assert job.run("set", "forward", *arguments, SATLAB_CONTROL=str(job.raw / "control.sock"))[0] == 0
+    burst = {"model": "bursts", "period_ms": 1000, "duration_ms": 50, "unit": "frame"}
+    assert link.asked[0]["set"]["loss"] == [{"ratio": 0.01, "unit": "frame"}, burst]
 
 
 @pytest.mark.parametrize(("text", "value"), [("on", True), ("off", False), ("2.5", 2.5)])
@@ -132,7 +173,12 @@ def test_nobody_there_fails(trial: Started, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["set", "forward"], ["set", "up", "-d", "1"], ["set", "forward", "-o", "soon"], []]
+    "arguments",
+    [
+        *([], ["set", "forward"], ["set", "up", "-d", "1"], ["set", "forward", "-o", "soon"]),
+        *(["set", "forward", "-c", "QPSK"], ["set", "forward", "-q", "5"], ["set", "forward", "-A", "codel"]),
+        *(["set", "forward", "-m", text] for text in ("bursts:1", "bursts:1,2,3", "trace:file", "bursts:a,b")),
+    ],
 )
 def test_arguments_are_checked(trial: Started, arguments: list[str]) -> None:
     assert trial("satlab_link").run(*arguments)[0] == 2

@@ -7,30 +7,47 @@ const SLOWEST_MS = 15000;
 
 function follow(live) {
   const announce = document.getElementById("announce");
-  const url = location.pathname.replace(/\/$/, "") + "/live";
+  const url = location.pathname.replace(/\/$/, "");
   let wait = PERIOD_MS;
 
-  async function look() {
+  // Shows what is new; false when it was the last time, and the whole page follows.
+  function show(text) {
+    const next = new DOMParser().parseFromString(text, "text/html").getElementById("live");
+    if (!next) throw new Error("no live part");
+    if (next.dataset.phase !== live.dataset.phase) announce.textContent = next.dataset.phase;
+    if (!("running" in next.dataset)) {
+      location.reload();
+      return false;
+    }
+    live.replaceWith(next);
+    live = next;
+    return true;
+  }
+
+  // The server pushes; where it does not, for lack of room or since the session is over, the page polls.
+  function listen() {
+    const source = new EventSource(url + "/events");
+    source.onmessage = (event) => {
+      if (!show(event.data)) source.close();
+    };
+    source.onerror = () => {
+      if (source.readyState === EventSource.CLOSED) setTimeout(poll, wait);
+    };
+  }
+
+  async function poll() {
     try {
-      const answer = await fetch(url, { credentials: "same-origin", redirect: "error" });
+      const answer = await fetch(url + "/live", { credentials: "same-origin", redirect: "error" });
       if (!answer.ok) throw new Error(String(answer.status));
-      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-      const next = page.getElementById("live");
-      if (!next) throw new Error("no live part");
-      if (next.dataset.phase !== live.dataset.phase) announce.textContent = next.dataset.phase;
-      if (!("running" in next.dataset)) {
-        location.reload();
-        return;
-      }
-      live.replaceWith(next);
-      live = next;
+      if (!show(await answer.text())) return;
       wait = PERIOD_MS;
     } catch (error) {
       wait = Math.min(2 * wait, SLOWEST_MS);
     }
-    setTimeout(look, wait);
+    setTimeout(poll, wait);
   }
-  setTimeout(look, wait);
+
+  listen();
 }
 
 function count(form) {

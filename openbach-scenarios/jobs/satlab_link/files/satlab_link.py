@@ -20,6 +20,10 @@ ANSWER_DEADLINE_S = 5.0
 CHANGE_DEADLINE_S = 2.0
 """satlink answers, and its threads look into their mailboxes, within milliseconds."""
 DIRECTIONS = ("forward", "return", "both", "terrestrial_down", "terrestrial_up")
+LOSS_MODELS = {"gilbert-elliott": ("p", "r", "step_ms"), "bursts": ("period_ms", "duration_ms")}
+"""Fields of a loss model, in the order in which they are written; the last one of the first may be left out."""
+OF_THE_NEW_LINK = ("delay_ms", "symbol_rate_baud", "queue")
+"""What a handover takes with it."""
 
 Answer = dict[str, Any]
 
@@ -45,27 +49,45 @@ def ask(path: str, request: Answer) -> Answer:
 
 
 def change(wanted: argparse.Namespace) -> Answer:
-    """Give the `set` of the request: what was chosen alone."""
-    fields: Answer = {"direction": wanted.direction}
-    if wanted.delay_ms is not None:
-        fields["delay_ms"] = wanted.delay_ms
-    if wanted.loss_ratio is not None:
-        fields["loss"] = {"ratio": wanted.loss_ratio, "unit": wanted.loss_unit}
-    if wanted.jitter_ms is not None:
-        fields["jitter"] = {"uniform_ms": wanted.jitter_ms}
-    if wanted.outage is not None:
-        fields["outage"] = wanted.outage
-    return fields
+    """Give the `set` of the request: what was chosen alone. The link checks the values."""
+    chosen = {
+        **{name: getattr(wanted, name) for name in ("delay_ms", "outage", "attenuation_db", "modcod")},
+        "symbol_rate_baud": wanted.symbol_rate_baud,
+        "loss": _losses(wanted) or None,
+        "jitter": None if wanted.jitter_ms is None else {"uniform_ms": wanted.jitter_ms},
+        "queue": wanted.queue and wanted.queue | _management(wanted),
+    }
+    fields = {name: value for name, value in chosen.items() if value is not None}
+    if wanted.handover is not None:
+        new = {name: fields.pop(name) for name in OF_THE_NEW_LINK if name in fields}
+        fields["handover"] = {"waiting": wanted.handover, **new}
+    return {"direction": wanted.direction, **fields}
+
+
+def _losses(wanted: argparse.Namespace) -> Answer | list[Answer]:
+    ratio = [] if wanted.loss_ratio is None else [{"ratio": wanted.loss_ratio}]
+    model = [] if wanted.loss_model is None else [wanted.loss_model]
+    found = [loss | {"unit": wanted.loss_unit} for loss in ratio + model]
+    return found[0] if len(found) == 1 else found
+
+
+def _management(wanted: argparse.Namespace) -> Answer:
+    """Give what makes a queue an actively managed one."""
+    chosen = {"aqm": wanted.aqm, "interval_ms": wanted.aqm_interval_ms, "ecn": True if wanted.ecn else None}
+    return {name: value for name, value in chosen.items() if value is not None}
 
 
 def statistics(fields: Answer) -> Answer:
-    """Give what one direction is set to, as far as it is numbers."""
-    found: Answer = {"delay_ms": fields["delay_ms"]} if "delay_ms" in fields else {}
+    """Give what one direction is set to, as far as it is numbers; MODCOD 0: adaptive coding chooses."""
+    names = ("delay_ms", "attenuation_db", "symbol_rate_baud")
+    found: Answer = {name: fields[name] for name in names if name in fields}
     loss = fields.get("loss")
     if isinstance(loss, dict) and "ratio" in loss:
         found["loss_ratio"] = loss["ratio"]
     if "uniform_ms" in (fields.get("jitter") or {}):
         found["jitter_ms"] = fields["jitter"]["uniform_ms"]
+    if "modcod" in fields:
+        found["modcod"] = 0 if fields["modcod"] == "acm" else fields["modcod"]
     if "outage" in fields:
         found["outage"] = int(fields["outage"] is not False)
     return found
@@ -79,7 +101,8 @@ def state(path: str) -> dict[str, Answer]:
 def await_change(path: str, wanted: Answer) -> None:
     """Wait until the link's threads have taken a change over. An outage may be over sooner than it is seen."""
     names = ("forward", "return") if wanted["direction"] == "both" else (wanted["direction"],)
-    fields = {name: value for name, value in statistics(wanted).items() if name != "outage"}
+    all_fields = wanted | wanted.get("handover", {})
+    fields = {name: value for name, value in statistics(all_fields).items() if name != "outage"}
     deadline = time.monotonic() + CHANGE_DEADLINE_S
     while not all(fields.items() <= state(path)[name].items() for name in names):
         if time.monotonic() > deadline:
@@ -106,6 +129,36 @@ def _outage(text: str) -> bool | float:
         raise argparse.ArgumentTypeError("is not on, off or a number of seconds") from None
 
 
+def _modcod(text: str) -> str | int:
+    try:
+        return text if text == "acm" else int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError("is not acm or an id of EN 302 307-1, 1 to 28") from None
+
+
+def _queue(text: str) -> Answer:
+    """Read a limit: 1.2bdp, 60000bytes or 200packets."""
+    for unit, kind in (("bdp", float), ("bytes", int), ("packets", int)):
+        if text.endswith(unit):
+            try:
+                return {unit: kind(text.removesuffix(unit))}
+            except ValueError:
+                break
+    raise argparse.ArgumentTypeError("is not like 1.2bdp, 60000bytes or 200packets")
+
+
+def _loss_model(text: str) -> Answer:
+    """Read gilbert-elliott:P,R[,STEP_MS] or bursts:PERIOD_MS,DURATION_MS."""
+    name, _, rest = text.partition(":")
+    fields, values = LOSS_MODELS.get(name, ()), rest.split(",")
+    try:
+        if 2 <= len(values) <= len(fields):
+            return {"model": name} | dict(zip(fields, map(float, values), strict=False))
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError("is not gilbert-elliott:P,R[,STEP_MS] or bursts:PERIOD_MS,DURATION_MS")
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-s", "--socket", default=os.environ.get("SATLAB_CONTROL", SOCKET), help="control socket")
@@ -116,12 +169,24 @@ def _arguments() -> argparse.Namespace:
     setting.add_argument("direction", choices=DIRECTIONS)
     setting.add_argument("-d", "--delay-ms", type=float, help="one-way delay, ms")
     setting.add_argument("-l", "--loss-ratio", type=float, help="loss ratio, 0 to 1, in place of all losses")
+    setting.add_argument("-m", "--loss-model", type=_loss_model, help="a loss process, likewise, or beside the ratio")
     setting.add_argument("-u", "--loss-unit", choices=("packet", "frame"), default="packet", help="what is lost")
     setting.add_argument("-j", "--jitter-ms", type=float, help="jitter, ms: uniform from 0")
     setting.add_argument("-o", "--outage", type=_outage, help="on, off, or seconds after which it ends")
+    setting.add_argument("-a", "--attenuation-db", type=float, help="taken off the Es/N0, dB")
+    setting.add_argument("-c", "--modcod", type=_modcod, help="forward: id of EN 302 307-1 that stays, or acm")
+    setting.add_argument("-b", "--symbol-rate-baud", type=int, help="symbols per second; the MODCOD stays")
+    setting.add_argument("-H", "--handover", choices=("keep", "flush", "drop"), help="another link takes over")
+    setting.add_argument("-q", "--queue", type=_queue, help="limit of the queue: 1.2bdp, 60000bytes or 200packets")
+    setting.add_argument("-A", "--aqm", choices=("codel", "fq-codel", "pie"), help="active management of that queue")
+    setting.add_argument("-i", "--aqm-interval-ms", type=float, help="its interval, ms")
+    setting.add_argument("-e", "--ecn", action="store_true", help="it marks in place of early drops")
     wanted = parser.parse_args()
-    if wanted.action == "set" and len(change(wanted)) == 1:
-        parser.error("set: nothing to change: give a delay, a loss ratio, a jitter or an outage")
+    if wanted.action == "set":
+        if wanted.queue is None and _management(wanted):
+            parser.error("set: aqm, its interval and ecn need a queue")
+        if len(change(wanted)) == 1:
+            parser.error("set: nothing to change: give a delay, losses, an attenuation, a handover ...")
     return wanted
 
 

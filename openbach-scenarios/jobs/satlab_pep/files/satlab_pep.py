@@ -10,6 +10,7 @@ Exit statuses: 0 stopped, 1 the proxy died, 2 arguments, 3 the host cannot do it
 """
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -21,7 +22,6 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -197,7 +197,7 @@ def ruleset(engine: Engine, wanted: Wanted, interface: str) -> str:
     return f"table ip {TABLE} {{\nchain prerouting {{\n{hook}\n{home}\n{catch}\n}}\n}}\n"
 
 
-@contextmanager
+@contextlib.contextmanager
 def caught(engine: Engine, wanted: Wanted) -> Iterator[None]:
     """Lead what passes into the proxy for the time of the block."""
     release()  # what a killed job has left
@@ -236,8 +236,7 @@ def serve(wanted: Wanted, stop: threading.Event) -> None:
     connections, fault = 0, ""
     try:
         wait_ready(engine, wanted.port, child, log, stop)
-        with caught(engine, wanted):
-            collect_agent.send_stat(collect_agent.now(), ready=1)
+        with caught(engine, wanted), announce():
             while not stop.wait(WATCH_S):
                 check_alive(engine, child, log, stop)
                 connections = counted(engine, log, connections)
@@ -247,6 +246,15 @@ def serve(wanted: Wanted, stop: threading.Event) -> None:
     finally:
         end(child)
         record(wanted, engine, connections, log, fault)
+
+
+def announce() -> socket.socket:
+    """Tell that the job is ready, satlab_await for as long as the job lives."""
+    collect_agent.send_stat(collect_agent.now(), ready=1)
+    door = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with contextlib.suppress(OSError):  # another instance on this node has said so
+        door.bind("\0satlab_pep")
+    return door
 
 
 def counted(engine: Engine, log: Path, before: int) -> int:
@@ -375,7 +383,8 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     if arguments.engine == "none":
-        stop.wait()
+        with announce():
+            stop.wait()
         return 0
     try:
         with tempfile.TemporaryDirectory(prefix="satlab_pep_") as scratch:

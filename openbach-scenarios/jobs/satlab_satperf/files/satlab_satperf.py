@@ -7,12 +7,14 @@ Exit statuses: 0 the transfer came to its end (server: or was stopped), else sat
 """
 
 import argparse
+import contextlib
 import ipaddress
 import json
 import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import syslog
@@ -26,6 +28,7 @@ import collect_agent
 FILTER = Path(__file__).with_name("satlab_satperf_rstats_filter.conf")
 LEG_OPTIONS = ("congestion_control", "initial_window", "ack_threshold", "max_ack_delay_ms", "initial_rtt_ms")
 LEG_OPTIONS_BYTES = ("receive_window", "stream_receive_window")
+POLL_S = 0.05
 MARGIN_S = 90.0
 """How long satperf may take beyond the transfer; it has a deadline of its own before."""
 
@@ -56,17 +59,35 @@ def client_arguments(wanted: argparse.Namespace, pki: Path) -> list[str]:
     return ["client", *place, "--ca", str(pki / "ca.crt"), *amount, *more, *session]
 
 
-def run(argv: list[str], output: Path, timeout_s: float | None) -> int:
-    """Run satperf to its end, or until this job is told to end, and give its status."""
-    with subprocess.Popen([*argv, "--output", str(output)]) as process:
+def run(argv: list[str], output: Path, timeout_s: float | None, serves: int | None) -> int:
+    """Run satperf to its end, or until this job is told to end, and give its status. `serves`: the port of a server."""
+    with subprocess.Popen([*argv, "--output", str(output)]) as process, contextlib.ExitStack() as until_end:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: process.terminate())
+        if serves is not None:
+            while process.poll() is None and not is_bound(serves):
+                time.sleep(POLL_S)  # satperf ends by itself when it cannot have the port
+            until_end.enter_context(announce())
         try:
             return process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             process.kill()
             collect_agent.send_log(syslog.LOG_ERR, f"error: satperf was not over after {timeout_s:g} s")
             return 1
+
+
+def is_bound(port: int) -> bool:
+    """Look whether somebody has a UDP port (proc(5): /proc/net/udp)."""
+    lines = Path("/proc/net/udp").read_text(encoding="ascii").splitlines()[1:]
+    return any(line.split()[1].endswith(f":{port:04X}") for line in lines)
+
+
+def announce() -> socket.socket:
+    """Tell satlab_await that the server is ready, for as long as the job lives."""
+    door = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with contextlib.suppress(OSError):  # another instance on this node has said so
+        door.bind("\0satlab_satperf")
+    return door
 
 
 def read(output: Path) -> list[Line]:
@@ -117,7 +138,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="satlab_satperf_") as folder:
         output = Path(folder) / "satperf.jsonl"
         began = time.monotonic()
-        status = run([program, *arguments, *leg_arguments(wanted)], output, timeout_s)
+        status = run([program, *arguments, *leg_arguments(wanted)], output, timeout_s, wanted.port if serving else None)
         stored = keep(read(output), Path(folder))
     collect_agent.send_log(syslog.LOG_INFO, f"satperf: status {status} after {time.monotonic() - began:.1f} s")
     if serving:

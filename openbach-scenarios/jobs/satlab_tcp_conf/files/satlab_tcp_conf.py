@@ -9,15 +9,16 @@ host cannot do it.
 """
 
 import argparse
+import contextlib
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -202,7 +203,7 @@ def set_routes(wanted: Sequence[str]) -> None:
             raise JobError(f"the kernel does not show the route {route}", "see: ip route", status=1)
 
 
-@contextmanager
+@contextlib.contextmanager
 def parameters(sides: dict[str, str], asked: dict[str, Side], buffers: Preset | None) -> Iterator[None]:
     """Set routes and buffers for the time of the block."""
     before = routes()
@@ -235,9 +236,8 @@ def serve(wanted: argparse.Namespace, stop: threading.Event) -> None:
     client = interface_towards(str(wanted.client_ip)) if wanted.client_ip else ""
     sides = {client: "client"} if client else {}
     watch = Watch(sides, asked)
-    with parameters(sides, asked, PRESETS.get(wanted.preset)):
+    with parameters(sides, asked, PRESETS.get(wanted.preset)), announce():
         in_force = {"routes": routes(), "tcp_rmem": read("tcp_rmem"), "tcp_wmem": read("tcp_wmem")}
-        collect_agent.send_stat(collect_agent.now(), ready=1)
         fault = ""
         try:
             while not fault and not stop.wait(SAMPLE_S):
@@ -247,6 +247,15 @@ def serve(wanted: argparse.Namespace, stop: threading.Event) -> None:
             store(wanted, watch, in_force)
     if fault:
         raise JobError(fault, "see what else sets it: a program's own socket option, or the host", status=1)
+
+
+def announce() -> socket.socket:
+    """Tell that the job is ready, satlab_await for as long as the job lives."""
+    collect_agent.send_stat(collect_agent.now(), ready=1)
+    door = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with contextlib.suppress(OSError):  # another instance on this node has said so
+        door.bind("\0satlab_tcp_conf")
+    return door
 
 
 def sides_asked(wanted: argparse.Namespace) -> dict[str, Side]:

@@ -6,84 +6,72 @@ from typing import Annotated
 
 import typer
 
-from satlab.cli import (
-    EmulatorName,
-    Loss,
-    LossUnits,
-    Profile,
-    QueueBdp,
+from satlab.cli.base import (
     Quiet,
     Runs,
-    Seed,
+    app,
     command,
     print_records,
     settings_of,
     stop_on_signal,
+    with_link,
 )
 from satlab.errors import ExitStatus
 from satlab.options import LinkOptions
 from satlab.ui import Talk
 
-app = typer.Typer(no_args_is_help=True, help="The lab as virtual machines: Vagrant, Ansible, OpenSAND, OpenBACH.")
+vm_app = typer.Typer(no_args_is_help=True, help="The lab as virtual machines: Vagrant, Ansible, OpenSAND, OpenBACH.")
+app.add_typer(vm_app, name="vm")
+LINK = ("profile", "emulator", "seed", "loss", "loss_unit", "queue_bdp")
+"""What can be chosen of the link."""
 Variables = Annotated[
     list[str] | None, typer.Option("--var", help="NAME=VALUE: variable of the Ansible roles. Repeatable.")
 ]
 JsonLines = Annotated[bool, typer.Option("--json", help="JSON lines on stdout.")]
 
 
-@command(group=app)
+@command(group=vm_app)
+@with_link(*LINK)
 def up(
-    profile: Profile = "geo",
-    emulator: EmulatorName = "satlink",
-    seed: Seed = 1,
-    loss: Loss = 0.0,
-    loss_unit: LossUnits = "packet",
-    queue_bdp: QueueBdp = 1.2,
+    link: LinkOptions,
     variables: Variables = None,
     quiet: Quiet = False,
 ) -> int:
     """Bring the machines up and provision them. Doing it again converges."""
     from satlab.vm import hand
 
-    options = _options(profile, emulator, seed, loss, loss_unit, queue_bdp)
-    hand.up(options, Talk(quiet), settings_of(variables or ()))
+    hand.up(link, Talk(quiet), settings_of(variables or ()))
     return ExitStatus.OK
 
 
-@command(group=app)
+@command(group=vm_app)
+@with_link(*LINK)
 def provision(
-    profile: Profile = "geo",
-    emulator: EmulatorName = "satlink",
-    seed: Seed = 1,
-    loss: Loss = 0.0,
-    loss_unit: LossUnits = "packet",
-    queue_bdp: QueueBdp = 1.2,
+    link: LinkOptions,
     variables: Variables = None,
     quiet: Quiet = False,
 ) -> int:
     """Provision machines that are up: another link, another emulator, what was changed in the roles."""
     from satlab.vm import hand
 
-    options = _options(profile, emulator, seed, loss, loss_unit, queue_bdp)
-    hand.provisioned(options, Talk(quiet), settings_of(variables or ()))
+    hand.provisioned(link, Talk(quiet), settings_of(variables or ()))
     return ExitStatus.OK
 
 
-@command(group=app)
+@command(group=vm_app)
+@with_link("profile", "emulator")
 def inventory(
-    profile: Profile = "geo",
-    emulator: EmulatorName = "satlink",
+    link: LinkOptions,
     variables: Variables = None,
 ) -> int:
     """Write the Ansible inventory for hosts of your own, and print its path."""
     from satlab.vm import hand
 
-    options = LinkOptions(profile=profile, emulator=emulator)
-    print(hand.write_inventory(options, settings_of(variables or ())))
+    print(hand.write_inventory(link, settings_of(variables or ())))
     return ExitStatus.OK
 
 
-@command(group=app)
+@command(group=vm_app)
 def status(json_lines: JsonLines = False) -> int:
     """Show every machine. Exit status 1 when one is not up or not well."""
     from satlab.vm import hand
@@ -91,7 +79,7 @@ def status(json_lines: JsonLines = False) -> int:
     return hand.status(json_lines=json_lines)
 
 
-@command(group=app)
+@command(group=vm_app)
 def run(
     scenario: Annotated[Path, typer.Argument(help="OpenBACH scenario (JSON).")],
     settings: Annotated[
@@ -123,18 +111,10 @@ def run(
     return outcome.status
 
 
-@command(group=app)
+@command(group=vm_app)
 def down(quiet: Quiet = False) -> int:
     """Destroy the machines and what was generated for them."""
     from satlab.vm import hand
 
     hand.down(Talk(quiet))
     return ExitStatus.OK
-
-
-def _options(
-    profile: str, emulator: EmulatorName, seed: int, loss: float, loss_unit: LossUnits, queue_bdp: float
-) -> LinkOptions:
-    return LinkOptions(
-        profile=profile, emulator=emulator, seed=seed, loss=loss, loss_unit=loss_unit, queue_bdp=queue_bdp
-    )

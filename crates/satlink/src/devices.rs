@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! The clock and the devices behind the loop of a real-time thread.
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use link::Nanos;
+
+use crate::bundle::{Bundle, Takes};
+use crate::drive::{Gone, Io};
+use crate::entity::{Air, Heard};
+use crate::order::{Mailbox, Order};
+use crate::sys::{self, Event, Poll, Timer, Tun};
+
+/// So close to a deadline, input waits for it, for one wake serves both. Where arrivals are not noted, packets count as
+/// come when they are read: at most this much late.
+const NAP: Nanos = 150_000;
+/// The same where arrivals are noted, and the delay of the link allows for it: what waits in the device's queue stays short.
+const LONG_NAP: Nanos = 1_000_000;
+/// So close to a deadline, waiting costs more than looking at the clock until then.
+const SPIN: Nanos = 10_000;
+/// Deadlines in a row after which orders to stop are looked for, however close the next one is.
+const UNHEEDED: u32 = 256;
+
+/// Where packets or datagrams come from or go.
+#[derive(Debug)]
+pub enum End {
+    /// A device of this host.
+    Tun(Tun),
+    /// Another entity.
+    Air(Air),
+}
+
+impl End {
+    fn descriptor(&self) -> &dyn AsRawFd {
+        match self {
+            Self::Tun(tun) => tun,
+            Self::Air(air) => air.socket(),
+        }
+    }
+
+    /// A second handle to the same device or socket.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(match self {
+            Self::Tun(tun) => Self::Tun(tun.try_clone()?),
+            Self::Air(air) => Self::Air(air.try_clone()?),
+        })
+    }
+
+    /// Whether it tells when packets came.
+    fn has_stamps(&self) -> bool {
+        matches!(self, Self::Tun(tun) if tun.stamps().is_ok())
+    }
+
+    /// Whether there is more to read that no descriptor tells of.
+    fn holds_more(&self) -> bool {
+        matches!(self, Self::Tun(tun) if tun.holds_more())
+    }
+}
+
+/// Clock and devices of the directions of one thread.
+pub struct Devices {
+    /// Where the packets of each direction come from, and where they go.
+    ends: Vec<(End, End)>,
+    /// Where the orders of each direction come from.
+    mailboxes: Vec<Arc<Mailbox>>,
+    /// The inputs of all directions, then the event that ends them, then the mailboxes, then the timer.
+    poll: Poll,
+    timer: Timer,
+    /// The deadline that the timer was set to.
+    armed: Nanos,
+    /// Deadlines since the last look at the descriptors.
+    unheeded: u32,
+    /// Arrivals are noted at all inputs.
+    has_stamps: bool,
+    /// Time 0 of all directions; `Instant` is `CLOCK_MONOTONIC`.
+    start: Instant,
+    /// The same, ns.
+    origin: u64,
+}
+
+impl Devices {
+    /// Serves directions (input, output), each with its mailbox, until `stop` is set.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn new(
+        ends: Vec<(End, End)>,
+        mailboxes: Vec<Arc<Mailbox>>,
+        stop: &Event,
+        start: Instant,
+    ) -> io::Result<Self> {
+        let timer = Timer::new()?;
+        let inputs = ends.iter().map(|(from, _)| from.descriptor());
+        let posted = mailboxes.iter().map(|it| &it.posted as &dyn AsRawFd);
+        let events = [stop as &dyn AsRawFd].into_iter().chain(posted);
+        let poll = Poll::new(inputs.chain(events).chain([&timer as &dyn AsRawFd]))?;
+        Ok(Self {
+            has_stamps: ends.iter().all(|(from, _)| from.has_stamps()),
+            ends,
+            mailboxes,
+            poll,
+            timer,
+            armed: 0,
+            unheeded: 0,
+            start,
+            origin: sys::monotonic_ns() - start.elapsed().as_nanos() as u64,
+        })
+    }
+
+    /// Why a device does not tell when packets came.
+    #[must_use]
+    pub fn refused_stamps(&self) -> Option<&io::Error> {
+        self.ends.iter().find_map(|(from, _)| match from {
+            End::Tun(tun) => tun.stamps().err(),
+            End::Air(_) => None,
+        })
+    }
+
+    /// Waits for the deadline alone where that is near.
+    fn nap(&mut self, deadline: Nanos, patience: Nanos) -> io::Result<bool> {
+        let left = deadline.saturating_sub(self.now());
+        let longest = if self.has_stamps {
+            patience.min(LONG_NAP)
+        } else {
+            NAP
+        };
+        if left > longest || self.unheeded == UNHEEDED {
+            self.unheeded = 0;
+            return Ok(false);
+        }
+        self.unheeded += 1;
+        if left > SPIN {
+            self.arm(deadline)?;
+            self.timer.wait()?;
+        }
+        while self.now() < deadline {
+            std::hint::spin_loop();
+        }
+        Ok(true)
+    }
+
+    /// Sets the timer, which costs more than a system call, unless it is set.
+    fn arm(&mut self, deadline: Nanos) -> io::Result<()> {
+        if self.armed == deadline {
+            return Ok(());
+        }
+        self.armed = deadline;
+        let left = Duration::from_nanos(deadline.saturating_sub(self.now()));
+        self.timer.set(left)
+    }
+
+    /// Waits for the deadline or input; `false` when all shall end.
+    fn watch(&mut self, deadline: Nanos) -> io::Result<bool> {
+        if deadline <= self.now() || self.ends.iter().any(|(from, _)| from.holds_more()) {
+            self.poll.wait(Duration::ZERO)?;
+        } else {
+            self.arm(deadline)?;
+            self.poll.wait_for_input()?;
+        }
+        for (index, mailbox) in self.mailboxes.iter().enumerate() {
+            if self.poll.is_readable(self.ends.len() + 1 + index) {
+                mailbox.posted.reset();
+            }
+        }
+        Ok(!self.poll.is_readable(self.ends.len()))
+    }
+}
+
+impl Io for Devices {
+    fn now(&self) -> Nanos {
+        self.start.elapsed().as_nanos() as Nanos
+    }
+
+    fn wait(&mut self, deadline: Nanos, patience: Nanos) -> Result<bool, Gone> {
+        let failed = |error| Gone(0, error);
+        if self.nap(deadline, patience).map_err(failed)? {
+            return Ok(true);
+        }
+        let goes_on = self.watch(deadline).map_err(failed)?;
+        match self.poll.broken() {
+            Some(index) => Err(Gone(index, io::Error::from_raw_os_error(libc::EBADFD))),
+            None => Ok(goes_on),
+        }
+    }
+
+    fn read(&mut self, direction: usize, buffer: &mut [u8]) -> io::Result<Option<(Nanos, usize)>> {
+        let read = match &mut self.ends[direction].0 {
+            End::Tun(tun) => tun.read(buffer)?,
+            End::Air(air) => air.read(buffer).map(|length| (None, length)),
+        };
+        let now = self.now();
+        Ok(read.map(|(came, length)| {
+            let came = came.map_or(now, |came| came.saturating_sub(self.origin).min(now));
+            (came, length)
+        }))
+    }
+
+    fn takes(&self, direction: usize) -> Takes {
+        match &self.ends[direction].1 {
+            End::Tun(tun) => tun.takes(),
+            End::Air(_) => Takes::default(),
+        }
+    }
+
+    fn write(&mut self, direction: usize, bundle: &mut Bundle) -> io::Result<bool> {
+        let (header, packet) = bundle.finish();
+        match &mut self.ends[direction].1 {
+            End::Tun(tun) => tun.write(&header, packet),
+            End::Air(air) => {
+                air.write(packet);
+                Ok(true)
+            }
+        }
+    }
+
+    fn tell(&mut self, direction: usize, datagram: &[u8]) {
+        if let End::Air(air) = &self.ends[direction].0 {
+            air.tell(datagram);
+        }
+    }
+
+    fn beat(&mut self, direction: usize) {
+        if let End::Air(air) = &self.ends[direction].1 {
+            air.beat();
+        }
+    }
+
+    fn heard(&self, direction: usize) -> Option<Heard> {
+        match &self.ends[direction].0 {
+            End::Tun(_) => None,
+            End::Air(air) => Some(air.heard()),
+        }
+    }
+
+    fn order(&mut self, direction: usize) -> Option<Order> {
+        self.mailboxes[direction].take()
+    }
+}

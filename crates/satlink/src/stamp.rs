@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! When packets arrived. The kernel notes the time at which each packet enters a TUN device's queue, so that a thread may
+//! read it later, together with others, and the link still sees it come when it came.
+//!
+//! The notes are a ring beside the queue, in the same order. Where a packet was dropped between note and queue the two run
+//! apart, until the queue is found empty.
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use self::sys::Notes;
+
+mod sys;
+
+/// Arrival times of one device, for the one who reads it.
+#[derive(Debug, Clone)]
+pub struct Stamps {
+    notes: Arc<Notes>,
+    pairing: Pairing,
+}
+
+impl Stamps {
+    /// Has the arrivals at a TUN device noted from now on.
+    ///
+    /// # Errors
+    /// The kernel takes no eBPF program of this process (`EPERM` without `CAP_BPF`), or has no such filter.
+    pub fn new(tun: &impl AsRawFd) -> io::Result<Self> {
+        Ok(Self {
+            notes: Arc::new(Notes::attach(tun)?),
+            pairing: Pairing::default(),
+        })
+    }
+
+    /// Arrivals so far; to be asked before a read that may find the queue empty.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.notes.count()
+    }
+
+    /// Arrival of the packet that was read, ns of `CLOCK_MONOTONIC`; `None` where there is no note of it.
+    pub fn take(&mut self) -> Option<u64> {
+        let index = self.pairing.take(self.notes.count())?;
+        Some(self.notes.get(index))
+    }
+
+    /// The queue was empty after `count` arrivals.
+    pub fn empty(&mut self, count: u64) {
+        self.pairing.taken = count;
+    }
+}
+
+/// Which note belongs to the next packet.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Pairing {
+    /// Notes of packets that have been read.
+    taken: u64,
+}
+
+impl Pairing {
+    /// Index of the next packet's note, if it is still there.
+    fn take(&mut self, count: u64) -> Option<u64> {
+        let index = self.taken;
+        let is_there = index < count && count - index <= sys::NOTES;
+        self.taken = (index + 1).min(count);
+        is_there.then_some(index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_and_notes_go_in_step() {
+        let mut pairing = Pairing::default();
+        let taken: Vec<_> = (0..3).map(|_| pairing.take(3)).collect();
+        assert_eq!(taken, [Some(0), Some(1), Some(2)]);
+    }
+
+    #[test]
+    fn a_packet_from_before_the_notes_has_none_and_takes_none() {
+        let mut pairing = Pairing::default();
+        assert_eq!(pairing.take(0), None);
+        assert_eq!(pairing.take(1), Some(0));
+    }
+
+    #[test]
+    fn notes_that_were_overwritten_are_not_taken() {
+        let mut pairing = Pairing::default();
+        assert_eq!(pairing.take(sys::NOTES + 1), None);
+        assert_eq!(pairing.take(sys::NOTES + 1), Some(1));
+    }
+}
