@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from satlab.cli.base import (
+    Lenient,
     Profile,
     Quiet,
     Runs,
@@ -161,6 +162,7 @@ def validate(
     paths: Annotated[
         list[Path], typer.Argument(help="Profiles, scenarios, time lines, jobs, pages, folders of these, lab.yml.")
     ],
+    lenient: Lenient = False,
 ) -> int:
     """Check files without touching anything; every fault is printed."""
     from satlab import check
@@ -168,7 +170,8 @@ def validate(
     talk = Talk()
 
     def checked(path: Path) -> int:
-        check.check(path)
+        for warning in check.check(path, lenient=lenient):
+            talk.line(warning)
         talk.line(f"{path}: ok")
         return ExitStatus.OK
 
