@@ -56,6 +56,18 @@ def dry_run(path: Path, *more: str | Path) -> subprocess.CompletedProcess[str]:
     return satlab("run", path, "--set", "duration=1", "--dry-run", *more)
 
 
+def test_what_opensand_takes_although_it_is_wrong(tmp_path: Path) -> None:
+    """A slip is a fault, and with --lenient a warning: of `validate`, and in the advice of a run's plan."""
+    folder = profile(tmp_path, "topology.xml", lambda t: t.replace("<bandwidth>50000<", "<bandwidth>50000.7<"))
+    said = "topology.xml"
+    expect(satlab("validate", folder), 2, said, "is not allowed, OpenSAND reads 50000")
+    expect(satlab("validate", "--lenient", folder), 0, "warning: ", said, "OpenSAND reads 50000", ": ok")
+    assert dry_run(BULK, "--profile", folder).returncode == 2
+    done = dry_run(BULK, "--profile", folder, "--lenient")
+    assert done.returncode == 0, done.stderr
+    assert "OpenSAND reads 50000" in done.stdout
+
+
 def test_malformed_xml(tmp_path: Path) -> None:
     folder = profile(tmp_path, "topology.xml", lambda t: t.replace("</model>", ""))
     expect(dry_run(BULK, "--profile", folder), 2, "topology.xml:", "error:")

@@ -9,13 +9,16 @@ from satlab.errors import ConfigError, ExitStatus, Fault
 from satlab.openbach import descriptor, jobfolder, validate
 
 
-def check(path: Path) -> None:
-    """Check a profile, page, job, lab.yml, scenarios, time lines, or a folder of these; ConfigError has every fault."""
+def check(path: Path, *, lenient: bool = False) -> list[str]:
+    """Check a profile, page, job, lab.yml, scenarios, time lines, or a folder of these; ConfigError has every fault.
+
+    Gives the warnings: where `lenient`, what OpenSAND's loader takes of a profile although it is wrong.
+    """
     if not path.exists():
         raise ConfigError(f"{path}: no such file or folder")
     if path.is_dir() and any(path.glob("*.xml")):
-        _profile(path)
-    elif path.is_dir() and (path / "page.yml").is_file():
+        return _profile(path, lenient=lenient)
+    if path.is_dir() and (path / "page.yml").is_file():
         webtarget.load(path.name, path.parent)
     elif path.is_dir() and (path / "files").is_dir():
         _refuse(path, _job(path))
@@ -24,12 +27,14 @@ def check(path: Path) -> None:
     elif path.is_file() or any(path.glob("*.json")):
         _refuse(path, _documents(sorted(path.glob("*.json")) if path.is_dir() else [path]))
     else:
-        _below(path)
+        return _below(path, lenient=lenient)
+    return []
 
 
-def _below(folder: Path) -> None:
-    """Check what the folders inside a folder hold."""
+def _below(folder: Path, *, lenient: bool) -> list[str]:
+    """Check what the folders inside a folder hold; gives the warnings."""
     faults: list[Fault] = []
+    warnings: list[str] = []
     inside = [
         entry
         for entry in sorted(folder.iterdir())
@@ -37,12 +42,13 @@ def _below(folder: Path) -> None:
     ]
     for entry in inside:
         try:
-            check(entry)
+            warnings += check(entry, lenient=lenient)
         except ConfigError as error:
             faults.extend(error.faults or [Fault(str(entry), str(error).removeprefix(f"{entry}: "), error.hint)])
     if not inside:
         faults.append(Fault(str(folder), "holds nothing to check", "profiles, pages, jobs or scenarios (*.json)"))
     _refuse(folder, faults)
+    return warnings
 
 
 def _documents(files: list[Path]) -> list[Fault]:
@@ -74,7 +80,9 @@ def _refuse(path: Path, faults: list[Fault]) -> None:
         raise ConfigError(f"{path} is not valid", faults)
 
 
-def _profile(folder: Path) -> None:
-    done = subprocess.run([str(paths.SATLINK), "validate", str(folder)], capture_output=True, text=True, check=False)
+def _profile(folder: Path, *, lenient: bool) -> list[str]:
+    argv = [str(paths.SATLINK), "validate", *(["--lenient"] if lenient else []), str(folder)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if done.returncode == ExitStatus.USAGE:
         raise linkplan.refusal(done.stderr, f"profile {folder} is not usable")
+    return [line for line in done.stderr.splitlines() if line.startswith("warning: ")]

@@ -253,6 +253,7 @@ class LinkConfig(_Model):
     schema_: Literal["satlab/link-config/1"] = Field(default="satlab/link-config/1", alias="schema")
     run_id: str
     profile: str
+    lenient: bool = False
     timing: Timing = "standard"
     seed: int = Field(ge=0)
     forward: Direction
@@ -293,7 +294,7 @@ class LinkRequest:
     0..10000 replaces the topology's; `metrics` is the file that link metrics go to, `logs` the folder of OpenSAND's
     logs (None: the lab's own folder); `metrics_interval_ms` 10..10000. `probes` is the ADDRESS:PORT of a collector that
     gets every sample under OpenSAND's probe names. `lan_loss` is the ratio of packets lost on the
-    client's LAN, each way.
+    client's LAN, each way. `lenient`: take of the profile what OpenSAND's loader takes although it is wrong.
     """
 
     profile: Path
@@ -311,6 +312,7 @@ class LinkRequest:
     others: tuple[OtherLoad, ...] = ()
     probes: str | None = None
     lan_loss: float = 0.0
+    lenient: bool = False
 
 
 def build(
@@ -336,6 +338,7 @@ def build(
         return LinkConfig(
             run_id=request.run_id,
             profile=str(request.profile.resolve()),
+            lenient=request.lenient,
             timing=request.timing,
             seed=request.seed,
             forward=request.forward,

@@ -32,6 +32,7 @@ class LinkOptions:
     `ecn`: active management and its marks. `loss_model`: a loss process beside `loss`.
     `jitter_ms`: uniform from 0. `timeline`: file of changes at known times. `probes`: ADDRESS:PORT of a
     collector of OpenSAND's probes. `lan_loss`: ratio 0..1 lost on the client's LAN, each way.
+    `lenient`: take of the profile what OpenSAND's loader takes although it is wrong.
     """
 
     profile: str = "geo"
@@ -51,6 +52,7 @@ class LinkOptions:
     timeline: Path | None = None
     probes: str | None = None
     lan_loss: float = 0.0
+    lenient: bool = False
 
     def arguments(self) -> list[str]:
         """Give the command line that chooses this: the profile, and what is not as by default."""
@@ -100,6 +102,7 @@ class LinkOptions:
             timeline=self._timeline(timeline_starts),
             probes=self.probes,
             lan_loss=self.lan_loss,
+            lenient=self.lenient,
         )
 
     def _timeline(self, starts: Literal["at-once", "on-request"]) -> linkplan.Timeline | None:

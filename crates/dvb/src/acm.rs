@@ -1,27 +1,34 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Adaptive coding and modulation: which MODCOD a measured C/N allows, and what becomes of a frame that asks for more.
+//! Adaptive coding and modulation: which MODCOD or waveform a measured C/N allows, and what becomes of a frame that asks for more.
 //!
 //! The selection follows ETSI EN 302 307-1 annex D in spirit: down at once, up with hysteresis. Thresholds are the ideal
 //! `Es/N0` of table 13.
 
 use crate::modcod::{FrameSize, ModCod};
 
-/// Chooses the MODCOD of one terminal from its C/N reports.
+/// A MODCOD or waveform to choose from.
+#[derive(Clone, Copy, Debug)]
+pub struct Rung<C> {
+    /// What it is.
+    pub coding: C,
+    /// C/N that it needs, hundredths of a dB.
+    pub threshold_centi_db: i16,
+    /// Bits per symbol.
+    pub efficiency: f64,
+}
+
+/// Chooses the MODCOD or waveform of one terminal from its C/N reports.
 #[derive(Clone, Debug)]
-pub struct Selector {
-    /// Least efficient first; thresholds rise too, for no id is dominated by another.
-    ladder: Vec<ModCod>,
+pub struct Selector<C> {
+    /// Least efficient first; thresholds rise too, for nothing is dominated by another.
+    ladder: Vec<Rung<C>>,
     margin_db: f64,
     hysteresis_db: f64,
     current: usize,
 }
 
-impl Selector {
-    /// A selector that starts at the most robust of the `allowed` MODCODs; `None` if none has a frame of this size.
-    ///
-    /// `margin_db` is added to every threshold: a fade of s dB/s seen t seconds late needs s * t. `hysteresis_db` comes on
-    /// top of it before the selector climbs. Ids that another allowed id beats in both efficiency and threshold are never
-    /// chosen.
+impl Selector<ModCod> {
+    /// [`Selector::of`] those MODCODs that have a frame of this size.
     #[must_use]
     pub fn new(
         allowed: &[ModCod],
@@ -30,25 +37,36 @@ impl Selector {
         margin_db: f64,
         hysteresis_db: f64,
     ) -> Option<Self> {
-        let efficiency = |modcod: ModCod| modcod.efficiency(size, pilots);
-        let mut by_threshold: Vec<_> = allowed
-            .iter()
-            .copied()
-            .filter(|modcod| modcod.kbch(size).is_some())
-            .collect();
+        let sent = allowed.iter().filter(|modcod| modcod.kbch(size).is_some());
+        let rung = |&modcod: &ModCod| Rung {
+            coding: modcod,
+            threshold_centi_db: modcod.es_n0_centi_db,
+            efficiency: modcod.efficiency(size, pilots),
+        };
+        Self::of(sent.map(rung).collect(), margin_db, hysteresis_db)
+    }
+}
+
+impl<C: Copy> Selector<C> {
+    /// A selector that starts at the most robust of the `allowed`; `None` if there is none.
+    ///
+    /// `margin_db` is added to every threshold: a fade of s dB/s seen t seconds late needs s * t. `hysteresis_db` comes on
+    /// top of it before the selector climbs. What another one beats in both efficiency and threshold is never chosen.
+    #[must_use]
+    pub fn of(mut allowed: Vec<Rung<C>>, margin_db: f64, hysteresis_db: f64) -> Option<Self> {
         // Of equal thresholds the most efficient comes first, so that the others are seen as dominated.
-        by_threshold.sort_by(|a, b| {
-            a.es_n0_centi_db
-                .cmp(&b.es_n0_centi_db)
-                .then(efficiency(*b).total_cmp(&efficiency(*a)))
+        allowed.sort_by(|a, b| {
+            a.threshold_centi_db
+                .cmp(&b.threshold_centi_db)
+                .then(b.efficiency.total_cmp(&a.efficiency))
         });
-        let mut ladder: Vec<ModCod> = Vec::new();
-        for modcod in by_threshold {
+        let mut ladder: Vec<Rung<C>> = Vec::new();
+        for rung in allowed {
             if ladder
                 .last()
-                .is_none_or(|&best| efficiency(modcod) > efficiency(best))
+                .is_none_or(|best| rung.efficiency > best.efficiency)
             {
-                ladder.push(modcod);
+                ladder.push(rung);
             }
         }
         (!ladder.is_empty()).then_some(Self {
@@ -59,23 +77,23 @@ impl Selector {
         })
     }
 
-    /// The same, with the nearest MODCOD in use that needs no more C/N than `modcod`.
+    /// The same, with the nearest in use that needs no more C/N than this, in hundredths of a dB.
     #[must_use]
-    pub fn starting_at(mut self, modcod: ModCod) -> Self {
-        let robust = |step: &ModCod| step.es_n0_centi_db <= modcod.es_n0_centi_db;
+    pub fn starting_at(mut self, threshold_centi_db: i16) -> Self {
+        let robust = |step: &Rung<C>| step.threshold_centi_db <= threshold_centi_db;
         self.current = self.ladder.iter().rposition(robust).unwrap_or(0);
         self
     }
 
-    /// The MODCOD in use.
+    /// What is in use.
     #[must_use]
-    pub fn current(&self) -> ModCod {
-        self.ladder[self.current]
+    pub fn current(&self) -> C {
+        self.ladder[self.current].coding
     }
 
-    /// Takes a C/N report in dB and gives the MODCOD to use from now on: at once the most efficient that fits if the one
+    /// Takes a C/N report in dB and gives what to use from now on: at once the most efficient that fits if the one
     /// in use does not, the most robust if none does; a more efficient one only if it fits with hysteresis.
-    pub fn report(&mut self, cn_db: f64) -> ModCod {
+    pub fn report(&mut self, cn_db: f64) -> C {
         if self.fits(self.current, cn_db) {
             let climbed = self.highest(cn_db - self.hysteresis_db);
             self.current = self.current.max(climbed);
@@ -86,7 +104,7 @@ impl Selector {
     }
 
     fn fits(&self, step: usize, cn_db: f64) -> bool {
-        self.ladder[step].es_n0_db() + self.margin_db <= cn_db
+        f64::from(self.ladder[step].threshold_centi_db) / 100.0 + self.margin_db <= cn_db
     }
 
     /// The highest step that fits, else the lowest there is.
@@ -134,7 +152,7 @@ mod tests {
     use super::*;
     use crate::modcod::MODCODS;
 
-    fn selector(margin_db: f64, hysteresis_db: f64) -> Selector {
+    fn selector(margin_db: f64, hysteresis_db: f64) -> Selector<ModCod> {
         Selector::new(&MODCODS, FrameSize::Normal, false, margin_db, hysteresis_db).unwrap()
     }
 

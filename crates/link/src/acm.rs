@@ -3,19 +3,21 @@
 
 use std::collections::VecDeque;
 
+use crate::carrier::Coding;
 use crate::{Carrier, LinkError, Nanos};
 use dvb::acm::Selector;
-use dvb::modcod::ModCod;
 
-/// How the MODCOD of a forward carrier follows what the terminal receives.
+/// How the MODCOD of a forward carrier follows what the terminal receives, and the waveform of a return carrier what the
+/// gateway does.
 ///
 /// Times are the sender's, as those of all changes: a C/N at `t` is that of what is sent at `t`. The terminal sees it a
 /// propagation later and reports it at the next superframe of the return link; the report travels as long as the frames
-/// do, and the gateway acts on it with the next frame. Reports are not lost.
+/// do, and the gateway acts on it with the next frame. Of a return carrier the gateway sees it, says so with the plan of its next
+/// superframe, and the terminal acts on it at the start of a superframe of its own. Reports are not lost.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Acm {
-    /// MODCODs to choose from, each with its threshold.
-    pub allowed: Vec<ModCod>,
+    /// MODCODs or waveforms to choose from, each with its threshold.
+    pub allowed: Vec<Coding>,
     /// Added to every threshold, dB: a fade of s dB/s seen t seconds late needs s * t.
     pub margin_db: f64,
     /// Wanted on top of it before the MODCOD goes up, dB.
@@ -27,28 +29,32 @@ pub struct Acm {
 }
 
 impl Acm {
-    /// The choice at work on a carrier, from the carrier's MODCOD on.
-    pub(crate) fn selector(&self, carrier: &Carrier) -> Result<Selector, LinkError> {
-        let (size, pilots) = carrier.framing().ok_or(LinkError::NoModcod)?;
-        let fits = |modcod: &&ModCod| carrier.with_modcod(**modcod).check().is_ok();
-        let allowed: Vec<_> = self.allowed.iter().filter(fits).copied().collect();
+    /// The choice at work on a carrier, from the carrier's MODCOD or waveform on.
+    pub(crate) fn selector(&self, carrier: &Carrier) -> Result<Selector<Coding>, LinkError> {
+        let start = carrier.threshold_db().ok_or(LinkError::NoModcod)?;
+        let allowed = self
+            .allowed
+            .iter()
+            .filter_map(|&coding| carrier.rung(coding));
         let times = self.period > 0 && self.superframe > 0;
         let levels = self.margin_db.is_finite() && self.hysteresis_db >= 0.0;
         if !times || !levels {
             return Err(LinkError::Acm);
         }
-        let selector = Selector::new(&allowed, size, pilots, self.margin_db, self.hysteresis_db);
-        let start = carrier.modcod().ok_or(LinkError::NoModcod)?;
-        Ok(selector.ok_or(LinkError::Acm)?.starting_at(start))
+        let selector = Selector::of(allowed.collect(), self.margin_db, self.hysteresis_db);
+        let start_centi_db = (start * 100.0).round() as i16;
+        Ok(selector.ok_or(LinkError::Acm)?.starting_at(start_centi_db))
     }
 }
 
 /// The loop at work.
 #[derive(Debug)]
 pub(crate) struct Loop {
-    selector: Selector,
+    selector: Selector<Coding>,
     period: Nanos,
     superframe: Nanos,
+    /// The choice comes with a plan, and acts with a superframe.
+    is_planned: bool,
     /// When the C/N is measured next.
     next: Nanos,
     reports: VecDeque<Report>,
@@ -65,8 +71,9 @@ struct Report {
 }
 
 impl Loop {
-    pub(crate) fn new(acm: &Acm, selector: Selector) -> Self {
+    pub(crate) fn new(acm: &Acm, selector: Selector<Coding>) -> Self {
         Self {
+            is_planned: matches!(selector.current(), Coding::Waveform(..)),
             selector,
             period: acm.period,
             superframe: acm.superframe,
@@ -77,8 +84,8 @@ impl Loop {
         }
     }
 
-    /// The MODCOD that the loop chooses; `None` while another one is held.
-    pub(crate) fn choice(&self) -> Option<ModCod> {
+    /// What the loop chooses; `None` while something else is held.
+    pub(crate) fn choice(&self) -> Option<Coding> {
         (!self.is_held).then(|| self.selector.current())
     }
 
@@ -119,11 +126,21 @@ impl Loop {
             return;
         }
         let seen = self.next.saturating_add(delay);
-        let leaves = seen
-            .div_ceil(self.superframe)
-            .saturating_mul(self.superframe);
+        let superframe = self.superframe;
+        let next_superframe = |time: Nanos| time.div_ceil(superframe).saturating_mul(superframe);
+        let mut arrives = if self.is_planned {
+            // The gateway's superframes start when what is sent at the start of the terminal's arrives.
+            let phase = delay % superframe;
+            next_superframe(seen - phase) + phase
+        } else {
+            next_superframe(seen)
+        };
+        arrives = arrives.saturating_add(delay);
+        if self.is_planned {
+            arrives = next_superframe(arrives);
+        }
         let last = self.reports.back().map_or(0, |report| report.arrives);
-        let arrives = leaves.saturating_add(delay).max(last);
+        let arrives = arrives.max(last);
         self.reports.push_back(Report { arrives, cn_db });
         self.next = self.next.saturating_add(self.period);
     }

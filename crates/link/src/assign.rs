@@ -9,6 +9,7 @@ use crate::{LinkConfig, Nanos, Part};
 use dvb::dama::{
     self, Agreement, Arithmetic, Grant, Level, Plan, Planner, Request, Terminal, Timers,
 };
+use dvb::rcs2::Waveform;
 
 /// The terminal whose packets travel on the link.
 const OWN: u8 = 0;
@@ -132,6 +133,16 @@ impl Assigning {
             this.plans.extend(plan.map(|plan| (at, plan)));
         }
         Some(this)
+    }
+
+    /// The own terminal sends another waveform from now on.
+    pub(crate) fn retune(&mut self, waveform: Waveform) {
+        if let Some(own) = &mut self.own {
+            own.retune(waveform);
+        }
+        if let Some(planner) = &mut self.planner {
+            planner.retune(OWN, waveform);
+        }
     }
 
     /// When the next thing happens.

@@ -2,6 +2,7 @@
 //! What carries the packets of one direction, and its rates.
 
 use crate::{LinkError, Nanos};
+use dvb::acm::Rung;
 use dvb::modcod::{FrameSize, ModCod};
 use dvb::opensand;
 use dvb::rcs2::Waveform;
@@ -57,6 +58,15 @@ pub enum Carrier {
     },
     /// Delay only, unlimited rate (terrestrial segment, or a lossy LAN with losses).
     Wire,
+}
+
+/// What adaptive coding chooses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coding {
+    /// Of a forward carrier.
+    ModCod(ModCod),
+    /// Of a return carrier, with the slots that it has per superframe then.
+    Waveform(Waveform, u32),
 }
 
 impl Carrier {
@@ -175,6 +185,45 @@ impl Carrier {
             *modcod = new;
         }
         self
+    }
+
+    /// This carrier with another MODCOD, or another waveform and its slots; those of the other kind change nothing.
+    #[must_use]
+    pub fn with_coding(self, coding: Coding) -> Self {
+        match coding {
+            Coding::ModCod(modcod) => self.with_modcod(modcod),
+            Coding::Waveform(new, granted) => {
+                let mut tuned = self.with_slots(granted);
+                if let Self::Return { waveform, .. } | Self::OpenSandReturn { waveform, .. } =
+                    &mut tuned
+                {
+                    *waveform = new;
+                }
+                tuned
+            }
+        }
+    }
+
+    /// The coding as something to choose, if it can be chosen on this carrier.
+    pub(crate) fn rung(&self, coding: Coding) -> Option<Rung<Coding>> {
+        self.with_coding(coding).check().ok()?;
+        let (threshold_centi_db, efficiency) = match (coding, self) {
+            (Coding::ModCod(modcod), _) => {
+                let (size, pilots) = self.framing()?;
+                (modcod.es_n0_centi_db, modcod.efficiency(size, pilots))
+            }
+            // The slots are for bursts of one length.
+            (
+                Coding::Waveform(new, _),
+                Self::Return { waveform, .. } | Self::OpenSandReturn { waveform, .. },
+            ) if new.symbols == waveform.symbols => (new.threshold_centi_db, new.efficiency()),
+            _ => return None,
+        };
+        Some(Rung {
+            coding,
+            threshold_centi_db,
+            efficiency,
+        })
     }
 
     /// This carrier with another symbol rate; a wire, which has none, stays as it is.

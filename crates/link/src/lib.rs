@@ -28,7 +28,7 @@ mod signalling;
 mod trace;
 
 pub use acm::Acm;
-pub use carrier::Carrier;
+pub use carrier::{Carrier, Coding};
 pub use change::{Change, Handover, Waiting};
 pub use config::{LinkConfig, LinkError, Reception};
 pub use demand::{Demand, Fifo, Load, Other, Plans};

@@ -55,7 +55,7 @@ impl Link {
         let mut acm = None;
         if let Some(wanted) = &config.acm {
             let selector = wanted.selector(&config.carrier)?;
-            config.carrier = config.carrier.with_modcod(selector.current());
+            config.carrier = config.carrier.with_coding(selector.current());
             acm = Some(Loop::new(wanted, selector));
         }
         let in_flight = Ring::for_bytes(bytes_in_flight(&config));
@@ -250,10 +250,10 @@ impl Link {
         true
     }
 
-    /// The carrier with the MODCOD that adaptive coding chooses, if it does.
+    /// The carrier with the MODCOD or waveform that adaptive coding chooses, if it does.
     pub(crate) fn adapted(&self, carrier: Carrier) -> Carrier {
         let choice = self.acm.as_ref().and_then(Loop::choice);
-        choice.map_or(carrier, |modcod| carrier.with_modcod(modcod))
+        choice.map_or(carrier, |coding| carrier.with_coding(coding))
     }
 
     /// Goes over to another carrier of the same kind at the first opening from `at` on.
@@ -261,6 +261,9 @@ impl Link {
         self.config.carrier = carrier;
         if let Some(framed) = &mut self.framed {
             framed.change(&carrier, at);
+        }
+        if let (Some(assigning), Some(dama)) = (&mut self.assigning, carrier.dama()) {
+            assigning.retune(dama.waveform);
         }
         self.channel.frame_error_ratio = frame_error_ratio(&self.config);
     }
@@ -412,7 +415,7 @@ fn bytes_in_flight(config: &LinkConfig) -> u64 {
     let time = config.delay as f64 + openings + config.jitter.most_ns();
     let allowed = config.acm.iter().flat_map(|acm| &acm.allowed);
     let rate_bps = allowed
-        .map(|&modcod| config.carrier.with_modcod(modcod))
+        .map(|&coding| config.carrier.with_coding(coding))
         .chain([config.carrier])
         .filter_map(|carrier| carrier.rate_bps())
         .fold(0.0, f64::max);

@@ -206,6 +206,7 @@ fn first_packets(
         losses: Vec::new(),
         jitter: Jitter::None,
         reception: None,
+        acm: None,
         ..config.clone()
     })?;
     let packet = ipv4_of(ip_packet_bytes);

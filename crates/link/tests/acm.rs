@@ -7,22 +7,25 @@ mod common;
 use std::fmt::Write as _;
 
 use common::{GEO, config, drain, forward, opensand_forward, packet};
+use dvb::dama;
 use dvb::modcod::{FrameSize, MODCODS, ModCod};
+use dvb::rcs2::WAVEFORMS;
 use link::{
-    Accepted, Acm, Carrier, Change, Handover, Link, LinkConfig, LinkError, Nanos, Queue, Reception,
-    Waiting,
+    Accepted, Acm, Carrier, Change, Coding, Demand, Fifo, Handover, Link, LinkConfig, LinkError,
+    Nanos, Plans, Queue, Reception, Waiting,
 };
 
 const MS: Nanos = 1_000_000;
 const S: Nanos = 1000 * MS;
+const SUPERFRAME: Nanos = 26_500_000;
 
 fn acm(margin_db: f64) -> Acm {
     Acm {
-        allowed: MODCODS.to_vec(),
+        allowed: MODCODS.map(Coding::ModCod).to_vec(),
         margin_db,
         hysteresis_db: 0.3,
         period: S,
-        superframe: 26_500_000,
+        superframe: SUPERFRAME,
     }
 }
 
@@ -311,4 +314,144 @@ fn golden(name: &str, got: &str) {
         assert_eq!(got, wanted);
     }
     assert_eq!(got.lines().count(), wanted.lines().count());
+}
+
+/// A return link of all waveforms of a burst length; 10 Mbit/s as a constant rate.
+fn returning(cn_db: f64) -> LinkConfig {
+    let dama = |waveform| dama::Carrier {
+        symbol_rate: 16_000_000,
+        superframe: SUPERFRAME,
+        waveform,
+        arithmetic: dama::Arithmetic::Standard,
+    };
+    let coding = |waveform| {
+        let slots = dama(waveform).bursts_of_rate(10_000);
+        Coding::Waveform(waveform, slots.min(dama(waveform).capacity()))
+    };
+    let allowed = WAVEFORMS.map(coding)[..10].to_vec();
+    let slots = dama(WAVEFORMS[9]).bursts_of_rate(10_000);
+    let carrier = Carrier::Return {
+        symbol_rate: 16_000_000,
+        waveform: WAVEFORMS[9],
+        superframe: SUPERFRAME,
+        slots,
+    };
+    let acm = Acm {
+        allowed,
+        ..acm(0.0)
+    };
+    adaptive(carrier, cn_db, acm)
+}
+
+#[test]
+fn the_waveform_follows_the_gateway_s_c_n_with_a_plan() {
+    let mut link = Link::new(returning(17.0)).unwrap();
+    link.set(S + 1, Change::Attenuation(10.0)).unwrap();
+    // Measured at 2 s, seen at 2.25 s, told with the plan of the gateway's next superframe, and in force a propagation and a wait
+    // for the terminal's superframe later.
+    let seen = 2 * S + GEO;
+    let phase = GEO % SUPERFRAME;
+    let told = (seen - phase).div_ceil(SUPERFRAME) * SUPERFRAME + phase;
+    let acts = (told + GEO).div_ceil(SUPERFRAME) * SUPERFRAME;
+    link.advance(acts);
+    assert_eq!(link.config().carrier.waveform_id(), 12);
+    link.advance(acts + 1);
+    // 7 dB: QPSK 5/6 needs 6.68 dB, 8PSK 2/3 8.08 dB. 10 Mbit/s are 33125 bytes a superframe, of 108 bytes a burst.
+    let Carrier::Return {
+        waveform, slots, ..
+    } = link.config().carrier
+    else {
+        panic!()
+    };
+    assert_eq!((waveform.id, slots), (7, 307));
+    // Up again: at least the threshold and the hysteresis.
+    link.set(4 * S, Change::Attenuation(17.0 - 12.7)).unwrap();
+    link.advance(6 * S);
+    assert_eq!(link.config().carrier.waveform_id(), 11);
+    link.set(6 * S, Change::Attenuation(17.0 - 12.9)).unwrap();
+    link.advance(8 * S);
+    assert_eq!(link.config().carrier.waveform_id(), 12);
+}
+
+#[test]
+fn the_return_rate_follows_its_thresholds_down_a_ramp_and_up_again_without_loss() {
+    let mut config = returning(17.0);
+    if let Some(acm) = &mut config.acm {
+        // 0.5 dB/s, reports and loop 1.6 s old at the most.
+        acm.margin_db = 0.9;
+    }
+    let mut link = Link::new(config).unwrap();
+    let mut out = Vec::new();
+    let mut rates = std::collections::BTreeMap::new();
+    for ms in 0..60_000 {
+        let now = ms * MS;
+        if ms % 100 == 0 {
+            let second = ms as f64 / 1000.0;
+            let fade = (second - 5.0)
+                .clamp(0.0, 25.0)
+                .min((55.0 - second).clamp(0.0, 25.0));
+            link.set(now, Change::Attenuation(fade * 0.5)).unwrap();
+        }
+        link.push(now, &packet(ms, 1250));
+        while link.pop(now, &mut out).is_some() {}
+        let carrier = &link.config().carrier;
+        rates.insert(carrier.waveform_id(), carrier.rate_bps().unwrap());
+    }
+    assert_eq!(link.counters().frames_lost, 0);
+    assert_eq!(link.counters().packets_lost, 0);
+    // 17 to 4.5 dB less a margin: 3 (0.22 dB) is not needed, 4 (2.34 dB) is.
+    assert_eq!(
+        rates.keys().copied().collect::<Vec<_>>(),
+        [4, 5, 6, 7, 8, 9, 10, 11, 12]
+    );
+    // 791 bursts of 59 bytes are more than was agreed; every waveform carries it.
+    assert!(
+        rates.values().all(|rate| (10.0e6..10.1e6).contains(rate)),
+        "{rates:?}"
+    );
+}
+
+#[test]
+fn a_faded_terminal_is_granted_more_bursts_for_its_rate() {
+    let mut config = returning(17.0);
+    let Carrier::Return { slots, .. } = &mut config.carrier else {
+        panic!()
+    };
+    *slots = 791;
+    for coding in &mut config.acm.as_mut().unwrap().allowed {
+        if let Coding::Waveform(_, slots) = coding {
+            *slots = 791;
+        }
+    }
+    let (access, packets) = (dama::Access::Cra, 1000);
+    config.demand = Some(Demand {
+        fifos: vec![Fifo { access, packets }],
+        fifo_of_dscp: [0; 64],
+        agreement: dama::Agreement {
+            cra_kbps: 1000,
+            rbdc_max_kbps: None,
+            vbdc_max_kbit: None,
+            duration: 23,
+        },
+        fca_kbps: 0,
+        synchro: S,
+        others: Vec::new(),
+        plans: Plans::default(),
+    });
+    let mut link = Link::new(config).unwrap();
+    let granted = |link: &mut Link, from: Nanos, until: Nanos| {
+        link.advance(from);
+        let before = link.counters();
+        link.advance(until);
+        let after = link.counters();
+        (after.slots_assigned - before.slots_assigned) / (after.superframes - before.superframes)
+    };
+    assert_eq!(granted(&mut link, 2 * S, 5 * S), 18);
+    link.set(5 * S, Change::Attenuation(16.0)).unwrap();
+    // 1 dB: QPSK 1/3, 38 bytes a burst.
+    assert_eq!(granted(&mut link, 8 * S, 12 * S), 88);
+    let due = link.push(12 * S, &packet(7, 1000));
+    assert_eq!(due, Accepted::Queued);
+    assert!(link.pop(13 * S, &mut Vec::new()).is_some());
+    assert_eq!(link.counters().frames_lost, 0);
 }

@@ -3,10 +3,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use dvb::dama::{Access, Agreement};
 use dvb::modcod::{FrameSize, ModCod};
 use dvb::rcs2::Waveform;
 use link::datagram::Datagram;
-use link::{Accepted, Carrier, Change, Link, LinkConfig, Nanos, Part, Queue};
+use link::{
+    Accepted, Carrier, Change, Demand, Fifo, Link, LinkConfig, Load, Nanos, Other, Part, Plans,
+    Queue,
+};
 use proptest::prelude::*;
 
 const MS: Nanos = 1_000_000;
@@ -154,18 +158,102 @@ fn outages_are_the_sender_s_and_delay_the_receiver_s() {
     assert_eq!(split[2].counters().frames_lost, 1);
 }
 
+/// A return link on demand with another terminal that asks, too.
+fn on_demand(part: Part) -> LinkConfig {
+    let agreement = Agreement {
+        cra_kbps: 50,
+        rbdc_max_kbps: Some(4000),
+        vbdc_max_kbit: Some(10_000),
+        duration: 23,
+    };
+    let (access, packets) = (Access::Vbdc, 1000);
+    let load = Load {
+        from: 0,
+        until: 10_000 * MS,
+        kbps: 20_000,
+    };
+    let demand = Demand {
+        fifos: vec![Fifo { access, packets }],
+        fifo_of_dscp: [0; 64],
+        agreement,
+        fca_kbps: 0,
+        synchro: 1000 * MS,
+        others: vec![Other {
+            agreement,
+            access,
+            load: vec![load],
+        }],
+        plans: Plans::default(),
+    };
+    LinkConfig {
+        demand: Some(demand),
+        ..config(part, false)
+    }
+}
+
+#[test]
+fn slots_on_demand_come_to_a_terminal_in_another_process() {
+    let make = |part| Link::new(on_demand(part)).unwrap();
+    let mut whole = make(Part::Whole);
+    let mut split = [Part::Sender { session: 7 }, Part::Relay, Part::Receiver].map(make);
+    let (mut expected, mut came, mut out) = (Vec::new(), Vec::new(), Vec::new());
+    for step in 0..60_000_u64 {
+        let now = step * MS / 10;
+        // The first superframes of a terminal that comes on its own have no plan.
+        if step > 20_000 && step % 97 == 0 {
+            let packet = packet(40 + (step as usize * 37) % 1461, step as u8);
+            whole.push(now, &packet);
+            split[0].push(now, &packet);
+        }
+        while let Some(due) = whole.pop(now, &mut out) {
+            expected.push((due, out.clone()));
+        }
+        came.extend(run(&mut split, now, || false));
+        while split[2].tell(&mut out) {
+            assert_eq!(split[1].push(now, &out), Accepted::Queued);
+            assert!(split[1].pop(now, &mut out).is_some());
+            let Ok(Datagram::Plan {
+                grant,
+                free,
+                signalling,
+            }) = Datagram::parse(&out)
+            else {
+                panic!("{out:?}");
+            };
+            let plan = Change::Plan {
+                grant,
+                free,
+                signalling,
+            };
+            split[0].set(now, plan).unwrap();
+        }
+    }
+    assert!(expected.len() > 300, "{}", expected.len());
+    assert_eq!(came, expected);
+    let [terminal, _, gateway] = split.each_ref().map(Link::counters);
+    let seen = whole.counters();
+    assert_eq!(terminal.requests, seen.requests);
+    // Until the first plan came there was nothing but its constant rate to miss.
+    let missed = seen.slots_assigned - terminal.slots_assigned;
+    assert!(missed <= 20, "{missed}");
+    assert_eq!((gateway.superframes, gateway.plans_lost), (0, 0));
+}
+
 /// Replays the kept inputs of the fuzz target `datagram`.
 #[test]
 fn kept_datagrams_never_panic() {
     let mut taken = [0, 0];
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus/datagram");
     let [_, mut relay, mut receiver] = parts(true);
+    let mut planner = Link::new(on_demand(Part::Receiver)).unwrap();
     for entry in std::fs::read_dir(folder).unwrap() {
         let bytes = std::fs::read(entry.unwrap().path()).unwrap();
         taken[usize::from(Datagram::parse(&bytes).is_ok())] += 1;
         relay.push(0, &bytes);
         receiver.push(0, &bytes);
+        planner.push(0, &bytes);
     }
+    planner.advance(1000 * MS);
     assert!(taken[0] >= 3 && taken[1] >= 3, "{taken:?}");
 }
 

@@ -27,12 +27,14 @@ pub struct Forward {
 }
 
 /// The DVB-RCS2 carrier from ST to GW.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Return {
     /// Symbols per second: bandwidth / (1 + roll-off).
     pub symbol_rate: u64,
     /// The most efficient waveform that the carrier allows and the C/N reaches.
     pub waveform: Waveform,
+    /// All waveforms that the carrier allows, by id, with the thresholds of the profile's table.
+    pub waveforms: Vec<Waveform>,
     /// C/N over both legs without attenuation that changes, dB.
     pub cn_db: f64,
     /// Superframe duration, ns; whole microseconds as in `OpenSAND`.
@@ -208,16 +210,23 @@ pub(crate) fn return_link(
     let rows = files.topology.items("wave_forms/dvb_rcs2");
     let limits = (cn_db, settings.return_margin_db);
     let id = best_id(&carrier, &rows, limits, efficiency, faults)?;
-    let waveform = Waveform {
-        threshold_centi_db: centi_db(threshold_db(&rows, id)?),
-        ..Waveform::by_id(id)?
+    let of_id = |id: u8| {
+        Some(Waveform {
+            threshold_centi_db: centi_db(threshold_db(&rows, id)?),
+            ..Waveform::by_id(id)?
+        })
     };
+    let waveform = of_id(id)?;
     let symbol_rate = symbol_rate(&spot, &carrier, "return")?;
     let superframe_ns = settings.superframe_ns;
     let slots = grant(files.st, symbol_rate, superframe_ns, waveform, faults)?;
     Some(Return {
         symbol_rate,
         waveform,
+        waveforms: carrier_ids(&carrier)
+            .into_iter()
+            .filter_map(of_id)
+            .collect(),
         cn_db,
         superframe_ns,
         cra_kbps: files.st.value("access/dama/cra")?,

@@ -427,7 +427,11 @@ fn lenient_loading_warns_of_what_opensand_takes() {
         );
         assert_eq!(
             links,
-            (geo.forward.clone(), geo.return_link, geo.one_way_delay_ns),
+            (
+                geo.forward.clone(),
+                geo.return_link.clone(),
+                geo.one_way_delay_ns
+            ),
             "{edit:?}"
         );
     }

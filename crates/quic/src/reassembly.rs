@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 
 use bytes::{Buf, Bytes};
 
+/// Bytes of one stream that may wait behind a gap, as a multiple of the stream's window.
+const WINDOWS_HELD: u64 = 4;
+
 /// Puts the chunks of one stream in order, to be fed from unordered reads (`read_chunk(_, false)` of quinn, `read(false)`
 /// of quinn-proto). quinn returns flow-control credit with each read, so `limit` bounds the memory instead.
 #[derive(Debug)]
@@ -38,6 +41,13 @@ impl Reassembly {
             limit,
             chunks: BTreeMap::new(),
         }
+    }
+
+    /// An empty stream of a connection with this stream receive window, bytes: while a lost packet is sent again, perhaps
+    /// more than once, quinn grants credit for what was read behind the gap, so several windows may wait.
+    #[must_use]
+    pub fn behind(window: u64) -> Self {
+        Self::new(usize::try_from(window.saturating_mul(WINDOWS_HELD)).unwrap_or(usize::MAX))
     }
 
     /// Takes one chunk. A chunk that is already known is ignored.

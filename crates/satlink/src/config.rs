@@ -29,6 +29,8 @@ pub struct Config {
     pub run_id: String,
     /// Profile folder; relative paths count from the working directory.
     pub profile: PathBuf,
+    /// Take of a profile what the loader of `OpenSAND` takes although it is wrong.
+    pub lenient: bool,
     /// Seed of the run; each direction derives its own.
     pub seed: u64,
     /// When frames open.
@@ -41,10 +43,8 @@ pub struct Config {
     pub terrestrial_delay_ns: u64,
     /// Satellite segment, terminal and gateway side; `None`: `OpenSAND` carries it.
     pub satellite: Option<[Port; 2]>,
-    /// Terrestrial segment, gateway side.
-    pub near: Port,
-    /// Terrestrial segment, server side.
-    pub far: Port,
+    /// Terrestrial segment, gateway and server side; `None`: there is none.
+    pub terrestrial: Option<[Port; 2]>,
     /// File that metrics are appended to.
     pub metrics: PathBuf,
     /// Time between two samples, ms.
@@ -100,15 +100,14 @@ impl Config {
             Entity::All => self.ports().collect(),
             Entity::St => st.into_iter().collect(),
             Entity::Sat => Vec::new(),
-            Entity::Gw => gw.into_iter().collect(),
+            Entity::Gw => self.terrestrial.iter().flatten().chain(gw).collect(),
         }
     }
 
     /// The devices: terrestrial segment, then satellite segment.
     pub fn ports(&self) -> impl Iterator<Item = &Port> {
-        [&self.near, &self.far]
-            .into_iter()
-            .chain(self.satellite.iter().flatten())
+        let terrestrial = self.terrestrial.iter().flatten();
+        terrestrial.chain(self.satellite.iter().flatten())
     }
 }
 
@@ -183,12 +182,13 @@ fn read(mut object: Object, sha256: String, faults: &mut Faults) -> Option<Confi
     let timing = object.word("timing", &["standard", "opensand"], faults);
     let run_id = object.text("run_id", usize::MAX, faults);
     let profile = object.text("profile", usize::MAX, faults);
+    let lenient = object.flag("lenient", faults);
     let seed = object.integer("seed", 0, u64::MAX, faults);
     let forward = direction::read(&mut object, "forward", faults);
     let return_link = direction::read(&mut object, "return", faults);
     let delay_ms = object.number("terrestrial_one_way_delay_ms", 0.0, 10_000.0, faults);
-    let satellite = satellite(&mut object, faults);
-    let [near, far] = ["near", "far"].map(|name| port(&mut object, name, faults));
+    let satellite = segment(&mut object, ["st", "gw"], faults);
+    let terrestrial = segment(&mut object, ["near", "far"], faults);
     let metrics = object.text("metrics", usize::MAX, faults);
     let interval = object.integer("metrics_interval_ms", 10, 10_000, faults);
     let probes = probes(&mut object, faults);
@@ -201,6 +201,7 @@ fn read(mut object: Object, sha256: String, faults: &mut Faults) -> Option<Confi
         sha256,
         run_id: run_id?,
         profile: profile?.into(),
+        lenient: lenient?,
         seed: seed?,
         timing: if timing? == "opensand" {
             Timing::OpenSand
@@ -211,8 +212,7 @@ fn read(mut object: Object, sha256: String, faults: &mut Faults) -> Option<Confi
         return_link: return_link?,
         terrestrial_delay_ns: (delay_ms? * 1e6).round() as u64,
         satellite,
-        near: near?,
-        far: far?,
+        terrestrial,
         metrics: metrics?.into(),
         metrics_interval_ms: interval?,
         probes,
@@ -265,10 +265,12 @@ fn control(object: &mut Object, faults: &mut Faults) -> Option<PathBuf> {
 
 /// One device cannot be two ends.
 fn distinct_ports(config: &Config, faults: &mut Faults) {
-    let ports: Vec<_> = ["near", "far", "st", "gw"]
-        .into_iter()
-        .zip(config.ports())
-        .collect();
+    let named = |names: [&'static str; 2], ports: &Option<[Port; 2]>| {
+        let ports = ports.clone().into_iter().flatten();
+        names.into_iter().zip(ports).collect::<Vec<_>>()
+    };
+    let terrestrial = named(["near", "far"], &config.terrestrial);
+    let ports = [terrestrial, named(["st", "gw"], &config.satellite)].concat();
     for (index, (name, port)) in ports.iter().enumerate() {
         for (other, _) in ports[..index].iter().filter(|(_, other)| other == port) {
             faults.push(format!(
@@ -278,16 +280,17 @@ fn distinct_ports(config: &Config, faults: &mut Faults) {
     }
 }
 
-/// Both ends of the satellite segment; null for both leaves the segment out, without a fault.
-fn satellite(parent: &mut Object, faults: &mut Faults) -> Option<[Port; 2]> {
+/// Both ends of a segment; null for both leaves it out, without a fault.
+fn segment(parent: &mut Object, names: [&str; 2], faults: &mut Faults) -> Option<[Port; 2]> {
     let null = |name: &str| parent.fields.get(name).is_some_and(Value::is_null);
-    if null("st") && null("gw") {
-        parent.fields.remove("st");
-        parent.fields.remove("gw");
+    if names.into_iter().all(null) {
+        for name in names {
+            parent.fields.remove(name);
+        }
         return None;
     }
-    let [st, gw] = ["st", "gw"].map(|name| port(parent, name, faults));
-    Some([st?, gw?])
+    let [one, other] = names.map(|name| port(parent, name, faults));
+    Some([one?, other?])
 }
 
 fn port(parent: &mut Object, name: &str, faults: &mut Faults) -> Option<Port> {
@@ -515,7 +518,10 @@ pub(crate) mod tests {
         assert_eq!(config.terrestrial_delay_ns, 40_000_000);
         assert_eq!(config.forward.queue.limit, Limit::Bdp(1.0));
         assert_eq!(config.timing, Timing::Standard);
-        assert_eq!(config.far.netns, Path::new("/run/netns/far"));
+        assert_eq!(
+            config.terrestrial.unwrap()[1].netns,
+            Path::new("/run/netns/far")
+        );
         assert_eq!(config.sha256.len(), 64);
     }
 

@@ -42,7 +42,10 @@ impl State {
         let mut index = 0;
         Self(Mutex::new(delays_ms.map(|delay_ms| {
             let own = asked.get(index);
-            let is_served = own.is_none() || config.satellite.is_some();
+            let is_served = match own {
+                Some(_) => config.satellite.is_some(),
+                None => config.terrestrial.is_some(),
+            };
             index += 1;
             let mut fields = own.copied().cloned().unwrap_or_default();
             fields.insert("delay_ms".into(), delay_ms.into());

@@ -2,6 +2,7 @@
 //! Demand assignment: from the profile, and the load of other terminals in `link.json`, to [`link::Demand`].
 
 use dvb::dama::{self, Arithmetic};
+use dvb::rcs2::Waveform;
 use link::{Demand, Fifo, LinkConfig, LinkError, Load, Nanos, Other, Plans, Signalling};
 use profile::{Profile, StProfile};
 use serde::Serialize;
@@ -166,11 +167,20 @@ pub struct Slots {
 /// How the superframes of a profile divide.
 #[must_use]
 pub fn slots(timing: Timing, profile: &Profile) -> Slots {
+    slots_of(timing, profile, profile.return_link.waveform)
+}
+
+/// How they divide while the terminal sends `waveform`.
+#[must_use]
+pub fn slots_of(timing: Timing, profile: &Profile, waveform: Waveform) -> Slots {
     let arithmetic = match timing {
         Timing::Standard => Arithmetic::Standard,
         Timing::OpenSand => Arithmetic::OpenSand,
     };
-    let carrier = profile.return_link.carrier(arithmetic);
+    let carrier = dama::Carrier {
+        waveform,
+        ..profile.return_link.carrier(arithmetic)
+    };
     let dama = &profile.st_profile.dama;
     let all = carrier.capacity();
     let cra = carrier.bursts_of_rate(dama.cra_kbps);
@@ -184,7 +194,7 @@ pub fn slots(timing: Timing, profile: &Profile) -> Slots {
     };
     Slots {
         carrier: all,
-        cra,
+        cra: cra.min(all),
         most: most.min(all),
     }
 }

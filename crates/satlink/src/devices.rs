@@ -219,6 +219,12 @@ impl Io for Devices {
         }
     }
 
+    fn tell(&mut self, direction: usize, datagram: &[u8]) {
+        if let End::Air(air) = &self.ends[direction].0 {
+            air.tell(datagram);
+        }
+    }
+
     fn beat(&mut self, direction: usize) {
         if let End::Air(air) = &self.ends[direction].1 {
             air.beat();

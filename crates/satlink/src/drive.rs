@@ -49,6 +49,9 @@ pub trait Io {
     /// The device is gone.
     fn write(&mut self, direction: usize, bundle: &mut Bundle) -> io::Result<bool>;
 
+    /// Sends a plan to the terminal in another process.
+    fn tell(&mut self, _direction: usize, _datagram: &[u8]) {}
+
     /// Called once each metrics interval: tells the entity behind the direction's output that this one is there.
     fn beat(&mut self, _direction: usize) {}
 
@@ -263,6 +266,7 @@ impl Drive {
         }
         self.take_input(direction, io)?;
         self.release(direction, io)?;
+        self.tell(direction, io);
         for applied in self.applied.drain(..) {
             report(Report::Applied(Box::new(applied)));
         }
@@ -337,6 +341,13 @@ impl Drive {
             self.late_packets += u64::from(late > self.late_limit);
         }
         Ok(())
+    }
+
+    /// Hands on what a terminal in another process has to know.
+    fn tell(&mut self, direction: usize, io: &mut impl Io) {
+        while self.link.tell(&mut self.output) {
+            io.tell(direction, &self.output);
+        }
     }
 
     fn snapshot(&mut self, heard: Option<Heard>) -> Snapshot {

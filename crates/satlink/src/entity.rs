@@ -2,16 +2,19 @@
 //! Terminal, satellite and gateway as processes of their own, joined by UDP datagrams ([`link::datagram`]).
 //!
 //! Each direction has a port: forward the first, return the next. An entity hears its neighbour of that direction alone, and
-//! tells the next one once every metrics interval that it is there.
+//! tells the next one once every metrics interval that it is there. Capacity requests travel with the bursts of the return link,
+//! plans beside the frames of the forward link.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use link::datagram::{Datagram, HEADER, MAX_PAYLOAD};
-use link::{LinkConfig, Part};
+use link::{Change, LinkConfig, Part};
 
 use crate::config::{Faults, Object};
+use crate::order::{Mailbox, Order, Origin};
 use crate::sys;
 
 /// Datagrams that are looked at in one turn at most: a flood of strangers must not delay packets.
@@ -90,10 +93,10 @@ impl Entity {
         }
     }
 
-    /// Its part of the forward (0) or return (1) direction; `None` for the whole path.
+    /// Its part of the forward (0) or return (1) direction; `None` for a direction that is in one process.
     pub(crate) const fn role(self, direction: usize) -> Option<Role> {
         match (self, direction) {
-            (Self::All, _) => None,
+            (Self::All, _) | (_, 2..) => None,
             (Self::Sat, _) => Some(Role::Relays),
             (Self::Gw, 0) | (Self::St, 1) => Some(Role::Sends),
             (Self::Gw | Self::St, _) => Some(Role::Receives),
@@ -137,6 +140,10 @@ pub struct Air {
     heard: Heard,
     last: Option<Instant>,
     buffer: Vec<u8>,
+    /// Who gets the plans that come in, at the terminal.
+    return_link: Option<Arc<Mailbox>>,
+    /// The gateway's way to the terminal, which plans take.
+    beside: Option<(UdpSocket, SocketAddrV4)>,
 }
 
 impl Air {
@@ -165,6 +172,8 @@ impl Air {
             heard: Heard::default(),
             last: None,
             buffer: vec![0; HEADER + MAX_PAYLOAD + 1],
+            return_link: None,
+            beside: None,
         })
     }
 
@@ -185,7 +194,53 @@ impl Air {
             heard: Heard::default(),
             last: None,
             buffer: self.buffer.clone(),
+            return_link: None,
+            beside: None,
         })
+    }
+
+    /// Plans that come in here go to the return link behind `mailbox`.
+    pub fn post_plans(&mut self, mailbox: &Arc<Mailbox>) {
+        self.return_link = Some(Arc::clone(mailbox));
+    }
+
+    /// Plans that are told here leave by the socket of the forward link.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn tell_beside(&mut self, forward: &Self) -> io::Result<()> {
+        self.beside = Some((forward.socket.try_clone()?, forward.to));
+        Ok(())
+    }
+
+    /// Sends a plan to the terminal.
+    pub fn tell(&self, datagram: &[u8]) {
+        if let Some((socket, to)) = &self.beside {
+            let _ = socket.send_to(datagram, to);
+        }
+    }
+
+    /// Posts a plan where plans are for this process.
+    fn take_plan(&self, datagram: &Datagram<'_>) -> bool {
+        let (
+            Some(mailbox),
+            &Datagram::Plan {
+                grant,
+                free,
+                signalling,
+            },
+        ) = (&self.return_link, datagram)
+        else {
+            return false;
+        };
+        let change = Change::Plan {
+            grant,
+            free,
+            signalling,
+        };
+        // At once. Where there is no room, the terminal has missed a plan.
+        let _ = mailbox.post(std::iter::once(Order::new(0, change, Origin::Control)));
+        true
     }
 
     /// The next frame of the neighbour; everything else is counted and dropped.
@@ -204,7 +259,7 @@ impl Air {
             };
             self.heard.datagrams += 1;
             self.last = Some(Instant::now());
-            if datagram != Datagram::Hello {
+            if datagram != Datagram::Hello && !self.take_plan(&datagram) {
                 out.get_mut(..length)?.copy_from_slice(bytes);
                 return Some(length);
             }
@@ -286,6 +341,57 @@ mod tests {
         let counts = (heard.datagrams, heard.strangers, heard.malformed);
         assert_eq!(counts, (2, 1, 1));
         assert!(heard.silent.is_some() && gw.heard().silent.is_none());
+    }
+
+    #[test]
+    fn the_satellite_segment_alone_is_taken_apart() {
+        let roles = |entity: Entity| [0, 1, 2, 3].map(|direction| entity.role(direction));
+        let (sends, receives) = (Some(Role::Sends), Some(Role::Receives));
+        assert_eq!(roles(Entity::Gw), [sends, receives, None, None]);
+        assert_eq!(roles(Entity::St), [receives, sends, None, None]);
+        assert_eq!(roles(Entity::All), [None; 4]);
+    }
+
+    #[test]
+    fn plans_go_from_the_gateway_s_return_link_to_the_terminal_s() {
+        let local = Emulation {
+            port: 41_753,
+            ..LOCAL
+        };
+        let open = |entity, direction| Air::open(entity, direction, &local).unwrap();
+        let (forward, mut back) = (open(Entity::Gw, 0), open(Entity::Gw, 1));
+        let (mut sat, mut st) = (open(Entity::Sat, 0), open(Entity::St, 0));
+        let mailbox = Arc::new(Mailbox::new().unwrap());
+        st.post_plans(&mailbox);
+        back.tell_beside(&forward).unwrap();
+        let mut plan = Vec::new();
+        let (grant, free, signalling) = (dvb::dama::Grant::default(), 7, 1);
+        Datagram::Plan {
+            grant,
+            free,
+            signalling,
+        }
+        .write(&mut plan);
+        back.tell(&plan);
+        let passed = read(&mut sat).unwrap();
+        assert_eq!(passed, plan);
+        sat.write(&passed);
+        let end = Instant::now() + Duration::from_secs(2);
+        let order = loop {
+            assert_eq!(st.read(&mut [0; 100]), None);
+            if let Some(order) = mailbox.take() {
+                break order;
+            }
+            assert!(Instant::now() < end);
+        };
+        assert_eq!(
+            order.change,
+            Change::Plan {
+                grant,
+                free,
+                signalling
+            }
+        );
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! The emulator's parts: configuration, plan, the loop over clock and devices, and what makes them a process.
 //! `plan` and `drive` own no clock, socket or thread.
 
+mod adapt;
 pub mod bundle;
 pub mod config;
 mod control;
@@ -28,7 +29,7 @@ pub use control::answer;
 use std::io::{self, Write};
 use std::path::Path;
 
-use profile::Profile;
+use profile::{Mode, Profile};
 
 use crate::config::Config;
 
@@ -83,7 +84,12 @@ pub fn load(path: &Path) -> Result<(Config, Profile), Failure> {
         let what = format!("{} faults in {}", faults.0.len(), path.display());
         Failure::usage(what, "fields and ranges: schemas/link-config.schema.json")
     })?;
-    let profile = load_profile(&config.profile)?;
+    let mode = if config.lenient {
+        Mode::Lenient
+    } else {
+        Mode::Strict
+    };
+    let profile = load_profile_as(&config.profile, mode)?;
     let faults = demand::check(&config.others, &profile);
     if faults.is_empty() {
         return Ok((config, profile));
@@ -95,12 +101,16 @@ pub fn load(path: &Path) -> Result<(Config, Profile), Failure> {
     Err(Failure::usage(what, "make configuration and profile agree"))
 }
 
-/// Reads a profile; every fault goes to stderr.
+/// Reads a profile strictly; every fault goes to stderr.
 ///
 /// # Errors
 /// It has faults.
 pub fn load_profile(dir: &Path) -> Result<Profile, Failure> {
-    profile::load(dir).map_err(|faults| {
+    load_profile_as(dir, Mode::Strict)
+}
+
+fn load_profile_as(dir: &Path, mode: Mode) -> Result<Profile, Failure> {
+    profile::load_as(dir, mode).map_err(|faults| {
         note(&faults.to_string());
         let count = faults.as_slice().len();
         Failure::usage(format!("{count} faults in profile {}", dir.display()), MEND)
@@ -160,5 +170,29 @@ mod tests {
     fn configuration_faults_end_with_status_2() {
         let failure = load(Path::new("/nonexistent/link.json")).unwrap_err();
         assert_eq!(failure.status, 2);
+    }
+
+    #[test]
+    fn what_opensand_takes_is_taken_leniently_and_advised_of() {
+        let dir = std::env::temp_dir().join(format!("satlink-lenient-{}", std::process::id()));
+        let geo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../opensand-profiles/geo");
+        std::fs::create_dir_all(dir.join("profile")).unwrap();
+        for name in profile::FILES {
+            let text = std::fs::read_to_string(geo.join(name)).unwrap();
+            let slip = text.replace("<bandwidth>50000<", "<bandwidth>50000.7<");
+            std::fs::write(dir.join("profile").join(name), slip).unwrap();
+        }
+        let file = dir.join("link.json");
+        let mut value = config::tests::example("geo");
+        value["profile"] = dir.join("profile").display().to_string().into();
+        std::fs::write(&file, value.to_string()).unwrap();
+        assert_eq!(load(&file).unwrap_err().status, 2);
+        value["lenient"] = true.into();
+        std::fs::write(&file, value.to_string()).unwrap();
+        let (config, profile) = load(&file).unwrap();
+        let plan = serde_json::to_value(plan::plan(&config, &profile).unwrap()).unwrap();
+        std::fs::remove_dir_all(&dir).unwrap();
+        let advice = plan["advice"].to_string();
+        assert!(advice.contains("OpenSAND reads 50000"), "{advice}");
     }
 }

@@ -2,15 +2,15 @@
 //! From configuration and profile to the four links and the figures that the frame arithmetic promises
 //! (schemas/link-plan.schema.json).
 
-use dvb::acm::Selector;
-use dvb::modcod::{FrameSize, ModCod};
+use dvb::modcod::FrameSize;
 use link::{
-    Acm, Aqm, Carrier, LinkConfig, LinkError, LossModel, LossUnit, Reception, echo_rtt,
+    Aqm, Carrier, Coding, LinkConfig, LinkError, LossModel, LossUnit, Reception, echo_rtt,
     steady_goodput_bps,
 };
 use profile::Profile;
 use serde::Serialize;
 
+use crate::adapt::{acm, first_modcod, waveforms};
 use crate::config::{Config, Timing};
 use crate::demand;
 use crate::direction::{Direction, Limit, Queue};
@@ -24,10 +24,6 @@ const UDP_PAYLOAD_BYTES: usize = 1472;
 const TCP_PAYLOAD_BYTES: usize = 1448;
 /// IPv4 packet of a default `ping`: 56 bytes, ICMP and IPv4 header.
 pub(crate) const ECHO_BYTES: usize = 84;
-
-/// What a C/N has to lie above a threshold, margin included, before ACM goes up, dB: more than the hundredths by which a
-/// measured C/N wavers, less than most steps between thresholds.
-const HYSTERESIS_DB: f64 = 0.3;
 
 /// Configurations of the four directions, in the order of [`DIRECTIONS`].
 pub type Links = [LinkConfig; 4];
@@ -133,10 +129,11 @@ pub fn links(config: &Config, profile: &Profile) -> Links {
             ..Reception::gate(cn_db)
         })
     };
-    let st = &profile.st_profile.physical;
+    let (st, settings) = (&profile.st_profile.physical, &profile.settings);
+    let modcods = profile.forward.modcods.iter().copied().map(Coding::ModCod);
     let forward = LinkConfig {
         reception: reception(profile.forward_cn_db(1), st.minimal_cn_db),
-        acm: acm(profile),
+        acm: acm(profile, modcods.collect(), settings.forward_margin_db),
         signalling: demand::signalling(config.timing, profile),
         ..radio(forward, &config.forward, seed(0))
     };
@@ -146,6 +143,11 @@ pub fn links(config: &Config, profile: &Profile) -> Links {
         LinkConfig {
             reception: reception(profile.return_cn_db(1), profile.gw_physical.minimal_cn_db),
             demand,
+            acm: acm(
+                profile,
+                waveforms(config.timing, profile),
+                settings.return_margin_db,
+            ),
             ..radio(back, &config.return_link, seed(1))
         },
         wire(seed(2)),
@@ -168,25 +170,6 @@ pub fn targets(config: &Config, profile: &Profile) -> [Target; 4] {
             outages: direction.and_then(|it| it.outages.clone()),
             has_plans: link.demand.is_some(),
         }
-    })
-}
-
-/// The most efficient MODCOD at the C/N of the start, as the terminal logged on with it.
-fn first_modcod(profile: &Profile) -> ModCod {
-    let (down, margin_db) = (&profile.forward, profile.settings.forward_margin_db);
-    Selector::new(&down.modcods, FrameSize::Normal, false, margin_db, 0.0)
-        .map_or(down.modcod, |mut it| it.report(profile.forward_cn_db(1)))
-}
-
-/// Adaptive coding, where the carrier allows more than one MODCOD.
-fn acm(profile: &Profile) -> Option<Acm> {
-    let (down, settings) = (&profile.forward, &profile.settings);
-    (down.modcods.len() > 1).then(|| Acm {
-        allowed: down.modcods.clone(),
-        margin_db: settings.forward_margin_db,
-        hysteresis_db: HYSTERESIS_DB,
-        period: (u64::from(settings.acm_refresh_ms) * 1_000_000).max(1),
-        superframe: profile.return_link.superframe_ns,
     })
 }
 
@@ -302,7 +285,7 @@ pub fn plan(config: &Config, profile: &Profile) -> Result<Plan, LinkError> {
                 frame_ns: forward.carrier.frame_duration(),
                 frame_payload_bytes: forward.carrier.frame_payload(),
                 acm: forward.acm.as_ref().map(|acm| Adaptive {
-                    modcod_ids: acm.allowed.iter().map(|modcod| modcod.id).collect(),
+                    modcod_ids: down.modcods.iter().map(|modcod| modcod.id).collect(),
                     margin_db: acm.margin_db,
                     hysteresis_db: acm.hysteresis_db,
                     report_period_ms: ms(acm.period),
@@ -419,7 +402,8 @@ fn advice(
     forward: &LinkConfig,
     back: &LinkConfig,
 ) -> Vec<String> {
-    let mut advice = profile.advice.clone();
+    let warnings = profile.warnings.as_slice().iter().map(ToString::to_string);
+    let mut advice: Vec<_> = profile.advice.iter().cloned().chain(warnings).collect();
     let bdp = bdp_bytes(&forward.carrier, rtt_ns(config, profile));
     advice.push(format!("one TCP flow fills the forward link only with send and receive buffers of {} bytes (2 BDP)", 2 * bdp));
     for (name, link) in [("forward", forward), ("return", back)] {

@@ -30,7 +30,7 @@ use crate::{Failure, note};
 /// Real-time priority of the threads.
 const PRIORITY: i32 = 40;
 /// Up to this rate of the satellite link, bit/s, one thread serves all directions: waking costs more than packets then.
-const ONE_THREAD_BELOW_BPS: f64 = 100e6;
+const ONE_THREAD_BELOW_BPS: f64 = 500e6;
 /// The order in which packets travel: down from the server to the client, and their answers up.
 const TRAVEL: [usize; 4] = [2, 0, 1, 3];
 /// Snapshots that wait for the writer at most: 100 s of a metrics interval of 100 ms.
@@ -46,7 +46,7 @@ pub fn run(config: &Config, profile: &Profile, entity: Entity) -> Result<(), Fai
     let signals = Signals::block()
         .map_err(|error| Failure::host(format!("signals: {error}"), "see ulimit -n"))?;
     let (stop, ended) = events()?;
-    let ends = open_ends(config, profile, entity)?;
+    let ends = open_ends(config, entity)?;
     let (file, collector) = (open_metrics(config)?, collector(config, profile)?);
     let socket = config.control.as_deref().map(bind).transpose()?;
     let memory_locked = tried("mlockall", &sys::lock_memory());
@@ -61,7 +61,8 @@ pub fn run(config: &Config, profile: &Profile, entity: Entity) -> Result<(), Fai
     };
     let (fifo_sender, fifo) = sync_channel(DIRECTIONS.len());
 
-    let directions = directions(config, links(config, profile, entity), ends)?;
+    let mut directions = directions(config, links(config, profile, entity), ends)?;
+    join_plans(entity, &mut directions)?;
     let state = &State::new(config, delays_ms(config, profile));
     let mut desk = desk(config, profile, &directions, state);
     let outlet = Outlet {
@@ -319,31 +320,35 @@ fn events() -> Result<(Event, Event), Failure> {
 /// Input and output of each direction that is served.
 type Ends = [Option<(End, End)>; 4];
 
-fn open_ends(config: &Config, profile: &Profile, entity: Entity) -> Result<Ends, Failure> {
+fn open_ends(config: &Config, entity: Entity) -> Result<Ends, Failure> {
     if entity != Entity::All {
-        return open_split(config, profile, entity);
+        return open_split(config, entity);
     }
     let satellite = match &config.satellite {
         Some([st, gw]) => Some([open_port("st", st)?, open_port("gw", gw)?]),
         None => None,
     };
-    let near = open_port("near", &config.near)?;
-    let far = open_port("far", &config.far)?;
-    let pair = |from: &End, to: &End| Ok::<_, Failure>((clone(from)?, clone(to)?));
-    let [mut forward, mut back] = [None, None];
-    if let Some([st, gw]) = &satellite {
-        (forward, back) = (Some(pair(gw, st)?), Some(pair(st, gw)?));
-    }
-    Ok([
-        forward,
-        back,
-        Some(pair(&far, &near)?),
-        Some(pair(&near, &far)?),
-    ])
+    let [forward, back] = satellite.map_or(Ok([None, None]), both_ways)?;
+    let [down, up] = terrestrial(config)?;
+    Ok([forward, back, down, up])
 }
 
-/// Ends of an entity's directions; the terrestrial segment belongs to none.
-fn open_split(config: &Config, profile: &Profile, entity: Entity) -> Result<Ends, Failure> {
+/// Ends of the terrestrial segment, down and up.
+fn terrestrial(config: &Config) -> Result<[Option<(End, End)>; 2], Failure> {
+    let Some([near, far]) = &config.terrestrial else {
+        return Ok([None, None]);
+    };
+    both_ways([open_port("near", near)?, open_port("far", far)?])
+}
+
+/// From the second end to the first, and back.
+fn both_ways([first, second]: [End; 2]) -> Result<[Option<(End, End)>; 2], Failure> {
+    let there = (clone(&second)?, clone(&first)?);
+    Ok([Some(there), Some((first, second))])
+}
+
+/// Ends of an entity's directions; the terrestrial segment is the gateway's.
+fn open_split(config: &Config, entity: Entity) -> Result<Ends, Failure> {
     let lacks = |what: &str, hint: &str| Failure::usage(what.to_owned(), hint);
     let Some(emulation) = &config.emulation else {
         let what = format!(
@@ -355,24 +360,34 @@ fn open_split(config: &Config, profile: &Profile, entity: Entity) -> Result<Ends
             "give the addresses of st, sat and gw and a port: schemas/link-config.schema.json",
         ));
     };
-    if profile.is_on_demand() {
+    let Some([st, gw]) = &config.satellite else {
         return Err(lacks(
-            "slots on demand: requests and plans do not travel between processes",
-            "run --entity all, or a profile with a constant rate and untagged frames",
+            "st and gw are null: OpenSAND carries the satellite segment",
+            "give both in the configuration",
         ));
-    }
-    let tun = match config.ports_of(entity)[..] {
-        [port] => Some(open_port(entity.word(), port)?),
-        [] if entity == Entity::Sat => None,
-        _ => {
-            return Err(lacks(
-                "st and gw are null: OpenSAND carries the satellite segment",
-                "give both in the configuration",
-            ));
-        }
+    };
+    let (tun, [down, up]) = match entity {
+        Entity::St => (Some(open_port("st", st)?), [None, None]),
+        Entity::Gw => (Some(open_port("gw", gw)?), terrestrial(config)?),
+        Entity::Sat | Entity::All => (None, [None, None]),
     };
     let ends = |direction| split_ends(entity, direction, emulation, tun.as_ref());
-    Ok([ends(0)?, ends(1)?, None, None])
+    Ok([ends(0)?, ends(1)?, down, up])
+}
+
+/// Plans of demand assignment leave a gateway beside its forward frames, and reach a terminal's return link with them.
+fn join_plans(entity: Entity, directions: &mut [Prepared]) -> Result<(), Failure> {
+    let [forward, back, ..] = directions else {
+        return Ok(());
+    };
+    match (entity, &mut forward.ends, &mut back.ends) {
+        (Entity::St, (End::Air(air), _), _) => air.post_plans(&back.mailbox),
+        (Entity::Gw, (_, End::Air(forward)), (End::Air(air), _)) => air
+            .tell_beside(forward)
+            .map_err(|error| Failure::host(format!("dup: {error}"), "see ulimit -n"))?,
+        _ => {}
+    }
+    Ok(())
 }
 
 fn split_ends(

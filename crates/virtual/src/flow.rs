@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use link::Nanos;
+use quic::{Overfull, Reassembly};
 use quinn_proto::{Connection, Dir, StreamId};
 use serde::Serialize;
 
@@ -28,30 +29,45 @@ pub enum Supply {
     Slow,
 }
 
+/// How an application is.
+#[derive(Debug, Clone, Copy)]
+pub struct Habits {
+    /// How fast it makes what it sends, bytes per ns; `None`: it is there at once.
+    pub rate: Option<f64>,
+    /// Receive window of its streams, bytes.
+    pub stream_window: u64,
+}
+
 /// Streams of one end.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Flow {
-    /// How fast the application makes what it sends, bytes per ns; `None`: it is there at once.
-    rate: Option<f64>,
+    habits: Habits,
     /// When it began to, and what the stack has of it, bytes.
     made: Option<(Nanos, u64)>,
     /// Nothing that is made waits for the stack.
     is_slow: bool,
     /// Bytes still to be handed to the stack, by stream.
     unsent: BTreeMap<StreamId, u64>,
-    /// Bytes that arrived, all streams together.
+    /// What arrived, by stream.
+    arriving: BTreeMap<StreamId, Reassembly>,
+    /// Bytes that arrived in order, all streams together.
     pub received: u64,
     /// Streams that the peer opened, in order.
     pub accepted: Vec<StreamId>,
 }
 
 impl Flow {
-    /// Nothing yet. `rate`: what the application makes, bytes per ns.
+    /// Nothing yet.
     #[must_use]
-    pub fn new(rate: Option<f64>) -> Self {
+    pub fn new(habits: Habits) -> Self {
         Self {
-            rate,
-            ..Self::default()
+            habits,
+            made: None,
+            is_slow: false,
+            unsent: BTreeMap::new(),
+            arriving: BTreeMap::new(),
+            received: 0,
+            accepted: Vec::new(),
         }
     }
 
@@ -75,7 +91,7 @@ impl Flow {
             return;
         }
         let (began, handed) = self.made.get_or_insert((now, 0));
-        let made = self.rate.map_or(u64::MAX, |rate| {
+        let made = self.habits.rate.map_or(u64::MAX, |rate| {
             ((now - now % HELPING).saturating_sub(*began) as f64 * rate) as u64
         });
         self.unsent.retain(|id, left| {
@@ -123,15 +139,28 @@ impl Flow {
         }
     }
 
-    /// Counts what can be read. Unordered: quinn closes a connection with many gaps in an ordered stream.
-    pub fn read(&mut self, connection: &mut Connection, stream: StreamId) {
+    /// Counts what can be read in order. quinn closes a connection with many gaps in an ordered stream, so the order is
+    /// made here, as satperf does.
+    ///
+    /// # Errors
+    /// More waits behind a gap than satperf would hold.
+    pub fn read(&mut self, connection: &mut Connection, stream: StreamId) -> Result<(), Overfull> {
         let mut receive = connection.recv_stream(stream);
         let Ok(mut chunks) = receive.read(false) else {
-            return;
+            return Ok(());
         };
+        let window = self.habits.stream_window;
+        let order = self
+            .arriving
+            .entry(stream)
+            .or_insert_with(|| Reassembly::behind(window));
         while let Ok(Some(chunk)) = chunks.next(usize::MAX) {
-            self.received += chunk.bytes.len() as u64;
+            order.insert(chunk.offset, chunk.bytes)?;
+            while let Some(bytes) = order.pop() {
+                self.received += bytes.len() as u64;
+            }
         }
         let _ = chunks.finalize();
+        Ok(())
     }
 }

@@ -15,7 +15,7 @@ use quinn_proto::{
     Transmit, VarInt,
 };
 
-use crate::flow::Flow;
+use crate::flow::{Flow, Habits};
 use crate::packet;
 
 /// Length of connection ids, bytes: what quinn takes by itself.
@@ -47,8 +47,7 @@ pub struct Host {
     endpoint: Endpoint,
     address: SocketAddrV4,
     peer: SocketAddrV4,
-    /// How fast the application makes what it sends, bytes per ns.
-    rate: Option<f64>,
+    habits: Habits,
     /// The stack speaks in `Instant`: virtual time 0.
     zero: Instant,
     sessions: BTreeMap<ConnectionHandle, Session>,
@@ -59,12 +58,12 @@ pub struct Host {
 }
 
 impl Host {
-    /// An endpoint; a server with `server`; its application makes `rate` bytes per ns, or all at once.
+    /// An endpoint; a server with `server`.
     #[must_use]
     pub fn new(
         address: SocketAddrV4,
         peer: SocketAddrV4,
-        rate: Option<f64>,
+        habits: Habits,
         server: Option<ServerConfig>,
         seed: u64,
         zero: Instant,
@@ -80,7 +79,7 @@ impl Host {
             endpoint: Endpoint::new(Arc::new(config), server.map(Arc::new), true, None),
             address,
             peer,
-            rate,
+            habits,
             zero,
             sessions: BTreeMap::new(),
             newest: None,
@@ -114,7 +113,7 @@ impl Host {
 
     fn keep(&mut self, handle: ConnectionHandle, connection: Connection) {
         self.sessions
-            .insert(handle, Session::of(connection, self.rate));
+            .insert(handle, Session::of(connection, self.habits));
         self.newest = Some(handle);
     }
 
@@ -239,10 +238,10 @@ impl Host {
 }
 
 impl Session {
-    fn of(connection: Connection, rate: Option<f64>) -> Self {
+    fn of(connection: Connection, habits: Habits) -> Self {
         Self {
             connection,
-            flow: Flow::new(rate),
+            flow: Flow::new(habits),
             seen: Seen::default(),
         }
     }
@@ -280,7 +279,9 @@ impl Session {
     }
 
     fn read(&mut self, now: Nanos, id: quinn_proto::StreamId) {
-        self.flow.read(&mut self.connection, id);
+        if let Err(overfull) = self.flow.read(&mut self.connection, id) {
+            self.seen.lost = Some(overfull.to_string());
+        }
         if self.flow.received > 0 {
             self.seen.first_byte.get_or_insert(now);
         }

@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use link::Nanos;
-use quic::sender_state;
+use quic::{LegOptions, sender_state};
 use quinn_proto::{ClientConfig, ConnectionId, ServerConfig};
 use satlink::bundle::Bundle;
 use satlink::drive::{Gone, Io};
 use satlink::order::Order;
 
-use crate::flow::{REQUEST_BYTES, Supply};
+use crate::flow::{Habits, REQUEST_BYTES, Supply};
 use crate::host::{Host, Session};
 use crate::outcome::{Done, Mark, Sample, seconds};
 use crate::tls;
@@ -82,14 +82,19 @@ impl World {
         server.transport_config(Arc::new(quic::transport(&transfer.server)?));
         let (seed, zero) = (transfer.seed, Instant::now());
         let rate = transfer.source_mbps.map(|rate| rate / 8e3);
-        let [up, down] = match transfer.direction {
-            Direction::Download => [None, rate],
-            Direction::Upload => [rate, None],
+        let (up, down) = match transfer.direction {
+            Direction::Download => (None, rate),
+            Direction::Upload => (rate, None),
         };
+        let habits = |rate, leg: &LegOptions| Habits {
+            rate,
+            stream_window: leg.stream_receive_window,
+        };
+        let (near, far) = (habits(up, &transfer.client), habits(down, &transfer.server));
         Ok(Self {
             now: 0,
-            client: Host::new(CLIENT, SERVER, up, None, seed, zero),
-            server: Host::new(SERVER, CLIENT, down, Some(server), seed, zero),
+            client: Host::new(CLIENT, SERVER, near, None, seed, zero),
+            server: Host::new(SERVER, CLIENT, far, Some(server), seed, zero),
             config,
             between: Default::default(),
             orders,

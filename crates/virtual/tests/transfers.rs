@@ -180,3 +180,15 @@ fn a_slow_source_sets_the_pace() {
         "{outcome:?}"
     );
 }
+
+#[test]
+fn payload_counts_in_order() {
+    let outcome = run(&link(0.0, &Value::Null), &transfer(20_000_000));
+    let received: Vec<_> = outcome
+        .samples
+        .iter()
+        .map(|one| one.received_bytes)
+        .collect();
+    // 20 Mbit/s carry 125 kB between two samples: more at once had waited for what slow start's overshoot lost.
+    assert!(received.windows(2).any(|two| two[1] - two[0] > 400_000));
+}

@@ -64,6 +64,9 @@ TimelineFile = Annotated[
 LanLoss = Annotated[
     float, typer.Option(help="Loss ratio on the client's LAN, e.g. its Wi-Fi, each direction, 0 to 1.", min=0, max=1)
 ]
+Lenient = Annotated[
+    bool, typer.Option("--lenient", help="Only warn of what OpenSAND's loader takes of a profile although it is wrong.")
+]
 ProbesTo = Annotated[
     str | None,
     typer.Option(
@@ -99,6 +102,7 @@ _LINK_OPTIONS: dict[str, Any] = {
     "timeline": TimelineFile,
     "probes": ProbesTo,
     "lan_loss": LanLoss,
+    "lenient": Lenient,
 }
 """What stands on the command line for each field of `LinkOptions`, whose defaults hold."""
 

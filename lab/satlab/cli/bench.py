@@ -78,15 +78,21 @@ def bench_agree(
     cases: Annotated[str | None, typer.Option(help="ID,ID,... of the suite. Default: all without losses.")] = None,
     up_to_mb: Annotated[float, typer.Option(help="Transfer no more than the marks up to this.", min=0.001)] = 100,
     runs: Annotated[int, typer.Option(help="Samples of each clock.", min=1, max=100)] = 1,
+    client: Annotated[
+        list[str] | None, typer.Option(help="Option of the client's end, NAME=VALUE as in satperf; repeatable.")
+    ] = None,
+    server: Annotated[list[str] | None, typer.Option(help="Option of the server's end, likewise.")] = None,
     json_lines: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")] = False,
     quiet: Quiet = False,
 ) -> int:
     """Compare the virtual clock with a real lab: quinn over the same links, time to each mark; 1 when they differ."""
     from satlab import hand
-    from satlab.regress import agree
+    from satlab.regress import agree, program
 
     hand.need_root()
-    result = agree.measure(suite, [] if cases is None else cases.split(","), up_to_mb, runs, Talk(quiet))
+    wanted = [] if cases is None else cases.split(",")
+    ends = (program.options(client or []), program.options(server or []))
+    result = agree.measure(suite, wanted, up_to_mb, runs, ends, Talk(quiet))
     for line in [json.dumps(result, indent=1)] if json_lines else agree.lines(result):
         print(line)
     return ExitStatus.OK if result["agree"] else ExitStatus.FAILED

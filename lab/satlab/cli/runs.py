@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Commands that measure, and those that read what was measured."""
 
-import dataclasses
 import functools
 import json
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from satlab.cli.base import (
+    Lenient,
     Profile,
     Quiet,
     Runs,
@@ -23,8 +23,6 @@ from satlab.cli.base import (
 from satlab.errors import ExitStatus
 from satlab.options import LinkOptions
 from satlab.ui import Talk
-
-PLACEHOLDERS = "{host} {port} {name} {bytes} {path} {url} {www} {cert} {key} {ca} {out} {state}: docs/regression.md."
 
 
 @command()
@@ -147,71 +145,6 @@ def reproduce(
     return status
 
 
-@command(name="check")
-def check_suite(
-    suite: Annotated[str, typer.Option(help="Name of a suite in baselines/.")] = "etosat",
-    cases: Annotated[str | None, typer.Option(help="ID,ID,... of the suite. Default: all.")] = None,
-    clock: Annotated[
-        Literal["virtual", "real"],
-        typer.Option(help="virtual: quinn-proto and the link model, stepped; real: programs over a lab (root)."),
-    ] = "virtual",
-    stack: Annotated[
-        Literal["quinn", "quiche", "ngtcp2"],
-        typer.Option(help="With --clock real: satperf with a library of its own, or a pair of Debian's."),
-    ] = "quinn",
-    client_cmd: Annotated[
-        str | None,
-        typer.Option(
-            help="Your client's command, split as by a shell. In it and in --server-cmd stand " + PLACEHOLDERS
-        ),
-    ] = None,
-    server_cmd: Annotated[str | None, typer.Option(help="Your server's; both imply --clock real.")] = None,
-    show: Annotated[
-        list[Path] | None, typer.Option(help="A file or folder that your programs need to read; repeatable.")
-    ] = None,
-    runs: Annotated[
-        int | None,
-        typer.Option(help="Samples of each case. Default: 5, more while a verdict is open.", min=1, max=1000),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the first sample, the next ones follow.", min=0)] = 1,
-    client: Annotated[
-        list[str] | None, typer.Option(help="Option of the client's end, NAME=VALUE as in satperf; repeatable.")
-    ] = None,
-    server: Annotated[list[str] | None, typer.Option(help="Option of the server's end, likewise.")] = None,
-    baseline: Annotated[Path | None, typer.Option(help="check.json of an earlier check: is this build slower?")] = None,
-    tolerance: Annotated[float, typer.Option(help="With --baseline: slowdown that nobody minds.", min=0, max=1)] = 0.03,
-    out: Annotated[Path, typer.Option(help="Folder that the check's folder is made in.")] = Path("runs"),
-    junit: Annotated[Path | None, typer.Option(help="JUnit XML file for a build server.")] = None,
-    markdown: Annotated[Path | None, typer.Option(help="Markdown file for a pull request.")] = None,
-    json_lines: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")] = False,
-    quiet: Quiet = False,
-) -> int:
-    """Check QUIC over satellite links against targets, or against an earlier build; 1 when one is missed."""
-    from satlab import hand
-    from satlab.regress import output, outside, page, program
-
-    wanted = program.Wanted(
-        suite, [] if cases is None else cases.split(","), runs, seed,
-        program.options(client or []), program.options(server or []), baseline, tolerance, out,
-        clock=clock, stack=stack,
-    )  # fmt: skip
-    if client_cmd or server_cmd:
-        wanted = dataclasses.replace(wanted, clock="real", ends=outside.parse(client_cmd, server_cmd, show or ()))
-    if wanted.clock == "real":
-        hand.need_root()
-        wanted = dataclasses.replace(wanted, stop=stop_on_signal())
-    found = program.run(wanted, Talk(quiet))
-    page.write(found)
-    for file, text in ((junit, output.junit), (markdown, output.markdown)):
-        if file is not None:
-            file.write_text(text(found))
-    if json_lines:
-        print(json.dumps(found.document()))
-    else:
-        output.show(found)
-    return found.status
-
-
 @command()
 def influx(
     folders: Annotated[list[Path], typer.Argument(help="Run folders.")],
@@ -229,6 +162,7 @@ def validate(
     paths: Annotated[
         list[Path], typer.Argument(help="Profiles, scenarios, time lines, jobs, pages, folders of these, lab.yml.")
     ],
+    lenient: Lenient = False,
 ) -> int:
     """Check files without touching anything; every fault is printed."""
     from satlab import check
@@ -236,7 +170,8 @@ def validate(
     talk = Talk()
 
     def checked(path: Path) -> int:
-        check.check(path)
+        for warning in check.check(path, lenient=lenient):
+            talk.line(warning)
         talk.line(f"{path}: ok")
         return ExitStatus.OK
 

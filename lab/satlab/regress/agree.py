@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from satlab import paths
-from satlab.regress import links, suite
+from satlab.regress import links, suite, why
 from satlab.regress.ends import Satperf
 from satlab.regress.judge import ordered
+from satlab.regress.links import Link
 from satlab.regress.real import Real
-from satlab.regress.sample import Backend, Sample
+from satlab.regress.sample import Backend, Options, Sample
 from satlab.regress.suite import Case, Suite
 from satlab.regress.virtual import Virtual
 from satlab.statistics import median
@@ -51,18 +52,22 @@ class Agreement:
         return self.deviation is not None and abs(self.deviation) <= TOLERANCE
 
 
-def measure(name: str, wanted: Sequence[str], up_to_mb: float, runs: int, talk: Talk) -> dict[str, Any]:
+def measure(
+    name: str, wanted: Sequence[str], up_to_mb: float, runs: int, options: tuple[Options, Options], talk: Talk
+) -> dict[str, Any]:
     """Compare cases of a suite (all that both clocks can do and that have no losses) at its marks up to `up_to_mb`.
+
+    `options` are those of the client's and of the server's end, the same by both clocks.
 
     Raises:
         ConfigError: the suite or a case is not there.
         HostError: this host cannot bring up a lab.
     """
     plan = _cut(suite.load(paths.BASELINES / f"{name}.yml"), up_to_mb)
-    real = Real(Satperf("quinn"))
+    virtual, real = Virtual(*options), Real(Satperf("quinn", options))
     cases = [case for case in plan.selected(wanted) if case.loss is None and not real.ends.lacks(case)]
     began, load_before = time.time(), os.getloadavg()[0]
-    found = [_compared(plan, case, real, runs, talk) for case in cases]
+    found = [_compared(plan, case, (virtual, real), runs, talk) for case in cases]
     return {
         "schema": "satlab/bench-agree/1",
         "suite": plan.name,
@@ -70,6 +75,7 @@ def measure(name: str, wanted: Sequence[str], up_to_mb: float, runs: int, talk: 
         "load_average": [load_before, os.getloadavg()[0]],
         "tolerance": TOLERANCE,
         "runs": runs,
+        "options": {"client": dict(options[0]), "server": dict(options[1])},
         "cases": found,
         "agree": all(mark["agrees"] for case in found for mark in case["marks"]),
     }
@@ -82,23 +88,28 @@ def _cut(plan: Suite, up_to_mb: float) -> Suite:
     return plan.model_copy(update={"marks_mb": tuple(kept), "cases": tuple(cases)})
 
 
-def _compared(plan: Suite, case: Case, real: Backend, runs: int, talk: Talk) -> dict[str, Any]:
+def _compared(plan: Suite, case: Case, clocks: tuple[Backend, Backend], runs: int, talk: Talk) -> dict[str, Any]:
     with talk.step(case.id) as step, tempfile.TemporaryDirectory(prefix="satlab-agree-") as folder:
         link = links.build(plan, case, Path(folder) / "profiles")
-        samples = [
-            [clock.sample(plan, case, link, seed, Path(folder)) for seed in range(1, runs + 1)]
-            for clock in (Virtual(), real)
-        ]
+        samples = [_samples(clock, plan, case, link, runs, Path(folder)) for clock in clocks]
         found = agreements(plan, case, *samples)
         step.outcome = ", ".join(f"{one.mark_mb:g} MB {_percent(one.deviation)}" for one in found)
     return {
         "id": case.id,
         "marks": [_document(one) for one in found],
         "handshake_ms": [[one.handshake_ms for one in clock] for clock in samples],
+        "spent_s": [_spent(clock) for clock in samples],
+        "acks": [[one.acks for one in clock] for clock in samples],
+        "lost_packets": [[one.lost_packets for one in clock] for clock in samples],
         "samples": [[list(one.times_s) for one in clock] for clock in samples],
         "reasons": sorted({one.reason for clock in samples for one in clock if one.reason}),
         "out_of_calibration": sorted({one.calibration for one in samples[1] if one.calibration}),
     }
+
+
+def _samples(clock: Backend, plan: Suite, case: Case, link: Link, runs: int, folder: Path) -> list[Sample]:
+    with tempfile.TemporaryDirectory(dir=folder) as raw:
+        return [clock.sample(plan, case, link, seed, Path(raw)) for seed in range(1, runs + 1)]
 
 
 def agreements(plan: Suite, case: Case, virtual: Sequence[Sample], real: Sequence[Sample]) -> list[Agreement]:
@@ -107,6 +118,12 @@ def agreements(plan: Suite, case: Case, virtual: Sequence[Sample], real: Sequenc
         Agreement(case.id, mark, median(ordered(virtual, index)), median(ordered(real, index)))
         for index, mark in enumerate(plan.marks_mb)
     ]
+
+
+def _spent(samples: Sequence[Sample]) -> dict[str, float] | None:
+    """Give the mean seconds of each cause, which tell where clocks differ."""
+    traced = [one.spent_s for one in samples if one.spent_s is not None]
+    return why.mean(traced) if traced else None
 
 
 def _document(one: Agreement) -> dict[str, Any]:
@@ -122,13 +139,25 @@ def _percent(value: float | None) -> str:
 def lines(result: dict[str, Any]) -> list[str]:
     """Give the result for people."""
     head = f"virtual and real clock, medians of {result['runs']}, load average {result['load_average'][0]:.1f}"
-    told = [_line(case["id"], mark) for case in result["cases"] for mark in case["marks"]]
+    told = [
+        line for case in result["cases"] for line in (*(_line(case["id"], mark) for mark in case["marks"]), *_why(case))
+    ]
     off = [
         f"{case['id']}: out of calibration: {'; '.join(case['out_of_calibration'])}"
         for case in result["cases"]
         if case["out_of_calibration"]
     ]
     return [head, *told, *off]
+
+
+def _why(case: dict[str, Any]) -> list[str]:
+    """Give the cause whose time differs most, if both clocks were traced."""
+    virtual, real = case["spent_s"]
+    if virtual is None or real is None:
+        return []
+    more = {cause: real[cause] - virtual[cause] for cause in virtual}
+    most = max(more, key=lambda cause: abs(more[cause]))
+    return [f"{case['id']:18} most of it: {most} {more[most]:+.3f} s"]
 
 
 def _line(case: str, mark: dict[str, Any]) -> str:

@@ -1,18 +1,22 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Who talks over the link of a check on the real clock: a server's and a client's program, and what they tell of it."""
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from satlab import paths
+from satlab import paths, topology
+from satlab.lab import Lab
 from satlab.pki import Pki
-from satlab.regress.confine import Ended
+from satlab.regress.confine import Bind, Ended
 from satlab.regress.sample import Options, Sample, Status
 from satlab.regress.suite import MB, Case, Suite
 from satlab.regress.wire import Wire
+from satlab.topology import Topology
 
 PORT = 4433
 NAME = "server.satlab.test"
@@ -35,8 +39,8 @@ class Wish:
 
     @property
     def size(self) -> int:
-        """Give the payload, bytes."""
-        return self.marks[-1]
+        """Give the payload, bytes; of a test case that of all its files."""
+        return self.marks[-1] if self.marks else sum(self.case.files_bytes)
 
     @property
     def marks(self) -> tuple[int, ...]:
@@ -50,16 +54,25 @@ class Wish:
 
     def failed(self, reason: str, status: Status = "failed") -> Sample:
         """Give the sample of a transfer that came to nothing."""
-        return Sample(self.case.id, self.seed, status, reason, (None,) * len(self.marks))
+        return Sample(self.case.id, self.seed, status, reason, (None,) * max(1, len(self.marks)))
 
 
 @dataclass(frozen=True)
 class Program:
-    """What runs in an end's cell."""
+    """What runs in an end's cell, and what it finds there beside the programs of `base`."""
 
     argv: tuple[str, ...]
-    shown: tuple[Path, ...] = ()
+    binds: tuple[Bind, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    base: Path = Path("/")
+    capabilities: tuple[str, ...] = ()
+    hosts: str = ""
+    """The hosts file, in place of the usual one."""
+
+
+def shown(*places: Path) -> tuple[Bind, ...]:
+    """Show files and folders where they are."""
+    return tuple(map(Bind, places))
 
 
 class Ends(Protocol):
@@ -73,6 +86,17 @@ class Ends(Protocol):
     def protocol(self) -> Literal["udp", "tcp"]:
         """Tell what the server listens on."""
 
+    @property
+    def port(self) -> int:
+        """Tell on which port."""
+
+    @property
+    def server_names(self) -> tuple[str, ...]:
+        """Give the names that the server's certificate and the hosts file have."""
+
+    def topology(self) -> Topology:
+        """Give the lab that it expects to find."""
+
     def lacks(self, case: Case) -> str:
         """Say why it cannot do a case; nothing if it can."""
 
@@ -85,9 +109,34 @@ class Ends(Protocol):
     def sample(self, wish: Wish, number: int, ended: Ended, wire: Wire | None) -> Sample:
         """Read what came of a connection: what the client left, and what was seen on the wire."""
 
+    def path(self, up: Lab, wish: Wish, folder: Path) -> AbstractContextManager[list[str]]:
+        """Prepare what is between the ends; what is wrong with it stands in the list, before or after the block."""
+
+
+class OnTheLab:
+    """What is the same for pairs that take the lab as it is."""
+
+    @property
+    def port(self) -> int:
+        """Take the usual port."""
+        return PORT
+
+    @property
+    def server_names(self) -> tuple[str, ...]:
+        """Take the usual name."""
+        return (NAME,)
+
+    def topology(self) -> Topology:
+        """Take the lab of lab.yml."""
+        return topology.load(paths.LAB_FILE)
+
+    def path(self, up: Lab, wish: Wish, folder: Path) -> AbstractContextManager[list[str]]:
+        """Leave the path as it is."""
+        return contextlib.nullcontext([])
+
 
 @dataclass(frozen=True)
-class Satperf:
+class Satperf(OnTheLab):
     """Our own client and server, with one of their QUIC libraries; options of each end as on their command lines."""
 
     library: str
@@ -111,7 +160,7 @@ class Satperf:
         argv = [str(paths.SATPERF), "server", "--listen", f"{wish.host}:{PORT}"]
         argv += ["--cert", str(keys.server_cert), "--key", str(keys.server_key)]
         argv += ["--output", str(wish.folder / SERVER / "server.jsonl"), *self._leg(1)]
-        return Program(tuple(argv), (paths.SATPERF, keys.server_cert, keys.server_key))
+        return Program(tuple(argv), shown(paths.SATPERF, keys.server_cert, keys.server_key))
 
     def client(self, wish: Wish, number: int) -> Program:
         """Give the client."""
@@ -120,7 +169,7 @@ class Satperf:
         argv += ["--timeout", f"{wish.case.timeout_s:g}", "--output", str(_client_file(wish, number))]
         if wish.connections > 1:
             argv += ["--zero-rtt", str(wish.folder / CLIENT / "session")]
-        return Program((*argv, *self._leg(0)), (paths.SATPERF, wish.pki.ca_cert))
+        return Program((*argv, *self._leg(0)), shown(paths.SATPERF, wish.pki.ca_cert))
 
     def _leg(self, side: int) -> list[str]:
         pairs = self.options[side].items()

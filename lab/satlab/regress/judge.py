@@ -34,11 +34,12 @@ Samples = Mapping[str, Sequence[Sample]]
 class Judged:
     """A case at one mark: median and interval in s (infinite where too many samples never came so far).
 
-    `off` samples were taken while the link was out of calibration: they count only where there are no others.
+    `mark_mb` None is a test case as a whole, which may take as long as it takes. `off` samples were taken while the
+    link was out of calibration: they count only where there are no others.
     """
 
     case: str
-    mark_mb: float
+    mark_mb: float | None
     target_s: float | None
     median_s: float
     interval_s: Interval
@@ -58,6 +59,8 @@ class Judged:
 
 def against_targets(suite: Suite, cases: Sequence[Case], samples: Samples) -> list[Judged]:
     """Judge every case at every mark."""
+    if not suite.marks_mb:
+        return [_judged(case, None, math.inf, 0, samples[case.id]) for case in cases]
     return [
         _judged(case, mark, case.targets_s[index], index, samples[case.id])
         for case in cases
@@ -65,7 +68,7 @@ def against_targets(suite: Suite, cases: Sequence[Case], samples: Samples) -> li
     ]
 
 
-def _judged(case: Case, mark: float, target: float | None, index: int, samples: Sequence[Sample]) -> Judged:
+def _judged(case: Case, mark: float | None, target: float | None, index: int, samples: Sequence[Sample]) -> Judged:
     calibrated = [one for one in samples if not one.calibration]
     counted = calibrated or samples
     times = ordered(counted, index)
@@ -77,7 +80,8 @@ def _judged(case: Case, mark: float, target: float | None, index: int, samples: 
     elif len(calibrated) < CALIBRATED * len(samples):
         result = "not measurable"
     off = len(samples) - len(calibrated)
-    return Judged(case.id, mark, target, median(times), spread, len(times), times.count(math.inf), died, result, off)
+    shown = None if mark is None else target
+    return Judged(case.id, mark, shown, median(times), spread, len(times), times.count(math.inf), died, result, off)
 
 
 def _result(target: float | None, *, met: bool) -> Result:

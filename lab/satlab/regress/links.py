@@ -92,7 +92,7 @@ def _link(suite: Suite, case: Case, profile: Path, seed: int) -> Link:
         seed=seed,
         forward=direction,
         return_=direction,
-        terrestrial_one_way_delay_ms=(suite.link.rtt_ms - GEO_RTT_MS) / 2,
+        terrestrial_one_way_delay_ms=((case.rtt_ms or suite.link.rtt_ms) - GEO_RTT_MS) / 2,
         run_id=f"{suite.name}-{case.id}",
     )
     here = topology.load(paths.LAB_FILE)

@@ -4,6 +4,7 @@
 import math
 import sys
 from dataclasses import dataclass
+from typing import Any
 from xml.etree import ElementTree
 
 from rich.console import Console
@@ -37,10 +38,48 @@ class Section:
 
 def sections(findings: Findings) -> list[Section]:
     """Give the verdicts, the comparison if there is one, and what held transfers up if it was traced."""
-    shown = [Section(f"{findings.suite.name}: {findings.suite.source}", _HEAD, _rows(findings))]
+    shown = [
+        Section(f"{findings.suite.name}: {findings.suite.source}{_of_reference(findings)}", _HEAD, _rows(findings))
+    ]
     if findings.compared is not None:
         shown.append(Section("against the baseline", _COMPARED_HEAD, [_compared(one) for one in findings.compared]))
+    if findings.beside:
+        shown.append(_beside(findings))
     return [*shown, *_spent(findings)]
+
+
+def _beside(findings: Findings) -> Section:
+    """Give every target with what each check measured: medians and intervals, stack by stack."""
+    checks = [findings.document(), *findings.beside]
+    known = [
+        {(case["id"], one["mark_mb"]): one for case in each["cases"] for one in case["verdicts"]} for each in checks
+    ]
+    rows = [
+        (
+            one.case,
+            _megabytes(one),
+            "" if one.target_s is None else f"{one.target_s:g}",
+            *(_measured(each.get((one.case, one.mark_mb))) for each in known),
+        )
+        for one in findings.judged
+    ]
+    names = (f"{each['stack']}, {each['clock']} clock" for each in checks)
+    return Section(
+        f"beside other checks, s; targets: {findings.suite.source}", ("case", "MB", "target s", *names), rows
+    )
+
+
+def _measured(verdict: dict[str, Any] | None) -> str:
+    """Word median, interval and number of samples of a verdict in a check.json."""
+    if verdict is None:
+        return "not run"
+    if verdict["result"] == "unsupported":
+        return "unsupported"
+    median, low, high = (
+        seconds(math.inf if verdict[key] is None else verdict[key]) for key in ("median_s", "low_s", "high_s")
+    )
+    mark = ", not measurable" if verdict["result"] == "not measurable" else ""
+    return f"{median} ({low} to {high}), n {verdict['n']}{mark}"
 
 
 def pace(findings: Findings) -> str:
@@ -50,6 +89,10 @@ def pace(findings: Findings) -> str:
         return took
     times = findings.simulated_s / findings.real_s
     return f"{findings.simulated_s:.0f} s simulated in {took}: {times:.0f} times as fast as real time"
+
+
+def _of_reference(findings: Findings) -> str:
+    return f"; reference: {findings.suite.reference}" if findings.suite.reference else ""
 
 
 def markdown(findings: Findings) -> str:
@@ -62,7 +105,7 @@ def junit(findings: Findings) -> str:
     """Give one test case per verdict; what has no target is skipped, with its figure as the reason."""
     suite = ElementTree.Element("testsuite", name=f"satlab.{findings.suite.name}", time=f"{findings.real_s:.3f}")
     for one in findings.judged:
-        case = _test_case(suite, one.case, f"{one.mark_mb:g} MB", one.median_s)
+        case = _test_case(suite, one.case, _amount(one), one.median_s)
         if one.result == "fail":
             ElementTree.SubElement(case, "failure", message=_why(one))
         elif one.result != "pass":
@@ -85,7 +128,7 @@ def _test_case(suite: ElementTree.Element, case: str, name: str, median_s: float
     return ElementTree.SubElement(suite, "testcase", classname=case, name=name, time=time)
 
 
-_HEAD = ("case", "down/up Mbit/s", "MB", "target s", "median s", "95 % interval", "n", "verdict")
+_HEAD = ("case", "down/up Mbit/s", "MB", "target s", "reference s", "median s", "95 % interval", "n", "verdict")
 _COMPARED_HEAD = ("case", "MB", "baseline s", "now s", "ratio", "p", "detectable", "verdict")
 
 
@@ -113,13 +156,21 @@ def _row(one: Judged, findings: Findings) -> tuple[str, ...]:
     return (
         one.case,
         f"{link.forward_mbps:.4g}/{link.return_mbps:.3g}",
-        f"{one.mark_mb:g}",
+        _megabytes(one),
         "" if one.target_s is None else f"{one.target_s:g}",
+        _reference(one, findings),
         seconds(one.median_s),
         spread,
         f"{one.n}{censored}{off}",
         f"{MISSED.get(one.result, one.result)}{': ' + '; '.join(one.died) if one.died else ''}",
     )
+
+
+def _reference(one: Judged, findings: Findings) -> str:
+    case = next(case for case in findings.suite.cases if case.id == one.case)
+    times = dict(zip(findings.suite.marks_mb, case.reference_s, strict=False))
+    found = None if one.mark_mb is None else times.get(one.mark_mb)
+    return "" if found is None else f"{found:g}"
 
 
 def _compared(one: Compared) -> tuple[str, ...]:
@@ -131,7 +182,16 @@ def _compared(one: Compared) -> tuple[str, ...]:
 
 def _why(one: Judged) -> str:
     died = f"; died: {'; '.join(one.died)}" if one.died else ""
-    return f"median {seconds(one.median_s)} s, up to {seconds(one.interval_s.high)} s, target {one.target_s:g} s{died}"
+    target = "" if one.target_s is None else f", target {one.target_s:g} s"
+    return f"median {seconds(one.median_s)} s, up to {seconds(one.interval_s.high)} s{target}{died}"
+
+
+def _megabytes(one: Judged) -> str:
+    return "all" if one.mark_mb is None else f"{one.mark_mb:g}"
+
+
+def _amount(one: Judged) -> str:
+    return "test case" if one.mark_mb is None else f"{one.mark_mb:g} MB"
 
 
 def _why_skipped(one: Judged) -> str:

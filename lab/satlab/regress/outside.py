@@ -18,7 +18,7 @@ from typing import Literal
 
 from satlab.errors import ConfigError, Fault, HostError
 from satlab.regress.confine import Ended
-from satlab.regress.ends import CLIENT, NAME, PORT, Program, Wish
+from satlab.regress.ends import CLIENT, NAME, PORT, OnTheLab, Program, Wish, shown
 from satlab.regress.sample import Sample, Status
 from satlab.regress.suite import Case
 from satlab.regress.wire import Wire
@@ -46,7 +46,7 @@ COMPLETE = 0.98
 
 
 @dataclass(frozen=True)
-class Commands:
+class Commands(OnTheLab):
     """The words of both commands; `shown` are files and folders that they need beside the host's programs."""
 
     name: str
@@ -69,8 +69,7 @@ class Commands:
         www.mkdir()
         (www / PAYLOAD).write_bytes(random.Random(wish.seed).randbytes(wish.size))  # noqa: S311 - a file, no secret
         keys = wish.pki
-        shown = (www, keys.server_cert, keys.server_key, *self.shown)
-        return Program(_filled(self.server_words, wish), shown)
+        return Program(_filled(self.server_words, wish), shown(www, keys.server_cert, keys.server_key, *self.shown))
 
     def client(self, wish: Wish, number: int) -> Program:
         """Give the client, with an empty folder for what it downloads."""
@@ -79,7 +78,7 @@ class Commands:
         for folder in (theirs / "out", theirs / "state"):
             folder.mkdir(exist_ok=True)
             os.chown(folder, theirs.stat().st_uid, theirs.stat().st_gid)
-        return Program(_filled(self.client_words, wish), (wish.pki.ca_cert, *self.shown))
+        return Program(_filled(self.client_words, wish), shown(wish.pki.ca_cert, *self.shown))
 
     def sample(self, wish: Wish, number: int, ended: Ended, wire: Wire | None) -> Sample:
         """Judge a download by how the client ended, what it left, and what crossed."""
@@ -145,7 +144,7 @@ def parse(client: str | None, server: str | None, show: Iterable[Path] = ()) -> 
     """
     texts = {"--client-cmd": client or "", "--server-cmd": server or ""}
     words: list[tuple[str, ...]] = []
-    shown = [path.resolve() for path in show]
+    needed = [path.resolve() for path in show]
     faults = [Fault("--show", f"{path} is not there") for path in show if not path.exists()]
     for option, text in texts.items():
         try:
@@ -161,16 +160,16 @@ def parse(client: str | None, server: str | None, show: Iterable[Path] = ()) -> 
             continue
         program = str(Path(program).absolute())
         words.append((program, *split[1:]))
-        shown.append(Path(program).resolve().parent)
+        needed.append(Path(program).resolve().parent)
     if faults:
         raise ConfigError("the programs of the ends", faults)
     near, far = words
-    return Commands(f"{Path(near[0]).name} to {Path(far[0]).name}", near, far, _beside_the_host(shown))
+    return Commands(f"{Path(near[0]).name} to {Path(far[0]).name}", near, far, _beside_the_host(needed))
 
 
-def _beside_the_host(shown: Iterable[Path]) -> tuple[Path, ...]:
+def _beside_the_host(places: Iterable[Path]) -> tuple[Path, ...]:
     """Leave out what every cell shows."""
-    return tuple(path for path in dict.fromkeys(shown) if path.parts[1:2] not in (("usr",), ("bin",), ("sbin",)))
+    return tuple(path for path in dict.fromkeys(places) if path.parts[1:2] not in (("usr",), ("bin",), ("sbin",)))
 
 
 def ngtcp2() -> Commands:

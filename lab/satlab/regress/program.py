@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """`satlab check`: samples of every case until the verdicts stand, then targets, baseline, and what to hand on."""
 
+import contextlib
 import json
 import math
 import os
@@ -8,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -15,13 +17,14 @@ from typing import Any, Literal
 import satlab
 from satlab import ownership, paths
 from satlab.errors import ConfigError, ExitStatus, Fault
-from satlab.regress import judge, links, outside, suite, why
+from satlab.regress import endpoint, judge, links, outside, suite, why
 from satlab.regress.ends import Ends, Satperf
 from satlab.regress.judge import Compared, Judged
 from satlab.regress.links import Link
 from satlab.regress.real import Real
 from satlab.regress.sample import Backend, Options, Sample
 from satlab.regress.suite import Case, Suite
+from satlab.regress.tcp import TcpPep
 from satlab.regress.virtual import Virtual
 from satlab.ui import Talk
 
@@ -35,7 +38,7 @@ SLOWDOWN = 0.10
 """What a comparison takes enough samples to find, if MAX_RUNS are enough."""
 
 
-STACKS: dict[str, Callable[[], Ends]] = {"ngtcp2": outside.ngtcp2}
+STACKS: dict[str, Callable[[], Ends]] = {"ngtcp2": outside.ngtcp2, "tcp-pep": TcpPep}
 """Built-in pairs beside satperf's."""
 
 
@@ -53,6 +56,7 @@ class Wanted:
     client: Options = field(default_factory=dict)
     server: Options = field(default_factory=dict)
     baseline: Path | None = None
+    beside: Sequence[Path] = ()
     tolerance: float = 0.03
     out: Path = Path("runs")
     jobs: int = os.cpu_count() or 1
@@ -86,7 +90,9 @@ class Findings:
     compared: list[Compared] | None
     wanted: Wanted
     backend: Backend
+    beside: Sequence[dict[str, Any]]
     folder: Path
+    began_unix_s: float
     real_s: float
 
     @property
@@ -171,10 +177,11 @@ def run(wanted: Wanted, talk: Talk) -> Findings:
         ConfigError: suite, case, option or baseline are not usable.
         HostError: the program that moves the time is missing or dies.
     """
-    began = time.monotonic()
+    began, began_unix_s = time.monotonic(), time.time()
     plan = suite.load(paths.BASELINES / f"{wanted.suite}.yml")
     cases = plan.selected(wanted.cases)
     before = None if wanted.baseline is None else load_baseline(wanted.baseline, plan)
+    beside = [load(path, plan) for path in wanted.beside]
     least = {case.id: wanted.runs or _least(plan, case, before, len(cases)) for case in cases}
     folder = wanted.out / f"check-{plan.name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
     raw = folder / "raw"
@@ -192,7 +199,9 @@ def run(wanted: Wanted, talk: Talk) -> Findings:
         ownership.give_to_caller(folder)
     judged = judge.against_targets(plan, cases, found)
     compared = None if before is None else judge.against_baseline(plan.marks_mb, found, before, wanted.tolerance)
-    findings = Findings(plan, built, found, judged, compared, wanted, backend, folder, time.monotonic() - began)
+    findings = Findings(
+        plan, built, found, judged, compared, wanted, backend, beside, folder, began_unix_s, time.monotonic() - began
+    )
     (folder / "check.json").write_text(json.dumps(findings.document(), indent=1) + "\n")
     ownership.give_to_caller(folder)
     return findings
@@ -235,6 +244,21 @@ def _told(samples: Sequence[Sample]) -> str:
     return f"{len(samples)} samples{f', {off} out of calibration' if off else ''}{f'; {worst}' if worst else ''}"
 
 
+def from_outside(
+    client: str | None, server: str | None, show: Sequence[Path], place: Path | None
+) -> AbstractContextManager[Ends]:
+    """Give what a person brings: two commands, or an endpoint of the QUIC interop runner; usable within the block.
+
+    Raises:
+        ConfigError: it is not usable, or both.
+    """
+    if place is None:
+        return contextlib.nullcontext(outside.parse(client, server, show))
+    if client or server:
+        raise ConfigError("both an endpoint and commands are given", hint="leave out --endpoint, or the other two")
+    return endpoint.opened(place)
+
+
 def options(given: Sequence[str]) -> Options:
     """Read NAME=VALUE pairs of one end, names as on satperf's command line; satvirtual knows which there are.
 
@@ -250,23 +274,31 @@ def options(given: Sequence[str]) -> Options:
     return {name.replace("-", "_"): int(value) if value.isdecimal() else value for name, _, value in pairs}
 
 
-def load_baseline(path: Path, plan: Suite) -> dict[str, list[Sample]]:
-    """Read the samples of an earlier check.json.
+def load(path: Path, plan: Suite) -> dict[str, Any]:
+    """Read an earlier check.json.
 
     Raises:
         ConfigError: it is none, or of another suite.
     """
     try:
-        document = json.loads(path.read_text())
+        document: dict[str, Any] = json.loads(path.read_text())
         same = (document["schema"], document["suite"], tuple(document["marks_mb"]))
-        if same != (SCHEMA, plan.name, plan.marks_mb):
-            raise ConfigError(f"{path} is of suite {document['suite']}", hint=f"take a check.json of suite {plan.name}")
-        return {case["id"]: [_sample(one) for one in case["samples"]] for case in document["cases"]}
     except OSError as error:
         raise ConfigError(
             f"{path}: {error.strerror}", hint="an earlier check left runs/check-.../check.json"
         ) from error
     except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{path} is no {SCHEMA}: {error}", hint="take the check.json of an earlier check") from error
+    if same != (SCHEMA, plan.name, plan.marks_mb):
+        raise ConfigError(f"{path} is of suite {document['suite']}", hint=f"take a check.json of suite {plan.name}")
+    return document
+
+
+def load_baseline(path: Path, plan: Suite) -> dict[str, list[Sample]]:
+    """Read the samples of an earlier check.json. Raises ConfigError as `load`."""
+    try:
+        return {case["id"]: [_sample(one) for one in case["samples"]] for case in load(path, plan)["cases"]}
+    except (KeyError, TypeError) as error:
         raise ConfigError(f"{path} is no {SCHEMA}: {error}", hint="take the check.json of an earlier check") from error
 
 

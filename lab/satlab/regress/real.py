@@ -18,7 +18,7 @@ from ipaddress import IPv4Address, ip_address
 from pathlib import Path
 from typing import Any, Literal
 
-from satlab import calibrate, control, grants, lab, netns, ownership, paths, pki, topology
+from satlab import calibrate, control, grants, lab, netns, ownership, pki
 from satlab.calibrate import MetricsFile
 from satlab.errors import HostError
 from satlab.lab import Lab
@@ -26,7 +26,7 @@ from satlab.linkplan import LinkPlan
 from satlab.process import wait
 from satlab.regress import confine, links, tap, traces, wire
 from satlab.regress.confine import Bind, Bounds, Cell, Confined, Ended
-from satlab.regress.ends import CLIENT, NAME, PORT, SERVER, Ends, Program, Satperf, Wish
+from satlab.regress.ends import CLIENT, SERVER, Ends, Program, Satperf, Wish
 from satlab.regress.links import Link
 from satlab.regress.sample import Sample
 from satlab.regress.suite import Case, Suite
@@ -40,7 +40,7 @@ GRACE_S = 15.0
 """For a client to end by itself beyond the case's time."""
 END_S = 5.0
 WATCH_S = 0.25
-KEPT_BYTES = 64 << 20
+KEPT_BYTES = 16 << 20
 """Of each end's files, those up to this size are kept, larger ones are what was transferred."""
 _NUMBERS = itertools.count()
 
@@ -63,14 +63,14 @@ class Real:
         """Bring a lab up, let the programs talk, take the lab down."""
         lacking = self.ends.lacks(case)
         if lacking:
-            return Sample(case.id, seed, "unsupported", lacking, (None,) * len(suite.marks_mb))
+            return Sample(case.id, seed, "unsupported", lacking, (None,) * max(1, len(suite.marks_mb)))
         folder = raw / f"{case.id}-{seed}"
         folder.mkdir()
         metrics = MetricsFile(folder / "link.jsonl")
         request = links.for_lab(link, case, seed, metrics.path)
         with ownership.owned(f"check-{os.getpid() % 100000}-{next(_NUMBERS) % 1000}") as name:
             try:
-                up = Lab.up(name, topology.load(paths.LAB_FILE), request)
+                up = Lab.up(name, self.ends.topology(), request)
                 checks = calibrate.before(up.plan, calibrate.probe_link(up, up.plan, server_address(up), metrics))
                 began_unix_s = time.time()
                 found = self._talk(up, suite, case, seed, folder)
@@ -92,9 +92,9 @@ class Real:
         """Start the server, then the client once or twice; give the sample of the last connection."""
         host = server_address(up)
         with tempfile.TemporaryDirectory(prefix="satlab-check-") as private:
-            keys = pki.create(Path(private) / "pki", [NAME], [ip_address(host)], datetime.now(UTC))
+            keys = pki.create(Path(private) / "pki", self.ends.server_names, [ip_address(host)], datetime.now(UTC))
             wish = Wish(suite, case, seed, host, keys, Path(private) / "ends")
-            cells = {side: _cell(wish, side) for side in (SERVER, CLIENT)}
+            cells = {side: _cell(wish, side, self.ends.server_names) for side in (SERVER, CLIENT)}
             try:
                 return _Sitting(self.ends, self.stop, up, wish, cells, folder).sample()
             finally:
@@ -115,10 +115,15 @@ class _Sitting:
 
     def sample(self) -> Sample:
         """Let them talk; give the sample of the last connection."""
+        with self.ends.path(self.up, self.wish, self.folder) as faults:
+            found = self.wish.failed("; ".join(faults)) if faults else self._between()
+        return replace(found, status="failed", reason="; ".join(faults)) if faults and found.status == "ok" else found
+
+    def _between(self) -> Sample:
         with _running(self._start(SERVER, self.ends.server(self.wish), "server.log")) as server:
-            listens = lambda: server.poll() is not None or _listens(self.up, self.ends.protocol)  # noqa: E731
+            listens = lambda: server.poll() is not None or _listens(self.up, self.ends.protocol, self.ends.port)  # noqa: E731
             if not wait(listens, START_S):
-                return self.wish.failed(f"the server does not listen on port {PORT} after {START_S:g} s")
+                return self.wish.failed(f"the server does not listen on port {self.ends.port} after {START_S:g} s")
             if (gone := server.poll()) is not None:
                 return self._without_server(gone)
             found = self.wish.failed("no connection was made")
@@ -138,7 +143,7 @@ class _Sitting:
             client = self._start(CLIENT, self.ends.client(self.wish, number), f"client-{number}.log")
             with _running(client):
                 ended, why = self._await(server, client)
-        seen = wire.read(tap.read(pcap), IPv4Address(self.wish.host), PORT)
+        seen = wire.read(tap.read(pcap), IPv4Address(self.wish.host), self.ends.port)
         if why:
             return self._came_to_nothing(why), ended, seen
         return self.ends.sample(self.wish, number, ended, seen), ended, seen
@@ -177,11 +182,13 @@ class _Sitting:
     def _start(self, side: str, program: Program, log: str) -> Confined:
         enter = self.up.enter_argv(self.up.topology.node_of(Role(side)))
         cell = self.cells[side]
-        for path in program.shown:
-            if path.is_relative_to(self.wish.pki.folder):
-                grants.give(path, cell.uid)
-        shown = tuple(Bind(path) for path in program.shown)
-        cell = replace(cell, binds=(*shown, *cell.binds), environment=program.environment)
+        for bind in program.binds:
+            if bind.source.is_relative_to(self.wish.pki.folder):
+                grants.give(bind.source, cell.uid)
+        cell = replace(
+            cell, binds=(*program.binds, *cell.binds), environment=program.environment, base=program.base,
+            capabilities=program.capabilities, hosts=program.hosts or cell.hosts,
+        )  # fmt: skip
         return confine.start(enter, cell, program.argv, self.folder / log)
 
 
@@ -190,10 +197,10 @@ NOT_SUPPORTED = 127
 UNSUPPORTED = "the program does not support it (exit status 127)"
 
 
-def _cell(wish: Wish, side: str) -> Cell:
+def _cell(wish: Wish, side: str, names: tuple[str, ...]) -> Cell:
     folder = wish.folder / side
     folder.mkdir(parents=True)
-    known = "".join(f"{wish.host} {name}\n" for name in (NAME, "server"))
+    known = "".join(f"{wish.host} {name}\n" for name in names)
     seconds = wish.connections * (wish.case.timeout_s + GRACE_S) + (wish.case.second_after_s or 0) + START_S
     hosts = f"127.0.0.1 localhost\n{known}"
     cell = Cell(binds=(Bind(folder, writable=True),), name=side, hosts=hosts, bounds=Bounds(seconds))
@@ -242,16 +249,16 @@ def _client_interface(up: Lab) -> tuple[str, str]:
     return node, next(iter(up.topology.nodes[node].interfaces))
 
 
-def _listens(up: Lab, protocol: str) -> bool:
+def _listens(up: Lab, protocol: str, port: int) -> bool:
     """Look whether the server's namespace has a socket on the port."""
     node = up.topology.node_of(Role.SERVER)
-    return any(netns.inside(up.lab_id, node, _has_port, table) for table in (protocol, f"{protocol}6"))
+    return any(netns.inside(up.lab_id, node, _has_port, table, port) for table in (protocol, f"{protocol}6"))
 
 
-def _has_port(table: str) -> bool:
+def _has_port(table: str, port: int) -> bool:
     """Look into proc(5)'s table of the namespace that this thread is in."""
     try:
         rows = Path(f"/proc/thread-self/net/{table}").read_text().splitlines()[1:]
     except FileNotFoundError:  # a kernel without IPv6
         return False
-    return any(row.split()[1].endswith(f":{PORT:04X}") for row in rows)
+    return any(row.split()[1].endswith(f":{port:04X}") for row in rows)

@@ -36,29 +36,47 @@ class Change(_Model):
 class Case(_Model):
     """One link, one transfer, and how long it may take until each of the suite's marks; None: to be determined.
 
-    Rates in Mbit/s of full-size IP packets. `loss` acts in both directions. With `second_after_s` the case is about a
-    second transfer that starts so long after the end of the first one, which it may remember.
+    Rates in Mbit/s of full-size IP packets; `rtt_ms` in place of the suite's. `loss` acts in both directions. With
+    `second_after_s` the case is about a second transfer that starts so long after the end of the first one, which it
+    may remember. `reference_s` are times of the suite's `reference`, which are shown and never judged.
+
+    `test` makes it a test case of the QUIC interop runner for its endpoints: files of `files_bytes` (names of
+    `name_length`), whether so many handshakes and a Retry must show. `server_test`: where the server's is another one.
+    `lacking` says why there is no such case here.
     """
 
     id: Name
     forward_mbps: float = Field(gt=0.1, le=1000)
     return_mbps: float = Field(ge=0.05, le=100)
+    rtt_ms: float | None = Field(default=None, gt=500, le=2000)
     direction: Literal["download", "upload"] = "download"
     loss: LossProcess | None = None
     changes: tuple[Change, ...] = ()
     second_after_s: float | None = Field(default=None, gt=0, le=1000)
-    targets_s: tuple[float | None, ...]
+    targets_s: tuple[float | None, ...] = ()
+    reference_s: tuple[float | None, ...] = ()
     timeout_s: float = Field(default=300, gt=0, le=3600)
+    test: Name | None = None
+    server_test: Name | None = None
+    files_bytes: tuple[Annotated[int, Field(ge=1, le=1 << 30)], ...] = Field(default=(), max_length=2000)
+    name_length: int = Field(default=8, ge=8, le=250)
+    handshakes: int | None = Field(default=None, ge=1, le=1000)
+    retry: bool | None = None
+    lacking: str = ""
 
 
 class Suite(_Model):
-    """The file. Times are those at which `marks_mb` (10^6 bytes) have arrived, from the client's first packet."""
+    """The file. Times are those at which `marks_mb` (10^6 bytes) have arrived, from the client's first packet.
+
+    A suite without marks is one of test cases, which are passed or not.
+    """
 
     schema_: Literal["satlab/suite/1"] = Field(alias="schema")
     name: Name
     source: str = Field(min_length=1)
+    reference: str = ""
     link: SuiteLink
-    marks_mb: tuple[float, ...] = Field(min_length=1)
+    marks_mb: tuple[float, ...] = ()
     cases: tuple[Case, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
@@ -68,6 +86,11 @@ class Suite(_Model):
         short = [case.id for case in self.cases if len(case.targets_s) != len(self.marks_mb)]
         if short:
             raise ValueError(f"targets_s needs one value (or null) per mark: {', '.join(short)}")
+        if not self.marks_mb and (lost := [case.id for case in self.cases if not (case.files_bytes or case.lacking)]):
+            raise ValueError(f"without marks_mb a case needs test and files_bytes, or lacking: {', '.join(lost)}")
+        wrong = [case.id for case in self.cases if len(case.reference_s) not in (0, len(self.marks_mb))]
+        if wrong or (not self.reference and any(case.reference_s for case in self.cases)):
+            raise ValueError(f"reference_s needs the suite's reference, and one value (or null) per mark: {wrong}")
         ids = [case.id for case in self.cases]
         twice = sorted({name for name in ids if ids.count(name) > 1})
         if twice:

@@ -26,11 +26,10 @@ LONG_SNAP_BYTES = 2048
 """Of packets with a long QUIC header, whose datagram may hold more packets."""
 BLOCK_BYTES, BLOCKS = 1 << 20, 32
 RETIRE_MS = 50
-ETH_P_IP = 0x0800
+ETH_P_ALL = 0x0003
 SOL_PACKET, PACKET_RX_RING, PACKET_VERSION, TPACKET_V3 = 263, 5, 10, 2
 SO_ATTACH_FILTER = 26
 TP_STATUS_USER = 1
-PACKET_OUTGOING = 4
 """<linux/if_packet.h>, <asm-generic/socket.h>."""
 _FILTER = (
     (0x30, 0, 0, 9),  # A = protocol
@@ -43,7 +42,6 @@ _FILTER = (
 )
 """Classic BPF that says how much of a packet is kept."""
 _BLOCK, _PACKET = struct.Struct("=IIIIII"), struct.Struct("=IIIIIIHH")
-_SLL_OFFSET, _SLL = 48, struct.Struct("=HHiHBB")
 _PCAP_MAGIC_NS, _LINKTYPE_RAW = 0xA1B23C4D, 101
 _PCAP_HEAD, _PCAP_RECORD = struct.Struct("=IHHiIII"), struct.Struct("=IIII")
 
@@ -107,7 +105,7 @@ def _open(interface: str) -> socket.socket:
     frames = BLOCK_BYTES * BLOCKS // LONG_SNAP_BYTES
     ring = struct.pack("=IIIIIII", BLOCK_BYTES, BLOCKS, LONG_SNAP_BYTES, frames, RETIRE_MS, 0, 0)
     tap.setsockopt(SOL_PACKET, PACKET_RX_RING, ring)
-    tap.bind((interface, ETH_P_IP))
+    tap.bind((interface, ETH_P_ALL))  # of one protocol alone the kernel shows what arrives, not what leaves
     return tap
 
 

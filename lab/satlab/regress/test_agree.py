@@ -38,10 +38,10 @@ class Clock:
 def compare(
     monkeypatch: pytest.MonkeyPatch, factor: float, cases: Sequence[str] = (), up_to_mb: float = 10
 ) -> dict[str, Any]:
-    monkeypatch.setattr(agree, "Virtual", lambda: Clock(1.0))
+    monkeypatch.setattr(agree, "Virtual", lambda *_: Clock(1.0))
     monkeypatch.setattr(agree, "Real", lambda _: Clock(factor))
     monkeypatch.setattr(links, "build", lambda *_: None)
-    return agree.measure("etosat", cases, up_to_mb, 3, Talk(quiet=True))
+    return agree.measure("etosat", cases, up_to_mb, 3, ({}, {}), Talk(quiet=True))
 
 
 def test_clocks_agree_within_three_percent(monkeypatch: pytest.MonkeyPatch) -> None:

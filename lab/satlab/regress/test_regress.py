@@ -11,7 +11,7 @@ import pytest
 
 from satlab import paths
 from satlab.errors import ConfigError, ExitStatus
-from satlab.regress import judge, output, page, program, suite, virtual
+from satlab.regress import interop, judge, output, page, program, suite, virtual
 from satlab.regress.judge import Compared
 from satlab.regress.sample import Sample, Status
 from satlab.regress.suite import Case, Suite
@@ -50,6 +50,28 @@ def test_the_suite_of_the_draft_is_complete() -> None:
     judged = {case.id: case.targets_s for case in etosat.cases if None not in case.targets_s}
     assert etosat.marks_mb == (2, 10, 100) and len(etosat.cases) == 10
     assert judged["small-upload"] == (10, 50, 420) and judged["large"] == (3, 5, 8)
+
+
+def test_every_suite_that_is_shipped_can_be_read() -> None:
+    names = [path.stem for path in paths.BASELINES.glob("*.yml")]
+    assert {"etosat", "interop", "seed-002"} <= set(names)
+    for name in names:
+        assert suite.load(paths.BASELINES / f"{name}.yml").name == name
+    interop = suite.load(paths.BASELINES / "interop.yml")
+    assert [case.id for case in interop.cases if case.lacking] == ["rebinding", "migration"]
+
+
+def test_a_test_case_passes_when_all_its_samples_did() -> None:
+    document = {"marks_mb": [], "cases": [{"id": "a", "forward_mbps": 10, "return_mbps": 2, "files_bytes": [1024]}]}
+    tests = small(**document)
+    for samples, result in (
+        ([one("a", 2.0)] * 3, "pass"),
+        ([one("a", 2.0), one("a", None, status="failed", reason="wrong file")], "fail"),
+    ):
+        [found] = judge.against_targets(tests, tests.cases, {"a": samples})
+        assert (found.result, found.mark_mb, found.target_s) == (result, None, None)
+    with pytest.raises(ValueError, match="lacking"):
+        small(marks_mb=[], cases=[{"id": "a", "forward_mbps": 10, "return_mbps": 2}])
 
 
 def test_every_fault_of_a_suite_is_told(tmp_path: Path) -> None:
@@ -229,6 +251,9 @@ def test_a_check_from_suite_to_verdicts(tiny: Path, tmp_path: Path, monkeypatch:
     xml = ElementTree.fromstring(output.junit(found))  # noqa: S314 - our own text
     assert (xml.get("tests"), xml.get("failures"), xml.get("skipped")) == ("6", "1", "3")
     assert "| quick | 10/" in output.markdown(found)
+    told = interop.result(found)
+    assert [cell["abbr"] for cell in told["measurements"][0]] == ["QU", "SL", "FA"]
+    assert interop.extension(found)["check"] == found.document() and told["results"] == [[]]
     for case in document["cases"]:
         times = [sum(sample["spent_s"].values()) for sample in case["samples"]]
         assert sum(case["spent_s"].values()) == pytest.approx(sum(times) / len(times))
@@ -263,6 +288,9 @@ def test_a_build_is_compared_with_an_earlier_one(tiny: Path, tmp_path: Path, mon
     slow = check(tiny, monkeypatch, tmp_path / "3", cases=["quick"], baseline=file, client=narrow)
     assert slow.compared and slow.compared[1].is_slower and slow.status == ExitStatus.FAILED
     assert "SLOWER" in output.markdown(slow)
+    beside = output.markdown(check(tiny, monkeypatch, tmp_path / "5", cases=["quick", "slow"], runs=1, beside=[file]))
+    [row] = [line for line in beside.splitlines() if "not run" in line and "| slow | 0.1 |" in line]
+    assert row.count("n 1") == 1 and "beside other checks" in beside
     with pytest.raises(ConfigError):
         check(tiny, monkeypatch, tmp_path / "4", baseline=tiny / "tiny.yml")
 

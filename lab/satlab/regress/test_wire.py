@@ -135,3 +135,10 @@ def test_a_lost_handshake_packet_is_named_whose_ever_it_was() -> None:
 
 def test_a_program_that_takes_a_core_is_named() -> None:
     assert named(download(HEALTHY), client=1.0, server=9.9) == ("CPU limit",)
+
+
+def test_a_greased_fixed_bit_hides_nothing() -> None:
+    # RFC 9287: what is long stays long, and a short header is whatever has the first bit cleared.
+    datagram = bytearray(long_packet(2, b"cli", 60)) + b"\x01" + bytes(40)
+    datagram[0] &= ~0x40
+    assert [kind for kind, _ in wire.parts_of(bytes(datagram))] == ["handshake", "1-rtt"]

@@ -130,7 +130,7 @@ def parts_of(payload: bytes) -> Iterator[tuple[Kind, bytes]]:
 
     What is cut off or no QUIC version 1 ends the list.
     """
-    while payload and payload[0] & 0x40:
+    while payload:  # the fixed bit may be greased (RFC 9287)
         if not payload[0] & 0x80:
             yield "1-rtt", b""
             return

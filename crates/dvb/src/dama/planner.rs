@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::{Carrier, Grant, Request};
+use crate::rcs2::Waveform;
 
 /// What a terminal may get, as agreed at its logon.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,6 +32,8 @@ pub struct Plan {
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
+    /// The carrier with the terminal's waveform.
+    carrier: Carrier,
     share: Share,
     rbdc_kbps: u32,
     /// First superframe that the request does not reach.
@@ -62,12 +65,20 @@ impl Planner {
     /// Logs a terminal on, or anew: its requests are forgotten.
     pub fn logon(&mut self, id: u8, share: Share) {
         let entry = Entry {
+            carrier: self.carrier,
             share,
             rbdc_kbps: 0,
             rbdc_until: 0,
             vbdc_bursts: 0,
         };
         self.terminals.insert(id, entry);
+    }
+
+    /// A terminal sends another waveform of the same length from now on.
+    pub fn retune(&mut self, id: u8, waveform: Waveform) {
+        if let Some(entry) = self.terminals.get_mut(&id) {
+            entry.carrier.waveform = waveform;
+        }
     }
 
     /// Logs a terminal off.
@@ -104,14 +115,14 @@ impl Planner {
             free -= given.iter().sum::<u32>();
             given
         };
-        let carrier = self.carrier;
-        let cra = divide(&|entry| carrier.bursts_of_rate(entry.share.cra_kbps));
+        let cra = divide(&|entry| entry.carrier.bursts_of_rate(entry.share.cra_kbps));
         let rbdc = divide(&|entry| {
             let alive = self.superframe < entry.rbdc_until;
-            carrier.bursts_of_rate(if alive { entry.rbdc_kbps } else { 0 })
+            let kbps = if alive { entry.rbdc_kbps } else { 0 };
+            entry.carrier.bursts_of_rate(kbps)
         });
         let vbdc = divide(&|entry| entry.vbdc_bursts);
-        let fca = divide(&|_| carrier.bursts_of_rate(self.fca_kbps));
+        let fca = divide(&|entry| entry.carrier.bursts_of_rate(self.fca_kbps));
         let mut grants = BTreeMap::new();
         for (index, (&id, entry)) in self.terminals.iter_mut().enumerate() {
             entry.vbdc_bursts -= vbdc[index];
@@ -159,7 +170,6 @@ fn share_out(wishes: &[u32], mut free: u32, turn: u64) -> Vec<u32> {
 mod tests {
     use super::*;
     use crate::dama::Arithmetic;
-    use crate::rcs2::Waveform;
 
     fn carrier(arithmetic: Arithmetic) -> Carrier {
         Carrier {
@@ -251,6 +261,21 @@ mod tests {
         assert_eq!(granted(&mut planner), 35);
         planner.request(1, rate(0));
         assert_eq!(granted(&mut planner), 0);
+    }
+
+    #[test]
+    fn a_robust_waveform_needs_more_bursts_for_a_rate() {
+        let mut planner = Planner::new(carrier(Arithmetic::Standard), 0);
+        let share = Share {
+            cra_kbps: 1000,
+            ..SHARE
+        };
+        planner.logon(1, share);
+        planner.logon(2, share);
+        planner.retune(2, Waveform::by_id(3).unwrap());
+        let plan = planner.plan(0);
+        // 26500 bits of 194 and of 38 bytes a burst.
+        assert_eq!((plan.grants[&1].cra, plan.grants[&2].cra), (18, 88));
     }
 
     #[test]

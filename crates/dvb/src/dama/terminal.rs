@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use super::{Access, Carrier, Grant, Request, Share};
+use crate::rcs2::Waveform;
 
 /// What the terminal may ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +97,11 @@ impl Terminal {
             progress: 0,
             assigned: Grant::default(),
         }
+    }
+
+    /// Sends another waveform of the same length from now on.
+    pub fn retune(&mut self, waveform: Waveform) {
+        self.carrier.waveform = waveform;
     }
 
     /// When the next request is due, ns.
@@ -196,7 +202,6 @@ impl Terminal {
 mod tests {
     use super::*;
     use crate::dama::Arithmetic;
-    use crate::rcs2::Waveform;
 
     const MS: u64 = 1_000_000;
 

@@ -29,10 +29,6 @@ use super::{
 /// As in Cargo.lock.
 pub const NAME: &str = "quinn-proto 0.11.19";
 
-/// Bytes of one stream that may wait behind a gap, as a multiple of the stream's window: while a lost packet is sent
-/// again, perhaps more than once, quinn grants credit for what was read behind the gap.
-const WINDOWS_HELD: u64 = 4;
-
 enum Crypto {
     Client(Arc<QuicClientConfig>),
     Server(Arc<QuicServerConfig>),
@@ -360,16 +356,11 @@ impl Stack for Quinn {
         let Some(held) = self.held.get_mut(&conn) else {
             return Read::Reset;
         };
-        let limit = self
-            .setup
-            .options
-            .stream_receive_window
-            .saturating_mul(WINDOWS_HELD);
-        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        let window = self.setup.options.stream_receive_window;
         let order = held
             .streams
             .entry(id(stream))
-            .or_insert_with(|| Reassembly::new(limit));
+            .or_insert_with(|| Reassembly::behind(window));
         let mut receiving = held.connection.recv_stream(id(stream));
         // A stream that was read to its end before is not reported again.
         let Ok(mut chunks) = receiving.read(false) else {

@@ -1,0 +1,50 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Endpoint of the QUIC interop runner around ngtcp2's programs as Debian packs them (gtlsserver, gtlsclient).
+# They speak HTTP/3 in every test case.
+set -u
+/setup.sh
+
+server() {
+  local options=(--quiet --no-quic-dump --no-http-dump --htdocs=/www --qlog-dir="$QLOGDIR")
+  case $TESTCASE in
+    handshake | transfer | http3 | resumption | zerortt) ;;
+    retry) options+=(--validate-addr) ;;
+    *) exit 127 ;;
+  esac
+  # shellcheck disable=SC2086 # SERVER_PARAMS are words
+  exec /usr/sbin/gtlsserver "${options[@]}" $SERVER_PARAMS 0.0.0.0 443 /certs/priv.key /certs/cert.pem
+}
+
+client() {
+  local -a urls
+  read -ra urls <<<"$REQUESTS"
+  local options=(--quiet --no-quic-dump --no-http-dump --download=/downloads --exit-on-all-streams-close)
+  options+=(--qlog-dir="$QLOGDIR" --handshake-timeout=30s)
+  local session=(--session-file=/tmp/session --tp-file=/tmp/parameters)
+  case $TESTCASE in
+    handshake | transfer | http3 | retry) get "${urls[@]}" ;;
+    keyupdate) options+=(--key-update=1s) && get "${urls[@]}" ;;
+    resumption)
+      options+=("${session[@]}" --disable-early-data)
+      get "${urls[0]}" && get "${urls[@]:1}"
+      ;;
+    zerortt)
+      options+=("${session[@]}")
+      get "${urls[0]}" && get "${urls[@]:1}"
+      ;;
+    *) exit 127 ;;
+  esac
+}
+
+get() {
+  # shellcheck disable=SC2086 # CLIENT_PARAMS are words
+  /usr/bin/gtlsclient "${options[@]}" $CLIENT_PARAMS server4 443 "$@"
+}
+
+if [ "$ROLE" = client ]; then
+  /wait-for-it.sh sim:57832 -s -t 30
+  client
+else
+  server
+fi

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`satlab check` on the real clock: built-in pairs, planted faults, an endpoint of the QUIC interop runner."""
+
+import dataclasses
+import functools
+import json
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from satlab import calibrate, lab, paths
+from satlab.errors import ExitStatus
+from satlab.linkplan import LinkRequest, LinkSet, Timeline, TimelineStep
+from satlab.regress import confine, endpoint, links, outside, program, real
+from satlab.regress.program import Findings, Wanted
+from satlab.regress.sample import Sample
+from satlab.ui import Talk
+
+pytestmark = pytest.mark.net
+
+NGTCP2 = paths.ROOT / "tests/endpoints/ngtcp2"
+SUITE = """
+schema: satlab/suite/1
+name: small
+source: the test
+link: {rtt_ms: 650, queue_bdp: 1.0}
+marks_mb: [0.5, 2]
+cases:
+  - {id: small, forward_mbps: 10, return_mbps: 2, targets_s: [30, 60], timeout_s: 30}
+  - {id: brief, forward_mbps: 10, return_mbps: 2, targets_s: [30, 60], timeout_s: 4}
+  - {id: up, forward_mbps: 10, return_mbps: 5, targets_s: [30, 60], direction: upload, timeout_s: 30}
+  - {id: again, forward_mbps: 10, return_mbps: 2, targets_s: [null, null], second_after_s: 1, timeout_s: 30}
+"""
+WIDE = """
+schema: satlab/suite/1
+name: wide
+source: the test
+link: {rtt_ms: 650, queue_bdp: 1.0}
+marks_mb: [2, 16]
+cases: [{id: wide, forward_mbps: 50, return_mbps: 10, targets_s: [null, null], timeout_s: 60}]
+"""
+WELL = "gtlsclient -q --no-quic-dump --no-http-dump --exit-on-all-streams-close --download={out} {host} {port} {url}"
+SERVER = "gtlsserver -q --no-quic-dump --no-http-dump -d {www} {host} {port} {key} {cert}"
+
+
+@pytest.fixture(autouse=True)
+def _prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, satlink: Path) -> None:
+    """Suites of our own, a shorter probe of the rate, tighter bounds: neither link nor disk are what is tested."""
+    (tmp_path / "baselines").mkdir()
+    for name, text in (("small", SUITE), ("wide", WIDE)):
+        (tmp_path / "baselines" / f"{name}.yml").write_text(text)
+    shutil.copy(paths.BASELINES / "interop.yml", tmp_path / "baselines")
+    monkeypatch.setattr(paths, "BASELINES", tmp_path / "baselines")
+    monkeypatch.setattr(calibrate, "probe_link", functools.partial(calibrate.probe_link, seconds=1.0))
+    monkeypatch.setattr(real, "Bounds", functools.partial(confine.Bounds, processes=64, disk_bytes=32 << 20))
+    monkeypatch.setenv("PATH", "/usr/sbin", prepend=":")
+
+
+def check(tmp_path: Path, suite: str, *cases: str, **wanted: Any) -> Findings:
+    found = program.run(Wanted(suite, cases, runs=1, out=tmp_path / "runs", clock="real", **wanted), Talk(quiet=True))
+    told = json.loads((found.folder / "check.json").read_text())
+    jsonschema.validate(told, json.loads((paths.SCHEMAS / "check.schema.json").read_text()))
+    assert not [one for one in lab.list_labs() if one.lab_id.startswith("check-")]
+    return found
+
+
+def sample(tmp_path: Path, suite: str, case: str, **wanted: Any) -> Sample:
+    [found] = check(tmp_path, suite, case, **wanted).samples[case]
+    return found
+
+
+def times(found: Sample) -> tuple[float, ...]:
+    assert found.status == "ok", found.reason
+    given = tuple(time for time in found.times_s if time is not None)
+    assert len(given) == len(found.times_s)
+    return given
+
+
+@pytest.fixture
+def _satperf() -> None:
+    if not paths.SATPERF.exists():
+        pytest.skip(f"{paths.SATPERF} is not built")
+
+
+@pytest.fixture
+def _ngtcp2() -> None:
+    if not shutil.which("gtlsclient"):
+        pytest.skip("ngtcp2-client is not installed")
+
+
+# --- built-in pairs -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("_satperf")
+def test_satperf_is_timed_and_seen_from_outside(tmp_path: Path) -> None:
+    found = sample(tmp_path, "small", "small", stack="quinn")
+    half, whole = times(found)
+    # Handshake, request and slow start from ten packets: 0.5 MB need 6 to 7 round trips.
+    assert 3.5 < half < 6.5 and half < whole < 10
+    assert found.handshake_ms is not None and 600 < found.handshake_ms < 1200
+    assert found.goodput_interop_bps is not None and 1e6 < found.goodput_interop_bps < 10e6
+    assert found.return_packets is not None and found.return_packets > 300
+    assert found.client_cpu_s and found.server_cpu_s and found.client_peak_bytes
+    folder = tmp_path / "runs"
+    assert list(folder.glob("*/raw/small-1/client-0.pcap")) and list(folder.glob("*/raw/small-1/client/client-0.jsonl"))
+
+
+@pytest.mark.usefixtures("_satperf")
+def test_an_upload_and_a_second_download_with_a_session(tmp_path: Path) -> None:
+    found = check(tmp_path, "small", "up", "again", stack="quiche")
+    assert 3 < times(found.samples["up"][0])[0] < 8
+    assert 3 < times(found.samples["again"][0])[0] < 6.5
+
+
+@pytest.mark.usefixtures("_ngtcp2")
+def test_debian_s_ngtcp2_is_timed_from_its_packets(tmp_path: Path) -> None:
+    found = sample(tmp_path, "small", "small", stack="ngtcp2")
+    half, whole = times(found)
+    assert 3 < half < whole < 12 and found.handshake_ms is not None and 600 < found.handshake_ms < 1500
+
+
+def test_tcp_goes_through_both_proxies(tmp_path: Path) -> None:
+    found = sample(tmp_path, "small", "small", stack="tcp-pep")
+    half, whole = times(found)
+    # The proxy before the link answers the handshake; a window of 100 packets saves the first round trips.
+    assert found.handshake_ms is not None and found.handshake_ms < 300
+    assert half < whole < 6
+
+
+# --- planted faults -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("_satperf")
+@pytest.mark.parametrize(
+    ("planted", "named"),
+    [
+        ({"client": {"stream_receive_window": 1 << 20}}, "constant window"),
+        ({"server": {"initial_window": 1}}, "small initial window"),
+    ],
+)
+def test_a_planted_window_is_named(planted: dict[str, Any], named: str, tmp_path: Path) -> None:
+    found = sample(tmp_path, "wide", "wide", stack="quinn", **planted)
+    times(found)
+    assert [one for one in found.symptoms if one.startswith(named)], found.symptoms
+
+
+@pytest.mark.usefixtures("_satperf")
+def test_a_lost_handshake_packet_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = links.for_lab
+    outage = TimelineStep(at_s=0, set=LinkSet(direction="return", outage=0.6))
+
+    def dark(*args: Any) -> LinkRequest:
+        return dataclasses.replace(usual(*args), timeline=Timeline(starts="on-request", steps=(outage,)))
+
+    monkeypatch.setattr(links, "for_lab", dark)
+    found = sample(tmp_path, "small", "small", stack="quinn")
+    times(found)
+    assert [one for one in found.symptoms if one.startswith("lost handshake packet")], found.symptoms
+
+
+def commands(client: str) -> outside.Commands:
+    return outside.parse(client, SERVER)
+
+
+def script(text: str) -> str:
+    return f"sh -c {shlex.quote(text)}"
+
+
+@pytest.mark.usefixtures("_ngtcp2")
+@pytest.mark.parametrize(
+    ("client", "case", "status", "words"),
+    [
+        (WELL, "small", "ok", ""),
+        (script("exit 127"), "small", "unsupported", "exit status 127"),
+        (script("exec sleep 1000"), "brief", "failed", "the client sent nothing: it did not end"),
+        (script(f"{WELL}; echo x >> {{out}}/payload"), "small", "failed", "wrong file"),
+        (script(f"{WELL}; cat /dev/zero > {{out}}/more"), "small", "failed", "it wrote 32 MiB or more"),
+        (script(f"{WELL}; f() {{ f | f & }}; f; sleep 100"), "small", "failed", "it forks without end"),
+        (script(f"{WELL}; kill -SEGV $$"), "small", "failed", "signal 11"),
+    ],
+)
+def test_a_planted_fault_of_a_client_is_named(client: str, case: str, status: str, words: str, tmp_path: Path) -> None:
+    found = sample(tmp_path, "small", case, ends=commands(client))
+    assert found.status == status and words in found.reason, found
+
+
+@pytest.mark.usefixtures("_ngtcp2")
+def test_a_client_that_is_short_of_cpu_is_named(tmp_path: Path) -> None:
+    busy = script(f"{WELL} & while kill -0 $!; do :; done")
+    found = sample(tmp_path, "small", "small", ends=commands(busy))
+    assert [one for one in found.symptoms if one.startswith("CPU limit: the client")], found
+
+
+@pytest.mark.usefixtures("_ngtcp2")
+@pytest.mark.parametrize(
+    ("server", "status", "words"),
+    [
+        ("sh -c 'exit 127'", "unsupported", "127"),
+        ("sh -c 'echo no key; exit 1'", "failed", "the server: it ended with status 1: no key"),
+        ("sleep 1000", "failed", "does not listen on port 4433"),
+    ],
+)
+def test_a_planted_fault_of_a_server_is_named(server: str, status: str, words: str, tmp_path: Path) -> None:
+    found = sample(tmp_path, "small", "brief", ends=outside.parse(WELL, server))
+    assert found.status == status and words in found.reason, found
+
+
+# --- endpoints ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("_ngtcp2")
+def test_an_endpoint_written_by_the_contract_passes_over_geo(tmp_path: Path) -> None:
+    cases = ("handshake", "transfer", "http3", "resumption", "rebinding")
+    with endpoint.opened(NGTCP2) as pair:
+        found = check(tmp_path, "interop", *cases, ends=pair)
+    told = {case: (samples[0].status, samples[0].reason) for case, samples in found.samples.items()}
+    assert told.pop("rebinding")[0] == "unsupported"
+    assert told == dict.fromkeys(cases[:4], ("ok", ""))
+    assert found.status in (ExitStatus.OK, ExitStatus.UNCALIBRATED)
+
+
+def test_an_endpoint_that_takes_anything_is_not_compliant(tmp_path: Path) -> None:
+    folder = tmp_path / "endpoint"
+    folder.mkdir()
+    (folder / "run_endpoint.sh").write_text("#!/bin/sh\nexit 0\n")
+    (folder / "run_endpoint.sh").chmod(0o755)
+    with endpoint.opened(folder) as pair:
+        found = sample(tmp_path, "interop", "handshake", ends=pair)
+    assert found.status == "failed" and found.reason.count("not compliant") == 2
