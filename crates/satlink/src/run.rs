@@ -30,7 +30,7 @@ use crate::{Failure, note};
 /// Real-time priority of the threads.
 const PRIORITY: i32 = 40;
 /// Up to this rate of the satellite link, bit/s, one thread serves all directions: waking costs more than packets then.
-const ONE_THREAD_BELOW_BPS: f64 = 100e6;
+const ONE_THREAD_BELOW_BPS: f64 = 500e6;
 /// The order in which packets travel: down from the server to the client, and their answers up.
 const TRAVEL: [usize; 4] = [2, 0, 1, 3];
 /// Snapshots that wait for the writer at most: 100 s of a metrics interval of 100 ms.
