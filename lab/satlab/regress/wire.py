@@ -210,10 +210,10 @@ def _small_start(wire: Wire, rtt_s: float) -> str:
     if done is None:
         return ""
     came = [one for one in wire.arrivals if one.t_s > done + 0.9 * rtt_s]
-    flight = sum(one.size for one in came if one.t_s < came[0].t_s + 0.6 * rtt_s)
-    rest = sum(one.size for one in came) - flight
-    if flight < SMALL_WINDOW_PACKETS * FULL_PACKET < rest:
-        return f"small initial window: the first flight held {flight} bytes, {math.ceil(flight / FULL_PACKET)} packets"
+    flight = [one.size for one in came if one.t_s < came[0].t_s + 0.6 * rtt_s]
+    rest = sum(one.size for one in came) - sum(flight)
+    if sum(flight) < SMALL_WINDOW_PACKETS * FULL_PACKET < rest:
+        return f"small initial window: the first flight held {sum(flight)} bytes in {len(flight)} packets"
     return ""
 
 
