@@ -2,6 +2,8 @@
 """T11 of the threat table: what a program that nobody vouches for can do, and how each of its tricks ends."""
 
 import os
+import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -114,3 +116,23 @@ def test_a_program_that_is_stopped_ends_by_itself_if_it_can(tmp_path: Path) -> N
     assert program.poll(0.5) is None
     ended = program.stop()
     assert (ended.status, ended.said) == (3, "bye")
+
+
+def test_an_image_s_root_is_what_a_program_sees(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    for program in ("sh", "ls"):
+        file = Path(shutil.which(program) or program).resolve()
+        told = subprocess.run(["ldd", str(file)], capture_output=True, text=True, check=True).stdout
+        for each in (file, *map(Path, re.findall(r"(/\S+)", told))):
+            target = root / (f"bin/{program}" if each == file else str(each)[1:])
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(each, target)
+    (root / "etc").mkdir(exist_ok=True)
+    (root / "etc" / "hosts").write_text("1.2.3.4 image\n")
+    script = "ls /; while read line; do echo $line; done < /etc/hosts; echo x > /etc/hosts; echo x > /bin/x"
+    running = confine.start([], Cell(base=root, hosts="5.6.7.8 lab\n"), ["/bin/sh", "-c", script], tmp_path / "log")
+    ended = running.poll(20) or running.stop()
+    said = (tmp_path / "log").read_text().split("\n")
+    assert ended.why == "" and {"bin", "etc", "proc", "tmp", "5.6.7.8 lab"} <= set(said), said
+    assert "usr" not in said or (root / "usr").exists()
+    assert not (root / "bin" / "x").exists() and (root / "etc" / "hosts").read_text() == "1.2.3.4 image\n"

@@ -19,6 +19,7 @@ from satlab.process import wait
 pytestmark = pytest.mark.net
 
 BUSY_HOST_MS = 10.0
+SUPERFRAME_MS = 26.5
 ADDRESSES = {"st": "10.77.0.3", "sat": "10.77.0.1", "gw": "10.77.0.2"}
 """Of the emulation network, as in vagrant/lab.yml."""
 SATELLITE = {"st": "198.18.63.2", "gw": "198.18.63.1"}
@@ -190,3 +191,20 @@ def test_three_processes_do_what_the_plan_says_and_outlive_the_satellite(platfor
     assert len(rtts_ms(platform, 5)) == 5
     for entity, process in platform.processes.items():
         assert process.poll() is None, entity
+
+
+def slots_assigned(platform: Platform) -> int:
+    """Bursts that the terminal's return link was granted."""
+    return sum(sample["return"]["slots_assigned"] or 0 for sample in platform.samples("st"))
+
+
+@pytest.mark.parametrize("platform", ["geo-dama"], indirect=True)
+def test_slots_on_demand_and_the_terrestrial_segment_in_three_processes(platform: Platform, satlink: Path) -> None:
+    plan = planned(platform, satlink)["rtt_ms"]
+    assert wait(lambda: slots_assigned(platform) > 100, 10)
+    rtts = rtts_ms(platform, 4, 0.5, TERRESTRIAL["far"])
+    print(f"RTT {rtts}, plan {plan}")
+    assert len(rtts) == 4
+    assert plan["min"] <= min(rtts)
+    # The superframes of processes are not in step: a plan that comes late costs one.
+    assert max(rtts) <= plan["max"] + SUPERFRAME_MS + BUSY_HOST_MS

@@ -37,5 +37,6 @@ def test_a_run_folder_comes_out_of_a_controller_s_run(tmp_path: Path) -> None:
     rtt = outcome.records.filter(polars.col("metric") == "rtt_ms")
     assert set(rtt["status"]) == {"ok"}
     assert 579 < rtt["value"].min() < 700  # type: ignore[operator]
-    assert json.loads((outcome.folder / "manifest.json").read_text())["lab"] == "vm"
+    about = json.loads((outcome.folder / "manifest.json").read_text())
+    assert (about["lab"], about["emulator"]) == ("vm", "unknown")
     assert (outcome.folder / "report" / "index.html").is_file()

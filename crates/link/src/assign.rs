@@ -95,13 +95,12 @@ impl Assigning {
             };
             Terminal::new(carrier, agreement, timers)
         };
-        let others = (1..).zip(&demand.others);
-        let others =
-            others.map(|(index, other)| Background::new(other, terminal(index, other.agreement)));
-        let next_plan = match carrier.arithmetic {
-            Arithmetic::Standard => delay.checked_rem(carrier.superframe).unwrap_or(0),
-            Arithmetic::OpenSand => 0,
-        };
+        let others = demand.others.iter().filter(|_| has_planner);
+        let others = (1..).zip(others).map(|(index, other)| {
+            let terminal = terminal(index, other.agreement);
+            Background::new(other, terminal)
+        });
+        let next_plan = first_plan(carrier, delay);
         let mut planner = Planner::new(carrier, demand.fca_kbps);
         for (id, agreement) in (OWN..).zip(&agreements) {
             planner.logon(id, agreement.share());
@@ -111,14 +110,8 @@ impl Assigning {
             way: PlanWay::new(&demand.plans, config.seed),
             planner: has_planner.then_some(planner),
             own: has_own.then(|| terminal(0, demand.agreement)),
-            others: if has_planner {
-                others.collect()
-            } else {
-                Vec::new()
-            },
-            clocks: (0..count)
-                .map(|index| (first(index), demand.synchro))
-                .collect(),
+            others: others.collect(),
+            clocks: (0..count).map(|it| (first(it), demand.synchro)).collect(),
             requests: VecDeque::new(),
             plans: VecDeque::new(),
             told: VecDeque::new(),
@@ -339,6 +332,14 @@ impl Assigning {
             free,
             signalling,
         })
+    }
+}
+
+/// When the gateway's superframes start.
+fn first_plan(carrier: dama::Carrier, delay: Nanos) -> Nanos {
+    match carrier.arithmetic {
+        Arithmetic::Standard => delay.checked_rem(carrier.superframe).unwrap_or(0),
+        Arithmetic::OpenSand => 0,
     }
 }
 

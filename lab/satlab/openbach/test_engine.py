@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from satlab import paths
 from satlab.openbach.arguments import InstanceOf
 from satlab.openbach.conftest import EXAMPLE, Write
-from satlab.openbach.descriptor import Descriptor, Level, Platform
+from satlab.openbach.descriptor import Descriptor, Level, Platform, load_jobs
 from satlab.openbach.engine import (
     End,
     Ended,
@@ -360,3 +361,27 @@ def test_every_scenario_ends_with_nothing_left(
         assert not any(one.status.failed and one.function.on_fail.policy in fatal for one in sim.engine.root.jobs)
     else:
         assert sim.end.reason
+
+
+# --- scenarios of the product ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["tcp", "web_tcp", "quic", "web_quic"])
+def test_nothing_is_measured_before_proxies_and_servers_are_ready(name: str) -> None:
+    """Each readiness takes longer than the one before; one that does not come fails all, and nothing is measured."""
+    jobs = load_jobs(paths.JOBS)
+    nodes = ("client", "proxy-st", "proxy-gw", "server")
+    arguments = {"pep": "quic" if "quic" in name else "haproxy"} | ({"protocol": "h2"} if name == "web_tcp" else {})
+    functions = bind(load(paths.SCENARIOS / f"{name}.json", jobs, nodes), arguments).functions
+    started = {f.id: f.action.job.name for f in functions if isinstance(f.action, StartJob)}
+    awaits = [number for number, job_name in started.items() if job_name == "satlab_await"]
+    measuring = min(n for n in started if n > 3 and started[n] in ("satlab_curl", "satlab_page_load", "satlab_satperf"))
+    lasts = {n: FOREVER for n in started if n not in awaits and n < measuring}
+    lasts |= {number: 2.0 + place for place, number in enumerate(awaits)}
+    sim = Sim(functions, lasts).run()
+    assert sim.ended is not None and sim.ended[0] is ScenarioStatus.FINISHED_OK
+    ready = max(sim.when("start", number)[0] + lasts[number] for number in awaits)
+    assert sim.when("start", measuring)[0] >= ready
+    failed = Sim(functions, lasts, failing=frozenset({awaits[-1]})).run()
+    assert failed.ended is not None and failed.ended[0] is ScenarioStatus.FINISHED_KO
+    assert not failed.when("start", measuring)

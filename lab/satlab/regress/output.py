@@ -208,7 +208,7 @@ def seconds(value: float) -> str:
 def _table(section: Section) -> Table:
     table = Table(title=section.title, title_justify="left")
     for name in section.head:
-        table.add_column(name, justify="left" if name in TEXTS else "right", no_wrap=name in TEXTS)
+        table.add_column(name, justify="left" if name in TEXTS else "right", no_wrap=name in (*TEXTS, "95 % interval"))
     for row in section.rows:
         table.add_row(*row)
     return table

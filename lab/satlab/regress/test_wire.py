@@ -123,6 +123,18 @@ def test_a_constant_window_is_named_with_its_size() -> None:
     assert "1.00 MB a round trip" in wire.symptoms(seen, RTT_S, RATE_BPS, {})[0]
 
 
+@pytest.mark.parametrize("idle", [0.99, 0.95, 0.9])
+def test_a_window_whose_round_trip_is_longer_than_the_idle_link_s_is_found(idle: float) -> None:
+    seen = download([10, 20, 40, 80, 160, 320, 640, *[833] * 14])
+    found = wire.symptoms(seen, idle * RTT_S, RATE_BPS, {})
+    [told] = [one for one in found if one.startswith("constant window")]
+    assert float(told.split()[2]) == pytest.approx(1.0, rel=0.1)
+
+
+def test_a_window_that_grows_is_no_constant_one() -> None:
+    assert named(download([10, 20, 40, *range(300, 1300, 50)])) == ()
+
+
 def test_a_small_initial_window_is_named() -> None:
     assert named(download([1, 2, 4, 8, *HEALTHY])) == ("small initial window",)
     assert named(download([3])) == ()  # it had no more to send

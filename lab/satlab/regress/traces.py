@@ -63,7 +63,7 @@ def of_satperf(lines: Lines, link: Lines, plan: LinkPlan) -> Trace | None:
     sides = {start["role"]: side for side, start in starts.items()}
     sender, receiver = sides.get("sender"), sides.get("receiver")
     sent = [line for line in lines if line["type"] == "interval" and line["side"] == sender]
-    if not sent or receiver not in ends or sent[0]["in_flight_bytes"] is None:
+    if not sent or receiver not in ends or sent[0].get("in_flight_bytes") is None:
         return None
     zero = starts["client"]["t_unix_s"]
     later = {side: start["t_unix_s"] - zero for side, start in starts.items()}

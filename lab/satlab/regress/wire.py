@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from statistics import median
 from typing import Literal
 
@@ -173,6 +173,7 @@ SMALL_WINDOW_PACKETS = 4
 FULL_PACKET = 1200
 STEADY = 0.15
 """A window that does not change by more than this share from round trip to round trip is taken as a limit."""
+LONGER_PERCENT = 25
 BELOW_RATE = 0.7
 LEAST_ROUNDS = 6
 BUSY = 0.85
@@ -209,26 +210,34 @@ def _small_start(wire: Wire, rtt_s: float) -> str:
     if done is None:
         return ""
     came = [one for one in wire.arrivals if one.t_s > done + 0.9 * rtt_s]
-    flight = sum(one.size for one in came if one.t_s < came[0].t_s + 0.6 * rtt_s)
-    rest = sum(one.size for one in came) - flight
-    if flight < SMALL_WINDOW_PACKETS * FULL_PACKET < rest:
-        return f"small initial window: the first flight held {flight} bytes, {math.ceil(flight / FULL_PACKET)} packets"
+    flight = [one.size for one in came if one.t_s < came[0].t_s + 0.6 * rtt_s]
+    rest = sum(one.size for one in came) - sum(flight)
+    if sum(flight) < SMALL_WINDOW_PACKETS * FULL_PACKET < rest:
+        return f"small initial window: the first flight held {sum(flight)} bytes in {len(flight)} packets"
     return ""
 
 
 def _constant_window(wire: Wire, rtt_s: float, rate_bps: float) -> str:
-    """Look whether each round trip of the later part brings the same amount, and less than the link could carry."""
+    """Look whether each round trip of the later part brings the same amount, and less than the link could carry.
+
+    A window's round trip is a little longer than the idle link's, so round trips of several lengths are tried.
+    """
     came = wire.arrivals
     if not came:
         return ""
-    rounds = [0] * (math.floor((came[-1].t_s - came[0].t_s) / rtt_s) + 1)
-    for one in came:
-        rounds[math.floor((one.t_s - came[0].t_s) / rtt_s)] += one.size
-    later = rounds[len(rounds) // 2 : -1]
-    if len(later) < LEAST_ROUNDS:
+    times, total = [one.t_s for one in came], [0, *accumulate(one.size for one in came)]
+    middle = (times[0] + times[-1]) / 2
+    later = total[-1] - total[bisect_left(times, middle)]
+    if 8 * later > BELOW_RATE * rate_bps * (times[-1] - middle):
         return ""
-    typical, room = median(later), rate_bps * rtt_s / 8
-    is_steady = max(later) - min(later) <= 2 * STEADY * typical
-    if is_steady and typical < BELOW_RATE * room:
-        return f"constant window: {typical / 1e6:.2f} MB a round trip, where the link carries {room / 1e6:.2f} MB"
-    return ""
+    found = []
+    for percent in range(100, 100 + LONGER_PERCENT):
+        lasting = rtt_s * percent / 100
+        edges = [middle + n * lasting for n in range(math.floor((times[-1] - middle) / lasting) + 1)]
+        rounds = [after - before for before, after in pairwise(total[bisect_left(times, edge)] for edge in edges)]
+        if len(rounds) >= LEAST_ROUNDS:
+            found.append(((max(rounds) - min(rounds)) / max(median(rounds), 1), median(rounds), rate_bps * lasting / 8))
+    spread, typical, room = min(found, default=(math.inf, 0.0, 0.0))
+    if spread > 2 * STEADY:
+        return ""
+    return f"constant window: {typical / 1e6:.2f} MB a round trip, where the link carries {room / 1e6:.2f} MB"

@@ -58,7 +58,8 @@ ConditionPathExists=!/etc/ssh/ssh_host_ed25519_key
 
 [Service]
 Type=oneshot
-ExecStart=/usr/bin/ssh-keygen -A
+ExecStart=/usr/bin/ssh-keygen -q -t ecdsa -N "" -f /etc/ssh/ssh_host_ecdsa_key
+ExecStart=/usr/bin/ssh-keygen -q -t ed25519 -N "" -f /etc/ssh/ssh_host_ed25519_key
 
 [Install]
 WantedBy=multi-user.target
@@ -67,6 +68,8 @@ WantedBy=multi-user.target
 _PATIENCE = "[Manager]\nDefaultTimeoutStartSec=900s\nDefaultDeviceTimeoutSec=900s\nDefaultStartLimitIntervalSec=0\n"
 _NO_WATCHDOG = "[Service]\nWatchdogSec=0\n"
 _WATCHED = ("systemd-networkd", "systemd-logind", "systemd-journald", "systemd-udevd")
+# A host that measures updates nothing meanwhile, and has no snapshots whose scrubbing could have been cut short.
+_MASKED = ("apt-daily.timer", "apt-daily-upgrade.timer", "e2scrub_reap.service")
 _EXTLINUX = """\
 DEFAULT linux
 TIMEOUT 1
@@ -151,8 +154,7 @@ def _make_bootable(root: Path) -> None:
         place.mkdir(parents=True)
         (place / "60-satlab.conf").write_text(text)
     run(["systemctl", f"--root={root}", "enable", *units, "systemd-networkd"])
-    # A host that measures updates nothing meanwhile.
-    run(["systemctl", f"--root={root}", "mask", "apt-daily.timer", "apt-daily-upgrade.timer"])
+    run(["systemctl", f"--root={root}", "mask", *_MASKED])
     (root / "extlinux.conf").write_text(_EXTLINUX)
 
 

@@ -18,8 +18,10 @@ from satlab import paths
 from satlab.errors import ConfigError, Fault, HostError, RunError
 
 PORT = 8000
-ANSWER_DEADLINE_S = 300.0
-"""For one answer: adding an entity lets the controller ask every agent of the project for its facts."""
+LOOK_DEADLINE_S = 20.0
+WORK_DEADLINE_S = 300.0
+"""For one answer: adding an entity lets the controller ask every agent of the project for its facts, and an export is
+made when it is asked for."""
 TRIES = 5
 """For a GET whose connection breaks: its HTTP server resets connections now and then. Nothing else is sent twice."""
 INSTALL_DEADLINE_S = 900.0
@@ -82,7 +84,8 @@ class Controller:
             RefusedError: it refuses.
         """
         content = b"" if method == "GET" else json.dumps({} if body is None else body).encode()
-        answer = self._send(method, path, content, "application/json")
+        deadline_s = LOOK_DEADLINE_S if method == "GET" else WORK_DEADLINE_S
+        answer = self._send(method, path, content, "application/json", deadline_s)
         try:
             return json.loads(answer) if answer else None
         except ValueError as error:
@@ -90,7 +93,7 @@ class Controller:
 
     def read(self, path: str) -> bytes:
         """Give a file that the controller makes. Raises as `ask`."""
-        return self._send("GET", path, b"", "application/json")
+        return self._send("GET", path, b"", "application/json", WORK_DEADLINE_S)
 
     def enter(self) -> None:
         """Log in, if there is an account. Raises as `ask`; HostError where the account is not known."""
@@ -102,10 +105,10 @@ class Controller:
             if error.http_status != HTTPStatus.CONFLICT:  # which says that we are in already
                 raise HostError(f"{self}: {error}", _LOGIN) from error
 
-    def _send(self, method: str, path: str, content: bytes, kind: str) -> bytes:
+    def _send(self, method: str, path: str, content: bytes, kind: str, deadline_s: float) -> bytes:
         for left in range(TRIES if method == "GET" else 1, 0, -1):
             try:
-                status, answer = self._exchange(method, path, content, kind)
+                status, answer = self._exchange(method, path, content, kind, deadline_s)
             except _BrokenError as error:
                 if left == 1:
                     raise HostError(f"{self} does not answer: {error}", "is it up? satlab vm status") from error
@@ -116,10 +119,10 @@ class Controller:
             raise RefusedError(status, f"{method} {path}: {_refusal(status, answer)}")
         raise AssertionError("unreachable")
 
-    def _exchange(self, method: str, path: str, content: bytes, kind: str) -> tuple[int, bytes]:
+    def _exchange(self, method: str, path: str, content: bytes, kind: str, deadline_s: float) -> tuple[int, bytes]:
         """Make one request on a connection of its own."""
         protocol = http.client.HTTPSConnection if self.secure else http.client.HTTPConnection
-        connection = protocol(self.host, self.port, timeout=ANSWER_DEADLINE_S)
+        connection = protocol(self.host, self.port, timeout=deadline_s)
         try:
             headers = {"content-type": kind, "origin": self._origin} | (
                 {"cookie": self._cookie} if self._cookie else {}
@@ -142,7 +145,7 @@ class Controller:
         Raises:
             HostError: there is none with a name, or it is not available.
         """
-        found = {agent["name"]: agent for agent in self.ask("GET", "/agent/")}
+        found = {agent["name"]: agent for agent in self.ask("GET", "/agent/?update")}
         lacking = sorted(names - found.keys())
         away = sorted(name for name in names - set(lacking) if not found[name].get("available", True))
         if lacking or away:
@@ -197,7 +200,7 @@ class Controller:
         head += f'Content-Disposition: form-data; name="file"; filename="{name}.tar.gz"\r\n'
         head += "Content-Type: application/gzip\r\n\r\n"
         content = head.encode() + packed.getvalue() + f"\r\n--{border}--\r\n".encode()
-        self._send("POST", "/job/", content, f"multipart/form-data; boundary={border}")
+        self._send("POST", "/job/", content, f"multipart/form-data; boundary={border}", WORK_DEADLINE_S)
 
     def _await_installed(self, name: str, address: str) -> None:
         end = time.monotonic() + INSTALL_DEADLINE_S

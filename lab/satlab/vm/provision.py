@@ -214,7 +214,8 @@ def play(
         raise HostError(
             "Ansible is missing", "install it: .venv/bin/pip install --require-hashes -r requirements-dev.lock"
         )
-    argv = [*enter, str(program), "-i", str(folder.inventory), playbook, *extra]
+    # Whole paths: `enter` may lead to another folder.
+    argv = [*enter, str(program), "-i", str(folder.inventory), str(ANSIBLE / playbook), *extra]
     environment = os.environ | {
         "ANSIBLE_CONFIG": str(ANSIBLE / "ansible.cfg"),
         "ANSIBLE_NOCOLOR": "1",

@@ -69,6 +69,11 @@ class Prepared:
     plan: LinkPlan
     controller: Controller | None = None
 
+    @property
+    def emulator(self) -> str:
+        """Who carries the satellite link; hosts that are not reached do not tell."""
+        return self.link.emulator if self.lab.is_up else "unknown"
+
 
 def prepare(file: Path, settings: Mapping[str, str], lab: Lab, controller: Controller | None = None) -> Prepared:
     """Check a scenario against a lab that is provisioned; touches nothing. `controller` None: jobs start over ssh.
@@ -98,7 +103,7 @@ def execute(prepared: Prepared, runs: Path, talk: Talk, stop: threading.Event, d
         "run_id": run_id,
         "scenario": prepared.scenario.name,
         "arguments": dict(prepared.scenario.values),
-        "emulator": prepared.link.emulator,
+        "emulator": prepared.emulator,
         "link": prepared.plan.model_dump(by_alias=True),
     }
     manifest.write_atomically(folder / "plan.json", json.dumps(document, indent=1) + "\n")
@@ -191,7 +196,7 @@ def _manifest(prepared: Prepared, run_id: str) -> Manifest:
         arguments=dict(prepared.scenario.values),
         seed=prepared.link.seed,
         lab="vm",
-        emulator=prepared.link.emulator,
+        emulator=prepared.emulator,
         started_unix_s=time.time(),
         host=manifest.host(),
         versions=versions,

@@ -139,6 +139,17 @@ def test_a_play_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert heard == ["base : wait"]
 
 
+def test_a_play_is_found_from_wherever_it_is_entered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "ansible-playbook"
+    script.write_text('#!/bin/sh\ntest "$PWD" = / && test -f "$2" && test -f "$3"\n')
+    script.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    folder = Folder(tmp_path / "lab")
+    folder.make()
+    folder.inventory.touch()
+    provision.play(folder, "site.yml", enter=["env", "--chdir=/"])
+
+
 def test_a_recap_is_read_by_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "ansible-playbook"
     script.write_text(f"#!/bin/sh\ncat <<'END'\n{PLAY}END\n")

@@ -12,14 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import polars
 import pytest
 import uvicorn
 
-from satlab import paths, topology
-from satlab.errors import ConfigError, HostError, RunError
+from satlab import linkplan, paths, topology
+from satlab.errors import ConfigError, ExitStatus, HostError, RunError
 from satlab.openbach import descriptor, scenario
 from satlab.openbach.model import BoundScenario
 from satlab.openbach.runner import Progress, ScenarioResult
+from satlab.options import LinkOptions
 from satlab.rootd.verbs import Order
 from satlab.serve import accounts
 from satlab.serve.accounts import Role, User
@@ -27,8 +29,11 @@ from satlab.serve.app import create_app
 from satlab.serve.conftest import PASSWORD, FakeHelper
 from satlab.serve.settings import Settings
 from satlab.serve.store import Store
-from satlab.vm import through
+from satlab.ui import Talk
+from satlab.vm import provision, run, through
 from satlab.vm.controller import Controller, RefusedError
+from satlab.vm.lab import Lab
+from satlab.vm.provision import Folder
 
 PING = paths.SCENARIOS / "ping.json"
 BEGAN = 1_800_000_000.0
@@ -57,7 +62,8 @@ class Helper(FakeHelper):
     def _record(self, run_id: str, order: Order) -> None:
         folder = self.state / "runs" / run_id / "raw" / "files" / f"satlab_ping-{order.first_job_id}"
         folder.mkdir(parents=True)
-        (folder / "ping_json.json").write_text("{}")
+        echoes = {"schema": "satlab/ping/1", "destination": "198.18.4.2", "sent": 3, "received": 3}
+        (folder / "ping_json.json").write_text(json.dumps(echoes | {"rtt_ms": [580.5] * 3, "start_unix_s": BEGAN}))
         about = {"time": 1_800_000_001_500, "is_file": False, "job_name": "satlab_ping", "agent_name": "client"}
         about |= {"job_instance_id": order.first_job_id, "scenario_instance_id": order.first_scenario_id}
         about |= {"owner_scenario_instance_id": order.first_scenario_id, "flag": 1}
@@ -116,8 +122,25 @@ def test_a_run_leaves_what_the_runner_leaves(served: Served, tmp_path: Path) -> 
     rtt, stored = (json.loads(line) for line in (raw / "stats.jsonl").read_text().splitlines())
     assert (rtt["rtt_ms"], rtt["_metadata"]["time"], rtt["_metadata"]["suffix"]) == (580.5, 1_800_000_001_500, "=x")
     assert stored["_metadata"]["is_file"]
-    assert (raw / f"files/satlab_ping-{number}/ping_json.json").read_text() == "{}"
+    assert json.loads((raw / f"files/satlab_ping-{number}/ping_json.json").read_text())["received"] == 3
     assert told[-1].status == "Not Running"
+
+
+def test_a_run_folder_and_its_report_come_of_it(served: Served, tmp_path: Path) -> None:
+    """The hosts of a controller elsewhere are not reached: nothing is calibrated, and the run says so."""
+    here, folder = topology.load(), Folder(tmp_path / "lab")
+    folder.make()
+    config = provision.link_config(here, LinkOptions())
+    folder.plan.write_text(linkplan.plan(config).to_json())
+    folder.link.write_text(config.to_json())
+    prepared = run.prepare(PING, {"count": "3"}, Lab(folder, here), served.controller)
+    outcome = run.execute(prepared, tmp_path / "runs", Talk(quiet=True), threading.Event(), 30)
+    assert outcome.status is ExitStatus.UNCALIBRATED, outcome.reason
+    rtt = outcome.records.filter(polars.col("metric") == "rtt_ms")
+    assert (set(rtt["status"]), set(rtt["value"])) == ({"ok"}, {580.5})
+    about = json.loads((outcome.folder / "manifest.json").read_text())
+    assert (about["lab"], about["emulator"]) == ("vm", "unknown")
+    assert (outcome.folder / "report" / "index.html").is_file()
 
 
 def test_a_stop_reaches_the_controller(served: Served, tmp_path: Path) -> None:
