@@ -24,27 +24,6 @@ const SPIN: Nanos = 10_000;
 /// Deadlines in a row after which orders to stop are looked for, however close the next one is.
 const UNHEEDED: u32 = 256;
 
-/// How much earlier than wanted the timer is set, ns: what all wakes but a 16th are late at least. Timers of a virtual
-/// machine are late by tens of microseconds, and hardly ever by less.
-#[derive(Debug, Default)]
-struct Lead(Nanos);
-
-impl Lead {
-    /// A thread that woke too early spins: never longer than this, ns.
-    const MOST: Nanos = 50_000;
-    /// Steps after a wake that came late, and after one that came early: 15 to 1 (Robbins and Monro, 1951).
-    const STEPS: (Nanos, Nanos) = (100, 1500);
-
-    /// Learns from a wake.
-    fn learn(&mut self, is_late: bool) {
-        self.0 = if is_late {
-            (self.0 + Self::STEPS.0).min(Self::MOST)
-        } else {
-            self.0.saturating_sub(Self::STEPS.1)
-        };
-    }
-}
-
 /// Where packets or datagrams come from or go.
 #[derive(Debug)]
 pub enum End {
@@ -93,10 +72,8 @@ pub struct Devices {
     /// The inputs of all directions, then the event that ends them, then the mailboxes, then the timer.
     poll: Poll,
     timer: Timer,
-    /// The deadline that the timer was set for.
+    /// The deadline that the timer was set to.
     armed: Nanos,
-    /// So much before it the timer goes off.
-    lead: Lead,
     /// Deadlines since the last look at the descriptors.
     unheeded: u32,
     /// Arrivals are noted at all inputs.
@@ -130,7 +107,6 @@ impl Devices {
             poll,
             timer,
             armed: 0,
-            lead: Lead::default(),
             unheeded: 0,
             start,
             origin: sys::monotonic_ns() - start.elapsed().as_nanos() as u64,
@@ -159,19 +135,14 @@ impl Devices {
             return Ok(false);
         }
         self.unheeded += 1;
-        if left > SPIN + self.lead.0 {
+        if left > SPIN {
             self.arm(deadline)?;
             self.timer.wait()?;
-            self.lead.learn(self.now() >= deadline);
         }
-        self.spin(deadline);
-        Ok(true)
-    }
-
-    fn spin(&self, deadline: Nanos) {
         while self.now() < deadline {
             std::hint::spin_loop();
         }
+        Ok(true)
     }
 
     /// Sets the timer, which costs more than a system call, unless it is set.
@@ -180,8 +151,8 @@ impl Devices {
             return Ok(());
         }
         self.armed = deadline;
-        let left = deadline.saturating_sub(self.now() + self.lead.0);
-        self.timer.set(Duration::from_nanos(left))
+        let left = Duration::from_nanos(deadline.saturating_sub(self.now()));
+        self.timer.set(left)
     }
 
     /// Waits for the deadline or input; `false` when all shall end.
@@ -191,13 +162,6 @@ impl Devices {
         } else {
             self.arm(deadline)?;
             self.poll.wait_for_input()?;
-            if self
-                .poll
-                .is_readable(self.ends.len() + 1 + self.mailboxes.len())
-            {
-                self.lead.learn(self.now() >= deadline);
-                self.spin(deadline);
-            }
         }
         for (index, mailbox) in self.mailboxes.iter().enumerate() {
             if self.poll.is_readable(self.ends.len() + 1 + index) {
@@ -276,28 +240,5 @@ impl Io for Devices {
 
     fn order(&mut self, direction: usize) -> Option<Order> {
         self.mailboxes[direction].take()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lead_is_what_nearly_all_wakes_are_late() {
-        let lead_after = |late_us: [Nanos; 16]| {
-            let mut lead = Lead::default();
-            for wake in 0..16_000 {
-                let late = late_us[wake * 7 % 16] * 1000;
-                lead.learn(late >= lead.0);
-            }
-            lead.0
-        };
-        let spread = [
-            20, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 900,
-        ];
-        assert!((19_000..=32_000).contains(&lead_after(spread)));
-        assert!(lead_after([2; 16]) <= 2_100);
-        assert_eq!(lead_after([300; 16]), Lead::MOST);
     }
 }
