@@ -168,7 +168,7 @@ def test_a_run_is_launched_watched_and_read(chrome: webdriver.Chrome, site: Site
     url = launch(chrome, site, "page_load", protocol="h3")
     until(lambda: "The scenario runs" in text(chrome), "progress")
     until(lambda: len(chrome.find_elements(By.CSS_SELECTOR, "svg polyline")) == 3, "curves")
-    assert "events" in asked(chrome) and "live" not in asked(chrome), "the server pushes, and nobody polls"
+    assert site.listeners.count == 1 and "live" not in asked(chrome), "the server pushes, and nobody polls"
     points = chrome.find_elements(By.CSS_SELECTOR, "svg polyline")[0].get_attribute("points") or ""
     assert len(points.split()) > 5
     site.replay.hold = False

@@ -70,7 +70,8 @@ def test_the_link_is_changed_captured_and_the_host_watched(tmp_path: Path, satli
 def test_a_fade_is_followed_by_the_modcod(tmp_path: Path, satlink: Path) -> None:
     """6 dB off 17.99 dB, with a margin of 1 dB: 32APSK 9/10 (id 28) gives way to 16APSK 3/4 (id 19), and comes back."""
     assert satlink == paths.SATLINK, "a run takes the built one"
-    settings = {"attenuation_db": "6", "duration": "9", "clear_s": "2", "fade_s": "3"}
+    # iperf3 needs four round trips before its stream begins, and does not survive losses in them.
+    settings = {"attenuation_db": "6", "duration": "12", "clear_s": "6", "fade_s": "4"}
     link = LinkOptions(profile="geo-acm")
     request = run.RunRequest(paths.SCENARIOS / "fade.json", link, settings, tmp_path, report=False)
     outcome = run.execute(run.prepare(request), Talk(quiet=True), threading.Event())

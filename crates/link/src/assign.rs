@@ -268,7 +268,19 @@ impl Assigning {
             free,
             signalling,
         };
+        self.keep_apart(at);
         self.plans.push_back((at, plan));
+    }
+
+    /// Moves the superframes of a terminal away from a moment at which a plan arrives, if they start close to it: the clocks of
+    /// two processes are not in step, and what comes a little later than the last time must not miss its superframe.
+    fn keep_apart(&mut self, arrives: Nanos) {
+        let superframe = i128::from(self.carrier.superframe);
+        let ahead = i128::from(self.next_superframe) - i128::from(arrives);
+        let wait = ahead.rem_euclid(superframe);
+        if wait.min(superframe - wait) < superframe / 8 {
+            self.next_superframe += (superframe / 2 - wait).rem_euclid(superframe) as Nanos;
+        }
     }
 
     /// A request of the own terminal reaches the gateway at `at`.

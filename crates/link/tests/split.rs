@@ -239,6 +239,48 @@ fn slots_on_demand_come_to_a_terminal_in_another_process() {
     assert_eq!((gateway.superframes, gateway.plans_lost), (0, 0));
 }
 
+#[test]
+fn plans_that_come_now_early_and_now_late_miss_no_superframe() {
+    // Both ways are twenty superframes: plans arrive when those of the terminal start, a millisecond before or after.
+    let make = |part| {
+        let mut config = on_demand(part);
+        config.delay = 265 * MS;
+        Link::new(config).unwrap()
+    };
+    let (mut terminal, mut gateway) = (make(Part::Sender { session: 7 }), make(Part::Receiver));
+    let mut out = Vec::new();
+    let mut before = terminal.counters();
+    for index in 1..400_u64 {
+        let now = index * 26_500_000;
+        gateway.advance(now + 1);
+        while gateway.tell(&mut out) {
+            let Ok(Datagram::Plan {
+                grant,
+                free,
+                signalling,
+            }) = Datagram::parse(&out)
+            else {
+                panic!("{out:?}");
+            };
+            let late = (index * 7919) % 2000 * 1000;
+            let plan = Change::Plan {
+                grant,
+                free,
+                signalling,
+            };
+            terminal.set(now - MS + late, plan).unwrap();
+        }
+        if index == 40 {
+            before = terminal.counters();
+        }
+    }
+    let after = terminal.counters();
+    let superframes = after.superframes - before.superframes;
+    assert!(superframes >= 358, "{superframes}");
+    // A burst of constant rate in each.
+    assert_eq!(after.slots_assigned - before.slots_assigned, superframes);
+}
+
 /// Replays the kept inputs of the fuzz target `datagram`.
 #[test]
 fn kept_datagrams_never_panic() {

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from satlab import paths, topology
+from satlab import linkplan, paths, topology
 from satlab.errors import ConfigError, HostError
+from satlab.linkplan import Emulator
 from satlab.options import LinkOptions
 from satlab.topology import Size
 from satlab.vm import hand, inventory, provision, run
+from satlab.vm.emulator import Emulated
 from satlab.vm.inventory import Choices
 from satlab.vm.lab import Lab
 from satlab.vm.provision import Folder
@@ -74,6 +76,26 @@ def test_the_lab_s_own_controller_and_collector_are_found_with_their_passwords(t
     assert controller
     assert (str(controller), controller.login, controller.password) == ("http://198.19.0.20:8000", "openbach", "secret")
     assert hand.collector_of(found.folder) == "http://admin:secret@198.19.0.20:8086"
+
+
+@pytest.mark.parametrize(
+    ("emulator", "restarted"),
+    [("satlink", ["198.19.0.14"]), ("opensand", ["198.19.0.14", "198.19.0.15", "198.19.0.13"])],
+)
+def test_a_run_starts_its_emulator_afresh(tmp_path: Path, emulator: Emulator, restarted: list[str]) -> None:
+    """OpenSAND's satellite comes first, its terminal last."""
+    script, log = tmp_path / "ssh", tmp_path / "log"
+    script.write_text(f'#!/bin/sh\nfor last; do before=$host; host=$at; at=$last; done\necho "$before $last" >>{log}\n')
+    script.chmod(0o755)
+    found = lab(tmp_path, ("env", f"PATH={tmp_path}:/usr/bin:/bin"))
+    config = provision.link_config(topology.load(), LinkOptions(emulator=emulator))
+    emulated = Emulated(found, linkplan.plan(config), emulator, tmp_path / "link.jsonl")
+    emulated.restart()
+    *restarts, echo = log.read_text().splitlines()
+    assert restarts == [f"vagrant@{address} sudo -n systemctl restart {emulator}" for address in restarted]
+    assert "vagrant@198.19.0.11 sudo -n ping" in echo
+    if emulator == "opensand":
+        assert emulated.during(0.0) == []
 
 
 def test_the_link_of_the_guest_joins_its_tunnels(tmp_path: Path) -> None:
