@@ -84,7 +84,6 @@ CASES = (
     Case("quiche", "bbr", 0.0, pep="quic"),
     Case("quinn", "cubic", 0.01, slow=True, pep="quic"),
     Case("quinn", "reno", 0.01, slow=True, pep="quic"),
-    Case("quiche", "bbr", 0.01, slow=True, pep="quic"),
 )
 SATPEP_CONTROLS = ("reno", "cubic")
 PEP_JOB = paths.JOBS / "satlab_pep" / "files" / "satlab_pep.py"
