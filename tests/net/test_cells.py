@@ -52,7 +52,7 @@ def processes_of(uid: int) -> list[str]:
         ("trap '' TERM; while :; do sleep 1; done", "it did not end within 2 s"),
         ("f() { f | f & }; f; sleep 100", "it forks without end"),
         ("cat /dev/zero > /out/large", "it wrote 8 MiB or more"),
-        ("while :; do head -c 100000 /dev/zero > /out/f$((i = i + 1)); done", "it wrote 8 MiB or more"),
+        ("while :; do head -c 1000000 /dev/zero > /out/f$((i = i + 1)); done", "it wrote 8 MiB or more"),
         ("cat /dev/zero > /tmp/large; sleep 100", "it wrote 8 MiB or more"),
         ("head -c 500000000 /dev/zero | tail", "it took more than 64 MiB of memory"),
         ("setsid sleep 100 & exit 0", ""),
