@@ -3,6 +3,7 @@
 //! `plan` and `drive` own no clock, socket or thread.
 
 mod adapt;
+mod awake;
 pub mod bundle;
 pub mod config;
 mod control;

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use link::Link;
 use profile::Profile;
 
+use crate::awake::{self, Awake};
 use crate::config::{Config, Port};
 use crate::control::{Desk, Socket, State};
 use crate::course;
@@ -82,12 +83,8 @@ pub fn run(config: &Config, profile: &Profile, entity: Entity) -> Result<(), Fai
             .collect();
         let is_fifo = all_fifo(&fifo, threads.len());
         let header = header(config, profile, entity, &start, is_fifo, memory_locked);
-        let writer = scope.spawn(move || {
-            let messages = receiver.iter().inspect(|message| state.observe(message));
-            metrics::write_all(outlet, &header, messages, |error| {
-                note(&format!("metrics are incomplete: {error}"));
-            })
-        });
+        let awake = Awake::new(Path::new(awake::DEVICE), config.metrics_interval_ms);
+        let writer = scope.spawn(move || keep(outlet, &header, &receiver, state, awake));
         let control = socket.map(|socket| scope.spawn(move || serve(&socket, &mut desk, shared)));
         ready();
         let ending = wait_for_end(&config.ports_of(entity), &signals, &ended);
@@ -135,6 +132,23 @@ fn bind(path: &Path) -> Result<Socket, Failure> {
             what,
             "name a file that does not exist, in a folder that does",
         )
+    })
+}
+
+/// Writes metrics to their end. The control socket's state and the host's cores see each message first.
+fn keep(
+    outlet: Outlet<File>,
+    header: &Header,
+    messages: &Receiver<Message>,
+    state: &State,
+    mut awake: Awake,
+) -> bool {
+    let messages = messages.iter().inspect(|message| {
+        state.observe(message);
+        awake.observe(message);
+    });
+    metrics::write_all(outlet, header, messages, |error| {
+        note(&format!("metrics are incomplete: {error}"));
     })
 }
 
