@@ -249,7 +249,7 @@ class _Bench:
 
     def address(self, node: str) -> str:
         """Give the first address of a node."""
-        return str(next(iter(self.lab.topology.nodes[node].interfaces.values())).address)
+        return self.lab.topology.nodes[node].address
 
     def cpu_s(self) -> float:
         """CPU time of satlink so far."""

@@ -11,7 +11,6 @@ import itertools
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from satlab import lab, manifest, ownership, paths, pki, topology
+from satlab import lab, manifest, ownership, paths, pepjob, pki, topology
 from satlab.bench import profile_of
 from satlab.errors import HostError
 from satlab.hand import need_root
@@ -86,7 +85,6 @@ CASES = (
     Case("quinn", "reno", 0.01, slow=True, pep="quic"),
 )
 SATPEP_CONTROLS = ("reno", "cubic")
-PEP_JOB = paths.JOBS / "satlab_pep" / "files" / "satlab_pep.py"
 
 
 @dataclass(frozen=True)
@@ -106,21 +104,6 @@ Connect = Callable[[str, Sequence[str], Sequence[str], float], Transfer]
 """Runs a client: node, options of its leg, what to transfer, timeout in s."""
 
 
-def transfer(
-    up: Lab, nodes: tuple[str, str], leg: Sequence[str], client: Sequence[str], timeout_s: float, folder: Path
-) -> Transfer:
-    """Run satperf between two nodes (client, server), both with the options `leg`, the client with `client`, too.
-
-    Keys and files go to `folder`.
-
-    Raises:
-        HostError: satperf is missing, or its server does not start.
-    """
-    near, far = nodes
-    with server(up, far, ["--once", *leg], folder) as connect:
-        return connect(near, leg, client, timeout_s)
-
-
 @contextlib.contextmanager
 def server(up: Lab, node: str, options: Sequence[str], folder: Path) -> Iterator[Connect]:
     """Run a server for as long as the block lasts, and give what runs a client of it.
@@ -131,7 +114,7 @@ def server(up: Lab, node: str, options: Sequence[str], folder: Path) -> Iterator
     if not paths.SATPERF.exists():
         raise HostError(f"{paths.SATPERF} is missing", "build it: sudo ./satlab tools")
     keys = pki.create(folder / "pki", [NAME], [], datetime.now(UTC))
-    place = f"{next(iter(up.topology.nodes[node].interfaces.values())).address}:{PORT}"
+    place = f"{up.topology.nodes[node].address}:{PORT}"
     listen = [str(paths.SATPERF), "server", "--listen", place, "--output", str(folder / "server.jsonl")]
     listen += ["--cert", str(keys.server_cert), "--key", str(keys.server_key), *options]
 
@@ -161,35 +144,14 @@ def proxies(up: Lab, case: Case, folder: Path) -> Iterator[None]:
     Raises:
         HostError: a proxy is not ready in time.
     """
-    nodes = ("proxy-st", "proxy-gw") if case.pep else ()
-    ends = [str(next(iter(up.topology.nodes[node].interfaces.values())).address) for node in ("client", "server")]
-    argv = [sys.executable, str(PEP_JOB), case.pep, *ends, "--port", str(PORT), "--pki", str(folder / "pki")]
+    words = ["--port", str(PORT), "--pki", str(folder / "pki")]
     if case.congestion_control in SATPEP_CONTROLS:
-        argv += ["--congestion-control", case.congestion_control]
-    with contextlib.ExitStack() as jobs:
-        for node in nodes:
-            jobs.enter_context(_job([*up.enter_argv(node), *argv], node, folder / node))
-        stats = [folder / node / "stats.jsonl" for node in nodes]
-        if not wait(lambda: all(b"ready" in file.read_bytes() for file in stats), START_S):
-            raise HostError("; ".join((file.parent / "log").read_text(errors="replace").strip() for file in stats))
+        words += ["--congestion-control", case.congestion_control]
+    with contextlib.ExitStack() as peps:
+        for node in pepjob.proxies(up) if case.pep else ():
+            running = pepjob.proxy(up, node, words, folder / node, engine=case.pep, readable=[folder / "pki"])
+            peps.enter_context(running)
         yield
-
-
-@contextlib.contextmanager
-def _job(argv: Sequence[str], node: str, raw: Path) -> Iterator[None]:
-    (raw / "files").mkdir(parents=True)
-    (raw / "stats.jsonl").touch()
-    numbers = dict.fromkeys(("JOB_INSTANCE_ID", "SCENARIO_INSTANCE_ID", "OWNER_SCENARIO_INSTANCE_ID"), "1")
-    own = {"SATLAB_RAW": str(raw), "SATLAB_AGENT": node, "JOB_NAME": "satlab_pep", "PYTHONPATH": str(paths.SHIM)}
-    own |= {"PATH": f"{paths.SATPERF.parent}:{os.environ.get('PATH', os.defpath)}"}
-    with (raw / "log").open("wb") as words:
-        environment = os.environ | numbers | own
-        job = subprocess.Popen(argv, env=environment, stdin=subprocess.DEVNULL, stdout=words, stderr=words)
-    try:
-        yield
-    finally:
-        job.terminate()
-        job.wait(LEAVE_S)
 
 
 _NUMBERS = itertools.count()

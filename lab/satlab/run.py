@@ -228,8 +228,7 @@ def _measure(prepared: Prepared, talk: Talk, stop: threading.Event, watch: runne
 
 
 def _calibrate(lab: Lab, metrics: MetricsFile) -> list[Check]:
-    server = lab.topology.nodes[lab.topology.node_of(Role.SERVER)]
-    address = next(str(i.address) for i in server.interfaces.values())
+    address = lab.topology.nodes[lab.topology.node_of(Role.SERVER)].address
     emulator = lab.config.emulator
     # Losses of the client's LAN are not the link's.
     near, client = linkplan.client_lan(lab.topology)

@@ -113,6 +113,11 @@ class Node(_Model):
     role: Role
     interfaces: dict[InterfaceName, Interface] = _named()
 
+    @property
+    def address(self) -> str:
+        """Give the address that stands for the machine: its first interface's."""
+        return str(next(iter(self.interfaces.values())).address)
+
 
 class Size(StrEnum):
     """How much of the VM lab is brought up: link and endpoints, or OpenBACH's controller and collector as well."""

@@ -25,8 +25,8 @@ def _needs_satperf(satlink: Path) -> None:
 )
 def test_100_mb_cross_the_large_link_unharmed(stack: str, congestion_control: str, loss: float, tmp_path: Path) -> None:
     leg = ["--stack", stack, "--congestion-control", congestion_control]
-    with bench_quic.large(tmp_path, loss) as up:
-        done = bench_quic.transfer(up, ("client", "server"), leg, ["--bytes", "100000000"], 180, tmp_path)
+    with bench_quic.large(tmp_path, loss) as up, bench_quic.server(up, "server", ["--once", *leg], tmp_path) as connect:
+        done = connect("client", leg, ["--bytes", "100000000"], 180)
     assert done.status == 0, done.said
     summary = done.summary()
     assert summary is not None

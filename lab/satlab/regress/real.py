@@ -240,8 +240,7 @@ def _returned(lines: list[dict[str, Any]], since_unix_s: float) -> dict[str, Any
 
 def server_address(up: Lab) -> str:
     """Give the server's address."""
-    server = up.topology.nodes[up.topology.node_of(Role.SERVER)]
-    return str(next(iter(server.interfaces.values())).address)
+    return up.topology.nodes[up.topology.node_of(Role.SERVER)].address
 
 
 def _client_interface(up: Lab) -> tuple[str, str]:

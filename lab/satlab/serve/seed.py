@@ -13,7 +13,7 @@ PROJECT = "satlab"
 
 def agents(topology: Topology) -> dict[str, str]:
     """Give the nodes that run jobs by the address that stands for them: the first interface's."""
-    return {str(next(iter(node.interfaces.values())).address): name for name, node in topology.nodes.items()}
+    return {node.address: name for name, node in topology.nodes.items()}
 
 
 def fill(here: Context) -> None:

@@ -83,8 +83,7 @@ class Emulated:
     @property
     def _server_address(self) -> str:
         topology = self.lab.topology
-        server = topology.nodes[topology.node_of(Role.SERVER)]
-        return str(next(iter(server.interfaces.values())).address)
+        return topology.nodes[topology.node_of(Role.SERVER)].address
 
     def _probe(self) -> Probe:
         """Measure RTT, then the saturated forward rate and its losses, with ping and iperf3 on the guests."""
