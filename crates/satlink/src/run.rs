@@ -24,7 +24,7 @@ use crate::ends::{self, Ends};
 use crate::entity::Entity;
 use crate::metrics::{self, End as Ending, Header, Message, Outlet};
 use crate::order::Mailbox;
-use crate::plan::{self, DIRECTIONS};
+use crate::plan::{self, DIRECTIONS, TRAVEL};
 use crate::probes::Collector;
 use crate::sys::{self, Event, Poll, Signals};
 use crate::{Failure, note};
@@ -33,8 +33,6 @@ use crate::{Failure, note};
 const PRIORITY: i32 = 40;
 /// Up to this rate of the satellite link, bit/s, one thread serves all directions: waking costs more than packets then.
 const ONE_THREAD_BELOW_BPS: f64 = 500e6;
-/// The order in which packets travel: down from the server to the client, and their answers up.
-const TRAVEL: [usize; 4] = [2, 0, 1, 3];
 /// Snapshots that wait for the writer at most: 100 s of a metrics interval of 100 ms.
 const WAITING_SNAPSHOTS: usize = 4096;
 /// Time between two looks at the namespaces.
