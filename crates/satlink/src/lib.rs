@@ -13,6 +13,7 @@ pub mod describe;
 mod devices;
 pub mod direction;
 pub mod drive;
+mod ends;
 pub mod entity;
 mod metrics;
 pub mod offload;
