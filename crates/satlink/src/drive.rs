@@ -6,7 +6,7 @@ use std::io;
 use std::mem::discriminant;
 
 use hdrhistogram::Histogram;
-use link::{Accepted, Carrier, Counters, Link, Nanos, Part};
+use link::{Accepted, Carrier, Change, Counters, Link, Nanos, Part};
 
 use crate::bundle::{Bundle, Takes};
 use crate::entity::Heard;
@@ -261,7 +261,11 @@ impl Drive {
         io: &mut impl Io,
         mut report: impl FnMut(Report),
     ) -> io::Result<()> {
-        while let Some(order) = io.order(direction) {
+        while let Some(mut order) = io.order(direction) {
+            // Of another process: it counts from now, not from when the link was last looked at.
+            if matches!(order.change, Change::Plan { .. }) {
+                order.at = io.now();
+            }
             self.schedule(order);
         }
         self.take_input(direction, io)?;

@@ -338,3 +338,61 @@ fn outage_ends_by_itself_unless_a_newer_one_says_otherwise() {
     assert_eq!(left.len(), 2 + 11);
     assert_eq!(left[2], 49 * MS);
 }
+
+#[test]
+fn a_plan_of_another_process_counts_from_when_it_came() {
+    let agreement = dvb::dama::Agreement {
+        cra_kbps: 0,
+        rbdc_max_kbps: None,
+        vbdc_max_kbit: Some(1000),
+        duration: 23,
+    };
+    let fifo = link::Fifo {
+        access: dvb::dama::Access::Vbdc,
+        packets: 100,
+    };
+    let carrier = Carrier::Return {
+        symbol_rate: 16_000_000,
+        waveform: dvb::rcs2::Waveform::by_id(12).unwrap(),
+        superframe: 26_500_000,
+        slots: 791,
+    };
+    let config = LinkConfig {
+        part: Part::Sender { session: 1 },
+        demand: Some(link::Demand {
+            fifos: vec![fifo],
+            fifo_of_dscp: [0; 64],
+            agreement,
+            fca_kbps: 0,
+            synchro: 1000 * MS,
+            others: Vec::new(),
+            plans: link::Plans::default(),
+        }),
+        ..LinkConfig::new(carrier, 20 * MS, Queue::drop_tail(10_000), 1)
+    };
+    let grant = dvb::dama::Grant {
+        vbdc: 2,
+        ..dvb::dama::Grant::default()
+    };
+    let (free, signalling) = (0, 0);
+    let plan = Change::Plan {
+        grant,
+        free,
+        signalling,
+    };
+    let mut fake = Fake {
+        arrivals: [(MS, ipv4(100, 1))].into(),
+        orders: [(90 * MS, Order::new(0, plan, Origin::Control))].into(),
+        ..Fake::default()
+    };
+    let mut drive = Drive::new(Link::new(config).unwrap(), 1000 * MS, MS);
+    let mut written = |now: Nanos| {
+        fake.now = now;
+        drive.turn(0, &mut fake, |_| {}).unwrap();
+        fake.written.len()
+    };
+    // The request of time 0. The thread looks at the link at 80 ms, and at 90 when the plan has come.
+    assert_eq!([2 * MS, 80 * MS, 90 * MS].map(&mut written), [1, 1, 1]);
+    // The plan acts at 110 ms, after the superframe of 106 ms has begun.
+    assert_eq!([131 * MS, 134 * MS].map(&mut written), [1, 2]);
+}
