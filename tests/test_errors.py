@@ -68,6 +68,18 @@ def test_what_opensand_takes_although_it_is_wrong(tmp_path: Path) -> None:
     assert "OpenSAND reads 50000" in done.stdout
 
 
+def test_opensand_itself_gets_what_it_takes_although_it_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = profile(tmp_path, "topology.xml", lambda t: t.replace("<bandwidth>50000<", "<bandwidth>50000.7<"))
+    monkeypatch.setenv("SATLAB_OPENSAND", "/bin/true")
+    asked = ("--profile", folder, "--emulator", "opensand")
+    expect(dry_run(BULK, *asked), 2, "topology.xml", "is not allowed, OpenSAND reads 50000")
+    done = dry_run(BULK, *asked, "--lenient")
+    assert done.returncode == 0, done.stderr
+    assert "OpenSAND reads 50000" in done.stdout
+
+
 def test_malformed_xml(tmp_path: Path) -> None:
     folder = profile(tmp_path, "topology.xml", lambda t: t.replace("</model>", ""))
     expect(dry_run(BULK, "--profile", folder), 2, "topology.xml:", "error:")

@@ -133,7 +133,7 @@ def _at_least(name: str, limit: float, unit: str, measured: float | None) -> Pro
 
 
 def promises(result: dict[str, Any]) -> list[Promise]:
-    """Hold a result against what is promised of the link's speed. What was not asked for is missing, not met."""
+    """Hold a result against what is promised of the link's speed. What was not asked for is missing, not missed."""
     found = []
     for rate in result["rates"]:
         flow, name = rate["load"], f"{rate['rate_mbps']:g} Mbit/s"
@@ -149,7 +149,8 @@ def promises(result: dict[str, Any]) -> list[Promise]:
             received = flow and flow["received_bps"] / 1e6
             found.append(_at_least(f"{name}: received", FAST_MBPS, "Mbit/s", received))
             found.append(_at_most(f"{name}: lost by the emulator", 0, "packets", rate["counted_loss_packets"]))
-    if "labs" in result:
+    asked = len(result.get("labs", ()))
+    if asked >= LABS:  # fewer cannot tell
         green = sum(not bad for bad in result["labs"])
         found.append(_at_least("labs of 20 Mbit/s at once with green calibration", LABS, "labs", green))
     return found

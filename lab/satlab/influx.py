@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote, urlencode, urlsplit
+from urllib.parse import quote, unquote, urlencode
 
-from satlab import exposition
+from satlab import exposition, weburl
 from satlab.errors import ConfigError, HostError
 from satlab.ui import Talk
 
@@ -110,17 +110,11 @@ class Database:
     @classmethod
     def of(cls, url: str) -> "Database":
         """Read `http[s]://[user:password@]host[:port][/database]`. Raises ConfigError."""
-        try:
-            parts = urlsplit(url)
-            port = parts.port or _PORT
-        except ValueError:
-            parts, port = urlsplit(""), _PORT
-        extra = parts.query or parts.fragment or parts.path.count("/") > 1
-        if parts.scheme not in ("http", "https") or not parts.hostname or extra:
+        found = weburl.parse(url, _PORT)
+        if found is None or found.path.count("/") > 1:
             raise ConfigError("the InfluxDB is no URL", hint="write http://[user:password@]host[:8086][/openbach]")
-        name = unquote(parts.path.strip("/")) or cls.name
-        user, password = unquote(parts.username or ""), unquote(parts.password or "")
-        return cls(parts.hostname, port, name, cls.policy, user, password, parts.scheme == "https")
+        name = unquote(found.path.strip("/")) or cls.name
+        return cls(found.host, found.port, name, cls.policy, found.user, found.password, found.secure)
 
     def __str__(self) -> str:
         """Give the place without user and password."""

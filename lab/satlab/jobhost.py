@@ -8,7 +8,6 @@ from pathlib import Path
 
 from satlab import grants, paths, pki, webtarget
 from satlab.lab import Lab
-from satlab.openbach.runner import STANDARD_PATH
 from satlab.topology import Role
 
 
@@ -60,7 +59,7 @@ class LabHost:
         return {
             "SATLAB_WWW": str(self._www),
             "SATLAB_PKI": str(self._pki),
-            "PATH": f"{paths.PROGRAMS}:{STANDARD_PATH}",
+            "PATH": f"{paths.PROGRAMS}:{paths.STANDARD_PATH}",
             "SATLAB_AGENT": self.node(entity),
             **control,
         }

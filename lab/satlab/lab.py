@@ -111,7 +111,9 @@ class Lab:
         config = linkplan.build(
             topology, lab_id, request, metrics=folder / "link.jsonl", control=folder / "control.sock"
         )
-        platform = opensand.prepare(request.profile, topology, satlink) if request.emulator == "opensand" else None
+        platform = None
+        if request.emulator == "opensand":
+            platform = opensand.prepare(request.profile, topology, satlink, lenient=request.lenient)
         notes = tuple(platform.notes()) if platform else ()
         lan = linkplan.build_lan(topology, lab_id, config, request.lan_loss) if request.lan_loss else None
         lab = cls(lab_id, topology, config, linkplan.plan(config, satlink), notes=notes, lan=lan)

@@ -9,6 +9,7 @@ import json
 import re
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -517,20 +518,20 @@ def plan(config: LinkConfig, satlink: Path = SATLINK) -> LinkPlan:
     with tempfile.NamedTemporaryFile("w", prefix="satlab-link-", suffix=".json") as file:
         file.write(config.to_json())
         file.flush()
-        return ask(LinkPlan, satlink, "plan", file.name, f"profile {config.profile} is not usable")
+        return ask(LinkPlan, satlink, "plan", [file.name], f"profile {config.profile} is not usable")
 
 
 Answer = TypeVar("Answer", bound=BaseModel)
 
 
-def ask(answer: type[Answer], satlink: Path, verb: str, argument: str, refused: str) -> Answer:
-    """Run `satlink VERB ARGUMENT` and read the JSON it prints; `refused` is said when it refuses without a word.
+def ask(answer: type[Answer], satlink: Path, verb: str, arguments: Sequence[str], refused: str) -> Answer:
+    """Run `satlink VERB ARGUMENTS` and read the JSON it prints; `refused` is said when it refuses without a word.
 
     Raises:
-        ConfigError: satlink refuses what the argument names; holds its own fault lines.
+        ConfigError: satlink refuses what the arguments name; holds its own fault lines.
         HostError: the program is missing, hangs, or answers what `answer` does not allow.
     """
-    done = _run([str(satlink), verb, argument])
+    done = _run([str(satlink), verb, *arguments])
     if done.returncode == ExitStatus.USAGE:
         raise refusal(done.stderr, refused)
     if done.returncode != 0:

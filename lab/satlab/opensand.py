@@ -6,6 +6,7 @@ does (`lab`), as it runs satlink. Facts on its behaviour are those of release 8.
 """
 
 import os
+import re
 import shutil
 import signal
 from collections.abc import Iterator
@@ -49,6 +50,7 @@ _ENDS = {
     103: "blocks could not be initialized or run",
     -signal.SIGSEGV: "a crash, most often after a failed initialization: its last error says of what",
 }
+_MAC = re.compile(r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}")
 _OF_A_SHELL = 128
 """A shell between OpenSAND and us tells signal N as status 128 + N."""
 
@@ -137,16 +139,28 @@ class Platform:
         return found
 
 
-def prepare(profile: Path, topology: Topology, satlink: Path) -> Platform:
+def describe(profile: Path, satlink: Path, *, lenient: bool = False) -> Description:
+    """Read a profile; `lenient`: take of it what OpenSAND's loader takes although it is wrong.
+
+    Raises:
+        ConfigError: the profile is wrong, with every fault.
+        HostError: satlink does not answer.
+    """
+    arguments = [*(["--lenient"] if lenient else []), str(profile)]
+    return linkplan.ask(Description, satlink, "describe", arguments, f"profile {profile} is not usable")
+
+
+def prepare(profile: Path, topology: Topology, satlink: Path, *, lenient: bool = False) -> Platform:
     """Find the program, read the profile, and hold it against the topology; touches nothing.
+
+    `lenient` as in `describe`.
 
     Raises:
         ConfigError: the profile is wrong or does not fit the topology, with every fault.
         HostError: there is no OpenSAND, or satlink does not answer.
     """
     folder = profile.resolve()
-    refused = f"profile {folder} is not usable"
-    description = linkplan.ask(Description, satlink, "describe", str(folder), refused)
+    description = describe(folder, satlink, lenient=lenient)
     faults = list(_misfits(description, topology))
     if faults:
         raise ConfigError(f"profile {folder} does not fit lab.yml", faults, "make both say the same")
@@ -171,7 +185,10 @@ def find_program() -> Path:
 
 
 def _misfits(description: Description, topology: Topology) -> Iterator[Fault]:
-    """Find where profile and topology differ: addresses on the emulation network, names of interfaces."""
+    """Find where profile and topology differ: addresses on the emulation network, names of interfaces.
+
+    What is left of a profile that was read leniently may have no host that could have it.
+    """
     for role in START_ORDER:
         entity, node = description.of(role), topology.node_of(role)
         section = f"infrastructure_{role.value}.xml: entity/entity_{role.value}"
@@ -182,9 +199,14 @@ def _misfits(description: Description, topology: Topology) -> Iterator[Fault]:
             there = " and ".join(addresses) or "no address"
             reason = f"{entity.emu_address}, but {node} has {there} on the emulation network of lab.yml"
             yield Fault(f"{section}/emu_address", reason, "OpenSAND binds its sockets to it: make both equal")
-        if isinstance(entity, GroundEntity) and entity.tap_iface in {*interfaces, "lo"}:
+        if not isinstance(entity, GroundEntity):
+            continue
+        if entity.tap_iface in {*interfaces, "lo"}:
             reason = f"{entity.tap_iface} is another interface of {node} in lab.yml"
             yield Fault(f"{section}/tap_iface", reason, "choose another name")
+        if not _MAC.fullmatch(entity.mac_address):
+            reason = f"{entity.mac_address} is no MAC address, and the TAP needs one"
+            yield Fault(f"{section}/mac_address", reason, "six bytes, such as 00:00:00:00:00:02")
 
 
 def _can_be_made(folder: Path) -> bool:

@@ -17,7 +17,7 @@ LOSS_MODELS = "gilbert-elliott:P,R[,STEP_MS], bursts:PERIOD_MS,DURATION_MS or tr
 """How a loss model is written."""
 QUEUES = "1.2bdp, 60000bytes or 200packets"
 """How a queue limit is written."""
-OPENSAND_OPTIONS = {"profile", "emulator", "terrestrial_delay_ms", "timeline", "lan_loss"}
+OPENSAND_OPTIONS = {"profile", "emulator", "terrestrial_delay_ms", "timeline", "lan_loss", "lenient"}
 """What can be chosen where OpenSAND carries the link, of which its profile says all the rest; a time line may change
 the terrestrial segment, and satlink refuses more."""
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from satlab import grants, paths
 from satlab.errors import HostError
 from satlab.lab import Lab
-from satlab.openbach.runner import STANDARD_PATH
 from satlab.process import wait
 from satlab.topology import Role
 
@@ -62,7 +61,7 @@ def connections(folder: Path) -> int:
 def _environment(node: str, folder: Path, home: str) -> dict[str, str]:
     """Give what a job finds in its environment; its records go to the folder."""
     return {
-        "PATH": f"{paths.PROGRAMS}:{STANDARD_PATH}", "HOME": home, "TMPDIR": home, "PYTHONPATH": str(paths.SHIM),
+        "PATH": f"{paths.PROGRAMS}:{paths.STANDARD_PATH}", "HOME": home, "TMPDIR": home, "PYTHONPATH": str(paths.SHIM),
         "JOB_NAME": JOB, "PYTHONDONTWRITEBYTECODE": "1", "SATLAB_RAW": str(folder.resolve()), "SATLAB_AGENT": node,
     } | dict.fromkeys(_NUMBERS, "1")  # fmt: skip
 

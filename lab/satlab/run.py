@@ -140,7 +140,7 @@ def prepare(request: RunRequest) -> Prepared:
     link = request.link.request(run_id, metrics, logs, timeline_starts="on-request")
     link = testbed.starting_with(link, request.at_start)
     if link.emulator == "opensand":
-        opensand.prepare(link.profile, here, paths.SATLINK)
+        opensand.prepare(link.profile, here, paths.SATLINK, lenient=link.lenient)
     plan = linkplan.plan(linkplan.build(here, lab_id(run_id), link, metrics=metrics))
     return Prepared(request, run_id, bound, here, link, plan)
 

@@ -3,6 +3,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from satlab import bench
 
 
@@ -42,14 +44,22 @@ def test_a_result_is_told_with_its_ratios() -> None:
 
 def test_promises_are_held_against_the_figures() -> None:
     measured = result()
+    measured["labs"] = [[]] * 7 + [["rtt_ms not measured ms"]]
     measured["rates"][0]["late"] |= {"terrestrial_down": {"p50_us": 10.0, "p99_us": 101.0, "max_us": 300.0}}  # type: ignore[index]
     verdicts = {promise.name: (promise.measured, promise.met) for promise in bench.promises(measured)}
     assert verdicts == {
         "250 Mbit/s: emulator": (0.25, True),
         "250 Mbit/s: release error p99": (101.0, False),
         "250 Mbit/s: RTT above the frame model": (0.4, True),
-        "labs of 20 Mbit/s at once with green calibration": (1, False),
+        "labs of 20 Mbit/s at once with green calibration": (7, False),
     }
+
+
+@pytest.mark.parametrize(("labs", "judged"), [(1, False), (7, False), (8, True), (9, True)])
+def test_labs_at_once_are_judged_only_where_as_many_were_asked_for(labs: int, judged: bool) -> None:
+    asked = result() | {"labs": [[]] * labs}
+    found = [promise for promise in bench.promises(asked) if promise.name.startswith("labs")]
+    assert [promise.met for promise in found] == ([True] if judged else [])
 
 
 def test_a_promise_that_was_not_measured_is_not_met() -> None:

@@ -166,3 +166,15 @@ def test_options_that_opensand_cannot_do_are_refused_by_name() -> None:
     assert [fault.place for fault in caught.value.faults] == ["--seed 2", "--loss 0.01", "--queue-bdp 3.0"]
     request = LinkOptions(emulator="opensand", terrestrial_delay_ms=10.0).request()
     assert (request.emulator, request.terrestrial_one_way_delay_ms) == ("opensand", 10.0)
+
+
+def test_opensand_s_own_leniency_can_be_asked_for(tmp_path: Path, program: Path) -> None:
+    assert LinkOptions(emulator="opensand", lenient=True).request().lenient
+    opensand.prepare(tmp_path, TOPOLOGY, satlink(tmp_path, description()), lenient=True)
+    assert (tmp_path / "asked").read_text() == f"describe --lenient {tmp_path}\n"
+
+
+def test_no_tap_gets_what_only_opensand_takes_for_a_mac_address(tmp_path: Path, program: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        prepare(tmp_path, st={"mac_address": "02"})
+    assert [fault.place for fault in caught.value.faults] == ["infrastructure_st.xml: entity/entity_st/mac_address"]

@@ -191,6 +191,22 @@ fn on_demand(part: Part) -> LinkConfig {
     }
 }
 
+/// The change that a gateway's plan is to a terminal.
+fn plan(datagram: &[u8]) -> Change {
+    match Datagram::parse(datagram) {
+        Ok(Datagram::Plan {
+            grant,
+            free,
+            signalling,
+        }) => Change::Plan {
+            grant,
+            free,
+            signalling,
+        },
+        _ => panic!("{datagram:?}"),
+    }
+}
+
 #[test]
 fn slots_on_demand_come_to_a_terminal_in_another_process() {
     let make = |part| Link::new(on_demand(part)).unwrap();
@@ -212,20 +228,7 @@ fn slots_on_demand_come_to_a_terminal_in_another_process() {
         while split[2].tell(&mut out) {
             assert_eq!(split[1].push(now, &out), Accepted::Queued);
             assert!(split[1].pop(now, &mut out).is_some());
-            let Ok(Datagram::Plan {
-                grant,
-                free,
-                signalling,
-            }) = Datagram::parse(&out)
-            else {
-                panic!("{out:?}");
-            };
-            let plan = Change::Plan {
-                grant,
-                free,
-                signalling,
-            };
-            split[0].set(now, plan).unwrap();
+            split[0].set(now, plan(&out)).unwrap();
         }
     }
     assert!(expected.len() > 300, "{}", expected.len());
@@ -254,21 +257,8 @@ fn plans_that_come_now_early_and_now_late_miss_no_superframe() {
         let now = index * 26_500_000;
         gateway.advance(now + 1);
         while gateway.tell(&mut out) {
-            let Ok(Datagram::Plan {
-                grant,
-                free,
-                signalling,
-            }) = Datagram::parse(&out)
-            else {
-                panic!("{out:?}");
-            };
             let late = (index * 7919) % 2000 * 1000;
-            let plan = Change::Plan {
-                grant,
-                free,
-                signalling,
-            };
-            terminal.set(now - MS + late, plan).unwrap();
+            terminal.set(now - MS + late, plan(&out)).unwrap();
         }
         if index == 40 {
             before = terminal.counters();

@@ -49,6 +49,14 @@ pub enum Mode {
     Lenient,
 }
 
+impl Mode {
+    /// The mode of a `lenient` switch.
+    #[must_use]
+    pub const fn of(lenient: bool) -> Self {
+        if lenient { Self::Lenient } else { Self::Strict }
+    }
+}
+
 /// A satellite link as a profile folder describes it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Profile {

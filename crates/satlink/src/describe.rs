@@ -36,8 +36,7 @@ mod tests {
         ))
         .unwrap();
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../opensand-profiles/geo");
-        let described =
-            serde_json::to_value(description(&crate::load_profile(&dir).unwrap())).unwrap();
+        let described = serde_json::to_value(description(&profile::load(&dir).unwrap())).unwrap();
         crate::tests::assert_fields(&schema, &described, "description");
         assert_eq!(described["st"]["tap_iface"], "tap");
         assert_eq!(described["gw"]["mac_address"], "00:00:00:00:00:01");

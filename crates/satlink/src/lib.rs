@@ -13,6 +13,7 @@ pub mod describe;
 mod devices;
 pub mod direction;
 pub mod drive;
+mod ends;
 pub mod entity;
 mod metrics;
 pub mod offload;
@@ -85,12 +86,7 @@ pub fn load(path: &Path) -> Result<(Config, Profile), Failure> {
         let what = format!("{} faults in {}", faults.0.len(), path.display());
         Failure::usage(what, "fields and ranges: schemas/link-config.schema.json")
     })?;
-    let mode = if config.lenient {
-        Mode::Lenient
-    } else {
-        Mode::Strict
-    };
-    let profile = load_profile_as(&config.profile, mode)?;
+    let profile = load_profile(&config.profile, Mode::of(config.lenient))?;
     let faults = demand::check(&config.others, &profile);
     if faults.is_empty() {
         return Ok((config, profile));
@@ -102,15 +98,11 @@ pub fn load(path: &Path) -> Result<(Config, Profile), Failure> {
     Err(Failure::usage(what, "make configuration and profile agree"))
 }
 
-/// Reads a profile strictly; every fault goes to stderr.
+/// Reads a profile; every fault goes to stderr.
 ///
 /// # Errors
 /// It has faults.
-pub fn load_profile(dir: &Path) -> Result<Profile, Failure> {
-    load_profile_as(dir, Mode::Strict)
-}
-
-fn load_profile_as(dir: &Path, mode: Mode) -> Result<Profile, Failure> {
+pub fn load_profile(dir: &Path, mode: Mode) -> Result<Profile, Failure> {
     profile::load_as(dir, mode).map_err(|faults| {
         note(&faults.to_string());
         let count = faults.as_slice().len();

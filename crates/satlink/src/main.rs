@@ -44,6 +44,9 @@ enum Command {
         /// Profile folder
         #[arg(value_name = "PROFILE_DIR")]
         profile: PathBuf,
+        /// Take what the loader of 8.2.0 takes although it is wrong
+        #[arg(long)]
+        lenient: bool,
     },
     /// Print what the frame arithmetic says: rates (bit/s), delays (ms), queues (bytes), goodput (bit/s)
     Plan {
@@ -68,11 +71,10 @@ fn main() -> ExitCode {
             profiles,
             lenient,
             json,
-        } => {
-            let mode = if lenient { Mode::Lenient } else { Mode::Strict };
-            validate(&profiles, mode, json)
+        } => validate(&profiles, Mode::of(lenient), json),
+        Command::Describe { profile, lenient } => {
+            load_profile(&profile, Mode::of(lenient)).and_then(|it| describe(&it))
         }
-        Command::Describe { profile } => load_profile(&profile).and_then(|it| describe(&it)),
         Command::Plan { config } => {
             load(&config).and_then(|(config, profile)| print_plan(&config, &profile))
         }

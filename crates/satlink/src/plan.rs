@@ -30,6 +30,8 @@ pub type Links = [LinkConfig; 4];
 
 /// Names of the directions as they stand in metrics.
 pub const DIRECTIONS: [&str; 4] = ["forward", "return", "terrestrial_down", "terrestrial_up"];
+/// The order in which packets travel, as indexes of [`DIRECTIONS`]: down from the server to the client, then up.
+pub const TRAVEL: [usize; 4] = [2, 0, 1, 3];
 
 /// The plan, as printed by `satlink plan`.
 #[derive(Debug, Serialize)]

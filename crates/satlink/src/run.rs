@@ -20,20 +20,19 @@ use crate::control::{Desk, Socket, State};
 use crate::course;
 use crate::devices::{Devices, End};
 use crate::drive::{self, Drive, Gone, Late, Report};
-use crate::entity::{Air, Emulation, Entity, Role};
+use crate::ends::{self, Ends};
+use crate::entity::Entity;
 use crate::metrics::{self, End as Ending, Header, Message, Outlet};
 use crate::order::Mailbox;
-use crate::plan::{self, DIRECTIONS};
+use crate::plan::{self, DIRECTIONS, TRAVEL};
 use crate::probes::Collector;
-use crate::sys::{self, Event, Poll, Signals, Tun};
+use crate::sys::{self, Event, Poll, Signals};
 use crate::{Failure, note};
 
 /// Real-time priority of the threads.
 const PRIORITY: i32 = 40;
 /// Up to this rate of the satellite link, bit/s, one thread serves all directions: waking costs more than packets then.
 const ONE_THREAD_BELOW_BPS: f64 = 500e6;
-/// The order in which packets travel: down from the server to the client, and their answers up.
-const TRAVEL: [usize; 4] = [2, 0, 1, 3];
 /// Snapshots that wait for the writer at most: 100 s of a metrics interval of 100 ms.
 const WAITING_SNAPSHOTS: usize = 4096;
 /// Time between two looks at the namespaces.
@@ -47,7 +46,7 @@ pub fn run(config: &Config, profile: &Profile, entity: Entity) -> Result<(), Fai
     let signals = Signals::block()
         .map_err(|error| Failure::host(format!("signals: {error}"), "see ulimit -n"))?;
     let (stop, ended) = events()?;
-    let ends = open_ends(config, entity)?;
+    let ends = ends::open(config, entity)?;
     let (file, collector) = (open_metrics(config)?, collector(config, profile)?);
     let socket = config.control.as_deref().map(bind).transpose()?;
     let memory_locked = tried("mlockall", &sys::lock_memory());
@@ -331,64 +330,6 @@ fn events() -> Result<(Event, Event), Failure> {
     Ok((event()?, event()?))
 }
 
-/// Input and output of each direction that is served.
-type Ends = [Option<(End, End)>; 4];
-
-fn open_ends(config: &Config, entity: Entity) -> Result<Ends, Failure> {
-    if entity != Entity::All {
-        return open_split(config, entity);
-    }
-    let satellite = match &config.satellite {
-        Some([st, gw]) => Some([open_port("st", st)?, open_port("gw", gw)?]),
-        None => None,
-    };
-    let [forward, back] = satellite.map_or(Ok([None, None]), both_ways)?;
-    let [down, up] = terrestrial(config)?;
-    Ok([forward, back, down, up])
-}
-
-/// Ends of the terrestrial segment, down and up.
-fn terrestrial(config: &Config) -> Result<[Option<(End, End)>; 2], Failure> {
-    let Some([near, far]) = &config.terrestrial else {
-        return Ok([None, None]);
-    };
-    both_ways([open_port("near", near)?, open_port("far", far)?])
-}
-
-/// From the second end to the first, and back.
-fn both_ways([first, second]: [End; 2]) -> Result<[Option<(End, End)>; 2], Failure> {
-    let there = (clone(&second)?, clone(&first)?);
-    Ok([Some(there), Some((first, second))])
-}
-
-/// Ends of an entity's directions; the terrestrial segment is the gateway's.
-fn open_split(config: &Config, entity: Entity) -> Result<Ends, Failure> {
-    let lacks = |what: &str, hint: &str| Failure::usage(what.to_owned(), hint);
-    let Some(emulation) = &config.emulation else {
-        let what = format!(
-            "--entity {}: no emulation in the configuration",
-            entity.word()
-        );
-        return Err(lacks(
-            &what,
-            "give the addresses of st, sat and gw and a port: schemas/link-config.schema.json",
-        ));
-    };
-    let Some([st, gw]) = &config.satellite else {
-        return Err(lacks(
-            "st and gw are null: OpenSAND carries the satellite segment",
-            "give both in the configuration",
-        ));
-    };
-    let (tun, [down, up]) = match entity {
-        Entity::St => (Some(open_port("st", st)?), [None, None]),
-        Entity::Gw => (Some(open_port("gw", gw)?), terrestrial(config)?),
-        Entity::Sat | Entity::All => (None, [None, None]),
-    };
-    let ends = |direction| split_ends(entity, direction, emulation, tun.as_ref());
-    Ok([ends(0)?, ends(1)?, down, up])
-}
-
 /// Plans of demand assignment leave a gateway beside its forward frames, and reach a terminal's return link with them.
 fn join_plans(entity: Entity, directions: &mut [Prepared]) -> Result<(), Failure> {
     let [forward, back, ..] = directions else {
@@ -404,25 +345,6 @@ fn join_plans(entity: Entity, directions: &mut [Prepared]) -> Result<(), Failure
     Ok(())
 }
 
-fn split_ends(
-    entity: Entity,
-    direction: usize,
-    emulation: &Emulation,
-    tun: Option<&End>,
-) -> Result<Option<(End, End)>, Failure> {
-    let air = Air::open(entity, direction, emulation).map_err(|error| {
-        let what = format!("emulation: address of {}: {error}", entity.word());
-        Failure::host(what, "run in the network namespace that has this address")
-    })?;
-    let air = End::Air(air);
-    Ok(match (entity.role(direction), tun) {
-        (Some(Role::Relays), _) => Some((clone(&air)?, air)),
-        (Some(Role::Sends), Some(tun)) => Some((clone(tun)?, air)),
-        (Some(Role::Receives), Some(tun)) => Some((air, clone(tun)?)),
-        _ => None,
-    })
-}
-
 /// The links of an entity's directions.
 fn links(config: &Config, profile: &Profile, entity: Entity) -> plan::Links {
     // The sender's process is a new one at every start.
@@ -436,39 +358,6 @@ fn links(config: &Config, profile: &Profile, entity: Entity) -> plan::Links {
             None => link,
         }
     })
-}
-
-fn open_port(name: &str, port: &Port) -> Result<End, Failure> {
-    Tun::open(&port.netns, &port.tun)
-        .map(End::Tun)
-        .map_err(|error| {
-            let what = format!("{name}: {} in {}: {error}", port.tun, port.netns.display());
-            Failure::host(what, hint(&error, port))
-        })
-}
-
-fn clone(end: &End) -> Result<End, Failure> {
-    end.try_clone()
-        .map_err(|error| Failure::host(format!("dup: {error}"), "see ulimit -n"))
-}
-
-fn hint(error: &io::Error, port: &Port) -> String {
-    if !port.netns.exists() {
-        return "bring the lab up first: the namespace does not exist".into();
-    }
-    match error.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) => "run as root".into(),
-        Some(libc::EBUSY) => "another process is attached to the device; end it first".into(),
-        Some(libc::EINVAL) => {
-            "the device is no TUN device, or has other flags (wanted: tun, no packet information)"
-                .into()
-        }
-        _ => {
-            let name = port.netns.file_name().unwrap_or(port.netns.as_os_str());
-            let netns = name.to_string_lossy();
-            format!("ip -n {netns} tuntap add mode tun name {}", port.tun)
-        }
-    }
 }
 
 /// Links and ends of the directions that are served, in the order of [`DIRECTIONS`].

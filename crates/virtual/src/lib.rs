@@ -10,7 +10,7 @@ use profile::Profile;
 use satlink::config::Config;
 use satlink::drive::{self, Drive, Report, Snapshot};
 use satlink::order::Order;
-use satlink::plan;
+use satlink::plan::{self, TRAVEL};
 
 pub mod flow;
 pub mod host;
@@ -24,8 +24,6 @@ use outcome::{Direction, Outcome, Sample};
 use transfer::Transfer;
 use world::World;
 
-/// Order in which packets travel, as indexes of [`plan::DIRECTIONS`]: down from the server to the client, then up.
-const TRAVEL: [usize; 4] = [2, 0, 1, 3];
 const FORWARD: usize = 0;
 const RETURN: usize = 1;
 

@@ -52,7 +52,7 @@ fn transfer(bytes: u64) -> Transfer {
 }
 
 fn run(config: &Config, transfer: &Transfer) -> Outcome {
-    let profile = satlink::load_profile(&config.profile).unwrap();
+    let profile = profile::load(&config.profile).unwrap();
     satvirtual::run(config, &profile, transfer).unwrap()
 }
 

@@ -61,6 +61,9 @@ def check_suite(
         list[Path] | None,
         typer.Option(help="check.json of another stack: its times in one table with these; repeatable."),
     ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Folder of an earlier check: keep its samples, take what is missing.")
+    ] = None,
     tolerance: Annotated[float, typer.Option(help="With --baseline: slowdown that nobody minds.", min=0, max=1)] = 0.03,
     out: Annotated[Path, typer.Option(help="Folder that the check's folder is made in.")] = Path("runs"),
     junit: Annotated[Path | None, typer.Option(help="JUnit XML file for a build server.")] = None,
@@ -78,7 +81,7 @@ def check_suite(
     wanted = program.Wanted(
         suite, [] if cases is None else cases.split(","), runs, seed,
         program.options(client or []), program.options(server or []), baseline,
-        beside or (), tolerance, out,
+        beside or (), resume, tolerance, out,
         clock=clock, stack=stack,
     )  # fmt: skip
     with contextlib.ExitStack() as opened:

@@ -35,11 +35,10 @@ from satlab.openbach.engine import (
 )
 from satlab.openbach.model import BoundScenario
 from satlab.openbach.process import FAMILY_GRACE_S, JobProcess, end, marked
-from satlab.paths import SHIM
+from satlab.paths import SHIM, STANDARD_PATH
 
 POLL_S = 0.1
 _POLL_WHILE_STOPPING_S = 0.02
-STANDARD_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 _ERROR_LINE = re.compile(r"^(?:[\d.]+ )?error: (.+)$", re.MULTILINE)  # printed, or through collect_agent.send_log
 

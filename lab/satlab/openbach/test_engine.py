@@ -366,16 +366,25 @@ def test_every_scenario_ends_with_nothing_left(
 # --- scenarios of the product ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["tcp", "web_tcp", "quic", "web_quic"])
-def test_nothing_is_measured_before_proxies_and_servers_are_ready(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("page_load", {"protocol": "h3"}),
+        ("tcp", {"pep": "haproxy"}),
+        ("web_tcp", {"pep": "haproxy", "protocol": "h2"}),
+        ("quic", {"pep": "quic"}),
+        ("web_quic", {"pep": "quic"}),
+    ],
+)
+def test_nothing_is_measured_before_proxies_and_servers_are_ready(name: str, arguments: dict[str, str]) -> None:
     """Each readiness takes longer than the one before; one that does not come fails all, and nothing is measured."""
     jobs = load_jobs(paths.JOBS)
     nodes = ("client", "proxy-st", "proxy-gw", "server")
-    arguments = {"pep": "quic" if "quic" in name else "haproxy"} | ({"protocol": "h2"} if name == "web_tcp" else {})
     functions = bind(load(paths.SCENARIOS / f"{name}.json", jobs, nodes), arguments).functions
-    started = {f.id: f.action.job.name for f in functions if isinstance(f.action, StartJob)}
-    awaits = [number for number, job_name in started.items() if job_name == "satlab_await"]
-    measuring = min(n for n in started if n > 3 and started[n] in ("satlab_curl", "satlab_page_load", "satlab_satperf"))
+    started = {f.id: (f.action.job.name, f.action.entity) for f in functions if isinstance(f.action, StartJob)}
+    awaits = [number for number, (job_name, _) in started.items() if job_name == "satlab_await"]
+    measures = [(job_name, "client") for job_name in ("satlab_curl", "satlab_page_load", "satlab_satperf")]
+    measuring = min(number for number, job in started.items() if job in measures)
     lasts = {n: FOREVER for n in started if n not in awaits and n < measuring}
     lasts |= {number: 2.0 + place for place, number in enumerate(awaits)}
     sim = Sim(functions, lasts).run()

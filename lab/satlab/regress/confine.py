@@ -10,12 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from satlab import grants
+from satlab import grants, paths
 
 _CELL = Path(__file__).with_name("cell.py")
 CAPABILITIES = {"net_bind_service": 10, "net_admin": 12, "net_raw": 13}
 """Those of capabilities(7) that a cell may be granted. They act inside the cell's network namespace alone."""
-STANDARD_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LEAVE_S = 10.0
 SAID_CHARACTERS = 300
 
@@ -129,7 +128,7 @@ def start(enter: Sequence[str], cell: Cell, argv: Sequence[str], log: Path) -> C
     ours, theirs = os.pipe()
     spec = {
         "argv": list(argv),
-        "environment": {"PATH": STANDARD_PATH, "HOME": "/tmp", "LANG": "C.UTF-8", **cell.environment},  # noqa: S108
+        "environment": {"PATH": paths.STANDARD_PATH, "HOME": "/tmp", "LANG": "C.UTF-8", **cell.environment},  # noqa: S108
         "cwd": "/tmp",  # noqa: S108 - the cell's own
         "uid": cell.uid,
         "capabilities": [CAPABILITIES[name] for name in cell.capabilities],

@@ -2,6 +2,8 @@
 """`satlab check`: samples of every case until the verdicts stand, then targets, baseline, and what to hand on."""
 
 import contextlib
+import functools
+import itertools
 import json
 import math
 import os
@@ -17,6 +19,7 @@ from typing import Any, Literal
 import satlab
 from satlab import ownership, paths
 from satlab.errors import ConfigError, ExitStatus, Fault
+from satlab.manifest import write_atomically
 from satlab.regress import endpoint, judge, links, outside, suite, why
 from satlab.regress.ends import Ends, Satperf
 from satlab.regress.judge import Compared, Judged
@@ -57,6 +60,7 @@ class Wanted:
     server: Options = field(default_factory=dict)
     baseline: Path | None = None
     beside: Sequence[Path] = ()
+    resume: Path | None = None
     tolerance: float = 0.03
     out: Path = Path("runs")
     jobs: int = os.cpu_count() or 1
@@ -125,13 +129,10 @@ class Findings:
         return {
             "schema": SCHEMA,
             "version": satlab.__version__,
-            "clock": self.backend.clock,
-            "stack": self.backend.stack,
             "suite": self.suite.name,
             "source": self.suite.source,
             "marks_mb": list(self.suite.marks_mb),
-            "options": {"client": dict(self.wanted.client), "server": dict(self.wanted.server)},
-            "seed": self.wanted.seed,
+            **_input(self.wanted, self.backend),
             "real_s": round(self.real_s, 3),
             "simulated_s": None if self.simulated_s is None else round(self.simulated_s, 3),
             "cases": [self._case(name) for name in self.samples],
@@ -150,6 +151,12 @@ class Findings:
             "verdicts": [_verdict(one) for one in self.judged if one.case == name],
             "samples": [asdict(one) for one in self.samples[name]],
         }
+
+
+def _input(wanted: Wanted, backend: Backend) -> dict[str, Any]:
+    """Give what a sample depends on beside suite and case, as check.json has it."""
+    options = {"client": dict(wanted.client), "server": dict(wanted.server)}
+    return {"clock": backend.clock, "stack": backend.stack, "options": options, "seed": wanted.seed}
 
 
 def _verdict(one: Judged) -> dict[str, Any]:
@@ -171,40 +178,107 @@ def _json(value: float) -> float | None:
 
 
 def run(wanted: Wanted, talk: Talk) -> Findings:
-    """Take samples of every case and judge them.
+    """Take samples of every case and judge them; check.json holds what was found so far, whatever happens.
 
     Raises:
-        ConfigError: suite, case, option or baseline are not usable.
+        ConfigError: suite, case, option, baseline or the check to go on with are not usable.
         HostError: the program that moves the time is missing or dies.
     """
-    began, began_unix_s = time.monotonic(), time.time()
     plan = suite.load(paths.BASELINES / f"{wanted.suite}.yml")
     cases = plan.selected(wanted.cases)
     before = None if wanted.baseline is None else load_baseline(wanted.baseline, plan)
-    beside = [load(path, plan) for path in wanted.beside]
-    least = {case.id: wanted.runs or _least(plan, case, before, len(cases)) for case in cases}
-    folder = wanted.out / f"check-{plan.name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
-    raw = folder / "raw"
-    raw.mkdir(parents=True)
-    backend = wanted.backend()
-    found: dict[str, list[Sample]] = {}
-    built: dict[str, Link] = {}
+    check = _Check(plan, wanted, before, [load(path, plan) for path in wanted.beside], wanted.backend())
+    for case in plan.cases:
+        if case.id in check.found or case in cases:
+            check.built[case.id] = links.build(plan, case, check.raw / "profiles")
     try:
         for case in cases:
             with talk.step(case.id) as step:
-                built[case.id] = links.build(plan, case, raw / "profiles")
-                found[case.id] = _samples(plan, case, built[case.id], wanted, backend, raw, least[case.id])
-                step.outcome = _told(found[case.id])
+                check.take(case, _least(plan, case, before, len(cases)))
+                step.outcome = _told(check.found[case.id])
+    except BaseException:
+        if check.found:
+            talk.line(
+                f"  what was found is in {check.folder}; go on with: the same command and --resume {check.folder}"
+            )
+        raise
     finally:
-        ownership.give_to_caller(folder)
-    judged = judge.against_targets(plan, cases, found)
-    compared = None if before is None else judge.against_baseline(plan.marks_mb, found, before, wanted.tolerance)
-    findings = Findings(
-        plan, built, found, judged, compared, wanted, backend, beside, folder, began_unix_s, time.monotonic() - began
-    )
-    (folder / "check.json").write_text(json.dumps(findings.document(), indent=1) + "\n")
-    ownership.give_to_caller(folder)
-    return findings
+        ownership.give_to_caller(check.folder)
+    return check.save()
+
+
+class _Check:
+    """The samples that were taken so far, each saved before the next."""
+
+    def __init__(
+        self,
+        plan: Suite,
+        wanted: Wanted,
+        before: judge.Samples | None,
+        beside: Sequence[dict[str, Any]],
+        backend: Backend,
+    ) -> None:
+        self._began, self._began_unix_s = time.monotonic(), time.time()
+        self._plan, self._wanted, self._before, self._beside, self._backend = plan, wanted, before, beside, backend
+        self.built: dict[str, Link] = {}
+        self.found: dict[str, list[Sample]] = {}
+        self._earlier_s = 0.0
+        if wanted.resume is None:
+            self.folder = wanted.out / f"check-{plan.name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
+        else:
+            self.folder = wanted.resume
+            document = load(self.folder / "check.json", plan)
+            self._earlier_s = document["real_s"]
+            self.found = _samples(document, self.folder / "check.json")
+            asked = _input(wanted, backend)
+            other = [one for one, value in asked.items() if document[one] != value]
+            if other:
+                told = " and ".join(f"{one} {json.dumps(document[one])}" for one in other)
+                raise ConfigError(f"{self.folder} was made with {told}", hint="ask for the same, or leave --resume out")
+        self.raw = self.folder / "raw"
+        self.raw.mkdir(parents=True, exist_ok=wanted.resume is not None)
+
+    def take(self, case: Case, least: int) -> None:
+        """Take samples until the verdict stands; in all cases the same number for the same input, however fast."""
+        found = self.found.setdefault(case.id, [])
+        least = self._wanted.runs or least
+        self._sample(case, 1 - len(found))
+        if found[0].status == "unsupported":
+            return
+        self._sample(case, least - len(found))
+        while self._wanted.runs is None and len(found) < MAX_RUNS:
+            if not any(verdict.is_open for verdict in judge.against_targets(self._plan, [case], {case.id: found})):
+                break
+            self._sample(case, MIN_RUNS)
+
+    def _sample(self, case: Case, count: int) -> None:
+        found, at_once = self.found[case.id], self._backend.at_once
+        seeds = iter(range(self._wanted.seed + len(found), self._wanted.seed + len(found) + count))
+        one = functools.partial(self._backend.sample, self._plan, case, self.built[case.id])
+        with ThreadPoolExecutor(at_once) as pool:
+            spread, size = (map, 1) if at_once == 1 else (pool.map, MAX_RUNS)
+            while some := list(itertools.islice(seeds, size)):
+                found += spread(lambda seed: one(seed, self.raw), some)
+                self.save()
+
+    def save(self) -> Findings:
+        """Write what was found so far, and give it."""
+        findings = self._findings()
+        write_atomically(self.folder / "check.json", json.dumps(findings.document(), indent=1) + "\n")
+        return findings
+
+    def _findings(self) -> Findings:
+        cases = [case for case in self._plan.cases if self.found.get(case.id)]
+        found = {case.id: self.found[case.id] for case in cases}
+        judged = judge.against_targets(self._plan, cases, found)
+        compared = None
+        if self._before is not None:
+            compared = judge.against_baseline(self._plan.marks_mb, found, self._before, self._wanted.tolerance)
+        real_s = self._earlier_s + time.monotonic() - self._began
+        return Findings(
+            self._plan, self.built, found, judged, compared, self._wanted, self._backend, self._beside, self.folder,
+            self._began_unix_s, real_s,
+        )  # fmt: skip
 
 
 def _least(plan: Suite, case: Case, before: judge.Samples | None, cases: int) -> int:
@@ -213,29 +287,6 @@ def _least(plan: Suite, case: Case, before: judge.Samples | None, cases: int) ->
         return MIN_RUNS
     pilot = [judge.ordered(before[case.id], mark) for mark in range(len(plan.marks_mb))] if case.id in before else []
     return judge.runs_for(pilot, COMPARED_RUNS, SLOWDOWN, cases * len(plan.marks_mb))
-
-
-def _samples(
-    plan: Suite, case: Case, link: Link, wanted: Wanted, backend: Backend, raw: Path, least: int
-) -> list[Sample]:
-    """Take samples until the verdict stands; in all cases the same number for the same input, however fast."""
-
-    def take(first: int, count: int) -> list[Sample]:
-        seeds = range(wanted.seed + first, wanted.seed + first + count)
-        if backend.at_once == 1:
-            return [backend.sample(plan, case, link, seed, raw) for seed in seeds]
-        with ThreadPoolExecutor(backend.at_once) as pool:
-            return list(pool.map(lambda seed: backend.sample(plan, case, link, seed, raw), seeds))
-
-    found = take(0, 1)
-    if found[0].status == "unsupported":
-        return found
-    found += take(1, least - 1)
-    while wanted.runs is None and len(found) < MAX_RUNS:
-        if not any(verdict.is_open for verdict in judge.against_targets(plan, [case], {case.id: found})):
-            break
-        found += take(len(found), MIN_RUNS)
-    return found
 
 
 def _told(samples: Sequence[Sample]) -> str:
@@ -296,8 +347,12 @@ def load(path: Path, plan: Suite) -> dict[str, Any]:
 
 def load_baseline(path: Path, plan: Suite) -> dict[str, list[Sample]]:
     """Read the samples of an earlier check.json. Raises ConfigError as `load`."""
+    return _samples(load(path, plan), path)
+
+
+def _samples(document: dict[str, Any], path: Path) -> dict[str, list[Sample]]:
     try:
-        return {case["id"]: [_sample(one) for one in case["samples"]] for case in load(path, plan)["cases"]}
+        return {case["id"]: [_sample(one) for one in case["samples"]] for case in document["cases"]}
     except (KeyError, TypeError) as error:
         raise ConfigError(f"{path} is no {SCHEMA}: {error}", hint="take the check.json of an earlier check") from error
 

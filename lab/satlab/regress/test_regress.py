@@ -2,6 +2,7 @@
 import json
 import math
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -15,6 +16,7 @@ from satlab.regress import interop, judge, output, page, program, suite, virtual
 from satlab.regress.judge import Compared
 from satlab.regress.sample import Sample, Status
 from satlab.regress.suite import Case, Suite
+from satlab.regress.virtual import Virtual
 from satlab.ui import Talk
 
 ETOSAT = paths.BASELINES / "etosat.yml"
@@ -293,6 +295,36 @@ def test_a_build_is_compared_with_an_earlier_one(tiny: Path, tmp_path: Path, mon
     assert row.count("n 1") == 1 and "beside other checks" in beside
     with pytest.raises(ConfigError):
         check(tiny, monkeypatch, tmp_path / "4", baseline=tiny / "tiny.yml")
+
+
+def test_a_check_that_was_stopped_goes_on(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = check(tiny, monkeypatch, tmp_path / "whole", cases=["quick", "slow"], runs=2)
+    with monkeypatch.context() as short:
+        short.setattr(Virtual, "sample", _stopped(Virtual.sample, "slow"))
+        with pytest.raises(KeyboardInterrupt):
+            check(tiny, short, tmp_path / "part", cases=["quick", "slow"], runs=2)
+    [folder] = (tmp_path / "part").iterdir()
+    assert [case["id"] for case in json.loads((folder / "check.json").read_text())["cases"]] == ["quick"]
+    with monkeypatch.context() as short:
+        short.setattr(Virtual, "sample", _stopped(Virtual.sample, "quick"))
+        resumed = check(tiny, short, tmp_path, cases=["slow"], runs=2, resume=folder)
+    assert resumed.samples == whole.samples and resumed.judged == whole.judged and resumed.folder == folder
+    more = check(tiny, monkeypatch, tmp_path, cases=["quick"], runs=3, resume=folder)
+    assert [len(samples) for samples in more.samples.values()] == [3, 2] and more.real_s > resumed.real_s
+    assert more.samples["quick"][:2] == whole.samples["quick"]
+    with pytest.raises(ConfigError, match="seed 1"):
+        check(tiny, monkeypatch, tmp_path, runs=3, seed=2, resume=folder)
+
+
+def _stopped(sample: Callable[..., Sample], case: str) -> Callable[..., Sample]:
+    """Interrupt at the samples of a case."""
+
+    def sampled(backend: Virtual, plan: Suite, wanted: Case, *others: Any) -> Sample:
+        if wanted.id == case:
+            raise KeyboardInterrupt
+        return sample(backend, plan, wanted, *others)
+
+    return sampled
 
 
 def test_a_wrong_option_is_refused_with_its_name(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
-from satlab import paths
+from satlab import paths, weburl
 from satlab.errors import ConfigError, Fault, HostError, RunError
 
 PORT = 8000
@@ -58,15 +58,10 @@ class Controller:
     @classmethod
     def of(cls, url: str) -> "Controller":
         """Read `http[s]://[login:password@]host[:8000][/openbach]`. Raises ConfigError."""
-        try:
-            parts = urlsplit(url)
-            port = parts.port or PORT
-        except ValueError:
-            parts, port = urlsplit(""), PORT
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        found = weburl.parse(url, PORT)
+        if found is None:
             raise ConfigError("the controller is no URL", hint="write http://[login:password@]host[:8000][/openbach]")
-        login, password = unquote(parts.username or ""), unquote(parts.password or "")
-        return cls(parts.hostname, port, parts.path.rstrip("/"), login, password, parts.scheme == "https")
+        return cls(found.host, found.port, found.path.rstrip("/"), found.user, found.password, found.secure)
 
     def __str__(self) -> str:
         """Give the place without account and password."""

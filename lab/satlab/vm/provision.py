@@ -128,7 +128,7 @@ def prepare(
         **(choices.variables or {}),
     }
     if choices.emulator == "opensand":
-        variables["opensand_taps"] = taps(Path(config.profile))
+        variables["opensand_taps"] = taps(Path(config.profile), lenient=config.lenient)
     chosen = Choices(choices.size, choices.emulator, variables)
     write(folder.inventory, inventory(topology, chosen, connection))
     return plan
@@ -145,10 +145,9 @@ def link_config(topology: Topology, options: LinkOptions) -> LinkConfig:
     return config.model_copy(update={name: Attachment(netns=_NAMESPACE, tun=f"tun-{name}") for name in names})
 
 
-def taps(profile: Path) -> dict[str, dict[str, str]]:
+def taps(profile: Path, *, lenient: bool) -> dict[str, dict[str, str]]:
     """Read from OpenSAND's XML which TAPs terminal and gateway need."""
-    hint = "see satlab validate"
-    found = linkplan.ask(opensand.Description, paths.SATLINK, "describe", str(profile), hint)
+    found = opensand.describe(profile, paths.SATLINK, lenient=lenient)
     return {
         role: {"name": entity.tap_iface, "mac": entity.mac_address}
         for role, entity in (("st", found.st), ("gw", found.gw))

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What is missing on a host is told at once, each with its remedy; and what Vagrant and Ansible say is understood."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -98,13 +99,27 @@ st                         : ok=4    changed=2    unreachable=0    failed=0    s
 """
 
 
-def test_a_failed_play_names_host_task_and_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = tmp_path / "ansible-playbook"
-    script.write_text(f"#!/bin/sh\ncat <<'END'\n{PLAY}END\nexit 2\n")
-    script.chmod(0o755)
+def put(program: Path, script: str) -> None:
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    made = Folder(tmp_path / "lab")
+    made.make()
+    return made
+
+
+@pytest.fixture
+def ansible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Give what makes ansible-playbook a shell script."""
     monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
-    folder = Folder(tmp_path / "lab")
-    folder.make()
+    return partial(put, tmp_path / "ansible-playbook")
+
+
+def test_a_failed_play_names_host_task_and_cause(folder: Folder, ansible: Callable[[str], None]) -> None:
+    ansible(f"cat <<'END'\n{PLAY}END\nexit 2")
     with pytest.raises(RunError) as caught:
         provision.play(folder, "site.yml")
     assert str(caught.value) == (
@@ -113,58 +128,36 @@ def test_a_failed_play_names_host_task_and_cause(tmp_path: Path, monkeypatch: py
     assert (folder.path / "ansible.log").read_text() == PLAY
 
 
-def test_a_long_message_of_ssh_is_told_to_its_last_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_message_of_ssh_is_told_to_its_last_words(folder: Folder, ansible: Callable[[str], None]) -> None:
     warning = f"Data could not be sent: {'@' * 700}" + r"\r\nHost key verification failed."
     text = 'fatal: [client]: UNREACHABLE! => {"changed": false, "msg": "' + warning + '", "unreachable": true}'
-    script = tmp_path / "ansible-playbook"
-    script.write_text(f"#!/bin/sh\ncat <<'END'\n{text}\nEND\nexit 4\n")
-    script.chmod(0o755)
-    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
-    folder = Folder(tmp_path / "lab")
-    folder.make()
+    ansible(f"cat <<'END'\n{text}\nEND\nexit 4")
     with pytest.raises(RunError, match=r"client: start: Data could .* \.\.\. @+  Host key verification failed\.$"):
         provision.play(folder, "verify.yml")
 
 
-def test_a_play_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = tmp_path / "ansible-playbook"
-    script.write_text("#!/bin/sh\necho 'TASK [base : wait]'\nexec sleep 60\n")
-    script.chmod(0o755)
-    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
-    folder = Folder(tmp_path / "lab")
-    folder.make()
+def test_a_play_that_hangs_is_ended(folder: Folder, ansible: Callable[[str], None]) -> None:
+    ansible("echo 'TASK [base : wait]'\nexec sleep 60")
     heard: list[str] = []
     with pytest.raises(RunError, match="Ansible hangs"):
         provision.play(folder, "site.yml", say=heard.append, deadline_s=1.0)
     assert heard == ["base : wait"]
 
 
-def test_a_play_is_found_from_wherever_it_is_entered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = tmp_path / "ansible-playbook"
-    script.write_text('#!/bin/sh\ntest "$PWD" = / && test -f "$2" && test -f "$3"\n')
-    script.chmod(0o755)
-    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
-    folder = Folder(tmp_path / "lab")
-    folder.make()
+def test_a_play_is_found_from_wherever_it_is_entered(folder: Folder, ansible: Callable[[str], None]) -> None:
+    ansible('test "$PWD" = / && test -f "$2" && test -f "$3"')
     folder.inventory.touch()
     provision.play(folder, "site.yml", enter=["env", "--chdir=/"])
 
 
-def test_a_recap_is_read_by_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = tmp_path / "ansible-playbook"
-    script.write_text(f"#!/bin/sh\ncat <<'END'\n{PLAY}END\n")
-    script.chmod(0o755)
-    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
-    folder = Folder(tmp_path / "lab")
-    folder.make()
+def test_a_recap_is_read_by_host(folder: Folder, ansible: Callable[[str], None]) -> None:
+    ansible(f"cat <<'END'\n{PLAY}END")
     assert provision.play(folder, "site.yml") == {"gw": Recap(3, 0, 0, 1), "st": Recap(4, 2, 0, 0)}
 
 
 def tool(folder: Path, script: str) -> vagrant.Vagrant:
     """Give a Vagrant that is a shell script."""
-    program = folder / "vagrant"
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(0o755)
+    put(folder / "vagrant", script)
     return vagrant.Vagrant(enter=["env", f"PATH={folder}:/usr/bin:/bin"])
 
 
@@ -176,19 +169,15 @@ def tool(folder: Path, script: str) -> vagrant.Vagrant:
         ("The box could not be found or", "make box"),
     ],
 )
-def test_a_failed_up_has_a_hint(tmp_path: Path, text: str, hint: str) -> None:
-    folder = Folder(tmp_path / "lab")
-    folder.make()
+def test_a_failed_up_has_a_hint(tmp_path: Path, folder: Folder, text: str, hint: str) -> None:
     with pytest.raises(HostError) as caught:
         tool(tmp_path, f"echo '{text}'; exit 1").up(folder, ["st"], lambda _: None)
     assert hint in caught.value.hint
     assert text in (folder.path / "vagrant.log").read_text()
 
 
-def test_an_up_without_an_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_up_without_an_end_is_ended(tmp_path: Path, folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(vagrant.UP_DEADLINE_S, "kvm", 1.5)
-    folder = Folder(tmp_path / "lab")
-    folder.make()
     with pytest.raises(HostError, match="did not end within") as caught:
         tool(tmp_path, "echo 'Waiting for domain to get an IP address'; sleep 60").up(folder, ["st"], lambda _: None)
     assert "does not boot" in caught.value.hint
@@ -206,9 +195,7 @@ def test_keys_that_are_not_there_name_the_machine(tmp_path: Path) -> None:
         vagrant.Vagrant(environment={"VAGRANT_DOTFILE_PATH": str(tmp_path)}).keys(["st"])
 
 
-def test_t07_the_list_of_hosts_is_private_and_holds_the_learnt_keys(tmp_path: Path) -> None:
-    folder = Folder(tmp_path / "lab")
-    folder.make()
+def test_t07_the_list_of_hosts_is_private_and_holds_the_learnt_keys(folder: Folder) -> None:
     machines = HERE.machines
     assert machines
     vagrant.pin(folder, machines, {"st": "ssh-ed25519 AAAA"})

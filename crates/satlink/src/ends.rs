@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! What a path is joined to: TUN devices in their namespaces, and between processes UDP sockets.
+
+use std::io;
+
+use crate::Failure;
+use crate::config::{Config, Port};
+use crate::devices::End;
+use crate::entity::{Air, Emulation, Entity, Role};
+use crate::sys::Tun;
+
+/// Input and output of each direction that is served.
+pub type Ends = [Option<(End, End)>; 4];
+
+/// Opens what an entity's directions read from and write to.
+///
+/// # Errors
+/// A device or socket cannot be opened, or the configuration has no place for this entity.
+pub fn open(config: &Config, entity: Entity) -> Result<Ends, Failure> {
+    if entity != Entity::All {
+        return open_split(config, entity);
+    }
+    let satellite = match &config.satellite {
+        Some([st, gw]) => Some([open_port("st", st)?, open_port("gw", gw)?]),
+        None => None,
+    };
+    let [forward, back] = satellite.map_or(Ok([None, None]), both_ways)?;
+    let [down, up] = terrestrial(config)?;
+    Ok([forward, back, down, up])
+}
+
+/// Ends of the terrestrial segment, down and up.
+fn terrestrial(config: &Config) -> Result<[Option<(End, End)>; 2], Failure> {
+    let Some([near, far]) = &config.terrestrial else {
+        return Ok([None, None]);
+    };
+    both_ways([open_port("near", near)?, open_port("far", far)?])
+}
+
+/// From the second end to the first, and back.
+fn both_ways([first, second]: [End; 2]) -> Result<[Option<(End, End)>; 2], Failure> {
+    let there = (clone(&second)?, clone(&first)?);
+    Ok([Some(there), Some((first, second))])
+}
+
+/// Ends of an entity's directions; the terrestrial segment is the gateway's.
+fn open_split(config: &Config, entity: Entity) -> Result<Ends, Failure> {
+    let lacks = |what: &str, hint: &str| Failure::usage(what.to_owned(), hint);
+    let Some(emulation) = &config.emulation else {
+        let what = format!(
+            "--entity {}: no emulation in the configuration",
+            entity.word()
+        );
+        return Err(lacks(
+            &what,
+            "give the addresses of st, sat and gw and a port: schemas/link-config.schema.json",
+        ));
+    };
+    let Some([st, gw]) = &config.satellite else {
+        return Err(lacks(
+            "st and gw are null: OpenSAND carries the satellite segment",
+            "give both in the configuration",
+        ));
+    };
+    let (tun, [down, up]) = match entity {
+        Entity::St => (Some(open_port("st", st)?), [None, None]),
+        Entity::Gw => (Some(open_port("gw", gw)?), terrestrial(config)?),
+        Entity::Sat | Entity::All => (None, [None, None]),
+    };
+    let ends = |direction| split_ends(entity, direction, emulation, tun.as_ref());
+    Ok([ends(0)?, ends(1)?, down, up])
+}
+
+fn split_ends(
+    entity: Entity,
+    direction: usize,
+    emulation: &Emulation,
+    tun: Option<&End>,
+) -> Result<Option<(End, End)>, Failure> {
+    let air = Air::open(entity, direction, emulation).map_err(|error| {
+        let what = format!("emulation: address of {}: {error}", entity.word());
+        Failure::host(what, "run in the network namespace that has this address")
+    })?;
+    let air = End::Air(air);
+    Ok(match (entity.role(direction), tun) {
+        (Some(Role::Relays), _) => Some((clone(&air)?, air)),
+        (Some(Role::Sends), Some(tun)) => Some((clone(tun)?, air)),
+        (Some(Role::Receives), Some(tun)) => Some((air, clone(tun)?)),
+        _ => None,
+    })
+}
+
+fn open_port(name: &str, port: &Port) -> Result<End, Failure> {
+    Tun::open(&port.netns, &port.tun)
+        .map(End::Tun)
+        .map_err(|error| {
+            let what = format!("{name}: {} in {}: {error}", port.tun, port.netns.display());
+            Failure::host(what, hint(&error, port))
+        })
+}
+
+fn clone(end: &End) -> Result<End, Failure> {
+    end.try_clone()
+        .map_err(|error| Failure::host(format!("dup: {error}"), "see ulimit -n"))
+}
+
+fn hint(error: &io::Error, port: &Port) -> String {
+    if !port.netns.exists() {
+        return "bring the lab up first: the namespace does not exist".into();
+    }
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => "run as root".into(),
+        Some(libc::EBUSY) => "another process is attached to the device; end it first".into(),
+        Some(libc::EINVAL) => {
+            "the device is no TUN device, or has other flags (wanted: tun, no packet information)"
+                .into()
+        }
+        _ => {
+            let name = port.netns.file_name().unwrap_or(port.netns.as_os_str());
+            let netns = name.to_string_lossy();
+            format!("ip -n {netns} tuntap add mode tun name {}", port.tun)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{parse, tests::example};
+
+    #[test]
+    fn what_cannot_be_opened_is_told_with_a_remedy() {
+        let config = parse(&example("geo").to_string()).unwrap();
+        let refusal = |entity| open(&config, entity).err().unwrap();
+        let lacks = refusal(Entity::Sat);
+        assert_eq!(lacks.status, 2);
+        assert!(lacks.what.contains("--entity sat: no emulation"));
+        let port = |netns: &str| Port {
+            netns: netns.into(),
+            tun: "sat0".to_owned(),
+        };
+        for (netns, number, remedy) in [
+            ("/none/st", libc::ENOENT, "bring the lab up first"),
+            ("/proc", libc::EPERM, "run as root"),
+            ("/proc", libc::EBUSY, "end it first"),
+            ("/proc", libc::EINVAL, "no TUN device"),
+            (
+                "/proc",
+                libc::ENODEV,
+                "ip -n proc tuntap add mode tun name sat0",
+            ),
+        ] {
+            let hint = hint(&io::Error::from_raw_os_error(number), &port(netns));
+            assert!(hint.contains(remedy), "{hint}");
+        }
+    }
+}
