@@ -17,8 +17,9 @@ from satlab.regress.judge import Compared, Judged
 from satlab.regress.program import Findings
 from satlab.regress.sample import Sample
 
-TEXTS = ("case", "verdict", "most", "told by", "what was noticed")
-"""Columns of words."""
+NAMES = ("case", "verdict", "most")
+TEXTS = (*NAMES, "told by", "what", "seeds")
+"""Columns of words; those of names stay on one line."""
 MISSED = {"fail": "FAIL", "to be determined": "measured"}
 
 
@@ -41,14 +42,19 @@ class Section:
 
 def sections(findings: Findings) -> list[Section]:
     """Give the verdicts, the comparison if there is one, and what held transfers up if it was traced."""
-    shown = [
-        Section(f"{findings.suite.name}: {findings.suite.source}{_of_reference(findings)}", _HEAD, _rows(findings))
-    ]
+    title = f"{findings.suite.name}: {findings.suite.source}{_of_reference(findings)}"
+    shown = [_without_empty_columns(Section(title, _HEAD, _rows(findings)))]
     if findings.compared is not None:
         shown.append(Section("against the baseline", _COMPARED_HEAD, [_compared(one) for one in findings.compared]))
     if findings.beside:
         shown.append(_beside(findings))
     return [*shown, *_spent(findings), _seen(findings), *_noticed(findings)]
+
+
+def _without_empty_columns(section: Section) -> Section:
+    kept = [number for number in range(len(section.head)) if any(row[number] for row in section.rows)]
+    rows = [tuple(row[number] for number in kept) for row in section.rows]
+    return Section(section.title, tuple(section.head[number] for number in kept), rows)
 
 
 def _beside(findings: Findings) -> Section:
@@ -197,13 +203,13 @@ def _source(findings: Findings, case: str, *names: str) -> str:
 
 def _noticed(findings: Findings) -> list[Section]:
     """Give what slowed transfers down as far as it showed, and what could not be read; none where there is nothing."""
-    rows = [
-        (case, str(one.seed), text)
-        for case, samples in findings.samples.items()
-        for one in samples
-        for text in (*one.symptoms, *(warned.text for warned in one.warnings))
-    ]
-    return [Section("what was noticed", ("case", "seed", "what was noticed"), rows)] if rows else []
+    seeds: dict[tuple[str, str], list[str]] = {}
+    for case, samples in findings.samples.items():
+        for one in samples:
+            for text in (*one.symptoms, *(warned.text for warned in one.warnings)):
+                seeds.setdefault((case, text), []).append(str(one.seed))
+    rows = [(case, text, ", ".join(found)) for (case, text), found in seeds.items()]
+    return [Section("what was noticed", ("case", "what", "seeds"), rows)] if rows else []
 
 
 def _rows(findings: Findings) -> list[tuple[str, ...]]:
@@ -270,7 +276,7 @@ def seconds(value: float) -> str:
 def _table(section: Section) -> Table:
     table = Table(title=section.title, title_justify="left")
     for name in section.head:
-        table.add_column(name, justify="left" if name in TEXTS else "right", no_wrap=name in (*TEXTS, "95 % interval"))
+        table.add_column(name, justify="left" if name in TEXTS else "right", no_wrap=name in (*NAMES, "95 % interval"))
     for row in section.rows:
         table.add_row(*row)
     return table

@@ -99,4 +99,4 @@ def _states(told: Account, folder: Path, wire: Wire, one_way_s: float) -> Figure
     states = [asdict(point) | {"t_s": point.t_s + later_s} for point in told.points]
     document = {"start_unix_s": wire.start_unix_s, "asked_s": asked_s + later_s, "end_s": last_s, "points": states}
     (folder / FILE).write_text(json.dumps(document))
-    return {"spent_s": (None, "qlog of the server, metrics of the link")}
+    return {"spent_s": (None, "qlog of the server, link")}
