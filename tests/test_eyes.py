@@ -71,16 +71,38 @@ def test_tshark_reads_every_bbframe_of_the_forward_link(seed: int, tmp_path: Pat
     assert got == packets(tmp_path / "sent.txt")
 
 
+def tables(capture: Path, *named: str) -> list[list[str]]:
+    """Give fields of the signalling tables that tshark finds; of one that repeats, all its values with commas."""
+    show = [word for name in named for word in ("-e", f"dvb-s2_table.{name}")]
+    full = [word.replace("full_decode:FALSE", "full_decode:TRUE") for word in DISSECT]
+    argv = [*full[:2], "-T", "fields", *show, *full[6:], str(capture)]
+    done = subprocess.run(argv, check=True, capture_output=True, text=True, timeout=120)
+    return [line.split("\t") for line in done.stdout.splitlines() if line.strip()]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_tshark_reads_every_field_of_a_plan(seed: int, tmp_path: Path) -> None:
+    on_air("tables", seed, tmp_path)
+    constant = {
+        "id": 0xAD, "network_interactive_id": 0, "version_number": 0, "current_next_indicator": 1, "group_id": 0,
+        "sf.sequence": 0, "assign_context": 0, "assign_format": 1, "frame_loop_count": 0, "frame.number": 0,
+    }  # fmt: skip
+    varied = ("superframe_count", "frame.assign_offset", "frame.assign_loop_count", "frame.assign_id8")
+    said = [list(map(int, line.split())) for line in (tmp_path / "said.txt").read_text().splitlines()]
+    found = tables(tmp_path / "frames.pcap", *constant, *varied)
+    assert len(found) == len(said) == 60
+    for row, (superframe, first, slots, terminal) in zip(found, said, strict=True):
+        *numbers, terminals = row
+        assert [int(number, 0) for number in numbers] == [*constant.values(), superframe % 256, first, slots - 1]
+        assert [int(number, 0) for number in terminals.split(",")] == [terminal] * slots
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_tshark_reads_the_plans_between_the_packets(seed: int, tmp_path: Path) -> None:
     on_air("plans", seed, tmp_path)
     named = ("id", "superframe_count", "frame.assign_offset", "frame.assign_loop_count")
-    show = [word for name in named for word in ("-e", f"dvb-s2_table.{name}")]
-    full = [word.replace("full_decode:FALSE", "full_decode:TRUE") for word in DISSECT]
-    argv = [*full[:2], "-T", "fields", *show, *full[6:], str(tmp_path / "frames.pcap")]
-    done = subprocess.run(argv, check=True, capture_output=True, text=True, timeout=120)
     slots: dict[int, list[tuple[int, int]]] = {}
-    for table, superframe, first, last in (line.split("\t") for line in done.stdout.splitlines() if line.strip()):
+    for table, superframe, first, last in tables(tmp_path / "frames.pcap", *named):
         assert table == "0xad"
         slots.setdefault(int(superframe), []).append((int(first), int(last) + 1))
     assert len(slots) > 180

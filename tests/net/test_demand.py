@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Slots on demand through a real lab: what an idle return link costs, and what others take of it."""
+"""Slots on demand through a real lab: what an idle return link costs, what others take of it, and acknowledgements."""
 
 import json
 import shutil
 import statistics
 import subprocess
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from satlab import bench_quic, paths
 from satlab.lab import Lab
 from satlab.linkplan import LinkRequest, OtherLoad
 from satlab.paths import PROFILES
@@ -24,6 +26,11 @@ SUPERFRAME_MS = 26.5
 IDLE_S = 2.7
 """Between two echoes: request period, loop and the life of a request are over."""
 ECHOES = 6
+DOWNLOAD_S = 20
+STEADY_SAMPLES = 60
+"""Of 100 ms each, at the end of a download: slow start is over."""
+BURST_BYTES = 194
+"""Of waveform 12."""
 RBDC = ("<rbdc_enabled>true</rbdc_enabled>", "<rbdc_enabled>false</rbdc_enabled>")
 VBDC = ("<vbdc_enabled>true</vbdc_enabled>", "<vbdc_enabled>false</vbdc_enabled>")
 KINDS = {
@@ -31,6 +38,17 @@ KINDS = {
     "RBDC": [VBDC, ("DAMA_VBDC", "DAMA_RBDC"), ("<cra>256<", "<cra>0<")],
     "VBDC": [RBDC, ("DAMA_RBDC", "DAMA_VBDC"), ("<cra>256<", "<cra>0<")],
 }
+
+
+class Acknowledged(NamedTuple):
+    """The return link under a download; all but the goodput per superframe."""
+
+    goodput_bps: float
+    in_packets: float
+    in_bytes: float
+    frames: float
+    slots_assigned: float
+    slots_free: float
 
 
 def profile(tmp_path: Path, edits: list[tuple[str, str]]) -> Path:
@@ -91,3 +109,36 @@ def test_others_leave_fewer_slots_free(lab_id: str, satlink: Path, tmp_path: Pat
     # The constant rates are 5 and 3 bursts; 1500 kbit/s are 25.6 bursts, those above 3 granted once a second.
     assert abs(before - (791 - 5 - 3)) < 2
     assert 18 < before - after < 28
+
+
+def steady(the_lab: Lab, folder: Path, ask: list[str]) -> Acknowledged:
+    """Download over QUIC with the ACK frequency that the server asks for; look at the last seconds of it."""
+    folder.mkdir()
+    sender = ["--initial-window", "600", *ask]
+    with bench_quic.server(the_lab, "server", ["--once", *sender], folder) as connect:
+        done = connect("client", [], ["--duration", str(DOWNLOAD_S)], 60)
+    summary = done.summary()
+    assert summary is not None, done.said
+    seen = [sample["return"] for sample in samples(the_lab)[-STEADY_SAMPLES - 5 : -5]]
+    total = {name: sum(sample[name] for sample in seen) for name in ("superframes", *Acknowledged._fields[1:])}
+    assert total["superframes"]
+    each = {name: total[name] / total["superframes"] for name in Acknowledged._fields[1:]}
+    return Acknowledged(goodput_bps=summary["goodput_bps"], **each)
+
+
+@pytest.mark.parametrize("kind", ["RBDC", "VBDC"])
+def test_fewer_acknowledgements_leave_more_slots_free(lab_id: str, satlink: Path, tmp_path: Path, kind: str) -> None:
+    """A download acknowledged less often takes as many bursts less as those acknowledgements filled."""
+    if not paths.SATPERF.exists():
+        pytest.skip(f"{paths.SATPERF} is not built")
+    the_lab = Lab.up(lab_id, TOPOLOGY, LinkRequest(profile=profile(tmp_path, KINDS[kind])), satlink=satlink)
+    often = steady(the_lab, tmp_path / "often", [])
+    seldom = steady(the_lab, tmp_path / "seldom", ["--ack-threshold", "20"])
+    the_lab.down()
+    print(f"{kind}, per superframe:\n  {often}\n  {seldom}")
+    assert seldom.in_packets < often.in_packets / 3
+    # What nobody asks for is free: the other terminal has its 3 bursts all the time.
+    assert abs(often.slots_free + often.slots_assigned - seldom.slots_free - seldom.slots_assigned) < 1
+    # Bursts are granted whole, and some leave half empty.
+    arithmetic = (often.in_bytes - seldom.in_bytes) / BURST_BYTES
+    assert arithmetic < seldom.slots_free - often.slots_free < 2 * arithmetic

@@ -3,9 +3,10 @@
 //!
 //! - `on_air forward SEED FOLDER`: `frames.pcap`, each BBFRAME behind a mode adaptation header L.3 in a UDP datagram
 //! - `on_air plans SEED FOLDER`: the same with a TBTP2 every 26.5 ms
+//! - `on_air tables SEED FOLDER`: TBTP2s of any content alone, what they say in `said.txt`: superframe, first slot, slots, terminal
 //! - `on_air return SEED FOLDER`: `bursts.txt`, one burst per line: `ok` or `lost`, its payload in hexadecimal
 //!
-//! Beside it `sent.txt` and `received.txt`: one packet per line in hexadecimal.
+//! Beside all but tables `sent.txt` and `received.txt`: one packet per line in hexadecimal.
 
 #[path = "../tests/common/on_air.rs"]
 mod on_air;
@@ -13,7 +14,6 @@ mod on_air;
 use dvb::bbframe::{BbHeader, RollOff};
 use dvb::modcod::FrameSize;
 use link::{Carrier, Frame};
-use on_air::OnAir;
 use std::error::Error;
 use std::fmt::Write;
 use std::fs;
@@ -25,16 +25,31 @@ const LINKTYPE_RAW: u32 = 101;
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [direction, seed, folder] = &arguments[..] else {
-        return Err("usage: on_air forward|plans|return SEED FOLDER".into());
+        return Err("usage: on_air forward|plans|tables|return SEED FOLDER".into());
     };
     let (seed, folder) = (seed.parse()?, Path::new(folder));
+    if direction == "tables" {
+        let (carrier, frames, said) = on_air::tables(seed);
+        fs::write(folder.join("frames.pcap"), capture(&carrier, &frames))?;
+        let line = |(superframe, first, slots, terminal): &on_air::Said| {
+            format!("{superframe} {first} {slots} {terminal}\n")
+        };
+        fs::write(
+            folder.join("said.txt"),
+            said.iter().map(line).collect::<String>(),
+        )?;
+        return Ok(());
+    }
     let run = match direction.as_str() {
         "forward" | "plans" => on_air::forward(seed, direction == "plans"),
         "return" => on_air::back(seed),
-        _ => return Err(format!("{direction}: neither forward, plans nor return").into()),
+        _ => return Err(format!("{direction}: none of forward, plans, tables and return").into()),
     };
     if let Carrier::Forward { .. } = run.carrier {
-        fs::write(folder.join("frames.pcap"), capture(&run))?;
+        fs::write(
+            folder.join("frames.pcap"),
+            capture(&run.carrier, &run.frames),
+        )?;
     } else {
         fs::write(folder.join("bursts.txt"), bursts(&run.frames))?;
     }
@@ -54,13 +69,13 @@ fn bursts(frames: &[Frame]) -> String {
 }
 
 /// A capture file of IPv4/UDP datagrams from port 6000 to 6001 at the moments the frames open.
-fn capture(run: &OnAir) -> Vec<u8> {
+fn capture(carrier: &Carrier, frames: &[Frame]) -> Vec<u8> {
     let mut file = vec![];
     for word in [0xA1B2_3C4D, 2 | 4 << 16, 0, 0, 65_535, LINKTYPE_RAW] {
         file.extend(u32::to_le_bytes(word)); // magic with nanoseconds, version 2.4, zone, accuracy, longest, link type
     }
-    for (number, frame) in run.frames.iter().enumerate() {
-        let datagram = datagram(&mode_adaptation(&run.carrier, number), &frame.payload);
+    for (number, frame) in frames.iter().enumerate() {
+        let datagram = datagram(&mode_adaptation(carrier, number), &frame.payload);
         let (seconds, nanos) = (frame.at / 1_000_000_000, frame.at % 1_000_000_000);
         let len = datagram.len() as u32;
         for word in [seconds as u32, nanos as u32, len, len] {

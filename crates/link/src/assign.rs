@@ -91,7 +91,7 @@ impl Assigning {
             let timers = Timers {
                 first: first(index),
                 synchro: demand.synchro,
-                round_trip: 2 * delay + burst(carrier),
+                round_trip: round_trip(carrier, delay),
             };
             Terminal::new(carrier, agreement, timers)
         };
@@ -102,7 +102,7 @@ impl Assigning {
         });
         let next_plan = first_plan(carrier, delay);
         let mut planner = Planner::new(carrier, demand.fca_kbps);
-        for (id, agreement) in (OWN..).zip(&agreements) {
+        for (id, agreement) in (OWN..=u8::MAX).zip(&agreements) {
             planner.logon(id, agreement.share());
         }
         let mut this = Self {
@@ -138,6 +138,15 @@ impl Assigning {
         }
     }
 
+    /// The propagation delay is another one from now on, and every terminal knows it.
+    pub(crate) fn set_delay(&mut self, delay: Nanos) {
+        let round_trip = round_trip(self.carrier, delay);
+        let others = self.others.iter_mut().map(|other| &mut other.terminal);
+        for terminal in self.own.iter_mut().chain(others) {
+            terminal.set_round_trip(round_trip);
+        }
+    }
+
     /// When the next thing happens.
     pub(crate) fn next_event(&self) -> Nanos {
         self.next().0
@@ -165,7 +174,7 @@ impl Assigning {
         let mut next = first(self.requests.front().map(|it| it.0), Due::AtGateway);
         let others = self.others.iter().map(|other| &other.terminal);
         let terminals = [self.own.as_ref()].into_iter().chain(others.map(Some));
-        let requests = (OWN..).zip(terminals);
+        let requests = (OWN..=u8::MAX).zip(terminals);
         let requests =
             requests.map(|(id, it)| first(it.map(Terminal::next_event), Due::Request(id)));
         let fixed = [
@@ -296,7 +305,7 @@ impl Assigning {
             own.assign(now, grant);
             self.rest = (plan.free, plan.signalling);
         }
-        for (id, other) in (OWN + 1..).zip(&mut self.others) {
+        for (id, other) in (OWN + 1..=u8::MAX).zip(&mut self.others) {
             if let Some(&grant) = plan.grants.get(&id) {
                 other.terminal.assign(now, grant);
             }
@@ -353,6 +362,11 @@ fn first_plan(carrier: dama::Carrier, delay: Nanos) -> Nanos {
         Arithmetic::Standard => delay.checked_rem(carrier.superframe).unwrap_or(0),
         Arithmetic::OpenSand => 0,
     }
+}
+
+/// Time from the start of a request to the arrival of a plan made at once, ns.
+fn round_trip(carrier: dama::Carrier, delay: Nanos) -> Nanos {
+    2 * delay + burst(carrier)
 }
 
 /// Time on air of a request, ns.

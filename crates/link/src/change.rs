@@ -111,7 +111,12 @@ impl Link {
     fn apply(&mut self, change: Change) {
         let (seed, generation) = (self.config.seed, self.generation);
         match change {
-            Change::Delay(delay) => self.channel.delay = delay,
+            Change::Delay(delay) => {
+                self.channel.delay = delay;
+                if let Some(assigning) = &mut self.assigning {
+                    assigning.set_delay(delay);
+                }
+            }
             Change::Losses(losses) => self.channel.losses = Losses::new(&losses, seed, generation),
             Change::Jitter(jitter) => {
                 self.channel.jitter = Jittering::new(jitter, seed, generation);
@@ -155,7 +160,7 @@ impl Link {
             .framed
             .as_ref()
             .map_or(0, |framed| framed.air.pending());
-        let new = Fifos::new(&self.config, queue, self.generation);
+        let new = Fifos::new(&self.config, queue, self.generation).after(&self.queue);
         let mut old = std::mem::replace(&mut self.queue, new);
         old.drain(|since, packet| {
             self.queue

@@ -50,16 +50,20 @@ impl Framed {
     }
 
     /// Goes over to another MODCOD, waveform or rate at the first opening from `now` on, where the grid starts anew. The
-    /// packet in fragmentation goes on in the new frames.
+    /// packet in fragmentation goes on in the new frames. Slots on demand stay where they were assigned.
     pub(crate) fn change(&mut self, carrier: &Carrier, now: Nanos) {
+        self.id = carrier.waveform_id();
+        self.frame.resize(carrier.frame_payload(), 0);
+        if self.openings < u64::MAX {
+            self.grid.retime(carrier);
+            return;
+        }
         let boundary = self.grid.start(self.grid.first_from(now).max(self.next));
         if let Some(grid) = Grid::new(carrier, boundary) {
             self.grid = grid;
         }
         self.quota = Quota::new(carrier);
         self.next = 0;
-        self.id = carrier.waveform_id();
-        self.frame.resize(carrier.frame_payload(), 0);
     }
 
     /// Goes over to the slots of a superframe; there is no opening behind them.

@@ -60,6 +60,11 @@ impl Grid {
         }
     }
 
+    /// Openings stay, and frames take the time that they take on `carrier`.
+    pub(crate) fn retime(&mut self, carrier: &Carrier) {
+        self.burst = Self::new(carrier, self.origin).and_then(|it| it.burst);
+    }
+
     /// Start of the frame, or the batch of frames, of opening `k`.
     pub(crate) fn start(&self, k: u64) -> Nanos {
         let start = u128::from(self.origin) + u128::from(k) * self.num / self.den;

@@ -522,3 +522,83 @@ fn plans_take_bytes_of_the_forward_link() {
     let due = link.pop(11_000 * MS, &mut Vec::new()).unwrap();
     assert!(due - at <= 2 * 812_250, "{}", due - at);
 }
+
+#[test]
+fn as_many_terminals_share_a_carrier_as_a_plan_can_name() {
+    let mut crowded = config(&[Access::Rbdc], RBDC, 16);
+    let silent = Other {
+        agreement: CRA,
+        access: Access::Cra,
+        load: Vec::new(),
+    };
+    crowded.demand.as_mut().unwrap().others = vec![silent; 255];
+    let mut link = Link::new(crowded).unwrap();
+    link.advance(2000 * MS);
+    let seen = link.counters();
+    assert!(seen.superframes > 0);
+    assert_eq!(
+        seen.slots_free + seen.slots_signalling,
+        seen.superframes * (791 - 255)
+    );
+}
+
+/// A packet that leaves over several request periods, three bursts each.
+fn slow_packet() -> Link {
+    let slow = Agreement {
+        rbdc_max_kbps: Some(50),
+        duration: 3,
+        ..NOTHING
+    };
+    let mut link = Link::new(config(&[Access::Cra, Access::Rbdc], slow, 16)).unwrap();
+    assert_eq!(link.push(900 * MS, &packet(1500, 0)), Accepted::Queued);
+    link.advance(1500 * MS);
+    assert_eq!((link.counters().frames_sent, link.queue().1), (3, 1));
+    link
+}
+
+#[test]
+fn the_rest_of_a_packet_is_asked_for_also_behind_another_queue() {
+    let arrival = |mut link: Link| link.pop(20_000 * MS, &mut Vec::new());
+    let mut changed = slow_packet();
+    changed
+        .set(1500 * MS, Change::Queue(Queue::drop_tail(1 << 20)))
+        .unwrap();
+    assert_eq!(arrival(changed), arrival(slow_packet()));
+}
+
+#[test]
+fn a_change_of_rate_within_a_superframe_grants_nothing_twice() {
+    let volume = Agreement {
+        vbdc_max_kbit: Some(16),
+        ..NOTHING
+    };
+    let mut link = Link::new(config(&[Access::Vbdc], volume, 16)).unwrap();
+    for _ in 0..100 {
+        link.push(900 * MS, &packet(1500, 0));
+    }
+    // 11 bursts are granted for the superframe of 1060 ms: half of them have gone.
+    link.advance(1074 * MS);
+    let before = link.counters();
+    assert_eq!((before.slots_assigned, before.frames_sent), (11, 6));
+    link.set(1074 * MS, Change::SymbolRate(20_000_000)).unwrap();
+    link.advance(1500 * MS);
+    let seen = link.counters();
+    assert_eq!((seen.slots_assigned, seen.frames_sent), (11, 11));
+}
+
+#[test]
+fn a_volume_is_asked_for_once_also_when_the_link_became_longer() {
+    let asked = |first_ms: u64| {
+        let mut config = config(&[Access::Vbdc], VBDC, first_ms);
+        config.demand.as_mut().unwrap().synchro = 400 * MS;
+        let mut link = Link::new(config).unwrap();
+        link.set(1000 * MS, Change::Delay(250 * MS)).unwrap();
+        for _ in 0..100 {
+            link.push(5000 * MS, &packet(1500, 0));
+        }
+        link.advance(9000 * MS);
+        let seen = link.counters();
+        (seen.slots_assigned, seen.frames_sent)
+    };
+    assert_eq!(asked(16), asked(250));
+}

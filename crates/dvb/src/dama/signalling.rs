@@ -5,6 +5,9 @@
 //! it asks or not; the message has a type, the status of the terminal, its C/N report and its transmission mode, a byte
 //! each, and two bytes per capacity request. A plan is a TBTP2 (clause 6.4.9) that names the terminal of each slot of the
 //! superframe by a byte (assignment format 1), in the lower-layer signalling of GSE (protocol type 0x0082).
+//!
+//! tshark reads every field of the table. Of the control message no public reader was found, and none is written here: its slot
+//! goes whole, so that its size alone matters, and this only as far as the shortest burst has room for it.
 
 /// Bytes of a control message with an RBDC and a VBDC request; every reference waveform has room for it.
 pub const SAC_BYTES: usize = 4 + 2 * 2;

@@ -104,6 +104,11 @@ impl Terminal {
         self.carrier.waveform = waveform;
     }
 
+    /// The way to the gateway and back takes another time from now on, ns.
+    pub fn set_round_trip(&mut self, round_trip: u64) {
+        self.timers.round_trip = round_trip;
+    }
+
     /// When the next request is due, ns.
     #[must_use]
     pub const fn next_event(&self) -> u64 {

@@ -43,6 +43,12 @@ impl Fifos {
         }
     }
 
+    /// These in the place of `old`, whose packet in hand goes on.
+    pub(crate) fn after(mut self, old: &Self) -> Self {
+        self.last = old.last;
+        self
+    }
+
     /// Bytes and packets that wait.
     pub(crate) fn size(&self) -> (u64, u64) {
         let sizes = self.buffers.iter().map(Buffer::size);

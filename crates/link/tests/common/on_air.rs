@@ -2,8 +2,11 @@
 //! A link under a random mix of packets, with what went in, what was on air and what came out. Same seed, same bytes.
 #![allow(clippy::expect_used)] // Helpers outside of #[test] functions.
 
+use dvb::dama::put_tbtp2;
+use dvb::gse::{Label, LabelField, Packet};
 use dvb::modcod::{FrameSize, ModCod};
 use dvb::rcs2::Waveform;
+use dvb::sdu::SIGNALLING;
 use link::{Accepted, Carrier, Frame, Link, LinkConfig, Loss, LossUnit, Nanos, Queue, Signalling};
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64;
@@ -40,6 +43,48 @@ pub fn forward(seed: u64, has_plans: bool) -> OnAir {
         slots: 791,
     });
     run(carrier, (vec![], signalling), 9000, &mut random)
+}
+
+/// Superframe, first slot, number of slots and terminal of a TBTP2.
+pub type Said = (u64, u16, u16, u8);
+
+/// TBTP2s of any content, one in each frame of a carrier; none is longer than the frame.
+#[allow(dead_code)] // Not every test that includes this file needs it.
+pub fn tables(seed: u64) -> (Carrier, Vec<Frame>, Vec<Said>) {
+    let mut random = Pcg64::seed_from_u64(seed);
+    let modcod = ModCod::by_id(28).expect("a MODCOD");
+    let carrier = Carrier::Forward {
+        symbol_rate: 10_000_000,
+        modcod,
+        frame_size: FrameSize::Normal,
+        pilots: false,
+        label: [2, 0, 0, 0, 0, 1],
+    };
+    let said: Vec<Said> = (0..60)
+        .map(|_| {
+            let slots = *pick(&mut random, &[1, 2, 255, 256, 257, 791, 4000]);
+            let word = random.next_u64();
+            (word >> 8, random.next_u32() as u16, slots, word as u8)
+        })
+        .collect();
+    let mut table = vec![];
+    let frame = |(number, &(superframe, first, slots, terminal)): (usize, &Said)| {
+        put_tbtp2(superframe, first, slots, terminal, &mut table);
+        let mut payload = vec![0; carrier.frame_payload()];
+        let packet = Packet::Complete {
+            protocol_type: SIGNALLING,
+            label: LabelField::Label(Label::Broadcast),
+            data: &table,
+        };
+        packet.emit(&mut payload).expect("it fits");
+        Frame {
+            at: number as Nanos * 1_000_000,
+            payload,
+            is_lost: false,
+        }
+    };
+    let frames = said.iter().enumerate().map(frame).collect();
+    (carrier, frames, said)
 }
 
 /// A return link whose bursts are lost at random (ratio 0 to 0.3) with any waveform.
