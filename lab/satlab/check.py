@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """`satlab validate`: what a path holds, and every fault in it."""
 
-import subprocess
 from pathlib import Path
 
-from satlab import control, linkplan, paths, topology, webtarget
-from satlab.errors import ConfigError, ExitStatus, Fault
+from satlab import control, paths, satlink, topology, webtarget
+from satlab.errors import ConfigError, Fault
 from satlab.openbach import descriptor, jobfolder, validate
 
 
@@ -81,8 +80,6 @@ def _refuse(path: Path, faults: list[Fault]) -> None:
 
 
 def _profile(folder: Path, *, lenient: bool) -> list[str]:
-    argv = [str(paths.SATLINK), "validate", *(["--lenient"] if lenient else []), str(folder)]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    if done.returncode == ExitStatus.USAGE:
-        raise linkplan.refusal(done.stderr, f"profile {folder} is not usable")
+    arguments = [*(["--lenient"] if lenient else []), str(folder)]
+    done = satlink.run(paths.SATLINK, "validate", arguments, f"profile {folder} is not usable")
     return [line for line in done.stderr.splitlines() if line.startswith("warning: ")]

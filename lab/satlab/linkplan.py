@@ -5,14 +5,10 @@ The models mirror `schemas/link-config.schema.json` and `schemas/link-plan.schem
 and touches nothing.
 """
 
-import json
-import re
-import subprocess
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AliasChoices,
@@ -26,12 +22,11 @@ from pydantic import (
 )
 
 from satlab import netns
-from satlab.errors import ConfigError, ExitStatus, Fault, HostError
+from satlab.errors import ConfigError, Fault
 from satlab.paths import SATLINK
+from satlab.satlink import ask
 from satlab.topology import End, NetworkKind, Role, Topology
 
-PLAN_DEADLINE_S = 10.0
-"""Planning is arithmetic on a few kB of XML: milliseconds. Beyond this the program hangs."""
 DEFAULT_BDP = 1.2
 """Drop-tail limit in bandwidth-delay products of the direction."""
 METRICS_INTERVAL_MS = 100
@@ -519,58 +514,6 @@ def plan(config: LinkConfig, satlink: Path = SATLINK) -> LinkPlan:
         file.write(config.to_json())
         file.flush()
         return ask(LinkPlan, satlink, "plan", [file.name], f"profile {config.profile} is not usable")
-
-
-Answer = TypeVar("Answer", bound=BaseModel)
-
-
-def ask(answer: type[Answer], satlink: Path, verb: str, arguments: Sequence[str], refused: str) -> Answer:
-    """Run `satlink VERB ARGUMENTS` and read the JSON it prints; `refused` is said when it refuses without a word.
-
-    Raises:
-        ConfigError: satlink refuses what the arguments name; holds its own fault lines.
-        HostError: the program is missing, hangs, or answers what `answer` does not allow.
-    """
-    done = _run([str(satlink), verb, *arguments])
-    if done.returncode == ExitStatus.USAGE:
-        raise refusal(done.stderr, refused)
-    if done.returncode != 0:
-        said = done.stderr.strip().splitlines()[-3:] or ["it said nothing"]
-        raise HostError(f"satlink {verb} ended with status {done.returncode}: {'; '.join(said)}")
-    try:
-        return answer.model_validate(json.loads(done.stdout))
-    except (ValueError, ValidationError) as error:
-        raise HostError(
-            f"satlink {verb}: answer not understood: {error}", "rebuild satlink: ./satlab builds it"
-        ) from error
-
-
-def _run(argv: list[str]) -> subprocess.CompletedProcess[str]:
-    try:
-        return subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PLAN_DEADLINE_S, check=False
-        )
-    except (FileNotFoundError, PermissionError) as error:
-        raise HostError(f"{argv[0]}: {error.strerror}", "start through ./satlab, which builds satlink") from error
-    except subprocess.TimeoutExpired as error:
-        raise HostError(f"satlink {argv[1]} gave no answer in {PLAN_DEADLINE_S:g} s") from error
-
-
-_FAULT = re.compile(r"(?P<place>.+?:\d+: [^:]*): (?P<reason>.*?)(?: \((?P<remedy>.*)\))?")
-
-
-def refusal(stderr: str, otherwise: str) -> ConfigError:
-    """Read `error:` and `hint:` lines and faults `file:line: element: reason (remedy)`, in any order."""
-    faults, said, hint = [], [], ""
-    for line in filter(None, map(str.strip, stderr.splitlines())):
-        text = line.removeprefix("error: ")
-        if line.startswith("hint: "):
-            hint = line.removeprefix("hint: ")
-        elif match := _FAULT.fullmatch(text):
-            faults.append(Fault(**match.groupdict("")))
-        else:
-            said.append(text)
-    return ConfigError("; ".join(said) or otherwise, faults, hint)
 
 
 def _faults(error: ValidationError, what: str) -> list[Fault]:

@@ -17,9 +17,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from satlab import linkplan
 from satlab.errors import ConfigError, Fault, HostError
 from satlab.netns import Tap
+from satlab.satlink import ask
 from satlab.topology import NetworkKind, Role, Topology
 
 PROGRAM = "opensand"
@@ -147,7 +147,7 @@ def describe(profile: Path, satlink: Path, *, lenient: bool = False) -> Descript
         HostError: satlink does not answer.
     """
     arguments = [*(["--lenient"] if lenient else []), str(profile)]
-    return linkplan.ask(Description, satlink, "describe", arguments, f"profile {profile} is not usable")
+    return ask(Description, satlink, "describe", arguments, f"profile {profile} is not usable")
 
 
 def prepare(profile: Path, topology: Topology, satlink: Path, *, lenient: bool = False) -> Platform:

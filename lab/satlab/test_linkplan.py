@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from satlab import linkplan, paths
+from satlab import check, linkplan, paths, satlink
 from satlab.errors import ConfigError, Fault, HostError
 from satlab.linkplan import BdpQueue, BytesQueue, Direction, LinkConfig, LinkPlan, LinkRequest, Loss
 from satlab.topology import load
@@ -167,11 +167,17 @@ def test_an_unusable_answer_is_the_hosts_fault(tmp_path: Path, answer: dict[str,
         linkplan.plan(config(), program(tmp_path, **answer))
 
 
+def test_no_profile_is_valid_by_a_program_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "SATLINK", program(tmp_path, status=101))
+    with pytest.raises(HostError, match="satlink validate ended with status 101"):
+        check.check(paths.PROFILES / "geo")
+
+
 def test_missing_and_hanging_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(HostError, match="No such file") as caught:
         linkplan.plan(config(), tmp_path / "satlink")
     assert "./satlab" in caught.value.hint
-    monkeypatch.setattr(linkplan, "PLAN_DEADLINE_S", 0.05)
+    monkeypatch.setattr(satlink, "DEADLINE_S", 0.05)
     hanging = tmp_path / "satlink"
     hanging.write_text("#!/bin/sh\nexec sleep 5\n")
     hanging.chmod(0o755)

@@ -4,8 +4,10 @@
 import dataclasses
 import functools
 import json
+import os
 import shlex
 import shutil
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 from satlab import calibrate, lab, paths
 from satlab.errors import ExitStatus
 from satlab.linkplan import LinkRequest, LinkSet, Timeline, TimelineStep
+from satlab.process import wait
 from satlab.regress import confine, endpoint, links, outside, program, real
 from satlab.regress.program import Findings, Wanted
 from satlab.regress.sample import Sample
@@ -44,6 +47,14 @@ link: {rtt_ms: 650, queue_bdp: 1.0}
 marks_mb: [2, 16]
 cases: [{id: wide, forward_mbps: 50, return_mbps: 10, targets_s: [null, null], timeout_s: 60}]
 """
+LIGHT = """
+schema: satlab/suite/1
+name: light
+source: the test
+link: {rtt_ms: 650, queue_bdp: 1.0}
+marks_mb: [0.4, 0.8]
+cases: [{id: light, forward_mbps: 10, return_mbps: 2, targets_s: [null, null], timeout_s: 60}]
+"""
 WELL = "gtlsclient -q --no-quic-dump --no-http-dump --exit-on-all-streams-close --download={out} {host} {port} {url}"
 SERVER = "gtlsserver -q --no-quic-dump --no-http-dump -d {www} {host} {port} {key} {cert}"
 
@@ -52,7 +63,7 @@ SERVER = "gtlsserver -q --no-quic-dump --no-http-dump -d {www} {host} {port} {ke
 def _prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, satlink: Path) -> None:
     """Suites of our own, no probes of the link, tighter bounds: neither link nor disk are what is tested."""
     (tmp_path / "baselines").mkdir()
-    for name, text in (("small", SUITE), ("wide", WIDE)):
+    for name, text in (("small", SUITE), ("wide", WIDE), ("light", LIGHT)):
         (tmp_path / "baselines" / f"{name}.yml").write_text(text)
     shutil.copy(paths.BASELINES / "interop.yml", tmp_path / "baselines")
     monkeypatch.setattr(paths, "BASELINES", tmp_path / "baselines")
@@ -65,7 +76,7 @@ def check(tmp_path: Path, suite: str, *cases: str, **wanted: Any) -> Findings:
     found = program.run(Wanted(suite, cases, runs=1, out=tmp_path / "runs", clock="real", **wanted), Talk(quiet=True))
     told = json.loads((found.folder / "check.json").read_text())
     jsonschema.validate(told, json.loads((paths.SCHEMAS / "check.schema.json").read_text()))
-    assert not [one for one in lab.list_labs() if one.lab_id.startswith("check-")]
+    assert not [one for one in lab.list_labs() if one.lab_id.startswith(f"check-{os.getpid() % 100000}-")]
     return found
 
 
@@ -123,6 +134,25 @@ def test_debian_s_ngtcp2_is_timed_from_its_packets(tmp_path: Path) -> None:
     found = sample(tmp_path, "small", "small", stack="ngtcp2")
     half, whole = times(found)
     assert 3 < half < whole < 12 and found.handshake_ms is not None and 600 < found.handshake_ms < 1500
+    # Its qlog tells the rest: the answer takes a round trip after the handshake, and each moment has its cause.
+    assert found.warnings == () and found.time_to_first_byte_ms is not None and found.retransmitted_share is not None
+    assert found.handshake_ms + 600 < found.time_to_first_byte_ms < found.handshake_ms + 1200
+    assert found.sources["time_to_first_byte_ms"] == "qlog of the client" and found.retransmitted_share < 0.5
+    assert found.spent_s is not None and sum(found.spent_s.values()) == pytest.approx(whole, abs=0.2)
+    assert found.spent_s["handshake"] == pytest.approx(found.time_to_first_byte_ms / 1e3 - 0.3, abs=0.2)
+
+
+@pytest.mark.usefixtures("_ngtcp2")
+def test_a_broken_qlog_is_told_and_the_times_stay(tmp_path: Path) -> None:
+    server = script(
+        f"printf '[[[[' | tr '[' '\\036' > {{qlog}}/x.sqlog; echo '{{}}' >> {{qlog}}/x.sqlog; exec {SERVER}"
+    )
+    found = sample(tmp_path, "small", "small", ends=outside.parse(WELL, server))
+    times(found)
+    assert [(one.kind, one.side) for one in found.warnings] == [("broken", "server"), ("missing", "client")]
+    assert found.sources == {"time_to_first_byte_ms": "packets"} and found.spent_s is None
+    assert found.time_to_first_byte_ms is not None and found.time_to_first_byte_ms > 1200
+    assert found.retransmitted_share is None and found.lost_packets is None
 
 
 def test_tcp_goes_through_both_proxies(tmp_path: Path) -> None:
@@ -131,6 +161,7 @@ def test_tcp_goes_through_both_proxies(tmp_path: Path) -> None:
     # The proxy before the link answers the handshake; a window of 100 packets saves the first round trips.
     assert found.handshake_ms is not None and found.handshake_ms < 300
     assert half < whole < 6
+    assert found.retransmitted_share is not None and 0 <= found.retransmitted_share < 0.5
 
 
 # --- planted faults -------------------------------------------------------------------------------------------------
@@ -162,6 +193,54 @@ def test_a_lost_handshake_packet_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     found = sample(tmp_path, "small", "small", stack="quinn")
     times(found)
     assert [one for one in found.symptoms if one.startswith("lost handshake packet")], found.symptoms
+
+
+CGROUPS = Path("/sys/fs/cgroup")
+
+
+@pytest.fixture
+def slow_group() -> Iterator[Path]:
+    """Give a group of processes that get a thousandth of a core (cgroups(7), both versions)."""
+    v2 = CGROUPS / "cgroup.controllers"
+    parent = CGROUPS if v2.exists() else CGROUPS / "cpu"
+    group = parent / f"satlab-test-{os.getpid()}"
+    try:
+        group.mkdir()
+        if v2.exists():
+            (group / "cpu.max").write_text("1000 1000000")
+        else:
+            (group / "cpu.cfs_period_us").write_text("1000000")
+            (group / "cpu.cfs_quota_us").write_text("1000")
+    except OSError as error:
+        pytest.skip(f"no limit of CPU time here: {error}")
+    yield group
+    assert wait(lambda: not (group / "cgroup.procs").read_text(), 10)
+    group.rmdir()
+
+
+@pytest.mark.usefixtures("_ngtcp2")
+def test_a_server_without_cpu_is_named(tmp_path: Path, slow_group: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = confine.start
+
+    def limited(enter: Sequence[str], cell: confine.Cell, argv: Sequence[str], log: Path) -> confine.Confined:
+        """Move the server, which listens when a client starts, and not what watches it."""
+        if log.name == "client-0.log":
+            [server] = [pid for pid in children(os.getpid()) if Path(f"/proc/{pid}/comm").read_text() == "gtlsserver\n"]
+            (slow_group / "cgroup.procs").write_text(str(server))
+        return usual(enter, cell, argv, log)
+
+    monkeypatch.setattr(confine, "start", limited)
+    found = sample(tmp_path, "light", "light", stack="ngtcp2")
+    times(found)
+    assert [one for one in found.symptoms if one.startswith("CPU limit: the server")], found.symptoms
+    assert not [one for one in found.symptoms if one.startswith("CPU limit: the client")], found.symptoms
+    assert found.server_cpu_s is not None and found.server_cpu_s < 1
+
+
+def children(pid: int) -> list[int]:
+    """Give all processes below one."""
+    own = [int(word) for task in Path(f"/proc/{pid}/task").glob("*/children") for word in task.read_text().split()]
+    return own + [below for each in own for below in children(each)]
 
 
 def commands(client: str) -> outside.Commands:

@@ -12,7 +12,9 @@ import typer
 from satlab.cli.base import Quiet, command, stop_on_signal
 from satlab.ui import Talk
 
-PLACEHOLDERS = "{host} {port} {name} {bytes} {path} {url} {www} {cert} {key} {ca} {out} {state}: docs/regression.md."
+PLACEHOLDERS = (
+    "{host} {port} {name} {bytes} {path} {url} {www} {cert} {key} {ca} {out} {state} {qlog}: docs/regression.md."
+)
 
 
 @command(name="check")

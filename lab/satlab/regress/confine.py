@@ -59,13 +59,17 @@ class Cell:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a program ended: exit status (-N: signal N), the bound that ended it, its means, its last words."""
+    """How a program ended: exit status (-N: signal N), the bound that ended it, its means, its last words.
+
+    `waited_s` is how long it could have run and had no core, from samples of its threads' states.
+    """
 
     status: int
     why: str
     cpu_s: float
     peak_bytes: int
     said: str
+    waited_s: float = 0.0
 
     @property
     def reason(self) -> str:

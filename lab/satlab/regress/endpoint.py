@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from socket import create_server
-from typing import Literal
+from typing import Any, Literal
 
 from satlab import grants, netns, paths, topology
 from satlab.errors import ConfigError
@@ -169,6 +169,14 @@ class Endpoint:
             wish.case.id, wish.seed, "failed" if why else "ok", why, wire.times_s(marks, max(whole, 1)),
             handshake_ms=None if handshake is None else handshake * 1000,
         )  # fmt: skip
+
+    def qlog(self, wish: Wish, side: str) -> Path | None:
+        """Give what the end finds as $QLOGDIR."""
+        return wish.folder / side / "logs" / "qlog"
+
+    def beyond(self, wish: Wish, folder: Path) -> dict[str, Any]:
+        """Add nothing."""
+        return {}
 
     def _wrong(self, wish: Wish, wire: Wire) -> str:
         wrong = compare(wish.folder / CLIENT / "downloads", (wish.folder / "www").iterdir())

@@ -109,6 +109,12 @@ class Ends(Protocol):
     def sample(self, wish: Wish, number: int, ended: Ended, wire: Wire | None) -> Sample:
         """Read what came of a connection: what the client left, and what was seen on the wire."""
 
+    def qlog(self, wish: Wish, side: str) -> Path | None:
+        """Give the folder where an end is to leave qlog files; None where it tells of itself otherwise."""
+
+    def beyond(self, wish: Wish, folder: Path) -> dict[str, Any]:
+        """Give what the path between the ends tells of a transfer, as fields of a sample, after `path`'s block."""
+
     def path(self, up: Lab, wish: Wish, folder: Path) -> AbstractContextManager[list[str]]:
         """Prepare what is between the ends; what is wrong with it stands in the list, before or after the block."""
 
@@ -129,6 +135,14 @@ class OnTheLab:
     def topology(self) -> Topology:
         """Take the lab of lab.yml."""
         return topology.load(paths.LAB_FILE)
+
+    def qlog(self, wish: Wish, side: str) -> Path | None:
+        """Ask for no qlog."""
+        return None
+
+    def beyond(self, wish: Wish, folder: Path) -> dict[str, Any]:
+        """Add nothing."""
+        return {}
 
     def path(self, up: Lab, wish: Wish, folder: Path) -> AbstractContextManager[list[str]]:
         """Leave the path as it is."""

@@ -3,7 +3,9 @@
 
 import math
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 from xml.etree import ElementTree
 
@@ -13,9 +15,11 @@ from rich.table import Table
 from satlab.regress import why
 from satlab.regress.judge import Compared, Judged
 from satlab.regress.program import Findings
+from satlab.regress.sample import Sample
 
-TEXTS = ("case", "verdict", "most")
-"""Columns of words."""
+NAMES = ("case", "verdict", "most")
+TEXTS = (*NAMES, "told by", "what", "seeds")
+"""Columns of words; those of names stay on one line."""
 MISSED = {"fail": "FAIL", "to be determined": "measured"}
 
 
@@ -33,19 +37,24 @@ class Section:
 
     title: str
     head: tuple[str, ...]
-    rows: list[tuple[str, ...]]
+    rows: Sequence[tuple[str, ...]]
 
 
 def sections(findings: Findings) -> list[Section]:
     """Give the verdicts, the comparison if there is one, and what held transfers up if it was traced."""
-    shown = [
-        Section(f"{findings.suite.name}: {findings.suite.source}{_of_reference(findings)}", _HEAD, _rows(findings))
-    ]
+    title = f"{findings.suite.name}: {findings.suite.source}{_of_reference(findings)}"
+    shown = [_without_empty_columns(Section(title, _HEAD, _rows(findings)))]
     if findings.compared is not None:
         shown.append(Section("against the baseline", _COMPARED_HEAD, [_compared(one) for one in findings.compared]))
     if findings.beside:
         shown.append(_beside(findings))
-    return [*shown, *_spent(findings)]
+    return [*shown, *_spent(findings), _seen(findings), *_noticed(findings)]
+
+
+def _without_empty_columns(section: Section) -> Section:
+    kept = [number for number in range(len(section.head)) if any(row[number] for row in section.rows)]
+    rows = [tuple(row[number] for number in kept) for row in section.rows]
+    return Section(section.title, tuple(section.head[number] for number in kept), rows)
 
 
 def _beside(findings: Findings) -> Section:
@@ -75,11 +84,11 @@ def _measured(verdict: dict[str, Any] | None) -> str:
         return "not run"
     if verdict["result"] == "unsupported":
         return "unsupported"
-    median, low, high = (
+    middle, low, high = (
         seconds(math.inf if verdict[key] is None else verdict[key]) for key in ("median_s", "low_s", "high_s")
     )
     mark = ", not measurable" if verdict["result"] == "not measurable" else ""
-    return f"{median} ({low} to {high}), n {verdict['n']}{mark}"
+    return f"{middle} ({low} to {high}), n {verdict['n']}{mark}"
 
 
 def pace(findings: Findings) -> str:
@@ -119,6 +128,9 @@ def junit(findings: Findings) -> str:
     suite.set("tests", str(len(cases)))
     suite.set("failures", str(sum(case.find("failure") is not None for case in cases)))
     suite.set("skipped", str(sum(case.find("skipped") is not None for case in cases)))
+    noticed = "\n".join(": ".join(row) for section in _noticed(findings) for row in section.rows)
+    if noticed:
+        ElementTree.SubElement(suite, "system-err").text = noticed
     ElementTree.indent(suite)
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
@@ -137,11 +149,67 @@ def _spent(findings: Findings) -> list[Section]:
     found = {case: spent for case in findings.samples if (spent := findings.spent_s(case)) is not None}
     causes = [cause for cause in why.CAUSES if any(spent[cause] for spent in found.values())]
     rows = [
-        (case, *(f"{spent[cause]:.2f}" for cause in causes), f"{sum(spent.values()):.2f}", why.largest(spent))
+        (
+            case,
+            *(f"{spent[cause]:.2f}" for cause in causes),
+            f"{sum(spent.values()):.2f}",
+            why.largest(spent),
+            _source(findings, case, "spent_s"),
+        )
         for case, spent in found.items()
     ]
     title = "where the time went, mean s of a transfer"
-    return [Section(title, ("case", *causes, "all", "most"), rows)] if rows else []
+    return [Section(title, ("case", *causes, "all", "most", "told by"), rows)] if rows else []
+
+
+_SEEN_HEAD = (
+    "case", "handshake ms", "first byte ms", "told by", "sent again %", "lost packets", "told by", "client CPU s",
+    "server CPU s",
+)  # fmt: skip
+UNKNOWN = "not told"
+
+
+def _seen(findings: Findings) -> Section:
+    """Give medians of what else is known of transfers."""
+    rows = [
+        (
+            case,
+            _median(samples, "handshake_ms", "{:.0f}"),
+            _median(samples, "time_to_first_byte_ms", "{:.0f}"),
+            _source(findings, case, "time_to_first_byte_ms"),
+            _median(samples, "retransmitted_share", "{:.2f}", 100),
+            _median(samples, "lost_packets", "{:.0f}"),
+            _source(findings, case, "lost_packets", "retransmitted_share"),
+            _median(samples, "client_cpu_s", "{:.2f}"),
+            _median(samples, "server_cpu_s", "{:.2f}"),
+        )
+        for case, samples in findings.samples.items()
+    ]
+    return Section(f"what else is known of a transfer, medians; {UNKNOWN}: no program says it", _SEEN_HEAD, rows)
+
+
+def _median(samples: Sequence[Sample], name: str, shape: str, times: float = 1) -> str:
+    known = [value for one in samples if (value := getattr(one, name)) is not None]
+    return shape.format(median(known) * times) if known else UNKNOWN
+
+
+def _source(findings: Findings, case: str, *names: str) -> str:
+    """Name where the figures of these fields are from; nothing where no sample has one."""
+    samples = findings.samples[case]
+    found = {one.sources[name] for one in samples for name in names if name in one.sources}
+    is_known = any(getattr(one, name) is not None for one in samples for name in names)
+    return ", ".join(sorted(found)) or (findings.backend.stack if is_known else "")
+
+
+def _noticed(findings: Findings) -> list[Section]:
+    """Give what slowed transfers down as far as it showed, and what could not be read; none where there is nothing."""
+    seeds: dict[tuple[str, str], list[str]] = {}
+    for case, samples in findings.samples.items():
+        for one in samples:
+            for text in (*one.symptoms, *(warned.text for warned in one.warnings)):
+                seeds.setdefault((case, text), []).append(str(one.seed))
+    rows = [(case, text, ", ".join(found)) for (case, text), found in seeds.items()]
+    return [Section("what was noticed", ("case", "what", "seeds"), rows)] if rows else []
 
 
 def _rows(findings: Findings) -> list[tuple[str, ...]]:
@@ -208,7 +276,7 @@ def seconds(value: float) -> str:
 def _table(section: Section) -> Table:
     table = Table(title=section.title, title_justify="left")
     for name in section.head:
-        table.add_column(name, justify="left" if name in TEXTS else "right", no_wrap=name in (*TEXTS, "95 % interval"))
+        table.add_column(name, justify="left" if name in TEXTS else "right", no_wrap=name in (*NAMES, "95 % interval"))
     for row in section.rows:
         table.add_row(*row)
     return table

@@ -18,7 +18,7 @@ from typing import Literal
 
 from satlab.errors import ConfigError, Fault, HostError
 from satlab.regress.confine import Ended
-from satlab.regress.ends import CLIENT, NAME, PORT, OnTheLab, Program, Wish, shown
+from satlab.regress.ends import CLIENT, NAME, PORT, SERVER, OnTheLab, Program, Wish, shown
 from satlab.regress.sample import Sample, Status
 from satlab.regress.suite import Case
 from satlab.regress.wire import Wire
@@ -35,6 +35,7 @@ PLACEHOLDERS = {
     "key": "its private key, PEM",
     "ca": "certificate that the client may trust, PEM",
     "out": "empty folder: what the client leaves there must be the file",
+    "qlog": "folder for qlog files, each end's own",
     "state": "folder that stays between two connections, for sessions and tokens",
 }
 PAYLOAD = "payload"
@@ -69,16 +70,22 @@ class Commands(OnTheLab):
         www.mkdir()
         (www / PAYLOAD).write_bytes(random.Random(wish.seed).randbytes(wish.size))  # noqa: S311 - a file, no secret
         keys = wish.pki
-        return Program(_filled(self.server_words, wish), shown(www, keys.server_cert, keys.server_key, *self.shown))
+        _own(wish.folder / SERVER / "qlog")
+        return Program(
+            _filled(self.server_words, wish, SERVER), shown(www, keys.server_cert, keys.server_key, *self.shown)
+        )
 
     def client(self, wish: Wish, number: int) -> Program:
         """Give the client, with an empty folder for what it downloads."""
         theirs = wish.folder / CLIENT
         shutil.rmtree(theirs / "out", ignore_errors=True)
-        for folder in (theirs / "out", theirs / "state"):
-            folder.mkdir(exist_ok=True)
-            os.chown(folder, theirs.stat().st_uid, theirs.stat().st_gid)
-        return Program(_filled(self.client_words, wish), shown(wish.pki.ca_cert, *self.shown))
+        for name in ("out", "state", "qlog"):
+            _own(theirs / name)
+        return Program(_filled(self.client_words, wish, CLIENT), shown(wish.pki.ca_cert, *self.shown))
+
+    def qlog(self, wish: Wish, side: str) -> Path | None:
+        """Give the folder that {qlog} names."""
+        return wish.folder / side / "qlog"
 
     def sample(self, wish: Wish, number: int, ended: Ended, wire: Wire | None) -> Sample:
         """Judge a download by how the client ended, what it left, and what crossed."""
@@ -124,14 +131,21 @@ def compare(out: Path, wanted: Iterable[Path]) -> str:
     return f"wrong file: nobody asked for {unasked[0][:60]!r}" if unasked else ""
 
 
-def _filled(words: tuple[str, ...], wish: Wish) -> tuple[str, ...]:
+def _own(folder: Path) -> None:
+    """Make a folder for whoever owns the one that it lies in."""
+    folder.mkdir(exist_ok=True)
+    owner = folder.parent.stat()
+    os.chown(folder, owner.st_uid, owner.st_gid)
+
+
+def _filled(words: tuple[str, ...], wish: Wish, side: str) -> tuple[str, ...]:
     """Put values in the place of names; every word stays one word."""
     theirs, keys = wish.folder / CLIENT, wish.pki
     values = {
         "host": wish.host, "port": str(PORT), "name": NAME, "bytes": str(wish.size), "path": f"/{PAYLOAD}",
         "url": f"https://{NAME}:{PORT}/{PAYLOAD}", "www": str(wish.folder / "www"),
         "cert": str(keys.server_cert), "key": str(keys.server_key), "ca": str(keys.ca_cert),
-        "out": str(theirs / "out"), "state": str(theirs / "state"),
+        "out": str(theirs / "out"), "state": str(theirs / "state"), "qlog": str(wish.folder / side / "qlog"),
     }  # fmt: skip
     return tuple(_PLACEHOLDER.sub(lambda found: values[found[1]], word) for word in words)
 
@@ -183,7 +197,7 @@ def ngtcp2() -> Commands:
     if None in found:
         raise HostError("ngtcp2's programs are not installed", "apt-get install ngtcp2-client ngtcp2-server")
     client, server = map(str, found)
-    quiet = ("--quiet", "--no-quic-dump", "--no-http-dump")
+    quiet = ("--quiet", "--no-quic-dump", "--no-http-dump", "--qlog-dir={qlog}")
     windows = ("--max-data=64M", "--max-stream-data-bidi-local=64M", "--max-window=64M", "--max-stream-window=64M")
     state = ("--session-file={state}/session", "--tp-file={state}/parameters", "--download={out}")
     return Commands(

@@ -23,6 +23,7 @@ STYLE: dict[Cause, tuple[str, str]] = {
     "application": ("--c5", ""),
     "flow control": ("--c6", ""),
     "ack link": ("--c1", ""),
+    "congestion avoidance": ("--c2", "/"),
     "loss recovery": ("--bad", "/"),
     "host": ("--c5", "x"),
     "delivery": ("--c1", "."),

@@ -25,7 +25,7 @@ from satlab.regress.ends import Ends, Satperf
 from satlab.regress.judge import Compared, Judged
 from satlab.regress.links import Link
 from satlab.regress.real import Real
-from satlab.regress.sample import Backend, Options, Sample
+from satlab.regress.sample import Backend, Options, Sample, Warned
 from satlab.regress.suite import Case, Suite
 from satlab.regress.tcp import TcpPep
 from satlab.regress.virtual import Virtual
@@ -358,5 +358,6 @@ def _samples(document: dict[str, Any], path: Path) -> dict[str, list[Sample]]:
 
 
 def _sample(document: dict[str, Any]) -> Sample:
-    tuples = {"times_s": tuple(document["times_s"]), "symptoms": tuple(document.get("symptoms", ()))}
+    tuples = {name: tuple(document.get(name, ())) for name in ("times_s", "symptoms")}
+    tuples["warnings"] = tuple(Warned(**one) for one in document.get("warnings", ()))
     return Sample(**document | tuples)

@@ -24,7 +24,7 @@ from satlab.errors import HostError
 from satlab.lab import Lab
 from satlab.linkplan import LinkPlan
 from satlab.process import wait
-from satlab.regress import confine, links, tap, traces, wire
+from satlab.regress import confine, links, tap, told, traces, wire
 from satlab.regress.confine import Bind, Bounds, Cell, Confined, Ended
 from satlab.regress.ends import CLIENT, SERVER, Ends, Program, Satperf, Wish
 from satlab.regress.links import Link
@@ -83,8 +83,9 @@ class Real:
         checks += calibrate.during(lines, calibrate.expectation(up.plan, "satlink"), began_unix_s)
         calibrate.write(folder / "calibration.json", up.config.run_id, checks)
         off = ", ".join(check.name for check in checks if not check.ok)
-        # Files of outside programs are theirs: nothing is read from them.
-        trace = traces.read(raw, case.id, seed, link.plan) if isinstance(self.ends, Satperf) else None
+        # Of files of outside programs nothing is read but what `told` has made of their qlog.
+        is_traced = isinstance(self.ends, Satperf) or "spent_s" in found.sources
+        trace = traces.read(raw, case.id, seed, link.plan) if is_traced else None
         spent = None if trace is None else trace.spent_s()
         return replace(found, calibration=off, spent_s=spent, **_returned(lines, began_unix_s))
 
@@ -117,7 +118,9 @@ class _Sitting:
         """Let them talk; give the sample of the last connection."""
         with self.ends.path(self.up, self.wish, self.folder) as faults:
             found = self.wish.failed("; ".join(faults)) if faults else self._between()
-        return replace(found, status="failed", reason="; ".join(faults)) if faults and found.status == "ok" else found
+        if faults and found.status == "ok":
+            return replace(found, status="failed", reason="; ".join(faults))
+        return replace(found, **self.ends.beyond(self.wish, self.folder))
 
     def _between(self) -> Sample:
         with _running(self._start(SERVER, self.ends.server(self.wish), "server.log")) as server:
@@ -157,14 +160,15 @@ class _Sitting:
 
     def _complete(self, found: Sample, server: Ended, client: Ended, seen: Wire | None) -> Sample:
         """Add what is seen from outside, whoever talked."""
-        used = {"client": client.cpu_s, "server": server.cpu_s}
-        told: dict[str, Any] = {}
+        used = {"client": (client.cpu_s, client.waited_s), "server": (server.cpu_s, server.waited_s)}
+        more: dict[str, Any] = {}
         if seen is not None and self.wish.case.direction == "download":
-            told["goodput_interop_bps"] = seen.goodput_bps(self.wish.size)
-            told["symptoms"] = wire.symptoms(seen, *_typical(self.up.plan), used)
+            more["goodput_interop_bps"] = seen.goodput_bps(self.wish.size)
+            more["symptoms"] = wire.symptoms(seen, *_typical(self.up.plan), used)
+            found = told.add(found, self.ends, self.wish, self.folder, seen, self.up.plan.rtt_ms.mean / 2000)
         return replace(
             found, client_cpu_s=client.cpu_s, server_cpu_s=server.cpu_s,
-            client_peak_bytes=client.peak_bytes, server_peak_bytes=server.peak_bytes, **told,
+            client_peak_bytes=client.peak_bytes, server_peak_bytes=server.peak_bytes, **more,
         )  # fmt: skip
 
     def _await(self, server: Confined, client: Confined) -> tuple[Ended, str]:

@@ -2,7 +2,7 @@
 """The border of a check: given suite, case, link and seed, a backend gives a sample, by a clock of its own."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -20,8 +20,10 @@ class Sample:
     Times are from the client's first packet. `calibration` says what of the link was out of tolerance meanwhile,
     nothing if nothing was. `goodput_interop_bps` is that of the QUIC interop runner; `return_*` is what crossed the
     return link; `symptoms` is what showed from outside of what slowed it down; `spent_s` are the seconds of each cause
-    of `why`, which add up to the time of the transfer; `simulated_s` is the virtual time until its end. What a backend
-    cannot tell is None.
+    of `why`, which add up to the time of the transfer; `simulated_s` is the virtual time until its end.
+    `time_to_first_byte_ms` and `retransmitted_share` (of the payload's bytes, those that were sent again) are what
+    `sources` says, which names by field where a figure is from if that is not the program that was measured.
+    `warnings` say what could not be read of what the programs left. What a backend cannot tell is None.
     """
 
     case: str
@@ -33,6 +35,7 @@ class Sample:
     time_to_first_byte_ms: float | None = None
     sent_datagrams: int | None = None
     lost_packets: int | None = None
+    retransmitted_share: float | None = None
     acks: int | None = None
     calibration: str = ""
     goodput_interop_bps: float | None = None
@@ -45,6 +48,22 @@ class Sample:
     symptoms: tuple[str, ...] = ()
     spent_s: Mapping[str, float] | None = None
     simulated_s: float | None = None
+    sources: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple["Warned", ...] = ()
+
+
+@dataclass(frozen=True)
+class Warned:
+    """Why something that an end (`side`) left was not used: it is missing, broken, too large, or does not fit."""
+
+    kind: str
+    side: str
+    reason: str
+
+    @property
+    def text(self) -> str:
+        """Say it for people."""
+        return f"qlog of the {self.side} {self.kind}: {self.reason}"
 
 
 class Backend(Protocol):

@@ -16,13 +16,17 @@ from typing import Any, Literal
 
 from satlab import pepjob
 from satlab.lab import Lab
+from satlab.regress import tap, wire
 from satlab.regress.confine import Ended
 from satlab.regress.ends import CLIENT, PORT, OnTheLab, Program, Wish, read_lines, shown
 from satlab.regress.sample import Sample, Status
 from satlab.regress.suite import Case
+from satlab.regress.tap import Tap
 from satlab.regress.wire import Wire
+from satlab.topology import Role
 
 INITIAL_WINDOW = 100
+_TAPPED = "proxy.pcap"
 _END = Path(__file__).with_name("tcp_end.py")
 
 
@@ -69,12 +73,31 @@ class TcpPep(OnTheLab):
         faults: list[str] = []
         nodes = pepjob.proxies(up)
         with contextlib.ExitStack() as peps:
+            peps.enter_context(Tap(up, *_sender(up, wish)).running(folder / _TAPPED))
             for node in nodes:
                 up.set_congestion_control(node, "cubic", INITIAL_WINDOW)
                 peps.enter_context(pepjob.proxy(up, node, [], folder / node, engine="haproxy"))
             yield faults
         idle = [node for node in nodes if not pepjob.connections(folder / node)]
         faults += [f"the PEP on {node} has split no connection" for node in idle]
+
+    def beyond(self, wish: Wish, folder: Path) -> dict[str, Any]:
+        """Give the share of the bytes that the sending proxy sent again over the satellite link."""
+        share = wire.tcp_again(tap.read(folder / _TAPPED))
+        source = "sequence numbers at the proxy before the link"
+        return {} if share is None else {"retransmitted_share": share, "sources": {"retransmitted_share": source}}
+
+
+def _sender(up: Lab, wish: Wish) -> tuple[str, str]:
+    """Give node and interface where payload leaves for the satellite link: of the proxy next to it."""
+    edge = up.topology.node_of(Role.GW if wish.case.direction == "download" else Role.ST)
+    near = {each.network for each in up.topology.nodes[edge].interfaces.values()}
+    return next(
+        (node, name)
+        for node in pepjob.proxies(up)
+        for name, each in up.topology.nodes[node].interfaces.items()
+        if each.network in near
+    )
 
 
 def _file(wish: Wish, number: int) -> Path:

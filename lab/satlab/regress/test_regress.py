@@ -3,6 +3,7 @@ import json
 import math
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -14,7 +15,7 @@ from satlab import paths
 from satlab.errors import ConfigError, ExitStatus
 from satlab.regress import interop, judge, output, page, program, suite, virtual
 from satlab.regress.judge import Compared
-from satlab.regress.sample import Sample, Status
+from satlab.regress.sample import Sample, Status, Warned
 from satlab.regress.suite import Case, Suite
 from satlab.regress.virtual import Virtual
 from satlab.ui import Talk
@@ -263,6 +264,30 @@ def test_a_check_from_suite_to_verdicts(tiny: Path, tmp_path: Path, monkeypatch:
     simulated = [sample.simulated_s or 0 for samples in found.samples.values() for sample in samples]
     assert document["simulated_s"] == pytest.approx(sum(simulated), abs=1e-3) and min(simulated) > 0.65
     assert output.pace(found).endswith(f": {sum(simulated) / found.real_s:.0f} times as fast as real time")
+
+
+def test_what_was_noticed_is_in_all_that_is_handed_on(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = check(tiny, monkeypatch, tmp_path, cases=["quick"], runs=2)
+    warned = Warned("broken", "server", "<script>line 3")
+    known: Any = {"retransmitted_share": 0.0125, "sources": {"retransmitted_share": "qlog of the server"}}
+    first, second = found.samples["quick"]
+    changed = [replace(one, symptoms=("CPU limit: it waited",), warnings=(warned,)) for one in (first, second)]
+    found.samples["quick"] = [replace(changed[0], **known), changed[1]]
+    text = output.markdown(found)
+    assert "| quick | CPU limit: it waited | 1, 2 |" in text and "| 1.25 |" in text and "reference s" not in text
+    assert text.count("| not told |") and "| qlog of the server |" in text
+    xml = ElementTree.fromstring(output.junit(found))  # noqa: S314 - our own text
+    assert "qlog of the server broken: <script>line 3" in (xml.findtext("system-err") or "")
+    html = page.write(found).read_text()
+    assert "&lt;script&gt;line 3" in html and "<script>line 3" not in html
+    (tmp_path / "check.json").write_text(json.dumps(found.document()))
+    jsonschema.validate(
+        json.loads((tmp_path / "check.json").read_text()), json.loads((paths.SCHEMAS / "check.schema.json").read_text())
+    )
+    again = program.load_baseline(tmp_path / "check.json", found.suite)
+    assert again["quick"][0].warnings == (warned,)
 
 
 def test_the_page_holds_every_verdict_and_every_transfer(

@@ -83,6 +83,25 @@ def test_an_upload_is_sent_once_the_client_s_handshake_is_complete() -> None:
     assert spent(lines, back=5_000) == {"handshake": 0.65, "link": 3.85}
 
 
+def test_a_server_s_qlog_is_judged_with_the_link_s_queues() -> None:
+    def point(t_s: float, supply: str, in_flight: int, lost: int) -> dict[str, Any]:
+        return {
+            "t_s": t_s, "cwnd_bytes": 100_000, "in_flight_bytes": in_flight, "is_slow_start": False, "rtt_ms": 650.0,
+            "lost_packets": lost, "supply": supply,
+        }  # fmt: skip
+
+    points = [
+        point(1.0, "slow", 99_000, 0), point(2.0, "blocked", 60_000, 0), point(3.0, "slow", 99_000, 1),
+        point(3.5, "done", 20_000, 1),
+    ]  # fmt: skip
+    document = {"start_unix_s": 1000.0, "asked_s": 0.9, "end_s": 4.0, "points": points}
+    told = traces.of_account(document, link(0, 0), PLAN).spent_s()
+    assert {cause: time for cause, time in told.items() if time} == pytest.approx(
+        {"handshake": 0.9, "congestion avoidance": 0.1, "flow control": 1.0, "loss recovery": 1.0, "delivery": 1.0}
+    )
+    assert traces.of_account(document, link(25_000, 0), PLAN).spent_s()["link"] == pytest.approx(3.1)
+
+
 def test_what_does_not_say_enough_is_no_trace(tmp_path: Path) -> None:
     assert traces.of_satperf(download(in_flight_bytes=None), [], PLAN) is None  # quiche
     assert traces.of_satperf(download()[:-2], [], PLAN) is None

@@ -29,7 +29,8 @@ def causes(*states: State) -> list[str]:
     [
         ({}, "slow start"),
         ({"lost_packets": 1}, "loss recovery"),
-        ({"is_slow_start": False}, "loss recovery"),
+        ({"is_slow_start": False}, "congestion avoidance"),
+        ({"is_slow_start": False, "lost_packets": 1}, "loss recovery"),
         ({"payload_queue_ms": 50, "lost_packets": 1, "ack_queue_ms": 50}, "link"),
         ({"ack_queue_ms": 50}, "ack link"),
         ({"is_app_limited": True}, "slow start"),

@@ -107,7 +107,8 @@ def download(rounds: list[int], *, answer_s: float = RTT_S, done_s: float = RTT_
 
 
 def named(seen: Wire, **cpu_s: float) -> tuple[str, ...]:
-    return tuple(one.partition(":")[0] for one in wire.symptoms(seen, RTT_S, RATE_BPS, cpu_s))
+    used = {name: (took, 0.0) for name, took in cpu_s.items()}
+    return tuple(one.partition(":")[0] for one in wire.symptoms(seen, RTT_S, RATE_BPS, used))
 
 
 HEALTHY = [10, 20, 40, 80, 160, 320, 640, 1280, 2560, 2560, 2560, 2560, 2560, 2560, 2560]
@@ -147,6 +148,34 @@ def test_a_lost_handshake_packet_is_named_whose_ever_it_was() -> None:
 
 def test_a_program_that_takes_a_core_is_named() -> None:
     assert named(download(HEALTHY), client=1.0, server=9.9) == ("CPU limit",)
+
+
+def test_what_tcp_sent_again_is_counted_over_the_wrap() -> None:
+    def segment(sequence: int, size: int) -> Packet:
+        head = bytearray(udp(bytes(20), t_ns=1).head[:20])
+        head[9] = wire.TCP
+        return Packet(1, 40 + size, bytes(head) + struct.pack("!HHIIBBHHH", 4433, 5, sequence, 0, 0x50, 0, 0, 0, 0))
+
+    top = (1 << 32) - 500
+    sent = [segment(top, 1000), segment(500, 1000), segment(top, 1000), segment(1000, 1000), segment(2000, 0)]
+    assert wire.tcp_again(sent) == pytest.approx(1500 / 4000)
+    assert wire.tcp_again([udp(b"x", t_ns=1), Packet(1, 20, b""), Packet(1, 40, b"\x45" * 20)]) is None
+
+
+def test_a_program_that_gets_no_core_is_named() -> None:
+    [told] = wire.symptoms(download(HEALTHY), RTT_S, RATE_BPS, {"client": (0.5, 1.0), "server": (0.2, 9.9)})
+    assert told.startswith("CPU limit: the server waited for a core 9") and "of a core" in told
+
+
+def test_the_first_byte_is_the_first_full_packet_after_the_client_could_ask() -> None:
+    seen = download([1])
+    early = Datagram(RTT_S + 0.005, True, 1200, ("1-rtt",))  # before the request: the end of the handshake
+    small = Datagram(2 * RTT_S, True, 300, ("1-rtt",))  # a ticket
+    full = Datagram(2 * RTT_S + 0.2, True, 1250, ("1-rtt",))
+    whole = Wire(wire.UDP, (*seen.datagrams[:2], early, seen.datagrams[2], small, full))
+    assert whole.first_byte_s == full.t_s
+    assert Wire(wire.UDP, whole.datagrams[:-1]).first_byte_s is None
+    assert Wire(wire.UDP, seen.datagrams[:2]).first_byte_s is None
 
 
 def test_a_greased_fixed_bit_hides_nothing() -> None:

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What samples leave behind as traces that `why` can judge: satvirtual's outcome, or satperf's and the link's lines."""
+"""What samples leave behind as traces that `why` can judge.
+
+satvirtual's outcome, or satperf's and the link's lines, or what a qlog file told and the link's lines.
+"""
 
 import json
 from bisect import bisect_left
@@ -9,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from satlab.linkplan import LinkPlan
+from satlab.regress import told
 from satlab.regress.ends import read_lines
 from satlab.regress.why import State, Trace
 
@@ -21,6 +25,9 @@ def read(raw: Path, case: str, seed: int, plan: LinkPlan) -> Trace | None:
     if outcome.is_file():
         return of_outcome(json.loads(outcome.read_text()))
     folder = raw / f"{case}-{seed}"
+    account = folder / told.FILE
+    if account.is_file():
+        return of_account(json.loads(account.read_text()), read_lines(folder / "link.jsonl"), plan)
     last = max(folder.glob("client/client-*.jsonl"), default=None)
     if last is None:
         return None
@@ -75,6 +82,18 @@ def of_satperf(lines: Lines, link: Lines, plan: LinkPlan) -> Trace | None:
         _state(line, line["t_s"] + later[str(sender)], total, queues) for line, total in zip(sent, lost, strict=True)
     ]
     return Trace(asked, _end_s(ends[receiver], later[receiver]), states)
+
+
+def of_account(document: Mapping[str, Any], link: Lines, plan: LinkPlan) -> Trace:
+    """Read what `told` has made of a server's qlog, and the link's metrics."""
+    queues = _Queues(link, document["start_unix_s"], plan, is_download=True)
+    states = []
+    for one in document["points"]:
+        payload_ms, ack_ms = queues.at(one["t_s"])
+        is_limited = one["supply"] != "slow"
+        more = {"payload_queue_ms": payload_ms, "ack_queue_ms": ack_ms, "is_app_limited": is_limited}
+        states.append(State(is_handshaking=False, **one, **more))
+    return Trace(document["asked_s"], document["end_s"], states)
 
 
 def _state(line: Mapping[str, Any], t_s: float, lost: int, queues: "_Queues") -> State:

@@ -12,11 +12,11 @@ from typing import Any, Literal
 
 from satlab import paths
 from satlab.errors import ExitStatus, HostError
-from satlab.linkplan import refusal
 from satlab.regress import links, traces
 from satlab.regress.links import Link
 from satlab.regress.sample import Options, Sample
 from satlab.regress.suite import MB, Case, Suite
+from satlab.satlink import refusal
 
 DEADLINE_S = 300.0
 """Real time for one sample; 100 MB take a few seconds."""

@@ -15,7 +15,9 @@ which the first that holds counts, for the time between two samples:
    there: the sender is short of CPU, or waits for a timer. One that follows acknowledgements fills at least half of a
    window that doubles with each round trip.
 8. `slow start`: the window limits, and nothing was lost yet: it is still growing towards what the path carries.
-9. `loss recovery`: the window limits, and it is what losses have left of it; congestion avoidance begins with a loss.
+9. `congestion avoidance`: the window limits, nothing was lost yet, and still it grows slowly: slow start was left
+   because delay rose (HyStart++, RFC 9406), or by an ECN mark.
+10. `loss recovery`: the window limits, and it is what losses have left of it.
 """
 
 from bisect import bisect_left, bisect_right
@@ -25,8 +27,9 @@ from itertools import pairwise, takewhile
 from typing import Literal
 
 Cause = Literal[
-    "handshake", "slow start", "link", "application", "flow control", "ack link", "loss recovery", "host", "delivery"
-]
+    "handshake", "slow start", "link", "application", "flow control", "ack link", "congestion avoidance",
+    "loss recovery", "host", "delivery",
+]  # fmt: skip
 MEANING: Mapping[Cause, str] = {
     "handshake": "handshake and request, until the sender knew what to send",
     "slow start": "the congestion window limits and has not met a loss yet",
@@ -34,6 +37,7 @@ MEANING: Mapping[Cause, str] = {
     "application": "the application has nothing to send",
     "flow control": "stream or connection window, or send buffer, is used up",
     "ack link": "acknowledgements queue in front of the other link",
+    "congestion avoidance": "the congestion window limits and grows slowly, without having met a loss",
     "loss recovery": "the congestion window limits as losses left it",
     "host": "neither window nor data limit: CPU or timers",
     "delivery": "all is sent; the last packets are under way",
@@ -52,8 +56,8 @@ class State:
     """A sender and its path at `t_s`, s since the start of the connection. Queues as the time to carry them, ms."""
 
     t_s: float
-    cwnd_bytes: int
-    in_flight_bytes: int
+    cwnd_bytes: float
+    in_flight_bytes: float
     is_handshaking: bool
     is_slow_start: bool
     is_app_limited: bool
@@ -126,7 +130,7 @@ class Trace:
             return "ack link"
         if self._is_idle(index, asked_s):
             return "host"
-        return "slow start" if now.is_slow_start and not now.lost_packets else "loss recovery"
+        return _limits(now)
 
     def _is_idle(self, index: int, asked_s: float) -> bool:
         """Tell whether less than half of the window was in flight over a whole round trip."""
@@ -135,6 +139,13 @@ class Trace:
             return False
         trip = takewhile(lambda state: state.t_s >= since, reversed(self.states[: index + 1]))
         return all(2 * state.in_flight_bytes < state.cwnd_bytes for state in trip)
+
+
+def _limits(state: State) -> Cause:
+    """Name the phase of congestion control whose window limits."""
+    if state.lost_packets:
+        return "loss recovery"
+    return "slow start" if state.is_slow_start else "congestion avoidance"
 
 
 _LIMITED: Mapping[Supply, Cause] = {"done": "delivery", "slow": "application", "blocked": "flow control"}

@@ -4,7 +4,7 @@
 import math
 import struct
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from itertools import accumulate, pairwise
@@ -43,6 +43,7 @@ class Wire:
 
     protocol: int
     datagrams: tuple[Datagram, ...]
+    start_unix_s: float = 0.0
 
     @property
     def arrivals(self) -> list[Datagram]:
@@ -62,6 +63,21 @@ class Wire:
     def first_answer_s(self) -> float | None:
         """Give when the server's first packet came."""
         return next((one.t_s for one in self.datagrams if one.from_server), None)
+
+    @property
+    def first_byte_s(self) -> float | None:
+        """Give when the first packet came that may hold payload: full, and after the client could ask; else None.
+
+        Full is what has 1200 bytes of UDP payload, which each path must carry (RFC 9000, section 14): what a server
+        sends before its payload, settings and tickets, is less. A probe of the path's MTU is full: it may make this
+        earlier than the first byte was, never later.
+        """
+        if self.protocol == TCP:
+            return next((one.t_s for one in self.arrivals), None)
+        mine = (one for one in self.datagrams if not one.from_server)
+        asked = next((one.t_s for one in mine if {"0-rtt", "1-rtt"} & set(one.kinds)), math.inf)
+        full = (one.t_s for one in self.arrivals if one.kinds == ("1-rtt",) and one.size >= FULL_PACKET)
+        return next((t_s for t_s in full if t_s > asked), None)
 
     @property
     def server_ids(self) -> set[bytes]:
@@ -107,7 +123,7 @@ def read(packets: Sequence[Packet], server: IPv4Address, port: int) -> Wire | No
         parts = list(parts_of(payload)) if protocol == UDP else []
         kinds, ids = tuple(kind for kind, _ in parts), tuple(name for _, name in parts if name)
         found.append(Datagram((packet.t_ns - start) * NS, from_server, size, kinds, ids))
-    return Wire(protocol, tuple(found)) if found else None
+    return Wire(protocol, tuple(found), start * NS) if found else None
 
 
 def _parse(packet: Packet, server: bytes, port: int) -> tuple[int, bool, bytes, int] | None:
@@ -123,6 +139,29 @@ def _parse(packet: Packet, server: bytes, port: int) -> tuple[int, bool, bytes, 
     above = 8 if head[9] == UDP else 4 * (head[words + 12] >> 4)
     start = words + above
     return head[9], from_server, head[start:], packet.length - start
+
+
+def tcp_again(packets: Sequence[Packet]) -> float | None:
+    """Give the share of bytes that had been sent before, of the TCP flow with the most bytes; None without any.
+
+    What lies below the furthest sequence number (RFC 9293, section 3.4, modulo 2^32) has been sent before.
+    """
+    flows: dict[bytes, tuple[int, int, int]] = {}
+    for packet in packets:
+        head = packet.head
+        words = 4 * (head[0] & 0xF) if head else 0
+        if len(head) < words + 20 or head[0] >> 4 != 4 or head[9] != TCP:
+            continue
+        size = packet.length - words - 4 * (head[words + 12] >> 4)
+        if size <= 0:
+            continue
+        flow, sequence = head[12:20] + head[words : words + 4], int.from_bytes(head[words + 4 : words + 8])
+        furthest, whole, again = flows.get(flow, (sequence, 0, 0))
+        ahead = (sequence + size - furthest + (1 << 31)) % (1 << 32) - (1 << 31)
+        again += min(size, max(0, size - ahead))
+        flows[flow] = ((furthest + max(0, ahead)) % (1 << 32), whole + size, again)
+    most = max(flows.values(), key=lambda flow: flow[1], default=None)
+    return most[2] / most[1] if most else None
 
 
 def parts_of(payload: bytes) -> Iterator[tuple[Kind, bytes]]:
@@ -178,18 +217,24 @@ BELOW_RATE = 0.7
 LEAST_ROUNDS = 6
 BUSY = 0.85
 """Share of a core from which a program is taken as limited by it."""
+WAITING = 0.25
+"""Share of the time from which waiting for a core is told. A program that gets what it needs hardly ever waits."""
 
 
-def symptoms(wire: Wire, rtt_s: float, rate_bps: float, cpu_s: dict[str, float]) -> tuple[str, ...]:
+def symptoms(wire: Wire, rtt_s: float, rate_bps: float, cpu_s: Mapping[str, tuple[float, float]]) -> tuple[str, ...]:
     """Name what slowed a download down, as far as it shows from outside.
 
-    `rtt_s` is the idle link's; `rate_bps` what it carries; `cpu_s` what each program (its name) took.
+    `rtt_s` is the idle link's; `rate_bps` what it carries; `cpu_s` how long each program (its name) ran, and how long
+    it could have run and had no core.
     """
     lasted = wire.datagrams[-1].t_s
     found = [_lost_handshake(wire, rtt_s), _small_start(wire, rtt_s), _constant_window(wire, rtt_s, rate_bps)]
-    for name, used in cpu_s.items():
+    for name, (used, waited) in cpu_s.items():
         if lasted > 1 and used > BUSY * lasted:
             found.append(f"CPU limit: the {name} took {used / lasted:.0%} of a core")
+        elif lasted > 1 and waited > WAITING * lasted:
+            took = f"took {used / lasted:.1%} of a core"
+            found.append(f"CPU limit: the {name} waited for a core {waited / lasted:.0%} of the time, and {took}")
     return tuple(filter(None, found))
 
 
