@@ -84,7 +84,7 @@ class TcpPep(OnTheLab):
     def beyond(self, wish: Wish, folder: Path) -> dict[str, Any]:
         """Give the share of the bytes that the sending proxy sent again over the satellite link."""
         share = wire.tcp_again(tap.read(folder / _TAPPED))
-        source = "sequence numbers at the proxy before the link"
+        source = "packets at the proxy"
         return {} if share is None else {"retransmitted_share": share, "sources": {"retransmitted_share": source}}
 
 
