@@ -110,7 +110,8 @@ class Commands(OnTheLab):
             return "failed", ended.reason
         if any("{out}" in word for word in self.client_words):
             wrong = compare(wish.folder / CLIENT / "out", [wish.folder / "www" / PAYLOAD])
-            return ("failed", wrong) if wrong else ("ok", "")
+            said = f"; it said: {ended.said}" if ended.said else ""
+            return ("failed", wrong + said) if wrong else ("ok", "")
         came = sum(one.size for one in wire.arrivals)
         if came < COMPLETE * wish.size:
             return "failed", f"the client says it is done, but {came} of {wish.size} bytes came"
@@ -126,7 +127,8 @@ def compare(out: Path, wanted: Iterable[Path]) -> str:
         if mine is None or mine.is_symlink() or not mine.is_file():
             return f"wrong file: {name} is missing"
         if not filecmp.cmp(mine, file, shallow=False):
-            return f"wrong file: {name} is not what the server has ({mine.stat().st_size} bytes)"
+            sizes = f"{mine.stat().st_size} bytes for {file.stat().st_size}"
+            return f"wrong file: {name} is not what the server has ({sizes})"
     unasked = sorted(left.keys() - files.keys())
     return f"wrong file: nobody asked for {unasked[0][:60]!r}" if unasked else ""
 

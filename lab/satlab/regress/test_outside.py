@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Programs from outside: their command lines, and verdicts on what they left and what crossed."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,10 @@ def test_cases_that_cannot_be_done_are_told(tmp_path: Path) -> None:
     [
         (lambda out: None, ""),
         (lambda out: (out / "payload").unlink(), "payload is missing"),
-        (lambda out: (out / "payload").write_bytes(b"x" * 100_000), "is not what the server has"),
+        (
+            lambda out: (out / "payload").write_bytes(b"x" * 99),
+            "(99 bytes for 100000); it said: no room",
+        ),
         (lambda out: (out / "more").write_bytes(b""), "nobody asked for"),
         (lambda out: ((out / "payload").unlink(), (out / "payload").symlink_to("/etc/passwd")), "payload is missing"),
     ],
@@ -84,7 +88,7 @@ def test_a_wrong_file_is_named(tmp_path: Path, spoil: Any, words: str) -> None:
     out = tmp_path / CLIENT / "out"
     (out / "payload").write_bytes((tmp_path / "www" / "payload").read_bytes())
     spoil(out)
-    found = pair.sample(asked, 0, DONE, crossed(103_000))
+    found = pair.sample(asked, 0, replace(DONE, said="no room"), crossed(103_000))
     assert found.status == ("failed" if words else "ok") and words in found.reason
     if not words:
         assert found.times_s[1] == pytest.approx(10.0, abs=0.1) and found.times_s[0] == pytest.approx(5.5, abs=0.1)
