@@ -139,6 +139,6 @@ def test_fewer_acknowledgements_leave_more_slots_free(lab_id: str, satlink: Path
     assert seldom.in_packets < often.in_packets / 3
     # What nobody asks for is free: the other terminal has its 3 bursts all the time.
     assert abs(often.slots_free + often.slots_assigned - seldom.slots_free - seldom.slots_assigned) < 1
-    # Bursts are granted whole, and some leave half empty.
+    # Bursts are granted whole, and some leave half empty; what came last has yet to leave.
     arithmetic = (often.in_bytes - seldom.in_bytes) / BURST_BYTES
-    assert arithmetic < seldom.slots_free - often.slots_free < 2 * arithmetic
+    assert 0.7 * arithmetic < seldom.slots_free - often.slots_free < 2 * arithmetic
