@@ -12,7 +12,7 @@ from pathlib import Path
 from satlab import grants, paths
 from satlab.errors import HostError
 from satlab.lab import Lab
-from satlab.process import wait
+from satlab.process import finish, wait
 from satlab.topology import Role
 
 JOB = "satlab_pep"
@@ -77,9 +77,4 @@ def _running(argv: list[str], environment: dict[str, str], folder: Path) -> Iter
             raise HostError(f"a PEP does not start: {log.read_text().strip()}", "see that line's hint")
         yield
     finally:
-        job.terminate()
-        try:
-            job.wait(END_S)
-        except subprocess.TimeoutExpired:
-            job.kill()
-            job.wait()
+        finish(job, END_S)

@@ -4,6 +4,7 @@
 import contextlib
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -73,6 +74,16 @@ def start(argv: list[str], *, out: Path, log: Path) -> Process:
     except OSError as error:
         raise HostError(f"{argv[0]}: {error.strerror}", "install util-linux") from error
     return Process(pid=pid, start_ticks=start_ticks(pid) or 0, log=log)
+
+
+def finish(child: "subprocess.Popen[bytes]", within_s: float) -> None:
+    """Ask a child of this program to end, and end it when it has not in time; it is reaped."""
+    child.terminate()
+    try:
+        child.wait(within_s)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
 
 
 def start_ticks(pid: int) -> int | None:

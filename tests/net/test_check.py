@@ -27,11 +27,12 @@ pytestmark = pytest.mark.net
 PROBE = calibrate.probe_link
 
 NGTCP2 = paths.ROOT / "tests/endpoints/ngtcp2"
-SUITE = """
+HEAD = """
 schema: satlab/suite/1
-name: small
 source: the test
 link: {rtt_ms: 650, queue_bdp: 1.0}
+"""
+SMALL = """
 marks_mb: [0.5, 2]
 cases:
   - {id: small, forward_mbps: 10, return_mbps: 2, targets_s: [30, 60], timeout_s: 30}
@@ -40,18 +41,10 @@ cases:
   - {id: again, forward_mbps: 10, return_mbps: 2, targets_s: [null, null], second_after_s: 1, timeout_s: 30}
 """
 WIDE = """
-schema: satlab/suite/1
-name: wide
-source: the test
-link: {rtt_ms: 650, queue_bdp: 1.0}
 marks_mb: [2, 16]
 cases: [{id: wide, forward_mbps: 50, return_mbps: 10, targets_s: [null, null], timeout_s: 60}]
 """
 LIGHT = """
-schema: satlab/suite/1
-name: light
-source: the test
-link: {rtt_ms: 650, queue_bdp: 1.0}
 marks_mb: [0.4, 0.8]
 cases: [{id: light, forward_mbps: 10, return_mbps: 2, targets_s: [null, null], timeout_s: 60}]
 """
@@ -63,8 +56,8 @@ SERVER = "gtlsserver -q --no-quic-dump --no-http-dump -d {www} {host} {port} {ke
 def _prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, satlink: Path) -> None:
     """Suites of our own, no probes of the link, tighter bounds: neither link nor disk are what is tested."""
     (tmp_path / "baselines").mkdir()
-    for name, text in (("small", SUITE), ("wide", WIDE), ("light", LIGHT)):
-        (tmp_path / "baselines" / f"{name}.yml").write_text(text)
+    for name, text in (("small", SMALL), ("wide", WIDE), ("light", LIGHT)):
+        (tmp_path / "baselines" / f"{name}.yml").write_text(f"{HEAD}name: {name}{text}")
     shutil.copy(paths.BASELINES / "interop.yml", tmp_path / "baselines")
     monkeypatch.setattr(paths, "BASELINES", tmp_path / "baselines")
     monkeypatch.setattr(calibrate, "probe_link", lambda *_: calibrate.Probe(None, None, 0, 0, 0, {}))

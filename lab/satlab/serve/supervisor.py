@@ -25,6 +25,7 @@ from pathlib import Path
 
 from satlab import grants, paths
 from satlab.errors import ConfigError, HostError
+from satlab.process import finish
 from satlab.rootd.daemon import Helper, listen, serve_one
 from satlab.serve.accounts import FIRST_LOGIN, Accounts, Role, User
 from satlab.serve.plan import Plan
@@ -137,7 +138,7 @@ def run(wish: Wish, talk: Talk, stop: threading.Event) -> None:
                     talk.line(f"no account has a password: log in once as {FIRST_LOGIN} with the password {token}")
                 _attend(helper, door, api, stop)
             finally:
-                _end(api)
+                finish(api, END_S)
                 helper.close()
                 sockets.unlink(missing_ok=True)
 
@@ -183,15 +184,6 @@ def _start_api(
     for each in tls:
         os.close(each)
     return process
-
-
-def _end(api: "subprocess.Popen[bytes]") -> None:
-    api.terminate()
-    try:
-        api.wait(END_S)
-    except subprocess.TimeoutExpired:
-        api.kill()
-        api.wait()
 
 
 def _tls(wish: Wish) -> list[int]:
