@@ -36,7 +36,7 @@ dist: ## Debian packages of what guests of the VM lab run, into dist/
 box: ## a Vagrant box made from Debian packages alone, into dist/ (root)
 	$(PY) -m satlab.vm.box dist
 
-vm-nspawn: ## the whole VM lab in booted containers: roles, second run, measurements (root, about ten minutes)
+vm-nspawn: ## the whole VM lab in booted containers: roles, second run, measurements (root, about 15 minutes)
 	$(PY) -m pytest tests/vm -m nspawn $(ARGS)
 
 vm-tcg: ## the small lab in virtual machines under software emulation, with our own box (root, about 30 minutes)
