@@ -174,6 +174,8 @@ class Satperf(OnTheLab):
         argv = [str(paths.SATPERF), "server", "--listen", f"{wish.host}:{PORT}"]
         argv += ["--cert", str(keys.server_cert), "--key", str(keys.server_key)]
         argv += ["--output", str(wish.folder / SERVER / "server.jsonl"), *self._leg(1)]
+        if (place := self.qlog(wish, SERVER)) is not None:
+            argv += ["--qlog", str(place)]
         return Program(tuple(argv), shown(paths.SATPERF, keys.server_cert, keys.server_key))
 
     def client(self, wish: Wish, number: int) -> Program:
@@ -184,6 +186,11 @@ class Satperf(OnTheLab):
         if wish.connections > 1:
             argv += ["--zero-rtt", str(wish.folder / CLIENT / "session")]
         return Program((*argv, *self._leg(0)), shown(paths.SATPERF, wish.pki.ca_cert))
+
+    def qlog(self, wish: Wish, side: str) -> Path | None:
+        """Ask the server for what its lines do not tell: quiche says what is in flight in its qlog alone."""
+        is_asked = self.library == "quiche" and side == SERVER and wish.case.direction == "download"
+        return wish.folder / SERVER / "qlog" if is_asked else None
 
     def _leg(self, side: int) -> list[str]:
         pairs = self.options[side].items()

@@ -64,8 +64,7 @@ class Real:
         lacking = self.ends.lacks(case)
         if lacking:
             return Sample(case.id, seed, "unsupported", lacking, (None,) * max(1, len(suite.marks_mb)))
-        folder = raw / f"{case.id}-{seed}"
-        folder.mkdir()
+        folder = _emptied(raw / f"{case.id}-{seed}")
         metrics = MetricsFile(folder / "link.jsonl")
         request = links.for_lab(link, case, seed, metrics.path)
         with ownership.owned(f"check-{os.getpid() % 100000}-{next(_NUMBERS) % 1000}") as name:
@@ -210,6 +209,14 @@ def _cell(wish: Wish, side: str, names: tuple[str, ...]) -> Cell:
     cell = Cell(binds=(Bind(folder, writable=True),), name=side, hosts=hosts, bounds=Bounds(seconds))
     grants.give(folder, cell.uid)
     return cell
+
+
+def _emptied(folder: Path) -> Path:
+    """Make a sample's folder; what a sample that was stopped has left in it goes."""
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir()
+    return folder
 
 
 def _keep(theirs: Path, kept: Path) -> None:

@@ -276,6 +276,22 @@ def test_the_first_byte_is_the_client_s_word_or_that_of_its_packets(tmp_path: Pa
     assert not (tmp_path / "b" / told.FILE).exists()
 
 
+def test_ends_that_tell_their_first_byte_themselves_are_asked_for_the_sender_s_qlog_alone(tmp_path: Path) -> None:
+    class Sender(Asks):
+        def qlog(self, asked: Any, side: str) -> Any:
+            return super().qlog(asked, side) if side == SERVER else None
+
+    asked = wish(tmp_path)
+    place = tmp_path / SERVER / "qlog"
+    place.mkdir()
+    (place / "x.sqlog").write_bytes(sequence(quiche()))
+    ends: Any = Sender()
+    found = Sample("a", 1, "censored", "", (1.0,), time_to_first_byte_ms=1300.0)
+    added = told.add(found, ends, asked, tmp_path, seen(), 0.325)
+    assert (added.time_to_first_byte_ms, added.retransmitted_share, added.warnings) == (1300.0, 0.25, ())
+    assert "time_to_first_byte_ms" not in added.sources and "spent_s" in added.sources
+
+
 def test_a_qlog_of_something_else_does_not_fit(tmp_path: Path) -> None:
     for name in "abc":
         (tmp_path / name).mkdir()

@@ -25,6 +25,12 @@ def test_what_a_pair_lacks_needs_no_lab(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_a_sample_that_was_stopped_leaves_nothing_to_the_next_try(tmp_path: Path) -> None:
+    folder = real._emptied(tmp_path / "a-1")
+    (folder / "link.jsonl").write_text("half")
+    assert real._emptied(folder) == folder and not list(folder.iterdir())
+
+
 def test_the_return_link_is_counted_from_the_start_of_the_transfer() -> None:
     back = {"out_packets": 3, "out_bytes": 120}
     lines: list[dict[str, Any]] = [

@@ -28,10 +28,10 @@ def add(found: Sample, ends: Ends, wish: Wish, folder: Path, wire: Wire, one_way
     """
     figures: Figures = {}
     warnings = []
-    for side in (SERVER, CLIENT):
-        place = ends.qlog(wish, side)
-        if place is None:
-            return found
+    places = {side: place for side in (SERVER, CLIENT) if (place := ends.qlog(wish, side)) is not None}
+    if not places:
+        return found
+    for side, place in places.items():
         try:
             told = _read(place, side, wish, wire, is_whole=found.status == "ok")
         except QlogError as error:
@@ -42,7 +42,8 @@ def add(found: Sample, ends: Ends, wish: Wish, folder: Path, wire: Wire, one_way
             figures |= _states(told, folder, wire, one_way_s)
         else:
             figures |= _of_client(told)
-    if "time_to_first_byte_ms" not in figures and wire.first_byte_s is not None:
+    is_known = found.time_to_first_byte_ms is not None or "time_to_first_byte_ms" in figures
+    if not is_known and wire.first_byte_s is not None:
         figures["time_to_first_byte_ms"] = (wire.first_byte_s * 1000, "packets")
     values = {name: value for name, (value, _) in figures.items() if name != "spent_s"}
     return replace(
