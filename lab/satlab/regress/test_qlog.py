@@ -245,7 +245,7 @@ def joined(folder: Path, server: bytes | None, client: bytes | None = None, wire
         place.mkdir()
         if data is not None:
             (place / "x.sqlog").write_bytes(data)
-    found = Sample("a", 1, "censored", "", (1.0,))
+    found = Sample("a", 1, "censored", "", (None,))
     ends: Any = Asks()
     return told.add(found, ends, asked, folder, wire or seen(), 0.325)
 
@@ -290,6 +290,7 @@ def test_ends_that_tell_their_first_byte_themselves_are_asked_for_the_sender_s_q
     added = told.add(found, ends, asked, tmp_path, seen(), 0.325)
     assert (added.time_to_first_byte_ms, added.retransmitted_share, added.warnings) == (1300.0, 0.25, ())
     assert "time_to_first_byte_ms" not in added.sources and "spent_s" in added.sources
+    assert json.loads((tmp_path / told.FILE).read_text())["end_s"] == 1.0, "not the last packet, but the last byte"
 
 
 def test_a_qlog_of_something_else_does_not_fit(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def add(found: Sample, ends: Ends, wish: Wish, folder: Path, wire: Wire, one_way
             continue
         if side == SERVER:
             figures |= _of_server(told)
-            figures |= _states(told, folder, wire, one_way_s)
+            figures |= _states(told, folder, wire, one_way_s, found.times_s[-1])
         else:
             figures |= _of_client(told)
     is_known = found.time_to_first_byte_ms is not None or "time_to_first_byte_ms" in figures
@@ -85,14 +85,15 @@ def _of_server(told: Account) -> Figures:
     return known if share is None else known | {"retransmitted_share": (share, source)}
 
 
-def _states(told: Account, folder: Path, wire: Wire, one_way_s: float) -> Figures:
+def _states(told: Account, folder: Path, wire: Wire, one_way_s: float, end_s: float | None) -> Figures:
     """Leave the sender's states by the client's clock, which starts with its first packet; none where they are unknown.
 
-    The server's clock is set so that no packet of the client came before it was sent and had passed the link: neither
-    the first one nor the first with a short header.
+    They last until the payload was there, `end_s`, or to the last packet where it never was: satperf's ends go on to
+    talk of what they have measured. The server's clock is set so that no packet of the client came before it was sent
+    and had passed the link: neither the first one nor the first with a short header.
     """
     asked_s = told.stream_received_s or told.short_received_s
-    last_s = max((one.t_s for one in wire.arrivals), default=0.0)
+    last_s = max((one.t_s for one in wire.arrivals), default=0.0) if end_s is None else end_s
     if told.received_s is None or asked_s is None or not told.points:
         return {}
     pairs = [(0.0, told.received_s), (wire.handshake_s, told.short_received_s)]
