@@ -52,6 +52,11 @@ class Account:
         return self.stream_bytes - self.again_bytes
 
     @property
+    def told_lost_packets(self) -> int | None:
+        """Give what the file tells of losses; quiche's tells of none, though it sends again."""
+        return None if self.again_bytes and not self.lost_packets else self.lost_packets
+
+    @property
     def retransmitted_share(self) -> float | None:
         """Give the share of the stream bytes that had been sent before."""
         return self.again_bytes / self.stream_bytes if self.stream_bytes else None
@@ -120,7 +125,7 @@ class _Reader:
                 in_flight_bytes=values.get("bytes_in_flight", 0.0),
                 is_slow_start=threshold is None or window < threshold,
                 rtt_ms=values.get("smoothed_rtt", 0.0) * self._unit_ms,
-                lost_packets=self.account.lost_packets,
+                lost_packets=self.account.lost_packets or int(self.account.again_bytes > 0),
                 supply=self._supply(),
             )
         )

@@ -115,6 +115,12 @@ def test_what_three_programs_write_is_read_alike(program: str, tmp_path: Path) -
     assert {(one.cwnd_bytes, one.rtt_ms) for one in found.points} == {(12000, 650)}
 
 
+def test_what_is_sent_again_was_lost_where_no_loss_is_told(tmp_path: Path) -> None:
+    found = read(tmp_path, sequence([one for one in ngtcp2() if one["name"] != "recovery:packet_lost"]))
+    assert (found.lost_packets, found.told_lost_packets, found.retransmitted_share) == (0, None, 0.25)
+    assert [one.lost_packets for one in found.points[-2:]] == [1, 1] and not found.points[0].lost_packets
+
+
 def test_a_threshold_below_the_window_ends_slow_start(tmp_path: Path) -> None:
     more = {"time": 900, "name": "recovery:metrics_updated", "data": {"bytes_in_flight": 0}}
     found = read(tmp_path, sequence([*ngtcp2(), more]))
@@ -286,10 +292,11 @@ def test_ends_that_tell_their_first_byte_themselves_are_asked_for_the_sender_s_q
     place.mkdir()
     (place / "x.sqlog").write_bytes(sequence(quiche()))
     ends: Any = Sender()
-    found = Sample("a", 1, "censored", "", (1.0,), time_to_first_byte_ms=1300.0)
+    found = Sample("a", 1, "censored", "", (1.0,), time_to_first_byte_ms=1300.0, lost_packets=7)
     added = told.add(found, ends, asked, tmp_path, seen(), 0.325)
-    assert (added.time_to_first_byte_ms, added.retransmitted_share, added.warnings) == (1300.0, 0.25, ())
-    assert "time_to_first_byte_ms" not in added.sources and "spent_s" in added.sources
+    assert (added.time_to_first_byte_ms, added.lost_packets, added.retransmitted_share) == (1300.0, 7, 0.25)
+    assert not added.warnings
+    assert set(added.sources) == {"retransmitted_share", "spent_s"}
     assert json.loads((tmp_path / told.FILE).read_text())["end_s"] == 1.0, "not the last packet, but the last byte"
 
 

@@ -42,13 +42,13 @@ def add(found: Sample, ends: Ends, wish: Wish, folder: Path, wire: Wire, one_way
             figures |= _states(told, folder, wire, one_way_s, found.times_s[-1])
         else:
             figures |= _of_client(told)
-    is_known = found.time_to_first_byte_ms is not None or "time_to_first_byte_ms" in figures
-    if not is_known and wire.first_byte_s is not None:
+    if "time_to_first_byte_ms" not in figures and wire.first_byte_s is not None:
         figures["time_to_first_byte_ms"] = (wire.first_byte_s * 1000, "packets")
-    values = {name: value for name, (value, _) in figures.items() if name != "spent_s"}
+    figures = {name: figure for name, figure in figures.items() if getattr(found, name) is None}
     return replace(
-        found, **values, sources={name: source for name, (_, source) in figures.items()}, warnings=tuple(warnings)
-    )
+        found, **{name: value for name, (value, _) in figures.items()},
+        sources={name: source for name, (_, source) in figures.items()}, warnings=tuple(warnings),
+    )  # fmt: skip
 
 
 def _read(place: Path, side: str, wish: Wish, wire: Wire, *, is_whole: bool) -> Account:
@@ -79,10 +79,8 @@ def _of_client(told: Account) -> Figures:
 
 
 def _of_server(told: Account) -> Figures:
-    source = "qlog of the server"
-    share = told.retransmitted_share
-    known: Figures = {"lost_packets": (told.lost_packets, source)}
-    return known if share is None else known | {"retransmitted_share": (share, source)}
+    values = {"lost_packets": told.told_lost_packets, "retransmitted_share": told.retransmitted_share}
+    return {name: (value, "qlog of the server") for name, value in values.items() if value is not None}
 
 
 def _states(told: Account, folder: Path, wire: Wire, one_way_s: float, end_s: float | None) -> Figures:
