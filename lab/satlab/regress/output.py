@@ -196,9 +196,8 @@ def _median(samples: Sequence[Sample], name: str, shape: str, times: float = 1) 
 def _source(findings: Findings, case: str, *names: str) -> str:
     """Name where the figures of these fields are from; nothing where there are none."""
     samples = findings.samples[case]
-    found = {one.sources[name] for one in samples for name in names if name in one.sources}
-    is_known = any(getattr(one, name) is not None for one in samples for name in names)
-    return ", ".join(sorted(found)) or ("itself" if is_known else "")
+    known = [(one, name) for one in samples for name in names if getattr(one, name) is not None]
+    return ", ".join(sorted({one.sources.get(name, "itself") for one, name in known}))
 
 
 def _noticed(findings: Findings) -> list[Section]:

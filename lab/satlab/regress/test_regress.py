@@ -277,7 +277,7 @@ def test_what_was_noticed_is_in_all_that_is_handed_on(
     found.samples["quick"] = [replace(changed[0], **known), changed[1]]
     text = output.markdown(found)
     assert "| quick | CPU limit: it waited | 1, 2 |" in text and "| 1.25 |" in text and "reference s" not in text
-    assert text.count("| not told |") and "| qlog of the server |" in text
+    assert text.count("| not told |") and "| itself, qlog of the server |" in text
     xml = ElementTree.fromstring(output.junit(found))  # noqa: S314 - our own text
     assert "qlog of the server broken: <script>line 3" in (xml.findtext("system-err") or "")
     html = page.write(found).read_text()
