@@ -39,7 +39,7 @@ box: ## a Vagrant box made from Debian packages alone, into dist/ (root)
 vm-nspawn: ## the whole VM lab in booted containers: roles, second run, measurements (root, about 15 minutes)
 	$(PY) -m pytest tests/vm -m nspawn $(ARGS)
 
-vm-tcg: ## the small lab in virtual machines under software emulation, with our own box (root, about 30 minutes)
+vm-tcg: ## the small lab in virtual machines under software emulation, with our own box (root, about an hour)
 	$(PY) -m pytest -s tests/vm -m vm $(ARGS)
 
 format: ## rewrite the sources in the project's format
