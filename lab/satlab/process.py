@@ -76,7 +76,7 @@ def start(argv: list[str], *, out: Path, log: Path) -> Process:
     return Process(pid=pid, start_ticks=start_ticks(pid) or 0, log=log)
 
 
-def finish(child: "subprocess.Popen[bytes]", within_s: float) -> None:
+def finish(child: "subprocess.Popen[bytes] | subprocess.Popen[str]", within_s: float) -> None:
     """Ask a child of this program to end, and end it when it has not in time; it is reaped."""
     child.terminate()
     try:

@@ -244,15 +244,20 @@ def seen() -> Wire:
     return Wire(UDP, (mine[0], answer, mine[1], *short), 1000.0)
 
 
-def joined(folder: Path, server: bytes | None, client: bytes | None = None, wire: Wire | None = None) -> Sample:
+CUT_OFF = Sample("a", 1, "censored", "", (None,))
+
+
+def joined(
+    folder: Path, server: bytes | None, client: bytes | None = None, wire: Wire | None = None,
+    found: Sample = CUT_OFF, asks: type[Asks] = Asks,
+) -> Sample:  # fmt: skip
     asked = wish(folder)
     for side, data in ((SERVER, server), (CLIENT, client)):
         place = folder / side / "qlog"
         place.mkdir()
         if data is not None:
             (place / "x.sqlog").write_bytes(data)
-    found = Sample("a", 1, "censored", "", (None,))
-    ends: Any = Asks()
+    ends: Any = asks()
     return told.add(found, ends, asked, folder, wire or seen(), 0.325)
 
 
@@ -287,13 +292,8 @@ def test_ends_that_tell_their_first_byte_themselves_are_asked_for_the_sender_s_q
         def qlog(self, asked: Any, side: str) -> Any:
             return super().qlog(asked, side) if side == SERVER else None
 
-    asked = wish(tmp_path)
-    place = tmp_path / SERVER / "qlog"
-    place.mkdir()
-    (place / "x.sqlog").write_bytes(sequence(quiche()))
-    ends: Any = Sender()
     found = Sample("a", 1, "censored", "", (1.0,), time_to_first_byte_ms=1300.0, lost_packets=7)
-    added = told.add(found, ends, asked, tmp_path, seen(), 0.325)
+    added = joined(tmp_path, sequence(quiche()), found=found, asks=Sender)
     assert (added.time_to_first_byte_ms, added.lost_packets, added.retransmitted_share) == (1300.0, 7, 0.25)
     assert not added.warnings
     assert set(added.sources) == {"retransmitted_share", "spent_s"}
@@ -309,9 +309,5 @@ def test_a_qlog_of_something_else_does_not_fit(tmp_path: Path) -> None:
     initials = [Datagram(0.05 * n, True, 1200, ("initial",), (bytes([n]),)) for n in (1, 2)]
     many = joined(tmp_path / "b", sequence(ngtcp2()), wire=Wire(UDP, (*twice.datagrams, *initials)))
     assert "2 connections" in many.warnings[0].reason and many.lost_packets is None
-    asked = wish(tmp_path / "c")
-    (tmp_path / "c" / SERVER / "qlog").mkdir()
-    (tmp_path / "c" / SERVER / "qlog" / "x.sqlog").write_bytes(sequence(ngtcp2()))
-    ends: Any = Asks()
-    whole = told.add(Sample("a", 1, "ok", "", (1.0,)), ends, asked, tmp_path, seen(), 0.3)
+    whole = joined(tmp_path / "c", sequence(ngtcp2()), found=Sample("a", 1, "ok", "", (1.0,)))
     assert "3000 bytes of streams, 100000 came" in whole.warnings[0].reason

@@ -20,6 +20,7 @@ from satlab import jobhost, linkplan, opensand, paths, pki, webtarget
 from satlab.errors import HostError, RunError
 from satlab.linkplan import Attachment, LinkConfig, LinkPlan
 from satlab.options import LinkOptions
+from satlab.process import finish
 from satlab.topology import NetworkKind, Role, Topology
 from satlab.vm import dist
 from satlab.vm.inventory import Choices, inventory, write
@@ -270,12 +271,7 @@ def _lines_of(
     try:
         yield process, given()
     finally:
-        if process.poll() is None:
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
+        finish(process, 10)
         reader.join(5)
 
 
