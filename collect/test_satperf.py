@@ -9,7 +9,7 @@ import pytest
 from collect import legs as legs_of
 from collect import pep, satperf, tcp_conf
 from collect.records import Record
-from satlab.paths import SCHEMAS
+from satlab.common.paths import SCHEMAS
 
 OPTIONS = {
     **{"congestion_control": "cubic", "initial_window": 10, "ack_threshold": None, "max_ack_delay_ms": None},

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from satlab import paths
+from satlab.common import paths
 
 NODES = ("client", "st", "gw", "server")
 CLIENT, SERVER = "198.18.201.2", "198.18.203.2"

@@ -85,7 +85,7 @@ def test_no_path_or_registry_of_a_build_machine_is_in_the_tree() -> None:
 
 
 def test_status_table_is_the_same_in_readme_architecture_and_code() -> None:
-    from satlab.errors import ExitStatus
+    from satlab.common.errors import ExitStatus
 
     for name in ("README.md", "ARCHITECTURE.md"):
         rows = re.findall(r"^\| (\d+) \|", (ROOT / name).read_text(), re.MULTILINE)

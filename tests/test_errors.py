@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from satlab import cli, paths
+from satlab import cli
+from satlab.common import paths
 
 BULK = paths.SCENARIOS / "bulk_tcp.json"
 

@@ -18,8 +18,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from satlab import paths, pki
-from satlab.process import wait
+from satlab.common import paths
+from satlab.common.processes import wait
+from satlab.netlab import pki
 
 NAME = "perf.satlab.test"
 SCHEMA = json.loads((paths.SCHEMAS / "satperf.schema.json").read_text())

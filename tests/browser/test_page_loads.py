@@ -20,8 +20,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from satlab import pki, webtarget
-from satlab.paths import JOBS, SCHEMAS, SHIM
+from satlab.common.paths import JOBS, SCHEMAS, SHIM
+from satlab.netlab import pki, web_target
 
 pytestmark = [pytest.mark.net, pytest.mark.browser]
 
@@ -132,7 +132,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     if not shutil.which("chromium"):
         pytest.skip("needs chromium and chromedriver")
     folder = tmp_path_factory.mktemp("web")
-    webtarget.build(webtarget.load("kepler"), folder / "www" / "kepler")
+    web_target.build(web_target.load("kepler"), folder / "www" / "kepler")
     pki.create(folder / "pki", ["kepler.satlab.test"], [ip_address(SERVER)], datetime.now(UTC))
     client, server = (f"webtest-{os.getpid()}-{role}" for role in ("client", "server"))
     ip("netns", "add", client)
@@ -218,7 +218,7 @@ def test_the_browser_asks_for_each_object_once_and_for_nothing_else(pair: Pair) 
         job = page_load(pair, "h1", "-n", "1")
         job.end(expect=0)
     asked = Counter(log.read_text().splitlines())
-    objects = webtarget.load("kepler").objects
+    objects = web_target.load("kepler").objects
     expected = Counter("GET /" + ("" if o.loaded_as == "document" else o.path) for o in objects)
     assert asked == expected + Counter(["HEAD /"]), "one HEAD, after the load, asks for the server's name"
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from satlab import pki, webtarget
-from satlab.paths import JOBS, SHIM
+from satlab.common.paths import JOBS, SHIM
+from satlab.netlab import pki, web_target
 from tests.pepchain import CLIENT, DEADLINE_S, SERVER, Chain, chain, satpep_binary, until
 
 pytestmark = [pytest.mark.net, pytest.mark.browser]
@@ -33,7 +33,7 @@ def row(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
     if not satpep_binary().exists():
         pytest.skip(f"{satpep_binary()} is not built")
     folder = tmp_path_factory.mktemp("satpep")
-    webtarget.build(webtarget.load("kepler"), folder / "www" / "kepler")
+    web_target.build(web_target.load("kepler"), folder / "www" / "kepler")
     pki.create(folder / "pki", [NAME], [ip_address(SERVER)], datetime.now(UTC))
     with chain(folder, folder / "pki") as made:
         yield made

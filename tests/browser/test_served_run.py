@@ -16,7 +16,9 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select
 
-from satlab import lab, paths, run
+from satlab.common import paths
+from satlab.experiment import run
+from satlab.netlab import lab
 from tests.browser.chromium import browser, text, until
 
 pytestmark = [pytest.mark.net, pytest.mark.browser]

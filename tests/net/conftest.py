@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from pyroute2 import IPRoute
 
-from satlab import lab, netns, paths
-from satlab.topology import load
+from satlab.common import paths
+from satlab.common.topology import load
+from satlab.netlab import lab, netns
 
 MARK = "SATLAB_TEST_MARK"
 STANDIN = Path(__file__).with_name("standin.py")

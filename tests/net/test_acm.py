@@ -11,12 +11,15 @@ from typing import Any
 
 import pytest
 
-from satlab import calibrate, control, lab, paths
-from satlab.calibrate import MetricsFile
-from satlab.lab import Lab
-from satlab.linkplan import LinkRequest, LinkSet, Timeline, TimelineStep
-from satlab.process import wait
-from satlab.topology import load
+from satlab.common import paths
+from satlab.common.processes import wait
+from satlab.common.topology import load
+from satlab.experiment import calibrate
+from satlab.experiment.calibrate import MetricsFile
+from satlab.link import control
+from satlab.link.linkplan import LinkRequest, LinkSet, Timeline, TimelineStep
+from satlab.netlab import lab
+from satlab.netlab.lab import Lab
 
 pytestmark = pytest.mark.net
 

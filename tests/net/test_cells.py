@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from satlab.regress import confine
-from satlab.regress.confine import Bind, Bounds, Cell, Ended
+from satlab.check.sandbox import sandbox
+from satlab.check.sandbox.sandbox import Bind, Bounds, Cell, Ended
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
 
@@ -24,7 +24,7 @@ def run(script: str, tmp_path: Path, bounds: Bounds = SMALL, cell: Cell | None =
     cell = cell or Cell(bounds=bounds)
     os.chown(out, cell.uid, cell.uid)
     cell = Cell(cell.uid, (*cell.binds, Bind(out, "/out", writable=True)), bounds=bounds, environment=cell.environment)
-    program = confine.start(["unshare", "--net", "--"], cell, ["sh", "-c", script], tmp_path / "log")
+    program = sandbox.start(["unshare", "--net", "--"], cell, ["sh", "-c", script], tmp_path / "log")
     try:
         ended = program.poll(20)
         assert ended is not None, "the cell outlived its bounds"
@@ -110,7 +110,7 @@ def test_a_cell_tells_status_and_means(tmp_path: Path) -> None:
 
 
 def test_a_program_that_is_stopped_ends_by_itself_if_it_can(tmp_path: Path) -> None:
-    program = confine.start(
+    program = sandbox.start(
         [], Cell(), ["sh", "-c", "trap 'echo bye; exit 3' TERM; while :; do sleep 0.1; done"], tmp_path / "log"
     )
     assert program.poll(0.5) is None
@@ -130,7 +130,7 @@ def test_an_image_s_root_is_what_a_program_sees(tmp_path: Path) -> None:
     (root / "etc").mkdir(exist_ok=True)
     (root / "etc" / "hosts").write_text("1.2.3.4 image\n")
     script = "ls /; while read line; do echo $line; done < /etc/hosts; echo x > /etc/hosts; echo x > /bin/x"
-    running = confine.start([], Cell(base=root, hosts="5.6.7.8 lab\n"), ["/bin/sh", "-c", script], tmp_path / "log")
+    running = sandbox.start([], Cell(base=root, hosts="5.6.7.8 lab\n"), ["/bin/sh", "-c", script], tmp_path / "log")
     ended = running.poll(20) or running.stop()
     said = (tmp_path / "log").read_text().split("\n")
     assert ended.why == "" and {"bin", "etc", "proc", "tmp", "5.6.7.8 lab"} <= set(said), said

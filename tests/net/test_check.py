@@ -14,14 +14,19 @@ from typing import Any
 import jsonschema
 import pytest
 
-from satlab import calibrate, lab, paths
-from satlab.errors import ExitStatus
-from satlab.linkplan import LinkRequest, LinkSet, Timeline, TimelineStep
-from satlab.process import wait
-from satlab.regress import confine, endpoint, links, outside, program, real
-from satlab.regress.program import Findings, Wanted
-from satlab.regress.sample import Sample
-from satlab.ui import Talk
+from satlab.check import case_link, check_run
+from satlab.check.backend import real_clock
+from satlab.check.check_run import Findings, Wanted
+from satlab.check.endpoint import command_line, interop_endpoint
+from satlab.check.samples import Sample
+from satlab.check.sandbox import sandbox
+from satlab.common import paths
+from satlab.common.console import Talk
+from satlab.common.errors import ExitStatus
+from satlab.common.processes import wait
+from satlab.experiment import calibrate
+from satlab.link.linkplan import LinkRequest, LinkSet, Timeline, TimelineStep
+from satlab.netlab import lab
 
 pytestmark = pytest.mark.net
 PROBE = calibrate.probe_link
@@ -61,12 +66,12 @@ def _prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, satlink: Path) ->
     shutil.copy(paths.BASELINES / "interop.yml", tmp_path / "baselines")
     monkeypatch.setattr(paths, "BASELINES", tmp_path / "baselines")
     monkeypatch.setattr(calibrate, "probe_link", lambda *_: calibrate.Probe(None, None, 0, 0, 0, {}))
-    monkeypatch.setattr(real, "Bounds", functools.partial(confine.Bounds, processes=64, disk_bytes=32 << 20))
+    monkeypatch.setattr(real_clock, "Bounds", functools.partial(sandbox.Bounds, processes=64, disk_bytes=32 << 20))
     monkeypatch.setenv("PATH", "/usr/sbin", prepend=":")
 
 
 def check(tmp_path: Path, suite: str, *cases: str, **wanted: Any) -> Findings:
-    found = program.run(Wanted(suite, cases, runs=1, out=tmp_path / "runs", clock="real", **wanted), Talk(quiet=True))
+    found = check_run.run(Wanted(suite, cases, runs=1, out=tmp_path / "runs", clock="real", **wanted), Talk(quiet=True))
     told = json.loads((found.folder / "check.json").read_text())
     jsonschema.validate(told, json.loads((paths.SCHEMAS / "check.schema.json").read_text()))
     assert not [one for one in lab.list_labs() if one.lab_id.startswith(f"check-{os.getpid() % 100000}-")]
@@ -144,7 +149,7 @@ def test_a_broken_qlog_is_told_and_the_times_stay(tmp_path: Path) -> None:
     server = script(
         f"printf '[[[[' | tr '[' '\\036' > {{qlog}}/x.sqlog; echo '{{}}' >> {{qlog}}/x.sqlog; exec {SERVER}"
     )
-    found = sample(tmp_path, "small", "small", ends=outside.parse(WELL, server))
+    found = sample(tmp_path, "small", "small", ends=command_line.parse(WELL, server))
     times(found)
     assert [(one.kind, one.side) for one in found.warnings] == [("broken", "server"), ("missing", "client")]
     assert found.sources == {"time_to_first_byte_ms": "packets"} and found.spent_s is None
@@ -180,13 +185,13 @@ def test_a_planted_window_is_named(planted: dict[str, Any], named: str, tmp_path
 
 @pytest.mark.usefixtures("_satperf")
 def test_a_lost_handshake_packet_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = links.for_lab
+    usual = case_link.for_lab
     outage = TimelineStep(at_s=0, set=LinkSet(direction="return", outage=0.6))
 
     def dark(*args: Any) -> LinkRequest:
         return dataclasses.replace(usual(*args), timeline=Timeline(starts="on-request", steps=(outage,)))
 
-    monkeypatch.setattr(links, "for_lab", dark)
+    monkeypatch.setattr(case_link, "for_lab", dark)
     found = sample(tmp_path, "small", "small", stack="quinn")
     times(found)
     assert [one for one in found.symptoms if one.startswith("lost handshake packet")], found.symptoms
@@ -217,16 +222,16 @@ def slow_group() -> Iterator[Path]:
 
 @pytest.mark.usefixtures("_ngtcp2")
 def test_a_server_without_cpu_is_named(tmp_path: Path, slow_group: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = confine.start
+    usual = sandbox.start
 
-    def limited(enter: Sequence[str], cell: confine.Cell, argv: Sequence[str], log: Path) -> confine.Confined:
+    def limited(enter: Sequence[str], cell: sandbox.Cell, argv: Sequence[str], log: Path) -> sandbox.Confined:
         """Move the server, which listens when a client starts, and not what watches it."""
         if log.name == "client-0.log":
             [server] = [pid for pid in children(os.getpid()) if Path(f"/proc/{pid}/comm").read_text() == "gtlsserver\n"]
             (slow_group / "cgroup.procs").write_text(str(server))
         return usual(enter, cell, argv, log)
 
-    monkeypatch.setattr(confine, "start", limited)
+    monkeypatch.setattr(sandbox, "start", limited)
     found = sample(tmp_path, "light", "light", stack="ngtcp2")
     times(found)
     assert [one for one in found.symptoms if one.startswith("CPU limit: the server")], found.symptoms
@@ -240,8 +245,8 @@ def children(pid: int) -> list[int]:
     return own + [below for each in own for below in children(each)]
 
 
-def commands(client: str) -> outside.Commands:
-    return outside.parse(client, SERVER)
+def commands(client: str) -> command_line.Commands:
+    return command_line.parse(client, SERVER)
 
 
 def script(text: str) -> str:
@@ -273,7 +278,7 @@ def test_a_planted_fault_of_a_client_is_named(client: str, case: str, status: st
     ],
 )
 def test_a_planted_fault_of_a_server_is_named(server: str, status: str, words: str, tmp_path: Path) -> None:
-    found = sample(tmp_path, "small", "brief", ends=outside.parse(WELL, server))
+    found = sample(tmp_path, "small", "brief", ends=command_line.parse(WELL, server))
     assert found.status == status and words in found.reason, found
 
 
@@ -283,7 +288,7 @@ def test_a_planted_fault_of_a_server_is_named(server: str, status: str, words: s
 @pytest.mark.usefixtures("_ngtcp2")
 def test_an_endpoint_written_by_the_contract_passes_over_geo(tmp_path: Path) -> None:
     cases = ("handshake", "transfer", "http3", "resumption", "rebinding")
-    with endpoint.opened(NGTCP2) as pair:
+    with interop_endpoint.opened(NGTCP2) as pair:
         found = check(tmp_path, "interop", *cases, ends=pair)
     told = {case: (samples[0].status, samples[0].reason) for case, samples in found.samples.items()}
     assert told.pop("rebinding")[0] == "unsupported"
@@ -296,6 +301,6 @@ def test_an_endpoint_that_takes_anything_is_not_compliant(tmp_path: Path) -> Non
     folder.mkdir()
     (folder / "run_endpoint.sh").write_text("#!/bin/sh\nexit 0\n")
     (folder / "run_endpoint.sh").chmod(0o755)
-    with endpoint.opened(folder) as pair:
+    with interop_endpoint.opened(folder) as pair:
         found = sample(tmp_path, "interop", "handshake", ends=pair)
     assert found.status == "failed" and found.reason.count("not compliant") == 2

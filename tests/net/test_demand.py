@@ -10,12 +10,13 @@ from typing import NamedTuple
 
 import pytest
 
-from satlab import bench_quic, paths
-from satlab.lab import Lab
-from satlab.linkplan import LinkRequest, OtherLoad
-from satlab.paths import PROFILES
-from satlab.process import wait
-from satlab.topology import load
+from satlab.bench import quic_bench
+from satlab.common import paths
+from satlab.common.paths import PROFILES
+from satlab.common.processes import wait
+from satlab.common.topology import load
+from satlab.link.linkplan import LinkRequest, OtherLoad
+from satlab.netlab.lab import Lab
 
 pytestmark = pytest.mark.net
 
@@ -115,7 +116,7 @@ def steady(the_lab: Lab, folder: Path, ask: list[str]) -> Acknowledged:
     """Download over QUIC with the ACK frequency that the server asks for; look at the last seconds of it."""
     folder.mkdir()
     sender = ["--initial-window", "600", *ask]
-    with bench_quic.server(the_lab, "server", ["--once", *sender], folder) as connect:
+    with quic_bench.server(the_lab, "server", ["--once", *sender], folder) as connect:
         done = connect("client", [], ["--duration", str(DOWNLOAD_S)], 60)
     summary = done.summary()
     assert summary is not None, done.said

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from satlab import calibrate
-from satlab.paths import PROFILES
-from satlab.process import wait
+from satlab.common.paths import PROFILES
+from satlab.common.processes import wait
+from satlab.experiment import calibrate
 
 pytestmark = pytest.mark.net
 

@@ -18,13 +18,14 @@ from pathlib import Path
 
 import pytest
 
-from satlab import lab, netns, paths
-from satlab.calibrate import MetricsFile
-from satlab.errors import ConfigError, HostError
-from satlab.lab import Lab, LabStatus
-from satlab.linkplan import Direction, LinkRequest, Loss
-from satlab.process import wait
-from satlab.topology import NetworkKind, load
+from satlab.common import paths
+from satlab.common.errors import ConfigError, HostError
+from satlab.common.processes import wait
+from satlab.common.topology import NetworkKind, load
+from satlab.experiment.calibrate import MetricsFile
+from satlab.link.linkplan import Direction, LinkRequest, Loss
+from satlab.netlab import lab, netns
+from satlab.netlab.lab import Lab, LabStatus
 
 pytestmark = pytest.mark.net
 
@@ -41,8 +42,8 @@ UP = """
 import os, sys
 from pathlib import Path
 from satlab import lab, netns
-from satlab.linkplan import LinkRequest
-from satlab.topology import load
+from satlab.link.linkplan import LinkRequest
+from satlab.common.topology import load
 
 def kill_at(module, name, call):
     real, calls = getattr(module, name), []

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from satlab import lab, paths
-from satlab.errors import ConfigError
-from satlab.lab import Lab
-from satlab.linkplan import LinkRequest
-from satlab.process import wait
-from satlab.topology import load
+from satlab.common import paths
+from satlab.common.errors import ConfigError
+from satlab.common.processes import wait
+from satlab.common.topology import load
+from satlab.link.linkplan import LinkRequest
+from satlab.netlab import lab
+from satlab.netlab.lab import Lab
 
 pytestmark = pytest.mark.net
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from satlab import paths, run
-from satlab.options import LinkOptions
-from satlab.ui import Talk
+from satlab.common import paths
+from satlab.common.console import Talk
+from satlab.experiment import run
+from satlab.link.options import LinkOptions
 
 pytestmark = pytest.mark.net
 

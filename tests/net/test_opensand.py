@@ -12,12 +12,15 @@ from typing import Any
 
 import pytest
 
-from satlab import lab, netns, opensand, paths, run
-from satlab.errors import ConfigError, HostError
-from satlab.lab import Lab
-from satlab.linkplan import LinkRequest
-from satlab.process import wait
-from satlab.topology import Role, load
+from satlab.common import paths
+from satlab.common.errors import ConfigError, HostError
+from satlab.common.processes import wait
+from satlab.common.topology import Role, load
+from satlab.experiment import run
+from satlab.link import opensand
+from satlab.link.linkplan import LinkRequest
+from satlab.netlab import lab, netns
+from satlab.netlab.lab import Lab
 
 pytestmark = pytest.mark.net
 
@@ -173,7 +176,7 @@ UP = """
 import os, sys
 from pathlib import Path
 from satlab import lab, topology
-from satlab.linkplan import LinkRequest
+from satlab.link.linkplan import LinkRequest
 
 def kill_at(name, call):
     real, calls = getattr(lab, name), []

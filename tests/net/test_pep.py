@@ -20,8 +20,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from satlab import pki
-from satlab.paths import JOBS, PROGRAMS, SCHEMAS, SHIM
+from satlab.common.paths import JOBS, PROGRAMS, SCHEMAS, SHIM
+from satlab.netlab import pki
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
 

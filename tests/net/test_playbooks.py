@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from satlab import paths
+from satlab.common import paths
 from satlab.vm import dist
 from tests.vm import standin_repository
 

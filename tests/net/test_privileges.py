@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from satlab import grants, run
-from satlab.options import LinkOptions
-from satlab.ui import Talk
+from satlab.common.console import Talk
+from satlab.experiment import run
+from satlab.link.options import LinkOptions
+from satlab.netlab import privileges
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
 
@@ -100,7 +101,7 @@ def test_t02_a_job_can_do_nothing_to_the_host(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("granted", "mask"), [((), "0" * 16), (("net_raw",), "0000000000002000")])
 def test_t02_a_program_has_the_granted_capabilities_alone(granted: tuple[str, ...], mask: str) -> None:
-    argv = grants.drop_argv(grants.new_uid(), granted, [])
+    argv = privileges.drop_argv(privileges.new_uid(), granted, [])
     status = subprocess.run([*argv, "cat", "/proc/self/status"], capture_output=True, text=True, check=True).stdout
     lines = dict(line.split(":\t", 1) for line in status.splitlines())
     assert [lines[key] for key in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")] == [mask] * 5
@@ -113,7 +114,7 @@ def test_t02_of_a_closed_folder_only_what_is_shown_can_be_seen(tmp_path: Path) -
     hidden.mkdir()
     closed.chmod(0o700)
     (shown / "file").write_text("seen")
-    argv = grants.drop_argv(grants.new_uid(), (), [*grants.program_paths(), shown])
+    argv = privileges.drop_argv(privileges.new_uid(), (), [*privileges.program_paths(), shown])
     look = f"import os; print(sorted(os.listdir({str(closed)!r})), open({str(shown / 'file')!r}).read())"
     done = subprocess.run([*argv, sys.executable, "-c", look], capture_output=True, text=True, check=True)
     assert done.stdout == "['deep'] seen\n"

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from satlab import lab, paths
-from satlab.lab import Lab
-from satlab.linkplan import LinkRequest
-from satlab.topology import load
+from satlab.common import paths
+from satlab.common.topology import load
+from satlab.link.linkplan import LinkRequest
+from satlab.netlab import lab
+from satlab.netlab.lab import Lab
 
 pytestmark = pytest.mark.net
 

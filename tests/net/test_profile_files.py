@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from satlab import paths
+from satlab.common import paths
 
 pytestmark = pytest.mark.net
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from satlab import paths
+from satlab.common import paths
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
 

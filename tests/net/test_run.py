@@ -13,7 +13,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from satlab import lab, ownership, paths, run
+from satlab.common import paths
+from satlab.experiment import run
+from satlab.netlab import lab, ownership
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
 

@@ -18,8 +18,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from satlab import pki
-from satlab.paths import SCHEMAS
+from satlab.common.paths import SCHEMAS
+from satlab.netlab import pki
 from tests.pepchain import CLIENT, DEADLINE_S, SERVER, Chain, Satpep, chain, satpep_binary
 
 pytestmark = pytest.mark.net

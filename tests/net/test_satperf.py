@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from satlab import bench_quic, paths, topology
-from satlab.bench_quic import Transfer
-from satlab.lab import Lab
-from satlab.linkplan import LinkRequest
+from satlab.bench import quic_bench
+from satlab.bench.quic_bench import Transfer
+from satlab.common import paths, topology
+from satlab.link.linkplan import LinkRequest
+from satlab.netlab.lab import Lab
 
 pytestmark = pytest.mark.net
 
@@ -25,7 +26,7 @@ def _needs_satperf(satlink: Path) -> None:
 )
 def test_100_mb_cross_the_large_link_unharmed(stack: str, congestion_control: str, loss: float, tmp_path: Path) -> None:
     leg = ["--stack", stack, "--congestion-control", congestion_control]
-    with bench_quic.large(tmp_path, loss) as up, bench_quic.server(up, "server", ["--once", *leg], tmp_path) as connect:
+    with quic_bench.large(tmp_path, loss) as up, quic_bench.server(up, "server", ["--once", *leg], tmp_path) as connect:
         done = connect("client", leg, ["--bytes", "100000000"], 180)
     assert done.status == 0, done.said
     summary = done.summary()
@@ -37,7 +38,7 @@ def test_a_session_saves_a_round_trip(lab_id: str, satlink: Path, tmp_path: Path
     up = Lab.up(lab_id, topology.load(), LinkRequest(profile=paths.PROFILES / "geo"), satlink=satlink)
     client = ["--bytes", "10000", "--zero-rtt", str(tmp_path / "session")]
     first = [0.0, 0.0]
-    with bench_quic.server(up, "server", ["--stack", "quiche"], tmp_path) as connect:
+    with quic_bench.server(up, "server", ["--stack", "quiche"], tmp_path) as connect:
         for run in range(2):
             done: Transfer = connect("client", ["--stack", "quiche"], client, 60)
             summary = done.summary()

@@ -22,9 +22,10 @@ from typing import Any
 
 import pytest
 
-from satlab import grants, lab, netns, ownership, paths, pki
-from satlab.errors import ExitStatus
-from satlab.pki import Pki
+from satlab.common import paths
+from satlab.common.errors import ExitStatus
+from satlab.netlab import lab, netns, ownership, pki, privileges
+from satlab.netlab.pki import Pki
 from satlab.serve.supervisor import helper_socket
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
@@ -262,7 +263,7 @@ def test_a_client_that_follows_the_contract(service: Service) -> None:
 def test_t02_the_api_process_has_no_privilege(service: Service) -> None:
     lines = Path(f"/proc/{service.api_pid()}/status").read_text().splitlines()
     status = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
-    assert set(status["Uid"].split()) == {str(grants.API_UID)}
+    assert set(status["Uid"].split()) == {str(privileges.API_UID)}
     assert {status[key].strip() for key in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {"0" * 16}
     assert status["NoNewPrivs"].strip() == "1"
     assert status["Groups"].strip() == ""
@@ -270,7 +271,7 @@ def test_t02_the_api_process_has_no_privilege(service: Service) -> None:
 
 def test_t02_the_helper_answers_the_api_alone(service: Service) -> None:
     path = helper_socket(service.state)
-    assert path.stat().st_uid == grants.API_UID
+    assert path.stat().st_uid == privileges.API_UID
     with socket.socket(socket.AF_UNIX) as stranger:  # root, who may connect, is nobody to it
         stranger.connect(str(path))
         stranger.settimeout(20)
@@ -279,7 +280,7 @@ def test_t02_the_helper_answers_the_api_alone(service: Service) -> None:
             stranger.sendall(b'{"verb":"status","run_id":"x"}\n')
             answer = stranger.recv(100)
         assert answer == b""
-    argv = grants.drop_argv(grants.new_uid(), (), [path.parent])
+    argv = privileges.drop_argv(privileges.new_uid(), (), [path.parent])
     connect = f"import socket; socket.socket(socket.AF_UNIX).connect({str(path)!r})"
     done = subprocess.run([*argv, "/usr/bin/python3", "-c", connect], capture_output=True, text=True, check=False)
     assert "PermissionError" in done.stderr

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from satlab import netns, topology
-from satlab.options import LinkOptions
-from satlab.topology import Size, control_address
+from satlab.common import topology
+from satlab.common.topology import Size, control_address
+from satlab.link.options import LinkOptions
+from satlab.netlab import netns
 from satlab.vm import inventory, provision
 from satlab.vm.inventory import Choices
 from satlab.vm.provision import Folder

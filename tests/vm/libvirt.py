@@ -14,9 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from satlab import netns, paths
-from satlab.errors import HostError
-from satlab.process import Process, start, wait
+from satlab.common import paths
+from satlab.common.errors import HostError
+from satlab.common.processes import Process, start, wait
+from satlab.netlab import netns
 from tests.vm import owner
 
 LAB_ID = "vmstage"

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from satlab import netns, paths
-from satlab.errors import HostError
-from satlab.process import Process, start, wait
-from satlab.topology import Size, Topology, control_address
+from satlab.common import paths
+from satlab.common.errors import HostError
+from satlab.common.processes import Process, start, wait
+from satlab.common.topology import Size, Topology, control_address
+from satlab.netlab import netns
 from satlab.vm import box, inventory
 from satlab.vm.provision import Folder, ssh_options
 from tests.vm import owner

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
-from satlab import netns, process
-from satlab.errors import HostError
+from satlab.common import processes
+from satlab.common.errors import HostError
+from satlab.netlab import netns
 
 RUN = Path("/run")
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -74,9 +75,9 @@ def end_processes(lab_id: str) -> None:
     """
 
     def none_left() -> bool:
-        process.send(netns.occupants(lab_id), lambda: netns.occupants(lab_id), signal.SIGKILL)
+        processes.send(netns.occupants(lab_id), lambda: netns.occupants(lab_id), signal.SIGKILL)
         return not netns.occupants(lab_id)
 
-    if not process.wait(none_left, END_DEADLINE_S):
+    if not processes.wait(none_left, END_DEADLINE_S):
         raise HostError(f"processes of the stage {lab_id} do not end: {sorted(netns.occupants(lab_id))}")
     netns.remove(lab_id)

@@ -3,9 +3,9 @@
 
 from dataclasses import dataclass
 
-from satlab.linkplan import Emulator
-from satlab.options import LinkOptions
-from satlab.topology import Topology
+from satlab.common.topology import Topology
+from satlab.link.linkplan import Emulator
+from satlab.link.options import LinkOptions
 from satlab.vm import provision
 from satlab.vm.inventory import Choices
 from satlab.vm.provision import Recap

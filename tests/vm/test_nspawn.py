@@ -12,13 +12,14 @@ from pathlib import Path
 import polars
 import pytest
 
-from satlab import influx, netns, paths
-from satlab.errors import ExitStatus, HostError, RunError
-from satlab.run import Outcome
-from satlab.ui import Talk
-from satlab.vm import hand
-from satlab.vm import run as vm_run
-from satlab.vm.lab import Lab
+from satlab.common import paths
+from satlab.common.console import Talk
+from satlab.common.errors import ExitStatus, HostError, RunError
+from satlab.experiment import influx
+from satlab.experiment.run import Outcome
+from satlab.netlab import netns
+from satlab.vm import vm_commands, vm_run
+from satlab.vm.vm_hosts import Lab
 from tests.vm import nspawn
 from tests.vm.stage import Provisioned
 
@@ -78,7 +79,7 @@ def test_a_bulk_transfer_gives_a_run_folder_marked_with_its_lab(lab: Lab, tmp_pa
     print(f"rtt {rtt}")
     assert all(495 < each < 560 for each in rtt)
     assert (outcome.folder / "report" / "index.html").is_file()
-    collector = hand.collector_of(lab.folder)
+    collector = vm_commands.collector_of(lab.folder)
     assert collector
     sent = netns.inside(nspawn.LAB_ID, netns.HOST_NODE, influx.send, [outcome.folder], collector)
     statistics, link = (
@@ -88,7 +89,7 @@ def test_a_bulk_transfer_gives_a_run_folder_marked_with_its_lab(lab: Lab, tmp_pa
 
 
 def test_the_controller_is_found_with_the_password_that_its_role_made(lab: Lab) -> None:
-    controller = hand.controller_of(lab.folder)
+    controller = vm_commands.controller_of(lab.folder)
     assert controller
     netns.inside(nspawn.LAB_ID, netns.HOST_NODE, controller.enter)
     controller.password = "openbach"  # noqa: S105 - the one that everybody knows

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from satlab import paths
-from satlab.errors import HostError
+from satlab.common import paths
+from satlab.common.errors import HostError
 from tests.vm import owner
 
 KILLED = """

@@ -13,14 +13,16 @@ from dataclasses import dataclass
 
 import pytest
 
-from satlab import calibrate, netns, paths, topology
-from satlab.options import LinkOptions
-from satlab.topology import Size
+from satlab.common import paths, topology
+from satlab.common.topology import Size
+from satlab.experiment import calibrate
+from satlab.link.options import LinkOptions
+from satlab.netlab import netns
 from satlab.vm import box, inventory, provision, vagrant
 from satlab.vm.inventory import Choices
-from satlab.vm.lab import Lab
 from satlab.vm.provision import Folder
 from satlab.vm.vagrant import Vagrant
+from satlab.vm.vm_hosts import Lab
 from tests.vm import gate, libvirt
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(7200)]

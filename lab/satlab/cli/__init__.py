@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The command line. stdout is data, stderr is talk; one printer for errors; statuses are in `errors.ExitStatus`."""
 
-from satlab.cli import bench, check, lab, runs, service, vm  # noqa: F401 - each registers its commands
+from satlab.cli import bench, check, experiment, netlab, serve, vm  # noqa: F401 - each registers its commands
 from satlab.cli.base import app
 
 __all__ = ["app", "main"]

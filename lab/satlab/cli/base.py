@@ -15,10 +15,10 @@ from typing import Annotated, Any
 import typer
 
 from satlab import __version__
-from satlab.errors import ConfigError, ExitStatus, SatlabError
-from satlab.linkplan import Aqm, Emulator, LossUnit, Timing
-from satlab.options import LOSS_MODELS, QUEUES, LinkOptions
-from satlab.ui import printable
+from satlab.common.console import printable
+from satlab.common.errors import ConfigError, ExitStatus, SatlabError
+from satlab.link.linkplan import Aqm, Emulator, LossUnit, Timing
+from satlab.link.options import LOSS_MODELS, QUEUES, LinkOptions
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from satlab.cli.base import Quiet, app, command
-from satlab.errors import ExitStatus
-from satlab.ui import Talk
+from satlab.common.console import Talk
+from satlab.common.errors import ExitStatus
 
 bench_app = typer.Typer(no_args_is_help=True, help="Measure what this host can do.")
 app.add_typer(bench_app, name="bench")
@@ -26,10 +26,10 @@ def link(
     quiet: Quiet = False,
 ) -> int:
     """Measure rate, CPU, release error, RTT and memory of the emulated link, beside a plain TUN copy."""
-    from satlab import bench
+    from satlab.bench import link_bench
 
-    result = bench.link(seconds, labs, tuple(rate_mbps or bench.RATES_MBPS), Talk(quiet))
-    for line in [json.dumps(result, indent=1)] if json_lines else bench.lines(result):
+    result = link_bench.link(seconds, labs, tuple(rate_mbps or link_bench.RATES_MBPS), Talk(quiet))
+    for line in [json.dumps(result, indent=1)] if json_lines else link_bench.lines(result):
         print(line)
     return ExitStatus.OK
 
@@ -42,11 +42,11 @@ def quic(
     quiet: Quiet = False,
 ) -> int:
     """Measure satperf over a veth pair and over 250 Mbit/s at 650 ms, for every stack and congestion control."""
-    from satlab import bench_quic
+    from satlab.bench import quic_bench
 
-    wanted = [one for one in bench_quic.CASES if (slow or not one.slow) and fnmatch.fnmatch(one.name, case)]
-    result = bench_quic.quic(wanted, Talk(quiet))
-    for line in [json.dumps(result, indent=1)] if json_lines else bench_quic.lines(result):
+    wanted = [one for one in quic_bench.CASES if (slow or not one.slow) and fnmatch.fnmatch(one.name, case)]
+    result = quic_bench.quic(wanted, Talk(quiet))
+    for line in [json.dumps(result, indent=1)] if json_lines else quic_bench.lines(result):
         print(line)
     return ExitStatus.OK
 
@@ -61,9 +61,9 @@ def bench_check(
     quiet: Quiet = False,
 ) -> int:
     """Count false alarms of `satlab check --baseline`, and slowdowns that it catches, under the virtual clock."""
-    from satlab.regress import power
+    from satlab.bench import verdict_power
 
-    found = power.measure(comparisons, slowdown, Talk(quiet))
+    found = verdict_power.measure(comparisons, slowdown, Talk(quiet))
     if json_lines:
         print(json.dumps(found))
     else:
@@ -86,13 +86,14 @@ def bench_agree(
     quiet: Quiet = False,
 ) -> int:
     """Compare the virtual clock with a real lab: quinn over the same links, time to each mark; 1 when they differ."""
-    from satlab import hand
-    from satlab.regress import agree, program
+    from satlab.bench import clock_agreement
+    from satlab.check import check_run
+    from satlab.netlab import lab_commands
 
-    hand.need_root()
+    lab_commands.need_root()
     wanted = [] if cases is None else cases.split(",")
-    ends = (program.options(client or []), program.options(server or []))
-    result = agree.measure(suite, wanted, up_to_mb, runs, ends, Talk(quiet))
-    for line in [json.dumps(result, indent=1)] if json_lines else agree.lines(result):
+    ends = (check_run.options(client or []), check_run.options(server or []))
+    result = clock_agreement.measure(suite, wanted, up_to_mb, runs, ends, Talk(quiet))
+    for line in [json.dumps(result, indent=1)] if json_lines else clock_agreement.lines(result):
         print(line)
     return ExitStatus.OK if result["agree"] else ExitStatus.FAILED

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from satlab.cli.base import Quiet, command, stop_on_signal
-from satlab.ui import Talk
+from satlab.common.console import Talk
 
 PLACEHOLDERS = (
     "{host} {port} {name} {bytes} {path} {url} {www} {cert} {key} {ca} {out} {state} {qlog}: docs/regression.md."
@@ -75,32 +75,33 @@ def check_suite(
     quiet: Quiet = False,
 ) -> int:
     """Check QUIC over satellite links against targets, or against an earlier build; 1 when one is missed."""
-    from satlab import hand
-    from satlab.regress import interop, output, page, program
+    from satlab.check import check_run
+    from satlab.check.report import check_page, check_tables, interop_result
+    from satlab.netlab import lab_commands
 
-    wanted = program.Wanted(
+    wanted = check_run.Wanted(
         suite, [] if cases is None else cases.split(","), runs, seed,
-        program.options(client or []), program.options(server or []), baseline,
+        check_run.options(client or []), check_run.options(server or []), baseline,
         beside or (), resume, tolerance, out,
         clock=clock, stack=stack,
     )  # fmt: skip
     with contextlib.ExitStack() as opened:
         if client_cmd or server_cmd or endpoint:
-            pair = program.from_outside(client_cmd, server_cmd, show or (), endpoint)
+            pair = check_run.from_outside(client_cmd, server_cmd, show or (), endpoint)
             wanted = dataclasses.replace(wanted, clock="real", ends=opened.enter_context(pair))
         if wanted.clock == "real":
-            hand.need_root()
+            lab_commands.need_root()
             wanted = dataclasses.replace(wanted, stop=stop_on_signal())
-        found = program.run(wanted, Talk(quiet))
-    page.write(found)
-    for file, text in ((junit, output.junit), (markdown, output.markdown)):
+        found = check_run.run(wanted, Talk(quiet))
+    check_page.write(found)
+    for file, text in ((junit, check_tables.junit), (markdown, check_tables.markdown)):
         if file is not None:
             file.write_text(text(found))
     if result is not None:
-        result.write_text(json.dumps(interop.result(found), indent=1) + "\n")
-        result.with_suffix(".satlab.json").write_text(json.dumps(interop.extension(found), indent=1) + "\n")
+        result.write_text(json.dumps(interop_result.result(found), indent=1) + "\n")
+        result.with_suffix(".satlab.json").write_text(json.dumps(interop_result.extension(found), indent=1) + "\n")
     if json_lines:
         print(json.dumps(found.document()))
     else:
-        output.show(found)
+        check_tables.show(found)
     return found.status

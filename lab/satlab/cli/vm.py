@@ -6,19 +6,10 @@ from typing import Annotated
 
 import typer
 
-from satlab.cli.base import (
-    Quiet,
-    Runs,
-    app,
-    command,
-    print_records,
-    settings_of,
-    stop_on_signal,
-    with_link,
-)
-from satlab.errors import ExitStatus
-from satlab.options import LinkOptions
-from satlab.ui import Talk
+from satlab.cli.base import Quiet, Runs, app, command, print_records, settings_of, stop_on_signal, with_link
+from satlab.common.console import Talk
+from satlab.common.errors import ExitStatus
+from satlab.link.options import LinkOptions
 
 vm_app = typer.Typer(no_args_is_help=True, help="The lab as virtual machines: Vagrant, Ansible, OpenSAND, OpenBACH.")
 app.add_typer(vm_app, name="vm")
@@ -38,9 +29,9 @@ def up(
     quiet: Quiet = False,
 ) -> int:
     """Bring the machines up and provision them. Doing it again converges."""
-    from satlab.vm import hand
+    from satlab.vm import vm_commands
 
-    hand.up(link, Talk(quiet), settings_of(variables or ()))
+    vm_commands.up(link, Talk(quiet), settings_of(variables or ()))
     return ExitStatus.OK
 
 
@@ -52,9 +43,9 @@ def provision(
     quiet: Quiet = False,
 ) -> int:
     """Provision machines that are up: another link, another emulator, what was changed in the roles."""
-    from satlab.vm import hand
+    from satlab.vm import vm_commands
 
-    hand.provisioned(link, Talk(quiet), settings_of(variables or ()))
+    vm_commands.provisioned(link, Talk(quiet), settings_of(variables or ()))
     return ExitStatus.OK
 
 
@@ -65,18 +56,18 @@ def inventory(
     variables: Variables = None,
 ) -> int:
     """Write the Ansible inventory for hosts of your own, and print its path."""
-    from satlab.vm import hand
+    from satlab.vm import vm_commands
 
-    print(hand.write_inventory(link, settings_of(variables or ())))
+    print(vm_commands.write_inventory(link, settings_of(variables or ())))
     return ExitStatus.OK
 
 
 @command(group=vm_app)
 def status(json_lines: JsonLines = False) -> int:
     """Show every machine. Exit status 1 when one is not up or not well."""
-    from satlab.vm import hand
+    from satlab.vm import vm_commands
 
-    return hand.status(json_lines=json_lines)
+    return vm_commands.status(json_lines=json_lines)
 
 
 @command(group=vm_app)
@@ -100,13 +91,13 @@ def run(
     quiet: Quiet = False,
 ) -> int:
     """Run a scenario on the machines, through OpenBACH's controller or over ssh: same run folder, same report."""
-    from satlab.vm import hand
-    from satlab.vm import run as running
+    from satlab.vm import vm_commands
+    from satlab.vm import vm_run as running
 
-    prepared = hand.prepared(scenario, settings_of(settings or ()), openbach, over_ssh=over_ssh)
+    prepared = vm_commands.prepared(scenario, settings_of(settings or ()), openbach, over_ssh=over_ssh)
     talk = Talk(quiet)
     outcome = running.execute(prepared, runs, talk, stop_on_signal(), deadline)
-    hand.forward(outcome.folder, influx, talk)
+    vm_commands.forward(outcome.folder, influx, talk)
     print_records([outcome.folder], [outcome.records], json_lines=json_lines, csv=False)
     return outcome.status
 
@@ -114,7 +105,7 @@ def run(
 @command(group=vm_app)
 def down(quiet: Quiet = False) -> int:
     """Destroy the machines and what was generated for them."""
-    from satlab.vm import hand
+    from satlab.vm import vm_commands
 
-    hand.down(Talk(quiet))
+    vm_commands.down(Talk(quiet))
     return ExitStatus.OK

@@ -5,7 +5,7 @@ from satlab.openbach.descriptor import Descriptor, load_job, load_jobs
 from satlab.openbach.model import BoundScenario, Scenario
 from satlab.openbach.runner import JobHost, JobRecord, Progress, ScenarioResult, run
 from satlab.openbach.scenario import bind, load
-from satlab.openbach.validate import validate_paths
+from satlab.openbach.scenario_files import validate_paths
 
 __all__ = [
     "BoundScenario",

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from satlab.errors import ConfigError, Fault
+from satlab.common.errors import ConfigError, Fault
 from satlab.openbach.descriptor import Argument, Descriptor, Group, Level
 from satlab.openbach.document import Node
 from satlab.openbach.values import Scalar, Values, convert

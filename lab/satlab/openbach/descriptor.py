@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from satlab.errors import ConfigError, Fault
+from satlab.common.errors import ConfigError, Fault
 from satlab.openbach.document import MAX_BYTES, NAME_RULE, is_name
 
 TYPES = ("int", "str", "float", "ip", "network", "None", "job", "scenario", "ratio", "date")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from satlab.errors import Fault
+from satlab.common.errors import Fault
 
 MAX_BYTES = 1 << 20
 """A scenario is a page or two; anything larger is not one."""

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+from satlab.common.paths import SHIM, STANDARD_PATH
 from satlab.openbach.engine import (
     FROM_ONE,
     End,
@@ -33,9 +34,8 @@ from satlab.openbach.engine import (
     StartJobAction,
     StopJobAction,
 )
+from satlab.openbach.job_process import FAMILY_GRACE_S, JobProcess, end, marked
 from satlab.openbach.model import BoundScenario
-from satlab.openbach.process import FAMILY_GRACE_S, JobProcess, end, marked
-from satlab.paths import SHIM, STANDARD_PATH
 
 POLL_S = 0.1
 _POLL_WHILE_STOPPING_S = 0.02

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from satlab.errors import ConfigError, Fault
+from satlab.common.errors import ConfigError, Fault
 from satlab.openbach import lint
 from satlab.openbach.arguments import InstanceOf, arrange
 from satlab.openbach.descriptor import Descriptor

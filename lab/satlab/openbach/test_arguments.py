@@ -5,7 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from satlab.errors import ConfigError
+from satlab.common.errors import ConfigError
 from satlab.openbach.arguments import InstanceOf, argv
 from satlab.openbach.conftest import EXAMPLE, IPERF3, MakeJob, option
 from satlab.openbach.descriptor import Descriptor

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from satlab import paths
+from satlab.common import paths
 from satlab.openbach.arguments import InstanceOf
 from satlab.openbach.conftest import EXAMPLE, Write
 from satlab.openbach.descriptor import Descriptor, Level, Platform, load_jobs

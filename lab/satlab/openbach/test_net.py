@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from satlab import paths
+from satlab.common import paths
 from satlab.openbach import ScenarioResult, bind, load, load_job, run
-from satlab.openbach.process import marked
+from satlab.openbach.job_process import marked
 
 pytestmark = pytest.mark.net
 

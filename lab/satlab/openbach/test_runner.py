@@ -9,11 +9,11 @@ from typing import Any
 import jsonschema
 import pytest
 
-from satlab import paths
+from satlab.common import paths
 from satlab.openbach.conftest import MakeJob, option
 from satlab.openbach.descriptor import Descriptor
+from satlab.openbach.job_process import marked
 from satlab.openbach.model import BoundScenario, Function, OnFail, Policy, StartJob, StartScenario, Stop, Wait
-from satlab.openbach.process import marked
 from satlab.openbach.runner import Progress, ScenarioResult, run
 
 

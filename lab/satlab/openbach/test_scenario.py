@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from satlab import paths
-from satlab.errors import ConfigError
+from satlab.common import paths
+from satlab.common.errors import ConfigError
 from satlab.openbach import bind, load, load_jobs, validate_paths
 from satlab.openbach.conftest import EXAMPLE, Write, start, stop, sub
 from satlab.openbach.descriptor import Descriptor

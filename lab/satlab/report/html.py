@@ -14,8 +14,8 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 import collect
-from satlab.errors import ConfigError
-from satlab.report import baseline, view
+from satlab.common.errors import ConfigError
+from satlab.report import published, view
 from satlab.report.figures import Figure
 from satlab.report.view import View, clean
 
@@ -49,7 +49,7 @@ def render(what: View) -> str:
     bulk, pages, link = what.bulk_figures(), what.page_plots(), what.link_figures()
     drawn = [*bulk, *pages, *link]
     return page(
-        "report.html", drawn, view=what, bulk=bulk, pages=pages, link=link, view_columns=view, source=baseline.SOURCE
+        "report.html", drawn, view=what, bulk=bulk, pages=pages, link=link, view_columns=view, source=published.SOURCE
     )
 
 

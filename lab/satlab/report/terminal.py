@@ -11,9 +11,9 @@ from rich.markup import escape
 from rich.table import Table
 
 import collect
+from satlab.common.console import printable
 from satlab.report import rows as read
 from satlab.report.rows import PAGE_METRICS, PROTOCOLS, PageFigure, Row, Transfer
-from satlab.ui import printable
 
 CHECKS = {
     "rtt_ms": "round-trip time",

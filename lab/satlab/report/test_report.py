@@ -20,8 +20,8 @@ from collect.fixtures import example_run
 from collect.fixtures.example_run import Example
 from collect.records import Identity, Record, table
 from satlab import report
-from satlab.errors import ConfigError
-from satlab.report import baseline, figures, view
+from satlab.common.errors import ConfigError
+from satlab.report import figures, published, view
 from satlab.report.view import View, clean
 
 HOSTILE = "</script><script>window.owned=1</script><img src=x onerror=window.owned=1>{{7*7}}\x1b[31m\u202e<b>&amp;"
@@ -214,15 +214,15 @@ LINK = example_run.link_plan("geo")
     ],
 )
 def test_published_figures_are_not_shown_for_another_link(link: dict[str, Any] | None) -> None:
-    assert baseline.published_ms("geo", "kepler", "h3", "page_load_time_ms", LINK) == 7669
-    assert baseline.published_ms("geo", "kepler", "h3", "page_load_time_ms", link) is None
+    assert published.published_ms("geo", "kepler", "h3", "page_load_time_ms", LINK) == 7669
+    assert published.published_ms("geo", "kepler", "h3", "page_load_time_ms", link) is None
 
 
 @pytest.mark.parametrize(
     ("profile", "page_name", "protocol"), [("meo", "kepler", "h3"), ("geo", "other", "h3"), ("geo", "kepler", "h2")]
 )
 def test_published_figures_are_not_shown_for_another_cell(profile: str, page_name: str, protocol: str) -> None:
-    assert baseline.published_ms(profile, page_name, protocol, "page_load_time_ms", LINK) is None
+    assert published.published_ms(profile, page_name, protocol, "page_load_time_ms", LINK) is None
 
 
 def test_bulk_figures_compare_with_what_the_link_carries(runs: list[Path]) -> None:

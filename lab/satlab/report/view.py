@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 
 import collect
-from satlab.report import baseline, figures
+from satlab.report import figures, published
 from satlab.report import rows as read
 from satlab.report.figures import Bulk, Figure
 from satlab.report.rows import PAGE_METRICS, PageFigure, Row, Transfer
@@ -301,7 +301,7 @@ class View:
 
     def _published(self) -> dict[tuple[str, str, str], float | None]:
         return {
-            (f.run_id, f.protocol, f.metric): baseline.published_ms(
+            (f.run_id, f.protocol, f.metric): published.published_ms(
                 f.profile, f.page, f.protocol, f.metric, self._run(f.run_id).link
             )
             for f in self.page_figures

@@ -17,10 +17,11 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 import collect
-from satlab import __version__, ownership
-from satlab.errors import ConfigError, ExitStatus, HostError
-from satlab.manifest import write_atomically
-from satlab.process import wait
+from satlab import __version__
+from satlab.common.errors import ConfigError, ExitStatus, HostError
+from satlab.common.processes import wait
+from satlab.experiment.manifest import write_atomically
+from satlab.netlab import ownership
 from satlab.reproduce.matrix import Cell, select
 
 PAPER: Literal["seed-002"] = "seed-002"

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from satlab.errors import ConfigError
-from satlab.options import LinkOptions
-from satlab.paths import SCENARIOS
-from satlab.run import RunRequest
+from satlab.common.errors import ConfigError
+from satlab.common.paths import SCENARIOS
+from satlab.experiment.run import RunRequest
+from satlab.link.options import LinkOptions
 
 ORBITS = ("geo", "leo")
 LOSSES = ("0", "0.01", "0.1", "1")

@@ -13,12 +13,12 @@ from typing import Any
 
 import polars as pl
 
-from satlab import statistics
-from satlab.errors import ExitStatus
-from satlab.paths import ROOT
+from satlab.common import statistics
+from satlab.common.errors import ExitStatus
+from satlab.common.paths import ROOT
+from satlab.common.statistics import Interval, Samples, Verdict
 from satlab.reproduce.campaign import Campaign, Done
 from satlab.reproduce.matrix import Cell
-from satlab.statistics import Interval, Samples, Verdict
 
 TABLE_II = ROOT / "baselines" / "seed-002-table2.csv"
 BULK = ROOT / "baselines" / "seed-002-bulk.csv"

@@ -13,16 +13,16 @@ import pytest
 import typer
 
 import collect
-from satlab import paths
 from satlab.cli import app
-from satlab.errors import ConfigError, HostError
+from satlab.common import paths
+from satlab.common.console import Talk
+from satlab.common.errors import ConfigError, HostError
 from satlab.reproduce import campaign as campaigns
-from satlab.reproduce import execute, matrix, page, program, results, tables
+from satlab.reproduce import executor, matrix, reproduction, reproduction_page, result_tables, results
 from satlab.reproduce.campaign import Campaign, Task
-from satlab.reproduce.execute import Execution, Running
+from satlab.reproduce.concurrency import CpuTime, Pace
+from satlab.reproduce.executor import Execution, Running
 from satlab.reproduce.matrix import Cell
-from satlab.reproduce.pace import CpuTime, Pace
-from satlab.ui import Talk
 
 H1, H3, H3_PEP = (Cell("geo", "0", kind) for kind in ("h1", "h3", "h3-pep"))
 TCP, TCP_PEP = (Cell("geo", "0", kind) for kind in ("tcp", "tcp-pep"))
@@ -109,7 +109,7 @@ def test_the_idle_share_is_that_of_the_time_since() -> None:
     before = CpuTime(total=1000, idle=900)
     assert CpuTime(total=1200, idle=920).idle_since(before) == pytest.approx(0.1)
     assert before.idle_since(before) is None
-    now = execute.cpu_time()
+    now = executor.cpu_time()
     assert 0 < now.idle <= now.total
 
 
@@ -119,13 +119,13 @@ def test_only_a_browser_asks_for_idle_cores(
 ) -> None:
     made = campaign(tmp_path, cell, runs=1)
     busy = iter([CpuTime(0, 0), CpuTime(100, 1)])
-    monkeypatch.setattr(execute, "cpu_time", lambda: next(busy))
+    monkeypatch.setattr(executor, "cpu_time", lambda: next(busy))
     execution = Execution(made, Pace(cores=4), Talk(quiet=True))
     (task,) = execution.todo
     run_folder(made, task, load(1200, 3800, 10800))
     process = subprocess.Popen(["true"])
     process.wait()
-    execution._take(Running(task, process, tmp_path / "log", 0.0, execute.cpu_time()))
+    execution._take(Running(task, process, tmp_path / "log", 0.0, executor.cpu_time()))
     assert execution.pace.level == level
 
 
@@ -141,7 +141,7 @@ def test_browsers_have_two_cores_each() -> None:
 @pytest.mark.parametrize("text", ["0", "65", "-1", "many", ""])
 def test_other_numbers_of_labs_are_refused(text: str) -> None:
     with pytest.raises(ConfigError):
-        program.parallel(text)
+        reproduction.parallel(text)
 
 
 # --- what is done ---------------------------------------------------------------------------------------------------
@@ -308,7 +308,7 @@ def test_the_time_to_a_size_is_censored_when_it_was_not_reached(tmp_path: Path) 
 
 def test_tables_and_page_are_written_and_follow_the_schema(tmp_path: Path) -> None:
     made = filled(tmp_path)
-    found = program.report(made, Talk(quiet=True))
+    found = reproduction.report(made, Talk(quiet=True))
     folder = made.folder / "report"
     document: Mapping[str, Any] = json.loads((folder / "results.json").read_text())
     jsonschema.validate(document, json.loads((paths.SCHEMAS / "reproduction.schema.json").read_text()))
@@ -320,25 +320,25 @@ def test_tables_and_page_are_written_and_follow_the_schema(tmp_path: Path) -> No
     assert "Table II" in text
     assert "tcp-pep / tcp" in text
     assert "http://" not in text.partition("<script")[0]
-    assert page.Page(made, found).tiles()[0][0] == "30/30"
+    assert reproduction_page.Page(made, found).tiles()[0][0] == "30/30"
     assert (folder / "fig2.csv").read_text().count("\n") == 1 + 2 * 150
 
 
 def test_an_empty_campaign_has_a_page_too(tmp_path: Path) -> None:
     made = campaign(tmp_path, H1)
-    program.report(made, Talk(quiet=True))
+    reproduction.report(made, Talk(quiet=True))
     assert "not measured" in (made.folder / "report" / "index.html").read_text()
 
 
 def test_figures_are_worded_for_people() -> None:
-    assert tables.number(None, 0) == "\N{EN DASH}"
-    assert tables.number(float("inf"), 0) == "∞"
-    assert tables.number(10806.4, 0) == "10,806"
+    assert result_tables.number(None, 0) == "\N{EN DASH}"
+    assert result_tables.number(float("inf"), 0) == "∞"
+    assert result_tables.number(10806.4, 0) == "10,806"
 
 
 def test_a_dry_run_touches_nothing(tmp_path: Path) -> None:
-    execution, _ = program.prepare(program.Wanted(runs=3, cells=["geo/0/h1"], out=tmp_path / "none"))
-    plan = json.loads(program.plan(execution))
+    execution, _ = reproduction.prepare(reproduction.Wanted(runs=3, cells=["geo/0/h1"], out=tmp_path / "none"))
+    plan = json.loads(reproduction.plan(execution))
     assert (plan["runs_left"], list(plan["cells"])) == (3, ["geo/0/h1"])
     assert not (tmp_path / "none").exists()
     assert time.strftime("%Y", time.gmtime()) in plan["folder"]

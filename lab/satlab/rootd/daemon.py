@@ -16,18 +16,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from satlab import ownership, paths
-from satlab.rootd.verbs import (
-    Answer,
-    Order,
-    RefusedError,
-    RunStatus,
-    Start,
-    Status,
-    Stop,
-    read_line,
-    read_request,
-)
+from satlab.common import paths
+from satlab.netlab import ownership
+from satlab.rootd.verbs import Answer, Order, RefusedError, RunStatus, Start, Status, Stop, read_line, read_request
 
 SEND_S = 5.0
 """How long a peer may take over a request or an answer, s."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any
 
-from satlab.manifest import write_atomically
+from satlab.experiment.manifest import write_atomically
 from satlab.openbach.engine import FunctionInstance, FunctionStatus, JobInstance, ScenarioInstance
 
 

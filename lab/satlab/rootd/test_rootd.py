@@ -16,23 +16,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from satlab import grants, paths
+from satlab.common import paths
+from satlab.netlab import privileges
 from satlab.openbach.engine import Engine, Launched
 from satlab.openbach.model import BoundScenario
 from satlab.rootd import daemon
 from satlab.rootd.client import HelperClient
 from satlab.rootd.daemon import Helper
 from satlab.rootd.progress import ProgressFile
-from satlab.rootd.verbs import (
-    REQUEST,
-    HelperError,
-    Order,
-    RefusedError,
-    Start,
-    Status,
-    Stop,
-    read_request,
-)
+from satlab.rootd.verbs import REQUEST, HelperError, Order, RefusedError, Start, Status, Stop, read_request
 
 DOCUMENT = {"name": "nothing", "openbach_functions": []}
 ORDER = Order(scenario="nothing", documents={"nothing": DOCUMENT}, entities={}, first_scenario_id=1, first_job_id=1)
@@ -50,7 +42,7 @@ def test_t02_the_surface_is_this_and_nothing_more() -> None:
             *("link", "scenario"),
         ],
     }
-    assert grants.CAPABILITIES == {
+    assert privileges.CAPABILITIES == {
         "satlab_capture": ("net_raw",),
         "satlab_iperf3": ("net_admin",),
         "satlab_pep": ("net_admin", "net_bind_service", "net_raw"),
@@ -59,7 +51,7 @@ def test_t02_the_surface_is_this_and_nothing_more() -> None:
         "satlab_tcp_conf": ("net_admin",),
         "satlab_web_server": ("net_bind_service",),
     }
-    assert grants.LINK_CONTROLLERS == ("satlab_link",)
+    assert privileges.LINK_CONTROLLERS == ("satlab_link",)
 
 
 def test_the_schema_is_that_of_the_verbs() -> None:

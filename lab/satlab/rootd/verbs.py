@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from satlab.errors import ExitStatus, SatlabError
-from satlab.linkplan import Aqm, Emulator, LossUnit, Timing
-from satlab.options import LinkOptions
+from satlab.common.errors import ExitStatus, SatlabError
+from satlab.link.linkplan import Aqm, Emulator, LossUnit, Timing
+from satlab.link.options import LinkOptions
 
 MAX_REQUEST = 16 << 20
 """Largest request, bytes: a scenario with all its sub-scenarios."""

@@ -12,13 +12,14 @@ import tempfile
 import threading
 from pathlib import Path
 
-from satlab import influx, paths, run
 from satlab.cli.base import stop_on_signal
-from satlab.errors import ConfigError, ExitStatus, SatlabError
+from satlab.common import paths
+from satlab.common.console import Talk
+from satlab.common.errors import ConfigError, ExitStatus, SatlabError
+from satlab.experiment import influx, run
 from satlab.openbach.engine import FirstIds
 from satlab.rootd.progress import ProgressFile
 from satlab.rootd.verbs import Order
-from satlab.ui import Talk
 
 
 def run_order(order: Order, run_id: str, state: Path, stop: threading.Event) -> ExitStatus:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from string import Template
 from typing import Any
 
-from satlab.errors import Fault
+from satlab.common.errors import Fault
 from satlab.openbach.descriptor import Argument, Descriptor, Level
 from satlab.openbach.document import Node
 from satlab.openbach.values import convert

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from sqlite3 import Row
 
-from satlab.errors import ConfigError
+from satlab.common.errors import ConfigError
 from satlab.serve.store import Store
 
 FIRST_LOGIN = "admin"

@@ -15,15 +15,16 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
-from satlab import paths, topology, web
+from satlab import web
+from satlab.common import paths, topology
 from satlab.rootd.verbs import HelperError
-from satlab.serve import seed
+from satlab.serve import initial_content
 from satlab.serve.accounts import Accounts, Brake
+from satlab.serve.api_errors import ApiError
 from satlab.serve.catalog import Catalog
 from satlab.serve.context import Context
-from satlab.serve.errors import ApiError
-from satlab.serve.guard import Guard
 from satlab.serve.queue import Helper, Queue
+from satlab.serve.request_guard import Guard
 from satlab.serve.routes import agents, instances, job_instances, jobs, login, projects, scenarios, statistics
 from satlab.serve.settings import Settings
 from satlab.serve.store import Store
@@ -46,7 +47,7 @@ def create_app(
     here = topology.load(paths.LAB_FILE)
     context = Context(settings, store, accounts, catalog, queue, Brake(), here, clock)
     app.state.context, app.state.settings, app.state.accounts, app.state.stepped = context, settings, accounts, stepped
-    seed.fill(context)
+    initial_content.fill(context)
     for prefix in PREFIXES:
         for routes in (login, projects, scenarios, instances, agents, jobs, job_instances, statistics):
             app.include_router(routes.router, prefix=prefix)

@@ -9,13 +9,13 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
+from satlab.common.topology import Topology
 from satlab.serve.accounts import Accounts, Brake
+from satlab.serve.api_errors import ApiError
 from satlab.serve.catalog import Catalog
-from satlab.serve.errors import ApiError
 from satlab.serve.queue import Queue
 from satlab.serve.settings import Settings
 from satlab.serve.store import Store
-from satlab.topology import Topology
 
 
 @dataclass(frozen=True)

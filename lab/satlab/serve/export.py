@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from satlab.serve.context import Context
+from satlab.serve.instance_view import date, job_progress, scenario_tree
 from satlab.serve.queue import Instance
-from satlab.serve.view import date, job_progress, scenario_tree
 
 Record = dict[str, Any]
 _CHUNK = 1 << 16

@@ -12,18 +12,18 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from satlab.errors import ConfigError, Fault
+from satlab.common.errors import ConfigError, Fault
 from satlab.openbach import descriptor, scenario
 from satlab.openbach.descriptor import Descriptor
 from satlab.openbach.model import BoundScenario, Policy, StartJob, StartScenario
 from satlab.rootd.verbs import Link, Order
 from satlab.serve import acceptance
 from satlab.serve.acceptance import RefusalError
+from satlab.serve.api_errors import ApiError, not_found
 from satlab.serve.catalog import Document, Project
 from satlab.serve.context import Context
-from satlab.serve.errors import ApiError, not_found
+from satlab.serve.initial_content import agents
 from satlab.serve.queue import Instance, Kind, Launch, QueueFullError
-from satlab.serve.seed import agents
 
 _WRONG = "Arguments of an OpenbachFunction have the wrong type of values."
 

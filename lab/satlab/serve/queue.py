@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from sqlite3 import Row
 from typing import Any, Literal, Protocol
 
-from satlab.errors import ExitStatus, SatlabError
+from satlab.common.errors import ExitStatus, SatlabError
+from satlab.experiment.run_id import new_run_id
 from satlab.openbach.engine import JobStatus, ScenarioStatus
 from satlab.rootd.verbs import Order, RefusedError, RunStatus
-from satlab.runid import new_run_id
 from satlab.serve.store import Store, dumps
 
 POLL_S = 0.2

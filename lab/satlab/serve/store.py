@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from satlab.errors import HostError
+from satlab.common.errors import HostError
 
 _MIGRATIONS = (
     """

@@ -23,15 +23,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from satlab import grants, paths
-from satlab.errors import ConfigError, HostError
-from satlab.process import finish
+from satlab.common import paths
+from satlab.common.console import Talk
+from satlab.common.errors import ConfigError, HostError
+from satlab.common.processes import finish
+from satlab.netlab import privileges
 from satlab.rootd.daemon import Helper, listen, serve_one
 from satlab.serve.accounts import FIRST_LOGIN, Accounts, Role, User
-from satlab.serve.plan import Plan
+from satlab.serve.api_plan import Plan
 from satlab.serve.settings import Settings
 from satlab.serve.store import Store
-from satlab.ui import Talk
 
 HELPER_SOCKETS = Path("/run/satlab-serve")
 END_S = 8.0
@@ -111,7 +112,7 @@ def set_password(state: Path, login: str, role: Role, password: str) -> None:
         raise HostError("accounts are kept by the service's own user: this needs root", "run it with sudo")
     with _accounts(state) as accounts:
         accounts.put(User(login, role), password)
-    grants.give(state / "api", grants.API_UID)
+    privileges.give(state / "api", privileges.API_UID)
 
 
 def helper_socket(state: Path) -> Path:
@@ -127,10 +128,10 @@ def run(wish: Wish, talk: Talk, stop: threading.Event) -> None:
     state = wish.state.absolute()
     with _only_server(state):
         token = _first_token(state, wish)
-        grants.give(state / "api", grants.API_UID)
+        privileges.give(state / "api", privileges.API_UID)
         helper = Helper(state, Settings(state, frozenset()).most_runs)
         sockets = helper_socket(state)
-        with listen(sockets, grants.API_UID) as door, _listener(place) as listener:
+        with listen(sockets, privileges.API_UID) as door, _listener(place) as listener:
             api = _start_api(wish, state, place, sockets, listener)
             try:
                 talk.line(f"satlab serves {place}")
@@ -149,7 +150,7 @@ def _attend(helper: Helper, door: socket.socket, api: "subprocess.Popen[bytes]",
     watched.register(door, select.POLLIN)
     while not stop.is_set():
         if watched.poll(_POLL_MS):
-            serve_one(door, helper, grants.API_UID)
+            serve_one(door, helper, privileges.API_UID)
         if (code := api.poll()) is not None:
             how = f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
             raise HostError(f"the API process ended {how}", "its words are above; start satlab serve again")
@@ -169,11 +170,13 @@ def _start_api(
         certificate=tls[0] if secure else None,
         key=tls[1] if secure else None,
     )
-    visible = [*grants.program_paths(), state, helper.parent]
-    drop = grants.drop_argv(grants.API_UID, (), visible, f"--pdeathsig={signal.SIGKILL.name.removeprefix('SIG')}")
+    visible = [*privileges.program_paths(), state, helper.parent]
+    drop = privileges.drop_argv(
+        privileges.API_UID, (), visible, f"--pdeathsig={signal.SIGKILL.name.removeprefix('SIG')}"
+    )
     kept = {key: value for key, value in os.environ.items() if key in ("PATH", "LANG")}
     process = subprocess.Popen(
-        [*drop, sys.executable, "-m", "satlab.serve.process", plan.model_dump_json()],
+        [*drop, sys.executable, "-m", "satlab.serve.api_process", plan.model_dump_json()],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         env=kept | {"HOME": str(state / "api"), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": paths.PYTHONPATH},

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from satlab.errors import HostError
+from satlab.common.errors import HostError
 from satlab.rootd.verbs import HelperError, Order, RunStatus
 from satlab.serve import queue
 from satlab.serve.conftest import Clock, FakeHelper

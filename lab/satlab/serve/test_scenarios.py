@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from satlab import paths
+from satlab.common import paths
 from satlab.openbach import load_job
 from satlab.serve import acceptance
 from satlab.serve.acceptance import RefusalError

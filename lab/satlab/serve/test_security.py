@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.testclient import TestClient
 
-from satlab.errors import ConfigError
+from satlab.common.errors import ConfigError
 from satlab.serve.accounts import Brake, Role, User
 from satlab.serve.conftest import HOST, PASSWORD, Clock
 from satlab.serve.context import Context

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from satlab import pki
-from satlab.errors import ConfigError, HostError
-from satlab.pki import Pki
+from satlab.common.console import Talk
+from satlab.common.errors import ConfigError, HostError
+from satlab.netlab import pki
+from satlab.netlab.pki import Pki
 from satlab.serve import supervisor
 from satlab.serve.accounts import Role
 from satlab.serve.supervisor import Wish
-from satlab.ui import Talk
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 

@@ -10,7 +10,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from satlab.errors import ConfigError
+from satlab.common.errors import ConfigError
 from satlab.serve import uploads
 from satlab.serve.conftest import HOST
 from satlab.serve.context import Context

@@ -10,7 +10,7 @@ import zlib
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from satlab.errors import ConfigError
+from satlab.common.errors import ConfigError
 from satlab.openbach.document import NAME_RULE, is_name
 
 MOST_FILES = 200

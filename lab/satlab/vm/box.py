@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from satlab.errors import HostError
+from satlab.common.errors import HostError
 
 NAME = "satlab/bookworm"
 SUITE = "bookworm"

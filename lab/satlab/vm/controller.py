@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from satlab import paths, weburl
-from satlab.errors import ConfigError, Fault, HostError, RunError
+from satlab.common import paths, service_url
+from satlab.common.errors import ConfigError, Fault, HostError, RunError
 
 PORT = 8000
 LOOK_DEADLINE_S = 20.0
@@ -58,7 +58,7 @@ class Controller:
     @classmethod
     def of(cls, url: str) -> "Controller":
         """Read `http[s]://[login:password@]host[:8000][/openbach]`. Raises ConfigError."""
-        found = weburl.parse(url, PORT)
+        found = service_url.parse(url, PORT)
         if found is None:
             raise ConfigError("the controller is no URL", hint="write http://[login:password@]host[:8000][/openbach]")
         return cls(found.host, found.port, found.path.rstrip("/"), found.user, found.password, found.secure)

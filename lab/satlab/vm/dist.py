@@ -17,8 +17,10 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from satlab import __version__, paths, webtarget
-from satlab.errors import HostError
+from satlab import __version__
+from satlab.common import paths
+from satlab.common.errors import HostError
+from satlab.netlab import web_target
 
 LIBRARY = Path("usr/lib/satlab")
 """Where jobs, their interpreter path and the launcher lie on guests."""
@@ -113,7 +115,7 @@ def _closure(name: str, seen: set[str] | None = None) -> Iterator[Distribution]:
 
 def _web_targets(scratch: Path) -> Package:
     for page in sorted(p.parent.name for p in paths.WEB_TARGETS.glob("*/page.yml")):
-        webtarget.build(webtarget.load(page), scratch / page)
+        web_target.build(web_target.load(page), scratch / page)
     files = {WWW / file.relative_to(scratch): file for file in sorted(scratch.rglob("*")) if file.is_file()}
     return Package("satlab-web-targets", "all", "", "satlab: pages to be loaded", files)
 

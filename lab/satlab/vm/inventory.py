@@ -9,10 +9,10 @@ from typing import Any
 
 import yaml
 
-from satlab.errors import ConfigError
-from satlab.linkplan import Emulator
-from satlab.paths import LAB_FILE
-from satlab.topology import Machines, NetworkKind, Role, Size, Topology, control_address, routes
+from satlab.common.errors import ConfigError
+from satlab.common.paths import LAB_FILE
+from satlab.common.topology import Machines, NetworkKind, Role, Size, Topology, control_address, routes
+from satlab.link.linkplan import Emulator
 
 GROUPS = {
     Role.CLIENT: "endpoint_client",

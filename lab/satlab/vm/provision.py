@@ -16,12 +16,14 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from satlab import jobhost, linkplan, opensand, paths, pki, webtarget
-from satlab.errors import HostError, RunError
-from satlab.linkplan import Attachment, LinkConfig, LinkPlan
-from satlab.options import LinkOptions
-from satlab.process import finish
-from satlab.topology import NetworkKind, Role, Topology
+from satlab.common import paths
+from satlab.common.errors import HostError, RunError
+from satlab.common.processes import finish
+from satlab.common.topology import NetworkKind, Role, Topology
+from satlab.link import linkplan, opensand
+from satlab.link.linkplan import Attachment, LinkConfig, LinkPlan
+from satlab.link.options import LinkOptions
+from satlab.netlab import job_host, pki, web_target
 from satlab.vm import dist
 from satlab.vm.inventory import Choices, inventory, write
 
@@ -167,7 +169,7 @@ def _certificates(folder: Folder, topology: Topology) -> None:
         return
     server = topology.nodes[topology.node_of(Role.SERVER)]
     addresses = [ip_address(str(end.address)) for end in server.interfaces.values()]
-    pki.create(folder.pki, [webtarget.load(name).host for name in jobhost.pages()], addresses, datetime.now(UTC))
+    pki.create(folder.pki, [web_target.load(name).host for name in job_host.pages()], addresses, datetime.now(UTC))
 
 
 def _write(path: Path, text: str) -> None:

@@ -19,8 +19,9 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from types import FrameType
 
-from satlab import grants, paths
-from satlab.errors import HostError
+from satlab.common import paths
+from satlab.common.errors import HostError
+from satlab.netlab import privileges
 from satlab.vm.dist import LIBRARY
 
 SEPARATOR = "@job"
@@ -44,7 +45,7 @@ def main(words: Sequence[str]) -> int:
         "job": f"{job}-{os.environ['JOB_INSTANCE_ID']}",
         "argv": argv,
         # The link's control socket is root's.
-        "capabilities": None if job in grants.LINK_CONTROLLERS else grants.CAPABILITIES.get(job, ()),
+        "capabilities": None if job in privileges.LINK_CONTROLLERS else privileges.CAPABILITIES.get(job, ()),
         "environment": {key: os.environ[key] for key in PASSED if key in os.environ},
     }
     # A job may be stopped before it has started: the handler waits for the request to be whole.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from satlab.errors import HostError
+from satlab.common.errors import HostError
 from satlab.vm import dist
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
-from satlab import paths, topology
-from satlab.errors import ConfigError
-from satlab.topology import Size
+from satlab.common import paths, topology
+from satlab.common.errors import ConfigError
+from satlab.common.topology import Size
 from satlab.vm import inventory
 from satlab.vm.inventory import Choices
 

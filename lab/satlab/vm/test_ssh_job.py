@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from satlab import paths
-from satlab.errors import HostError
+from satlab.common import paths
+from satlab.common.errors import HostError
 from satlab.vm import run_job, ssh_job
 
 LAUNCHER = Path(run_job.__file__)

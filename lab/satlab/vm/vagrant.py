@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from satlab import paths
-from satlab.errors import HostError
-from satlab.topology import Machines
+from satlab.common import paths
+from satlab.common.errors import HostError
+from satlab.common.topology import Machines
 from satlab.vm.provision import Folder
 
 UP_DEADLINE_S = {"kvm": 1800.0, "qemu": 3600.0}

@@ -9,16 +9,16 @@ from fastapi import FastAPI
 from fastapi.responses import RedirectResponse
 from starlette.requests import Request
 
-from satlab.serve.guard import PAGES
-from satlab.web import routes
+from satlab.serve.request_guard import PAGES
+from satlab.web import ui_routes
 from satlab.web.events import Listeners
-from satlab.web.live import Watcher
+from satlab.web.live_link import Watcher
 
 
 def mount(app: FastAPI) -> None:
     """Add the pages to the application; `/` leads to them."""
     app.state.watcher, app.state.listeners = Watcher(), Listeners()
-    app.include_router(routes.router, prefix=PAGES)
+    app.include_router(ui_routes.router, prefix=PAGES)
 
     async def home(_: Request) -> RedirectResponse:
         return RedirectResponse(f"{PAGES}/", status_code=303)

@@ -20,9 +20,9 @@ from starlette.exceptions import HTTPException
 
 from satlab.report.view import clean
 from satlab.serve.accounts import Role, User
-from satlab.serve.errors import ApiError
-from satlab.serve.guard import PAGES
-from satlab.serve.session import user_of
+from satlab.serve.api_errors import ApiError
+from satlab.serve.identity import user_of
+from satlab.serve.request_guard import PAGES
 
 HERE = Path(__file__).parent
 POLICY = (

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from satlab import paths
+from satlab.common import paths
 from satlab.openbach.descriptor import load_jobs
 from satlab.web.forms import Field, Form, form_of, read
 

@@ -19,10 +19,10 @@ from satlab.serve.catalog import Project
 from satlab.serve.conftest import HOST, PASSWORD, Clock, FakeHelper, client_of
 from satlab.serve.context import Context
 from satlab.serve.queue import Instance
-from satlab.web import routes
-from satlab.web.live import Curves
+from satlab.web import ui_routes
+from satlab.web.live_link import Curves
 from satlab.web.pages import POLICY
-from satlab.web.routes import STATIC
+from satlab.web.ui_routes import STATIC
 
 ORIGIN = {"origin": f"http://{HOST}"}
 LINK = {"link.profile": "geo", "link.loss": "0"}
@@ -327,8 +327,8 @@ def test_a_stream_ends_with_the_session_the_right_and_the_server(
         runner.post("/ui/logout", headers=ORIGIN)
         return live(_, here, instance)
 
-    live = routes._live
-    monkeypatch.setattr(routes, "_live", log_out_meanwhile)
+    live = ui_routes._live
+    monkeypatch.setattr(ui_routes, "_live", log_out_meanwhile)
     assert runner.get(f"/ui/runs/{number}/events").text.count("\n\n") == 1
     app.state.listeners.close()
     assert client_of(app, "runner").get(f"/ui/runs/{number}/events").text == ""

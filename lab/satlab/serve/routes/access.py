@@ -2,11 +2,11 @@
 """Which projects and instances an account may use."""
 
 from satlab.serve.accounts import Role, User
+from satlab.serve.api_errors import not_found
 from satlab.serve.catalog import Project
 from satlab.serve.context import Context
-from satlab.serve.errors import not_found
+from satlab.serve.identity import forbidden
 from satlab.serve.queue import Instance
-from satlab.serve.session import forbidden
 
 
 def may(user: User, project: Project) -> bool:

@@ -8,11 +8,11 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from satlab.serve import launch
+from satlab.serve.api_errors import ApiError, ViewError, not_found
 from satlab.serve.context import Body, Context, Here
-from satlab.serve.errors import ApiError, ViewError, not_found
-from satlab.serve.seed import agents
-from satlab.serve.session import Admin, Viewer
-from satlab.serve.view import date
+from satlab.serve.identity import Admin, Viewer
+from satlab.serve.initial_content import agents
+from satlab.serve.instance_view import date
 
 router = APIRouter()
 COLLECTOR = "127.0.0.1"

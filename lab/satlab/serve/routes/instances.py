@@ -9,13 +9,13 @@ from fastapi.responses import StreamingResponse
 from pydantic import ValidationError
 
 from satlab.rootd.verbs import Link
-from satlab.serve import export, launch, view
+from satlab.serve import export, instance_view, launch
 from satlab.serve.accounts import User
+from satlab.serve.api_errors import ApiError, ViewError, not_found
 from satlab.serve.context import Body, Context, Here
-from satlab.serve.errors import ApiError, ViewError, not_found
+from satlab.serve.identity import Runner, Viewer
 from satlab.serve.queue import Instance
 from satlab.serve.routes import access
-from satlab.serve.session import Runner, Viewer
 
 router = APIRouter()
 
@@ -68,8 +68,8 @@ def _list(
     """List instances; `offset` counts together with `limit` alone, as in OpenBACH."""
     found = here.queue.instances(project, name, 0 if limit is None else offset, -1 if limit is None else limit)
     if "quiet" in request.query_params:
-        return [view.short(each) for each in found]
-    return [view.full(here, each) for each in found]
+        return [instance_view.short(each) for each in found]
+    return [instance_view.full(here, each) for each in found]
 
 
 @router.get("/scenario_instance/{number}/")
@@ -78,7 +78,9 @@ def one(number: int, request: Request, user: Viewer, here: Here) -> dict[str, An
     instance = _known(here, user, number)
     if "files_count" in request.query_params:
         return export.files_count(here, instance)
-    return view.short(instance, number) if "quiet" in request.query_params else view.full(here, instance, number)
+    if "quiet" in request.query_params:
+        return instance_view.short(instance, number)
+    return instance_view.full(here, instance, number)
 
 
 @router.post("/scenario_instance/{number}/")

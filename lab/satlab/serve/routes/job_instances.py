@@ -8,14 +8,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse, Response
 
-from satlab.serve import launch, view
+from satlab.serve import instance_view, launch
 from satlab.serve.accounts import Role, User
+from satlab.serve.api_errors import ApiError, ViewError, not_found
 from satlab.serve.context import Body, Context, Here
-from satlab.serve.errors import ApiError, ViewError, not_found
+from satlab.serve.identity import Runner, Viewer, forbidden
 from satlab.serve.queue import Instance
 from satlab.serve.routes import access
 from satlab.serve.routes.agents import accepted, done
-from satlab.serve.session import Runner, Viewer, forbidden
 
 router = APIRouter()
 
@@ -87,8 +87,8 @@ def _live(here: Context, user: User) -> Iterator[dict[str, Any]]:
     for instance in here.queue.live():
         if not access.may_see(here, user, instance):
             continue
-        for progress in view.job_progress(instance):
-            job = view.job(here, instance, progress["id"])
+        for progress in instance_view.job_progress(instance):
+            job = instance_view.job(here, instance, progress["id"])
             if job is not None and job["status"] == "Running":
                 yield job
 
@@ -96,7 +96,7 @@ def _live(here: Context, user: User) -> Iterator[dict[str, Any]]:
 @router.get("/job_instance/{number}/")
 def one(number: int, user: Viewer, here: Here) -> dict[str, Any]:
     """Give a job instance."""
-    found = view.job(here, _known(here, user, number), number)
+    found = instance_view.job(here, _known(here, user, number), number)
     if found is None:
         raise not_found("JobInstance")
     return found
@@ -110,7 +110,7 @@ def act_on(number: int, user: Runner, body: Body, here: Here) -> Response:
         case "stop":
             _stop(here, user, number)
         case "restart":
-            found = view.job(here, instance, number)
+            found = instance_view.job(here, instance, number)
             if found is None:
                 raise not_found("JobInstance")
             arguments = body.get("instance_args")

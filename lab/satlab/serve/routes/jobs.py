@@ -10,18 +10,18 @@ import yaml
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from satlab import paths
-from satlab.errors import ConfigError
+from satlab.common import paths
+from satlab.common.errors import ConfigError
 from satlab.openbach import descriptor
 from satlab.openbach.descriptor import Argument, Descriptor, Level
 from satlab.openbach.document import is_name
 from satlab.serve import launch, uploads
+from satlab.serve.api_errors import ApiError, ViewError, not_found
 from satlab.serve.context import Context, Here, body_of
-from satlab.serve.errors import ApiError, ViewError, not_found
+from satlab.serve.identity import Admin, Viewer
+from satlab.serve.initial_content import agents
+from satlab.serve.instance_view import date
 from satlab.serve.routes.agents import accepted, done, known
-from satlab.serve.seed import agents
-from satlab.serve.session import Admin, Viewer
-from satlab.serve.view import date
 
 router = APIRouter()
 

@@ -7,11 +7,11 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
-from satlab.errors import ConfigError
+from satlab.common.errors import ConfigError
 from satlab.serve.accounts import Role, User
+from satlab.serve.api_errors import ApiError, ViewError, conflict
 from satlab.serve.context import Body, Context, Here
-from satlab.serve.errors import ApiError, ViewError, conflict
-from satlab.serve.session import Admin, Anybody, Runner, Viewer, forbidden, log_in, log_out
+from satlab.serve.identity import Admin, Anybody, Runner, Viewer, forbidden, log_in, log_out
 
 OPENBACH_VERSION = "2.7.0"
 

@@ -10,13 +10,13 @@ from fastapi import APIRouter, Response
 from satlab.serve import launch
 from satlab.serve.acceptance import normalised
 from satlab.serve.accounts import User
+from satlab.serve.api_errors import ApiError, ViewError, conflict, not_found
 from satlab.serve.catalog import Entity, Project
 from satlab.serve.context import Body, Context, Here
-from satlab.serve.errors import ApiError, ViewError, conflict, not_found
+from satlab.serve.identity import Anybody, Runner, Viewer
+from satlab.serve.initial_content import agents
 from satlab.serve.routes.access import may, project_of
 from satlab.serve.routes.scenarios import save
-from satlab.serve.seed import agents
-from satlab.serve.session import Anybody, Runner, Viewer
 
 router = APIRouter()
 

@@ -10,12 +10,12 @@ from satlab.openbach.document import NAME_RULE, is_name
 from satlab.serve import acceptance, launch
 from satlab.serve.acceptance import RefusalError
 from satlab.serve.accounts import User
+from satlab.serve.api_errors import ApiError, conflict, not_found
 from satlab.serve.catalog import Document
 from satlab.serve.context import Body, Context, Here
-from satlab.serve.errors import ApiError, conflict, not_found
+from satlab.serve.identity import Runner, Viewer
+from satlab.serve.instance_view import date
 from satlab.serve.routes import access
-from satlab.serve.session import Runner, Viewer
-from satlab.serve.view import date
 
 router = APIRouter()
 

@@ -9,11 +9,11 @@ from fastapi import APIRouter, Query, Request
 
 from satlab.serve import export
 from satlab.serve.accounts import User
+from satlab.serve.api_errors import ApiError, not_found
 from satlab.serve.context import Context, Here
-from satlab.serve.errors import ApiError, not_found
 from satlab.serve.export import Record, statistics
+from satlab.serve.identity import Admin, Viewer
 from satlab.serve.routes import access
-from satlab.serve.session import Admin, Viewer
 
 router = APIRouter()
 

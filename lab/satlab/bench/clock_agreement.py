@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`satlab bench agree`: the same cases under the virtual clock and in a real lab. A benchmark of the virtual clock.
+
+Both clocks run the same suite file, the same link model and quinn with the same options; in a lab packets pass through
+devices, and satperf's processes share the host with all others. Only cases without losses are compared: where losses
+fall is drawn anew in each run, and their times differ by more than the clocks do.
+"""
+
+import math
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from satlab.check import case_link, suite
+from satlab.check.backend.real_clock import Real
+from satlab.check.backend.virtual_clock import Virtual
+from satlab.check.case_link import Link
+from satlab.check.endpoint.pair import Satperf
+from satlab.check.samples import Backend, Options, Sample
+from satlab.check.suite import Case, Suite
+from satlab.check.trace import causes
+from satlab.check.verdict import ordered
+from satlab.common import paths
+from satlab.common.console import Talk
+from satlab.common.statistics import median
+
+TOLERANCE = 0.03
+"""Relative difference of medians that counts as agreement."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """A case at one mark: medians of both clocks, s; infinite where too few samples came so far."""
+
+    case: str
+    mark_mb: float
+    virtual_s: float
+    real_s: float
+
+    @property
+    def deviation(self) -> float | None:
+        """Give real over virtual, less 1; None where one of them never was."""
+        both = math.isfinite(self.virtual_s) and math.isfinite(self.real_s)
+        return self.real_s / self.virtual_s - 1 if both else None
+
+    @property
+    def holds(self) -> bool:
+        """Tell whether the clocks agree."""
+        return self.deviation is not None and abs(self.deviation) <= TOLERANCE
+
+
+def measure(
+    name: str, wanted: Sequence[str], up_to_mb: float, runs: int, options: tuple[Options, Options], talk: Talk
+) -> dict[str, Any]:
+    """Compare cases of a suite (all that both clocks can do and that have no losses) at its marks up to `up_to_mb`.
+
+    `options` are those of the client's and of the server's end, the same by both clocks.
+
+    Raises:
+        ConfigError: the suite or a case is not there.
+        HostError: this host cannot bring up a lab.
+    """
+    plan = _cut(suite.load(paths.BASELINES / f"{name}.yml"), up_to_mb)
+    virtual, real = Virtual(*options), Real(Satperf("quinn", options))
+    cases = [case for case in plan.selected(wanted) if case.loss is None and not real.ends.lacks(case)]
+    began, load_before = time.time(), os.getloadavg()[0]
+    found = [_compared(plan, case, (virtual, real), runs, talk) for case in cases]
+    return {
+        "schema": "satlab/bench-agree/1",
+        "suite": plan.name,
+        "t_unix_s": began,
+        "load_average": [load_before, os.getloadavg()[0]],
+        "tolerance": TOLERANCE,
+        "runs": runs,
+        "options": {"client": dict(options[0]), "server": dict(options[1])},
+        "cases": found,
+        "agree": all(mark["agrees"] for case in found for mark in case["marks"]),
+    }
+
+
+def _cut(plan: Suite, up_to_mb: float) -> Suite:
+    """Leave out the marks beyond, and so what is sent for them."""
+    kept = [mark for mark in plan.marks_mb if mark <= up_to_mb] or plan.marks_mb[:1]
+    cases = [case.model_copy(update={"targets_s": case.targets_s[: len(kept)]}) for case in plan.cases]
+    return plan.model_copy(update={"marks_mb": tuple(kept), "cases": tuple(cases)})
+
+
+def _compared(plan: Suite, case: Case, clocks: tuple[Backend, Backend], runs: int, talk: Talk) -> dict[str, Any]:
+    with talk.step(case.id) as step, tempfile.TemporaryDirectory(prefix="satlab-agree-") as folder:
+        link = case_link.build(plan, case, Path(folder) / "profiles")
+        samples = [_samples(clock, plan, case, link, runs, Path(folder)) for clock in clocks]
+        found = agreements(plan, case, *samples)
+        step.outcome = ", ".join(f"{one.mark_mb:g} MB {_percent(one.deviation)}" for one in found)
+    return {
+        "id": case.id,
+        "marks": [_document(one) for one in found],
+        "handshake_ms": [[one.handshake_ms for one in clock] for clock in samples],
+        "spent_s": [_spent(clock) for clock in samples],
+        "acks": [[one.acks for one in clock] for clock in samples],
+        "lost_packets": [[one.lost_packets for one in clock] for clock in samples],
+        "samples": [[list(one.times_s) for one in clock] for clock in samples],
+        "reasons": sorted({one.reason for clock in samples for one in clock if one.reason}),
+        "out_of_calibration": sorted({one.calibration for one in samples[1] if one.calibration}),
+    }
+
+
+def _samples(clock: Backend, plan: Suite, case: Case, link: Link, runs: int, folder: Path) -> list[Sample]:
+    with tempfile.TemporaryDirectory(dir=folder) as raw:
+        return [clock.sample(plan, case, link, seed, Path(raw)) for seed in range(1, runs + 1)]
+
+
+def agreements(plan: Suite, case: Case, virtual: Sequence[Sample], real: Sequence[Sample]) -> list[Agreement]:
+    """Compare the medians of both clocks at each mark."""
+    return [
+        Agreement(case.id, mark, median(ordered(virtual, index)), median(ordered(real, index)))
+        for index, mark in enumerate(plan.marks_mb)
+    ]
+
+
+def _spent(samples: Sequence[Sample]) -> dict[str, float] | None:
+    """Give the mean seconds of each cause, which tell where clocks differ."""
+    traced = [one.spent_s for one in samples if one.spent_s is not None]
+    return causes.mean(traced) if traced else None
+
+
+def _document(one: Agreement) -> dict[str, Any]:
+    times = {"virtual_s": one.virtual_s, "real_s": one.real_s}
+    known = {name: value if math.isfinite(value) else None for name, value in times.items()}
+    return {"mark_mb": one.mark_mb, **known, "deviation": one.deviation, "agrees": one.holds}
+
+
+def _percent(value: float | None) -> str:
+    return "never" if value is None else f"{value:+.1%}"
+
+
+def lines(result: dict[str, Any]) -> list[str]:
+    """Give the result for people."""
+    head = f"virtual and real clock, medians of {result['runs']}, load average {result['load_average'][0]:.1f}"
+    told = [
+        line for case in result["cases"] for line in (*(_line(case["id"], mark) for mark in case["marks"]), *_why(case))
+    ]
+    off = [
+        f"{case['id']}: out of calibration: {'; '.join(case['out_of_calibration'])}"
+        for case in result["cases"]
+        if case["out_of_calibration"]
+    ]
+    return [head, *told, *off]
+
+
+def _why(case: dict[str, Any]) -> list[str]:
+    """Give the cause whose time differs most, if both clocks were traced."""
+    virtual, real = case["spent_s"]
+    if virtual is None or real is None:
+        return []
+    more = {cause: real[cause] - virtual[cause] for cause in virtual}
+    most = max(more, key=lambda cause: abs(more[cause]))
+    return [f"{case['id']:18} most of it: {most} {more[most]:+.3f} s"]
+
+
+def _line(case: str, mark: dict[str, Any]) -> str:
+    times = f"virtual {_seconds(mark['virtual_s'])}  real {_seconds(mark['real_s'])}"
+    verdict = "" if mark["agrees"] else "  OFF"
+    return f"{case:18} {mark['mark_mb']:5g} MB  {times}  {_percent(mark['deviation'])}{verdict}"
+
+
+def _seconds(value: float | None) -> str:
+    return "   never" if value is None else f"{value:8.3f}"

@@ -1,0 +1,477 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`satlab bench link`: how fast and how exact the emulated link is on this host. A benchmark: it fails no test.
+
+For each rate a lab of its own is calibrated, then loaded with UDP at `LOAD` of what the plan says its forward link
+carries. In the same run the host is measured without the link: a veth pair, the plain TUN copy (the emulator's
+terrestrial wire at 0 ms) and the wakes of a real-time thread, so that figures of different hosts can be compared.
+"""
+
+import contextlib
+import itertools
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, cast
+
+from satlab.bench import udp_load
+from satlab.check.case_link import edit
+from satlab.common import paths, topology
+from satlab.common.console import Talk
+from satlab.experiment import calibrate, manifest
+from satlab.experiment.calibrate import Check, MetricsFile, ProbeError
+from satlab.link.linkplan import LinkRequest
+from satlab.netlab import lab, ownership
+from satlab.netlab.lab import Lab
+from satlab.netlab.lab_commands import need_root
+
+RATES_MBPS = (20.0, 250.0, 1100.0)
+"""Layer-2 rates of the forward link; the last leaves more than 1 Gbit/s of payload at `LOAD`."""
+LOAD = 0.97
+"""Offered load as a ratio of the planned goodput: below 1, so that every loss is the emulator's or the host's."""
+BASELINE_S = 5.0
+MODCOD_28 = 4.453
+"""bit/s per Hz of MODCOD 28 (EN 302 307-1, table 13)."""
+ROLL_OFF = 0.25
+LEAN_MBPS, FAST_MBPS = 20.0, 1000.0
+CORES = {LEAN_MBPS: 0.10, 250.0: 0.25}
+"""Promised CPU of the emulator by rate, cores."""
+LATE_US, RTT_ABOVE_MS, MEMORY_MB, LABS = 100.0, 0.5, 100.0, 8
+"""Promised release error, RTT above the frame model, memory of an emulator, and labs at once."""
+WAKES = 2000
+WAKE_PERIOD_S = 0.001
+FIFO_PRIORITY = 50
+
+
+@dataclass(frozen=True)
+class Late:
+    """Release error of one direction over a lab's life, us; None where no packet crossed."""
+
+    p50_us: float | None
+    p99_us: float | None
+    max_us: float | None
+
+
+@dataclass(frozen=True)
+class Flow:
+    """A UDP flow: bit/s of payload, packets, and the CPU that the emulator took, in cores and us per packet."""
+
+    offered_bps: float
+    received_bps: float
+    packets: int
+    lost_packets: int
+    emulator_cores: float
+    emulator_us_per_packet: float | None
+
+
+@dataclass(frozen=True)
+class Rate:
+    """One lab. `counted_loss_packets`: what satlink says it lost or dropped under load; what is lost beyond fell in a
+    TUN's queue or a socket of a busy host.
+
+    `rtt_above_model_ms`: mean of the echoes less the frame model's mean. `rss_mb`: most resident memory.
+    `out_of_calibration`: the checks that did not hold.
+    """
+
+    rate_mbps: float
+    planned_goodput_bps: float
+    load: Flow | None
+    counted_loss_packets: int | None
+    rtt_ms: float | None
+    rtt_above_model_ms: float | None
+    late: dict[str, Late]
+    rss_mb: float
+    out_of_calibration: list[str]
+    failure: str = ""
+
+
+@dataclass(frozen=True)
+class Wakes:
+    """A thread under SCHED_FIFO that wakes every millisecond: how late, us, and the CPU time of one wake, us."""
+
+    late: Late
+    cpu_us_per_wake: float
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The host without the link: as fast as iperf3 goes over a veth pair and over a plain TUN copy (`*_most`).
+
+    `tun_copy`: the copy at the rate of each lab, in their order; None where a flow failed, `failure` says why.
+    """
+
+    veth_most: Flow | None
+    tun_copy_most: Flow | None
+    tun_copy: list[Flow | None]
+    wakes: Wakes
+    failure: str = ""
+
+
+@dataclass(frozen=True)
+class Promise:
+    """A figure that the specification promises, and what was measured; None: it was not, and so it is not met."""
+
+    name: str
+    target: str
+    measured: float | None
+    met: bool
+
+
+def _at_most(name: str, limit: float, unit: str, measured: float | None) -> Promise:
+    return Promise(name, f"<= {limit:g} {unit}", measured, measured is not None and measured <= limit)
+
+
+def _at_least(name: str, limit: float, unit: str, measured: float | None) -> Promise:
+    return Promise(name, f">= {limit:g} {unit}", measured, measured is not None and measured >= limit)
+
+
+def promises(result: dict[str, Any]) -> list[Promise]:
+    """Hold a result against what is promised of the link's speed. What was not asked for is missing, not missed."""
+    found = []
+    for rate in result["rates"]:
+        flow, name = rate["load"], f"{rate['rate_mbps']:g} Mbit/s"
+        if limit := CORES.get(rate["rate_mbps"]):
+            found += [
+                _at_most(f"{name}: emulator", limit, "cores", flow and flow["emulator_cores"]),
+                _at_most(f"{name}: release error p99", LATE_US, "us", _loaded_late_us(rate["late"])),
+                _at_most(f"{name}: RTT above the frame model", RTT_ABOVE_MS, "ms", rate["rtt_above_model_ms"]),
+            ]
+        if rate["rate_mbps"] == LEAN_MBPS:
+            found.append(_at_most(f"{name}: memory of the emulator", MEMORY_MB, "MB", rate["rss_mb"]))
+        if rate["rate_mbps"] > FAST_MBPS:
+            received = flow and flow["received_bps"] / 1e6
+            found.append(_at_least(f"{name}: received", FAST_MBPS, "Mbit/s", received))
+            found.append(_at_most(f"{name}: lost by the emulator", 0, "packets", rate["counted_loss_packets"]))
+    asked = len(result.get("labs", ()))
+    if asked >= LABS:  # fewer cannot tell
+        green = sum(not bad for bad in result["labs"])
+        found.append(_at_least("labs of 20 Mbit/s at once with green calibration", LABS, "labs", green))
+    return found
+
+
+def _loaded_late_us(late: dict[str, Any]) -> float | None:
+    """Worst p99 of the directions under load."""
+    found = [late[name]["p99_us"] for name in ("forward", "terrestrial_down") if name in late]
+    return None if None in found else max(found, default=None)
+
+
+def link(seconds: float, labs: int, rates_mbps: tuple[float, ...], talk: Talk) -> dict[str, Any]:
+    """Measure baseline, each rate for `seconds`, and `labs` labs of 20 Mbit/s at once; give what `--json` prints.
+
+    Raises:
+        HostError: not root, or labs cannot be brought up.
+    """
+    need_root()
+    result: dict[str, Any] = {
+        "schema": "satlab/bench-link/1",
+        "host": manifest.host(),
+        "versions": manifest.versions(paths.SATLINK),
+        "seconds": seconds,
+    }
+    with talk.step("baseline"):
+        result["baseline"] = asdict(_baseline(rates_mbps))
+    result["rates"] = []
+    for rate in rates_mbps:
+        with talk.step(f"{rate:g} Mbit/s"):
+            result["rates"].append(asdict(_rate(rate, seconds)))
+    if labs:
+        with talk.step(f"{labs} labs of 20 Mbit/s"):
+            result["labs"] = _labs(labs)
+    result["load_1min_end"] = os.getloadavg()[0]
+    result["promises"] = [asdict(promise) for promise in promises(result)]
+    return result
+
+
+def lines(result: dict[str, Any]) -> Iterator[str]:
+    """Tell a result for people, ratios to the plain TUN copy included."""
+    host, base = result["host"], result["baseline"]
+    load = f"load {host['load_1min']:.1f} before, {result['load_1min_end']:.1f} after"
+    yield f"host       {host['cores']} x {host['cpu']}, {host['system']}, {load}"
+    wakes = base["wakes"]
+    yield f"wake       {_late(wakes['late'])}, {wakes['cpu_us_per_wake']:.1f} us CPU each"
+    for name, key in (("veth", "veth_most"), ("TUN copy", "tun_copy_most")):
+        yield f"{name:10} {_flow(base[key]) if base[key] else base['failure']}"
+    for rate, copy in zip(result["rates"], base["tun_copy"], strict=True):
+        yield from _rate_lines(rate, copy)
+    if "labs" in result:
+        green = sum(not bad for bad in result["labs"])
+        yield f"labs       {green} of {len(result['labs'])} at 20 Mbit/s with green calibration"
+    for promise in result["promises"]:
+        measured = "not measured" if promise["measured"] is None else f"{promise['measured']:.4g}"
+        yield f"{'kept' if promise['met'] else 'MISSED':10} {promise['name']}: {measured} ({promise['target']})"
+
+
+def _rate_lines(rate: dict[str, Any], copy: dict[str, Any] | None) -> Iterator[str]:
+    flow = rate["load"]
+    yield f"{rate['rate_mbps']:g} Mbit/s: {_flow(flow) if flow else rate['failure']}"
+    if flow and copy and flow["emulator_us_per_packet"] and copy["emulator_us_per_packet"]:
+        per_packet = flow["emulator_us_per_packet"] / copy["emulator_us_per_packet"]
+        rate_ratio = flow["received_bps"] / copy["received_bps"]
+        yield f"  TUN copy {_flow(copy)}"
+        yield f"  over the TUN copy: rate {rate_ratio:.2f}, CPU per packet {per_packet:.2f} (the link has one in it)"
+    yield f"  {rate['counted_loss_packets']} packets lost by satlink's own count, {rate['rss_mb']:.0f} MB resident"
+    if rate["rtt_ms"] is not None:
+        yield f"  RTT {rate['rtt_ms']:.2f} ms, {rate['rtt_above_model_ms']:+.2f} ms from the frame model"
+    for name, late in rate["late"].items():
+        yield f"  release error {name}: {_late(late)}"
+    yield f"  calibration: {', '.join(rate['out_of_calibration']) or 'green'}"
+
+
+def _late(late: dict[str, Any]) -> str:
+    if late["p50_us"] is None:
+        return "no packet"
+    return f"p50 {late['p50_us']:.0f}, p99 {late['p99_us']:.0f}, max {late['max_us']:.0f} us"
+
+
+def _flow(flow: dict[str, Any]) -> str:
+    per_packet = flow["emulator_us_per_packet"]
+    cost = f", satlink {flow['emulator_cores']:.0%} of a core, {per_packet:.2f} us per packet" if per_packet else ""
+    lost = f"{flow['lost_packets']} of {flow['packets']} packets lost"
+    return f"{flow['received_bps'] / 1e6:.1f} of {flow['offered_bps'] / 1e6:.1f} Mbit/s, {lost}{cost}"
+
+
+# --- labs -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Bench:
+    """A lab that is up, and the files it writes."""
+
+    lab: Lab
+    metrics: MetricsFile
+    pid: int
+
+    def address(self, node: str) -> str:
+        """Give the first address of a node."""
+        return self.lab.topology.nodes[node].address
+
+    def cpu_s(self) -> float:
+        """CPU time of satlink so far."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def rss_mb(self) -> float:
+        """Most memory that satlink has held."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        match = re.search(r"VmHWM:\s+(\d+) kB", status)
+        return int(match[1]) * 1024 / 1e6 if match else 0.0
+
+    def flow(self, sender: str, receiver: str, offered_bps: float, seconds: float) -> Flow:
+        """Send UDP from one node to another, in large packets that the host or satlink cut.
+
+        Raises:
+            ProbeError: a program failed.
+        """
+        cpu_s = self.cpu_s()
+        size, to = str(calibrate.PROBE_DATAGRAM_BYTES), [self.address(receiver), str(calibrate.PROBE_PORT)]
+        with subprocess.Popen(
+            self._load(receiver, "receive", *to, size), stdout=subprocess.PIPE, text=True
+        ) as receiving:
+            stdout = cast("IO[str]", receiving.stdout)
+            stdout.readline()
+            sent = _said(self._load(sender, "send", *to, size, str(offered_bps), str(seconds)))
+            got = json.loads(stdout.read() or "{}")
+        if not sent or not got:
+            raise ProbeError(f"the UDP flow from {sender} to {receiver} failed")
+        return self._flow((sent["packets"], sent["seconds"]), (got["packets"], got["seconds"]), seconds, cpu_s)
+
+    def most(self, sender: str, receiver: str, seconds: float) -> Flow:
+        """Send UDP from a node that has one address on the way, as fast as iperf3 goes."""
+        cpu_s = self.cpu_s()
+        end = calibrate.udp_flow(self.lab, (sender, self.address(sender)), receiver, 0, seconds)["end"]
+        sent, got = end["sum_sent"], end["sum_received"]
+        arrived = got["packets"] - got["lost_packets"]
+        return self._flow((got["packets"], sent["seconds"]), (arrived, got["seconds"]), seconds, cpu_s)
+
+    def _load(self, node: str, *argv: str) -> list[str]:
+        return [*self.lab.enter_argv(node), sys.executable, udp_load.__file__, *argv]
+
+    def _flow(self, sent: tuple[int, float], got: tuple[int, float], seconds: float, cpu_s: float) -> Flow:
+        """Make a flow of packets and the s they took at both ends, and the CPU time before it."""
+        cpu_s = self.cpu_s() - cpu_s
+        offered, received = (
+            packets * calibrate.PROBE_DATAGRAM_BYTES * 8 / duration if duration else 0.0
+            for packets, duration in (sent, got)
+        )
+        return Flow(
+            offered_bps=offered,
+            received_bps=received,
+            packets=sent[0],
+            lost_packets=sent[0] - got[0],
+            emulator_cores=cpu_s / seconds,
+            emulator_us_per_packet=cpu_s / got[0] * 1e6 if got[0] else None,
+        )
+
+
+def _said(argv: list[str]) -> dict[str, Any]:
+    """Run a program; give what it prints, nothing if it failed."""
+    done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False)
+    return json.loads(done.stdout) if done.returncode == 0 else {}
+
+
+@contextlib.contextmanager
+def _scratch() -> Iterator[Path]:
+    """Make a folder for as long as the block lasts."""
+    with tempfile.TemporaryDirectory(prefix="satlab-bench-") as name:
+        yield Path(name)
+
+
+@contextlib.contextmanager
+def _up(folder: Path, profile: Path, terrestrial_delay_ms: float | None = None) -> Iterator[_Bench]:
+    """Bring a lab up, and down again when the block ends."""
+    with ownership.owned(f"bench-{os.getpid()}-{next(_NUMBERS)}") as name:
+        metrics = folder / f"{name}.jsonl"
+        request = LinkRequest(profile, metrics=metrics, terrestrial_one_way_delay_ms=terrestrial_delay_ms)
+        try:
+            up = Lab.up(name, topology.load(paths.LAB_FILE), request)
+            yield _Bench(up, MetricsFile(metrics), lab.status(name).satlink_pid or 0)
+        finally:
+            lab.down(name)
+
+
+_NUMBERS = itertools.count()
+
+
+def profile_of(rate_mbps: float, folder: Path) -> Path:
+    """Write the `geo` profile with another forward rate (MODCOD 28); return gets a tenth, 10 Mbit/s at least."""
+    geo, copy = paths.PROFILES / "geo", folder / f"geo-{rate_mbps:g}"
+    shutil.copytree(geo, copy)
+    if rate_mbps == 20:  # as it is
+        return copy
+    scale = max(1.0, rate_mbps / 100)
+    forward_khz = rate_mbps * 1000 / MODCOD_28 * (1 + ROLL_OFF)
+    edit(
+        copy / "topology.xml",
+        ("<bandwidth>50000<", f"<bandwidth>{forward_khz:.0f}<"),
+        ("<wave_form>1<", "<wave_form>28<"),
+        ("<bandwidth>20000<", f"<bandwidth>{20000 * scale:.0f}<"),
+    )
+    edit(copy / "profile_st.xml", ("<cra>10000<", f"<cra>{10000 * scale:.0f}<"))
+    return copy
+
+
+# --- what is measured -----------------------------------------------------------------------------------------------
+
+
+def _rate(rate_mbps: float, seconds: float) -> Rate:
+    with _scratch() as folder:
+        flow, counted_loss, failure = None, None, ""
+        with _up(folder, profile_of(rate_mbps, folder)) as bench:
+            plan = bench.lab.plan
+            probe = calibrate.probe_link(bench.lab, plan, bench.address("server"), bench.metrics)
+            checks = calibrate.before(plan, probe)
+            before = len(bench.metrics.samples())
+            try:
+                offered = plan.forward.udp_goodput_bps * LOAD
+                flow = bench.flow("server", "client", offered, seconds)
+                bench.metrics.settle()
+                counted_loss = _counted_loss(bench.metrics.samples()[before:])
+            except ProbeError as error:
+                failure = str(error)
+            rss_mb = bench.rss_mb()
+        return Rate(
+            rate_mbps=rate_mbps,
+            planned_goodput_bps=plan.forward.udp_goodput_bps,
+            load=flow,
+            counted_loss_packets=counted_loss,
+            rtt_ms=probe.rtt.mean_ms if probe.rtt else None,
+            rtt_above_model_ms=probe.rtt.mean_ms - plan.rtt_ms.mean if probe.rtt else None,
+            late=_lateness(bench.metrics.lines()[-1]),
+            rss_mb=rss_mb,
+            out_of_calibration=_bad([*checks, *_during(bench)]),
+            failure=failure,
+        )
+
+
+def _during(bench: _Bench) -> list[Check]:
+    return calibrate.during(bench.metrics.lines(), calibrate.expectation(bench.lab.plan, "satlink"))
+
+
+def _counted_loss(samples: list[dict[str, Any]]) -> int:
+    kinds = itertools.product(("forward", "terrestrial_down"), ("lost_packets", "dropped_packets"))
+    return sum(sample[direction][kind] for direction, kind in kinds for sample in samples)
+
+
+def _lateness(end: dict[str, Any]) -> dict[str, Late]:
+    """Read the last line of the metrics."""
+    names = end.get("late_p50_us", {})
+    return {name: Late(*(end[f"late_{which}_us"][name] for which in ("p50", "p99", "max"))) for name in names}
+
+
+def _bad(checks: list[Check]) -> list[str]:
+    return [
+        f"{c.name} {'not measured' if c.measured is None else f'{c.measured:.4g}'} {c.unit}" for c in checks if not c.ok
+    ]
+
+
+def _labs(count: int) -> list[list[str]]:
+    """Calibrate labs of 20 Mbit/s all at the same time; give for each which checks did not hold."""
+    with _scratch() as folder, contextlib.ExitStack() as stack:
+        profile = paths.PROFILES / "geo"
+        benches = [stack.enter_context(_up(folder, profile)) for _ in range(count)]
+        found: list[list[Check]] = [[] for _ in benches]
+
+        def calibrated(number: int, bench: _Bench) -> None:
+            probe = calibrate.probe_link(bench.lab, bench.lab.plan, bench.address("server"), bench.metrics)
+            found[number] = calibrate.before(bench.lab.plan, probe)
+
+        threads = [threading.Thread(target=calibrated, args=pair) for pair in enumerate(benches)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        stack.close()
+        during = [_during(bench) for bench in benches]
+    # A thread that died has left no check.
+    return [
+        _bad([*checks, *watched]) if checks else ["not measured"] for checks, watched in zip(found, during, strict=True)
+    ]
+
+
+def _baseline(rates_mbps: tuple[float, ...]) -> Baseline:
+    wakes, failures = _wakes(), []
+    geo = paths.PROFILES / "geo"
+    with _scratch() as folder, _up(folder, geo, terrestrial_delay_ms=0) as bench:
+
+        def attempt(measure: Callable[[], Flow]) -> Flow | None:
+            try:
+                return measure()
+            except ProbeError as error:
+                failures.append(str(error))
+                return None
+
+        veth = attempt(lambda: bench.most("proxy-gw", "gw", BASELINE_S))
+        copy = attempt(lambda: bench.most("server", "proxy-gw", BASELINE_S))
+        at = [partial(bench.flow, "server", "proxy-gw", rate * 1e6 * LOAD, BASELINE_S) for rate in rates_mbps]
+        copies = [attempt(measure) for measure in at]
+    # The emulator has no part in what crosses a veth pair.
+    veth = replace(veth, emulator_us_per_packet=None) if veth else None
+    return Baseline(veth, copy, copies, wakes, "; ".join(failures))
+
+
+def _wakes() -> Wakes:
+    """Wake a real-time thread every millisecond."""
+    late: list[float] = []
+    before = os.sched_getscheduler(0), os.sched_getparam(0)
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(FIFO_PRIORITY))
+    try:
+        cpu_s, due = time.thread_time(), time.clock_gettime(time.CLOCK_MONOTONIC)
+        for _ in range(WAKES):
+            due += WAKE_PERIOD_S
+            time.sleep(max(0.0, due - time.clock_gettime(time.CLOCK_MONOTONIC)))
+            late.append((time.clock_gettime(time.CLOCK_MONOTONIC) - due) * 1e6)
+        cpu_s = time.thread_time() - cpu_s
+    finally:
+        os.sched_setscheduler(0, *before)
+    p99 = statistics.quantiles(late, n=100)[98]
+    return Wakes(Late(statistics.median(late), p99, max(late)), cpu_s / WAKES * 1e6)

@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`satlab bench quic`: what satperf reaches on this host, over a veth pair and over a large satellite link.
+
+Large: 250 Mbit/s forward and a tenth of it back, 650 ms, a queue of one BDP, 100 MB (draft-kuhn-quic-4-sat-07,
+section 3), for every congestion control that is offered. A benchmark: it fails no test, and a transfer that fails
+stays in the result.
+"""
+
+import contextlib
+import itertools
+import json
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from satlab.bench.link_bench import profile_of
+from satlab.common import paths, topology
+from satlab.common.console import Talk
+from satlab.common.errors import HostError
+from satlab.common.processes import wait
+from satlab.experiment import manifest
+from satlab.link.linkplan import BytesQueue, Direction, LinkRequest, Loss
+from satlab.netlab import lab, ownership, pep, pki
+from satlab.netlab.lab import Lab
+from satlab.netlab.lab_commands import need_root
+
+PORT = 4433
+NAME = "satperf.satlab.test"
+RATE_MBPS = 250.0
+TERRESTRIAL_MS = 75.0  # and 250 ms of satellite: 650 ms round trip
+BDP_BYTES = int(RATE_MBPS * 1e6 / 8 * 0.65)
+LARGE_BYTES = 100_000_000
+VETH_BYTES = 1_000_000_000
+START_S = 10.0
+LEAVE_S = 10.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """One transfer. `loss` is of IP packets, in both directions; None is a veth pair without a satellite.
+
+    `pep` is the engine of job satlab_pep on both proxies; its legs use the same congestion control where satpep has
+    it. `slow` ones take an hour, as Reno and CUBIC see each loss as congestion.
+    """
+
+    stack: str
+    congestion_control: str
+    loss: float | None
+    options: tuple[str, ...] = ()
+    slow: bool = False
+    pep: str = ""
+
+    @property
+    def name(self) -> str:
+        """Name it for people."""
+        where = "veth" if self.loss is None else f"loss {self.loss:.0%}"
+        through = ["pep", self.pep] if self.pep else []
+        return " ".join([self.stack, self.congestion_control, where, *self.options, *through])
+
+
+ACK_FREQUENCY = ("--ack-threshold", "50", "--max-ack-delay-ms", "100")
+CASES = (
+    Case("quinn", "cubic", None),
+    Case("quiche", "cubic", None),
+    Case("quinn", "cubic", 0.0),
+    Case("quinn", "cubic", 0.0, ACK_FREQUENCY),
+    Case("quinn", "reno", 0.0),
+    Case("quiche", "cubic", 0.0),
+    Case("quiche", "reno", 0.0),
+    Case("quiche", "bbr", 0.0),
+    Case("quiche", "bbr", 0.01),
+    Case("quinn", "cubic", 0.01, slow=True),
+    Case("quinn", "reno", 0.01, slow=True),
+    Case("quiche", "cubic", 0.01, slow=True),
+    Case("quiche", "reno", 0.01, slow=True),
+    *(Case("quinn", "cubic", 0.0, pep=mode) for mode in ("quic", "quic-h3-capable", "quic-warm")),
+    Case("quinn", "reno", 0.0, pep="quic"),
+    Case("quiche", "bbr", 0.0, pep="quic"),
+    Case("quinn", "cubic", 0.01, slow=True, pep="quic"),
+    Case("quinn", "reno", 0.01, slow=True, pep="quic"),
+)
+SATPEP_CONTROLS = ("reno", "cubic")
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """What came of one client: exit status, its last words, and its lines (schemas/satperf.schema.json)."""
+
+    status: int
+    said: str
+    lines: list[dict[str, Any]]
+
+    def summary(self, side: str = "client") -> dict[str, Any] | None:
+        """Give the summary line of one side, if it came."""
+        return next((line for line in self.lines if line["type"] == "summary" and line["side"] == side), None)
+
+
+Connect = Callable[[str, Sequence[str], Sequence[str], float], Transfer]
+"""Runs a client: node, options of its leg, what to transfer, timeout in s."""
+
+
+@contextlib.contextmanager
+def server(up: Lab, node: str, options: Sequence[str], folder: Path) -> Iterator[Connect]:
+    """Run a server for as long as the block lasts, and give what runs a client of it.
+
+    Raises:
+        HostError: satperf is missing, or its server does not start.
+    """
+    if not paths.SATPERF.exists():
+        raise HostError(f"{paths.SATPERF} is missing", "build it: sudo ./satlab tools")
+    keys = pki.create(folder / "pki", [NAME], [], datetime.now(UTC))
+    place = f"{up.topology.nodes[node].address}:{PORT}"
+    listen = [str(paths.SATPERF), "server", "--listen", place, "--output", str(folder / "server.jsonl")]
+    listen += ["--cert", str(keys.server_cert), "--key", str(keys.server_key), *options]
+
+    def connect(near: str, leg: Sequence[str], client: Sequence[str], timeout_s: float) -> Transfer:
+        argv = [str(paths.SATPERF), "client", "--connect", place, "--server-name", NAME, "--ca", str(keys.ca_cert)]
+        argv = [*up.enter_argv(near), *argv, "--timeout", f"{timeout_s:g}", *leg, *client]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout_s + LEAVE_S, check=False)
+        return Transfer(done.returncode, done.stderr.strip(), [json.loads(line) for line in done.stdout.splitlines()])
+
+    log = folder / "server.log"
+    with log.open("wb") as words:
+        process = subprocess.Popen([*up.enter_argv(node), *listen], stdin=subprocess.DEVNULL, stderr=words)
+    try:
+        wait(lambda: b"listening" in log.read_bytes() or process.poll() is not None, START_S)
+        if b"listening" not in log.read_bytes():
+            raise HostError(f"satperf's server does not start: {log.read_text().strip()}")
+        yield connect
+    finally:
+        process.terminate()
+        process.wait(START_S)
+
+
+@contextlib.contextmanager
+def proxies(up: Lab, case: Case, folder: Path) -> Iterator[None]:
+    """Run job satlab_pep on both proxies for as long as the block lasts, if the case has a PEP.
+
+    Raises:
+        HostError: a proxy is not ready in time.
+    """
+    words = ["--port", str(PORT), "--pki", str(folder / "pki")]
+    if case.congestion_control in SATPEP_CONTROLS:
+        words += ["--congestion-control", case.congestion_control]
+    with contextlib.ExitStack() as peps:
+        for node in pep.proxies(up) if case.pep else ():
+            running = pep.proxy(up, node, words, folder / node, engine=case.pep, readable=[folder / "pki"])
+            peps.enter_context(running)
+        yield
+
+
+_NUMBERS = itertools.count()
+
+
+@contextlib.contextmanager
+def large(folder: Path, loss: float) -> Iterator[Lab]:
+    """Bring the large link up, and down again when the block ends."""
+    direction = Direction(queue=BytesQueue(bytes=BDP_BYTES), loss=Loss(ratio=loss))
+    request = LinkRequest(
+        profile_of(RATE_MBPS, folder), forward=direction, return_=direction, terrestrial_one_way_delay_ms=TERRESTRIAL_MS
+    )
+    with ownership.owned(f"quic-{os.getpid()}-{next(_NUMBERS)}") as name:
+        try:
+            yield Lab.up(name, topology.load(paths.LAB_FILE), request)
+        finally:
+            lab.down(name)
+
+
+def quic(cases: Sequence[Case], talk: Talk) -> dict[str, Any]:
+    """Measure the cases, the slow ones all at the same time; give what `--json` prints.
+
+    Raises:
+        HostError: not root, satperf is not built, or labs cannot be brought up.
+    """
+    need_root()
+    begun = manifest.host()
+    results = []
+    for case in (case for case in cases if not case.slow):
+        with talk.step(case.name):
+            results.append(measure(case))
+    slow = [case for case in cases if case.slow]
+    if slow:
+        with talk.step(f"{len(slow)} slow cases at once"), ThreadPoolExecutor(len(slow)) as pool:
+            results += pool.map(measure, slow)
+    return {
+        "schema": "satlab/bench-quic/1",
+        "host": begun,
+        "versions": manifest.versions(paths.SATLINK),
+        "cases": results,
+        "load_1min_end": os.getloadavg()[0],
+    }
+
+
+def measure(case: Case) -> dict[str, Any]:
+    """Run one case in a lab of its own; give its parameters and the summaries of both sides."""
+    leg = ["--stack", case.stack, "--congestion-control", case.congestion_control, *case.options]
+    size, timeout_s = (VETH_BYTES, 120.0) if case.loss is None else (LARGE_BYTES, 14400.0 if case.slow else 300.0)
+    # Two neighbours joined by a veth pair, or the ends of the path.
+    nodes = ("gw", "proxy-gw") if case.loss is None else ("client", "server")
+    began = time.monotonic()
+    with (
+        tempfile.TemporaryDirectory(prefix="satlab-quic-") as name,
+        large(Path(name), case.loss or 0.0) as up,
+        server(up, nodes[1], ["--once", *leg], Path(name)) as connect,
+        proxies(up, case, Path(name)),
+    ):
+        done = connect(nodes[0], leg, ["--bytes", str(size)], timeout_s)
+    return {
+        **asdict(case),
+        "name": case.name,
+        "exit_status": done.status,
+        "said": done.said,
+        "client": done.summary(),
+        "server": done.summary("server"),
+        "took_s": round(time.monotonic() - began, 1),
+    }
+
+
+def lines(result: dict[str, Any]) -> Iterator[str]:
+    """Tell a result for people."""
+    host = result["host"]
+    load = f"load {host['load_1min']:.1f} before, {result['load_1min_end']:.1f} after"
+    yield f"host  {host['cores']} x {host['cpu']}, {host['system']}, {load}"
+    for case in result["cases"]:
+        yield f"{case['name']}: {_told(case['client'], case['server'], case['said'])}"
+
+
+def _told(client: dict[str, Any] | None, server: dict[str, Any] | None, said: str) -> str:
+    if client is None or client["status"] != "ok" or server is None:
+        return f"failed: {client['reason'] if client else said}"
+    acks = f", {client['acks_sent']} ACKs" if client["acks_sent"] is not None else ""
+    equal = "data equal" if client["data_equal"] else "DATA DIFFERS"
+    return (
+        f"{client['goodput_bps'] / 1e6:.1f} Mbit/s, {client['t_s']:.1f} s, {equal}, "
+        f"{server['retransmitted_share']:.1%} sent again{acks}, CPU {client['cpu_s']:.1f} + {server['cpu_s']:.1f} s"
+    )

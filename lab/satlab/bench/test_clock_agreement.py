@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from satlab.bench import clock_agreement
+from satlab.check import case_link
+from satlab.check.case_link import Link
+from satlab.check.samples import Sample
+from satlab.check.suite import Case, Suite
+from satlab.common.console import Talk
+
+
+class Clock:
+    """A backend that takes `factor` times as long as the rate says, and never comes to 100 MB."""
+
+    ends: Any
+
+    def __init__(self, factor: float) -> None:
+        self.factor, self.ends = factor, self
+
+    def lacks(self, case: Case) -> str:
+        return "no second transfers" if case.second_after_s else ""
+
+    def sample(self, plan: Suite, case: Case, link: Link, seed: int, raw: Path) -> Sample:
+        del link, raw
+        times = [8 * mark / case.forward_mbps * self.factor + seed / 1e6 for mark in plan.marks_mb]
+        return Sample(
+            case.id,
+            seed,
+            "ok",
+            "",
+            tuple(None if mark > 50 else t for mark, t in zip(plan.marks_mb, times, strict=True)),
+        )
+
+
+def compare(
+    monkeypatch: pytest.MonkeyPatch, factor: float, cases: Sequence[str] = (), up_to_mb: float = 10
+) -> dict[str, Any]:
+    monkeypatch.setattr(clock_agreement, "Virtual", lambda *_: Clock(1.0))
+    monkeypatch.setattr(clock_agreement, "Real", lambda _: Clock(factor))
+    monkeypatch.setattr(case_link, "build", lambda *_: None)
+    return clock_agreement.measure("etosat", cases, up_to_mb, 3, ({}, {}), Talk(quiet=True))
+
+
+def test_clocks_agree_within_three_percent(monkeypatch: pytest.MonkeyPatch) -> None:
+    near, far = compare(monkeypatch, 1.029), compare(monkeypatch, 0.969)
+    assert near["agree"] and not far["agree"] and "OFF" in "\n".join(clock_agreement.lines(far))
+    assert near["cases"][0]["marks"][0]["deviation"] == pytest.approx(0.029, abs=1e-3)
+
+
+def test_only_cases_without_losses_that_both_can_do_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = compare(monkeypatch, 1.0)
+    assert [case["id"] for case in result["cases"]] == [
+        "small-download", "small-upload", "medium", "medium-congested", "medium-variable", "large",
+    ]  # fmt: skip
+    assert [mark["mark_mb"] for mark in result["cases"][0]["marks"]] == [2, 10]
+
+
+def test_a_transfer_that_never_came_so_far_is_no_agreement(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = compare(monkeypatch, 1.0, cases=["large"], up_to_mb=100)
+    [case] = result["cases"]
+    assert [mark["agrees"] for mark in case["marks"]] == [True, True, False] and not result["agree"]
+    assert case["marks"][2]["real_s"] is None and "never" in "\n".join(clock_agreement.lines(result))

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the QUIC benchmark tells; what it measures is no test's business."""
+
+from typing import Any
+
+import pytest
+
+from satlab.bench import quic_bench
+from satlab.bench.quic_bench import Transfer
+from satlab.common import paths
+from satlab.common.errors import HostError
+
+SUMMARY: dict[str, Any] = {
+    "type": "summary", "status": "ok", "reason": "done", "goodput_bps": 56.1e6, "t_s": 14.9, "data_equal": True,
+    "acks_sent": 3432, "cpu_s": 0.4, "retransmitted_share": 0.01,
+}  # fmt: skip
+
+
+def told(client: dict[str, Any] | None, said: str = "") -> str:
+    host = {"cores": 2, "cpu": "a CPU", "system": "a system", "load_1min": 0.5}
+    case = {"name": "quinn cubic loss 1%", "client": client, "server": SUMMARY if client else None, "said": said}
+    return "\n".join(quic_bench.lines({"host": host, "load_1min_end": 1.0, "cases": [case]}))
+
+
+def test_a_transfer_is_told_with_its_check() -> None:
+    text = told(SUMMARY)
+    assert "quinn cubic loss 1%: 56.1 Mbit/s, 14.9 s, data equal, 1.0% sent again, 3432 ACKs" in text
+    assert "DATA DIFFERS" in told(SUMMARY | {"data_equal": False})
+
+
+def test_a_transfer_that_failed_is_told_with_its_reason() -> None:
+    assert "failed: timed out" in told(SUMMARY | {"status": "failed", "reason": "timed out"})
+    assert "failed: error: UDP socket" in told(None, "error: UDP socket")
+
+
+def test_summaries_are_found_by_side() -> None:
+    lines = [{"type": "start", "side": "client"}, SUMMARY | {"side": "server"}, SUMMARY | {"side": "client"}]
+    done = Transfer(0, "", lines)
+    assert (done.summary(), done.summary("server")) == (lines[2], lines[1])
+    assert Transfer(1, "", []).summary() is None
+
+
+def test_every_offered_congestion_control_is_measured_with_and_without_loss() -> None:
+    offered = {("quinn", "cubic"), ("quinn", "reno"), ("quiche", "cubic"), ("quiche", "reno"), ("quiche", "bbr")}
+    for loss in (0.0, 0.01):
+        assert {(case.stack, case.congestion_control) for case in quic_bench.CASES if case.loss == loss} == offered
+
+
+def test_a_program_that_is_not_built_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "SATPERF", paths.ROOT / "nonexistent")
+    with pytest.raises(HostError, match="missing") as caught, quic_bench.server(None, "server", [], paths.ROOT):  # type: ignore[arg-type]
+        pass
+    assert "satlab tools" in str(caught.value.hint)
+
+
+def test_a_case_is_named_by_all_that_tells_it_from_others() -> None:
+    names = [case.name for case in quic_bench.CASES]
+    assert len(set(names)) == len(names)
+    assert "quinn reno loss 1% pep quic" in names

@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Samples on the real clock: each in a fresh lab that is calibrated before and watched meanwhile.
+
+Both programs run in cells; packets are taken at the client's interface.
+"""
+
+import contextlib
+import itertools
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from ipaddress import IPv4Address, ip_address
+from pathlib import Path
+from typing import Any, Literal
+
+from satlab.check import case_link
+from satlab.check.case_link import Link
+from satlab.check.endpoint.pair import CLIENT, SERVER, Ends, Program, Satperf, Wish
+from satlab.check.samples import Sample
+from satlab.check.sandbox import sandbox
+from satlab.check.sandbox.sandbox import Bind, Bounds, Cell, Confined, Ended
+from satlab.check.suite import Case, Suite
+from satlab.check.trace import capture, pcap, server_qlog, traces
+from satlab.check.trace.capture import Tap
+from satlab.check.trace.pcap import Wire
+from satlab.common.errors import HostError
+from satlab.common.processes import wait
+from satlab.common.topology import Role
+from satlab.experiment import calibrate
+from satlab.experiment.calibrate import MetricsFile
+from satlab.link import control
+from satlab.link.linkplan import LinkPlan
+from satlab.netlab import lab, netns, ownership, pki, privileges
+from satlab.netlab.lab import Lab
+
+START_S = 10.0
+"""For a server to bind its port."""
+GRACE_S = 15.0
+"""For a client to end by itself beyond the case's time."""
+END_S = 5.0
+WATCH_S = 0.25
+KEPT_BYTES = 16 << 20
+"""Of each end's files, those up to this size are kept, larger ones are what was transferred."""
+_NUMBERS = itertools.count()
+
+
+@dataclass(frozen=True)
+class Real:
+    """The backend; `stop` ends a sample, and with it the check."""
+
+    ends: Ends
+    stop: threading.Event = field(default_factory=threading.Event)
+    at_once: int = 1
+    clock: Literal["real"] = "real"
+
+    @property
+    def stack(self) -> str:
+        """Name what is measured."""
+        return self.ends.name
+
+    def sample(self, suite: Suite, case: Case, link: Link, seed: int, raw: Path) -> Sample:
+        """Bring a lab up, let the programs talk, take the lab down."""
+        lacking = self.ends.lacks(case)
+        if lacking:
+            return Sample(case.id, seed, "unsupported", lacking, (None,) * max(1, len(suite.marks_mb)))
+        folder = _emptied(raw / f"{case.id}-{seed}")
+        metrics = MetricsFile(folder / "link.jsonl")
+        request = case_link.for_lab(link, case, seed, metrics.path)
+        with ownership.owned(f"check-{os.getpid() % 100000}-{next(_NUMBERS) % 1000}") as name:
+            try:
+                up = Lab.up(name, self.ends.topology(), request)
+                checks = calibrate.before(up.plan, calibrate.probe_link(up, up.plan, server_address(up), metrics))
+                began_unix_s = time.time()
+                found = self._talk(up, suite, case, seed, folder)
+                broken = up.status().reason
+            finally:
+                lab.down(name)
+        if broken:
+            raise HostError(f"the lab broke during {case.id}: {broken}")
+        lines = metrics.lines()
+        checks += calibrate.during(lines, calibrate.expectation(up.plan, "satlink"), began_unix_s)
+        calibrate.write(folder / "calibration.json", up.config.run_id, checks)
+        off = ", ".join(check.name for check in checks if not check.ok)
+        # Of files of outside programs nothing is read but what `told` has made of their qlog.
+        is_traced = isinstance(self.ends, Satperf) or "spent_s" in found.sources
+        trace = traces.read(raw, case.id, seed, link.plan) if is_traced else None
+        spent = None if trace is None else trace.spent_s()
+        return replace(found, calibration=off, spent_s=spent, **_returned(lines, began_unix_s))
+
+    def _talk(self, up: Lab, suite: Suite, case: Case, seed: int, folder: Path) -> Sample:
+        """Start the server, then the client once or twice; give the sample of the last connection."""
+        host = server_address(up)
+        with tempfile.TemporaryDirectory(prefix="satlab-check-") as private:
+            keys = pki.create(Path(private) / "pki", self.ends.server_names, [ip_address(host)], datetime.now(UTC))
+            wish = Wish(suite, case, seed, host, keys, Path(private) / "ends")
+            cells = {side: _cell(wish, side, self.ends.server_names) for side in (SERVER, CLIENT)}
+            try:
+                return _Sitting(self.ends, self.stop, up, wish, cells, folder).sample()
+            finally:
+                for side in (SERVER, CLIENT):
+                    _keep(wish.folder / side, folder / side)
+
+
+@dataclass(frozen=True)
+class _Sitting:
+    """One server and its clients."""
+
+    ends: Ends
+    stop: threading.Event
+    up: Lab
+    wish: Wish
+    cells: dict[str, Cell]
+    folder: Path
+
+    def sample(self) -> Sample:
+        """Let them talk; give the sample of the last connection."""
+        with self.ends.path(self.up, self.wish, self.folder) as faults:
+            found = self.wish.failed("; ".join(faults)) if faults else self._between()
+        if faults and found.status == "ok":
+            return replace(found, status="failed", reason="; ".join(faults))
+        return replace(found, **self.ends.beyond(self.wish, self.folder))
+
+    def _between(self) -> Sample:
+        with _running(self._start(SERVER, self.ends.server(self.wish), "server.log")) as server:
+            listens = lambda: server.poll() is not None or _listens(self.up, self.ends.protocol, self.ends.port)  # noqa: E731
+            if not wait(listens, START_S):
+                return self.wish.failed(f"the server does not listen on port {self.ends.port} after {START_S:g} s")
+            if (gone := server.poll()) is not None:
+                return self._without_server(gone)
+            found = self.wish.failed("no connection was made")
+            for number in range(self.wish.connections):
+                if number:
+                    self.stop.wait(self.wish.case.second_after_s)
+                found, ended, seen = self._connection(server, number)
+                if found.status != "ok" and number + 1 < self.wish.connections:
+                    return replace(self.wish.failed(f"first transfer: {found.reason}"), status=found.status)
+            return self._complete(found, server.stop(), ended, seen)
+
+    def _connection(self, server: Confined, number: int) -> tuple[Sample, Ended, Wire | None]:
+        captured = self.folder / f"client-{number}.pcap"
+        with Tap(self.up, *_client_interface(self.up)).running(captured):
+            if self.up.config.timeline and self.up.config.control:
+                control.start_timeline(Path(self.up.config.control))
+            client = self._start(CLIENT, self.ends.client(self.wish, number), f"client-{number}.log")
+            with _running(client):
+                ended, why = self._await(server, client)
+        seen = pcap.read(capture.read(captured), IPv4Address(self.wish.host), self.ends.port)
+        if why:
+            return self._came_to_nothing(why), ended, seen
+        return self.ends.sample(self.wish, number, ended, seen), ended, seen
+
+    def _without_server(self, gone: Ended) -> Sample:
+        unsupported = gone.status == NOT_SUPPORTED
+        return self._came_to_nothing(UNSUPPORTED if unsupported else f"the server: {gone.reason or 'it ended early'}")
+
+    def _came_to_nothing(self, why: str) -> Sample:
+        return self.wish.failed(why, "unsupported" if why == UNSUPPORTED else "failed")
+
+    def _complete(self, found: Sample, server: Ended, client: Ended, seen: Wire | None) -> Sample:
+        """Add what is seen from outside, whoever talked."""
+        used = {"client": (client.cpu_s, client.waited_s), "server": (server.cpu_s, server.waited_s)}
+        more: dict[str, Any] = {}
+        if seen is not None and self.wish.case.direction == "download":
+            more["goodput_interop_bps"] = seen.goodput_bps(self.wish.size)
+            more["symptoms"] = pcap.symptoms(seen, *_typical(self.up.plan), used)
+            found = server_qlog.add(found, self.ends, self.wish, self.folder, seen, self.up.plan.rtt_ms.mean / 2000)
+        return replace(
+            found, client_cpu_s=client.cpu_s, server_cpu_s=server.cpu_s,
+            client_peak_bytes=client.peak_bytes, server_peak_bytes=server.peak_bytes, **more,
+        )  # fmt: skip
+
+    def _await(self, server: Confined, client: Confined) -> tuple[Ended, str]:
+        """Wait for the client's end; give it, and why it has no meaning if the server or the lab came first."""
+        while (ended := client.poll(WATCH_S)) is None:
+            if self.stop.is_set():
+                raise KeyboardInterrupt
+            gone = server.poll()
+            if gone is not None and client.poll(END_S) is None:
+                return client.stop(), self._without_server(gone).reason
+            if self.up.status().phase != "up":
+                return client.stop(), "the lab broke"
+        return ended, UNSUPPORTED if ended.status == NOT_SUPPORTED else ""
+
+    def _start(self, side: str, program: Program, log: str) -> Confined:
+        enter = self.up.enter_argv(self.up.topology.node_of(Role(side)))
+        cell = self.cells[side]
+        for bind in program.binds:
+            if bind.source.is_relative_to(self.wish.pki.folder):
+                privileges.give(bind.source, cell.uid)
+        cell = replace(
+            cell, binds=(*program.binds, *cell.binds), environment=program.environment, base=program.base,
+            capabilities=program.capabilities, hosts=program.hosts or cell.hosts,
+        )  # fmt: skip
+        return sandbox.start(enter, cell, program.argv, self.folder / log)
+
+
+NOT_SUPPORTED = 127
+"""Exit status of a program that does not support what is asked, as the QUIC interop runner's endpoints have it."""
+UNSUPPORTED = "the program does not support it (exit status 127)"
+
+
+def _cell(wish: Wish, side: str, names: tuple[str, ...]) -> Cell:
+    folder = wish.folder / side
+    folder.mkdir(parents=True)
+    known = "".join(f"{wish.host} {name}\n" for name in names)
+    seconds = wish.connections * (wish.case.timeout_s + GRACE_S) + (wish.case.second_after_s or 0) + START_S
+    hosts = f"127.0.0.1 localhost\n{known}"
+    cell = Cell(binds=(Bind(folder, writable=True),), name=side, hosts=hosts, bounds=Bounds(seconds))
+    privileges.give(folder, cell.uid)
+    return cell
+
+
+def _emptied(folder: Path) -> Path:
+    """Make a sample's folder; what a sample that was stopped has left in it goes."""
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir()
+    return folder
+
+
+def _keep(theirs: Path, kept: Path) -> None:
+    """Keep an end's files, links and what is too large left out; they are worth nothing but a look."""
+    for file in sorted(theirs.rglob("*")):
+        if file.is_file() and not file.is_symlink() and file.lstat().st_size <= KEPT_BYTES:
+            target = kept / file.relative_to(theirs)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, target, follow_symlinks=False)
+
+
+@contextlib.contextmanager
+def _running(program: Confined) -> Iterator[Confined]:
+    """See that a program ends with the block."""
+    try:
+        yield program
+    finally:
+        program.stop()
+
+
+def _typical(plan: LinkPlan) -> tuple[float, float]:
+    """Give round-trip time in s and forward rate in bit/s."""
+    return plan.rtt_ms.mean / 1000, plan.forward.udp_goodput_bps
+
+
+def _returned(lines: list[dict[str, Any]], since_unix_s: float) -> dict[str, Any]:
+    """Count what crossed the return link since a moment of the Unix clock."""
+    samples = [line["return"] for line in lines if line["type"] == "sample" and line["t_unix_s"] > since_unix_s]
+    counts: Callable[[str], int] = lambda name: sum(one[name] for one in samples if one)  # noqa: E731
+    return {"return_packets": counts("out_packets"), "return_bytes": counts("out_bytes")}
+
+
+def server_address(up: Lab) -> str:
+    """Give the server's address."""
+    return up.topology.nodes[up.topology.node_of(Role.SERVER)].address
+
+
+def _client_interface(up: Lab) -> tuple[str, str]:
+    node = up.topology.node_of(Role.CLIENT)
+    return node, next(iter(up.topology.nodes[node].interfaces))
+
+
+def _listens(up: Lab, protocol: str, port: int) -> bool:
+    """Look whether the server's namespace has a socket on the port."""
+    node = up.topology.node_of(Role.SERVER)
+    return any(netns.inside(up.lab_id, node, _has_port, table, port) for table in (protocol, f"{protocol}6"))
+
+
+def _has_port(table: str, port: int) -> bool:
+    """Look into proc(5)'s table of the namespace that this thread is in."""
+    try:
+        rows = Path(f"/proc/thread-self/net/{table}").read_text().splitlines()[1:]
+    except FileNotFoundError:  # a kernel without IPv6
+        return False
+    return any(row.split()[1].endswith(f":{port:04X}") for row in rows)

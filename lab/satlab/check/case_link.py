@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The link of a case: the `geo` profile with other rates, a terrestrial segment that makes up the round-trip time."""
+
+import re
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from satlab.check.suite import Case, Suite
+from satlab.common import paths, topology
+from satlab.link import linkplan
+from satlab.link.linkplan import (
+    BdpQueue,
+    Direction,
+    LinkConfig,
+    LinkPlan,
+    LinkRequest,
+    LinkSet,
+    Loss,
+    Timeline,
+    TimelineStep,
+)
+
+GEO_RTT_MS = 500.0
+"""Four hops of 125 ms in the `geo` profile."""
+GEO_FORWARD_KHZ = 50_000
+GEO_RETURN_KBPS = 10_000
+GEO_RETURN_KHZ = 20_000
+"""Carries up to 10 Mbit/s of CRA."""
+FULL_PACKET = 1500 / 1472
+"""IP bytes per byte of UDP payload, full-size packets."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """What a lab is asked for, the configuration that follows, and what its frame arithmetic promises."""
+
+    request: LinkRequest
+    config: LinkConfig
+    plan: LinkPlan
+
+    @property
+    def forward_mbps(self) -> float:
+        """Give the rate of full-size IP packets down, Mbit/s."""
+        return self.plan.forward.udp_goodput_bps * FULL_PACKET / 1e6
+
+    @property
+    def return_mbps(self) -> float:
+        """Give the rate of full-size IP packets up, Mbit/s: CRA comes in whole slots."""
+        return self.plan.return_.udp_goodput_bps * FULL_PACKET / 1e6
+
+
+def build(suite: Suite, case: Case, folder: Path, seed: int = 1) -> Link:
+    """Write the profile of a case into `folder` and give its link.
+
+    The rate of a carrier follows its bandwidth, so a first plan tells by how much bandwidth and CRA have to differ.
+    """
+    first = _link(suite, case, _profile(folder / "first", GEO_FORWARD_KHZ, GEO_RETURN_KBPS), seed)
+    forward = GEO_FORWARD_KHZ * case.forward_mbps / first.forward_mbps
+    back = GEO_RETURN_KBPS * case.return_mbps / first.return_mbps
+    return _link(suite, case, _profile(folder / case.id, forward, back), seed)
+
+
+def at_work(link: Link, case: Case, seed: int, start_s: float) -> LinkConfig:
+    """Give the configuration of one sample, whose transfer starts at `start_s`."""
+    steps = _steps(link, case, start_s)
+    timeline = Timeline(starts="at-once", steps=steps) if steps else None
+    return link.config.model_copy(update={"seed": seed, "timeline": timeline})
+
+
+def for_lab(link: Link, case: Case, seed: int, metrics: Path) -> LinkRequest:
+    """Give what a lab is asked for to take one sample; its time line waits for the start of the transfer."""
+    steps = _steps(link, case, 0.0)
+    timeline = Timeline(starts="on-request", steps=steps) if steps else None
+    return replace(link.request, seed=seed, metrics=metrics, timeline=timeline)
+
+
+def _steps(link: Link, case: Case, start_s: float) -> tuple[TimelineStep, ...]:
+    baud = link.plan.forward.symbol_rate_baud / case.forward_mbps
+    return tuple(
+        TimelineStep(
+            at_s=start_s + change.at_s,
+            set=LinkSet(direction="forward", symbol_rate_baud=round(baud * change.forward_mbps)),
+        )
+        for change in case.changes
+    )
+
+
+def _link(suite: Suite, case: Case, profile: Path, seed: int) -> Link:
+    direction = Direction(queue=BdpQueue(bdp=suite.link.queue_bdp), loss=case.loss or Loss())
+    request = LinkRequest(
+        profile,
+        seed=seed,
+        forward=direction,
+        return_=direction,
+        terrestrial_one_way_delay_ms=((case.rtt_ms or suite.link.rtt_ms) - GEO_RTT_MS) / 2,
+        run_id=f"{suite.name}-{case.id}",
+    )
+    here = topology.load(paths.LAB_FILE)
+    config = linkplan.build(here, "check", request, metrics=profile / "link.jsonl")
+    return Link(request, config, linkplan.plan(config))
+
+
+def _profile(folder: Path, forward_khz: float, return_kbps: float) -> Path:
+    if folder.exists():
+        shutil.rmtree(folder)
+    shutil.copytree(paths.PROFILES / "geo", folder)
+    return_khz = GEO_RETURN_KHZ * max(1.0, return_kbps / GEO_RETURN_KBPS)
+    edit(
+        folder / "topology.xml",
+        (f"<bandwidth>{GEO_FORWARD_KHZ}<", f"<bandwidth>{forward_khz:.0f}<"),
+        (f"<bandwidth>{GEO_RETURN_KHZ}<", f"<bandwidth>{return_khz:.0f}<"),
+    )
+    edit(folder / "profile_st.xml", (f"<cra>{GEO_RETURN_KBPS}<", f"<cra>{return_kbps:.0f}<"))
+    return folder
+
+
+def edit(file: Path, *edits: tuple[str, str]) -> None:
+    """Replace texts (old, new) that are in the file exactly once. Raises ValueError where one is not."""
+    text = file.read_text()
+    for old, new in edits:
+        text, count = re.subn(re.escape(old), new, text)
+        if count != 1:
+            raise ValueError(f"{file}: {old} is there {count} times, not once")
+    file.write_text(text)

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Endpoints of the QUIC interop runner: images, environment, verdicts."""
+
+import io
+import json
+import platform
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from satlab.check.endpoint import interop_endpoint, oci
+from satlab.check.endpoint.interop_endpoint import Endpoint
+from satlab.check.endpoint.pair import CLIENT, SERVER, Wish
+from satlab.check.sandbox.sandbox import Ended
+from satlab.check.suite import Suite
+from satlab.check.trace.pcap import UDP, Datagram, Kind, Wire
+from satlab.common import topology
+from satlab.common.errors import ConfigError
+from satlab.netlab.pki import Pki
+
+SCRIPT = Path(__file__).resolve().parents[4] / "tests/endpoints/ngtcp2"
+DONE = Ended(0, "", 0.1, 1, "")
+Member = tuple[str, Any]
+
+
+def layer(*members: Member) -> bytes:
+    """A layer: names with bytes (a file), None (a folder), or ("link", target), ("hard", target), ("device",)."""
+    kinds = {"link": tarfile.SYMTYPE, "hard": tarfile.LNKTYPE, "device": tarfile.CHRTYPE}
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as tar:
+        for name, what in members:
+            member = tarfile.TarInfo(name)
+            member.mode = 0o4755
+            if what is None:
+                member.type = tarfile.DIRTYPE
+            elif isinstance(what, bytes):
+                member.size = len(what)
+            else:
+                member.type, member.linkname = kinds[what[0]], what[-1]
+            tar.addfile(member, io.BytesIO(what) if isinstance(what, bytes) else None)
+    return out.getvalue()
+
+
+def image(path: Path, *layers: bytes, **changes: Any) -> Path:
+    """An OCI archive."""
+    machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    manifest = {"layers": [{"digest": f"sha256:{n}"} for n in range(len(layers))]}
+    index = {"manifests": [{"digest": "sha256:m", "platform": {"architecture": machine}}]} | changes
+    blobs = {"index.json": json.dumps(index).encode(), "blobs/sha256/m": json.dumps(manifest).encode()}
+    blobs |= {f"blobs/sha256/{n}": data for n, data in enumerate(layers)}
+    with tarfile.open(path, "w") as tar:
+        for name, data in blobs.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    return path
+
+
+def unpacked(tmp_path: Path, *layers: bytes) -> Path:
+    root = tmp_path / "root"
+    root.mkdir()
+    oci.unpack(image(tmp_path / "image.tar", *layers), root)
+    return root
+
+
+def test_layers_are_laid_on_each_other(tmp_path: Path) -> None:
+    lower = layer(("usr/bin", None), ("usr/bin/a", b"1"), ("bin", ("link", "usr/bin")), ("old/x", b""), ("gone", b""))
+    upper = layer(("bin/b", b"2"), (".wh.gone", b""), ("old/.wh..wh..opq", b""), ("usr/bin/c", ("hard", "usr/bin/a")))
+    root = unpacked(tmp_path, lower, upper)
+    found = {str(path.relative_to(root)) for path in root.rglob("*")}
+    assert found == {"usr", "usr/bin", "usr/bin/a", "usr/bin/b", "usr/bin/c", "bin", "old"}
+    assert (root / "usr/bin/a").stat().st_mode & 0o7777 == 0o755
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        [("../out", b"x")],
+        [("/../../out", b"x")],
+        [("a", ("link", "/../..")), ("a/out", b"x")],
+        [("a", ("link", "../../..")), ("a/out", b"x")],
+        [("out", ("hard", "../../secret"))],
+        [("dev", ("device", "")), ("out/.wh...", b"")],
+        [("a", ("link", "b")), ("b", ("link", "a")), ("a/out", b"x")],
+    ],
+)
+def test_t04_t11_nothing_in_an_image_leads_out_of_it(members: list[Member], tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    try:
+        root = unpacked(tmp_path, layer(*members))
+        assert not any(path.is_file() and path.read_bytes() == b"secret" for path in root.rglob("*"))
+    except ConfigError:
+        pass
+    assert {path.name for path in tmp_path.iterdir()} == {"secret", "root", "image.tar"}
+
+
+def test_t11_images_have_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oci, "MOST_BYTES", 1000)
+    with pytest.raises(ConfigError, match="bytes"):
+        unpacked(tmp_path, layer(("a", bytes(600)), ("b", bytes(600))))
+
+
+def test_what_is_no_image_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"no archive")
+    with pytest.raises(ConfigError):
+        oci.unpack(tmp_path / "x", tmp_path)
+    other = [{"digest": "sha256:m", "platform": {"architecture": "vax"}}]
+    for file in (image(tmp_path / "a", manifests=other), image(tmp_path / "b", manifests=[{"digest": "../m"}])):
+        with pytest.raises(ConfigError):
+            oci.unpack(file, tmp_path)
+
+
+# --- endpoints ------------------------------------------------------------------------------------------------------
+
+
+def wish(folder: Path, **case: Any) -> Wish:
+    fixed = {"id": "a", "forward_mbps": 10, "return_mbps": 2, "test": "transfer", "files_bytes": [100, 200]}
+    document = {"schema": "satlab/suite/1", "name": "t", "source": "x", "link": {"rtt_ms": 600, "queue_bdp": 1}}
+    read = Suite.model_validate(document | {"cases": [fixed | case]})
+    keys = Pki(folder / "pki", "")
+    keys.folder.mkdir()
+    for file in (keys.server_cert, keys.server_key, keys.ca_cert):
+        file.write_text("PEM")
+    for side in (SERVER, CLIENT):
+        (folder / side).mkdir()
+    return Wish(read, read.cases[0], 7, str(interop_endpoint.SERVER_ADDRESS), keys, folder)
+
+
+def test_the_lab_has_the_addresses_of_the_contract() -> None:
+    with interop_endpoint.opened(SCRIPT) as found:
+        lab = found.topology()
+    addresses = {(n, i): str(e.address) for n, node in lab.nodes.items() for i, e in node.interfaces.items()}
+    assert addresses["client", "eth0"] == "193.167.0.100" and addresses["proxy-st", "lan0"] == "193.167.0.2"
+    assert addresses["server", "eth0"] == "193.167.100.100" and addresses["proxy-gw", "inet0"] == "193.167.100.2"
+    subnets = {str(route.destination) for route in topology.routes(lab)["client"]}
+    assert "193.167.100.0/24" in subnets and "198.18.1.0/24" not in subnets
+
+
+def test_environment_and_folders_are_those_of_the_contract(tmp_path: Path) -> None:
+    asked = wish(tmp_path, test="keyupdate", server_test="transfer")
+    with interop_endpoint.opened(SCRIPT) as found:
+        server, client = found.server(asked), found.client(asked, 0)
+    assert (server.environment["ROLE"], server.environment["TESTCASE"]) == ("server", "transfer")
+    assert (client.environment["ROLE"], client.environment["TESTCASE"]) == ("client", "keyupdate")
+    urls = client.environment["REQUESTS"].split()
+    assert len(urls) == 2 and all(url.startswith("https://server4:443/") for url in urls)
+    assert {file.name for file in (tmp_path / "www").iterdir()} == {url.rpartition("/")[2] for url in urls}
+    places = {bind.target: bind.writable for bind in server.binds}
+    assert places.items() >= {"/www": False, "/certs": False, "/logs": True, "/run_endpoint.sh": False}.items()
+    assert {bind.target: bind.writable for bind in client.binds}["/downloads"] is True
+    assert "/setup.sh" in places and server.argv == ("/run_endpoint.sh",)
+    assert sorted(file.name for file in (tmp_path / CLIENT / "certs").iterdir()) == ["ca.pem", "cert.pem", "priv.key"]
+
+
+def test_a_folder_without_a_script_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"run_endpoint\.sh"), interop_endpoint.opened(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize(("role", "test"), [("server", "invented"), ("client", "invented"), ("server", "keyupdate")])
+def test_the_script_around_ngtcp2_says_what_it_does_not_support(role: str, test: str, tmp_path: Path) -> None:
+    text = (SCRIPT / "run_endpoint.sh").read_text().replace("/setup.sh", ":").replace("/wait-for-it.sh", ":")
+    (tmp_path / "run.sh").write_text(text)
+    names = ("REQUESTS", "SERVER_PARAMS", "CLIENT_PARAMS", "QLOGDIR")
+    environment = {"ROLE": role, "TESTCASE": test, "PATH": "/usr/bin:/bin"} | dict.fromkeys(names, "")
+    bash = shutil.which("bash") or "bash"
+    done = subprocess.run(
+        [bash, str(tmp_path / "run.sh")], env=environment, capture_output=True, timeout=20, check=False
+    )
+    assert done.returncode == 127, done.stderr
+
+
+def seen(names: list[bytes], *kinds: Kind) -> Wire:
+    first = Datagram(0.0, False, 1200, ("initial",))
+    initials = [Datagram(0.6 + n, True, 1200, ("initial",), (name,)) for n, name in enumerate(names)]
+    others = [Datagram(3.0, True, 100, (kind,)) for kind in kinds]
+    return Wire(UDP, (first, *initials, *others, Datagram(4.0, True, 320, ("1-rtt",))))
+
+
+@pytest.mark.parametrize(
+    ("case", "wire", "words"),
+    [
+        ({}, seen([b"a", b"a"]), ""),
+        ({"handshakes": 1}, seen([b"a", b"b"]), "2 handshakes, 1 expected"),
+        ({"retry": True}, seen([b"a"]), "no Retry was sent"),
+        ({"retry": True}, seen([b"a"], "retry"), ""),
+        ({"retry": False}, seen([b"a"], "retry"), "a Retry was sent"),
+    ],
+)
+def test_what_shows_on_the_wire_decides(case: dict[str, Any], wire: Wire, words: str, tmp_path: Path) -> None:
+    asked, pair = wish(tmp_path, **case), Endpoint("x", Path("/"))
+    pair.server(asked)
+    pair.client(asked, 0)
+    for file in (tmp_path / "www").iterdir():
+        shutil.copy(file, tmp_path / CLIENT / "downloads")
+    found = pair.sample(asked, 0, DONE, wire)
+    assert (found.status, found.reason) == ("failed" if words else "ok", words)
+    next((tmp_path / CLIENT / "downloads").iterdir()).write_bytes(b"")
+    assert "wrong file" in pair.sample(asked, 0, DONE, wire).reason
+
+
+def test_cases_that_need_what_satlab_lacks_say_so(tmp_path: Path) -> None:
+    pair = Endpoint("x", Path("/"))
+    assert pair.lacks(wish(tmp_path, lacking="no NAT").case) == "no NAT"

@@ -1,0 +1,369 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+import json
+import math
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import jsonschema
+import pytest
+
+from satlab.check import check_run, suite, verdict
+from satlab.check.backend import virtual_clock
+from satlab.check.backend.virtual_clock import Virtual
+from satlab.check.report import check_page, check_tables, interop_result
+from satlab.check.samples import Sample, Status, Warned
+from satlab.check.suite import Case, Suite
+from satlab.check.verdict import Compared
+from satlab.common import paths
+from satlab.common.console import Talk
+from satlab.common.errors import ConfigError, ExitStatus
+
+ETOSAT = paths.BASELINES / "etosat.yml"
+OUTCOME: dict[str, Any] = {
+    "request": {"seed": 4, "direction": "download"},
+    "samples": [],
+    "transfers": [
+        {
+            "status": "ok", "reason": "", "started_s": 0.5, "duration_s": 3.0, "asked_ms": 975.0,
+            "marks": [{"bytes": 2_000_000, "t_s": 1.5}, {"bytes": 4_000_000, "t_s": None}],
+            "handshake_ms": 650.0, "time_to_first_byte_ms": 1300.0,
+            "sender": {"sent_datagrams": 5, "lost_packets": 1}, "receiver": {"sent_acks": 3},
+        }
+    ],
+}  # fmt: skip
+
+
+def one(case: str, *times: float | None, status: Status = "ok", reason: str = "", calibration: str = "") -> Sample:
+    return Sample(case, 1, status, reason, times, calibration=calibration)
+
+
+def small(**changes: Any) -> Suite:
+    case = {"id": "a", "forward_mbps": 10, "return_mbps": 2, "targets_s": [3.0]}
+    document = {
+        "schema": "satlab/suite/1", "name": "test", "source": "here", "link": {"rtt_ms": 650, "queue_bdp": 1},
+        "marks_mb": [2], "cases": [case],
+    }  # fmt: skip
+    return Suite.model_validate(document | changes)
+
+
+def test_the_suite_of_the_draft_is_complete() -> None:
+    etosat = suite.load(ETOSAT)
+    judged = {case.id: case.targets_s for case in etosat.cases if None not in case.targets_s}
+    assert etosat.marks_mb == (2, 10, 100) and len(etosat.cases) == 10
+    assert judged["small-upload"] == (10, 50, 420) and judged["large"] == (3, 5, 8)
+
+
+def test_every_suite_that_is_shipped_can_be_read() -> None:
+    names = [path.stem for path in paths.BASELINES.glob("*.yml")]
+    assert {"etosat", "interop", "seed-002"} <= set(names)
+    for name in names:
+        assert suite.load(paths.BASELINES / f"{name}.yml").name == name
+    shipped = suite.load(paths.BASELINES / "interop.yml")
+    assert [case.id for case in shipped.cases if case.lacking] == ["rebinding", "migration"]
+
+
+def test_a_test_case_passes_when_all_its_samples_did() -> None:
+    document = {"marks_mb": [], "cases": [{"id": "a", "forward_mbps": 10, "return_mbps": 2, "files_bytes": [1024]}]}
+    tests = small(**document)
+    for samples, result in (
+        ([one("a", 2.0)] * 3, "pass"),
+        ([one("a", 2.0), one("a", None, status="failed", reason="wrong file")], "fail"),
+    ):
+        [found] = verdict.against_targets(tests, tests.cases, {"a": samples})
+        assert (found.result, found.mark_mb, found.target_s) == (result, None, None)
+    with pytest.raises(ValueError, match="lacking"):
+        small(marks_mb=[], cases=[{"id": "a", "forward_mbps": 10, "return_mbps": 2}])
+
+
+def test_every_fault_of_a_suite_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "bad.yml"
+    path.write_text(
+        ETOSAT.read_text().replace("rtt_ms: 650", "rtt_ms: 1, speed: 2").replace("return_mbps: 0.5", "x: 1")
+    )
+    with pytest.raises(ConfigError) as caught:
+        suite.load(path)
+    assert {"rtt_ms", "speed", "return_mbps", "x"} <= {fault.place.rpartition(".")[2] for fault in caught.value.faults}
+    for text in ("{", "[1]", "schema: satlab/suite/1"):
+        path.write_text(text)
+        with pytest.raises(ConfigError):
+            suite.load(path)
+
+
+@pytest.mark.parametrize("changes", [{"marks_mb": [2, 1]}, {"marks_mb": [1, 2]}, {"name": "../x"}])
+def test_suites_that_contradict_themselves_are_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"marks_mb|targets_s|name"):
+        small(**changes)
+
+
+def test_an_unknown_case_is_named() -> None:
+    with pytest.raises(ConfigError) as caught:
+        small().selected(["b"])
+    assert "b is no case" in str(caught.value.faults[0])
+
+
+def test_a_request_follows_its_schema_and_the_second_transfer_its_first() -> None:
+    etosat = suite.load(ETOSAT)
+    schema = json.loads((paths.SCHEMAS / "virtual-transfer.schema.json").read_text())
+    for case in etosat.cases:
+        request = virtual_clock.transfer(etosat, case, 7, {"initial_window": 32}, {})
+        jsonschema.validate(request, schema)
+        assert request["repeats"] == (2 if case.second_after_s else 1)
+        assert request == virtual_clock.transfer(etosat, case, 7, {"initial_window": 32}, {})
+
+
+def test_a_sample_is_the_transfer_that_counts() -> None:
+    found = virtual_clock.sample(small().cases[0], OUTCOME)
+    assert (found.times_s, found.seed, found.acks, found.simulated_s) == ((1.5, None), 4, 3, 3.5)
+    second = small().cases[0].model_copy(update={"second_after_s": 10.0})
+    assert virtual_clock.sample(second, OUTCOME).times_s == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("times", "target", "result"),
+    [
+        ((2.9, 2.8, 2.9, 2.7, 2.9), 3.0, "pass"),
+        ((2.9, 3.4, 2.8, 3.3, 3.5), 3.0, "fail"),
+        ((3.9, 3.8, 3.9, 3.7, 3.9), 3.0, "fail"),
+        ((2.9, None, None, None, 2.0), 3.0, "fail"),
+        ((2.9, 2.8, 2.9, 2.7, 2.9), None, "to be determined"),
+    ],
+)
+def test_a_target_is_met_by_the_upper_end(times: tuple[float | None, ...], target: float | None, result: str) -> None:
+    case = Case(id="a", forward_mbps=10, return_mbps=2, targets_s=(target,))
+    [found] = verdict.against_targets(small(), [case], {"a": [one("a", time) for time in times]})
+    assert (found.result, found.censored) == (result, times.count(None))
+
+
+def test_a_connection_that_died_fails_its_case() -> None:
+    samples = [one("a", 1.0), one("a", 1.0, status="failed", reason="timed out")]
+    [found] = verdict.against_targets(small(), small().cases, {"a": samples})
+    assert (found.result, found.died, found.is_open) == ("fail", ("timed out",), False)
+
+
+def judged(*samples: Sample) -> verdict.Judged:
+    [found] = verdict.against_targets(small(), small().cases, {"a": samples})
+    return found
+
+
+def test_samples_over_a_link_out_of_calibration_are_kept_and_not_counted() -> None:
+    good, off = one("a", 1.0), one("a", 9.0, calibration="rtt_ms")
+    mixed = judged(good, good, off)
+    assert (mixed.result, mixed.n, mixed.off, mixed.median_s) == ("pass", 2, 1, 1.0)
+    most = judged(good, off, off)
+    assert (most.result, most.off, most.is_open) == ("not measurable", 2, False)
+    assert judged(off, off).median_s == 9.0
+
+
+def test_what_programs_cannot_do_is_no_failure() -> None:
+    found = judged(one("a", None, status="unsupported", reason="no 0-RTT"))
+    assert (found.result, found.died) == ("unsupported", ("no 0-RTT",))
+
+
+def test_the_rank_sum_test_agrees_with_counting() -> None:
+    # All 4 of 4 above all 4 of 4: one of 70 arrangements, so 1/70 one-sided.
+    source = random.Random(1)  # noqa: S311
+    assert verdict.p_slower([5, 6, 7, 8], [1, 2, 3, 4], source) == pytest.approx(1 / 70, abs=0.005)
+    assert verdict.p_slower([1, 2, 3, 4], [5, 6, 7, 8], source) == pytest.approx(1.0)
+    assert verdict.p_slower([1, 1, 1], [1, 1, 1], source) == pytest.approx(1.0)
+
+
+def test_holm_rejects_step_by_step() -> None:
+    # Holm 1979: 0.01 <= 0.05/4, 0.013 <= 0.05/3, 0.03 > 0.05/2 ends it.
+    assert verdict.holm([0.03, 0.01, 0.04, 0.013]) == [False, True, False, True]
+
+
+def noisy(case: str, center: float, spread: float, seed: int, n: int = 10) -> list[Sample]:
+    source = random.Random(seed)  # noqa: S311
+    return [one(case, source.gauss(center, spread)) for _ in range(n)]
+
+
+def compare(now: list[Sample], before: list[Sample]) -> Compared:
+    [found] = verdict.against_baseline([2], {"a": now}, {"a": before}, 0.03)
+    return found
+
+
+def test_a_slowdown_is_found_and_noise_is_not() -> None:
+    before = noisy("a", 10, 0.2, 1)
+    found = compare(noisy("a", 11, 0.2, 2), before)
+    assert found.is_slower and found.detectable is not None and found.detectable < 0.1
+    assert not compare(noisy("a", 10, 0.2, 3), before).is_slower
+    assert not compare(noisy("a", 10.2, 0.001, 3), noisy("a", 10, 0.001, 4)).is_slower  # within the tolerance
+    dead = [one("a", None, status="censored") for _ in range(10)]
+    assert compare(dead, before).is_slower and compare(dead, dead).ratio == 1.0
+
+
+def test_samples_are_planned_for_a_slowdown_of_a_tenth() -> None:
+    sizes = range(10, 21, 5)
+    steady, spread = ([[sample.times_s[0] or 0 for sample in noisy("a", 10, noise, 1)]] for noise in (0.1, 0.6))
+    assert verdict.runs_for(steady, sizes, 0.1, 4) == 10 and verdict.runs_for(spread, sizes, 0.1, 4) > 10
+    assert verdict.runs_for([[math.inf] * 10], sizes, 0.1, 4) == 10  # what never came says nothing
+
+
+def test_options_are_pairs() -> None:
+    assert check_run.options(["initial-window=32", "congestion-control=reno"]) == {
+        "initial_window": 32,
+        "congestion_control": "reno",
+    }
+    with pytest.raises(ConfigError):
+        check_run.options(["initial-window"])
+
+
+TINY = """
+schema: satlab/suite/1
+name: tiny
+source: the test
+link: {rtt_ms: 650, queue_bdp: 1.0}
+marks_mb: [0.1, 0.3]
+cases:
+  - {id: quick, forward_mbps: 10, return_mbps: 2, targets_s: [60, 60]}
+  - {id: slow, forward_mbps: 10, return_mbps: 2, targets_s: [0.5, null], loss: {unit: packet, ratio: 0.01}}
+  - {id: falling, forward_mbps: 10, return_mbps: 0.5, changes: [{at_s: 2, forward_mbps: 1}], targets_s: [null, null]}
+"""
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("baselines")
+    (folder / "tiny.yml").write_text(TINY)
+    return folder
+
+
+def check(tiny: Path, monkeypatch: pytest.MonkeyPatch, out: Path, **wanted: Any) -> check_run.Findings:
+    monkeypatch.setattr(paths, "BASELINES", tiny)
+    return check_run.run(check_run.Wanted("tiny", out=out, **wanted), Talk(quiet=True))
+
+
+def test_a_check_from_suite_to_verdicts(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = check(tiny, monkeypatch, tmp_path)
+    results = [(one.case, one.result) for one in found.judged]
+    names = ["quick", "quick", "slow", "slow", "falling", "falling"]
+    assert results == list(zip(names, ["pass", "pass", "fail", *["to be determined"] * 3], strict=True))
+    assert found.status == ExitStatus.FAILED
+    assert found.links["quick"].forward_mbps == pytest.approx(10, rel=0.001)
+    # CRA comes in slots of 65 kbit/s.
+    assert found.links["falling"].return_mbps == pytest.approx(0.5, rel=0.1)
+    outcomes = list((found.folder / "raw").glob("quick-*.outcome.json"))
+    assert len(outcomes) == check_run.MIN_RUNS
+    outcome_schema = json.loads((paths.SCHEMAS / "virtual-outcome.schema.json").read_text())
+    for outcome in outcomes:
+        jsonschema.validate(json.loads(outcome.read_text()), outcome_schema)
+    document = json.loads((found.folder / "check.json").read_text())
+    jsonschema.validate(document, json.loads((paths.SCHEMAS / "check.schema.json").read_text()))
+    xml = ElementTree.fromstring(check_tables.junit(found))  # noqa: S314 - our own text
+    assert (xml.get("tests"), xml.get("failures"), xml.get("skipped")) == ("6", "1", "3")
+    assert "| quick | 10/" in check_tables.markdown(found)
+    told = interop_result.result(found)
+    assert [cell["abbr"] for cell in told["measurements"][0]] == ["QU", "SL", "FA"]
+    assert interop_result.extension(found)["check"] == found.document() and told["results"] == [[]]
+    for case in document["cases"]:
+        times = [sum(sample["spent_s"].values()) for sample in case["samples"]]
+        assert sum(case["spent_s"].values()) == pytest.approx(sum(times) / len(times))
+    assert "where the time went" in check_tables.markdown(found)
+    simulated = [sample.simulated_s or 0 for samples in found.samples.values() for sample in samples]
+    assert document["simulated_s"] == pytest.approx(sum(simulated), abs=1e-3) and min(simulated) > 0.65
+    assert check_tables.pace(found).endswith(f": {sum(simulated) / found.real_s:.0f} times as fast as real time")
+
+
+def test_what_was_noticed_is_in_all_that_is_handed_on(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = check(tiny, monkeypatch, tmp_path, cases=["quick"], runs=2)
+    warned = Warned("broken", "server", "<script>line 3")
+    known: Any = {"retransmitted_share": 0.0125, "sources": {"retransmitted_share": "qlog of the server"}}
+    first, second = found.samples["quick"]
+    changed = [replace(one, symptoms=("CPU limit: it waited",), warnings=(warned,)) for one in (first, second)]
+    found.samples["quick"] = [replace(changed[0], **known), changed[1]]
+    text = check_tables.markdown(found)
+    assert "| quick | CPU limit: it waited | 1, 2 |" in text and "| 1.25 |" in text and "reference s" not in text
+    assert text.count("| not told |") and "| itself, qlog of the server |" in text
+    xml = ElementTree.fromstring(check_tables.junit(found))  # noqa: S314 - our own text
+    assert "qlog of the server broken: <script>line 3" in (xml.findtext("system-err") or "")
+    html = check_page.write(found).read_text()
+    assert "&lt;script&gt;line 3" in html and "<script>line 3" not in html
+    (tmp_path / "check.json").write_text(json.dumps(found.document()))
+    jsonschema.validate(
+        json.loads((tmp_path / "check.json").read_text()), json.loads((paths.SCHEMAS / "check.schema.json").read_text())
+    )
+    again = check_run.load_baseline(tmp_path / "check.json", found.suite)
+    assert again["quick"][0].warnings == (warned,)
+
+
+def test_the_page_holds_every_verdict_and_every_transfer(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = check(tiny, monkeypatch, tmp_path, cases=["quick", "slow"], runs=3)
+    html = check_page.write(found).read_text()
+    assert html.count("data-figure=") == 1 + 6 and html.count("<details><summary>quick, seed") == 2
+    assert "\u2717" not in html and "verdict bad" in html and "verdict good" in html
+    figures = json.loads(html.split('id="figures">')[1].split("</script>")[0])
+    band = [bar for bar in figures["run-quick-1"]["data"] if bar["type"] == "bar"]
+    [outcome] = (found.folder / "raw").glob("quick-1.outcome.json")
+    whole = json.loads(outcome.read_text())["transfers"][0]["duration_s"]
+    assert sum(sum(bar["x"]) for bar in band) == pytest.approx(whole, abs=0.01)
+    shares = [sum(bar["x"][case] for bar in figures["spent"]["data"]) for case in (0, 1)]
+    assert shares == pytest.approx([100, 100], abs=0.1)
+
+
+def test_a_build_is_compared_with_an_earlier_one(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = check(tiny, monkeypatch, tmp_path / "1", cases=["quick"])
+    file = first.folder / "check.json"
+    again = check(tiny, monkeypatch, tmp_path / "2", cases=["quick"], baseline=file, seed=100)
+    assert again.compared and not any(one.is_slower for one in again.compared) and again.status == ExitStatus.OK
+    narrow = {"stream_receive_window": 65536}
+    slow = check(tiny, monkeypatch, tmp_path / "3", cases=["quick"], baseline=file, client=narrow)
+    assert slow.compared and slow.compared[1].is_slower and slow.status == ExitStatus.FAILED
+    assert "SLOWER" in check_tables.markdown(slow)
+    beside = check_tables.markdown(
+        check(tiny, monkeypatch, tmp_path / "5", cases=["quick", "slow"], runs=1, beside=[file])
+    )
+    [row] = [line for line in beside.splitlines() if "not run" in line and "| slow | 0.1 |" in line]
+    assert row.count("n 1") == 1 and "beside other checks" in beside
+    with pytest.raises(ConfigError):
+        check(tiny, monkeypatch, tmp_path / "4", baseline=tiny / "tiny.yml")
+
+
+def test_a_check_that_was_stopped_goes_on(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = check(tiny, monkeypatch, tmp_path / "whole", cases=["quick", "slow"], runs=2)
+    with monkeypatch.context() as short:
+        short.setattr(Virtual, "sample", _stopped(Virtual.sample, "slow"))
+        with pytest.raises(KeyboardInterrupt):
+            check(tiny, short, tmp_path / "part", cases=["quick", "slow"], runs=2)
+    [folder] = (tmp_path / "part").iterdir()
+    assert [case["id"] for case in json.loads((folder / "check.json").read_text())["cases"]] == ["quick"]
+    with monkeypatch.context() as short:
+        short.setattr(Virtual, "sample", _stopped(Virtual.sample, "quick"))
+        resumed = check(tiny, short, tmp_path, cases=["slow"], runs=2, resume=folder)
+    assert resumed.samples == whole.samples and resumed.judged == whole.judged and resumed.folder == folder
+    more = check(tiny, monkeypatch, tmp_path, cases=["quick"], runs=3, resume=folder)
+    assert [len(samples) for samples in more.samples.values()] == [3, 2] and more.real_s > resumed.real_s
+    assert more.samples["quick"][:2] == whole.samples["quick"]
+    with pytest.raises(ConfigError, match="seed 1"):
+        check(tiny, monkeypatch, tmp_path, runs=3, seed=2, resume=folder)
+
+
+def _stopped(sample: Callable[..., Sample], case: str) -> Callable[..., Sample]:
+    """Interrupt at the samples of a case."""
+
+    def sampled(backend: Virtual, plan: Suite, wanted: Case, *others: Any) -> Sample:
+        if wanted.id == case:
+            raise KeyboardInterrupt
+        return sample(backend, plan, wanted, *others)
+
+    return sampled
+
+
+def test_a_wrong_option_is_refused_with_its_name(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check(tiny, monkeypatch, tmp_path, cases=["quick"], client={"colour": 1})
+    assert "colour" in str(caught.value) + str(caught.value.faults)
+
+
+def test_the_same_check_gives_the_same_times(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    once, twice = (check(tiny, monkeypatch, tmp_path / name, cases=["slow"], runs=2) for name in "ab")
+    assert once.samples == twice.samples
+    assert once.samples["slow"][0].times_s != once.samples["slow"][1].times_s
+    assert all(math.isfinite(time or 0) for one in once.samples["slow"] for time in one.times_s)

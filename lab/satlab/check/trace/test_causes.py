@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+import json
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from satlab.check import case_link
+from satlab.check.backend import virtual_clock
+from satlab.check.suite import Case, Suite
+from satlab.check.trace import causes
+from satlab.check.trace.causes import Span, State, Trace
+
+FULL = State(0, 100_000, 100_000, False, True, False, "blocked", 650, 0, 0, 0)
+"""A window in slow start that is full."""
+
+
+def trace(*states: State, asked_s: float | None = 0.0) -> Trace:
+    """Give states at 1 s, 2 s and so on, the last one at the end."""
+    return Trace(asked_s, float(len(states)), [replace(state, t_s=t) for t, state in enumerate(states, 1)])
+
+
+def causes_of(*states: State) -> list[str]:
+    return [span.cause for span in trace(*states).spans()]
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ({}, "slow start"),
+        ({"lost_packets": 1}, "loss recovery"),
+        ({"is_slow_start": False}, "congestion avoidance"),
+        ({"is_slow_start": False, "lost_packets": 1}, "loss recovery"),
+        ({"payload_queue_ms": 50, "lost_packets": 1, "ack_queue_ms": 50}, "link"),
+        ({"ack_queue_ms": 50}, "ack link"),
+        ({"is_app_limited": True}, "slow start"),
+        ({"is_app_limited": True, "in_flight_bytes": 50_000}, "flow control"),
+        ({"is_app_limited": True, "in_flight_bytes": 50_000, "supply": "slow"}, "application"),
+        ({"is_app_limited": True, "in_flight_bytes": 50_000, "supply": "done"}, "delivery"),
+        ({"is_handshaking": True, "in_flight_bytes": 3_600}, "handshake"),
+        ({"in_flight_bytes": 49_000}, "host"),
+        ({"in_flight_bytes": 51_000}, "slow start"),
+    ],
+)
+def test_each_rule_names_its_cause(changes: dict[str, Any], cause: str) -> None:
+    state = replace(FULL, **changes)
+    assert causes_of(state, state, state)[-1] == cause
+
+
+def test_a_queue_at_one_end_of_an_interval_is_a_burst() -> None:
+    assert causes_of(FULL, replace(FULL, payload_queue_ms=30), FULL) == ["slow start"]
+
+
+def test_a_pause_shorter_than_a_round_trip_is_no_fault_of_the_host() -> None:
+    low = replace(FULL, in_flight_bytes=10_000, rtt_ms=1_500)
+    assert causes_of(FULL, low, FULL) == ["slow start"]
+    assert causes_of(FULL, low, low, low) == ["slow start", "host"]
+
+
+def test_the_spans_are_a_partition() -> None:
+    spans = Trace(0.7, 3.5, trace(FULL, replace(FULL, lost_packets=1), FULL).states).spans()
+    assert spans[0] == Span(0.0, 0.7, "handshake") and spans[-1].end_s == 3.5
+    assert all(one.end_s == other.start_s for one, other in pairwise(spans))
+
+
+@pytest.mark.parametrize("asked_s", [None, 2.0, 5.0])
+def test_a_sender_that_never_knew_what_to_send_spent_all_on_the_handshake(asked_s: float | None) -> None:
+    assert trace(FULL, FULL, asked_s=asked_s).spent_s()["handshake"] == 2.0
+    assert Trace(0.0, 2.0, []).spent_s()["handshake"] == 2.0
+
+
+def test_means_add_up_and_the_largest_is_named() -> None:
+    none: dict[str, float] = dict.fromkeys(causes.CAUSES, 0.0)
+    found = causes.mean([none | {"link": time, "host": 1.0} for time in (1.0, 4.0)])
+    assert sum(found.values()) == 3.5 and causes.largest(found) == "link"
+
+
+def transferred(folder: Path, *, case: dict[str, Any] | None = None, **changes: Any) -> dict[str, float]:
+    """Give the seconds of each cause of 4 MB over 20 Mbit/s (or what `case` has), `changes` in the request."""
+    rates = {"id": "planted", "forward_mbps": 20, "return_mbps": 2, "targets_s": [None]}
+    document = {
+        "schema": "satlab/suite/1", "name": "planted", "source": "here", "link": {"rtt_ms": 650, "queue_bdp": 1},
+        "marks_mb": [4], "cases": [rates | (case or {})],
+    }  # fmt: skip
+    plan = Suite.model_validate(document)
+    planted: Case = plan.cases[0]
+    request = virtual_clock.transfer(plan, planted, 1, {}, {}) | changes
+    sample = virtual_clock.run(case_link.build(plan, planted, folder / "profiles"), request, folder, planted)
+    assert sample.status == "ok" and sample.spent_s is not None
+    assert set(sample.spent_s) == set(causes.CAUSES)
+    [outcome] = folder.glob("*.outcome.json")
+    whole = json.loads(outcome.read_text())["transfers"][-1]["duration_s"]
+    assert sum(sample.spent_s.values()) == pytest.approx(whole)
+    return dict(sample.spent_s)
+
+
+LEAN = {"stream_receive_window": 100_000}
+
+
+@pytest.mark.parametrize(
+    ("case", "changes", "cause"),
+    [
+        ({"forward_mbps": 5}, {}, "link"),
+        ({}, {"client": {"initial_window": 1}, "server": {"initial_window": 1}}, "slow start"),
+        ({}, {"client": LEAN}, "flow control"),
+        ({"forward_mbps": 100}, {"bytes": 40_000_000, "client": {"stream_receive_window": 1_000_000}}, "flow control"),
+        ({}, {"source_mbps": 1}, "application"),
+        ({"loss": {"unit": "packet", "ratio": 0.01}}, {}, "loss recovery"),
+        ({"direction": "upload", "return_mbps": 0.5}, {}, "link"),
+    ],
+)
+def test_a_planted_cause_is_named(case: dict[str, Any], changes: dict[str, Any], cause: str, tmp_path: Path) -> None:
+    spent = transferred(tmp_path, case=case, **changes)
+    assert causes.largest(spent) == cause, spent
+
+
+def test_an_initial_window_of_one_packet_costs_round_trips_of_slow_start(tmp_path: Path) -> None:
+    (tmp_path / "1").mkdir()
+    (tmp_path / "10").mkdir()
+    one = transferred(tmp_path / "1", server={"initial_window": 1})
+    ten = transferred(tmp_path / "10", server={"initial_window": 10})
+    # log2(10) doublings of 0.65 s each.
+    assert one["slow start"] - ten["slow start"] == pytest.approx(3.32 * 0.65, abs=0.9)
+
+
+def test_a_return_link_of_50_kbit_s_holds_up_the_acknowledgements(tmp_path: Path) -> None:
+    spent = transferred(tmp_path, case={"return_mbps": 0.05})
+    assert spent["ack link"] > 1.0 and causes.largest(spent) == "ack link", spent
+
+
+def test_the_handshake_takes_a_round_trip_and_the_way_of_the_request(tmp_path: Path) -> None:
+    spent = transferred(tmp_path)
+    assert spent["handshake"] == pytest.approx(1.5 * 0.65, abs=0.05)
+    assert spent["delivery"] == pytest.approx(0.5 * 0.65, abs=0.1)
+    assert spent["application"] == spent["flow control"] == spent["host"] == spent["loss recovery"] == 0.0

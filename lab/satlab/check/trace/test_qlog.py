@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""qlog files: what three programs write is read alike; what is broken, huge or hostile is refused and harms nothing."""
+
+import json
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from satlab.check.endpoint.pair import CLIENT, SERVER
+from satlab.check.endpoint.test_command_line import wish
+from satlab.check.samples import Sample, Warned
+from satlab.check.trace import qlog, qlog_transfer, server_qlog
+from satlab.check.trace.pcap import UDP, Datagram, Wire
+from satlab.check.trace.qlog import QlogError
+from satlab.check.trace.qlog_transfer import Account
+
+SIZE = 3000
+PACKETS = ((100, 0, 1000), (101, 1000, 1000), (700, 0, 1000), (701, 2000, 1000))
+"""Time in ms, offset and length of what a server sends on stream 0: the first 1000 bytes twice."""
+HEAD = {"qlog_version": "0.3", "qlog_format": "JSON-SEQ", "trace": {"vantage_point": {"type": "server"}}}
+
+
+def ngtcp2() -> list[dict[str, Any]]:
+    """Give the records of a server as ngtcp2 writes them."""
+    limits = {"owner": "remote", "initial_max_data": 1 << 20, "initial_max_stream_data_bidi_local": 2000}
+    metrics = {"smoothed_rtt": 650, "congestion_window": 12000, "bytes_in_flight": 11000}
+    credit = {"frame_type": "max_stream_data", "stream_id": 0, "maximum": 1 << 20}
+    return [
+        {"time": 0, "name": "transport:parameters_set", "data": limits},
+        {"time": 0, "name": "transport:packet_received", "data": packet("initial")},
+        {"time": 90, "name": "transport:packet_received", "data": packet("1RTT", stream(0, 70))},
+        {"time": 95, "name": "recovery:metrics_updated", "data": metrics},
+        *(sent(*one) for one in PACKETS[:2]),
+        {"time": 300, "name": "transport:packet_received", "data": packet("1RTT", credit)},
+        {"time": 600, "name": "recovery:packet_lost", "data": {"header": {"packet_number": 0}}},
+        *(sent(*one) for one in PACKETS[2:]),
+        {"time": 800, "name": "recovery:metrics_updated", "data": {"bytes_in_flight": 0, "ssthresh": 6000}},
+    ]
+
+
+def stream(offset: int, length: int) -> dict[str, Any]:
+    return {"frame_type": "stream", "stream_id": 0, "offset": offset, "length": length}
+
+
+def packet(kind: str, *frames: dict[str, Any]) -> dict[str, Any]:
+    return {"header": {"packet_type": kind}, "frames": list(frames)}
+
+
+def sent(time: int, offset: int, length: int) -> dict[str, Any]:
+    return {"time": time, "name": "transport:packet_sent", "data": packet("1RTT", stream(offset, length))}
+
+
+def quiche() -> list[dict[str, Any]]:
+    """Give the same as quiche writes it: other schema names, lengths in `raw`, no threshold as 2^64 - 1."""
+    records: list[dict[str, Any]] = json.loads(json.dumps(ngtcp2()))
+    for record in records:
+        name, data = record["name"].partition(":")[2], record["data"]
+        record["name"] = f"quic:{name.replace('metrics_updated', 'recovery_metrics_updated')}"
+        if "owner" in data:
+            data["initiator"] = data.pop("owner")
+        for frame in data.get("frames", []):
+            if "length" in frame:
+                frame["raw"] = {"payload_length": frame.pop("length")}
+    records.insert(3, {"time": 90.5, "name": "quic:recovery_metrics_updated", "data": {"ssthresh": (1 << 64) - 1}})
+    return records
+
+
+def picoquic() -> dict[str, Any]:
+    """Give the same as picoquic writes it: one document, events as arrays, times in microseconds."""
+    events = []
+    for record in json.loads(json.dumps(ngtcp2())):
+        category, _, name = record["name"].partition(":")
+        data = record["data"]
+        if "congestion_window" in data:
+            data["cwnd"] = data.pop("congestion_window")
+            data["smoothed_rtt"] *= 1000
+        for frame in data.get("frames", []):
+            if frame["frame_type"] == "stream":
+                frame["id"] = frame.pop("stream_id")
+        if "header" in data:
+            data["packet_type"] = data["header"].pop("packet_type", "1RTT")
+        events.append([record["time"] * 1000, category, name, data])
+    trace = {
+        "vantage_point": {"name": "backend-67", "type": "server"}, "configuration": {"time_units": "us"},
+        "event_fields": ["relative_time", "category", "event", "data"], "events": events,
+    }  # fmt: skip
+    return {"qlog_version": "draft-00", "title": "picoquic", "traces": [trace]}
+
+
+def sequence(records: list[dict[str, Any]], head: dict[str, Any] = HEAD) -> bytes:
+    return b"".join(b"\x1e" + json.dumps(one).encode() + b"\n" for one in (head, *records))
+
+
+def read(folder: Path, data: bytes, name: str = "x.sqlog", size: int = SIZE) -> Account:
+    (folder / name).write_bytes(data)
+    return qlog_transfer.read(qlog.opened(folder / name), size)
+
+
+@pytest.mark.parametrize("program", ["ngtcp2", "quiche", "picoquic"])
+def test_what_three_programs_write_is_read_alike(program: str, tmp_path: Path) -> None:
+    if program == "picoquic":
+        found = read(tmp_path, json.dumps(picoquic()).encode(), "x.qlog")
+    else:
+        found = read(tmp_path, sequence(ngtcp2() if program == "ngtcp2" else quiche()))
+    assert (found.received_s, found.short_received_s, found.stream_received_s, found.sent_s) == (0, 0.09, 0.09, 0.1)
+    assert (found.sent_packets, found.lost_packets, found.retransmitted_share) == (4, 1, 0.25)
+    assert [(one.t_s, one.supply, one.lost_packets) for one in found.points[-3:]] == [
+        (0.6, "slow", 1), (0.701, "done", 1), (0.8, "done", 1),
+    ]  # fmt: skip
+    assert "blocked" in [one.supply for one in found.points]  # the stream's credit of 2000 bytes, until 300 ms
+    assert [one.is_slow_start for one in found.points[:-1]] == [True] * (len(found.points) - 1)
+    assert {(one.cwnd_bytes, one.rtt_ms) for one in found.points} == {(12000, 650)}
+
+
+def test_what_is_sent_again_was_lost_where_no_loss_is_told(tmp_path: Path) -> None:
+    found = read(tmp_path, sequence([one for one in ngtcp2() if one["name"] != "recovery:packet_lost"]))
+    assert (found.lost_packets, found.told_lost_packets, found.retransmitted_share) == (0, None, 0.25)
+    assert [one.lost_packets for one in found.points[-2:]] == [1, 1] and not found.points[0].lost_packets
+
+
+def test_a_threshold_below_the_window_ends_slow_start(tmp_path: Path) -> None:
+    more = {"time": 900, "name": "recovery:metrics_updated", "data": {"bytes_in_flight": 0}}
+    found = read(tmp_path, sequence([*ngtcp2(), more]))
+    assert [one.is_slow_start for one in found.points[-2:]] == [False, False]
+
+
+def test_relative_and_previous_times(tmp_path: Path) -> None:
+    way = {"trace": {"vantage_point": {"type": "client"}, "common_fields": {"time_format": "delta"}}}
+    steps = [{"time": 100, "name": "x"}, {"time": 50, "name": "y"}]
+    (tmp_path / "x.sqlog").write_bytes(sequence(steps, way))
+    assert [one.t_s for one in qlog.opened(tmp_path / "x.sqlog").events] == pytest.approx([0.1, 0.15])
+    (tmp_path / "x.sqlog").write_bytes(sequence(steps))
+    assert [one.t_s for one in qlog.opened(tmp_path / "x.sqlog").events] == pytest.approx([0.1, 0.1])
+
+
+def test_the_last_record_of_a_program_that_was_ended_may_be_cut(tmp_path: Path) -> None:
+    whole = sequence(ngtcp2())
+    assert read(tmp_path, whole[:-30]).sent_packets == 4
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (b"", "broken"),
+        (b"\x1e{}\n", "broken"),
+        (b"\x1e[]\n", "broken"),
+        (sequence([], {"trace": {"vantage_point": {"type": "network"}}}), "broken"),
+        (sequence([]) + b"\x1e" + b"[" * 100_000 + b"\n", "broken"),
+        (sequence([]) + b"\x1e{\x00\xff}\n", "broken"),
+        (sequence([{"name": "x"}]), "broken"),
+        (sequence([{"time": -1, "name": "x"}]), "broken"),
+        (sequence([]) + b'\x1e{"time": 1e999, "name": "x"}\n', "broken"),
+        (sequence([]) + b'\x1e{"time": NaN, "name": "x"}\n', "broken"),
+        (sequence([]) + b'\x1e{"time": 1' + b"0" * 5000 + b', "name": "x"}\n', "broken"),
+        (sequence([]) + b"\x1e" + b" " * (qlog.LINE_BYTES + 1) + b"\n", "too large"),
+    ],
+)
+def test_t11_a_broken_or_hostile_file_is_refused(data: bytes, kind: str, tmp_path: Path) -> None:
+    with pytest.raises(QlogError) as caught:
+        read(tmp_path, data)
+    assert caught.value.kind == kind and len(str(caught.value)) < 200
+
+
+def test_t11_size_and_events_have_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "x.sqlog"
+    file.write_bytes(b"")
+    os.truncate(file, qlog.FILE_BYTES + 1)
+    with pytest.raises(QlogError, match="MiB"):
+        qlog.opened(file)
+    with pytest.raises(QlogError, match="one document"):
+        (tmp_path / "x.qlog").write_bytes(b"{")
+        os.truncate(tmp_path / "x.qlog", qlog.DOCUMENT_BYTES + 1)
+        qlog.opened(tmp_path / "x.qlog")
+    monkeypatch.setattr(qlog, "EVENTS", 5)
+    with pytest.raises(QlogError, match="5 events"):
+        read(tmp_path, sequence(ngtcp2()))
+    monkeypatch.setattr(qlog_transfer, "POINTS", 2)
+    monkeypatch.setattr(qlog, "EVENTS", 100)
+    assert len(read(tmp_path, sequence(ngtcp2())).points) == 2
+
+
+def test_t11_links_and_devices_are_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "real.sqlog").write_bytes(sequence(ngtcp2()))
+    folder = tmp_path / "qlog"
+    folder.mkdir()
+    (folder / "link.sqlog").symlink_to(tmp_path / "real.sqlog")
+    os.mkfifo(folder / "pipe.sqlog")
+    (folder / "below").symlink_to(tmp_path)
+    assert qlog.newest(folder) is None
+    assert qlog.newest(folder / "below") is None and qlog.newest(folder / "none") is None
+    for name in ("link.sqlog", "pipe.sqlog"):
+        with pytest.raises(QlogError):
+            qlog.opened(folder / name)
+
+
+def test_t11_damaged_files_raise_nothing_else(tmp_path: Path) -> None:
+    source = random.Random(7)  # noqa: S311 - a test's
+    kept = [sequence(ngtcp2()), sequence(quiche()), json.dumps(picoquic()).encode()]
+    values = [b"null", b"-1", b"1e308", b"[]", b'"x"', b"{}", b"true", str(1 << 70).encode()]
+    read_whole = 0
+    for turn in range(800):
+        data = bytearray(source.choice(kept))
+        for _ in range(source.randint(1, 4)):
+            at = source.randrange(len(data))
+            match source.randrange(8):
+                case 0:
+                    data[at] = source.randrange(256)
+                case 1:
+                    del data[at : at + source.randint(1, 20)]
+                case _:
+                    colon = data.find(b": ", at)
+                    end = min(data.find(mark, colon) % (len(data) + 1) for mark in (b",", b"}"))
+                    data[colon + 2 : end] = source.choice(values)
+        try:
+            found = read(tmp_path, bytes(data), "x.sqlog" if turn % 2 else "x.qlog")
+        except QlogError:
+            continue
+        read_whole += 1
+        share = found.retransmitted_share
+        assert share is None or 0 <= share <= 1
+        json.dumps([(one.t_s, one.cwnd_bytes) for one in found.points], allow_nan=False)
+    assert 100 < read_whole < 700
+
+
+# --- joined with the packets ----------------------------------------------------------------------------------------
+
+
+class Asks:
+    """Ends that are asked for qlog."""
+
+    def qlog(self, asked: Any, side: str) -> Path:
+        """Give the folder."""
+        return Path(asked.folder / side / "qlog")
+
+
+def seen() -> Wire:
+    """The client's packets of that transfer: the server's clock is 325 ms after the client's, as the link is."""
+    short = [Datagram(1.1 + n / 10, True, 1250, ("1-rtt",)) for n in range(4)]
+    mine = (Datagram(0.0, False, 1200, ("initial",)), Datagram(0.09, False, 90, ("1-rtt",)))
+    answer = Datagram(0.05, True, 1200, ("initial",))
+    return Wire(UDP, (mine[0], answer, mine[1], *short), 1000.0)
+
+
+CUT_OFF = Sample("a", 1, "censored", "", (None,))
+
+
+def joined(
+    folder: Path, server: bytes | None, client: bytes | None = None, wire: Wire | None = None,
+    found: Sample = CUT_OFF, asks: type[Asks] = Asks,
+) -> Sample:  # fmt: skip
+    asked = wish(folder)
+    for side, data in ((SERVER, server), (CLIENT, client)):
+        place = folder / side / "qlog"
+        place.mkdir()
+        if data is not None:
+            (place / "x.sqlog").write_bytes(data)
+    ends: Any = asks()
+    return server_qlog.add(found, ends, asked, folder, wire or seen(), 0.325)
+
+
+def test_a_sender_s_qlog_tells_losses_and_its_states_by_the_client_s_clock(tmp_path: Path) -> None:
+    found = joined(tmp_path, sequence(ngtcp2()))
+    assert (found.lost_packets, found.retransmitted_share) == (1, 0.25)
+    document = json.loads((tmp_path / server_qlog.FILE).read_text())
+    assert document["asked_s"] == pytest.approx(0.325 + 0.09) and document["end_s"] == pytest.approx(1.4)
+    assert document["points"][-1]["t_s"] == pytest.approx(0.325 + 0.8)
+    assert found.sources["spent_s"].startswith("qlog of the server")
+    assert found.warnings == (Warned("missing", "client", "it left none"),)
+
+
+def test_the_first_byte_is_the_client_s_word_or_that_of_its_packets(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    head = {"trace": {"vantage_point": {"type": "client"}}}
+    got = {"time": 1250, "name": "transport:packet_received", "data": packet("1RTT", stream(0, 900))}
+    client = sequence([{"time": 5, "name": "transport:packet_sent", "data": packet("initial")}, got], head)
+    said = joined(tmp_path / "a", None, client)
+    assert said.time_to_first_byte_ms == pytest.approx(1245)
+    assert said.sources == {"time_to_first_byte_ms": "qlog of the client"}
+    silent = joined(tmp_path / "b", None)
+    assert silent.time_to_first_byte_ms == pytest.approx(1100)
+    assert silent.sources == {"time_to_first_byte_ms": "packets"}
+    assert (silent.lost_packets, silent.retransmitted_share) == (None, None)
+    assert not (tmp_path / "b" / server_qlog.FILE).exists()
+
+
+def test_ends_that_tell_their_first_byte_themselves_are_asked_for_the_sender_s_qlog_alone(tmp_path: Path) -> None:
+    class Sender(Asks):
+        def qlog(self, asked: Any, side: str) -> Any:
+            return super().qlog(asked, side) if side == SERVER else None
+
+    found = Sample("a", 1, "censored", "", (1.0,), time_to_first_byte_ms=1300.0, lost_packets=7)
+    added = joined(tmp_path, sequence(quiche()), found=found, asks=Sender)
+    assert (added.time_to_first_byte_ms, added.lost_packets, added.retransmitted_share) == (1300.0, 7, 0.25)
+    assert not added.warnings
+    assert set(added.sources) == {"retransmitted_share", "spent_s"}
+    assert json.loads((tmp_path / server_qlog.FILE).read_text())["end_s"] == 1.0, (
+        "not the last packet, but the last byte"
+    )
+
+
+def test_a_qlog_of_something_else_does_not_fit(tmp_path: Path) -> None:
+    for name in "abc":
+        (tmp_path / name).mkdir()
+    other = joined(tmp_path / "a", sequence([], {"trace": {"vantage_point": {"type": "client"}}}))
+    assert [one.kind for one in other.warnings] == ["does not fit", "missing"]
+    twice = seen()
+    initials = [Datagram(0.05 * n, True, 1200, ("initial",), (bytes([n]),)) for n in (1, 2)]
+    many = joined(tmp_path / "b", sequence(ngtcp2()), wire=Wire(UDP, (*twice.datagrams, *initials)))
+    assert "2 connections" in many.warnings[0].reason and many.lost_packets is None
+    whole = joined(tmp_path / "c", sequence(ngtcp2()), found=Sample("a", 1, "ok", "", (1.0,)))
+    assert "3000 bytes of streams, 100000 came" in whole.warnings[0].reason

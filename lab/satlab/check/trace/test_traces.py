@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from satlab.check.trace import traces
+
+PLAN: Any = SimpleNamespace(forward=SimpleNamespace(rate_bps=10e6), return_=SimpleNamespace(rate_bps=1e6))
+
+
+def start(side: str, role: str, t_unix_s: float) -> dict[str, Any]:
+    return {"type": "start", "side": side, "role": role, "t_unix_s": t_unix_s}
+
+
+def interval(side: str, t_s: float, **changes: Any) -> dict[str, Any]:
+    return {
+        "type": "interval", "side": side, "t_s": t_s, "cwnd_bytes": 100_000, "in_flight_bytes": 99_000, "rtt_ms": 650.0,
+        "slow_start": True, "app_limited": False, "handed": False, "lost_packets": 0,
+    } | changes  # fmt: skip
+
+
+def summary(side: str, **figures: Any) -> dict[str, Any]:
+    return {
+        "type": "summary",
+        "side": side,
+        "t_s": 9.0,
+        "handshake_ms": 650.0,
+        "bytes": 0,
+        "goodput_bps": None,
+    } | figures
+
+
+def download(**changes: Any) -> list[dict[str, Any]]:
+    """Give 1 MB until 4 s of the client's time; the server begins 0.3 s later and sends from 0.9 s on."""
+    sent = [interval("server", 0.6 + step / 10, **changes) for step in range(30)]
+    return [
+        start("client", "receiver", 1000.0), start("server", "sender", 1000.3), *sent,
+        summary("server"), summary("client", bytes=1_000_000, goodput_bps=2e6),
+    ]  # fmt: skip
+
+
+def link(forward: int, back: int) -> list[dict[str, Any]]:
+    times = [1000 + step / 10 for step in range(45)]
+    return [
+        {"type": "header"},
+        *(
+            {"type": "sample", "t_unix_s": t, "forward": {"queue_bytes": forward}, "return": {"queue_bytes": back}}
+            for t in times
+        ),
+    ]
+
+
+def spent(lines: list[dict[str, Any]], forward: int = 0, back: int = 0) -> dict[str, Any]:
+    trace = traces.of_satperf(lines, link(forward, back), PLAN)
+    assert trace is not None
+    return {cause: pytest.approx(time) for cause, time in trace.spent_s().items() if time}
+
+
+def test_a_download_s_time_is_the_client_s() -> None:
+    assert spent(download()) == {"handshake": 0.9, "slow start": 3.1}
+
+
+def test_queues_are_times_of_their_links() -> None:
+    assert spent(download(), forward=25_000) == {"handshake": 0.9, "link": 3.1}  # 20 ms at 10 Mbit/s
+    assert spent(download(), forward=2_000, back=2_000) == {"handshake": 0.9, "ack link": 3.1}  # 1.6 and 16 ms
+
+
+def test_a_sender_without_credit_and_one_without_cpu_are_told_apart() -> None:
+    assert "flow control" in spent(download(app_limited=True, in_flight_bytes=50_000))
+    assert "delivery" in spent(download(app_limited=True, in_flight_bytes=50_000, handed=True))
+    assert "host" in spent(download(in_flight_bytes=20_000))
+
+
+def test_an_upload_is_sent_once_the_client_s_handshake_is_complete() -> None:
+    sent = [interval("client", step / 10) for step in range(1, 40)]
+    lines = [
+        start("client", "sender", 1000.0), start("server", "receiver", 1000.5), *sent,
+        summary("client"), summary("server", bytes=1_000_000, goodput_bps=2e6),
+    ]  # fmt: skip
+    assert spent(lines, back=5_000) == {"handshake": 0.65, "link": 3.85}
+
+
+def test_a_server_s_qlog_is_judged_with_the_link_s_queues() -> None:
+    def point(t_s: float, supply: str, in_flight: int, lost: int) -> dict[str, Any]:
+        return {
+            "t_s": t_s, "cwnd_bytes": 100_000, "in_flight_bytes": in_flight, "is_slow_start": False, "rtt_ms": 650.0,
+            "lost_packets": lost, "supply": supply,
+        }  # fmt: skip
+
+    points = [
+        point(1.0, "slow", 99_000, 0), point(2.0, "blocked", 60_000, 0), point(3.0, "slow", 99_000, 1),
+        point(3.5, "done", 20_000, 1),
+    ]  # fmt: skip
+    document = {"start_unix_s": 1000.0, "asked_s": 0.9, "end_s": 4.0, "points": points}
+    told = traces.of_account(document, link(0, 0), PLAN).spent_s()
+    assert {cause: time for cause, time in told.items() if time} == pytest.approx(
+        {"handshake": 0.9, "congestion avoidance": 0.1, "flow control": 1.0, "loss recovery": 1.0, "delivery": 1.0}
+    )
+    assert traces.of_account(document, link(25_000, 0), PLAN).spent_s()["link"] == pytest.approx(3.1)
+
+
+def test_what_does_not_say_enough_is_no_trace(tmp_path: Path) -> None:
+    assert traces.of_satperf(download(in_flight_bytes=None), [], PLAN) is None  # quiche
+    assert traces.of_satperf(download()[:-2], [], PLAN) is None
+    assert traces.of_satperf([], [], PLAN) is None
+    assert traces.read(tmp_path, "a", 1, PLAN) is None
+    (tmp_path / "a-1" / "client").mkdir(parents=True)
+    file = tmp_path / "a-1" / "client" / "client-0.jsonl"
+    file.write_text("\n".join(map(json.dumps, download())))
+    trace = traces.read(tmp_path, "a", 1, PLAN)
+    assert trace is not None and trace.end_s == pytest.approx(4.0)

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Commands that measure, and those that read what was measured."""
+
+import functools
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from satlab.cli.base import (
+    Lenient,
+    Profile,
+    Quiet,
+    Runs,
+    command,
+    print_records,
+    settings_of,
+    status_of,
+    stop_on_signal,
+    with_link,
+)
+from satlab.common.console import Talk
+from satlab.common.errors import ExitStatus
+from satlab.link.options import LinkOptions
+
+
+@command()
+@with_link()
+def run(
+    scenario: Annotated[Path, typer.Argument(help="OpenBACH scenario (JSON).")],
+    link: LinkOptions,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="NAME=VALUE: value of an argument, or another value for a constant; or the link's internet_delay_ms, "
+            "satcom_delay_ms, satcom_loss_percent, satcom_attenuation_db. Repeatable.",
+        ),
+    ] = None,
+    deadline: Annotated[float, typer.Option(help="The scenario is stopped after this many seconds.", min=1)] = 900.0,
+    runs: Runs = Path("runs"),
+    json_lines: Annotated[bool, typer.Option("--json", help="Summary records as JSON lines on stdout.")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Summary records as CSV on stdout.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything, print the plan, touch nothing.")
+    ] = False,
+    no_report: Annotated[bool, typer.Option("--no-report", help="Leave the HTML report out.")] = False,
+    influx: Annotated[
+        str | None,
+        typer.Option(envvar="SATLAB_INFLUX", help="Send statistics to this InfluxDB 1.x, too: http://HOST:8086/DB."),
+    ] = None,
+    quiet: Quiet = False,
+) -> int:
+    """Run one scenario in a fresh lab: calibrate, measure, collect, report."""
+    from satlab.experiment import run as running
+    from satlab.link import testbed
+
+    bed = testbed.choose(settings_of(settings or ()), link)
+    request = running.RunRequest(
+        scenario=scenario,
+        link=bed.link,
+        settings=bed.settings,
+        at_start=bed.at_start,
+        runs=runs,
+        deadline_s=deadline,
+        report=not no_report,
+        influx=influx,
+    )
+    prepared = running.prepare(request)
+    if dry_run:
+        print(json.dumps(prepared.document(), indent=1))
+        return ExitStatus.OK
+    outcome = running.execute(prepared, Talk(quiet), stop_on_signal())
+    print_records([outcome.folder], [outcome.records], json_lines=json_lines, csv=csv)
+    return outcome.status
+
+
+@command()
+def demo(
+    profile: Profile = "geo",
+    duration: Annotated[float, typer.Option(help="Length of the TCP download, s.", min=5, max=300)] = 15,
+    loads: Annotated[int, typer.Option(help="Page loads per protocol.", min=1, max=50)] = 3,
+    runs: Runs = Path("runs"),
+    json_lines: Annotated[bool, typer.Option("--json", help="Summary records as JSON lines on stdout.")] = False,
+    quiet: Quiet = False,
+) -> int:
+    """Measure TCP goodput and page loads over HTTP/1.1 and HTTP/3, and show table and report. About three minutes."""
+    from satlab.experiment import demo as demonstration
+
+    show = demonstration.Demo(profile=profile, duration_s=duration, loads=loads, runs=runs)
+    return show.run(Talk(quiet), stop_on_signal(), lambda f, r: print_records(f, r, json_lines=json_lines, csv=False))
+
+
+@command()
+def report(
+    folders: Annotated[list[Path], typer.Argument(help="Run folders.")],
+    out: Annotated[Path | None, typer.Option(help="HTML file. Default: report/index.html of the first run.")] = None,
+    json_lines: Annotated[bool, typer.Option("--json", help="Summary records as JSON lines on stdout.")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Summary records as CSV on stdout.")] = False,
+) -> int:
+    """Rebuild records and report from raw files; several runs side by side."""
+    from satlab.experiment import rebuild
+
+    frames, path = rebuild.rebuild(folders, out, Talk())
+    print_records([path], frames, json_lines=json_lines, csv=csv)
+    return ExitStatus.OK
+
+
+@command()
+def reproduce(
+    paper: Annotated[Literal["seed-002"], typer.Argument(help="seed-002: Kosek et al., IFIP Networking 2022.")],
+    runs: Annotated[int | None, typer.Option(help="Runs of each cell. Default: 10.", min=1, max=10000)] = None,
+    cells: Annotated[
+        str | None,
+        typer.Option(
+            help="ORBIT/LOSS/TYPE,... with * for any: geo/0/h1,leo/*/quic*. Default: the 64 of the paper; types "
+            "quic-warm and h3-warm are ours, and run where they are written out."
+        ),
+    ] = None,
+    resume: Annotated[Path | None, typer.Option(help="Folder of an earlier campaign: do what is left of it.")] = None,
+    parallel: Annotated[
+        str, typer.Option(help="Labs at once: a number, or auto: as many as calibration bears.")
+    ] = "auto",
+    out: Annotated[Path, typer.Option(help="Folder that the campaign's folder is made in.")] = Path("runs"),
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything, print the plan, touch nothing.")
+    ] = False,
+    json_lines: Annotated[bool, typer.Option("--json", help="The results as JSON on stdout.")] = False,
+) -> int:
+    """Repeat a paper's evaluation, each run in a fresh lab, and show its tables beside ours."""
+    from satlab.reproduce import reproduction, result_tables
+
+    del paper
+    chosen = None if cells is None else [pattern.strip() for pattern in cells.split(",")]
+    execution, talk = reproduction.prepare(reproduction.Wanted(runs, chosen, resume, parallel, out))
+    if dry_run:
+        print(reproduction.plan(execution))
+        return ExitStatus.OK
+    found, status = reproduction.execute(execution, talk, stop_on_signal())
+    if json_lines:
+        print(json.dumps(result_tables.document(found)))
+    else:
+        result_tables.show(found)
+    return status
+
+
+@command()
+def influx(
+    folders: Annotated[list[Path], typer.Argument(help="Run folders.")],
+    to: Annotated[str, typer.Option(envvar="SATLAB_INFLUX", help="http://[user:password@]host[:8086][/database]")],
+) -> int:
+    """Send the statistics of runs to an InfluxDB 1.x; sending them twice changes nothing."""
+    from satlab.experiment import influx as database
+
+    print(f"{database.send(folders, to)} points")
+    return ExitStatus.OK
+
+
+@command()
+def validate(
+    paths: Annotated[
+        list[Path], typer.Argument(help="Profiles, scenarios, time lines, jobs, pages, folders of these, lab.yml.")
+    ],
+    lenient: Lenient = False,
+) -> int:
+    """Check files without touching anything; every fault is printed."""
+    from satlab.experiment import validate
+
+    talk = Talk()
+
+    def checked(path: Path) -> int:
+        for warning in validate.check(path, lenient=lenient):
+            talk.line(warning)
+        talk.line(f"{path}: ok")
+        return ExitStatus.OK
+
+    return max([status_of(functools.partial(checked, path)) for path in paths])

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`satlab serve`."""
+
+import getpass
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from satlab.cli.base import Quiet, command, stop_on_signal
+from satlab.common.console import Talk
+from satlab.common.errors import ExitStatus
+
+
+@command()
+def serve(
+    listen: Annotated[str, typer.Option(help="Address and port; others than this host need --public.")] = (
+        "127.0.0.1:8000"
+    ),
+    socket: Annotated[Path | None, typer.Option(help="Unix socket in place of an address.")] = None,
+    state: Annotated[Path, typer.Option(help="Folder of accounts, queue and run folders.")] = Path("/var/lib/satlab"),
+    public: Annotated[
+        str | None, typer.Option(help="Serve others, who call the service by this host name; needs TLS and accounts.")
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its private key, PEM.")] = None,
+    set_password: Annotated[
+        str | None, typer.Option(metavar="LOGIN", help="Make an account or change its password, and end.")
+    ] = None,
+    role: Annotated[
+        Literal["viewer", "runner", "admin"], typer.Option(help="With --set-password: what the account may do.")
+    ] = "runner",
+    quiet: Quiet = False,
+) -> int:
+    """Serve OpenBACH's REST API and the web pages; scenarios queue for the machine."""
+    from satlab.serve import supervisor
+    from satlab.serve.accounts import Role
+
+    if set_password is not None:
+        password = getpass.getpass() if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
+        supervisor.set_password(state, set_password, Role[role.upper()], password)
+        return ExitStatus.OK
+    supervisor.run(supervisor.Wish(listen, socket, state, public, tls_cert, tls_key), Talk(quiet), stop_on_signal())
+    return ExitStatus.OK

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where the parts of the product lie, relative to its root folder."""
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+LAB_FILE = ROOT / "vagrant" / "lab.yml"
+PROFILES = ROOT / "opensand-profiles"
+SCENARIOS = ROOT / "openbach-scenarios" / "scenarios"
+JOBS = ROOT / "openbach-scenarios" / "jobs"
+WEB_TARGETS = ROOT / "web-targets"
+BASELINES = ROOT / "baselines"
+SCHEMAS = ROOT / "schemas"
+SHIM = ROOT / "lab" / "satlab" / "openbach" / "shim"
+PROGRAMS = ROOT / "target" / "release"
+"""What we build; satperf and satpep, which only some scenarios need, lie there beside satlink."""
+SATLINK = PROGRAMS / "satlink"
+SATVIRTUAL = PROGRAMS / "satvirtual"
+SATPERF = PROGRAMS / "satperf"
+PYTHONPATH = f"{ROOT / 'lab'}:{ROOT}"
+"""Where a Python that is started anew finds the product."""
+STANDARD_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Where a program finds others, whatever the variable PATH of whoever started us is."""

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Processes that outlive the program that starts them: start, look, signal, reap."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from satlab.common.errors import HostError
+
+POLL_S = 0.01
+LOG_LINES = 5
+LOG_TAIL_BYTES = 4096
+"""OpenSAND may write an error for every packet that it loses."""
+
+
+class Process(BaseModel):
+    """A process that cannot be mistaken for a later one of the same number: `start_ticks` from /proc/PID/stat."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    pid: int
+    start_ticks: int
+    log: Path
+
+    def is_alive(self) -> bool:
+        """Tell whether it runs; a zombie does not."""
+        return start_ticks(self.pid) == self.start_ticks
+
+    def exit_code(self) -> int | None:
+        """Give how it ended, -N for signal N; None while it runs, and where this program is not its parent."""
+        with contextlib.suppress(ChildProcessError):
+            # WNOWAIT leaves it to be reaped.
+            ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if ended is not None:
+                return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+        return None
+
+    def is_reaped(self) -> bool:
+        """Reap it if it is a child of this program. Its last thread may end a moment after its first."""
+        try:
+            return os.waitpid(self.pid, os.WNOHANG)[0] == self.pid
+        except ChildProcessError:
+            return True
+
+    def last_words(self) -> str:
+        """Give the end of its log on one line."""
+        with contextlib.suppress(OSError), self.log.open("rb") as file:
+            file.seek(-min(LOG_TAIL_BYTES, file.seek(0, os.SEEK_END)), os.SEEK_END)
+            lines = file.read().decode(errors="replace").strip().splitlines()
+            return " | ".join(lines[-LOG_LINES:]) or "it said nothing"
+        return "it left no log"
+
+
+def start(argv: list[str], *, out: Path, log: Path) -> Process:
+    """Start a process in a session of its own: it outlives this program and its terminal.
+
+    `out` and `log` take its stdout and stderr, private to root; they may be one file.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+    files = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, str(out), flags, 0o600),
+        (os.POSIX_SPAWN_OPEN, 2, str(log), flags, 0o600),
+    ]
+    # SIGPIPE and SIGXFSZ: Python ignores them, and what is ignored would be inherited.
+    default = [signal.SIGPIPE, signal.SIGXFSZ]
+    try:
+        pid = os.posix_spawnp(argv[0], argv, os.environ, file_actions=files, setsid=True, setsigdef=default)
+    except OSError as error:
+        raise HostError(f"{argv[0]}: {error.strerror}", "install util-linux") from error
+    return Process(pid=pid, start_ticks=start_ticks(pid) or 0, log=log)
+
+
+def finish(child: "subprocess.Popen[bytes] | subprocess.Popen[str]", within_s: float) -> None:
+    """Ask a child of this program to end, and end it when it has not in time; it is reaped."""
+    child.terminate()
+    try:
+        child.wait(within_s)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+
+
+def start_ticks(pid: int) -> int | None:
+    """Give when a process started, in clock ticks after boot; None when there is none, or only a zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+def send(pids: set[int], belong: Callable[[], set[int]], number: signal.Signals) -> None:
+    """Send a signal through pidfds, to those that still belong once held: a number may have passed to a stranger."""
+    with contextlib.ExitStack() as held:
+        handles = {}
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                handles[pid] = os.pidfd_open(pid)
+                held.callback(os.close, handles[pid])
+        still = belong() if handles else set()
+        for pid, handle in handles.items():
+            if pid in still:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(handle, number)
+
+
+def wait(condition: Callable[[], bool], seconds: float) -> bool:
+    """Poll until `condition` holds; False when it does not within `seconds`."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(POLL_S)
+    return True

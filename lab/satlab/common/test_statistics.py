@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+import math
+import random
+from statistics import NormalDist
+
+import pytest
+
+from satlab.common.statistics import (
+    Interval,
+    Samples,
+    all_of,
+    interval,
+    interval_of_two,
+    is_below,
+    mean_ratio,
+    median,
+    median_difference,
+)
+
+
+def exact_median_interval(n: int) -> tuple[int, int]:
+    """Ranks of the bootstrap interval of the median of n (odd) different samples.
+
+    A resample's median is at most the k-th smallest value when at least half of its n draws, each of which is so with
+    probability k/n, are: a binomial tail (Efron 1979, section 3).
+    """
+    half = (n + 1) // 2
+
+    def at_most(k: int) -> float:
+        return sum(math.comb(n, j) * (k / n) ** j * (1 - k / n) ** (n - j) for j in range(half, n + 1))
+
+    low = next(k for k in range(1, n + 1) if at_most(k) >= 0.025)
+    high = next(k for k in range(1, n + 1) if at_most(k) >= 0.975)
+    return low, high
+
+
+@pytest.mark.parametrize("n", [3, 5, 11, 31, 101])
+def test_the_interval_of_a_median_is_the_exact_one_to_a_rank(n: int) -> None:
+    found = interval([float(k) for k in range(1, n + 1)], median)
+    low, high = exact_median_interval(n)
+    assert abs(found.low - low) <= 1
+    assert abs(found.high - high) <= 1
+
+
+def test_the_interval_of_a_mean_is_the_normal_one_for_many_samples() -> None:
+    source = random.Random(1)  # noqa: S311
+    values = [source.gauss(100.0, 10.0) for _ in range(1000)]
+    middle, spread = sum(values) / 1000, NormalDist.from_samples(values).stdev
+    found = interval_of_two(values, [1.0], mean_ratio)
+    assert found.low == pytest.approx(middle - 1.96 * spread / 1000**0.5, abs=0.1)
+    assert found.high == pytest.approx(middle + 1.96 * spread / 1000**0.5, abs=0.1)
+
+
+def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
+    """100 sets of 25 samples; the percentile interval of a median is known to be a little narrow."""
+    source = random.Random(2)  # noqa: S311
+    hits = 0
+    for _ in range(100):
+        found = interval([source.gauss(0, 1) for _ in range(25)], median)
+        hits += found.low <= 0 <= found.high
+    assert 88 <= hits <= 99
+
+
+def test_same_samples_give_the_same_interval() -> None:
+    assert interval([1.0, 5.0, 2.0, 9.0], median) == interval([1.0, 5.0, 2.0, 9.0], median)
+
+
+def test_censored_samples_lie_above_all_values() -> None:
+    samples = Samples((3.0, 1.0), censored=1, failed=4)
+    assert (samples.ordered, samples.n, median(samples.ordered)) == ((1.0, 3.0, math.inf), 3, 3.0)
+    assert median(Samples((1.0,), censored=2).ordered) == math.inf
+    assert interval(Samples((1.0,) * 9, censored=2).ordered, median).low == 1.0
+
+
+def test_no_samples_have_no_median() -> None:
+    with pytest.raises(ValueError, match="no samples"):
+        median([])
+
+
+def test_two_medians_that_were_cut_off_do_not_differ() -> None:
+    assert median_difference([math.inf], [math.inf]) == 0
+    assert median_difference([1.0], [math.inf]) == -math.inf
+
+
+@pytest.mark.parametrize(
+    ("ends", "runs", "verdict"),
+    [
+        ((-9.0, -1.0), 5, "holds"),
+        ((1.0, 9.0), 5, "does not hold"),
+        ((-1.0, 9.0), 100, "undecided"),
+        ((-9.0, 0.0), 100, "undecided"),
+        ((-9.0, -1.0), 4, "undecided"),
+        ((-9.0, -1.0), 0, "not measured"),
+    ],
+)
+def test_verdicts(ends: tuple[float, float], runs: int, verdict: str) -> None:
+    assert is_below(Interval(*ends), runs) == verdict
+
+
+def test_the_worst_pair_decides() -> None:
+    assert all_of(["holds", "undecided"]) == "undecided"
+    assert all_of(["holds", "does not hold", "not measured"]) == "does not hold"
+    assert all_of(["holds", "holds"]) == "holds"

@@ -1,0 +1,465 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The topology of `vagrant/lab.yml`: nodes, networks, addresses, and the routes that follow from them.
+
+`load` reads the file and reports every fault at once; `routes` is a pure function. Namespaces (`netns`) and the
+roles of the VM lab are rendered from the same values.
+"""
+
+import itertools
+from collections import deque
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
+
+from satlab.common.errors import ConfigError, Fault
+from satlab.common.paths import LAB_FILE
+
+MAX_FILE_BYTES = 65536
+"""Larger files are refused: a topology has a page of text."""
+
+
+def _text(value: object) -> object:
+    """Refuse numbers where an address is meant: `ipaddress` would read 10 as 0.0.0.10."""
+    if not isinstance(value, str | IPv4Address | IPv4Network):
+        raise ValueError("write it as text, not as a number or a list")
+    return value
+
+
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,31}$")]
+"""Name of a node or a network."""
+InterfaceName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9]{0,14}$")]
+"""Name of an interface: at most 15 characters (IFNAMSIZ of Linux, less the closing zero)."""
+Address = Annotated[IPv4Address, BeforeValidator(_text)]
+Subnet = Annotated[IPv4Network, BeforeValidator(_text)]
+
+
+def _named() -> Any:
+    """Give a mapping by name with at least one entry, whose schema refuses names of another form."""
+    return Field(min_length=1, json_schema_extra={"additionalProperties": False})
+
+
+class _Model(BaseModel):
+    """Read-only, and closed to fields that the schema does not name."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class NetworkKind(StrEnum):
+    """What carries a network in the embedded lab."""
+
+    LAN = "lan"
+    SATELLITE = "satellite"
+    INTERNET = "internet"
+    EMULATION = "emulation"
+
+
+class Role(StrEnum):
+    """What a node does on the path."""
+
+    CLIENT = "client"
+    PROXY = "proxy"
+    ST = "st"
+    SAT = "sat"
+    GW = "gw"
+    SERVER = "server"
+
+
+class Network(_Model):
+    """A subnet. `mtu` in bytes; `one_way_delay_ms` in ms, of the terrestrial segment, internet networks alone."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "if": {"properties": {"kind": {"const": "internet"}}},
+            "then": {"required": ["one_way_delay_ms"]},
+            "else": {"properties": {"one_way_delay_ms": False}},
+        }
+    )
+    kind: NetworkKind
+    subnet: Subnet
+    mtu: int = Field(default=1500, ge=576, le=65535)
+    one_way_delay_ms: float | None = Field(default=None, ge=0, le=10000)
+
+    @model_validator(mode="after")
+    def _delay_where_it_acts(self) -> Self:
+        if (self.kind is NetworkKind.INTERNET) != (self.one_way_delay_ms is not None):
+            raise ValueError("one_way_delay_ms belongs to internet networks, and each of them needs it")
+        return self
+
+
+class Interface(_Model):
+    """One end of a network: its name in `Topology.networks` and the node's address there."""
+
+    network: str
+    address: Address
+
+
+class Node(_Model):
+    """One machine of the path."""
+
+    role: Role
+    interfaces: dict[InterfaceName, Interface] = _named()
+
+    @property
+    def address(self) -> str:
+        """Give the address that stands for the machine: its first interface's."""
+        return str(next(iter(self.interfaces.values())).address)
+
+
+class Size(StrEnum):
+    """How much of the VM lab is brought up: link and endpoints, or OpenBACH's controller and collector as well."""
+
+    SMALL = "small"
+    FULL = "full"
+
+
+class Service(StrEnum):
+    """What a machine outside the path does."""
+
+    OPENBACH_CONTROLLER = "openbach_controller"
+    COLLECTOR = "collector"
+
+
+class Box(_Model):
+    """The disk image that machines start from, as Vagrant names it; one that is not built here has a pinned version."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+$")
+    version: str = Field(pattern=r"^[0-9][0-9A-Za-z.]*$")
+
+
+class Machine(_Model):
+    """One machine of the VM lab: its address on the control network, memory in MiB, and the smallest lab it is in."""
+
+    address: Address
+    memory_mib: int = Field(default=512, ge=256, le=1048576)
+    cpus: int = Field(default=1, ge=1, le=256)
+    size: Size = Size.SMALL
+    services: tuple[Service, ...] = ()
+
+
+class Machines(_Model):
+    """What the VM lab adds. `control` carries ssh, Ansible and statistics, nothing measured; its first host is ours."""
+
+    control: Subnet
+    box: Box
+    hosts: dict[Name, Machine] = _named()
+
+
+class Topology(_Model):
+    """The whole of `lab.yml`; nodes are in the order of the path. `machines` matter to the VM lab alone."""
+
+    schema_: Literal["satlab/lab/1"] = Field(alias="schema")
+    networks: dict[Name, Network] = _named()
+    nodes: dict[Name, Node] = _named()
+    machines: Machines | None = None
+
+    def node_of(self, role: Role) -> str:
+        """Give the name of the only node with `role` (client, st, sat, gw or server)."""
+        return next(name for name, node in self.nodes.items() if node.role is role)
+
+    def network_of(self, kind: NetworkKind) -> str:
+        """Give the name of the only network of `kind` (satellite or internet)."""
+        return next(name for name, network in self.networks.items() if network.kind is kind)
+
+    def ends(self, network: str) -> list["End"]:
+        """Give the interfaces on `network`, in the order of the nodes."""
+        return [end for end in _ends(self) if end.network == network]
+
+
+@dataclass(frozen=True)
+class End:
+    """One interface, with the names it goes by."""
+
+    node: str
+    interface: str
+    network: str
+    address: IPv4Address
+
+
+@dataclass(frozen=True)
+class Route:
+    """Where a node sends packets for `destination`: out of `interface`, to the neighbour's address `via`."""
+
+    destination: IPv4Network
+    via: IPv4Address
+    interface: str
+
+
+# --- routes ---------------------------------------------------------------------------------------------------------
+
+
+def _ends(topology: Topology) -> Iterator[End]:
+    for node, config in topology.nodes.items():
+        for name, interface in config.interfaces.items():
+            yield End(node, name, interface.network, interface.address)
+
+
+def _hops(topology: Topology, source: str) -> dict[str, tuple[End, End] | None]:
+    """Give, for each node that `source` reaches, the first hop (own end, neighbour's end), nearest node first.
+
+    Breadth first over the networks that carry user traffic; ties go to the earlier node of the file.
+    """
+    first: dict[str, tuple[End, End] | None] = {source: None}
+    queue = deque([source])
+    while queue:
+        here = queue.popleft()
+        for own in _ends(topology):
+            if own.node != here or topology.networks[own.network].kind is NetworkKind.EMULATION:
+                continue
+            for other in topology.ends(own.network):
+                if other.node not in first:
+                    first[other.node] = first[here] or (own, other)
+                    queue.append(other.node)
+    return first
+
+
+def routes(topology: Topology) -> dict[str, tuple[Route, ...]]:
+    """Give each node's routes to the subnets it is not attached to, by fewest hops, emulation networks left out.
+
+    Deterministic: the same file gives the same routes, in the order of its networks. No default routes: the lab is
+    closed.
+    """
+    return {node: tuple(_routes_of(topology, node)) for node in topology.nodes}
+
+
+def _routes_of(topology: Topology, node: str) -> Iterator[Route]:
+    hops = _hops(topology, node)
+    attached = {interface.network for interface in topology.nodes[node].interfaces.values()}
+    for name, network in topology.networks.items():
+        if name in attached or network.kind is NetworkKind.EMULATION:
+            continue
+        holders = {end.node for end in topology.ends(name)}
+        hop = next((hops[reached] for reached in hops if reached in holders), None)
+        if hop is not None:
+            own, other = hop
+            yield Route(network.subnet, other.address, own.interface)
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+Path_ = tuple[Hashable, ...]
+
+
+def load(path: Path = LAB_FILE) -> Topology:
+    """Read and check a topology.
+
+    Raises:
+        ConfigError: with every fault found; the place of each is `file:line: element`.
+    """
+    data, lines, faults = _read(path)
+    topology, found = _check(data)
+    faults += [Fault(f"{path}:{_line(lines, where)}: {_dotted(where)}", *text) for where, *text in found]
+    if faults or topology is None:
+        raise ConfigError(f"{path}: the topology is not usable", faults, "mend the lines named above")
+    return topology
+
+
+def _read(path: Path) -> tuple[Any, dict[Path_, int], list[Fault]]:
+    """Parse YAML to plain data, with the line of each element and the keys that stand twice."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        if len(text) > MAX_FILE_BYTES:
+            raise ConfigError(f"{path}: larger than {MAX_FILE_BYTES} bytes")
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        data = yaml.safe_load(text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}", hint="check the path and its permissions") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not YAML: {error}", hint="mend the syntax at the place named") from error
+    lines: dict[Path_, int] = {}
+    doubled = [
+        Fault(f"{path}:{line}: {_dotted(where)}", "stands twice", "keep one of them")
+        for where, line in _keys(root, (), set())
+        if lines.setdefault(where, line) != line
+    ]
+    return data, lines, doubled
+
+
+def _keys(node: Any, where: Path_, seen: set[int]) -> Iterator[tuple[Path_, int]]:
+    """Give each key and its line. A YAML alias is followed once, so that nested aliases cannot multiply."""
+    if not isinstance(node, yaml.MappingNode) or id(node) in seen:
+        return
+    seen.add(id(node))
+    for key, value in node.value:
+        place = (*where, key.value)
+        yield place, key.start_mark.line + 1
+        yield from _keys(value, place, seen)
+
+
+def _line(lines: dict[Path_, int], where: Path_) -> int:
+    """Give the line of an element, or of the nearest one around it that the file has."""
+    return next((lines[where[:n]] for n in range(len(where), -1, -1) if where[:n] in lines), 1)
+
+
+def _dotted(where: Path_) -> str:
+    return ".".join(str(part) for part in where) or "file"
+
+
+# --- checks ---------------------------------------------------------------------------------------------------------
+
+Found = tuple[Path_, str, str]
+"""Element, reason, remedy."""
+
+
+def _check(data: Any) -> tuple[Topology | None, list[Found]]:
+    """Check shape, then what elements say of each other. Elements of wrong shape are left out of the second part."""
+    try:
+        topology = Topology.model_validate(data)
+        found = [*_consistency(topology, set(topology.networks)), *_completeness(topology)]
+        return topology, [*found, *_machine_faults(topology)]
+    except ValidationError as error:
+        errors = error.errors(include_url=False, include_context=False)
+    found = [_shape_fault(dict(error)) for error in errors]
+    known = set(data["networks"]) if isinstance(data, dict) and isinstance(data.get("networks"), dict) else set()
+    try:
+        partial = Topology.model_validate(_without(data, [tuple(error["loc"]) for error in errors]))
+    except ValidationError:
+        return None, found
+    return None, [*found, *_consistency(partial, known)]
+
+
+def _shape_fault(error: dict[str, Any]) -> Found:
+    where = tuple(part for part in error["loc"] if part != "[key]")
+    reason = error["msg"].removeprefix("Value error, ")
+    got = error.get("input")
+    if isinstance(got, str | int | float):
+        reason += f", got {got!r}"
+    remedies = {"extra_forbidden": "remove it", "missing": "add it"}
+    return where, reason, remedies.get(error["type"], "see schemas/lab.schema.json")
+
+
+def _without(data: Any, places: list[Path_]) -> Any:
+    """Copy `data` less the networks, nodes or interfaces that hold a fault."""
+    if not isinstance(data, dict):
+        return data
+    bad = {where[:4] if where[2:3] == ("interfaces",) and len(where) > 3 else where[:2] for where in places}
+
+    def prune(value: Any, where: Path_) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {k: prune(v, (*where, k)) for k, v in value.items() if (*where, k) not in bad}
+
+    return prune(data, ())
+
+
+def _consistency(topology: Topology, known: set[str]) -> Iterator[Found]:
+    """Check what elements say of each other: networks, addresses, subnets."""
+    ends = list(_ends(topology))
+    holder: dict[IPv4Address, End] = {}
+    for end in ends:
+        where = ("nodes", end.node, "interfaces", end.interface)
+        if end.network not in known:
+            yield (*where, "network"), f"unknown network {end.network!r}", f"one of {', '.join(sorted(known))}"
+        first = holder.setdefault(end.address, end)
+        if first is not end:
+            taken = f"{end.address} is also the address of {first.node}.{first.interface}"
+            yield (*where, "address"), taken, "give each interface its own"
+        network = topology.networks.get(end.network)
+        if network and not _is_host(end.address, network.subnet):
+            outside = f"{end.address} is no host address of {end.network}, {network.subnet}"
+            yield (*where, "address"), outside, "take one from the subnet, not its first or last"
+    for (name_a, a), (name_b, b) in itertools.combinations(topology.networks.items(), 2):
+        if a.subnet.overlaps(b.subnet):
+            yield ("networks", name_b, "subnet"), f"{b.subnet} overlaps {a.subnet} of {name_a}", "keep subnets apart"
+
+
+def _machine_faults(topology: Topology) -> Iterator[Found]:
+    """Check the machines of the VM lab: one per node, each with an address of its own on a network of its own."""
+    machines = topology.machines
+    if machines is None:
+        return
+    for node in topology.nodes:
+        if node not in machines.hosts:
+            yield ("machines", "hosts"), f"node {node!r} has no machine", "add it"
+    for name, network in topology.networks.items():
+        if network.subnet.overlaps(machines.control):
+            yield (
+                ("machines", "control"),
+                f"{machines.control} overlaps {network.subnet} of {name}",
+                "keep subnets apart",
+            )
+    holder: dict[IPv4Address, str] = {}
+    for name, machine in machines.hosts.items():
+        where = ("machines", "hosts", name, "address")
+        first = holder.setdefault(machine.address, name)
+        if first != name:
+            yield where, f"{machine.address} is also the address of {first}", "give each machine its own"
+        if not _is_host(machine.address, machines.control):
+            outside = f"{machine.address} is no host address of the control network, {machines.control}"
+            yield where, outside, "take one from the subnet, not its first or last"
+        elif machine.address == control_address(machines):
+            yield where, f"{machine.address} is the host's own address", "take another one"
+        if name not in topology.nodes and not machine.services:
+            yield ("machines", "hosts", name), "is no node and has no services", "give it services, or remove it"
+
+
+def control_address(machines: Machines) -> IPv4Address:
+    """Give the address of the host that drives the lab on the control network: the first one."""
+    return machines.control.network_address + 1
+
+
+def _is_host(address: IPv4Address, subnet: IPv4Network) -> bool:
+    return address in subnet and address not in (subnet.network_address, subnet.broadcast_address)
+
+
+def _completeness(topology: Topology) -> list[Found]:
+    """Check that the path is whole: the roles, two ends per wire, and the order client, ST, GW, server."""
+    missing = [*_counts(topology)]
+    return missing or [*_order(topology)]
+
+
+def _counts(topology: Topology) -> Iterator[Found]:
+    for role in (Role.CLIENT, Role.ST, Role.SAT, Role.GW, Role.SERVER):
+        count = [node.role for node in topology.nodes.values()].count(role)
+        if count != 1:
+            yield ("nodes",), f"{count} nodes have the role {role.value}", "exactly one has it"
+    for kind in (NetworkKind.SATELLITE, NetworkKind.INTERNET):
+        count = [network.kind for network in topology.networks.values()].count(kind)
+        if count != 1:
+            yield ("networks",), f"{count} networks are of kind {kind.value}", "exactly one is: the emulator serves it"
+    for name, network in topology.networks.items():
+        ends = topology.ends(name)
+        if network.kind is not NetworkKind.EMULATION and (len(ends), len({end.node for end in ends})) != (2, 2):
+            at = ", ".join(f"{end.node}.{end.interface}" for end in ends) or "nothing"
+            yield ("networks", name), f"{at} is attached", "a wire joins exactly two nodes"
+
+
+def _order(topology: Topology) -> Iterator[Found]:
+    """Check the way from client to server: over the satellite from ST to GW, then over the internet."""
+    path = _path(topology, topology.node_of(Role.CLIENT), topology.node_of(Role.SERVER))
+    wanted = [(Role.ST, NetworkKind.SATELLITE, Role.GW), (None, NetworkKind.INTERNET, Role.SERVER)]
+    steps = iter(path)
+    for near, kind, far in wanted:
+        step = next((s for s in steps if topology.networks[s[0].network].kind is kind), None)
+        if step is None:
+            yield ("nodes",), f"the way from client to server does not cross the {kind.value} network", "join the nodes"
+            return
+        roles = (topology.nodes[step[0].node].role, topology.nodes[step[1].node].role)
+        if roles[1] is not far or near not in (None, roles[0]):
+            name = step[0].network
+            yield ("networks", name), f"joins {step[0].node} to {step[1].node}", f"its far end is the {far.value}"
+
+
+def _path(topology: Topology, source: str, target: str) -> list[tuple[End, End]]:
+    """Give the hops from `source` to `target` as (own end, neighbour's end); empty when there is no way."""
+    path: list[tuple[End, End]] = []
+    while source != target:
+        hop = _hops(topology, source).get(target)
+        if hop is None:
+            return []
+        path.append(hop)
+        source = hop[1].node
+    return path

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The first figure: a TCP download and page loads over HTTP/1.1 and HTTP/3, each in a fresh lab, in one report."""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars
+
+from satlab import report
+from satlab.common.console import Talk
+from satlab.common.errors import ExitStatus
+from satlab.common.paths import SCENARIOS
+from satlab.experiment import run
+from satlab.experiment.run import Outcome, RunRequest
+from satlab.link.options import LinkOptions
+from satlab.netlab import ownership
+
+Show = Callable[[list[Path], list[polars.DataFrame]], None]
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What to show: length of the download in s, page loads per protocol."""
+
+    profile: str
+    duration_s: float
+    loads: int
+    runs: Path
+
+    def requests(self) -> list[RunRequest]:
+        """Give the runs, in order."""
+        link = LinkOptions(self.profile)
+        bulk = RunRequest(
+            SCENARIOS / "bulk_tcp.json", link, {"duration": f"{self.duration_s:g}"}, self.runs, report=False
+        )
+        pages = [
+            RunRequest(
+                SCENARIOS / "page_load.json",
+                link,
+                {"protocol": protocol, "runs": str(self.loads)},
+                self.runs,
+                report=False,
+            )
+            for protocol in ("h1", "h3")
+        ]
+        return [bulk, *pages]
+
+    def run(self, talk: Talk, stop: threading.Event, show: Show) -> int:
+        """Run all, show the table and the report's path; the status is the gravest of the runs'."""
+        prepared = [run.prepare(request) for request in self.requests()]
+        began, outcomes = time.monotonic(), list[Outcome]()
+        for one in prepared:
+            outcomes.append(run.execute(one, talk, stop))
+            if stop.is_set():
+                break
+        folders = [o.folder for o in outcomes]
+        page = self.runs / f"{folders[0].name}-demo.html"
+        report.build(folders, page, f"satlab demo over {self.profile}")
+        ownership.give_to_caller(page)
+        show([page], [o.records for o in outcomes])
+        for outcome in outcomes:
+            if outcome.reason:
+                talk.line(f"{outcome.folder.name}: {outcome.reason}")
+        talk.line(f"{len(outcomes)} runs in {time.monotonic() - began:.0f} s")
+        return gravest([o.status for o in outcomes])
+
+
+def gravest(statuses: list[ExitStatus]) -> ExitStatus:
+    """Give the status that matters most: an interrupt, a failed run, one out of calibration, or none of these."""
+    order = (ExitStatus.INTERRUPTED, ExitStatus.FAILED, ExitStatus.UNCALIBRATED)
+    return next((s for s in order if s in statuses), ExitStatus.OK)

@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Statistics and link metrics of a run to InfluxDB 1.x as line protocol, under OpenBACH's names.
+
+Measurement = job, or `satlink`; tags `@agent_name`, `@job_instance_id`, `@scenario_instance_id`,
+`@owner_scenario_instance_id`, `@stored_file`, `@suffix` (of the link: its direction); fields = the statistics; times in
+ms (OpenBACH 2.7). One tag is ours: `@run_id`, since the instances of every run are numbered from 1. The run folder
+stays the record: what the database does not take is told, and can be sent again.
+"""
+
+import base64
+import http.client
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote, urlencode
+
+from satlab.common import service_url
+from satlab.common.console import Talk
+from satlab.common.errors import ConfigError, HostError
+from satlab.link import prometheus
+
+VARIABLE = "SATLAB_INFLUX"
+"""Environment variable with the URL of the database."""
+STATISTICS = Path("raw") / "stats.jsonl"
+LINK = Path("raw") / "link.jsonl"
+PERIOD_S = 1.0
+"""How often what is new of a run is sent."""
+DEADLINE_S = 5.0
+"""For each answer of the database."""
+BATCH_BYTES = 1 << 20
+"""Read at a time; InfluxDB 1.6 takes 25 MB in a request."""
+
+_PORT = 8086
+_OTHER_DURATION = "retention policy conflicts with an existing policy"
+_UNFIT = "\N{REPLACEMENT CHARACTER}"
+_TAGS = ("agent_name", "job_instance_id", "scenario_instance_id", "owner_scenario_instance_id", "suffix")
+
+
+class RefusedError(Exception):
+    """The database has looked at the points and does not want them; sending them again is no use."""
+
+
+# --- line protocol --------------------------------------------------------------------------------------------------
+
+
+def line(record: Mapping[str, Any], run_id: str) -> str:
+    """Give the point of one record (schemas/stats.schema.json); '' when it holds no field."""
+    about = record["_metadata"]
+    fields = [
+        f"{_key(name)}={_field(value)}"
+        for name, value in record.items()
+        if name and name not in ("_metadata", "time") and value is not None  # `time` is InfluxDB's own
+    ]
+    if not fields:
+        return ""
+    tags = {"@run_id": run_id, "@stored_file": "true" if about["is_file"] else "false"}
+    tags |= {f"@{name}": str(about[name]) for name in _TAGS if about.get(name) not in (None, "")}
+    head = ",".join([_key(about["job_name"]), *(f"{_key(name)}={_key(text)}" for name, text in sorted(tags.items()))])
+    return f"{head} {','.join(fields)} {int(about['time'])}"
+
+
+def link_points(sample: Mapping[str, Any], run_id: str) -> list[str]:
+    """Give a point for each direction of a line of the link (schemas/link-metrics.schema.json) that is a sample."""
+    if sample["type"] != "sample":
+        return []
+    about = {"time": 1000 * sample["t_unix_s"], "is_file": False, "job_name": "satlink", "agent_name": "sat"}
+    records = [
+        {field: figures.get(field) for field in prometheus.HELP} | {"_metadata": about | {"suffix": direction}}
+        for direction, figures in sample.items()
+        if isinstance(figures, dict)  # null: another emulator carries it
+    ]
+    return [point for record in records if (point := line(record, run_id))]
+
+
+def _key(text: str) -> str:
+    """Escape a measurement, tag or field key. What these cannot carry, backslashes and controls, is replaced."""
+    fit = "".join(_UNFIT if c == "\\" or not c.isprintable() else c for c in text)
+    return fit.replace(",", r"\,").replace("=", r"\=").replace(" ", r"\ ")
+
+
+def _field(value: Any) -> str:
+    """Write every number as a float: a field that is once an integer takes nothing else for ever."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(float(value))
+    text = value if isinstance(value, str) else json.dumps(value)
+    return '"' + text.replace("\\", r"\\").replace('"', r"\"").replace("\0", _UNFIT) + '"'
+
+
+# --- the database ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Database:
+    """Where statistics go. `policy` is the retention policy; both names are `openbach`, as OpenBACH's."""
+
+    host: str
+    port: int = _PORT
+    name: str = "openbach"
+    policy: str = "openbach"
+    user: str = ""
+    password: str = ""
+    secure: bool = False
+
+    @classmethod
+    def of(cls, url: str) -> "Database":
+        """Read `http[s]://[user:password@]host[:port][/database]`. Raises ConfigError."""
+        found = service_url.parse(url, _PORT)
+        if found is None or found.path.count("/") > 1:
+            raise ConfigError("the InfluxDB is no URL", hint="write http://[user:password@]host[:8086][/openbach]")
+        name = unquote(found.path.strip("/")) or cls.name
+        return cls(found.host, found.port, name, cls.policy, found.user, found.password, found.secure)
+
+    def __str__(self) -> str:
+        """Give the place without user and password."""
+        return f"http{'s' if self.secure else ''}://{self.host}:{self.port}/{quote(self.name)}"
+
+    def prepare(self) -> None:
+        """Make sure that the database is there; one that keeps points for another time stays as it is.
+
+        Raises HostError.
+        """
+        name, policy = (text.replace("\\", "\\\\").replace('"', '\\"') for text in (self.name, self.policy))
+        try:
+            self.query(f'CREATE DATABASE "{name}" WITH DURATION INF REPLICATION 1 NAME "{policy}"')
+        except HostError as error:
+            if _OTHER_DURATION not in str(error):
+                raise
+
+    def query(self, text: str) -> list[dict[str, Any]]:
+        """Run an InfluxQL statement and give its series. Raises HostError."""
+        try:
+            body = self._post("/query", {"db": self.name, "rp": self.policy, "epoch": "ms", "q": text}, b"")
+            result = json.loads(body)["results"][0]
+        except (RefusedError, ValueError, LookupError) as error:
+            raise HostError(f"{self}: {error}", "look at the database's log, or leave --influx out") from error
+        if "error" in result:
+            raise HostError(f"{self}: {result['error']}", "give the user the right to do so")
+        series: list[dict[str, Any]] = result.get("series", [])
+        return series
+
+    def write(self, points: Sequence[str]) -> None:
+        """Store points. Raises HostError when the database does not answer, RefusedError when it does not want them."""
+        if points:
+            self._post("/write", {"db": self.name, "rp": self.policy, "precision": "ms"}, "\n".join(points).encode())
+
+    def _post(self, path: str, parameters: Mapping[str, str], body: bytes) -> bytes:
+        kind = http.client.HTTPSConnection if self.secure else http.client.HTTPConnection
+        connection = kind(self.host, self.port, timeout=DEADLINE_S)
+        login = base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
+        try:
+            headers = {"Authorization": f"Basic {login}"} if self.user else {}
+            connection.request("POST", f"{path}?{urlencode(parameters)}", body, headers)
+            answer = connection.getresponse()
+            said = answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise HostError(f"{self} does not answer: {error}", "is it running? or leave --influx out") from error
+        finally:
+            connection.close()
+        if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            raise HostError(f"{self}: {answer.status} {said.decode(errors='replace')[:200].strip()}")
+        if answer.status >= HTTPStatus.BAD_REQUEST:
+            raise RefusedError(f"{answer.status} {said.decode(errors='replace')[:200].strip()}")
+        return said
+
+
+# --- a run ----------------------------------------------------------------------------------------------------------
+
+
+def _statistics_points(record: Mapping[str, Any], run_id: str) -> list[str]:
+    point = line(record, run_id)
+    return [point] if point else []
+
+
+@dataclass
+class Feed:
+    """Sends a file of a run, as far as it is written; what was not taken is tried again. `points`: those of a line."""
+
+    database: Database
+    file: Path
+    run_id: str
+    points: Callable[[Mapping[str, Any], str], list[str]] = _statistics_points
+    sent: int = 0
+    refused: str = ""
+    _offset: int = 0
+
+    def step(self) -> bool:
+        """Send one batch of what is new; tell whether there may be more. Raises HostError, having sent nothing."""
+        if not self.file.exists():
+            return False
+        with self.file.open("rb") as file:
+            file.seek(self._offset)
+            whole = file.read(BATCH_BYTES).rpartition(b"\n")
+        data = whole[0] + whole[1]
+        points = [point for text in data.splitlines() for point in self.points(json.loads(text), self.run_id)]
+        try:
+            self.database.write(points)
+            self.sent += len(points)
+        except RefusedError as error:
+            self.refused = str(error)
+        self._offset += len(data)
+        return bool(data)
+
+    def drain(self) -> None:
+        """Send all that is left. Raises HostError."""
+        while self.step():
+            pass
+
+
+def feeds(database: Database, folder: Path, run_id: str) -> list[Feed]:
+    """Give the feeds of a run folder: its statistics and its link."""
+    return [Feed(database, folder / STATISTICS, run_id), Feed(database, folder / LINK, run_id, link_points)]
+
+
+@contextmanager
+def feeding(url: str | None, folder: Path, run_id: str, talk: Talk) -> Iterator[None]:
+    """Send a run's figures while it runs, and the rest at its end; a failure is told, and never fails the run."""
+    if url is None:
+        yield
+        return
+    every, over = feeds(Database.of(url), folder, run_id), threading.Event()
+
+    def carry_on() -> None:
+        while not over.wait(PERIOD_S):
+            with suppress(HostError):  # the end tells
+                for feed in every:
+                    feed.step()
+
+    thread = threading.Thread(target=carry_on, name="influx", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        try:
+            for feed in every:
+                feed.drain()
+        except HostError as error:
+            talk.line(f"note: {error}; send it later: satlab influx {folder} --to URL")
+        for feed in every:
+            if feed.refused:
+                talk.line(f"note: {feed.database} refused points of {feed.file.name}: {feed.refused}")
+
+
+def send(folders: Sequence[Path], url: str) -> int:
+    """Send statistics and link of runs, which may have been sent before; gives the number of points.
+
+    Raises HostError, or ConfigError for a folder that holds no run.
+    """
+    database = Database.of(url)
+    for folder in folders:
+        if not (folder / "manifest.json").is_file():
+            raise ConfigError(f"{folder} holds no run", hint="a run folder holds manifest.json and raw/")
+    database.prepare()
+    total = 0
+    for folder in folders:
+        run_id: str = json.loads((folder / "manifest.json").read_bytes())["run_id"]
+        for feed in feeds(database, folder, run_id):
+            feed.drain()
+            if feed.refused:
+                raise HostError(f"{database} refused points of {feed.file}: {feed.refused}")
+            total += feed.sent
+    return total

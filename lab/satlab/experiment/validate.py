@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`satlab validate`: what a path holds, and every fault in it."""
+
+from pathlib import Path
+
+from satlab.common import paths, topology
+from satlab.common.errors import ConfigError, Fault
+from satlab.link import control, satlink
+from satlab.netlab import web_target
+from satlab.openbach import descriptor, job_folder, scenario_files
+
+
+def check(path: Path, *, lenient: bool = False) -> list[str]:
+    """Check a profile, page, job, lab.yml, scenarios, time lines, or a folder of these; ConfigError has every fault.
+
+    Gives the warnings: where `lenient`, what OpenSAND's loader takes of a profile although it is wrong.
+    """
+    if not path.exists():
+        raise ConfigError(f"{path}: no such file or folder")
+    if path.is_dir() and any(path.glob("*.xml")):
+        return _profile(path, lenient=lenient)
+    if path.is_dir() and (path / "page.yml").is_file():
+        web_target.load(path.name, path.parent)
+    elif path.is_dir() and (path / "files").is_dir():
+        _refuse(path, _job(path))
+    elif path.suffix in {".yml", ".yaml"}:
+        topology.load(path)
+    elif path.is_file() or any(path.glob("*.json")):
+        _refuse(path, _documents(sorted(path.glob("*.json")) if path.is_dir() else [path]))
+    else:
+        return _below(path, lenient=lenient)
+    return []
+
+
+def _below(folder: Path, *, lenient: bool) -> list[str]:
+    """Check what the folders inside a folder hold; gives the warnings."""
+    faults: list[Fault] = []
+    warnings: list[str] = []
+    inside = [
+        entry
+        for entry in sorted(folder.iterdir())
+        if entry.is_dir() and not entry.is_symlink() and not entry.name.startswith((".", "_"))
+    ]
+    for entry in inside:
+        try:
+            warnings += check(entry, lenient=lenient)
+        except ConfigError as error:
+            faults.extend(error.faults or [Fault(str(entry), str(error).removeprefix(f"{entry}: "), error.hint)])
+    if not inside:
+        faults.append(Fault(str(folder), "holds nothing to check", "profiles, pages, jobs or scenarios (*.json)"))
+    _refuse(folder, faults)
+    return warnings
+
+
+def _documents(files: list[Path]) -> list[Fault]:
+    """Check JSON files: a list is a time line of the link, anything else is a scenario."""
+    faults: list[Fault] = []
+    timelines = [file for file in files if file.read_bytes().lstrip()[:1] == b"["]
+    for file in timelines:
+        try:
+            control.load_steps(file)
+        except ConfigError as error:
+            faults.extend(error.faults or [Fault(str(file), str(error).removeprefix(f"{file}: "), error.hint)])
+    scenarios = [file for file in files if file not in timelines]
+    return [*faults, *scenario_files.validate_paths(scenarios, descriptor.load_jobs(paths.JOBS), _entities())]
+
+
+def _job(folder: Path) -> list[Fault]:
+    try:
+        return job_folder.check_folder(descriptor.load_job(folder))
+    except ConfigError as error:
+        return list(error.faults)
+
+
+def _entities() -> list[str]:
+    return list(topology.load(paths.LAB_FILE).nodes)
+
+
+def _refuse(path: Path, faults: list[Fault]) -> None:
+    if faults:
+        raise ConfigError(f"{path} is not valid", faults)
+
+
+def _profile(folder: Path, *, lenient: bool) -> list[str]:
+    arguments = [*(["--lenient"] if lenient else []), str(folder)]
+    done = satlink.run(paths.SATLINK, "validate", arguments, f"profile {folder} is not usable")
+    return [line for line in done.stderr.splitlines() if line.startswith("warning: ")]

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The control of a running link: satlink's socket (schemas/link-control.schema.json) and the files of time lines."""
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from satlab.common.errors import ConfigError, Fault, HostError
+from satlab.link.linkplan import LinkSet, Steps, TimelineStep
+
+ANSWER_DEADLINE_S = 5.0
+"""satlink answers in milliseconds; one connection that hangs holds it for longer, and that is worth a message."""
+MAX_FILE_BYTES = 1 << 20
+_STEPS: TypeAdapter[tuple[TimelineStep, ...]] = TypeAdapter(Steps)
+
+
+def change(path: Path, wanted: LinkSet) -> dict[str, Any]:
+    """Set what is wanted; gives the answer, with the time `t_s` at which it was taken.
+
+    Raises:
+        ConfigError: satlink refuses it.
+        HostError: nobody answers at `path`.
+    """
+    return ask(path, {"set": wanted.model_dump()})
+
+
+def state(path: Path) -> dict[str, Any]:
+    """Give what holds now: `directions`, `timeline` and the time `t_s`. Raises as `change`."""
+    return ask(path, {"get": "state"})
+
+
+def start_timeline(path: Path) -> dict[str, Any]:
+    """Start the time line that waits for it. Raises as `change`."""
+    return ask(path, {"start": "timeline"})
+
+
+def ask(path: Path, request: dict[str, Any]) -> dict[str, Any]:
+    """Send one request and give its answer. Raises as `change`."""
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(ANSWER_DEADLINE_S)
+            connection.connect(str(path))
+            connection.sendall(json.dumps(request).encode() + b"\n")
+            with connection.makefile("rb") as lines:
+                answer: dict[str, Any] = json.loads(lines.readline())
+    except (OSError, ValueError) as error:
+        raise HostError(f"{path}: the link does not answer: {error}", "is the lab up? satlab status") from error
+    if answer.get("ok") is not True:
+        faults = [_fault(text) for text in answer.get("faults", ())]
+        raise ConfigError("the link refuses the change", faults, "satlab link set --help")
+    return answer
+
+
+def _fault(text: str) -> Fault:
+    where, _, reason = text.partition(": ")
+    return Fault(where, reason)
+
+
+def load_steps(path: Path) -> tuple[TimelineStep, ...]:
+    """Read a time line: a list of {"at_s": seconds, "set": {...}}.
+
+    Raises:
+        ConfigError: the file cannot be read, or holds faults; all of them.
+    """
+    try:
+        if not path.is_file() or path.stat().st_size > MAX_FILE_BYTES:
+            raise ConfigError(f"{path}: no file of at most {MAX_FILE_BYTES} bytes")
+        return _STEPS.validate_json(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    except ValidationError as error:
+        faults = [
+            Fault(".".join(map(str, (path, *e["loc"]))), f"{e['msg']}, got {e['input']!r}"[:200])
+            for e in error.errors(include_url=False)
+        ]
+        hint = 'for example: [{"at_s": 10, "set": {"direction": "both", "outage": 2}}]'
+        raise ConfigError(f"{path} is no time line", faults, hint) from error

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Those verbs of satlink that tell something and end: what they answer, and what their refusals mean."""
+
+import json
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from satlab.common.errors import ConfigError, ExitStatus, Fault, HostError
+
+DEADLINE_S = 10.0
+"""All of them are arithmetic on a few kB of XML: milliseconds. Beyond this the program hangs."""
+
+Answer = TypeVar("Answer", bound=BaseModel)
+
+
+def ask(answer: type[Answer], satlink: Path, verb: str, arguments: Sequence[str], refused: str) -> Answer:
+    """Run `satlink VERB ARGUMENTS` and read the JSON it prints.
+
+    Raises as `run`, and HostError when it answers what `answer` does not allow.
+    """
+    done = run(satlink, verb, arguments, refused)
+    try:
+        return answer.model_validate(json.loads(done.stdout))
+    except (ValueError, ValidationError) as error:
+        raise HostError(
+            f"satlink {verb}: answer not understood: {error}", "rebuild satlink: ./satlab builds it"
+        ) from error
+
+
+def run(satlink: Path, verb: str, arguments: Sequence[str], refused: str) -> subprocess.CompletedProcess[str]:
+    """Run `satlink VERB ARGUMENTS`; `refused` is said when it refuses without a word.
+
+    Raises:
+        ConfigError: satlink refuses what the arguments name; holds its own fault lines.
+        HostError: the program is missing, hangs, or fails.
+    """
+    try:
+        done = subprocess.run(
+            [str(satlink), verb, *arguments],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S, check=False,
+        )  # fmt: skip
+    except (FileNotFoundError, PermissionError) as error:
+        raise HostError(f"{satlink}: {error.strerror}", "start through ./satlab, which builds satlink") from error
+    except subprocess.TimeoutExpired as error:
+        raise HostError(f"satlink {verb} gave no answer in {DEADLINE_S:g} s") from error
+    if done.returncode == ExitStatus.USAGE:
+        raise refusal(done.stderr, refused)
+    if done.returncode != 0:
+        said = done.stderr.strip().splitlines()[-3:] or ["it said nothing"]
+        raise HostError(f"satlink {verb} ended with status {done.returncode}: {'; '.join(said)}")
+    return done
+
+
+_FAULT = re.compile(r"(?P<place>.+?:\d+: [^:]*): (?P<reason>.*?)(?: \((?P<remedy>.*)\))?")
+
+
+def refusal(stderr: str, otherwise: str) -> ConfigError:
+    """Read `error:` and `hint:` lines and faults `file:line: element: reason (remedy)`, in any order."""
+    faults, said, hint = [], [], ""
+    for line in filter(None, map(str.strip, stderr.splitlines())):
+        text = line.removeprefix("error: ")
+        if line.startswith("hint: "):
+            hint = line.removeprefix("hint: ")
+        elif match := _FAULT.fullmatch(text):
+            faults.append(Fault(**match.groupdict("")))
+        else:
+            said.append(text)
+    return ConfigError("; ".join(said) or otherwise, faults, hint)

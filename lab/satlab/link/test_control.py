@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Requests to a running link, time lines, and metrics for Prometheus."""
+
+import json
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from satlab.common.errors import ConfigError, HostError
+from satlab.common.paths import ROOT
+from satlab.link import control, linkplan, prometheus
+from satlab.link.linkplan import LinkSet
+from satlab.link.options import LinkOptions
+from satlab.netlab import lab_commands
+from satlab.netlab.lab_commands import Wanted
+
+
+def answered(path: Path, answer: bytes) -> tuple[threading.Thread, list[bytes]]:
+    """Serve one connection at `path` with a fixed answer; gives what was asked."""
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(str(path))
+    server.listen()
+    asked: list[bytes] = []
+
+    def serve() -> None:
+        connection, _ = server.accept()
+        with server, connection:
+            asked.append(connection.makefile("rb").readline())
+            connection.sendall(answer)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    return thread, asked
+
+
+def test_change_sends_what_was_chosen_alone(tmp_path: Path) -> None:
+    """Fields left out do not reach the link."""
+    thread, asked = answered(tmp_path / "s", b'{"ok": true, "t_s": 1.5}\n')
+    wanted = LinkSet.model_validate({"direction": "both", "delay_ms": 5, "outage": 1})
+    assert control.change(tmp_path / "s", wanted) == {"ok": True, "t_s": 1.5}
+    thread.join()
+    assert json.loads(asked[0]) == {"set": {"direction": "both", "delay_ms": 5.0, "outage": 1.0}}
+
+
+def test_refusal_lists_every_fault(tmp_path: Path) -> None:
+    """What satlink refuses is the user's to mend."""
+    thread, _ = answered(tmp_path / "s", b'{"ok": false, "faults": ["set.x: is unknown", "set.y: is unknown"]}\n')
+    with pytest.raises(ConfigError) as caught:
+        control.state(tmp_path / "s")
+    thread.join()
+    assert [fault.place for fault in caught.value.faults] == ["set.x", "set.y"]
+
+
+@pytest.mark.parametrize("answer", [b"", b"{\n", b"nonsense\n"])
+def test_silence_and_nonsense_are_the_hosts_fault(tmp_path: Path, answer: bytes) -> None:
+    """A link that is gone gives one message."""
+    thread, _ = answered(tmp_path / "s", answer)
+    with pytest.raises(HostError, match="does not answer"):
+        control.start_timeline(tmp_path / "s")
+    thread.join()
+    with pytest.raises(HostError, match="does not answer"):
+        control.state(tmp_path / "absent")
+
+
+def test_time_line_is_read(tmp_path: Path) -> None:
+    """A time line becomes part of the configuration."""
+    file = tmp_path / "t.json"
+    file.write_text('[{"at_s": 2, "set": {"direction": "return", "outage": 1}}]')
+    request = LinkOptions(timeline=file).request(timeline_starts="on-request")
+    assert request.timeline is not None
+    assert request.timeline.model_dump(by_alias=True) == {
+        "starts": "on-request",
+        "steps": ({"at_s": 2.0, "set": {"direction": "return", "outage": 1.0}},),
+    }
+
+
+def test_shipped_time_lines_are_read() -> None:
+    """The fade falls and recovers to where it was."""
+    steps = control.load_steps(ROOT / "openbach-scenarios" / "timelines" / "fade.json")
+    levels = [step.set_.attenuation_db or 0.0 for step in steps]
+    assert (max(levels), levels[-1]) == (6.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        ("{", 1),
+        ("{}", 1),
+        ('[{"at_s": -1, "set": {"direction": "up", "delay_ms": 1}}, {"at_s": 1}]', 3),
+        ('[{"at_s": 1, "set": {"direction": "both"}}]', 1),
+        ('[{"at_s": 1, "set": {"direction": "terrestrial_up", "queue": {"bdp": 1}}}]', 1),
+        ('[{"at_s": 1, "set": {"direction": "both", "colour": 1}}]', 1),
+        ('[{"at_s": 1, "set": {"direction": "both", "modcod": 4}}]', 1),
+        ('[{"at_s": 1, "set": {"direction": "terrestrial_up", "attenuation_db": 4}}]', 1),
+    ],
+)
+def test_faulty_time_lines_are_refused_whole(tmp_path: Path, text: str, places: int) -> None:
+    """Every fault has its place."""
+    file = tmp_path / "t.json"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match="is no time line") as caught:
+        control.load_steps(file)
+    assert len(caught.value.faults) == places
+    with pytest.raises(ConfigError, match="no file"):
+        control.load_steps(tmp_path)
+
+
+def test_sets_satisfy_the_schema() -> None:
+    """What the models write is what satlink's schema allows."""
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = json.loads((Path(linkplan.__file__).parents[3] / "schemas/link-config.schema.json").read_text())
+    shape = {"$ref": "#/$defs/set", "$defs": schema["$defs"]}
+    for fields in (
+        {"outage": True},
+        {"outage": 2},
+        {"loss": {"ratio": 0.5}},
+        {"jitter": {"uniform_ms": 1}},
+        {"attenuation_db": 3, "modcod": 28, "symbol_rate_baud": 1},
+        {"modcod": "acm", "handover": {"waiting": "keep", "delay_ms": 16, "queue": {"bdp": 1}}},
+    ):
+        jsonschema.validate(LinkSet.model_validate({"direction": "forward", **fields}).model_dump(), shape)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"direction": "both"}, shape)
+
+
+def test_command_line_becomes_a_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Options that were not given leave the link as it is."""
+    sets: list[dict[str, Any]] = []
+    monkeypatch.setattr(lab_commands, "need_root", lambda: None)
+    monkeypatch.setattr(lab_commands, "_control", lambda _: Path("s"))
+    monkeypatch.setattr(control, "change", lambda _, wanted: sets.append(wanted.model_dump()))
+    lab_commands.set_link("lab", "forward", LinkOptions(loss=0.1), Wanted(loss=0.1, jitter_ms=2.0, outage="off"))
+    lab_commands.set_link("lab", "both", LinkOptions(queue="9packets", aqm="pie"), Wanted(delay_ms=5.0, outage="1"))
+    radio = Wanted(attenuation_db=6.0, modcod="4", symbol_rate_baud=2e7)
+    lab_commands.set_link("lab", "forward", LinkOptions(), radio)
+    lab_commands.set_link("lab", "both", LinkOptions(queue="1bdp"), Wanted(delay_ms=16.0, handover="flush"))
+    assert sets == [
+        {
+            "direction": "forward",
+            "loss": {"ratio": 0.1, "unit": "packet"},
+            "jitter": {"uniform_ms": 2.0},
+            "outage": False,
+        },
+        {"direction": "both", "delay_ms": 5.0, "outage": 1.0, "queue": {"packets": 9, "aqm": "pie"}},
+        {"direction": "forward", "attenuation_db": 6.0, "modcod": 4, "symbol_rate_baud": 20000000},
+        {"direction": "both", "handover": {"waiting": "flush", "delay_ms": 16.0, "queue": {"bdp": 1.0}}},
+    ]
+    for options, outage in ((LinkOptions(), None), (LinkOptions(aqm="pie"), None), (LinkOptions(), "soon")):
+        with pytest.raises(ConfigError):
+            lab_commands.set_link("lab", "both", options, Wanted(outage=outage))
+    for wanted in (Wanted(modcod="acm"), Wanted(symbol_rate_baud=1.5), Wanted(handover="hold")):
+        with pytest.raises(ConfigError):
+            lab_commands.set_link("lab", "both", LinkOptions(), wanted)
+
+
+SAMPLE = {"type": "sample", "t_unix_s": 5.5, "forward": None}
+
+
+def test_exposition_names_lab_and_direction(tmp_path: Path) -> None:
+    """The last whole sample counts, whatever comes after it."""
+    figures: dict[str, Any] = {**dict.fromkeys(prometheus.HELP, 1), "rate_bps": 2e6, "frame_fill_ratio": None}
+    figures["frames_by_modcod"] = {"QPSK 1/2": 7}
+    file = tmp_path / "link.jsonl"
+    change = {"type": "change", "set": {}}
+    rows = [{"type": "header"}, SAMPLE | {"t_unix_s": 1.0}, SAMPLE | {"return": figures}, change]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"type": "sam')
+    text = prometheus.render("lab", prometheus.last_sample(file))
+    assert 'satlab_link_sample_time_seconds{lab="lab"} 5.5\n' in text
+    assert '# TYPE satlab_link_rate_bps gauge\nsatlab_link_rate_bps{lab="lab",direction="return"} 2000000.0\n' in text
+    assert 'satlab_link_modcod_frames{lab="lab",direction="return",modcod="QPSK 1/2"} 7\n' in text
+    assert "frame_fill" not in text
+    assert "forward" not in text
+
+
+def test_no_sample_yet_is_said(tmp_path: Path) -> None:
+    """A file without samples, or none at all, gives a message."""
+    file = tmp_path / "link.jsonl"
+    file.write_text('{"type": "header"}\n')
+    for path in (file, tmp_path / "absent"):
+        with pytest.raises(HostError):
+            prometheus.last_sample(path)

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Options of a link to what satlink is asked."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from satlab import cli
+from satlab.common.errors import ConfigError
+from satlab.link import linkplan
+from satlab.link.options import LinkOptions
+
+
+def asked(**options: Any) -> dict[str, Any]:
+    """Give the direction that these options become."""
+    request = LinkOptions(**options).request()
+    assert request.forward == request.return_
+    document: dict[str, Any] = json.loads(request.forward.model_dump_json())
+    return document
+
+
+def test_a_choice_becomes_the_command_line_that_makes_it() -> None:
+    """What is as by default is left out, but for the profile."""
+    assert LinkOptions().arguments() == ["--profile", "geo"]
+    options = LinkOptions(profile="leo", loss=0.01, aqm="pie", ecn=True, timeline=Path("a.json"))
+    assert options.arguments()[2:] == ["--loss", "0.01", "--aqm", "pie", "--ecn", "--timeline", "a.json"]
+    result = CliRunner().invoke(cli.app, ["run", "none.json", *options.arguments(), "--dry-run"])
+    assert "No such option" not in result.output
+
+
+def test_defaults_say_no_more_than_they_did() -> None:
+    """A configuration without the new options is the one of old."""
+    assert asked() == {"queue": {"bdp": 1.2}, "loss": {"ratio": 0.0, "unit": "packet"}}
+
+
+def test_queue_limits_and_management() -> None:
+    """A limit has its unit; management takes its times and marks."""
+    assert asked(queue="60000bytes")["queue"] == {"bytes": 60000}
+    assert asked(queue="200 packets", aqm="pie", ecn=True)["queue"] == {"packets": 200, "aqm": "pie", "ecn": True}
+    codel = {"bdp": 0.5, "aqm": "codel", "interval_ms": 600.0}
+    assert asked(queue="0.5bdp", aqm="codel", aqm_interval_ms=600.0)["queue"] == codel
+
+
+def test_loss_models_and_jitter(tmp_path: Path) -> None:
+    """A model stands alone, or beside independent losses."""
+    chain = {"model": "gilbert-elliott", "p": 0.01, "r": 0.167, "step_ms": 10.0, "unit": "frame"}
+    assert asked(loss_model="gilbert-elliott:0.01,0.167,10", loss_unit="frame")["loss"] == chain
+    bursts = {"model": "bursts", "period_ms": 1000.0, "duration_ms": 20.0, "unit": "packet"}
+    assert asked(loss=0.1, loss_model="bursts:1000,20")["loss"] == [{"ratio": 0.1, "unit": "packet"}, bursts]
+    trace = tmp_path / "loss.txt"
+    assert asked(loss_model=f"trace:{trace}")["loss"] == {"model": "trace", "file": str(trace), "unit": "packet"}
+    assert asked(jitter_ms=2.0)["jitter"] == {"uniform_ms": 2.0}
+    assert LinkOptions(timing="opensand").request().timing == "opensand"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"queue": "60kB"}, "--queue 60kB"),
+        ({"queue": "0bytes"}, "--queue 0bytes"),
+        ({"queue": "1.5packets"}, "--queue 1.5packets"),
+        ({"ecn": True}, "need --aqm"),
+        ({"aqm": "pie", "aqm_interval_ms": 5.0}, "PIE has no interval"),
+        ({"loss_model": "gilbert-elliott:0.1"}, "--loss-model gilbert-elliott:0.1"),
+        ({"loss_model": "gilbert-elliott:2,1"}, "--loss-model gilbert-elliott:2,1"),
+        ({"loss_model": "trace:"}, "--loss-model trace:"),
+        ({"loss_model": "rain"}, "--loss-model rain"),
+    ],
+)
+def test_what_cannot_be_is_refused(options: dict[str, Any], said: str) -> None:
+    """The message names the option."""
+    with pytest.raises(ConfigError, match=said):
+        LinkOptions(**options).request()
+
+
+def test_documents_satisfy_the_schema() -> None:
+    """What the models write is what satlink's schema allows."""
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = json.loads((Path(linkplan.__file__).parents[3] / "schemas/link-config.schema.json").read_text())
+    direction = {"$ref": "#/$defs/direction", "$defs": schema["$defs"]}
+    for options in (
+        {},
+        {"queue": "9packets", "aqm": "fq-codel", "ecn": True, "aqm_interval_ms": 700.0, "jitter_ms": 1.0},
+        {"loss": 0.5, "loss_model": "gilbert-elliott:0.1,0.2"},
+        {"loss_model": "bursts:5,1", "loss_unit": "frame"},
+    ):
+        jsonschema.validate(asked(**options), direction)

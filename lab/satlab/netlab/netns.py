@@ -1,0 +1,419 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Network namespaces of the embedded lab. The only Python module with privileged network calls.
+
+A lab is a set of namespaces `satlab-<lab id>.<node>`, joined by veth pairs (plain networks) and by TUN interfaces
+that `satlink` serves (satellite and internet networks). Links are made inside the namespaces: nothing shows up in the
+host's own namespace, and no namespace has a default route or a link to it.
+
+With OpenSAND as emulator the satellite interfaces are bridges over the TAPs that it serves, and the emulation network
+is built: a bridge in the SAT's namespace. satlink carries both in one process and needs neither.
+
+Work inside a namespace is done by a short-lived thread that enters it (`setns(2)` acts on the calling thread).
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+from socket import AF_INET
+from typing import Any, ParamSpec, TypeVar
+
+from pyroute2 import IPRoute, netns
+from pyroute2.netlink.exceptions import NetlinkError
+
+from satlab.common.errors import HostError
+from satlab.common.topology import End, NetworkKind, Role, Route, Topology, routes
+
+RUN_NETNS = Path("/run/netns")
+TUN_DEVICE = Path("/dev/net/tun")
+PREFIX = "satlab-"
+TUN_QUEUE_PACKETS = 10000
+"""Length of a TUN's transmit queue: the link's own drop-tail queue is to be the only one that drops."""
+DEFAULT_CONGCTL = "cubic"
+"""Set on every route: the host's default may be another, and a namespace's sysctl refuses what the host restricts."""
+HOST_NODE, CONTROL_INTERFACE = "host", "ctl0"
+"""Of labs whose nodes are machines: where we are, and every machine's card on the control network."""
+MAIN_TABLE = 254
+_TUN_TYPE, _TAP_TYPE = 1, 2
+_NUD_PERMANENT = 0x80
+_MULTICAST = "224.0.0.0/4"
+"""OpenSAND joins groups, and sends to them, on the emulation network."""
+_FIRST_VETH_INDEX = 100
+"""Ends of a veth pair with the same interface index are not told from plain devices by the kernel's link watch, which
+then turns them on up to a second late. The other ends get the kernel's low numbers."""
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+_NEEDED_CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21}
+
+_SYSCTLS = {
+    # Defaults come first: interfaces made later inherit them.
+    "ipv6/conf/default/disable_ipv6": "1",
+    "ipv6/conf/all/disable_ipv6": "1",
+    "ipv4/conf/default/rp_filter": "0",
+    "ipv4/conf/all/rp_filter": "0",
+    "ipv4/ip_forward": "1",
+    # 64 MiB: the bandwidth-delay product of 250 Mbit/s at 0.7 s is 22 MB, and the kernel counts overhead on top.
+    "ipv4/tcp_rmem": "4096 131072 67108864",
+    "ipv4/tcp_wmem": "4096 16384 67108864",
+    # A run must not start from what an earlier one learnt.
+    "ipv4/tcp_no_metrics_save": "1",
+    "ipv4/ping_group_range": "0 0",
+}
+
+
+@dataclass(frozen=True)
+class KernelRoute:
+    """A route of a namespace's main table as the kernel tells it; `initcwnd` in segments, None = kernel default."""
+
+    destination: IPv4Network
+    via: str | None
+    interface: str
+    congctl: str | None
+    initcwnd: int | None
+
+
+@dataclass(frozen=True)
+class Tap:
+    """A TAP that OpenSAND serves; the bridge over it has the same MAC, by which OpenSAND routes frames."""
+
+    name: str
+    mac: str
+
+
+def name(lab_id: str, node: str) -> str:
+    """Give the name of a node's namespace. The dot keeps labs apart: neither part may hold one."""
+    return f"{PREFIX}{lab_id}.{node}"
+
+
+def path(lab_id: str, node: str) -> Path:
+    """Give the file that `nsenter --net=` and satlink take."""
+    return RUN_NETNS / name(lab_id, node)
+
+
+def present(lab_id: str) -> list[str]:
+    """Give the nodes of a lab that have a namespace, or what a killed process left of one."""
+    return [node for lab, node in _all() if lab == lab_id]
+
+
+def lab_ids() -> set[str]:
+    """Give every lab that has at least one namespace on this host."""
+    return {lab for lab, _ in _all()}
+
+
+def _all() -> list[tuple[str, str]]:
+    names = sorted(entry for entry in netns.listnetns(str(RUN_NETNS)) if entry.startswith(PREFIX))
+    parts = [entry.removeprefix(PREFIX).partition(".") for entry in names]
+    return [(lab, node) for lab, dot, node in parts if dot]
+
+
+def check_host() -> None:
+    """Check what the lab needs of the host, changing nothing.
+
+    Raises:
+        HostError: not root, capabilities missing (a container), or no TUN device.
+    """
+    if os.geteuid() != 0:
+        raise HostError("the lab needs root: it makes network namespaces", "run the same command with sudo")
+    status = dict(line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":\t" in line)
+    effective = int(status["CapEff"], 16)
+    missing = [capability for capability, bit in _NEEDED_CAPABILITIES.items() if not effective >> bit & 1]
+    if missing:
+        hint = "run on the host or in a virtual machine, or give the container these capabilities"
+        raise HostError(f"root lacks {' and '.join(missing)}: no network namespaces can be made", hint)
+    try:
+        os.close(os.open(TUN_DEVICE, os.O_RDWR))
+    except OSError as error:
+        hint = "load the module: modprobe tun; in a container, pass the device in"
+        raise HostError(f"{TUN_DEVICE}: {error.strerror}: no TUN interfaces can be made", hint) from error
+
+
+def build(topology: Topology, lab_id: str, taps: Mapping[str, Tap] | None = None, carried: str | None = None) -> None:
+    """Make every namespace with its links, addresses and routes. A failure leaves what was made so far.
+
+    `taps`, by node, are those of OpenSAND; None: satlink carries the satellite network. `carried`: the LAN that satlink
+    carries, too.
+
+    Raises:
+        HostError: the kernel refused a step.
+    """
+    with _host_errors(f"lab {lab_id}: network namespaces"):
+        for node in topology.nodes:
+            netns.create(name(lab_id, node))
+            inside(lab_id, node, _prepare)
+        for number, (network, config) in enumerate(topology.networks.items()):
+            ends = topology.ends(network)
+            if config.kind is NetworkKind.LAN and network != carried:
+                _join(lab_id, ends[0], ends[1], config.mtu, _FIRST_VETH_INDEX + number)
+            elif config.kind is NetworkKind.SATELLITE and taps:
+                for end in ends:
+                    inside(lab_id, end.node, _make_bridged_tap, end.interface, config.mtu, taps[end.node])
+            elif config.kind is not NetworkKind.EMULATION:
+                for end in ends:
+                    inside(lab_id, end.node, _make_tun, end.interface, config.mtu)
+            elif taps:
+                _join_at_sat(lab_id, topology, network)
+        plan = routes(topology)
+        for node in topology.nodes:
+            inside(lab_id, node, _address, topology, node, emulation=taps is not None)
+            inside(lab_id, node, _add_routes, plan[node])
+            set_congestion_control(lab_id, node, DEFAULT_CONGCTL)
+        if taps:
+            _add_neighbours(lab_id, topology, taps)
+
+
+def build_machines(topology: Topology, lab_id: str, control: Mapping[str, str], host: str) -> None:
+    """Make the network cards of machines: a namespace each with plain wires, without addresses but those of control.
+
+    `control` gives each machine's address on the control network, with its prefix; `host` is ours, on a bridge in the
+    namespace `HOST_NODE`. The satellite network is left to who emulates it on the machines. A failure leaves what was
+    made so far.
+
+    Raises:
+        HostError: the kernel refused a step.
+    """
+    with _host_errors(f"lab {lab_id}: network namespaces"):
+        build_host(lab_id)
+        for node in control:
+            netns.create(name(lab_id, node))
+            inside(lab_id, node, _prepare)
+        inside(lab_id, HOST_NODE, _make_bridge, CONTROL_INTERFACE, 1500)
+        inside(lab_id, HOST_NODE, _set_address, CONTROL_INTERFACE, host)
+        for number, (node, address) in enumerate(control.items()):
+            port = End(HOST_NODE, f"port{number}", "", IPv4Address(0))
+            card = End(node, CONTROL_INTERFACE, "", IPv4Address(0))
+            _join(lab_id, port, card, 1500, 2 * _FIRST_VETH_INDEX + number)
+            inside(lab_id, HOST_NODE, _attach, port.interface, CONTROL_INTERFACE)
+            inside(lab_id, node, _set_address, CONTROL_INTERFACE, address)
+        for number, (network, config) in enumerate(topology.networks.items()):
+            ends = topology.ends(network)
+            if config.kind in (NetworkKind.LAN, NetworkKind.INTERNET):
+                _join(lab_id, ends[0], ends[1], config.mtu, _FIRST_VETH_INDEX + number)
+            elif config.kind is NetworkKind.EMULATION:
+                _join_at_sat(lab_id, topology, network)
+
+
+def build_host(lab_id: str) -> None:
+    """Make the namespace `HOST_NODE` alone, for a program that makes networks of its own."""
+    netns.create(name(lab_id, HOST_NODE))
+    inside(lab_id, HOST_NODE, _prepare)
+
+
+def _set_address(interface: str, address: str) -> None:
+    with IPRoute() as ip:
+        index = _index(ip, interface)
+        host, _, prefix = address.partition("/")
+        ip.addr("add", index=index, address=host, prefixlen=int(prefix))
+        ip.link("set", index=index, state="up")
+
+
+def _join_at_sat(lab_id: str, topology: Topology, network: str) -> None:
+    """Make an emulation network: the SAT's end is a bridge, joined to every other end by a veth pair."""
+    mtu = topology.networks[network].mtu
+    hub = next(end for end in topology.ends(network) if topology.nodes[end.node].role is Role.SAT)
+    inside(lab_id, hub.node, _make_bridge, hub.interface, mtu)
+    for number, end in enumerate(end for end in topology.ends(network) if end != hub):
+        port = replace(hub, interface=f"port{number}")
+        _join(lab_id, port, end, mtu, 2 * _FIRST_VETH_INDEX + number)
+        inside(lab_id, hub.node, _attach, port.interface, hub.interface)
+
+
+def _add_neighbours(lab_id: str, topology: Topology, taps: Mapping[str, Tap]) -> None:
+    """Tell each end of the satellite network the other's MAC: OpenSAND loses packets before its logon."""
+    ends = topology.ends(topology.network_of(NetworkKind.SATELLITE))
+    for own, other in (ends, reversed(ends)):
+        inside(lab_id, own.node, _add_neighbour, own.interface, str(other.address), taps[other.node].mac)
+
+
+def set_congestion_control(lab_id: str, node: str, congctl: str, initcwnd: int | None = None) -> None:
+    """Let TCP of a node use `congctl` and an initial window of `initcwnd` segments (None: the kernel's) on all routes.
+
+    Connections that are open keep what they have.
+
+    Raises:
+        HostError: the kernel has no such algorithm, or does not show it on a route afterwards.
+    """
+    metrics = {"cc_algo": congctl} | ({} if initcwnd is None else {"initcwnd": initcwnd})
+    with _host_errors(f"{name(lab_id, node)}: congestion control {congctl!r}"):
+        inside(lab_id, node, _set_metrics, metrics)
+    for route in read_routes(lab_id, node):
+        if (route.congctl, route.initcwnd) != (congctl, initcwnd):
+            raise HostError(f"{name(lab_id, node)}: route to {route.destination} does not take {congctl!r}")
+
+
+def read_routes(lab_id: str, node: str) -> list[KernelRoute]:
+    """Read a node's main routing table back from the kernel."""
+    with _host_errors(f"{name(lab_id, node)}: routes"):
+        return inside(lab_id, node, _read_routes)
+
+
+def links_without_carrier(lab_id: str) -> list[str]:
+    """Give the links of a lab, as `node.interface`, that would drop packets: no carrier yet, or their user has gone."""
+    with _host_errors(f"lab {lab_id}: links"):
+        return [f"{node}.{link}" for node in present(lab_id) for link in inside(lab_id, node, _read_down_links)]
+
+
+def remove(lab_id: str) -> None:
+    """Delete every namespace of a lab, with all that is in it; none there is fine."""
+    for node in present(lab_id):
+        with contextlib.suppress(FileNotFoundError), _host_errors(f"{name(lab_id, node)}: removal"):
+            netns.remove(name(lab_id, node))
+
+
+def occupants(lab_id: str) -> set[int]:
+    """Give the processes that are inside one of the lab's namespaces, told by the namespace's inode."""
+    inodes = set()
+    for node in present(lab_id):
+        with contextlib.suppress(FileNotFoundError):
+            status = path(lab_id, node).stat()
+            inodes.add((status.st_dev, status.st_ino))
+    return {pid for pid, inode in _network_of_each_process() if inode in inodes}
+
+
+def _network_of_each_process() -> Iterator[tuple[int, tuple[int, int]]]:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):  # it ended, or is a zombie without a namespace
+                status = (entry / "ns" / "net").stat()
+                yield int(entry.name), (status.st_dev, status.st_ino)
+
+
+def inside(
+    lab_id: str, node: str, work: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
+) -> Result:
+    """Run `work` in a thread that has entered the node's namespace, and give its result."""
+
+    def enter() -> Result:
+        netns.setns(str(path(lab_id, node)), flags=0)
+        return work(*args, **kwargs)
+
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        return thread.submit(enter).result()
+
+
+@contextlib.contextmanager
+def _host_errors(what: str) -> Iterator[None]:
+    """Turn the kernel's refusal into a HostError that says which step it was."""
+    try:
+        yield
+    except NetlinkError as error:
+        raise HostError(f"{what}: the kernel refused: {os.strerror(error.code)}") from error
+    except OSError as error:
+        raise HostError(f"{what}: {error}") from error
+
+
+# --- steps that run inside a namespace ------------------------------------------------------------------------------
+
+
+def _prepare() -> None:
+    for key, value in _SYSCTLS.items():
+        file = Path("/proc/sys/net") / key
+        if file.exists():  # a kernel without IPv6 has nothing to turn off
+            file.write_text(value)
+    with IPRoute() as ip:
+        ip.link("set", index=_index(ip, "lo"), state="up")
+
+
+def _join(lab_id: str, a: End, b: End, mtu: int, index: int) -> None:
+    """Make a veth pair with one end in each namespace, from the start; `index` is the interface index of end `a`."""
+    peer = {"ifname": b.interface, "net_ns_fd": name(lab_id, b.node), "mtu": mtu}
+    inside(lab_id, a.node, _make_veth, a.interface, mtu, index, peer)
+
+
+def _make_veth(interface: str, mtu: int, index: int, peer: dict[str, Any]) -> None:
+    with IPRoute() as ip:
+        ip.link("add", kind="veth", ifname=interface, mtu=mtu, index=index, peer=peer)
+
+
+def _make_tun(interface: str, mtu: int) -> None:
+    """Make a TUN that outlives its user: no packet information. What it leaves to its reader, the reader says."""
+    with IPRoute() as ip:
+        ip.link("add", kind="tun", ifname=interface, tun_type=_TUN_TYPE)
+        ip.link("set", index=_index(ip, interface), mtu=mtu, txqlen=TUN_QUEUE_PACKETS)
+
+
+def _make_bridge(interface: str, mtu: int, mac: str | None = None) -> None:
+    """Make a bridge that learns nothing of multicast groups; `mac` None: the kernel chooses."""
+    with IPRoute() as ip:
+        address = {} if mac is None else {"address": mac}
+        ip.link("add", kind="bridge", ifname=interface, mtu=mtu, br_mcast_snooping=0, **address)
+
+
+def _make_bridged_tap(interface: str, mtu: int, tap: Tap) -> None:
+    """Make a TAP that outlives its user, without packet information, as the only port of a bridge `interface`."""
+    _make_bridge(interface, mtu, tap.mac)
+    with IPRoute() as ip:
+        ip.link("add", kind="tun", ifname=tap.name, tun_type=_TAP_TYPE)
+        ip.link("set", index=_index(ip, tap.name), mtu=mtu, address=tap.mac, txqlen=TUN_QUEUE_PACKETS)
+    _attach(tap.name, interface)
+
+
+def _attach(port: str, bridge: str) -> None:
+    with IPRoute() as ip:
+        ip.link("set", index=_index(ip, port), master=_index(ip, bridge), state="up")
+
+
+def _add_neighbour(interface: str, address: str, mac: str) -> None:
+    with IPRoute() as ip:
+        ip.neigh("replace", ifindex=_index(ip, interface), dst=address, lladdr=mac, state=_NUD_PERMANENT)
+
+
+def _address(topology: Topology, node: str, *, emulation: bool) -> None:
+    with IPRoute() as ip:
+        for interface, end in topology.nodes[node].interfaces.items():
+            network = topology.networks[end.network]
+            is_emulation = network.kind is NetworkKind.EMULATION
+            if is_emulation and not emulation:
+                continue
+            index = _index(ip, interface)
+            ip.addr("add", index=index, address=str(end.address), prefixlen=network.subnet.prefixlen)
+            ip.link("set", index=index, state="up")
+            if is_emulation:
+                ip.route("add", dst=_MULTICAST, oif=index, scope="link")
+
+
+def _add_routes(wanted: Iterable[Route]) -> None:
+    with IPRoute() as ip:
+        for route in wanted:
+            ip.route("add", dst=str(route.destination), gateway=str(route.via), oif=_index(ip, route.interface))
+
+
+def _set_metrics(metrics: dict[str, Any]) -> None:
+    """Write each route of the main table again, with metrics; the kernel's own subnet routes included."""
+    with IPRoute() as ip:
+        for route in _main_table(ip):
+            fields = {key: route.get(key) for key in ("dst", "dst_len", "gateway", "oif", "prefsrc", "priority")}
+            kept = {key: value for key, value in fields.items() if value is not None}
+            ip.route("replace", **kept, proto=route["proto"], scope=route["scope"], metrics=metrics)
+
+
+def _read_routes() -> list[KernelRoute]:
+    with IPRoute() as ip:
+        names = {link["index"]: link.get("ifname") for link in ip.get_links()}
+        return [
+            KernelRoute(
+                destination=IPv4Network(f"{route.get('dst') or '0.0.0.0'}/{route['dst_len']}"),  # noqa: S104
+                via=route.get("gateway"),
+                interface=names[route.get("oif")],
+                congctl=metrics.get_attr("RTAX_CC_ALGO") if metrics else None,
+                initcwnd=metrics.get_attr("RTAX_INITCWND") if metrics else None,
+            )
+            for route in _main_table(ip)
+            for metrics in [route.get("metrics")]
+        ]
+
+
+def _read_down_links() -> list[str]:
+    with IPRoute() as ip:
+        return [str(link.get("ifname")) for link in ip.get_links() if link.get("operstate") == "DOWN"]
+
+
+def _main_table(ip: Any) -> list[Any]:
+    return list(ip.get_routes(family=AF_INET, table=MAIN_TABLE))
+
+
+def _index(ip: Any, interface: str) -> int:
+    (index,) = ip.link_lookup(ifname=interface)
+    return int(index)

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Labs of runs belong to the process that runs them: what a killed run leaves behind, the next one removes.
+
+The owner holds a lock on `/run/satlab-owners/<lab id>`; the kernel releases it when the process ends, however it ends.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from satlab.common.errors import HostError
+from satlab.netlab import lab
+
+OWNERS = Path("/run/satlab-owners")
+
+
+@contextmanager
+def owned(lab_id: str) -> Iterator[str]:
+    """Own a lab's id as long as the block lasts."""
+    descriptor = _open(OWNERS / lab_id)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)  # a sweep holds it for a moment at most
+        yield lab_id
+    finally:
+        _forget(OWNERS / lab_id)
+        os.close(descriptor)
+
+
+def _open(path: Path) -> int:
+    """Open a lock file; its folder may be removed by another run at any time."""
+    while True:
+        try:
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            return os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except (FileNotFoundError, FileExistsError):
+            continue
+        except PermissionError as error:
+            raise HostError(
+                "a run needs root: it makes network namespaces", "run the same command with sudo"
+            ) from error
+
+
+def _forget(path: Path) -> None:
+    """Remove a lock file, and the folder if it was the last."""
+    path.unlink(missing_ok=True)
+    with suppress(OSError):
+        path.parent.rmdir()
+
+
+def sweep() -> list[str]:
+    """Take down the labs whose owners have died; give their ids."""
+    dead = []
+    for path in sorted(OWNERS.glob("*")) if OWNERS.is_dir() else ():
+        # Its owner may end, or hold it: then there is nothing to do.
+        with suppress(FileNotFoundError, BlockingIOError), path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lab.down(path.name)
+            _forget(path)
+            dead.append(path.name)
+    return dead
+
+
+def make_folder(folder: Path) -> None:
+    """Make a new folder, and the ones above it, owned by the person who called sudo. Raises FileExistsError."""
+    if not folder.parent.exists():
+        make_folder(folder.parent)
+    folder.mkdir()
+    give_to_caller(folder)
+
+
+def give_to_caller(path: Path) -> None:
+    """Let the person who called sudo, or else root, own a file, or a folder and all in it."""
+    if os.geteuid() != 0:
+        return
+    uid, gid = os.environ.get("SUDO_UID", "0"), os.environ.get("SUDO_GID", "0")
+    for each in (path, *path.rglob("*")):
+        os.chown(each, int(uid), int(gid), follow_symlinks=False)

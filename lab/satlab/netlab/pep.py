@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The job satlab_pep outside a scenario: a proxy on one node for as long as a block lasts."""
+
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from satlab.common import paths
+from satlab.common.errors import HostError
+from satlab.common.processes import finish, wait
+from satlab.common.topology import Role
+from satlab.netlab import privileges
+from satlab.netlab.lab import Lab
+
+JOB = "satlab_pep"
+READY_S = 20.0
+END_S = 10.0
+_PROGRAM = paths.JOBS / JOB / "files" / f"{JOB}.py"
+_NUMBERS = ("JOB_INSTANCE_ID", "SCENARIO_INSTANCE_ID", "OWNER_SCENARIO_INSTANCE_ID")
+
+
+def proxies(up: Lab) -> list[str]:
+    """Name the nodes that proxies run on."""
+    return [name for name, node in up.topology.nodes.items() if node.role is Role.PROXY]
+
+
+@contextlib.contextmanager
+def proxy(
+    up: Lab, node: str, words: Sequence[str], folder: Path, *, engine: str, readable: Sequence[Path] = ()
+) -> Iterator[None]:
+    """Run the job, ready, on a node for as long as the block lasts, as a user of its own.
+
+    `folder` gets its records, `words` are further options, `readable` are files that this user shall own.
+
+    Raises:
+        HostError: it is not ready in time, with what it said.
+    """
+    uid = privileges.new_uid()
+    folder.mkdir()
+    with tempfile.TemporaryDirectory(prefix="satlab-pep-") as home:  # short: it holds a Unix socket
+        for place in (folder, Path(home), *readable):
+            privileges.give(place, uid)
+        visible = [*privileges.program_paths(), folder.resolve(), Path(home), *readable]
+        drop = privileges.drop_argv(uid, privileges.CAPABILITIES[JOB], visible)
+        nodes = up.topology.nodes
+        ends = [nodes[up.topology.node_of(role)].address for role in (Role.CLIENT, Role.SERVER)]
+        argv = [*up.enter_argv(node), *drop, sys.executable, str(_PROGRAM), engine, *ends, *words]
+        with _running(argv, _environment(node, folder, home), folder):
+            yield
+
+
+def connections(folder: Path) -> int:
+    """Give how many connections the proxy has split, by the record that it left when it ended."""
+    reports = list(folder.glob("files/*/pep_json.json"))
+    return int(json.loads(reports[0].read_text())["connections"]) if reports else 0
+
+
+def _environment(node: str, folder: Path, home: str) -> dict[str, str]:
+    """Give what a job finds in its environment; its records go to the folder."""
+    return {
+        "PATH": f"{paths.PROGRAMS}:{paths.STANDARD_PATH}", "HOME": home, "TMPDIR": home, "PYTHONPATH": str(paths.SHIM),
+        "JOB_NAME": JOB, "PYTHONDONTWRITEBYTECODE": "1", "SATLAB_RAW": str(folder.resolve()), "SATLAB_AGENT": node,
+    } | dict.fromkeys(_NUMBERS, "1")  # fmt: skip
+
+
+@contextlib.contextmanager
+def _running(argv: list[str], environment: dict[str, str], folder: Path) -> Iterator[None]:
+    stats, log = folder / "stats.jsonl", folder / "log"
+    with log.open("wb") as words:
+        job = subprocess.Popen(argv, env=environment, stdin=subprocess.DEVNULL, stdout=words, stderr=words)
+    try:
+        is_ready = wait(lambda: job.poll() is not None or (stats.exists() and '"ready"' in stats.read_text()), READY_S)
+        if not is_ready or job.poll() is not None:
+            raise HostError(f"a PEP does not start: {log.read_text().strip()}", "see that line's hint")
+        yield
+    finally:
+        finish(job, END_S)

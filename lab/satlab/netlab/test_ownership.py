@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Who owns labs and results."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from satlab.netlab import lab, ownership
+
+ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="changes owners")
+
+
+@pytest.fixture(autouse=True)
+def owners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(ownership, "OWNERS", tmp_path / "owners")
+    return tmp_path / "owners"
+
+
+def test_a_lab_that_is_owned_is_not_swept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lab, "down", lambda _: pytest.fail("took it down"))
+    with ownership.owned("run-a"):
+        assert ownership.sweep() == []
+    assert not ownership.OWNERS.exists()
+
+
+def test_a_lab_whose_owner_died_is_swept(owners: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone: list[str] = []
+    monkeypatch.setattr(lab, "down", gone.append)
+    owners.mkdir()
+    (owners / "run-b").touch()
+    assert ownership.sweep() == ["run-b"] == gone
+    assert ownership.sweep() == []
+
+
+@ROOT_ONLY
+def test_results_belong_to_the_caller_of_sudo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUDO_UID", "1234")
+    monkeypatch.setenv("SUDO_GID", "1235")
+    folder = tmp_path / "runs" / "one"
+    ownership.make_folder(folder)
+    (folder / "file").touch()
+    ownership.give_to_caller(folder)
+    assert {(p.stat().st_uid, p.stat().st_gid) for p in (folder.parent, folder, folder / "file")} == {(1234, 1235)}
+    assert tmp_path.stat().st_uid == os.geteuid()
+    with pytest.raises(FileExistsError):
+        ownership.make_folder(folder)

@@ -1,0 +1,429 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Pages that the lab serves: a manifest of sizes is read and checked, and a synthetic replica is generated from it.
+
+A page lies in `web-targets/<name>/`: `page.yml` (title, host name, totals) and `manifest.csv` (one row an object, in
+document order). What makes a page load slow or fast is kept by the replica: order, loading element, pixels, size and
+compressibility of each object. The contents are generated from SHAKE-256 alone, so that the same manifest gives the
+same bytes on every machine and with every version of Python and zlib.
+"""
+
+import base64
+import csv
+import hashlib
+import io
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice
+from pathlib import Path
+
+import yaml
+
+from satlab.common.errors import ConfigError, Fault
+from satlab.common.paths import WEB_TARGETS
+
+COLUMNS = ("order", "path", "loaded_as", "mime", "group", "pixels", "bytes", "zlib6_bytes")
+MIMES = {
+    "document": ("text/html",),
+    "stylesheet": ("text/css",),
+    "iframe": ("text/plain", "text/html"),
+    "img": ("image/jpeg", "image/gif"),
+}
+SCHEMA = "satlab/web-target/1"
+_KEYS = {"schema": str, "title": str, "source": str, "host": str, "objects": int, "bytes": int}
+_TITLE_LIMIT = 70
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+_PATH = re.compile(r"(?:[a-z0-9][a-z0-9_-]*/)*[a-z0-9][a-z0-9_-]*\.[a-z0-9]+")
+_PIXELS = re.compile(r"([1-9]\d{0,2}|1\d{3})x([1-9]\d{0,2}|1\d{3})")
+
+
+@dataclass(frozen=True)
+class WebObject:
+    """One row of a manifest. `path` is relative to the page's root; the document is the root itself."""
+
+    order: int
+    path: str
+    loaded_as: str
+    mime: str
+    group: str
+    pixels: tuple[int, int] | None
+    size_bytes: int
+    zlib6_bytes: int
+
+
+@dataclass(frozen=True)
+class Page:
+    """A checked page: what `page.yml` says and the objects in document order, the document first."""
+
+    name: str
+    title: str
+    source: str
+    host: str
+    objects: tuple[WebObject, ...]
+    manifest: bytes
+
+    @property
+    def total_bytes(self) -> int:
+        """Give the sum of the body bytes of all objects."""
+        return sum(o.size_bytes for o in self.objects)
+
+
+@dataclass(frozen=True)
+class Built:
+    """A generated page: document root, its manifest beside it, and the SHA-256 over paths, sizes and contents."""
+
+    site: Path
+    manifest: Path
+    sha256: str
+
+
+def load(name: str, targets: Path = WEB_TARGETS) -> Page:
+    """Read and check the page `name` below `targets`; every fault is in the one `ConfigError` that is raised."""
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"page {name!r}: a page name is made of a-z, 0-9 and '-'")
+    folder = targets / name
+    try:
+        settings_text = (folder / "page.yml").read_text(encoding="utf-8")
+        manifest = (folder / "manifest.csv").read_bytes()
+        text = manifest.decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        known = ", ".join(sorted(p.parent.name for p in targets.glob("*/page.yml"))) or "none"
+        raise ConfigError(f"page {name}: {error}", hint=f"pages in {targets}: {known}") from error
+    settings, faults = _read_settings(settings_text, folder / "page.yml")
+    objects, row_faults = _read_manifest(text, folder / "manifest.csv")
+    faults += row_faults
+    if not faults:
+        faults += _check_totals(settings, objects, folder / "page.yml")
+    if faults:
+        raise ConfigError(f"page {name} is not usable", faults)
+    return Page(name, settings["title"], settings["source"], settings["host"], objects, manifest)
+
+
+def build(page: Page, out_dir: Path) -> Built:
+    """Write the replica of `page`: `out_dir/site/` is the document root, `out_dir/manifest.csv` what it must hold."""
+    site = out_dir / "site"
+    digest = hashlib.sha256()
+    for item in page.objects:
+        content = _content(page, item)
+        target = site / item.path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+        digest.update(f"{item.path}\0{len(content)}\0{hashlib.sha256(content).hexdigest()}\n".encode())
+    manifest = out_dir / "manifest.csv"
+    manifest.write_bytes(page.manifest)
+    return Built(site, manifest, digest.hexdigest())
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def _read_settings(text: str, place: Path) -> tuple[dict[str, str], list[Fault]]:
+    """Give the text fields of `page.yml` (totals as text, too) and its faults."""
+    try:
+        data = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        return {}, [Fault(str(place), f"not YAML: {' '.join(str(error).split())}")]
+    if not isinstance(data, dict):
+        return {}, [Fault(str(place), "not a mapping", f"write the keys {', '.join(_KEYS)}")]
+    faults = [Fault(f"{place}: {key}", "unknown key", "remove it") for key in data if key not in _KEYS]
+    for key, kind in _KEYS.items():
+        if type(data.get(key)) is not kind:
+            faults.append(Fault(f"{place}: {key}", f"must be of type {kind.__name__}, is {data.get(key)!r}"))
+    if data.get("schema") not in (None, SCHEMA):
+        faults.append(Fault(f"{place}: schema", f"is {data['schema']!r}", f"write {SCHEMA}"))
+    if len(str(data.get("title"))) > _TITLE_LIMIT:
+        faults.append(Fault(f"{place}: title", "is too long", f"use at most {_TITLE_LIMIT} characters"))
+    host = data.get("host")
+    if isinstance(host, str) and not re.fullmatch(r"[a-z0-9-]+(\.[a-z0-9-]+)*\.test", host):
+        faults.append(Fault(f"{place}: host", f"is {host!r}", "use a name below .test (RFC 6761)"))
+    return {str(key): str(value) for key, value in data.items()}, faults
+
+
+def _read_manifest(text: str, place: Path) -> tuple[tuple[WebObject, ...], list[Fault]]:
+    reader = csv.DictReader(io.StringIO(text))
+    if tuple(reader.fieldnames or ()) != COLUMNS:
+        return (), [Fault(f"{place}:1", "wrong header", f"write {','.join(COLUMNS)}")]
+    objects: list[WebObject] = []
+    faults: list[Fault] = []
+    for position, row in enumerate(reader, start=1):
+        item, reasons = _read_row(row)
+        faults += (Fault(f"{place}:{reader.line_num}", reason) for reason in reasons)
+        if item is None:
+            continue
+        if any(item.path == other.path for other in objects):
+            faults.append(Fault(f"{place}:{reader.line_num}", f"path {item.path} occurs twice"))
+        if item.order != position:
+            faults.append(Fault(f"{place}:{reader.line_num}", f"order is {item.order}, must be {position}"))
+        if (item.loaded_as == "document") != (item.order == 1):
+            faults.append(Fault(f"{place}:{reader.line_num}", "the first object, and no other, is the document"))
+        objects.append(item)
+    if objects and not faults:
+        reason = _too_small(objects[0], _markup_bytes(objects))
+        faults += [Fault(f"{place}:2", reason)] if reason else []
+    return tuple(objects), faults
+
+
+def _read_row(row: dict[str | None, str | None]) -> tuple[WebObject | None, list[str]]:
+    """Turn a row into an object, or into None if its fields cannot be read; and say all that is wrong with it."""
+    if None in row or None in row.values():
+        return None, [f"must have {len(COLUMNS)} fields"]
+    cell = {str(key): str(value) for key, value in row.items()}
+    reasons = [f"{key} is {cell[key]!r}, must be a positive integer" for key in ("order", "bytes", "zlib6_bytes")
+               if not re.fullmatch(r"[1-9]\d{0,8}", cell[key])]  # fmt: skip
+    if cell["loaded_as"] not in MIMES:
+        reasons.append(f"loaded_as is {cell['loaded_as']!r}, must be one of {', '.join(MIMES)}")
+    elif cell["mime"] not in MIMES[cell["loaded_as"]]:
+        allowed = " or ".join(MIMES[cell["loaded_as"]])
+        reasons.append(f"mime of a {cell['loaded_as']} is {cell['mime']!r}, must be {allowed}")
+    if not _PATH.fullmatch(cell["path"]):
+        reasons.append(f"path is {cell['path']!r}, must be a relative path of a-z, 0-9, '_', '-' with an extension")
+    match = _PIXELS.fullmatch(cell["pixels"])
+    if (cell["loaded_as"] in ("iframe", "img")) != (match is not None) or (cell["pixels"] and not match):
+        reasons.append(
+            f"pixels is {cell['pixels']!r}, must be WIDTHxHEIGHT (up to 1999) for iframe and img, else empty"
+        )
+    if reasons:
+        return None, reasons
+    pixels = (int(match[1]), int(match[2])) if match else None
+    item = WebObject(int(cell["order"]), cell["path"], cell["loaded_as"], cell["mime"], cell["group"], pixels,
+                     int(cell["bytes"]), int(cell["zlib6_bytes"]))  # fmt: skip
+    return item, [reason] if (reason := _too_small(item, _frame_bytes(item))) else []
+
+
+def _too_small(item: WebObject, least: int) -> str:
+    if item.size_bytes < least:
+        return f"bytes is {item.size_bytes}, too small: {item.path} needs {least}"
+    if item.zlib6_bytes > item.size_bytes + 64:
+        return f"zlib6_bytes is {item.zlib6_bytes}, cannot exceed bytes by that much"
+    return ""
+
+
+def _check_totals(settings: dict[str, str], objects: Sequence[WebObject], place: Path) -> list[Fault]:
+    found = {"objects": len(objects), "bytes": sum(o.size_bytes for o in objects)}
+    return [
+        Fault(f"{place}: {key}", f"says {settings[key]}, the rows of manifest.csv give {value}", "correct one of them")
+        for key, value in found.items()
+        if settings[key] != str(value)
+    ]
+
+
+# --- generating -----------------------------------------------------------------------------------
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyz    \n."  # 32 symbols: a random byte gives one without bias
+_LINE = "The synthetic line which this page repeats in place of its original text.\n"
+_ICON = '<link rel="icon" href="data:,">'  # the favicon must not become a request of its own
+
+
+def _random(seed: str, count: int) -> bytes:
+    return hashlib.shake_256(seed.encode()).digest(count)
+
+
+def _seed(page: Page, item: WebObject) -> str:
+    return f"{page.name}/{item.path}/{item.size_bytes}/{item.zlib6_bytes}"
+
+
+def _content(page: Page, item: WebObject) -> bytes:
+    """Generate one object: exactly `size_bytes` long, near `zlib6_bytes` after zlib at level 6."""
+    if item.loaded_as == "document":
+        return _document(page, item)
+    makers: dict[str, Callable[[WebObject, str], bytes]] = {
+        "text/css": _stylesheet,
+        "text/plain": _plain_text,
+        "text/html": _framed_html,
+        "image/jpeg": _jpeg,
+        "image/gif": _gif,
+    }
+    return makers[item.mime](item, _seed(page, item))
+
+
+def _text(seed: str, size: int, fresh: int) -> str:
+    """Make `size` characters: `fresh` random ones (5 bits each, nearly), then one line over and over."""
+    head = "".join(_LETTERS[byte & 31] for byte in _random(seed, fresh))
+    return (head + "".join(islice(cycle(_LINE), size)))[:size]
+
+
+def _fresh(size: int, target: int, *, fixed: float, per_fresh: float, per_filler: float) -> int:
+    """Solve `fixed + per_fresh * fresh + per_filler * (size - fresh) = target` (bytes after zlib) for `fresh`."""
+    return max(0, min(size, round((target - fixed - per_filler * size) / (per_fresh - per_filler))))
+
+
+def _plain_text(item: WebObject, seed: str) -> bytes:
+    fresh = _fresh(item.size_bytes, item.zlib6_bytes, fixed=65, per_fresh=0.645, per_filler=0.005)
+    return _text(seed, item.size_bytes, fresh).encode("iso-8859-1")
+
+
+def _stylesheet(item: WebObject, seed: str) -> bytes:
+    """Make rules for classes that no element has, then a comment up to the size."""
+    rules, used = [], 0
+    fresh = _fresh(item.size_bytes, item.zlib6_bytes, fixed=40, per_fresh=0.52, per_filler=0.006)
+    noise = _random(seed, item.size_bytes)
+    for at in range(0, len(noise), 13):
+        source = noise[at : at + 13] if used < fresh else noise[:13]
+        name, colour = base64.b32encode(source[:10]).decode().lower(), source[10:].hex()
+        rule = f".k{name}{{color:#{colour}}}\n"
+        if used + len(rule) > item.size_bytes - len("/**/") or len(source) < 13:
+            break
+        rules.append(rule)
+        used += len(rule)
+    comment = "/*" + " " * (item.size_bytes - used - len("/**/")) + "*/"
+    return ("".join(rules) + comment).encode("ascii")
+
+
+_FRAMED = (
+    '<!DOCTYPE html>\n<html lang="en"><head><meta charset="iso-8859-1"><title>Frame</title></head>\n'
+    "<body><p>A framed document with a body that cannot be compressed.</p>\n<!--{}-->\n</body></html>\n"
+)
+
+
+def _framed_html(item: WebObject, seed: str) -> bytes:
+    """Make an HTML document; bytes that are neither markup nor control characters fill a comment in it."""
+    room = item.size_bytes - _frame_bytes(item)
+    allowed = bytes(b for b in range(256) if b not in b"\x00\r<>&-!")
+    fresh = min(room, item.zlib6_bytes)
+    # Rejection instead of a modulo keeps the symbols equally likely; 4 % more than needed is asked for, plus a margin.
+    noise = bytes(b for b in _random(seed, fresh + fresh // 20 + 64) if b in allowed)[:fresh]
+    head, tail = (part.encode("ascii") for part in _FRAMED.split("{}"))
+    return head + noise.ljust(room, b".") + tail
+
+
+def _elements(objects: Iterable[WebObject]) -> tuple[list[str], list[str]]:
+    """Give the markup that loads the objects: style sheets for the head, the rest for the body."""
+    head, body = [], []
+    for item in objects:
+        width, height = item.pixels or (0, 0)
+        if item.loaded_as == "stylesheet":
+            head.append(f'<link rel="stylesheet" type="text/css" href="{item.path}">')
+        elif item.loaded_as == "iframe":
+            body.append(f'<iframe src="{item.path}" width="{width}" height="{height}"></iframe>')
+        elif item.loaded_as == "img":
+            body.append(f'<img src="{item.path}" width="{width}" height="{height}" alt="">')
+    return head, body
+
+
+def _document_parts(title: str, objects: Sequence[WebObject]) -> tuple[str, list[str], str]:
+    """Give what the document is made of apart from its running text: head and heading, elements, end."""
+    sheets, body = _elements(objects)
+    head = [
+        "<!DOCTYPE html>",
+        '<html lang="en">',
+        "<head>",
+        '<meta http-equiv="Content-Type" content="text/html; charset=iso-8859-1">',
+        '<meta http-equiv="Cache-Control" content="no-cache">',
+        '<meta http-equiv="Pragma" content="no-cache">',
+        '<meta http-equiv="Expires" content="0">',
+        f"<title>{title}</title>",
+        _ICON,
+        *sheets,
+        "</head>",
+        "<body>",
+        f"<h1>{title}</h1>",
+        "<p>Generated text of the right size, no original content: \xa7 \xe9 \xfc.</p>",
+        "",
+    ]
+    return "\n".join(head), body, "</body>\n</html>\n"
+
+
+def _document(page: Page, item: WebObject) -> bytes:
+    """Make the document: style sheets in the head, elements in order, the running text spread evenly between them."""
+    title = page.title.replace("&", "&amp;").replace("<", "&lt;")
+    head, body, tail = _document_parts(title, page.objects)
+    room = item.size_bytes - len(head) - len(tail) - sum(len(element) + 1 for element in body)
+    fresh = _fresh(room, item.zlib6_bytes, fixed=400 + 9.5 * len(page.objects), per_fresh=0.62, per_filler=0.02)
+    text = _text(_seed(page, item), room, fresh)
+    step, parts = room // max(1, len(body)), [head]
+    for index, element in enumerate(body):
+        parts += [text[index * step : (index + 1) * step], element, "\n"]
+    parts += [text[len(body) * step :], tail]
+    return "".join(parts).encode("iso-8859-1")
+
+
+def _markup_bytes(objects: Sequence[WebObject]) -> int:
+    """Give the least size of a document that loads `objects`, with room for its title, which occurs twice."""
+    head, body, tail = _document_parts("", objects)
+    return len(head) + len(tail) + sum(len(element) + 1 for element in body) + 2 * _TITLE_LIMIT
+
+
+# --- images ---------------------------------------------------------------------------------------
+
+
+def _jpeg_frame(width: int, height: int) -> tuple[bytes, bytes]:
+    """Give a grey baseline JPEG (ITU-T T.81, annex B) in two parts, between which comment segments may stand.
+
+    One Huffman code of one bit stands for "DC difference 0" and one for "end of block", so that a block is two 0 bits.
+    """
+    blocks = -(-width // 8) * -(-height // 8)
+    used, rest = divmod(2 * blocks, 8)
+    scan = bytes(used) + (bytes([0xFF >> rest]) if rest else b"")
+    app0 = b"\xff\xe0\x00\x10JFIF\x00\x01\x01\x00\x00\x01\x00\x01\x00\x00"
+    tables = b"\xff\xdb\x00\x43\x00" + bytes([16] * 64)
+    frame = b"\xff\xc0\x00\x0b\x08" + height.to_bytes(2) + width.to_bytes(2) + b"\x01\x01\x11\x00"
+    huffman = b"".join(b"\xff\xc4\x00\x14" + bytes([kind, 1, *[0] * 15, 0]) for kind in (0x00, 0x10))
+    return (
+        b"\xff\xd8" + app0,
+        tables + frame + huffman + b"\xff\xda\x00\x08\x01\x01\x00\x00\x3f\x00" + scan + b"\xff\xd9",
+    )
+
+
+def _padding(item: WebObject, seed: str, room: int, fixed: int) -> bytes:
+    """Give `room` bytes for a comment: random, but for what the image must lose under zlib."""
+    fresh = _fresh(room, item.zlib6_bytes, fixed=fixed, per_fresh=1.0, per_filler=0.0)
+    return _random(seed, fresh) + bytes(room - fresh)
+
+
+def _jpeg(item: WebObject, seed: str) -> bytes:
+    head, tail = _jpeg_frame(*item.pixels or (0, 0))
+    left = item.size_bytes - len(head) - len(tail)
+    data = _padding(item, seed, left, fixed=115)
+    segments = []
+    while left:  # a comment segment (COM) has 4 bytes of header and holds up to 65,533; never leave 1..3 bytes over
+        take = left if left <= 65_537 else min(65_537, left - 4)
+        segments.append(b"\xff\xfe" + (take - 2).to_bytes(2) + data[: take - 4])
+        data, left = data[take:], left - take
+    return head + b"".join(segments) + tail
+
+
+def _gif_frame(width: int, height: int) -> tuple[bytes, bytes]:
+    """Give a white GIF89a in two parts, between which comment extensions may stand.
+
+    In the LZW stream (GIF89a, appendix F) the n-th code after the clear code stands for a run of n white pixels; the
+    last one for the rest. Codes are as wide as the number of table entries after n - 1 codes, 4 + n, asks for.
+    """
+    value, bits, left, count = 4, 3, width * height, 0
+    while left:
+        count += 1
+        run = min(count, left)
+        value |= (0 if run == 1 else 4 + run) << bits
+        bits += max(3, (4 + count).bit_length())
+        left -= run
+    value |= 5 << bits
+    bits += max(3, (5 + count).bit_length())
+    stream = value.to_bytes(-(-bits // 8), "little")
+    blocks = b"".join(bytes([len(stream[at : at + 255])]) + stream[at : at + 255] for at in range(0, len(stream), 255))
+    size = width.to_bytes(2, "little") + height.to_bytes(2, "little")
+    head = b"GIF89a" + size + b"\x80\x00\x00" + b"\xff\xff\xff\x00\x00\x00"
+    return head, b"\x2c\x00\x00\x00\x00" + size + b"\x00\x02" + blocks + b"\x00\x3b"
+
+
+def _gif(item: WebObject, seed: str) -> bytes:
+    head, tail = _gif_frame(*item.pixels or (0, 0))
+    room = item.size_bytes - len(head) - len(tail)
+    return head + (_gif_comment(_padding(item, seed, room, fixed=45), room) if room else b"") + tail
+
+
+def _gif_comment(data: bytes, room: int) -> bytes:
+    """Give one comment extension of exactly `room` bytes, cut into sub-blocks of at most 255 bytes."""
+    left, blocks = room - 3, b""
+    while left:
+        take = left if left <= 256 else min(256, left - 2)
+        blocks += bytes([take - 1]) + data[: take - 1]
+        data, left = data[take:], left - take
+    return b"\x21\xfe" + blocks + b"\x00"
+
+
+def _frame_bytes(item: WebObject) -> int:
+    """Give the least size that a valid object of this type has, with room for the padding that it may need."""
+    if item.mime in ("image/jpeg", "image/gif") and item.pixels:
+        head, tail = (_jpeg_frame if item.mime == "image/jpeg" else _gif_frame)(*item.pixels)
+        frame = len(head) + len(tail)
+        return frame if item.size_bytes == frame else frame + 5
+    return {"text/html": len(_FRAMED) - 2, "text/css": len("/**/")}.get(item.mime, 1)

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A job folder beside its descriptor: playbooks that OpenBACH can include, and the files that they and it name."""
+
+from __future__ import annotations
+
+import configparser
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from satlab.common.errors import Fault
+from satlab.openbach.descriptor import AGENT_JOBS, Descriptor
+
+_COPY = ("copy", "ansible.builtin.copy")
+_LOOP = ("loop", "with_items")
+_PLAY = ("hosts", "import_playbook", "ansible.builtin.import_playbook")
+
+
+def check_folder(job: Descriptor) -> list[Fault]:
+    """Give what keeps a controller from installing the job on its agents, or its agents from starting it.
+
+    The controller reads nothing but the descriptor when a job is added, so all of this comes out late.
+    """
+    folder = job.files.parent
+    faults = [fault for verb in ("install", "uninstall") for fault in _playbook(folder / f"{verb}_{job.name}.yml")]
+    return [*faults, *_commands(job), *_filter(job.files / f"{job.name}_rstats_filter.conf")]
+
+
+def _playbook(path: Path) -> Iterator[Fault]:
+    try:
+        tasks = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        yield Fault(str(path), f"cannot be read: {error.strerror}", "OpenBACH needs it to put the job on an agent")
+        return
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        yield Fault(str(path), f"is not YAML: {' '.join(str(error).split())[:200]}")
+        return
+    if not isinstance(tasks, list) or not all(isinstance(task, dict) for task in tasks):
+        yield Fault(str(path), "is not a list of tasks", "OpenBACH's role includes it")
+        return
+    for position, task in enumerate(tasks):
+        if any(key in task for key in _PLAY):
+            yield Fault(f"{path}: {position}", "is a play, not a task", "OpenBACH's role includes a list of tasks")
+        for source in _sources(task):
+            if not (path.parent / "files" / source).exists():
+                yield Fault(
+                    f"{path}: {position}", f"copies {source}, which is not in files/", "add it, or mend the name"
+                )
+
+
+def _sources(task: dict[str, Any]) -> Iterator[str]:
+    """Give the files that a task copies, as far as they are written out."""
+    call: dict[str, Any] = next((task[key] for key in _COPY if isinstance(task.get(key), dict)), {})
+    source = call.get("src")
+    if not isinstance(source, str):
+        return
+    items: list[Any] = next((task[key] for key in _LOOP if isinstance(task.get(key), list)), [])
+    named = [item.get("file") if isinstance(item, dict) else item for item in items] if "{{" in source else [source]
+    yield from (name for name in named if isinstance(name, str) and "{{" not in name and not name.startswith("/"))
+
+
+def _commands(job: Descriptor) -> Iterator[Fault]:
+    """Find programs of the job's own that are not there."""
+    own = f"{AGENT_JOBS}/{job.name}/"
+    words = {word for platform in job.platforms for word in (*platform.command, *platform.command_stop)}
+    for word in sorted(words):
+        if word.startswith(own) and not (job.files / word.removeprefix(own)).is_file():
+            where = f"{job.files / f'{job.name}.yml'}: platform_configuration"
+            yield Fault(where, f"{word} is started, and {word.removeprefix(own)} is not in files/")
+
+
+def _filter(path: Path) -> Iterator[Fault]:
+    """Find what rstats cannot read; without the file it stores and broadcasts everything, which is no fault."""
+    parser = configparser.ConfigParser(interpolation=None)
+    try:
+        parser.read(path, encoding="utf-8")
+        for section in parser.sections():
+            for key in ("storage", "broadcast"):
+                parser.getboolean(section, key, fallback=True)
+    except (configparser.Error, ValueError) as error:
+        yield Fault(str(path), f"is no filter: {' '.join(str(error).split())[:200]}")

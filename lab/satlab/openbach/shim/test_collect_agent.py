@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+import json
+import multiprocessing
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import collect_agent
+import jsonschema
+import pytest
+
+from satlab.common import paths
+
+
+@pytest.fixture
+def raw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Be a job of a run."""
+    for name, value in {
+        "SATLAB_RAW": str(tmp_path),
+        "SATLAB_AGENT": "client",
+        "JOB_NAME": "work",
+        "JOB_INSTANCE_ID": "7",
+        "SCENARIO_INSTANCE_ID": "3",
+        "OWNER_SCENARIO_INSTANCE_ID": "2",
+    }.items():
+        monkeypatch.setenv(name, value)
+    collect_agent.remove_stat()
+    return tmp_path
+
+
+def register(raw: Path, filter_file: str = "") -> bool:
+    path = raw / "filter.conf"
+    if filter_file:
+        path.write_text(filter_file)
+    return collect_agent.register_collect(str(path))
+
+
+def records(raw: Path) -> list[dict[str, Any]]:
+    path = raw / "stats.jsonl"
+    found = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    schema = json.loads((paths.SCHEMAS / "stats.schema.json").read_text())
+    for record in found:
+        jsonschema.validate(record, schema)
+    return found
+
+
+NOW = 1_764_000_000_000
+
+
+def test_a_statistic_becomes_a_record_as_rstats_sends_it(raw: Path) -> None:
+    assert register(raw)
+    assert collect_agent.send_stat(NOW, "https://server/", page_load_time=1234) == "OK"
+    metadata = {
+        **{"time": NOW, "is_file": False, "job_name": "work", "agent_name": "client", "job_instance_id": 7},
+        **{"scenario_instance_id": 3, "owner_scenario_instance_id": 2, "suffix": "https://server/", "flag": 3},
+    }
+    assert records(raw) == [{"page_load_time": 1234, "_metadata": metadata}]
+
+
+def test_the_filter_decides_the_flag_and_groups_the_statistics(raw: Path) -> None:
+    register(raw, "[default]\nstorage=true\nbroadcast=false\n[b]\nbroadcast=true\n[c]\nstorage=no\n")
+    assert collect_agent.send_stat(NOW, a=1, b=2, c=3, d=4) == "OK"
+    assert [(record.pop("_metadata")["flag"], record) for record in records(raw)] == [
+        (1, {"a": 1, "d": 4}),
+        (3, {"b": 2}),
+    ]
+    assert "suffix" not in (raw / "stats.jsonl").read_text()
+
+
+def test_the_default_rule_can_be_changed_and_read_again(raw: Path) -> None:
+    register(raw, "[default]\nstorage=true\nbroadcast=false\n")
+    assert collect_agent.change_config(storage=False, broadcast=True) == "OK"
+    collect_agent.send_stat(NOW, a=1)
+    assert collect_agent.reload_stat() == "OK"
+    collect_agent.send_stat(NOW, a=2)
+    assert [record["_metadata"]["flag"] for record in records(raw)] == [2, 1]
+
+
+@pytest.mark.parametrize("text", ["no section\n", "[default]\nstorage=perhaps\n"])
+def test_a_bad_filter_file_is_refused(raw: Path, text: str) -> None:
+    assert not register(raw, text)
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "statistics", "said"),
+    [
+        (1_764_000_000, {"a": 1}, "timestamp in milliseconds"),
+        (NOW, {"a": float("nan")}, "not JSON"),
+        (NOW, {"a": object()}, "not JSON"),
+        (NOW, {"_metadata": {}}, "_metadata"),
+        (NOW, {"a": "x" * 20_000}, "limited to 16384 bytes"),
+    ],
+)
+def test_bad_statistics_are_refused(raw: Path, timestamp: int, statistics: dict[str, Any], said: str) -> None:
+    register(raw)
+    answer = collect_agent.send_stat(timestamp, **statistics)
+    assert answer.startswith("KO")
+    assert said in answer
+    assert records(raw) == []
+
+
+def test_nothing_is_sent_without_registering(raw: Path) -> None:
+    assert collect_agent.send_stat(NOW, a=1) == "KO: register_collect was not called"
+
+
+@pytest.mark.parametrize("name", ["SATLAB_RAW", "JOB_INSTANCE_ID"])
+def test_outside_a_run_a_job_cannot_register(raw: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.delenv(name)
+    assert not register(raw)
+    with pytest.raises(SystemExit), collect_agent.use_configuration("/nonexistent"):
+        pass
+
+
+def test_a_private_file_stays_private(raw: Path) -> None:
+    assert register(raw)
+    for name, mode in {"open": 0o644, "closed": 0o600}.items():
+        (raw / name).write_text("x")
+        (raw / name).chmod(mode)
+        assert collect_agent.store_files(NOW, None, True, **{name: str(raw / name)}) == "OK"
+        assert (raw / "files" / "work-7" / name).stat().st_mode & 0o777 == mode
+
+
+def test_files_are_stored_without_overwriting(raw: Path) -> None:
+    register(raw)
+    source = raw / "result.json"
+    for number in range(3):
+        source.write_text(str(number))
+        assert collect_agent.store_files(NOW, data_json=str(source), copy=number < 2) == "OK"
+    stored = [record["data_json"] for record in records(raw)]
+    assert stored == [f"files/work-7/data_json{number}.json" for number in ("", "-2", "-3")]
+    assert [(raw / path).read_text() for path in stored] == ["0", "1", "2"]
+    assert all(record["_metadata"]["is_file"] for record in records(raw))
+    assert not source.exists(), "moved, not copied"
+
+
+@pytest.mark.parametrize("name", ["../x", ".x", "a/b", "x" * 65, "a\0b", "\uff41"])
+def test_t04_names_that_become_paths_are_checked(raw: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    register(raw)
+    (raw / "f").write_text("")
+    before = sorted(raw.rglob("*"))
+    named: dict[str, Any] = {name: str(raw / "f")}
+    assert collect_agent.store_files(NOW, **named).startswith("KO")
+    assert sorted(raw.rglob("*")) == before
+    if "\0" not in name:
+        monkeypatch.setenv("JOB_NAME", name)
+        assert not register(raw)
+
+
+def test_a_missing_file_is_refused(raw: Path) -> None:
+    register(raw)
+    assert collect_agent.store_files(NOW, data=str(raw / "gone")).startswith("KO")
+
+
+def _send_many(_: int) -> None:
+    collect_agent.register_collect("/nonexistent")
+    for number in range(50):
+        collect_agent.send_stat(NOW, n=number, padding="x" * 5000)
+
+
+def test_records_of_many_processes_stay_whole(raw: Path) -> None:
+    with multiprocessing.get_context("fork").Pool(4) as pool:
+        pool.map(_send_many, range(4))
+    assert len(records(raw)) == 200
+
+
+def test_logs_go_to_stderr_on_one_line(raw: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    collect_agent.send_log(3, "two\nlines \x1b[2J")
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.rstrip("\n").endswith("error: two\\nlines \\x1b[2J")
+
+
+def test_a_crash_is_logged_and_goes_on(raw: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ZeroDivisionError), collect_agent.use_configuration("/nonexistent"):
+        _ = 1 / 0
+    assert "ZeroDivisionError" in capsys.readouterr().err
+    assert collect_agent.send_stat(NOW, a=1).startswith("KO"), "the connection has ended"
+
+
+def test_waiting_for_a_signal() -> None:
+    seen: list[int] = []
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # or it could come before the wait
+    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    collect_agent.wait_for_signal(lambda signum, _: seen.append(signum))
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    assert seen == [signal.SIGTERM]

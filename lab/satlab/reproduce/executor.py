@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Runs what a campaign has left: each run is a `satlab run` of its own, in a fresh lab."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+
+from satlab.common.console import Talk
+from satlab.common.errors import ConfigError, ExitStatus, HostError, RunError, SatlabError
+from satlab.netlab import ownership
+from satlab.reproduce.campaign import Campaign, Task
+from satlab.reproduce.concurrency import CpuTime, Pace
+from satlab.reproduce.matrix import KINDS, arguments
+
+POLL_S = 0.1
+ATTEMPTS = 3
+"""A run that leaves no records is tried so often in one go; then the campaign ends and says so."""
+RUN_DEADLINE_S = 1200.0
+"""`satlab run` stops its scenario after 900 s by itself."""
+STOP_DEADLINE_S = 60.0
+LOG_TAIL_CHARACTERS = 400
+
+
+@dataclass(frozen=True)
+class Running:
+    """A run that goes on; `began` on the monotonic clock, `cpu` at that moment."""
+
+    task: Task
+    process: subprocess.Popen[bytes]
+    log: Path
+    began: float
+    cpu: CpuTime
+
+
+@dataclass
+class Execution:
+    """What is left of a campaign, and what runs."""
+
+    campaign: Campaign
+    pace: Pace
+    talk: Talk
+    todo: list[Task] = field(init=False)
+    running: list[Running] = field(default_factory=list)
+    attempts: Counter[Task] = field(default_factory=Counter)
+    took_s: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    ended: int = 0
+
+    def __post_init__(self) -> None:
+        """Find out what is left, and how long runs have taken so far."""
+        self.todo = self.campaign.todo()
+        for cell in self.campaign.cells:
+            self.took_s[cell.kind] += [done.took_s for done in self.campaign.done(cell).values()]
+
+    def go(self, stop: threading.Event) -> bool:
+        """Run all that is left; False when `stop` came first. Raises SatlabError when going on makes no sense."""
+        with self.campaign.locked() as lock:
+            self.__post_init__()  # runs of a killed program may have ended while the lock was theirs
+            try:
+                while (self.todo or self.running) and not stop.is_set():
+                    self._start(lock)
+                    if not self._reap():
+                        stop.wait(POLL_S)
+            finally:
+                self._end_all()
+        return not self.todo and not stop.is_set()
+
+    def left_s(self) -> float:
+        """Estimate the time that is left from the runs so far, s."""
+        waiting = [*self.todo, *(run.task for run in self.running)]
+        return sum(self._typical_s(task.cell.kind) for task in waiting) / self.pace.level
+
+    def _typical_s(self, kind: str) -> float:
+        return fmean(self.took_s[kind]) if self.took_s[kind] else KINDS[kind].guess_s
+
+    def _start(self, lock: int) -> None:
+        while task := next((t for t in self.todo if self._has_room(t)), None):
+            self.todo.remove(task)
+            self.attempts[task] += 1
+            self.running.append(_start(self.campaign, task, lock))
+
+    def _has_room(self, task: Task) -> bool:
+        browsers = sum(run.task.cell.browser for run in self.running)
+        return self.pace.has_room(len(self.running), browsers, browser=task.cell.browser)
+
+    def _reap(self) -> bool:
+        ended = [run for run in self.running if run.process.poll() is not None or _is_late(run)]
+        for run in ended:
+            self.running.remove(run)
+            _end(run)
+            self._take(run)
+        return bool(ended)
+
+    def _take(self, run: Running) -> None:
+        task, code = run.task, run.process.returncode
+        done = self.campaign.done(task.cell).get(task.number)
+        if done is None:
+            self._lost(run)
+            return
+        self.ended += 1
+        self.took_s[task.cell.kind].append(time.monotonic() - run.began)
+        idle = cpu_time().idle_since(run.cpu) if task.cell.browser else None
+        self.pace.ended(calibrated=code != ExitStatus.UNCALIBRATED, idle=idle)
+        outcomes = {ExitStatus.OK: "ok", ExitStatus.UNCALIBRATED: "out of calibration"}
+        outcome = next((text for status, text in outcomes.items() if status == code), "failed, kept as such")
+        left = len(self.todo) + len(self.running)
+        more = f"{left} left, about {duration(self.left_s())} with {self.pace.level} at once" if left else "none left"
+        self.talk.line(f"{task.cell.name} #{task.number}: {outcome} after {done.took_s:.0f} s; {more}")
+
+    def _lost(self, run: Running) -> None:
+        """Take note of a run without records: bad arguments and an unable host end all, other causes may pass."""
+        task, code = run.task, run.process.returncode
+        said = run.log.read_text(errors="replace").strip()[-LOG_TAIL_CHARACTERS:].replace("\n", " | ")
+        what = f"{task.cell.name} #{task.number} left no records (status {code}): {said}"
+        errors: dict[int, type[SatlabError]] = {ExitStatus.USAGE: ConfigError, ExitStatus.HOST: HostError}
+        if code in errors:
+            raise errors[code](what, hint=f"mend it, then: satlab reproduce --resume {self.campaign.folder}")
+        if self.attempts[task] >= ATTEMPTS:
+            raise RunError(what, f"see {run.log}; then: satlab reproduce --resume {self.campaign.folder}")
+        self.talk.line(f"{what}; it will be repeated")
+        self.todo.append(task)
+
+    def _end_all(self) -> None:
+        for run in self.running:
+            run.process.terminate()
+        for run in self.running:
+            _end(run, STOP_DEADLINE_S)
+        self.running.clear()
+
+
+def _start(campaign: Campaign, task: Task, lock: int) -> Running:
+    runs = campaign.runs_of(task.cell)
+    log = campaign.folder / "logs" / f"{task.cell.name.replace('/', '-')}-{task.number}.log"
+    for folder in (runs, log.parent):
+        with contextlib.suppress(FileExistsError):
+            ownership.make_folder(folder)
+    argv = [sys.executable, "-m", "satlab", *arguments(task.cell.request(task.number, runs))]
+    with log.open("wb") as talk:
+        process = subprocess.Popen(
+            argv, stdin=lock, stdout=subprocess.DEVNULL, stderr=talk, env=os.environ, start_new_session=True,
+        )  # fmt: skip
+    return Running(task, process, log, time.monotonic(), cpu_time())
+
+
+def cpu_time() -> CpuTime:
+    """Read the host's CPU time (proc_stat(5): user, nice, system, idle, iowait, irq, softirq, steal)."""
+    with Path("/proc/stat").open(encoding="ascii") as file:
+        times = [int(word) for word in file.readline().split()[1:9]]
+    return CpuTime(sum(times), times[3] + times[4])
+
+
+def _is_late(run: Running) -> bool:
+    return time.monotonic() - run.began > RUN_DEADLINE_S
+
+
+def _end(run: Running, deadline_s: float = STOP_DEADLINE_S) -> None:
+    """See a run out: what runs too long is asked to end, which takes its lab down, and is then made to."""
+    if _is_late(run):
+        run.process.terminate()
+    try:
+        run.process.wait(deadline_s)
+    except subprocess.TimeoutExpired:
+        run.process.kill()
+        run.process.wait()
+
+
+def duration(seconds: float) -> str:
+    """Word a duration."""
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{max(minutes, 1)} min"

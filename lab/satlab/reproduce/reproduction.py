@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`satlab reproduce`: check everything, run what is left, show what was found."""
+
+import json
+import os
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from satlab.common.console import Talk
+from satlab.common.errors import ConfigError, ExitStatus
+from satlab.experiment import run
+from satlab.netlab import ownership
+from satlab.reproduce import campaign as campaigns
+from satlab.reproduce import matrix, reproduction_page, result_tables, results
+from satlab.reproduce.campaign import Campaign
+from satlab.reproduce.concurrency import Pace
+from satlab.reproduce.executor import Execution, duration
+from satlab.reproduce.results import Results
+
+DEFAULT_RUNS = 10
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a person asks for; None leaves it to the default or to the folder that is resumed."""
+
+    runs: int | None = None
+    cells: Sequence[str] | None = None
+    resume: Path | None = None
+    parallel: str = "auto"
+    out: Path = Path("runs")
+
+
+def prepare(wanted: Wanted) -> tuple[Execution, Talk]:
+    """Check everything that the runs need; nothing is touched. Raises ConfigError, HostError."""
+    cells = None if wanted.cells is None else matrix.select(wanted.cells)
+    if wanted.resume:
+        campaign = campaigns.resume(wanted.resume, cells, wanted.runs)
+    else:
+        folder = wanted.out / f"{campaigns.PAPER}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
+        campaign = campaigns.begin(folder, matrix.select([]) if cells is None else cells, wanted.runs or DEFAULT_RUNS)
+    for cell in {(cell.orbit, cell.kind): cell for cell in campaign.cells}.values():
+        run.prepare(cell.request(1, campaign.runs_of(cell)))
+    talk = Talk()
+    return Execution(campaign, Pace(os.cpu_count() or 1, parallel(wanted.parallel)), talk), talk
+
+
+def parallel(text: str) -> int | None:
+    """Read a number of labs at once; None for auto."""
+    if text == "auto":
+        return None
+    if not text.isdecimal() or not 1 <= int(text) <= 64:
+        raise ConfigError(f"--parallel {text}: is no number of labs", hint="auto, or 1 to 64")
+    return int(text)
+
+
+def plan(execution: Execution) -> str:
+    """Give what would be done, as JSON."""
+    campaign = execution.campaign
+    document = {
+        "folder": str(campaign.folder),
+        "runs_per_cell": campaign.plan.runs,
+        "runs_left": len(execution.todo),
+        "estimate_s": round(execution.left_s()),
+        "cells": {
+            cell.name: ["satlab", *matrix.arguments(cell.request(1, campaign.runs_of(cell)))] for cell in campaign.cells
+        },
+    }
+    return json.dumps(document, indent=1)
+
+
+def execute(execution: Execution, talk: Talk, stop: threading.Event) -> tuple[Results, int]:
+    """Run what is left and write the results, whatever comes; give them with the exit status."""
+    campaign = execution.campaign
+    campaign.save()
+    left = len(execution.todo)
+    talk.line(f"{campaign.folder}: {left} runs left, about {duration(execution.left_s())}")
+    whole = False
+    try:
+        whole = execution.go(stop)
+    finally:
+        found = report(campaign, talk)
+    if not whole:
+        talk.line(f"go on with: satlab reproduce {campaigns.PAPER} --resume {campaign.folder}")
+        return found, ExitStatus.INTERRUPTED
+    return found, _status(found)
+
+
+def report(campaign: Campaign, talk: Talk) -> Results:
+    """Read all runs and write tables and page."""
+    with talk.step("tables and report"):
+        found = results.read(campaign)
+        result_tables.write(found, campaign.folder / "report")
+        path = reproduction_page.write(campaign, found, campaign.folder / "report" / "index.html")
+        ownership.give_to_caller(campaign.folder)
+    talk.line(str(path))
+    return found
+
+
+def _status(found: Results) -> ExitStatus:
+    """Failed samples weigh more than runs out of calibration."""
+    runs = [run for result in found.cells.values() for run in result.runs]
+    if any(run.exit_status == ExitStatus.FAILED for run in runs):
+        return ExitStatus.FAILED
+    uncalibrated = any(run.exit_status == ExitStatus.UNCALIBRATED for run in runs)
+    return ExitStatus.UNCALIBRATED if uncalibrated else ExitStatus.OK

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A reproduction as one HTML file: the conclusions, Table II and figure 2 with published values beside ours."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from satlab.report import html
+from satlab.report.figures import COLOURS, DataTable, Figure, Json, axis, line
+from satlab.reproduce import result_tables
+from satlab.reproduce.campaign import Campaign
+from satlab.reproduce.matrix import LOSSES, ORBITS, arguments
+from satlab.reproduce.results import STEP_S, Conclusion, Line, Results, mean_curve
+
+SOURCE = (
+    "Kosek, Cech, Bajpai, Ott: Exploring Proxying QUIC and HTTP/3 for Satellite Communication, IFIP Networking 2022"
+)
+NAMES = {
+    "response_start_ms": "Response Start (ms)",
+    "first_contentful_paint_ms": "First Contentful Paint (ms)",
+    "page_load_time_ms": "Page Load Time (ms)",
+    "connect_ms": "Connection established (ms)",
+    "ttfb_ms": "Time to first byte (ms)",
+    "reached_2mb_s": "2 MB received (s)",
+    "reached_10mb_s": "10 MB received (s)",
+}
+COLUMNS = (
+    "Type",
+    "Loss (%)",
+    "Published",
+    "Ours, median",
+    "95 % interval",
+    "n",
+    "Cut off",
+    "Failed",
+    "Uncalibrated",
+    "Deviation",
+)
+NUMBERS = (3, 4, 5, 6, 7, 8, 9, 10)
+CONCLUSIONS = ("Conclusion", "Loss (%)", "Verdict", "95 % interval", "n")
+TOLERANCE = 0.10
+"""The paper's system and ours differ by more than their noise; a median within 10 % counts as met."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """What the template shows."""
+
+    campaign: Campaign
+    found: Results
+
+    @property
+    def title(self) -> str:
+        """Give the page's title."""
+        return "Proxying QUIC and HTTP/3 for satellites: the evaluation, repeated"
+
+    def tiles(self) -> list[tuple[str, str, str]]:
+        """Give (figure, caption, state)."""
+        lines = [one for one in (*self.found.pages, *self.found.bulk) if one.deviation is not None]
+        near = sum(abs(one.deviation or 0) <= TOLERANCE for one in lines)
+        done = sum(len(result.runs) for result in self.found.cells.values())
+        planned = len(self.campaign.cells) * self.campaign.plan.runs
+        judged = [one.verdict for one in self.found.conclusions if one.verdict != "not measured"]
+        bad = sum(one.censored + one.failed for one in lines)
+        off = sum(result.uncalibrated for result in self.found.cells.values())
+        return [
+            (f"{done}/{planned}", "runs done, each in a fresh lab", ""),
+            (f"{near}/{len(lines)}", "medians within 10 % of the published ones", ""),
+            (f"{judged.count('holds')}/{len(judged)}", "measured conclusions that hold", _state(judged)),
+            (str(bad), "samples cut off or failed, counted below", "bad" if bad else "good"),
+            (str(off), "runs out of calibration: kept and counted", "bad" if off else "good"),
+        ]
+
+    def conclusions(self) -> list[tuple[str, ...]]:
+        """Give the conclusions' rows, as in `CONCLUSIONS`: those measured, and one for each that was not at all."""
+        return [
+            (c.claim, c.loss, c.verdict, c.evidence or result_tables.NOTHING, str(c.runs))
+            for c in _telling(self.found.conclusions)
+        ]
+
+    def pages(self) -> list[tuple[str, list[tuple[str, ...]]]]:
+        """Give Table II by orbit and metric, rows as in `COLUMNS`."""
+        return _grouped(self.found.pages)
+
+    def bulk(self) -> list[tuple[str, list[tuple[str, ...]]]]:
+        """Give the bulk transfers' times likewise."""
+        return _grouped([one for one in self.found.bulk if one.n or one.failed])
+
+    def figures(self) -> list[Figure]:
+        """Draw figure 2, one plot per orbit and loss that was measured."""
+        drawn = (_curves(self.found, orbit, loss) for orbit in ORBITS for loss in LOSSES)
+        return [figure for figure in drawn if figure]
+
+    def commands(self) -> list[str]:
+        """Give the command that makes the first run of each cell."""
+        folder = Path("runs")
+        return [f"./satlab {' '.join(arguments(cell.request(1, folder)))}" for cell in self.campaign.cells]
+
+
+def _telling(conclusions: Sequence[Conclusion]) -> list[Conclusion]:
+    measured = {one.name for one in conclusions if one.runs}
+    first = {one.name: one for one in reversed(conclusions)}
+    return [one for one in conclusions if one.runs or (one.name not in measured and one is first[one.name])]
+
+
+def _state(verdicts: Sequence[str]) -> str:
+    return "bad" if "does not hold" in verdicts else "good" if verdicts and set(verdicts) == {"holds"} else ""
+
+
+def _grouped(lines: Sequence[Line]) -> list[tuple[str, list[tuple[str, ...]]]]:
+    groups: dict[str, list[tuple[str, ...]]] = {}
+    for orbit in ORBITS:
+        for one in (one for one in lines if one.cell.orbit == orbit):
+            row = (one.cell.kind, one.cell.loss, *result_tables.figures(one))
+            groups.setdefault(f"{orbit.upper()}: {NAMES[one.metric]}", []).append(row)
+    return list(groups.items())
+
+
+def write(campaign: Campaign, found: Results, path: Path) -> Path:
+    """Write the page at once and give its path."""
+    page = Page(campaign, found)
+    drawn = page.figures()
+    text = html.page(
+        "reproduction.html", drawn, page=page, figures=drawn, source=SOURCE,
+        columns=COLUMNS, numbers=NUMBERS, conclusion_columns=CONCLUSIONS,
+    )  # fmt: skip
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    scratch.write_text(text, encoding="utf-8")
+    scratch.replace(path)
+    return path
+
+
+# --- figure 2 -------------------------------------------------------------------------------------------------------
+
+STYLES = {"quic": 0, "quic-pep": 1, "tcp": 2, "tcp-pep": 3, "quic-warm": 4}
+PAIRS = (("quic-pep", "quic"), ("quic-warm", "quic"), ("tcp-pep", "tcp"))
+"""Types with a PEP, and without."""
+
+
+def _curves(found: Results, orbit: str, loss: str) -> Figure | None:
+    """Draw the ratio of bytes received, PEP to no PEP, and the goodput of all bulk types, over time."""
+    cells = {kind: found.of(orbit, loss, kind) for kind in STYLES}
+    means = {kind: mean_curve(result.curves) for kind, result in cells.items() if result.curves}
+    if not means:
+        return None
+    data: list[Json] = []
+    rows: list[tuple[str, ...]] = []
+    for split, plain in PAIRS:
+        if split in means and plain in means:
+            both = zip(means[split], means[plain], strict=True)
+            ratio = [(step * STEP_S, more / less) for step, (more, less) in enumerate(both, start=1) if less]
+            data.append(line(ratio, f"{split} / {plain}", STYLES[split]))
+            rows += [("ratio", f"{split} / {plain}", f"{t:.1f}", f"{value:.3f}") for t, value in ratio[9::10]]
+    for kind, mean in means.items():
+        rates = _rates(mean)
+        data.append(line(rates, f"{kind}, n = {len(cells[kind].curves)}", STYLES[kind], xaxis="x2", yaxis="y2"))
+        rows += [("goodput (Mbit/s)", kind, f"{t:.1f}", f"{value:.3f}") for t, value in rates[4::5]]
+    return Figure(
+        f"fig2-{orbit}-{loss}", f"{orbit.upper()}, {loss} % loss", CAPTION, {"data": data, "layout": _layout()}, 380,
+        DataTable(("plot", "type", "time (s)", "value"), tuple(rows)),
+    )  # fmt: skip
+
+
+CAPTION = (
+    "Left: bytes received with PEP over bytes received without, means over all runs; above 1 the PEP is ahead. Right: "
+    "goodput in order, means over all runs and 0.5 s; data behind a gap waited for a retransmission. Time runs from "
+    "the first byte (QUIC) or the start of the transfer (TCP)."
+)
+
+
+def _rates(mean: Sequence[float]) -> list[tuple[float, float]]:
+    """Give Mbit/s over half a second, dated at its end, each 0.1 s."""
+    width = 5
+    padded = [0.0] * width + list(mean)
+    return [
+        ((step + 1) * STEP_S, (padded[step + width] - padded[step]) * 8 / (min(step + 1, width) * STEP_S) / 1e6)
+        for step in range(len(mean))
+    ]
+
+
+def _layout() -> Json:
+    return {
+        "xaxis": axis("Time (s)", domain=[0, 0.46], rangemode="tozero"),
+        "yaxis": axis("Bytes received, PEP / no PEP", rangemode="tozero"),
+        "xaxis2": axis("Time (s)", domain=[0.56, 1], rangemode="tozero", anchor="y2"),
+        "yaxis2": axis("Goodput (Mbit/s)", rangemode="tozero", anchor="x2"),
+        "shapes": [
+            {"type": "line", "xref": "x domain", "x0": 0, "x1": 1, "yref": "y", "y0": 1, "y1": 1,
+             "line": {"color": COLOURS[4], "dash": "dash", "width": 1}}
+        ],
+    }  # fmt: skip

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The API process: `python -m satlab.serve.api_process PLAN`, started without privilege by the supervisor.
+
+PLAN is JSON; what it says, and the sockets and files that it names by number, come from the supervisor.
+"""
+
+import logging
+import socket
+import sys
+from types import FrameType
+
+import uvicorn
+
+from satlab.rootd.client import HelperClient
+from satlab.serve.api_plan import Plan
+from satlab.serve.app import create_app
+from satlab.serve.settings import Settings
+from satlab.serve.store import Store
+from satlab.web.events import Listeners
+
+MOST_CONNECTIONS = 200
+"""At once; more are answered 503."""
+
+
+class _Server(uvicorn.Server):
+    """Ends the streams first, which it would wait for."""
+
+    def __init__(self, config: uvicorn.Config, listeners: Listeners) -> None:
+        super().__init__(config)
+        self._listeners = listeners
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to end."""
+        self._listeners.close()
+        super().handle_exit(sig, frame)
+
+
+def serve(plan: Plan) -> None:
+    """Serve until SIGTERM."""
+    secure = plan.certificate is not None
+    settings = Settings(plan.state, frozenset(plan.hosts), secure)
+    app = create_app(Store(settings.database), HelperClient(plan.helper), settings)
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=MOST_CONNECTIONS,
+        timeout_graceful_shutdown=3,
+        ssl_certfile=f"/proc/self/fd/{plan.certificate}" if secure else None,
+        ssl_keyfile=f"/proc/self/fd/{plan.key}" if secure else None,
+    )
+    _Server(config, app.state.listeners).run(sockets=[socket.socket(fileno=plan.listener)])
+
+
+def main() -> None:
+    """Read the plan and serve."""
+    logging.basicConfig(stream=sys.stderr, format="satlab serve: %(message)s")
+    serve(Plan.model_validate_json(sys.argv[1]))
+
+
+if __name__ == "__main__":
+    main()

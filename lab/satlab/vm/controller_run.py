@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A scenario through an OpenBACH controller: launch, look until it is over, fetch what it recorded into the run folder.
+
+The controller's director and agents run the jobs; the folder is the one that `satlab.openbach.runner` writes. Exit
+codes of jobs stay with the agents: OpenBACH tells statuses alone.
+"""
+
+import csv
+import io
+import json
+import re
+import tarfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import urlencode
+from zoneinfo import ZoneInfo
+
+from satlab.common.errors import HostError
+from satlab.openbach.document import is_name
+from satlab.openbach.engine import JobStatus, ScenarioStatus
+from satlab.openbach.model import BoundScenario, StartJob, StartScenario
+from satlab.openbach.runner import JobRecord, Outcome, Progress, ScenarioResult, append_line
+from satlab.vm.controller import POLL_S, Controller
+
+PROJECT = "satlab"
+STOP_DEADLINE_S = 60.0
+"""For the end of an instance that was told to stop; after it the controller is left with it."""
+LOST_S = 60.0
+"""A controller that does not answer for so long is given up."""
+OVER = (ScenarioStatus.FINISHED_OK, ScenarioStatus.FINISHED_KO, ScenarioStatus.STOPPED)
+CONTROLLER_ZONE = ZoneInfo("Europe/Paris")
+"""Of dates that name none: times of statistics in the CSV (OpenBACH 2.7's configured zone)."""
+_META = re.compile("@|time$")
+Instance = Mapping[str, Any]
+
+
+def documents(file: Path, values: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Give a scenario that was checked, with the values of its constants, and before it all that it starts."""
+    found: dict[str, dict[str, Any]] = {}
+    waiting = [file]
+    while waiting:
+        document = json.loads(waiting.pop().read_bytes())
+        if document["name"] in found:
+            continue
+        found[document["name"]] = document
+        starts = [
+            f["start_scenario_instance"] for f in document["openbach_functions"] if "start_scenario_instance" in f
+        ]
+        waiting += [file.parent / f"{start['scenario_name']}.json" for start in starts]
+    root = next(iter(found.values()))
+    if "constants" in root:
+        root["constants"] = {name: values[name] for name in root["constants"]}
+    return [*list(found.values())[1:], root]
+
+
+def jobs(scenario: BoundScenario) -> dict[str, set[str]]:
+    """Name the jobs that a scenario, or one below it, starts on each entity."""
+    found: dict[str, set[str]] = {}
+    waiting = [scenario]
+    while waiting:
+        for function in waiting.pop().functions:
+            match function.action:
+                case StartJob(entity=entity, job=job):
+                    found.setdefault(entity, set()).add(job.name)
+                case StartScenario(scenario=below):
+                    waiting.append(below)
+    return found
+
+
+def run(
+    controller: Controller,
+    scenario: BoundScenario,
+    file: Path,
+    raw: Path,
+    on_event: Callable[[Progress], None],
+    stop: threading.Event,
+    deadline_s: float,
+) -> ScenarioResult:
+    """Run a scenario to its end. `stop` stops it; after `deadline_s` it is stopped and has failed.
+
+    Raises:
+        HostError: the controller does not answer, or lacks agents.
+        ConfigError, RunError: it refuses.
+    """
+    for folder in ("logs", "files"):
+        (raw / folder).mkdir(parents=True, exist_ok=True)
+    for name in ("stats.jsonl", "jobs.jsonl"):
+        (raw / name).touch()
+    needed = jobs(scenario)
+    controller.enter()
+    agents = controller.agents(set(needed))
+    controller.put_entities(PROJECT, agents)
+    controller.install({agents[entity]: names for entity, names in needed.items()})
+    texts = documents(file, scenario.values)
+    for document in texts:
+        controller.save(PROJECT, document)
+    arguments = {name: scenario.values[name] for name in texts[-1].get("arguments", {})}
+    start_unix_s = time.time()
+    number = controller.launch(PROJECT, scenario.name, arguments)
+    ended, why = _watch(controller, number, on_event, stop, deadline_s)
+    stop_unix_s = time.time()
+    records = tuple(_job_records(ended, stop_unix_s))
+    for record in records:
+        append_line(raw / "jobs.jsonl", asdict(record))
+    _fetch(controller, number, raw)
+    status = str(ended["status"])
+    reason = why or _reason(ended)
+    outcome: Outcome = "ok" if status == ScenarioStatus.FINISHED_OK and not reason else "failed"
+    if status == ScenarioStatus.STOPPED and not why:
+        outcome = "interrupted"
+    return ScenarioResult(outcome, status, reason, start_unix_s, stop_unix_s, records)
+
+
+# --- while it runs --------------------------------------------------------------------------------------------------
+
+
+def _watch(
+    controller: Controller, number: int, on_event: Callable[[Progress], None], stop: threading.Event, deadline_s: float
+) -> tuple[Instance, str]:
+    """Look at an instance until it is over; gives it, and why it was stopped if that was not asked for."""
+    told, why, seen, over = False, "", _Changes(on_event), threading.Event()
+    heard = time.monotonic()
+    end = heard + deadline_s
+    try:
+        while True:
+            try:
+                instance = controller.instance(number)
+                heard = time.monotonic()
+                seen.look(instance)
+                if instance["status"] in OVER:
+                    return instance, why
+            except HostError:
+                if time.monotonic() > heard + LOST_S:
+                    raise
+            now = time.monotonic()
+            if told and now > end:
+                raise HostError(f"{controller}: instance {number} does not end", "look at it there, and stop it")
+            if not told and (stop.is_set() or now > end):
+                why = "" if stop.is_set() else f"not over after {deadline_s:g} s"
+                told, end = True, now + STOP_DEADLINE_S
+                controller.stop(number)
+            (over if told else stop).wait(POLL_S)
+    except KeyboardInterrupt:
+        controller.stop(number)
+        raise
+
+
+class _Changes:
+    """Tells each change of a job's status once."""
+
+    def __init__(self, on_event: Callable[[Progress], None]) -> None:
+        self._on_event = on_event
+        self._known: dict[int, str] = {}
+
+    def look(self, instance: Instance) -> None:
+        """Take in how the instance is now."""
+        for _, function in _functions(instance):
+            job = function.get("job")
+            if job and self._known.get(job["id"]) != job["status"]:
+                self._known[job["id"]] = job["status"]
+                entity = function["start_job_instance"]["entity_name"]
+                label = str(function.get("label", function["id"]))
+                self._on_event(Progress(time.time(), job["id"], label, job["name"], entity, job["status"]))
+
+
+def _functions(instance: Instance) -> Iterator[tuple[Instance, Instance]]:
+    """Give every function with the instance that it belongs to, those of sub-scenarios included."""
+    waiting = [instance]
+    while waiting:
+        current = waiting.pop()
+        for function in current["openbach_functions"]:
+            yield current, function
+            if function.get("scenario"):
+                waiting.append(function["scenario"])
+
+
+def _reason(instance: Instance) -> str:
+    """Say why an instance failed: the server's own reason (`satlab serve` gives one), or what ended badly in it."""
+    failed = [JobStatus.ERROR, JobStatus.AGENT_UNREACHABLE, JobStatus.NOT_SCHEDULED, JobStatus.UNKNOWN]
+    if instance["status"] == ScenarioStatus.FINISHED_KO:
+        if instance.get("reason"):
+            return str(instance["reason"])
+        for _, function in _functions(instance):
+            job = function.get("job")
+            if job and job["status"] in failed:
+                return f"{job['name']} on {function['start_job_instance']['entity_name']}: {job['status']}"
+        return "the controller tells no reason"
+    below = [each for each, _ in _functions(instance) if each["status"] == ScenarioStatus.FINISHED_KO]
+    return f"sub-scenario {below[0]['scenario_name']}: {_reason(below[0])}" if below else ""
+
+
+# --- when it is over ------------------------------------------------------------------------------------------------
+
+
+def _job_records(instance: Instance, over_unix_s: float) -> Iterator[JobRecord]:
+    """Give what is known of each job; one whose end is not told has ended with the scenario."""
+    for current, function in _functions(instance):
+        job = function.get("job")
+        if not job:
+            continue
+        status = JobStatus(job["status"])
+        yield JobRecord(
+            job_instance_id=job["id"],
+            scenario_instance_id=current["scenario_instance_id"],
+            owner_scenario_instance_id=instance["scenario_instance_id"],
+            function_id=function["id"],
+            label=str(function.get("label", function["id"])),
+            job=job["name"],
+            entity=function["start_job_instance"]["entity_name"],
+            argv=(),
+            start_unix_s=unix_s(job.get("start_date"), over_unix_s),
+            stop_unix_s=unix_s(job.get("stop_date"), over_unix_s),
+            exit_code=0 if status is JobStatus.NOT_RUNNING else None,
+            status=status if status.ended else JobStatus.UNKNOWN,
+            log="",
+        )
+
+
+def unix_s(text: Any, otherwise: float) -> float:
+    """Read a date in ISO 8601, s since the epoch; what is no date ("Not programmed yet") becomes `otherwise`."""
+    try:
+        when = datetime.fromisoformat(str(text))
+    except ValueError:
+        return otherwise
+    return (when if when.tzinfo else when.replace(tzinfo=CONTROLLER_ZONE)).timestamp()
+
+
+def _fetch(controller: Controller, number: int, raw: Path) -> None:
+    """Bring statistics and stored files into the run folder."""
+    with (raw / "stats.jsonl").open("a", encoding="utf-8") as file:
+        text = controller.read(f"/scenario_instance/{number}/csv/").decode()
+        file.writelines(json.dumps(record) + "\n" for record in statistics(text))
+    counts = controller.ask("GET", f"/scenario_instance/{number}/?files_count") or {}
+    for job, stored in sorted(counts.items()):
+        for name in sorted(stored):
+            if not (is_name(job) and is_name(name)):
+                raise HostError(f"{controller}: {job[:64]!r}, {name[:64]!r}: no names of a job and its statistic")
+            packed = controller.read(f"/scenario_instance/{number}/archive/?{urlencode({job: name})}")
+            store(packed, job, name, raw / "files")
+
+
+def statistics(text: str) -> Iterator[dict[str, Any]]:
+    """Give the records of a CSV export (schemas/stats.schema.json).
+
+    Rows without a time hold no statistic; those without a job are of one that the controller never saw start.
+    """
+    for row in csv.DictReader(io.StringIO(text)):
+        if not row.get("time") or not row["@job_instance_id"]:
+            continue
+        about = {
+            "time": round(unix_s(row["time"], 0.0) * 1000),
+            "is_file": row["@stored_file"].lower() == "true",
+            "job_name": row["@job_name"],
+            "agent_name": row["@agent_name"],
+            "job_instance_id": int(row["@job_instance_id"]),
+            "scenario_instance_id": int(row["@scenario_instance_id"]),
+            "owner_scenario_instance_id": int(row["@owner_scenario_instance_id"]),
+            "flag": 1,
+        }
+        if row.get("@suffix"):
+            about["suffix"] = _unguarded(row["@suffix"])
+        found = {name: _value(value) for name, value in row.items() if value and not _META.match(name)}
+        if found:
+            yield {**found, "_metadata": about}
+
+
+def _value(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return _unguarded(text)
+
+
+def _unguarded(text: str) -> str:
+    """Give text as it was before `satlab serve` guarded it against spreadsheets."""
+    return text[1:] if text[:1] == "'" and text[1:2] in ("=", "+", "@", "\t", "\r") else text
+
+
+def store(packed: bytes, job: str, name: str, files: Path) -> None:
+    """Write the files of one statistic of one job, from an export's archive of archives, below `files`.
+
+    Names and places in an archive are the controller's; what becomes of them here follows from numbers alone.
+
+    Raises:
+        HostError: it is no such archive.
+    """
+    try:
+        with tarfile.open(fileobj=io.BytesIO(packed)) as outer:
+            inner = [outer.extractfile(m) for m in outer if m.isfile() and m.name.endswith(".tar.gz")]
+            for each in filter(None, inner):
+                with tarfile.open(fileobj=each) as content:
+                    for member in content:
+                        file = content.extractfile(member) if member.isfile() else None
+                        if file is not None:
+                            _place(PurePosixPath(member.name), job, name, files).write_bytes(file.read())
+    except (tarfile.TarError, EOFError, OSError) as error:
+        raise HostError(f"the stored files of {job} cannot be read: {error}", "look at the controller") from error
+
+
+def _place(member: PurePosixPath, job: str, name: str, files: Path) -> Path:
+    """Give the place of a stored file: `<job>-<instance>/<statistic>[-N]<extension>`, as `collect_agent` numbers them.
+
+    The instance is told by a folder: `<job>-<instance>` (ours) or `<instance>` (an agent's own).
+    """
+    numbers = [part.removeprefix(f"{job}-") for part in member.parts[:-1]]
+    instance = next((number for number in numbers if number.isascii() and number.isdecimal()), "0")
+    folder = files / f"{job}-{instance}"
+    folder.mkdir(parents=True, exist_ok=True)
+    extension = member.suffix if re.fullmatch(r"\.[A-Za-z0-9]{1,16}", member.suffix, re.ASCII) else ""
+    taken = sum(
+        1 for file in folder.iterdir() if re.fullmatch(rf"{re.escape(name)}(-\d+)?{re.escape(extension)}", file.name)
+    )
+    return folder / f"{name}{f'-{taken + 1}' if taken else ''}{extension}"

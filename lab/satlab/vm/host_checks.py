@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the VM lab needs of the host, looked at before anything is started; all that is missing is told at once."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from satlab.common.errors import HostError
+from satlab.common.topology import Machines, Size, Topology
+from satlab.vm import box, inventory
+
+Driver = Literal["kvm", "qemu"]
+PROGRAMS = {
+    "vagrant": "vagrant",
+    "virsh": "libvirt-clients",
+    "qemu-system-x86_64": "qemu-system-x86",
+    "dnsmasq": "dnsmasq-base",
+}
+"""Program: the Debian or Ubuntu package that has it."""
+SPARE_MIB = 1024
+"""Memory that the host itself keeps."""
+DISK_MIB_PER_HOST = 3072
+"""What a guest writes over its box, the browser's being the largest."""
+_COMMAND_DEADLINE_S = 60.0
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that is missing, and what to do."""
+
+    what: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Host:
+    """How the checks look at the host; tests put another one in its place."""
+
+    which: Callable[[str], str | None] = shutil.which
+    kvm: Path = Path("/dev/kvm")
+    meminfo: Path = Path("/proc/meminfo")
+    free_disk_mib: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free >> 20
+
+    def output(self, *argv: str) -> str | None:
+        """Give what a command says; None when it fails, is missing or does not end."""
+        try:
+            done = subprocess.run(
+                argv, capture_output=True, text=True, timeout=_COMMAND_DEADLINE_S, check=False, stdin=subprocess.DEVNULL
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout if done.returncode == 0 else None
+
+
+def check(topology: Topology, size: Size, driver: Driver, box_name: str | None, folder: Path, host: Host) -> list[str]:
+    """Look at programs, libvirt, KVM, memory, disk and box; gives notes on what will be slow.
+
+    Raises:
+        HostError: something is missing; its text names everything that is.
+    """
+    machines = inventory.machines(topology)
+    names = inventory.hosts(topology, size)
+    faults = [*_programs(host)]
+    if not faults:
+        faults += [*_libvirt(host), *_box(host, machines, box_name)]
+    faults += [*_kvm(host, driver), *_memory(host, machines, names), *_disk(host, folder, len(names))]
+    if faults:
+        raise HostError(
+            "the host cannot carry the VM lab: " + "; ".join(fault.what for fault in faults),
+            "; ".join(fault.remedy for fault in faults),
+        )
+    slow = "software emulation: ten times slower than KVM; right for checks, not for comparing congestion controls"
+    return [slow] if driver == "qemu" else []
+
+
+def _programs(host: Host) -> Iterator[Fault]:
+    missing = [package for program, package in PROGRAMS.items() if host.which(program) is None]
+    if host.which("vagrant") and "vagrant-libvirt" not in (host.output("vagrant", "plugin", "list") or ""):
+        missing.append("vagrant-libvirt")
+    if missing:
+        packages = " ".join([*missing, "libvirt-daemon-system"])
+        yield Fault(f"missing: {', '.join(missing)}", f"sudo apt-get install {packages}")
+
+
+def _libvirt(host: Host) -> Iterator[Fault]:
+    if host.output("virsh", "--connect", "qemu:///system", "list", "--name") is None:
+        yield Fault(
+            "libvirt does not answer to this user",
+            "sudo systemctl start libvirtd; sudo adduser $USER libvirt, then log in again",
+        )
+
+
+def _box(host: Host, machines: Machines, name: str | None) -> Iterator[Fault]:
+    if name == box.NAME and box.NAME not in (host.output("vagrant", "box", "list") or ""):
+        added = f"vagrant box add --name {box.NAME} dist/{box.SUITE}.box"
+        yield Fault(f"the box {box.NAME} is not there", f"sudo make box, then {added}")
+    elif name is not None and not re.fullmatch(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+", name):
+        yield Fault(f"LAB_BOX={name}: is no name of a box", f"OWNER/NAME, such as {machines.box.name}")
+
+
+def _kvm(host: Host, driver: Driver) -> Iterator[Fault]:
+    if driver == "kvm" and not os.access(host.kvm, os.R_OK | os.W_OK):
+        why = "is not there" if not host.kvm.exists() else "is not open to this user"
+        yield Fault(f"{host.kvm} {why}", "turn virtualisation on, or adduser $USER kvm, or LAB_DRIVER=qemu (slow)")
+
+
+def _memory(host: Host, machines: Machines, names: list[str]) -> Iterator[Fault]:
+    needed = sum(machines.hosts[name].memory_mib for name in names) + SPARE_MIB
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", host.meminfo.read_text(), re.MULTILINE)
+    available = int(found[1]) >> 10 if found else 0
+    if available < needed:
+        yield Fault(
+            f"{available} MiB of memory are free, {needed} are needed",
+            "LAB_SIZE=small, or less memory_mib in vagrant/lab.yml",
+        )
+
+
+def _disk(host: Host, folder: Path, count: int) -> Iterator[Fault]:
+    needed, free = count * DISK_MIB_PER_HOST, host.free_disk_mib(folder)
+    if free < needed:
+        yield Fault(f"{free} MiB of disk are free at {folder}, {needed} are needed", "free some space")
+
+
+def settings(environment: Mapping[str, str]) -> tuple[Size, Driver, str | None]:
+    """Read LAB_SIZE, LAB_DRIVER and LAB_BOX.
+
+    Raises:
+        HostError: a value that is none.
+    """
+    size, driver = environment.get("LAB_SIZE", "small"), environment.get("LAB_DRIVER", "kvm")
+    if size not in ("small", "full") or driver not in ("kvm", "qemu"):
+        raise HostError(f"LAB_SIZE={size} LAB_DRIVER={driver}: not usable", "small or full; kvm or qemu")
+    return Size(size), "kvm" if driver == "kvm" else "qemu", environment.get("LAB_BOX")

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is missing on a host is told at once, each with its remedy; and what Vagrant and Ansible say is understood."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from satlab.common import topology
+from satlab.common.errors import ExitStatus, HostError, RunError
+from satlab.common.topology import Size
+from satlab.vm import box, host_checks, provision, vagrant
+from satlab.vm.host_checks import Host
+from satlab.vm.provision import Folder, Recap
+
+HERE = topology.load()
+GOOD = {
+    ("vagrant", "plugin", "list"): "vagrant-libvirt (0.11.2, system)",
+    ("virsh", "--connect", "qemu:///system", "list", "--name"): "",
+    ("vagrant", "box", "list"): f"{box.NAME} (libvirt, 0)",
+}
+
+
+@dataclass(frozen=True)
+class Fake(Host):
+    """A host whose programs say what a test wants."""
+
+    answers: Mapping[tuple[str, ...], str] = field(default_factory=lambda: GOOD)
+
+    def output(self, *argv: str) -> str | None:
+        return self.answers.get(argv)
+
+
+def host(folder: Path, *, free_mib: int = 32000, kvm: bool = True, **changes: object) -> Fake:
+    (folder / "meminfo").write_text(f"MemTotal: 1 kB\nMemAvailable: {free_mib * 1024} kB\n")
+    if kvm:
+        (folder / "kvm").touch()
+    settings = {"which": lambda _: "/usr/bin/it", "free_disk_mib": lambda _: 100000} | changes
+    return Fake(kvm=folder / "kvm", meminfo=folder / "meminfo", **settings)  # type: ignore[arg-type]
+
+
+def said(folder: Path, fake: Fake, *, size: Size = Size.SMALL, box_name: str | None = None) -> str:
+    with pytest.raises(HostError) as caught:
+        host_checks.check(HERE, size, "kvm", box_name, folder, fake)
+    assert caught.value.status is ExitStatus.HOST
+    return f"{caught.value} | {caught.value.hint}"
+
+
+def test_a_good_host_has_no_faults_and_emulation_is_called_slow(tmp_path: Path) -> None:
+    assert host_checks.check(HERE, Size.FULL, "kvm", box.NAME, tmp_path, host(tmp_path)) == []
+    (note,) = host_checks.check(HERE, Size.SMALL, "qemu", None, tmp_path, host(tmp_path, kvm=False))
+    assert "slower than KVM" in note
+
+
+def test_no_kvm_is_told_with_both_ways_on(tmp_path: Path) -> None:
+    text = said(tmp_path, host(tmp_path, kvm=False))
+    assert "kvm is not there" in text
+    assert "LAB_DRIVER=qemu" in text
+
+
+def test_too_little_memory_is_told_with_figures(tmp_path: Path) -> None:
+    assert "3000 MiB of memory are free, 6144 are needed" in said(tmp_path, host(tmp_path, free_mib=3000))
+    assert "10240 are needed" in said(tmp_path, host(tmp_path, free_mib=9000), size=Size.FULL)
+
+
+def test_all_that_is_missing_is_told_at_once(tmp_path: Path) -> None:
+    fake = host(tmp_path, free_mib=100, kvm=False, which=lambda _: None, free_disk_mib=lambda _: 5)
+    text = said(tmp_path, fake)
+    for part in ("vagrant", "qemu-system-x86", "apt-get install", "memory", "disk", "kvm"):
+        assert part in text
+
+
+def test_a_box_that_is_not_there_and_a_libvirt_that_is_away(tmp_path: Path) -> None:
+    answers = {key: value for key, value in GOOD.items() if key[0] == "vagrant"} | {("vagrant", "box", "list"): ""}
+    text = said(tmp_path, host(tmp_path, answers=answers), box_name=box.NAME)
+    assert "libvirt does not answer" in text
+    assert "make box" in text
+
+
+def test_settings_are_checked() -> None:
+    assert host_checks.settings({}) == (Size.SMALL, "kvm", None)
+    chosen = {"LAB_SIZE": "full", "LAB_DRIVER": "qemu", "LAB_BOX": "a/b"}
+    assert host_checks.settings(chosen) == (Size.FULL, "qemu", "a/b")
+    with pytest.raises(HostError, match="LAB_SIZE=tiny"):
+        host_checks.settings({"LAB_SIZE": "tiny"})
+
+
+# --- what others say ------------------------------------------------------------------------------------------------
+
+PLAY = """\
+TASK [base : Install what every host needs] ****
+ok: [st]
+fatal: [gw]: FAILED! => {"changed": false, "msg": "Failed to update apt cache: \\"W:Failed to fetch\\"\\nsecond"}
+
+PLAY RECAP *****
+gw                         : ok=3    changed=0    unreachable=0    failed=1    skipped=0    rescued=0    ignored=0
+st                         : ok=4    changed=2    unreachable=0    failed=0    skipped=0    rescued=0    ignored=0
+"""
+
+
+def put(program: Path, script: str) -> None:
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    made = Folder(tmp_path / "lab")
+    made.make()
+    return made
+
+
+@pytest.fixture
+def ansible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Give what makes ansible-playbook a shell script."""
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    return partial(put, tmp_path / "ansible-playbook")
+
+
+def test_a_failed_play_names_host_task_and_cause(folder: Folder, ansible: Callable[[str], None]) -> None:
+    ansible(f"cat <<'END'\n{PLAY}END\nexit 2")
+    with pytest.raises(RunError) as caught:
+        provision.play(folder, "site.yml")
+    assert str(caught.value) == (
+        'site.yml: gw: base : Install what every host needs: Failed to update apt cache: "W:Failed to fetch" second'
+    )
+    assert (folder.path / "ansible.log").read_text() == PLAY
+
+
+def test_a_long_message_of_ssh_is_told_to_its_last_words(folder: Folder, ansible: Callable[[str], None]) -> None:
+    warning = f"Data could not be sent: {'@' * 700}" + r"\r\nHost key verification failed."
+    text = 'fatal: [client]: UNREACHABLE! => {"changed": false, "msg": "' + warning + '", "unreachable": true}'
+    ansible(f"cat <<'END'\n{text}\nEND\nexit 4")
+    with pytest.raises(RunError, match=r"client: start: Data could .* \.\.\. @+  Host key verification failed\.$"):
+        provision.play(folder, "verify.yml")
+
+
+def test_a_play_that_hangs_is_ended(folder: Folder, ansible: Callable[[str], None]) -> None:
+    ansible("echo 'TASK [base : wait]'\nexec sleep 60")
+    heard: list[str] = []
+    with pytest.raises(RunError, match="Ansible hangs"):
+        provision.play(folder, "site.yml", say=heard.append, deadline_s=1.0)
+    assert heard == ["base : wait"]
+
+
+def test_a_play_is_found_from_wherever_it_is_entered(folder: Folder, ansible: Callable[[str], None]) -> None:
+    ansible('test "$PWD" = / && test -f "$2" && test -f "$3"')
+    folder.inventory.touch()
+    provision.play(folder, "site.yml", enter=["env", "--chdir=/"])
+
+
+def test_a_recap_is_read_by_host(folder: Folder, ansible: Callable[[str], None]) -> None:
+    ansible(f"cat <<'END'\n{PLAY}END")
+    assert provision.play(folder, "site.yml") == {"gw": Recap(3, 0, 0, 1), "st": Recap(4, 2, 0, 0)}
+
+
+def tool(folder: Path, script: str) -> vagrant.Vagrant:
+    """Give a Vagrant that is a shell script."""
+    put(folder / "vagrant", script)
+    return vagrant.Vagrant(enter=["env", f"PATH={folder}:/usr/bin:/bin"])
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("==> st: Waiting for domain to get an IP address...", "look at its console"),
+        ("Call to virDomainCreateWithFlags failed: cannot set up guest memory", "libvirt refused a machine"),
+        ("The box could not be found or", "make box"),
+    ],
+)
+def test_a_failed_up_has_a_hint(tmp_path: Path, folder: Folder, text: str, hint: str) -> None:
+    with pytest.raises(HostError) as caught:
+        tool(tmp_path, f"echo '{text}'; exit 1").up(folder, ["st"], lambda _: None)
+    assert hint in caught.value.hint
+    assert text in (folder.path / "vagrant.log").read_text()
+
+
+def test_an_up_without_an_end_is_ended(tmp_path: Path, folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(vagrant.UP_DEADLINE_S, "kvm", 1.5)
+    with pytest.raises(HostError, match="did not end within") as caught:
+        tool(tmp_path, "echo 'Waiting for domain to get an IP address'; sleep 60").up(folder, ["st"], lambda _: None)
+    assert "does not boot" in caught.value.hint
+
+
+def test_states_and_host_keys_are_read(tmp_path: Path) -> None:
+    key = "ssh-ed25519 " + "A" * 68
+    machine = tool(tmp_path, f'[ "$1" = status ] && echo "1732,st,state,running" || echo "{key} root@st"')
+    assert machine.states() == {"st": "running"}
+    assert machine.host_key("st") == key
+
+
+def test_keys_that_are_not_there_name_the_machine(tmp_path: Path) -> None:
+    with pytest.raises(HostError, match="st: has no key of its own"):
+        vagrant.Vagrant(environment={"VAGRANT_DOTFILE_PATH": str(tmp_path)}).keys(["st"])
+
+
+def test_t07_the_list_of_hosts_is_private_and_holds_the_learnt_keys(folder: Folder) -> None:
+    machines = HERE.machines
+    assert machines
+    vagrant.pin(folder, machines, {"st": "ssh-ed25519 AAAA"})
+    assert folder.known_hosts.read_text() == "198.19.0.13 ssh-ed25519 AAAA\n"
+    assert folder.known_hosts.stat().st_mode & 0o777 == 0o600
+    assert "StrictHostKeyChecking=yes" in provision.ssh_options(folder)
