@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from satlab import paths
+from satlab.common import paths
 
 JOBS = Path(__file__).parent
 

@@ -13,7 +13,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from satlab import paths
+from satlab.common import paths
 
 PROGRAM = Path(__file__).parent / "files" / "satlab_curl.py"
 

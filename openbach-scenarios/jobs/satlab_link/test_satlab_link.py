@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 from referencing import Registry, Resource
 
-from satlab import paths
+from satlab.common import paths
 
 Started = Callable[[str], Any]
 IDLE: dict[str, Any] = {

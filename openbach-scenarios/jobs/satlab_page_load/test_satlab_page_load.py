@@ -16,9 +16,9 @@ import jsonschema
 import pytest
 from selenium.common.exceptions import WebDriverException
 
-from satlab import webtarget
+from satlab.common.paths import ROOT, SCHEMAS
+from satlab.netlab import web_target
 from satlab.openbach.descriptor import load_job
-from satlab.paths import ROOT, SCHEMAS
 
 HERE = Path(__file__).parent
 SERVER = IPv4Address("198.18.4.2")
@@ -40,7 +40,7 @@ PROGRAMS = job.Programs("/usr/bin/chromium", "/usr/bin/chromedriver", "Chromium 
 
 
 def target(protocol: str = "h3") -> Any:
-    objects = webtarget.load("kepler").objects
+    objects = web_target.load("kepler").objects
     expected = {"/" if o.loaded_as == "document" else f"/{o.path}": o.size_bytes for o in objects}
     return job.Target("kepler", protocol, SERVER, expected, PIN if protocol == "h3" else "")
 
@@ -224,7 +224,7 @@ def test_descendants_and_their_cpu_time_are_found() -> None:
 
 
 def test_target_is_read_from_the_generated_page(tmp_path: Path) -> None:
-    webtarget.build(webtarget.load("kepler"), tmp_path / "kepler")
+    web_target.build(web_target.load("kepler"), tmp_path / "kepler")
     (tmp_path / "spki.txt").write_text(PIN + "\n")
     assert job.read_target("kepler", "h3", SERVER, tmp_path, tmp_path) == target("h3")
     assert job.read_target("kepler", "h1", SERVER, tmp_path, Path("/nowhere")).spki == ""

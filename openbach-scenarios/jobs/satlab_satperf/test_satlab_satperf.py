@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from satlab import paths
+from satlab.common import paths
 
 PROGRAM = Path(__file__).parent / "files" / "satlab_satperf.py"
 
