@@ -17,6 +17,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
 
 from collect.fixtures import example_run
+from satlab import web
 from satlab.rootd.verbs import Order, RunStatus
 from satlab.serve import accounts
 from satlab.serve.accounts import Role, User
@@ -95,7 +96,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     store = Store(settings.database)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(accounts.SCRYPT, "n", 16)
-        app = create_app(store, replay, settings)
+        app = create_app(store, replay, settings, pages=web.mount)
         for role in Role:
             app.state.accounts.put(User(role.name.lower(), role), PASSWORD)
         app.state.context.catalog.add_version(

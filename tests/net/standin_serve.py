@@ -24,8 +24,8 @@ def work(state: Path, run_id: str) -> int:
 
 def serve(state: Path, port: str) -> None:
     """Serve until SIGTERM."""
-    from satlab.cli.base import stop_on_signal  # noqa: PLC0415
     from satlab.common.console import Talk  # noqa: PLC0415
+    from satlab.common.processes import stop_on_signal  # noqa: PLC0415
     from satlab.rootd.daemon import Helper  # noqa: PLC0415
     from satlab.serve import supervisor  # noqa: PLC0415
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from satlab.common import paths
+from satlab.common import netns_names, paths
 from satlab.common.errors import ConfigError, HostError
 from satlab.common.processes import wait
 from satlab.common.topology import NetworkKind, load
@@ -122,7 +122,7 @@ def test_up_and_down_in_time(lab_id: str, standin: Path) -> None:
 
 def test_up_twice_changes_nothing(lab_id: str, standin: Path) -> None:
     first = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=standin)
-    inodes = [netns.path(lab_id, node).stat().st_ino for node in TOPOLOGY.nodes]
+    inodes = [netns_names.path(lab_id, node).stat().st_ino for node in TOPOLOGY.nodes]
     again = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=standin)
     assert (first.found, again.found) == (False, True)
     assert again.status() == first.status()
@@ -132,7 +132,7 @@ def test_up_twice_changes_nothing(lab_id: str, standin: Path) -> None:
         Lab.up(lab_id, TOPOLOGY, other, satlink=standin)
     assert [fault.place for fault in caught.value.faults] == ["link.seed", "link.forward"]
     assert "satlab down" in caught.value.hint
-    assert [netns.path(lab_id, node).stat().st_ino for node in TOPOLOGY.nodes] == inodes
+    assert [netns_names.path(lab_id, node).stat().st_ino for node in TOPOLOGY.nodes] == inodes
     first.down()
 
 

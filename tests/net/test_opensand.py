@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from satlab.common import paths
+from satlab.common import netns_names, paths
 from satlab.common.errors import ConfigError, HostError
 from satlab.common.processes import wait
 from satlab.common.topology import Role, load
@@ -45,7 +45,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def ip(lab_id: str, node: str, *arguments: str) -> list[dict[str, Any]]:
     done = subprocess.run(
-        ["ip", "-n", netns.name(lab_id, node), "-j", "-d", *arguments], capture_output=True, text=True, check=True
+        ["ip", "-n", netns_names.name(lab_id, node), "-j", "-d", *arguments], capture_output=True, text=True, check=True
     )
     return [entry for entry in json.loads(done.stdout) if entry]
 
@@ -67,7 +67,7 @@ def test_entities_get_the_very_files_in_their_namespaces(lab_id: str, satlink: P
     for kind in ENTITIES:
         call, files = by_kind[kind], ["-i", f"{PROFILE}/infrastructure_{kind}.xml", "-t", f"{PROFILE}/topology.xml"]
         assert call["argv"] == [*files, *([] if kind == "sat" else ["-p", f"{PROFILE}/profile_{kind}.xml"]), "-v"]
-        assert call["netns"] == netns.path(lab_id, kind).stat().st_ino
+        assert call["netns"] == netns_names.path(lab_id, kind).stat().st_ino
         assert call["own_session"] is True
         assert call["niceness"] == opensand.NICENESS
         assert call["stdin"] == "/dev/null"

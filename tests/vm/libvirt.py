@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from satlab.common import paths
+from satlab.common import netns_names, paths
 from satlab.common.errors import HostError
 from satlab.common.processes import Process, start, wait
 from satlab.netlab import netns
@@ -73,7 +73,7 @@ def running(folder: Path) -> Iterator[Libvirt]:
         for name in FOLDERS:
             (folder / name).mkdir(parents=True, exist_ok=True)
         (folder / "etc/qemu.conf").write_text(QEMU_CONF)
-        argv = ["nsenter", f"--net={netns.path(LAB_ID, netns.HOST_NODE)}", "--", "unshare", "--mount", "--"]
+        argv = ["nsenter", f"--net={netns_names.path(LAB_ID, netns.HOST_NODE)}", "--", "unshare", "--mount", "--"]
         log = folder / "libvirtd.log"
         process = start([*argv, sys.executable, "-m", "tests.vm.libvirt", str(folder)], out=log, log=log)
         found = Libvirt(process, folder)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from satlab.common import paths
+from satlab.common import netns_names, paths
 from satlab.common.errors import HostError
 from satlab.common.processes import Process, start, wait
 from satlab.common.topology import Size, Topology, control_address
@@ -46,7 +46,7 @@ class Containers:
     @property
     def enter(self) -> list[str]:
         """Give the argv prefix that runs a command where the lab's control network is."""
-        return ["nsenter", f"--net={netns.path(LAB_ID, netns.HOST_NODE)}", "--"]
+        return ["nsenter", f"--net={netns_names.path(LAB_ID, netns.HOST_NODE)}", "--"]
 
     def connection(self) -> dict[str, dict[str, Any]]:
         """Give Ansible's variables for reaching each host."""
@@ -176,7 +176,7 @@ def _boot(name: str, tree: Path, console: Path) -> Process:
         sys.executable, "-m", "tests.vm.nspawn", f"{_GROUP}{name}",
         "systemd-nspawn", "--quiet", "--boot", f"--directory={tree}", f"--machine={name}", "--register=no",
         "--keep-unit",
-        f"--network-namespace-path={netns.path(LAB_ID, name)}",
+        f"--network-namespace-path={netns_names.path(LAB_ID, name)}",
         "--capability=CAP_NET_ADMIN,CAP_IPC_LOCK", "--bind=/dev/net/tun",
         "--resolv-conf=off", "--link-journal=no", "--console=pipe", "--kill-signal=SIGRTMIN+3",
     ]  # fmt: skip

@@ -30,6 +30,7 @@ from satlab.common import paths, topology
 from satlab.common.console import Talk
 from satlab.experiment import calibrate, manifest
 from satlab.experiment.calibrate import Check, MetricsFile, ProbeError
+from satlab.link.expectation import expectation
 from satlab.link.linkplan import LinkRequest
 from satlab.netlab import lab, ownership
 from satlab.netlab.lab import Lab
@@ -394,7 +395,7 @@ def _rate(rate_mbps: float, seconds: float) -> Rate:
 
 
 def _during(bench: _Bench) -> list[Check]:
-    return calibrate.during(bench.metrics.lines(), calibrate.expectation(bench.lab.plan, "satlink"))
+    return calibrate.during(bench.metrics.lines(), expectation(bench.lab.plan, "satlink"))
 
 
 def _counted_loss(samples: list[dict[str, Any]]) -> int:

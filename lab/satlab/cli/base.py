@@ -4,12 +4,9 @@
 import functools
 import inspect
 import json
-import signal
 import sys
-import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -172,21 +169,6 @@ def report_error(error: SatlabError) -> None:
         print(f"  {printable(str(fault))}", file=sys.stderr)
     if error.hint:
         print(f"hint: {printable(error.hint)}", file=sys.stderr)
-
-
-def stop_on_signal() -> threading.Event:
-    """Give an event that SIGINT and SIGTERM set; a second signal interrupts at once."""
-    stop = threading.Event()
-
-    def handle(number: int, _frame: FrameType | None) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-        signal.signal(number, handle)
-
-    signal.signal(signal.SIGINT, handle)
-    signal.signal(signal.SIGTERM, handle)
-    return stop
 
 
 def print_json_lines(rows: Iterable[dict[str, Any]]) -> None:

@@ -9,8 +9,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from satlab.cli.base import Quiet, command, stop_on_signal
+from satlab.cli.base import Quiet, command
 from satlab.common.console import Talk
+from satlab.common.processes import stop_on_signal
 
 PLACEHOLDERS = (
     "{host} {port} {name} {bytes} {path} {url} {www} {cert} {key} {ca} {out} {state} {qlog}: docs/regression.md."

@@ -17,11 +17,11 @@ from satlab.cli.base import (
     print_records,
     settings_of,
     status_of,
-    stop_on_signal,
     with_link,
 )
 from satlab.common.console import Talk
 from satlab.common.errors import ExitStatus
+from satlab.common.processes import stop_on_signal
 from satlab.link.options import LinkOptions
 
 

@@ -8,9 +8,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from satlab.cli.base import Quiet, command, stop_on_signal
+from satlab.cli.base import Quiet, command
 from satlab.common.console import Talk
 from satlab.common.errors import ExitStatus
+from satlab.common.processes import stop_on_signal
 
 
 @command()

@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from satlab.cli.base import Quiet, Runs, app, command, print_records, settings_of, stop_on_signal, with_link
+from satlab.cli.base import Quiet, Runs, app, command, print_records, settings_of, with_link
 from satlab.common.console import Talk
 from satlab.common.errors import ExitStatus
+from satlab.common.processes import stop_on_signal
 from satlab.link.options import LinkOptions
 
 vm_app = typer.Typer(no_args_is_help=True, help="The lab as virtual machines: Vagrant, Ansible, OpenSAND, OpenBACH.")

@@ -5,9 +5,11 @@ import contextlib
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 
 from pydantic import BaseModel, ConfigDict
 
@@ -118,3 +120,18 @@ def wait(condition: Callable[[], bool], seconds: float) -> bool:
             return False
         time.sleep(POLL_S)
     return True
+
+
+def stop_on_signal() -> threading.Event:
+    """Return an event that SIGINT and SIGTERM set; a second signal interrupts at once."""
+    stop = threading.Event()
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        signal.signal(number, handle)
+
+    signal.signal(signal.SIGINT, handle)
+    signal.signal(signal.SIGTERM, handle)
+    return stop

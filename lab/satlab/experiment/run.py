@@ -28,6 +28,7 @@ from satlab.experiment.calibrate import Check, MetricsFile
 from satlab.experiment.manifest import Manifest
 from satlab.experiment.run_id import new_run_id
 from satlab.link import control, linkplan, opensand, testbed
+from satlab.link.expectation import expectation
 from satlab.link.linkplan import LinkPlan, LinkRequest, LinkSet
 from satlab.link.options import LinkOptions
 from satlab.netlab import lab as labs
@@ -204,7 +205,7 @@ def _measure(prepared: Prepared, talk: Talk, stop: threading.Event, watch: runne
         finally:
             with talk.step("lab down"):
                 labs.down(name)
-    wanted = calibrate.expectation(prepared.plan, prepared.link.emulator)
+    wanted = expectation(prepared.plan, prepared.link.emulator)
     watched = calibrate.during(metrics.lines(), wanted, began_unix_s)
     calibrated = calibrate.write(prepared.folder / CALIBRATION, prepared.run_id, [*checks, *watched])
     if stop.is_set() or result is None:

@@ -12,6 +12,7 @@ import pytest
 from satlab.common import paths
 from satlab.experiment import calibrate
 from satlab.experiment.calibrate import Echoes, MetricsFile, Probe
+from satlab.link.expectation import expectation
 from satlab.link.linkplan import LinkPlan
 
 PLAN = cast(
@@ -66,8 +67,8 @@ def test_each_deviation_is_named(change: dict[str, Any], name: str) -> None:
 
 def test_echoes_on_demand_may_find_slots_that_others_asked_for() -> None:
     plan = cast(LinkPlan, SimpleNamespace(**vars(PLAN) | {"return_": SimpleNamespace(demand=object())}))
-    assert calibrate.expectation(plan, "satlink").rtt_low_ms == 580
-    assert calibrate.expectation(PLAN, "satlink").rtt_low_ms == 581.0
+    assert expectation(plan, "satlink").rtt_low_ms == 580
+    assert expectation(PLAN, "satlink").rtt_low_ms == 581.0
 
 
 @pytest.mark.parametrize(
@@ -112,7 +113,7 @@ def released(t_unix_s: float, late_packets: int) -> dict[str, Any]:
 
 def test_release_error_is_judged_over_the_scenario_alone() -> None:
     lines = [{"type": "header", "late_limit_us": 1000}, released(1.0, 400), released(2.0, 5), released(3.0, 6)]
-    wanted = calibrate.expectation(PLAN, "satlink")
+    wanted = expectation(PLAN, "satlink")
     judged = [(since, calibrate.during([*lines, {"type": "end"}], wanted, since)) for since in (0.0, 1.0, 2.0, 3.0)]
     found = {since: {c.name: c.ok for c in checks} for since, checks in judged}
     names = ("late_packet_ratio.forward", "late_packet_ratio.return")
@@ -123,7 +124,7 @@ def test_release_error_is_judged_over_the_scenario_alone() -> None:
 
 
 def test_metrics_without_an_end_are_not_ok() -> None:
-    assert [c.ok for c in calibrate.during([{"type": "header"}], calibrate.expectation(PLAN, "satlink"))] == [False]
+    assert [c.ok for c in calibrate.during([{"type": "header"}], expectation(PLAN, "satlink"))] == [False]
 
 
 def test_calibration_file_follows_its_schema(tmp_path: Path) -> None:

@@ -21,11 +21,11 @@ from pydantic import (
     model_validator,
 )
 
+from satlab.common import netns_names
 from satlab.common.errors import ConfigError, Fault
 from satlab.common.paths import SATLINK
 from satlab.common.topology import End, NetworkKind, Role, Topology
 from satlab.link.satlink import ask
-from satlab.netlab import netns
 
 DEFAULT_BDP = 1.2
 """Drop-tail limit in bandwidth-delay products of the direction."""
@@ -373,8 +373,8 @@ def build_lan(topology: Topology, lab_id: str, beside: LinkConfig, loss: float) 
         terrestrial_one_way_delay_ms=0,
         st=None,
         gw=None,
-        near=Attachment(netns=str(netns.path(lab_id, near.node)), tun=near.interface),
-        far=Attachment(netns=str(netns.path(lab_id, far.node)), tun=far.interface),
+        near=Attachment(netns=str(netns_names.path(lab_id, near.node)), tun=near.interface),
+        far=Attachment(netns=str(netns_names.path(lab_id, far.node)), tun=far.interface),
         metrics=str(Path(beside.metrics).with_name("lan.jsonl")),
         metrics_interval_ms=beside.metrics_interval_ms,
         timeline=Timeline(starts="at-once", steps=tuple(map(TimelineStep.model_validate, steps))),
@@ -394,7 +394,7 @@ def _attachment(topology: Topology, lab_id: str, kind: NetworkKind, role: Role |
     ends = topology.ends(topology.network_of(kind))
     roles = {end: topology.nodes[end.node].role for end in ends}
     end = next(e for e in ends if (roles[e] is role if role else roles[e] is not Role.SERVER))
-    return Attachment(netns=str(netns.path(lab_id, end.node)), tun=end.interface)
+    return Attachment(netns=str(netns_names.path(lab_id, end.node)), tun=end.interface)
 
 
 # --- what is answered -----------------------------------------------------------------------------------------------

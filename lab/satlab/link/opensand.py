@@ -20,7 +20,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from satlab.common.errors import ConfigError, Fault, HostError
 from satlab.common.topology import NetworkKind, Role, Topology
 from satlab.link.satlink import ask
-from satlab.netlab.netns import Tap
 
 PROGRAM = "opensand"
 PROGRAM_VARIABLE = "SATLAB_OPENSAND"
@@ -56,6 +55,14 @@ _OF_A_SHELL = 128
 
 
 # --- the profile ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Tap:
+    """A TAP that OpenSAND serves; the bridge over it has the same MAC, by which OpenSAND routes frames."""
+
+    name: str
+    mac: str
 
 
 class _Model(BaseModel):

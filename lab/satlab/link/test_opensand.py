@@ -12,9 +12,8 @@ from satlab.common import paths
 from satlab.common.errors import ConfigError, HostError
 from satlab.common.topology import Role, Topology, load
 from satlab.link import opensand
-from satlab.link.opensand import Description, Entity, GroundEntity, Platform
+from satlab.link.opensand import Description, Entity, GroundEntity, Platform, Tap
 from satlab.link.options import LinkOptions
-from satlab.netlab.netns import Tap
 
 TOPOLOGY = load()
 

@@ -33,6 +33,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from satlab.common import netns_names
 from satlab.common.errors import ConfigError, Fault, HostError
 from satlab.common.paths import SATLINK
 from satlab.common.processes import POLL_S, Process, send, start, wait
@@ -168,7 +169,7 @@ class Lab:
             raise ConfigError(
                 f"lab {self.lab_id} has no node {node!r}", hint=f"one of {', '.join(self.topology.nodes)}"
             )
-        return ["nsenter", f"--net={netns.path(self.lab_id, node)}", "--"]
+        return ["nsenter", f"--net={netns_names.path(self.lab_id, node)}", "--"]
 
     def set_congestion_control(self, node: str, congctl: str, initcwnd: int | None = None) -> None:
         """Choose TCP's algorithm and initial window (segments; None: the kernel's) for new connections of `node`."""

@@ -13,8 +13,8 @@ from satlab.common import topology
 from satlab.common.console import Talk
 from satlab.common.errors import ConfigError, ExitStatus, Fault, HostError
 from satlab.common.paths import LAB_FILE
-from satlab.experiment import calibrate
 from satlab.link import control, prometheus
+from satlab.link.expectation import expectation
 from satlab.link.linkplan import LinkSet
 from satlab.link.options import LinkOptions
 from satlab.netlab import lab, ownership
@@ -31,7 +31,7 @@ def up(lab_id: str, options: LinkOptions, talk: Talk) -> None:
     talk.line(f"  forward {plan.forward.modcod}, {plan.forward.rate_bps / 1e6:.2f} Mbit/s on air")
     talk.line(f"  return  {plan.return_.modcod}, {plan.return_.rate_bps / 1e6:.2f} Mbit/s on air")
     if found.config.emulator == "opensand":
-        wanted = calibrate.expectation(plan, "opensand")
+        wanted = expectation(plan, "opensand")
         talk.line(f"  round trip over OpenSAND {wanted.rtt_low_ms:.0f} to {wanted.rtt_high_ms:.0f} ms")
     else:
         talk.line(f"  round trip {plan.rtt_ms.min:.1f} to {plan.rtt_ms.max:.1f} ms")

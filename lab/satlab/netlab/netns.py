@@ -25,11 +25,11 @@ from pyroute2 import IPRoute, netns
 from pyroute2.netlink.exceptions import NetlinkError
 
 from satlab.common.errors import HostError
+from satlab.common.netns_names import PREFIX, RUN_NETNS, name, path
 from satlab.common.topology import End, NetworkKind, Role, Route, Topology, routes
+from satlab.link.opensand import Tap
 
-RUN_NETNS = Path("/run/netns")
 TUN_DEVICE = Path("/dev/net/tun")
-PREFIX = "satlab-"
 TUN_QUEUE_PACKETS = 10000
 """Length of a TUN's transmit queue: the link's own drop-tail queue is to be the only one that drops."""
 DEFAULT_CONGCTL = "cubic"
@@ -73,24 +73,6 @@ class KernelRoute:
     interface: str
     congctl: str | None
     initcwnd: int | None
-
-
-@dataclass(frozen=True)
-class Tap:
-    """A TAP that OpenSAND serves; the bridge over it has the same MAC, by which OpenSAND routes frames."""
-
-    name: str
-    mac: str
-
-
-def name(lab_id: str, node: str) -> str:
-    """Give the name of a node's namespace. The dot keeps labs apart: neither part may hold one."""
-    return f"{PREFIX}{lab_id}.{node}"
-
-
-def path(lab_id: str, node: str) -> Path:
-    """Give the file that `nsenter --net=` and satlink take."""
-    return RUN_NETNS / name(lab_id, node)
 
 
 def present(lab_id: str) -> list[str]:

@@ -12,10 +12,10 @@ import tempfile
 import threading
 from pathlib import Path
 
-from satlab.cli.base import stop_on_signal
 from satlab.common import paths
 from satlab.common.console import Talk
 from satlab.common.errors import ConfigError, ExitStatus, SatlabError
+from satlab.common.processes import stop_on_signal
 from satlab.experiment import influx, run
 from satlab.openbach.engine import FirstIds
 from satlab.rootd.progress import ProgressFile

@@ -15,7 +15,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
-from satlab import web
 from satlab.common import paths, topology
 from satlab.rootd.verbs import HelperError
 from satlab.serve import initial_content
@@ -34,9 +33,15 @@ _LOG = logging.getLogger("satlab.serve")
 
 
 def create_app(
-    store: Store, helper: Helper, settings: Settings, clock: Callable[[], float] = time.time, *, stepped: bool = True
+    store: Store,
+    helper: Helper,
+    settings: Settings,
+    clock: Callable[[], float] = time.time,
+    *,
+    stepped: bool = True,
+    pages: Callable[[FastAPI], None] = lambda _: None,
 ) -> FastAPI:
-    """Make the application. `stepped`: it carries the queue on in a thread of its own; else the caller does.
+    """Return the application. `stepped`: a thread of its own steps the queue, else the caller does. `pages` adds pages.
 
     `app.state.context` holds the parts (`satlab.serve.context.Context`).
     """
@@ -51,7 +56,7 @@ def create_app(
     for prefix in PREFIXES:
         for routes in (login, projects, scenarios, instances, agents, jobs, job_instances, statistics):
             app.include_router(routes.router, prefix=prefix)
-    web.mount(app)
+    pages(app)
     app.add_exception_handler(ApiError, _api_error)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _query_error)

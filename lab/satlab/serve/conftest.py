@@ -10,6 +10,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
+from satlab import web
 from satlab.rootd.verbs import HelperError, Order, RefusedError, RunStatus
 from satlab.serve import accounts
 from satlab.serve.accounts import Role, User
@@ -90,7 +91,7 @@ def settings(tmp_path: Path) -> Settings:
 @pytest.fixture
 def app(settings: Settings, helper: FakeHelper, clock: Clock) -> Iterator[FastAPI]:
     store = Store(settings.database)
-    made = create_app(store, helper, settings, clock, stepped=False)
+    made = create_app(store, helper, settings, clock, stepped=False, pages=web.mount)
     for role in Role:
         made.state.accounts.put(User(role.name.lower(), role), PASSWORD)
     yield made

@@ -176,7 +176,7 @@ def _start_api(
     )
     kept = {key: value for key, value in os.environ.items() if key in ("PATH", "LANG")}
     process = subprocess.Popen(
-        [*drop, sys.executable, "-m", "satlab.serve.api_process", plan.model_dump_json()],
+        [*drop, sys.executable, "-m", "satlab.web.api_process", plan.model_dump_json()],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         env=kept | {"HOME": str(state / "api"), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": paths.PYTHONPATH},

@@ -14,6 +14,7 @@ from satlab.common.topology import Role
 from satlab.experiment import calibrate
 from satlab.experiment.calibrate import Check, MetricsFile, Probe
 from satlab.link import linkplan
+from satlab.link.expectation import expectation
 from satlab.link.linkplan import LinkPlan
 from satlab.link.opensand import START_ORDER
 from satlab.vm.provision import METRICS_THERE
@@ -79,7 +80,7 @@ class Emulated:
         self.lab.output(sat, "systemctl", "stop", self.emulator)
         lines = _Metrics(self.metrics, self.lab).lines()
         self.lab.output(sat, "systemctl", "start", self.emulator)
-        return calibrate.during(lines, calibrate.expectation(self.plan, self.emulator), since_unix_s)
+        return calibrate.during(lines, expectation(self.plan, self.emulator), since_unix_s)
 
     @property
     def _server_address(self) -> str:
@@ -123,7 +124,7 @@ class Emulated:
 
     def _drain(self) -> None:
         """Wait until an echo meets no queue, which OpenSAND shows to nobody."""
-        idle_ms = calibrate.expectation(self.plan, self.emulator).rtt_high_ms
+        idle_ms = expectation(self.plan, self.emulator).rtt_high_ms
         end = time.monotonic() + DRAIN_DEADLINE_S
         while time.monotonic() < end:
             with contextlib.suppress(HostError, calibrate.ProbeError):

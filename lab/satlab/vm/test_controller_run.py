@@ -16,6 +16,7 @@ import polars
 import pytest
 import uvicorn
 
+from satlab import web
 from satlab.common import paths, topology
 from satlab.common.console import Talk
 from satlab.common.errors import ConfigError, ExitStatus, HostError, RunError
@@ -92,7 +93,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
         port = listener.getsockname()[1]
         settings = Settings(tmp_path / "state", frozenset({f"127.0.0.1:{port}"}))
         store, helper = Store(settings.database), Helper(state=settings.state)
-        app = create_app(store, helper, settings)
+        app = create_app(store, helper, settings, pages=web.mount)
         app.state.accounts.put(User("admin", Role.ADMIN), PASSWORD)
         server = uvicorn.Server(uvicorn.Config(app, log_level="critical"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)

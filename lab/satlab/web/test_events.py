@@ -13,8 +13,8 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from satlab.serve.api_process import _Server
 from satlab.serve.conftest import HOST
+from satlab.web.api_process import _Server
 from satlab.web.events import Listeners
 
 GRACE_S = 60

@@ -34,6 +34,7 @@ from satlab.common.topology import Role
 from satlab.experiment import calibrate
 from satlab.experiment.calibrate import MetricsFile
 from satlab.link import control
+from satlab.link.expectation import expectation
 from satlab.link.linkplan import LinkPlan
 from satlab.netlab import lab, netns, ownership, pki, privileges
 from satlab.netlab.lab import Lab
@@ -83,7 +84,7 @@ class Real:
         if broken:
             raise HostError(f"the lab broke during {case.id}: {broken}")
         lines = metrics.lines()
-        checks += calibrate.during(lines, calibrate.expectation(up.plan, "satlink"), began_unix_s)
+        checks += calibrate.during(lines, expectation(up.plan, "satlink"), began_unix_s)
         calibrate.write(folder / "calibration.json", up.config.run_id, checks)
         off = ", ".join(check.name for check in checks if not check.ok)
         # Of files of outside programs nothing is read but what `told` has made of their qlog.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The API process: `python -m satlab.serve.api_process PLAN`, started without privilege by the supervisor.
+"""The API process: `python -m satlab.web.api_process PLAN`, started without privilege by the supervisor.
 
 PLAN is JSON; what it says, and the sockets and files that it names by number, come from the supervisor.
 """
@@ -11,6 +11,7 @@ from types import FrameType
 
 import uvicorn
 
+from satlab import web
 from satlab.rootd.client import HelperClient
 from satlab.serve.api_plan import Plan
 from satlab.serve.app import create_app
@@ -39,7 +40,7 @@ def serve(plan: Plan) -> None:
     """Serve until SIGTERM."""
     secure = plan.certificate is not None
     settings = Settings(plan.state, frozenset(plan.hosts), secure)
-    app = create_app(Store(settings.database), HelperClient(plan.helper), settings)
+    app = create_app(Store(settings.database), HelperClient(plan.helper), settings, pages=web.mount)
     config = uvicorn.Config(
         app,
         log_level="warning",

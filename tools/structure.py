@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Print the structure of the tree: packages, levels, dependencies, circles. `--check` exits with 1 for a violation.
+
+A room of Python is a package of `lab/satlab` (or `collect`); a room of Rust is a file of a crate. An arrow is an import
+that stands in the code, not in a test. A level is the longest chain of imports below a room.
+"""
+
+import argparse
+import ast
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+Graph = Mapping[str, set[str]]
+ROOT = Path(__file__).resolve().parents[1]
+LAYERS = (
+    ("common",),
+    ("link",),
+    ("netlab", "openbach", "report"),
+    ("experiment",),
+    ("check", "vm", "rootd"),
+    ("bench", "reproduce", "serve"),
+    ("web",),
+    ("cli",),
+)
+"""Packages of `lab/satlab`, lowest first; a package uses its own layer and lower ones."""
+CRATES = ("dvb", "link", "profile", "emulator", "quic", "satperf", "satlink", "virtual", "satpep")
+_USE = re.compile(r"\bcrate::(\w+)")
+
+
+def is_source(path: Path) -> bool:
+    """Return whether a file is code that ships."""
+    return not (path.name.startswith("test_") or path.name == "conftest.py" or "fixtures" in path.parts)
+
+
+def python_modules() -> dict[str, set[str]]:
+    """Return the imports between the modules of `satlab` and `collect`."""
+    files = {}
+    for top in (ROOT / "lab" / "satlab", ROOT / "collect"):
+        for path in filter(is_source, sorted(top.rglob("*.py"))):
+            name = ".".join(path.relative_to(top.parent).with_suffix("").parts)
+            files[name.removesuffix(".__init__")] = path
+    return {name: {found for found in _imports(path, files) if found != name} for name, path in files.items()}
+
+
+def _imports(path: Path, known: Mapping[str, Path]) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                if full in known:
+                    yield full
+                elif node.module in known:
+                    yield node.module
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in known)
+
+
+def packages(modules: Graph) -> dict[str, set[str]]:
+    """Return the dependencies between packages that follow from those between modules."""
+    found: dict[str, set[str]] = {}
+    for name, uses in modules.items():
+        mine = package(name)
+        found.setdefault(mine, set()).update({package(used) for used in uses} - {mine})
+    return found
+
+
+def package(module: str) -> str:
+    """Return the package of a module: below `satlab` its second word, else its first."""
+    words = module.split(".")
+    return words[1] if words[0] == "satlab" and len(words) > 1 else words[0]
+
+
+def rust_files(crate: Path) -> dict[str, set[str]]:
+    """Return the uses between the top modules of a crate; a module in a folder counts as one."""
+    source = crate / "src"
+    found: dict[str, set[str]] = {}
+    for path in sorted(source.rglob("*.rs")):
+        parts = path.relative_to(source).with_suffix("").parts
+        name = parts[0]
+        if name in ("lib", "main") or path.stem == "tests" or path.stem.endswith("_tests"):
+            continue
+        code = path.read_text(encoding="utf-8").split("#[cfg(test)]", maxsplit=1)[0]
+        found.setdefault(name, set()).update(set(_USE.findall(code)) - {name})
+    return {name: uses & found.keys() for name, uses in found.items()}
+
+
+def circle(graph: Graph) -> list[str]:
+    """Return the rooms of one circle, or nothing."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def levels(graph: Graph) -> int:
+    """Return the length of the longest chain of a graph without circles."""
+    depth: dict[str, int] = {}
+    for room in TopologicalSorter(graph).static_order():
+        depth[room] = 1 + max((depth[used] for used in graph.get(room, ())), default=0)
+    return max(depth.values(), default=0)
+
+
+def upward(graph: Graph) -> list[str]:
+    """Return imports that break the order of the layers."""
+    height = {name: at for at, layer in enumerate(LAYERS) for name in layer}
+    pairs = ((name, used) for name, uses in graph.items() for used in sorted(uses))
+    found = [f"{a} uses {b}" for a, b in pairs if a in height and b in height and height[b] > height[a]]
+    return [*found, *(f"collect uses {used}" for used in graph.get("collect", ()))]
+
+
+def _line(name: str, graph: Graph) -> tuple[str, bool]:
+    ring = circle(graph)
+    arrows = sum(map(len, graph.values()))
+    text = f"{len(graph)} rooms, {arrows} dependencies, "
+    return f"{name}: {text}" + (f"CIRCLE {' -> '.join(ring)}" if ring else f"{levels(graph)} levels"), not ring
+
+
+def main() -> int:
+    """Print one line a graph, and the violations."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="exit with 1 for a circle or an import against the layers")
+    parser.add_argument("--packages", action="store_true", help="print what each package uses")
+    options = parser.parse_args()
+    modules = python_modules()
+    graph = packages(modules)
+    lines = [_line("packages of lab/satlab", graph), _line("modules of lab/satlab and collect", modules)]
+    lines += [_line(f"crates/{name}", rust_files(ROOT / "crates" / name)) for name in CRATES]
+    wrong = upward(graph)
+    print("\n".join([text for text, _ in lines] + [f"AGAINST THE LAYERS: {each}" for each in wrong]))
+    if options.packages:
+        print("\n".join(f"{name}: {' '.join(sorted(uses))}" for name, uses in sorted(graph.items())))
+    return int(options.check and not (all(fine for _, fine in lines) and not wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
