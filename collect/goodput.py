@@ -112,12 +112,12 @@ class Transfer(_Iperf):
 
     @property
     def at_client(self) -> bool:
-        """Tell whether the client wrote it."""
+        """Return whether the client wrote it."""
         return self.start.connecting_to is not None
 
     @property
     def at_sender(self) -> bool:
-        """Tell whether the sender of the payload wrote it."""
+        """Return whether the sender of the payload wrote it."""
         return self.at_client != bool(self.start.test_start.reverse)
 
 
@@ -144,7 +144,7 @@ class Document:
 
 
 def records(documents: Sequence[Document], run_start_unix_s: float) -> list[Record]:
-    """Give summaries and series of all transfers of a run; t_s is good to half the set-up time, see `_origins`."""
+    """Return summaries and series of all transfers of a run; t_s is good to half the set-up time, see `_origins`."""
     origins = _origins(documents)
     numbers = {cookie: str(number) for number, cookie in enumerate(origins, start=1)}
     found: list[Record] = []
@@ -249,7 +249,7 @@ def _datagrams(missed: Span | None, labels: Mapping[str, str]) -> list[Record]:
 
 
 def _steady(intervals: Sequence[Interval], labels: Mapping[str, str]) -> list[Record]:
-    """Give the median of the whole 1 s windows in the second half of the transfer."""
+    """Return the median of the whole 1 s windows in the second half of the transfer."""
     windows: dict[int, int] = {}
     for interval in intervals:
         middle = (interval.sum.start + interval.sum.end) / 2

@@ -48,7 +48,7 @@ class Job(Model):
 
 
 def records(jobs: Iterable[Job], run_start_unix_s: float) -> list[Record]:
-    """Give `job_ok` per instance; its labels `start_s` and `stop_s` are seconds since the start of the run."""
+    """Return `job_ok` per instance; its labels `start_s` and `stop_s` are seconds since the start of the run."""
     return [_record(job, run_start_unix_s) for job in jobs]
 
 

@@ -78,7 +78,7 @@ class Counters(Model):
 
     @property
     def slots_used(self) -> int | None:
-        """Give the bursts sent where slots are assigned on demand."""
+        """Return the bursts sent where slots are assigned on demand."""
         return None if self.slots_assigned is None else self.frames
 
 
@@ -91,7 +91,7 @@ class PerDirection(Model):
     terrestrial_up: float | None
 
     def of(self, direction: str) -> float | None:
-        """Give the figure of one of `DIRECTIONS`."""
+        """Return the figure of one of `DIRECTIONS`."""
         value: float | None = getattr(self, _field(direction))
         return value
 
@@ -126,7 +126,7 @@ class Sample(Model):
     terrestrial_up: Counters | None
 
     def of(self, direction: str) -> Counters | None:
-        """Give the counters of one of `DIRECTIONS`."""
+        """Return the counters of one of `DIRECTIONS`."""
         counters: Counters | None = getattr(self, _field(direction))
         return counters
 
@@ -168,12 +168,12 @@ class Window:
     stop_unix_s: float
 
     def holds(self, t_unix_s: float) -> bool:
-        """Tell whether a moment lies inside."""
+        """Return whether a moment lies inside."""
         return self.start_unix_s <= t_unix_s <= self.stop_unix_s
 
 
 def records(lines: Sequence[AnyLine], run_start_unix_s: float, window: Window | None) -> list[Record]:
-    """Give series over the whole run, and summaries of the time inside `window` (None: of all).
+    """Return series over the whole run, and summaries of the time inside `window` (None: of all).
 
     A direction that another emulator carries has no records.
     """
@@ -212,7 +212,7 @@ def _totals(inside: Sequence[Counters], labels: Mapping[str, str]) -> list[Recor
 
 
 def _slots(inside: Sequence[Counters], labels: Mapping[str, str]) -> list[Record]:
-    """Give means per superframe where slots are assigned on demand."""
+    """Return means per superframe where slots are assigned on demand."""
     counted = [c for c in inside if c.superframes]
     superframes = sum(c.superframes or 0 for c in counted)
     if not superframes:
@@ -226,7 +226,7 @@ def _slots(inside: Sequence[Counters], labels: Mapping[str, str]) -> list[Record
 
 
 def _frames(inside: Sequence[Counters], labels: Mapping[str, str]) -> list[Record]:
-    """Give frames lost and frames sent by MODCOD or waveform, where the direction has frames and counts them."""
+    """Return frames lost and frames sent by MODCOD or waveform, where the direction has frames and counts them."""
     if not any(c.modcod_id for c in inside):
         return []
     by_modcod: Counter[str] = Counter()

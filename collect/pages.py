@@ -67,7 +67,7 @@ ADAPTER: TypeAdapter[PageLoad] = TypeAdapter(PageLoad)
 
 
 def records(load: PageLoad, labels: Mapping[str, str]) -> list[Record]:
-    """Give the page metrics of one load (label load: its index), its completeness and its CPU time.
+    """Return the page metrics of one load (label load: its index), its completeness and its CPU time.
 
     A failed load keeps every metric as a failed row. A censored load keeps what was measured before the deadline;
     the rest are censored rows.

@@ -32,7 +32,7 @@ ADAPTER: TypeAdapter[Pep] = TypeAdapter(Pep)
 
 
 def records(pep: Pep, labels: Mapping[str, str]) -> list[Record]:
-    """Give `pep_connections_count`; a proxy that nothing went through is a failed sample: it was measured without."""
+    """Return `pep_connections_count`; a proxy that nothing went through is a failed sample: it was measured without."""
     own = {**labels, "engine": pep.engine, "version": pep.version}
     if pep.fault or not pep.connections:
         return [failed("pep_connections_count", own, pep.fault or "no connection went through the proxy")]
@@ -40,7 +40,7 @@ def records(pep: Pep, labels: Mapping[str, str]) -> list[Record]:
 
 
 def _quic_legs(pep: Pep, labels: Mapping[str, str]) -> Iterator[Record]:
-    """Give `quic_leg_ok` of both legs: whether satpep has in force what its command line asks for."""
+    """Yield `quic_leg_ok` of both legs: whether satpep has in force what its command line asks for."""
     ready: dict[str, Any] = next((line for line in pep.report if line.get("type") == "ready"), {})
     for side in SIDES if ready else ():
         in_force: dict[str, Any] = ready[f"{side}_side"]

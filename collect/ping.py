@@ -29,7 +29,7 @@ ADAPTER: TypeAdapter[Ping] = TypeAdapter(Ping)
 
 
 def records(ping: Ping, labels: Mapping[str, str]) -> list[Record]:
-    """Give `rtt_ms` (label stat: median, min, max), `ping_sent_packets` and `ping_lost_packets`."""
+    """Return `rtt_ms` (label stat: median, min, max), `ping_sent_packets` and `ping_lost_packets`."""
     labels = {**labels, "destination": ping.destination, "source": "ping"}
     counts = [
         Record("ping_sent_packets", ping.sent, labels),

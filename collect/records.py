@@ -52,12 +52,12 @@ class Identity:
 
 
 def failed(metric: str, labels: Mapping[str, str], reason: str) -> Record:
-    """Give the record of a measurement that should be there and is not."""
+    """Return the record of a measurement that should be there and is not."""
     return Record(metric, None, labels, status="failed", reason=reason)
 
 
 def sample(metric: str, value: float | None, labels: Mapping[str, str], reason: str) -> Record:
-    """Give the record of a value that may be absent or not finite; then it failed for `reason`."""
+    """Return the record of a value that may be absent or not finite; then it failed for `reason`."""
     if value is None or not math.isfinite(value):
         return failed(metric, labels, reason)
     return Record(metric, value, labels)
@@ -95,6 +95,6 @@ def write(frame: pl.DataFrame, path: Path) -> None:
 
 
 def summaries(frame: pl.DataFrame) -> list[dict[str, Any]]:
-    """Give the rows without a time as JSON-ready objects of schemas/records.schema.json."""
+    """Return the rows without a time as JSON-ready objects of schemas/records.schema.json."""
     rows = frame.filter(pl.col("t_s").is_null()).to_dicts()
     return [row | {"labels": json.loads(row["labels"])} for row in rows]

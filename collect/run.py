@@ -134,7 +134,7 @@ def verify(run_dir: Path) -> list[str]:
 
 
 def legs(run_dir: Path) -> list[dict[str, str]]:
-    """Give what each leg of the run's connections had in force, as `ss -ti` and satpep saw it, for the manifest.
+    """Return what each leg of the run's connections had in force, as `ss -ti` and satpep saw it, for the manifest.
 
     A leg: `node`, `protocol`, `leg` (interface, or side of satpep), congestion control and initial window (packets;
     several where its connections differed) as seen and as asked for, `fault` where they were not as asked for.
@@ -155,7 +155,7 @@ def _leg(record: Record) -> dict[str, str]:
 
 
 def stored_loads(run_dir: Path) -> list[StoredLoad]:
-    """Give every stored page load of a run, in the order of the jobs and loads."""
+    """Return every stored page load of a run, in the order of the jobs and loads."""
     ended, _ = read_jsonl(run_dir / "raw" / "jobs.jsonl", JOB)
     return _loads(run_dir / "raw", [job for job in ended if job.job == "satlab_page_load"])
 
@@ -236,7 +236,7 @@ def _documents(raw: Path, ended: Sequence[Job], reader: _Reader) -> list[Record]
 
 
 def _stores_nothing(job: Job) -> bool:
-    """Tell whether nothing is due: a PEP that was told to leave connections alone, the serving side of a transfer."""
+    """Return whether nothing is due: a PEP that was told to leave connections alone, the serving side of a transfer."""
     words = {"satlab_pep": "none", "satlab_satperf": "server"}
     return job.job in words and words[job.job] in job.argv
 
@@ -263,7 +263,7 @@ def _link(raw: Path, ended: Sequence[Job], origin: float) -> list[Record]:
 
 
 def _lan(raw: Path, origin: float, window: link.Window | None) -> list[Record]:
-    """Give what the client's LAN did, where an emulator of its own carried it."""
+    """Return what the client's LAN did, where an emulator of its own carried it."""
     if not (raw / "lan.jsonl").exists():
         return []
     lines, note = read_jsonl(raw / "lan.jsonl", link.ADAPTER)

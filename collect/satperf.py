@@ -94,7 +94,7 @@ ADAPTER: TypeAdapter[Satperf] = TypeAdapter(Satperf)
 
 
 def records(run: Satperf, labels: Mapping[str, str], run_start_unix_s: float) -> list[Record]:
-    """Give summaries and series of one client's transfer; nothing for a server's file."""
+    """Return summaries and series of one client's transfer; nothing for a server's file."""
     starts = {line.side: line for line in run.lines if isinstance(line, Start)}
     sums = {line.side: line for line in run.lines if isinstance(line, Summary)}
     if "client" not in starts:
@@ -138,14 +138,14 @@ def _summaries(sums: Mapping[Side, Summary], receiver: Side, labels: Mapping[str
 
 
 def _timing(client: Summary, received: Summary, labels: Mapping[str, str]) -> Iterator[Record]:
-    """Give connection establishment and first byte: at the client as the paper measures them."""
+    """Yield connection establishment and first byte: at the client as the paper measures them."""
     times = {"connect_ms": client.handshake_ms, "ttfb_ms": received.time_to_first_byte_ms}
     for metric, value in times.items():
         yield Record(metric, value, labels) if value is not None else failed(metric, labels, "never came")
 
 
 def _leg(start: Start, total: Summary | None, labels: Mapping[str, str]) -> Iterator[Record]:
-    """Give acknowledgements, losses and CPU time of one side, with its options."""
+    """Yield acknowledgements, losses and CPU time of one side, with its options."""
     if total is None:
         return
     own = {

@@ -56,7 +56,7 @@ ADAPTER: TypeAdapter[TcpConf] = TypeAdapter(TcpConf)
 
 
 def records(conf: TcpConf, labels: Mapping[str, str]) -> list[Record]:
-    """Give `tcp_leg_ok` and `tcp_leg_cwnd_max_packets` of each interface that carried connections."""
+    """Return `tcp_leg_ok` and `tcp_leg_cwnd_max_packets` of each interface that carried connections."""
     buffers = {"preset": conf.preset, "rmem_max": str(conf.tcp_rmem[2]), "wmem_max": str(conf.tcp_wmem[2])}
     legs: dict[str, list[Connection]] = {}
     for connection in conf.connections:

@@ -31,7 +31,7 @@ RULES = """table ip satpep {
 
 
 def satpep_binary() -> Path:
-    """Give where the proxy is: SATLAB_SATPEP, or where cargo builds it."""
+    """Return where the proxy is: SATLAB_SATPEP, or where cargo builds it."""
     return Path(os.environ.get("SATLAB_SATPEP", paths.ROOT / "target" / "release" / "satpep"))
 
 
@@ -59,7 +59,7 @@ class Satpep:
     errors: Path
 
     def lines(self, kind: str = "") -> list[dict[str, Any]]:
-        """Give the whole lines so far, of one type or all."""
+        """Return the whole lines so far, of one type or all."""
         whole = self.out.read_text().rpartition("\n")[0]
         records = [json.loads(line) for line in whole.splitlines()]
         return [record for record in records if kind in ("", record["type"])]
@@ -87,7 +87,7 @@ class Chain:
     started: list[Satpep] = field(default_factory=list)
 
     def node(self, role: str) -> str:
-        """Give the name of a namespace."""
+        """Return the name of a namespace."""
         return f"satpep-{os.getpid()}-{role}"
 
     def start(self, role: str, *argv: str) -> "subprocess.Popen[str]":

@@ -45,7 +45,7 @@ class Receiver:
     """The sequence number that comes next, by fragment id."""
 
     def burst(self, payload: bytes) -> list[bytes]:
-        """Give the packets that end in this burst."""
+        """Return the packets that end in this burst."""
         packets = []
         while len(payload) >= 2:
             head = int.from_bytes(payload[:2], "big")
@@ -81,7 +81,7 @@ class Receiver:
         return self._reassembled(low, body[-1]) if end else None
 
     def _reassembled(self, context: int, number: int) -> bytes | None:
-        """Give what an end PPDU completes, if it is whole: a gap in the numbers may join fragments of two packets."""
+        """Return what an end PPDU completes, if it is whole: a gap in the numbers may join fragments of two packets."""
         expected, self.expected[context] = self.expected.get(context, 0), (number + 1) % 256
         alpdu = self.contexts.pop(context, None)
         if alpdu is None:

@@ -40,7 +40,7 @@ def dissected(capture: Path) -> list[Fields]:
 
 
 def pdu(gse: dict[str, Any]) -> bytes | None:
-    """Give what one GSE packet completes, which tshark has put together; None for first and middle fragments."""
+    """Return what one GSE packet completes, which tshark has put together; None for first and middle fragments."""
     head = dict(gse["dvb-s2_gse.hdr_tree"])
     if head["dvb-s2_gse.hdr.stop"] == "0":
         return None
@@ -72,7 +72,7 @@ def test_tshark_reads_every_bbframe_of_the_forward_link(seed: int, tmp_path: Pat
 
 
 def tables(capture: Path, *named: str) -> list[list[str]]:
-    """Give fields of the signalling tables that tshark finds; of one that repeats, all its values with commas."""
+    """Return fields of the signalling tables that tshark finds; of one that repeats, all its values with commas."""
     show = [word for name in named for word in ("-e", f"dvb-s2_table.{name}")]
     full = [word.replace("full_decode:FALSE", "full_decode:TRUE") for word in DISSECT]
     argv = [*full[:2], "-T", "fields", *show, *full[6:], str(capture)]

@@ -51,14 +51,14 @@ class Trial:
         return process.returncode, output
 
     def records(self) -> list[dict[str, Any]]:
-        """Give what was sent so far."""
+        """Return what was sent so far."""
         file = self.raw / "stats.jsonl"
         return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
 @pytest.fixture
 def trial(tmp_path: Path) -> Callable[[str], Trial]:
-    """Give a job to try."""
+    """Return a job to try."""
     return lambda job: Trial(job, tmp_path)
 
 

@@ -41,5 +41,5 @@ def until(condition: Callable[[], Any], what: str, deadline_s: float = 60) -> No
 
 
 def text(driver: webdriver.Chrome) -> str:
-    """Give what a person reads."""
+    """Return what a person reads."""
     return driver.find_element(By.TAG_NAME, "body").text

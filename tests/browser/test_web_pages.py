@@ -18,7 +18,7 @@ from selenium.webdriver.support.ui import Select
 
 from collect.fixtures import example_run
 from satlab import web
-from satlab.rootd.verbs import Order, RunStatus
+from satlab.rootd.verbs import RunStatus, ScenarioRequest
 from satlab.serve import accounts
 from satlab.serve.accounts import Role, User
 from satlab.serve.app import create_app
@@ -43,7 +43,7 @@ class Replay:
     looks: dict[str, int] = field(default_factory=dict)
     stopped: set[str] = field(default_factory=set)
 
-    def start(self, run_id: str, order: Order) -> None:
+    def start(self, run_id: str, order: ScenarioRequest) -> None:
         del order
         self.looks[run_id] = 0
         (self.runs / run_id / "raw").mkdir(parents=True)
@@ -128,7 +128,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture
 def chrome(site: Site, request: pytest.FixtureRequest) -> Iterator[webdriver.Chrome]:
-    """Give a browser; its console must not have anything to say of policies, and no page may open a dialog."""
+    """Yield a browser; its console must not have anything to say of policies, and no page may open a dialog."""
     if shutil.which("chromedriver") is None:
         pytest.skip("needs chromedriver")
     driver = browser(**getattr(request, "param", {}))
@@ -183,7 +183,7 @@ def test_a_run_is_launched_watched_and_read(chrome: webdriver.Chrome, site: Site
 
 
 def asked(driver: webdriver.Chrome) -> set[str]:
-    """Give the last words of all addresses that scripts of the page have asked."""
+    """Return the last words of all addresses that scripts of the page have asked."""
     script = "return performance.getEntriesByType('resource').map(e => e.name.split('/').pop())"
     return set(driver.execute_script(script))
 
@@ -299,7 +299,7 @@ def test_pages_fit_a_phone_and_have_names_for_everything(chrome: webdriver.Chrom
 
 
 def nodes(driver: webdriver.Chrome) -> list[dict[str, Any]]:
-    """Give what a screen reader is told of everything that can be used or is a picture."""
+    """Return what a screen reader is told of everything that can be used or is a picture."""
     roles = ("button", "link", "textbox", "combobox", "checkbox", "image", "navigation", "region")
     tree = driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
     return [node for node in tree if not node["ignored"] and node.get("role", {}).get("value") in roles]

@@ -60,7 +60,7 @@ def lab_id(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def traces(name: str) -> dict[str, list[str]]:
-    """Give all that tells of a lab on this host, and the host's own routes and packet filter."""
+    """Return all that tells of a lab on this host, and the host's own routes and packet filter."""
     nft = shutil.which("nft")
     with IPRoute() as ip:
         links = {str(link.get("ifname")) for link in ip.get_links()} & _interfaces()
@@ -78,7 +78,7 @@ def traces(name: str) -> dict[str, list[str]]:
 
 
 def marked(name: str) -> list[int]:
-    """Give the processes that a test started, directly or not, told by what they inherit."""
+    """Return the processes that a test started, directly or not, told by what they inherit."""
     mark = f"{MARK}={name}".encode()
     found = []
     for entry in Path("/proc").iterdir():

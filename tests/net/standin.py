@@ -22,7 +22,7 @@ PAIRS = {"st": "gw", "gw": "st", "near": "far", "far": "near"}
 
 
 def link_plan(config: dict) -> dict:  # type: ignore[type-arg]
-    """Give a plan that the schema allows; its figures mean nothing."""
+    """Return a plan that the schema allows; its figures mean nothing."""
     both = {"symbol_rate_baud": 1e6, "modcod_id": 7, "modcod": "QPSK 3/4", "es_n0_db": 10.0, "rate_bps": 1e6}
     both |= {"one_way_delay_ms": 0.0, "queue_bytes": 10**6, "bdp_bytes": 10**6, "loss_ratio": 0.0}
     both |= {"loss_unit": "packet", "udp_goodput_bps": 1e6, "tcp_goodput_bps": 1e6}

@@ -134,7 +134,7 @@ def udp(address: str, port: int) -> socket.socket:
 
 
 def _text(xml: str, name: str) -> Any:
-    """Give the first element's text; enough for the files of this repository."""
+    """Return the first element's text; enough for the files of this repository."""
     return re.findall(rf"<{name}>([^<]+)</{name}>", xml)[0]
 
 

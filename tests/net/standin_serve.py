@@ -24,15 +24,15 @@ def work(state: Path, run_id: str) -> int:
 
 def serve(state: Path, port: str) -> None:
     """Serve until SIGTERM."""
-    from satlab.common.console import Talk  # noqa: PLC0415
+    from satlab.common.console import ProgressLog  # noqa: PLC0415
     from satlab.common.processes import stop_on_signal  # noqa: PLC0415
     from satlab.rootd.daemon import Helper  # noqa: PLC0415
     from satlab.serve import supervisor  # noqa: PLC0415
 
     standin = (sys.executable, "-S", __file__)
     supervisor.Helper = partial(Helper, worker=standin)  # type: ignore[attr-defined, assignment]
-    wish = supervisor.Wish(f"127.0.0.1:{port}", None, state)
-    supervisor.run(wish, Talk(quiet=True), stop_on_signal())
+    request = supervisor.ServeRequest(f"127.0.0.1:{port}", None, state)
+    supervisor.run(request, ProgressLog(quiet=True), stop_on_signal())
 
 
 if __name__ == "__main__":

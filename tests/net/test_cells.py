@@ -10,20 +10,22 @@ from pathlib import Path
 import pytest
 
 from satlab.check.sandbox import sandbox
-from satlab.check.sandbox.sandbox import Bind, Bounds, Cell, Ended
+from satlab.check.sandbox.sandbox import ExitReport, Limits, Mount, Sandbox
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
 
-SMALL = Bounds(seconds=5, memory_bytes=64 << 20, processes=32, disk_bytes=8 << 20)
+SMALL = Limits(seconds=5, memory_bytes=64 << 20, processes=32, disk_bytes=8 << 20)
 
 
-def run(script: str, tmp_path: Path, bounds: Bounds = SMALL, cell: Cell | None = None) -> Ended:
+def run(script: str, tmp_path: Path, bounds: Limits = SMALL, cell: Sandbox | None = None) -> ExitReport:
     """Run a shell script in a cell that may write to /out; give how it ended. What it said is in tmp_path/log."""
     out = tmp_path / "out"
     out.mkdir(exist_ok=True)
-    cell = cell or Cell(bounds=bounds)
+    cell = cell or Sandbox(bounds=bounds)
     os.chown(out, cell.uid, cell.uid)
-    cell = Cell(cell.uid, (*cell.binds, Bind(out, "/out", writable=True)), bounds=bounds, environment=cell.environment)
+    cell = Sandbox(
+        cell.uid, (*cell.binds, Mount(out, "/out", writable=True)), bounds=bounds, environment=cell.environment
+    )
     program = sandbox.start(["unshare", "--net", "--"], cell, ["sh", "-c", script], tmp_path / "log")
     try:
         ended = program.poll(20)
@@ -59,7 +61,7 @@ def processes_of(uid: int) -> list[str]:
     ],
 )
 def test_t11_every_excess_ends_with_its_name_and_leaves_nothing(script: str, why: str, tmp_path: Path) -> None:
-    ended = run(script, tmp_path, Bounds(2, 64 << 20, 32, 8 << 20) if "within" in why else SMALL)
+    ended = run(script, tmp_path, Limits(2, 64 << 20, 32, 8 << 20) if "within" in why else SMALL)
     assert ended.why.startswith(why) and bool(ended.why) is bool(why), ended
 
 
@@ -111,7 +113,7 @@ def test_a_cell_tells_status_and_means(tmp_path: Path) -> None:
 
 def test_a_program_that_is_stopped_ends_by_itself_if_it_can(tmp_path: Path) -> None:
     program = sandbox.start(
-        [], Cell(), ["sh", "-c", "trap 'echo bye; exit 3' TERM; while :; do sleep 0.1; done"], tmp_path / "log"
+        [], Sandbox(), ["sh", "-c", "trap 'echo bye; exit 3' TERM; while :; do sleep 0.1; done"], tmp_path / "log"
     )
     assert program.poll(0.5) is None
     ended = program.stop()
@@ -130,7 +132,7 @@ def test_an_image_s_root_is_what_a_program_sees(tmp_path: Path) -> None:
     (root / "etc").mkdir(exist_ok=True)
     (root / "etc" / "hosts").write_text("1.2.3.4 image\n")
     script = "ls /; while read line; do echo $line; done < /etc/hosts; echo x > /etc/hosts; echo x > /bin/x"
-    running = sandbox.start([], Cell(base=root, hosts="5.6.7.8 lab\n"), ["/bin/sh", "-c", script], tmp_path / "log")
+    running = sandbox.start([], Sandbox(base=root, hosts="5.6.7.8 lab\n"), ["/bin/sh", "-c", script], tmp_path / "log")
     ended = running.poll(20) or running.stop()
     said = (tmp_path / "log").read_text().split("\n")
     assert ended.why == "" and {"bin", "etc", "proc", "tmp", "5.6.7.8 lab"} <= set(said), said

@@ -16,12 +16,12 @@ import pytest
 
 from satlab.check import case_link, check_run
 from satlab.check.backend import real_clock
-from satlab.check.check_run import Findings, Wanted
+from satlab.check.check_run import CheckRequest, CheckResult
 from satlab.check.endpoint import command_line, interop_endpoint
 from satlab.check.samples import Sample
 from satlab.check.sandbox import sandbox
 from satlab.common import paths
-from satlab.common.console import Talk
+from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
 from satlab.common.processes import wait
 from satlab.experiment import calibrate
@@ -66,12 +66,14 @@ def _prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, satlink: Path) ->
     shutil.copy(paths.BASELINES / "interop.yml", tmp_path / "baselines")
     monkeypatch.setattr(paths, "BASELINES", tmp_path / "baselines")
     monkeypatch.setattr(calibrate, "probe_link", lambda *_: calibrate.Probe(None, None, 0, 0, 0, {}))
-    monkeypatch.setattr(real_clock, "Bounds", functools.partial(sandbox.Bounds, processes=64, disk_bytes=32 << 20))
+    monkeypatch.setattr(real_clock, "Bounds", functools.partial(sandbox.Limits, processes=64, disk_bytes=32 << 20))
     monkeypatch.setenv("PATH", "/usr/sbin", prepend=":")
 
 
-def check(tmp_path: Path, suite: str, *cases: str, **wanted: Any) -> Findings:
-    found = check_run.run(Wanted(suite, cases, runs=1, out=tmp_path / "runs", clock="real", **wanted), Talk(quiet=True))
+def check(tmp_path: Path, suite: str, *cases: str, **wanted: Any) -> CheckResult:
+    found = check_run.run(
+        CheckRequest(suite, cases, runs=1, out=tmp_path / "runs", clock="real", **wanted), ProgressLog(quiet=True)
+    )
     told = json.loads((found.folder / "check.json").read_text())
     jsonschema.validate(told, json.loads((paths.SCHEMAS / "check.schema.json").read_text()))
     assert not [one for one in lab.list_labs() if one.lab_id.startswith(f"check-{os.getpid() % 100000}-")]
@@ -202,7 +204,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 @pytest.fixture
 def slow_group() -> Iterator[Path]:
-    """Give a group of processes that get a thousandth of a core (cgroups(7), both versions)."""
+    """Yield a group of processes that get a thousandth of a core (cgroups(7), both versions)."""
     v2 = CGROUPS / "cgroup.controllers"
     parent = CGROUPS if v2.exists() else CGROUPS / "cpu"
     group = parent / f"satlab-test-{os.getpid()}"
@@ -224,7 +226,9 @@ def slow_group() -> Iterator[Path]:
 def test_a_server_without_cpu_is_named(tmp_path: Path, slow_group: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usual = sandbox.start
 
-    def limited(enter: Sequence[str], cell: sandbox.Cell, argv: Sequence[str], log: Path) -> sandbox.Confined:
+    def limited(
+        enter: Sequence[str], cell: sandbox.Sandbox, argv: Sequence[str], log: Path
+    ) -> sandbox.SandboxedProcess:
         """Move the server, which listens when a client starts, and not what watches it."""
         if log.name == "client-0.log":
             [server] = [pid for pid in children(os.getpid()) if Path(f"/proc/{pid}/comm").read_text() == "gtlsserver\n"]
@@ -240,12 +244,12 @@ def test_a_server_without_cpu_is_named(tmp_path: Path, slow_group: Path, monkeyp
 
 
 def children(pid: int) -> list[int]:
-    """Give all processes below one."""
+    """Return all processes below one."""
     own = [int(word) for task in Path(f"/proc/{pid}/task").glob("*/children") for word in task.read_text().split()]
     return own + [below for each in own for below in children(each)]
 
 
-def commands(client: str) -> command_line.Commands:
+def commands(client: str) -> command_line.CommandLinePair:
     return command_line.parse(client, SERVER)
 
 

@@ -258,7 +258,7 @@ def test_state_is_roots_alone(lab_id: str) -> None:
 
 
 def _refusal(prefix: list[str], call: str) -> str:
-    """Give what a less privileged program is told."""
+    """Return what a less privileged program is told."""
     code = f"from satlab import lab, netns, errors\ntry: {call}\nexcept errors.HostError as error: print(error)"
     env = {"PYTHONPATH": str(paths.ROOT / "lab"), "PATH": os.environ["PATH"]}
     argv = [*prefix, sys.executable, "-c", code]
@@ -303,7 +303,7 @@ def test_congestion_control_follows_the_routes(lab_id: str, standin: Path) -> No
 
 
 def _algorithms(lab_id: str) -> tuple[str, str]:
-    """Give what TCP uses at client and server, for a new connection."""
+    """Return what TCP uses at client and server, for a new connection."""
 
     def algorithm(end: socket.socket) -> str:
         return end.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0").decode()

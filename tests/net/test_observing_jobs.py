@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from satlab.common import paths
-from satlab.common.console import Talk
+from satlab.common.console import ProgressLog
 from satlab.experiment import run
 from satlab.link.options import LinkOptions
 
@@ -43,7 +43,7 @@ def test_the_link_is_changed_captured_and_the_host_watched(tmp_path: Path, satli
     scenario = tmp_path / "watched.json"
     scenario.write_text(json.dumps({"name": "watched", "openbach_functions": functions}))
     request = run.RunRequest(scenario, LinkOptions(profile="leo"), runs=tmp_path / "runs", report=False)
-    outcome = run.execute(run.prepare(request), Talk(quiet=True), threading.Event())
+    outcome = run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
     raw = outcome.folder / "raw"
     jobs = [json.loads(line) for line in (raw / "jobs.jsonl").read_text().splitlines()]
     said = {each["job"]: (raw / each["log"]).read_text() for each in jobs}
@@ -75,7 +75,7 @@ def test_a_fade_is_followed_by_the_modcod(tmp_path: Path, satlink: Path) -> None
     settings = {"attenuation_db": "6", "duration": "12", "clear_s": "6", "fade_s": "4"}
     link = LinkOptions(profile="geo-acm")
     request = run.RunRequest(paths.SCENARIOS / "fade.json", link, settings, tmp_path, report=False)
-    outcome = run.execute(run.prepare(request), Talk(quiet=True), threading.Event())
+    outcome = run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
     raw = outcome.folder / "raw"
     jobs = [json.loads(line) for line in (raw / "jobs.jsonl").read_text().splitlines()]
     assert {each["status"] for each in jobs} <= {"Not Running", "Stopped"}, jobs

@@ -95,7 +95,7 @@ class Chain:
         return document
 
     def proxies(self) -> list[int]:
-        """Give the proxy programs that run."""
+        """Return the proxy programs that run."""
         found = []
         for pid in self.run("proxy", "ip", "netns", "pids", f"{self.name}-proxy").split():
             with contextlib.suppress(FileNotFoundError):  # it was the asking one
@@ -152,8 +152,8 @@ def says(process: "subprocess.Popen[str]") -> str:
 
 def stop(process: "subprocess.Popen[str]") -> tuple[int, str]:
     process.send_signal(signal.SIGTERM)
-    _, talk = process.communicate(timeout=20)
-    return process.returncode, talk
+    _, log = process.communicate(timeout=20)
+    return process.returncode, log
 
 
 @pytest.fixture
@@ -193,9 +193,9 @@ def test_a_killed_proxy_fails_the_job_and_the_next_one_works(chain: Chain) -> No
     chain.ready("satlab_pep")
     (program,) = chain.proxies()
     os.kill(program, signal.SIGKILL)
-    _, talk = pep.communicate(timeout=20)
+    _, log = pep.communicate(timeout=20)
     assert pep.returncode == 1
-    assert "haproxy ended with status -9" in talk
+    assert "haproxy ended with status -9" in log
     assert "status -9" in chain.stored("satlab_pep", "pep_json", "pep.schema.json")["fault"]
     assert chain.state() == before
     assert says(ask(chain)) == CLIENT, "without the proxy packets pass as before"
@@ -242,8 +242,8 @@ def test_satpep_splits_quic_and_leaves_nothing_behind(chain: Chain, tmp_path: Pa
     until(lambda: ":1151 " in chain.run("server", "cat", "/proc/net/udp"), "satperf server")
     call = ("--connect", f"{SERVER}:4433", "--server-name", "kepler.satlab.test", "--ca", str(made.ca_cert))
     client = chain.start("client", str(PROGRAMS / "satperf"), "client", *call, "--bytes", "2000000")
-    lines, talk = client.communicate(timeout=30)
-    assert client.returncode == 0, talk
+    lines, log = client.communicate(timeout=30)
+    assert client.returncode == 0, log
     told = [json.loads(line) for line in lines.splitlines()]
     ends = [line for line in told if (line["type"], line["side"]) == ("summary", "client")]
     assert (ends[0]["bytes"], ends[0]["data_equal"]) == (2_000_000, True)
@@ -260,15 +260,15 @@ def test_missing_programs_and_taken_ports_are_told(chain: Chain, tmp_path: Path)
     empty = tmp_path / "empty"
     empty.mkdir()
     pepsal = chain.job("satlab_pep", "pepsal", CLIENT, SERVER, PATH=str(empty))
-    _, talk = pepsal.communicate(timeout=20)
+    _, log = pepsal.communicate(timeout=20)
     assert pepsal.returncode == 3
-    assert "pepsal is not installed" in talk
+    assert "pepsal is not installed" in log
     chain.start("proxy", sys.executable, "-c", "import socket; socket.create_server(('0.0.0.0', 5500)).accept()")
     until(lambda: ":157C " in chain.run("proxy", "cat", "/proc/net/tcp"), "port taken")
     taken = chain.job("satlab_pep", "haproxy", CLIENT, SERVER)
-    _, talk = taken.communicate(timeout=20)
+    _, log = taken.communicate(timeout=20)
     assert taken.returncode == 3
-    assert "port 5500 is in use" in talk
+    assert "port 5500 is in use" in log
 
 
 def test_another_congestion_control_than_asked_for_fails_the_job(chain: Chain) -> None:
@@ -277,15 +277,15 @@ def test_another_congestion_control_than_asked_for_fails_the_job(chain: Chain) -
     chain.start("server", "iperf3", "-s", "-1", "-B", SERVER)
     until(lambda: ":1451 " in chain.run("server", "cat", "/proc/net/tcp"), "iperf3")
     chain.start("proxy", "iperf3", "-c", SERVER, "-t", "5", "-C", "cubic")
-    _, talk = conf.communicate(timeout=20)
+    _, log = conf.communicate(timeout=20)
     assert conf.returncode == 1
-    assert "uses cubic, not reno" in talk
+    assert "uses cubic, not reno" in log
 
 
 def test_an_unknown_congestion_control_is_refused_and_nothing_is_changed(chain: Chain) -> None:
     before = chain.state()
     conf = chain.job("satlab_tcp_conf", "-C", "hybla9")
-    _, talk = conf.communicate(timeout=20)
+    _, log = conf.communicate(timeout=20)
     assert conf.returncode == 3
-    assert "hybla9" in talk
+    assert "hybla9" in log
     assert chain.state() == before

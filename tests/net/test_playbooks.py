@@ -65,7 +65,7 @@ done
 
 
 def packages(playbook: Path) -> list[str]:
-    """Give the packages that a playbook names; a template is none, it chooses among those that there are."""
+    """Return the packages that a playbook names; a template is none, it chooses among those that there are."""
     tasks = yaml.safe_load(playbook.read_text())
     named = [task["ansible.builtin.apt"].get("pkg", []) for task in tasks if "ansible.builtin.apt" in task]
     return [name for names in named if isinstance(names, list) for name in names]

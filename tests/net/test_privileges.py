@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from satlab.common.console import Talk
+from satlab.common.console import ProgressLog
 from satlab.experiment import run
 from satlab.link.options import LinkOptions
 from satlab.netlab import privileges
@@ -76,7 +76,7 @@ def probe(tmp_path: Path, victim: int) -> dict[str, Any]:
         jobs=tmp_path / "jobs",
         report=False,
     )
-    outcome = run.execute(run.prepare(request), Talk(quiet=True), threading.Event())
+    outcome = run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
     assert outcome.status in (0, 4), (outcome.reason, *(p.read_text() for p in outcome.folder.glob("raw/logs/*.log")))
     found: dict[str, Any] = json.loads((outcome.folder / "raw/files/found.json").read_text())
     return found
@@ -141,7 +141,7 @@ def test_jobs_do_with_their_grants_what_they_are_for(tmp_path: Path) -> None:
     (tmp_path / "grants.json").write_text(json.dumps({"name": "grants", "openbach_functions": functions}))
     link = LinkOptions(profile="leo")
     request = run.RunRequest(tmp_path / "grants.json", link=link, runs=tmp_path / "runs", report=False)
-    outcome = run.execute(run.prepare(request), Talk(quiet=True), threading.Event())
+    outcome = run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
     logs = [path.read_text() for path in outcome.folder.glob("raw/logs/*.log")]
     assert outcome.status in (0, 4), (outcome.reason, *logs)
     (capture,) = outcome.folder.glob("raw/files/satlab_capture-*/*.pcapng")

@@ -43,8 +43,8 @@ def row(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
 
 def caller(row: Chain, port: int, *argv: str) -> Satpep:
     """Something on the client that keeps connecting to the server until it gets a session ticket."""
-    wish = ("--mode=warm", f"--prime={NAME}", "--prime-alpn=test", f"--next-hop={SERVER}:{port}", "--drain-ms=0")
-    return row.satpep("client", *wish, *argv, listen=("127.0.0.1:0",))
+    request = ("--mode=warm", f"--prime={NAME}", "--prime-alpn=test", f"--next-hop={SERVER}:{port}", "--drain-ms=0")
+    return row.satpep("client", *request, *argv, listen=("127.0.0.1:0",))
 
 
 def origin(row: Chain) -> Satpep:

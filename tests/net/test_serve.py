@@ -163,7 +163,7 @@ class Service:
 
 
 def processes() -> dict[int, list[str]]:
-    """Give state, parent and so on of every process (proc(5), from field 3)."""
+    """Return state, parent and so on of every process (proc(5), from field 3)."""
     found = {}
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
@@ -173,7 +173,7 @@ def processes() -> dict[int, list[str]]:
 
 
 def marked(mark: str) -> list[int]:
-    """Give the processes with this text in their environment."""
+    """Return the processes with this text in their environment."""
     found = []
     for pid in processes():
         with contextlib.suppress(OSError):

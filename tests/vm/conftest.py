@@ -13,8 +13,8 @@ from satlab.common.topology import Size, control_address
 from satlab.link.options import LinkOptions
 from satlab.netlab import netns
 from satlab.vm import inventory, provision
-from satlab.vm.inventory import Choices
-from satlab.vm.provision import Folder
+from satlab.vm.inventory import VmOptions
+from satlab.vm.provision import VmFolder
 from tests.vm import gate, nspawn, standin_repository
 from tests.vm.stage import Provisioned
 
@@ -27,7 +27,7 @@ def provisioned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provisione
     # This host's kernel may have no netem; the terrestrial segment then adds nothing.
     here = provision.without_terrestrial_delay(topology.load())
     repository = standin_repository.build(scratch / "repository", ROOT / "tests/net/standin_opensand.py")
-    folder = Folder(nspawn.STATE / "lab")
+    folder = VmFolder(nspawn.STATE / "lab")
     shutil.rmtree(folder.path, ignore_errors=True)
     began = time.monotonic()
     with nspawn.booted(here, Size.FULL, folder) as containers:
@@ -48,7 +48,7 @@ def provisioned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provisione
             folders={standin_repository.HOST: repository.folder, address: repository.folder},
             cache=nspawn.STATE / "packages",
         )
-        choices = Choices(Size.FULL, "satlink", variables)
+        choices = VmOptions(Size.FULL, "satlink", variables)
         # Grafana's repository is the user's to name; here the stand-in is it.
         etc = nspawn.LAYERS / "controller" / "tree" / "etc" / "apt"
         shutil.copy(repository.key, etc / "keyrings" / "standin.asc")

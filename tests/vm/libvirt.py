@@ -16,7 +16,7 @@ from pathlib import Path
 
 from satlab.common import netns_names, paths
 from satlab.common.errors import HostError
-from satlab.common.processes import Process, start, wait
+from satlab.common.processes import TrackedProcess, start, wait
 from satlab.netlab import netns
 from tests.vm import owner
 
@@ -38,18 +38,18 @@ READY_DEADLINE_S = 60.0
 class Libvirt:
     """A libvirtd that runs; `enter` runs a command where it is."""
 
-    process: Process
+    process: TrackedProcess
     folder: Path
 
     @property
     def enter(self) -> list[str]:
-        """Give the argv prefix that runs a command in its namespaces."""
+        """Return the argv prefix that runs a command in its namespaces."""
         there = ["nsenter", f"--target={self.process.pid}", "--net", "--mount", "--"]
         return [*there, "env", f"--chdir={paths.ROOT}"]
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Give Vagrant's folders: nothing of the user's."""
+        """Return Vagrant's folders: nothing of the user's."""
         return {"VAGRANT_HOME": str(self.folder / "vagrant"), "VAGRANT_DOTFILE_PATH": str(self.folder / "dot")}
 
     def run(self, argv: Sequence[str], deadline_s: float) -> str:
@@ -93,7 +93,7 @@ def _answers(found: Libvirt) -> bool:
     return subprocess.run(argv, capture_output=True, timeout=60, check=False).returncode == 0
 
 
-def _end(process: Process) -> None:
+def _end(process: TrackedProcess) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(process.pid, signal.SIGTERM)
     wait(process.is_reaped, 15)

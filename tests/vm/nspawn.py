@@ -18,11 +18,11 @@ from typing import Any
 
 from satlab.common import netns_names, paths
 from satlab.common.errors import HostError
-from satlab.common.processes import Process, start, wait
+from satlab.common.processes import TrackedProcess, start, wait
 from satlab.common.topology import Size, Topology, control_address
 from satlab.netlab import netns
 from satlab.vm import box, inventory
-from satlab.vm.provision import Folder, ssh_options
+from satlab.vm.provision import VmFolder, ssh_options
 from tests.vm import owner
 
 LAB_ID = "nspawn"
@@ -40,16 +40,16 @@ class Containers:
 
     topology: Topology
     size: Size
-    folder: Folder
-    processes: dict[str, Process]
+    folder: VmFolder
+    processes: dict[str, TrackedProcess]
 
     @property
     def enter(self) -> list[str]:
-        """Give the argv prefix that runs a command where the lab's control network is."""
+        """Return the argv prefix that runs a command where the lab's control network is."""
         return ["nsenter", f"--net={netns_names.path(LAB_ID, netns.HOST_NODE)}", "--"]
 
     def connection(self) -> dict[str, dict[str, Any]]:
-        """Give Ansible's variables for reaching each host."""
+        """Return Ansible's variables for reaching each host."""
         return {
             name: {
                 "ansible_user": "vagrant",
@@ -62,7 +62,7 @@ class Containers:
 
 
 def _root() -> Path:
-    """Give the unpacked root of all containers, made anew once a week."""
+    """Return the unpacked root of all containers, made anew once a week."""
     root, archive = STATE / "root", STATE / "root.tar"
     packages = [*box.BASE_PACKAGES, "python3-venv"]
     stamp = STATE / "root.packages"
@@ -81,12 +81,12 @@ def _root() -> Path:
 
 
 @contextlib.contextmanager
-def booted(topology: Topology, size: Size, folder: Folder) -> Iterator[Containers]:
+def booted(topology: Topology, size: Size, folder: VmFolder) -> Iterator[Containers]:
     """Boot every host of a lab and give them when ssh answers on all; nothing is left afterwards."""
     with owner.owned(LAB_ID, LAYERS) as left:
         for layers in {left or LAYERS, LAYERS}:
             clean_up(layers)
-        processes: dict[str, Process] = {}
+        processes: dict[str, TrackedProcess] = {}
         try:
             # In memory, 3 GB at the end: what is thrown away needs no disk, for which dpkg waits at each file.
             LAYERS.mkdir(parents=True)
@@ -98,7 +98,9 @@ def booted(topology: Topology, size: Size, folder: Folder) -> Iterator[Container
                 clean_up(LAYERS)
 
 
-def _boot_all(topology: Topology, size: Size, folder: Folder, root: Path, processes: dict[str, Process]) -> Containers:
+def _boot_all(
+    topology: Topology, size: Size, folder: VmFolder, root: Path, processes: dict[str, TrackedProcess]
+) -> Containers:
     """Boot every host and wait for its ssh; each is in `processes` from its start on."""
     names, machines = inventory.hosts(topology, size), inventory.machines(topology)
     prefix = machines.control.prefixlen
@@ -129,7 +131,7 @@ def clean_up(layers: Path) -> None:
 
 
 def _own_groups() -> Iterator[Path]:
-    """Give our control group in each hierarchy that systemd manages: the unified one, and its own with older hosts."""
+    """Yield our control group in each hierarchy that systemd manages: the unified one, and its own with older hosts."""
     places = {"": ("", "unified"), "name=systemd": ("systemd",)}
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, kind, path = line.split(":", 2)
@@ -170,7 +172,7 @@ def _layer(folder: Path, root: Path, name: str, public_key: str) -> Path:
     return tree
 
 
-def _boot(name: str, tree: Path, console: Path) -> Process:
+def _boot(name: str, tree: Path, console: Path) -> TrackedProcess:
     argv = [
         "env", "SYSTEMD_NSPAWN_API_VFS_WRITABLE=network", f"PYTHONPATH={paths.PYTHONPATH}",
         sys.executable, "-m", "tests.vm.nspawn", f"{_GROUP}{name}",
@@ -201,7 +203,7 @@ def _await_ssh(containers: Containers, hosts: Any) -> None:
             raise HostError(f"container {name} lets nobody in by ssh after {BOOT_DEADLINE_S:g} s: {words}")
 
 
-def _end(processes: dict[str, Process]) -> None:
+def _end(processes: dict[str, TrackedProcess]) -> None:
     for process in processes.values():
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGTERM)

@@ -7,8 +7,8 @@ from satlab.common.topology import Topology
 from satlab.link.linkplan import Emulator
 from satlab.link.options import LinkOptions
 from satlab.vm import provision
-from satlab.vm.inventory import Choices
-from satlab.vm.provision import Recap
+from satlab.vm.inventory import VmOptions
+from satlab.vm.provision import PlayRecap
 from tests.vm.nspawn import Containers
 
 
@@ -18,17 +18,17 @@ class Provisioned:
 
     containers: Containers
     topology: Topology
-    choices: Choices
-    recap: dict[str, Recap]
+    choices: VmOptions
+    recap: dict[str, PlayRecap]
     boot_s: float
     play_s: float
 
-    def play(self, playbook: str, *extra: str) -> dict[str, Recap]:
+    def play(self, playbook: str, *extra: str) -> dict[str, PlayRecap]:
         """Run a playbook over the containers."""
         return provision.play(self.containers.folder, playbook, *extra, enter=self.containers.enter)
 
     def inventory(self, emulator: Emulator) -> None:
         """Write the inventory anew, for another emulator."""
-        choices = Choices(self.choices.size, emulator, self.choices.variables)
+        choices = VmOptions(self.choices.size, emulator, self.choices.variables)
         folder, connection = self.containers.folder, self.containers.connection()
         provision.prepare(folder, self.topology, choices, LinkOptions(emulator=emulator), connection)

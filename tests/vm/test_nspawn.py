@@ -13,13 +13,13 @@ import polars
 import pytest
 
 from satlab.common import paths
-from satlab.common.console import Talk
+from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus, HostError, RunError
 from satlab.experiment import influx
-from satlab.experiment.run import Outcome
+from satlab.experiment.run import RunResult
 from satlab.netlab import netns
 from satlab.vm import vm_commands, vm_run
-from satlab.vm.vm_hosts import Lab
+from satlab.vm.vm_hosts import VmLab
 from tests.vm import nspawn
 from tests.vm.stage import Provisioned
 
@@ -28,13 +28,13 @@ CONTROL_PORTS = (22, 1112, 3000, 8000, 8086)
 
 
 @pytest.fixture
-def lab(provisioned: Provisioned) -> Lab:
+def lab(provisioned: Provisioned) -> VmLab:
     containers = provisioned.containers
-    return Lab(containers.folder, provisioned.topology, enter=containers.enter)
+    return VmLab(containers.folder, provisioned.topology, enter=containers.enter)
 
 
 def only(role: str) -> list[str]:
-    """Give the options of a play over an emulator's hosts with its role alone."""
+    """Return the options of a play over an emulator's hosts with its role alone."""
     return ["--limit", "emulator", "--tags", f"always,{role}"]
 
 
@@ -59,12 +59,12 @@ def test_a_second_run_changes_nothing(provisioned: Provisioned) -> None:
 # --- traffic --------------------------------------------------------------------------------------------------------
 
 
-def run(lab: Lab, scenario: str, settings: dict[str, str], runs: Path) -> Outcome:
+def run(lab: VmLab, scenario: str, settings: dict[str, str], runs: Path) -> RunResult:
     prepared = vm_run.prepare(paths.SCENARIOS / f"{scenario}.json", settings, lab)
-    return vm_run.execute(prepared, runs, Talk(quiet=True), threading.Event(), 300)
+    return vm_run.execute(prepared, runs, ProgressLog(quiet=True), threading.Event(), 300)
 
 
-def test_a_bulk_transfer_gives_a_run_folder_marked_with_its_lab(lab: Lab, tmp_path: Path) -> None:
+def test_a_bulk_transfer_gives_a_run_folder_marked_with_its_lab(lab: VmLab, tmp_path: Path) -> None:
     outcome = run(lab, "bulk_tcp", {"duration": "8"}, tmp_path)
     assert outcome.status in (ExitStatus.OK, ExitStatus.UNCALIBRATED), outcome.reason
     about = json.loads((outcome.folder / "manifest.json").read_text())
@@ -88,7 +88,7 @@ def test_a_bulk_transfer_gives_a_run_folder_marked_with_its_lab(lab: Lab, tmp_pa
     assert sent > statistics + link, "all statistics, and several points of each line of the link's"
 
 
-def test_the_controller_is_found_with_the_password_that_its_role_made(lab: Lab) -> None:
+def test_the_controller_is_found_with_the_password_that_its_role_made(lab: VmLab) -> None:
     controller = vm_commands.controller_of(lab.folder)
     assert controller
     netns.inside(nspawn.LAB_ID, netns.HOST_NODE, controller.enter)
@@ -97,7 +97,7 @@ def test_the_controller_is_found_with_the_password_that_its_role_made(lab: Lab) 
         netns.inside(nspawn.LAB_ID, netns.HOST_NODE, controller.enter)
 
 
-def test_a_page_loads_over_http3(lab: Lab, tmp_path: Path) -> None:
+def test_a_page_loads_over_http3(lab: VmLab, tmp_path: Path) -> None:
     outcome = run(lab, "page_load", {"protocol": "h3", "runs": "1"}, tmp_path)
     loads = outcome.records.filter(polars.col("metric") == "page_load_time_ms")
     print(loads.select("value", "status", "reason"))
@@ -108,7 +108,7 @@ def test_a_page_loads_over_http3(lab: Lab, tmp_path: Path) -> None:
 # --- threats --------------------------------------------------------------------------------------------------------
 
 
-def test_t06_control_ports_are_not_reached_from_the_measured_networks(lab: Lab) -> None:
+def test_t06_control_ports_are_not_reached_from_the_measured_networks(lab: VmLab) -> None:
     """Each is tried from the neighbour; ssh on the control network shows that the same try finds an open port."""
 
     def is_open(node: str, address: str, port: int) -> bool:
@@ -151,7 +151,7 @@ def test_t07_no_secret_is_in_the_log_and_all_are_private(provisioned: Provisione
             assert line.startswith("-----") or line not in log, secret
 
 
-def test_t10_no_packet_of_the_lab_leaves_by_the_control_network(lab: Lab) -> None:
+def test_t10_no_packet_of_the_lab_leaves_by_the_control_network(lab: VmLab) -> None:
     """Without the rule such a packet would go to the host; the rule's counter shows that it was tried."""
     table = ("nft", "list", "chain", "inet", "satlab_closed", "output")
     before = lab.output("controller", *table).decode()
@@ -170,7 +170,7 @@ def test_t10_no_packet_of_the_lab_leaves_by_the_control_network(lab: Lab) -> Non
 # --- failures -------------------------------------------------------------------------------------------------------
 
 
-def test_a_repository_that_is_away_is_told_and_the_next_run_mends_it(provisioned: Provisioned, lab: Lab) -> None:
+def test_a_repository_that_is_away_is_told_and_the_next_run_mends_it(provisioned: Provisioned, lab: VmLab) -> None:
     lab.output("proxy-st", "apt-get", "purge", "-y", "haproxy")
     lab.output("proxy-st", "apt-get", "clean")
     away = ["-e", "base_apt_proxy=http://198.19.0.1:9"]
@@ -183,7 +183,7 @@ def test_a_repository_that_is_away_is_told_and_the_next_run_mends_it(provisioned
     provisioned.play("verify.yml", "--limit", "proxy-st")
 
 
-def test_a_half_provisioned_emulator_is_found_by_verify_and_mended(provisioned: Provisioned, lab: Lab) -> None:
+def test_a_half_provisioned_emulator_is_found_by_verify_and_mended(provisioned: Provisioned, lab: VmLab) -> None:
     lab.output("sat", "systemctl", "disable", "--now", "satlink")
     with pytest.raises(RunError, match="satlink"):
         provisioned.play("verify.yml", *only("satlink"))
@@ -194,7 +194,7 @@ def test_a_half_provisioned_emulator_is_found_by_verify_and_mended(provisioned: 
 # --- the other emulator, last: it takes satlink's place ---------------------------------------------------------------
 
 
-def test_opensand_takes_satlinks_place_and_gives_it_back(provisioned: Provisioned, lab: Lab, tmp_path: Path) -> None:
+def test_opensand_takes_satlinks_place_and_gives_it_back(provisioned: Provisioned, lab: VmLab, tmp_path: Path) -> None:
     provisioned.inventory("opensand")
     provisioned.play("site.yml", *only("opensand"))
     provisioned.play("verify.yml", *only("opensand"))

@@ -10,21 +10,21 @@ import polars
 import pytest
 
 from satlab.common import paths, topology
-from satlab.common.console import Talk
+from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
 from satlab.link import linkplan
 from satlab.link.options import LinkOptions
 from satlab.vm import provision, vm_run
 from satlab.vm.controller import Controller
-from satlab.vm.provision import Folder
-from satlab.vm.vm_hosts import Lab
+from satlab.vm.provision import VmFolder
+from satlab.vm.vm_hosts import VmLab
 from tests.net.test_serve import PASSWORD, serving
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
 
 
 def test_a_run_folder_comes_out_of_a_controller_s_run(tmp_path: Path) -> None:
-    here, folder = topology.load(), Folder(tmp_path / "lab")
+    here, folder = topology.load(), VmFolder(tmp_path / "lab")
     folder.make()
     config = provision.link_config(here, LinkOptions())
     folder.plan.write_text(linkplan.plan(config).to_json())
@@ -32,8 +32,8 @@ def test_a_run_folder_comes_out_of_a_controller_s_run(tmp_path: Path) -> None:
     with serving() as service:
         controller = Controller("127.0.0.1", service.port, "/openbach", "openbach", PASSWORD)
         settings = {"count": "3", "interval": "0.2"}
-        prepared = vm_run.prepare(paths.SCENARIOS / "ping.json", settings, Lab(folder, here), controller)
-        outcome = vm_run.execute(prepared, tmp_path / "runs", Talk(quiet=True), threading.Event(), 120)
+        prepared = vm_run.prepare(paths.SCENARIOS / "ping.json", settings, VmLab(folder, here), controller)
+        outcome = vm_run.execute(prepared, tmp_path / "runs", ProgressLog(quiet=True), threading.Event(), 120)
     assert outcome.status is ExitStatus.UNCALIBRATED, outcome.reason  # its hosts are not ours to measure
     rtt = outcome.records.filter(polars.col("metric") == "rtt_ms")
     assert set(rtt["status"]) == {"ok"}

@@ -19,10 +19,10 @@ from satlab.experiment import calibrate
 from satlab.link.options import LinkOptions
 from satlab.netlab import netns
 from satlab.vm import box, inventory, provision, vagrant
-from satlab.vm.inventory import Choices
-from satlab.vm.provision import Folder
+from satlab.vm.inventory import VmOptions
+from satlab.vm.provision import VmFolder
 from satlab.vm.vagrant import Vagrant
-from satlab.vm.vm_hosts import Lab
+from satlab.vm.vm_hosts import VmLab
 from tests.vm import gate, libvirt
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(7200)]
@@ -41,7 +41,7 @@ EMULATION_MS = 120.0
 class Machines:
     """The lab that is up, and how long its parts took, s."""
 
-    lab: Lab
+    lab: VmLab
     tool: Vagrant
     virt: libvirt.Libvirt
     times: dict[str, float]
@@ -49,7 +49,7 @@ class Machines:
 
 @pytest.fixture(scope="module")
 def machines() -> Iterator[Machines]:
-    here, folder = topology.load(), Folder(STATE / "lab")
+    here, folder = topology.load(), VmFolder(STATE / "lab")
     times: dict[str, float] = {}
     STATE.mkdir(parents=True, exist_ok=True)
     boxed = paths.ROOT / "dist" / f"{box.SUITE}.box"
@@ -74,12 +74,12 @@ def machines() -> Iterator[Machines]:
             address = topology.control_address(found)
             # The box has what the link's roles need; reading package lists takes an interpreted machine minutes.
             variables = {"base_apt_proxy": f"http://{address}:{gate.PORT}", "base_apt_update": not LINK_ONLY}
-            choices = Choices(Size.SMALL, "satlink", variables)
+            choices = VmOptions(Size.SMALL, "satlink", variables)
             provision.prepare(folder, here, choices, LinkOptions(), vagrant.connection(names, keys, folder))
             with gate.serving(gate.listen(libvirt.LAB_ID, "0.0.0.0"), sources):  # noqa: S104 - in a namespace
                 with timed(times, "site.yml"):
                     provision.play(folder, "site.yml", *limits(names), enter=virt.enter, say=Said())
-                yield Machines(Lab(folder, here, enter=virt.enter, keys=keys), tool, virt, times)
+                yield Machines(VmLab(folder, here, enter=virt.enter, keys=keys), tool, virt, times)
         finally:
             with timed(times, "destroy"):
                 tool.down(folder, lambda _: None)
@@ -104,7 +104,7 @@ class Said:
 
 
 def limits(names: Iterable[str]) -> list[str]:
-    """Give the options of a play over these hosts."""
+    """Return the options of a play over these hosts."""
     return ["--tags", ROLES, "--limit", ",".join(names)]
 
 

@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from satlab.check import case_link, suite
-from satlab.check.backend.real_clock import Real
-from satlab.check.backend.virtual_clock import Virtual
-from satlab.check.case_link import Link
-from satlab.check.endpoint.pair import Satperf
+from satlab.check.backend.real_clock import RealClock
+from satlab.check.backend.virtual_clock import VirtualClock
+from satlab.check.case_link import CaseLink
+from satlab.check.endpoint.pair import SatperfPair
 from satlab.check.samples import Backend, Options, Sample
 from satlab.check.suite import Case, Suite
 from satlab.check.trace import causes
 from satlab.check.verdict import ordered
 from satlab.common import paths
-from satlab.common.console import Talk
+from satlab.common.console import ProgressLog
 from satlab.common.statistics import median
 
 TOLERANCE = 0.03
@@ -43,18 +43,18 @@ class Agreement:
 
     @property
     def deviation(self) -> float | None:
-        """Give real over virtual, less 1; None where one of them never was."""
+        """Return real over virtual, less 1; None where one of them never was."""
         both = math.isfinite(self.virtual_s) and math.isfinite(self.real_s)
         return self.real_s / self.virtual_s - 1 if both else None
 
     @property
     def holds(self) -> bool:
-        """Tell whether the clocks agree."""
+        """Return whether the clocks agree."""
         return self.deviation is not None and abs(self.deviation) <= TOLERANCE
 
 
 def measure(
-    name: str, wanted: Sequence[str], up_to_mb: float, runs: int, options: tuple[Options, Options], talk: Talk
+    name: str, wanted: Sequence[str], up_to_mb: float, runs: int, options: tuple[Options, Options], log: ProgressLog
 ) -> dict[str, Any]:
     """Compare cases of a suite (all that both clocks can do and that have no losses) at its marks up to `up_to_mb`.
 
@@ -65,10 +65,10 @@ def measure(
         HostError: this host cannot bring up a lab.
     """
     plan = _cut(suite.load(paths.BASELINES / f"{name}.yml"), up_to_mb)
-    virtual, real = Virtual(*options), Real(Satperf("quinn", options))
+    virtual, real = VirtualClock(*options), RealClock(SatperfPair("quinn", options))
     cases = [case for case in plan.selected(wanted) if case.loss is None and not real.ends.lacks(case)]
     began, load_before = time.time(), os.getloadavg()[0]
-    found = [_compared(plan, case, (virtual, real), runs, talk) for case in cases]
+    found = [_compared(plan, case, (virtual, real), runs, log) for case in cases]
     return {
         "schema": "satlab/bench-agree/1",
         "suite": plan.name,
@@ -89,8 +89,8 @@ def _cut(plan: Suite, up_to_mb: float) -> Suite:
     return plan.model_copy(update={"marks_mb": tuple(kept), "cases": tuple(cases)})
 
 
-def _compared(plan: Suite, case: Case, clocks: tuple[Backend, Backend], runs: int, talk: Talk) -> dict[str, Any]:
-    with talk.step(case.id) as step, tempfile.TemporaryDirectory(prefix="satlab-agree-") as folder:
+def _compared(plan: Suite, case: Case, clocks: tuple[Backend, Backend], runs: int, log: ProgressLog) -> dict[str, Any]:
+    with log.step(case.id) as step, tempfile.TemporaryDirectory(prefix="satlab-agree-") as folder:
         link = case_link.build(plan, case, Path(folder) / "profiles")
         samples = [_samples(clock, plan, case, link, runs, Path(folder)) for clock in clocks]
         found = agreements(plan, case, *samples)
@@ -108,7 +108,7 @@ def _compared(plan: Suite, case: Case, clocks: tuple[Backend, Backend], runs: in
     }
 
 
-def _samples(clock: Backend, plan: Suite, case: Case, link: Link, runs: int, folder: Path) -> list[Sample]:
+def _samples(clock: Backend, plan: Suite, case: Case, link: CaseLink, runs: int, folder: Path) -> list[Sample]:
     with tempfile.TemporaryDirectory(dir=folder) as raw:
         return [clock.sample(plan, case, link, seed, Path(raw)) for seed in range(1, runs + 1)]
 
@@ -122,7 +122,7 @@ def agreements(plan: Suite, case: Case, virtual: Sequence[Sample], real: Sequenc
 
 
 def _spent(samples: Sequence[Sample]) -> dict[str, float] | None:
-    """Give the mean seconds of each cause, which tell where clocks differ."""
+    """Return the mean seconds of each cause, which tell where clocks differ."""
     traced = [one.spent_s for one in samples if one.spent_s is not None]
     return causes.mean(traced) if traced else None
 
@@ -138,7 +138,7 @@ def _percent(value: float | None) -> str:
 
 
 def lines(result: dict[str, Any]) -> list[str]:
-    """Give the result for people."""
+    """Return the result for people."""
     head = f"virtual and real clock, medians of {result['runs']}, load average {result['load_average'][0]:.1f}"
     told = [
         line for case in result["cases"] for line in (*(_line(case["id"], mark) for mark in case["marks"]), *_why(case))
@@ -152,7 +152,7 @@ def lines(result: dict[str, Any]) -> list[str]:
 
 
 def _why(case: dict[str, Any]) -> list[str]:
-    """Give the cause whose time differs most, if both clocks were traced."""
+    """Return the cause whose time differs most, if both clocks were traced."""
     virtual, real = case["spent_s"]
     if virtual is None or real is None:
         return []

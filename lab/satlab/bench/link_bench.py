@@ -27,9 +27,9 @@ from typing import IO, Any, cast
 from satlab.bench import udp_load
 from satlab.check.case_link import edit
 from satlab.common import paths, topology
-from satlab.common.console import Talk
+from satlab.common.console import ProgressLog
 from satlab.experiment import calibrate, manifest
-from satlab.experiment.calibrate import Check, MetricsFile, ProbeError
+from satlab.experiment.calibrate import CalibrationCheck, MetricsFile, ProbeError
 from satlab.link.expectation import expectation
 from satlab.link.linkplan import LinkRequest
 from satlab.netlab import lab, ownership
@@ -55,7 +55,7 @@ FIFO_PRIORITY = 50
 
 
 @dataclass(frozen=True)
-class Late:
+class ReleaseErrors:
     """Release error of one direction over a lab's life, us; None where no packet crossed."""
 
     p50_us: float | None
@@ -90,17 +90,17 @@ class Rate:
     counted_loss_packets: int | None
     rtt_ms: float | None
     rtt_above_model_ms: float | None
-    late: dict[str, Late]
+    late: dict[str, ReleaseErrors]
     rss_mb: float
     out_of_calibration: list[str]
     failure: str = ""
 
 
 @dataclass(frozen=True)
-class Wakes:
+class TimerBaseline:
     """A thread under SCHED_FIFO that wakes every millisecond: how late, us, and the CPU time of one wake, us."""
 
-    late: Late
+    late: ReleaseErrors
     cpu_us_per_wake: float
 
 
@@ -114,7 +114,7 @@ class Baseline:
     veth_most: Flow | None
     tun_copy_most: Flow | None
     tun_copy: list[Flow | None]
-    wakes: Wakes
+    wakes: TimerBaseline
     failure: str = ""
 
 
@@ -166,7 +166,7 @@ def _loaded_late_us(late: dict[str, Any]) -> float | None:
     return None if None in found else max(found, default=None)
 
 
-def link(seconds: float, labs: int, rates_mbps: tuple[float, ...], talk: Talk) -> dict[str, Any]:
+def link(seconds: float, labs: int, rates_mbps: tuple[float, ...], log: ProgressLog) -> dict[str, Any]:
     """Measure baseline, each rate for `seconds`, and `labs` labs of 20 Mbit/s at once; give what `--json` prints.
 
     Raises:
@@ -179,14 +179,14 @@ def link(seconds: float, labs: int, rates_mbps: tuple[float, ...], talk: Talk) -
         "versions": manifest.versions(paths.SATLINK),
         "seconds": seconds,
     }
-    with talk.step("baseline"):
+    with log.step("baseline"):
         result["baseline"] = asdict(_baseline(rates_mbps))
     result["rates"] = []
     for rate in rates_mbps:
-        with talk.step(f"{rate:g} Mbit/s"):
+        with log.step(f"{rate:g} Mbit/s"):
             result["rates"].append(asdict(_rate(rate, seconds)))
     if labs:
-        with talk.step(f"{labs} labs of 20 Mbit/s"):
+        with log.step(f"{labs} labs of 20 Mbit/s"):
             result["labs"] = _labs(labs)
     result["load_1min_end"] = os.getloadavg()[0]
     result["promises"] = [asdict(promise) for promise in promises(result)]
@@ -194,7 +194,7 @@ def link(seconds: float, labs: int, rates_mbps: tuple[float, ...], talk: Talk) -
 
 
 def lines(result: dict[str, Any]) -> Iterator[str]:
-    """Tell a result for people, ratios to the plain TUN copy included."""
+    """Yield a result for people, ratios to the plain TUN copy included."""
     host, base = result["host"], result["baseline"]
     load = f"load {host['load_1min']:.1f} before, {result['load_1min_end']:.1f} after"
     yield f"host       {host['cores']} x {host['cpu']}, {host['system']}, {load}"
@@ -253,7 +253,7 @@ class _Bench:
     pid: int
 
     def address(self, node: str) -> str:
-        """Give the first address of a node."""
+        """Return the first address of a node."""
         return self.lab.topology.nodes[node].address
 
     def cpu_s(self) -> float:
@@ -394,7 +394,7 @@ def _rate(rate_mbps: float, seconds: float) -> Rate:
         )
 
 
-def _during(bench: _Bench) -> list[Check]:
+def _during(bench: _Bench) -> list[CalibrationCheck]:
     return calibrate.during(bench.metrics.lines(), expectation(bench.lab.plan, "satlink"))
 
 
@@ -403,13 +403,13 @@ def _counted_loss(samples: list[dict[str, Any]]) -> int:
     return sum(sample[direction][kind] for direction, kind in kinds for sample in samples)
 
 
-def _lateness(end: dict[str, Any]) -> dict[str, Late]:
+def _lateness(end: dict[str, Any]) -> dict[str, ReleaseErrors]:
     """Read the last line of the metrics."""
     names = end.get("late_p50_us", {})
-    return {name: Late(*(end[f"late_{which}_us"][name] for which in ("p50", "p99", "max"))) for name in names}
+    return {name: ReleaseErrors(*(end[f"late_{which}_us"][name] for which in ("p50", "p99", "max"))) for name in names}
 
 
-def _bad(checks: list[Check]) -> list[str]:
+def _bad(checks: list[CalibrationCheck]) -> list[str]:
     return [
         f"{c.name} {'not measured' if c.measured is None else f'{c.measured:.4g}'} {c.unit}" for c in checks if not c.ok
     ]
@@ -420,7 +420,7 @@ def _labs(count: int) -> list[list[str]]:
     with _scratch() as folder, contextlib.ExitStack() as stack:
         profile = paths.PROFILES / "geo"
         benches = [stack.enter_context(_up(folder, profile)) for _ in range(count)]
-        found: list[list[Check]] = [[] for _ in benches]
+        found: list[list[CalibrationCheck]] = [[] for _ in benches]
 
         def calibrated(number: int, bench: _Bench) -> None:
             probe = calibrate.probe_link(bench.lab, bench.lab.plan, bench.address("server"), bench.metrics)
@@ -460,7 +460,7 @@ def _baseline(rates_mbps: tuple[float, ...]) -> Baseline:
     return Baseline(veth, copy, copies, wakes, "; ".join(failures))
 
 
-def _wakes() -> Wakes:
+def _wakes() -> TimerBaseline:
     """Wake a real-time thread every millisecond."""
     late: list[float] = []
     before = os.sched_getscheduler(0), os.sched_getparam(0)
@@ -475,4 +475,4 @@ def _wakes() -> Wakes:
     finally:
         os.sched_setscheduler(0, *before)
     p99 = statistics.quantiles(late, n=100)[98]
-    return Wakes(Late(statistics.median(late), p99, max(late)), cpu_s / WAKES * 1e6)
+    return TimerBaseline(ReleaseErrors(statistics.median(late), p99, max(late)), cpu_s / WAKES * 1e6)

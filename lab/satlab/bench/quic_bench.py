@@ -22,7 +22,7 @@ from typing import Any
 
 from satlab.bench.link_bench import profile_of
 from satlab.common import paths, topology
-from satlab.common.console import Talk
+from satlab.common.console import ProgressLog
 from satlab.common.errors import HostError
 from satlab.common.processes import wait
 from satlab.experiment import manifest
@@ -98,7 +98,7 @@ class Transfer:
     lines: list[dict[str, Any]]
 
     def summary(self, side: str = "client") -> dict[str, Any] | None:
-        """Give the summary line of one side, if it came."""
+        """Return the summary line of one side, if it came."""
         return next((line for line in self.lines if line["type"] == "summary" and line["side"] == side), None)
 
 
@@ -126,13 +126,13 @@ def server(up: Lab, node: str, options: Sequence[str], folder: Path) -> Iterator
         done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout_s + LEAVE_S, check=False)
         return Transfer(done.returncode, done.stderr.strip(), [json.loads(line) for line in done.stdout.splitlines()])
 
-    log = folder / "server.log"
-    with log.open("wb") as words:
+    server_log = folder / "server.log"
+    with server_log.open("wb") as words:
         process = subprocess.Popen([*up.enter_argv(node), *listen], stdin=subprocess.DEVNULL, stderr=words)
     try:
-        wait(lambda: b"listening" in log.read_bytes() or process.poll() is not None, START_S)
-        if b"listening" not in log.read_bytes():
-            raise HostError(f"satperf's server does not start: {log.read_text().strip()}")
+        wait(lambda: b"listening" in server_log.read_bytes() or process.poll() is not None, START_S)
+        if b"listening" not in server_log.read_bytes():
+            raise HostError(f"satperf's server does not start: {server_log.read_text().strip()}")
         yield connect
     finally:
         process.terminate()
@@ -173,7 +173,7 @@ def large(folder: Path, loss: float) -> Iterator[Lab]:
             lab.down(name)
 
 
-def quic(cases: Sequence[Case], talk: Talk) -> dict[str, Any]:
+def quic(cases: Sequence[Case], log: ProgressLog) -> dict[str, Any]:
     """Measure the cases, the slow ones all at the same time; give what `--json` prints.
 
     Raises:
@@ -183,11 +183,11 @@ def quic(cases: Sequence[Case], talk: Talk) -> dict[str, Any]:
     begun = manifest.host()
     results = []
     for case in (case for case in cases if not case.slow):
-        with talk.step(case.name):
+        with log.step(case.name):
             results.append(measure(case))
     slow = [case for case in cases if case.slow]
     if slow:
-        with talk.step(f"{len(slow)} slow cases at once"), ThreadPoolExecutor(len(slow)) as pool:
+        with log.step(f"{len(slow)} slow cases at once"), ThreadPoolExecutor(len(slow)) as pool:
             results += pool.map(measure, slow)
     return {
         "schema": "satlab/bench-quic/1",
@@ -224,7 +224,7 @@ def measure(case: Case) -> dict[str, Any]:
 
 
 def lines(result: dict[str, Any]) -> Iterator[str]:
-    """Tell a result for people."""
+    """Yield a result for people."""
     host = result["host"]
     load = f"load {host['load_1min']:.1f} before, {result['load_1min_end']:.1f} after"
     yield f"host  {host['cores']} x {host['cpu']}, {host['system']}, {load}"

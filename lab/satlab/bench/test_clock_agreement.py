@@ -7,10 +7,10 @@ import pytest
 
 from satlab.bench import clock_agreement
 from satlab.check import case_link
-from satlab.check.case_link import Link
+from satlab.check.case_link import CaseLink
 from satlab.check.samples import Sample
 from satlab.check.suite import Case, Suite
-from satlab.common.console import Talk
+from satlab.common.console import ProgressLog
 
 
 class Clock:
@@ -24,7 +24,7 @@ class Clock:
     def lacks(self, case: Case) -> str:
         return "no second transfers" if case.second_after_s else ""
 
-    def sample(self, plan: Suite, case: Case, link: Link, seed: int, raw: Path) -> Sample:
+    def sample(self, plan: Suite, case: Case, link: CaseLink, seed: int, raw: Path) -> Sample:
         del link, raw
         times = [8 * mark / case.forward_mbps * self.factor + seed / 1e6 for mark in plan.marks_mb]
         return Sample(
@@ -39,10 +39,10 @@ class Clock:
 def compare(
     monkeypatch: pytest.MonkeyPatch, factor: float, cases: Sequence[str] = (), up_to_mb: float = 10
 ) -> dict[str, Any]:
-    monkeypatch.setattr(clock_agreement, "Virtual", lambda *_: Clock(1.0))
-    monkeypatch.setattr(clock_agreement, "Real", lambda _: Clock(factor))
+    monkeypatch.setattr(clock_agreement, "VirtualClock", lambda *_: Clock(1.0))
+    monkeypatch.setattr(clock_agreement, "RealClock", lambda _: Clock(factor))
     monkeypatch.setattr(case_link, "build", lambda *_: None)
-    return clock_agreement.measure("etosat", cases, up_to_mb, 3, ({}, {}), Talk(quiet=True))
+    return clock_agreement.measure("etosat", cases, up_to_mb, 3, ({}, {}), ProgressLog(quiet=True))
 
 
 def test_clocks_agree_within_three_percent(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ SILENCE_S = 2.0
 
 
 def bursts(size: int, bps: float, seconds: float) -> Iterator[tuple[float, int]]:
-    """Give the times at which to send, s from the start, and how many datagrams of `size` bytes at each."""
+    """Yield the times at which to send, s from the start, and how many datagrams of `size` bytes at each."""
     sent = 0
     for tick in range(1, round(seconds / TICK_S) + 1):
         owed = int(tick * TICK_S * bps / (8 * size)) - sent

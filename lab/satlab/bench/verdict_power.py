@@ -20,7 +20,7 @@ from satlab.check.backend import virtual_clock
 from satlab.check.check_run import COMPARED_RUNS, SLOWDOWN
 from satlab.check.samples import Sample
 from satlab.check.suite import Case, Suite
-from satlab.common.console import Talk
+from satlab.common.console import ProgressLog
 
 SUITE = Suite.model_validate(
     {
@@ -38,7 +38,7 @@ SUITE = Suite.model_validate(
 TOLERANCE = 0.03
 
 
-def measure(comparisons: int, slowdown: float, talk: Talk) -> dict[str, Any]:
+def measure(comparisons: int, slowdown: float, log: ProgressLog) -> dict[str, Any]:
     """Compare equal builds, then a slower one with its baseline, `comparisons` times each, samples as planned."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="satlab-power-") as name, ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -46,9 +46,9 @@ def measure(comparisons: int, slowdown: float, talk: Talk) -> dict[str, Any]:
         slower = _Build(_slower(slowdown), Path(name) / "slower", pool)
         seeds = itertools.count(1)
         runs = equal.planned(seeds)
-        with talk.step(f"{comparisons} comparisons of equal builds"):
+        with log.step(f"{comparisons} comparisons of equal builds"):
             alarms = [_slow_cases(equal.samples(seeds, runs), equal.samples(seeds, runs)) for _ in range(comparisons)]
-        with talk.step(f"{comparisons} comparisons with a build that is {slowdown:.0%} slower"):
+        with log.step(f"{comparisons} comparisons with a build that is {slowdown:.0%} slower"):
             caught = [_slow_cases(slower.samples(seeds, runs), equal.samples(seeds, runs)) for _ in range(comparisons)]
     return {
         "schema": "satlab/bench-check/1",
@@ -79,7 +79,7 @@ class _Build:
         self._links = {case.id: case_link.build(suite, case, folder / "profiles") for case in suite.cases}
 
     def planned(self, seeds: Iterator[int]) -> dict[str, int]:
-        """Tell how many samples each case needs, by a pilot, as a comparison of `satlab check` does."""
+        """Return how many samples each case needs, by a pilot, as a comparison of `satlab check` does."""
         pilot = self.samples(seeds, {case.id: COMPARED_RUNS[0] for case in self._suite.cases})
         marks = range(len(self._suite.marks_mb))
         return {

@@ -32,7 +32,7 @@ FULL_PACKET = 1500 / 1472
 
 
 @dataclass(frozen=True)
-class Link:
+class CaseLink:
     """What a lab is asked for, the configuration that follows, and what its frame arithmetic promises."""
 
     request: LinkRequest
@@ -41,16 +41,16 @@ class Link:
 
     @property
     def forward_mbps(self) -> float:
-        """Give the rate of full-size IP packets down, Mbit/s."""
+        """Return the rate of full-size IP packets down, Mbit/s."""
         return self.plan.forward.udp_goodput_bps * FULL_PACKET / 1e6
 
     @property
     def return_mbps(self) -> float:
-        """Give the rate of full-size IP packets up, Mbit/s: CRA comes in whole slots."""
+        """Return the rate of full-size IP packets up, Mbit/s: CRA comes in whole slots."""
         return self.plan.return_.udp_goodput_bps * FULL_PACKET / 1e6
 
 
-def build(suite: Suite, case: Case, folder: Path, seed: int = 1) -> Link:
+def build(suite: Suite, case: Case, folder: Path, seed: int = 1) -> CaseLink:
     """Write the profile of a case into `folder` and give its link.
 
     The rate of a carrier follows its bandwidth, so a first plan tells by how much bandwidth and CRA have to differ.
@@ -61,21 +61,21 @@ def build(suite: Suite, case: Case, folder: Path, seed: int = 1) -> Link:
     return _link(suite, case, _profile(folder / case.id, forward, back), seed)
 
 
-def at_work(link: Link, case: Case, seed: int, start_s: float) -> LinkConfig:
-    """Give the configuration of one sample, whose transfer starts at `start_s`."""
+def at_work(link: CaseLink, case: Case, seed: int, start_s: float) -> LinkConfig:
+    """Return the configuration of one sample, whose transfer starts at `start_s`."""
     steps = _steps(link, case, start_s)
     timeline = Timeline(starts="at-once", steps=steps) if steps else None
     return link.config.model_copy(update={"seed": seed, "timeline": timeline})
 
 
-def for_lab(link: Link, case: Case, seed: int, metrics: Path) -> LinkRequest:
-    """Give what a lab is asked for to take one sample; its time line waits for the start of the transfer."""
+def for_lab(link: CaseLink, case: Case, seed: int, metrics: Path) -> LinkRequest:
+    """Return what a lab is asked for to take one sample; its time line waits for the start of the transfer."""
     steps = _steps(link, case, 0.0)
     timeline = Timeline(starts="on-request", steps=steps) if steps else None
     return replace(link.request, seed=seed, metrics=metrics, timeline=timeline)
 
 
-def _steps(link: Link, case: Case, start_s: float) -> tuple[TimelineStep, ...]:
+def _steps(link: CaseLink, case: Case, start_s: float) -> tuple[TimelineStep, ...]:
     baud = link.plan.forward.symbol_rate_baud / case.forward_mbps
     return tuple(
         TimelineStep(
@@ -86,7 +86,7 @@ def _steps(link: Link, case: Case, start_s: float) -> tuple[TimelineStep, ...]:
     )
 
 
-def _link(suite: Suite, case: Case, profile: Path, seed: int) -> Link:
+def _link(suite: Suite, case: Case, profile: Path, seed: int) -> CaseLink:
     direction = Direction(queue=BdpQueue(bdp=suite.link.queue_bdp), loss=case.loss or Loss())
     request = LinkRequest(
         profile,
@@ -98,7 +98,7 @@ def _link(suite: Suite, case: Case, profile: Path, seed: int) -> Link:
     )
     here = topology.load(paths.LAB_FILE)
     config = linkplan.build(here, "check", request, metrics=profile / "link.jsonl")
-    return Link(request, config, linkplan.plan(config))
+    return CaseLink(request, config, linkplan.plan(config))
 
 
 def _profile(folder: Path, forward_khz: float, return_kbps: float) -> Path:

@@ -18,18 +18,18 @@ from typing import Any, Literal
 
 import satlab
 from satlab.check import case_link, suite, verdict
-from satlab.check.backend.real_clock import Real
-from satlab.check.backend.virtual_clock import Virtual
-from satlab.check.case_link import Link
+from satlab.check.backend.real_clock import RealClock
+from satlab.check.backend.virtual_clock import VirtualClock
+from satlab.check.case_link import CaseLink
 from satlab.check.endpoint import command_line, interop_endpoint
-from satlab.check.endpoint.pair import Ends, Satperf
-from satlab.check.endpoint.tcp_pep import TcpPep
-from satlab.check.samples import Backend, Options, Sample, Warned
+from satlab.check.endpoint.pair import EndpointPair, SatperfPair
+from satlab.check.endpoint.tcp_pep import TcpPepPair
+from satlab.check.samples import Backend, Options, Sample, UnusedSource
 from satlab.check.suite import Case, Suite
 from satlab.check.trace import causes
-from satlab.check.verdict import Compared, Judged
+from satlab.check.verdict import BaselineComparison, TargetVerdict
 from satlab.common import paths
-from satlab.common.console import Talk
+from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, Fault
 from satlab.experiment.manifest import write_atomically
 from satlab.netlab import ownership
@@ -44,12 +44,12 @@ SLOWDOWN = 0.10
 """What a comparison takes enough samples to find, if MAX_RUNS are enough."""
 
 
-STACKS: dict[str, Callable[[], Ends]] = {"ngtcp2": command_line.ngtcp2, "tcp-pep": TcpPep}
+STACKS: dict[str, Callable[[], EndpointPair]] = {"ngtcp2": command_line.ngtcp2, "tcp-pep": TcpPepPair}
 """Built-in pairs beside satperf's."""
 
 
 @dataclass(frozen=True)
-class Wanted:
+class CheckRequest:
     """What a person asks for. `runs` None: as many as the verdicts need.
 
     `stack` and `ends` matter to the real clock alone: programs from outside, or a built-in pair.
@@ -69,33 +69,33 @@ class Wanted:
     jobs: int = os.cpu_count() or 1
     clock: Literal["virtual", "real"] = "virtual"
     stack: str = "quinn"
-    ends: Ends | None = None
+    ends: EndpointPair | None = None
     stop: threading.Event = field(default_factory=threading.Event)
 
     def backend(self) -> Backend:
         """Choose who takes the samples."""
         if self.clock == "virtual":
-            return Virtual(self.client, self.server, max(1, self.jobs))
-        return Real(self.ends or self._built_in(), self.stop)
+            return VirtualClock(self.client, self.server, max(1, self.jobs))
+        return RealClock(self.ends or self._built_in(), self.stop)
 
-    def _built_in(self) -> Ends:
+    def _built_in(self) -> EndpointPair:
         if self.stack in ("quinn", "quiche"):
-            return Satperf(self.stack, (self.client, self.server))
+            return SatperfPair(self.stack, (self.client, self.server))
         if self.client or self.server:
             raise ConfigError(f"options of an end are satperf's; {self.stack} takes none", hint="leave --client out")
         return STACKS[self.stack]()
 
 
 @dataclass(frozen=True)
-class Findings:
+class CheckResult:
     """All that a check gives."""
 
     suite: Suite
-    links: dict[str, Link]
+    links: dict[str, CaseLink]
     samples: dict[str, list[Sample]]
-    judged: list[Judged]
-    compared: list[Compared] | None
-    wanted: Wanted
+    judged: list[TargetVerdict]
+    compared: list[BaselineComparison] | None
+    wanted: CheckRequest
     backend: Backend
     beside: Sequence[dict[str, Any]]
     folder: Path
@@ -104,7 +104,7 @@ class Findings:
 
     @property
     def status(self) -> ExitStatus:
-        """Give 1 when a target is missed, or with a baseline, when something became slower; else 4, 5 or 0.
+        """Return 1 when a target is missed, or with a baseline, when something became slower; else 4, 5 or 0.
 
         4 when the link was out of calibration for a verdict, 5 when the programs support nothing that was asked.
         """
@@ -118,17 +118,17 @@ class Findings:
 
     @property
     def simulated_s(self) -> float | None:
-        """Give the time that all samples together would have taken on a real link; None where the clock was real."""
+        """Return the time that all samples together would have taken on a real link; None where the clock was real."""
         times = [one.simulated_s for samples in self.samples.values() for one in samples]
         return sum(time or 0.0 for time in times) if any(times) else None
 
     def spent_s(self, case: str) -> dict[str, float] | None:
-        """Give the mean seconds that a transfer of the case spent for each cause; None where none was traced."""
+        """Return the mean seconds that a transfer of the case spent for each cause; None where none was traced."""
         traced = [one.spent_s for one in self.samples[case] if one.spent_s is not None]
         return causes.mean(traced) if traced else None
 
     def document(self) -> dict[str, Any]:
-        """Give what is saved as check.json, and taken as a baseline later (schemas/check.schema.json)."""
+        """Return what is saved as check.json, and taken as a baseline later (schemas/check.schema.json)."""
         return {
             "schema": SCHEMA,
             "version": satlab.__version__,
@@ -156,13 +156,13 @@ class Findings:
         }
 
 
-def _input(wanted: Wanted, backend: Backend) -> dict[str, Any]:
-    """Give what a sample depends on beside suite and case, as check.json has it."""
+def _input(wanted: CheckRequest, backend: Backend) -> dict[str, Any]:
+    """Return what a sample depends on beside suite and case, as check.json has it."""
     options = {"client": dict(wanted.client), "server": dict(wanted.server)}
     return {"clock": backend.clock, "stack": backend.stack, "options": options, "seed": wanted.seed}
 
 
-def _verdict(one: Judged) -> dict[str, Any]:
+def _verdict(one: TargetVerdict) -> dict[str, Any]:
     document = asdict(one)
     del document["case"]
     spread = document.pop("interval_s")
@@ -170,17 +170,17 @@ def _verdict(one: Judged) -> dict[str, Any]:
     return document | {key: _json(value) for key, value in times.items()}
 
 
-def _comparison(one: Compared) -> dict[str, Any]:
+def _comparison(one: BaselineComparison) -> dict[str, Any]:
     times = {"median_s": one.median_s, "baseline_s": one.baseline_s, "ratio": one.ratio}
     return asdict(one) | {key: _json(value) for key, value in times.items()}
 
 
 def _json(value: float) -> float | None:
-    """Give a time as JSON can hold it: null for never."""
+    """Return a time as JSON can hold it: null for never."""
     return None if math.isinf(value) else value
 
 
-def run(wanted: Wanted, talk: Talk) -> Findings:
+def run(wanted: CheckRequest, log: ProgressLog) -> CheckResult:
     """Take samples of every case and judge them; check.json holds what was found so far, whatever happens.
 
     Raises:
@@ -196,14 +196,12 @@ def run(wanted: Wanted, talk: Talk) -> Findings:
             check.built[case.id] = case_link.build(plan, case, check.raw / "profiles")
     try:
         for case in cases:
-            with talk.step(case.id) as step:
+            with log.step(case.id) as step:
                 check.take(case, _least(plan, case, before, len(cases)))
                 step.outcome = _told(check.found[case.id])
     except BaseException:
         if check.found:
-            talk.line(
-                f"  what was found is in {check.folder}; go on with: the same command and --resume {check.folder}"
-            )
+            log.line(f"  what was found is in {check.folder}; go on with: the same command and --resume {check.folder}")
         raise
     finally:
         ownership.give_to_caller(check.folder)
@@ -216,14 +214,14 @@ class _Check:
     def __init__(
         self,
         plan: Suite,
-        wanted: Wanted,
+        wanted: CheckRequest,
         before: verdict.Samples | None,
         beside: Sequence[dict[str, Any]],
         backend: Backend,
     ) -> None:
         self._began, self._began_unix_s = time.monotonic(), time.time()
         self._plan, self._wanted, self._before, self._beside, self._backend = plan, wanted, before, beside, backend
-        self.built: dict[str, Link] = {}
+        self.built: dict[str, CaseLink] = {}
         self.found: dict[str, list[Sample]] = {}
         self._earlier_s = 0.0
         if wanted.resume is None:
@@ -264,13 +262,13 @@ class _Check:
                 found += spread(lambda seed: one(seed, self.raw), some)
                 self.save()
 
-    def save(self) -> Findings:
+    def save(self) -> CheckResult:
         """Write what was found so far, and give it."""
         findings = self._findings()
         write_atomically(self.folder / "check.json", json.dumps(findings.document(), indent=1) + "\n")
         return findings
 
-    def _findings(self) -> Findings:
+    def _findings(self) -> CheckResult:
         cases = [case for case in self._plan.cases if self.found.get(case.id)]
         found = {case.id: self.found[case.id] for case in cases}
         judged = verdict.against_targets(self._plan, cases, found)
@@ -278,14 +276,14 @@ class _Check:
         if self._before is not None:
             compared = verdict.against_baseline(self._plan.marks_mb, found, self._before, self._wanted.tolerance)
         real_s = self._earlier_s + time.monotonic() - self._began
-        return Findings(
+        return CheckResult(
             self._plan, self.built, found, judged, compared, self._wanted, self._backend, self._beside, self.folder,
             self._began_unix_s, real_s,
         )  # fmt: skip
 
 
 def _least(plan: Suite, case: Case, before: verdict.Samples | None, cases: int) -> int:
-    """Tell how many samples a case needs at the least; a comparison plans with the baseline's spread."""
+    """Return how many samples a case needs at the least; a comparison plans with the baseline's spread."""
     if before is None:
         return MIN_RUNS
     pilot = [verdict.ordered(before[case.id], mark) for mark in range(len(plan.marks_mb))] if case.id in before else []
@@ -300,8 +298,8 @@ def _told(samples: Sequence[Sample]) -> str:
 
 def from_outside(
     client: str | None, server: str | None, show: Sequence[Path], place: Path | None
-) -> AbstractContextManager[Ends]:
-    """Give what a person brings: two commands, or an endpoint of the QUIC interop runner; usable within the block.
+) -> AbstractContextManager[EndpointPair]:
+    """Return what a person brings: two commands, or an endpoint of the QUIC interop runner; usable within the block.
 
     Raises:
         ConfigError: it is not usable, or both.
@@ -362,5 +360,5 @@ def _samples(document: dict[str, Any], path: Path) -> dict[str, list[Sample]]:
 
 def _sample(document: dict[str, Any]) -> Sample:
     tuples = {name: tuple(document.get(name, ())) for name in ("times_s", "symptoms")}
-    tuples["warnings"] = tuple(Warned(**one) for one in document.get("warnings", ()))
+    tuples["warnings"] = tuple(UnusedSource(**one) for one in document.get("warnings", ()))
     return Sample(**document | tuples)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
-from satlab.check.case_link import Link
+from satlab.check.case_link import CaseLink
 from satlab.check.suite import Case, Suite
 
 Options = Mapping[str, int | str]
@@ -49,11 +49,11 @@ class Sample:
     spent_s: Mapping[str, float] | None = None
     simulated_s: float | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
-    warnings: tuple["Warned", ...] = ()
+    warnings: tuple["UnusedSource", ...] = ()
 
 
 @dataclass(frozen=True)
-class Warned:
+class UnusedSource:
     """Why something that an end (`side`) left was not used: it is missing, broken, too large, or does not fit."""
 
     kind: str
@@ -71,7 +71,7 @@ class Backend(Protocol):
 
     @property
     def clock(self) -> Literal["virtual", "real"]:
-        """Tell whose time the samples are in."""
+        """Return whose time the samples are in."""
 
     @property
     def stack(self) -> str:
@@ -79,9 +79,9 @@ class Backend(Protocol):
 
     @property
     def at_once(self) -> int:
-        """Tell how many samples it may take at a time."""
+        """Return how many samples it may take at a time."""
 
-    def sample(self, suite: Suite, case: Case, link: Link, seed: int, raw: Path) -> Sample:
+    def sample(self, suite: Suite, case: Case, link: CaseLink, seed: int, raw: Path) -> Sample:
         """Take one sample; raw files stay in `raw`.
 
         Raises:

@@ -98,7 +98,7 @@ class Suite(_Model):
         return self
 
     def selected(self, names: Sequence[str]) -> tuple[Case, ...]:
-        """Give the named cases in the suite's order, all for no name.
+        """Return the named cases in the suite's order, all for no name.
 
         Raises:
             ConfigError: a name is none of the suite's.

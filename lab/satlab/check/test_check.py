@@ -13,13 +13,13 @@ import pytest
 
 from satlab.check import check_run, suite, verdict
 from satlab.check.backend import virtual_clock
-from satlab.check.backend.virtual_clock import Virtual
+from satlab.check.backend.virtual_clock import VirtualClock
 from satlab.check.report import check_page, check_tables, interop_result
-from satlab.check.samples import Sample, Status, Warned
+from satlab.check.samples import Sample, Status, UnusedSource
 from satlab.check.suite import Case, Suite
-from satlab.check.verdict import Compared
+from satlab.check.verdict import BaselineComparison
 from satlab.common import paths
-from satlab.common.console import Talk
+from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus
 
 ETOSAT = paths.BASELINES / "etosat.yml"
@@ -144,7 +144,7 @@ def test_a_connection_that_died_fails_its_case() -> None:
     assert (found.result, found.died, found.is_open) == ("fail", ("timed out",), False)
 
 
-def judged(*samples: Sample) -> verdict.Judged:
+def judged(*samples: Sample) -> verdict.TargetVerdict:
     [found] = verdict.against_targets(small(), small().cases, {"a": samples})
     return found
 
@@ -181,7 +181,7 @@ def noisy(case: str, center: float, spread: float, seed: int, n: int = 10) -> li
     return [one(case, source.gauss(center, spread)) for _ in range(n)]
 
 
-def compare(now: list[Sample], before: list[Sample]) -> Compared:
+def compare(now: list[Sample], before: list[Sample]) -> BaselineComparison:
     [found] = verdict.against_baseline([2], {"a": now}, {"a": before}, 0.03)
     return found
 
@@ -232,9 +232,9 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def check(tiny: Path, monkeypatch: pytest.MonkeyPatch, out: Path, **wanted: Any) -> check_run.Findings:
+def check(tiny: Path, monkeypatch: pytest.MonkeyPatch, out: Path, **wanted: Any) -> check_run.CheckResult:
     monkeypatch.setattr(paths, "BASELINES", tiny)
-    return check_run.run(check_run.Wanted("tiny", out=out, **wanted), Talk(quiet=True))
+    return check_run.run(check_run.CheckRequest("tiny", out=out, **wanted), ProgressLog(quiet=True))
 
 
 def test_a_check_from_suite_to_verdicts(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,7 +272,7 @@ def test_what_was_noticed_is_in_all_that_is_handed_on(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = check(tiny, monkeypatch, tmp_path, cases=["quick"], runs=2)
-    warned = Warned("broken", "server", "<script>line 3")
+    warned = UnusedSource("broken", "server", "<script>line 3")
     known: Any = {"retransmitted_share": 0.0125, "sources": {"retransmitted_share": "qlog of the server"}}
     first, second = found.samples["quick"]
     changed = [replace(one, symptoms=("CPU limit: it waited",), warnings=(warned,)) for one in (first, second)]
@@ -329,13 +329,13 @@ def test_a_build_is_compared_with_an_earlier_one(tiny: Path, tmp_path: Path, mon
 def test_a_check_that_was_stopped_goes_on(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = check(tiny, monkeypatch, tmp_path / "whole", cases=["quick", "slow"], runs=2)
     with monkeypatch.context() as short:
-        short.setattr(Virtual, "sample", _stopped(Virtual.sample, "slow"))
+        short.setattr(VirtualClock, "sample", _stopped(VirtualClock.sample, "slow"))
         with pytest.raises(KeyboardInterrupt):
             check(tiny, short, tmp_path / "part", cases=["quick", "slow"], runs=2)
     [folder] = (tmp_path / "part").iterdir()
     assert [case["id"] for case in json.loads((folder / "check.json").read_text())["cases"]] == ["quick"]
     with monkeypatch.context() as short:
-        short.setattr(Virtual, "sample", _stopped(Virtual.sample, "quick"))
+        short.setattr(VirtualClock, "sample", _stopped(VirtualClock.sample, "quick"))
         resumed = check(tiny, short, tmp_path, cases=["slow"], runs=2, resume=folder)
     assert resumed.samples == whole.samples and resumed.judged == whole.judged and resumed.folder == folder
     more = check(tiny, monkeypatch, tmp_path, cases=["quick"], runs=3, resume=folder)
@@ -348,7 +348,7 @@ def test_a_check_that_was_stopped_goes_on(tiny: Path, tmp_path: Path, monkeypatc
 def _stopped(sample: Callable[..., Sample], case: str) -> Callable[..., Sample]:
     """Interrupt at the samples of a case."""
 
-    def sampled(backend: Virtual, plan: Suite, wanted: Case, *others: Any) -> Sample:
+    def sampled(backend: VirtualClock, plan: Suite, wanted: Case, *others: Any) -> Sample:
         if wanted.id == case:
             raise KeyboardInterrupt
         return sample(backend, plan, wanted, *others)

@@ -31,7 +31,7 @@ Samples = Mapping[str, Sequence[Sample]]
 
 
 @dataclass(frozen=True)
-class Judged:
+class TargetVerdict:
     """A case at one mark: median and interval in s (infinite where too many samples never came so far).
 
     `mark_mb` None is a test case as a whole, which may take as long as it takes. `off` samples were taken while the
@@ -51,13 +51,13 @@ class Judged:
 
     @property
     def is_open(self) -> bool:
-        """Tell whether more samples could change the result."""
+        """Return whether more samples could change the result."""
         target = self.target_s
         judged = self.result in ("pass", "fail") and target is not None and not self.died
         return judged and target is not None and self.interval_s.low <= target < self.interval_s.high
 
 
-def against_targets(suite: Suite, cases: Sequence[Case], samples: Samples) -> list[Judged]:
+def against_targets(suite: Suite, cases: Sequence[Case], samples: Samples) -> list[TargetVerdict]:
     """Judge every case at every mark."""
     if not suite.marks_mb:
         return [_judged(case, None, math.inf, 0, samples[case.id]) for case in cases]
@@ -68,7 +68,9 @@ def against_targets(suite: Suite, cases: Sequence[Case], samples: Samples) -> li
     ]
 
 
-def _judged(case: Case, mark: float | None, target: float | None, index: int, samples: Sequence[Sample]) -> Judged:
+def _judged(
+    case: Case, mark: float | None, target: float | None, index: int, samples: Sequence[Sample]
+) -> TargetVerdict:
     calibrated = [one for one in samples if not one.calibration]
     counted = calibrated or samples
     times = ordered(counted, index)
@@ -81,7 +83,9 @@ def _judged(case: Case, mark: float | None, target: float | None, index: int, sa
         result = "not measurable"
     off = len(samples) - len(calibrated)
     shown = None if mark is None else target
-    return Judged(case.id, mark, shown, median(times), spread, len(times), times.count(math.inf), died, result, off)
+    return TargetVerdict(
+        case.id, mark, shown, median(times), spread, len(times), times.count(math.inf), died, result, off
+    )
 
 
 def _result(target: float | None, *, met: bool) -> Result:
@@ -91,13 +95,13 @@ def _result(target: float | None, *, met: bool) -> Result:
 
 
 def ordered(samples: Sequence[Sample], index: int) -> list[float]:
-    """Give the times of a mark, rising; infinite for a sample that never came so far."""
+    """Return the times of a mark, rising; infinite for a sample that never came so far."""
     times = [one.times_s[index] for one in samples]
     return sorted(math.inf if time is None else time for time in times)
 
 
 @dataclass(frozen=True)
-class Compared:
+class BaselineComparison:
     """A case at one mark, now and in the baseline; `p` is one-sided; `detectable` the least slowdown that is found."""
 
     case: str
@@ -112,7 +116,7 @@ class Compared:
 
     @property
     def ratio(self) -> float:
-        """Give median now / median of the baseline."""
+        """Return median now / median of the baseline."""
         if math.isinf(self.baseline_s):
             return 1.0 if math.isinf(self.median_s) else 0.0
         return self.median_s / self.baseline_s
@@ -120,7 +124,7 @@ class Compared:
 
 def against_baseline(
     marks_mb: Sequence[float], samples: Samples, baseline: Samples, tolerance: float
-) -> list[Compared]:
+) -> list[BaselineComparison]:
     """Compare what both have; `tolerance` is the relative slowdown that nobody minds."""
     source = random.Random(SEED)  # noqa: S311 - statistics, no secret
     pairs = [
@@ -136,12 +140,12 @@ def against_baseline(
         beyond = median(now) > median(before) * (1 + tolerance)
         least = detectable(before, len(now), tolerance, len(pairs), source)
         here = (case, marks_mb[index], median(now), median(before), p, len(now), len(before), least)
-        found.append(Compared(*here, is_slower=is_significant and beyond))
+        found.append(BaselineComparison(*here, is_slower=is_significant and beyond))
     return found
 
 
 def p_slower(now: Sequence[float], before: Sequence[float], source: random.Random) -> float:
-    """Give the chance of a rank sum of `now` this high or higher when both are samples of the same.
+    """Return the chance of a rank sum of `now` this high or higher when both are samples of the same.
 
     Monte Carlo over permutations, with the one that was seen counted in, so never 0.
     """
@@ -158,7 +162,7 @@ def _ranks(values: Sequence[float]) -> list[float]:
 
 
 def holm(values: Sequence[float]) -> list[bool]:
-    """Tell which of several p-values are significant at ALPHA over all of them."""
+    """Return which of several p-values are significant at ALPHA over all of them."""
     rising = sorted(range(len(values)), key=values.__getitem__)
     verdicts = [False] * len(values)
     for place, index in enumerate(rising):
@@ -171,7 +175,7 @@ def holm(values: Sequence[float]) -> list[bool]:
 def detectable(
     before: Sequence[float], n: int, tolerance: float, comparisons: int, source: random.Random
 ) -> float | None:
-    """Give the least relative slowdown that is found with POWER, by resampling the baseline; None above 1.
+    """Return the least relative slowdown that is found with POWER, by resampling the baseline; None above 1.
 
     The normal approximation of the rank sum stands in for permutations: this figure is for planning.
     """
@@ -181,7 +185,7 @@ def detectable(
 
 
 def runs_for(before: Sequence[Sequence[float]], sizes: Sequence[int], slowdown: float, comparisons: int) -> int:
-    """Give the least of `sizes` with which, on both sides, a slowdown is found with POWER at each mark; else the last.
+    """Return the least of `sizes` that, on both sides, finds a slowdown with POWER at each mark; else the last.
 
     `before` are times of a pilot, by mark. A mark that most never came to says nothing.
     """

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from satlab.cli.base import Quiet, app, command
-from satlab.common.console import Talk
+from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
 
 bench_app = typer.Typer(no_args_is_help=True, help="Measure what this host can do.")
@@ -28,7 +28,7 @@ def link(
     """Measure rate, CPU, release error, RTT and memory of the emulated link, beside a plain TUN copy."""
     from satlab.bench import link_bench
 
-    result = link_bench.link(seconds, labs, tuple(rate_mbps or link_bench.RATES_MBPS), Talk(quiet))
+    result = link_bench.link(seconds, labs, tuple(rate_mbps or link_bench.RATES_MBPS), ProgressLog(quiet))
     for line in [json.dumps(result, indent=1)] if json_lines else link_bench.lines(result):
         print(line)
     return ExitStatus.OK
@@ -45,7 +45,7 @@ def quic(
     from satlab.bench import quic_bench
 
     wanted = [one for one in quic_bench.CASES if (slow or not one.slow) and fnmatch.fnmatch(one.name, case)]
-    result = quic_bench.quic(wanted, Talk(quiet))
+    result = quic_bench.quic(wanted, ProgressLog(quiet))
     for line in [json.dumps(result, indent=1)] if json_lines else quic_bench.lines(result):
         print(line)
     return ExitStatus.OK
@@ -63,7 +63,7 @@ def bench_check(
     """Count false alarms of `satlab check --baseline`, and slowdowns that it catches, under the virtual clock."""
     from satlab.bench import verdict_power
 
-    found = verdict_power.measure(comparisons, slowdown, Talk(quiet))
+    found = verdict_power.measure(comparisons, slowdown, ProgressLog(quiet))
     if json_lines:
         print(json.dumps(found))
     else:
@@ -93,7 +93,7 @@ def bench_agree(
     lab_commands.need_root()
     wanted = [] if cases is None else cases.split(",")
     ends = (check_run.options(client or []), check_run.options(server or []))
-    result = clock_agreement.measure(suite, wanted, up_to_mb, runs, ends, Talk(quiet))
+    result = clock_agreement.measure(suite, wanted, up_to_mb, runs, ends, ProgressLog(quiet))
     for line in [json.dumps(result, indent=1)] if json_lines else clock_agreement.lines(result):
         print(line)
     return ExitStatus.OK if result["agree"] else ExitStatus.FAILED

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from satlab.cli.base import Quiet, command
-from satlab.common.console import Talk
+from satlab.common.console import ProgressLog
 from satlab.common.processes import stop_on_signal
 
 PLACEHOLDERS = (
@@ -80,7 +80,7 @@ def check_suite(
     from satlab.check.report import check_page, check_tables, interop_result
     from satlab.netlab import lab_commands
 
-    wanted = check_run.Wanted(
+    wanted = check_run.CheckRequest(
         suite, [] if cases is None else cases.split(","), runs, seed,
         check_run.options(client or []), check_run.options(server or []), baseline,
         beside or (), resume, tolerance, out,
@@ -93,7 +93,7 @@ def check_suite(
         if wanted.clock == "real":
             lab_commands.need_root()
             wanted = dataclasses.replace(wanted, stop=stop_on_signal())
-        found = check_run.run(wanted, Talk(quiet))
+        found = check_run.run(wanted, ProgressLog(quiet))
     check_page.write(found)
     for file, text in ((junit, check_tables.junit), (markdown, check_tables.markdown)):
         if file is not None:

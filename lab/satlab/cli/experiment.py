@@ -19,7 +19,7 @@ from satlab.cli.base import (
     status_of,
     with_link,
 )
-from satlab.common.console import Talk
+from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
 from satlab.common.processes import stop_on_signal
 from satlab.link.options import LinkOptions
@@ -71,7 +71,7 @@ def run(
     if dry_run:
         print(json.dumps(prepared.document(), indent=1))
         return ExitStatus.OK
-    outcome = running.execute(prepared, Talk(quiet), stop_on_signal())
+    outcome = running.execute(prepared, ProgressLog(quiet), stop_on_signal())
     print_records([outcome.folder], [outcome.records], json_lines=json_lines, csv=csv)
     return outcome.status
 
@@ -89,7 +89,9 @@ def demo(
     from satlab.experiment import demo as demonstration
 
     show = demonstration.Demo(profile=profile, duration_s=duration, loads=loads, runs=runs)
-    return show.run(Talk(quiet), stop_on_signal(), lambda f, r: print_records(f, r, json_lines=json_lines, csv=False))
+    return show.run(
+        ProgressLog(quiet), stop_on_signal(), lambda f, r: print_records(f, r, json_lines=json_lines, csv=False)
+    )
 
 
 @command()
@@ -102,7 +104,7 @@ def report(
     """Rebuild records and report from raw files; several runs side by side."""
     from satlab.experiment import rebuild
 
-    frames, path = rebuild.rebuild(folders, out, Talk())
+    frames, path = rebuild.rebuild(folders, out, ProgressLog())
     print_records([path], frames, json_lines=json_lines, csv=csv)
     return ExitStatus.OK
 
@@ -133,11 +135,11 @@ def reproduce(
 
     del paper
     chosen = None if cells is None else [pattern.strip() for pattern in cells.split(",")]
-    execution, talk = reproduction.prepare(reproduction.Wanted(runs, chosen, resume, parallel, out))
+    execution, log = reproduction.prepare(reproduction.ReproduceRequest(runs, chosen, resume, parallel, out))
     if dry_run:
         print(reproduction.plan(execution))
         return ExitStatus.OK
-    found, status = reproduction.execute(execution, talk, stop_on_signal())
+    found, status = reproduction.execute(execution, log, stop_on_signal())
     if json_lines:
         print(json.dumps(result_tables.document(found)))
     else:
@@ -167,12 +169,12 @@ def validate(
     """Check files without touching anything; every fault is printed."""
     from satlab.experiment import validate
 
-    talk = Talk()
+    log = ProgressLog()
 
     def checked(path: Path) -> int:
         for warning in validate.check(path, lenient=lenient):
-            talk.line(warning)
-        talk.line(f"{path}: ok")
+            log.line(warning)
+        log.line(f"{path}: ok")
         return ExitStatus.OK
 
     return max([status_of(functools.partial(checked, path)) for path in paths])

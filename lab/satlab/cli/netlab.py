@@ -19,7 +19,7 @@ from satlab.cli.base import (
     command,
     with_link,
 )
-from satlab.common.console import Talk
+from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
 from satlab.link.options import LinkOptions
 
@@ -34,7 +34,7 @@ def up(
     """Bring a lab up and leave it up. Doing it twice changes nothing."""
     from satlab.netlab import lab_commands
 
-    lab_commands.up(lab, link, Talk(quiet))
+    lab_commands.up(lab, link, ProgressLog(quiet))
     return ExitStatus.OK
 
 
@@ -58,7 +58,7 @@ def down(
     """Take a lab down and leave nothing behind."""
     from satlab.netlab import lab_commands
 
-    lab_commands.down(None if every else lab, Talk(quiet))
+    lab_commands.down(None if every else lab, ProgressLog(quiet))
     return ExitStatus.OK
 
 
@@ -126,7 +126,9 @@ def link_set(
         aqm_interval_ms=aqm_interval_ms,
         ecn=ecn,
     )
-    wanted = lab_commands.Wanted(delay_ms, loss, jitter_ms, outage, attenuation_db, modcod, symbol_rate_baud, handover)
+    wanted = lab_commands.LinkChange(
+        delay_ms, loss, jitter_ms, outage, attenuation_db, modcod, symbol_rate_baud, handover
+    )
     lab_commands.set_link(lab, direction, options, wanted)
     return ExitStatus.OK
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from satlab.cli.base import Quiet, command
-from satlab.common.console import Talk
+from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
 from satlab.common.processes import stop_on_signal
 
@@ -42,5 +42,7 @@ def serve(
         password = getpass.getpass() if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
         supervisor.set_password(state, set_password, Role[role.upper()], password)
         return ExitStatus.OK
-    supervisor.run(supervisor.Wish(listen, socket, state, public, tls_cert, tls_key), Talk(quiet), stop_on_signal())
+    supervisor.run(
+        supervisor.ServeRequest(listen, socket, state, public, tls_cert, tls_key), ProgressLog(quiet), stop_on_signal()
+    )
     return ExitStatus.OK

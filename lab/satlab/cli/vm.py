@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from satlab.cli.base import Quiet, Runs, app, command, print_records, settings_of, with_link
-from satlab.common.console import Talk
+from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
 from satlab.common.processes import stop_on_signal
 from satlab.link.options import LinkOptions
@@ -32,7 +32,7 @@ def up(
     """Bring the machines up and provision them. Doing it again converges."""
     from satlab.vm import vm_commands
 
-    vm_commands.up(link, Talk(quiet), settings_of(variables or ()))
+    vm_commands.up(link, ProgressLog(quiet), settings_of(variables or ()))
     return ExitStatus.OK
 
 
@@ -46,7 +46,7 @@ def provision(
     """Provision machines that are up: another link, another emulator, what was changed in the roles."""
     from satlab.vm import vm_commands
 
-    vm_commands.provisioned(link, Talk(quiet), settings_of(variables or ()))
+    vm_commands.provisioned(link, ProgressLog(quiet), settings_of(variables or ()))
     return ExitStatus.OK
 
 
@@ -96,9 +96,9 @@ def run(
     from satlab.vm import vm_run as running
 
     prepared = vm_commands.prepared(scenario, settings_of(settings or ()), openbach, over_ssh=over_ssh)
-    talk = Talk(quiet)
-    outcome = running.execute(prepared, runs, talk, stop_on_signal(), deadline)
-    vm_commands.forward(outcome.folder, influx, talk)
+    log = ProgressLog(quiet)
+    outcome = running.execute(prepared, runs, log, stop_on_signal(), deadline)
+    vm_commands.forward(outcome.folder, influx, log)
     print_records([outcome.folder], [outcome.records], json_lines=json_lines, csv=False)
     return outcome.status
 
@@ -108,5 +108,5 @@ def down(quiet: Quiet = False) -> int:
     """Destroy the machines and what was generated for them."""
     from satlab.vm import vm_commands
 
-    vm_commands.down(Talk(quiet))
+    vm_commands.down(ProgressLog(quiet))
     return ExitStatus.OK

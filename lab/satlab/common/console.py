@@ -12,12 +12,12 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 
 def printable(text: str) -> str:
-    """Give text without control characters, so that nothing a file or a server says can steer the terminal."""
+    """Return text without control characters, so that nothing a file or a server says can steer the terminal."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 @dataclass
-class Talk:
+class ProgressLog:
     """Progress of a command. `quiet` says nothing but errors."""
 
     quiet: bool = False
@@ -40,13 +40,13 @@ class Talk:
 class Step:
     """One thing that lasts. On a terminal a line that moves; `now()` changes what it says."""
 
-    def __init__(self, talk: Talk, what: str) -> None:
+    def __init__(self, log: ProgressLog, what: str) -> None:
         self.outcome = ""
         self._what = what
         self._bar: Progress | None = None
-        if talk.console.is_terminal and not talk.quiet:
+        if log.console.is_terminal and not log.quiet:
             columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
-            self._bar = Progress(*columns, console=talk.console, transient=True)
+            self._bar = Progress(*columns, console=log.console, transient=True)
             self._task = self._bar.add_task(escape(what))
 
     def __enter__(self) -> "Step":

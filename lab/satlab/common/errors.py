@@ -27,7 +27,7 @@ class Fault:
     remedy: str = ""
 
     def __str__(self) -> str:
-        """Give the fault on one line."""
+        """Return the fault on one line."""
         return f"{self.place}: {self.reason}" + (f" ({self.remedy})" if self.remedy else "")
 
 

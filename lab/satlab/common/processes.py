@@ -21,7 +21,7 @@ LOG_TAIL_BYTES = 4096
 """OpenSAND may write an error for every packet that it loses."""
 
 
-class Process(BaseModel):
+class TrackedProcess(BaseModel):
     """A process that cannot be mistaken for a later one of the same number: `start_ticks` from /proc/PID/stat."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -30,11 +30,11 @@ class Process(BaseModel):
     log: Path
 
     def is_alive(self) -> bool:
-        """Tell whether it runs; a zombie does not."""
+        """Return whether it runs; a zombie does not."""
         return start_ticks(self.pid) == self.start_ticks
 
     def exit_code(self) -> int | None:
-        """Give how it ended, -N for signal N; None while it runs, and where this program is not its parent."""
+        """Return how it ended, -N for signal N; None while it runs, and where this program is not its parent."""
         with contextlib.suppress(ChildProcessError):
             # WNOWAIT leaves it to be reaped.
             ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -50,7 +50,7 @@ class Process(BaseModel):
             return True
 
     def last_words(self) -> str:
-        """Give the end of its log on one line."""
+        """Return the end of its log on one line."""
         with contextlib.suppress(OSError), self.log.open("rb") as file:
             file.seek(-min(LOG_TAIL_BYTES, file.seek(0, os.SEEK_END)), os.SEEK_END)
             lines = file.read().decode(errors="replace").strip().splitlines()
@@ -58,7 +58,7 @@ class Process(BaseModel):
         return "it left no log"
 
 
-def start(argv: list[str], *, out: Path, log: Path) -> Process:
+def start(argv: list[str], *, out: Path, log: Path) -> TrackedProcess:
     """Start a process in a session of its own: it outlives this program and its terminal.
 
     `out` and `log` take its stdout and stderr, private to root; they may be one file.
@@ -75,7 +75,7 @@ def start(argv: list[str], *, out: Path, log: Path) -> Process:
         pid = os.posix_spawnp(argv[0], argv, os.environ, file_actions=files, setsid=True, setsigdef=default)
     except OSError as error:
         raise HostError(f"{argv[0]}: {error.strerror}", "install util-linux") from error
-    return Process(pid=pid, start_ticks=start_ticks(pid) or 0, log=log)
+    return TrackedProcess(pid=pid, start_ticks=start_ticks(pid) or 0, log=log)
 
 
 def finish(child: "subprocess.Popen[bytes] | subprocess.Popen[str]", within_s: float) -> None:
@@ -89,7 +89,7 @@ def finish(child: "subprocess.Popen[bytes] | subprocess.Popen[str]", within_s: f
 
 
 def start_ticks(pid: int) -> int | None:
-    """Give when a process started, in clock ticks after boot; None when there is none, or only a zombie."""
+    """Return when a process started, in clock ticks after boot; None when there is none, or only a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

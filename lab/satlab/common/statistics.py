@@ -42,30 +42,30 @@ class Samples:
 
     @property
     def ordered(self) -> tuple[float, ...]:
-        """Give values and censored samples, the latter as infinite."""
+        """Return values and censored samples, the latter as infinite."""
         return (*sorted(self.values), *[math.inf] * self.censored)
 
     @property
     def n(self) -> int:
-        """Give the number of samples that have a place in the order."""
+        """Return the number of samples that have a place in the order."""
         return len(self.values) + self.censored
 
 
 def median(ordered: Sequence[float]) -> float:
-    """Give the median; infinite when half of the samples or more were cut off. Raises ValueError for no samples."""
+    """Return the median; infinite when half of the samples or more were cut off. Raises ValueError for no samples."""
     if not ordered:
         raise ValueError("no samples have no median")
     return plain_median(ordered)
 
 
 def interval(samples: Sequence[T], estimate: Callable[[Sequence[T]], float]) -> Interval:
-    """Give the bootstrap interval of an estimate over one set of samples."""
+    """Return the bootstrap interval of an estimate over one set of samples."""
     source = random.Random(SEED)  # noqa: S311 - statistics, not secrets
     return _percentiles([estimate(source.choices(samples, k=len(samples))) for _ in range(RESAMPLES)])
 
 
 def interval_of_two(a: Sequence[T], b: Sequence[T], estimate: Callable[[Sequence[T], Sequence[T]], float]) -> Interval:
-    """Give the bootstrap interval of an estimate over two independent sets of samples, each drawn anew."""
+    """Return the bootstrap interval of an estimate over two independent sets of samples, each drawn anew."""
     source = random.Random(SEED)  # noqa: S311
     draws = ((source.choices(a, k=len(a)), source.choices(b, k=len(b))) for _ in range(RESAMPLES))
     return _percentiles([estimate(x, y) for x, y in draws])
@@ -78,13 +78,13 @@ def _percentiles(estimates: list[float]) -> Interval:
 
 
 def median_difference(a: Sequence[float], b: Sequence[float]) -> float:
-    """Give median(a) - median(b); both infinite count as equal."""
+    """Return median(a) - median(b); both infinite count as equal."""
     first, second = median(a), median(b)
     return 0.0 if math.isinf(first) and math.isinf(second) else first - second
 
 
 def mean_ratio(a: Sequence[float], b: Sequence[float]) -> float:
-    """Give mean(a) / mean(b); infinite for a mean of 0 below."""
+    """Return mean(a) / mean(b); infinite for a mean of 0 below."""
     below = fmean(b)
     return fmean(a) / below if below else math.inf
 

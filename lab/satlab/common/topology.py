@@ -48,7 +48,7 @@ Subnet = Annotated[IPv4Network, BeforeValidator(_text)]
 
 
 def _named() -> Any:
-    """Give a mapping by name with at least one entry, whose schema refuses names of another form."""
+    """Return a mapping by name with at least one entry, whose schema refuses names of another form."""
     return Field(min_length=1, json_schema_extra={"additionalProperties": False})
 
 
@@ -115,7 +115,7 @@ class Node(_Model):
 
     @property
     def address(self) -> str:
-        """Give the address that stands for the machine: its first interface's."""
+        """Return the address that stands for the machine: its first interface's."""
         return str(next(iter(self.interfaces.values())).address)
 
 
@@ -167,20 +167,20 @@ class Topology(_Model):
     machines: Machines | None = None
 
     def node_of(self, role: Role) -> str:
-        """Give the name of the only node with `role` (client, st, sat, gw or server)."""
+        """Return the name of the only node with `role` (client, st, sat, gw or server)."""
         return next(name for name, node in self.nodes.items() if node.role is role)
 
     def network_of(self, kind: NetworkKind) -> str:
-        """Give the name of the only network of `kind` (satellite or internet)."""
+        """Return the name of the only network of `kind` (satellite or internet)."""
         return next(name for name, network in self.networks.items() if network.kind is kind)
 
-    def ends(self, network: str) -> list["End"]:
-        """Give the interfaces on `network`, in the order of the nodes."""
+    def ends(self, network: str) -> list["InterfaceEnd"]:
+        """Return the interfaces on `network`, in the order of the nodes."""
         return [end for end in _ends(self) if end.network == network]
 
 
 @dataclass(frozen=True)
-class End:
+class InterfaceEnd:
     """One interface, with the names it goes by."""
 
     node: str
@@ -201,18 +201,18 @@ class Route:
 # --- routes ---------------------------------------------------------------------------------------------------------
 
 
-def _ends(topology: Topology) -> Iterator[End]:
+def _ends(topology: Topology) -> Iterator[InterfaceEnd]:
     for node, config in topology.nodes.items():
         for name, interface in config.interfaces.items():
-            yield End(node, name, interface.network, interface.address)
+            yield InterfaceEnd(node, name, interface.network, interface.address)
 
 
-def _hops(topology: Topology, source: str) -> dict[str, tuple[End, End] | None]:
+def _hops(topology: Topology, source: str) -> dict[str, tuple[InterfaceEnd, InterfaceEnd] | None]:
     """Give, for each node that `source` reaches, the first hop (own end, neighbour's end), nearest node first.
 
     Breadth first over the networks that carry user traffic; ties go to the earlier node of the file.
     """
-    first: dict[str, tuple[End, End] | None] = {source: None}
+    first: dict[str, tuple[InterfaceEnd, InterfaceEnd] | None] = {source: None}
     queue = deque([source])
     while queue:
         here = queue.popleft()
@@ -227,7 +227,7 @@ def _hops(topology: Topology, source: str) -> dict[str, tuple[End, End] | None]:
 
 
 def routes(topology: Topology) -> dict[str, tuple[Route, ...]]:
-    """Give each node's routes to the subnets it is not attached to, by fewest hops, emulation networks left out.
+    """Return each node's routes to the subnets it is not attached to, by fewest hops, emulation networks left out.
 
     Deterministic: the same file gives the same routes, in the order of its networks. No default routes: the lab is
     closed.
@@ -289,7 +289,7 @@ def _read(path: Path) -> tuple[Any, dict[Path_, int], list[Fault]]:
 
 
 def _keys(node: Any, where: Path_, seen: set[int]) -> Iterator[tuple[Path_, int]]:
-    """Give each key and its line. A YAML alias is followed once, so that nested aliases cannot multiply."""
+    """Yield each key and its line. A YAML alias is followed once, so that nested aliases cannot multiply."""
     if not isinstance(node, yaml.MappingNode) or id(node) in seen:
         return
     seen.add(id(node))
@@ -300,7 +300,7 @@ def _keys(node: Any, where: Path_, seen: set[int]) -> Iterator[tuple[Path_, int]
 
 
 def _line(lines: dict[Path_, int], where: Path_) -> int:
-    """Give the line of an element, or of the nearest one around it that the file has."""
+    """Return the line of an element, or of the nearest one around it that the file has."""
     return next((lines[where[:n]] for n in range(len(where), -1, -1) if where[:n] in lines), 1)
 
 
@@ -358,7 +358,7 @@ def _without(data: Any, places: list[Path_]) -> Any:
 def _consistency(topology: Topology, known: set[str]) -> Iterator[Found]:
     """Check what elements say of each other: networks, addresses, subnets."""
     ends = list(_ends(topology))
-    holder: dict[IPv4Address, End] = {}
+    holder: dict[IPv4Address, InterfaceEnd] = {}
     for end in ends:
         where = ("nodes", end.node, "interfaces", end.interface)
         if end.network not in known:
@@ -407,7 +407,7 @@ def _machine_faults(topology: Topology) -> Iterator[Found]:
 
 
 def control_address(machines: Machines) -> IPv4Address:
-    """Give the address of the host that drives the lab on the control network: the first one."""
+    """Return the address of the host that drives the lab on the control network: the first one."""
     return machines.control.network_address + 1
 
 
@@ -453,9 +453,9 @@ def _order(topology: Topology) -> Iterator[Found]:
             yield ("networks", name), f"joins {step[0].node} to {step[1].node}", f"its far end is the {far.value}"
 
 
-def _path(topology: Topology, source: str, target: str) -> list[tuple[End, End]]:
-    """Give the hops from `source` to `target` as (own end, neighbour's end); empty when there is no way."""
-    path: list[tuple[End, End]] = []
+def _path(topology: Topology, source: str, target: str) -> list[tuple[InterfaceEnd, InterfaceEnd]]:
+    """Return the hops from `source` to `target` as (own end, neighbour's end); empty when there is no way."""
+    path: list[tuple[InterfaceEnd, InterfaceEnd]] = []
     while source != target:
         hop = _hops(topology, source).get(target)
         if hop is None:

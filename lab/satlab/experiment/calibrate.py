@@ -39,11 +39,11 @@ class Shell(Protocol):
     """Where commands run: the lab gives the prefix that enters a node."""
 
     def enter_argv(self, node: str) -> list[str]:
-        """Give the argv prefix that runs a command inside `node`."""
+        """Return the argv prefix that runs a command inside `node`."""
 
 
 @dataclass(frozen=True)
-class Check:
+class CalibrationCheck:
     """One measured quantity against its bounds; `measured` is None when the measurement failed."""
 
     name: str
@@ -84,12 +84,14 @@ class Probe:
 
 def check(
     name: str, unit: str, expected: float, measured: float | None, low: float, high: float, note: str = ""
-) -> Check:
+) -> CalibrationCheck:
     """Compare a measured value with its bounds; a missing value is never ok."""
-    return Check(name, unit, expected, measured, low, high, measured is not None and low <= measured <= high, note)
+    return CalibrationCheck(
+        name, unit, expected, measured, low, high, measured is not None and low <= measured <= high, note
+    )
 
 
-def before(plan: LinkPlan, probe: Probe, emulator: Emulator = "satlink") -> list[Check]:
+def before(plan: LinkPlan, probe: Probe, emulator: Emulator = "satlink") -> list[CalibrationCheck]:
     """Judge the probes that ran before the scenario."""
     wanted = expectation(plan, emulator)
     rtt = probe.rtt.mean_ms if probe.rtt else None
@@ -103,7 +105,7 @@ def before(plan: LinkPlan, probe: Probe, emulator: Emulator = "satlink") -> list
     return [*checks, loss_check(plan, probe)] if wanted.loss else checks
 
 
-def loss_check(plan: LinkPlan, probe: Probe) -> Check:
+def loss_check(plan: LinkPlan, probe: Probe) -> CalibrationCheck:
     """Judge the losses that no full queue explains, within four standard deviations of the binomial distribution.
 
     A lost frame takes every packet that has a byte in it: with the loss unit `frame`, a packet of n bytes in frames
@@ -127,7 +129,9 @@ def loss_check(plan: LinkPlan, probe: Probe) -> Check:
     )  # fmt: skip
 
 
-def during(metrics: Iterable[Mapping[str, Any]], wanted: Expectation, since_unix_s: float = 0.0) -> list[Check]:
+def during(
+    metrics: Iterable[Mapping[str, Any]], wanted: Expectation, since_unix_s: float = 0.0
+) -> list[CalibrationCheck]:
     """Judge satlink's release error from `since_unix_s` (Unix time, s; start of the scenario) to the end of `metrics`.
 
     A single late packet marks no run, however few there are.
@@ -150,7 +154,7 @@ def during(metrics: Iterable[Mapping[str, Any]], wanted: Expectation, since_unix
     return checks
 
 
-def write(path: Path, run_id: str, checks: Sequence[Check]) -> bool:
+def write(path: Path, run_id: str, checks: Sequence[CalibrationCheck]) -> bool:
     """Write raw/calibration.json (schemas/calibration.schema.json); tell whether every check held."""
     ok = all(c.ok for c in checks)
     document = {
@@ -173,12 +177,12 @@ class MetricsFile:
     path: Path
 
     def lines(self) -> list[dict[str, Any]]:
-        """Give the lines written so far; one that is still being written is left for the next call."""
+        """Return the lines written so far; one that is still being written is left for the next call."""
         whole = self.path.read_text().rpartition("\n")[0]
         return [json.loads(line) for line in whole.splitlines()]
 
     def samples(self) -> list[dict[str, Any]]:
-        """Give the samples written so far."""
+        """Return the samples written so far."""
         return [line for line in self.lines() if line["type"] == "sample"]
 
     def forward_drops(self) -> int:
@@ -262,7 +266,7 @@ def _echo(lab: Shell, server: str, count: int, node: str = "client") -> Echoes:
 
 
 def echo_argv(server: str, count: int) -> list[str]:
-    """Give the command of a series of echoes, 25 ms apart."""
+    """Return the command of a series of echoes, 25 ms apart."""
     return ["ping", "-n", "-q", "-c", str(count), "-i", "0.025", "-W", "3", server]
 
 
@@ -306,7 +310,7 @@ def udp_flow(lab: Shell, sender: tuple[str, str], receiver: str, offered_bps: in
 
 
 def udp_argv(address: str, offered_bps: int, seconds: float) -> list[str]:
-    """Give the receiver's command of a UDP flow from the listener at `address`; it prints JSON."""
+    """Return the receiver's command of a UDP flow from the listener at `address`; it prints JSON."""
     rate = ["-u", "-R", "-i", "0.1", "-t", f"{seconds:g}", "-b", str(offered_bps), "-l", str(PROBE_DATAGRAM_BYTES)]
     wait = ["-w", PROBE_SOCKET_BUFFER, "--connect-timeout", "5000", "-p", str(PROBE_PORT)]
     return ["iperf3", "-J", *rate, *wait, "-c", address]
@@ -336,7 +340,7 @@ def read_result(text: str) -> dict[str, Any]:
 
 
 def _output(argv: list[str], *, deadline_s: float) -> str:
-    """Give a command's stdout whatever its status: ping and iperf3 tell failures there, too."""
+    """Return a command's stdout whatever its status: ping and iperf3 tell failures there, too."""
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=deadline_s, check=False)
     except subprocess.TimeoutExpired as error:

@@ -10,11 +10,11 @@ from pathlib import Path
 import polars
 
 from satlab import report
-from satlab.common.console import Talk
+from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
 from satlab.common.paths import SCENARIOS
 from satlab.experiment import run
-from satlab.experiment.run import Outcome, RunRequest
+from satlab.experiment.run import RunRequest, RunResult
 from satlab.link.options import LinkOptions
 from satlab.netlab import ownership
 
@@ -31,7 +31,7 @@ class Demo:
     runs: Path
 
     def requests(self) -> list[RunRequest]:
-        """Give the runs, in order."""
+        """Return the runs, in order."""
         link = LinkOptions(self.profile)
         bulk = RunRequest(
             SCENARIOS / "bulk_tcp.json", link, {"duration": f"{self.duration_s:g}"}, self.runs, report=False
@@ -48,12 +48,12 @@ class Demo:
         ]
         return [bulk, *pages]
 
-    def run(self, talk: Talk, stop: threading.Event, show: Show) -> int:
+    def run(self, log: ProgressLog, stop: threading.Event, show: Show) -> int:
         """Run all, show the table and the report's path; the status is the gravest of the runs'."""
         prepared = [run.prepare(request) for request in self.requests()]
-        began, outcomes = time.monotonic(), list[Outcome]()
+        began, outcomes = time.monotonic(), list[RunResult]()
         for one in prepared:
-            outcomes.append(run.execute(one, talk, stop))
+            outcomes.append(run.execute(one, log, stop))
             if stop.is_set():
                 break
         folders = [o.folder for o in outcomes]
@@ -63,12 +63,12 @@ class Demo:
         show([page], [o.records for o in outcomes])
         for outcome in outcomes:
             if outcome.reason:
-                talk.line(f"{outcome.folder.name}: {outcome.reason}")
-        talk.line(f"{len(outcomes)} runs in {time.monotonic() - began:.0f} s")
+                log.line(f"{outcome.folder.name}: {outcome.reason}")
+        log.line(f"{len(outcomes)} runs in {time.monotonic() - began:.0f} s")
         return gravest([o.status for o in outcomes])
 
 
 def gravest(statuses: list[ExitStatus]) -> ExitStatus:
-    """Give the status that matters most: an interrupt, a failed run, one out of calibration, or none of these."""
+    """Return the status that matters most: an interrupt, a failed run, one out of calibration, or none of these."""
     order = (ExitStatus.INTERRUPTED, ExitStatus.FAILED, ExitStatus.UNCALIBRATED)
     return next((s for s in order if s in statuses), ExitStatus.OK)

@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import quote, unquote, urlencode
 
 from satlab.common import service_url
-from satlab.common.console import Talk
+from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, HostError
 from satlab.link import prometheus
 
@@ -49,7 +49,7 @@ class RefusedError(Exception):
 
 
 def line(record: Mapping[str, Any], run_id: str) -> str:
-    """Give the point of one record (schemas/stats.schema.json); '' when it holds no field."""
+    """Return the point of one record (schemas/stats.schema.json); '' when it holds no field."""
     about = record["_metadata"]
     fields = [
         f"{_key(name)}={_field(value)}"
@@ -65,7 +65,7 @@ def line(record: Mapping[str, Any], run_id: str) -> str:
 
 
 def link_points(sample: Mapping[str, Any], run_id: str) -> list[str]:
-    """Give a point for each direction of a line of the link (schemas/link-metrics.schema.json) that is a sample."""
+    """Return a point for each direction of a line of the link (schemas/link-metrics.schema.json) that is a sample."""
     if sample["type"] != "sample":
         return []
     about = {"time": 1000 * sample["t_unix_s"], "is_file": False, "job_name": "satlink", "agent_name": "sat"}
@@ -118,7 +118,7 @@ class Database:
         return cls(found.host, found.port, name, cls.policy, found.user, found.password, found.secure)
 
     def __str__(self) -> str:
-        """Give the place without user and password."""
+        """Return the place without user and password."""
         return f"http{'s' if self.secure else ''}://{self.host}:{self.port}/{quote(self.name)}"
 
     def prepare(self) -> None:
@@ -214,12 +214,12 @@ class Feed:
 
 
 def feeds(database: Database, folder: Path, run_id: str) -> list[Feed]:
-    """Give the feeds of a run folder: its statistics and its link."""
+    """Return the feeds of a run folder: its statistics and its link."""
     return [Feed(database, folder / STATISTICS, run_id), Feed(database, folder / LINK, run_id, link_points)]
 
 
 @contextmanager
-def feeding(url: str | None, folder: Path, run_id: str, talk: Talk) -> Iterator[None]:
+def feeding(url: str | None, folder: Path, run_id: str, log: ProgressLog) -> Iterator[None]:
     """Send a run's figures while it runs, and the rest at its end; a failure is told, and never fails the run."""
     if url is None:
         yield
@@ -243,10 +243,10 @@ def feeding(url: str | None, folder: Path, run_id: str, talk: Talk) -> Iterator[
             for feed in every:
                 feed.drain()
         except HostError as error:
-            talk.line(f"note: {error}; send it later: satlab influx {folder} --to URL")
+            log.line(f"note: {error}; send it later: satlab influx {folder} --to URL")
         for feed in every:
             if feed.refused:
-                talk.line(f"note: {feed.database} refused points of {feed.file.name}: {feed.refused}")
+                log.line(f"note: {feed.database} refused points of {feed.file.name}: {feed.refused}")
 
 
 def send(folders: Sequence[Path], url: str) -> int:

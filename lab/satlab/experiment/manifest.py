@@ -57,13 +57,13 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def sha256(path: Path) -> str:
-    """Give the hex digest of a file."""
+    """Return the hex digest of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def hash_tree(root: Path) -> dict[str, str]:
-    """Give the digest of every file below `root`, by path relative to `root`'s parent, in order."""
+    """Return the digest of every file below `root`, by path relative to `root`'s parent, in order."""
     files = sorted(p for p in root.rglob("*") if p.is_file() and not p.is_symlink())
     return {str(p.relative_to(root.parent)): sha256(p) for p in files}
 
@@ -85,7 +85,7 @@ def host() -> dict[str, Any]:
 
 
 def versions(satlink: Path, opensand: Path | None = None) -> dict[str, str]:
-    """Give the versions of what measures and carries: the emulators and the Debian packages that are installed."""
+    """Return the versions of what measures and carries: the emulators and the Debian packages that are installed."""
     found = {
         "satlab": __version__,
         "python": platform.python_version(),

@@ -8,12 +8,12 @@ import polars
 
 import collect
 from satlab import report
-from satlab.common.console import Talk
+from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, Fault
 from satlab.netlab import ownership
 
 
-def rebuild(folders: list[Path], out: Path | None, talk: Talk) -> tuple[list[polars.DataFrame], Path]:
+def rebuild(folders: list[Path], out: Path | None, log: ProgressLog) -> tuple[list[polars.DataFrame], Path]:
     """Collect each run anew and build one report of all of them; give the frames and the report's path.
 
     A raw file that is not what the manifest says is named as a warning: the figures then rest on other data.
@@ -24,7 +24,7 @@ def rebuild(folders: list[Path], out: Path | None, talk: Talk) -> tuple[list[pol
     frames = []
     for folder in folders:
         for problem in collect.verify(folder):
-            talk.line(f"warning: {folder}: {problem}")
+            log.line(f"warning: {folder}: {problem}")
         frames.append(collect.collect(folder))
     path = out or folders[0] / "report" / "index.html"
     path.parent.mkdir(parents=True, exist_ok=True)

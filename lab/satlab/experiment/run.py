@@ -20,11 +20,11 @@ import polars
 import collect
 from satlab import report
 from satlab.common import paths, topology
-from satlab.common.console import Talk
+from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus, HostError, SatlabError
 from satlab.common.topology import Role
 from satlab.experiment import calibrate, influx, manifest
-from satlab.experiment.calibrate import Check, MetricsFile
+from satlab.experiment.calibrate import CalibrationCheck, MetricsFile
 from satlab.experiment.manifest import Manifest
 from satlab.experiment.run_id import new_run_id
 from satlab.link import control, linkplan, opensand, testbed
@@ -74,7 +74,7 @@ class RunRequest:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedRun:
     """A request whose every part was checked, and the plan that follows."""
 
     request: RunRequest
@@ -90,7 +90,7 @@ class Prepared:
         return self.request.runs / self.run_id
 
     def document(self) -> dict[str, Any]:
-        """Give plan.json: what will run over which link."""
+        """Return plan.json: what will run over which link."""
         return {
             "schema": "satlab/plan/1",
             "run_id": self.run_id,
@@ -103,7 +103,7 @@ class Prepared:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunResult:
     """How a run ended."""
 
     folder: Path
@@ -115,7 +115,7 @@ class Outcome:
 # --- before anything is touched -------------------------------------------------------------------------------------
 
 
-def prepare(request: RunRequest) -> Prepared:
+def prepare(request: RunRequest) -> PreparedRun:
     """Check scenario, arguments, profile, topology and pages; touches nothing."""
     here = topology.load(paths.LAB_FILE)
     jobs = descriptor.load_jobs(paths.JOBS) | (descriptor.load_jobs(request.jobs) if request.jobs else {})
@@ -134,11 +134,11 @@ def prepare(request: RunRequest) -> Prepared:
     if link.emulator == "opensand":
         opensand.prepare(link.profile, here, paths.SATLINK, lenient=link.lenient)
     plan = linkplan.plan(linkplan.build(here, lab_id(run_id), link, metrics=metrics))
-    return Prepared(request, run_id, bound, here, link, plan)
+    return PreparedRun(request, run_id, bound, here, link, plan)
 
 
 def lab_id(run_id: str) -> str:
-    """Give the id of a run's own lab."""
+    """Return the id of a run's own lab."""
     return f"run-{run_id[9:15]}-{run_id[-4:]}"
 
 
@@ -146,8 +146,8 @@ def lab_id(run_id: str) -> str:
 
 
 def execute(
-    prepared: Prepared, talk: Talk, stop: threading.Event, watch: runner.Watch = runner.nobody_watches
-) -> Outcome:
+    prepared: PreparedRun, log: ProgressLog, stop: threading.Event, watch: runner.Watch = runner.nobody_watches
+) -> RunResult:
     """Run what was prepared. Leaves a run folder that tells how it went, and no lab. `watch` sees every turn.
 
     Raises HostError when the host gives out; the folder then says so, too.
@@ -159,13 +159,13 @@ def execute(
     folder = prepared.folder
     ownership.make_folder(folder)
     (folder / LOGS).mkdir(parents=True)
-    talk.line(f"run {prepared.run_id}")
+    log.line(f"run {prepared.run_id}")
     manifest.write_atomically(folder / "plan.json", json.dumps(prepared.document(), indent=1) + "\n")
     record = _manifest(prepared)
     record.write(folder / "manifest.json")
     status, reason = ExitStatus.FAILED, "the program ended unexpectedly"
     try:
-        status, reason = _measure(prepared, talk, stop, watch)
+        status, reason = _measure(prepared, log, stop, watch)
     except KeyboardInterrupt:
         status, reason = ExitStatus.INTERRUPTED, "interrupted"
     except SatlabError as error:
@@ -174,36 +174,38 @@ def execute(
     finally:
         finish(record, folder, status, reason)
         ownership.give_to_caller(folder)
-    with talk.step("collect and report"):
+    with log.step("collect and report"):
         records = collect.collect(folder)
         if prepared.request.report:
             title = f"{prepared.scenario.name} over {Path(record.profile).name}"
             report.build([folder], folder / "report" / "index.html", title)
     ownership.give_to_caller(folder)
-    return Outcome(folder, worst(status, records), reason, records)
+    return RunResult(folder, worst(status, records), reason, records)
 
 
-def _measure(prepared: Prepared, talk: Talk, stop: threading.Event, watch: runner.Watch) -> tuple[ExitStatus, str]:
+def _measure(
+    prepared: PreparedRun, log: ProgressLog, stop: threading.Event, watch: runner.Watch
+) -> tuple[ExitStatus, str]:
     """Bring the lab up, calibrate, run the scenario, take the lab down; tell how it went."""
     metrics = MetricsFile(prepared.folder / METRICS)
     result: runner.ScenarioResult | None = None
-    checks: list[Check] = []
+    checks: list[CalibrationCheck] = []
     began_unix_s = 0.0
     with ownership.owned(lab_id(prepared.run_id)) as name:
         try:
-            with talk.step("lab up"):
+            with log.step("lab up"):
                 lab = Lab.up(name, prepared.topology, prepared.link)
             for note in lab.notes:
-                talk.line(f"note: {note}")
-            with talk.step("calibration") as step:
+                log.line(f"note: {note}")
+            with log.step("calibration") as step:
                 checks = _calibrate(lab, metrics)
                 step.outcome = verdict(checks) or "within tolerance"
             if not stop.is_set():
                 began_unix_s = time.time()
-                result = _run_scenario(lab, prepared, talk, stop, watch)
+                result = _run_scenario(lab, prepared, log, stop, watch)
             broken = lab.status().reason
         finally:
-            with talk.step("lab down"):
+            with log.step("lab down"):
                 labs.down(name)
     wanted = expectation(prepared.plan, prepared.link.emulator)
     watched = calibrate.during(metrics.lines(), wanted, began_unix_s)
@@ -219,7 +221,7 @@ def _measure(prepared: Prepared, talk: Talk, stop: threading.Event, watch: runne
     return ExitStatus.OK, ""
 
 
-def _calibrate(lab: Lab, metrics: MetricsFile) -> list[Check]:
+def _calibrate(lab: Lab, metrics: MetricsFile) -> list[CalibrationCheck]:
     address = lab.topology.nodes[lab.topology.node_of(Role.SERVER)].address
     emulator = lab.config.emulator
     # Losses of the client's LAN are not the link's.
@@ -230,14 +232,14 @@ def _calibrate(lab: Lab, metrics: MetricsFile) -> list[Check]:
 
 
 def _run_scenario(
-    lab: Lab, prepared: Prepared, talk: Talk, stop: threading.Event, watch: runner.Watch
+    lab: Lab, prepared: PreparedRun, log: ProgressLog, stop: threading.Event, watch: runner.Watch
 ) -> runner.ScenarioResult:
     what = f"scenario {prepared.scenario.name}"
     if lab.config.timeline and lab.config.control:
         control.start_timeline(Path(lab.config.control))
-    feeding = influx.feeding(prepared.request.influx, prepared.folder, prepared.run_id, talk)
+    feeding = influx.feeding(prepared.request.influx, prepared.folder, prepared.run_id, log)
     private = tempfile.TemporaryDirectory(prefix="satlab-run-")
-    with feeding, private as folder, talk.step(what) as step, _halting(lab, stop) as halt:
+    with feeding, private as folder, log.step(what) as step, _halting(lab, stop) as halt:
         result = runner.run(
             prepared.scenario,
             LabHost(lab, Path(folder), prepared.request.entities, prepared.request.jobs),
@@ -254,7 +256,7 @@ def _run_scenario(
 
 @contextlib.contextmanager
 def _halting(lab: Lab, stop: threading.Event) -> Iterator[threading.Event]:
-    """Give an event that is set when a person stops the run, or when the lab breaks: what runs on would only hang."""
+    """Yield an event that is set when a person stops the run, or when the lab breaks: what runs on would only hang."""
     halt, over = threading.Event(), threading.Event()
 
     def watch() -> None:
@@ -272,8 +274,8 @@ def _halting(lab: Lab, stop: threading.Event) -> Iterator[threading.Event]:
         watcher.join()
 
 
-def verdict(checks: Sequence[Check]) -> str:
-    """Say what is out of tolerance; nothing if nothing is."""
+def verdict(checks: Sequence[CalibrationCheck]) -> str:
+    """Return what is out of tolerance; nothing if nothing is."""
     bad = [
         f"{c.name} {'not measured' if c.measured is None else f'{c.measured:.6g}'} {c.unit}" for c in checks if not c.ok
     ]
@@ -297,7 +299,7 @@ def _check_space(runs: Path) -> None:
         )
 
 
-def _manifest(prepared: Prepared) -> Manifest:
+def _manifest(prepared: PreparedRun) -> Manifest:
     request, plan = prepared.request, prepared.plan
     uses_opensand = prepared.link.emulator == "opensand"
     return Manifest(

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from satlab.common import paths
-from satlab.common.console import Talk
+from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, HostError
 from satlab.experiment import influx, run
 from satlab.experiment.influx import Database, Feed, line
@@ -191,7 +191,7 @@ def test_a_database_that_is_away_fails_no_run(tmp_path: Path, capsys: pytest.Cap
         taken.bind(("127.0.0.1", 0))
         (tmp_path / "raw").mkdir()
         (tmp_path / "raw" / "stats.jsonl").write_text(json.dumps(record(a=1)) + "\n")
-        with influx.feeding(f"http://127.0.0.1:{taken.getsockname()[1]}", tmp_path, "r", Talk()):
+        with influx.feeding(f"http://127.0.0.1:{taken.getsockname()[1]}", tmp_path, "r", ProgressLog()):
             pass
     assert "send it later: satlab influx" in capsys.readouterr().err
 
@@ -319,7 +319,7 @@ def test_a_run_sends_its_statistics(server: str, tmp_path: Path) -> None:
     link = LinkOptions(profile="leo")
     settings_ = {"count": "3"}
     request = run.RunRequest(paths.SCENARIOS / "ping.json", link, settings_, tmp_path, report=False, influx=server)
-    outcome = run.execute(run.prepare(request), Talk(quiet=True), threading.Event())
+    outcome = run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
     (series,) = Database.of(server).query(
         f'SELECT rtt_ms FROM "satlab_ping" WHERE "@run_id" = \'{outcome.folder.name}\' AND rtt_ms > 0'  # noqa: S608
     )

@@ -28,7 +28,7 @@ def change(path: Path, wanted: LinkSet) -> dict[str, Any]:
 
 
 def state(path: Path) -> dict[str, Any]:
-    """Give what holds now: `directions`, `timeline` and the time `t_s`. Raises as `change`."""
+    """Return what holds now: `directions`, `timeline` and the time `t_s`. Raises as `change`."""
     return ask(path, {"get": "state"})
 
 

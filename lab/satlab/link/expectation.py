@@ -35,7 +35,7 @@ class Expectation:
 
 
 def expectation(plan: LinkPlan, emulator: Emulator) -> Expectation:
-    """Give the plan's figures with the tolerance of who carries the satellite segment."""
+    """Return the plan's figures with the tolerance of who carries the satellite segment."""
     rtt, rate = plan.rtt_ms, plan.forward.udp_goodput_bps
     if emulator == "satlink":
         low, high = rate * (1 - RATE_MARGIN), rate * (1 + RATE_MARGIN)

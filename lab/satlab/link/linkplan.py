@@ -24,7 +24,7 @@ from pydantic import (
 from satlab.common import netns_names
 from satlab.common.errors import ConfigError, Fault
 from satlab.common.paths import SATLINK
-from satlab.common.topology import End, NetworkKind, Role, Topology
+from satlab.common.topology import InterfaceEnd, NetworkKind, Role, Topology
 from satlab.link.satlink import ask
 
 DEFAULT_BDP = 1.2
@@ -278,7 +278,7 @@ class LinkConfig(_Model):
         return "opensand" if self.st is None else "satlink"
 
     def to_json(self) -> str:
-        """Give the text of `link.json`."""
+        """Return the text of `link.json`."""
         return self.model_dump_json(by_alias=True, indent=2) + "\n"
 
 
@@ -356,7 +356,7 @@ def build(
 
 
 def build_lan(topology: Topology, lab_id: str, beside: LinkConfig, loss: float) -> LinkConfig:
-    """Give the configuration of a satlink of its own that carries the client's LAN and loses packets, each way.
+    """Return the configuration of a satlink of its own that carries the client's LAN and loses packets, each way.
 
     It is a wire without delay, with seed and interval of the path's satlink `beside` it and `lan.jsonl` as its metrics.
     """
@@ -381,8 +381,8 @@ def build_lan(topology: Topology, lab_id: str, beside: LinkConfig, loss: float) 
     )
 
 
-def client_lan(topology: Topology) -> tuple[End, End]:
-    """Give the ends of the client's network: the other one, and the client's own."""
+def client_lan(topology: Topology) -> tuple[InterfaceEnd, InterfaceEnd]:
+    """Return the ends of the client's network: the other one, and the client's own."""
     client = topology.nodes[topology.node_of(Role.CLIENT)]
     ends = topology.ends(next(iter(client.interfaces.values())).network)
     near, far = sorted(ends, key=lambda end: topology.nodes[end.node].role is Role.CLIENT)
@@ -390,7 +390,7 @@ def client_lan(topology: Topology) -> tuple[End, End]:
 
 
 def _attachment(topology: Topology, lab_id: str, kind: NetworkKind, role: Role | None) -> Attachment:
-    """Give the end of the satellite or internet network at the node with `role`; None = the end not at the server."""
+    """Return the end of the satellite or internet network at the node with `role`; None = the end not at the server."""
     ends = topology.ends(topology.network_of(kind))
     roles = {end: topology.nodes[end.node].role for end in ends}
     end = next(e for e in ends if (roles[e] is role if role else roles[e] is not Role.SERVER))
@@ -499,7 +499,7 @@ class LinkPlan(_Model):
     advice: tuple[str, ...]
 
     def to_json(self) -> str:
-        """Give the text of `plan.json`."""
+        """Return the text of `plan.json`."""
         return self.model_dump_json(by_alias=True, indent=2) + "\n"
 
 

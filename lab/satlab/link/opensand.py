@@ -96,7 +96,7 @@ class Description(_Model):
     st: GroundEntity
 
     def of(self, role: Role) -> Entity:
-        """Give the entity that plays `role`: sat, gw or st."""
+        """Return the entity that plays `role`: sat, gw or st."""
         return {Role.SAT: self.sat, Role.GW: self.gw, Role.ST: self.st}[role]
 
 
@@ -112,11 +112,11 @@ class Platform:
     description: Description
 
     def commands(self) -> dict[Role, list[str]]:
-        """Give the command lines in the order of the start."""
+        """Return the command lines in the order of the start."""
         return {role: self._argv(role) for role in START_ORDER}
 
     def _argv(self, role: Role) -> list[str]:
-        """Give an entity the very files of the profile, and let it talk on stderr."""
+        """Return an entity the very files of the profile, and let it talk on stderr."""
         files = {"-i": f"infrastructure_{role.value}.xml", "-t": "topology.xml"}
         if role is not Role.SAT:  # a transparent satellite has no profile
             files["-p"] = f"profile_{role.value}.xml"
@@ -124,12 +124,12 @@ class Platform:
         return ["nice", "-n", str(NICENESS), str(self.program), *options, "-v"]
 
     def taps(self, topology: Topology) -> dict[str, Tap]:
-        """Give the TAPs, by node."""
+        """Return the TAPs, by node."""
         grounds = {Role.ST: self.description.st, Role.GW: self.description.gw}
         return {topology.node_of(role): Tap(e.tap_iface, e.mac_address) for role, e in grounds.items()}
 
     def notes(self) -> list[str]:
-        """Say what the host will make of the profile that its author did not mean."""
+        """Return what the host will make of the profile that its author did not mean."""
         found = []
         for role in START_ORDER:
             folder = self.description.of(role).path_local
@@ -175,7 +175,7 @@ def prepare(profile: Path, topology: Topology, satlink: Path, *, lenient: bool =
 
 
 def find_program() -> Path:
-    """Give OpenSAND's program: SATLAB_OPENSAND, or `opensand` on PATH.
+    """Return OpenSAND's program: SATLAB_OPENSAND, or `opensand` on PATH.
 
     Raises:
         HostError: there is none, with where to get it.
@@ -230,7 +230,7 @@ def process_name(role: Role) -> str:
 
 
 def meaning(exit_code: int) -> str:
-    """Say what an exit code means; negative ones are signals. Empty for codes that are not documented."""
+    """Return what an exit code means; negative ones are signals. Empty for codes that are not documented."""
     return _ENDS.get(_OF_A_SHELL - exit_code if exit_code > _OF_A_SHELL else exit_code, "")
 
 

@@ -55,7 +55,7 @@ class LinkOptions:
     lenient: bool = False
 
     def arguments(self) -> list[str]:
-        """Give the command line that chooses this: the profile, and what is not as by default."""
+        """Return the command line that chooses this: the profile, and what is not as by default."""
         argv = ["--profile", self.profile]
         for each in fields(self):
             value = getattr(self, each.name)
@@ -65,7 +65,7 @@ class LinkOptions:
         return argv
 
     def profile_folder(self) -> Path:
-        """Give the folder of the profile."""
+        """Return the folder of the profile."""
         own = PROFILES / self.profile
         folder = own if "/" not in self.profile and own.is_dir() else Path(self.profile)
         if not folder.is_dir():
@@ -80,7 +80,7 @@ class LinkOptions:
         logs: Path | None = None,
         timeline_starts: Literal["at-once", "on-request"] = "at-once",
     ) -> LinkRequest:
-        """Give the link's request; both directions get the same queue rule and loss process."""
+        """Return the link's request; both directions get the same queue rule and loss process."""
         if self.emulator == "opensand":
             self._refuse_what_opensand_cannot()
         direction = linkplan.Direction(
@@ -106,14 +106,14 @@ class LinkOptions:
         )
 
     def _timeline(self, starts: Literal["at-once", "on-request"]) -> linkplan.Timeline | None:
-        """Give the time line; an empty one where the profile's files have to wait for a request, too."""
+        """Return the time line; an empty one where the profile's files have to wait for a request, too."""
         if self.timeline is None and starts == "at-once":
             return None
         steps = control.load_steps(self.timeline) if self.timeline else ()
         return linkplan.Timeline(starts=starts, steps=steps)
 
     def losses(self) -> linkplan.LossProcess | tuple[linkplan.LossProcess, ...]:
-        """Give the loss process that was chosen, or both of them."""
+        """Return the loss process that was chosen, or both of them."""
         losses: list[linkplan.LossProcess] = [linkplan.Loss(ratio=self.loss, unit=self.loss_unit)]
         if self.loss_model is not None:
             model = self._loss_model(self.loss_model)
@@ -121,7 +121,7 @@ class LinkOptions:
         return losses[0] if len(losses) == 1 else tuple(losses)
 
     def queue_rule(self) -> linkplan.Queue:
-        """Give the queue that was chosen."""
+        """Return the queue that was chosen."""
         if self.aqm is None and (self.ecn or self.aqm_interval_ms is not None):
             raise ConfigError("--ecn and --aqm-interval-ms need --aqm", hint="add --aqm codel, fq-codel or pie")
         if self.aqm == "pie" and self.aqm_interval_ms is not None:

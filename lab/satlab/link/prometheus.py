@@ -46,7 +46,7 @@ HELP = {
 
 
 def last_sample(path: Path) -> dict[str, Any]:
-    """Give the last whole sample of a metrics file.
+    """Return the last whole sample of a metrics file.
 
     Raises:
         HostError: there is none.
@@ -67,7 +67,7 @@ def last_sample(path: Path) -> dict[str, Any]:
 
 
 def render(lab_id: str, sample: dict[str, Any]) -> str:
-    """Give the exposition text; what was not measured, or is carried by another emulator, is left out."""
+    """Return the exposition text; what was not measured, or is carried by another emulator, is left out."""
     directions = {name: figures for name, figures in sample.items() if isinstance(figures, dict)}
     parts = [_family("sample_time_seconds", "Unix time of the sample", [("", sample["t_unix_s"])], lab_id)]
     for field, text in HELP.items():
@@ -84,7 +84,7 @@ def _used(figures: dict[str, Any]) -> Iterable[tuple[str, float]]:
 
 
 def _family(name: str, text: str, values: list[tuple[str, float]], lab_id: str) -> str:
-    """Give one metric with a value per direction. Lab ids and directions need no escapes."""
+    """Return one metric with a value per direction. Lab ids and directions need no escapes."""
     metric = f"satlab_link_{name}"
     lines = [f"# HELP {metric} {text}", f"# TYPE {metric} gauge"]
     for direction, value in values:

@@ -15,7 +15,7 @@ from satlab.link import control, linkplan, prometheus
 from satlab.link.linkplan import LinkSet
 from satlab.link.options import LinkOptions
 from satlab.netlab import lab_commands
-from satlab.netlab.lab_commands import Wanted
+from satlab.netlab.lab_commands import LinkChange
 
 
 def answered(path: Path, answer: bytes) -> tuple[threading.Thread, list[bytes]]:
@@ -132,11 +132,11 @@ def test_command_line_becomes_a_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lab_commands, "need_root", lambda: None)
     monkeypatch.setattr(lab_commands, "_control", lambda _: Path("s"))
     monkeypatch.setattr(control, "change", lambda _, wanted: sets.append(wanted.model_dump()))
-    lab_commands.set_link("lab", "forward", LinkOptions(loss=0.1), Wanted(loss=0.1, jitter_ms=2.0, outage="off"))
-    lab_commands.set_link("lab", "both", LinkOptions(queue="9packets", aqm="pie"), Wanted(delay_ms=5.0, outage="1"))
-    radio = Wanted(attenuation_db=6.0, modcod="4", symbol_rate_baud=2e7)
+    lab_commands.set_link("lab", "forward", LinkOptions(loss=0.1), LinkChange(loss=0.1, jitter_ms=2.0, outage="off"))
+    lab_commands.set_link("lab", "both", LinkOptions(queue="9packets", aqm="pie"), LinkChange(delay_ms=5.0, outage="1"))
+    radio = LinkChange(attenuation_db=6.0, modcod="4", symbol_rate_baud=2e7)
     lab_commands.set_link("lab", "forward", LinkOptions(), radio)
-    lab_commands.set_link("lab", "both", LinkOptions(queue="1bdp"), Wanted(delay_ms=16.0, handover="flush"))
+    lab_commands.set_link("lab", "both", LinkOptions(queue="1bdp"), LinkChange(delay_ms=16.0, handover="flush"))
     assert sets == [
         {
             "direction": "forward",
@@ -150,8 +150,8 @@ def test_command_line_becomes_a_set(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     for options, outage in ((LinkOptions(), None), (LinkOptions(aqm="pie"), None), (LinkOptions(), "soon")):
         with pytest.raises(ConfigError):
-            lab_commands.set_link("lab", "both", options, Wanted(outage=outage))
-    for wanted in (Wanted(modcod="acm"), Wanted(symbol_rate_baud=1.5), Wanted(handover="hold")):
+            lab_commands.set_link("lab", "both", options, LinkChange(outage=outage))
+    for wanted in (LinkChange(modcod="acm"), LinkChange(symbol_rate_baud=1.5), LinkChange(handover="hold")):
         with pytest.raises(ConfigError):
             lab_commands.set_link("lab", "both", LinkOptions(), wanted)
 

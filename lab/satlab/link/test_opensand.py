@@ -19,7 +19,7 @@ TOPOLOGY = load()
 
 
 def description(**changes: dict[str, Any]) -> dict[str, Any]:
-    """Give what satlink says of the shipped profiles; `changes` by entity."""
+    """Return what satlink says of the shipped profiles; `changes` by entity."""
     document: dict[str, Any] = {
         "schema": "satlab/profile-description/1",
         "profile_sha256": "0" * 64,

@@ -15,7 +15,7 @@ from satlab.link.options import LinkOptions
 
 
 def asked(**options: Any) -> dict[str, Any]:
-    """Give the direction that these options become."""
+    """Return the direction that these options become."""
     request = LinkOptions(**options).request()
     assert request.forward == request.return_
     document: dict[str, Any] = json.loads(request.forward.model_dump_json())

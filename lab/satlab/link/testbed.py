@@ -62,7 +62,7 @@ def _fault(name: str, value: str) -> Fault | None:
 
 
 def starting_with(link: LinkRequest, changes: tuple[LinkSet, ...]) -> LinkRequest:
-    """Give a link whose time line begins with some changes."""
+    """Return a link whose time line begins with some changes."""
     if not changes:
         return link
     steps = tuple(TimelineStep.model_validate({"at_s": 0, "set": change}) for change in changes)

@@ -20,7 +20,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def closed_folders(path: str) -> Iterator[str]:
-    """Give the folders above a path that others may not enter, the outermost first."""
+    """Yield the folders above a path that others may not enter, the outermost first."""
     folder = "/"
     for name in path.strip("/").split("/"):
         if not os.stat(folder).st_mode & 0o001:  # noqa: PTH116 - pathlib costs half of the start

@@ -45,11 +45,11 @@ class LabHost:
             privileges.give(self._control, self._uid)
 
     def node(self, entity: str) -> str:
-        """Give the node that plays an entity."""
+        """Return the node that plays an entity."""
         return entity if self._entities is None else self._entities[entity]
 
     def enter_argv(self, entity: str, job: str) -> list[str]:
-        """Give the argv prefix that runs a command of a job where an entity is, with no more privilege than granted."""
+        """Return the argv prefix that runs a job's command on an entity's node with the privileges granted to it."""
         visible = (
             [*self._visible, self._control] if self._control and job in privileges.LINK_CONTROLLERS else self._visible
         )
@@ -57,7 +57,7 @@ class LabHost:
         return [*self._lab.enter_argv(self.node(entity)), *drop]
 
     def environment(self, entity: str) -> dict[str, str]:
-        """Give where pages, certificates, our own programs and the link's control socket are, and the agent's name."""
+        """Return the places of pages, certificates, our programs and the control socket, and the agent's name."""
         control = {"SATLAB_CONTROL": str(self._control)} if self._control else {}
         return {
             "SATLAB_WWW": str(self._www),

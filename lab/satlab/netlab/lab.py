@@ -36,7 +36,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from satlab.common import netns_names
 from satlab.common.errors import ConfigError, Fault, HostError
 from satlab.common.paths import SATLINK
-from satlab.common.processes import POLL_S, Process, send, start, wait
+from satlab.common.processes import POLL_S, TrackedProcess, send, start, wait
 from satlab.common.topology import NetworkKind, Role, Topology
 from satlab.link import linkplan, opensand
 from satlab.link.linkplan import Emulator, LinkConfig, LinkPlan, LinkRequest
@@ -65,7 +65,7 @@ class _State(BaseModel):
     schema_: Literal["satlab/lab-state/2"] = Field(default="satlab/lab-state/2", alias="schema")
     finished: bool
     since_unix_s: float
-    processes: dict[str, Process]
+    processes: dict[str, TrackedProcess]
     topology: Topology
 
 
@@ -164,7 +164,7 @@ class Lab:
         down(self.lab_id)
 
     def enter_argv(self, node: str) -> list[str]:
-        """Give the argv prefix that runs a command inside `node`."""
+        """Return the argv prefix that runs a command inside `node`."""
         if node not in self.topology.nodes:
             raise ConfigError(
                 f"lab {self.lab_id} has no node {node!r}", hint=f"one of {', '.join(self.topology.nodes)}"
@@ -187,7 +187,7 @@ def check_id(lab_id: str) -> None:
 
 
 def list_labs() -> list[LabStatus]:
-    """Give every lab of this host, by id: those with a record, and those of which only namespaces are left."""
+    """Return every lab of this host, by id: those with a record, and those of which only namespaces are left."""
     _check_readable()
     with_folder = {entry.name for entry in RUN.iterdir() if entry.is_dir()} if RUN.is_dir() else set()
     return [status(lab_id) for lab_id in sorted(with_folder | netns.lab_ids())]
@@ -235,7 +235,7 @@ def down(lab_id: str) -> bool:
 
 
 def _same(found: Lab, wanted: Lab) -> Lab:
-    """Give the lab that was found when it is the one wanted."""
+    """Return the lab that was found when it is the one wanted."""
     has, asked = found.config.model_dump(), wanted.config.model_dump()
     faults = [
         Fault(f"link.{key.rstrip('_')}", f"{has[key]!r} is up, {asked[key]!r} is asked for")
@@ -265,7 +265,7 @@ class _Command:
 
 
 def _commands(lab: Lab, satlink: Path, platform: Platform | None, logs: Path | None) -> dict[str, _Command]:
-    """Give the lab's processes by name, in the order of their start."""
+    """Return the lab's processes by name, in the order of their start."""
     folder = _folder(lab.lab_id)
     found = {}
     for role, argv in platform.commands().items() if platform else ():
@@ -302,11 +302,11 @@ def _build(lab: Lab, commands: dict[str, _Command], platform: Platform | None, i
     interrupts.check()
 
 
-def _start(lab: Lab, command: _Command) -> Process:
+def _start(lab: Lab, command: _Command) -> TrackedProcess:
     return start([*lab.enter_argv(command.node), *command.argv], out=command.out, log=command.log)
 
 
-def _await_ready(lab_id: str, processes: dict[str, Process], interrupts: "_Interrupts") -> None:
+def _await_ready(lab_id: str, processes: dict[str, TrackedProcess], interrupts: "_Interrupts") -> None:
     """Wait until satlink says it is ready and no link lacks carrier."""
 
     def ready() -> bool:
@@ -324,7 +324,7 @@ def _await_ready(lab_id: str, processes: dict[str, Process], interrupts: "_Inter
         )
 
 
-def _await_opensand(lab: Lab, processes: dict[str, Process], interrupts: "_Interrupts") -> None:
+def _await_opensand(lab: Lab, processes: dict[str, TrackedProcess], interrupts: "_Interrupts") -> None:
     """Wait until an echo has crossed the satellite segment: OpenSAND may say that it is ready and carry nothing."""
     topology, seconds = lab.topology, OPENSAND_READY_DEADLINE_S
     st, gw = topology.node_of(Role.ST), topology.node_of(Role.GW)
@@ -344,8 +344,8 @@ def _await_opensand(lab: Lab, processes: dict[str, Process], interrupts: "_Inter
             echo.kill()
 
 
-def _not_ready(processes: dict[str, Process]) -> HostError:
-    """Say how far each entity of OpenSAND came."""
+def _not_ready(processes: dict[str, TrackedProcess]) -> HostError:
+    """Return how far each entity of OpenSAND came."""
     logs = {role: processes[opensand.process_name(role)] for role in opensand.START_ORDER}
     came = [opensand.progress(role, process.log.read_text(errors="replace")) for role, process in logs.items()]
     return HostError(
@@ -355,7 +355,7 @@ def _not_ready(processes: dict[str, Process]) -> HostError:
     )
 
 
-def _check_alive(processes: dict[str, Process]) -> None:
+def _check_alive(processes: dict[str, TrackedProcess]) -> None:
     for name, process in processes.items():
         if not process.is_alive():
             raise HostError(f"{name} ended{_how_ended(name, process)} before it was ready: {process.last_words()}")
@@ -368,8 +368,8 @@ def _said_ready(lab_id: str, name: str) -> bool:
     return False
 
 
-def _how_ended(name: str, process: Process) -> str:
-    """Say how a process ended, as far as this program can tell, and its last words."""
+def _how_ended(name: str, process: TrackedProcess) -> str:
+    """Return how a process ended, as far as this program can tell, and its last words."""
     code = process.exit_code()
     how = "" if code is None else f" with status {code}" if code >= 0 else f" by {signal.Signals(-code).name}"
     meaning = opensand.meaning(code) if code is not None and name not in (SATLINK_PROCESS, LAN_PROCESS) else ""
@@ -380,7 +380,7 @@ def _how_ended(name: str, process: Process) -> str:
 
 
 def _ailment(state: _State, nodes: tuple[str, ...]) -> str:
-    """Say what keeps a lab from being up; empty when nothing does."""
+    """Return what keeps a lab from being up; empty when nothing does."""
     missing = sorted(set(state.topology.nodes) - set(nodes))
     if not state.finished:
         return "it is being built, or its build was killed"
@@ -403,7 +403,7 @@ def _remove(lab_id: str) -> bool:
     return found
 
 
-def _end_processes(lab_id: str, processes: list[Process]) -> None:
+def _end_processes(lab_id: str, processes: list[TrackedProcess]) -> None:
     """End all processes of a lab: SIGTERM, so that satlink can write its last metrics, then SIGKILL."""
 
     def left() -> set[int]:

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from satlab.common import topology
-from satlab.common.console import Talk
+from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, Fault, HostError
 from satlab.common.paths import LAB_FILE
 from satlab.link import control, prometheus
@@ -21,22 +21,22 @@ from satlab.netlab import lab, ownership
 from satlab.netlab.lab import Lab, LabStatus
 
 
-def up(lab_id: str, options: LinkOptions, talk: Talk) -> None:
+def up(lab_id: str, options: LinkOptions, log: ProgressLog) -> None:
     """Bring a lab up and leave it up."""
     need_root()
-    with talk.step(f"lab {lab_id} up") as step:
+    with log.step(f"lab {lab_id} up") as step:
         found = Lab.up(lab_id, topology.load(LAB_FILE), options.request())
         step.outcome = "was up already" if found.found else "done"
     plan = found.plan
-    talk.line(f"  forward {plan.forward.modcod}, {plan.forward.rate_bps / 1e6:.2f} Mbit/s on air")
-    talk.line(f"  return  {plan.return_.modcod}, {plan.return_.rate_bps / 1e6:.2f} Mbit/s on air")
+    log.line(f"  forward {plan.forward.modcod}, {plan.forward.rate_bps / 1e6:.2f} Mbit/s on air")
+    log.line(f"  return  {plan.return_.modcod}, {plan.return_.rate_bps / 1e6:.2f} Mbit/s on air")
     if found.config.emulator == "opensand":
         wanted = expectation(plan, "opensand")
-        talk.line(f"  round trip over OpenSAND {wanted.rtt_low_ms:.0f} to {wanted.rtt_high_ms:.0f} ms")
+        log.line(f"  round trip over OpenSAND {wanted.rtt_low_ms:.0f} to {wanted.rtt_high_ms:.0f} ms")
     else:
-        talk.line(f"  round trip {plan.rtt_ms.min:.1f} to {plan.rtt_ms.max:.1f} ms")
+        log.line(f"  round trip {plan.rtt_ms.min:.1f} to {plan.rtt_ms.max:.1f} ms")
     for advice in (*plan.advice, *found.notes):
-        talk.line(f"  note: {advice}")
+        log.line(f"  note: {advice}")
 
 
 def status(lab_id: str | None, *, json_lines: bool) -> int:
@@ -48,24 +48,24 @@ def status(lab_id: str | None, *, json_lines: bool) -> int:
     return ExitStatus.FAILED if any(s.phase != "up" for s in found) else ExitStatus.OK
 
 
-def down(lab_id: str | None, talk: Talk) -> None:
+def down(lab_id: str | None, log: ProgressLog) -> None:
     """Take one lab down, or every one (None)."""
     need_root()
     if lab_id is None:
         ownership.sweep()
     for name in [lab_id] if lab_id else [s.lab_id for s in lab.list_labs()]:
-        with talk.step(f"lab {name} down") as step:
+        with log.step(f"lab {name} down") as step:
             step.outcome = "done" if lab.down(name) else "was not up"
 
 
 def enter(lab_id: str, node: str, command: list[str]) -> list[str]:
-    """Give the argv that runs `command`, or a shell, inside a node."""
+    """Return the argv that runs `command`, or a shell, inside a node."""
     need_root()
     return [*Lab.attach(lab_id).enter_argv(node), *(command or [os.environ.get("SHELL", "/bin/sh")])]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class LinkChange:
     """What shall change of a link, in the words of the command line; what is None stays."""
 
     delay_ms: float | None = None
@@ -78,7 +78,7 @@ class Wanted:
     handover: str | None = None
 
 
-def set_link(lab_id: str, direction: str, options: LinkOptions, changes: Wanted) -> None:
+def set_link(lab_id: str, direction: str, options: LinkOptions, changes: LinkChange) -> None:
     """Change the link of a lab that is up. The queue stays without a limit of its own."""
     need_root()
     wanted: dict[str, Any] = {
@@ -136,7 +136,7 @@ def print_metrics(lab_id: str) -> None:
 
 
 def _control(lab_id: str) -> Path:
-    """Give the control socket of a lab that is up."""
+    """Return the control socket of a lab that is up."""
     path = Lab.attach(lab_id).config.control
     if path is None:
         raise ConfigError(f"lab {lab_id} has no control socket", hint="bring it up anew: satlab down, satlab up")

@@ -26,7 +26,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from satlab.common.errors import HostError
 from satlab.common.netns_names import PREFIX, RUN_NETNS, name, path
-from satlab.common.topology import End, NetworkKind, Role, Route, Topology, routes
+from satlab.common.topology import InterfaceEnd, NetworkKind, Role, Route, Topology, routes
 from satlab.link.opensand import Tap
 
 TUN_DEVICE = Path("/dev/net/tun")
@@ -76,12 +76,12 @@ class KernelRoute:
 
 
 def present(lab_id: str) -> list[str]:
-    """Give the nodes of a lab that have a namespace, or what a killed process left of one."""
+    """Return the nodes of a lab that have a namespace, or what a killed process left of one."""
     return [node for lab, node in _all() if lab == lab_id]
 
 
 def lab_ids() -> set[str]:
-    """Give every lab that has at least one namespace on this host."""
+    """Return every lab that has at least one namespace on this host."""
     return {lab for lab, _ in _all()}
 
 
@@ -164,8 +164,8 @@ def build_machines(topology: Topology, lab_id: str, control: Mapping[str, str], 
         inside(lab_id, HOST_NODE, _make_bridge, CONTROL_INTERFACE, 1500)
         inside(lab_id, HOST_NODE, _set_address, CONTROL_INTERFACE, host)
         for number, (node, address) in enumerate(control.items()):
-            port = End(HOST_NODE, f"port{number}", "", IPv4Address(0))
-            card = End(node, CONTROL_INTERFACE, "", IPv4Address(0))
+            port = InterfaceEnd(HOST_NODE, f"port{number}", "", IPv4Address(0))
+            card = InterfaceEnd(node, CONTROL_INTERFACE, "", IPv4Address(0))
             _join(lab_id, port, card, 1500, 2 * _FIRST_VETH_INDEX + number)
             inside(lab_id, HOST_NODE, _attach, port.interface, CONTROL_INTERFACE)
             inside(lab_id, node, _set_address, CONTROL_INTERFACE, address)
@@ -232,7 +232,7 @@ def read_routes(lab_id: str, node: str) -> list[KernelRoute]:
 
 
 def links_without_carrier(lab_id: str) -> list[str]:
-    """Give the links of a lab, as `node.interface`, that would drop packets: no carrier yet, or their user has gone."""
+    """Return the interfaces `node.interface` of a lab that would drop packets: no carrier, or their user has gone."""
     with _host_errors(f"lab {lab_id}: links"):
         return [f"{node}.{link}" for node in present(lab_id) for link in inside(lab_id, node, _read_down_links)]
 
@@ -245,7 +245,7 @@ def remove(lab_id: str) -> None:
 
 
 def occupants(lab_id: str) -> set[int]:
-    """Give the processes that are inside one of the lab's namespaces, told by the namespace's inode."""
+    """Return the processes that are inside one of the lab's namespaces, told by the namespace's inode."""
     inodes = set()
     for node in present(lab_id):
         with contextlib.suppress(FileNotFoundError):
@@ -298,7 +298,7 @@ def _prepare() -> None:
         ip.link("set", index=_index(ip, "lo"), state="up")
 
 
-def _join(lab_id: str, a: End, b: End, mtu: int, index: int) -> None:
+def _join(lab_id: str, a: InterfaceEnd, b: InterfaceEnd, mtu: int, index: int) -> None:
     """Make a veth pair with one end in each namespace, from the start; `index` is the interface index of end `a`."""
     peer = {"ifname": b.interface, "net_ns_fd": name(lab_id, b.node), "mtu": mtu}
     inside(lab_id, a.node, _make_veth, a.interface, mtu, index, peer)

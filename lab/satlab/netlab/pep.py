@@ -54,13 +54,13 @@ def proxy(
 
 
 def connections(folder: Path) -> int:
-    """Give how many connections the proxy has split, by the record that it left when it ended."""
+    """Return how many connections the proxy has split, by the record that it left when it ended."""
     reports = list(folder.glob("files/*/pep_json.json"))
     return int(json.loads(reports[0].read_text())["connections"]) if reports else 0
 
 
 def _environment(node: str, folder: Path, home: str) -> dict[str, str]:
-    """Give what a job finds in its environment; its records go to the folder."""
+    """Return what a job finds in its environment; its records go to the folder."""
     return {
         "PATH": f"{paths.PROGRAMS}:{paths.STANDARD_PATH}", "HOME": home, "TMPDIR": home, "PYTHONPATH": str(paths.SHIM),
         "JOB_NAME": JOB, "PYTHONDONTWRITEBYTECODE": "1", "SATLAB_RAW": str(folder.resolve()), "SATLAB_AGENT": node,

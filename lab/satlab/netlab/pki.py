@@ -33,17 +33,17 @@ class Pki:
 
     @property
     def ca_cert(self) -> Path:
-        """Give the certificate of the run's authority."""
+        """Return the certificate of the run's authority."""
         return self.folder / "ca.crt"
 
     @property
     def server_cert(self) -> Path:
-        """Give the server's certificate."""
+        """Return the server's certificate."""
         return self.folder / "server.crt"
 
     @property
     def server_key(self) -> Path:
-        """Give the server's private key (EC P-256, PKCS 8)."""
+        """Return the server's private key (EC P-256, PKCS 8)."""
         return self.folder / "server.key"
 
 
@@ -79,7 +79,7 @@ def create(folder: Path, names: Sequence[str], addresses: Sequence[Address], now
 
 
 def spki_pin(certificate: x509.Certificate) -> str:
-    """Give base64(SHA-256(SubjectPublicKeyInfo)), the form of a pin in RFC 7469, section 2.4, which Chromium takes."""
+    """Return base64(SHA-256(SubjectPublicKeyInfo)), a pin as in RFC 7469, section 2.4, which Chromium takes."""
     info = certificate.public_key().public_bytes(
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )

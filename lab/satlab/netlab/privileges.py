@@ -34,7 +34,7 @@ API_UID = _FIRST_UID + _UIDS
 
 
 def new_uid() -> int:
-    """Give a user for one run, which nobody else on this host is at the moment."""
+    """Return a user for one run, which nobody else on this host is at the moment."""
     taken = set()
     for entry in Path("/proc").iterdir():
         with suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
@@ -45,14 +45,14 @@ def new_uid() -> int:
 
 
 def program_paths() -> list[Path]:
-    """Give what a program of ours needs to read: the tree, the interpreter, its packages."""
+    """Return what a program of ours needs to read: the tree, the interpreter, its packages."""
     return [paths.ROOT, *(Path(each).resolve() for each in (sys.prefix, sys.base_prefix))]
 
 
 def drop_argv(
     uid: int, capabilities: Iterable[str], visible: Iterable[Path], *more: str, interpreter: str = sys.executable
 ) -> list[str]:
-    """Give the argv prefix that runs a command as a user without privileges; every part of it `exec`s the next.
+    """Return the argv prefix that runs a command as a user without privileges; every part of it `exec`s the next.
 
     `visible`: paths that the command reads or writes even where they lie in a folder that is closed to other users.
     `more`: further options of setpriv(1).

@@ -31,7 +31,7 @@ def test_unusable_lab_ids_are_refused(lab_id: str) -> None:
 
 def test_names_keep_labs_apart(tmp_path: Path) -> None:
     """With a hyphen between the parts, node st of lab x-proxy would be node proxy-st of lab x."""
-    assert netns_names.name("x-proxy", "st") != netns.name("x", "proxy-st")
+    assert netns_names.name("x-proxy", "st") != netns_names.name("x", "proxy-st")
     (tmp_path / "netns").mkdir()
     for entry in ("satlab-x.st", "satlab-x-y.client", "satlab-x-y.st", "other", "satlab-"):
         (tmp_path / "netns" / entry).touch()

@@ -64,7 +64,7 @@ class Page:
 
     @property
     def total_bytes(self) -> int:
-        """Give the sum of the body bytes of all objects."""
+        """Return the sum of the body bytes of all objects."""
         return sum(o.size_bytes for o in self.objects)
 
 
@@ -118,7 +118,7 @@ def build(page: Page, out_dir: Path) -> Built:
 
 
 def _read_settings(text: str, place: Path) -> tuple[dict[str, str], list[Fault]]:
-    """Give the text fields of `page.yml` (totals as text, too) and its faults."""
+    """Return the text fields of `page.yml` (totals as text, too) and its faults."""
     try:
         data = yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -287,7 +287,7 @@ def _framed_html(item: WebObject, seed: str) -> bytes:
 
 
 def _elements(objects: Iterable[WebObject]) -> tuple[list[str], list[str]]:
-    """Give the markup that loads the objects: style sheets for the head, the rest for the body."""
+    """Return the markup that loads the objects: style sheets for the head, the rest for the body."""
     head, body = [], []
     for item in objects:
         width, height = item.pixels or (0, 0)
@@ -301,7 +301,7 @@ def _elements(objects: Iterable[WebObject]) -> tuple[list[str], list[str]]:
 
 
 def _document_parts(title: str, objects: Sequence[WebObject]) -> tuple[str, list[str], str]:
-    """Give what the document is made of apart from its running text: head and heading, elements, end."""
+    """Return what the document is made of apart from its running text: head and heading, elements, end."""
     sheets, body = _elements(objects)
     head = [
         "<!DOCTYPE html>",
@@ -338,7 +338,7 @@ def _document(page: Page, item: WebObject) -> bytes:
 
 
 def _markup_bytes(objects: Sequence[WebObject]) -> int:
-    """Give the least size of a document that loads `objects`, with room for its title, which occurs twice."""
+    """Return the least size of a document that loads `objects`, with room for its title, which occurs twice."""
     head, body, tail = _document_parts("", objects)
     return len(head) + len(tail) + sum(len(element) + 1 for element in body) + 2 * _TITLE_LIMIT
 
@@ -347,7 +347,7 @@ def _markup_bytes(objects: Sequence[WebObject]) -> int:
 
 
 def _jpeg_frame(width: int, height: int) -> tuple[bytes, bytes]:
-    """Give a grey baseline JPEG (ITU-T T.81, annex B) in two parts, between which comment segments may stand.
+    """Return a grey baseline JPEG (ITU-T T.81, annex B) in two parts, between which comment segments may stand.
 
     One Huffman code of one bit stands for "DC difference 0" and one for "end of block", so that a block is two 0 bits.
     """
@@ -365,7 +365,7 @@ def _jpeg_frame(width: int, height: int) -> tuple[bytes, bytes]:
 
 
 def _padding(item: WebObject, seed: str, room: int, fixed: int) -> bytes:
-    """Give `room` bytes for a comment: random, but for what the image must lose under zlib."""
+    """Return `room` bytes for a comment: random, but for what the image must lose under zlib."""
     fresh = _fresh(room, item.zlib6_bytes, fixed=fixed, per_fresh=1.0, per_filler=0.0)
     return _random(seed, fresh) + bytes(room - fresh)
 
@@ -383,7 +383,7 @@ def _jpeg(item: WebObject, seed: str) -> bytes:
 
 
 def _gif_frame(width: int, height: int) -> tuple[bytes, bytes]:
-    """Give a white GIF89a in two parts, between which comment extensions may stand.
+    """Return a white GIF89a in two parts, between which comment extensions may stand.
 
     In the LZW stream (GIF89a, appendix F) the n-th code after the clear code stands for a run of n white pixels; the
     last one for the rest. Codes are as wide as the number of table entries after n - 1 codes, 4 + n, asks for.
@@ -411,7 +411,7 @@ def _gif(item: WebObject, seed: str) -> bytes:
 
 
 def _gif_comment(data: bytes, room: int) -> bytes:
-    """Give one comment extension of exactly `room` bytes, cut into sub-blocks of at most 255 bytes."""
+    """Return one comment extension of exactly `room` bytes, cut into sub-blocks of at most 255 bytes."""
     left, blocks = room - 3, b""
     while left:
         take = left if left <= 256 else min(256, left - 2)
@@ -421,7 +421,7 @@ def _gif_comment(data: bytes, room: int) -> bytes:
 
 
 def _frame_bytes(item: WebObject) -> int:
-    """Give the least size that a valid object of this type has, with room for the padding that it may need."""
+    """Return the least size that a valid object of this type has, with room for the padding that it may need."""
     if item.mime in ("image/jpeg", "image/gif") and item.pixels:
         head, tail = (_jpeg_frame if item.mime == "image/jpeg" else _gif_frame)(*item.pixels)
         frame = len(head) + len(tail)

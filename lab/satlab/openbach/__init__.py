@@ -3,7 +3,7 @@
 
 from satlab.openbach.descriptor import Descriptor, load_job, load_jobs
 from satlab.openbach.model import BoundScenario, Scenario
-from satlab.openbach.runner import JobHost, JobRecord, Progress, ScenarioResult, run
+from satlab.openbach.runner import JobHost, JobProgress, JobRecord, ScenarioResult, run
 from satlab.openbach.scenario import bind, load
 from satlab.openbach.scenario_files import validate_paths
 
@@ -11,8 +11,8 @@ __all__ = [
     "BoundScenario",
     "Descriptor",
     "JobHost",
+    "JobProgress",
     "JobRecord",
-    "Progress",
     "Scenario",
     "ScenarioResult",
     "bind",

@@ -25,7 +25,7 @@ Words = tuple["str | InstanceOf", ...]
 
 
 def argv(descriptor: Descriptor, values: dict[str, Any]) -> Words:
-    """Give the arguments that follow the job's command.
+    """Return the arguments that follow the job's command.
 
     Each level from the outside in: subcommand name, required values in descriptor order, options with their values,
     bare flags. Options keep the order of `values`. Every value is exactly one element.

@@ -92,7 +92,7 @@ def make_job(tmp_path: Path) -> MakeJob:
 
 @pytest.fixture
 def jobs(make_job: MakeJob) -> dict[str, Descriptor]:
-    """Give a job that takes a few things, a persistent one, and OpenBACH's iperf3."""
+    """Return a job that takes a few things, a persistent one, and OpenBACH's iperf3."""
     work = {
         "required": [],
         "optional": [
@@ -123,7 +123,7 @@ def write(tmp_path: Path) -> Write:
 
 
 def start(number: int, job: str = "work", arguments: object = None, **more: Any) -> dict[str, Any]:
-    """Give a function that starts a job; `wait` and `on_fail` go into `more`."""
+    """Return a function that starts a job; `wait` and `on_fail` go into `more`."""
     call = {"entity_name": "client", job: arguments if arguments is not None else {}}
     call |= {key: more.pop(key) for key in ("offset", "interval") if key in more}
     return {"id": number, "start_job_instance": call, **more}

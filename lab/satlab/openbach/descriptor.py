@@ -32,11 +32,11 @@ class Count:
     most: int | None
 
     def allows(self, number: int) -> bool:
-        """Tell whether that many values are right."""
+        """Return whether that many values are right."""
         return number >= self.least and (self.most is None or number <= self.most)
 
     def __str__(self) -> str:
-        """Give the rule in words."""
+        """Return the rule in words."""
         if self.most is None:
             return f"at least {self.least}"
         return str(self.least) if self.least == self.most else f"{self.least} to {self.most}"
@@ -80,7 +80,7 @@ class Argument(_Model):
 
     @property
     def is_flag(self) -> bool:
-        """Tell whether this is a bare flag, without values."""
+        """Return whether this is a bare flag, without values."""
         return self.type == "None"
 
 
@@ -93,7 +93,7 @@ class Level(_Model):
 
     @property
     def arguments(self) -> dict[str, Argument]:
-        """Give every argument of this level by name."""
+        """Return every argument of this level by name."""
         return {argument.name: argument for argument in (*self.required, *self.optional)}
 
 
@@ -174,11 +174,11 @@ class Descriptor:
     statistics: tuple[str, ...]
 
     def command(self) -> list[str]:
-        """Give the start command on this host: the agent's interpreter and job folder become ours."""
+        """Return the start command on this host: the agent's interpreter and job folder become ours."""
         return [self._here(word) for word in self._platform().command]
 
     def command_stop(self) -> list[str]:
-        """Give the command that runs after a stop, [] when there is none."""
+        """Return the command that runs after a stop, [] when there is none."""
         return [self._here(word) for word in self._platform().command_stop]
 
     def _platform(self) -> Platform:

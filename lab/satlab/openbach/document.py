@@ -19,7 +19,7 @@ NAME_RULE = "use 1 to 64 letters, digits, '_', '-' and '.', not starting with a 
 
 
 def is_name(text: str) -> bool:
-    """Tell whether a name is safe as part of a path (jobs, scenarios, statistics)."""
+    """Return whether a name is safe as part of a path (jobs, scenarios, statistics)."""
     return _NAME.fullmatch(text) is not None
 
 
@@ -37,7 +37,7 @@ class Node:
     path: tuple[str, ...] = ()
 
     def child(self, key: str | int, value: Any) -> Node:
-        """Give the node of an entry below this one."""
+        """Return the node of an entry below this one."""
         return replace(self, value=value, path=(*self.path, str(key)))
 
     def fault(self, reason: str, remedy: str = "", *below: str) -> None:

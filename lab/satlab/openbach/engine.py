@@ -52,12 +52,12 @@ class JobStatus(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Tell whether the job is over."""
+        """Return whether the job is over."""
         return self not in (JobStatus.SCHEDULED, JobStatus.RUNNING)
 
     @property
     def failed(self) -> bool:
-        """Tell whether the job is over and failed."""
+        """Return whether the job is over and failed."""
         return self.ended and self not in (JobStatus.NOT_RUNNING, JobStatus.STOPPED)
 
 
@@ -91,12 +91,12 @@ class FunctionInstance:
 
     @property
     def pending(self) -> bool:
-        """Tell whether the function itself is not done."""
+        """Return whether the function itself is not done."""
         return self.status in (FunctionStatus.SCHEDULED, FunctionStatus.RUNNING)
 
     @property
     def finished(self) -> bool:
-        """Tell whether what the function started is over (`finished_ids`)."""
+        """Return whether what the function started is over (`finished_ids`)."""
         job_over = self.job is not None and self.job.status.ended
         return job_over or (self.scenario is not None and self.scenario.over)
 
@@ -116,35 +116,35 @@ class ScenarioInstance:
 
     @property
     def over(self) -> bool:
-        """Tell whether the instance has ended."""
+        """Return whether the instance has ended."""
         return self.status not in (ScenarioStatus.SCHEDULING, ScenarioStatus.RUNNING)
 
     @property
     def jobs(self) -> Iterator[JobInstance]:
-        """Give the jobs of this instance alone."""
+        """Yield the jobs of this instance alone."""
         every = (*self.retried, *self.functions.values())
         return (attempt.job for attempt in every if attempt.job is not None)
 
     @property
     def below(self) -> Iterator[ScenarioInstance]:
-        """Give the sub-scenario instances of this instance."""
+        """Yield the sub-scenario instances of this instance."""
         return (attempt.scenario for attempt in self.functions.values() if attempt.scenario is not None)
 
     @property
     def busy(self) -> bool:
-        """Tell whether a job or sub-scenario still runs."""
+        """Return whether a job or sub-scenario still runs."""
         return any(not job.status.ended for job in self.jobs) or any(not below.over for below in self.below)
 
 
 @dataclass(frozen=True)
-class Launched:
+class JobLaunched:
     """Event: the job was started."""
 
     job_instance_id: int
 
 
 @dataclass(frozen=True)
-class Refused:
+class JobRefused:
     """Event: the job could not be started."""
 
     job_instance_id: int
@@ -152,7 +152,7 @@ class Refused:
 
 
 @dataclass(frozen=True)
-class Ended:
+class JobEnded:
     """Event: the job ended by itself or was stopped; `ok` means exit status 0."""
 
     job_instance_id: int
@@ -160,7 +160,7 @@ class Ended:
     reason: str = ""
 
 
-Event = Launched | Refused | Ended
+Event = JobLaunched | JobRefused | JobEnded
 
 
 @dataclass(frozen=True)
@@ -178,14 +178,14 @@ class StopJobAction:
 
 
 @dataclass(frozen=True)
-class End:
+class ScenarioEnded:
     """The scenario instance is over and nothing of it runs."""
 
     status: ScenarioStatus
     reason: str
 
 
-EngineAction = StartJobAction | StopJobAction | End
+EngineAction = StartJobAction | StopJobAction | ScenarioEnded
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ class Engine:
             self.root.ending, self.root.reason = status, reason
 
     def step(self, now: float, events: Iterable[Event] = ()) -> list[EngineAction]:
-        """Take in what happened and give what to do now; `End` comes once, last, when nothing runs any more."""
+        """Process events and return the next actions; `ScenarioEnded` comes once, last, when nothing runs any more."""
         if self.root.over:
             return []
         self._now, self._actions = now, []
@@ -225,24 +225,24 @@ class Engine:
         self._start_due_jobs()
         self._turn(self.root)
         if self.root.over:
-            self._actions.append(End(self.root.status, self.root.reason))
+            self._actions.append(ScenarioEnded(self.root.status, self.root.reason))
         return self._actions
 
     def _take(self, event: Event) -> None:
         job = self._jobs[event.job_instance_id]
         attempt = job.scenario.functions[job.function.id]
         match event:
-            case Launched():
+            case JobLaunched():
                 job.accepted = True
                 if attempt.job is job and attempt.status is FunctionStatus.RUNNING:
                     attempt.status = FunctionStatus.FINISHED
-            case Refused(reason=reason):
+            case JobRefused(reason=reason):
                 job.reason = reason
                 first = not job.accepted and attempt.job is job and attempt.status is FunctionStatus.RUNNING
                 job.status = JobStatus.STOPPED if job.stopping else JobStatus.ERROR
                 if first:  # the call itself failed, so the function errs; its job never was
                     attempt.job, attempt.status, attempt.reason = None, FunctionStatus.ERROR, reason
-            case Ended(ok=ok, reason=reason):
+            case JobEnded(ok=ok, reason=reason):
                 job.reason = reason
                 if job.stopping:
                     job.status = JobStatus.STOPPED
@@ -347,7 +347,7 @@ class Engine:
             self._start(job)
 
     def _word(self, word: str | InstanceOf, instance: ScenarioInstance) -> str | None:
-        """Give the text of an argument; a path of function ids becomes the id of the instance it leads to."""
+        """Return the text of an argument; a path of function ids becomes the id of the instance it leads to."""
         if isinstance(word, str):
             return word
         here: ScenarioInstance | None = instance

@@ -19,7 +19,7 @@ _PLAY = ("hosts", "import_playbook", "ansible.builtin.import_playbook")
 
 
 def check_folder(job: Descriptor) -> list[Fault]:
-    """Give what keeps a controller from installing the job on its agents, or its agents from starting it.
+    """Return what keeps a controller from installing the job on its agents, or its agents from starting it.
 
     The controller reads nothing but the descriptor when a job is added, so all of this comes out late.
     """
@@ -51,7 +51,7 @@ def _playbook(path: Path) -> Iterator[Fault]:
 
 
 def _sources(task: dict[str, Any]) -> Iterator[str]:
-    """Give the files that a task copies, as far as they are written out."""
+    """Yield the files that a task copies, as far as they are written out."""
     call: dict[str, Any] = next((task[key] for key in _COPY if isinstance(task.get(key), dict)), {})
     source = call.get("src")
     if not isinstance(source, str):

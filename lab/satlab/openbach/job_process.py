@@ -22,7 +22,7 @@ _Waiting = Generator[None, float, None]
 
 
 @dataclass(frozen=True)
-class Process:
+class ProcfsProcess:
     """A process as /proc shows it; `start` (clock ticks since boot) tells a recycled pid from the old one."""
 
     pid: int
@@ -33,7 +33,7 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        """Tell whether this very process still runs."""
+        """Return whether this very process still runs."""
         now = _read(self.pid)
         return now is not None and now.start == self.start and not now.dead
 
@@ -48,22 +48,22 @@ class Process:
                 os.close(handle)
 
 
-def _read(pid: int) -> Process | None:
+def _read(pid: int) -> ProcfsProcess | None:
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
     # The name in parentheses may hold anything, so fields are counted from its end; proc(5) numbers them from 3.
     fields = stat.rpartition(")")[2].split()
-    return Process(pid, int(fields[1]), int(fields[3]), int(fields[19]), fields[0] in "ZX")
+    return ProcfsProcess(pid, int(fields[1]), int(fields[3]), int(fields[19]), fields[0] in "ZX")
 
 
-def _all() -> list[Process]:
+def _all() -> list[ProcfsProcess]:
     found = (_read(int(entry)) for entry in os.listdir("/proc") if entry.isdecimal())  # noqa: PTH208 - names only
     return [process for process in found if process is not None and not process.dead]
 
 
-def _has_environment(process: Process, marks: Mapping[str, str]) -> bool:
+def _has_environment(process: ProcfsProcess, marks: Mapping[str, str]) -> bool:
     try:
         entries = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
     except (FileNotFoundError, ProcessLookupError, PermissionError):
@@ -71,12 +71,12 @@ def _has_environment(process: Process, marks: Mapping[str, str]) -> bool:
     return all(os.fsencode(f"{name}={value}") in entries for name, value in marks.items())
 
 
-def marked(marks: Mapping[str, str]) -> list[Process]:
+def marked(marks: Mapping[str, str]) -> list[ProcfsProcess]:
     """Find live processes, other than this one, that were started with these environment variables."""
     return [process for process in _all() if process.pid != os.getpid() and _has_environment(process, marks)]
 
 
-def end(find: Callable[[], list[Process]], grace_s: float) -> _Waiting:
+def end(find: Callable[[], list[ProcfsProcess]], grace_s: float) -> _Waiting:
     """SIGTERM what `find` gives, SIGKILL what is left after the grace time. Is sent the time, waits at each yield."""
     now = yield
     targets = find()
@@ -124,7 +124,7 @@ class JobProcess:
 
     @property
     def stopping(self) -> bool:
-        """Tell whether a stop was asked for."""
+        """Return whether a stop was asked for."""
         return self._stopping is not None
 
     def stop(self) -> None:
@@ -176,12 +176,12 @@ class JobProcess:
             command.kill()
             command.wait()
 
-    def _job(self) -> list[Process]:
+    def _job(self) -> list[ProcfsProcess]:
         self._popen.poll()  # reaps it
         return [self._own] if self._own is not None and self._own.alive else []
 
-    def _family(self) -> list[Process]:
-        """Give the live descendants: by parent, by session, and by environment for those that left both."""
+    def _family(self) -> list[ProcfsProcess]:
+        """Return the live descendants: by parent, by session, and by environment for those that left both."""
         everyone = _all()
         own = self._popen.pid
         family = {process.pid for process in everyone if process.session == own} | {own}

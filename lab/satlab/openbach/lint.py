@@ -57,7 +57,7 @@ def endless(functions: Functions) -> dict[int, str]:
 def _unstopped(
     functions: Functions, number: int, stoppers: Mapping[int, list[int]], earlier: Mapping[int, set[int]], what: str
 ) -> str:
-    """Say why nothing stops a function that runs on; '' when something does."""
+    """Return why nothing stops a function that runs on; '' when something does."""
     own = stoppers.get(number, [])
     if not own:
         return f"{what}, and no function stops it"
@@ -70,7 +70,7 @@ def _unstopped(
 
 
 def _runs_on(function: Function) -> str:
-    """Say what runs until it is stopped; '' when nothing does."""
+    """Return what runs until it is stopped; '' when nothing does."""
     match function.action:
         case StartJob(job=job) if job.persistent:
             return f"the job {job.name} runs until it is stopped"
@@ -86,7 +86,7 @@ def _known(functions: Functions, ids: Iterable[int]) -> list[Function]:
 
 
 def _ancestors(functions: Functions, number: int) -> set[int]:
-    """Give every function that a function waits for, directly or not."""
+    """Return every function that a function waits for, directly or not."""
     found: set[int] = set()
     waiting = [number]
     while waiting:

@@ -24,7 +24,7 @@ class Wait:
 
     @property
     def ids(self) -> frozenset[int]:
-        """Give every function waited for."""
+        """Return every function waited for."""
         return frozenset((*self.launched, *self.finished, *self.ended, *self.running))
 
 
@@ -85,7 +85,7 @@ class Function:
 
     @property
     def starts(self) -> bool:
-        """Tell whether a job or a sub-scenario comes out of this function."""
+        """Return whether a job or a sub-scenario comes out of this function."""
         return not isinstance(self.action, Stop)
 
 
@@ -100,7 +100,7 @@ class BoundScenario:
 
 
 @dataclass(frozen=True)
-class Context:
+class ScenarioContext:
     """What a scenario is checked against: known jobs, entities, the folder of its sub-scenarios.
 
     `endless`: a job that nothing stops is no fault.
@@ -122,4 +122,4 @@ class Scenario:
     constants: Mapping[str, str]
     file: Path
     document: object
-    context: Context
+    context: ScenarioContext

@@ -19,16 +19,16 @@ from typing import Literal, Protocol
 from satlab.common.paths import SHIM, STANDARD_PATH
 from satlab.openbach.engine import (
     FROM_ONE,
-    End,
-    Ended,
     Engine,
     EngineAction,
     Event,
     FirstIds,
+    JobEnded,
     JobInstance,
+    JobLaunched,
+    JobRefused,
     JobStatus,
-    Launched,
-    Refused,
+    ScenarioEnded,
     ScenarioInstance,
     ScenarioStatus,
     StartJobAction,
@@ -56,10 +56,10 @@ class JobHost(Protocol):
     """Where jobs run: how to enter a node, and what its programs need in their environment."""
 
     def enter_argv(self, entity: str, job: str) -> list[str]:
-        """Give the words before a command of a job that make it run there; they must `exec` it, not fork."""
+        """Return the words before a command of a job that make it run there; they must `exec` it, not fork."""
 
     def environment(self, entity: str) -> dict[str, str]:
-        """Give variables of the place, such as its name (`SATLAB_AGENT`) and where the lab's certificate lies."""
+        """Return variables of the place, such as its name (`SATLAB_AGENT`) and where the lab's certificate lies."""
 
     def give(self, path: Path) -> None:
         """Let jobs, which may run as another user, own a file or folder. Nothing else of a run is theirs to write."""
@@ -88,7 +88,7 @@ class JobRecord:
 
 
 @dataclass(frozen=True)
-class Progress:
+class JobProgress:
     """A job changed its status."""
 
     unix_s: float
@@ -113,7 +113,7 @@ class ScenarioResult:
 
     @property
     def ok(self) -> bool:
-        """Tell whether the scenario and everything below it ended well."""
+        """Return whether the scenario and everything below it ended well."""
         return self.outcome == "ok"
 
 
@@ -121,7 +121,7 @@ def run(
     scenario: BoundScenario,
     host: JobHost,
     raw_dir: Path,
-    on_event: Callable[[Progress], None],
+    on_event: Callable[[JobProgress], None],
     stop: threading.Event,
     deadline_s: float,
     first_ids: FirstIds = FROM_ONE,
@@ -166,7 +166,7 @@ class _Run:
         host: JobHost,
         raw_dir: Path,
         homes: Path,
-        on_event: Callable[[Progress], None],
+        on_event: Callable[[JobProgress], None],
         watch: Watch,
     ) -> None:
         self._engine = engine
@@ -192,7 +192,7 @@ class _Run:
                 self._engine.stop(f"not over after {deadline_s:g} s", ScenarioStatus.FINISHED_KO)
             actions = self._engine.step(now, events)
             self._watch(self._engine.root)
-            if actions and isinstance(actions[-1], End):
+            if actions and isinstance(actions[-1], ScenarioEnded):
                 break
             events = [event for action in actions for event in self._perform(action)]
             if not events:
@@ -238,10 +238,10 @@ class _Run:
             (self._raw / log).write_text(f"{reason}\n", encoding="utf-8")
             self._record(job, argv, start_unix_s, None, JobStatus.ERROR)
             self._tell(job, JobStatus.ERROR, reason)
-            return Refused(job.id, reason)
+            return JobRefused(job.id, reason)
         self._running[job.id] = job, process, start_unix_s
         self._tell(job, JobStatus.RUNNING)
-        return Launched(job.id)
+        return JobLaunched(job.id)
 
     def _environment(self, job: JobInstance, home: Path) -> dict[str, str]:
         return {
@@ -286,7 +286,7 @@ class _Run:
             log = self._record(job, process.argv, start_unix_s, code, status)
             reason = "" if code == 0 else f"{_how(code)}, see {log}{_last_words(self._raw / log)}"
             self._tell(job, status, reason)
-            events.append(Ended(job.id, code == 0, reason))
+            events.append(JobEnded(job.id, code == 0, reason))
         return events
 
     def _record(
@@ -314,7 +314,7 @@ class _Run:
 
     def _tell(self, job: JobInstance, status: JobStatus, reason: str = "") -> None:
         name, entity = job.call.job.name, job.call.entity
-        self._on_event(Progress(time.time(), job.id, job.function.label, name, entity, status, reason))
+        self._on_event(JobProgress(time.time(), job.id, job.function.label, name, entity, status, reason))
 
 
 def append_line(path: Path, record: Mapping[str, object]) -> None:
@@ -339,7 +339,7 @@ def _last_words(log: Path) -> str:
 
 
 def _reason_below(instance: ScenarioInstance) -> str:
-    """Give the first failure of a sub-scenario: OpenBACH's parent ends Finished Ok all the same, our run has failed."""
+    """Return the first failure of a sub-scenario: OpenBACH's parent still ends Finished Ok, our run has failed."""
     for below in instance.below:
         if below.status is ScenarioStatus.FINISHED_KO:
             return f"sub-scenario {below.bound.name}: {below.reason}"

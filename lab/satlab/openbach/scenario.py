@@ -20,11 +20,11 @@ from satlab.openbach.document import NAME_RULE, Node, is_name, read_json
 from satlab.openbach.model import (
     Action,
     BoundScenario,
-    Context,
     Function,
     OnFail,
     Policy,
     Scenario,
+    ScenarioContext,
     StartJob,
     StartScenario,
     Stop,
@@ -55,7 +55,7 @@ def load(path: Path, jobs: Mapping[str, Descriptor], entities: Iterable[str], *,
     Raises ConfigError with every fault found.
     """
     faults: list[Fault] = []
-    context = Context(jobs, frozenset(entities), path.parent, endless)
+    context = ScenarioContext(jobs, frozenset(entities), path.parent, endless)
     node = read_json(path, faults)
     if node is not None:
         scenario = _header(node, path, context)
@@ -67,7 +67,7 @@ def load(path: Path, jobs: Mapping[str, Descriptor], entities: Iterable[str], *,
 
 
 def bind(scenario: Scenario, values: Mapping[str, str]) -> BoundScenario:
-    """Give values to arguments, and new values to constants (which makes another version of the scenario).
+    """Return values to arguments, and new values to constants (which makes another version of the scenario).
 
     Raises ConfigError with every fault: unknown names, arguments without a value, values of the wrong type.
     """
@@ -90,7 +90,7 @@ def bind(scenario: Scenario, values: Mapping[str, str]) -> BoundScenario:
     return bound
 
 
-def _header(node: Node, path: Path, context: Context) -> Scenario:
+def _header(node: Node, path: Path, context: ScenarioContext) -> Scenario:
     """Read everything of a scenario but its functions."""
     entries = node.only("name", "description", "arguments", "constants", "openbach_functions")
     name = entries["name"].text() if "name" in entries else ""
@@ -113,7 +113,7 @@ def _texts(node: Node | None) -> dict[str, str]:
 
 
 def _functions(node: Node) -> list[Node]:
-    """Give the function nodes, each with its id in the place."""
+    """Return the function nodes, each with its id in the place."""
     entries = node.value.get("openbach_functions", []) if isinstance(node.value, dict) else []
     found = []
     for position, entry in enumerate(node.child("openbach_functions", entries).array()):
@@ -144,7 +144,7 @@ def _check_use(node: Node, scenario: Scenario) -> None:
 class _Reader:
     """Reads functions with given values; shared by a scenario and everything below it."""
 
-    context: Context
+    context: ScenarioContext
     faults: list[Fault]
     stack: tuple[str, ...] = ()
     started: list[str] = field(default_factory=list)
@@ -334,7 +334,7 @@ def _check_ids(function: Function, functions: lint.Functions, places: Mapping[in
 
 
 def _leads(functions: lint.Functions, reference: InstanceOf) -> bool:
-    """Tell whether a path of function ids ends at a job (or scenario) that gets started."""
+    """Return whether a path of function ids ends at a job (or scenario) that gets started."""
     *above, last = reference.path
     here: Mapping[int, Function] = functions
     for number in above:

@@ -12,7 +12,7 @@ from satlab.openbach.scenario import load
 
 
 def validate_paths(paths: Iterable[Path], jobs: Mapping[str, Descriptor], entities: Iterable[str]) -> list[Fault]:
-    """Give every fault of the scenario files, and of every `*.json` in the folders, that `paths` name."""
+    """Return every fault of the scenario files, and of every `*.json` in the folders, that `paths` name."""
     names = frozenset(entities)
     faults: list[Fault] = []
     for path in paths:

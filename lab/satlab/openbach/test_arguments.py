@@ -17,7 +17,7 @@ def iperf3(make_job: MakeJob) -> Descriptor:
 
 
 def one(make_job: MakeJob, **argument: object) -> Descriptor:
-    """Give a job with one option `x`, flag `-x`."""
+    """Return a job with one option `x`, flag `-x`."""
     return make_job("one", {"optional": [{**option("x", "-x"), **argument}]})
 
 

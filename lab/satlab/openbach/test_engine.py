@@ -13,14 +13,14 @@ from satlab.openbach.arguments import InstanceOf
 from satlab.openbach.conftest import EXAMPLE, Write
 from satlab.openbach.descriptor import Descriptor, Level, Platform, load_jobs
 from satlab.openbach.engine import (
-    End,
-    Ended,
     Engine,
     Event,
     FunctionStatus,
+    JobEnded,
+    JobLaunched,
+    JobRefused,
     JobStatus,
-    Launched,
-    Refused,
+    ScenarioEnded,
     ScenarioStatus,
     StartJobAction,
     StopJobAction,
@@ -59,7 +59,7 @@ class Sim:
     stop_takes: float = 0.5
     now: float = 0.0
     log: list[tuple[float, str, int]] = field(default_factory=list)
-    end: End | None = None
+    end: ScenarioEnded | None = None
 
     def __post_init__(self) -> None:
         self.engine = Engine(BoundScenario("main", {}, self.functions))
@@ -77,7 +77,7 @@ class Sim:
 
     def turn(self) -> None:
         due = [number for number, (when, _) in self.ends.items() if when <= self.now]
-        events = self.pending + [Ended(number, self.ends.pop(number)[1], "exit status 1") for number in due]
+        events = self.pending + [JobEnded(number, self.ends.pop(number)[1], "exit status 1") for number in due]
         self.pending = []
         for action in self.engine.step(self.now, events):
             assert self.end is None, "an action after the end"
@@ -87,17 +87,17 @@ class Sim:
                     if self.refusals.get(number, 0) > 0:
                         self.refusals[number] -= 1
                         self.log.append((self.now, "refuse", number))
-                        self.pending.append(Refused(started.id, "no such program"))
+                        self.pending.append(JobRefused(started.id, "no such program"))
                         continue
                     self.log.append((self.now, "start", number))
                     self.ends[started.id] = (self.now + self.lasts.get(number, 1.0), number not in self.failing)
-                    self.pending.append(Launched(started.id))
+                    self.pending.append(JobLaunched(started.id))
                 case StopJobAction(job=stopped):
                     self.log.append((self.now, "stop", stopped.function.id))
                     # A start that was refused at this very moment has left nothing to stop.
                     if stopped.id in self.ends:
                         self.ends[stopped.id] = (self.now + self.stop_takes, False)
-                case End():
+                case ScenarioEnded():
                     assert not self.ends
                     self.end = action
 
@@ -136,7 +136,7 @@ class Sim:
 def test_waiting_table(wait: Wait, started: float) -> None:
     sim = Sim((job(1, Wait(time=1)), job(2, wait)), lasts={1: 5}).run()
     assert sim.when("start", 2) == [pytest.approx(started, abs=0.11)]
-    assert sim.end == End(ScenarioStatus.FINISHED_OK, "")
+    assert sim.end == ScenarioEnded(ScenarioStatus.FINISHED_OK, "")
 
 
 def test_ended_ids_follow_a_stop() -> None:
@@ -162,7 +162,7 @@ def test_a_job_with_an_interval_is_repeated_until_it_is_stopped() -> None:
     functions = (job(1, interval=5), stop(2, 1, wait=Wait(time=12)))
     sim = Sim(functions, failing=frozenset({1})).run()
     assert sim.when("start", 1) == [pytest.approx(at, abs=0.2) for at in (0, 5, 10)]
-    assert (sim.job_status(1), sim.end) == (JobStatus.STOPPED, End(ScenarioStatus.FINISHED_OK, ""))
+    assert (sim.job_status(1), sim.end) == (JobStatus.STOPPED, ScenarioEnded(ScenarioStatus.FINISHED_OK, ""))
 
 
 def test_an_empty_scenario_ends_at_once() -> None:
@@ -216,7 +216,7 @@ def test_functions_that_never_started_stay_scheduled() -> None:
 def test_what_would_hang_in_openbach_ends_with_a_reason() -> None:
     functions = (job(1, Wait(), OnFail(Policy.IGNORE)), job(2, Wait(finished=(1,))))
     sim = Sim(functions, refusals={1: 1}).run()
-    assert sim.end == End(ScenarioStatus.FINISHED_KO, "what function(s) 2 wait for can no longer happen")
+    assert sim.end == ScenarioEnded(ScenarioStatus.FINISHED_KO, "what function(s) 2 wait for can no longer happen")
 
 
 # --- stopping -------------------------------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ def test_what_would_hang_in_openbach_ends_with_a_reason() -> None:
 
 def test_a_stopped_job_is_no_failed_job() -> None:
     sim = Sim((job(1), stop(2, 1, wait=Wait(launched=(1,), time=2))), lasts={1: FOREVER}).run()
-    assert (sim.job_status(1), sim.end) == (JobStatus.STOPPED, End(ScenarioStatus.FINISHED_OK, ""))
+    assert (sim.job_status(1), sim.end) == (JobStatus.STOPPED, ScenarioEnded(ScenarioStatus.FINISHED_OK, ""))
 
 
 def test_a_job_that_failed_before_its_stop_has_failed() -> None:
@@ -248,7 +248,7 @@ def test_a_stop_request_stops_everything_and_then_ends() -> None:
     sim = Sim(functions, lasts={1: FOREVER, 11: FOREVER}).run(until=5)
     sim.engine.stop("interrupted")
     sim.run()
-    assert sim.end == End(ScenarioStatus.STOPPED, "interrupted")
+    assert sim.end == ScenarioEnded(ScenarioStatus.STOPPED, "interrupted")
     assert (sim.when("stop", 1), sim.when("stop", 11)) == ([5.0], [5.0])
     assert (sim.status(3), sim.status(4)) == (FunctionStatus.STOPPED, FunctionStatus.SCHEDULED)
     assert sim.ended == (ScenarioStatus.STOPPED, pytest.approx(5.6, abs=0.2))
@@ -257,7 +257,7 @@ def test_a_stop_request_stops_everything_and_then_ends() -> None:
 def test_the_first_reason_for_the_end_stays() -> None:
     sim = Sim((job(1), job(2)), failing=frozenset({1}), lasts={2: FOREVER}).run(until=1.2)
     sim.engine.stop("too late")
-    assert "function 1" in (sim.run().end or End(ScenarioStatus.STOPPED, "")).reason
+    assert "function 1" in (sim.run().end or ScenarioEnded(ScenarioStatus.STOPPED, "")).reason
 
 
 # --- sub-scenarios, instance ids ------------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ def test_a_sub_scenario_is_waited_for() -> None:
 
 def test_a_sub_scenario_can_be_stopped() -> None:
     sim = Sim((sub(1, job(11)), stop(2, 1, wait=Wait(time=4))), lasts={11: FOREVER}).run()
-    assert sim.end == End(ScenarioStatus.FINISHED_OK, "")
+    assert sim.end == ScenarioEnded(ScenarioStatus.FINISHED_OK, "")
     below = sim.engine.root.functions[1].scenario
     assert below is not None
     assert below.status is ScenarioStatus.STOPPED
@@ -278,7 +278,7 @@ def test_a_sub_scenario_can_be_stopped() -> None:
 
 def test_a_failed_sub_scenario_does_not_fail_its_parent() -> None:
     sim = Sim((sub(1, job(11)), job(2, Wait(finished=(1,)))), failing=frozenset({11})).run()
-    assert sim.end == End(ScenarioStatus.FINISHED_OK, "")
+    assert sim.end == ScenarioEnded(ScenarioStatus.FINISHED_OK, "")
     assert [below.status for below in sim.engine.root.below] == [ScenarioStatus.FINISHED_KO]
 
 
@@ -306,7 +306,7 @@ def test_the_example_of_a_real_openbach(write: Write, jobs: Mapping[str, Descrip
     sim = Sim(bound.functions, lasts={1: FOREVER, 2: 5}).run()
     assert [(what, number) for _, what, number in sim.log] == [("start", 1), ("start", 2), ("stop", 1)]
     assert [time for time, _, _ in sim.log] == [pytest.approx(at, abs=0.31) for at in (0, 2, 8)]
-    assert sim.end == End(ScenarioStatus.FINISHED_OK, "")
+    assert sim.end == ScenarioEnded(ScenarioStatus.FINISHED_OK, "")
     assert sim.job_status(1) is JobStatus.STOPPED
     failed = Sim(bound.functions, lasts={1: FOREVER}, failing=frozenset({2})).run()
     assert failed.ended == (ScenarioStatus.FINISHED_KO, pytest.approx(3.5, abs=0.4))

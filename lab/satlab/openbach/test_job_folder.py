@@ -15,7 +15,7 @@ COPY = "- name: Copy\n  ansible.builtin.copy:\n    src: '{{ item.file }}'\n    d
 
 @pytest.fixture
 def job(make_job: MakeJob) -> Descriptor:
-    """Give a job whose folder is whole."""
+    """Return a job whose folder is whole."""
     found = make_job("work")
     for verb in ("install", "uninstall"):
         (found.files.parent / f"{verb}_work.yml").write_text(COPY)

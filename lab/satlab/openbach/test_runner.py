@@ -14,7 +14,7 @@ from satlab.openbach.conftest import MakeJob, option
 from satlab.openbach.descriptor import Descriptor
 from satlab.openbach.job_process import marked
 from satlab.openbach.model import BoundScenario, Function, OnFail, Policy, StartJob, StartScenario, Stop, Wait
-from satlab.openbach.runner import Progress, ScenarioResult, run
+from satlab.openbach.runner import JobProgress, ScenarioResult, run
 
 
 class Here:
@@ -53,7 +53,7 @@ def go(tmp_path: Path) -> Go:
     def run_here(
         *functions: Function,
         host: Here | None = None,
-        on_event: Callable[[Progress], None] = lambda _: None,
+        on_event: Callable[[JobProgress], None] = lambda _: None,
         interrupt: threading.Event | None = None,
         deadline_s: float = 30.0,
     ) -> ScenarioResult:
@@ -101,7 +101,7 @@ def test_a_job_gets_its_arguments_and_a_clean_environment(
     make_job: MakeJob, go: Go, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OF_THE_CALLER", "x")
-    events: list[Progress] = []
+    events: list[JobProgress] = []
     result = go(start(7, make_job("j", program=REPORT), "-t", "a b;$(id)"), on_event=events.append)
     assert (result.outcome, result.status, result.reason, result.ok) == ("ok", "Finished Ok", "", True)
     arguments, environment, cwd = json.loads((tmp_path / "raw/logs/j-1.log").read_text())
@@ -225,7 +225,7 @@ def test_what_a_job_leaves_behind_is_ended(make_job: MakeJob, go: Go) -> None:
 
 
 def test_nothing_is_left_when_the_caller_fails(make_job: MakeJob, go: Go) -> None:
-    def fail(_: Progress) -> None:
+    def fail(_: JobProgress) -> None:
         raise RuntimeError("no more")
 
     with pytest.raises(RuntimeError):

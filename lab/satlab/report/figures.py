@@ -61,12 +61,12 @@ def text(raw: str) -> str:
 
 
 def axis(title: str, **more: Any) -> Json:
-    """Give an axis with its title, which names the unit."""
+    """Return an axis with its title, which names the unit."""
     return {"title": {"text": title}, **more}
 
 
 def line(points: Points, name: str, style: int, **more: Any) -> Json:
-    """Give a line; its dash tells it apart as well as its colour."""
+    """Return a line; its dash tells it apart as well as its colour."""
     return {
         "type": "scatter", "mode": "lines", "name": text(name),
         "x": [round(x, 3) for x, _ in points], "y": [round(y, 4) for _, y in points],
@@ -104,13 +104,13 @@ class Bulk:
 
     @property
     def goodput_mbps(self) -> Points:
-        """Give payload at the receiver in Mbit/s; time runs from the start of the transfer."""
+        """Return payload at the receiver in Mbit/s; time runs from the start of the transfer."""
         points = read.series(self.frame, "goodput_bps", transfer=self.transfer)
         start = points[0][0] - 0.1 if points else 0.0
         return [(t - start, value / 1e6) for t, value in points]
 
     def since_jobs(self, metric: str, scale: float, **labels: str) -> Points:
-        """Give a scaled series; time runs from the start of the run's first job."""
+        """Return a scaled series; time runs from the start of the run's first job."""
         points = read.series(self.frame, metric, **labels)
         return [(t - self.jobs_start_s, value * scale) for t, value in points if t >= self.jobs_start_s - 0.5]
 
@@ -171,7 +171,7 @@ def window(bulk: Bulk, number: int) -> Figure | None:
 
 
 def stack(rows: Sequence[tuple[str, str, Points]]) -> tuple[list[Json], Json]:
-    """Give data and layout of several series (name, unit, points), one below the other over one time axis."""
+    """Return data and layout of several series (name, unit, points), one below the other over one time axis."""
     last = f"y{len(rows)}" if len(rows) > 1 else "y"
     layout: Json = {"xaxis": axis("Time since the first job began (s)", anchor=last), "showlegend": False}
     data, share = [], 1 / len(rows)
@@ -186,7 +186,7 @@ def stack(rows: Sequence[tuple[str, str, Points]]) -> tuple[list[Json], Json]:
 
 
 def _level(value: float, y_axis: str, label: str) -> Json:
-    """Give a layout's horizontal line at `value`, labelled at its right end."""
+    """Return a layout's horizontal line at `value`, labelled at its right end."""
     x_reference = {"xref": "paper" if y_axis == "y" else "x domain", "yref": y_axis}
     shape = {"type": "line", "x0": 0, "x1": 1, "y0": value, "y1": value, **x_reference}
     note = {"text": text(label), "x": 1, "y": value, "xanchor": "right", "yanchor": "bottom", "showarrow": False}
@@ -202,7 +202,7 @@ def _row_title(name: str, top: float) -> Json:
 
 
 def side_by_side(columns: Sequence[tuple[str, Points]]) -> DataTable:
-    """Give means over whole seconds of several series, side by side."""
+    """Return means over whole seconds of several series, side by side."""
     seconds = [dict(per_second(points)) for _, points in columns]
     times = sorted(set().union(*seconds))
     rows = [(f"{t:.1f}", *(f"{values[t]:.3f}" if t in values else "" for values in seconds)) for t in times]
@@ -385,7 +385,7 @@ class Fading:
     frames_by_modcod: Mapping[str, float]
 
     def points(self, metric: str, scale: float = 1.0) -> Points:
-        """Give a scaled series of the forward link; time runs from the start of the jobs."""
+        """Return a scaled series of the forward link; time runs from the start of the jobs."""
         found = read.series(self.frame, metric, direction="forward")
         return [(t - self.jobs_start_s, value * scale) for t, value in found if t >= self.jobs_start_s]
 
@@ -454,16 +454,16 @@ def lateness(runs: Iterable[tuple[str, float, pl.DataFrame]], limit_us: float | 
 
 
 def milliseconds(value: float | None) -> str:
-    """Give ms without decimals, "" for None."""
+    """Return ms without decimals, "" for None."""
     return "" if value is None else f"{value:,.0f}"
 
 
 def short_name(url: str) -> str:
-    """Give the path of a URL."""
+    """Return the path of a URL."""
     rest = url.split("://", 1)[-1]
     return "/" + rest.split("/", 1)[1] if "/" in rest else rest
 
 
 def protocol_name(protocol: str) -> str:
-    """Give the protocol's full name."""
+    """Return the protocol's full name."""
     return PROTOCOLS.get(protocol, protocol)

@@ -45,7 +45,7 @@ def build(run_dirs: Sequence[Path], out_html: Path, title: str) -> Path:
 
 
 def render(what: View) -> str:
-    """Give the report's HTML."""
+    """Return the report's HTML."""
     bulk, pages, link = what.bulk_figures(), what.page_plots(), what.link_figures()
     drawn = [*bulk, *pages, *link]
     return page(
@@ -54,7 +54,7 @@ def render(what: View) -> str:
 
 
 def page(template: str, drawn: Sequence[Figure], **content: object) -> str:
-    """Give the HTML of one of our templates with its figures, style and scripts in it."""
+    """Return the HTML of one of our templates with its figures, style and scripts in it."""
     scripts = [_plotly(), (STATIC / "report.js").read_text()]
     return _environment().get_template(template).render(
         policy=_policy(scripts),
@@ -80,7 +80,7 @@ def _printable(value: object) -> object:
 
 
 def _data(drawn: Sequence[Figure]) -> Markup:
-    """Give the figures as JSON that cannot end its script element: `<`, `>` and `&` are escaped."""
+    """Return the figures as JSON that cannot end its script element: `<`, `>` and `&` are escaped."""
     content = {figure.key: figure.document for figure in drawn}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     for character in "<>&":

@@ -27,7 +27,7 @@ def _table() -> Mapping[tuple[str, str, str], tuple[float, float]]:
 
 
 def published_ms(profile: str, page: str, protocol: str, metric: str, link: Mapping[str, Any] | None) -> float | None:
-    """Give the published median in ms, or None where the paper measured something else.
+    """Return the published median in ms, or None where the paper measured something else.
 
     The link must be the paper's: its profile, its configured round-trip time, no loss in either direction. `link` is
     the link plan (schemas/link-plan.schema.json); without one nothing is known about the link.

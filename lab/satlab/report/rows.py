@@ -36,7 +36,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Transfer:
+class BulkTransfer:
     """One bulk transfer. Rates in bit/s of payload; None where nothing was measured."""
 
     run_id: str
@@ -82,7 +82,7 @@ class PageFigure:
 
     @property
     def loads(self) -> int:
-        """Give the number of loads that were started."""
+        """Return the number of loads that were started."""
         return self.ended + self.failed + self.censored
 
 
@@ -98,12 +98,12 @@ class Failure:
 
 
 def summaries(frames: Iterable[pl.DataFrame]) -> list[Row]:
-    """Give the summary records of several runs."""
+    """Return the summary records of several runs."""
     return [Row(**row) for frame in frames for row in collect.summaries(frame)]
 
 
 def series(frame: pl.DataFrame, metric: str, **labels: str) -> list[tuple[float, float]]:
-    """Give (t_s, value) of one metric, of the rows that carry all of `labels`, in their order."""
+    """Return (t_s, value) of one metric, of the rows that carry all of `labels`, in their order."""
     rows = frame.filter((pl.col("metric") == metric) & pl.col("t_s").is_not_null() & pl.col("value").is_not_null())
     for key, value in labels.items():
         needle = json.dumps({key: value}, ensure_ascii=False)[1:-1]
@@ -111,8 +111,8 @@ def series(frame: pl.DataFrame, metric: str, **labels: str) -> list[tuple[float,
     return list(zip(rows["t_s"].to_list(), rows["value"].to_list(), strict=True))
 
 
-def transfers(rows: Iterable[Row]) -> list[Transfer]:
-    """Give all bulk transfers: totals from the client's records, window and RTT from the sender's."""
+def transfers(rows: Iterable[Row]) -> list[BulkTransfer]:
+    """Return all bulk transfers: totals from the client's records, window and RTT from the sender's."""
     found: dict[tuple[str, str], dict[str, Row]] = defaultdict(dict)
     for row in rows:
         if (
@@ -124,13 +124,13 @@ def transfers(rows: Iterable[Row]) -> list[Transfer]:
     return [_transfer(group) for group in found.values() if "goodput_bps" in group]
 
 
-def _transfer(group: Mapping[str, Row]) -> Transfer:
+def _transfer(group: Mapping[str, Row]) -> BulkTransfer:
     def value(metric: str) -> float | None:
         return group[metric].value if metric in group else None
 
     head = group["goodput_bps"]
     lost, sent = value("udp_lost_packets"), value("udp_sent_packets")
-    return Transfer(
+    return BulkTransfer(
         head.run_id, head.profile, head.labels, head.value, value("goodput_steady_bps"), value("received_bytes"),
         value("transfer_time_s"), value("retransmits_count"), value("cwnd_max_bytes"), value("tcp_rtt_ms"),
         value("series_clock_error_s") or 0.0, f"{lost / sent:.2%}" if sent and lost is not None else "",
@@ -139,7 +139,7 @@ def _transfer(group: Mapping[str, Row]) -> Transfer:
 
 
 def page_figures(rows: Iterable[Row]) -> list[PageFigure]:
-    """Give the page metrics in the order metric, profile, protocol, run."""
+    """Return the page metrics in the order metric, profile, protocol, run."""
     found: dict[tuple[str, str, str, str], dict[str, Row]] = defaultdict(dict)
     for row in rows:
         if row.metric in PAGE_METRICS and "stat" in row.labels:
@@ -164,12 +164,12 @@ def _page_figure(group: Mapping[str, Row]) -> PageFigure:
 
 
 def loads(rows: Iterable[Row], metric: str) -> Iterator[Row]:
-    """Give one metric of single page loads."""
+    """Yield one metric of single page loads."""
     return (row for row in rows if row.metric == metric and "load" in row.labels)
 
 
 def failures(rows: Iterable[Row]) -> list[Failure]:
-    """Give what failed or was cut off; metrics that failed together in one place are one line."""
+    """Return what failed or was cut off; metrics that failed together in one place are one line."""
     groups: dict[tuple[str, str, str, str], list[str]] = defaultdict(list)
     for row in rows:
         if row.status != "ok" and "stat" not in row.labels:

@@ -13,7 +13,7 @@ from rich.table import Table
 import collect
 from satlab.common.console import printable
 from satlab.report import rows as read
-from satlab.report.rows import PAGE_METRICS, PROTOCOLS, PageFigure, Row, Transfer
+from satlab.report.rows import PAGE_METRICS, PROTOCOLS, BulkTransfer, PageFigure, Row
 
 CHECKS = {
     "rtt_ms": "round-trip time",
@@ -26,7 +26,7 @@ CHECKS = {
 
 
 def terminal_tables(frames: Sequence[pl.DataFrame]) -> list[Table]:
-    """Give tables of goodput, page metrics, calibration and failed samples; empty ones are left out."""
+    """Return tables of goodput, page metrics, calibration and failed samples; empty ones are left out."""
     rows = read.summaries(frames)
     tables = [_goodput(read.transfers(rows)), _pages(read.page_figures(rows)), _echoes(rows), _calibration(rows)]
     tables.append(_failures(read.failures(rows)))
@@ -55,7 +55,7 @@ def _table(title: str, left: Sequence[str], right: Sequence[str]) -> Table:
     return table
 
 
-def _goodput(transfers: Sequence[Transfer]) -> Table:
+def _goodput(transfers: Sequence[BulkTransfer]) -> Table:
     table = _table(
         "Bulk transfer", ("profile", "transfer"), ("goodput Mbit/s", "steady Mbit/s", "time s", "retransmits")
     )
@@ -112,7 +112,7 @@ def _calibration(rows: Sequence[Row]) -> Table:
 
 
 def _deviation(row: Row) -> str:
-    """Say what was measured and within which bounds it should have been."""
+    """Return what was measured and within which bounds it should have been."""
     name, unit = CHECKS.get(row.labels["check"], row.labels["check"]), row.labels["unit"]
     if row.value is None:
         return f"{name}: not measured, {row.reason}"
@@ -132,12 +132,12 @@ def _number(value: float | None, digits: int) -> str:
 
 
 def mbits(value: float | None) -> str:
-    """Give a rate in Mbit/s with two digits after the point."""
+    """Return a rate in Mbit/s with two digits after the point."""
     return "-" if value is None else f"{value / 1e6:,.2f}"
 
 
 def quantity(text: str, unit: str) -> tuple[str, str]:
-    """Give a number of a calibration check and its unit; bit/s as Mbit/s, us as µs."""
+    """Return a number of a calibration check and its unit; bit/s as Mbit/s, us as µs."""
     try:
         value = float(text)
     except ValueError:

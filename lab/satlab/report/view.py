@@ -16,12 +16,12 @@ import collect
 from satlab.report import figures, published
 from satlab.report import rows as read
 from satlab.report.figures import Bulk, Figure
-from satlab.report.rows import PAGE_METRICS, PageFigure, Row, Transfer
+from satlab.report.rows import PAGE_METRICS, BulkTransfer, PageFigure, Row
 from satlab.report.terminal import CHECKS, mbits, quantity
 
 
 @dataclass(frozen=True)
-class Run:
+class ReportRun:
     """One run folder, read: its manifest, link plan, records, stored loads, and what is wrong with its raw files."""
 
     manifest: collect.Manifest
@@ -34,18 +34,18 @@ class Run:
 
     @property
     def jobs_start_s(self) -> float:
-        """Give when the first job began, seconds since the start of the run; 0 when none did."""
+        """Return when the first job began, seconds since the start of the run; 0 when none did."""
         starts = [float(row.labels["start_s"]) for row in self.rows if "start_s" in row.labels]
         return min(starts, default=0.0)
 
 
-def read_run(folder: Path) -> Run:
+def read_run(folder: Path) -> ReportRun:
     """Read a run folder. Raises `collect.RunFolderError`."""
     about = collect.manifest(folder)
     frame = collect.gather(folder)
     loads = [stored.content for stored in collect.stored_loads(folder)]
     altered = collect.verify(folder) if about.ended_unix_s is not None else []
-    return Run(
+    return ReportRun(
         about, _link_plan(folder / "plan.json"), _options(folder / "plan.json") or ("--profile", about.profile),
         frame, tuple(read.summaries([frame])),
         tuple(load for load in loads if isinstance(load, collect.PageLoad)), tuple(altered),
@@ -53,7 +53,7 @@ def read_run(folder: Path) -> Run:
 
 
 def _link_plan(path: Path) -> Mapping[str, Any] | None:
-    """Give the link's plan, or None when the file is missing or not whole."""
+    """Return the link's plan, or None when the file is missing or not whole."""
     try:
         link = json.loads(path.read_text())["link"]
         for direction in ("forward", "return"):
@@ -66,7 +66,7 @@ def _link_plan(path: Path) -> Mapping[str, Any] | None:
 
 
 def _options(path: Path) -> tuple[str, ...]:
-    """Give the link's options on the command line; none when the file is missing or does not have them."""
+    """Return the link's options on the command line; none when the file is missing or does not have them."""
     try:
         return tuple(map(str, json.loads(path.read_text())["options"]))
     except (OSError, ValueError, KeyError, TypeError):
@@ -91,7 +91,7 @@ class Tile:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PageComparison:
     """One line of the page table: texts, ready to print."""
 
     metric: str
@@ -108,7 +108,7 @@ class Comparison:
 class View:
     """Everything the template prints about some runs."""
 
-    def __init__(self, title: str, runs: Sequence[Run]) -> None:
+    def __init__(self, title: str, runs: Sequence[ReportRun]) -> None:
         self.title = title
         self.runs = runs
         self.rows = [row for run in runs for row in run.rows]
@@ -121,13 +121,13 @@ class View:
     # --- the answer -------------------------------------------------------------------------------------------------
 
     def tiles(self) -> list[Tile]:
-        """Give the answers in large print."""
+        """Return the answers in large print."""
         found = [self._goodput_tile(one) for one in self.transfers[:2]]
         plt = [f for f in self.page_figures if f.metric == "page_load_time_ms"]
         found += [self._page_tile(figure) for figure in plt[:4]]
         return [*found, self._calibration_tile(), self._samples_tile()]
 
-    def _goodput_tile(self, one: Transfer) -> Tile:
+    def _goodput_tile(self, one: BulkTransfer) -> Tile:
         where = f"{one.name} over {one.profile}"
         if one.goodput_bps is None:
             return Tile(STATUS[one.status], "", f"Goodput, {where}: {one.reason}", "bad")
@@ -158,32 +158,32 @@ class View:
         return Tile(str(len(self.failures)), "", "Failed or cut off: listed below with the reason", "bad")
 
     def altered(self) -> list[tuple[str, str]]:
-        """Give (run, finding) of every raw file that is not what its run wrote."""
+        """Return (run, finding) of every raw file that is not what its run wrote."""
         return [(run.manifest.run_id, finding) for run in self.runs for finding in run.altered]
 
     def unfinished(self) -> list[str]:
-        """Give the ids of runs without an end: nothing vouches for their raw files."""
+        """Return the ids of runs without an end: nothing vouches for their raw files."""
         return [run.manifest.run_id for run in self.runs if run.manifest.ended_unix_s is None]
 
     # --- tables -----------------------------------------------------------------------------------------------------
 
-    def comparison(self) -> list[Comparison]:
-        """Give the page table: per metric the protocols below each other, with published medians."""
-        lines: list[Comparison] = []
+    def comparison(self) -> list[PageComparison]:
+        """Return the page table: per metric the protocols below each other, with published medians."""
+        lines: list[PageComparison] = []
         metric = ""
         for figure in self.page_figures:
             lines.append(self._comparison(figure, first=figure.metric != metric))
             metric = figure.metric
         return lines
 
-    def _comparison(self, figure: PageFigure, *, first: bool) -> Comparison:
+    def _comparison(self, figure: PageFigure, *, first: bool) -> PageComparison:
         paper = self.published.get((figure.run_id, figure.protocol, figure.metric))
         deviation = ""
         if paper is not None and figure.median is not None:
             deviation = f"{figure.median / paper - 1:+.1%}".replace("-", "\N{MINUS SIGN}")
         spread = "" if figure.low is None or figure.high is None else f"{figure.low:,.0f} to {figure.high:,.0f}"
         lost = [f"{n} {name}" for n, name in ((figure.failed, "failed"), (figure.censored, "cut off")) if n]
-        return Comparison(
+        return PageComparison(
             PAGE_METRICS[figure.metric],
             self._group_name(figure),
             STATUS[figure.status] if figure.median is None else f"{figure.median:,.0f}",
@@ -196,10 +196,10 @@ class View:
         )
 
     def bulk(self) -> list[tuple[str, ...]]:
-        """Give the bulk table's cells, as in `BULK_COLUMNS`."""
+        """Return the bulk table's cells, as in `BULK_COLUMNS`."""
         return [self._bulk_cells(one) for one in self.transfers]
 
-    def _bulk_cells(self, one: Transfer) -> tuple[str, ...]:
+    def _bulk_cells(self, one: BulkTransfer) -> tuple[str, ...]:
         capacity = self._capacity(one)
         share = f"{one.goodput_bps / capacity:.0%}" if capacity and one.goodput_bps is not None else ""
         return (
@@ -210,11 +210,11 @@ class View:
         )  # fmt: skip
 
     def calibration(self) -> list[tuple[str, list[tuple[str, ...]]]]:
-        """Give (run, its checks), each as in `CALIBRATION_COLUMNS`."""
+        """Return (run, its checks), each as in `CALIBRATION_COLUMNS`."""
         return [(self.names[run.manifest.run_id], [_check(row) for row in _checks(run)]) for run in self.runs]
 
     def link(self) -> list[tuple[str, list[tuple[str, ...]]]]:
-        """Give (run, its directions): what the emulator counted while the jobs ran, as in `LINK_COLUMNS`."""
+        """Return (run, its directions): what the emulator counted while the jobs ran, as in `LINK_COLUMNS`."""
         return [(self.names[run.manifest.run_id], _directions(run)) for run in self.runs]
 
     # --- figures ----------------------------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ class View:
         slots = [figures.slots(self.names[run.manifest.run_id], run.jobs_start_s, run.frame, n) for n, run in runs]
         return [figure for figure in (*adapted, *slots, self._lateness()) if figure]
 
-    def _fading(self, run: Run) -> figures.Fading:
+    def _fading(self, run: ReportRun) -> figures.Fading:
         sent = {
             row.labels["modcod"]: row.value
             for row in run.rows
@@ -255,7 +255,7 @@ class View:
         runs = [(self.names[run.manifest.run_id], run.jobs_start_s, run.frame) for run in self.runs]
         return figures.lateness(runs, min(limits, default=None))
 
-    def _bulk(self, one: Transfer) -> Bulk:
+    def _bulk(self, one: BulkTransfer) -> Bulk:
         run = self._run(one.run_id)
         name = f"{one.name} over {one.profile}"
         if sum((t.name, t.profile) == (one.name, one.profile) for t in self.transfers) > 1:
@@ -265,7 +265,7 @@ class View:
         return Bulk(name, run.frame, one.labels["transfer"], run.jobs_start_s, one.clock_error_s, capacity, queue)
 
     def _typical(self, run_id: str, protocol: str) -> collect.PageLoad | None:
-        """Give the load whose Page Load Time is nearest the median."""
+        """Return the load whose Page Load Time is nearest the median."""
         ended = [
             (load.page_load_time_ms, load)
             for load in self._run(run_id).loads
@@ -277,17 +277,17 @@ class View:
     # --- where it comes from ----------------------------------------------------------------------------------------
 
     def commands(self) -> list[str]:
-        """Give the command that repeats each run."""
+        """Return the command that repeats each run."""
         return [_command(run) for run in self.runs]
 
     def provenance(self) -> list[tuple[str, list[tuple[str, str]]]]:
-        """Give (run, facts) of every run."""
+        """Return (run, facts) of every run."""
         return [(run.manifest.run_id, _facts(run)) for run in self.runs]
 
-    def _run(self, run_id: str) -> Run:
+    def _run(self, run_id: str) -> ReportRun:
         return next(run for run in self.runs if run.manifest.run_id == run_id)
 
-    def _capacity(self, one: Transfer) -> float | None:
+    def _capacity(self, one: BulkTransfer) -> float | None:
         link = self._run(one.run_id).link
         if link is None or one.labels.get("transport") != "TCP":
             return None
@@ -324,7 +324,7 @@ LINK_METRICS = {
 }  # fmt: skip
 
 
-def _checks(run: Run) -> list[Row]:
+def _checks(run: ReportRun) -> list[Row]:
     return [row for row in run.rows if row.metric == "calibration_check_ok"]
 
 
@@ -336,7 +336,7 @@ def _check(row: Row) -> tuple[str, ...]:
     return name, verdict, *(number for number, _ in pairs), pairs[1][1], labels["note"]
 
 
-def _directions(run: Run) -> list[tuple[str, ...]]:
+def _directions(run: ReportRun) -> list[tuple[str, ...]]:
     found: dict[str, dict[str, str]] = {}
     for row in run.rows:
         if row.metric in LINK_METRICS and "direction" in row.labels:
@@ -349,7 +349,7 @@ def _directions(run: Run) -> list[tuple[str, ...]]:
     ]
 
 
-def _names(runs: Sequence[Run]) -> dict[str, str]:
+def _names(runs: Sequence[ReportRun]) -> dict[str, str]:
     """Name runs by scenario and profile; alike ones also by what differs of emulator and arguments, or by their id."""
     short = {run.manifest.run_id: f"{run.manifest.scenario} over {run.manifest.profile}" for run in runs}
     for name in [name for name, count in Counter(short.values()).items() if count > 1]:
@@ -371,7 +371,7 @@ def _count(value: float | None, scale: float, digits: int) -> str:
     return "" if value is None else f"{value * scale:,.{digits}f}"
 
 
-def _command(run: Run) -> str:
+def _command(run: ReportRun) -> str:
     about = run.manifest
     argv = ["sudo", "./satlab", "run", f"openbach-scenarios/scenarios/{about.scenario}.json", *run.options]
     for name, value in sorted(about.arguments.items()):
@@ -379,7 +379,7 @@ def _command(run: Run) -> str:
     return shlex.join(argv)
 
 
-def _facts(run: Run) -> list[tuple[str, str]]:
+def _facts(run: ReportRun) -> list[tuple[str, str]]:
     about = run.manifest
     host = ", ".join(f"{key} {_fact(value)}" for key, value in sorted(about.host.items()))
     facts = [

@@ -29,7 +29,7 @@ LOCK_DEADLINE_S = 180.0
 """Runs of a killed program end by themselves; the longest takes less."""
 
 
-class Plan(BaseModel):
+class CampaignPlan(BaseModel):
     """campaign.json: which cells, how many runs of each."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -64,19 +64,19 @@ class Campaign:
     """A reproduction's folder and plan."""
 
     folder: Path
-    plan: Plan
+    plan: CampaignPlan
 
     @property
     def cells(self) -> list[Cell]:
-        """Give the cells, in the paper's order."""
+        """Return the cells, in the paper's order."""
         return select(self.plan.cells)
 
     def runs_of(self, cell: Cell) -> Path:
-        """Give the folder of a cell's runs."""
+        """Return the folder of a cell's runs."""
         return self.folder / "runs" / cell.name
 
     def done(self, cell: Cell) -> dict[int, Done]:
-        """Give a cell's runs that are done, by number; of two with one number, the first."""
+        """Return a cell's runs that are done, by number; of two with one number, the first."""
         found: dict[int, Done] = {}
         for folder, about in self._folders(cell):
             if about is not None and _is_whole(folder, about) and about.ended_unix_s is not None:
@@ -85,7 +85,7 @@ class Campaign:
         return found
 
     def halves(self) -> list[Path]:
-        """Give the folders of runs that were begun and are not done."""
+        """Return the folders of runs that were begun and are not done."""
         return [
             folder
             for cell in self.cells
@@ -94,7 +94,7 @@ class Campaign:
         ]
 
     def todo(self) -> list[Task]:
-        """Give what is left: the first run of each cell, then the second, so that a part is a fair sample."""
+        """Return what is left: the first run of each cell, then the second, so that a part is a fair sample."""
         done = {cell: self.done(cell) for cell in self.cells}
         return [
             Task(cell, number)
@@ -146,17 +146,19 @@ def _try_lock(descriptor: int) -> bool:
 
 
 def begin(folder: Path, cells: Sequence[Cell], runs: int) -> Campaign:
-    """Give a new campaign; nothing is written yet."""
-    return Campaign(folder, Plan(cells=tuple(cell.name for cell in cells), runs=runs, started_unix_s=time.time()))
+    """Return a new campaign; nothing is written yet."""
+    return Campaign(
+        folder, CampaignPlan(cells=tuple(cell.name for cell in cells), runs=runs, started_unix_s=time.time())
+    )
 
 
 def resume(folder: Path, cells: Sequence[Cell] | None, runs: int | None) -> Campaign:
-    """Give the campaign of a folder; `cells` and `runs` replace what it had, so that it can grow.
+    """Return the campaign of a folder; `cells` and `runs` replace what it had, so that it can grow.
 
     Raises ConfigError when the folder holds none.
     """
     try:
-        plan = Plan.model_validate_json((folder / "campaign.json").read_bytes())
+        plan = CampaignPlan.model_validate_json((folder / "campaign.json").read_bytes())
     except (OSError, ValidationError) as error:
         hint = "--resume takes the folder that an earlier `satlab reproduce` named"
         raise ConfigError(f"{folder} holds no campaign: {error}", hint=hint) from error

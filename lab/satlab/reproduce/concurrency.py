@@ -14,7 +14,7 @@ LEAST_IDLE = 0.1
 
 
 @dataclass
-class Pace:
+class Concurrency:
     """The number of labs at once; `fixed` by a person, or found out. `cores` are the host's."""
 
     cores: int
@@ -27,7 +27,7 @@ class Pace:
         self.level = self.fixed or max(1, self.cores // 2)
 
     def has_room(self, running: int, browsers: int, *, browser: bool) -> bool:
-        """Tell whether a run may start beside `running` runs, of which `browsers` have a browser."""
+        """Return whether a run may start beside `running` runs, of which `browsers` have a browser."""
         return running < self.level and (not browser or browsers < max(1, self.cores // CORES_PER_BROWSER))
 
     def ended(self, *, calibrated: bool, idle: float | None = None) -> None:
@@ -50,6 +50,6 @@ class CpuTime:
     idle: float
 
     def idle_since(self, start: "CpuTime") -> float | None:
-        """Give the idle share since then; None when no time has passed."""
+        """Return the idle share since then; None when no time has passed."""
         passed = self.total - start.total
         return (self.idle - start.idle) / passed if passed > 0 else None

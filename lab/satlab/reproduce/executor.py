@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
-from satlab.common.console import Talk
+from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, HostError, RunError, SatlabError
 from satlab.netlab import ownership
 from satlab.reproduce.campaign import Campaign, Task
-from satlab.reproduce.concurrency import CpuTime, Pace
+from satlab.reproduce.concurrency import Concurrency, CpuTime
 from satlab.reproduce.matrix import KINDS, arguments
 
 POLL_S = 0.1
@@ -29,7 +29,7 @@ LOG_TAIL_CHARACTERS = 400
 
 
 @dataclass(frozen=True)
-class Running:
+class RunningTask:
     """A run that goes on; `began` on the monotonic clock, `cpu` at that moment."""
 
     task: Task
@@ -44,10 +44,10 @@ class Execution:
     """What is left of a campaign, and what runs."""
 
     campaign: Campaign
-    pace: Pace
-    talk: Talk
+    pace: Concurrency
+    log: ProgressLog
     todo: list[Task] = field(init=False)
-    running: list[Running] = field(default_factory=list)
+    running: list[RunningTask] = field(default_factory=list)
     attempts: Counter[Task] = field(default_factory=Counter)
     took_s: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     ended: int = 0
@@ -97,7 +97,7 @@ class Execution:
             self._take(run)
         return bool(ended)
 
-    def _take(self, run: Running) -> None:
+    def _take(self, run: RunningTask) -> None:
         task, code = run.task, run.process.returncode
         done = self.campaign.done(task.cell).get(task.number)
         if done is None:
@@ -111,9 +111,9 @@ class Execution:
         outcome = next((text for status, text in outcomes.items() if status == code), "failed, kept as such")
         left = len(self.todo) + len(self.running)
         more = f"{left} left, about {duration(self.left_s())} with {self.pace.level} at once" if left else "none left"
-        self.talk.line(f"{task.cell.name} #{task.number}: {outcome} after {done.took_s:.0f} s; {more}")
+        self.log.line(f"{task.cell.name} #{task.number}: {outcome} after {done.took_s:.0f} s; {more}")
 
-    def _lost(self, run: Running) -> None:
+    def _lost(self, run: RunningTask) -> None:
         """Take note of a run without records: bad arguments and an unable host end all, other causes may pass."""
         task, code = run.task, run.process.returncode
         said = run.log.read_text(errors="replace").strip()[-LOG_TAIL_CHARACTERS:].replace("\n", " | ")
@@ -123,7 +123,7 @@ class Execution:
             raise errors[code](what, hint=f"mend it, then: satlab reproduce --resume {self.campaign.folder}")
         if self.attempts[task] >= ATTEMPTS:
             raise RunError(what, f"see {run.log}; then: satlab reproduce --resume {self.campaign.folder}")
-        self.talk.line(f"{what}; it will be repeated")
+        self.log.line(f"{what}; it will be repeated")
         self.todo.append(task)
 
     def _end_all(self) -> None:
@@ -134,18 +134,18 @@ class Execution:
         self.running.clear()
 
 
-def _start(campaign: Campaign, task: Task, lock: int) -> Running:
+def _start(campaign: Campaign, task: Task, lock: int) -> RunningTask:
     runs = campaign.runs_of(task.cell)
     log = campaign.folder / "logs" / f"{task.cell.name.replace('/', '-')}-{task.number}.log"
     for folder in (runs, log.parent):
         with contextlib.suppress(FileExistsError):
             ownership.make_folder(folder)
     argv = [sys.executable, "-m", "satlab", *arguments(task.cell.request(task.number, runs))]
-    with log.open("wb") as talk:
+    with log.open("wb") as output:
         process = subprocess.Popen(
-            argv, stdin=lock, stdout=subprocess.DEVNULL, stderr=talk, env=os.environ, start_new_session=True,
+            argv, stdin=lock, stdout=subprocess.DEVNULL, stderr=output, env=os.environ, start_new_session=True,
         )  # fmt: skip
-    return Running(task, process, log, time.monotonic(), cpu_time())
+    return RunningTask(task, process, log, time.monotonic(), cpu_time())
 
 
 def cpu_time() -> CpuTime:
@@ -155,11 +155,11 @@ def cpu_time() -> CpuTime:
     return CpuTime(sum(times), times[3] + times[4])
 
 
-def _is_late(run: Running) -> bool:
+def _is_late(run: RunningTask) -> bool:
     return time.monotonic() - run.began > RUN_DEADLINE_S
 
 
-def _end(run: Running, deadline_s: float = STOP_DEADLINE_S) -> None:
+def _end(run: RunningTask, deadline_s: float = STOP_DEADLINE_S) -> None:
     """See a run out: what runs too long is asked to end, which takes its lab down, and is then made to."""
     if _is_late(run):
         run.process.terminate()

@@ -20,7 +20,7 @@ LOSSES = ("0", "0.01", "0.1", "1")
 
 
 @dataclass(frozen=True)
-class Kind:
+class MeasurementType:
     """A measurement type of section II-C: the scenario and its settings; `guess_s` is what a run of it may take."""
 
     scenario: str
@@ -29,17 +29,17 @@ class Kind:
     browser: bool = False
 
 
-KINDS: Mapping[str, Kind] = {
-    "quic": Kind("quic", {"pep": "none"}, 38),
-    "quic-pep": Kind("quic", {"pep": "quic"}, 38),
-    "tcp": Kind("tcp", {"pep": "none"}, 38),
-    "tcp-pep": Kind("tcp", {"pep": "haproxy"}, 38),
-    "h3": Kind("web_quic", {"pep": "none"}, 30, browser=True),
-    "h3-pep": Kind("web_quic", {"pep": "quic-h3-capable"}, 30, browser=True),
-    "h1": Kind("web_tcp", {"protocol": "h1", "pep": "none"}, 30, browser=True),
-    "h1-pep": Kind("web_tcp", {"protocol": "h1", "pep": "haproxy"}, 30, browser=True),
-    "quic-warm": Kind("quic", {"pep": "quic-warm"}, 38),
-    "h3-warm": Kind("web_quic", {"pep": "quic-warm"}, 30, browser=True),
+KINDS: Mapping[str, MeasurementType] = {
+    "quic": MeasurementType("quic", {"pep": "none"}, 38),
+    "quic-pep": MeasurementType("quic", {"pep": "quic"}, 38),
+    "tcp": MeasurementType("tcp", {"pep": "none"}, 38),
+    "tcp-pep": MeasurementType("tcp", {"pep": "haproxy"}, 38),
+    "h3": MeasurementType("web_quic", {"pep": "none"}, 30, browser=True),
+    "h3-pep": MeasurementType("web_quic", {"pep": "quic-h3-capable"}, 30, browser=True),
+    "h1": MeasurementType("web_tcp", {"protocol": "h1", "pep": "none"}, 30, browser=True),
+    "h1-pep": MeasurementType("web_tcp", {"protocol": "h1", "pep": "haproxy"}, 30, browser=True),
+    "quic-warm": MeasurementType("quic", {"pep": "quic-warm"}, 38),
+    "h3-warm": MeasurementType("web_quic", {"pep": "quic-warm"}, 30, browser=True),
 }
 OURS = ("quic-warm", "h3-warm")
 
@@ -59,16 +59,16 @@ class Cell:
 
     @property
     def loss_ratio(self) -> float:
-        """Give the loss as a ratio."""
+        """Return the loss as a ratio."""
         return round(float(self.loss) / 100, 6)
 
     @property
     def browser(self) -> bool:
-        """Tell whether its runs start a browser, which wants two cores."""
+        """Return whether its runs start a browser, which wants two cores."""
         return KINDS[self.kind].browser
 
     def request(self, number: int, runs: Path) -> RunRequest:
-        """Give the run of a number, which is its seed: OpenSAND's timing, whole DVB frames lost in both directions."""
+        """Return the run of a number (its seed): OpenSAND's timing, whole DVB frames lost in both directions."""
         kind = KINDS[self.kind]
         link = LinkOptions(profile=self.orbit, seed=number, loss=self.loss_ratio, loss_unit="frame", timing="opensand")
         return RunRequest(SCENARIOS / f"{kind.scenario}.json", link, kind.settings, runs, report=False)
@@ -80,7 +80,7 @@ ALL = tuple(cell for cell in EVERY if cell.kind not in OURS)
 
 
 def select(patterns: Sequence[str]) -> list[Cell]:
-    """Give the cells that at least one pattern names (`geo/0/h1`, `*/0/h3*`), in the paper's order; its own for none.
+    """Return the cells that at least one pattern names (`geo/0/h1`, `*/0/h3*`), in the paper's order; its own for none.
 
     Raises ConfigError for a pattern that names no cell.
     """
@@ -94,13 +94,13 @@ def select(patterns: Sequence[str]) -> list[Cell]:
 
 
 def _names(pattern: str, cell: Cell) -> bool:
-    """Tell whether a pattern names a cell; one of ours only by its type written out, so that * stays the paper's."""
+    """Return whether a pattern names a cell; one of ours only by its type written out, so that * stays the paper's."""
     is_meant = cell.kind not in OURS or pattern.endswith(f"/{cell.kind}")
     return is_meant and fnmatchcase(cell.name, pattern)
 
 
 def arguments(request: RunRequest) -> list[str]:
-    """Give the words after `satlab` that make a run."""
+    """Return the words after `satlab` that make a run."""
     link = request.link
     words = ["run", str(request.scenario), "--runs", str(request.runs), "--profile", link.profile]
     words += ["--seed", str(link.seed), "--loss", f"{link.loss:g}", "--loss-unit", link.loss_unit]

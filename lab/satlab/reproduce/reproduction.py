@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from satlab.common.console import Talk
+from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus
 from satlab.experiment import run
 from satlab.netlab import ownership
 from satlab.reproduce import campaign as campaigns
 from satlab.reproduce import matrix, reproduction_page, result_tables, results
 from satlab.reproduce.campaign import Campaign
-from satlab.reproduce.concurrency import Pace
+from satlab.reproduce.concurrency import Concurrency
 from satlab.reproduce.executor import Execution, duration
 from satlab.reproduce.results import Results
 
@@ -24,7 +24,7 @@ DEFAULT_RUNS = 10
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ReproduceRequest:
     """What a person asks for; None leaves it to the default or to the folder that is resumed."""
 
     runs: int | None = None
@@ -34,7 +34,7 @@ class Wanted:
     out: Path = Path("runs")
 
 
-def prepare(wanted: Wanted) -> tuple[Execution, Talk]:
+def prepare(wanted: ReproduceRequest) -> tuple[Execution, ProgressLog]:
     """Check everything that the runs need; nothing is touched. Raises ConfigError, HostError."""
     cells = None if wanted.cells is None else matrix.select(wanted.cells)
     if wanted.resume:
@@ -44,8 +44,8 @@ def prepare(wanted: Wanted) -> tuple[Execution, Talk]:
         campaign = campaigns.begin(folder, matrix.select([]) if cells is None else cells, wanted.runs or DEFAULT_RUNS)
     for cell in {(cell.orbit, cell.kind): cell for cell in campaign.cells}.values():
         run.prepare(cell.request(1, campaign.runs_of(cell)))
-    talk = Talk()
-    return Execution(campaign, Pace(os.cpu_count() or 1, parallel(wanted.parallel)), talk), talk
+    log = ProgressLog()
+    return Execution(campaign, Concurrency(os.cpu_count() or 1, parallel(wanted.parallel)), log), log
 
 
 def parallel(text: str) -> int | None:
@@ -58,7 +58,7 @@ def parallel(text: str) -> int | None:
 
 
 def plan(execution: Execution) -> str:
-    """Give what would be done, as JSON."""
+    """Return what would be done, as JSON."""
     campaign = execution.campaign
     document = {
         "folder": str(campaign.folder),
@@ -72,31 +72,31 @@ def plan(execution: Execution) -> str:
     return json.dumps(document, indent=1)
 
 
-def execute(execution: Execution, talk: Talk, stop: threading.Event) -> tuple[Results, int]:
+def execute(execution: Execution, log: ProgressLog, stop: threading.Event) -> tuple[Results, int]:
     """Run what is left and write the results, whatever comes; give them with the exit status."""
     campaign = execution.campaign
     campaign.save()
     left = len(execution.todo)
-    talk.line(f"{campaign.folder}: {left} runs left, about {duration(execution.left_s())}")
+    log.line(f"{campaign.folder}: {left} runs left, about {duration(execution.left_s())}")
     whole = False
     try:
         whole = execution.go(stop)
     finally:
-        found = report(campaign, talk)
+        found = report(campaign, log)
     if not whole:
-        talk.line(f"go on with: satlab reproduce {campaigns.PAPER} --resume {campaign.folder}")
+        log.line(f"go on with: satlab reproduce {campaigns.PAPER} --resume {campaign.folder}")
         return found, ExitStatus.INTERRUPTED
     return found, _status(found)
 
 
-def report(campaign: Campaign, talk: Talk) -> Results:
+def report(campaign: Campaign, log: ProgressLog) -> Results:
     """Read all runs and write tables and page."""
-    with talk.step("tables and report"):
+    with log.step("tables and report"):
         found = results.read(campaign)
         result_tables.write(found, campaign.folder / "report")
         path = reproduction_page.write(campaign, found, campaign.folder / "report" / "index.html")
         ownership.give_to_caller(campaign.folder)
-    talk.line(str(path))
+    log.line(str(path))
     return found
 
 

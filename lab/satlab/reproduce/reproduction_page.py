@@ -11,7 +11,7 @@ from satlab.report.figures import COLOURS, DataTable, Figure, Json, axis, line
 from satlab.reproduce import result_tables
 from satlab.reproduce.campaign import Campaign
 from satlab.reproduce.matrix import LOSSES, ORBITS, arguments
-from satlab.reproduce.results import STEP_S, Conclusion, Line, Results, mean_curve
+from satlab.reproduce.results import STEP_S, Conclusion, FigureComparison, Results, mean_curve
 
 SOURCE = (
     "Kosek, Cech, Bajpai, Ott: Exploring Proxying QUIC and HTTP/3 for Satellite Communication, IFIP Networking 2022"
@@ -44,7 +44,7 @@ TOLERANCE = 0.10
 
 
 @dataclass(frozen=True)
-class Page:
+class ReproductionPage:
     """What the template shows."""
 
     campaign: Campaign
@@ -52,11 +52,11 @@ class Page:
 
     @property
     def title(self) -> str:
-        """Give the page's title."""
+        """Return the page's title."""
         return "Proxying QUIC and HTTP/3 for satellites: the evaluation, repeated"
 
     def tiles(self) -> list[tuple[str, str, str]]:
-        """Give (figure, caption, state)."""
+        """Return (figure, caption, state)."""
         lines = [one for one in (*self.found.pages, *self.found.bulk) if one.deviation is not None]
         near = sum(abs(one.deviation or 0) <= TOLERANCE for one in lines)
         done = sum(len(result.runs) for result in self.found.cells.values())
@@ -73,18 +73,18 @@ class Page:
         ]
 
     def conclusions(self) -> list[tuple[str, ...]]:
-        """Give the conclusions' rows, as in `CONCLUSIONS`: those measured, and one for each that was not at all."""
+        """Return the conclusions' rows, as in `CONCLUSIONS`: those measured, and one for each that was not at all."""
         return [
             (c.claim, c.loss, c.verdict, c.evidence or result_tables.NOTHING, str(c.runs))
             for c in _telling(self.found.conclusions)
         ]
 
     def pages(self) -> list[tuple[str, list[tuple[str, ...]]]]:
-        """Give Table II by orbit and metric, rows as in `COLUMNS`."""
+        """Return Table II by orbit and metric, rows as in `COLUMNS`."""
         return _grouped(self.found.pages)
 
     def bulk(self) -> list[tuple[str, list[tuple[str, ...]]]]:
-        """Give the bulk transfers' times likewise."""
+        """Return the bulk transfers' times likewise."""
         return _grouped([one for one in self.found.bulk if one.n or one.failed])
 
     def figures(self) -> list[Figure]:
@@ -93,7 +93,7 @@ class Page:
         return [figure for figure in drawn if figure]
 
     def commands(self) -> list[str]:
-        """Give the command that makes the first run of each cell."""
+        """Return the command that makes the first run of each cell."""
         folder = Path("runs")
         return [f"./satlab {' '.join(arguments(cell.request(1, folder)))}" for cell in self.campaign.cells]
 
@@ -108,7 +108,7 @@ def _state(verdicts: Sequence[str]) -> str:
     return "bad" if "does not hold" in verdicts else "good" if verdicts and set(verdicts) == {"holds"} else ""
 
 
-def _grouped(lines: Sequence[Line]) -> list[tuple[str, list[tuple[str, ...]]]]:
+def _grouped(lines: Sequence[FigureComparison]) -> list[tuple[str, list[tuple[str, ...]]]]:
     groups: dict[str, list[tuple[str, ...]]] = {}
     for orbit in ORBITS:
         for one in (one for one in lines if one.cell.orbit == orbit):
@@ -119,7 +119,7 @@ def _grouped(lines: Sequence[Line]) -> list[tuple[str, list[tuple[str, ...]]]]:
 
 def write(campaign: Campaign, found: Results, path: Path) -> Path:
     """Write the page at once and give its path."""
-    page = Page(campaign, found)
+    page = ReproductionPage(campaign, found)
     drawn = page.figures()
     text = html.page(
         "reproduction.html", drawn, page=page, figures=drawn, source=SOURCE,
@@ -171,7 +171,7 @@ CAPTION = (
 
 
 def _rates(mean: Sequence[float]) -> list[tuple[float, float]]:
-    """Give Mbit/s over half a second, dated at its end, each 0.1 s."""
+    """Return Mbit/s over half a second, dated at its end, each 0.1 s."""
     width = 5
     padded = [0.0] * width + list(mean)
     return [

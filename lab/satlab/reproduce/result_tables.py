@@ -13,7 +13,7 @@ from rich.table import Table
 
 from satlab.experiment.manifest import write_atomically
 from satlab.reproduce import results
-from satlab.reproduce.results import STEP_S, Line, Results
+from satlab.reproduce.results import STEP_S, FigureComparison, Results
 
 SMALL_MS = 10
 """Below this, tenths of a ms tell."""
@@ -30,7 +30,7 @@ def write(found: Results, folder: Path) -> None:
 
 
 def document(found: Results) -> dict[str, Any]:
-    """Give all results as one JSON document (schemas/reproduction.schema.json)."""
+    """Return all results as one JSON document (schemas/reproduction.schema.json)."""
     return {
         "schema": "satlab/reproduction/1",
         "paper": "seed-002",
@@ -51,7 +51,7 @@ def document(found: Results) -> dict[str, Any]:
 
 
 def curves(found: Results) -> Iterator[dict[str, Any]]:
-    """Give figure 2's data: mean bytes received by each time, and goodput of the step before it."""
+    """Yield figure 2's data: mean bytes received by each time, and goodput of the step before it."""
     for cell, result in found.cells.items():
         if not result.curves:
             continue
@@ -88,7 +88,7 @@ def show(found: Results) -> None:
     console.print(table)
 
 
-def _lines(title: str, lines: Iterable[Line]) -> Table:
+def _lines(title: str, lines: Iterable[FigureComparison]) -> Table:
     columns = (
         "cell",
         "metric",
@@ -107,8 +107,8 @@ def _lines(title: str, lines: Iterable[Line]) -> Table:
     return table
 
 
-def figures(one: Line) -> tuple[str, ...]:
-    """Give published value, median, interval, n, cut off, failed, uncalibrated, deviation as text."""
+def figures(one: FigureComparison) -> tuple[str, ...]:
+    """Return published value, median, interval, n, cut off, failed, uncalibrated, deviation as text."""
     small = one.median is not None and one.median < SMALL_MS
     digits = 0 if one.metric.endswith("_ms") and not small else 2
     interval = NOTHING

@@ -38,7 +38,7 @@ Curve = tuple[float, ...]
 
 
 @dataclass(frozen=True)
-class Run:
+class CampaignRun:
     """One run: its single figures by metric (None: censored), its curve if it was a bulk transfer."""
 
     number: int
@@ -52,10 +52,10 @@ class CellResult:
     """All runs of a cell that are done."""
 
     cell: Cell
-    runs: tuple[Run, ...] = field(default=())
+    runs: tuple[CampaignRun, ...] = field(default=())
 
     def samples(self, metric: str) -> Samples:
-        """Give a metric's samples; a run without the metric is a failed sample."""
+        """Return a metric's samples; a run without the metric is a failed sample."""
         found = [run.figures.get(metric, ("failed", None)) for run in self.runs]
         return Samples(
             tuple(value for status, value in found if status == "ok" and value is not None),
@@ -65,22 +65,22 @@ class CellResult:
 
     @property
     def curves(self) -> list[Curve]:
-        """Give the curves of the transfers that came to their end."""
+        """Return the curves of the transfers that came to their end."""
         return [run.curve for run in self.runs if run.curve is not None]
 
     @property
     def early_bytes(self) -> list[float]:
-        """Give what each transfer had received after 5 s."""
+        """Return what each transfer had received after 5 s."""
         return [curve[round(EARLY_S / STEP_S) - 1] for curve in self.curves]
 
     @property
     def uncalibrated(self) -> int:
-        """Give the number of runs that were out of calibration."""
+        """Return the number of runs that were out of calibration."""
         return sum(run.exit_status == ExitStatus.UNCALIBRATED for run in self.runs)
 
 
 @dataclass(frozen=True)
-class Line:
+class FigureComparison:
     """One figure beside the published one; both in the unit of the metric, None where there is none."""
 
     cell: Cell
@@ -95,7 +95,7 @@ class Line:
 
     @property
     def deviation(self) -> float | None:
-        """Give ours relative to the published one, as a ratio less 1."""
+        """Return ours relative to the published one, as a ratio less 1."""
         if self.published is None or self.median is None:
             return None
         return self.median / self.published - 1
@@ -121,21 +121,21 @@ class Results:
     halves: int
 
     def of(self, orbit: str, loss: str, kind: str) -> CellResult:
-        """Give a cell's result; an empty one for a cell that is not of the campaign."""
+        """Return a cell's result; an empty one for a cell that is not of the campaign."""
         cell = Cell(orbit, loss, kind)
         return self.cells.get(cell, CellResult(cell))
 
     @cached_property
-    def pages(self) -> list[Line]:
-        """Give Table II."""
+    def pages(self) -> list[FigureComparison]:
+        """Return Table II."""
         pages = [result for result in self.cells.values() if result.cell.browser]
         return [
             line(result, metric, published_page(result.cell, metric)) for metric in PAGE_METRICS for result in pages
         ]
 
     @cached_property
-    def bulk(self) -> list[Line]:
-        """Give connection set-up, first byte, and the times to 2 and 10 MB of the bulk transfers."""
+    def bulk(self) -> list[FigureComparison]:
+        """Return connection set-up, first byte, and the times to 2 and 10 MB of the bulk transfers."""
         transfers = [result for result in self.cells.values() if not result.cell.browser]
         return [
             line(result, metric, published_bulk(result.cell, metric))
@@ -161,19 +161,19 @@ def read(campaign: Campaign) -> Results:
     return Results(cells, len(campaign.halves()))
 
 
-def _run(done: Done) -> Run:
+def _run(done: Done) -> CampaignRun:
     frame = pl.read_parquet(done.folder / "records.parquet")
     if not frame.filter(pl.col("metric").is_in(CONDITIONS) & (pl.col("status") != "ok")).is_empty():
-        return Run(done.number, done.exit_status, {}, None)
+        return CampaignRun(done.number, done.exit_status, {}, None)
     curve = _curve(frame)
     figures = {metric: found for metric in (*PAGE_METRICS, *TIMINGS) if (found := _figure(frame, metric))}
     if curve:
         figures |= {metric: _reached(curve, size) for metric, size in REACHED.items()}
-    return Run(done.number, done.exit_status, figures, curve)
+    return CampaignRun(done.number, done.exit_status, figures, curve)
 
 
 def _figure(frame: pl.DataFrame, metric: str) -> tuple[str, float | None] | None:
-    """Give the first sample of a metric: a run measures each once. Summaries over loads are left out."""
+    """Return the first sample of a metric: a run measures each once. Summaries over loads are left out."""
     rows = frame.filter((pl.col("metric") == metric) & pl.col("t_s").is_null())
     for row in rows.iter_rows(named=True):
         if "stat" not in json.loads(row["labels"]):
@@ -182,7 +182,7 @@ def _figure(frame: pl.DataFrame, metric: str) -> tuple[str, float | None] | None
 
 
 def _curve(frame: pl.DataFrame) -> Curve | None:
-    """Give the bytes received over time; None when the transfer did not come to its end.
+    """Return the bytes received over time; None when the transfer did not come to its end.
 
     TCP's time runs from iperf3's start of the transfer, QUIC's from the start of the interval with the first byte.
     """
@@ -221,7 +221,7 @@ def cumulate(points: Sequence[tuple[float, float]]) -> Curve:
 
 
 def _reached(curve: Curve, size: int) -> tuple[str, float | None]:
-    """Give when so many bytes had come, to the step; censored when they had not by the end."""
+    """Return when so many bytes had come, to the step; censored when they had not by the end."""
     step = next((number for number, total in enumerate(curve, start=1) if total >= size), None)
     return ("censored", None) if step is None else ("ok", round(step * STEP_S, 3))
 
@@ -243,24 +243,24 @@ def _kind(row: Mapping[str, str]) -> str:
 
 
 def published_page(cell: Cell, metric: str) -> float | None:
-    """Give Table II's median, ms."""
+    """Return Table II's median, ms."""
     return _table(TABLE_II, "median_ms").get((cell.orbit, cell.loss_ratio, cell.kind, metric))
 
 
 def published_bulk(cell: Cell, metric: str) -> float | None:
-    """Give what the paper's dataset says of bulk transfers, s."""
+    """Return what the paper's dataset says of bulk transfers, s."""
     return _table(BULK, "time_s").get((cell.orbit, cell.loss_ratio, cell.kind, metric))
 
 
-def line(result: CellResult, metric: str, published: float | None) -> Line:
-    """Give one figure with its interval."""
+def line(result: CellResult, metric: str, published: float | None) -> FigureComparison:
+    """Return one figure with its interval."""
     samples = result.samples(metric)
     ordered = samples.ordered
     middle = statistics.median(ordered) if ordered else None
     interval = statistics.interval(ordered, statistics.median) if ordered else None
     if middle == float("inf"):
         middle = None
-    return Line(
+    return FigureComparison(
         result.cell, metric, published, middle, interval, samples.n, samples.censored, samples.failed,
         result.uncalibrated,
     )  # fmt: skip
@@ -330,8 +330,8 @@ def _ahead(results: Results, loss: str, kind: str) -> Conclusion:
 # --- as data --------------------------------------------------------------------------------------------------------
 
 
-def rows(lines: Iterable[Line]) -> Iterator[dict[str, Any]]:
-    """Give lines as JSON-ready objects; an infinite end of an interval is null."""
+def rows(lines: Iterable[FigureComparison]) -> Iterator[dict[str, Any]]:
+    """Yield lines as JSON-ready objects; an infinite end of an interval is null."""
     for one in lines:
         ends = (one.interval.low, one.interval.high) if one.interval else (None, None)
         low, high = (None if end is None or end == float("inf") else round(end, 3) for end in ends)

@@ -15,13 +15,13 @@ import typer
 import collect
 from satlab.cli import app
 from satlab.common import paths
-from satlab.common.console import Talk
+from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, HostError
 from satlab.reproduce import campaign as campaigns
 from satlab.reproduce import executor, matrix, reproduction, reproduction_page, result_tables, results
 from satlab.reproduce.campaign import Campaign, Task
-from satlab.reproduce.concurrency import CpuTime, Pace
-from satlab.reproduce.executor import Execution, Running
+from satlab.reproduce.concurrency import Concurrency, CpuTime
+from satlab.reproduce.executor import Execution, RunningTask
 from satlab.reproduce.matrix import Cell
 
 H1, H3, H3_PEP = (Cell("geo", "0", kind) for kind in ("h1", "h3", "h3-pep"))
@@ -78,7 +78,7 @@ def test_a_run_loses_whole_frames_on_opensand_s_ticks() -> None:
 
 
 def test_the_pace_grows_while_green_and_falls_after_a_run_out_of_tolerance() -> None:
-    pace = Pace(cores=8)
+    pace = Concurrency(cores=8)
     assert pace.level == 4
     for _ in range(12):
         pace.ended(calibrated=True)
@@ -94,13 +94,13 @@ def test_the_pace_grows_while_green_and_falls_after_a_run_out_of_tolerance() -> 
 
 
 def test_a_busy_host_is_given_fewer_labs_however_green_the_link() -> None:
-    pace = Pace(cores=8)
+    pace = Concurrency(cores=8)
     pace.ended(calibrated=True, idle=0.02)
     assert pace.level == 3
     for _ in range(9):
         pace.ended(calibrated=True, idle=0.4)
     assert pace.level == 4
-    fixed = Pace(cores=8, fixed=6)
+    fixed = Concurrency(cores=8, fixed=6)
     fixed.ended(calibrated=True, idle=0.0)
     assert fixed.level == 6, "a person has said so"
 
@@ -120,22 +120,22 @@ def test_only_a_browser_asks_for_idle_cores(
     made = campaign(tmp_path, cell, runs=1)
     busy = iter([CpuTime(0, 0), CpuTime(100, 1)])
     monkeypatch.setattr(executor, "cpu_time", lambda: next(busy))
-    execution = Execution(made, Pace(cores=4), Talk(quiet=True))
+    execution = Execution(made, Concurrency(cores=4), ProgressLog(quiet=True))
     (task,) = execution.todo
     run_folder(made, task, load(1200, 3800, 10800))
     process = subprocess.Popen(["true"])
     process.wait()
-    execution._take(Running(task, process, tmp_path / "log", 0.0, executor.cpu_time()))
+    execution._take(RunningTask(task, process, tmp_path / "log", 0.0, executor.cpu_time()))
     assert execution.pace.level == level
 
 
 def test_browsers_have_two_cores_each() -> None:
-    pace = Pace(cores=4, fixed=4)
+    pace = Concurrency(cores=4, fixed=4)
     assert pace.has_room(1, 1, browser=True)
     assert not pace.has_room(2, 2, browser=True)
     assert pace.has_room(2, 2, browser=False)
     assert not pace.has_room(4, 0, browser=False)
-    assert Pace(cores=1).has_room(0, 0, browser=True)
+    assert Concurrency(cores=1).has_room(0, 0, browser=True)
 
 
 @pytest.mark.parametrize("text", ["0", "65", "-1", "many", ""])
@@ -228,7 +228,7 @@ def test_a_folder_in_use_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_the_time_left_comes_from_the_runs_so_far(tmp_path: Path) -> None:
     made = campaign(tmp_path, H1, TCP, runs=3)
     run_folder(made, Task(H1, 1), [])
-    execution = Execution(made, Pace(2, 2), Talk(quiet=True))
+    execution = Execution(made, Concurrency(2, 2), ProgressLog(quiet=True))
     assert execution.left_s() == pytest.approx((2 * 30 + 3 * matrix.KINDS["tcp"].guess_s) / 2)
 
 
@@ -308,7 +308,7 @@ def test_the_time_to_a_size_is_censored_when_it_was_not_reached(tmp_path: Path) 
 
 def test_tables_and_page_are_written_and_follow_the_schema(tmp_path: Path) -> None:
     made = filled(tmp_path)
-    found = reproduction.report(made, Talk(quiet=True))
+    found = reproduction.report(made, ProgressLog(quiet=True))
     folder = made.folder / "report"
     document: Mapping[str, Any] = json.loads((folder / "results.json").read_text())
     jsonschema.validate(document, json.loads((paths.SCHEMAS / "reproduction.schema.json").read_text()))
@@ -320,13 +320,13 @@ def test_tables_and_page_are_written_and_follow_the_schema(tmp_path: Path) -> No
     assert "Table II" in text
     assert "tcp-pep / tcp" in text
     assert "http://" not in text.partition("<script")[0]
-    assert reproduction_page.Page(made, found).tiles()[0][0] == "30/30"
+    assert reproduction_page.ReproductionPage(made, found).tiles()[0][0] == "30/30"
     assert (folder / "fig2.csv").read_text().count("\n") == 1 + 2 * 150
 
 
 def test_an_empty_campaign_has_a_page_too(tmp_path: Path) -> None:
     made = campaign(tmp_path, H1)
-    reproduction.report(made, Talk(quiet=True))
+    reproduction.report(made, ProgressLog(quiet=True))
     assert "not measured" in (made.folder / "report" / "index.html").read_text()
 
 
@@ -337,7 +337,9 @@ def test_figures_are_worded_for_people() -> None:
 
 
 def test_a_dry_run_touches_nothing(tmp_path: Path) -> None:
-    execution, _ = reproduction.prepare(reproduction.Wanted(runs=3, cells=["geo/0/h1"], out=tmp_path / "none"))
+    execution, _ = reproduction.prepare(
+        reproduction.ReproduceRequest(runs=3, cells=["geo/0/h1"], out=tmp_path / "none")
+    )
     plan = json.loads(reproduction.plan(execution))
     assert (plan["runs_left"], list(plan["cells"])) == (3, ["geo/0/h1"])
     assert not (tmp_path / "none").exists()

@@ -6,7 +6,17 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from satlab.rootd.verbs import Answer, HelperError, Order, RefusedError, RunStatus, Start, Status, Stop, read_line
+from satlab.rootd.verbs import (
+    HelperError,
+    RefusedError,
+    Response,
+    RunStatus,
+    ScenarioRequest,
+    StartRequest,
+    StatusRequest,
+    StopRequest,
+    read_line,
+)
 
 ANSWER_S = 30.0
 """How long the helper may take, s: it removes what a killed run has left before it tells of it."""
@@ -18,22 +28,22 @@ class HelperClient:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def start(self, run_id: str, order: Order) -> None:
+    def start(self, run_id: str, order: ScenarioRequest) -> None:
         """Start a run."""
-        self._ask(Start(run_id=run_id, order=order))
+        self._ask(StartRequest(run_id=run_id, order=order))
 
     def stop(self, run_id: str) -> None:
         """Ask a run to end."""
-        self._ask(Stop(run_id=run_id))
+        self._ask(StopRequest(run_id=run_id))
 
     def status(self, run_id: str) -> RunStatus:
-        """Tell how a run is."""
-        answer = self._ask(Status(run_id=run_id))
+        """Return how a run is."""
+        answer = self._ask(StatusRequest(run_id=run_id))
         if answer.status is None:
             raise HelperError("the root helper's answer lacks the status")
         return answer.status
 
-    def _ask(self, request: Start | Stop | Status) -> Answer:
+    def _ask(self, request: StartRequest | StopRequest | StatusRequest) -> Response:
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
                 connection.settimeout(ANSWER_S)
@@ -45,7 +55,7 @@ class HelperClient:
         if line is None:
             raise HelperError("the root helper has closed the connection", "start satlab serve again")
         try:
-            answer = Answer.model_validate_json(line)
+            answer = Response.model_validate_json(line)
         except ValidationError as error:
             raise HelperError("the root helper's answer is not one") from error
         if answer.error:

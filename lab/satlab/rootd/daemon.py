@@ -18,7 +18,17 @@ from pathlib import Path
 
 from satlab.common import paths
 from satlab.netlab import ownership
-from satlab.rootd.verbs import Answer, Order, RefusedError, RunStatus, Start, Status, Stop, read_line, read_request
+from satlab.rootd.verbs import (
+    RefusedError,
+    Response,
+    RunStatus,
+    ScenarioRequest,
+    StartRequest,
+    StatusRequest,
+    StopRequest,
+    read_line,
+    read_request,
+)
 
 SEND_S = 5.0
 """How long a peer may take over a request or an answer, s."""
@@ -26,7 +36,7 @@ _CREDENTIALS = struct.Struct("3i")  # struct ucred of unix(7): pid, uid, gid
 
 
 @dataclass
-class Run:
+class HelperRun:
     """A run of this helper; `process` is its worker."""
 
     run_id: str
@@ -41,7 +51,7 @@ class Helper:
         """Make the folders and remove what an earlier helper has left behind."""
         self._state, self._most_runs = state, most_runs
         self._worker = worker or (sys.executable, "-m", "satlab.rootd.worker")
-        self._run: Run | None = None
+        self._run: HelperRun | None = None
         for name in ("runs", "progress", "logs"):
             (state / name).mkdir(mode=0o755, parents=True, exist_ok=True)
         self._scratch = state / "scratch"
@@ -49,21 +59,21 @@ class Helper:
         self._scratch.mkdir(mode=0o711)
         ownership.sweep()
 
-    def answer(self, line: bytes) -> Answer:
+    def answer(self, line: bytes) -> Response:
         """Carry out one request."""
         try:
             match read_request(line):
-                case Start(run_id=run_id, order=order):
+                case StartRequest(run_id=run_id, order=order):
                     self.start(run_id, order)
-                case Stop(run_id=run_id):
+                case StopRequest(run_id=run_id):
                     self.stop(run_id)
-                case Status(run_id=run_id):
-                    return Answer(status=self.status(run_id))
+                case StatusRequest(run_id=run_id):
+                    return Response(status=self.status(run_id))
         except RefusedError as error:
-            return Answer(error=str(error))
-        return Answer()
+            return Response(error=str(error))
+        return Response()
 
-    def start(self, run_id: str, order: Order) -> None:
+    def start(self, run_id: str, order: ScenarioRequest) -> None:
         """Start a run. Raises RefusedError while there is one, and for an id that there was before."""
         if self._run is not None and self._run.process.poll() is None:
             raise RefusedError("another run is going on")
@@ -81,7 +91,7 @@ class Helper:
                 env=environment | {"TMPDIR": str(self._scratch), "PYTHONPATH": paths.PYTHONPATH},
                 start_new_session=True,
             )
-        self._run = Run(run_id, process)
+        self._run = HelperRun(run_id, process)
         if process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.write(order.model_dump_json().encode())
@@ -95,7 +105,7 @@ class Helper:
             run.process.send_signal(signal.SIGTERM)
 
     def status(self, run_id: str) -> RunStatus:
-        """Tell how a run is; one that this helper does not know has ended, nobody knows how."""
+        """Return how a run is; one that this helper does not know has ended, nobody knows how."""
         run = self._run if self._run is not None and self._run.run_id == run_id else None
         code = run.process.poll() if run else None
         progress = None

@@ -83,5 +83,5 @@ class ProgressFile:
         }
 
     def _first(self, key: Hashable) -> float:
-        """Give when something was first seen."""
+        """Return when something was first seen."""
         return self._seen.setdefault(key, round(self._clock(), 3))

@@ -18,26 +18,40 @@ from hypothesis import strategies as st
 
 from satlab.common import paths
 from satlab.netlab import privileges
-from satlab.openbach.engine import Engine, Launched
+from satlab.openbach.engine import Engine, JobLaunched
 from satlab.openbach.model import BoundScenario
 from satlab.rootd import daemon
 from satlab.rootd.client import HelperClient
 from satlab.rootd.daemon import Helper
 from satlab.rootd.progress import ProgressFile
-from satlab.rootd.verbs import REQUEST, HelperError, Order, RefusedError, Start, Status, Stop, read_request
+from satlab.rootd.verbs import (
+    REQUEST,
+    HelperError,
+    RefusedError,
+    ScenarioRequest,
+    StartRequest,
+    StatusRequest,
+    StopRequest,
+    read_request,
+)
 
 DOCUMENT = {"name": "nothing", "openbach_functions": []}
-ORDER = Order(scenario="nothing", documents={"nothing": DOCUMENT}, entities={}, first_scenario_id=1, first_job_id=1)
+ORDER = ScenarioRequest(
+    scenario="nothing", documents={"nothing": DOCUMENT}, entities={}, first_scenario_id=1, first_job_id=1
+)
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 
 def test_t02_the_surface_is_this_and_nothing_more() -> None:
     """A change here is a change of what root does for others: review it."""
-    assert {model.__name__: sorted(model.model_fields) for model in (Start, Stop, Status, Order)} == {
-        "Start": ["order", "run_id", "verb"],
-        "Stop": ["run_id", "verb"],
-        "Status": ["run_id", "verb"],
-        "Order": [
+    assert {
+        model.__name__: sorted(model.model_fields)
+        for model in (StartRequest, StopRequest, StatusRequest, ScenarioRequest)
+    } == {
+        "StartRequest": ["order", "run_id", "verb"],
+        "StopRequest": ["run_id", "verb"],
+        "StatusRequest": ["run_id", "verb"],
+        "ScenarioRequest": [
             *("arguments", "deadline_s", "documents", "endless", "entities", "first_job_id", "first_scenario_id"),
             *("link", "scenario"),
         ],
@@ -60,7 +74,7 @@ def test_the_schema_is_that_of_the_verbs() -> None:
 
 
 def request(**changes: Any) -> bytes:
-    start: dict[str, Any] = Start(run_id="r1", order=ORDER).model_dump()
+    start: dict[str, Any] = StartRequest(run_id="r1", order=ORDER).model_dump()
     start["order"] |= changes
     return json.dumps(start).encode()
 
@@ -214,7 +228,7 @@ def test_progress_follows_its_schema(tmp_path: Path) -> None:
     jsonschema.validate(json.loads((tmp_path / "p.json").read_text()), schema)
     engine = Engine(BoundScenario("main", {"a": "1"}, ()))
     file.watch(engine.root)
-    engine.step(0.0, list[Launched]())
+    engine.step(0.0, list[JobLaunched]())
     file.watch(engine.root)
     file.tell(phase="ended", exit_status=0)
     found = json.loads((tmp_path / "p.json").read_text())

@@ -37,7 +37,7 @@ class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Link(_Model):
+class RunLink(_Model):
     """The link of a run: `satlab.options.LinkOptions` without what names a file. The profile is one that is shipped."""
 
     profile: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")] = "geo"
@@ -56,11 +56,11 @@ class Link(_Model):
     timing: Timing = "standard"
 
     def options(self) -> LinkOptions:
-        """Give the options that `run` takes."""
+        """Return the options that `run` takes."""
         return LinkOptions(**self.model_dump())
 
 
-class Order(_Model):
+class ScenarioRequest(_Model):
     """What is to run: a scenario with everything below it, by name, and who plays its entities.
 
     `first_scenario_id`, `first_job_id`: the ids from which the instances of this run are numbered.
@@ -70,37 +70,37 @@ class Order(_Model):
     documents: Annotated[dict[Name, dict[str, Any]], Field(min_length=1, max_length=101)]
     arguments: Annotated[dict[Text, Text], Field(max_length=1000)] = {}
     entities: Annotated[dict[Text, Name], Field(max_length=1000)]
-    link: Link = Link()
+    link: RunLink = RunLink()
     first_scenario_id: Id
     first_job_id: Id
     deadline_s: Annotated[float, Field(gt=0, le=86400)] = 3600.0
     endless: bool = False
 
 
-class Start(_Model):
+class StartRequest(_Model):
     """Run an order; refused while another one runs."""
 
     verb: Literal["start"] = "start"
     run_id: Name
-    order: Order
+    order: ScenarioRequest
 
 
-class Stop(_Model):
+class StopRequest(_Model):
     """End a run, as an interrupt does; nothing happens when it is over."""
 
     verb: Literal["stop"] = "stop"
     run_id: Name
 
 
-class Status(_Model):
+class StatusRequest(_Model):
     """Tell how a run is."""
 
     verb: Literal["status"] = "status"
     run_id: Name
 
 
-Request = Annotated[Start | Stop | Status, Field(discriminator="verb")]
-REQUEST: TypeAdapter[Start | Stop | Status] = TypeAdapter(Request)
+Request = Annotated[StartRequest | StopRequest | StatusRequest, Field(discriminator="verb")]
+REQUEST: TypeAdapter[StartRequest | StopRequest | StatusRequest] = TypeAdapter(Request)
 
 
 class RunStatus(_Model):
@@ -111,14 +111,14 @@ class RunStatus(_Model):
     progress: dict[str, Any] | None = None
 
 
-class Answer(_Model):
+class Response(_Model):
     """What comes back: `error` is empty when all is well."""
 
     error: str = ""
     status: RunStatus | None = None
 
 
-def read_request(line: bytes) -> Start | Stop | Status:
+def read_request(line: bytes) -> StartRequest | StopRequest | StatusRequest:
     """Read a request. Raises RefusedError with every fault."""
     try:
         return REQUEST.validate_json(line)

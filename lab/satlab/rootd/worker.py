@@ -13,16 +13,16 @@ import threading
 from pathlib import Path
 
 from satlab.common import paths
-from satlab.common.console import Talk
+from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, SatlabError
 from satlab.common.processes import stop_on_signal
 from satlab.experiment import influx, run
 from satlab.openbach.engine import FirstIds
 from satlab.rootd.progress import ProgressFile
-from satlab.rootd.verbs import Order
+from satlab.rootd.verbs import ScenarioRequest
 
 
-def run_order(order: Order, run_id: str, state: Path, stop: threading.Event) -> ExitStatus:
+def run_order(order: ScenarioRequest, run_id: str, state: Path, stop: threading.Event) -> ExitStatus:
     """Run an order, telling how far it is in `STATE/progress/RUN-ID.json`; give the exit status."""
     progress = ProgressFile(state / "progress" / f"{run_id}.json", run_id)
     progress.tell()
@@ -33,7 +33,7 @@ def run_order(order: Order, run_id: str, state: Path, stop: threading.Event) -> 
                 (Path(folder) / f"{name}.json").write_text(json.dumps(document), encoding="utf-8")
             prepared = run.prepare(_request(order, run_id, state, Path(folder)))
             progress.tell(phase="calibration")
-            outcome = run.execute(prepared, Talk(), stop, progress.watch)
+            outcome = run.execute(prepared, ProgressLog(), stop, progress.watch)
         status, reason = outcome.status, outcome.reason
     except ConfigError as error:
         status, reason = error.status, "; ".join((str(error), *map(str, error.faults)))
@@ -46,7 +46,7 @@ def run_order(order: Order, run_id: str, state: Path, stop: threading.Event) -> 
     return status
 
 
-def _request(order: Order, run_id: str, state: Path, folder: Path) -> run.RunRequest:
+def _request(order: ScenarioRequest, run_id: str, state: Path, folder: Path) -> run.RunRequest:
     options = order.link.options()
     if not (paths.PROFILES / options.profile).is_dir():
         raise ConfigError(f"there is no profile {options.profile}")
@@ -73,7 +73,7 @@ def main() -> None:
     if os.getppid() != parent:  # it died before the kernel was asked to tell
         signal.raise_signal(signal.SIGKILL)
     os.umask(0o022)
-    sys.exit(run_order(Order.model_validate_json(sys.stdin.buffer.read()), run_id, state, stop))
+    sys.exit(run_order(ScenarioRequest.model_validate_json(sys.stdin.buffer.read()), run_id, state, stop))
 
 
 if __name__ == "__main__":

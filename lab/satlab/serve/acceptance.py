@@ -238,7 +238,7 @@ class _Check:
 
 
 def normalised(document: Document) -> Document:
-    """Give a scenario as OpenBACH gives it back: values as lists of lists, labels and sections always there."""
+    """Return a scenario as OpenBACH gives it back: values as lists of lists, labels and sections always there."""
     functions = [_normal_function(function) for function in document.get("openbach_functions", [])]
     return {
         "name": document.get("name", ""),

@@ -52,16 +52,16 @@ class Accounts:
         self._hashing = threading.Lock()  # one at a time: a hash takes 32 MiB
 
     def users(self) -> list[User]:
-        """Give every account by login."""
+        """Return every account by login."""
         return [_user(row) for row in self._store.rows("SELECT * FROM users ORDER BY login")]
 
     def find(self, login: str) -> User | None:
-        """Give one account."""
+        """Return one account."""
         row = self._store.row("SELECT * FROM users WHERE login = ?", login)
         return _user(row) if row else None
 
     def has_password(self) -> bool:
-        """Tell whether anybody can log in with a password."""
+        """Return whether anybody can log in with a password."""
         return self._store.row("SELECT 1 FROM users WHERE active AND password != ''") is not None
 
     def put(self, user: User, password: str | None = None) -> None:
@@ -99,7 +99,7 @@ class Accounts:
         return token
 
     def check(self, login: str, password: str) -> User | None:
-        """Give the account that login and password open; takes as long for an unknown login."""
+        """Return the account that login and password open; takes as long for an unknown login."""
         if login == FIRST_LOGIN and self._store.write(
             "DELETE FROM first_token WHERE token_sha256 = ?", _digest(password)
         ):
@@ -121,7 +121,7 @@ class Accounts:
         return token
 
     def session(self, token: str) -> User | None:
-        """Give the account of a session that lasts."""
+        """Return the account of a session that lasts."""
         sql = "SELECT users.* FROM users JOIN sessions USING (login) WHERE token_sha256 = ? AND expires > ? AND active"
         row = self._store.row(sql, _digest(token), self._clock())
         return _user(row) if row else None
@@ -132,7 +132,7 @@ class Accounts:
 
 
 @dataclass
-class Brake:
+class LoginThrottle:
     """Slows guessing down: after `tries` failures of one key within `window_s`, it is refused until they are older."""
 
     tries: int = 5
@@ -141,7 +141,7 @@ class Brake:
     _failures: dict[str, list[float]] = field(default_factory=dict)
 
     def wait_s(self, now: float, key: str) -> float:
-        """Give how long to wait before the next try, 0 when none is needed."""
+        """Return how long to wait before the next try, 0 when none is needed."""
         recent = [when for when in self._failures.get(key, ()) if now - when < self.window_s]
         return recent[-self.tries] + self.window_s - now if len(recent) >= self.tries else 0.0
 

@@ -23,10 +23,10 @@ class ViewError(ApiError):
 
 
 def not_found(what: str) -> ApiError:
-    """Give the 404 of an object that is not in the database."""
+    """Return the 404 of an object that is not in the database."""
     return ApiError(HTTPStatus.NOT_FOUND, f"The requested {what} is not in the database")
 
 
 def conflict(what: str) -> ApiError:
-    """Give the 409 of a name that is taken."""
+    """Return the 409 of a name that is taken."""
     return ApiError(HTTPStatus.CONFLICT, f"Trying to create an existing {what}.")

@@ -6,7 +6,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 
-class Plan(BaseModel):
+class ApiPlan(BaseModel):
     """What the API process is told. `listener`, `certificate`, `key`: file descriptors; the last two make it TLS."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -18,12 +18,12 @@ from starlette.exceptions import HTTPException
 from satlab.common import paths, topology
 from satlab.rootd.verbs import HelperError
 from satlab.serve import initial_content
-from satlab.serve.accounts import Accounts, Brake
+from satlab.serve.accounts import Accounts, LoginThrottle
 from satlab.serve.api_errors import ApiError
 from satlab.serve.catalog import Catalog
 from satlab.serve.context import Context
 from satlab.serve.queue import Helper, Queue
-from satlab.serve.request_guard import Guard
+from satlab.serve.request_guard import RequestGuard
 from satlab.serve.routes import agents, instances, job_instances, jobs, login, projects, scenarios, statistics
 from satlab.serve.settings import Settings
 from satlab.serve.store import Store
@@ -50,7 +50,7 @@ def create_app(
     catalog = Catalog(store, clock)
     queue = Queue(store, helper, clock, settings.most_queued)
     here = topology.load(paths.LAB_FILE)
-    context = Context(settings, store, accounts, catalog, queue, Brake(), here, clock)
+    context = Context(settings, store, accounts, catalog, queue, LoginThrottle(), here, clock)
     app.state.context, app.state.settings, app.state.accounts, app.state.stepped = context, settings, accounts, stepped
     initial_content.fill(context)
     for prefix in PREFIXES:
@@ -61,7 +61,7 @@ def create_app(
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _query_error)
     app.add_exception_handler(Exception, _unexpected)
-    app.add_middleware(Guard, settings=settings)
+    app.add_middleware(RequestGuard, settings=settings)
     return app
 
 

@@ -38,11 +38,11 @@ class Catalog:
         self.store, self._clock = store, clock
 
     def projects(self) -> list[Project]:
-        """Give every project by name."""
+        """Return every project by name."""
         return [self._project(row) for row in self.store.rows("SELECT * FROM projects ORDER BY name")]
 
     def project(self, name: str) -> Project | None:
-        """Give one project."""
+        """Return one project."""
         row = self.store.row("SELECT * FROM projects WHERE name = ?", name)
         return self._project(row) if row else None
 
@@ -73,18 +73,18 @@ class Catalog:
         self.store.write("DELETE FROM entities WHERE project = ? AND name = ?", project, name)
 
     def scenarios(self, project: str) -> dict[str, Document]:
-        """Give the latest version of each scenario of a project, by name."""
+        """Return the latest version of each scenario of a project, by name."""
         sql = "SELECT name, document, MAX(version) FROM scenarios WHERE project = ? GROUP BY name ORDER BY name"
         return {row["name"]: json.loads(row["document"]) for row in self.store.rows(sql, project)}
 
     def scenario(self, project: str, name: str) -> Document | None:
-        """Give the latest version of a scenario."""
+        """Return the latest version of a scenario."""
         sql = "SELECT document FROM scenarios WHERE project = ? AND name = ? ORDER BY version DESC LIMIT 1"
         row = self.store.row(sql, project, name)
         return json.loads(row["document"]) if row else None
 
     def versions(self, project: str, name: str) -> list[tuple[int, float]]:
-        """Give number and time (s since the epoch) of every version of a scenario, the oldest first."""
+        """Return number and time (s since the epoch) of every version of a scenario, the oldest first."""
         sql = "SELECT version, created FROM scenarios WHERE project = ? AND name = ? ORDER BY version"
         return [(row["version"], row["created"]) for row in self.store.rows(sql, project, name)]
 
@@ -102,7 +102,7 @@ class Catalog:
         self.store.write("DELETE FROM scenarios WHERE project = ? AND name = ?", project, name)
 
     def favorites(self, login: str) -> dict[str, list[str]]:
-        """Give an account's favorite scenarios by project."""
+        """Return an account's favorite scenarios by project."""
         found: dict[str, list[str]] = {}
         sql = "SELECT project, scenario FROM favorites WHERE login = ? ORDER BY project, scenario"
         for row in self.store.rows(sql, login):

@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from satlab import web
-from satlab.rootd.verbs import HelperError, Order, RefusedError, RunStatus
+from satlab.rootd.verbs import HelperError, RefusedError, RunStatus, ScenarioRequest
 from satlab.serve import accounts
 from satlab.serve.accounts import Role, User
 from satlab.serve.app import create_app
@@ -28,11 +28,11 @@ class FakeHelper:
     """Runs nothing. `runs`: what was started, by run id; `refuse`: why the next start is refused; `gone`: it died."""
 
     runs: dict[str, RunStatus] = field(default_factory=dict)
-    orders: dict[str, Order] = field(default_factory=dict)
+    orders: dict[str, ScenarioRequest] = field(default_factory=dict)
     refuse: str = ""
     gone: bool = False
 
-    def start(self, run_id: str, order: Order) -> None:
+    def start(self, run_id: str, order: ScenarioRequest) -> None:
         self._check()
         if self.refuse:
             raise RefusedError(self.refuse)
@@ -105,7 +105,7 @@ def here(app: FastAPI) -> Context:
 
 
 def client_of(app: FastAPI, login: str = "") -> TestClient:
-    """Give a client that is logged in, or a stranger's."""
+    """Return a client that is logged in, or a stranger's."""
     client = TestClient(app, base_url=f"http://{HOST}", raise_server_exceptions=False)
     if login:
         assert client.post("/login/", json={"login": login, "password": PASSWORD}).status_code == 200

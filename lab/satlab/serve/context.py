@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Request
 
 from satlab.common.topology import Topology
-from satlab.serve.accounts import Accounts, Brake
+from satlab.serve.accounts import Accounts, LoginThrottle
 from satlab.serve.api_errors import ApiError
 from satlab.serve.catalog import Catalog
 from satlab.serve.queue import Queue
@@ -27,13 +27,13 @@ class Context:
     accounts: Accounts
     catalog: Catalog
     queue: Queue
-    brake: Brake
+    brake: LoginThrottle
     topology: Topology
     clock: Callable[[], float]
 
 
 def context_of(request: Request) -> Context:
-    """Give the parts of the server that answers this request."""
+    """Return the parts of the server that answers this request."""
     context: Context = request.app.state.context
     return context
 

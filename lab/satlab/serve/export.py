@@ -27,7 +27,7 @@ _META = (
 
 
 def records(here: Context, instance: Instance) -> Iterator[Record]:
-    """Give the statistics of a run. Jobs write the file themselves, so what is no record of theirs is left out."""
+    """Yield the statistics of a run. Jobs write the file themselves, so what is no record of theirs is left out."""
     if instance.run_id is None:
         return
     path = here.settings.runs / instance.run_id / "raw" / "stats.jsonl"
@@ -50,7 +50,7 @@ def _is_record(record: Any) -> bool:
 
 
 def statistics(record: Record) -> Record:
-    """Give the statistics of a record without what describes it."""
+    """Return the statistics of a record without what describes it."""
     return {name: value for name, value in record.items() if name != "_metadata"}
 
 
@@ -66,7 +66,7 @@ def files_count(here: Context, instance: Instance) -> dict[str, dict[str, int]]:
 
 
 def csv_lines(here: Context, instance: Instance) -> Iterator[str]:
-    """Give the CSV line by line: a row per record, or without any record a row per job."""
+    """Yield the CSV line by line: a row per record, or without any record a row per job."""
     names = {name for record in records(here, instance) for name in statistics(record)}
     fields = sorted({*_META, *names} | ({"time"} if names else set()))
     buffer = io.StringIO()
@@ -127,7 +127,7 @@ def _guarded(value: Any) -> Any:
 
 
 def archive(here: Context, instance: Instance, wanted: Iterable[tuple[str, str]]) -> Iterator[bytes]:
-    """Give a .tar.gz of the CSV and, for each job, an archive of its stored files of the statistics wanted."""
+    """Yield a .tar.gz of the CSV and, for each job, an archive of its stored files of the statistics wanted."""
     chosen = set(wanted)
     with tempfile.TemporaryFile() as file:
         with tarfile.open(fileobj=file, mode="w:gz") as outer:
@@ -152,7 +152,7 @@ def _stored(here: Context, instance: Instance, job: str, names: set[str]) -> Ite
 
 
 def _is_ours(path: Path, folder: Path) -> bool:
-    """Tell whether it is a file below the folder that the API may read: captures are private, and no link counts."""
+    """Return whether it is a file below the folder that the API may read: captures are private, and no link counts."""
     return path.resolve() == path and path.is_relative_to(folder) and path.is_file() and os.access(path, os.R_OK)
 
 

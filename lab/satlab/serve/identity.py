@@ -14,7 +14,7 @@ COOKIE = "sessionid"
 
 
 def user_of(request: Request) -> User | None:
-    """Give the account of the request's session, None for a stranger."""
+    """Return the account of the request's session, None for a stranger."""
     accounts: Accounts = request.app.state.accounts
     token = request.cookies.get(COOKIE)
     return accounts.session(token) if token else None
@@ -27,7 +27,7 @@ class Requires:
         self.role = role
 
     def __call__(self, request: Request) -> User:
-        """Give the account."""
+        """Return the account."""
         user = user_of(request)
         if user is None:
             raise forbidden("You must be logged in to do this", "")
@@ -43,7 +43,7 @@ Admin = Annotated[User, Depends(Requires(Role.ADMIN))]
 
 
 def forbidden(error: str, login: str) -> ApiError:
-    """Give a 403 with the key that OpenBACH adds to it."""
+    """Return a 403 with the key that OpenBACH adds to it."""
     return ApiError(HTTPStatus.FORBIDDEN, error, originated_by=login)
 
 

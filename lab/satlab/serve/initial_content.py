@@ -12,7 +12,7 @@ PROJECT = "satlab"
 
 
 def agents(topology: Topology) -> dict[str, str]:
-    """Give the nodes that run jobs by the address that stands for them: the first interface's."""
+    """Return the nodes that run jobs by the address that stands for them: the first interface's."""
     return {node.address: name for name, node in topology.nodes.items()}
 
 

@@ -23,7 +23,7 @@ def date(unix_s: float | None) -> str | None:
 
 
 def scenario_tree(instance: Instance) -> Iterator[Progress]:
-    """Give the progress of the scenario instance and of every one below it, each before what it started."""
+    """Yield the progress of the scenario instance and of every one below it, each before what it started."""
     root = (instance.progress or {}).get("instance")
     waiting = [root] if root else []
     while waiting:
@@ -33,13 +33,13 @@ def scenario_tree(instance: Instance) -> Iterator[Progress]:
 
 
 def job_progress(instance: Instance) -> Iterator[Progress]:
-    """Give the progress of every job instance of a run."""
+    """Yield the progress of every job instance of a run."""
     for node in scenario_tree(instance):
         yield from (function["job"] for function in node["functions"] if function["job"])
 
 
 def short(instance: Instance, number: int | None = None) -> dict[str, Any]:
-    """Give the short form of a scenario instance, or of the one below it with this id."""
+    """Return the short form of a scenario instance, or of the one below it with this id."""
     node = _node(instance, number)
     return {
         "scenario_name": node["scenario"],
@@ -51,7 +51,7 @@ def short(instance: Instance, number: int | None = None) -> dict[str, Any]:
 
 
 def full(here: Context, instance: Instance, number: int | None = None) -> dict[str, Any]:
-    """Give a scenario instance, or the one below it with this id, with its functions, jobs and sub-scenarios.
+    """Return a scenario instance, or the one below it with this id, with its functions, jobs and sub-scenarios.
 
     `queue_user`, `reason`, `run_id` and `link` are ours.
     """
@@ -59,7 +59,7 @@ def full(here: Context, instance: Instance, number: int | None = None) -> dict[s
 
 
 def job(here: Context, instance: Instance, number: int) -> dict[str, Any] | None:
-    """Give a job instance by its id; None when there is none (yet, where ids were reserved)."""
+    """Return a job instance by its id; None when there is none (yet, where ids were reserved)."""
     for node in scenario_tree(instance):
         for function in node["functions"]:
             if function["job"] and function["job"]["id"] == number:
@@ -74,7 +74,7 @@ def _unstarted(instance: Instance) -> bool:
 
 
 def _node(instance: Instance, number: int | None) -> Progress:
-    """Give the progress of one scenario instance; the outermost bears the label of the whole."""
+    """Return the progress of one scenario instance; the outermost bears the label of the whole."""
     wanted = instance.id if number is None else number
     for node in scenario_tree(instance):
         if node["id"] == wanted:
@@ -149,7 +149,7 @@ def _job(here: Context, instance: Instance, node: Progress, function: Progress) 
 
 
 def _waiting_job(here: Context, instance: Instance) -> dict[str, Any]:
-    """Give a job that was started by itself and has not come to run."""
+    """Return a job that was started by itself and has not come to run."""
     start = normalised(instance.order.documents[instance.scenario])["openbach_functions"][0]["start_job_instance"]
     return {
         **_place(here, instance, start["entity_name"]),

@@ -16,20 +16,20 @@ from satlab.common.errors import ConfigError, Fault
 from satlab.openbach import descriptor, scenario
 from satlab.openbach.descriptor import Descriptor
 from satlab.openbach.model import BoundScenario, Policy, StartJob, StartScenario
-from satlab.rootd.verbs import Link, Order
+from satlab.rootd.verbs import RunLink, ScenarioRequest
 from satlab.serve import acceptance
 from satlab.serve.acceptance import RefusalError
 from satlab.serve.api_errors import ApiError, not_found
 from satlab.serve.catalog import Document, Project
 from satlab.serve.context import Context
 from satlab.serve.initial_content import agents
-from satlab.serve.queue import Instance, Kind, Launch, QueueFullError
+from satlab.serve.queue import Instance, Kind, LaunchRequest, QueueFullError
 
 _WRONG = "Arguments of an OpenbachFunction have the wrong type of values."
 
 
 def jobs(here: Context) -> dict[str, Descriptor]:
-    """Give the jobs that the server knows: the shipped ones and those that were added."""
+    """Return the jobs that the server knows: the shipped ones and those that were added."""
     known = {row["name"]: Path(row["folder"]) for row in here.store.rows("SELECT * FROM jobs")}
     files = {name: folder / "files" / f"{name}.yml" for name, folder in known.items()}
     return {name: _load(known[name], file.stat().st_mtime_ns) for name, file in files.items() if file.is_file()}
@@ -47,7 +47,7 @@ def scenario_instance(
     project: Project,
     name: str,
     arguments: Mapping[str, Any],
-    link: Link,
+    link: RunLink,
     login: str,
     constants: Mapping[str, str] | None = None,
 ) -> Instance:
@@ -121,7 +121,7 @@ def _functions(document: Document, kind: str) -> list[Document]:
 
 
 def _below(known: Mapping[str, Document], name: str) -> dict[str, Document]:
-    """Give a scenario and everything that it starts; what is missing is left to the check of the whole."""
+    """Return a scenario and everything that it starts; what is missing is left to the check of the whole."""
     found: dict[str, Document] = {}
     waiting = [name]
     while waiting:
@@ -163,12 +163,12 @@ def _entities(here: Context, project: Project, name: str, documents: Mapping[str
 
 
 def is_installed(here: Context, job: str, agent: str) -> bool:
-    """Tell whether an agent has a job: every agent has every job, until it is uninstalled."""
+    """Return whether an agent has a job: every agent has every job, until it is uninstalled."""
     return here.store.row("SELECT 1 FROM uninstalled WHERE job = ? AND agent = ?", job, agent) is None
 
 
 def agent_json(here: Context, address: str) -> dict[str, Any]:
-    """Give an agent as OpenBACH does. A node of the lab is always there."""
+    """Return an agent as OpenBACH does. A node of the lab is always there."""
     row = here.store.row("SELECT project FROM entities WHERE agent = ? ORDER BY project LIMIT 1", address)
     return {
         "name": agents(here.topology)[address],
@@ -188,7 +188,7 @@ def _queue(
 ) -> Instance:
     """Check the whole as the runner will, count what can come of it, and queue it."""
     try:
-        made = Order.model_validate({**order, "first_scenario_id": 1, "first_job_id": 1})
+        made = ScenarioRequest.model_validate({**order, "first_scenario_id": 1, "first_job_id": 1})
         made.link.options().request()
         bound = _bound(made, installed)
     except ValidationError as error:
@@ -199,12 +199,12 @@ def _queue(
         raise ApiError(HTTPStatus.BAD_REQUEST, f"This cannot run: {error}", faults=faults) from error
     subs, count = _extent(bound)
     try:
-        return here.queue.launch(Launch(project, login, made, subs, count, kind))
+        return here.queue.launch(LaunchRequest(project, login, made, subs, count, kind))
     except QueueFullError as error:
         raise ApiError(HTTPStatus.TOO_MANY_REQUESTS, f"{error}: {error.hint}") from error
 
 
-def _bound(order: Order, installed: Mapping[str, Descriptor]) -> BoundScenario:
+def _bound(order: ScenarioRequest, installed: Mapping[str, Descriptor]) -> BoundScenario:
     """Read the documents as the run will. Raises ConfigError."""
     with tempfile.TemporaryDirectory() as folder:
         for name, document in order.documents.items():
@@ -219,7 +219,7 @@ def _bound(order: Order, installed: Mapping[str, Descriptor]) -> BoundScenario:
 
 
 def _extent(bound: BoundScenario) -> tuple[int, int]:
-    """Give how many sub-scenario and job instances can come of a scenario at the most."""
+    """Return how many sub-scenario and job instances can come of a scenario at the most."""
     subs = count = 0
     for function in bound.functions:
         match function.action:

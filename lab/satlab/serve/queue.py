@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 from satlab.common.errors import ExitStatus, SatlabError
 from satlab.experiment.run_id import new_run_id
 from satlab.openbach.engine import JobStatus, ScenarioStatus
-from satlab.rootd.verbs import Order, RefusedError, RunStatus
+from satlab.rootd.verbs import RefusedError, RunStatus, ScenarioRequest
 from satlab.serve.store import Store, dumps
 
 POLL_S = 0.2
@@ -33,18 +33,18 @@ class QueueFullError(SatlabError):
 class Helper(Protocol):
     """The root helper, as the queue sees it. Each call may raise HelperError, `start` RefusedError."""
 
-    def start(self, run_id: str, order: Order) -> None:
+    def start(self, run_id: str, order: ScenarioRequest) -> None:
         """Start a run."""
 
     def stop(self, run_id: str) -> None:
         """Ask a run to end."""
 
     def status(self, run_id: str) -> RunStatus:
-        """Tell how a run is."""
+        """Return how a run is."""
 
 
 @dataclass(frozen=True)
-class Launch:
+class LaunchRequest:
     """What is asked for. `order.first_scenario_id` and `first_job_id` are given by the queue.
 
     `subs`, `jobs`: how many sub-scenario and job instances can come of it at the most.
@@ -52,7 +52,7 @@ class Launch:
 
     project: str
     user: str
-    order: Order
+    order: ScenarioRequest
     subs: int
     jobs: int
     kind: Kind = "scenario"
@@ -70,7 +70,7 @@ class Instance:
     project: str
     scenario: str
     user: str
-    order: Order
+    order: ScenarioRequest
     status: ScenarioStatus
     reason: str
     launched: float
@@ -81,7 +81,7 @@ class Instance:
 
     @property
     def over(self) -> bool:
-        """Tell whether it has ended."""
+        """Return whether it has ended."""
         return self.status not in (ScenarioStatus.SCHEDULING, ScenarioStatus.RUNNING)
 
 
@@ -91,7 +91,7 @@ class Queue:
     def __init__(self, store: Store, helper: Helper, clock: Callable[[], float], most_queued: int) -> None:
         self._store, self._helper, self._clock, self._most_queued = store, helper, clock, most_queued
 
-    def launch(self, launch: Launch) -> Instance:
+    def launch(self, launch: LaunchRequest) -> Instance:
         """Put an instance at the end of the queue. Raises QueueFullError."""
         with self._store.transaction() as connection:
             (waiting,) = connection.execute(
@@ -131,12 +131,12 @@ class Queue:
         return bool(self._store.write(sql, number, ScenarioStatus.SCHEDULING, ScenarioStatus.RUNNING))
 
     def find(self, number: int) -> Instance | None:
-        """Give the instance that a scenario instance id belongs to: its own, or one of a sub-scenario."""
+        """Return the instance that a scenario instance id belongs to: its own, or one of a sub-scenario."""
         row = self._store.row("SELECT * FROM instances WHERE id <= ? AND ? <= id + subs", number, number)
         return _instance(row) if row else None
 
     def find_job(self, number: int) -> Instance | None:
-        """Give the instance that a job instance id belongs to."""
+        """Return the instance that a job instance id belongs to."""
         sql = "SELECT * FROM instances WHERE first_job <= ? AND ? < first_job + jobs"
         row = self._store.row(sql, number, number)
         return _instance(row) if row else None
@@ -144,7 +144,7 @@ class Queue:
     def instances(
         self, project: str | None = None, scenario: str | None = None, offset: int = 0, limit: int = -1
     ) -> list[Instance]:
-        """Give scenario instances, the newest first; `limit` -1: all of them."""
+        """Return scenario instances, the newest first; `limit` -1: all of them."""
         sql = (
             "SELECT * FROM instances WHERE kind = 'scenario' AND (?1 IS NULL OR project = ?1)"
             " AND (?2 IS NULL OR scenario = ?2) ORDER BY id DESC LIMIT ?3 OFFSET ?4"
@@ -152,7 +152,7 @@ class Queue:
         return [_instance(row) for row in self._store.rows(sql, project, scenario, limit, offset)]
 
     def live(self) -> list[Instance]:
-        """Give what runs or waits, of every kind, the oldest first."""
+        """Return what runs or waits, of every kind, the oldest first."""
         sql = "SELECT * FROM instances WHERE status IN (?, ?) ORDER BY id"
         return [_instance(row) for row in self._store.rows(sql, ScenarioStatus.SCHEDULING, ScenarioStatus.RUNNING)]
 
@@ -189,7 +189,7 @@ class Queue:
             self._end(waiting, ScenarioStatus.FINISHED_KO, str(error), None)
 
     def _new_run_id(self, instance: Instance) -> str:
-        """Give an id that no run had before: ids of the same second differ by four random digits alone."""
+        """Return an id that no run had before: ids of the same second differ by four random digits alone."""
         while True:
             run_id = new_run_id(instance.scenario, instance.order.link.profile)
             if self._store.row("SELECT 1 FROM instances WHERE run_id = ?", run_id) is None:
@@ -225,7 +225,7 @@ class Queue:
 
 
 def _verdict(run: RunStatus, stop_asked: bool) -> tuple[ScenarioStatus, str]:
-    """Give the label of a run that has ended: Finished Ok only where all of it, not the scenario alone, was good."""
+    """Return the label of a run that has ended: Finished Ok only where all of it, not the scenario alone, was good."""
     reason = str((run.progress or {}).get("reason", ""))
     match run.exit_status:
         case ExitStatus.OK | ExitStatus.UNCALIBRATED:
@@ -263,4 +263,4 @@ def _instance(row: Row) -> Instance:
     values = {key: row[key] for key in row.keys() if key != "request"}  # noqa: SIM118 - a Row iterates over values
     values |= {"status": ScenarioStatus(row["status"]), "stop_asked": bool(row["stop_asked"])}
     values["progress"] = json.loads(row["progress"]) if row["progress"] else None
-    return Instance(order=Order.model_validate_json(row["request"]), **values)
+    return Instance(order=ScenarioRequest.model_validate_json(row["request"]), **values)

@@ -33,7 +33,7 @@ class _RefusedError(Exception):
         self.status = status
 
 
-class Guard:
+class RequestGuard:
     """Wraps the application. There is no CORS: no answer ever allows another origin."""
 
     def __init__(self, app: Application, settings: Settings) -> None:

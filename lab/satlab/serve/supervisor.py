@@ -24,13 +24,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from satlab.common import paths
-from satlab.common.console import Talk
+from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, HostError
 from satlab.common.processes import finish
 from satlab.netlab import privileges
 from satlab.rootd.daemon import Helper, listen, serve_one
 from satlab.serve.accounts import FIRST_LOGIN, Accounts, Role, User
-from satlab.serve.api_plan import Plan
+from satlab.serve.api_plan import ApiPlan
 from satlab.serve.settings import Settings
 from satlab.serve.store import Store
 
@@ -43,7 +43,7 @@ _POLL_MS = 200
 
 
 @dataclass(frozen=True)
-class Wish:
+class ServeRequest:
     """What a person asks for. `public`: the name that clients call the service by; only then is it open to others."""
 
     listen: str
@@ -55,7 +55,7 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Place:
+class ListenAddress:
     """Where the service listens: an address with a port, or a path."""
 
     address: ipaddress.IPv4Address | ipaddress.IPv6Address | None
@@ -63,7 +63,7 @@ class Place:
     path: Path | None
 
     def hosts(self, public: str | None, *, secure: bool) -> list[str]:
-        """Give the values of Host that are answered."""
+        """Return the values of Host that are answered."""
         if self.path is not None:
             return ["localhost"]
         names = [public.lower()] if public else ["localhost", "127.0.0.1", "[::1]"]
@@ -71,30 +71,30 @@ class Place:
         return [f"{name}:{self.port}" for name in names] + (names if is_own else [])
 
     def __str__(self) -> str:
-        """Give it as a person writes it."""
+        """Return it as a person writes it."""
         if self.path is not None:
             return str(self.path)
         text = f"[{self.address}]" if self.address is not None and self.address.version == 6 else str(self.address)
         return f"{text}:{self.port}"
 
 
-def check(wish: Wish) -> Place:
+def check(request: ServeRequest) -> ListenAddress:
     """Check what is asked; touches nothing. Raises ConfigError."""
-    if wish.socket is not None:
-        return Place(None, 0, wish.socket)
-    place = _place(wish.listen)
+    if request.socket is not None:
+        return ListenAddress(None, 0, request.socket)
+    place = _place(request.listen)
     is_open = place.address is not None and not place.address.is_loopback
-    if is_open and wish.public is None:
+    if is_open and request.public is None:
         hint = "add --public NAME (by which clients call it), --tls-cert and --tls-key; or listen on 127.0.0.1"
-        raise ConfigError(f"--listen {wish.listen}: is open to others", hint=hint)
-    if wish.public is not None and (wish.certificate is None or wish.key is None):
+        raise ConfigError(f"--listen {request.listen}: is open to others", hint=hint)
+    if request.public is not None and (request.certificate is None or request.key is None):
         raise ConfigError("--public: passwords would cross the network in clear", hint="add --tls-cert and --tls-key")
-    if (wish.certificate is None) != (wish.key is None):
+    if (request.certificate is None) != (request.key is None):
         raise ConfigError("--tls-cert and --tls-key go together")
     return place
 
 
-def _place(text: str) -> Place:
+def _place(text: str) -> ListenAddress:
     host, colon, port = text.rpartition(":")
     host = "127.0.0.1" if host == "localhost" else host.removeprefix("[").removesuffix("]")
     try:
@@ -103,7 +103,7 @@ def _place(text: str) -> Place:
         address = None
     if not colon or address is None or not port.isdecimal() or not 0 < int(port) < 65536:
         raise ConfigError(f"--listen {text}: is no address and port", hint="for example 127.0.0.1:8000")
-    return Place(address, int(port), None)
+    return ListenAddress(address, int(port), None)
 
 
 def set_password(state: Path, login: str, role: Role, password: str) -> None:
@@ -116,27 +116,27 @@ def set_password(state: Path, login: str, role: Role, password: str) -> None:
 
 
 def helper_socket(state: Path) -> Path:
-    """Give the socket of the root helper of the server with this (absolute) state folder."""
+    """Return the socket of the root helper of the server with this (absolute) state folder."""
     return HELPER_SOCKETS / f"{hashlib.sha256(os.fsencode(state)).hexdigest()[:12]}.sock"
 
 
-def run(wish: Wish, talk: Talk, stop: threading.Event) -> None:
+def run(request: ServeRequest, log: ProgressLog, stop: threading.Event) -> None:
     """Serve until `stop`. Raises ConfigError, and HostError when the host cannot, or the API process dies."""
-    place = check(wish)
+    place = check(request)
     if os.geteuid() != 0:
         raise HostError("satlab serve needs root: its helper makes network namespaces", "run it with sudo")
-    state = wish.state.absolute()
+    state = request.state.absolute()
     with _only_server(state):
-        token = _first_token(state, wish)
+        token = _first_token(state, request)
         privileges.give(state / "api", privileges.API_UID)
         helper = Helper(state, Settings(state, frozenset()).most_runs)
         sockets = helper_socket(state)
         with listen(sockets, privileges.API_UID) as door, _listener(place) as listener:
-            api = _start_api(wish, state, place, sockets, listener)
+            api = _start_api(request, state, place, sockets, listener)
             try:
-                talk.line(f"satlab serves {place}")
+                log.line(f"satlab serves {place}")
                 if token:
-                    talk.line(f"no account has a password: log in once as {FIRST_LOGIN} with the password {token}")
+                    log.line(f"no account has a password: log in once as {FIRST_LOGIN} with the password {token}")
                 _attend(helper, door, api, stop)
             finally:
                 finish(api, END_S)
@@ -157,14 +157,14 @@ def _attend(helper: Helper, door: socket.socket, api: "subprocess.Popen[bytes]",
 
 
 def _start_api(
-    wish: Wish, state: Path, place: Place, helper: Path, listener: socket.socket
+    request: ServeRequest, state: Path, place: ListenAddress, helper: Path, listener: socket.socket
 ) -> "subprocess.Popen[bytes]":
     """Start the API process: a user of its own, no capability, no way to more."""
-    tls = _tls(wish)
+    tls = _tls(request)
     secure = bool(tls)
-    plan = Plan(
+    plan = ApiPlan(
         state=state,
-        hosts=place.hosts(wish.public, secure=secure),
+        hosts=place.hosts(request.public, secure=secure),
         helper=helper,
         listener=listener.fileno(),
         certificate=tls[0] if secure else None,
@@ -189,18 +189,20 @@ def _start_api(
     return process
 
 
-def _tls(wish: Wish) -> list[int]:
-    """Give certificate and key as files in memory, which the API process can read; none without TLS."""
-    if wish.certificate is None or wish.key is None:
+def _tls(request: ServeRequest) -> list[int]:
+    """Return certificate and key as files in memory, which the API process can read; none without TLS."""
+    if request.certificate is None or request.key is None:
         return []
     try:
-        if wish.key.stat().st_mode & FOREIGN:
-            raise ConfigError(f"{wish.key}: others may read or change the key", hint=f"chmod 600 {wish.key}")
-        contents = wish.certificate.read_bytes(), wish.key.read_bytes()
-        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(wish.certificate, wish.key, password="")
+        if request.key.stat().st_mode & FOREIGN:
+            raise ConfigError(f"{request.key}: others may read or change the key", hint=f"chmod 600 {request.key}")
+        contents = request.certificate.read_bytes(), request.key.read_bytes()
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
+            request.certificate, request.key, password=""
+        )
     except ssl.SSLError as error:
         hint = "PEM both: the chain with the server's own certificate first, and its key, without a passphrase"
-        raise ConfigError(f"{wish.certificate}, {wish.key}: {error.reason or error}", hint=hint) from error
+        raise ConfigError(f"{request.certificate}, {request.key}: {error.reason or error}", hint=hint) from error
     except OSError as error:
         raise ConfigError(f"{error.filename}: {error.strerror}") from error
     return [_sealed(content) for content in contents]
@@ -213,7 +215,7 @@ def _sealed(content: bytes) -> int:
 
 
 @contextmanager
-def _listener(place: Place) -> Iterator[socket.socket]:
+def _listener(place: ListenAddress) -> Iterator[socket.socket]:
     """Open the socket of the service, as root, so that low ports work; a Unix socket is for this host's users."""
     family = socket.AF_UNIX
     if place.address is not None:
@@ -260,12 +262,12 @@ def _only_server(state: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _first_token(state: Path, wish: Wish) -> str:
-    """Give the token for the first login where nobody has a password; a public service needs accounts before."""
+def _first_token(state: Path, request: ServeRequest) -> str:
+    """Return the token for the first login where nobody has a password; a public service needs accounts before."""
     with _accounts(state) as accounts:
         if accounts.has_password():
             return ""
-        if wish.public is not None:
+        if request.public is not None:
             raise ConfigError("--public: there is no account", hint="make one: satlab serve --set-password LOGIN")
         return accounts.first_token()
 

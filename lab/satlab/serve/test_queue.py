@@ -10,18 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from satlab.common.errors import HostError
-from satlab.rootd.verbs import HelperError, Order, RunStatus
+from satlab.rootd.verbs import HelperError, RunStatus, ScenarioRequest
 from satlab.serve import queue
 from satlab.serve.conftest import Clock, FakeHelper
-from satlab.serve.queue import LOST, Instance, Launch, Queue, QueueFullError
+from satlab.serve.queue import LOST, Instance, LaunchRequest, Queue, QueueFullError
 from satlab.serve.store import Store
 
 DOCUMENT = {"name": "nothing", "openbach_functions": []}
-ORDER = Order(scenario="nothing", documents={"nothing": DOCUMENT}, entities={}, first_scenario_id=1, first_job_id=1)
+ORDER = ScenarioRequest(
+    scenario="nothing", documents={"nothing": DOCUMENT}, entities={}, first_scenario_id=1, first_job_id=1
+)
 
 
-def launch(subs: int = 0, jobs: int = 1) -> Launch:
-    return Launch("satlab", "runner", ORDER, subs, jobs)
+def launch(subs: int = 0, jobs: int = 1) -> LaunchRequest:
+    return LaunchRequest("satlab", "runner", ORDER, subs, jobs)
 
 
 class Server:

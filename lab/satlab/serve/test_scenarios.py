@@ -43,7 +43,7 @@ JOBS = {name: load_job(paths.JOBS / name) for name in ("satlab_iperf3", "satlab_
 
 
 def changed(*path: str | int, to: Any = None, drop: bool = False) -> Document:
-    """Give the good scenario with one entry changed or dropped."""
+    """Return the good scenario with one entry changed or dropped."""
     document = copy.deepcopy(GOOD)
     place: Any = document
     for key in path[:-1]:

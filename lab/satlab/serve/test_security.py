@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 from starlette.testclient import TestClient
 
 from satlab.common.errors import ConfigError
-from satlab.serve.accounts import Brake, Role, User
+from satlab.serve.accounts import LoginThrottle, Role, User
 from satlab.serve.conftest import HOST, PASSWORD, Clock
 from satlab.serve.context import Context
 
@@ -72,7 +72,7 @@ def test_t01_guessing_is_braked(stranger: TestClient, clock: Clock) -> None:
 
 
 def test_t01_the_brake_forgets_keys_beyond_its_bound() -> None:
-    brake = Brake(keys=10)
+    brake = LoginThrottle(keys=10)
     for number in range(100):
         brake.failed(0.0, str(number))
     assert len(brake._failures) == 10

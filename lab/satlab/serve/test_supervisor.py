@@ -10,66 +10,68 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from satlab.common.console import Talk
+from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, HostError
 from satlab.netlab import pki
 from satlab.netlab.pki import Pki
 from satlab.serve import supervisor
 from satlab.serve.accounts import Role
-from satlab.serve.supervisor import Wish
+from satlab.serve.supervisor import ServeRequest
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 
-def wish(tmp_path: Path, listen: str = "127.0.0.1:8000", public: str | None = None, *, tls: bool = False) -> Wish:
+def request(
+    tmp_path: Path, listen: str = "127.0.0.1:8000", public: str | None = None, *, tls: bool = False
+) -> ServeRequest:
     cert, key = (tmp_path / "cert", tmp_path / "key") if tls else (None, None)
-    return Wish(listen, None, tmp_path / "state", public, cert, key)
+    return ServeRequest(listen, None, tmp_path / "state", public, cert, key)
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:8000", "[::]:8000", "192.0.2.1:80"])
 def test_t01_others_are_let_in_only_when_asked_for(tmp_path: Path, listen: str) -> None:
     with pytest.raises(ConfigError, match="open to others"):
-        supervisor.check(wish(tmp_path, listen))
+        supervisor.check(request(tmp_path, listen))
     with pytest.raises(ConfigError, match="in clear"):
-        supervisor.check(wish(tmp_path, listen, "lab.example"))
-    assert supervisor.check(wish(tmp_path, listen, "lab.example", tls=True))
+        supervisor.check(request(tmp_path, listen, "lab.example"))
+    assert supervisor.check(request(tmp_path, listen, "lab.example", tls=True))
 
 
 @ROOT_ONLY
 def test_t01_a_public_service_needs_accounts(tmp_path: Path) -> None:
-    asked = wish(tmp_path, "127.0.0.1:1", "lab.example", tls=True)
+    asked = request(tmp_path, "127.0.0.1:1", "lab.example", tls=True)
     with pytest.raises(ConfigError, match="no account"):
-        supervisor.run(asked, Talk(quiet=True), threading.Event())
+        supervisor.run(asked, ProgressLog(quiet=True), threading.Event())
     supervisor.set_password(tmp_path / "state", "admin", Role.ADMIN, "long enough")
     with pytest.raises(ConfigError, match="key: No such file"):  # the next thing that is missing
-        supervisor.run(asked, Talk(quiet=True), threading.Event())
+        supervisor.run(asked, ProgressLog(quiet=True), threading.Event())
 
 
 @pytest.mark.parametrize("listen", ["", "8000", "127.0.0.1", "127.0.0.1:", "127.0.0.1:0", "127.0.0.1:65536", "host:1"])
 def test_an_address_that_is_none(tmp_path: Path, listen: str) -> None:
     with pytest.raises(ConfigError, match="no address and port"):
-        supervisor.check(wish(tmp_path, listen))
+        supervisor.check(request(tmp_path, listen))
 
 
 def test_t01_hosts_that_are_answered(tmp_path: Path) -> None:
-    here = supervisor.check(wish(tmp_path))
+    here = supervisor.check(request(tmp_path))
     assert here.hosts(None, secure=False) == ["localhost:8000", "127.0.0.1:8000", "[::1]:8000"]
-    public = supervisor.check(wish(tmp_path, "0.0.0.0:443", "Lab.Example", tls=True))
+    public = supervisor.check(request(tmp_path, "0.0.0.0:443", "Lab.Example", tls=True))
     assert public.hosts("Lab.Example", secure=True) == ["lab.example:443", "lab.example"]
-    assert supervisor.check(Wish("", tmp_path / "s", tmp_path)).hosts(None, secure=False) == ["localhost"]
+    assert supervisor.check(ServeRequest("", tmp_path / "s", tmp_path)).hosts(None, secure=False) == ["localhost"]
 
 
 def test_without_root_nothing_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(HostError, match="root"):
-        supervisor.run(wish(tmp_path), Talk(quiet=True), threading.Event())
+        supervisor.run(request(tmp_path), ProgressLog(quiet=True), threading.Event())
     assert not (tmp_path / "state").exists()
 
 
 @ROOT_ONLY
 def test_two_servers_do_not_share_a_queue(tmp_path: Path) -> None:
     with supervisor._only_server(tmp_path / "state"), pytest.raises(HostError, match="another"):
-        supervisor.run(wish(tmp_path), Talk(quiet=True), threading.Event())
+        supervisor.run(request(tmp_path), ProgressLog(quiet=True), threading.Event())
 
 
 @ROOT_ONLY
@@ -98,7 +100,7 @@ def pki_folder(tmp_path: Path) -> Pki:
 @pytest.mark.parametrize("mode", [0o604, 0o620, 0o602, 0o777])
 def test_t01_a_key_of_others_is_refused(tmp_path: Path, pki_folder: Pki, mode: int) -> None:
     pki_folder.server_key.chmod(mode)
-    asked = Wish("", None, tmp_path, None, pki_folder.server_cert, pki_folder.server_key)
+    asked = ServeRequest("", None, tmp_path, None, pki_folder.server_cert, pki_folder.server_key)
     with pytest.raises(ConfigError, match="others may read") as caught:
         supervisor._tls(asked)
     assert caught.value.hint == f"chmod 600 {pki_folder.server_key}"
@@ -115,6 +117,8 @@ def test_t01_certificate_and_key_must_fit(tmp_path: Path, pki_folder: Pki) -> No
     wrong |= {tmp_path / "none": pki_folder.server_key, pki_folder.server_key: pki_folder.server_key}
     for certificate, file in wrong.items():
         with pytest.raises(ConfigError, match=re.escape(str(certificate))):
-            supervisor._tls(Wish("", None, tmp_path, None, certificate, file))
-    for handle in supervisor._tls(Wish("", None, tmp_path, None, pki_folder.server_cert, pki_folder.server_key)):
+            supervisor._tls(ServeRequest("", None, tmp_path, None, certificate, file))
+    for handle in supervisor._tls(
+        ServeRequest("", None, tmp_path, None, pki_folder.server_cert, pki_folder.server_key)
+    ):
         os.close(handle)

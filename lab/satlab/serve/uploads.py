@@ -71,7 +71,7 @@ def _unpack(archive: IO[bytes], scratch: Path) -> None:
 
 
 def checked(name: str) -> PurePosixPath:
-    """Give the place of a member below its archive's folder. Raises ConfigError."""
+    """Return the place of a member below its archive's folder. Raises ConfigError."""
     path = PurePosixPath(name)
     parts = [part for part in path.parts if part != "."]
     if path.is_absolute() or len(parts) > 8 or not all(is_name(part) for part in parts):

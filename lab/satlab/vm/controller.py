@@ -64,7 +64,7 @@ class Controller:
         return cls(found.host, found.port, found.path.rstrip("/"), found.user, found.password, found.secure)
 
     def __str__(self) -> str:
-        """Give the place without account and password."""
+        """Return the place without account and password."""
         return f"{self._origin}{self.prefix}"
 
     @property
@@ -87,7 +87,7 @@ class Controller:
             raise HostError(f"{self}{path}: no JSON", "is it an OpenBACH controller?") from error
 
     def read(self, path: str) -> bytes:
-        """Give a file that the controller makes. Raises as `ask`."""
+        """Return a file that the controller makes. Raises as `ask`."""
         return self._send("GET", path, b"", "application/json", WORK_DEADLINE_S)
 
     def enter(self) -> None:
@@ -135,7 +135,7 @@ class Controller:
     # --- what a scenario needs ----------------------------------------------------------------------------------------
 
     def agents(self, names: set[str]) -> dict[str, str]:
-        """Give the addresses of the agents with these names.
+        """Return the addresses of the agents with these names.
 
         Raises:
             HostError: there is none with a name, or it is not available.
@@ -233,7 +233,7 @@ class Controller:
         return int(self.ask("POST", place, {"arguments": dict(arguments)})["scenario_instance_id"])
 
     def instance(self, number: int) -> dict[str, Any]:
-        """Give a scenario instance with its functions, jobs and sub-scenarios."""
+        """Return a scenario instance with its functions, jobs and sub-scenarios."""
         found: dict[str, Any] = self.ask("GET", f"/scenario_instance/{number}/")
         return found
 
@@ -243,7 +243,7 @@ class Controller:
 
 
 def _refusal(status: int, answer: bytes) -> str:
-    """Give the words of a refusal: `error` of the conductor, `msg` of the view, with place and details."""
+    """Return the words of a refusal: `error` of the conductor, `msg` of the view, with place and details."""
     try:
         body = json.loads(answer)
     except ValueError:

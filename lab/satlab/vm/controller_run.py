@@ -24,7 +24,7 @@ from satlab.common.errors import HostError
 from satlab.openbach.document import is_name
 from satlab.openbach.engine import JobStatus, ScenarioStatus
 from satlab.openbach.model import BoundScenario, StartJob, StartScenario
-from satlab.openbach.runner import JobRecord, Outcome, Progress, ScenarioResult, append_line
+from satlab.openbach.runner import JobProgress, JobRecord, Outcome, ScenarioResult, append_line
 from satlab.vm.controller import POLL_S, Controller
 
 PROJECT = "satlab"
@@ -40,7 +40,7 @@ Instance = Mapping[str, Any]
 
 
 def documents(file: Path, values: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Give a scenario that was checked, with the values of its constants, and before it all that it starts."""
+    """Return a scenario that was checked, with the values of its constants, and before it all that it starts."""
     found: dict[str, dict[str, Any]] = {}
     waiting = [file]
     while waiting:
@@ -77,7 +77,7 @@ def run(
     scenario: BoundScenario,
     file: Path,
     raw: Path,
-    on_event: Callable[[Progress], None],
+    on_event: Callable[[JobProgress], None],
     stop: threading.Event,
     deadline_s: float,
 ) -> ScenarioResult:
@@ -120,7 +120,11 @@ def run(
 
 
 def _watch(
-    controller: Controller, number: int, on_event: Callable[[Progress], None], stop: threading.Event, deadline_s: float
+    controller: Controller,
+    number: int,
+    on_event: Callable[[JobProgress], None],
+    stop: threading.Event,
+    deadline_s: float,
 ) -> tuple[Instance, str]:
     """Look at an instance until it is over; gives it, and why it was stopped if that was not asked for."""
     told, why, seen, over = False, "", _Changes(on_event), threading.Event()
@@ -153,7 +157,7 @@ def _watch(
 class _Changes:
     """Tells each change of a job's status once."""
 
-    def __init__(self, on_event: Callable[[Progress], None]) -> None:
+    def __init__(self, on_event: Callable[[JobProgress], None]) -> None:
         self._on_event = on_event
         self._known: dict[int, str] = {}
 
@@ -165,11 +169,11 @@ class _Changes:
                 self._known[job["id"]] = job["status"]
                 entity = function["start_job_instance"]["entity_name"]
                 label = str(function.get("label", function["id"]))
-                self._on_event(Progress(time.time(), job["id"], label, job["name"], entity, job["status"]))
+                self._on_event(JobProgress(time.time(), job["id"], label, job["name"], entity, job["status"]))
 
 
 def _functions(instance: Instance) -> Iterator[tuple[Instance, Instance]]:
-    """Give every function with the instance that it belongs to, those of sub-scenarios included."""
+    """Yield every function with the instance that it belongs to, those of sub-scenarios included."""
     waiting = [instance]
     while waiting:
         current = waiting.pop()
@@ -180,7 +184,7 @@ def _functions(instance: Instance) -> Iterator[tuple[Instance, Instance]]:
 
 
 def _reason(instance: Instance) -> str:
-    """Say why an instance failed: the server's own reason (`satlab serve` gives one), or what ended badly in it."""
+    """Return why an instance failed: the server's own reason (`satlab serve` gives one), or what ended badly in it."""
     failed = [JobStatus.ERROR, JobStatus.AGENT_UNREACHABLE, JobStatus.NOT_SCHEDULED, JobStatus.UNKNOWN]
     if instance["status"] == ScenarioStatus.FINISHED_KO:
         if instance.get("reason"):
@@ -198,7 +202,7 @@ def _reason(instance: Instance) -> str:
 
 
 def _job_records(instance: Instance, over_unix_s: float) -> Iterator[JobRecord]:
-    """Give what is known of each job; one whose end is not told has ended with the scenario."""
+    """Yield what is known of each job; one whose end is not told has ended with the scenario."""
     for current, function in _functions(instance):
         job = function.get("job")
         if not job:
@@ -245,7 +249,7 @@ def _fetch(controller: Controller, number: int, raw: Path) -> None:
 
 
 def statistics(text: str) -> Iterator[dict[str, Any]]:
-    """Give the records of a CSV export (schemas/stats.schema.json).
+    """Yield the records of a CSV export (schemas/stats.schema.json).
 
     Rows without a time hold no statistic; those without a job are of one that the controller never saw start.
     """
@@ -277,7 +281,7 @@ def _value(text: str) -> float | str:
 
 
 def _unguarded(text: str) -> str:
-    """Give text as it was before `satlab serve` guarded it against spreadsheets."""
+    """Return text as it was before `satlab serve` guarded it against spreadsheets."""
     return text[1:] if text[:1] == "'" and text[1:2] in ("=", "+", "@", "\t", "\r") else text
 
 
@@ -303,7 +307,7 @@ def store(packed: bytes, job: str, name: str, files: Path) -> None:
 
 
 def _place(member: PurePosixPath, job: str, name: str, files: Path) -> Path:
-    """Give the place of a stored file: `<job>-<instance>/<statistic>[-N]<extension>`, as `collect_agent` numbers them.
+    """Return the place of a stored file: `<job>-<instance>/<statistic>[-N]<extension>`, as `collect_agent` does.
 
     The instance is told by a folder: `<job>-<instance>` (ours) or `<instance>` (an agent's own).
     """

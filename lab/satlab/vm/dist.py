@@ -60,7 +60,7 @@ def build(folder: Path, built: Path = paths.SATLINK.parent) -> list[Path]:
 
 
 def commit_time() -> int:
-    """Give the time of the last commit, s since the epoch; SOURCE_DATE_EPOCH where there is no repository."""
+    """Return the time of the last commit, s since the epoch; SOURCE_DATE_EPOCH where there is no repository."""
     if "SOURCE_DATE_EPOCH" in os.environ:
         return int(os.environ["SOURCE_DATE_EPOCH"])
     argv = ["git", "-C", str(paths.ROOT), "log", "-1", "--format=%ct"]
@@ -100,7 +100,7 @@ def _jobs() -> Package:
 
 
 def _closure(name: str, seen: set[str] | None = None) -> Iterator[Distribution]:
-    """Give a distribution and all that it needs, as they are installed here."""
+    """Yield a distribution and all that it needs, as they are installed here."""
     seen = set() if seen is None else seen
     if name.lower() in seen:
         return

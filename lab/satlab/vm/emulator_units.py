@@ -12,13 +12,13 @@ from satlab.common.errors import HostError
 from satlab.common.processes import wait
 from satlab.common.topology import Role
 from satlab.experiment import calibrate
-from satlab.experiment.calibrate import Check, MetricsFile, Probe
+from satlab.experiment.calibrate import CalibrationCheck, MetricsFile, Probe
 from satlab.link import linkplan
 from satlab.link.expectation import expectation
 from satlab.link.linkplan import LinkPlan
 from satlab.link.opensand import START_ORDER
 from satlab.vm.provision import METRICS_THERE
-from satlab.vm.vm_hosts import Lab
+from satlab.vm.vm_hosts import VmLab
 
 ECHO_DEADLINE_S = 30.0
 DRAIN_DEADLINE_S = 10.0
@@ -30,22 +30,22 @@ PROBE_S = 3.0
 class _Metrics(MetricsFile):
     """satlink's metrics, copied from its host whenever they are looked at."""
 
-    lab: Lab
+    lab: VmLab
 
     def lines(self) -> list[dict[str, Any]]:
-        """Give the lines written so far."""
+        """Return the lines written so far."""
         self.path.write_bytes(self.lab.output(self.lab.topology.node_of(Role.SAT), "cat", METRICS_THERE))
         return super().lines()
 
 
 @dataclass(frozen=True)
-class Emulated:
+class VmLink:
     """A link that is emulated on the hosts of a lab; `metrics` is the file that satlink's are copied to.
 
     OpenSAND gives none: no satlink has a part in the path then, since hosts carry the terrestrial segment themselves.
     """
 
-    lab: Lab
+    lab: VmLab
     plan: LinkPlan
     emulator: linkplan.Emulator
     metrics: Path
@@ -67,11 +67,11 @@ class Emulated:
                 "no echo crosses the VM lab", "look at it: satlab vm status, satlab vm provision"
             ) from error
 
-    def before(self) -> list[Check]:
+    def before(self) -> list[CalibrationCheck]:
         """Measure RTT, rate and losses before the scenario, and judge them."""
         return calibrate.before(self.plan, self._probe(), self.emulator)
 
-    def during(self, since_unix_s: float) -> list[Check]:
+    def during(self, since_unix_s: float) -> list[CalibrationCheck]:
         """Judge how exact the emulator was from `since_unix_s` on; nothing watches OpenSAND."""
         if self.emulator != "satlink":
             return []

@@ -30,7 +30,7 @@ _COMMAND_DEADLINE_S = 60.0
 
 
 @dataclass(frozen=True)
-class Fault:
+class MissingRequirement:
     """One thing that is missing, and what to do."""
 
     what: str
@@ -47,7 +47,7 @@ class Host:
     free_disk_mib: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free >> 20
 
     def output(self, *argv: str) -> str | None:
-        """Give what a command says; None when it fails, is missing or does not end."""
+        """Return what a command says; None when it fails, is missing or does not end."""
         try:
             done = subprocess.run(
                 argv, capture_output=True, text=True, timeout=_COMMAND_DEADLINE_S, check=False, stdin=subprocess.DEVNULL
@@ -78,52 +78,54 @@ def check(topology: Topology, size: Size, driver: Driver, box_name: str | None, 
     return [slow] if driver == "qemu" else []
 
 
-def _programs(host: Host) -> Iterator[Fault]:
+def _programs(host: Host) -> Iterator[MissingRequirement]:
     missing = [package for program, package in PROGRAMS.items() if host.which(program) is None]
     if host.which("vagrant") and "vagrant-libvirt" not in (host.output("vagrant", "plugin", "list") or ""):
         missing.append("vagrant-libvirt")
     if missing:
         packages = " ".join([*missing, "libvirt-daemon-system"])
-        yield Fault(f"missing: {', '.join(missing)}", f"sudo apt-get install {packages}")
+        yield MissingRequirement(f"missing: {', '.join(missing)}", f"sudo apt-get install {packages}")
 
 
-def _libvirt(host: Host) -> Iterator[Fault]:
+def _libvirt(host: Host) -> Iterator[MissingRequirement]:
     if host.output("virsh", "--connect", "qemu:///system", "list", "--name") is None:
-        yield Fault(
+        yield MissingRequirement(
             "libvirt does not answer to this user",
             "sudo systemctl start libvirtd; sudo adduser $USER libvirt, then log in again",
         )
 
 
-def _box(host: Host, machines: Machines, name: str | None) -> Iterator[Fault]:
+def _box(host: Host, machines: Machines, name: str | None) -> Iterator[MissingRequirement]:
     if name == box.NAME and box.NAME not in (host.output("vagrant", "box", "list") or ""):
         added = f"vagrant box add --name {box.NAME} dist/{box.SUITE}.box"
-        yield Fault(f"the box {box.NAME} is not there", f"sudo make box, then {added}")
+        yield MissingRequirement(f"the box {box.NAME} is not there", f"sudo make box, then {added}")
     elif name is not None and not re.fullmatch(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+", name):
-        yield Fault(f"LAB_BOX={name}: is no name of a box", f"OWNER/NAME, such as {machines.box.name}")
+        yield MissingRequirement(f"LAB_BOX={name}: is no name of a box", f"OWNER/NAME, such as {machines.box.name}")
 
 
-def _kvm(host: Host, driver: Driver) -> Iterator[Fault]:
+def _kvm(host: Host, driver: Driver) -> Iterator[MissingRequirement]:
     if driver == "kvm" and not os.access(host.kvm, os.R_OK | os.W_OK):
         why = "is not there" if not host.kvm.exists() else "is not open to this user"
-        yield Fault(f"{host.kvm} {why}", "turn virtualisation on, or adduser $USER kvm, or LAB_DRIVER=qemu (slow)")
+        yield MissingRequirement(
+            f"{host.kvm} {why}", "turn virtualisation on, or adduser $USER kvm, or LAB_DRIVER=qemu (slow)"
+        )
 
 
-def _memory(host: Host, machines: Machines, names: list[str]) -> Iterator[Fault]:
+def _memory(host: Host, machines: Machines, names: list[str]) -> Iterator[MissingRequirement]:
     needed = sum(machines.hosts[name].memory_mib for name in names) + SPARE_MIB
     found = re.search(r"^MemAvailable:\s+(\d+) kB", host.meminfo.read_text(), re.MULTILINE)
     available = int(found[1]) >> 10 if found else 0
     if available < needed:
-        yield Fault(
+        yield MissingRequirement(
             f"{available} MiB of memory are free, {needed} are needed",
             "LAB_SIZE=small, or less memory_mib in vagrant/lab.yml",
         )
 
 
-def _disk(host: Host, folder: Path, count: int) -> Iterator[Fault]:
+def _disk(host: Host, folder: Path, count: int) -> Iterator[MissingRequirement]:
     needed, free = count * DISK_MIB_PER_HOST, host.free_disk_mib(folder)
     if free < needed:
-        yield Fault(f"{free} MiB of disk are free at {folder}, {needed} are needed", "free some space")
+        yield MissingRequirement(f"{free} MiB of disk are free at {folder}, {needed} are needed", "free some space")
 
 
 def settings(environment: Mapping[str, str]) -> tuple[Size, Driver, str | None]:

@@ -26,7 +26,7 @@ GROUPS = {
 
 
 @dataclass(frozen=True)
-class Choices:
+class VmOptions:
     """What a person chooses of a lab; `variables` go to every host."""
 
     size: Size = Size.SMALL
@@ -35,7 +35,7 @@ class Choices:
 
 
 def machines(topology: Topology) -> Machines:
-    """Give the part of lab.yml that the VM lab needs.
+    """Return the part of lab.yml that the VM lab needs.
 
     Raises:
         ConfigError: there is none.
@@ -51,12 +51,12 @@ def hosts(topology: Topology, size: Size) -> list[str]:
 
 
 def mac(address: IPv4Address) -> str:
-    """Give the MAC of the interface with this address: 02:73 and its four bytes. The Vagrantfile does the same."""
+    """Return the MAC of the interface with this address: 02:73 and its four bytes. The Vagrantfile does the same."""
     return "02:73:" + address.packed.hex(":")
 
 
-def inventory(topology: Topology, choices: Choices, connection: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Give the inventory as plain data; `connection` holds variables for single hosts, such as the key to use."""
+def inventory(topology: Topology, choices: VmOptions, connection: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the inventory as plain data; `connection` holds variables for single hosts, such as the key to use."""
     found = machines(topology)
     names = hosts(topology, choices.size)
     groups: dict[str, Any] = {"path": {"hosts": {}}}
@@ -78,7 +78,7 @@ def inventory(topology: Topology, choices: Choices, connection: Mapping[str, Map
 
 
 def _host(topology: Topology, name: str) -> dict[str, Any]:
-    """Give what the roles need to know of one host."""
+    """Return what the roles need to know of one host."""
     described: dict[str, Any] = {"ansible_host": str(machines(topology).hosts[name].address)}
     node = topology.nodes.get(name)
     if node is None:

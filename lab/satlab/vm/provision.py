@@ -25,7 +25,7 @@ from satlab.link.linkplan import Attachment, LinkConfig, LinkPlan
 from satlab.link.options import LinkOptions
 from satlab.netlab import job_host, pki, web_target
 from satlab.vm import dist
-from satlab.vm.inventory import Choices, inventory, write
+from satlab.vm.inventory import VmOptions, inventory, write
 
 ANSIBLE = paths.ROOT / "ansible"
 DEADLINE_S = 3600.0
@@ -44,7 +44,7 @@ _MESSAGE_END = 200
 
 
 @dataclass(frozen=True)
-class Folder:
+class VmFolder:
     """The private folder of a lab: what is generated for it, and what was said."""
 
     path: Path
@@ -91,7 +91,7 @@ class Folder:
 
 
 @dataclass(frozen=True)
-class Recap:
+class PlayRecap:
     """What a play did on one host."""
 
     ok: int
@@ -101,9 +101,9 @@ class Recap:
 
 
 def prepare(
-    folder: Folder,
+    folder: VmFolder,
     topology: Topology,
-    choices: Choices,
+    choices: VmOptions,
     options: LinkOptions,
     connection: Mapping[str, Mapping[str, Any]],
 ) -> LinkPlan:
@@ -132,13 +132,13 @@ def prepare(
     }
     if choices.emulator == "opensand":
         variables["opensand_taps"] = taps(Path(config.profile), lenient=config.lenient)
-    chosen = Choices(choices.size, choices.emulator, variables)
+    chosen = VmOptions(choices.size, choices.emulator, variables)
     write(folder.inventory, inventory(topology, chosen, connection))
     return plan
 
 
 def link_config(topology: Topology, options: LinkOptions) -> LinkConfig:
-    """Give the link as the satellite's host serves it: between tunnels to ST and GW. The terrestrial ends are unused.
+    """Return the link as the satellite's host serves it: between tunnels to ST and GW. The terrestrial ends are unused.
 
     The plan counts the terrestrial delay, which the hosts at its ends add. With OpenSAND there are no tunnels.
     """
@@ -158,12 +158,12 @@ def taps(profile: Path, *, lenient: bool) -> dict[str, dict[str, str]]:
 
 
 def _current(packages: Path) -> bool:
-    """Tell whether packages of this commit are there, made after the emulator."""
+    """Return whether packages of this commit are there, made after the emulator."""
     found = list(packages.glob(f"satlink_*+{dist.commit_time()}_*.deb"))
     return bool(found) and found[0].stat().st_mtime >= paths.SATLINK.stat().st_mtime
 
 
-def _certificates(folder: Folder, topology: Topology) -> None:
+def _certificates(folder: VmFolder, topology: Topology) -> None:
     made = folder.pki / "server.crt"
     if made.exists() and time.time() - made.stat().st_mtime < CERTIFICATE_AGE_S:
         return
@@ -178,7 +178,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def without_terrestrial_delay(topology: Topology) -> Topology:
-    """Give a topology whose terrestrial segment adds nothing, for hosts whose kernel has no netem."""
+    """Return a topology whose terrestrial segment adds nothing, for hosts whose kernel has no netem."""
     name = topology.network_of(NetworkKind.INTERNET)
     network = topology.networks[name].model_copy(update={"one_way_delay_ms": 0.0})
     return topology.model_copy(update={"networks": dict(topology.networks) | {name: network}})
@@ -187,8 +187,8 @@ def without_terrestrial_delay(topology: Topology) -> Topology:
 # --- plays ----------------------------------------------------------------------------------------------------------
 
 
-def ssh_options(folder: Folder) -> list[str]:
-    """Give ssh's options for a lab: its own list of hosts, keys alone, and no wait without an end."""
+def ssh_options(folder: VmFolder) -> list[str]:
+    """Return ssh's options for a lab: its own list of hosts, keys alone, and no wait without an end."""
     return [
         "-o", f"UserKnownHostsFile={folder.known_hosts}", "-o", "StrictHostKeyChecking=yes", "-o", "BatchMode=yes",
         "-o", "ConnectTimeout=15", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=6",
@@ -196,13 +196,13 @@ def ssh_options(folder: Folder) -> list[str]:
 
 
 def play(
-    folder: Folder,
+    folder: VmFolder,
     playbook: str,
     *extra: str,
     enter: Sequence[str] = (),
     say: Callable[[str], None] = lambda _: None,
     deadline_s: float = DEADLINE_S,
-) -> dict[str, Recap]:
+) -> dict[str, PlayRecap]:
     """Run a playbook of `ansible/` over a lab; gives what it did on each host. Its output goes to `ansible.log`.
 
     `enter` is put before the command; `say` hears the name of each task.
@@ -237,7 +237,7 @@ def play(
     text = "".join(lines)
     if status != 0:
         raise RunError(f"{playbook}: {_why(text)}", f"all of it: {folder.path / 'ansible.log'}; then the same again")
-    return {name: Recap(*map(int, numbers)) for name, *numbers in _RECAP.findall(text)}
+    return {name: PlayRecap(*map(int, numbers)) for name, *numbers in _RECAP.findall(text)}
 
 
 @contextmanager

@@ -90,7 +90,7 @@ def run(folder: Path, argv: list[str], environment: dict[str, str], capabilities
 
 
 def dropped(argv: list[str], capabilities: list[str]) -> list[str]:
-    """Give the argv that runs a command as the user of jobs, with these capabilities and no others, for ever."""
+    """Return the argv that runs a command as the user of jobs, with these capabilities and no others, for ever."""
     caps = ",".join(("-all", *(f"+{each}" for each in capabilities)))
     sets = (f"--bounding-set={caps}", f"--inh-caps={caps}", f"--ambient-caps={caps}")
     return ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "--no-new-privs", *sets, "--", *argv]

@@ -73,7 +73,7 @@ def _unblock() -> None:
 
 
 def there(word: str) -> str:
-    """Give a word of the command as the guest has it: its own interpreter, its own folder of jobs."""
+    """Return a word of the command as the guest has it: its own interpreter, its own folder of jobs."""
     if word == sys.executable:
         return "/usr/bin/python3"
     jobs = f"{paths.JOBS}/"

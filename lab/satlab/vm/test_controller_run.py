@@ -18,14 +18,14 @@ import uvicorn
 
 from satlab import web
 from satlab.common import paths, topology
-from satlab.common.console import Talk
+from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, HostError, RunError
 from satlab.link import linkplan
 from satlab.link.options import LinkOptions
 from satlab.openbach import descriptor, scenario
 from satlab.openbach.model import BoundScenario
-from satlab.openbach.runner import Progress, ScenarioResult
-from satlab.rootd.verbs import Order
+from satlab.openbach.runner import JobProgress, ScenarioResult
+from satlab.rootd.verbs import ScenarioRequest
 from satlab.serve import accounts
 from satlab.serve.accounts import Role, User
 from satlab.serve.app import create_app
@@ -34,8 +34,8 @@ from satlab.serve.settings import Settings
 from satlab.serve.store import Store
 from satlab.vm import controller_run, provision, vm_run
 from satlab.vm.controller import Controller, RefusedError
-from satlab.vm.provision import Folder
-from satlab.vm.vm_hosts import Lab
+from satlab.vm.provision import VmFolder
+from satlab.vm.vm_hosts import VmLab
 
 PING = paths.SCENARIOS / "ping.json"
 BEGAN = 1_800_000_000.0
@@ -48,7 +48,7 @@ class Helper(FakeHelper):
     state: Path = Path()
     exit_status: int | None = 0
 
-    def start(self, run_id: str, order: Order) -> None:
+    def start(self, run_id: str, order: ScenarioRequest) -> None:
         super().start(run_id, order)
         good = self.exit_status == 0
         job = {"id": order.first_job_id, "job": "satlab_ping", "entity": "client", "arguments": [], "reason": ""}
@@ -61,7 +61,7 @@ class Helper(FakeHelper):
         if self.exit_status is not None:
             self.end(run_id, self.exit_status, instance=root)
 
-    def _record(self, run_id: str, order: Order) -> None:
+    def _record(self, run_id: str, order: ScenarioRequest) -> None:
         folder = self.state / "runs" / run_id / "raw" / "files" / f"satlab_ping-{order.first_job_id}"
         folder.mkdir(parents=True)
         echoes = {"schema": "satlab/ping/1", "destination": "198.18.4.2", "sent": 3, "received": 3}
@@ -110,7 +110,7 @@ def ping(**settings: str) -> BoundScenario:
 
 
 def test_a_run_leaves_what_the_runner_leaves(served: Served, tmp_path: Path) -> None:
-    told: list[Progress] = []
+    told: list[JobProgress] = []
     raw = tmp_path / "run" / "raw"
     result = controller_run.run(served.controller, ping(interval="0.5"), PING, raw, told.append, threading.Event(), 30)
     assert (result.outcome, result.status, result.reason) == ("ok", "Finished Ok", "")
@@ -130,13 +130,13 @@ def test_a_run_leaves_what_the_runner_leaves(served: Served, tmp_path: Path) -> 
 
 def test_a_run_folder_and_its_report_come_of_it(served: Served, tmp_path: Path) -> None:
     """The hosts of a controller elsewhere are not reached: nothing is calibrated, and the run says so."""
-    here, folder = topology.load(), Folder(tmp_path / "lab")
+    here, folder = topology.load(), VmFolder(tmp_path / "lab")
     folder.make()
     config = provision.link_config(here, LinkOptions())
     folder.plan.write_text(linkplan.plan(config).to_json())
     folder.link.write_text(config.to_json())
-    prepared = vm_run.prepare(PING, {"count": "3"}, Lab(folder, here), served.controller)
-    outcome = vm_run.execute(prepared, tmp_path / "runs", Talk(quiet=True), threading.Event(), 30)
+    prepared = vm_run.prepare(PING, {"count": "3"}, VmLab(folder, here), served.controller)
+    outcome = vm_run.execute(prepared, tmp_path / "runs", ProgressLog(quiet=True), threading.Event(), 30)
     assert outcome.status is ExitStatus.UNCALIBRATED, outcome.reason
     rtt = outcome.records.filter(polars.col("metric") == "rtt_ms")
     assert (set(rtt["status"]), set(rtt["value"])) == ({"ok"}, {580.5})
@@ -235,7 +235,7 @@ def test_urls() -> None:
 
 @contextmanager
 def breaking(answers: list[bytes]) -> Iterator[Controller]:
-    """Give a server that says one of these on each connection; nothing is a broken one."""
+    """Yield a server that says one of these on each connection; nothing is a broken one."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:

@@ -21,7 +21,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], list
 
 
 def listing(deb: Path) -> dict[str, str]:
-    """Give the files of a package, path to mode."""
+    """Return the files of a package, path to mode."""
     text = subprocess.run(["dpkg-deb", "-c", str(deb)], capture_output=True, text=True, check=True).stdout
     rows = [line.split() for line in text.splitlines()]
     assert {row[1] for row in rows} == {"root/root"}

@@ -13,7 +13,7 @@ from satlab.common.errors import ExitStatus, HostError, RunError
 from satlab.common.topology import Size
 from satlab.vm import box, host_checks, provision, vagrant
 from satlab.vm.host_checks import Host
-from satlab.vm.provision import Folder, Recap
+from satlab.vm.provision import PlayRecap, VmFolder
 
 HERE = topology.load()
 GOOD = {
@@ -106,20 +106,20 @@ def put(program: Path, script: str) -> None:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Folder:
-    made = Folder(tmp_path / "lab")
+def folder(tmp_path: Path) -> VmFolder:
+    made = VmFolder(tmp_path / "lab")
     made.make()
     return made
 
 
 @pytest.fixture
 def ansible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Give what makes ansible-playbook a shell script."""
+    """Return what makes ansible-playbook a shell script."""
     monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
     return partial(put, tmp_path / "ansible-playbook")
 
 
-def test_a_failed_play_names_host_task_and_cause(folder: Folder, ansible: Callable[[str], None]) -> None:
+def test_a_failed_play_names_host_task_and_cause(folder: VmFolder, ansible: Callable[[str], None]) -> None:
     ansible(f"cat <<'END'\n{PLAY}END\nexit 2")
     with pytest.raises(RunError) as caught:
         provision.play(folder, "site.yml")
@@ -129,7 +129,7 @@ def test_a_failed_play_names_host_task_and_cause(folder: Folder, ansible: Callab
     assert (folder.path / "ansible.log").read_text() == PLAY
 
 
-def test_a_long_message_of_ssh_is_told_to_its_last_words(folder: Folder, ansible: Callable[[str], None]) -> None:
+def test_a_long_message_of_ssh_is_told_to_its_last_words(folder: VmFolder, ansible: Callable[[str], None]) -> None:
     warning = f"Data could not be sent: {'@' * 700}" + r"\r\nHost key verification failed."
     text = 'fatal: [client]: UNREACHABLE! => {"changed": false, "msg": "' + warning + '", "unreachable": true}'
     ansible(f"cat <<'END'\n{text}\nEND\nexit 4")
@@ -137,7 +137,7 @@ def test_a_long_message_of_ssh_is_told_to_its_last_words(folder: Folder, ansible
         provision.play(folder, "verify.yml")
 
 
-def test_a_play_that_hangs_is_ended(folder: Folder, ansible: Callable[[str], None]) -> None:
+def test_a_play_that_hangs_is_ended(folder: VmFolder, ansible: Callable[[str], None]) -> None:
     ansible("echo 'TASK [base : wait]'\nexec sleep 60")
     heard: list[str] = []
     with pytest.raises(RunError, match="Ansible hangs"):
@@ -145,19 +145,19 @@ def test_a_play_that_hangs_is_ended(folder: Folder, ansible: Callable[[str], Non
     assert heard == ["base : wait"]
 
 
-def test_a_play_is_found_from_wherever_it_is_entered(folder: Folder, ansible: Callable[[str], None]) -> None:
+def test_a_play_is_found_from_wherever_it_is_entered(folder: VmFolder, ansible: Callable[[str], None]) -> None:
     ansible('test "$PWD" = / && test -f "$2" && test -f "$3"')
     folder.inventory.touch()
     provision.play(folder, "site.yml", enter=["env", "--chdir=/"])
 
 
-def test_a_recap_is_read_by_host(folder: Folder, ansible: Callable[[str], None]) -> None:
+def test_a_recap_is_read_by_host(folder: VmFolder, ansible: Callable[[str], None]) -> None:
     ansible(f"cat <<'END'\n{PLAY}END")
-    assert provision.play(folder, "site.yml") == {"gw": Recap(3, 0, 0, 1), "st": Recap(4, 2, 0, 0)}
+    assert provision.play(folder, "site.yml") == {"gw": PlayRecap(3, 0, 0, 1), "st": PlayRecap(4, 2, 0, 0)}
 
 
 def tool(folder: Path, script: str) -> vagrant.Vagrant:
-    """Give a Vagrant that is a shell script."""
+    """Return a Vagrant that is a shell script."""
     put(folder / "vagrant", script)
     return vagrant.Vagrant(enter=["env", f"PATH={folder}:/usr/bin:/bin"])
 
@@ -170,14 +170,14 @@ def tool(folder: Path, script: str) -> vagrant.Vagrant:
         ("The box could not be found or", "make box"),
     ],
 )
-def test_a_failed_up_has_a_hint(tmp_path: Path, folder: Folder, text: str, hint: str) -> None:
+def test_a_failed_up_has_a_hint(tmp_path: Path, folder: VmFolder, text: str, hint: str) -> None:
     with pytest.raises(HostError) as caught:
         tool(tmp_path, f"echo '{text}'; exit 1").up(folder, ["st"], lambda _: None)
     assert hint in caught.value.hint
     assert text in (folder.path / "vagrant.log").read_text()
 
 
-def test_an_up_without_an_end_is_ended(tmp_path: Path, folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_up_without_an_end_is_ended(tmp_path: Path, folder: VmFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(vagrant.UP_DEADLINE_S, "kvm", 1.5)
     with pytest.raises(HostError, match="did not end within") as caught:
         tool(tmp_path, "echo 'Waiting for domain to get an IP address'; sleep 60").up(folder, ["st"], lambda _: None)
@@ -196,7 +196,7 @@ def test_keys_that_are_not_there_name_the_machine(tmp_path: Path) -> None:
         vagrant.Vagrant(environment={"VAGRANT_DOTFILE_PATH": str(tmp_path)}).keys(["st"])
 
 
-def test_t07_the_list_of_hosts_is_private_and_holds_the_learnt_keys(folder: Folder) -> None:
+def test_t07_the_list_of_hosts_is_private_and_holds_the_learnt_keys(folder: VmFolder) -> None:
     machines = HERE.machines
     assert machines
     vagrant.pin(folder, machines, {"st": "ssh-ed25519 AAAA"})

@@ -18,7 +18,7 @@ from satlab.common import paths, topology
 from satlab.common.errors import ConfigError
 from satlab.common.topology import Size
 from satlab.vm import inventory
-from satlab.vm.inventory import Choices
+from satlab.vm.inventory import VmOptions
 
 SHIPPED = yaml.safe_load(paths.LAB_FILE.read_text())
 ANSIBLE = paths.ROOT / "ansible"
@@ -58,8 +58,8 @@ def test_faults_of_machines_are_named(tmp_path: Path, change: Callable[[Any], An
 
 def test_groups_are_roles_and_hosts_are_those_of_the_size() -> None:
     here = topology.load()
-    small = inventory.inventory(here, Choices(), {})["all"]
-    full = inventory.inventory(here, Choices(Size.FULL), {})["all"]
+    small = inventory.inventory(here, VmOptions(), {})["all"]
+    full = inventory.inventory(here, VmOptions(Size.FULL), {})["all"]
     assert set(full["hosts"]) - set(small["hosts"]) == {"controller"}
     assert set(small["children"]) == {"path", "endpoint_client", "pep", "emulator", "web_target"}
     assert {"openbach_controller", "collector"} <= set(full["children"])
@@ -69,7 +69,7 @@ def test_groups_are_roles_and_hosts_are_those_of_the_size() -> None:
 
 
 def test_addresses_of_the_inventory_are_unique_and_those_of_the_file() -> None:
-    hosts = inventory.inventory(topology.load(), Choices(Size.FULL), {})["all"]["hosts"].values()
+    hosts = inventory.inventory(topology.load(), VmOptions(Size.FULL), {})["all"]["hosts"].values()
     interfaces = [i for host in hosts for i in host.get("satlab_interfaces", ())]
     addresses = [i["address"].split("/")[0] for i in interfaces] + [host["ansible_host"] for host in hosts]
     assert len(set(addresses)) == len(addresses) == 21
@@ -78,7 +78,7 @@ def test_addresses_of_the_inventory_are_unique_and_those_of_the_file() -> None:
 
 def test_hosts_that_are_no_machines_are_reached_as_their_variables_say() -> None:
     testbed = {"client": {"ansible_host": "192.0.2.10", "ansible_user": "root"}}
-    hosts = inventory.inventory(topology.load(), Choices(), testbed)["all"]["hosts"]
+    hosts = inventory.inventory(topology.load(), VmOptions(), testbed)["all"]["hosts"]
     assert hosts["client"]["ansible_host"] == "192.0.2.10"
     assert hosts["server"]["ansible_host"] == "198.19.0.17"
 

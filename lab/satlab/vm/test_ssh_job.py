@@ -27,14 +27,14 @@ USER = 65534
 
 @pytest.fixture
 def guest() -> Iterator[Path]:
-    """Give a folder for guests' files that other users may enter, unlike pytest's."""
+    """Yield a folder for guests' files that other users may enter, unlike pytest's."""
     with tempfile.TemporaryDirectory(prefix="satlab-guest-") as folder:
         yield Path(folder)
 
 
 @pytest.fixture
 def ssh(tmp_path: Path, guest: Path) -> list[str]:
-    """Give an ssh that runs the launcher on this host, with a folder of the test's."""
+    """Return an ssh that runs the launcher on this host, with a folder of the test's."""
     script = tmp_path / "ssh"
     code = f"import sys; sys.path.insert(0, {str(LAUNCHER.parent)!r}); import run_job; from pathlib import Path; "
     code += f"run_job.HOME = Path({str(guest / 'jobs')!r}); run_job.USER = {USER!r}; "

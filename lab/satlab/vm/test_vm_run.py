@@ -13,18 +13,18 @@ from satlab.link import linkplan
 from satlab.link.linkplan import Emulator
 from satlab.link.options import LinkOptions
 from satlab.vm import inventory, provision, vm_commands, vm_run
-from satlab.vm.emulator_units import Emulated
-from satlab.vm.inventory import Choices
-from satlab.vm.provision import Folder
-from satlab.vm.vm_hosts import Lab
+from satlab.vm.emulator_units import VmLink
+from satlab.vm.inventory import VmOptions
+from satlab.vm.provision import VmFolder
+from satlab.vm.vm_hosts import VmLab
 
 SCENARIO = paths.SCENARIOS / "ping.json"
 
 
-def lab(tmp_path: Path, enter: tuple[str, ...] = ()) -> Lab:
-    folder = Folder(tmp_path / "lab")
+def lab(tmp_path: Path, enter: tuple[str, ...] = ()) -> VmLab:
+    folder = VmFolder(tmp_path / "lab")
     folder.make()
-    return Lab(folder, topology.load(), enter=enter)
+    return VmLab(folder, topology.load(), enter=enter)
 
 
 def test_a_lab_that_was_never_provisioned_is_refused(tmp_path: Path) -> None:
@@ -65,9 +65,9 @@ def test_a_host_that_fails_tells_its_last_words(tmp_path: Path) -> None:
 def test_the_lab_s_own_controller_and_collector_are_found_with_their_passwords(tmp_path: Path) -> None:
     found, here = lab(tmp_path), topology.load()
     assert vm_commands.controller_of(found.folder) is None
-    inventory.write(found.folder.inventory, inventory.inventory(here, Choices(Size.SMALL), {}))
+    inventory.write(found.folder.inventory, inventory.inventory(here, VmOptions(Size.SMALL), {}))
     assert (vm_commands.controller_of(found.folder), vm_commands.collector_of(found.folder)) == (None, None)
-    inventory.write(found.folder.inventory, inventory.inventory(here, Choices(Size.FULL), {}))
+    inventory.write(found.folder.inventory, inventory.inventory(here, VmOptions(Size.FULL), {}))
     assert vm_commands.collector_of(found.folder) is None  # its role has not run
     with pytest.raises(ConfigError, match="no password yet"):
         vm_commands.controller_of(found.folder)
@@ -90,7 +90,7 @@ def test_a_run_starts_its_emulator_afresh(tmp_path: Path, emulator: Emulator, re
     script.chmod(0o755)
     found = lab(tmp_path, ("env", f"PATH={tmp_path}:/usr/bin:/bin"))
     config = provision.link_config(topology.load(), LinkOptions(emulator=emulator))
-    emulated = Emulated(found, linkplan.plan(config), emulator, tmp_path / "link.jsonl")
+    emulated = VmLink(found, linkplan.plan(config), emulator, tmp_path / "link.jsonl")
     emulated.restart()
     *restarts, echo = log.read_text().splitlines()
     assert restarts == [f"vagrant@{address} sudo -n systemctl restart {emulator}" for address in restarted]

@@ -16,7 +16,7 @@ from typing import Any
 from satlab.common import paths
 from satlab.common.errors import HostError
 from satlab.common.topology import Machines
-from satlab.vm.provision import Folder
+from satlab.vm.provision import VmFolder
 
 UP_DEADLINE_S = {"kvm": 1800.0, "qemu": 3600.0}
 """For all machines; the Vagrantfile has a shorter one for each."""
@@ -40,7 +40,7 @@ class Vagrant:
     enter: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
 
-    def up(self, folder: Folder, names: Sequence[str], say: Callable[[str], None]) -> None:
+    def up(self, folder: VmFolder, names: Sequence[str], say: Callable[[str], None]) -> None:
         """Bring machines up; those that are stay as they are.
 
         Raises:
@@ -51,19 +51,19 @@ class Vagrant:
             argv.append("--no-parallel")  # interpreted machines that boot all at once starve each other
         self._run(argv, folder.path / "vagrant.log", UP_DEADLINE_S[self.driver], say)
 
-    def down(self, folder: Folder, say: Callable[[str], None]) -> None:
+    def down(self, folder: VmFolder, say: Callable[[str], None]) -> None:
         """Destroy every machine."""
         argv = ["vagrant", "destroy", "--force", "--no-color"]
         self._run(argv, folder.path / "vagrant.log", COMMAND_DEADLINE_S, say)
 
     def states(self) -> dict[str, str]:
-        """Give the state of each machine as Vagrant calls it: running, shutoff, not_created."""
+        """Return the state of each machine as Vagrant calls it: running, shutoff, not_created."""
         text = self._output("vagrant", "status", "--machine-readable")
         found = re.findall(r"^\d+,([^,]+),state,([^,\r\n]+)", text, re.MULTILINE)
         return dict(found)
 
     def keys(self, names: Sequence[str]) -> dict[str, Path]:
-        """Give the key that Vagrant made for each machine in place of its well-known one.
+        """Return the key that Vagrant made for each machine in place of its well-known one.
 
         Raises:
             HostError: a machine has none: it was never brought up.
@@ -76,7 +76,7 @@ class Vagrant:
         return found
 
     def host_key(self, name: str) -> str:
-        """Give a machine's host key from its console; where that cannot be read, over Vagrant's own way in.
+        """Return a machine's host key from its console; where that cannot be read, over Vagrant's own way in.
 
         The latter is the host's internal bridge, before anybody else knows the machine.
         """
@@ -138,8 +138,8 @@ class Vagrant:
         return None
 
 
-def connection(names: Sequence[str], keys: Mapping[str, Path], folder: Folder) -> dict[str, Any]:
-    """Give Ansible's variables for reaching each machine with its own key and the lab's list of host keys."""
+def connection(names: Sequence[str], keys: Mapping[str, Path], folder: VmFolder) -> dict[str, Any]:
+    """Return Ansible's variables for reaching each machine with its own key and the lab's list of host keys."""
     return {
         name: {
             "ansible_user": "vagrant",
@@ -151,7 +151,7 @@ def connection(names: Sequence[str], keys: Mapping[str, Path], folder: Folder) -
     }
 
 
-def pin(folder: Folder, found: Machines, host_keys: Mapping[str, str]) -> None:
+def pin(folder: VmFolder, found: Machines, host_keys: Mapping[str, str]) -> None:
     """Write the list of hosts that ssh takes."""
     lines = [f"{found.hosts[name].address} {key}\n" for name, key in host_keys.items()]
     folder.known_hosts.touch(mode=0o600)
@@ -169,7 +169,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _why(text: str) -> str:
-    """Give the last lines that say something."""
+    """Return the last lines that say something."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return " | ".join(lines[-3:])[:600] or "it said nothing"
 

@@ -9,65 +9,65 @@ from pathlib import Path
 import yaml
 
 from satlab.common import paths, topology
-from satlab.common.console import Talk
+from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, SatlabError
 from satlab.common.topology import Service, Topology
 from satlab.experiment import influx
 from satlab.link.options import LinkOptions
 from satlab.vm import host_checks, inventory, provision, vagrant, vm_run
 from satlab.vm.controller import Controller
-from satlab.vm.inventory import Choices
-from satlab.vm.provision import Folder, Recap
+from satlab.vm.inventory import VmOptions
+from satlab.vm.provision import PlayRecap, VmFolder
 from satlab.vm.vagrant import Vagrant
-from satlab.vm.vm_hosts import Lab
+from satlab.vm.vm_hosts import VmLab
 
-FOLDER = Folder(paths.ROOT / ".satlab" / "vm")
+FOLDER = VmFolder(paths.ROOT / ".satlab" / "vm")
 
 
-def up(options: LinkOptions, talk: Talk, variables: Mapping[str, str]) -> None:
+def up(options: LinkOptions, log: ProgressLog, variables: Mapping[str, str]) -> None:
     """Check the host, bring every machine up, provision them. Doing it again converges."""
     here = topology.load()
     size, driver, box = host_checks.settings(os.environ)
     FOLDER.make()
     tool = Vagrant(driver)
-    with talk.step("checks"):
+    with log.step("checks"):
         found = {} if host_checks.Host().which("vagrant") is None else tool.states()
         if "running" not in found.values():
             for note in host_checks.check(here, size, driver, box, FOLDER.path, host_checks.Host()):
-                talk.line(f"note: {note}")
+                log.line(f"note: {note}")
     names = inventory.hosts(here, size)
-    with talk.step(f"{len(names)} machines up") as step:
+    with log.step(f"{len(names)} machines up") as step:
         tool.up(FOLDER, names, step.now)
-    with talk.step("host keys"):
+    with log.step("host keys"):
         vagrant.pin(FOLDER, inventory.machines(here), {name: tool.host_key(name) for name in names})
-    provisioned(options, talk, variables)
+    provisioned(options, log, variables)
 
 
-def provisioned(options: LinkOptions, talk: Talk, variables: Mapping[str, str]) -> dict[str, Recap]:
+def provisioned(options: LinkOptions, log: ProgressLog, variables: Mapping[str, str]) -> dict[str, PlayRecap]:
     """Write inventory and link, run site.yml, then verify.yml."""
     here = topology.load()
     size, driver, _ = host_checks.settings(os.environ)
     names = inventory.hosts(here, size)
     keys = Vagrant(driver).keys(names)
     FOLDER.make()
-    with talk.step("packages and link"):
-        choices = Choices(size, options.emulator, variables)
+    with log.step("packages and link"):
+        choices = VmOptions(size, options.emulator, variables)
         connection = vagrant.connection(names, keys, FOLDER)
         # The link of the VM lab is the guests' whoever emulates it; `link.json` describes it as satlink would be told.
         plan = provision.prepare(FOLDER, here, choices, options, connection)
-    with talk.step("site.yml") as step:
+    with log.step("site.yml") as step:
         recap = provision.play(FOLDER, "site.yml", say=step.now)
         step.outcome = f"{sum(r.changed for r in recap.values())} changes on {len(recap)} hosts"
-    with talk.step("verify.yml") as step:
+    with log.step("verify.yml") as step:
         provision.play(FOLDER, "verify.yml", say=step.now)
-    talk.line(f"  round trip {plan.rtt_ms.min:.1f} to {plan.rtt_ms.max:.1f} ms")
+    log.line(f"  round trip {plan.rtt_ms.min:.1f} to {plan.rtt_ms.max:.1f} ms")
     return recap
 
 
 def write_inventory(options: LinkOptions, variables: Mapping[str, str]) -> Path:
     """Write the inventory and what it refers to, for hosts that are not Vagrant's; gives its path."""
     size, _, _ = host_checks.settings(os.environ)
-    provision.prepare(FOLDER, topology.load(), Choices(size, options.emulator, variables), options, {})
+    provision.prepare(FOLDER, topology.load(), VmOptions(size, options.emulator, variables), options, {})
     return FOLDER.inventory
 
 
@@ -83,23 +83,23 @@ def status(*, json_lines: bool) -> int:
     good = True
     for name, state in rows:
         address = inventory.machines(here).hosts[name].address
-        units = _units(Lab(FOLDER, here, keys=keys), name) if name in running else ""
+        units = _units(VmLab(FOLDER, here, keys=keys), name) if name in running else ""
         good = good and units == "running"
         row = {"host": name, "address": str(address), "machine": state, "system": units or None}
         print(json.dumps(row) if json_lines else f"{name}: {state}, {address}{f', system {units}' if units else ''}")
     return ExitStatus.OK if good else ExitStatus.FAILED
 
 
-def _units(lab: Lab, name: str) -> str:
-    """Give systemd's opinion of a host: running, degraded; or why it cannot be asked."""
+def _units(lab: VmLab, name: str) -> str:
+    """Return systemd's opinion of a host: running, degraded; or why it cannot be asked."""
     try:
         return lab.output(name, "sh", "-c", "systemctl is-system-running || true").decode().strip()
     except SatlabError as error:
         return str(error)
 
 
-def lab_of(here: Topology) -> Lab:
-    """Give the lab that is up.
+def lab_of(here: Topology) -> VmLab:
+    """Return the lab that is up.
 
     Raises:
         ConfigError: it is not.
@@ -107,10 +107,12 @@ def lab_of(here: Topology) -> Lab:
     size, driver, _ = host_checks.settings(os.environ)
     if not FOLDER.known_hosts.exists():
         raise ConfigError("the VM lab is not up", hint="bring it up: satlab vm up")
-    return Lab(FOLDER, here, keys=Vagrant(driver).keys(inventory.hosts(here, size)))
+    return VmLab(FOLDER, here, keys=Vagrant(driver).keys(inventory.hosts(here, size)))
 
 
-def prepared(scenario: Path, settings: Mapping[str, str], openbach: str | None, *, over_ssh: bool) -> vm_run.Prepared:
+def prepared(
+    scenario: Path, settings: Mapping[str, str], openbach: str | None, *, over_ssh: bool
+) -> vm_run.PreparedVmRun:
     """Check a scenario against the lab, and choose how its jobs are started.
 
     `openbach`: URL of a controller, whose hosts need not be ours; None: that of the lab, if it has one. `over_ssh`:
@@ -121,13 +123,13 @@ def prepared(scenario: Path, settings: Mapping[str, str], openbach: str | None, 
     """
     here = topology.load()
     if openbach is not None and not over_ssh:
-        elsewhere = Lab(FOLDER, here) if not FOLDER.known_hosts.exists() else lab_of(here)
+        elsewhere = VmLab(FOLDER, here) if not FOLDER.known_hosts.exists() else lab_of(here)
         return vm_run.prepare(scenario, settings, elsewhere, Controller.of(openbach))
     return vm_run.prepare(scenario, settings, lab_of(here), None if over_ssh else controller_of(FOLDER))
 
 
-def controller_of(folder: Folder) -> Controller | None:
-    """Give the OpenBACH controller in a lab's inventory, with the password that its role made; None: it has none."""
+def controller_of(folder: VmFolder) -> Controller | None:
+    """Return the OpenBACH controller in a lab's inventory, with the password that its role made; None: it has none."""
     address, password = _service(folder, Service.OPENBACH_CONTROLLER), folder.secrets / "openbach-admin"
     if address is None:
         return None
@@ -136,36 +138,36 @@ def controller_of(folder: Folder) -> Controller | None:
     return Controller(address, login="openbach", password=password.read_text().strip())
 
 
-def forward(run_folder: Path, url: str | None, talk: Talk) -> None:
+def forward(run_folder: Path, url: str | None, log: ProgressLog) -> None:
     """Send a run's statistics to a database, by default to the lab's collector. A failure costs no measurement."""
     place = url or collector_of(FOLDER)
     if place is None:
         return
     try:
         count = influx.send([run_folder], place)
-        talk.line(f"  {count} points to {influx.Database.of(place)}")
+        log.line(f"  {count} points to {influx.Database.of(place)}")
     except SatlabError as error:
-        talk.line(f"note: {error}; send it later: satlab influx {run_folder} --to URL")
+        log.line(f"note: {error}; send it later: satlab influx {run_folder} --to URL")
 
 
-def collector_of(folder: Folder) -> str | None:
-    """Give the URL of the collector in a lab's inventory, with the password that its role made; None: it has none."""
+def collector_of(folder: VmFolder) -> str | None:
+    """Return the URL of the collector in a lab's inventory, with the password that its role made; None: it has none."""
     address, password = _service(folder, Service.COLLECTOR), folder.secrets / "influxdb-admin"
     return f"http://admin:{password.read_text().strip()}@{address}:8086" if address and password.exists() else None
 
 
-def _service(folder: Folder, service: Service) -> str | None:
-    """Give the address of the host that the inventory has for a service."""
+def _service(folder: VmFolder, service: Service) -> str | None:
+    """Return the address of the host that the inventory has for a service."""
     found = yaml.safe_load(folder.inventory.read_bytes())["all"] if folder.inventory.exists() else {}
     names = list(found.get("children", {}).get(service.value, {}).get("hosts", {}))
     return str(found["hosts"][names[0]]["ansible_host"]) if names else None
 
 
-def down(talk: Talk) -> None:
+def down(log: ProgressLog) -> None:
     """Destroy every machine and forget what was generated for them."""
     _, driver, _ = host_checks.settings(os.environ)
     FOLDER.make()
-    with talk.step("machines down") as step:
+    with log.step("machines down") as step:
         Vagrant(driver).down(FOLDER, step.now)
     for each in (FOLDER.inventory, FOLDER.known_hosts, FOLDER.link, FOLDER.plan):
         each.unlink(missing_ok=True)

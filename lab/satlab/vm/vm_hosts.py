@@ -10,16 +10,16 @@ from pathlib import Path
 from satlab.common.errors import ConfigError, HostError
 from satlab.common.topology import Topology
 from satlab.vm.inventory import machines
-from satlab.vm.provision import Folder, ssh_options
+from satlab.vm.provision import VmFolder, ssh_options
 
 COMMAND_DEADLINE_S = 60.0
 
 
 @dataclass(frozen=True)
-class Lab:
+class VmLab:
     """A provisioned lab: its hosts by ssh. `enter` is put before ssh where the control network is not the host's."""
 
-    folder: Folder
+    folder: VmFolder
     topology: Topology
     user: str = "vagrant"
     enter: Sequence[str] = ()
@@ -27,11 +27,11 @@ class Lab:
 
     @property
     def is_up(self) -> bool:
-        """Tell whether the keys of its hosts are known; the hosts of a controller elsewhere are not."""
+        """Return whether the keys of its hosts are known; the hosts of a controller elsewhere are not."""
         return self.folder.known_hosts.exists()
 
     def ssh(self, node: str) -> list[str]:
-        """Give the argv prefix that runs a command on a host.
+        """Return the argv prefix that runs a command on a host.
 
         Raises:
             ConfigError: the lab has no such host.
@@ -44,11 +44,11 @@ class Lab:
         return [*self.enter, "ssh", *ssh_options(self.folder), "-i", str(key), target, "--"]
 
     def argv(self, node: str, *words: str) -> list[str]:
-        """Give the argv that runs a command on a host as root; its words arrive there as they are."""
+        """Return the argv that runs a command on a host as root; its words arrive there as they are."""
         return [*self.ssh(node), shlex.join(["sudo", "-n", *words])]
 
     def output(self, node: str, *argv: str) -> bytes:
-        """Give what a command says on a host.
+        """Return what a command says on a host.
 
         Raises:
             HostError: the host does not answer, or the command fails.

@@ -16,14 +16,14 @@ from pathlib import Path
 import collect
 from satlab import report
 from satlab.common import paths
-from satlab.common.console import Talk
+from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, SatlabError
 from satlab.common.topology import Role
 from satlab.experiment import calibrate, manifest
 from satlab.experiment import run as embedded
-from satlab.experiment.calibrate import Check
+from satlab.experiment.calibrate import CalibrationCheck
 from satlab.experiment.manifest import Manifest
-from satlab.experiment.run import CALIBRATION, LOGS, METRICS, RAW, Outcome
+from satlab.experiment.run import CALIBRATION, LOGS, METRICS, RAW, RunResult
 from satlab.experiment.run_id import new_run_id
 from satlab.link.linkplan import LinkConfig, LinkPlan
 from satlab.netlab import ownership
@@ -31,10 +31,10 @@ from satlab.openbach import descriptor, runner, scenario
 from satlab.openbach.model import BoundScenario
 from satlab.vm import controller_run
 from satlab.vm.controller import Controller
-from satlab.vm.emulator_units import Emulated
+from satlab.vm.emulator_units import VmLink
 from satlab.vm.provision import CONTROL_THERE
 from satlab.vm.ssh_job import SEPARATOR, fetch
-from satlab.vm.vm_hosts import Lab
+from satlab.vm.vm_hosts import VmLab
 
 PROGRAMS = ("satlink", "satlab-jobs", "satperf", "satpep", "opensand")
 """Packages of emulators and of ours, whose versions stand in the manifest beside those of what measures."""
@@ -43,7 +43,7 @@ PROGRAMS = ("satlink", "satlab-jobs", "satperf", "satpep", "opensand")
 class _Jobs:
     """Runs jobs on the lab's hosts, each through a local process that stands for it."""
 
-    def __init__(self, lab: Lab) -> None:
+    def __init__(self, lab: VmLab) -> None:
         self._lab = lab
 
     def enter_argv(self, entity: str, job: str) -> list[str]:
@@ -54,7 +54,7 @@ class _Jobs:
         return [*here, *self._lab.ssh(entity)[:-1], SEPARATOR]
 
     def environment(self, entity: str) -> dict[str, str]:
-        """Give the agent's name, and satlink's control socket; pages and certificates are where jobs look for them."""
+        """Return the agent's name and satlink's control socket; pages and certificates are where jobs look."""
         return {"SATLAB_AGENT": entity, "SATLAB_CONTROL": CONTROL_THERE}
 
     def give(self, path: Path) -> None:
@@ -62,12 +62,12 @@ class _Jobs:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedVmRun:
     """A scenario that was checked against the lab."""
 
     scenario: BoundScenario
     file: Path
-    lab: Lab
+    lab: VmLab
     link: LinkConfig
     plan: LinkPlan
     controller: Controller | None = None
@@ -78,7 +78,7 @@ class Prepared:
         return self.link.emulator if self.lab.is_up else "unknown"
 
 
-def prepare(file: Path, settings: Mapping[str, str], lab: Lab, controller: Controller | None = None) -> Prepared:
+def prepare(file: Path, settings: Mapping[str, str], lab: VmLab, controller: Controller | None = None) -> PreparedVmRun:
     """Check a scenario against a lab that is provisioned; touches nothing. `controller` None: jobs start over ssh.
 
     Raises:
@@ -91,16 +91,18 @@ def prepare(file: Path, settings: Mapping[str, str], lab: Lab, controller: Contr
         raise ConfigError("the VM lab was never provisioned", hint="bring it up: satlab vm up") from error
     jobs = descriptor.load_jobs(paths.JOBS)
     bound = scenario.bind(scenario.load(file, jobs, lab.topology.nodes), settings)
-    return Prepared(bound, file, lab, link, plan, controller)
+    return PreparedVmRun(bound, file, lab, link, plan, controller)
 
 
-def execute(prepared: Prepared, runs: Path, talk: Talk, stop: threading.Event, deadline_s: float) -> Outcome:
+def execute(
+    prepared: PreparedVmRun, runs: Path, log: ProgressLog, stop: threading.Event, deadline_s: float
+) -> RunResult:
     """Calibrate, run the scenario, collect, report. Leaves a run folder that tells how it went."""
     run_id = new_run_id(prepared.scenario.name, "vm")
     folder = runs / run_id
     ownership.make_folder(folder)
     (folder / LOGS).mkdir(parents=True)
-    talk.line(f"run {run_id}")
+    log.line(f"run {run_id}")
     document = {
         "schema": "satlab/plan/1",
         "run_id": run_id,
@@ -114,7 +116,7 @@ def execute(prepared: Prepared, runs: Path, talk: Talk, stop: threading.Event, d
     record.write(folder / "manifest.json")
     status, reason = ExitStatus.FAILED, "the program ended unexpectedly"
     try:
-        status, reason = _measure(prepared, folder, talk, stop, deadline_s)
+        status, reason = _measure(prepared, folder, log, stop, deadline_s)
     except KeyboardInterrupt:
         status, reason = ExitStatus.INTERRUPTED, "interrupted"
     except SatlabError as error:
@@ -123,29 +125,29 @@ def execute(prepared: Prepared, runs: Path, talk: Talk, stop: threading.Event, d
     finally:
         embedded.finish(record, folder, status, reason)
         ownership.give_to_caller(folder)
-    with talk.step("collect and report"):
+    with log.step("collect and report"):
         records = collect.collect(folder)
         report.build([folder], folder / "report" / "index.html", f"{prepared.scenario.name} on the VM lab")
     ownership.give_to_caller(folder)
-    return Outcome(folder, embedded.worst(status, records), reason, records)
+    return RunResult(folder, embedded.worst(status, records), reason, records)
 
 
 def _measure(
-    prepared: Prepared, folder: Path, talk: Talk, stop: threading.Event, deadline_s: float
+    prepared: PreparedVmRun, folder: Path, log: ProgressLog, stop: threading.Event, deadline_s: float
 ) -> tuple[ExitStatus, str]:
-    emulated = Emulated(prepared.lab, prepared.plan, prepared.link.emulator, folder / METRICS)
+    emulated = VmLink(prepared.lab, prepared.plan, prepared.link.emulator, folder / METRICS)
     if prepared.lab.is_up:
-        with talk.step("emulator"):
+        with log.step("emulator"):
             emulated.restart()
-        with talk.step("calibration") as step:
+        with log.step("calibration") as step:
             checks = emulated.before()
             step.outcome = embedded.verdict(checks) or "within tolerance"
     else:
         checks = [_NOT_CALIBRATED]
     began_unix_s = time.time()
-    with talk.step(f"scenario {prepared.scenario.name}") as step:
+    with log.step(f"scenario {prepared.scenario.name}") as step:
 
-        def tell(event: runner.Progress) -> None:
+        def tell(event: runner.JobProgress) -> None:
             step.now(f"{event.label} on {event.entity}: {event.status}")
 
         result = _run_scenario(prepared, folder / RAW, tell, stop, deadline_s)
@@ -162,15 +164,15 @@ def _measure(
     return ExitStatus.OK, ""
 
 
-_NOT_CALIBRATED = Check(
+_NOT_CALIBRATED = CalibrationCheck(
     "rtt_ms", "ms", 0, None, 0, 0, ok=False, note="the hosts are not reached over ssh: nothing was calibrated"
 )
 
 
 def _run_scenario(
-    prepared: Prepared,
+    prepared: PreparedVmRun,
     raw: Path,
-    tell: Callable[[runner.Progress], None],
+    tell: Callable[[runner.JobProgress], None],
     stop: threading.Event,
     deadline_s: float,
 ) -> runner.ScenarioResult:
@@ -183,7 +185,7 @@ def _run_scenario(
     return result
 
 
-def _manifest(prepared: Prepared, run_id: str) -> Manifest:
+def _manifest(prepared: PreparedVmRun, run_id: str) -> Manifest:
     plan, versions = prepared.plan, manifest.versions(paths.SATLINK)
     for node in (Role.CLIENT, Role.SERVER, Role.SAT) if prepared.lab.is_up else ():
         name = prepared.lab.topology.node_of(node)

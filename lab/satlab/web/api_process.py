@@ -13,7 +13,7 @@ import uvicorn
 
 from satlab import web
 from satlab.rootd.client import HelperClient
-from satlab.serve.api_plan import Plan
+from satlab.serve.api_plan import ApiPlan
 from satlab.serve.app import create_app
 from satlab.serve.settings import Settings
 from satlab.serve.store import Store
@@ -36,7 +36,7 @@ class _Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def serve(plan: Plan) -> None:
+def serve(plan: ApiPlan) -> None:
     """Serve until SIGTERM."""
     secure = plan.certificate is not None
     settings = Settings(plan.state, frozenset(plan.hosts), secure)
@@ -57,7 +57,7 @@ def serve(plan: Plan) -> None:
 def main() -> None:
     """Read the plan and serve."""
     logging.basicConfig(stream=sys.stderr, format="satlab serve: %(message)s")
-    serve(Plan.model_validate_json(sys.argv[1]))
+    serve(ApiPlan.model_validate_json(sys.argv[1]))
 
 
 if __name__ == "__main__":

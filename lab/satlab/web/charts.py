@@ -81,7 +81,7 @@ def chart(
 
 
 def _step(span: float, most: int) -> float:
-    """Give the smallest of 1, 2, 5 times a power of ten that needs at most `most` steps."""
+    """Return the smallest of 1, 2, 5 times a power of ten that needs at most `most` steps."""
     rough = span / most
     power = 10.0 ** math.floor(math.log10(rough))
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * (1 - 1e-9))

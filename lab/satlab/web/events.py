@@ -31,7 +31,7 @@ class Listeners:
 
 
 def event(text: str) -> str:
-    """Give one message; whatever the text holds, its lines are data."""
+    """Return one message; whatever the text holds, its lines are data."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     return "".join(f"data: {line}\n" for line in lines) + "\n"
 

@@ -19,7 +19,7 @@ from satlab.link.linkplan import Aqm, LossUnit, Timing
 from satlab.link.options import LOSS_MODELS, QUEUES
 from satlab.openbach.descriptor import Argument, Descriptor, Level
 from satlab.openbach.scenario import MAX_DEPTH
-from satlab.rootd.verbs import Link
+from satlab.rootd.verbs import RunLink
 
 Document = Mapping[str, Any]
 Kind = Literal["text", "integer", "number"]
@@ -45,7 +45,7 @@ class Field:
 
     @property
     def id(self) -> str:
-        """Give the name of the field in the form."""
+        """Return the name of the field in the form."""
         return f"{self.group}.{self.name}"
 
 
@@ -59,17 +59,17 @@ class Form:
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """Give every field."""
+        """Return every field."""
         return (*self.arguments, *self.link, *self.constants)
 
 
 @dataclass(frozen=True)
-class Wanted:
+class FormRequest:
     """What a filled form asks for; of the constants those that differ. `faults`: what is wrong, by id of the field."""
 
     arguments: Mapping[str, str] = field(default_factory=dict)
     constants: Mapping[str, str] = field(default_factory=dict)
-    link: Link | None = None
+    link: RunLink | None = None
     faults: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -86,7 +86,7 @@ def form_of(scenario: Document, others: Mapping[str, Document], jobs: Mapping[st
     )
 
 
-def read(form: Form, given: Mapping[str, str]) -> Wanted:
+def read(form: Form, given: Mapping[str, str]) -> FormRequest:
     """Read a filled form, with everything that is wrong in it."""
     faults = {
         f.id: "Please fill this in" if not f.choices else "Please choose one"
@@ -102,13 +102,13 @@ def read(form: Form, given: Mapping[str, str]) -> Wanted:
     arguments = {f.name: given.get(f.id, "").strip() for f in form.arguments}
     constants = {f.name: text for f in form.constants if (text := given.get(f.id, "").strip()) not in ("", f.value)}
     link = _read_link(form, given, faults)
-    return Wanted(arguments, constants, link, faults)
+    return FormRequest(arguments, constants, link, faults)
 
 
-def _read_link(form: Form, given: Mapping[str, str], faults: dict[str, str]) -> Link | None:
+def _read_link(form: Form, given: Mapping[str, str], faults: dict[str, str]) -> RunLink | None:
     chosen = {f.name: given[f.id].strip() for f in form.link if given.get(f.id, "").strip()}
     try:
-        link = Link.model_validate(chosen)
+        link = RunLink.model_validate(chosen)
         link.options().request()
     except ValidationError as error:
         for detail in error.errors():
@@ -158,7 +158,7 @@ def _field(group: str, name: str, text: str, value: str, uses: list[Argument]) -
 def _uses(
     scenario: Document, others: Mapping[str, Document], jobs: Mapping[str, Descriptor], depth: int
 ) -> Iterator[tuple[str, Argument]]:
-    """Give (placeholder, job argument) for each value that is a placeholder and nothing else."""
+    """Yield (placeholder, job argument) for each value that is a placeholder and nothing else."""
     functions = scenario.get("openbach_functions")
     for function in functions if isinstance(functions, list) else []:
         call = function.get("start_job_instance") if isinstance(function, dict) else None
@@ -183,7 +183,7 @@ def _of_level(level: Level, values: object) -> Iterator[tuple[str, Argument]]:
 
 
 def _placeholders(value: object) -> Iterator[str]:
-    """Give the names that stand alone in a value, or in the lists that it is made of."""
+    """Yield the names that stand alone in a value, or in the lists that it is made of."""
     if isinstance(value, list):
         for entry in value:
             yield from _placeholders(entry)
@@ -213,7 +213,7 @@ def _link_fields(profiles: Path) -> tuple[Field, ...]:
             "loss_unit", "Loss unit", "An IP packet, or a BBFRAME or burst.", choices=get_args(LossUnit), value="packet"
         ),
         link("loss_model", "Loss model", model),
-        link("queue", "Queue limit", f"Of each direction: {QUEUES}.", value=f"{Link().queue_bdp:g}bdp"),
+        link("queue", "Queue limit", f"Of each direction: {QUEUES}.", value=f"{RunLink().queue_bdp:g}bdp"),
         link("aqm", "Queue management", "Without one the queue drops at its limit.", choices=get_args(Aqm)),
         link("jitter_ms", "Jitter", "Uniform, from 0 to this.", unit="ms", kind=number, value="0"),
         link("terrestrial_delay_ms", "Terrestrial delay", delay, unit="ms", kind=number),

@@ -51,12 +51,12 @@ class Curves:
             number //= 2
 
     def rate_mbps(self, direction: str) -> list[tuple[float, float]]:
-        """Give (s since the first sample, Mbit/s of IP delivered); the last bin is still filling, and left out."""
+        """Return (s since the first sample, Mbit/s of IP delivered); the last bin is still filling, and left out."""
         scale = 8e-6 / self.width_s
         return [((n + 0.5) * self.width_s, b.bytes[direction] * scale) for n, b in self._whole()]
 
     def queue_kb(self) -> list[tuple[float, float]]:
-        """Give (s since the first sample, largest forward queue in kB)."""
+        """Return (s since the first sample, largest forward queue in kB)."""
         return [((n + 0.5) * self.width_s, b.queue / 1000) for n, b in self._whole()]
 
     def _whole(self) -> list[tuple[int, _Bin]]:
@@ -86,7 +86,7 @@ class Watcher:
         self._runs: OrderedDict[Path, _Followed] = OrderedDict()
 
     def look(self, folder: Path) -> Curves:
-        """Give the curves of a run so far; empty ones before its link is there."""
+        """Return the curves of a run so far; empty ones before its link is there."""
         with self._lock:
             followed = self._runs.pop(folder, None) or _Followed()
             self._runs[folder] = followed

@@ -64,7 +64,7 @@ class Page(APIRoute):
 
 
 def render(request: Request, template: str, status: int = HTTPStatus.OK, /, **values: Any) -> HTMLResponse:
-    """Give a page; every template knows `user` and `path`."""
+    """Return a page; every template knows `user` and `path`."""
     user = user_of(request)
     known = {"user": user, "path": request.url.path, "runs_things": user is not None and user.role >= Role.RUNNER}
     text = _TEMPLATES.get_template(template).render({**known, **values})
@@ -72,13 +72,13 @@ def render(request: Request, template: str, status: int = HTTPStatus.OK, /, **va
 
 
 def problem(request: Request, status: int, said: str) -> HTMLResponse:
-    """Give the page of an error."""
+    """Return the page of an error."""
     title = _TITLES.get(status, "This did not work")
     return render(request, "problem.html", status, title=title, said=said)
 
 
 def report(text: str) -> Response:
-    """Give a report under its own policy, and in a sandbox: whatever it holds, it is no page of this server."""
+    """Return a report under its own policy, and in a sandbox: whatever it holds, it is no page of this server."""
     found = _REPORT_POLICY.search(text, 0, 4096)
     own = html.unescape(found[1]) if found else "default-src 'none'"
     policy = f"sandbox allow-scripts allow-downloads; frame-ancestors 'none'; {own}"
@@ -91,7 +91,7 @@ def see(path: str) -> RedirectResponse:
 
 
 def own_path(text: str) -> str:
-    """Give a path below `/ui` that a login may lead back to; the first page for anything else."""
+    """Return a path below `/ui` that a login may lead back to; the first page for anything else."""
     return text.removeprefix(PAGES) if re.fullmatch(rf"{PAGES}(/[A-Za-z0-9_%-][A-Za-z0-9_.%-]*)+", text) else "/"
 
 

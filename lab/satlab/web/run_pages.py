@@ -36,7 +36,7 @@ PHASES = {
 
 
 @dataclass(frozen=True)
-class Step:
+class FunctionRow:
     """One function of a scenario as a line: how deep it stands, what it is, how it is."""
 
     depth: int
@@ -48,12 +48,12 @@ class Step:
 
 
 def projects(here: Context, user: User) -> list[Project]:
-    """Give the projects that an account may use."""
+    """Return the projects that an account may use."""
     return [project for project in here.catalog.projects() if access.may(user, project)]
 
 
 def find(here: Context, user: User, number: int) -> Instance:
-    """Give a scenario instance. Raises ApiError: 404, or 403 for one of others."""
+    """Return a scenario instance. Raises ApiError: 404, or 403 for one of others."""
     instance = here.queue.find(number)
     if instance is None or instance.kind != "scenario":
         raise not_found("Scenario Instance")
@@ -62,7 +62,7 @@ def find(here: Context, user: User, number: int) -> Instance:
 
 
 def folder_of(here: Context, instance: Instance) -> Path | None:
-    """Give the run folder of an instance, None while there is none."""
+    """Return the run folder of an instance, None while there is none."""
     folder = here.settings.runs / instance.run_id if instance.run_id else None
     return folder if folder is not None and folder.is_dir() else None
 
@@ -83,13 +83,13 @@ def phase(instance: Instance, ahead: int) -> str:
     )
 
 
-def steps(instance: Instance, now: float) -> list[Step]:
-    """Give the functions of an instance, those of sub-scenarios below theirs; none before its scenario has begun."""
+def steps(instance: Instance, now: float) -> list[FunctionRow]:
+    """Return the functions of an instance, those of sub-scenarios below theirs; none before its scenario has begun."""
     top = (instance.progress or {}).get("instance")
     return list(_steps(top, 0, now)) if isinstance(top, dict) else []
 
 
-def _steps(scenario: dict[str, Any], depth: int, now: float) -> Iterator[Step]:
+def _steps(scenario: dict[str, Any], depth: int, now: float) -> Iterator[FunctionRow]:
     for function in scenario["functions"]:
         job, below = function["job"], function["scenario"]
         started = job or below
@@ -99,7 +99,7 @@ def _steps(scenario: dict[str, Any], depth: int, now: float) -> Iterator[Step]:
         if started and started["start_unix_s"] is not None:
             seconds = (started["stop_unix_s"] or now) - started["start_unix_s"]
         reason = (started["reason"] if started else "") or function["reason"]
-        yield Step(depth, function["label"], what, status, reason, seconds)
+        yield FunctionRow(depth, function["label"], what, status, reason, seconds)
         if below:
             yield from _steps(below, depth + 1, now)
 
@@ -129,14 +129,14 @@ def found(folders: Sequence[Path], title: str) -> View | None:
 
 
 @lru_cache(maxsize=32)
-def _read(folder: Path, written_ns: int) -> view.Run:
+def _read(folder: Path, written_ns: int) -> view.ReportRun:
     """Read a run folder; `written_ns` makes one that has changed another one."""
     del written_ns
     return view.read_run(folder)
 
 
 def side_by_side(here: Context, user: User, numbers: Sequence[int], most: int) -> tuple[list[Instance], list[Path]]:
-    """Give the instances to compare and their folders. Raises ApiError: too few, too many, or one without results."""
+    """Return the instances to compare and their folders. Raises ApiError: too few, too many, or one without results."""
     if not 2 <= len(set(numbers)) <= most:
         raise ApiError(400, f"Choose 2 to {most} runs to compare")
     instances = [find(here, user, number) for number in dict.fromkeys(numbers)]

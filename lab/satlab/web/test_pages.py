@@ -57,7 +57,7 @@ def ended(here: Context, helper: FakeHelper, number: int, exit_status: int = 0, 
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a run folder with page loads and a transfer, and a report."""
+    """Return a run folder with page loads and a transfer, and a report."""
     example = example_run.Example(loads={"h1": 2, "h3": 2}, censored=1)
     folder = example_run.write(tmp_path_factory.mktemp("runs"), example)
     (folder / "report").mkdir()

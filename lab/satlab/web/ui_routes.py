@@ -50,7 +50,7 @@ Filled = Annotated[dict[str, str], Depends(form_of)]
 
 @router.get("/static/{name}")
 def static(name: str) -> Response:
-    """Give a style sheet or script."""
+    """Return a style sheet or script."""
     if name not in STATIC:
         raise not_found("file")
     path, kind = STATIC[name]
@@ -195,7 +195,7 @@ def run(request: Request, number: int, user: Viewer, here: Here) -> Response:
 
 
 def _again(here: Context, instance: Instance) -> str:
-    """Give the launch page with the same values filled in."""
+    """Return the launch page with the same values filled in."""
     usual = (here.catalog.scenario(instance.project, instance.scenario) or {}).get("constants", {})
     constants = instance.order.documents[instance.scenario].get("constants", {})
     given = {f"link.{name}": value for name, value in instance.order.link.model_dump(exclude_defaults=True).items()}
@@ -207,7 +207,7 @@ def _again(here: Context, instance: Instance) -> str:
 
 @router.get("/runs/{number}/live")
 def live(request: Request, number: int, user: Viewer, here: Here) -> Response:
-    """Give the part of the page of an instance that changes while it runs."""
+    """Return the part of the page of an instance that changes while it runs."""
     return render(request, "live.html", **_live(request, here, run_pages.find(here, user, number)))
 
 
@@ -250,7 +250,7 @@ def stop(number: int, user: Runner, here: Here) -> Response:
 
 @router.get("/runs/{number}/report")
 def one_report(number: int, user: Viewer, here: Here) -> Response:
-    """Give the report of an instance."""
+    """Return the report of an instance."""
     folder = run_pages.folder_of(here, run_pages.find(here, user, number))
     path = folder / "report" / "index.html" if folder else None
     if path is None or not path.is_file():
@@ -268,7 +268,7 @@ def compare(request: Request, user: Viewer, here: Here, run: Annotated[list[int]
 
 @router.get("/compare/report")
 def compared_report(user: Viewer, here: Here, run: Annotated[list[int] | None, Query()] = None) -> Response:
-    """Give one report of several instances."""
+    """Return one report of several instances."""
     instances, folders = run_pages.side_by_side(here, user, run or [], MOST_COMPARED)
     view = run_pages.found(folders, f"Runs {', '.join(str(instance.id) for instance in instances)}")
     if view is None:

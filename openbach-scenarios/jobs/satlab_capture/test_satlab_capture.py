@@ -83,7 +83,7 @@ def test_arguments_are_checked(trial: Started, arguments: list[str]) -> None:
 
 @pytest.fixture
 def loopback() -> Iterator[list[str]]:
-    """Give what enters a scratch namespace in which only `lo` is up, and pings cross it."""
+    """Yield what enters a scratch namespace in which only `lo` is up, and pings cross it."""
     if os.geteuid() != 0 or shutil.which("dumpcap") is None:
         pytest.skip("needs root and dumpcap")
     holder = subprocess.Popen(["unshare", "-n", "sh", "-c", "ip link set lo up && exec ping -q -i 0.05 127.0.0.1"])
@@ -114,7 +114,7 @@ def test_the_real_dumpcap_stops_when_told_and_at_its_bound(trial: Started, loopb
 
 
 def _captures(pid: int) -> bool:
-    """Tell whether the job's dumpcap has its file open."""
+    """Return whether the job's dumpcap has its file open."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     files = [str(file.readlink()) for child in children for file in Path(f"/proc/{child}/fd").iterdir()]
     return any(name.endswith("capture.pcapng") for name in files)

@@ -21,7 +21,7 @@ Job = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture
 def port() -> int:
-    """Give a port of loopback that is free now."""
+    """Return a port of loopback that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         number: int = probe.getsockname()[1]

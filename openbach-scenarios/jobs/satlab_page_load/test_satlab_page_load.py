@@ -47,7 +47,7 @@ def target(protocol: str = "h3") -> Any:
 
 @pytest.fixture
 def timeline() -> Any:
-    """Give what Chromium 156 told of a load over HTTP/3 without delay."""
+    """Return what Chromium 156 told of a load over HTTP/3 without delay."""
     return json.loads((HERE / "fixtures" / "timeline-h3.json").read_text())
 
 

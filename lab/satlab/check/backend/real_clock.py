@@ -19,15 +19,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from satlab.check import case_link
-from satlab.check.case_link import Link
-from satlab.check.endpoint.pair import CLIENT, SERVER, Ends, Program, Satperf, Wish
+from satlab.check.case_link import CaseLink
+from satlab.check.endpoint.pair import CLIENT, SERVER, EndpointPair, EndpointProgram, SatperfPair, TransferRequest
 from satlab.check.samples import Sample
 from satlab.check.sandbox import sandbox
-from satlab.check.sandbox.sandbox import Bind, Bounds, Cell, Confined, Ended
+from satlab.check.sandbox.sandbox import ExitReport, Limits, Mount, Sandbox, SandboxedProcess
 from satlab.check.suite import Case, Suite
 from satlab.check.trace import capture, pcap, server_qlog, traces
-from satlab.check.trace.capture import Tap
-from satlab.check.trace.pcap import Wire
+from satlab.check.trace.capture import Capture
+from satlab.check.trace.pcap import CapturedTransfer
 from satlab.common.errors import HostError
 from satlab.common.processes import wait
 from satlab.common.topology import Role
@@ -51,10 +51,10 @@ _NUMBERS = itertools.count()
 
 
 @dataclass(frozen=True)
-class Real:
+class RealClock:
     """The backend; `stop` ends a sample, and with it the check."""
 
-    ends: Ends
+    ends: EndpointPair
     stop: threading.Event = field(default_factory=threading.Event)
     at_once: int = 1
     clock: Literal["real"] = "real"
@@ -64,7 +64,7 @@ class Real:
         """Name what is measured."""
         return self.ends.name
 
-    def sample(self, suite: Suite, case: Case, link: Link, seed: int, raw: Path) -> Sample:
+    def sample(self, suite: Suite, case: Case, link: CaseLink, seed: int, raw: Path) -> Sample:
         """Bring a lab up, let the programs talk, take the lab down."""
         lacking = self.ends.lacks(case)
         if lacking:
@@ -77,7 +77,7 @@ class Real:
                 up = Lab.up(name, self.ends.topology(), request)
                 checks = calibrate.before(up.plan, calibrate.probe_link(up, up.plan, server_address(up), metrics))
                 began_unix_s = time.time()
-                found = self._talk(up, suite, case, seed, folder)
+                found = self._log(up, suite, case, seed, folder)
                 broken = up.status().reason
             finally:
                 lab.down(name)
@@ -88,94 +88,94 @@ class Real:
         calibrate.write(folder / "calibration.json", up.config.run_id, checks)
         off = ", ".join(check.name for check in checks if not check.ok)
         # Of files of outside programs nothing is read but what `told` has made of their qlog.
-        is_traced = isinstance(self.ends, Satperf) or "spent_s" in found.sources
+        is_traced = isinstance(self.ends, SatperfPair) or "spent_s" in found.sources
         trace = traces.read(raw, case.id, seed, link.plan) if is_traced else None
         spent = None if trace is None else trace.spent_s()
         return replace(found, calibration=off, spent_s=spent, **_returned(lines, began_unix_s))
 
-    def _talk(self, up: Lab, suite: Suite, case: Case, seed: int, folder: Path) -> Sample:
+    def _log(self, up: Lab, suite: Suite, case: Case, seed: int, folder: Path) -> Sample:
         """Start the server, then the client once or twice; give the sample of the last connection."""
         host = server_address(up)
         with tempfile.TemporaryDirectory(prefix="satlab-check-") as private:
             keys = pki.create(Path(private) / "pki", self.ends.server_names, [ip_address(host)], datetime.now(UTC))
-            wish = Wish(suite, case, seed, host, keys, Path(private) / "ends")
-            cells = {side: _cell(wish, side, self.ends.server_names) for side in (SERVER, CLIENT)}
+            request = TransferRequest(suite, case, seed, host, keys, Path(private) / "ends")
+            cells = {side: _cell(request, side, self.ends.server_names) for side in (SERVER, CLIENT)}
             try:
-                return _Sitting(self.ends, self.stop, up, wish, cells, folder).sample()
+                return _Sitting(self.ends, self.stop, up, request, cells, folder).sample()
             finally:
                 for side in (SERVER, CLIENT):
-                    _keep(wish.folder / side, folder / side)
+                    _keep(request.folder / side, folder / side)
 
 
 @dataclass(frozen=True)
 class _Sitting:
     """One server and its clients."""
 
-    ends: Ends
+    ends: EndpointPair
     stop: threading.Event
     up: Lab
-    wish: Wish
-    cells: dict[str, Cell]
+    request: TransferRequest
+    cells: dict[str, Sandbox]
     folder: Path
 
     def sample(self) -> Sample:
         """Let them talk; give the sample of the last connection."""
-        with self.ends.path(self.up, self.wish, self.folder) as faults:
-            found = self.wish.failed("; ".join(faults)) if faults else self._between()
+        with self.ends.path(self.up, self.request, self.folder) as faults:
+            found = self.request.failed("; ".join(faults)) if faults else self._between()
         if faults and found.status == "ok":
             return replace(found, status="failed", reason="; ".join(faults))
-        return replace(found, **self.ends.beyond(self.wish, self.folder))
+        return replace(found, **self.ends.beyond(self.request, self.folder))
 
     def _between(self) -> Sample:
-        with _running(self._start(SERVER, self.ends.server(self.wish), "server.log")) as server:
+        with _running(self._start(SERVER, self.ends.server(self.request), "server.log")) as server:
             listens = lambda: server.poll() is not None or _listens(self.up, self.ends.protocol, self.ends.port)  # noqa: E731
             if not wait(listens, START_S):
-                return self.wish.failed(f"the server does not listen on port {self.ends.port} after {START_S:g} s")
+                return self.request.failed(f"the server does not listen on port {self.ends.port} after {START_S:g} s")
             if (gone := server.poll()) is not None:
                 return self._without_server(gone)
-            found = self.wish.failed("no connection was made")
-            for number in range(self.wish.connections):
+            found = self.request.failed("no connection was made")
+            for number in range(self.request.connections):
                 if number:
-                    self.stop.wait(self.wish.case.second_after_s)
+                    self.stop.wait(self.request.case.second_after_s)
                 found, ended, seen = self._connection(server, number)
-                if found.status != "ok" and number + 1 < self.wish.connections:
-                    return replace(self.wish.failed(f"first transfer: {found.reason}"), status=found.status)
+                if found.status != "ok" and number + 1 < self.request.connections:
+                    return replace(self.request.failed(f"first transfer: {found.reason}"), status=found.status)
             return self._complete(found, server.stop(), ended, seen)
 
-    def _connection(self, server: Confined, number: int) -> tuple[Sample, Ended, Wire | None]:
+    def _connection(self, server: SandboxedProcess, number: int) -> tuple[Sample, ExitReport, CapturedTransfer | None]:
         captured = self.folder / f"client-{number}.pcap"
-        with Tap(self.up, *_client_interface(self.up)).running(captured):
+        with Capture(self.up, *_client_interface(self.up)).running(captured):
             if self.up.config.timeline and self.up.config.control:
                 control.start_timeline(Path(self.up.config.control))
-            client = self._start(CLIENT, self.ends.client(self.wish, number), f"client-{number}.log")
+            client = self._start(CLIENT, self.ends.client(self.request, number), f"client-{number}.log")
             with _running(client):
                 ended, why = self._await(server, client)
-        seen = pcap.read(capture.read(captured), IPv4Address(self.wish.host), self.ends.port)
+        seen = pcap.read(capture.read(captured), IPv4Address(self.request.host), self.ends.port)
         if why:
             return self._came_to_nothing(why), ended, seen
-        return self.ends.sample(self.wish, number, ended, seen), ended, seen
+        return self.ends.sample(self.request, number, ended, seen), ended, seen
 
-    def _without_server(self, gone: Ended) -> Sample:
+    def _without_server(self, gone: ExitReport) -> Sample:
         unsupported = gone.status == NOT_SUPPORTED
         return self._came_to_nothing(UNSUPPORTED if unsupported else f"the server: {gone.reason or 'it ended early'}")
 
     def _came_to_nothing(self, why: str) -> Sample:
-        return self.wish.failed(why, "unsupported" if why == UNSUPPORTED else "failed")
+        return self.request.failed(why, "unsupported" if why == UNSUPPORTED else "failed")
 
-    def _complete(self, found: Sample, server: Ended, client: Ended, seen: Wire | None) -> Sample:
+    def _complete(self, found: Sample, server: ExitReport, client: ExitReport, seen: CapturedTransfer | None) -> Sample:
         """Add what is seen from outside, whoever talked."""
         used = {"client": (client.cpu_s, client.waited_s), "server": (server.cpu_s, server.waited_s)}
         more: dict[str, Any] = {}
-        if seen is not None and self.wish.case.direction == "download":
-            more["goodput_interop_bps"] = seen.goodput_bps(self.wish.size)
+        if seen is not None and self.request.case.direction == "download":
+            more["goodput_interop_bps"] = seen.goodput_bps(self.request.size)
             more["symptoms"] = pcap.symptoms(seen, *_typical(self.up.plan), used)
-            found = server_qlog.add(found, self.ends, self.wish, self.folder, seen, self.up.plan.rtt_ms.mean / 2000)
+            found = server_qlog.add(found, self.ends, self.request, self.folder, seen, self.up.plan.rtt_ms.mean / 2000)
         return replace(
             found, client_cpu_s=client.cpu_s, server_cpu_s=server.cpu_s,
             client_peak_bytes=client.peak_bytes, server_peak_bytes=server.peak_bytes, **more,
         )  # fmt: skip
 
-    def _await(self, server: Confined, client: Confined) -> tuple[Ended, str]:
+    def _await(self, server: SandboxedProcess, client: SandboxedProcess) -> tuple[ExitReport, str]:
         """Wait for the client's end; give it, and why it has no meaning if the server or the lab came first."""
         while (ended := client.poll(WATCH_S)) is None:
             if self.stop.is_set():
@@ -187,11 +187,11 @@ class _Sitting:
                 return client.stop(), "the lab broke"
         return ended, UNSUPPORTED if ended.status == NOT_SUPPORTED else ""
 
-    def _start(self, side: str, program: Program, log: str) -> Confined:
+    def _start(self, side: str, program: EndpointProgram, log: str) -> SandboxedProcess:
         enter = self.up.enter_argv(self.up.topology.node_of(Role(side)))
         cell = self.cells[side]
         for bind in program.binds:
-            if bind.source.is_relative_to(self.wish.pki.folder):
+            if bind.source.is_relative_to(self.request.pki.folder):
                 privileges.give(bind.source, cell.uid)
         cell = replace(
             cell, binds=(*program.binds, *cell.binds), environment=program.environment, base=program.base,
@@ -205,13 +205,13 @@ NOT_SUPPORTED = 127
 UNSUPPORTED = "the program does not support it (exit status 127)"
 
 
-def _cell(wish: Wish, side: str, names: tuple[str, ...]) -> Cell:
-    folder = wish.folder / side
+def _cell(request: TransferRequest, side: str, names: tuple[str, ...]) -> Sandbox:
+    folder = request.folder / side
     folder.mkdir(parents=True)
-    known = "".join(f"{wish.host} {name}\n" for name in names)
-    seconds = wish.connections * (wish.case.timeout_s + GRACE_S) + (wish.case.second_after_s or 0) + START_S
+    known = "".join(f"{request.host} {name}\n" for name in names)
+    seconds = request.connections * (request.case.timeout_s + GRACE_S) + (request.case.second_after_s or 0) + START_S
     hosts = f"127.0.0.1 localhost\n{known}"
-    cell = Cell(binds=(Bind(folder, writable=True),), name=side, hosts=hosts, bounds=Bounds(seconds))
+    cell = Sandbox(binds=(Mount(folder, writable=True),), name=side, hosts=hosts, bounds=Limits(seconds))
     privileges.give(folder, cell.uid)
     return cell
 
@@ -234,7 +234,7 @@ def _keep(theirs: Path, kept: Path) -> None:
 
 
 @contextlib.contextmanager
-def _running(program: Confined) -> Iterator[Confined]:
+def _running(program: SandboxedProcess) -> Iterator[SandboxedProcess]:
     """See that a program ends with the block."""
     try:
         yield program
@@ -243,7 +243,7 @@ def _running(program: Confined) -> Iterator[Confined]:
 
 
 def _typical(plan: LinkPlan) -> tuple[float, float]:
-    """Give round-trip time in s and forward rate in bit/s."""
+    """Return round-trip time in s and forward rate in bit/s."""
     return plan.rtt_ms.mean / 1000, plan.forward.udp_goodput_bps
 
 
@@ -255,7 +255,7 @@ def _returned(lines: list[dict[str, Any]], since_unix_s: float) -> dict[str, Any
 
 
 def server_address(up: Lab) -> str:
-    """Give the server's address."""
+    """Return the server's address."""
     return up.topology.nodes[up.topology.node_of(Role.SERVER)].address
 
 

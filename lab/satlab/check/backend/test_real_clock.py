@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from satlab.check.backend import real_clock
-from satlab.check.backend.real_clock import Real
-from satlab.check.endpoint.command_line import Commands
+from satlab.check.backend.real_clock import RealClock
+from satlab.check.endpoint.command_line import CommandLinePair
 from satlab.check.suite import Suite
 
 SUITE = Suite.model_validate(
@@ -20,7 +20,7 @@ SUITE = Suite.model_validate(
 
 def test_what_a_pair_lacks_needs_no_lab(tmp_path: Path) -> None:
     nothing: Any = None
-    found = Real(Commands("x", ("c",), ("s",))).sample(SUITE, SUITE.cases[0], nothing, 1, tmp_path)
+    found = RealClock(CommandLinePair("x", ("c",), ("s",))).sample(SUITE, SUITE.cases[0], nothing, 1, tmp_path)
     assert (found.status, found.times_s) == ("unsupported", (None,)) and "uploads" in found.reason
     assert not list(tmp_path.iterdir())
 

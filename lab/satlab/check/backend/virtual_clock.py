@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from satlab.check import case_link
-from satlab.check.case_link import Link
+from satlab.check.case_link import CaseLink
 from satlab.check.samples import Options, Sample
 from satlab.check.suite import MB, Case, Suite
 from satlab.check.trace import traces
@@ -24,7 +24,7 @@ DEADLINE_S = 300.0
 
 
 @dataclass(frozen=True)
-class Virtual:
+class VirtualClock:
     """The backend; options of both ends, samples at once."""
 
     client: Options = field(default_factory=dict)
@@ -33,13 +33,13 @@ class Virtual:
     clock: Literal["virtual"] = "virtual"
     stack: str = "quinn-proto 0.11"
 
-    def sample(self, suite: Suite, case: Case, link: Link, seed: int, raw: Path) -> Sample:
+    def sample(self, suite: Suite, case: Case, link: CaseLink, seed: int, raw: Path) -> Sample:
         """Take one sample; the same for the same input."""
         return run(link, transfer(suite, case, seed, self.client, self.server), raw, case)
 
 
 def transfer(suite: Suite, case: Case, seed: int, client: Options, server: Options) -> dict[str, Any]:
-    """Give what is sent (schemas/virtual-transfer.schema.json). Where in a frame it starts is drawn from the seed."""
+    """Return what is sent (schemas/virtual-transfer.schema.json). Where in a frame it starts is drawn from the seed."""
     second = case.second_after_s is not None
     return {
         "schema": "satlab/virtual-transfer/1",
@@ -58,7 +58,7 @@ def transfer(suite: Suite, case: Case, seed: int, client: Options, server: Optio
     }
 
 
-def run(link: Link, request: Mapping[str, Any], folder: Path, case: Case) -> Sample:
+def run(link: CaseLink, request: Mapping[str, Any], folder: Path, case: Case) -> Sample:
     """Run one sample; raw files stay in `folder` as CASE-SEED.{link,transfer,outcome}.json.
 
     Raises:

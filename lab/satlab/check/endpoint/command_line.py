@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from satlab.check.endpoint.pair import CLIENT, NAME, PORT, SERVER, OnTheLab, Program, Wish, shown
+from satlab.check.endpoint.pair import CLIENT, NAME, PORT, SERVER, EndpointProgram, LabPair, TransferRequest, shown
 from satlab.check.samples import Sample, Status
-from satlab.check.sandbox.sandbox import Ended
+from satlab.check.sandbox.sandbox import ExitReport
 from satlab.check.suite import Case
-from satlab.check.trace.pcap import Wire
+from satlab.check.trace.pcap import CapturedTransfer
 from satlab.common.errors import ConfigError, Fault, HostError
 
 PLACEHOLDERS = {
@@ -47,7 +47,7 @@ COMPLETE = 0.98
 
 
 @dataclass(frozen=True)
-class Commands(OnTheLab):
+class CommandLinePair(LabPair):
     """The words of both commands; `shown` are files and folders that they need beside the host's programs."""
 
     name: str
@@ -57,69 +57,69 @@ class Commands(OnTheLab):
     protocol: Literal["udp", "tcp"] = "udp"
 
     def lacks(self, case: Case) -> str:
-        """Say why it cannot do a case."""
+        """Return why it cannot do a case."""
         if case.direction == "upload":
             return "uploads are not timed where they arrive with programs from outside"
         if case.second_after_s is not None and not any("{state}" in word for word in self.client_words):
             return "the client's command has no {state} to keep a session in"
         return ""
 
-    def server(self, wish: Wish) -> Program:
-        """Give the server and make what it serves."""
-        www = wish.folder / "www"
+    def server(self, request: TransferRequest) -> EndpointProgram:
+        """Return the server and make what it serves."""
+        www = request.folder / "www"
         www.mkdir()
-        (www / PAYLOAD).write_bytes(random.Random(wish.seed).randbytes(wish.size))  # noqa: S311 - a file, no secret
-        keys = wish.pki
-        _own(wish.folder / SERVER / "qlog")
-        return Program(
-            _filled(self.server_words, wish, SERVER), shown(www, keys.server_cert, keys.server_key, *self.shown)
+        (www / PAYLOAD).write_bytes(random.Random(request.seed).randbytes(request.size))  # noqa: S311 - a file, no secret
+        keys = request.pki
+        _own(request.folder / SERVER / "qlog")
+        return EndpointProgram(
+            _filled(self.server_words, request, SERVER), shown(www, keys.server_cert, keys.server_key, *self.shown)
         )
 
-    def client(self, wish: Wish, number: int) -> Program:
-        """Give the client, with an empty folder for what it downloads."""
-        theirs = wish.folder / CLIENT
+    def client(self, request: TransferRequest, number: int) -> EndpointProgram:
+        """Return the client, with an empty folder for what it downloads."""
+        theirs = request.folder / CLIENT
         shutil.rmtree(theirs / "out", ignore_errors=True)
         for name in ("out", "state", "qlog"):
             _own(theirs / name)
-        return Program(_filled(self.client_words, wish, CLIENT), shown(wish.pki.ca_cert, *self.shown))
+        return EndpointProgram(_filled(self.client_words, request, CLIENT), shown(request.pki.ca_cert, *self.shown))
 
-    def qlog(self, wish: Wish, side: str) -> Path | None:
-        """Give the folder that {qlog} names."""
-        return wish.folder / side / "qlog"
+    def qlog(self, request: TransferRequest, side: str) -> Path | None:
+        """Return the folder that {qlog} names."""
+        return request.folder / side / "qlog"
 
-    def sample(self, wish: Wish, number: int, ended: Ended, wire: Wire | None) -> Sample:
+    def sample(self, request: TransferRequest, number: int, ended: ExitReport, wire: CapturedTransfer | None) -> Sample:
         """Judge a download by how the client ended, what it left, and what crossed."""
         if wire is None:
-            return wish.failed(f"the client sent nothing{': ' if ended.reason else ''}{ended.reason}")
-        status, reason = self._outcome(wish, ended, wire)
+            return request.failed(f"the client sent nothing{': ' if ended.reason else ''}{ended.reason}")
+        status, reason = self._outcome(request, ended, wire)
         came = sum(one.size for one in wire.arrivals)
         # A whole transfer's headers are spread over it; of one that was cut off nobody knows how much they are.
-        times = wire.times_s(wish.marks, wish.size if status == "ok" else came)
+        times = wire.times_s(request.marks, request.size if status == "ok" else came)
         handshake = wire.handshake_s
         return Sample(
-            wish.case.id, wish.seed, status, reason, times,
+            request.case.id, request.seed, status, reason, times,
             handshake_ms=None if handshake is None else handshake * 1000,
         )  # fmt: skip
 
-    def _outcome(self, wish: Wish, ended: Ended, wire: Wire) -> tuple[Status, str]:
+    def _outcome(self, request: TransferRequest, ended: ExitReport, wire: CapturedTransfer) -> tuple[Status, str]:
         if ended.why.startswith("it did not end within"):
             last_s = max((one.t_s for one in wire.arrivals), default=0.0)
-            moved = wish.case.timeout_s - last_s < HANG_S
+            moved = request.case.timeout_s - last_s < HANG_S
             return ("censored", ended.why) if moved else ("failed", f"it hangs: nothing came after {last_s:.1f} s")
         if ended.reason:
             return "failed", ended.reason
         if any("{out}" in word for word in self.client_words):
-            wrong = compare(wish.folder / CLIENT / "out", [wish.folder / "www" / PAYLOAD])
+            wrong = compare(request.folder / CLIENT / "out", [request.folder / "www" / PAYLOAD])
             said = f"; it said: {ended.said}" if ended.said else ""
             return ("failed", wrong + said) if wrong else ("ok", "")
         came = sum(one.size for one in wire.arrivals)
-        if came < COMPLETE * wish.size:
-            return "failed", f"the client says it is done, but {came} of {wish.size} bytes came"
+        if came < COMPLETE * request.size:
+            return "failed", f"the client says it is done, but {came} of {request.size} bytes came"
         return "ok", ""
 
 
 def compare(out: Path, wanted: Iterable[Path]) -> str:
-    """Say what is wrong with the files of a client: each of those wanted must be there unharmed, and nothing else."""
+    """Return what is wrong with the files of a client: each requested one must be there intact, and no other."""
     files = {file.name: file for file in wanted}
     left = {file.name: file for file in out.iterdir()}
     for name, file in sorted(files.items()):
@@ -140,19 +140,19 @@ def _own(folder: Path) -> None:
     os.chown(folder, owner.st_uid, owner.st_gid)
 
 
-def _filled(words: tuple[str, ...], wish: Wish, side: str) -> tuple[str, ...]:
+def _filled(words: tuple[str, ...], request: TransferRequest, side: str) -> tuple[str, ...]:
     """Put values in the place of names; every word stays one word."""
-    theirs, keys = wish.folder / CLIENT, wish.pki
+    theirs, keys = request.folder / CLIENT, request.pki
     values = {
-        "host": wish.host, "port": str(PORT), "name": NAME, "bytes": str(wish.size), "path": f"/{PAYLOAD}",
-        "url": f"https://{NAME}:{PORT}/{PAYLOAD}", "www": str(wish.folder / "www"),
+        "host": request.host, "port": str(PORT), "name": NAME, "bytes": str(request.size), "path": f"/{PAYLOAD}",
+        "url": f"https://{NAME}:{PORT}/{PAYLOAD}", "www": str(request.folder / "www"),
         "cert": str(keys.server_cert), "key": str(keys.server_key), "ca": str(keys.ca_cert),
-        "out": str(theirs / "out"), "state": str(theirs / "state"), "qlog": str(wish.folder / side / "qlog"),
+        "out": str(theirs / "out"), "state": str(theirs / "state"), "qlog": str(request.folder / side / "qlog"),
     }  # fmt: skip
     return tuple(_PLACEHOLDER.sub(lambda found: values[found[1]], word) for word in words)
 
 
-def parse(client: str | None, server: str | None, show: Iterable[Path] = ()) -> Commands:
+def parse(client: str | None, server: str | None, show: Iterable[Path] = ()) -> CommandLinePair:
     """Read the commands of both ends.
 
     Raises:
@@ -180,7 +180,7 @@ def parse(client: str | None, server: str | None, show: Iterable[Path] = ()) -> 
     if faults:
         raise ConfigError("the programs of the ends", faults)
     near, far = words
-    return Commands(f"{Path(near[0]).name} to {Path(far[0]).name}", near, far, _beside_the_host(needed))
+    return CommandLinePair(f"{Path(near[0]).name} to {Path(far[0]).name}", near, far, _beside_the_host(needed))
 
 
 def _beside_the_host(places: Iterable[Path]) -> tuple[Path, ...]:
@@ -188,8 +188,8 @@ def _beside_the_host(places: Iterable[Path]) -> tuple[Path, ...]:
     return tuple(path for path in dict.fromkeys(places) if path.parts[1:2] not in (("usr",), ("bin",), ("sbin",)))
 
 
-def ngtcp2() -> Commands:
-    """Give ngtcp2's client and server as Debian packs them (GnuTLS), with windows that hold 250 Mbit/s at 650 ms.
+def ngtcp2() -> CommandLinePair:
+    """Return ngtcp2's client and server as Debian packs them (GnuTLS), with windows that hold 250 Mbit/s at 650 ms.
 
     Raises:
         HostError: they are not installed.
@@ -202,7 +202,7 @@ def ngtcp2() -> Commands:
     quiet = ("--quiet", "--no-quic-dump", "--no-http-dump", "--qlog-dir={qlog}")
     windows = ("--max-data=64M", "--max-stream-data-bidi-local=64M", "--max-window=64M", "--max-stream-window=64M")
     state = ("--session-file={state}/session", "--tp-file={state}/parameters", "--download={out}")
-    return Commands(
+    return CommandLinePair(
         f"ngtcp2 {_version('ngtcp2-client')}",
         (client, *quiet, *windows, *state, "--exit-on-all-streams-close", "{host}", "{port}", "{url}"),
         (server, *quiet, "--htdocs={www}", "{host}", "{port}", "{key}", "{cert}"),

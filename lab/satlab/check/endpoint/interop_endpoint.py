@@ -21,12 +21,12 @@ from typing import Any, Literal
 
 from satlab.check.endpoint import oci
 from satlab.check.endpoint.command_line import compare
-from satlab.check.endpoint.pair import CLIENT, SERVER, Program, Wish
+from satlab.check.endpoint.pair import CLIENT, SERVER, EndpointProgram, TransferRequest
 from satlab.check.samples import Sample
 from satlab.check.sandbox import sandbox
-from satlab.check.sandbox.sandbox import Bind, Bounds, Cell, Ended
+from satlab.check.sandbox.sandbox import ExitReport, Limits, Mount, Sandbox
 from satlab.check.suite import Case
-from satlab.check.trace.pcap import Wire
+from satlab.check.trace.pcap import CapturedTransfer
 from satlab.common import paths, topology
 from satlab.common.errors import ConfigError
 from satlab.common.topology import Role, Topology
@@ -49,12 +49,12 @@ _WAIT = "#!/bin/sh\n# The path is up before an endpoint starts.\nexit 0\n"
 
 
 @dataclass(frozen=True)
-class Endpoint:
+class InteropPair:
     """An endpoint at both ends. `base` is its root file system; `/` for a bare folder, whose files are `own`."""
 
     name: str
     base: Path
-    own: tuple[Bind, ...] = ()
+    own: tuple[Mount, ...] = ()
     protocol: Literal["udp"] = "udp"
     port: int = PORT
     server_names: tuple[str, ...] = NAMES
@@ -62,7 +62,7 @@ class Endpoint:
     """What the compliance check found, by role; filled by the first sample."""
 
     def topology(self) -> Topology:
-        """Give the lab with the addresses and interface names of the contract."""
+        """Return the lab with the addresses and interface names of the contract."""
         found = topology.load(paths.LAB_FILE)
         ends = {
             found.node_of(Role.CLIENT): ("eth0", CLIENT_ADDRESS, CLIENT_GATEWAY),
@@ -87,62 +87,62 @@ class Endpoint:
         return found.model_copy(update={"nodes": nodes, "networks": networks})
 
     def lacks(self, case: Case) -> str:
-        """Say why it cannot do a case."""
+        """Return why it cannot do a case."""
         if case.lacking:
             return case.lacking
         if case.direction == "upload" or case.second_after_s is not None:
             return "endpoints of the QUIC interop runner download, over connections of their own choice"
         return ""
 
-    def server(self, wish: Wish) -> Program:
-        """Give the server, and make what it serves."""
-        www = wish.folder / "www"
+    def server(self, request: TransferRequest) -> EndpointProgram:
+        """Return the server, and make what it serves."""
+        www = request.folder / "www"
         www.mkdir()
-        source = random.Random(wish.seed)  # noqa: S311 - names and files, no secret
-        for size in files_of(wish):
-            name = "".join(source.choices("abcdefghijklmnopqrstuvwxyz0123456789", k=wish.case.name_length))
+        source = random.Random(request.seed)  # noqa: S311 - names and files, no secret
+        for size in files_of(request):
+            name = "".join(source.choices("abcdefghijklmnopqrstuvwxyz0123456789", k=request.case.name_length))
             (www / name).write_bytes(source.randbytes(size))
-        return self._program(SERVER, wish, wish.case.server_test or wish.case.test or "transfer")
+        return self._program(SERVER, request, request.case.server_test or request.case.test or "transfer")
 
-    def client(self, wish: Wish, number: int) -> Program:
-        """Give the client."""
-        return self._program(CLIENT, wish, wish.case.test or "transfer")
+    def client(self, request: TransferRequest, number: int) -> EndpointProgram:
+        """Return the client."""
+        return self._program(CLIENT, request, request.case.test or "transfer")
 
-    def _program(self, role: str, wish: Wish, test: str) -> Program:
-        theirs = wish.folder / role
+    def _program(self, role: str, request: TransferRequest, test: str) -> EndpointProgram:
+        theirs = request.folder / role
         for name in ("downloads", "logs", "certs"):
             (theirs / name).mkdir(exist_ok=True)
-        keys = {"cert.pem": wish.pki.server_cert, "priv.key": wish.pki.server_key, "ca.pem": wish.pki.ca_cert}
+        keys = {"cert.pem": request.pki.server_cert, "priv.key": request.pki.server_key, "ca.pem": request.pki.ca_cert}
         for name, file in keys.items():
             shutil.copyfile(file, theirs / "certs" / name)
         privileges.give(theirs, theirs.stat().st_uid)
-        binds = [Bind(wish.folder / "www", "/www")] if role == SERVER else []
+        binds = [Mount(request.folder / "www", "/www")] if role == SERVER else []
         folders = ("downloads", "logs", "certs")
-        binds += [Bind(theirs / name, f"/{name}", writable=name != "certs") for name in folders]
-        wanted = " ".join(f"https://server4:{PORT}/{file.name}" for file in sorted((wish.folder / "www").iterdir()))
+        binds += [Mount(theirs / name, f"/{name}", writable=name != "certs") for name in folders]
+        wanted = " ".join(f"https://server4:{PORT}/{file.name}" for file in sorted((request.folder / "www").iterdir()))
         return self._in_its_root(role, test, wanted, binds)
 
-    def _in_its_root(self, role: str, test: str, requests: str, binds: list[Bind]) -> Program:
+    def _in_its_root(self, role: str, test: str, requests: str, binds: list[Mount]) -> EndpointProgram:
         environment = {
             "ROLE": role, "TESTCASE": test, "REQUESTS": requests, "CLIENT_PARAMS": "", "SERVER_PARAMS": "",
             "SSLKEYLOGFILE": "/logs/keys.log", "QLOGDIR": "/logs/qlog/", "PROTOCOLS": "", "CRON": "",
         }  # fmt: skip
-        return Program((f"/{SCRIPT}",), (*self.own, *binds), environment, self.base, CAPABILITIES, hosts())
+        return EndpointProgram((f"/{SCRIPT}",), (*self.own, *binds), environment, self.base, CAPABILITIES, hosts())
 
     @contextlib.contextmanager
-    def path(self, up: Lab, wish: Wish, folder: Path) -> Iterator[list[str]]:
+    def path(self, up: Lab, request: TransferRequest, folder: Path) -> Iterator[list[str]]:
         """Let the simulator's port accept, and ask once in each role for a test case that nobody has."""
         near = up.topology.node_of(Role.PROXY)
         with netns.inside(up.lab_id, near, create_server, (str(CLIENT_GATEWAY), READY_PORT)):
             for role in (SERVER, CLIENT):
                 if role not in self.faults:
-                    self.faults[role] = self._compliance(up, wish, folder, role)
+                    self.faults[role] = self._compliance(up, request, folder, role)
             yield [fault for fault in self.faults.values() if fault]
 
-    def _compliance(self, up: Lab, wish: Wish, folder: Path, role: str) -> str:
+    def _compliance(self, up: Lab, request: TransferRequest, folder: Path, role: str) -> str:
         with tempfile.TemporaryDirectory(prefix="satlab-compliance-") as scratch:
-            cell = Cell(name=role, hosts=hosts(), bounds=Bounds(COMPLIANCE_S))
-            binds = [Bind(Path(scratch) / name, f"/{name}", writable=True) for name in ("downloads", "logs")]
+            cell = Sandbox(name=role, hosts=hosts(), bounds=Limits(COMPLIANCE_S))
+            binds = [Mount(Path(scratch) / name, f"/{name}", writable=True) for name in ("downloads", "logs")]
             for bind in binds:
                 bind.source.mkdir()
                 os.chown(bind.source, cell.uid, cell.uid)
@@ -159,53 +159,53 @@ class Endpoint:
         how = ended.reason or "status 0"
         return f"not compliant: the {role} answers {UNSUPPORTED} to no invented test case, but {how}"
 
-    def sample(self, wish: Wish, number: int, ended: Ended, wire: Wire | None) -> Sample:
+    def sample(self, request: TransferRequest, number: int, ended: ExitReport, wire: CapturedTransfer | None) -> Sample:
         """Judge as the interop runner: exit code, files, and what shows on the wire without keys."""
         if wire is None:
-            return wish.failed(f"the client sent nothing{': ' if ended.reason else ''}{ended.reason}")
-        why = ended.reason or self._wrong(wish, wire)
-        whole = sum(files_of(wish)) if not why else sum(one.size for one in wire.arrivals)
+            return request.failed(f"the client sent nothing{': ' if ended.reason else ''}{ended.reason}")
+        why = ended.reason or self._wrong(request, wire)
+        whole = sum(files_of(request)) if not why else sum(one.size for one in wire.arrivals)
         handshake = wire.handshake_s
-        marks = wish.marks or (whole,)
+        marks = request.marks or (whole,)
         return Sample(
-            wish.case.id, wish.seed, "failed" if why else "ok", why, wire.times_s(marks, max(whole, 1)),
+            request.case.id, request.seed, "failed" if why else "ok", why, wire.times_s(marks, max(whole, 1)),
             handshake_ms=None if handshake is None else handshake * 1000,
         )  # fmt: skip
 
-    def qlog(self, wish: Wish, side: str) -> Path | None:
-        """Give what the end finds as $QLOGDIR."""
-        return wish.folder / side / "logs" / "qlog"
+    def qlog(self, request: TransferRequest, side: str) -> Path | None:
+        """Return what the end finds as $QLOGDIR."""
+        return request.folder / side / "logs" / "qlog"
 
-    def beyond(self, wish: Wish, folder: Path) -> dict[str, Any]:
+    def beyond(self, request: TransferRequest, folder: Path) -> dict[str, Any]:
         """Add nothing."""
         return {}
 
-    def _wrong(self, wish: Wish, wire: Wire) -> str:
-        wrong = compare(wish.folder / CLIENT / "downloads", (wish.folder / "www").iterdir())
+    def _wrong(self, request: TransferRequest, wire: CapturedTransfer) -> str:
+        wrong = compare(request.folder / CLIENT / "downloads", (request.folder / "www").iterdir())
         if wrong:
             return wrong
-        made, asked = len(wire.server_ids), wish.case.handshakes
+        made, asked = len(wire.server_ids), request.case.handshakes
         if asked is not None and made != asked:
             return f"{made} handshakes, {asked} expected"
         retries = wire.count("retry", from_server=True)
-        if wish.case.retry is not None and bool(retries) is not wish.case.retry:
-            return "no Retry was sent" if wish.case.retry else "a Retry was sent"
+        if request.case.retry is not None and bool(retries) is not request.case.retry:
+            return "no Retry was sent" if request.case.retry else "a Retry was sent"
         return ""
 
 
-def files_of(wish: Wish) -> tuple[int, ...]:
-    """Give the sizes of the files that are asked for: those of the test, or one of the suite's last mark."""
-    return wish.case.files_bytes or (wish.size,)
+def files_of(request: TransferRequest) -> tuple[int, ...]:
+    """Return the sizes of the files that are asked for: those of the test, or one of the suite's last mark."""
+    return request.case.files_bytes or (request.size,)
 
 
 def hosts() -> str:
-    """Give the hosts file of both ends."""
+    """Return the hosts file of both ends."""
     names = [(CLIENT_ADDRESS, "client client4"), (CLIENT_GATEWAY, "sim"), (SERVER_ADDRESS, " ".join(NAMES))]
     return "127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for address, name in names)
 
 
 @contextlib.contextmanager
-def opened(place: Path) -> Iterator[Endpoint]:
+def opened(place: Path) -> Iterator[InteropPair]:
     """Open an endpoint: a folder with its script, a root file system with it, or an OCI archive of one.
 
     Raises:
@@ -223,11 +223,11 @@ def opened(place: Path) -> Iterator[Endpoint]:
         if script.is_symlink() or not script.is_file():
             raise ConfigError(f"{place} has no {SCRIPT}", hint="a folder, root file system or OCI archive with it")
         if (root / "usr").is_dir():
-            yield Endpoint(place.name, root.resolve())
+            yield InteropPair(place.name, root.resolve())
             return
         for name, text in (("setup.sh", _SETUP), ("wait-for-it.sh", _WAIT)):
             (own / name).write_text(text)
             (own / name).chmod(0o755)
         files = {file.name: file for folder in (own, root) for file in sorted(folder.iterdir())}
-        binds = tuple(Bind(file, f"/{name}") for name, file in files.items())
-        yield Endpoint(place.resolve().name, Path("/"), binds)
+        binds = tuple(Mount(file, f"/{name}") for name, file in files.items())
+        yield InteropPair(place.resolve().name, Path("/"), binds)

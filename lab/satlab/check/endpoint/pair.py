@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from satlab.check.samples import Options, Sample, Status
-from satlab.check.sandbox.sandbox import Bind, Ended
+from satlab.check.sandbox.sandbox import ExitReport, Mount
 from satlab.check.suite import MB, Case, Suite
-from satlab.check.trace.pcap import Wire
+from satlab.check.trace.pcap import CapturedTransfer
 from satlab.common import paths, topology
 from satlab.common.topology import Topology
 from satlab.netlab.lab import Lab
@@ -24,7 +24,7 @@ SERVER, CLIENT = "server", "client"
 
 
 @dataclass(frozen=True)
-class Wish:
+class TransferRequest:
     """What both ends are asked to do. `host` is the server's address.
 
     Each end has a folder to read and write below `folder`, named after it, which stays from connection to connection.
@@ -39,30 +39,30 @@ class Wish:
 
     @property
     def size(self) -> int:
-        """Give the payload, bytes; of a test case that of all its files."""
+        """Return the payload, bytes; of a test case that of all its files."""
         return self.marks[-1] if self.marks else sum(self.case.files_bytes)
 
     @property
     def marks(self) -> tuple[int, ...]:
-        """Give the amounts that are timed, bytes."""
+        """Return the amounts that are timed, bytes."""
         return tuple(round(mark * MB) for mark in self.suite.marks_mb)
 
     @property
     def connections(self) -> int:
-        """Tell how many connections follow each other; the last one counts."""
+        """Return how many connections follow each other; the last one counts."""
         return 2 if self.case.second_after_s else 1
 
     def failed(self, reason: str, status: Status = "failed") -> Sample:
-        """Give the sample of a transfer that came to nothing."""
+        """Return the sample of a transfer that came to nothing."""
         return Sample(self.case.id, self.seed, status, reason, (None,) * max(1, len(self.marks)))
 
 
 @dataclass(frozen=True)
-class Program:
+class EndpointProgram:
     """What runs in an end's cell, and what it finds there beside the programs of `base`."""
 
     argv: tuple[str, ...]
-    binds: tuple[Bind, ...] = ()
+    binds: tuple[Mount, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     base: Path = Path("/")
     capabilities: tuple[str, ...] = ()
@@ -70,12 +70,12 @@ class Program:
     """The hosts file, in place of the usual one."""
 
 
-def shown(*places: Path) -> tuple[Bind, ...]:
+def shown(*places: Path) -> tuple[Mount, ...]:
     """Show files and folders where they are."""
-    return tuple(map(Bind, places))
+    return tuple(map(Mount, places))
 
 
-class Ends(Protocol):
+class EndpointPair(Protocol):
     """A pair of programs."""
 
     @property
@@ -84,7 +84,7 @@ class Ends(Protocol):
 
     @property
     def protocol(self) -> Literal["udp", "tcp"]:
-        """Tell what the server listens on."""
+        """Return what the server listens on."""
 
     @property
     def port(self) -> int:
@@ -92,34 +92,34 @@ class Ends(Protocol):
 
     @property
     def server_names(self) -> tuple[str, ...]:
-        """Give the names that the server's certificate and the hosts file have."""
+        """Return the names that the server's certificate and the hosts file have."""
 
     def topology(self) -> Topology:
-        """Give the lab that it expects to find."""
+        """Return the lab that it expects to find."""
 
     def lacks(self, case: Case) -> str:
-        """Say why it cannot do a case; nothing if it can."""
+        """Return why it cannot do a case; nothing if it can."""
 
-    def server(self, wish: Wish) -> Program:
-        """Give the server; what it needs in its folder is put there."""
+    def server(self, request: TransferRequest) -> EndpointProgram:
+        """Return the server; what it needs in its folder is put there."""
 
-    def client(self, wish: Wish, number: int) -> Program:
-        """Give the client for the connection `number`, from 0."""
+    def client(self, request: TransferRequest, number: int) -> EndpointProgram:
+        """Return the client for the connection `number`, from 0."""
 
-    def sample(self, wish: Wish, number: int, ended: Ended, wire: Wire | None) -> Sample:
+    def sample(self, request: TransferRequest, number: int, ended: ExitReport, wire: CapturedTransfer | None) -> Sample:
         """Read what came of a connection: what the client left, and what was seen on the wire."""
 
-    def qlog(self, wish: Wish, side: str) -> Path | None:
-        """Give the folder where an end is to leave qlog files; None where it tells of itself otherwise."""
+    def qlog(self, request: TransferRequest, side: str) -> Path | None:
+        """Return the folder where an end is to leave qlog files; None where it tells of itself otherwise."""
 
-    def beyond(self, wish: Wish, folder: Path) -> dict[str, Any]:
-        """Give what the path between the ends tells of a transfer, as fields of a sample, after `path`'s block."""
+    def beyond(self, request: TransferRequest, folder: Path) -> dict[str, Any]:
+        """Return what the path between the ends tells of a transfer, as fields of a sample, after `path`'s block."""
 
-    def path(self, up: Lab, wish: Wish, folder: Path) -> AbstractContextManager[list[str]]:
+    def path(self, up: Lab, request: TransferRequest, folder: Path) -> AbstractContextManager[list[str]]:
         """Prepare what is between the ends; what is wrong with it stands in the list, before or after the block."""
 
 
-class OnTheLab:
+class LabPair:
     """What is the same for pairs that take the lab as it is."""
 
     @property
@@ -136,21 +136,21 @@ class OnTheLab:
         """Take the lab of lab.yml."""
         return topology.load(paths.LAB_FILE)
 
-    def qlog(self, wish: Wish, side: str) -> Path | None:
+    def qlog(self, request: TransferRequest, side: str) -> Path | None:
         """Ask for no qlog."""
         return None
 
-    def beyond(self, wish: Wish, folder: Path) -> dict[str, Any]:
+    def beyond(self, request: TransferRequest, folder: Path) -> dict[str, Any]:
         """Add nothing."""
         return {}
 
-    def path(self, up: Lab, wish: Wish, folder: Path) -> AbstractContextManager[list[str]]:
+    def path(self, up: Lab, request: TransferRequest, folder: Path) -> AbstractContextManager[list[str]]:
         """Leave the path as it is."""
         return contextlib.nullcontext([])
 
 
 @dataclass(frozen=True)
-class Satperf(OnTheLab):
+class SatperfPair(LabPair):
     """Our own client and server, with one of their QUIC libraries; options of each end as on their command lines."""
 
     library: str
@@ -164,47 +164,47 @@ class Satperf(OnTheLab):
         return f"satperf {self.library}"
 
     def lacks(self, case: Case) -> str:
-        """Say why it cannot do a case: 0-RTT over runs is quiche's alone."""
+        """Return why it cannot do a case: 0-RTT over runs is quiche's alone."""
         needs_session = case.second_after_s is not None and self.library != "quiche"
         return f"satperf keeps no session over runs with {self.library}" if needs_session else ""
 
-    def server(self, wish: Wish) -> Program:
-        """Give the server."""
-        keys = wish.pki
-        argv = [str(paths.SATPERF), "server", "--listen", f"{wish.host}:{PORT}"]
+    def server(self, request: TransferRequest) -> EndpointProgram:
+        """Return the server."""
+        keys = request.pki
+        argv = [str(paths.SATPERF), "server", "--listen", f"{request.host}:{PORT}"]
         argv += ["--cert", str(keys.server_cert), "--key", str(keys.server_key)]
-        argv += ["--output", str(wish.folder / SERVER / "server.jsonl"), *self._leg(1)]
-        if (place := self.qlog(wish, SERVER)) is not None:
+        argv += ["--output", str(request.folder / SERVER / "server.jsonl"), *self._leg(1)]
+        if (place := self.qlog(request, SERVER)) is not None:
             argv += ["--qlog", str(place)]
-        return Program(tuple(argv), shown(paths.SATPERF, keys.server_cert, keys.server_key))
+        return EndpointProgram(tuple(argv), shown(paths.SATPERF, keys.server_cert, keys.server_key))
 
-    def client(self, wish: Wish, number: int) -> Program:
-        """Give the client."""
-        argv = [str(paths.SATPERF), "client", "--connect", f"{wish.host}:{PORT}", "--server-name", NAME]
-        argv += ["--ca", str(wish.pki.ca_cert), "--bytes", str(wish.size), "--direction", wish.case.direction]
-        argv += ["--timeout", f"{wish.case.timeout_s:g}", "--output", str(_client_file(wish, number))]
-        if wish.connections > 1:
-            argv += ["--zero-rtt", str(wish.folder / CLIENT / "session")]
-        return Program((*argv, *self._leg(0)), shown(paths.SATPERF, wish.pki.ca_cert))
+    def client(self, request: TransferRequest, number: int) -> EndpointProgram:
+        """Return the client."""
+        argv = [str(paths.SATPERF), "client", "--connect", f"{request.host}:{PORT}", "--server-name", NAME]
+        argv += ["--ca", str(request.pki.ca_cert), "--bytes", str(request.size), "--direction", request.case.direction]
+        argv += ["--timeout", f"{request.case.timeout_s:g}", "--output", str(_client_file(request, number))]
+        if request.connections > 1:
+            argv += ["--zero-rtt", str(request.folder / CLIENT / "session")]
+        return EndpointProgram((*argv, *self._leg(0)), shown(paths.SATPERF, request.pki.ca_cert))
 
-    def qlog(self, wish: Wish, side: str) -> Path | None:
+    def qlog(self, request: TransferRequest, side: str) -> Path | None:
         """Ask the server for what its lines do not tell: quiche says what is in flight in its qlog alone."""
-        is_asked = self.library == "quiche" and side == SERVER and wish.case.direction == "download"
-        return wish.folder / SERVER / "qlog" if is_asked else None
+        is_asked = self.library == "quiche" and side == SERVER and request.case.direction == "download"
+        return request.folder / SERVER / "qlog" if is_asked else None
 
     def _leg(self, side: int) -> list[str]:
         pairs = self.options[side].items()
         given = [word for name, value in pairs for word in (f"--{name.replace('_', '-')}", str(value))]
         return ["--stack", self.library, *given]
 
-    def sample(self, wish: Wish, number: int, ended: Ended, wire: Wire | None) -> Sample:
+    def sample(self, request: TransferRequest, number: int, ended: ExitReport, wire: CapturedTransfer | None) -> Sample:
         """Read the client's lines, among which are the server's."""
-        file = _client_file(wish, number)
-        return from_lines(wish, read_lines(file), ended.reason or "the client left no summary")
+        file = _client_file(request, number)
+        return from_lines(request, read_lines(file), ended.reason or "the client left no summary")
 
 
-def _client_file(wish: Wish, number: int) -> Path:
-    return wish.folder / CLIENT / f"client-{number}.jsonl"
+def _client_file(request: TransferRequest, number: int) -> Path:
+    return request.folder / CLIENT / f"client-{number}.jsonl"
 
 
 def read_lines(file: Path) -> list[dict[str, Any]]:
@@ -220,30 +220,30 @@ def read_lines(file: Path) -> list[dict[str, Any]]:
     return found
 
 
-def from_lines(wish: Wish, lines: Sequence[dict[str, Any]], otherwise: str) -> Sample:
+def from_lines(request: TransferRequest, lines: Sequence[dict[str, Any]], otherwise: str) -> Sample:
     """Read satperf's lines (schemas/satperf.schema.json); `otherwise` is why, where they end before their summary."""
     starts = {line["side"]: line for line in lines if line["type"] == "start"}
     ends = {line["side"]: line for line in lines if line["type"] == "summary"}
     if "client" not in ends:
-        return wish.failed(otherwise)
+        return request.failed(otherwise)
     client = ends["client"]
     roles = {start["role"]: side for side, start in starts.items()}
     receiver, sender = (ends.get(roles.get(role, ""), {}) for role in ("receiver", "sender"))
     status: Status = "ok" if client["status"] == "ok" else "failed"
     if client["reason"].startswith("timeout after"):
         status = "censored"
-    times: tuple[float | None, ...] = (None,) * len(wish.marks)
+    times: tuple[float | None, ...] = (None,) * len(request.marks)
     if receiver:
         side = receiver["side"]
         # Each side counts from its own start, the suite from the client's.
         later = starts[side]["t_unix_s"] - starts["client"]["t_unix_s"]
         own = [line for line in lines if line["type"] == "interval" and line["side"] == side]
-        times = tuple(reached(receiver, own, mark, later) for mark in wish.marks)
+        times = tuple(reached(receiver, own, mark, later) for mark in request.marks)
         if receiver["data_equal"] is False and status == "ok":
             status, client["reason"] = "failed", "the data that arrived is not what was sent"
     return Sample(
-        case=wish.case.id,
-        seed=wish.seed,
+        case=request.case.id,
+        seed=request.seed,
         status=status,
         reason="" if status == "ok" else client["reason"],
         times_s=times,

@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 
 from satlab.check.endpoint import command_line
-from satlab.check.endpoint.command_line import Commands
-from satlab.check.endpoint.pair import CLIENT, SERVER, Wish
-from satlab.check.sandbox.sandbox import Ended
+from satlab.check.endpoint.command_line import CommandLinePair
+from satlab.check.endpoint.pair import CLIENT, SERVER, TransferRequest
+from satlab.check.sandbox.sandbox import ExitReport
 from satlab.check.suite import Suite
-from satlab.check.trace.pcap import UDP, Datagram, Wire
+from satlab.check.trace.pcap import UDP, CapturedTransfer, Datagram
 from satlab.common.errors import ConfigError
 from satlab.netlab.pki import Pki
 
-DONE = Ended(0, "", 0.1, 1 << 20, "")
+DONE = ExitReport(0, "", 0.1, 1 << 20, "")
 
 
-def wish(folder: Path, **case: Any) -> Wish:
+def request(folder: Path, **case: Any) -> TransferRequest:
     document = {
         "schema": "satlab/suite/1", "name": "test", "source": "here", "link": {"rtt_ms": 650, "queue_bdp": 1},
         "marks_mb": [0.05, 0.1],
@@ -28,18 +28,20 @@ def wish(folder: Path, **case: Any) -> Wish:
     for side in (SERVER, CLIENT):
         (folder / side).mkdir()
     read = Suite.model_validate(document)
-    return Wish(read, read.cases[0], 7, "198.18.4.2", Pki(Path("/pki"), ""), folder)
+    return TransferRequest(read, read.cases[0], 7, "198.18.4.2", Pki(Path("/pki"), ""), folder)
 
 
-def crossed(size: int, lasted_s: float = 10.0) -> Wire:
+def crossed(size: int, lasted_s: float = 10.0) -> CapturedTransfer:
     sent = [Datagram(0.0, False, 1200, ("initial",)), Datagram(0.6, True, 1200, ("initial",))]
     step = (lasted_s - 1) / (size // 1000)
-    return Wire(UDP, (*sent, *(Datagram(1 + n * step, True, 1000, ("1-rtt",)) for n in range(size // 1000 + 1))))
+    return CapturedTransfer(
+        UDP, (*sent, *(Datagram(1 + n * step, True, 1000, ("1-rtt",)) for n in range(size // 1000 + 1)))
+    )
 
 
 def test_t03_each_word_of_a_command_stays_one_word(tmp_path: Path) -> None:
     pair = command_line.parse("echo 'two words; $(id) {url}' {host}", "cat {www}/{path}")
-    argv = pair.client(wish(tmp_path), 0).argv
+    argv = pair.client(request(tmp_path), 0).argv
     assert argv[1:] == ("two words; $(id) https://server.satlab.test:4433/payload", "198.18.4.2")
     assert Path(argv[0]).is_absolute()
 
@@ -62,10 +64,10 @@ def test_what_lies_beside_a_program_is_shown_and_the_host_s_places_are_not_repea
 
 
 def test_cases_that_cannot_be_done_are_told(tmp_path: Path) -> None:
-    pair = Commands("x", ("c",), ("s",))
-    assert "uploads" in pair.lacks(wish(tmp_path, direction="upload").case)
+    pair = CommandLinePair("x", ("c",), ("s",))
+    assert "uploads" in pair.lacks(request(tmp_path, direction="upload").case)
     (tmp_path / "b").mkdir()
-    assert "{state}" in pair.lacks(wish(tmp_path / "b", second_after_s=10).case)
+    assert "{state}" in pair.lacks(request(tmp_path / "b", second_after_s=10).case)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +84,7 @@ def test_cases_that_cannot_be_done_are_told(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_file_is_named(tmp_path: Path, spoil: Any, words: str) -> None:
-    pair, asked = Commands("x", ("c", "{out}"), ("s",)), wish(tmp_path)
+    pair, asked = CommandLinePair("x", ("c", "{out}"), ("s",)), request(tmp_path)
     pair.server(asked)
     pair.client(asked, 0)
     out = tmp_path / CLIENT / "out"
@@ -98,20 +100,22 @@ def test_a_wrong_file_is_named(tmp_path: Path, spoil: Any, words: str) -> None:
     ("ended", "wire", "status", "words"),
     [
         (DONE, crossed(50_000), "failed", "says it is done"),
-        (Ended(1, "", 0.1, 1, "no route"), crossed(103_000), "failed", "it ended with status 1: no route"),
-        (Ended(-11, "", 0.1, 1, ""), crossed(50_000), "failed", "signal 11"),
-        (Ended(-9, "it did not end within 315 s", 0.1, 1, ""), crossed(50_000, 299.0), "censored", "within 315 s"),
-        (Ended(-9, "it did not end within 315 s", 0.1, 1, ""), crossed(50_000, 20.0), "failed", "it hangs"),
+        (ExitReport(1, "", 0.1, 1, "no route"), crossed(103_000), "failed", "it ended with status 1: no route"),
+        (ExitReport(-11, "", 0.1, 1, ""), crossed(50_000), "failed", "signal 11"),
+        (ExitReport(-9, "it did not end within 315 s", 0.1, 1, ""), crossed(50_000, 299.0), "censored", "within 315 s"),
+        (ExitReport(-9, "it did not end within 315 s", 0.1, 1, ""), crossed(50_000, 20.0), "failed", "it hangs"),
         (DONE, None, "failed", "the client sent nothing"),
     ],
 )
 def test_what_did_not_end_well_is_named(
-    tmp_path: Path, ended: Ended, wire: Wire | None, status: str, words: str
+    tmp_path: Path, ended: ExitReport, wire: CapturedTransfer | None, status: str, words: str
 ) -> None:
-    found = Commands("x", ("c",), ("s",)).sample(wish(tmp_path), 0, ended, wire)
+    found = CommandLinePair("x", ("c",), ("s",)).sample(request(tmp_path), 0, ended, wire)
     assert found.status == status and words in found.reason
 
 
 def test_a_transfer_that_was_cut_off_reached_what_came(tmp_path: Path) -> None:
-    found = Commands("x", ("c",), ("s",)).sample(wish(tmp_path), 0, Ended(1, "", 0, 0, ""), crossed(60_000))
+    found = CommandLinePair("x", ("c",), ("s",)).sample(
+        request(tmp_path), 0, ExitReport(1, "", 0, 0, ""), crossed(60_000)
+    )
     assert found.times_s[0] is not None and found.times_s[1] is None

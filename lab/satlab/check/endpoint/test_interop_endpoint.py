@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 
 from satlab.check.endpoint import interop_endpoint, oci
-from satlab.check.endpoint.interop_endpoint import Endpoint
-from satlab.check.endpoint.pair import CLIENT, SERVER, Wish
-from satlab.check.sandbox.sandbox import Ended
+from satlab.check.endpoint.interop_endpoint import InteropPair
+from satlab.check.endpoint.pair import CLIENT, SERVER, TransferRequest
+from satlab.check.sandbox.sandbox import ExitReport
 from satlab.check.suite import Suite
-from satlab.check.trace.pcap import UDP, Datagram, Kind, Wire
+from satlab.check.trace.pcap import UDP, CapturedTransfer, Datagram, Kind
 from satlab.common import topology
 from satlab.common.errors import ConfigError
 from satlab.netlab.pki import Pki
 
 SCRIPT = Path(__file__).resolve().parents[4] / "tests/endpoints/ngtcp2"
-DONE = Ended(0, "", 0.1, 1, "")
+DONE = ExitReport(0, "", 0.1, 1, "")
 Member = tuple[str, Any]
 
 
@@ -117,7 +117,7 @@ def test_what_is_no_image_is_refused(tmp_path: Path) -> None:
 # --- endpoints ------------------------------------------------------------------------------------------------------
 
 
-def wish(folder: Path, **case: Any) -> Wish:
+def request(folder: Path, **case: Any) -> TransferRequest:
     fixed = {"id": "a", "forward_mbps": 10, "return_mbps": 2, "test": "transfer", "files_bytes": [100, 200]}
     document = {"schema": "satlab/suite/1", "name": "t", "source": "x", "link": {"rtt_ms": 600, "queue_bdp": 1}}
     read = Suite.model_validate(document | {"cases": [fixed | case]})
@@ -127,7 +127,7 @@ def wish(folder: Path, **case: Any) -> Wish:
         file.write_text("PEM")
     for side in (SERVER, CLIENT):
         (folder / side).mkdir()
-    return Wish(read, read.cases[0], 7, str(interop_endpoint.SERVER_ADDRESS), keys, folder)
+    return TransferRequest(read, read.cases[0], 7, str(interop_endpoint.SERVER_ADDRESS), keys, folder)
 
 
 def test_the_lab_has_the_addresses_of_the_contract() -> None:
@@ -141,7 +141,7 @@ def test_the_lab_has_the_addresses_of_the_contract() -> None:
 
 
 def test_environment_and_folders_are_those_of_the_contract(tmp_path: Path) -> None:
-    asked = wish(tmp_path, test="keyupdate", server_test="transfer")
+    asked = request(tmp_path, test="keyupdate", server_test="transfer")
     with interop_endpoint.opened(SCRIPT) as found:
         server, client = found.server(asked), found.client(asked, 0)
     assert (server.environment["ROLE"], server.environment["TESTCASE"]) == ("server", "transfer")
@@ -174,11 +174,11 @@ def test_the_script_around_ngtcp2_says_what_it_does_not_support(role: str, test:
     assert done.returncode == 127, done.stderr
 
 
-def seen(names: list[bytes], *kinds: Kind) -> Wire:
+def seen(names: list[bytes], *kinds: Kind) -> CapturedTransfer:
     first = Datagram(0.0, False, 1200, ("initial",))
     initials = [Datagram(0.6 + n, True, 1200, ("initial",), (name,)) for n, name in enumerate(names)]
     others = [Datagram(3.0, True, 100, (kind,)) for kind in kinds]
-    return Wire(UDP, (first, *initials, *others, Datagram(4.0, True, 320, ("1-rtt",))))
+    return CapturedTransfer(UDP, (first, *initials, *others, Datagram(4.0, True, 320, ("1-rtt",))))
 
 
 @pytest.mark.parametrize(
@@ -191,8 +191,10 @@ def seen(names: list[bytes], *kinds: Kind) -> Wire:
         ({"retry": False}, seen([b"a"], "retry"), "a Retry was sent"),
     ],
 )
-def test_what_shows_on_the_wire_decides(case: dict[str, Any], wire: Wire, words: str, tmp_path: Path) -> None:
-    asked, pair = wish(tmp_path, **case), Endpoint("x", Path("/"))
+def test_what_shows_on_the_wire_decides(
+    case: dict[str, Any], wire: CapturedTransfer, words: str, tmp_path: Path
+) -> None:
+    asked, pair = request(tmp_path, **case), InteropPair("x", Path("/"))
     pair.server(asked)
     pair.client(asked, 0)
     for file in (tmp_path / "www").iterdir():
@@ -204,5 +206,5 @@ def test_what_shows_on_the_wire_decides(case: dict[str, Any], wire: Wire, words:
 
 
 def test_cases_that_need_what_satlab_lacks_say_so(tmp_path: Path) -> None:
-    pair = Endpoint("x", Path("/"))
-    assert pair.lacks(wish(tmp_path, lacking="no NAT").case) == "no NAT"
+    pair = InteropPair("x", Path("/"))
+    assert pair.lacks(request(tmp_path, lacking="no NAT").case) == "no NAT"

@@ -8,19 +8,19 @@ import pytest
 
 from satlab.check import case_link, suite
 from satlab.check.endpoint import pair
-from satlab.check.endpoint.pair import Satperf, Wish
-from satlab.check.sandbox.sandbox import Ended
+from satlab.check.endpoint.pair import SatperfPair, TransferRequest
+from satlab.check.sandbox.sandbox import ExitReport
 from satlab.check.suite import Case, Suite
 from satlab.netlab.pki import Pki
 
 
-def wish(**case: Any) -> Wish:
+def request(**case: Any) -> TransferRequest:
     document = {
         "schema": "satlab/suite/1", "name": "test", "source": "here", "link": {"rtt_ms": 650, "queue_bdp": 1},
         "marks_mb": [1, 2], "cases": [{"id": "a", "forward_mbps": 10, "return_mbps": 2, "targets_s": [1, 2]} | case],
     }  # fmt: skip
     read = Suite.model_validate(document)
-    return Wish(read, read.cases[0], 7, "198.18.4.2", Pki(Path("pki"), ""), Path("theirs"))
+    return TransferRequest(read, read.cases[0], 7, "198.18.4.2", Pki(Path("pki"), ""), Path("theirs"))
 
 
 def lines(
@@ -45,13 +45,13 @@ def lines(
 
 
 def test_a_download_is_timed_by_the_client() -> None:
-    found = pair.from_lines(wish(), lines("client"), "")
+    found = pair.from_lines(request(), lines("client"), "")
     assert found.status == "ok" and found.times_s == pytest.approx((1.05, 1.2))
     assert (found.handshake_ms, found.sent_datagrams, found.lost_packets, found.acks) == (650.0, 9, 1, 4)
 
 
 def test_an_upload_is_timed_by_the_server_from_the_client_s_start() -> None:
-    assert pair.from_lines(wish(direction="upload"), lines("server"), "").times_s == pytest.approx((1.55, 1.7))
+    assert pair.from_lines(request(direction="upload"), lines("server"), "").times_s == pytest.approx((1.55, 1.7))
 
 
 @pytest.mark.parametrize(
@@ -63,28 +63,30 @@ def test_an_upload_is_timed_by_the_server_from_the_client_s_start() -> None:
     ],
 )
 def test_what_did_not_end_well_has_its_reason(told: dict[str, Any], status: str, reason: str) -> None:
-    found = pair.from_lines(wish(), lines("client", **told), "")
+    found = pair.from_lines(request(), lines("client", **told), "")
     assert (found.status, found.reason) == (status, reason)
 
 
 def test_a_client_without_a_summary_failed_with_its_last_words(tmp_path: Path) -> None:
-    assert pair.from_lines(wish(), lines("client")[:3], "killed").reason == "killed"
-    nothing = Satperf("quinn").sample(wish(), 0, Ended(-9, "", 0.1, 1, ""), None)
+    assert pair.from_lines(request(), lines("client")[:3], "killed").reason == "killed"
+    nothing = SatperfPair("quinn").sample(request(), 0, ExitReport(-9, "", 0.1, 1, ""), None)
     assert (nothing.status, nothing.reason) == ("failed", "it ended with signal 9")
 
 
 def test_commands_hold_what_is_wanted() -> None:
-    pair = Satperf("quiche", ({"initial_window": 32}, {"congestion_control": "bbr"}))
-    client, server = pair.client(wish(second_after_s=10, direction="upload"), 0).argv, pair.server(wish()).argv
+    pair = SatperfPair("quiche", ({"initial_window": 32}, {"congestion_control": "bbr"}))
+    client, server = pair.client(request(second_after_s=10, direction="upload"), 0).argv, pair.server(request()).argv
     for flag, value in (("--initial-window", "32"), ("--bytes", "2000000"), ("--zero-rtt", "theirs/client/session")):
         assert client[client.index(flag) + 1] == value
     assert server[server.index("--congestion-control") + 1] == "bbr" and "--initial-window" not in server
-    assert not pair.lacks(wish(second_after_s=10).case) and Satperf("quinn").lacks(wish(second_after_s=10).case)
+    assert not pair.lacks(request(second_after_s=10).case) and SatperfPair("quinn").lacks(
+        request(second_after_s=10).case
+    )
 
 
 def test_a_lab_s_time_line_waits_for_the_transfer(tmp_path: Path) -> None:
-    case: Case = wish(changes=[{"at_s": 5, "forward_mbps": 2}]).case
-    read: suite.Suite = wish().suite
+    case: Case = request(changes=[{"at_s": 5, "forward_mbps": 2}]).case
+    read: suite.Suite = request().suite
     asked = case_link.for_lab(case_link.build(read, case, tmp_path), case, 3, tmp_path / "link.jsonl")
     assert asked.timeline is not None and asked.seed == 3
     assert (asked.timeline.starts, asked.timeline.steps[0].at_s) == ("on-request", 5)

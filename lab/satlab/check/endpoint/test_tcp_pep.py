@@ -12,24 +12,24 @@ from typing import Any
 import pytest
 
 from satlab.check.endpoint import tcp_pep
-from satlab.check.endpoint.pair import CLIENT, Wish
-from satlab.check.endpoint.tcp_pep import TcpPep
-from satlab.check.sandbox.sandbox import Ended
+from satlab.check.endpoint.pair import CLIENT, TransferRequest
+from satlab.check.endpoint.tcp_pep import TcpPepPair
+from satlab.check.sandbox.sandbox import ExitReport
 from satlab.check.suite import Suite
 from satlab.common.processes import wait
 from satlab.netlab.pki import Pki
 
-DONE = Ended(0, "", 0.1, 1, "")
+DONE = ExitReport(0, "", 0.1, 1, "")
 
 
-def wish(folder: Path, **case: Any) -> Wish:
+def request(folder: Path, **case: Any) -> TransferRequest:
     document = {
         "schema": "satlab/suite/1", "name": "test", "source": "here", "link": {"rtt_ms": 650, "queue_bdp": 1},
         "marks_mb": [0.1, 1], "cases": [{"id": "a", "forward_mbps": 10, "return_mbps": 2, "targets_s": [1, 2]} | case],
     }  # fmt: skip
     (folder / CLIENT).mkdir()
     read = Suite.model_validate(document)
-    return Wish(read, read.cases[0], 7, "127.0.0.1", Pki(Path("/pki"), ""), folder)
+    return TransferRequest(read, read.cases[0], 7, "127.0.0.1", Pki(Path("/pki"), ""), folder)
 
 
 @pytest.fixture
@@ -46,20 +46,20 @@ def port(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[int]:
 
 @pytest.mark.parametrize("direction", ["download", "upload"])
 def test_a_transfer_is_timed_where_it_arrives(port: int, direction: str, tmp_path: Path) -> None:
-    asked = wish(tmp_path, direction=direction)
-    subprocess.run(TcpPep().client(asked, 0).argv, check=True, timeout=20)
-    found = TcpPep().sample(asked, 0, DONE, None)
+    asked = request(tmp_path, direction=direction)
+    subprocess.run(TcpPepPair().client(asked, 0).argv, check=True, timeout=20)
+    found = TcpPepPair().sample(asked, 0, DONE, None)
     assert found.status == "ok" and found.handshake_ms is not None and found.time_to_first_byte_ms is not None
     assert found.times_s[0] is not None and found.times_s[1] is not None and 0 < found.times_s[0] <= found.times_s[1]
 
 
 def test_what_came_in_part_is_no_success(tmp_path: Path) -> None:
-    asked = wish(tmp_path)
+    asked = request(tmp_path)
     told = {"began": 1.0, "connected": 1.6, "first": 2.3, "bytes": 200_000, "reached": [2.5], "late": True}
     (tmp_path / CLIENT / "client-0.json").write_text(json.dumps(told))
-    found = TcpPep().sample(asked, 0, DONE, None)
+    found = TcpPepPair().sample(asked, 0, DONE, None)
     assert (found.status, found.times_s) == ("censored", (1.5, None))
     (tmp_path / CLIENT / "client-0.json").write_text(json.dumps(told | {"late": False}))
-    assert TcpPep().sample(asked, 0, DONE, None).status == "failed"
-    nothing = TcpPep().sample(asked, 1, Ended(1, "", 0, 0, "Connection refused"), None)
+    assert TcpPepPair().sample(asked, 0, DONE, None).status == "failed"
+    nothing = TcpPepPair().sample(asked, 1, ExitReport(1, "", 0, 0, "Connection refused"), None)
     assert (nothing.status, nothing.reason) == ("failed", "it ended with status 1: Connection refused")

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from satlab.check.check_run import Findings
+from satlab.check.check_run import CheckResult
 from satlab.check.report import check_tables
 from satlab.check.samples import Sample
 from satlab.check.trace import causes, traces
-from satlab.check.trace.causes import Cause, Span, State, Trace
+from satlab.check.trace.causes import Cause, SenderState, Span, TransferTrace
 from satlab.netlab import ownership
 from satlab.report import html
 from satlab.report.figures import PATTERN, DataTable, Figure, Json, axis, line, text
@@ -32,11 +32,11 @@ STYLE: dict[Cause, tuple[str, str]] = {
 
 
 @dataclass(frozen=True)
-class Run:
+class PlottedTransfer:
     """A traced transfer to draw; the one whose time is the median of its case is shown at once."""
 
     sample: Sample
-    trace: Trace
+    trace: TransferTrace
     is_median: bool
 
     @property
@@ -46,19 +46,19 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Page:
+class CheckPage:
     """What the template shows."""
 
-    findings: Findings
+    findings: CheckResult
     sections: Sequence[check_tables.Section]
 
     @property
     def title(self) -> str:
-        """Give the page's title."""
+        """Return the page's title."""
         return f"{self.findings.suite.name}: {self.findings.backend.stack}, {self.findings.backend.clock} clock"
 
     def tiles(self) -> list[tuple[str, str, str]]:
-        """Give (figure, caption, state)."""
+        """Return (figure, caption, state)."""
         judged = [one for one in self.findings.judged if one.target_s is not None]
         met = sum(one.result == "pass" for one in judged)
         samples = [one for case in self.findings.samples.values() for one in case]
@@ -76,14 +76,15 @@ class Page:
         return tiles
 
 
-def write(findings: Findings) -> Path:
+def write(findings: CheckResult) -> Path:
     """Write `check.html` into the check's folder, at once, and give its path."""
     runs = _runs(findings)
     bars = _bars(findings)
     plots = {run.key: (run, _plot(run)) for run in runs}
     drawn = [*bars, *(figure for _, figure in plots.values())]
     text = html.page(
-        "check.html", drawn, page=Page(findings, check_tables.sections(findings)), bars=bars, meaning=causes.MEANING,
+        "check.html", drawn, page=CheckPage(findings, check_tables.sections(findings)), bars=bars,
+        meaning=causes.MEANING,
         shown=[figure for run, figure in plots.values() if run.is_median],
         others=[figure for run, figure in plots.values() if not run.is_median], words=check_tables.TEXTS,
     )  # fmt: skip
@@ -95,7 +96,7 @@ def write(findings: Findings) -> Path:
     return path
 
 
-def _runs(findings: Findings) -> list[Run]:
+def _runs(findings: CheckResult) -> list[PlottedTransfer]:
     """Read the traces that the samples left."""
     found = []
     for case, samples in findings.samples.items():
@@ -103,11 +104,11 @@ def _runs(findings: Findings) -> list[Run]:
         for place, sample in enumerate(traced):
             trace = traces.read(findings.folder / "raw", case, sample.seed, findings.links[case].plan)
             if trace is not None:
-                found.append(Run(sample, trace, place == (len(traced) - 1) // 2))
+                found.append(PlottedTransfer(sample, trace, place == (len(traced) - 1) // 2))
     return found
 
 
-def _bars(findings: Findings) -> list[Figure]:
+def _bars(findings: CheckResult) -> list[Figure]:
     """Draw what share of its time each case spent for each cause."""
     found = {case: spent for case in findings.samples if (spent := findings.spent_s(case)) is not None}
     if not found:
@@ -144,7 +145,7 @@ def _bar(cause: Cause, lengths: Sequence[float], places: Sequence[str]) -> Json:
 
 # --- one transfer ---------------------------------------------------------------------------------------------------
 
-Value = Callable[[State], float]
+Value = Callable[[SenderState], float]
 ROWS: tuple[tuple[str, str, tuple[tuple[str, int, Value], ...]], ...] = (
     (
         "y2",
@@ -167,7 +168,7 @@ ROWS: tuple[tuple[str, str, tuple[tuple[str, int, Value], ...]], ...] = (
 """Axis, its unit, and curves (name, style, value) of the rows below the band."""
 
 
-def _plot(run: Run) -> Figure:
+def _plot(run: PlottedTransfer) -> Figure:
     """Draw the causes as a band over time, with window, bytes in flight, queues and RTT below it."""
     trace, spans = run.trace, run.trace.spans()
     states = _thinned(trace.states)
@@ -196,7 +197,7 @@ def _plot(run: Run) -> Figure:
 
 
 def _band(spans: Sequence[Span]) -> list[Json]:
-    """Give one row of bars, coloured by cause."""
+    """Return one row of bars, coloured by cause."""
     data: list[Json] = []
     for cause in causes.CAUSES:
         mine = [span for span in spans if span.cause == cause]
@@ -207,5 +208,5 @@ def _band(spans: Sequence[Span]) -> list[Json]:
     return data
 
 
-def _thinned(states: Sequence[State]) -> Sequence[State]:
+def _thinned(states: Sequence[SenderState]) -> Sequence[SenderState]:
     return states[:: max(1, len(states) // MAX_POINTS)]

@@ -12,10 +12,10 @@ from xml.etree import ElementTree
 from rich.console import Console
 from rich.table import Table
 
-from satlab.check.check_run import Findings
+from satlab.check.check_run import CheckResult
 from satlab.check.samples import Sample
 from satlab.check.trace import causes
-from satlab.check.verdict import Compared, Judged
+from satlab.check.verdict import BaselineComparison, TargetVerdict
 
 NAMES = ("case", "verdict", "most")
 TEXTS = (*NAMES, "told by", "what", "seeds")
@@ -23,7 +23,7 @@ TEXTS = (*NAMES, "told by", "what", "seeds")
 MISSED = {"fail": "FAIL", "to be determined": "measured"}
 
 
-def show(findings: Findings) -> None:
+def show(findings: CheckResult) -> None:
     """Print the tables and where everything lies on stdout."""
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
     for section in sections(findings):
@@ -40,8 +40,8 @@ class Section:
     rows: Sequence[tuple[str, ...]]
 
 
-def sections(findings: Findings) -> list[Section]:
-    """Give the verdicts, the comparison if there is one, and what held transfers up if it was traced."""
+def sections(findings: CheckResult) -> list[Section]:
+    """Return the verdicts, the comparison if there is one, and what held transfers up if it was traced."""
     title = f"{findings.suite.name}: {findings.suite.source}{_of_reference(findings)}"
     shown = [_without_empty_columns(Section(title, _HEAD, _rows(findings)))]
     if findings.compared is not None:
@@ -57,8 +57,8 @@ def _without_empty_columns(section: Section) -> Section:
     return Section(section.title, tuple(section.head[number] for number in kept), rows)
 
 
-def _beside(findings: Findings) -> Section:
-    """Give every target with what each check measured: medians and intervals, stack by stack."""
+def _beside(findings: CheckResult) -> Section:
+    """Return every target with what each check measured: medians and intervals, stack by stack."""
     checks = [findings.document(), *findings.beside]
     known = [
         {(case["id"], one["mark_mb"]): one for case in each["cases"] for one in case["verdicts"]} for each in checks
@@ -91,8 +91,8 @@ def _measured(verdict: dict[str, Any] | None) -> str:
     return f"{middle} ({low} to {high}), n {verdict['n']}{mark}"
 
 
-def pace(findings: Findings) -> str:
-    """Tell how long the check took, and how much faster than a real link it was."""
+def pace(findings: CheckResult) -> str:
+    """Return how long the check took, and how much faster than a real link it was."""
     took = f"{findings.real_s:.1f} s"
     if findings.simulated_s is None:
         return took
@@ -100,18 +100,18 @@ def pace(findings: Findings) -> str:
     return f"{findings.simulated_s:.0f} s simulated in {took}: {times:.0f} times as fast as real time"
 
 
-def _of_reference(findings: Findings) -> str:
+def _of_reference(findings: CheckResult) -> str:
     return f"; reference: {findings.suite.reference}" if findings.suite.reference else ""
 
 
-def markdown(findings: Findings) -> str:
-    """Give the same as text for a pull request."""
+def markdown(findings: CheckResult) -> str:
+    """Return the same as text for a pull request."""
     head = f"### {findings.suite.name}: {findings.backend.stack}, {findings.backend.clock} clock\n"
     return "\n".join([head, *map(_lines, sections(findings))])
 
 
-def junit(findings: Findings) -> str:
-    """Give one test case per verdict; what has no target is skipped, with its figure as the reason."""
+def junit(findings: CheckResult) -> str:
+    """Return one test case per verdict; what has no target is skipped, with its figure as the reason."""
     suite = ElementTree.Element("testsuite", name=f"satlab.{findings.suite.name}", time=f"{findings.real_s:.3f}")
     for one in findings.judged:
         case = _test_case(suite, one.case, _amount(one), one.median_s)
@@ -144,8 +144,8 @@ _HEAD = ("case", "down/up Mbit/s", "MB", "target s", "reference s", "median s", 
 _COMPARED_HEAD = ("case", "MB", "baseline s", "now s", "ratio", "p", "detectable", "verdict")
 
 
-def _spent(findings: Findings) -> list[Section]:
-    """Give one table, without causes that never were, or none where nothing was traced."""
+def _spent(findings: CheckResult) -> list[Section]:
+    """Return one table, without causes that never were, or none where nothing was traced."""
     found = {case: spent for case in findings.samples if (spent := findings.spent_s(case)) is not None}
     seen = [cause for cause in causes.CAUSES if any(spent[cause] for spent in found.values())]
     rows = [
@@ -169,8 +169,8 @@ _SEEN_HEAD = (
 UNKNOWN = "not told"
 
 
-def _seen(findings: Findings) -> Section:
-    """Give medians of what else is known of transfers."""
+def _seen(findings: CheckResult) -> Section:
+    """Return medians of what else is known of transfers."""
     rows = [
         (
             case,
@@ -193,15 +193,15 @@ def _median(samples: Sequence[Sample], name: str, shape: str, times: float = 1) 
     return shape.format(median(known) * times) if known else UNKNOWN
 
 
-def _source(findings: Findings, case: str, *names: str) -> str:
+def _source(findings: CheckResult, case: str, *names: str) -> str:
     """Name where the figures of these fields are from; nothing where there are none."""
     samples = findings.samples[case]
     known = [(one, name) for one in samples for name in names if getattr(one, name) is not None]
     return ", ".join(sorted({one.sources.get(name, "itself") for one, name in known}))
 
 
-def _noticed(findings: Findings) -> list[Section]:
-    """Give what slowed transfers down as far as it showed, and what could not be read; none where there is nothing."""
+def _noticed(findings: CheckResult) -> list[Section]:
+    """Return what slowed transfers down, as far as it showed, and what could not be read."""
     seeds: dict[tuple[str, str], list[str]] = {}
     for case, samples in findings.samples.items():
         for one in samples:
@@ -211,11 +211,11 @@ def _noticed(findings: Findings) -> list[Section]:
     return [Section("what was noticed", ("case", "what", "seeds"), rows)] if rows else []
 
 
-def _rows(findings: Findings) -> list[tuple[str, ...]]:
+def _rows(findings: CheckResult) -> list[tuple[str, ...]]:
     return [_row(one, findings) for one in findings.judged]
 
 
-def _row(one: Judged, findings: Findings) -> tuple[str, ...]:
+def _row(one: TargetVerdict, findings: CheckResult) -> tuple[str, ...]:
     link = findings.links[one.case]
     censored = f", {one.censored} cut off" if one.censored else ""
     off = f", {one.off} off" if one.off else ""
@@ -233,42 +233,42 @@ def _row(one: Judged, findings: Findings) -> tuple[str, ...]:
     )
 
 
-def _reference(one: Judged, findings: Findings) -> str:
+def _reference(one: TargetVerdict, findings: CheckResult) -> str:
     case = next(case for case in findings.suite.cases if case.id == one.case)
     times = dict(zip(findings.suite.marks_mb, case.reference_s, strict=False))
     found = None if one.mark_mb is None else times.get(one.mark_mb)
     return "" if found is None else f"{found:g}"
 
 
-def _compared(one: Compared) -> tuple[str, ...]:
+def _compared(one: BaselineComparison) -> tuple[str, ...]:
     least = "over 100 %" if one.detectable is None else f"{one.detectable:.0%}"
     verdict = "SLOWER" if one.is_slower else "no slower"
     figures = (seconds(one.baseline_s), seconds(one.median_s), f"{one.ratio:.3f}", f"{one.p:.2g}", least)
     return (one.case, f"{one.mark_mb:g}", *figures, verdict)
 
 
-def _why(one: Judged) -> str:
+def _why(one: TargetVerdict) -> str:
     died = f"; died: {'; '.join(one.died)}" if one.died else ""
     target = "" if one.target_s is None else f", target {one.target_s:g} s"
     return f"median {seconds(one.median_s)} s, up to {seconds(one.interval_s.high)} s{target}{died}"
 
 
-def _megabytes(one: Judged) -> str:
+def _megabytes(one: TargetVerdict) -> str:
     return "all" if one.mark_mb is None else f"{one.mark_mb:g}"
 
 
-def _amount(one: Judged) -> str:
+def _amount(one: TargetVerdict) -> str:
     return "test case" if one.mark_mb is None else f"{one.mark_mb:g} MB"
 
 
-def _why_skipped(one: Judged) -> str:
+def _why_skipped(one: TargetVerdict) -> str:
     if one.result == "not measurable":
         return f"not measurable: {one.off} samples out of calibration"
     return f"unsupported: {'; '.join(one.died)}" if one.result == "unsupported" else "no target"
 
 
 def seconds(value: float) -> str:
-    """Give seconds with three digits after the point, or `never`."""
+    """Return seconds with three digits after the point, or `never`."""
     return "never" if math.isinf(value) else f"{value:.3f}"
 
 

@@ -5,8 +5,8 @@ import re
 import statistics
 from typing import Any
 
-from satlab.check.check_run import Findings
-from satlab.check.verdict import Judged
+from satlab.check.check_run import CheckResult
+from satlab.check.verdict import TargetVerdict
 
 EXTENSION = "satlab/interop-extension/1"
 _RESULTS = {"pass": "succeeded", "fail": "failed", "unsupported": "unsupported"}
@@ -16,8 +16,8 @@ _ABBREVIATIONS = {
 }  # fmt: skip
 
 
-def result(findings: Findings) -> dict[str, Any]:
-    """Give result.json of one client and one server; times without a target are "to be determined", which is null."""
+def result(findings: CheckResult) -> dict[str, Any]:
+    """Return result.json of one client and one server; times without a target are "to be determined", which is null."""
     tests = [_test(one) for one in findings.judged if one.mark_mb is None]
     measured = [_measurement(name, findings) for name in findings.samples] if findings.suite.marks_mb else []
     names = {one["abbr"]: {"name": one["name"], "desc": findings.suite.source} for one in (*tests, *measured)}
@@ -35,8 +35,8 @@ def result(findings: Findings) -> dict[str, Any]:
     }
 
 
-def extension(findings: Findings) -> dict[str, Any]:
-    """Give the same check whole, under the abbreviations of result.json."""
+def extension(findings: CheckResult) -> dict[str, Any]:
+    """Return the same check whole, under the abbreviations of result.json."""
     cases = {abbreviation(name): name for name in findings.samples}
     return {"schema": EXTENSION, "cases": cases, "check": findings.document()}
 
@@ -47,11 +47,11 @@ def abbreviation(case: str) -> str:
     return known or "".join(part if part.isdigit() else part[:2] for part in re.split(r"[-_]", case)).upper()
 
 
-def _test(one: Judged) -> dict[str, Any]:
+def _test(one: TargetVerdict) -> dict[str, Any]:
     return {"abbr": abbreviation(one.case), "name": one.case, "result": _RESULTS.get(one.result)}
 
 
-def _measurement(name: str, findings: Findings) -> dict[str, Any]:
+def _measurement(name: str, findings: CheckResult) -> dict[str, Any]:
     """Tell goodput as the runner does: mean and standard deviation, if every sample came to its end."""
     samples = findings.samples[name]
     values = [one.goodput_interop_bps for one in samples if one.status == "ok"]

@@ -21,7 +21,7 @@ SAID_CHARACTERS = 300
 
 
 @dataclass(frozen=True)
-class Bounds:
+class Limits:
     """What a program may take before its cell ends it."""
 
     seconds: float = 600.0
@@ -31,7 +31,7 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class Bind:
+class Mount:
     """Something of the host's that shows up in a cell; at the same place unless said otherwise."""
 
     source: Path
@@ -39,27 +39,27 @@ class Bind:
     writable: bool = False
 
     def words(self) -> tuple[str, str, bool]:
-        """Give it as the cell's spec has it."""
+        """Return it as the cell's spec has it."""
         source = str(self.source.resolve())
         return source, self.target or source, self.writable
 
 
 @dataclass(frozen=True)
-class Cell:
+class Sandbox:
     """Where a program runs. `base` is the root file system that it finds: the host's programs, or a folder's."""
 
     uid: int = field(default_factory=privileges.new_uid)
-    binds: tuple[Bind, ...] = ()
+    binds: tuple[Mount, ...] = ()
     base: Path = Path("/")
     name: str = "cell"
     hosts: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     capabilities: tuple[str, ...] = ()
-    bounds: Bounds = Bounds()
+    bounds: Limits = Limits()
 
 
 @dataclass(frozen=True)
-class Ended:
+class ExitReport:
     """How a program ended: exit status (-N: signal N), the bound that ended it, its means, its last words.
 
     `waited_s` is how long it could have run and had no core, from samples of its threads' states.
@@ -74,7 +74,7 @@ class Ended:
 
     @property
     def reason(self) -> str:
-        """Say why it ended, for people; nothing after a success."""
+        """Return why it ended, for people; nothing after a success."""
         if self.why:
             return self.why
         if self.status == 0:
@@ -83,31 +83,31 @@ class Ended:
         return f"it ended with {how}{': ' if self.said else ''}{self.said}"
 
 
-class Confined:
+class SandboxedProcess:
     """A program in its cell, while it runs and after."""
 
     def __init__(self, process: subprocess.Popen[bytes], report: int, log: Path, root: Path) -> None:
         self._process, self._report, self._log, self._root = process, report, log, root
-        self._ended: Ended | None = None
+        self._ended: ExitReport | None = None
 
-    def poll(self, wait_s: float = 0.0) -> Ended | None:
-        """Tell how it ended; None while it runs, which is seen for `wait_s` at most."""
+    def poll(self, wait_s: float = 0.0) -> ExitReport | None:
+        """Return how it ended; None while it runs, which is seen for `wait_s` at most."""
         if self._ended is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(wait_s)
                 self._ended = self._read()
         return self._ended
 
-    def stop(self) -> Ended:
+    def stop(self) -> ExitReport:
         """Ask it to end, then make it end; give how it ended."""
         if self.poll() is None:
             self._process.terminate()
             if self.poll(LEAVE_S) is None:
                 self._process.kill()
         ended = self.poll(LEAVE_S)
-        return ended or Ended(-9, "its cell does not end", 0.0, 0, "")
+        return ended or ExitReport(-9, "its cell does not end", 0.0, 0, "")
 
-    def _read(self) -> Ended:
+    def _read(self) -> ExitReport:
         with os.fdopen(self._report, "rb") as pipe:
             text = pipe.read()
         with contextlib.suppress(OSError):
@@ -115,11 +115,11 @@ class Confined:
         lines = self._log.read_text(errors="replace").split("\n")[-6:]
         said = " | ".join(lines).strip(" |")[-SAID_CHARACTERS:]
         if not text:
-            return Ended(self._process.returncode, "its cell was killed", 0.0, 0, said)
-        return Ended(**json.loads(text), said=said)
+            return ExitReport(self._process.returncode, "its cell was killed", 0.0, 0, said)
+        return ExitReport(**json.loads(text), said=said)
 
 
-def start(enter: Sequence[str], cell: Cell, argv: Sequence[str], log: Path) -> Confined:
+def start(enter: Sequence[str], cell: Sandbox, argv: Sequence[str], log: Path) -> SandboxedProcess:
     """Start a program in a cell, within the network namespace that `enter` leads into; its talk goes to `log`.
 
     `log` lies in a folder that stays; an empty folder beside it is the place of the cell's root as long as it runs.
@@ -148,4 +148,4 @@ def start(enter: Sequence[str], cell: Cell, argv: Sequence[str], log: Path) -> C
     with log.open("wb") as words:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=words, stderr=words, pass_fds=(theirs,))
     os.close(theirs)
-    return Confined(process, ours, log, root)
+    return SandboxedProcess(process, ours, log, root)

@@ -306,7 +306,7 @@ class _Watch:
         return ""
 
     def _written(self) -> int:
-        """Give the bytes in the folders that it may write; the bound where there are too many files."""
+        """Return the bytes in the folders that it may write; the bound where there are too many files."""
         total = files = 0
         for _, target, writable in self._spec["binds"]:
             for folder, _, names in os.walk(self._spec["root"] + target) if writable else ():
@@ -339,7 +339,7 @@ class _Wanted(threading.Thread):
             self._looked += 1
 
     def seconds(self) -> float:
-        """Give the time until now in which one was runnable, s."""
+        """Return the time until now in which one was runnable, s."""
         return (time.monotonic() - self._began) * self._runnable / max(1, self._looked)
 
 
@@ -354,12 +354,12 @@ def _is_runnable() -> bool:
 
 
 def _started() -> int:
-    """Give the last process number of this namespace, whose first is 1 (proc(5), /proc/loadavg)."""
+    """Return the last process number of this namespace, whose first is 1 (proc(5), /proc/loadavg)."""
     return int(Path("/proc/loadavg").read_text().split()[-1])
 
 
 def _usage() -> tuple[int, int]:
-    """Give threads and resident bytes of all processes of this namespace but the first (proc(5), /proc/PID/stat)."""
+    """Return threads and resident bytes of all processes of this namespace but the first (proc(5), /proc/PID/stat)."""
     threads = pages = 0
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and entry.name != "1":

@@ -55,7 +55,7 @@ class Packet:
     head: bytes
 
 
-class Tap:
+class Capture:
     """Captures from `start` to `stop`."""
 
     def __init__(self, up: Lab, node: str, interface: str) -> None:

@@ -52,7 +52,7 @@ Supply = Literal["done", "blocked", "slow"]
 
 
 @dataclass(frozen=True)
-class State:
+class SenderState:
     """A sender and its path at `t_s`, s since the start of the connection. Queues as the time to carry them, ms."""
 
     t_s: float
@@ -69,7 +69,7 @@ class State:
 
     @property
     def has_room(self) -> bool:
-        """Tell whether the window has room for another datagram, and for one that is being made."""
+        """Return whether the window has room for another datagram, and for one that is being made."""
         return self.cwnd_bytes - self.in_flight_bytes >= 2 * DATAGRAM_BYTES
 
 
@@ -83,12 +83,12 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Trace:
+class TransferTrace:
     """A transfer from 0 to `end_s` with its states, by time. The sender knew what to send at `asked_s`; None: never."""
 
     asked_s: float | None
     end_s: float
-    states: Sequence[State]
+    states: Sequence[SenderState]
 
     def spans(self) -> list[Span]:
         """Part 0 to `end_s` among the causes, without gap or overlap; neighbours of the same cause are one span."""
@@ -99,7 +99,7 @@ class Trace:
         return joined
 
     def spent_s(self) -> dict[str, float]:
-        """Give the seconds of each cause; their sum is `end_s`."""
+        """Return the seconds of each cause; their sum is `end_s`."""
         spent: dict[str, float] = dict.fromkeys(CAUSES, 0.0)
         for span in self.spans():
             spent[span.cause] += span.end_s - span.start_s
@@ -133,7 +133,7 @@ class Trace:
         return _limits(now)
 
     def _is_idle(self, index: int, asked_s: float) -> bool:
-        """Tell whether less than half of the window was in flight over a whole round trip."""
+        """Return whether less than half of the window was in flight over a whole round trip."""
         since = self.states[index].t_s - self.states[index].rtt_ms / 1e3
         if since < asked_s:
             return False
@@ -141,7 +141,7 @@ class Trace:
         return all(2 * state.in_flight_bytes < state.cwnd_bytes for state in trip)
 
 
-def _limits(state: State) -> Cause:
+def _limits(state: SenderState) -> Cause:
     """Name the phase of congestion control whose window limits."""
     if state.lost_packets:
         return "loss recovery"
@@ -152,7 +152,7 @@ _LIMITED: Mapping[Supply, Cause] = {"done": "delivery", "slow": "application", "
 
 
 def mean(spent: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Give the mean seconds of each cause over several transfers; their sum is the mean of the whole times."""
+    """Return the mean seconds of each cause over several transfers; their sum is the mean of the whole times."""
     return {cause: sum(one[cause] for one in spent) / len(spent) for cause in CAUSES}
 
 

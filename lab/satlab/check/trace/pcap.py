@@ -33,12 +33,12 @@ class Datagram:
 
     @property
     def is_data(self) -> bool:
-        """Tell whether it may hold payload: 1-RTT packets, and whatever TCP carries."""
+        """Return whether it may hold payload: 1-RTT packets, and whatever TCP carries."""
         return self.size > 0 and self.kinds[-1:] in ((), ("1-rtt",))
 
 
 @dataclass(frozen=True)
-class Wire:
+class CapturedTransfer:
     """A transfer as its client's interface saw it; `protocol` is 17 or 6, times are since the client's first packet."""
 
     protocol: int
@@ -47,12 +47,12 @@ class Wire:
 
     @property
     def arrivals(self) -> list[Datagram]:
-        """Give what came from the server and may hold payload."""
+        """Return what came from the server and may hold payload."""
         return [one for one in self.datagrams if one.from_server and one.is_data]
 
     @property
     def handshake_s(self) -> float | None:
-        """Give when the client could speak: its first 1-RTT packet after the server's first; SYN-ACK with TCP."""
+        """Return when the client could speak: its first 1-RTT packet after the server's first; SYN-ACK with TCP."""
         answer = self.first_answer_s
         if self.protocol == TCP or answer is None:
             return answer
@@ -61,12 +61,12 @@ class Wire:
 
     @property
     def first_answer_s(self) -> float | None:
-        """Give when the server's first packet came."""
+        """Return when the server's first packet came."""
         return next((one.t_s for one in self.datagrams if one.from_server), None)
 
     @property
     def first_byte_s(self) -> float | None:
-        """Give when the first packet came that may hold payload: full, and after the client could ask; else None.
+        """Return when the first packet came that may hold payload: full, and after the client could ask; else None.
 
         Full is what has 1200 bytes of UDP payload, which each path must carry (RFC 9000, section 14): what a server
         sends before its payload, settings and tickets, is less. A probe of the path's MTU is full: it may make this
@@ -81,7 +81,7 @@ class Wire:
 
     @property
     def server_ids(self) -> set[bytes]:
-        """Give the source connection ids of the server's Initial packets: one for each handshake."""
+        """Return the source connection ids of the server's Initial packets: one for each handshake."""
         initials = (one for one in self.datagrams if one.from_server and "initial" in one.kinds)
         return {name for one in initials for name in one.ids}
 
@@ -104,13 +104,13 @@ class Wire:
         )
 
     def goodput_bps(self, size: int) -> float | None:
-        """Give the QUIC interop runner's goodput: payload bits over the time of the server's 1-RTT packets."""
+        """Return the QUIC interop runner's goodput: payload bits over the time of the server's 1-RTT packets."""
         came = self.arrivals
         lasted = came[-1].t_s - came[0].t_s if came else 0.0
         return 8 * size / lasted if lasted > 0 else None
 
 
-def read(packets: Sequence[Packet], server: IPv4Address, port: int) -> Wire | None:
+def read(packets: Sequence[Packet], server: IPv4Address, port: int) -> CapturedTransfer | None:
     """Find the packets between a client and a server's port; None where there are none."""
     found: list[Datagram] = []
     protocol = start = 0
@@ -123,11 +123,11 @@ def read(packets: Sequence[Packet], server: IPv4Address, port: int) -> Wire | No
         parts = list(parts_of(payload)) if protocol == UDP else []
         kinds, ids = tuple(kind for kind, _ in parts), tuple(name for _, name in parts if name)
         found.append(Datagram((packet.t_ns - start) * NS, from_server, size, kinds, ids))
-    return Wire(protocol, tuple(found), start * NS) if found else None
+    return CapturedTransfer(protocol, tuple(found), start * NS) if found else None
 
 
 def _parse(packet: Packet, server: bytes, port: int) -> tuple[int, bool, bytes, int] | None:
-    """Give protocol, whether it is the server's, the payload's first bytes and its size."""
+    """Return protocol, whether it is the server's, the payload's first bytes and its size."""
     head = packet.head
     if len(head) < 28 or head[0] >> 4 != 4 or head[9] not in (UDP, TCP):
         return None
@@ -142,7 +142,7 @@ def _parse(packet: Packet, server: bytes, port: int) -> tuple[int, bool, bytes, 
 
 
 def tcp_again(packets: Sequence[Packet]) -> float | None:
-    """Give the share of bytes that had been sent before, of the TCP flow with the most bytes; None without any.
+    """Return the share of bytes that had been sent before, of the TCP flow with the most bytes; None without any.
 
     What lies below the furthest sequence number (RFC 9293, section 3.4, modulo 2^32) has been sent before.
     """
@@ -165,7 +165,7 @@ def tcp_again(packets: Sequence[Packet]) -> float | None:
 
 
 def parts_of(payload: bytes) -> Iterator[tuple[Kind, bytes]]:
-    """Give kind and source connection id (none for 1-RTT) of the QUIC packets of a datagram (RFC 9000, section 12.2).
+    """Yield kind and source connection id (none for 1-RTT) of the QUIC packets of a datagram (RFC 9000, section 12.2).
 
     What is cut off or no QUIC version 1 ends the list.
     """
@@ -183,7 +183,7 @@ def parts_of(payload: bytes) -> Iterator[tuple[Kind, bytes]]:
 
 
 def _after_long_header(payload: bytes, kind: Kind) -> tuple[bytes, bytes]:
-    """Give the source connection id and what follows the packet. Raises IndexError where it is cut off."""
+    """Return the source connection id and what follows the packet. Raises IndexError where it is cut off."""
     at = 6 + payload[5]
     name = payload[at + 1 : at + 1 + payload[at]]
     at += 1 + payload[at]
@@ -221,7 +221,9 @@ WAITING = 0.25
 """Share of the time from which waiting for a core is told. A program that gets what it needs hardly ever waits."""
 
 
-def symptoms(wire: Wire, rtt_s: float, rate_bps: float, cpu_s: Mapping[str, tuple[float, float]]) -> tuple[str, ...]:
+def symptoms(
+    wire: CapturedTransfer, rtt_s: float, rate_bps: float, cpu_s: Mapping[str, tuple[float, float]]
+) -> tuple[str, ...]:
     """Name what slowed a download down, as far as it shows from outside.
 
     `rtt_s` is the idle link's; `rate_bps` what it carries; `cpu_s` how long each program (its name) ran, and how long
@@ -238,7 +240,7 @@ def symptoms(wire: Wire, rtt_s: float, rate_bps: float, cpu_s: Mapping[str, tupl
     return tuple(filter(None, found))
 
 
-def _lost_handshake(wire: Wire, rtt_s: float) -> str:
+def _lost_handshake(wire: CapturedTransfer, rtt_s: float) -> str:
     answer, done = wire.first_answer_s, wire.handshake_s
     if answer is not None and answer > 1.5 * rtt_s:
         return f"lost handshake packet: the first answer came after {answer:.2f} s, a round trip is {rtt_s:.2f} s"
@@ -249,7 +251,7 @@ def _lost_handshake(wire: Wire, rtt_s: float) -> str:
     return ""
 
 
-def _small_start(wire: Wire, rtt_s: float) -> str:
+def _small_start(wire: CapturedTransfer, rtt_s: float) -> str:
     """Look at the first flight of payload: what comes a round trip after the client could ask."""
     done = wire.handshake_s
     if done is None:
@@ -262,7 +264,7 @@ def _small_start(wire: Wire, rtt_s: float) -> str:
     return ""
 
 
-def _constant_window(wire: Wire, rtt_s: float, rate_bps: float) -> str:
+def _constant_window(wire: CapturedTransfer, rtt_s: float, rate_bps: float) -> str:
     """Look whether each round trip of the later part brings the same amount, and less than the link could carry.
 
     A window's round trip is a little longer than the idle link's, so round trips of several lengths are tried.

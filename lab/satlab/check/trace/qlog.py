@@ -50,7 +50,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Log:
+class QlogFile:
     """A file: whose it is, how many ms a unit of its times is, and its events, which are read as they are taken."""
 
     side: Side
@@ -59,7 +59,7 @@ class Log:
 
 
 def newest(folder: Path) -> Path | None:
-    """Give the file in a folder or below that was written last; a connection's log is done when it ends."""
+    """Return the file in a folder or below that was written last; a connection's log is done when it ends."""
     found = []
     walked = itertools.islice(os.walk(folder), FILES)
     for place, _, names in walked if folder.is_dir() and not folder.is_symlink() else ():
@@ -70,7 +70,7 @@ def newest(folder: Path) -> Path | None:
     return max(found)[1] if found else None
 
 
-def opened(path: Path) -> Log:
+def opened(path: Path) -> QlogFile:
     """Open a file. Taking its events may raise QlogError, too.
 
     Raises:
@@ -86,7 +86,7 @@ def opened(path: Path) -> Log:
 
 
 def number(data: Any, name: str) -> float | None:
-    """Give a number of an object; None where there is none that is finite, from 0 up and below 2^53."""
+    """Return a number of an object; None where there is none that is finite, from 0 up and below 2^53."""
     value = data.get(name) if isinstance(data, dict) else None
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < NUMBER:
         return float(value)
@@ -94,7 +94,7 @@ def number(data: Any, name: str) -> float | None:
 
 
 def _records(path: Path) -> Iterator[Any]:
-    """Give the JSON texts of a file: one a line, or all of it."""
+    """Yield the JSON texts of a file: one a line, or all of it."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
@@ -116,7 +116,7 @@ def _records(path: Path) -> Iterator[Any]:
 
 
 def _sequence(file: Any) -> Iterator[Any]:
-    """Give each record; one without an end is the last, as of a program that was ended (RFC 7464, section 2.4)."""
+    """Yield each record; one without an end is the last, as of a program that was ended (RFC 7464, section 2.4)."""
     for count in itertools.count(1):
         line = file.readline(LINE_BYTES)
         if not line.endswith(b"\n"):
@@ -137,7 +137,7 @@ def _parsed(text: bytes, place: str) -> Any:
         raise QlogError("broken", f"{place} is no JSON: {str(error)[:80]}") from error
 
 
-def _of_document(head: dict[str, Any]) -> Log:
+def _of_document(head: dict[str, Any]) -> QlogFile:
     traces = head["traces"]
     if not isinstance(traces, list) or len(traces) != 1 or not isinstance(traces[0], dict):
         raise QlogError("broken", "it is not of one connection")
@@ -145,7 +145,7 @@ def _of_document(head: dict[str, Any]) -> Log:
     return _of_trace(traces[0], events if isinstance(events, list) else [])
 
 
-def _of_trace(trace: Any, events: Iterable[Any]) -> Log:
+def _of_trace(trace: Any, events: Iterable[Any]) -> QlogFile:
     """Read what is common to all events of a trace, then its events."""
     trace = trace if isinstance(trace, dict) else {}
     view, common, old = (trace.get(name) for name in ("vantage_point", "common_fields", "configuration"))
@@ -156,11 +156,11 @@ def _of_trace(trace: Any, events: Iterable[Any]) -> Log:
     way = common.get("time_format") if isinstance(common, dict) else None
     is_relative = way in ("delta", "relative_to_previous_event")
     fields = trace.get("event_fields")
-    return Log(side, unit_ms, _events(events, fields, unit_ms, is_relative=is_relative))
+    return QlogFile(side, unit_ms, _events(events, fields, unit_ms, is_relative=is_relative))
 
 
 def _events(events: Iterable[Any], fields: Any, unit_ms: float, *, is_relative: bool) -> Iterator[Event]:
-    """Give the events with times that never go back."""
+    """Yield the events with times that never go back."""
     names = [str(name).lower() for name in fields] if isinstance(fields, list) else []
     now = 0.0
     for count, raw in enumerate(events):
@@ -180,7 +180,7 @@ def _events(events: Iterable[Any], fields: Any, unit_ms: float, *, is_relative: 
 
 
 def _named(names: list[str], values: list[Any]) -> dict[str, Any]:
-    """Give an event that is an array as one that is an object."""
+    """Return an event that is an array as one that is an object."""
     found = dict(zip(names, values, strict=False))
     return {
         "time": found.get("relative_time"),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from satlab.check.trace.causes import DATAGRAM_BYTES, Supply
-from satlab.check.trace.qlog import Event, Log, number
+from satlab.check.trace.qlog import Event, QlogFile, number
 
 STEP_S = 0.05
 """Between two states, at the least."""
@@ -16,7 +16,7 @@ STREAMS = 10_000
 
 
 @dataclass(frozen=True)
-class Point:
+class SenderPoint:
     """A sender's state at `t_s` by its own clock."""
 
     t_s: float
@@ -29,7 +29,7 @@ class Point:
 
 
 @dataclass
-class Account:
+class QlogTransfer:
     """One connection as one end tells it. Times are of that end's clock in s, None for what never was.
 
     `asked_s` is when the first bytes of a stream came; `again_bytes` are those of `stream_bytes` that had been sent
@@ -40,7 +40,7 @@ class Account:
     received_s: float | None = None
     short_received_s: float | None = None
     stream_received_s: float | None = None
-    points: list[Point] = field(default_factory=list)
+    points: list[SenderPoint] = field(default_factory=list)
     sent_packets: int = 0
     lost_packets: int = 0
     stream_bytes: float = 0
@@ -48,21 +48,21 @@ class Account:
 
     @property
     def new_bytes(self) -> float:
-        """Give what of the streams was sent at least once."""
+        """Return what of the streams was sent at least once."""
         return self.stream_bytes - self.again_bytes
 
     @property
     def told_lost_packets(self) -> int | None:
-        """Give what the file tells of losses; quiche's tells of none, though it sends again."""
+        """Return what the file tells of losses; quiche's tells of none, though it sends again."""
         return None if self.again_bytes and not self.lost_packets else self.lost_packets
 
     @property
     def retransmitted_share(self) -> float | None:
-        """Give the share of the stream bytes that had been sent before."""
+        """Return the share of the stream bytes that had been sent before."""
         return self.again_bytes / self.stream_bytes if self.stream_bytes else None
 
 
-def read(log: Log, size: int) -> Account:
+def read(log: QlogFile, size: int) -> QlogTransfer:
     """Take a file's events; a sender that has sent `size` bytes of streams has nothing left to send.
 
     Raises:
@@ -78,8 +78,8 @@ def read(log: Log, size: int) -> Account:
 class _Reader:
     """Steps through the events of one end."""
 
-    def __init__(self, log: Log, size: int) -> None:
-        self.account = Account()
+    def __init__(self, log: QlogFile, size: int) -> None:
+        self.account = QlogTransfer()
         self._own, self._unit_ms, self._size = int(log.side == "server"), log.unit_ms, size
         self._metrics: dict[str, float] = {}
         self._now = self._next = 0.0
@@ -119,7 +119,7 @@ class _Reader:
             return
         threshold = values.get("ssthresh")
         self.account.points.append(
-            Point(
+            SenderPoint(
                 t_s=self._now,
                 cwnd_bytes=window,
                 in_flight_bytes=values.get("bytes_in_flight", 0.0),
@@ -220,7 +220,7 @@ def _frames(data: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _stream(frame: Mapping[str, Any]) -> tuple[float, float, float]:
-    """Give id, offset and length of a stream frame, as the three programs name them; 0 where nothing is told."""
+    """Return id, offset and length of a stream frame, as the three programs name them; 0 where nothing is told."""
     stream = number(frame, "stream_id")
     length = number(frame, "length")
     if length is None:

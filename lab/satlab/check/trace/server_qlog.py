@@ -6,12 +6,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from satlab.check.endpoint.pair import CLIENT, SERVER, Ends, Wish
-from satlab.check.samples import Sample, Warned
+from satlab.check.endpoint.pair import CLIENT, SERVER, EndpointPair, TransferRequest
+from satlab.check.samples import Sample, UnusedSource
 from satlab.check.trace import qlog, qlog_transfer
-from satlab.check.trace.pcap import Wire
+from satlab.check.trace.pcap import CapturedTransfer
 from satlab.check.trace.qlog import QlogError
-from satlab.check.trace.qlog_transfer import Account
+from satlab.check.trace.qlog_transfer import QlogTransfer
 
 FILE = "qlog.json"
 """In the folder of a sample: what was read of the server's qlog, by the client's clock."""
@@ -21,21 +21,23 @@ Figures = dict[str, tuple[Any, str]]
 """Fields of a sample: value, and where it is from."""
 
 
-def add(found: Sample, ends: Ends, wish: Wish, folder: Path, wire: Wire, one_way_s: float) -> Sample:
+def add(
+    found: Sample, ends: EndpointPair, request: TransferRequest, folder: Path, wire: CapturedTransfer, one_way_s: float
+) -> Sample:
     """Add first byte, bytes sent again and losses to the sample of a download, and leave the sender's states in FILE.
 
     `one_way_s` is what a packet takes from the client to the server over the idle link.
     """
     figures: Figures = {}
     warnings = []
-    places = {side: place for side in (SERVER, CLIENT) if (place := ends.qlog(wish, side)) is not None}
+    places = {side: place for side in (SERVER, CLIENT) if (place := ends.qlog(request, side)) is not None}
     if not places:
         return found
     for side, place in places.items():
         try:
-            told = _read(place, side, wish, wire, is_whole=found.status == "ok")
+            told = _read(place, side, request, wire, is_whole=found.status == "ok")
         except QlogError as error:
-            warnings.append(Warned(error.kind, side, str(error)))
+            warnings.append(UnusedSource(error.kind, side, str(error)))
             continue
         if side == SERVER:
             figures |= _of_server(told)
@@ -51,7 +53,7 @@ def add(found: Sample, ends: Ends, wish: Wish, folder: Path, wire: Wire, one_way
     )  # fmt: skip
 
 
-def _read(place: Path, side: str, wish: Wish, wire: Wire, *, is_whole: bool) -> Account:
+def _read(place: Path, side: str, request: TransferRequest, wire: CapturedTransfer, *, is_whole: bool) -> QlogTransfer:
     """Read an end's qlog of the connection whose packets these are.
 
     Raises:
@@ -65,25 +67,25 @@ def _read(place: Path, side: str, wish: Wish, wire: Wire, *, is_whole: bool) -> 
     log = qlog.opened(file)
     if log.side != side:
         raise QlogError("does not fit", f"it says it is the {log.side}'s")
-    told = qlog_transfer.read(log, wish.size)
-    if side == SERVER and is_whole and told.new_bytes < WHOLE * wish.size:
-        raise QlogError("does not fit", f"it tells of {told.new_bytes:.0f} bytes of streams, {wish.size} came")
+    told = qlog_transfer.read(log, request.size)
+    if side == SERVER and is_whole and told.new_bytes < WHOLE * request.size:
+        raise QlogError("does not fit", f"it tells of {told.new_bytes:.0f} bytes of streams, {request.size} came")
     return told
 
 
-def _of_client(told: Account) -> Figures:
+def _of_client(told: QlogTransfer) -> Figures:
     sent, came = told.sent_s, told.stream_received_s
     if sent is None or came is None:
         return {}
     return {"time_to_first_byte_ms": ((came - sent) * 1000, "qlog of the client")}
 
 
-def _of_server(told: Account) -> Figures:
+def _of_server(told: QlogTransfer) -> Figures:
     values = {"lost_packets": told.told_lost_packets, "retransmitted_share": told.retransmitted_share}
     return {name: (value, "qlog of the server") for name, value in values.items() if value is not None}
 
 
-def _states(told: Account, folder: Path, wire: Wire, one_way_s: float, end_s: float | None) -> Figures:
+def _states(told: QlogTransfer, folder: Path, wire: CapturedTransfer, one_way_s: float, end_s: float | None) -> Figures:
     """Leave the sender's states by the client's clock, which starts with its first packet; none where they are unknown.
 
     They last until the payload was there, `end_s`, or to the last packet where it never was: satperf's ends go on to

@@ -11,18 +11,18 @@ from satlab.check import case_link
 from satlab.check.backend import virtual_clock
 from satlab.check.suite import Case, Suite
 from satlab.check.trace import causes
-from satlab.check.trace.causes import Span, State, Trace
+from satlab.check.trace.causes import SenderState, Span, TransferTrace
 
-FULL = State(0, 100_000, 100_000, False, True, False, "blocked", 650, 0, 0, 0)
+FULL = SenderState(0, 100_000, 100_000, False, True, False, "blocked", 650, 0, 0, 0)
 """A window in slow start that is full."""
 
 
-def trace(*states: State, asked_s: float | None = 0.0) -> Trace:
-    """Give states at 1 s, 2 s and so on, the last one at the end."""
-    return Trace(asked_s, float(len(states)), [replace(state, t_s=t) for t, state in enumerate(states, 1)])
+def trace(*states: SenderState, asked_s: float | None = 0.0) -> TransferTrace:
+    """Return states at 1 s, 2 s and so on, the last one at the end."""
+    return TransferTrace(asked_s, float(len(states)), [replace(state, t_s=t) for t, state in enumerate(states, 1)])
 
 
-def causes_of(*states: State) -> list[str]:
+def causes_of(*states: SenderState) -> list[str]:
     return [span.cause for span in trace(*states).spans()]
 
 
@@ -60,7 +60,7 @@ def test_a_pause_shorter_than_a_round_trip_is_no_fault_of_the_host() -> None:
 
 
 def test_the_spans_are_a_partition() -> None:
-    spans = Trace(0.7, 3.5, trace(FULL, replace(FULL, lost_packets=1), FULL).states).spans()
+    spans = TransferTrace(0.7, 3.5, trace(FULL, replace(FULL, lost_packets=1), FULL).states).spans()
     assert spans[0] == Span(0.0, 0.7, "handshake") and spans[-1].end_s == 3.5
     assert all(one.end_s == other.start_s for one, other in pairwise(spans))
 
@@ -68,7 +68,7 @@ def test_the_spans_are_a_partition() -> None:
 @pytest.mark.parametrize("asked_s", [None, 2.0, 5.0])
 def test_a_sender_that_never_knew_what_to_send_spent_all_on_the_handshake(asked_s: float | None) -> None:
     assert trace(FULL, FULL, asked_s=asked_s).spent_s()["handshake"] == 2.0
-    assert Trace(0.0, 2.0, []).spent_s()["handshake"] == 2.0
+    assert TransferTrace(0.0, 2.0, []).spent_s()["handshake"] == 2.0
 
 
 def test_means_add_up_and_the_largest_is_named() -> None:
@@ -78,7 +78,7 @@ def test_means_add_up_and_the_largest_is_named() -> None:
 
 
 def transferred(folder: Path, *, case: dict[str, Any] | None = None, **changes: Any) -> dict[str, float]:
-    """Give the seconds of each cause of 4 MB over 20 Mbit/s (or what `case` has), `changes` in the request."""
+    """Return the seconds of each cause of 4 MB over 20 Mbit/s (or what `case` has), `changes` in the request."""
     rates = {"id": "planted", "forward_mbps": 20, "return_mbps": 2, "targets_s": [None]}
     document = {
         "schema": "satlab/suite/1", "name": "planted", "source": "here", "link": {"rtt_ms": 650, "queue_bdp": 1},

@@ -9,7 +9,7 @@ import pytest
 
 from satlab.check.trace import capture, pcap
 from satlab.check.trace.capture import Packet
-from satlab.check.trace.pcap import Datagram, Wire
+from satlab.check.trace.pcap import CapturedTransfer, Datagram
 
 CLIENT, SERVER, PORT = IPv4Address("198.18.1.2"), IPv4Address("198.18.4.2"), 4433
 RTT_S = 0.66
@@ -91,7 +91,9 @@ def test_a_transfer_is_read_from_its_packets() -> None:
 # --- symptoms -------------------------------------------------------------------------------------------------------
 
 
-def download(rounds: list[int], *, answer_s: float = RTT_S, done_s: float = RTT_S + 0.01, payload: int = 1200) -> Wire:
+def download(
+    rounds: list[int], *, answer_s: float = RTT_S, done_s: float = RTT_S + 0.01, payload: int = 1200
+) -> CapturedTransfer:
     """A download that brings so many packets in each round trip after the request."""
     sent: list[Datagram] = [
         Datagram(0.0, False, 1200, ("initial",)),
@@ -103,10 +105,10 @@ def download(rounds: list[int], *, answer_s: float = RTT_S, done_s: float = RTT_
         # A full round lasts as long as a round trip, less a little.
         step = min(0.0001, 0.5 * RTT_S / max(count, 1))
         sent += [Datagram(start + k * step, True, payload, ("1-rtt",)) for k in range(count)]
-    return Wire(pcap.UDP, tuple(sent))
+    return CapturedTransfer(pcap.UDP, tuple(sent))
 
 
-def named(seen: Wire, **cpu_s: float) -> tuple[str, ...]:
+def named(seen: CapturedTransfer, **cpu_s: float) -> tuple[str, ...]:
     used = {name: (took, 0.0) for name, took in cpu_s.items()}
     return tuple(one.partition(":")[0] for one in pcap.symptoms(seen, RTT_S, RATE_BPS, used))
 
@@ -172,10 +174,10 @@ def test_the_first_byte_is_the_first_full_packet_after_the_client_could_ask() ->
     early = Datagram(RTT_S + 0.005, True, 1200, ("1-rtt",))  # before the request: the end of the handshake
     small = Datagram(2 * RTT_S, True, 300, ("1-rtt",))  # a ticket
     full = Datagram(2 * RTT_S + 0.2, True, 1250, ("1-rtt",))
-    whole = Wire(pcap.UDP, (*seen.datagrams[:2], early, seen.datagrams[2], small, full))
+    whole = CapturedTransfer(pcap.UDP, (*seen.datagrams[:2], early, seen.datagrams[2], small, full))
     assert whole.first_byte_s == full.t_s
-    assert Wire(pcap.UDP, whole.datagrams[:-1]).first_byte_s is None
-    assert Wire(pcap.UDP, seen.datagrams[:2]).first_byte_s is None
+    assert CapturedTransfer(pcap.UDP, whole.datagrams[:-1]).first_byte_s is None
+    assert CapturedTransfer(pcap.UDP, seen.datagrams[:2]).first_byte_s is None
 
 
 def test_a_greased_fixed_bit_hides_nothing() -> None:

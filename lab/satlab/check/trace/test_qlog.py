@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from satlab.check.endpoint.pair import CLIENT, SERVER
-from satlab.check.endpoint.test_command_line import wish
-from satlab.check.samples import Sample, Warned
+from satlab.check.endpoint.test_command_line import request
+from satlab.check.samples import Sample, UnusedSource
 from satlab.check.trace import qlog, qlog_transfer, server_qlog
-from satlab.check.trace.pcap import UDP, Datagram, Wire
+from satlab.check.trace.pcap import UDP, CapturedTransfer, Datagram
 from satlab.check.trace.qlog import QlogError
-from satlab.check.trace.qlog_transfer import Account
+from satlab.check.trace.qlog_transfer import QlogTransfer
 
 SIZE = 3000
 PACKETS = ((100, 0, 1000), (101, 1000, 1000), (700, 0, 1000), (701, 2000, 1000))
@@ -24,7 +24,7 @@ HEAD = {"qlog_version": "0.3", "qlog_format": "JSON-SEQ", "trace": {"vantage_poi
 
 
 def ngtcp2() -> list[dict[str, Any]]:
-    """Give the records of a server as ngtcp2 writes them."""
+    """Return the records of a server as ngtcp2 writes them."""
     limits = {"owner": "remote", "initial_max_data": 1 << 20, "initial_max_stream_data_bidi_local": 2000}
     metrics = {"smoothed_rtt": 650, "congestion_window": 12000, "bytes_in_flight": 11000}
     credit = {"frame_type": "max_stream_data", "stream_id": 0, "maximum": 1 << 20}
@@ -54,7 +54,7 @@ def sent(time: int, offset: int, length: int) -> dict[str, Any]:
 
 
 def quiche() -> list[dict[str, Any]]:
-    """Give the same as quiche writes it: other schema names, lengths in `raw`, no threshold as 2^64 - 1."""
+    """Return the same as quiche writes it: other schema names, lengths in `raw`, no threshold as 2^64 - 1."""
     records: list[dict[str, Any]] = json.loads(json.dumps(ngtcp2()))
     for record in records:
         name, data = record["name"].partition(":")[2], record["data"]
@@ -69,7 +69,7 @@ def quiche() -> list[dict[str, Any]]:
 
 
 def picoquic() -> dict[str, Any]:
-    """Give the same as picoquic writes it: one document, events as arrays, times in microseconds."""
+    """Return the same as picoquic writes it: one document, events as arrays, times in microseconds."""
     events = []
     for record in json.loads(json.dumps(ngtcp2())):
         category, _, name = record["name"].partition(":")
@@ -94,7 +94,7 @@ def sequence(records: list[dict[str, Any]], head: dict[str, Any] = HEAD) -> byte
     return b"".join(b"\x1e" + json.dumps(one).encode() + b"\n" for one in (head, *records))
 
 
-def read(folder: Path, data: bytes, name: str = "x.sqlog", size: int = SIZE) -> Account:
+def read(folder: Path, data: bytes, name: str = "x.sqlog", size: int = SIZE) -> QlogTransfer:
     (folder / name).write_bytes(data)
     return qlog_transfer.read(qlog.opened(folder / name), size)
 
@@ -232,26 +232,26 @@ class Asks:
     """Ends that are asked for qlog."""
 
     def qlog(self, asked: Any, side: str) -> Path:
-        """Give the folder."""
+        """Return the folder."""
         return Path(asked.folder / side / "qlog")
 
 
-def seen() -> Wire:
+def seen() -> CapturedTransfer:
     """The client's packets of that transfer: the server's clock is 325 ms after the client's, as the link is."""
     short = [Datagram(1.1 + n / 10, True, 1250, ("1-rtt",)) for n in range(4)]
     mine = (Datagram(0.0, False, 1200, ("initial",)), Datagram(0.09, False, 90, ("1-rtt",)))
     answer = Datagram(0.05, True, 1200, ("initial",))
-    return Wire(UDP, (mine[0], answer, mine[1], *short), 1000.0)
+    return CapturedTransfer(UDP, (mine[0], answer, mine[1], *short), 1000.0)
 
 
 CUT_OFF = Sample("a", 1, "censored", "", (None,))
 
 
 def joined(
-    folder: Path, server: bytes | None, client: bytes | None = None, wire: Wire | None = None,
+    folder: Path, server: bytes | None, client: bytes | None = None, wire: CapturedTransfer | None = None,
     found: Sample = CUT_OFF, asks: type[Asks] = Asks,
 ) -> Sample:  # fmt: skip
-    asked = wish(folder)
+    asked = request(folder)
     for side, data in ((SERVER, server), (CLIENT, client)):
         place = folder / side / "qlog"
         place.mkdir()
@@ -268,7 +268,7 @@ def test_a_sender_s_qlog_tells_losses_and_its_states_by_the_client_s_clock(tmp_p
     assert document["asked_s"] == pytest.approx(0.325 + 0.09) and document["end_s"] == pytest.approx(1.4)
     assert document["points"][-1]["t_s"] == pytest.approx(0.325 + 0.8)
     assert found.sources["spent_s"].startswith("qlog of the server")
-    assert found.warnings == (Warned("missing", "client", "it left none"),)
+    assert found.warnings == (UnusedSource("missing", "client", "it left none"),)
 
 
 def test_the_first_byte_is_the_client_s_word_or_that_of_its_packets(tmp_path: Path) -> None:
@@ -309,7 +309,7 @@ def test_a_qlog_of_something_else_does_not_fit(tmp_path: Path) -> None:
     assert [one.kind for one in other.warnings] == ["does not fit", "missing"]
     twice = seen()
     initials = [Datagram(0.05 * n, True, 1200, ("initial",), (bytes([n]),)) for n in (1, 2)]
-    many = joined(tmp_path / "b", sequence(ngtcp2()), wire=Wire(UDP, (*twice.datagrams, *initials)))
+    many = joined(tmp_path / "b", sequence(ngtcp2()), wire=CapturedTransfer(UDP, (*twice.datagrams, *initials)))
     assert "2 connections" in many.warnings[0].reason and many.lost_packets is None
     whole = joined(tmp_path / "c", sequence(ngtcp2()), found=Sample("a", 1, "ok", "", (1.0,)))
     assert "3000 bytes of streams, 100000 came" in whole.warnings[0].reason

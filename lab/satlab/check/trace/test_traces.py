@@ -34,7 +34,7 @@ def summary(side: str, **figures: Any) -> dict[str, Any]:
 
 
 def download(**changes: Any) -> list[dict[str, Any]]:
-    """Give 1 MB until 4 s of the client's time; the server begins 0.3 s later and sends from 0.9 s on."""
+    """Return 1 MB until 4 s of the client's time; the server begins 0.3 s later and sends from 0.9 s on."""
     sent = [interval("server", 0.6 + step / 10, **changes) for step in range(30)]
     return [
         start("client", "receiver", 1000.0), start("server", "sender", 1000.3), *sent,

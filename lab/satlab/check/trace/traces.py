@@ -13,14 +13,14 @@ from typing import Any
 
 from satlab.check.endpoint.pair import read_lines
 from satlab.check.trace import server_qlog
-from satlab.check.trace.causes import State, Trace
+from satlab.check.trace.causes import SenderState, TransferTrace
 from satlab.link.linkplan import LinkPlan
 
 Lines = Sequence[Mapping[str, Any]]
 
 
-def read(raw: Path, case: str, seed: int, plan: LinkPlan) -> Trace | None:
-    """Give the trace of a sample below `raw`; None where it left none that says enough."""
+def read(raw: Path, case: str, seed: int, plan: LinkPlan) -> TransferTrace | None:
+    """Return the trace of a sample below `raw`; None where it left none that says enough."""
     outcome = raw / f"{case}-{seed}.outcome.json"
     if outcome.is_file():
         return of_outcome(json.loads(outcome.read_text()))
@@ -34,13 +34,13 @@ def read(raw: Path, case: str, seed: int, plan: LinkPlan) -> Trace | None:
     return of_satperf(read_lines(last), read_lines(folder / "link.jsonl"), plan)
 
 
-def of_outcome(outcome: Mapping[str, Any]) -> Trace:
+def of_outcome(outcome: Mapping[str, Any]) -> TransferTrace:
     """Read the trace of the last transfer of what `satvirtual` tells."""
     last = outcome["transfers"][-1]
     start = last["started_s"]
     payload, acks = _queues(outcome["request"]["direction"] == "download")
     states = [
-        State(
+        SenderState(
             t_s=one["t_s"] - start,
             cwnd_bytes=one["cwnd_bytes"],
             in_flight_bytes=one["in_flight_bytes"],
@@ -57,10 +57,10 @@ def of_outcome(outcome: Mapping[str, Any]) -> Trace:
         if one["t_s"] >= start
     ]
     asked = last["asked_ms"]
-    return Trace(None if asked is None else asked / 1e3, last["duration_s"], states)
+    return TransferTrace(None if asked is None else asked / 1e3, last["duration_s"], states)
 
 
-def of_satperf(lines: Lines, link: Lines, plan: LinkPlan) -> Trace | None:
+def of_satperf(lines: Lines, link: Lines, plan: LinkPlan) -> TransferTrace | None:
     """Read the lines of a client's file (schemas/satperf.schema.json) and the link's metrics.
 
     None where no end tells how it sent: the connection came to nothing, or quiche made it.
@@ -81,10 +81,10 @@ def of_satperf(lines: Lines, link: Lines, plan: LinkPlan) -> Trace | None:
     states = [
         _state(line, line["t_s"] + later[str(sender)], total, queues) for line, total in zip(sent, lost, strict=True)
     ]
-    return Trace(asked, _end_s(ends[receiver], later[receiver]), states)
+    return TransferTrace(asked, _end_s(ends[receiver], later[receiver]), states)
 
 
-def of_account(document: Mapping[str, Any], link: Lines, plan: LinkPlan) -> Trace:
+def of_account(document: Mapping[str, Any], link: Lines, plan: LinkPlan) -> TransferTrace:
     """Read what `told` has made of a server's qlog, and the link's metrics."""
     queues = _Queues(link, document["start_unix_s"], plan, is_download=True)
     states = []
@@ -92,13 +92,13 @@ def of_account(document: Mapping[str, Any], link: Lines, plan: LinkPlan) -> Trac
         payload_ms, ack_ms = queues.at(one["t_s"])
         is_limited = one["supply"] != "slow"
         more = {"payload_queue_ms": payload_ms, "ack_queue_ms": ack_ms, "is_app_limited": is_limited}
-        states.append(State(is_handshaking=False, **one, **more))
-    return Trace(document["asked_s"], document["end_s"], states)
+        states.append(SenderState(is_handshaking=False, **one, **more))
+    return TransferTrace(document["asked_s"], document["end_s"], states)
 
 
-def _state(line: Mapping[str, Any], t_s: float, lost: int, queues: "_Queues") -> State:
+def _state(line: Mapping[str, Any], t_s: float, lost: int, queues: "_Queues") -> SenderState:
     payload_ms, ack_ms = queues.at(t_s)
-    return State(
+    return SenderState(
         t_s=t_s,
         cwnd_bytes=line["cwnd_bytes"],
         in_flight_bytes=line["in_flight_bytes"],
@@ -114,7 +114,7 @@ def _state(line: Mapping[str, Any], t_s: float, lost: int, queues: "_Queues") ->
 
 
 def _end_s(receiver: Mapping[str, Any], later_s: float) -> float:
-    """Give the time of the last payload byte, or of the end where none came."""
+    """Return the time of the last payload byte, or of the end where none came."""
     goodput_bps = receiver["goodput_bps"]
     return float(receiver["bytes"] * 8 / goodput_bps if goodput_bps else receiver["t_s"]) + later_s
 
@@ -131,7 +131,7 @@ class _Queues:
         ]
 
     def at(self, t_s: float) -> tuple[float, float]:
-        """Give payload's and acknowledgements' queue by the first sample that is no earlier; 0 without samples."""
+        """Return payload's and acknowledgements' queue by the first sample that is no earlier; 0 without samples."""
         if not self._times:
             return 0.0, 0.0
         index = min(bisect_left(self._times, t_s), len(self._times) - 1)

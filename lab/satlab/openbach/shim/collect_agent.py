@@ -238,7 +238,7 @@ def change_config(storage: bool = True, broadcast: bool = True) -> str:
 
 
 def now() -> int:
-    """Give the time in ms since the epoch."""
+    """Return the time in ms since the epoch."""
     return time.time_ns() // 1_000_000
 
 

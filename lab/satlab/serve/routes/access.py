@@ -10,12 +10,12 @@ from satlab.serve.queue import Instance
 
 
 def may(user: User, project: Project) -> bool:
-    """Tell whether an account may use a project."""
+    """Return whether an account may use a project."""
     return user.role is Role.ADMIN or not project.owners or user.login in project.owners
 
 
 def project_of(here: Context, user: User, name: str, what: str = "Project") -> Project:
-    """Give a project that an account may use; `what` is said to be missing without it. Raises ApiError: 404, 403."""
+    """Return a project that an account may use; `what` is said to be missing without it. Raises ApiError: 404, 403."""
     project = here.catalog.project(name)
     if project is None:
         raise not_found(what)
@@ -25,7 +25,7 @@ def project_of(here: Context, user: User, name: str, what: str = "Project") -> P
 
 
 def may_see(here: Context, user: User, instance: Instance) -> bool:
-    """Tell whether an instance is of a project that the account may use, or its own."""
+    """Return whether an instance is of a project that the account may use, or its own."""
     project = here.catalog.project(instance.project)
     return may(user, project) if project else user.role is Role.ADMIN or user.login == instance.user
 

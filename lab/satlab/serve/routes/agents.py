@@ -19,12 +19,12 @@ COLLECTOR = "127.0.0.1"
 
 
 def done(here: Context) -> dict[str, Any]:
-    """Give the state of an operation that is over, as every one here is at once."""
+    """Return the state of an operation that is over, as every one here is at once."""
     return {"response": None, "returncode": 204, "last_operation_date": date(here.clock())}
 
 
 def known(here: Context, address: str) -> str:
-    """Give an address that is an agent's. Raises ApiError."""
+    """Return an address that is an agent's. Raises ApiError."""
     if address not in agents(here.topology):
         raise not_found("Agent")
     return address
@@ -61,7 +61,7 @@ def install(user: Admin, body: Body, here: Here) -> Response:
 
 @router.get("/agent/{address}/")
 def agent(address: str, user: Viewer, here: Here) -> dict[str, Any]:
-    """Give an agent."""
+    """Return an agent."""
     del user
     return launch.agent_json(here, known(here, address))
 
@@ -109,7 +109,7 @@ def collectors(user: Viewer) -> list[dict[str, Any]]:
 
 @router.get("/collector/{address}/")
 def collector(address: str, user: Viewer) -> dict[str, Any]:
-    """Give the collector."""
+    """Return the collector."""
     del user
     if address != COLLECTOR:
         raise not_found("Collector")

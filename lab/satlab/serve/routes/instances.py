@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import ValidationError
 
-from satlab.rootd.verbs import Link
+from satlab.rootd.verbs import RunLink
 from satlab.serve import export, instance_view, launch
 from satlab.serve.accounts import User
 from satlab.serve.api_errors import ApiError, ViewError, not_found
@@ -34,9 +34,9 @@ def start(project: str, name: str, user: Runner, body: Body, here: Here) -> dict
     return {"scenario_instance_id": instance.id}
 
 
-def _link(body: dict[str, Any]) -> Link:
+def _link(body: dict[str, Any]) -> RunLink:
     try:
-        return Link.model_validate(body.get("link") or {})
+        return RunLink.model_validate(body.get("link") or {})
     except ValidationError as error:
         faults = [f"link.{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False)]
         raise ApiError(HTTPStatus.BAD_REQUEST, "There is no such link", faults=faults) from error
@@ -74,7 +74,7 @@ def _list(
 
 @router.get("/scenario_instance/{number}/")
 def one(number: int, request: Request, user: Viewer, here: Here) -> dict[str, Any]:
-    """Give an instance, its short form with `quiet`, or the counts of its stored files with `files_count`."""
+    """Return an instance, its short form with `quiet`, or the counts of its stored files with `files_count`."""
     instance = _known(here, user, number)
     if "files_count" in request.query_params:
         return export.files_count(here, instance)
@@ -100,14 +100,14 @@ def remove(number: int, user: Runner, here: Here) -> Response:
 
 @router.get("/scenario_instance/{number}/csv/")
 def csv(number: int, user: Viewer, here: Here) -> Response:
-    """Give the statistics as CSV."""
+    """Return the statistics as CSV."""
     text = "".join(export.csv_lines(here, _ended(here, user, number)))
     return Response(text, media_type="text/csv", headers=_attachment(f"scenario{number}.csv"))
 
 
 @router.get("/scenario_instance/{number}/archive/")
 def archive(number: int, request: Request, user: Viewer, here: Here) -> Response:
-    """Give the CSV with the stored files that `JOB=STATISTIC` names; without any, the plain CSV under the same name."""
+    """Return the CSV with the stored files that `JOB=STATISTIC` names; without any, the plain CSV."""
     instance, wanted = _ended(here, user, number), request.query_params.multi_items()
     headers = _attachment(f"scenario{number}.tar.gz")
     if not wanted:
@@ -128,7 +128,7 @@ def _known(here: Context, user: User, number: int) -> Instance:
 
 
 def _ended(here: Context, user: User, number: int) -> Instance:
-    """Give an instance whose data can be exported. OpenBACH answers 404 whatever is in the way."""
+    """Return an instance whose data can be exported. OpenBACH answers 404 whatever is in the way."""
     instance = _known(here, user, number)
     if not instance.over:
         raise ApiError(HTTPStatus.NOT_FOUND, "The scenario_instance is still running")

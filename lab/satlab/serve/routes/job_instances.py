@@ -95,7 +95,7 @@ def _live(here: Context, user: User) -> Iterator[dict[str, Any]]:
 
 @router.get("/job_instance/{number}/")
 def one(number: int, user: Viewer, here: Here) -> dict[str, Any]:
-    """Give a job instance."""
+    """Return a job instance."""
     found = instance_view.job(here, _known(here, user, number), number)
     if found is None:
         raise not_found("JobInstance")

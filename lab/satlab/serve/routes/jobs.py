@@ -37,7 +37,7 @@ Posted = Annotated[dict[str, Any], Depends(form_or_body)]
 
 
 def job_json(job: Descriptor) -> dict[str, Any]:
-    """Give a job as OpenBACH does."""
+    """Return a job as OpenBACH does."""
     text: dict[str, Any] = yaml.safe_load((job.files / f"{job.name}.yml").read_text(encoding="utf-8"))
     section = text["platform_configuration"]
     keys = ("ansible_system", "ansible_distribution", "ansible_distribution_release", "command", "command_stop")
@@ -169,7 +169,7 @@ def _register(here: Context, name: str, folder: Path) -> Descriptor:
 
 @router.get("/job/{name}/")
 def one(name: str, user: Viewer, here: Here, type: str = "json") -> Any:  # noqa: A002 - the contract's name
-    """Give a job, or one part of it."""
+    """Return a job, or one part of it."""
     del user
     job = _known(here, name)
     match type:

@@ -19,7 +19,7 @@ router = APIRouter()
 
 
 def user_json(user: User | None, here: Context, *, favorites: bool = True) -> dict[str, Any]:
-    """Give an account as OpenBACH does; a stranger is all nulls."""
+    """Return an account as OpenBACH does; a stranger is all nulls."""
     name = f"{user.first_name} {user.last_name}".strip() if user else None
     shown: dict[str, Any] = {
         "username": user.login if user else None,
@@ -37,13 +37,13 @@ def user_json(user: User | None, here: Context, *, favorites: bool = True) -> di
 
 @router.get("/version/")
 def version() -> dict[str, str]:
-    """Tell which OpenBACH this API is that of."""
+    """Return which OpenBACH this API is that of."""
     return {"openbach_version": OPENBACH_VERSION}
 
 
 @router.get("/login/")
 def who(user: Anybody, here: Here) -> dict[str, Any]:
-    """Tell who is logged in."""
+    """Return who is logged in."""
     return user_json(user, here)
 
 
@@ -62,7 +62,7 @@ def login(request: Request, user: Anybody, body: Body, here: Here) -> Response:
 
 
 def authenticate(here: Context, request: Request, name: str, password: str) -> User:
-    """Give the account that login and password open. Raises ViewError: 401, or 429 after too many wrong ones."""
+    """Return the account that login and password open. Raises ViewError: 401, or 429 after too many wrong ones."""
     keys = [f"from {request.client.host if request.client else ''}", f"to {name[:64]}"]
     now = here.clock()
     if wait := max(here.brake.wait_s(now, key) for key in keys):

@@ -25,7 +25,7 @@ _NAME = re.compile(r"[^/\x00-\x1f\x7f]{1,64}")
 
 
 def project_json(here: Context, project: Project) -> dict[str, Any]:
-    """Give a project as OpenBACH does; the lab's networks are those of its nodes."""
+    """Return a project as OpenBACH does; the lab's networks are those of its nodes."""
     scenarios = [normalised(document) for document in here.catalog.scenarios(project.name).values()]
     networks = {name: str(network.subnet) for name, network in here.topology.networks.items()}
     return {
@@ -41,7 +41,7 @@ def project_json(here: Context, project: Project) -> dict[str, Any]:
 
 
 def entity_json(here: Context, entity: Entity) -> dict[str, Any]:
-    """Give an entity as OpenBACH does."""
+    """Return an entity as OpenBACH does."""
     node = agents(here.topology).get(entity.agent or "")
     ends = here.topology.nodes[node].interfaces.items() if node else ()
     networks = [
@@ -80,7 +80,7 @@ def create(user: Runner, body: Body, here: Here) -> dict[str, Any]:
 
 @router.get("/project/{name}/")
 def project(name: str, user: Viewer, here: Here) -> dict[str, Any]:
-    """Give a project."""
+    """Return a project."""
     return project_json(here, project_of(here, user, name))
 
 
@@ -127,7 +127,7 @@ def add_entity(name: str, user: Runner, body: Body, here: Here) -> dict[str, Any
 
 @router.get("/project/{name}/entity/{entity}/")
 def entity(name: str, entity: str, user: Viewer, here: Here) -> dict[str, Any]:
-    """Give an entity."""
+    """Return an entity."""
     return entity_json(here, _known(here, user, name, entity))
 
 

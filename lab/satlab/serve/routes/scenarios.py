@@ -72,7 +72,7 @@ def create(project: str, user: Runner, body: Body, here: Here) -> Document:
 
 @router.get("/project/{project}/scenario/{name}/")
 def scenario(project: str, name: str, user: Viewer, here: Here) -> Document:
-    """Give a scenario."""
+    """Return a scenario."""
     return acceptance.normalised(_known(here, user, project, name))
 
 

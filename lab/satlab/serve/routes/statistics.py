@@ -43,7 +43,7 @@ def of_job(
     suffix: str | None = None,
     histogram: Annotated[int | None, Query(ge=1, le=1000)] = None,
 ) -> Any:
-    """Give names, the origin, or the samples of one statistic: as they are, as a histogram, as mean and variance."""
+    """Return names, the origin, or the samples of one statistic: as they are, as a histogram, as mean and variance."""
     asked = request.query_params
     found = list(_of(here, user, number))
     if name is None and "origin" in asked:
@@ -111,7 +111,7 @@ def _comparative(values: list[float]) -> dict[str, float] | None:
 
 @router.get("/logs/")
 def logs(user: Viewer) -> list[Any]:
-    """Give the logs that belong to no instance: none, each job's log is in its run folder."""
+    """Return the logs that belong to no instance: none, each job's log is in its run folder."""
     del user
     return []
 

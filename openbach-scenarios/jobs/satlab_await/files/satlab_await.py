@@ -23,7 +23,7 @@ SOCKETS = Path("/proc/net/unix")
 
 
 def announced(table: str) -> set[str]:
-    """Give the names of abstract sockets in the text of /proc/net/unix, those of this network namespace."""
+    """Return the names of abstract sockets in the text of /proc/net/unix, those of this network namespace."""
     paths = (line.split()[-1] for line in table.splitlines()[1:])
     return {path.removeprefix("@") for path in paths if path.startswith("@")}
 

@@ -35,7 +35,7 @@ class Capture:
 
 
 def argv(wanted: argparse.Namespace, file: Path) -> list[str]:
-    """Give dumpcap's command line."""
+    """Return dumpcap's command line."""
     bounds = ["-a", f"duration:{wanted.seconds}", "-a", f"filesize:{wanted.megabytes * 1000}"]
     filtering = ["-f", wanted.filter] if wanted.filter else []
     snaplen = ["-s", str(wanted.snaplen)] if wanted.snaplen else []

@@ -75,13 +75,13 @@ def _read(output: str, failure: str) -> Report:
 
 
 def server_arguments(wanted: argparse.Namespace) -> list[str]:
-    """Give iperf3's arguments for a server that takes one transfer."""
+    """Return iperf3's arguments for a server that takes one transfer."""
     bind = ["-B", str(wanted.bind)] if wanted.bind else []
     return ["-s", "-1", "-J", "-i", str(wanted.metrics_interval), "-p", str(wanted.port), *bind]
 
 
 def client_arguments(wanted: argparse.Namespace) -> list[str]:
-    """Give iperf3's arguments for a client."""
+    """Return iperf3's arguments for a client."""
     arguments = ["-c", str(wanted.server_ip), "-J", "-i", str(wanted.metrics_interval), "-p", str(wanted.port)]
     arguments += ["-t", str(wanted.duration_s), "--connect-timeout", str(CONNECT_TIMEOUT_MS)]
     if wanted.reverse:
@@ -111,7 +111,7 @@ def interval_statistics(stream: Report) -> Report:
 
 
 def total_statistics(report: Report) -> Report:
-    """Give the totals of the transfer as this side saw them; {} when it did not come to its end."""
+    """Return the totals of the transfer as this side saw them; {} when it did not come to its end."""
     end = report.get("end", {})
     sending = any(stream.get("sender") for line in report.get("intervals", []) for stream in line["streams"])
     total = end.get("sum_sent" if sending else "sum_received") or end.get("sum")
@@ -156,7 +156,7 @@ def keep(report: Report) -> bool:
 
 
 def congestion_fault(report: Report, asked: str | None) -> str:
-    """Say what is wrong with the congestion control that the sender really used; '' when it is the one asked for."""
+    """Return what is wrong with the congestion control that the sender really used; '' when it is the one asked for."""
     used = report.get("end", {}).get("sender_tcp_congestion")
     if asked and used != asked:
         return f"the sender used congestion control {used}, not {asked}"

@@ -49,7 +49,7 @@ def ask(path: str, request: Answer) -> Answer:
 
 
 def change(wanted: argparse.Namespace) -> Answer:
-    """Give the `set` of the request: what was chosen alone. The link checks the values."""
+    """Return the `set` of the request: what was chosen alone. The link checks the values."""
     chosen = {
         **{name: getattr(wanted, name) for name in ("delay_ms", "outage", "attenuation_db", "modcod")},
         "symbol_rate_baud": wanted.symbol_rate_baud,
@@ -72,13 +72,13 @@ def _losses(wanted: argparse.Namespace) -> Answer | list[Answer]:
 
 
 def _management(wanted: argparse.Namespace) -> Answer:
-    """Give what makes a queue an actively managed one."""
+    """Return what makes a queue an actively managed one."""
     chosen = {"aqm": wanted.aqm, "interval_ms": wanted.aqm_interval_ms, "ecn": True if wanted.ecn else None}
     return {name: value for name, value in chosen.items() if value is not None}
 
 
 def statistics(fields: Answer) -> Answer:
-    """Give what one direction is set to, as far as it is numbers; MODCOD 0: adaptive coding chooses."""
+    """Return what one direction is set to, as far as it is numbers; MODCOD 0: adaptive coding chooses."""
     names = ("delay_ms", "attenuation_db", "symbol_rate_baud")
     found: Answer = {name: fields[name] for name in names if name in fields}
     loss = fields.get("loss")
@@ -94,7 +94,7 @@ def statistics(fields: Answer) -> Answer:
 
 
 def state(path: str) -> dict[str, Answer]:
-    """Give what holds now as statistics, by direction."""
+    """Return what holds now as statistics, by direction."""
     return {name: statistics(fields or {}) for name, fields in ask(path, {"get": "state"})["directions"].items()}
 
 

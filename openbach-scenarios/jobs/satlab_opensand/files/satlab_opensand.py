@@ -40,12 +40,12 @@ class Entity:
 
     @property
     def ready(self) -> bool:
-        """Tell whether it carries packets: initialized, and the terminal logged on."""
+        """Return whether it carries packets: initialized, and the terminal logged on."""
         return ("logged_on_s" if self.name == "st" else "initialized_s") in self.reached
 
 
 def argv(wanted: argparse.Namespace) -> list[str]:
-    """Give OpenSAND's command line; a transparent satellite has no profile."""
+    """Return OpenSAND's command line; a transparent satellite has no profile."""
     files = {"-i": f"infrastructure_{wanted.entity}.xml", "-t": "topology.xml"}
     if wanted.entity != "sat":
         files["-p"] = f"profile_{wanted.entity}.xml"

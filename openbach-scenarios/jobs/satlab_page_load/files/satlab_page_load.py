@@ -116,12 +116,12 @@ class Target:
 
     @property
     def host(self) -> str:
-        """Give the name that the browser maps to the server's address."""
+        """Return the name that the browser maps to the server's address."""
         return self.page + HOST_SUFFIX
 
     @property
     def url(self) -> str:
-        """Give the address of the document."""
+        """Return the address of the document."""
         return f"{PROTOCOLS[self.protocol][0]}://{self.host}/"
 
 
@@ -139,7 +139,7 @@ class Programs:
 
 
 def browser_arguments(target: Target, profile: Path, *, sandbox: bool) -> list[str]:
-    """Give Chromium's arguments: nothing but the page's own requests leaves it, and one server key is trusted."""
+    """Return Chromium's arguments: nothing but the page's own requests leaves it, and one server key is trusted."""
     scheme, port, _ = PROTOCOLS[target.protocol]
     arguments = [
         "--headless=new",
@@ -170,7 +170,7 @@ def browser_arguments(target: Target, profile: Path, *, sandbox: bool) -> list[s
 
 
 def may_sandbox() -> bool:
-    """Tell whether Chromium can build its sandbox: not as root, and only where users may make user namespaces."""
+    """Return whether Chromium can build its sandbox: not as root, and only where users may make user namespaces."""
     done = subprocess.run(["unshare", "--user", "true"], capture_output=True, check=False)
     return os.geteuid() != 0 and done.returncode == 0
 
@@ -212,7 +212,7 @@ def end_children() -> None:
 
 
 def processes() -> dict[int, tuple[int, float, float]]:
-    """Give parent, user and system CPU seconds of each process, ended and awaited children included (proc(5))."""
+    """Return parent, user and system CPU seconds of each process, ended and awaited children included (proc(5))."""
     tick = os.sysconf("SC_CLK_TCK")
     table = {}
     for entry in Path("/proc").iterdir():
@@ -226,7 +226,7 @@ def processes() -> dict[int, tuple[int, float, float]]:
 
 
 def descendants(root: int) -> list[int]:
-    """Give the processes below `root`, nearest first."""
+    """Return the processes below `root`, nearest first."""
     table = processes()
     found, last = [], {root}
     while last := {pid for pid, (parent, *_) in table.items() if parent in last}:
@@ -235,7 +235,7 @@ def descendants(root: int) -> list[int]:
 
 
 def cpu_seconds() -> tuple[float, float]:
-    """Give user and system CPU seconds of driver and browser so far."""
+    """Return user and system CPU seconds of driver and browser so far."""
     table = processes()
     rows = [table[pid] for pid in descendants(os.getpid()) if pid in table]
     return sum(row[1] for row in rows), sum(row[2] for row in rows)
@@ -279,13 +279,13 @@ def navigate(driver: webdriver.Chrome, url: str) -> bool:
 
 
 def one_line(error: Exception) -> str:
-    """Give the first line of an error, without the driver's stack."""
+    """Return the first line of an error, without the driver's stack."""
     text = (getattr(error, "msg", None) or str(error) or type(error).__name__).strip()
     return text.split("\n")[0][:300]
 
 
 def empty_record(target: Target, programs: Programs, index: int) -> dict[str, Any]:
-    """Give the record of a load of which nothing is known: a failed one."""
+    """Return the record of a load of which nothing is known: a failed one."""
     times = ("response_start_ms", "first_contentful_paint_ms", "page_load_time_ms", "load_event_end_ms")
     return {
         "schema": "satlab/page-load/1",
@@ -345,7 +345,7 @@ def judge(record: dict[str, Any], timeline: Mapping[str, Any], target: Target) -
 
 
 def faults_of(timeline: Mapping[str, Any], target: Target) -> list[str]:
-    """Give every reason why a load that reached its load event does not count."""
+    """Return every reason why a load that reached its load event does not count."""
     wanted = PROTOCOLS[target.protocol][2]
     sizes = {urlsplit(r["name"]).path: r["encoded_body_bytes"] for r in timeline["resources"]}
     wrong = [r for r in timeline["resources"] if r["next_hop_protocol"] != wanted]
@@ -478,7 +478,7 @@ def seconds(text: str) -> float:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Give the arguments; those that the descriptor names come from scenarios, the folders from the environment."""
+    """Return the arguments; those that the descriptor names come from scenarios, the folders from the environment."""
     options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     options.add_argument("protocol", choices=tuple(PROTOCOLS), help="h1: http://, HTTP/1.1; h2, h3: https://")
     options.add_argument("server_ip", type=IPv4Address, help="address that the page's host name is mapped to")

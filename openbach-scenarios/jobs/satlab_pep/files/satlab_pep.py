@@ -99,7 +99,7 @@ def haproxy(wanted: Wanted) -> Engine:
 
 
 def haproxy_config(port: int, admin: Path) -> str:
-    """Give HAProxy's configuration: what came for an address goes on to it, from the client's own address."""
+    """Return HAProxy's configuration: what came for an address goes on to it, from the client's own address."""
     return "\n".join(
         [
             "global",
@@ -183,7 +183,7 @@ def run(*argv: str, text: str | None = None) -> str:
 
 
 def ruleset(engine: Engine, wanted: Wanted, interface: str) -> str:
-    """Give the packet rules.
+    """Return the packet rules.
 
     Packets of the proxy's own connections, whose local address is a stranger's, come home; what the client sends to
     the server goes to the proxy's port, its destination unchanged (kernel documentation, networking/tproxy.rst).
@@ -258,7 +258,7 @@ def announce() -> socket.socket:
 
 
 def counted(engine: Engine, log: Path, before: int) -> int:
-    """Give the connections so far; a proxy that is ending does not answer any more."""
+    """Return the connections so far; a proxy that is ending does not answer any more."""
     try:
         return engine.count(log.read_text(encoding="utf-8", errors="replace"))
     except (OSError, ValueError, StopIteration):
@@ -325,13 +325,13 @@ def record(wanted: Wanted, engine: Engine, connections: int, log: Path, fault: s
 
 
 def told(log: Path) -> list[dict[str, object]]:
-    """Give the JSON lines that the proxy wrote; HAProxy and PEPsal write none."""
+    """Return the JSON lines that the proxy wrote; HAProxy and PEPsal write none."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     return [json.loads(line) for line in lines if line[:1] == "{" and line[-1:] == "}"][:MAX_LINES]
 
 
 def tail(log: Path) -> str:
-    """Give the end of the proxy's output on one line."""
+    """Return the end of the proxy's output on one line."""
     return " / ".join(log.read_text(encoding="utf-8", errors="replace").split("\n")[-6:]).strip(" /") or "no output"
 
 
@@ -343,7 +343,7 @@ def port_number(text: str) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Give the arguments."""
+    """Return the arguments."""
     options = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     options.add_argument("engine", choices=("none", *ENGINES), help="none: connections pass untouched")
     options.add_argument("client_ip", type=IPv4Address, help="whose connections are split")
@@ -366,7 +366,7 @@ def leg_value(text: str) -> str:
 
 
 def leg_options(arguments: argparse.Namespace) -> tuple[str, ...]:
-    """Give satpep's options of both legs; a leg's own value wins."""
+    """Return satpep's options of both legs; a leg's own value wins."""
     found: list[str] = []
     for side in ("client", "server"):
         for name in LEG_OPTIONS:

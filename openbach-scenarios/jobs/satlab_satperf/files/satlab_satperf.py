@@ -36,21 +36,21 @@ Line = dict[str, Any]
 
 
 def leg_arguments(wanted: argparse.Namespace) -> list[str]:
-    """Give satperf's options of a leg; what was not chosen is left to it."""
+    """Return satperf's options of a leg; what was not chosen is left to it."""
     names = ("stack", *LEG_OPTIONS, *LEG_OPTIONS_BYTES)
     chosen = {name: getattr(wanted, name) for name in names if getattr(wanted, name)}
     return [word for name, value in chosen.items() for word in (f"--{name.replace('_', '-')}", str(value))]
 
 
 def server_arguments(wanted: argparse.Namespace, pki: Path) -> list[str]:
-    """Give satperf's arguments for a server."""
+    """Return satperf's arguments for a server."""
     place = ["--listen", f"{wanted.bind}:{wanted.port}"]
     trust = ["--cert", str(pki / "server.crt"), "--key", str(pki / "server.key")]
     return ["server", *place, *trust, *(["--once"] if wanted.exit else [])]
 
 
 def client_arguments(wanted: argparse.Namespace, pki: Path) -> list[str]:
-    """Give satperf's arguments for a client."""
+    """Return satperf's arguments for a client."""
     place = ["--connect", f"{wanted.server_ip}:{wanted.port}", "--server-name", wanted.server_name]
     amount = ["--bytes", str(wanted.bytes)] if wanted.bytes else ["--duration", f"{wanted.duration_s:g}"]
     direction = "upload" if wanted.upload else "download"
@@ -166,7 +166,7 @@ def _bounded(least: float, most: float, kind: type[int] | type[float] = int) -> 
 
 
 def parser() -> argparse.ArgumentParser:
-    """Give the arguments."""
+    """Return the arguments."""
     options = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     options.add_argument("-p", "--port", type=_bounded(1, 65535), default=4433)
     options.add_argument("-s", "--stack", choices=("quinn", "quiche"), default="quinn")

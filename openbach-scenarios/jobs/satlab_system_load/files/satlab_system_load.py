@@ -50,7 +50,7 @@ def read(proc: Path, now: float) -> Sample:
 
 
 def load(before: Sample, after: Sample) -> Figures:
-    """Give the shares of all CPUs' time between two samples, 0 to 1, and context switches per second."""
+    """Return the shares of all CPUs' time between two samples, 0 to 1, and context switches per second."""
     spent = {kind: after.cpu[kind] - before.cpu[kind] for kind in after.cpu}
     total = sum(spent.values())
     if total <= 0:
@@ -66,7 +66,7 @@ def load(before: Sample, after: Sample) -> Figures:
 
 
 def traffic(before: Sample, after: Sample) -> dict[str, Figures]:
-    """Give the rates of each interface that was there at both times; counters that fell were made anew."""
+    """Return the rates of each interface that was there at both times; counters that fell were made anew."""
     seconds = after.monotonic_s - before.monotonic_s
     rates = {}
     for name, columns in after.interfaces.items():
@@ -83,7 +83,7 @@ def traffic(before: Sample, after: Sample) -> dict[str, Figures]:
 
 
 def memory(proc: Path) -> Figures:
-    """Give available memory in bytes, and the load average over one minute. Raises as `read`."""
+    """Return available memory in bytes, and the load average over one minute. Raises as `read`."""
     lines = (proc / "meminfo").read_text().splitlines()
     available_kib = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
     load_1min = float((proc / "loadavg").read_text().split()[0])

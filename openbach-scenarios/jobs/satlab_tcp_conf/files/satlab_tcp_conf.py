@@ -72,7 +72,7 @@ class Side:
     initial_receive_window: int | None = None
 
     def words(self) -> list[str]:
-        """Give the words of a route."""
+        """Return the words of a route."""
         pairs = (
             ("congctl", self.congestion_control),
             ("initcwnd", self.initial_window),
@@ -114,7 +114,7 @@ class Connection:
             self.initial_window = cwnd
 
     def fault(self, asked: Side) -> str:
-        """Say what differs from what was asked for; '' when nothing does."""
+        """Return what differs from what was asked for; '' when nothing does."""
         where = f"{self.local} to {self.peer} (side {self.side})"
         if asked.congestion_control not in (None, self.congestion_control):
             return f"{where} uses {self.congestion_control}, not {asked.congestion_control}"
@@ -150,7 +150,7 @@ class Watch:
             self.connections[key].take(names[0] if names else "", values)
 
     def fault(self) -> str:
-        """Give the first fault of any connection."""
+        """Return the first fault of any connection."""
         found = (c.fault(self.asked[c.side]) for c in self.connections.values())
         return next(filter(None, found), "")
 
@@ -175,18 +175,18 @@ def run(*argv: str) -> str:
 
 
 def interface_towards(address: str) -> str:
-    """Give the interface that packets for `address` leave through."""
+    """Return the interface that packets for `address` leave through."""
     found = re.search(r" dev (\S+)", run("ip", "-o", "route", "get", address))
     return found[1] if found else ""
 
 
 def routes() -> list[str]:
-    """Give the routes of the main table, each as the words that make it."""
+    """Return the routes of the main table, each as the words that make it."""
     return [re.sub(r" (linkdown|dead)\b", "", line).strip() for line in run("ip", "-o", "route").splitlines()]
 
 
 def with_parameters(route: str, side: Side) -> str:
-    """Give a route with a side's parameters in place of its own; what the side leaves open stays."""
+    """Return a route with a side's parameters in place of its own; what the side leaves open stays."""
     words = side.words()
     for name in words[::2]:
         route = re.sub(rf" {name} (lock )?\S+", "", route)
@@ -222,7 +222,7 @@ def parameters(sides: dict[str, str], asked: dict[str, Side], buffers: Preset | 
 
 
 def device(route: str) -> str:
-    """Give the interface of a route."""
+    """Return the interface of a route."""
     found = re.search(r" dev (\S+)", route)
     return found[1] if found else ""
 
@@ -259,7 +259,7 @@ def announce() -> socket.socket:
 
 
 def sides_asked(wanted: argparse.Namespace) -> dict[str, Side]:
-    """Give what is asked for of each side: a preset's window gives way to one that is named."""
+    """Return what is asked for of each side: a preset's window gives way to one that is named."""
     preset = PRESETS.get(wanted.preset)
     window = wanted.initial_window or (preset.initial_window if preset else None)
     server = Side(wanted.congestion_control, window, wanted.initial_receive_window)
@@ -311,7 +311,7 @@ def window(text: str) -> int | None:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Give the options."""
+    """Return the options."""
     options = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     options.add_argument("-C", "--congestion-control", type=algorithm, help="on every route; default: as it is")
     options.add_argument("-w", "--initial-window", type=window, help="segments, on every route; default: as it is")

@@ -78,7 +78,7 @@ Choice = Callable[[Wanted], Server | str]  # a server, or the reason why it is n
 
 
 def choose(wanted: Wanted) -> Server:
-    """Give the first server of the protocol's list that can do what is wanted; say of each other why not."""
+    """Return the first server of the protocol's list that can do what is wanted; say of each other why not."""
     choices: dict[str, tuple[Choice, ...]] = {"h1": (h2o, nginx), "h2": (h2o, nginx), "h3": (h2o, gtlsserver, nginx)}
     refusals = []
     for choice in choices[wanted.protocol]:
@@ -104,7 +104,7 @@ def h2o(wanted: Wanted) -> Server | str:
 
 
 def h2o_config(wanted: Wanted) -> dict[str, object]:
-    """Give H2O's configuration. It runs as the job's own user, which can read the page and the key."""
+    """Return H2O's configuration. It runs as the job's own user, which can read the page and the key."""
     listen: dict[str, object] = {"host": str(wanted.bind), "port": wanted.port}
     if wanted.protocol != "h1":
         key, certificate = key_pair(wanted)
@@ -163,7 +163,7 @@ def nginx(wanted: Wanted) -> Server | str:
 
 
 def nginx_config(wanted: Wanted) -> str:
-    """Give nginx's configuration: no compression, no access log, all files in the private folder."""
+    """Return nginx's configuration: no compression, no access log, all files in the private folder."""
     listen = f"listen {wanted.bind}:{wanted.port}"
     if wanted.protocol != "h1":
         key, certificate = key_pair(wanted)
@@ -193,7 +193,7 @@ def find(program: str) -> str | None:
 
 
 def key_pair(wanted: Wanted) -> tuple[Path, Path]:
-    """Give private key and certificate, which `satlab.pki` made."""
+    """Return private key and certificate, which `satlab.pki` made."""
     key, certificate = wanted.pki / "server.key", wanted.pki / "server.crt"
     for path in (key, certificate):
         if not os.access(path, os.R_OK):
@@ -219,7 +219,7 @@ def check_port(wanted: Wanted) -> None:
 
 
 def is_ready(wanted: Wanted) -> bool:
-    """Tell whether the server accepts: a TCP connection, or for QUIC a bound UDP port."""
+    """Return whether the server accepts: a TCP connection, or for QUIC a bound UDP port."""
     if wanted.protocol == "h3":
         return udp_bound(Path("/proc/net/udp").read_text(encoding="ascii"), wanted.bind, wanted.port)
     target = IPv4Address("127.0.0.1") if wanted.bind.is_unspecified else wanted.bind
@@ -285,7 +285,7 @@ def announce() -> socket.socket:
 
 
 def sockets(port: int) -> str:
-    """Give what the kernel says of the open TCP connections of a port."""
+    """Return what the kernel says of the open TCP connections of a port."""
     return run("ss", "-tinH", "state", "established", f"sport = :{port}").stdout
 
 
@@ -342,7 +342,7 @@ def record(wanted: Wanted, page: str, server: Server, observed: set[str]) -> Non
 
 
 def tail(log: Path) -> str:
-    """Give the end of the child's output on one line."""
+    """Return the end of the child's output on one line."""
     return " / ".join(log.read_text(encoding="utf-8", errors="replace").split("\n")[-6:]).strip(" /") or "no output"
 
 
@@ -387,7 +387,7 @@ def folder(text: str) -> Path:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Give the options; those that the descriptor names come from scenarios, the folders from the environment."""
+    """Return the options; those that the descriptor names come from scenarios, the folders from the environment."""
     options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     options.add_argument("-p", "--page", type=page_name, default="kepler", help="page to serve (kepler)")
     options.add_argument("-P", "--protocol", choices=("h1", "h2", "h3"), default="h1", help="h1 (default), h2, h3")
