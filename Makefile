@@ -16,7 +16,8 @@ lint: ## formatting, linters, type checks
 	cargo clippy -p satperf --all-targets --features quiche --locked -- -D warnings
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
-	.venv/bin/mypy lab collect openbach-scenarios tests
+	.venv/bin/mypy lab collect openbach-scenarios tests tools
+	$(PY) tools/structure.py --check
 	.venv/bin/ansible-lint -q openbach-scenarios/jobs/*/*install_*.yml
 	.venv/bin/yamllint -s -c ansible/.yamllint ansible
 	cd ansible && ../.venv/bin/ansible-lint -q --offline
@@ -25,6 +26,9 @@ lint: ## formatting, linters, type checks
 
 rust: ## unit, property and corpus tests of the crates
 	cargo test --workspace --locked
+
+unit: ## tests beside the code (ARGS go to pytest)
+	$(PY) -m pytest -q lab collect openbach-scenarios web-targets -m 'not net and not browser' $(ARGS)
 
 python: ## unit, network and browser tests (ARGS go to pytest)
 	$(PY) -m pytest $(ARGS)
@@ -50,4 +54,4 @@ format: ## rewrite the sources in the project's format
 clean: ## remove build output (not runs/)
 	rm -rf target .venv .satlab
 
-.PHONY: help test lint rust python dist box vm-nspawn vm-tcg format clean
+.PHONY: help test lint rust unit python dist box vm-nspawn vm-tcg format clean

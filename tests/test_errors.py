@@ -143,7 +143,7 @@ def test_not_root(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     done = CliRunner().invoke(cli.app, command)
     assert done.exit_code == 3
     assert "error: not root" in done.stderr
-    assert "hint: run the same command with sudo" in done.stderr
+    assert "hint: run the same command as root" in done.stderr
 
 
 def test_report_of_something_else(tmp_path: Path) -> None:

@@ -305,7 +305,7 @@ fn make(
             return Err(Failure::new(
                 2,
                 "built without quiche",
-                "build it: sudo ./satlab tools",
+                "build it: ./satlab --install quic",
             ));
         }
     })

@@ -34,7 +34,6 @@ from satlab.link.expectation import expectation
 from satlab.link.linkplan import LinkRequest
 from satlab.netlab import lab, ownership
 from satlab.netlab.lab import Lab
-from satlab.netlab.lab_commands import need_root
 
 RATES_MBPS = (20.0, 250.0, 1100.0)
 """Layer-2 rates of the forward link; the last leaves more than 1 Gbit/s of payload at `LOAD`."""
@@ -172,7 +171,6 @@ def link(seconds: float, labs: int, rates_mbps: tuple[float, ...], log: Progress
     Raises:
         HostError: not root, or labs cannot be brought up.
     """
-    need_root()
     result: dict[str, Any] = {
         "schema": "satlab/bench-link/1",
         "host": manifest.host(),

@@ -29,7 +29,6 @@ from satlab.experiment import manifest
 from satlab.link.linkplan import BytesQueue, Direction, LinkRequest, Loss
 from satlab.netlab import lab, ownership, pep, pki
 from satlab.netlab.lab import Lab
-from satlab.netlab.lab_commands import need_root
 
 PORT = 4433
 NAME = "satperf.satlab.test"
@@ -114,7 +113,7 @@ def server(up: Lab, node: str, options: Sequence[str], folder: Path) -> Iterator
         HostError: satperf is missing, or its server does not start.
     """
     if not paths.SATPERF.exists():
-        raise HostError(f"{paths.SATPERF} is missing", "build it: sudo ./satlab tools")
+        raise HostError(f"{paths.SATPERF} is missing", "build it: ./satlab --install quic")
     keys = pki.create(folder / "pki", [NAME], [], datetime.now(UTC))
     place = f"{up.topology.nodes[node].address}:{PORT}"
     listen = [str(paths.SATPERF), "server", "--listen", place, "--output", str(folder / "server.jsonl")]
@@ -179,7 +178,6 @@ def quic(cases: Sequence[Case], log: ProgressLog) -> dict[str, Any]:
     Raises:
         HostError: not root, satperf is not built, or labs cannot be brought up.
     """
-    need_root()
     begun = manifest.host()
     results = []
     for case in (case for case in cases if not case.slow):

@@ -50,7 +50,7 @@ def test_a_program_that_is_not_built_is_told(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(paths, "SATPERF", paths.ROOT / "nonexistent")
     with pytest.raises(HostError, match="missing") as caught, quic_bench.server(None, "server", [], paths.ROOT):  # type: ignore[arg-type]
         pass
-    assert "satlab tools" in str(caught.value.hint)
+    assert "satlab --install quic" in str(caught.value.hint)
 
 
 def test_a_case_is_named_by_all_that_tells_it_from_others() -> None:

@@ -8,8 +8,10 @@ from typing import Annotated
 import typer
 
 from satlab.cli.base import Quiet, app, command
+from satlab.common import needs
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
+from satlab.common.needs import NETNS
 
 bench_app = typer.Typer(no_args_is_help=True, help="Measure what this host can do.")
 app.add_typer(bench_app, name="bench")
@@ -28,6 +30,8 @@ def link(
     """Measure rate, CPU, release error, RTT and memory of the emulated link, beside a plain TUN copy."""
     from satlab.bench import link_bench
 
+    needs.ensure("lab")
+    needs.root(NETNS)
     result = link_bench.link(seconds, labs, tuple(rate_mbps or link_bench.RATES_MBPS), ProgressLog(quiet))
     for line in [json.dumps(result, indent=1)] if json_lines else link_bench.lines(result):
         print(line)
@@ -44,6 +48,8 @@ def quic(
     """Measure satperf over a veth pair and over 250 Mbit/s at 650 ms, for every stack and congestion control."""
     from satlab.bench import quic_bench
 
+    needs.ensure("lab", "quic")
+    needs.root(NETNS)
     wanted = [one for one in quic_bench.CASES if (slow or not one.slow) and fnmatch.fnmatch(one.name, case)]
     result = quic_bench.quic(wanted, ProgressLog(quiet))
     for line in [json.dumps(result, indent=1)] if json_lines else quic_bench.lines(result):
@@ -63,6 +69,7 @@ def bench_check(
     """Count false alarms of `satlab check --baseline`, and slowdowns that it catches, under the virtual clock."""
     from satlab.bench import verdict_power
 
+    needs.ensure("virtual")
     found = verdict_power.measure(comparisons, slowdown, ProgressLog(quiet))
     if json_lines:
         print(json.dumps(found))
@@ -88,9 +95,9 @@ def bench_agree(
     """Compare the virtual clock with a real lab: quinn over the same links, time to each mark; 1 when they differ."""
     from satlab.bench import clock_agreement
     from satlab.check import check_run
-    from satlab.netlab import lab_commands
 
-    lab_commands.need_root()
+    needs.ensure("lab", "quic", "virtual")
+    needs.root(NETNS)
     wanted = [] if cases is None else cases.split(",")
     ends = (check_run.options(client or []), check_run.options(server or []))
     result = clock_agreement.measure(suite, wanted, up_to_mb, runs, ends, ProgressLog(quiet))

@@ -10,12 +10,16 @@ from typing import Annotated, Literal
 import typer
 
 from satlab.cli.base import Quiet, command
+from satlab.common import needs
 from satlab.common.console import ProgressLog
+from satlab.common.needs import NETNS, Group
 from satlab.common.processes import stop_on_signal
 
 PLACEHOLDERS = (
     "{host} {port} {name} {bytes} {path} {url} {www} {cert} {key} {ca} {out} {state} {qlog}: docs/regression.md."
 )
+
+_PROGRAMS: dict[str, tuple[Group, ...]] = {"quinn": ("quic",), "quiche": ("quic",), "ngtcp2": ("ngtcp2",)}
 
 
 @command(name="check")
@@ -78,7 +82,6 @@ def check_suite(
     """Check QUIC over satellite links against targets, or against an earlier build; 1 when one is missed."""
     from satlab.check import check_run
     from satlab.check.report import check_page, check_tables, interop_result
-    from satlab.netlab import lab_commands
 
     wanted = check_run.CheckRequest(
         suite, [] if cases is None else cases.split(","), runs, seed,
@@ -91,8 +94,11 @@ def check_suite(
             pair = check_run.from_outside(client_cmd, server_cmd, show or (), endpoint)
             wanted = dataclasses.replace(wanted, clock="real", ends=opened.enter_context(pair))
         if wanted.clock == "real":
-            lab_commands.need_root()
+            needs.ensure("lab", *_PROGRAMS.get(stack, ()) if not (client_cmd or server_cmd or endpoint) else ())
+            needs.root(NETNS)
             wanted = dataclasses.replace(wanted, stop=stop_on_signal())
+        else:
+            needs.ensure("virtual")
         found = check_run.run(wanted, ProgressLog(quiet))
     check_page.write(found)
     for file, text in ((junit, check_tables.junit), (markdown, check_tables.markdown)):

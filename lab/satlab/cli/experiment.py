@@ -19,8 +19,10 @@ from satlab.cli.base import (
     status_of,
     with_link,
 )
+from satlab.common import needs
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
+from satlab.common.needs import NETNS
 from satlab.common.processes import stop_on_signal
 from satlab.link.options import LinkOptions
 
@@ -56,6 +58,7 @@ def run(
     from satlab.experiment import run as running
     from satlab.link import testbed
 
+    needs.ensure("link" if dry_run else "lab")
     bed = testbed.choose(settings_of(settings or ()), link)
     request = running.RunRequest(
         scenario=scenario,
@@ -71,6 +74,9 @@ def run(
     if dry_run:
         print(json.dumps(prepared.document(), indent=1))
         return ExitStatus.OK
+    if prepared.needs_quic:
+        needs.ensure("quic")
+    needs.root(NETNS)
     outcome = running.execute(prepared, ProgressLog(quiet), stop_on_signal())
     print_records([outcome.folder], [outcome.records], json_lines=json_lines, csv=csv)
     return outcome.status
@@ -88,6 +94,8 @@ def demo(
     """Measure TCP goodput and page loads over HTTP/1.1 and HTTP/3, and show table and report. About three minutes."""
     from satlab.experiment import demo as demonstration
 
+    needs.ensure("lab")
+    needs.root(NETNS)
     show = demonstration.Demo(profile=profile, duration_s=duration, loads=loads, runs=runs)
     return show.run(
         ProgressLog(quiet), stop_on_signal(), lambda f, r: print_records(f, r, json_lines=json_lines, csv=False)
@@ -134,11 +142,15 @@ def reproduce(
     from satlab.reproduce import reproduction, result_tables
 
     del paper
+    needs.ensure("link" if dry_run else "lab")
     chosen = None if cells is None else [pattern.strip() for pattern in cells.split(",")]
     execution, log = reproduction.prepare(reproduction.ReproduceRequest(runs, chosen, resume, parallel, out))
     if dry_run:
         print(reproduction.plan(execution))
         return ExitStatus.OK
+    if any(cell.needs_quic for cell in execution.campaign.cells):
+        needs.ensure("quic")
+    needs.root(NETNS)
     found, status = reproduction.execute(execution, log, stop_on_signal())
     if json_lines:
         print(json.dumps(result_tables.document(found)))
@@ -169,6 +181,7 @@ def validate(
     """Check files without touching anything; every fault is printed."""
     from satlab.experiment import validate
 
+    needs.ensure("link")
     log = ProgressLog()
 
     def checked(path: Path) -> int:

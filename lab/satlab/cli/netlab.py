@@ -19,8 +19,10 @@ from satlab.cli.base import (
     command,
     with_link,
 )
+from satlab.common import needs
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
+from satlab.common.needs import NETNS
 from satlab.link.options import LinkOptions
 
 
@@ -34,6 +36,8 @@ def up(
     """Bring a lab up and leave it up. Doing it twice changes nothing."""
     from satlab.netlab import lab_commands
 
+    needs.ensure("lab")
+    needs.root(NETNS)
     lab_commands.up(lab, link, ProgressLog(quiet))
     return ExitStatus.OK
 
@@ -46,6 +50,7 @@ def status(
     """Show the labs that are up. Exit status 1 when a lab is broken or the one asked for is not there."""
     from satlab.netlab import lab_commands
 
+    needs.root(NETNS)
     return lab_commands.status(lab, json_lines=json_lines)
 
 
@@ -58,6 +63,7 @@ def down(
     """Take a lab down and leave nothing behind."""
     from satlab.netlab import lab_commands
 
+    needs.root(NETNS)
     lab_commands.down(None if every else lab, ProgressLog(quiet))
     return ExitStatus.OK
 
@@ -71,6 +77,7 @@ def shell(
     """Run a shell or one command inside a node."""
     from satlab.netlab import lab_commands
 
+    needs.root(NETNS)
     return subprocess.run(lab_commands.enter(lab, node, command or []), check=False).returncode
 
 
@@ -117,6 +124,7 @@ def link_set(
     """Change the link of a lab while it runs; the change stands in link.jsonl."""
     from satlab.netlab import lab_commands
 
+    needs.root(NETNS)
     options = LinkOptions(
         loss=loss or 0.0,
         loss_unit=loss_unit,
@@ -141,6 +149,7 @@ def link_show(
     """Show what holds on the link of a lab now."""
     from satlab.netlab import lab_commands
 
+    needs.root(NETNS)
     lab_commands.show_link(lab, json_lines=json_lines)
     return ExitStatus.OK
 
@@ -150,5 +159,6 @@ def link_metrics(lab: LabName = "lab") -> int:
     """Print the last sample of the link in Prometheus' text format."""
     from satlab.netlab import lab_commands
 
+    needs.root(NETNS)
     lab_commands.print_metrics(lab)
     return ExitStatus.OK

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from satlab.cli.base import Quiet, command
+from satlab.common import needs
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
 from satlab.common.processes import stop_on_signal
@@ -38,6 +39,8 @@ def serve(
     from satlab.serve import supervisor
     from satlab.serve.accounts import Role
 
+    needs.ensure("lab", "quic")
+    needs.root("the service's root helper makes network namespaces")
     if set_password is not None:
         password = getpass.getpass() if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
         supervisor.set_password(state, set_password, Role[role.upper()], password)

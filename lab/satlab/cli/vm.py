@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from satlab.cli.base import Quiet, Runs, app, command, print_records, settings_of, with_link
+from satlab.common import needs
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
 from satlab.common.processes import stop_on_signal
@@ -32,6 +33,7 @@ def up(
     """Bring the machines up and provision them. Doing it again converges."""
     from satlab.vm import vm_commands
 
+    needs.ensure("link", "vm")
     vm_commands.up(link, ProgressLog(quiet), settings_of(variables or ()))
     return ExitStatus.OK
 
@@ -46,6 +48,7 @@ def provision(
     """Provision machines that are up: another link, another emulator, what was changed in the roles."""
     from satlab.vm import vm_commands
 
+    needs.ensure("link", "vm")
     vm_commands.provisioned(link, ProgressLog(quiet), settings_of(variables or ()))
     return ExitStatus.OK
 
@@ -59,6 +62,7 @@ def inventory(
     """Write the Ansible inventory for hosts of your own, and print its path."""
     from satlab.vm import vm_commands
 
+    needs.ensure("link", "vm")
     print(vm_commands.write_inventory(link, settings_of(variables or ())))
     return ExitStatus.OK
 
@@ -68,6 +72,7 @@ def status(json_lines: JsonLines = False) -> int:
     """Show every machine. Exit status 1 when one is not up or not well."""
     from satlab.vm import vm_commands
 
+    needs.ensure("link", "vm")
     return vm_commands.status(json_lines=json_lines)
 
 
@@ -95,6 +100,7 @@ def run(
     from satlab.vm import vm_commands
     from satlab.vm import vm_run as running
 
+    needs.ensure("link", "vm")
     prepared = vm_commands.prepared(scenario, settings_of(settings or ()), openbach, over_ssh=over_ssh)
     log = ProgressLog(quiet)
     outcome = running.execute(prepared, runs, log, stop_on_signal(), deadline)
@@ -108,5 +114,6 @@ def down(quiet: Quiet = False) -> int:
     """Destroy the machines and what was generated for them."""
     from satlab.vm import vm_commands
 
+    needs.ensure("link", "vm")
     vm_commands.down(ProgressLog(quiet))
     return ExitStatus.OK

@@ -85,6 +85,15 @@ class PreparedRun:
     plan: LinkPlan
 
     @property
+    def needs_quic(self) -> bool:
+        """Whether a job runs satperf or satpep's QUIC proxy."""
+        return any(
+            started.job.name == "satlab_satperf"
+            or (started.job.name == "satlab_pep" and any(str(word).startswith("quic") for word in started.words))
+            for started in self.scenario.jobs()
+        )
+
+    @property
     def folder(self) -> Path:
         """The run's folder."""
         return self.request.runs / self.run_id

@@ -129,7 +129,6 @@ def test_sets_satisfy_the_schema() -> None:
 def test_command_line_becomes_a_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """Options that were not given leave the link as it is."""
     sets: list[dict[str, Any]] = []
-    monkeypatch.setattr(lab_commands, "need_root", lambda: None)
     monkeypatch.setattr(lab_commands, "_control", lambda _: Path("s"))
     monkeypatch.setattr(control, "change", lambda _, wanted: sets.append(wanted.model_dump()))
     lab_commands.set_link("lab", "forward", LinkOptions(loss=0.1), LinkChange(loss=0.1, jitter_ms=2.0, outage="off"))

@@ -436,7 +436,7 @@ def _folder(lab_id: str) -> Path:
 
 def _check_readable() -> None:
     if RUN.exists() and not os.access(RUN, os.R_OK | os.X_OK):
-        raise HostError(f"{RUN} is readable by root alone", "run the same command with sudo")
+        raise HostError(f"{RUN} is readable by root alone", "run the same command as root")
 
 
 def _read_state(lab_id: str) -> _State | None:

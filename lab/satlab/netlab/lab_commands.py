@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from satlab.common import topology
 from satlab.common.console import ProgressLog
-from satlab.common.errors import ConfigError, ExitStatus, Fault, HostError
+from satlab.common.errors import ConfigError, ExitStatus, Fault
 from satlab.common.paths import LAB_FILE
 from satlab.link import control, prometheus
 from satlab.link.expectation import expectation
@@ -23,7 +23,6 @@ from satlab.netlab.lab import Lab, LabStatus
 
 def up(lab_id: str, options: LinkOptions, log: ProgressLog) -> None:
     """Bring a lab up and leave it up."""
-    need_root()
     with log.step(f"lab {lab_id} up") as step:
         found = Lab.up(lab_id, topology.load(LAB_FILE), options.request())
         step.outcome = "was up already" if found.found else "done"
@@ -41,7 +40,6 @@ def up(lab_id: str, options: LinkOptions, log: ProgressLog) -> None:
 
 def status(lab_id: str | None, *, json_lines: bool) -> int:
     """Show labs on stdout; FAILED when one is broken, or the one asked for is absent."""
-    need_root()
     found = [lab.status(lab_id)] if lab_id else lab.list_labs()
     for each in found:
         print(json.dumps(asdict(each), default=str) if json_lines else _line(each))
@@ -50,7 +48,6 @@ def status(lab_id: str | None, *, json_lines: bool) -> int:
 
 def down(lab_id: str | None, log: ProgressLog) -> None:
     """Take one lab down, or every one (None)."""
-    need_root()
     if lab_id is None:
         ownership.sweep()
     for name in [lab_id] if lab_id else [s.lab_id for s in lab.list_labs()]:
@@ -60,7 +57,6 @@ def down(lab_id: str | None, log: ProgressLog) -> None:
 
 def enter(lab_id: str, node: str, command: list[str]) -> list[str]:
     """Return the argv that runs `command`, or a shell, inside a node."""
-    need_root()
     return [*Lab.attach(lab_id).enter_argv(node), *(command or [os.environ.get("SHELL", "/bin/sh")])]
 
 
@@ -80,7 +76,6 @@ class LinkChange:
 
 def set_link(lab_id: str, direction: str, options: LinkOptions, changes: LinkChange) -> None:
     """Change the link of a lab that is up. The queue stays without a limit of its own."""
-    need_root()
     wanted: dict[str, Any] = {
         "direction": direction,
         "delay_ms": changes.delay_ms,
@@ -119,7 +114,6 @@ def _seconds(text: str) -> float:
 
 def show_link(lab_id: str, *, json_lines: bool) -> None:
     """Print what holds on the link of a lab."""
-    need_root()
     state = control.state(_control(lab_id))
     if json_lines:
         print(json.dumps({"lab": lab_id, "t_s": state["t_s"]} | {k: state[k] for k in ("timeline", "directions")}))
@@ -131,7 +125,6 @@ def show_link(lab_id: str, *, json_lines: bool) -> None:
 
 def print_metrics(lab_id: str) -> None:
     """Print the last sample of a lab's link for Prometheus."""
-    need_root()
     print(prometheus.render(lab_id, prometheus.last_sample(Path(Lab.attach(lab_id).config.metrics))), end="")
 
 
@@ -141,12 +134,6 @@ def _control(lab_id: str) -> Path:
     if path is None:
         raise ConfigError(f"lab {lab_id} has no control socket", hint="bring it up anew: satlab down, satlab up")
     return Path(path)
-
-
-def need_root() -> None:
-    """Refuse early and clearly what cannot work."""
-    if os.geteuid() != 0:
-        raise HostError("not root: a lab is made of network namespaces", "run the same command with sudo")
 
 
 def _line(state: LabStatus) -> str:

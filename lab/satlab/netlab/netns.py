@@ -98,7 +98,7 @@ def check_host() -> None:
         HostError: not root, capabilities missing (a container), or no TUN device.
     """
     if os.geteuid() != 0:
-        raise HostError("the lab needs root: it makes network namespaces", "run the same command with sudo")
+        raise HostError("the lab needs root: it makes network namespaces", "run the same command as root")
     status = dict(line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":\t" in line)
     effective = int(status["CapEff"], 16)
     missing = [capability for capability, bit in _NEEDED_CAPABILITIES.items() if not effective >> bit & 1]

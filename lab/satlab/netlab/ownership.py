@@ -37,9 +37,7 @@ def _open(path: Path) -> int:
         except (FileNotFoundError, FileExistsError):
             continue
         except PermissionError as error:
-            raise HostError(
-                "a run needs root: it makes network namespaces", "run the same command with sudo"
-            ) from error
+            raise HostError("a run needs root: it makes network namespaces", "run the same command as root") from error
 
 
 def _forget(path: Path) -> None:

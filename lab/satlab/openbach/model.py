@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -97,6 +97,15 @@ class BoundScenario:
     values: Mapping[str, str]
     functions: tuple[Function, ...]
     endless: bool = False
+
+    def jobs(self) -> Iterator[StartJob]:
+        """Yield every job that this scenario, or one below it, starts."""
+        for function in self.functions:
+            match function.action:
+                case StartJob() as started:
+                    yield started
+                case StartScenario(scenario=below):
+                    yield from below.jobs()
 
 
 @dataclass(frozen=True)

@@ -277,11 +277,11 @@ def test_runs_are_named_by_the_emulator_that_differs(runs: list[Path], tmp_path:
 
 def test_command_repeats_the_run(runs: list[Path]) -> None:
     assert see(runs[0]).commands() == [
-        "sudo ./satlab run openbach-scenarios/scenarios/bulk_tcp.json --profile geo --queue-bdp 0.5 "
+        "./satlab run openbach-scenarios/scenarios/bulk_tcp.json --profile geo --queue-bdp 0.5 "
         "--timeline 'a fade.json' --set duration=6"
     ]
     (runs[0] / "plan.json").unlink()
-    bare = "sudo ./satlab run openbach-scenarios/scenarios/bulk_tcp.json --profile geo --set duration=6"
+    bare = "./satlab run openbach-scenarios/scenarios/bulk_tcp.json --profile geo --set duration=6"
     assert see(runs[0]).commands() == [bare]
 
 

@@ -373,7 +373,7 @@ def _count(value: float | None, scale: float, digits: int) -> str:
 
 def _command(run: ReportRun) -> str:
     about = run.manifest
-    argv = ["sudo", "./satlab", "run", f"openbach-scenarios/scenarios/{about.scenario}.json", *run.options]
+    argv = ["./satlab", "run", f"openbach-scenarios/scenarios/{about.scenario}.json", *run.options]
     for name, value in sorted(about.arguments.items()):
         argv += ["--set", f"{name}={value}"]
     return shlex.join(argv)

@@ -67,6 +67,12 @@ class Cell:
         """Return whether its runs start a browser, which wants two cores."""
         return KINDS[self.kind].browser
 
+    @property
+    def needs_quic(self) -> bool:
+        """Whether a run starts satperf or satpep's QUIC proxy."""
+        kind = KINDS[self.kind]
+        return kind.scenario == "quic" or kind.settings["pep"].startswith("quic")
+
     def request(self, number: int, runs: Path) -> RunRequest:
         """Return the run of a number (its seed): OpenSAND's timing, whole DVB frames lost in both directions."""
         kind = KINDS[self.kind]

@@ -109,7 +109,7 @@ def _place(text: str) -> ListenAddress:
 def set_password(state: Path, login: str, role: Role, password: str) -> None:
     """Make an account or change its password and role. Raises ConfigError for what is none, HostError without root."""
     if os.geteuid() != 0:
-        raise HostError("accounts are kept by the service's own user: this needs root", "run it with sudo")
+        raise HostError("accounts are kept by the service's own user: this needs root", "run it as root")
     with _accounts(state) as accounts:
         accounts.put(User(login, role), password)
     privileges.give(state / "api", privileges.API_UID)
@@ -124,7 +124,7 @@ def run(request: ServeRequest, log: ProgressLog, stop: threading.Event) -> None:
     """Serve until `stop`. Raises ConfigError, and HostError when the host cannot, or the API process dies."""
     place = check(request)
     if os.geteuid() != 0:
-        raise HostError("satlab serve needs root: its helper makes network namespaces", "run it with sudo")
+        raise HostError("satlab serve needs root: its helper makes network namespaces", "run it as root")
     state = request.state.absolute()
     with _only_server(state):
         token = _first_token(state, request)

@@ -23,7 +23,7 @@ from zoneinfo import ZoneInfo
 from satlab.common.errors import HostError
 from satlab.openbach.document import is_name
 from satlab.openbach.engine import JobStatus, ScenarioStatus
-from satlab.openbach.model import BoundScenario, StartJob, StartScenario
+from satlab.openbach.model import BoundScenario
 from satlab.openbach.runner import JobProgress, JobRecord, Outcome, ScenarioResult, append_line
 from satlab.vm.controller import POLL_S, Controller
 
@@ -59,16 +59,10 @@ def documents(file: Path, values: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def jobs(scenario: BoundScenario) -> dict[str, set[str]]:
-    """Name the jobs that a scenario, or one below it, starts on each entity."""
+    """Return the names of the jobs that a scenario starts on each entity."""
     found: dict[str, set[str]] = {}
-    waiting = [scenario]
-    while waiting:
-        for function in waiting.pop().functions:
-            match function.action:
-                case StartJob(entity=entity, job=job):
-                    found.setdefault(entity, set()).add(job.name)
-                case StartScenario(scenario=below):
-                    waiting.append(below)
+    for started in scenario.jobs():
+        found.setdefault(started.entity, set()).add(started.job.name)
     return found
 
 

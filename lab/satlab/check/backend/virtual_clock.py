@@ -74,7 +74,7 @@ def run(link: CaseLink, request: Mapping[str, Any], folder: Path, case: Case) ->
     try:
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE_S, check=False)
     except (FileNotFoundError, PermissionError) as error:
-        raise HostError(f"{argv[0]}: {error.strerror}", "run: sudo ./satlab tools") from error
+        raise HostError(f"{argv[0]}: {error.strerror}", "build it: ./satlab --install virtual") from error
     except subprocess.TimeoutExpired as error:
         raise HostError(f"satvirtual gave no answer in {DEADLINE_S:g} s ({names[1]})") from error
     if done.returncode == ExitStatus.USAGE:

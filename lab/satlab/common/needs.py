@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a command needs of the host: the launcher installs or builds it the first time, and sudo makes it root.
+
+Both only where the launcher `./satlab` started the program; its children and tests run with what is there.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from typing import Literal
+
+from satlab.common.errors import HostError
+
+Group = Literal["link", "lab", "quic", "virtual", "ngtcp2", "vm"]
+"""Rows of the table in the launcher: Debian packages and programs that belong together."""
+NETNS = "a lab is made of network namespaces"
+"""Why most commands need root."""
+_VARIABLE = "SATLAB_LAUNCHER"
+
+
+class _Started:
+    by: str | None = None
+
+
+def started_by_launcher() -> None:
+    """Note the launcher, so that its variable does not reach children."""
+    _Started.by = os.environ.pop(_VARIABLE, None)
+
+
+def ensure(*groups: Group) -> None:
+    """Install and build what is missing of `groups`; nothing if all is there. Its progress goes to stderr.
+
+    Raises:
+        SystemExit: the launcher could not, and has said why.
+    """
+    if _Started.by is None:
+        return
+    done = subprocess.run([_Started.by, "--install", *groups], stdout=sys.stderr, check=False)
+    if done.returncode:
+        raise SystemExit(done.returncode)
+
+
+def root(why: str) -> None:
+    """Continue as root: nothing if we are, else the same command by sudo, which replaces this process.
+
+    Raises:
+        HostError: not root, and no sudo to become it.
+    """
+    if os.geteuid() == 0:
+        return
+    sudo = shutil.which("sudo")
+    if _Started.by is None or sudo is None:
+        raise HostError(f"not root: {why}", "run the same command as root")
+    print(f"satlab: {why}: continuing with sudo", file=sys.stderr, flush=True)
+    ours = ",".join(name for name in os.environ if name.startswith(("SATLAB_", "LAB_")))
+    keep = [f"--preserve-env={ours}"] if ours else []
+    os.execv(sudo, [sudo, *keep, _Started.by, *sys.argv[1:]])  # noqa: S606 - argv, no shell
