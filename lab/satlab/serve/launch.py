@@ -22,7 +22,7 @@ from satlab.serve.acceptance import RefusalError
 from satlab.serve.catalog import Document, Project
 from satlab.serve.context import Context
 from satlab.serve.errors import ApiError, not_found
-from satlab.serve.queue import Instance, Kind, Launch, QueueFullError
+from satlab.serve.queue import Instance, Kind, Launch, QueueFullError, StuckError
 from satlab.serve.seed import agents
 
 _WRONG = "Arguments of an OpenbachFunction have the wrong type of values."
@@ -202,6 +202,8 @@ def _queue(
         return here.queue.launch(Launch(project, login, made, subs, count, kind))
     except QueueFullError as error:
         raise ApiError(HTTPStatus.TOO_MANY_REQUESTS, f"{error}: {error.hint}") from error
+    except StuckError as error:
+        raise ApiError(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}: {error.hint}") from error
 
 
 def _bound(order: Order, installed: Mapping[str, Descriptor]) -> BoundScenario:
