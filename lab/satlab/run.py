@@ -126,7 +126,7 @@ class Outcome:
 def prepare(request: RunRequest) -> Prepared:
     """Check scenario, arguments, profile, topology and pages; touches nothing."""
     here = topology.load(paths.LAB_FILE)
-    jobs = descriptor.load_jobs(paths.JOBS) | (descriptor.load_jobs(request.jobs) if request.jobs else {})
+    jobs = descriptor.load_jobs(paths.JOBS) | (descriptor.sort_jobs(request.jobs)[0] if request.jobs else {})
     entities = here.nodes if request.entities is None else request.entities
     loaded = scenario.load(request.scenario, jobs, entities, endless=request.endless)
     bound = scenario.bind(loaded, request.settings)

@@ -111,7 +111,7 @@ def test_a_refused_start_fails_that_instance_alone(server: Server) -> None:
     assert [(each.status, each.reason) for each in server.everything()] == [("Finished Ko", "no"), ("Running", "")]
 
 
-def test_t17_a_start_that_goes_wrong_fails_that_instance_alone(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_t20_a_start_that_goes_wrong_fails_that_instance_alone(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(2):
         server.queue.launch(launch())
 
@@ -128,7 +128,7 @@ def test_t17_a_start_that_goes_wrong_fails_that_instance_alone(server: Server, m
     ]
 
 
-def test_t17_a_run_that_cannot_be_followed_is_stopped_and_fails_alone(server: Server) -> None:
+def test_t20_a_run_that_cannot_be_followed_is_stopped_and_fails_alone(server: Server) -> None:
     for _ in range(2):
         server.queue.launch(launch())
     server.step()
@@ -140,7 +140,7 @@ def test_t17_a_run_that_cannot_be_followed_is_stopped_and_fails_alone(server: Se
     assert "not JSON compliant" in first.reason
 
 
-def test_t17_an_order_that_cannot_be_read_fails_alone(server: Server) -> None:
+def test_t20_an_order_that_cannot_be_read_fails_alone(server: Server) -> None:
     first, second = (server.queue.launch(launch()).id for _ in range(2))
     server.store.write("UPDATE instances SET request = ? WHERE id = ?", '{"of": "another version"}', first)
     server.step()
@@ -152,7 +152,7 @@ def test_t17_an_order_that_cannot_be_read_fails_alone(server: Server) -> None:
     assert server.running()
 
 
-def test_t17_a_queue_that_cannot_write_tries_again_and_takes_nothing_meanwhile(server: Server) -> None:
+def test_t20_a_queue_that_cannot_write_tries_again_and_takes_nothing_meanwhile(server: Server) -> None:
     server.queue.launch(launch())
     server.store._connection.execute("PRAGMA query_only = ON")
     pauses = [POLL_S]
