@@ -214,7 +214,7 @@ def _measure(prepared: Prepared, talk: Talk, stop: threading.Event, watch: runne
             with talk.step("lab down"):
                 labs.down(name)
     wanted = calibrate.expectation(prepared.plan, prepared.link.emulator)
-    watched = calibrate.during(metrics.lines(), wanted, began_unix_s)
+    watched = calibrate.during(metrics.each(), wanted, began_unix_s)
     calibrated = calibrate.write(prepared.folder / CALIBRATION, prepared.run_id, [*checks, *watched])
     if stop.is_set() or result is None:
         return ExitStatus.INTERRUPTED, "interrupted"
