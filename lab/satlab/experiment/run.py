@@ -127,7 +127,7 @@ class RunResult:
 def prepare(request: RunRequest) -> PreparedRun:
     """Check scenario, arguments, profile, topology and pages; touches nothing."""
     here = topology.load(paths.LAB_FILE)
-    jobs = descriptor.load_jobs(paths.JOBS) | (descriptor.load_jobs(request.jobs) if request.jobs else {})
+    jobs = descriptor.load_jobs(paths.JOBS) | (descriptor.sort_jobs(request.jobs)[0] if request.jobs else {})
     entities = here.nodes if request.entities is None else request.entities
     loaded = scenario.load(request.scenario, jobs, entities, endless=request.endless)
     bound = scenario.bind(loaded, request.settings)
@@ -217,7 +217,7 @@ def _measure(
             with log.step("lab down"):
                 labs.down(name)
     wanted = expectation(prepared.plan, prepared.link.emulator)
-    watched = calibrate.during(metrics.lines(), wanted, began_unix_s)
+    watched = calibrate.during(metrics.each(), wanted, began_unix_s)
     calibrated = calibrate.write(prepared.folder / CALIBRATION, prepared.run_id, [*checks, *watched])
     if stop.is_set() or result is None:
         return ExitStatus.INTERRUPTED, "interrupted"
