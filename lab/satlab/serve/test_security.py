@@ -24,6 +24,16 @@ def test_t01_another_host_is_refused(stranger: TestClient, host: str) -> None:
     assert stranger.get("/version/", headers={"host": host}).status_code == 421
 
 
+@pytest.mark.parametrize("name", ["host", "origin", "content-type", "content-length"])
+def test_t01_a_header_that_programs_read_differently_stands_once(admin: TestClient, name: str) -> None:
+    body = b'{"login": "admin"}'
+    good = {"host": HOST, "origin": f"http://{HOST}", "content-type": "application/json"}
+    good["content-length"] = str(len(body))
+    assert admin.put("/login/", content=body, headers=good).status_code == 200
+    answer = admin.put("/login/", content=body, headers=[*good.items(), (name, good[name])])
+    assert (answer.status_code, answer.json()) == (400, {"error": f"The header {name} stands twice"})
+
+
 @pytest.mark.parametrize(
     "headers",
     [
@@ -86,6 +96,28 @@ def test_t01_a_session_ends(viewer: TestClient, clock: Clock) -> None:
 
 def test_t01_a_new_password_ends_sessions(viewer: TestClient, here: Context) -> None:
     here.accounts.put(User("viewer", Role.VIEWER), "another password")
+    assert viewer.get("/login/").json()["username"] is None
+
+
+def test_t01_a_deactivated_account_has_no_session_and_no_login(
+    viewer: TestClient, stranger: TestClient, here: Context
+) -> None:
+    token = here.accounts.open_session("viewer")
+    here.accounts.put(User("viewer", Role.VIEWER, active=False))
+    assert viewer.get("/login/").json()["username"] is None
+    assert here.accounts.session(token) is None
+    assert stranger.post("/login/", json={"login": "viewer", "password": PASSWORD}).status_code == 401
+    # A session that began at the same moment counts for nothing, and what ended does not come back.
+    late = here.accounts.open_session("viewer")
+    assert here.accounts.session(late) is None
+    here.accounts.remove("viewer")
+    here.accounts.put(User("viewer", Role.VIEWER), PASSWORD)
+    assert here.accounts.session(token) is None
+
+
+def test_t01_deactivating_ends_sessions_for_good(viewer: TestClient, here: Context) -> None:
+    here.accounts.put(User("viewer", Role.VIEWER, active=False))
+    here.accounts.put(User("viewer", Role.VIEWER, active=True))
     assert viewer.get("/login/").json()["username"] is None
 
 
