@@ -3,7 +3,6 @@
 
 import contextlib
 import json
-import os
 import random
 import resource
 import signal
@@ -30,11 +29,9 @@ END_S = 60.0
 
 @pytest.fixture(scope="module")
 def satperf() -> Path:
-    """The program itself: SATLAB_SATPERF, or where the launcher builds it."""
-    file = Path(os.environ.get("SATLAB_SATPERF", paths.SATPERF))
-    if not file.exists():
-        pytest.skip(f"{file} is not built")
-    return file
+    if not paths.SATPERF.exists():
+        pytest.skip(f"{paths.SATPERF} is not built")
+    return paths.SATPERF
 
 
 @dataclass

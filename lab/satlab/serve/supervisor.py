@@ -174,7 +174,7 @@ def _start_api(
     drop = privileges.drop_argv(
         privileges.API_UID, (), visible, f"--pdeathsig={signal.SIGKILL.name.removeprefix('SIG')}"
     )
-    kept = {key: value for key, value in os.environ.items() if key in ("PATH", "LANG")}
+    kept = {key: value for key, value in os.environ.items() if key in ("PATH", "LANG", paths.PROGRAMS_VARIABLE)}
     process = subprocess.Popen(
         [*drop, sys.executable, "-m", "satlab.web.api_process", plan.model_dump_json()],
         stdin=subprocess.DEVNULL,
