@@ -198,9 +198,18 @@ class MetricsFile:
         """Return the samples written so far."""
         return [line for line in self.lines() if line["type"] == "sample"]
 
-    def forward_drops(self) -> int:
-        """Packets that the full forward queue has refused so far."""
-        return sum(sample["forward"]["dropped_packets"] for sample in self.samples() if sample["forward"])
+    def forward_drops(self, since: int, packets: int) -> int:
+        """Return how many of the first `packets` after sample number `since` the full forward queue dropped.
+
+        A receiver counts up to the last packet that reached it; it does not miss what was dropped after that one. The
+        drops of one sample count as spread evenly over it.
+        """
+        drops, left = 0.0, packets
+        for one in (sample["forward"] for sample in self.samples()[since:] if sample["forward"]):
+            came = one["in_packets"]
+            drops += one["dropped_packets"] * (min(came, left) / came if came else 1)
+            left = max(0, left - came)
+        return round(drops)
 
     def settle(self, *, deadline_s: float = 10) -> None:
         """Wait until satlink's satellite queues are empty in two samples: what a probe sent has left the link."""
@@ -235,7 +244,7 @@ def probe_link(
         rtt = _echo(lab, server, ECHOES, node)
     except ProbeError as error:
         notes["rtt"] = str(error)
-    dropped = metrics.forward_drops()
+    before_flow = len(metrics.samples())
     try:
         offered_bps = int(plan.forward.rate_bps * PROBE_OVERLOAD)
         result = udp_flow(lab, ("server", server), node, offered_bps, seconds)
@@ -244,20 +253,26 @@ def probe_link(
     metrics.settle()
     if emulator == "opensand":
         _drain(lab, server, expectation(plan, emulator).rtt_high_ms)
-    return probe_of(rtt, result, metrics.forward_drops() - dropped, notes)
+    return probe_of(rtt, result, metrics.forward_drops(before_flow, packets_of(result)[0]), notes)
 
 
 def probe_of(rtt: Echoes | None, result: Mapping[str, Any], queue_drops: int, notes: Mapping[str, str]) -> Probe:
     """Read what the probes saw from ping's echoes and iperf3's result; `result` is empty where iperf3 failed."""
-    received = result.get("end", {}).get("sum_received") or result.get("end", {}).get("sum", {})
+    packets, lost = packets_of(result)
     return Probe(
         rtt=rtt,
         rate_bps=steady_rate_bps(result),
-        packets=int(received.get("packets", 0)),
-        lost_packets=int(received.get("lost_packets", 0)),
+        packets=packets,
+        lost_packets=lost,
         queue_drops=queue_drops,
         notes=notes,
     )
+
+
+def packets_of(result: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the packets that iperf3's receiver knows of, and how many of them it missed."""
+    received = result.get("end", {}).get("sum_received") or result.get("end", {}).get("sum", {})
+    return int(received.get("packets", 0)), int(received.get("lost_packets", 0))
 
 
 def _drain(lab: Shell, server: str, idle_ms: float, *, deadline_s: float = 10) -> None:

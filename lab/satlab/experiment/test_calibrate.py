@@ -161,9 +161,25 @@ def test_steady_rate_leaves_the_ramp_and_short_intervals_out() -> None:
 
 def test_metrics_file_ignores_a_line_that_is_being_written(tmp_path: Path) -> None:
     path = tmp_path / "link.jsonl"
-    sample = {"type": "sample", "forward": {"dropped_packets": 3, "queue_packets": 0}}
+    sample = {"type": "sample", "forward": {"in_packets": 9, "dropped_packets": 3, "queue_packets": 0}}
     path.write_text(json.dumps({"type": "header"}) + "\n" + json.dumps(sample) + "\n" + '{"type": "sam')
-    assert MetricsFile(path).forward_drops() == 3
+    assert MetricsFile(path).forward_drops(0, 9) == 3
+
+
+@pytest.mark.parametrize(
+    ("since", "packets", "drops"),
+    [(0, 0, 0), (1, 90, 0), (1, 100, 0), (1, 150, 10), (1, 200, 20), (1, 250, 20), (0, 300, 27)],
+)
+def test_drops_count_among_the_packets_that_the_receiver_knows_of(
+    since: int, packets: int, drops: int, tmp_path: Path
+) -> None:
+    """The flow begins with the second sample; a packet that was dropped after the last one that came is not missed."""
+    path = tmp_path / "link.jsonl"
+    counts = [(100, 7), (100, 0), (100, 20), (0, 0)]
+    figures = [{"in_packets": came, "dropped_packets": dropped} for came, dropped in counts]
+    lines = [{"type": "header"}, *({"type": "sample", "forward": one} for one in figures), {"type": "end"}]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert MetricsFile(path).forward_drops(since, packets) == drops
 
 
 def test_lateness_is_judged_line_by_line(tmp_path: Path) -> None:

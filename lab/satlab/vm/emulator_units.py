@@ -97,7 +97,7 @@ class VmLink:
         except (HostError, calibrate.ProbeError) as error:
             notes["rtt"] = str(error)
         metrics = _Metrics(self.metrics, self.lab) if self.emulator == "satlink" else None
-        dropped = metrics.forward_drops() if metrics else 0
+        before_flow = len(metrics.samples()) if metrics else 0
         try:
             result = self._flow()
         except (HostError, calibrate.ProbeError, ValueError) as error:
@@ -106,7 +106,8 @@ class VmLink:
             self._drain()
             return calibrate.probe_of(rtt, result, 0, notes)
         metrics.settle()
-        return calibrate.probe_of(rtt, result, metrics.forward_drops() - dropped, notes)
+        drops = metrics.forward_drops(before_flow, calibrate.packets_of(result)[0])
+        return calibrate.probe_of(rtt, result, drops, notes)
 
     def _echoes(self, count: int) -> calibrate.Echoes:
         client = self.lab.topology.node_of(Role.CLIENT)
