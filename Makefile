@@ -5,7 +5,7 @@ PY := .venv/bin/python
 WHOLE := --profile ci --workspace --features satperf/quiche --locked
 # A test waits more than it works: one worker more than cores.
 WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
-PYTEST := $(PY) -m pytest -n $(WORKERS) --dist loadgroup
+PYTEST := $(PY) -m pytest -n $(WORKERS) --dist loadscope
 unit python vm-nspawn: export SATLAB_PROGRAMS ?= $(CURDIR)/target/ci
 export PYTHONPATH := lab:.
 export CARGO_TERM_COLOR ?= never

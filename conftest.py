@@ -3,6 +3,7 @@
 
 import ctypes
 import fcntl
+import functools
 import os
 import re
 import subprocess
@@ -13,6 +14,7 @@ from typing import Any, TypeVar
 
 import hypothesis
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 IN_CI = os.environ.get("CI", "") not in ("", "0", "false")
 ALLOWED_SKIPS = {
@@ -52,12 +54,29 @@ def own_run_folder() -> None:
     Path("/run/lock").mkdir(mode=0o1777)
 
 
-# --- order ----------------------------------------------------------------------------------------------------------
+# --- which worker, and when -----------------------------------------------------------------------------------------
+
+
+class Scheduling(LoadScopeScheduling):  # type: ignore[misc] # xdist has no types
+    """Any worker takes any test, but one worker takes all tests of a file that has a fixture for the whole module."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return file if shares_a_fixture(self.config.rootpath / file) else nodeid
+
+
+@functools.cache
+def shares_a_fixture(file: Path) -> bool:
+    return 'scope="module"' in file.read_text()
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
+    return Scheduling(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put last what measures time, and after it what must have the host to itself."""
-    items.sort(key=lambda item: (is_alone(item), bool(item.get_closest_marker("net"))))
+    """Put last what measures time, and after it what runs alone."""
+    items.sort(key=lambda item: (is_alone(item), item.get_closest_marker("net") is not None))
 
 
 def is_alone(item: pytest.Item) -> bool:

@@ -27,7 +27,7 @@ STACKS = ("quinn", "quiche")
 END_S = 60.0
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def satperf() -> Path:
     if not paths.SATPERF.exists():
         pytest.skip(f"{paths.SATPERF} is not built")
