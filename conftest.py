@@ -88,9 +88,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     """Let a test marked `alone` run when no other worker's test runs. Its time limit starts afterwards."""
     if not is_worker(item.config):
         return (yield)
-    with Path(__file__).open("rb") as shared:
+    shared = os.open(Path(item.config.option.basetemp).parent, os.O_RDONLY)  # one folder for all workers
+    try:
         fcntl.flock(shared, fcntl.LOCK_EX if is_alone(item) else fcntl.LOCK_SH)
         return (yield)
+    finally:
+        os.close(shared)
 
 
 # --- skips ----------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from satlab.link.linkplan import LinkRequest, LinkSet, Timeline, TimelineStep
 from satlab.netlab import lab
 from satlab.netlab.lab import Lab
 
-pytestmark = pytest.mark.net
+pytestmark = [pytest.mark.net, pytest.mark.alone]
 
 SERVER = "198.18.4.2"
 RAMP_S, RAMP_DB = 6.0, 3.0

@@ -5,6 +5,7 @@ import json
 import shutil
 import statistics
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -127,15 +128,21 @@ def steady(the_lab: Lab, folder: Path, ask: list[str]) -> Acknowledged:
     return Acknowledged(goodput_bps=summary["goodput_bps"], **each)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("kind", ["RBDC", "VBDC"])
 def test_fewer_acknowledgements_leave_more_slots_free(lab_id: str, satlink: Path, tmp_path: Path, kind: str) -> None:
     """A download acknowledged less often takes as many bursts less as those acknowledgements filled."""
     if not paths.SATPERF.exists():
         pytest.skip(f"{paths.SATPERF} is not built")
-    the_lab = Lab.up(lab_id, TOPOLOGY, LinkRequest(profile=profile(tmp_path, KINDS[kind])), satlink=satlink)
-    often = steady(the_lab, tmp_path / "often", [])
-    seldom = steady(the_lab, tmp_path / "seldom", ["--ack-threshold", "20"])
-    the_lab.down()
+    request = LinkRequest(profile=profile(tmp_path, KINDS[kind]))
+    labs = [Lab.up(name, TOPOLOGY, request, satlink=satlink) for name in (lab_id, f"{lab_id}-b")]
+    try:
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            folders = (tmp_path / "often", tmp_path / "seldom")
+            often, seldom = pool.map(steady, labs, folders, ([], ["--ack-threshold", "20"]))
+    finally:
+        for each in labs:
+            each.down()
     print(f"{kind}, per superframe:\n  {often}\n  {seldom}")
     assert seldom.in_packets < often.in_packets / 3
     # What nobody asks for is free: the other terminal has its 3 bursts all the time.
