@@ -5,11 +5,10 @@ import contextlib
 import json
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from satlab import grants, paths
+from satlab import grants, paths, scratch
 from satlab.errors import HostError
 from satlab.lab import Lab
 from satlab.process import finish, wait
@@ -33,22 +32,24 @@ def proxy(
 ) -> Iterator[None]:
     """Run the job, ready, on a node for as long as the block lasts, as a user of its own.
 
-    `folder` gets its records, `words` are further options, `readable` are files that this user shall own.
+    `folder` gets its records, `words` are further options, `readable` are new folders that this user shall own.
 
     Raises:
         HostError: it is not ready in time, with what it said.
     """
     uid = grants.new_uid()
     folder.mkdir()
-    with tempfile.TemporaryDirectory(prefix="satlab-pep-") as home:  # short: it holds a Unix socket
-        for place in (folder, Path(home), *readable):
-            grants.give(place, uid)
-        visible = [*grants.program_paths(), folder.resolve(), Path(home), *readable]
+    with scratch.folder("satlab-pep-", mode=0o711) as ours:
+        home = ours / "home"  # short: it holds a Unix socket
+        home.mkdir(mode=0o700)
+        for place in (folder, home, *readable):
+            grants.give_tree(place, uid)
+        visible = [*grants.program_paths(), folder.resolve(), home, *readable]
         drop = grants.drop_argv(uid, grants.CAPABILITIES[JOB], visible)
         nodes = up.topology.nodes
         ends = [nodes[up.topology.node_of(role)].address for role in (Role.CLIENT, Role.SERVER)]
         argv = [*up.enter_argv(node), *drop, sys.executable, str(_PROGRAM), engine, *ends, *words]
-        with _running(argv, _environment(node, folder, home), folder):
+        with _running(argv, _environment(node, folder, str(home)), folder):
             yield
 
 

@@ -14,7 +14,8 @@ from satlab import grants, paths
 
 _CELL = Path(__file__).with_name("cell.py")
 CAPABILITIES = {"net_bind_service": 10, "net_admin": 12, "net_raw": 13}
-"""Those of capabilities(7) that a cell may be granted. They act inside the cell's network namespace alone."""
+"""Those of capabilities(7) that a cell may be granted. They count in the host's user namespace (`satlab.grants`);
+a cell has process ids of its own, and so cannot name the host's processes to reach their network namespaces."""
 LEAVE_S = 10.0
 SAID_CHARACTERS = 300
 

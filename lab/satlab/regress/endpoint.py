@@ -7,11 +7,9 @@ and the images' `setup.sh`. IPv4 alone; no user but the cell's, with the capabil
 """
 
 import contextlib
-import os
 import random
 import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv4Network
@@ -19,7 +17,7 @@ from pathlib import Path
 from socket import create_server
 from typing import Any, Literal
 
-from satlab import grants, netns, paths, topology
+from satlab import grants, netns, paths, scratch, topology
 from satlab.errors import ConfigError
 from satlab.lab import Lab
 from satlab.regress import confine, oci
@@ -104,16 +102,16 @@ class Endpoint:
 
     def client(self, wish: Wish, number: int) -> Program:
         """Give the client."""
-        return self._program(CLIENT, wish, wish.case.test or "transfer")
+        return self._program(CLIENT, wish, wish.case.test or "transfer", number)
 
-    def _program(self, role: str, wish: Wish, test: str) -> Program:
+    def _program(self, role: str, wish: Wish, test: str, number: int = 0) -> Program:
         theirs = wish.folder / role
-        for name in ("downloads", "logs", "certs"):
-            (theirs / name).mkdir(exist_ok=True)
-        keys = {"cert.pem": wish.pki.server_cert, "priv.key": wish.pki.server_key, "ca.pem": wish.pki.ca_cert}
-        for name, file in keys.items():
-            shutil.copyfile(file, theirs / "certs" / name)
-        grants.give(theirs, theirs.stat().st_uid)
+        if number == 0:  # after its first start nothing of ours is written where the program can write
+            for name in ("downloads", "logs", "certs"):
+                (theirs / name).mkdir()
+            keys = {"cert.pem": wish.pki.server_cert, "priv.key": wish.pki.server_key, "ca.pem": wish.pki.ca_cert}
+            for name, file in keys.items():
+                shutil.copyfile(file, theirs / "certs" / name)
         binds = [Bind(wish.folder / "www", "/www")] if role == SERVER else []
         folders = ("downloads", "logs", "certs")
         binds += [Bind(theirs / name, f"/{name}", writable=name != "certs") for name in folders]
@@ -138,12 +136,12 @@ class Endpoint:
             yield [fault for fault in self.faults.values() if fault]
 
     def _compliance(self, up: Lab, wish: Wish, folder: Path, role: str) -> str:
-        with tempfile.TemporaryDirectory(prefix="satlab-compliance-") as scratch:
+        with scratch.folder("satlab-compliance-") as place:
             cell = Cell(name=role, hosts=hosts(), bounds=Bounds(COMPLIANCE_S))
-            binds = [Bind(Path(scratch) / name, f"/{name}", writable=True) for name in ("downloads", "logs")]
+            binds = [Bind(place / name, f"/{name}", writable=True) for name in ("downloads", "logs")]
             for bind in binds:
                 bind.source.mkdir()
-                os.chown(bind.source, cell.uid, cell.uid)
+                grants.give(bind.source, cell.uid)
             program = self._in_its_root(role, f"invented-{secrets.token_hex(4)}", "", binds)
             cell = replace(
                 cell, binds=program.binds, base=program.base, environment=program.environment,
@@ -209,8 +207,7 @@ def opened(place: Path) -> Iterator[Endpoint]:
     Raises:
         ConfigError: it is none of these.
     """
-    with tempfile.TemporaryDirectory(prefix="satlab-endpoint-") as scratch:
-        own = Path(scratch)
+    with scratch.folder("satlab-endpoint-") as own:
         if place.is_file():
             root = own / "root"
             root.mkdir()

@@ -70,18 +70,17 @@ class Commands(OnTheLab):
         www.mkdir()
         (www / PAYLOAD).write_bytes(random.Random(wish.seed).randbytes(wish.size))  # noqa: S311 - a file, no secret
         keys = wish.pki
-        _own(wish.folder / SERVER / "qlog")
+        (wish.folder / SERVER / "qlog").mkdir()
         return Program(
             _filled(self.server_words, wish, SERVER), shown(www, keys.server_cert, keys.server_key, *self.shown)
         )
 
     def client(self, wish: Wish, number: int) -> Program:
         """Give the client, with an empty folder for what it downloads."""
-        theirs = wish.folder / CLIENT
-        shutil.rmtree(theirs / "out", ignore_errors=True)
-        for name in ("out", "state", "qlog"):
-            _own(theirs / name)
-        return Program(_filled(self.client_words, wish, CLIENT), shown(wish.pki.ca_cert, *self.shown))
+        if number == 0:  # after its first start nothing of ours is written where the program can write
+            for name in (*map(_out, range(wish.connections)), "state", "qlog"):
+                (wish.folder / CLIENT / name).mkdir()
+        return Program(_filled(self.client_words, wish, CLIENT, number), shown(wish.pki.ca_cert, *self.shown))
 
     def qlog(self, wish: Wish, side: str) -> Path | None:
         """Give the folder that {qlog} names."""
@@ -91,7 +90,7 @@ class Commands(OnTheLab):
         """Judge a download by how the client ended, what it left, and what crossed."""
         if wire is None:
             return wish.failed(f"the client sent nothing{': ' if ended.reason else ''}{ended.reason}")
-        status, reason = self._outcome(wish, ended, wire)
+        status, reason = self._outcome(wish, number, ended, wire)
         came = sum(one.size for one in wire.arrivals)
         # A whole transfer's headers are spread over it; of one that was cut off nobody knows how much they are.
         times = wire.times_s(wish.marks, wish.size if status == "ok" else came)
@@ -101,7 +100,7 @@ class Commands(OnTheLab):
             handshake_ms=None if handshake is None else handshake * 1000,
         )  # fmt: skip
 
-    def _outcome(self, wish: Wish, ended: Ended, wire: Wire) -> tuple[Status, str]:
+    def _outcome(self, wish: Wish, number: int, ended: Ended, wire: Wire) -> tuple[Status, str]:
         if ended.why.startswith("it did not end within"):
             last_s = max((one.t_s for one in wire.arrivals), default=0.0)
             moved = wish.case.timeout_s - last_s < HANG_S
@@ -109,7 +108,7 @@ class Commands(OnTheLab):
         if ended.reason:
             return "failed", ended.reason
         if any("{out}" in word for word in self.client_words):
-            wrong = compare(wish.folder / CLIENT / "out", [wish.folder / "www" / PAYLOAD])
+            wrong = compare(wish.folder / CLIENT / _out(number), [wish.folder / "www" / PAYLOAD])
             said = f"; it said: {ended.said}" if ended.said else ""
             return ("failed", wrong + said) if wrong else ("ok", "")
         came = sum(one.size for one in wire.arrivals)
@@ -121,6 +120,8 @@ class Commands(OnTheLab):
 def compare(out: Path, wanted: Iterable[Path]) -> str:
     """Say what is wrong with the files of a client: each of those wanted must be there unharmed, and nothing else."""
     files = {file.name: file for file in wanted}
+    if out.is_symlink() or not out.is_dir():
+        return "wrong file: the folder for downloads is gone"
     left = {file.name: file for file in out.iterdir()}
     for name, file in sorted(files.items()):
         mine = left.get(name)
@@ -133,21 +134,19 @@ def compare(out: Path, wanted: Iterable[Path]) -> str:
     return f"wrong file: nobody asked for {unasked[0][:60]!r}" if unasked else ""
 
 
-def _own(folder: Path) -> None:
-    """Make a folder for whoever owns the one that it lies in."""
-    folder.mkdir(exist_ok=True)
-    owner = folder.parent.stat()
-    os.chown(folder, owner.st_uid, owner.st_gid)
+def _out(number: int) -> str:
+    """Name the folder for what a connection downloads."""
+    return f"out-{number}" if number else "out"
 
 
-def _filled(words: tuple[str, ...], wish: Wish, side: str) -> tuple[str, ...]:
+def _filled(words: tuple[str, ...], wish: Wish, side: str, number: int = 0) -> tuple[str, ...]:
     """Put values in the place of names; every word stays one word."""
     theirs, keys = wish.folder / CLIENT, wish.pki
     values = {
         "host": wish.host, "port": str(PORT), "name": NAME, "bytes": str(wish.size), "path": f"/{PAYLOAD}",
         "url": f"https://{NAME}:{PORT}/{PAYLOAD}", "www": str(wish.folder / "www"),
         "cert": str(keys.server_cert), "key": str(keys.server_key), "ca": str(keys.ca_cert),
-        "out": str(theirs / "out"), "state": str(theirs / "state"), "qlog": str(wish.folder / side / "qlog"),
+        "out": str(theirs / _out(number)), "state": str(theirs / "state"), "qlog": str(wish.folder / side / "qlog"),
     }  # fmt: skip
     return tuple(_PLACEHOLDER.sub(lambda found: values[found[1]], word) for word in words)
 

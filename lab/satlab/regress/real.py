@@ -8,7 +8,6 @@ import contextlib
 import itertools
 import os
 import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +17,7 @@ from ipaddress import IPv4Address, ip_address
 from pathlib import Path
 from typing import Any, Literal
 
-from satlab import calibrate, control, grants, lab, netns, ownership, pki
+from satlab import calibrate, control, grants, lab, netns, ownership, pki, scratch
 from satlab.calibrate import MetricsFile
 from satlab.errors import HostError
 from satlab.lab import Lab
@@ -91,9 +90,9 @@ class Real:
     def _talk(self, up: Lab, suite: Suite, case: Case, seed: int, folder: Path) -> Sample:
         """Start the server, then the client once or twice; give the sample of the last connection."""
         host = server_address(up)
-        with tempfile.TemporaryDirectory(prefix="satlab-check-") as private:
-            keys = pki.create(Path(private) / "pki", self.ends.server_names, [ip_address(host)], datetime.now(UTC))
-            wish = Wish(suite, case, seed, host, keys, Path(private) / "ends")
+        with scratch.folder("satlab-check-") as private:
+            keys = pki.create(private / "pki", self.ends.server_names, [ip_address(host)], datetime.now(UTC))
+            wish = Wish(suite, case, seed, host, keys, private / "ends")
             cells = {side: _cell(wish, side, self.ends.server_names) for side in (SERVER, CLIENT)}
             try:
                 return _Sitting(self.ends, self.stop, up, wish, cells, folder).sample()
@@ -184,8 +183,12 @@ class _Sitting:
 
     def _start(self, side: str, program: Program, log: str) -> Confined:
         enter = self.up.enter_argv(self.up.topology.node_of(Role(side)))
-        cell = self.cells[side]
+        cell, own = self.cells[side], self.wish.folder / side
+        if own.stat().st_uid != cell.uid:  # what is put there is the program's from its first start
+            grants.give_tree(own, cell.uid)
         for bind in program.binds:
+            if bind.source.is_relative_to(own) and bind.source.resolve() != bind.source:
+                raise HostError(f"the {side} has replaced its folder {bind.source.name} by a link")
             if bind.source.is_relative_to(self.wish.pki.folder):
                 grants.give(bind.source, cell.uid)
         cell = replace(
@@ -206,15 +209,13 @@ def _cell(wish: Wish, side: str, names: tuple[str, ...]) -> Cell:
     known = "".join(f"{wish.host} {name}\n" for name in names)
     seconds = wish.connections * (wish.case.timeout_s + GRACE_S) + (wish.case.second_after_s or 0) + START_S
     hosts = f"127.0.0.1 localhost\n{known}"
-    cell = Cell(binds=(Bind(folder, writable=True),), name=side, hosts=hosts, bounds=Bounds(seconds))
-    grants.give(folder, cell.uid)
-    return cell
+    return Cell(binds=(Bind(folder, writable=True),), name=side, hosts=hosts, bounds=Bounds(seconds))
 
 
 def _emptied(folder: Path) -> Path:
     """Make a sample's folder; what a sample that was stopped has left in it goes."""
     if folder.exists():
-        shutil.rmtree(folder)
+        scratch.remove(folder)
     folder.mkdir()
     return folder
 
