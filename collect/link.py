@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """raw/link.jsonl: what the emulator saw, per direction (schemas/link-metrics.schema.json)."""
 
+import math
+from array import array
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
 from collect.raw import Model
-from collect.records import Record, failed
+from collect.records import Record, Series, failed
 
 DIRECTIONS = ("forward", "return", "terrestrial_down", "terrestrial_up")
 SERIES = {
@@ -172,68 +174,121 @@ class Window:
         return self.start_unix_s <= t_unix_s <= self.stop_unix_s
 
 
-def records(lines: Sequence[AnyLine], run_start_unix_s: float, window: Window | None) -> list[Record]:
-    """Return series over the whole run, and summaries of the time inside `window` (None: of all).
+@dataclass
+class _Direction:
+    """One direction: its counters inside the window, added up, and a column of each metric over the whole run."""
+
+    inside: int = 0
+    sums: Counter[str] = field(default_factory=Counter)
+    queue_max_bytes: int = 0
+    has_frames: bool = False
+    by_modcod: Counter[str] = field(default_factory=Counter)
+    t_s: "array[float]" = field(default_factory=lambda: array("d"))
+    columns: "dict[str, array[float]]" = field(default_factory=dict)
+
+    def take(self, counters: Counters, t_s: float) -> None:
+        """Append to the columns; one begins where its metric is first counted."""
+        before = len(self.t_s)
+        self.t_s.append(t_s)
+        for metric, counter in SERIES.items():
+            value = getattr(counters, counter)
+            if value is not None and metric not in self.columns:
+                self.columns[metric] = array("d", [math.nan]) * before
+            if metric in self.columns:
+                self.columns[metric].append(math.nan if value is None else value)
+
+    def add(self, counters: Counters) -> None:
+        """Add what was counted inside the window."""
+        self.inside += 1
+        for name in ("in_packets", "out_bytes", "dropped_packets", "lost_packets", "late_packets"):
+            self.sums[name] += getattr(counters, name)
+        self.sums["lost_frames"] += counters.lost_frames or 0
+        self.queue_max_bytes = max(self.queue_max_bytes, counters.queue_bytes)
+        self.has_frames = self.has_frames or bool(counters.modcod_id)
+        self.by_modcod.update(counters.frames_by_modcod)
+        if counters.superframes:
+            self.sums["superframes"] += counters.superframes
+            self.sums["slots_assigned"] += counters.slots_assigned or 0
+            self.sums["slots_used"] += counters.frames
+            self.sums["slots_free"] += counters.slots_free or 0
+
+    def totals(self, labels: Mapping[str, str]) -> list[Record]:
+        """Return the sums inside the window."""
+        if not self.inside:
+            return [failed("link_dropped_packets", labels, "no link sample while the jobs ran")]
+        return [
+            Record("link_in_packets", self.sums["in_packets"], labels),
+            Record("link_out_bytes", self.sums["out_bytes"], labels),
+            Record("link_dropped_packets", self.sums["dropped_packets"], labels),
+            Record("link_lost_packets", self.sums["lost_packets"], labels),
+            Record("link_late_packets", self.sums["late_packets"], labels),
+            Record("link_queue_max_bytes", self.queue_max_bytes, labels),
+            *self._slots(labels),
+            *self._frames(labels),
+        ]
+
+    def _slots(self, labels: Mapping[str, str]) -> list[Record]:
+        """Return means per superframe where slots are assigned on demand."""
+        superframes = self.sums["superframes"]
+        names = ("slots_assigned", "slots_used", "slots_free") if superframes else ()
+        return [Record(f"link_{name}_mean", self.sums[name] / superframes, labels) for name in names]
+
+    def _frames(self, labels: Mapping[str, str]) -> list[Record]:
+        """Return frames lost and frames sent by MODCOD or waveform, where the direction has frames and counts them."""
+        if not self.has_frames:
+            return []
+        sent = [Record("link_modcod_frames", count, {**labels, "modcod": m}) for m, count in self.by_modcod.items()]
+        return [Record("link_lost_frames", self.sums["lost_frames"], labels), *sent]
+
+    def series(self, labels: Mapping[str, str]) -> Series:
+        """Return the columns, in the order of `SERIES`."""
+        return Series(labels, self.t_s, {metric: self.columns[metric] for metric in SERIES if metric in self.columns})
+
+
+class Metrics:
+    """What an emulator's lines say, read one at a time: series over the whole run, totals inside `window` (None: all).
 
     A direction that another emulator carries has no records.
     """
-    samples = [line for line in lines if isinstance(line, Sample)]
-    end = next((line for line in lines if isinstance(line, End)), None)
-    limits = [line.late_limit_us for line in lines if isinstance(line, Header)]
-    found = [Record("link_late_limit_us", limit) for limit in limits]
-    for direction in DIRECTIONS:
-        labels = {"direction": direction}
-        counted = [(s.t_unix_s, counters) for s in samples if (counters := s.of(direction)) is not None]
-        if samples and not counted:
-            continue
-        inside = [counters for t_unix_s, counters in counted if window is None or window.holds(t_unix_s)]
-        found += _totals(inside, labels)
-        found += _lateness(end, direction, labels)
-        for t_unix_s, counters in counted:
-            found += _series(counters, t_unix_s - run_start_unix_s, labels)
-    if end is None:
-        return [*found, failed("link_cpu_s", {}, "the emulator's metrics have no end line: it died or was killed")]
-    return [*found, Record("link_cpu_s", end.cpu_s)]
 
+    def __init__(self, lines: Iterable[AnyLine], run_start_unix_s: float, window: Window | None) -> None:
+        self._end: End | None = None
+        self._limits: list[int] = []
+        self._directions = {direction: _Direction() for direction in DIRECTIONS}
+        self._has_samples = False
+        for line in lines:
+            match line:
+                case Sample():
+                    self._take(line, run_start_unix_s, window)
+                case Header():
+                    self._limits.append(line.late_limit_us)
+                case End() if self._end is None:
+                    self._end = line
 
-def _totals(inside: Sequence[Counters], labels: Mapping[str, str]) -> list[Record]:
-    if not inside:
-        return [failed("link_dropped_packets", labels, "no link sample while the jobs ran")]
-    return [
-        Record("link_in_packets", sum(c.in_packets for c in inside), labels),
-        Record("link_out_bytes", sum(c.out_bytes for c in inside), labels),
-        Record("link_dropped_packets", sum(c.dropped_packets for c in inside), labels),
-        Record("link_lost_packets", sum(c.lost_packets for c in inside), labels),
-        Record("link_late_packets", sum(c.late_packets for c in inside), labels),
-        Record("link_queue_max_bytes", max(c.queue_bytes for c in inside), labels),
-        *_slots(inside, labels),
-        *_frames(inside, labels),
-    ]
+    def _take(self, sample: Sample, origin: float, window: Window | None) -> None:
+        self._has_samples = True
+        for direction, seen in self._directions.items():
+            counters = sample.of(direction)
+            if counters is not None:
+                seen.take(counters, sample.t_unix_s - origin)
+                if window is None or window.holds(sample.t_unix_s):
+                    seen.add(counters)
 
+    def records(self) -> list[Record | Series]:
+        """Return all records of a link."""
+        found: list[Record | Series] = [Record("link_late_limit_us", limit) for limit in self._limits]
+        for direction in DIRECTIONS:
+            found += self.of(direction, direction)
+        if self._end is None:
+            return [*found, failed("link_cpu_s", {}, "the emulator's metrics have no end line: it died or was killed")]
+        return [*found, Record("link_cpu_s", self._end.cpu_s)]
 
-def _slots(inside: Sequence[Counters], labels: Mapping[str, str]) -> list[Record]:
-    """Return means per superframe where slots are assigned on demand."""
-    counted = [c for c in inside if c.superframes]
-    superframes = sum(c.superframes or 0 for c in counted)
-    if not superframes:
-        return []
-    sums = {
-        "link_slots_assigned_mean": sum(c.slots_assigned or 0 for c in counted),
-        "link_slots_used_mean": sum(c.frames for c in counted),
-        "link_slots_free_mean": sum(c.slots_free or 0 for c in counted),
-    }
-    return [Record(metric, value / superframes, labels) for metric, value in sums.items()]
-
-
-def _frames(inside: Sequence[Counters], labels: Mapping[str, str]) -> list[Record]:
-    """Return frames lost and frames sent by MODCOD or waveform, where the direction has frames and counts them."""
-    if not any(c.modcod_id for c in inside):
-        return []
-    by_modcod: Counter[str] = Counter()
-    for counters in inside:
-        by_modcod.update(counters.frames_by_modcod)
-    sent = [Record("link_modcod_frames", count, {**labels, "modcod": name}) for name, count in by_modcod.items()]
-    return [Record("link_lost_frames", sum(c.lost_frames or 0 for c in inside), labels), *sent]
+    def of(self, direction: str, label: str) -> list[Record | Series]:
+        """Return the records of one of `DIRECTIONS`; they call it `label`."""
+        seen, labels = self._directions[direction], {"direction": label}
+        if self._has_samples and not seen.t_s:
+            return []
+        return [*seen.totals(labels), *_lateness(self._end, direction, labels), seen.series(labels)]
 
 
 def _lateness(end: End | None, direction: str, labels: Mapping[str, str]) -> list[Record]:
@@ -245,11 +300,6 @@ def _lateness(end: End | None, direction: str, labels: Mapping[str, str]) -> lis
         "link_release_late_max_us": end.late_max_us.of(direction),
     }
     return [Record(metric, value, labels) for metric, value in figures.items() if value is not None]
-
-
-def _series(counters: Counters, t_s: float, labels: Mapping[str, str]) -> list[Record]:
-    values = {metric: getattr(counters, counter) for metric, counter in SERIES.items()}
-    return [Record(metric, value, labels, t_s=t_s) for metric, value in values.items() if value is not None]
 
 
 def _field(direction: str) -> str:

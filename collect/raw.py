@@ -1,15 +1,28 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Raw files as checked objects. What cannot be read comes back as a sentence, never as an exception."""
 
+import os
 import re
-from collections.abc import Sequence
+import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TypeVar
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 T = TypeVar("T")
+
+DOCUMENT_BYTES = 64 << 20
+"""Largest document: iperf3's of an hour, ten intervals a second, has half of it."""
+MOST_VALUES = 2_000_000
+"""Most values of a document: each may take 1 kB before it is found to be wrong. An hour of iperf3 has half of it."""
+LINES_BYTES = 2 << 30
+"""Largest file of lines: the link metrics of a day, the longest run, have 1.4 GB. It is read line by line."""
+LINE_BYTES = 8 << 20
+"""Longest line: that of a job whose arguments are as long as Linux takes them (2 MiB), with escapes."""
+_NAMED_FAULTS = 1000
+"""A document with more faults has none of them named: to list them all takes more memory than the document."""
 
 
 class Model(BaseModel):
@@ -25,51 +38,145 @@ class Unreadable:
     reason: str
 
 
-def read_json(path: Path, adapter: TypeAdapter[T]) -> T | Unreadable:
-    """Read one JSON document."""
+def read_json(root: Path, name: str, adapter: TypeAdapter[T]) -> T | Unreadable:
+    """Read the JSON document `name` below `root`, within bounds."""
     try:
-        return adapter.validate_json(path.read_bytes())
+        with _open(root, name, DOCUMENT_BYTES) as file:
+            content = file.read(min(os.fstat(file.fileno()).st_size, DOCUMENT_BYTES))
+        _check_values(content)
+        return adapter.validate_json(content)
     except OSError as error:
-        return Unreadable(f"{path.name}: {error.strerror or error}")
+        return Unreadable(f"{_last(name)}: {error.strerror or error}")
+    except _RefusedError as error:
+        return Unreadable(f"{_last(name)}: {error}")
     except ValidationError as error:
-        return Unreadable(f"{path.name}: {first_fault(error)}")
+        return Unreadable(f"{_last(name)}: {first_fault(error)}")
 
 
-def read_jsonl(path: Path, adapter: TypeAdapter[T]) -> tuple[list[T], str]:
-    """Read JSON lines: what was readable before the first bad line, and a note ("" when all was).
+class Lines(Generic[T]):
+    """The JSON lines of a file below `root`, read one at a time, up to the first bad one.
 
     A writer that was killed leaves an incomplete last line; the lines before it are as good as ever. After a bad
-    line in the middle nothing is believed any more.
+    line in the middle nothing is believed any more. `note` says afterwards what was left out ("": nothing).
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        return [], f"{path.name}: {error.strerror or error}"
-    items: list[T] = []
-    lines = content.split(b"\n")
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
+
+    def __init__(self, root: Path, name: str, adapter: TypeAdapter[T]) -> None:
+        self._root, self._name, self._adapter = root, name, adapter
+        self.note = ""
+
+    def __iter__(self) -> Iterator[T]:
+        """Read the file from its beginning. Raises nothing."""
+        self.note = ""
         try:
-            items.append(adapter.validate_json(line))
-        except ValidationError as error:
-            if number == len(lines):
-                return items, f"{path.name}: the last line is incomplete and was left out"
-            return items, f"{path.name}: line {number}: {first_fault(error)}; the rest was left out"
-    return items, ""
+            with _open(self._root, self._name, LINES_BYTES) as file:
+                yield from self._read(file)
+        except OSError as error:
+            self.note = f"{_last(self._name)}: {error.strerror or error}"
+        except _RefusedError as error:
+            self.note = f"{_last(self._name)}: {error}"
+
+    def _read(self, file: BinaryIO) -> Iterator[T]:
+        left, number = LINES_BYTES, 0
+        while line := file.readline(LINE_BYTES + 1):
+            number, left = number + 1, left - len(line)
+            if left < 0:
+                raise _RefusedError(f"has more than {LINES_BYTES} bytes; the rest was left out")
+            if not line.strip():
+                continue
+            try:
+                _check_size(len(line), LINE_BYTES)
+                _check_values(line)
+                item = self._adapter.validate_json(line)
+            except (_RefusedError, ValidationError) as error:
+                if not line.endswith(b"\n") and len(line) <= LINE_BYTES:
+                    raise _RefusedError("the last line is incomplete and was left out") from error
+                reason = first_fault(error) if isinstance(error, ValidationError) else str(error)
+                raise _RefusedError(f"line {number}: {reason}; the rest was left out") from error
+            yield item
+
+
+def read_jsonl(root: Path, name: str, adapter: TypeAdapter[T]) -> tuple[list[T], str]:
+    """Read JSON lines below `root`: what was readable before the first bad line, and a note ("" when all was)."""
+    lines = Lines(root, name, adapter)
+    return list(lines), lines.note
+
+
+class _RefusedError(Exception):
+    """What is not read, although it is there."""
+
+
+def _open(root: Path, name: str, most: int) -> BinaryIO:
+    """Open a plain file of at most `most` bytes, without following a link below `root`, without waiting for a writer.
+
+    A job writes into its folders while it lives, so they may hold anything. Raises OSError, _RefusedError.
+    """
+    parts = PurePosixPath(name).parts
+    if not parts or parts[0] == "/" or ".." in parts or "\0" in name:
+        raise _RefusedError("lies outside its folder")
+    at = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in parts[:-1]:
+            below = os.open(part, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+            os.close(at)
+            at = below
+        # Devices are not even opened: that alone can do something.
+        _check_kind(os.stat(parts[-1], dir_fd=at, follow_symlinks=False), most)
+        handle = os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)
+    finally:
+        os.close(at)
+    file = os.fdopen(handle, "rb")
+    try:
+        _check_kind(os.fstat(handle), most)
+    except _RefusedError:
+        file.close()
+        raise
+    return file
+
+
+def _check_kind(found: os.stat_result, most: int) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise _RefusedError("is no plain file")
+    _check_size(found.st_size, most)
+
+
+def _check_size(size: int, most: int) -> None:
+    if size > most:
+        raise _RefusedError(f"has more than {most} bytes")
+
+
+def _check_values(content: bytes) -> None:
+    if sum(content.count(mark) for mark in (b",", b"[", b"{")) > MOST_VALUES:
+        raise _RefusedError(f"holds more than {MOST_VALUES} values")
+
+
+def _last(name: str) -> str:
+    return PurePosixPath(name).name
 
 
 def first_fault(error: ValidationError) -> str:
     """Name the first fault of a document and how many more there are."""
+    if error.error_count() > _NAMED_FAULTS:
+        return f"has {error.error_count()} faults"
     faults = error.errors(include_url=False, include_context=False, include_input=False)
     place = ".".join(str(part) for part in faults[0]["loc"])
     more = f" (and {len(faults) - 1} more faults)" if len(faults) > 1 else ""
     return f"{place}: {faults[0]['msg']}{more}" if place else f"{faults[0]['msg']}{more}"
 
 
-def stored_files(folder: Path, stat: str) -> Sequence[tuple[int, Path]]:
-    """Find what a job stored as statistic `stat`: `<stat>.json` (number 1), then `<stat>-N.json` by N."""
-    pattern = re.compile(rf"{re.escape(stat)}(?:-(\d+))?\.json")
-    paths = folder.iterdir() if folder.is_dir() else ()
-    matches = [(pattern.fullmatch(path.name), path) for path in paths]
-    return sorted((int(match[1] or 1), path) for match, path in matches if match)
+def stored_files(raw: Path, folder: str, name: str) -> list[str]:
+    """Find what a job stored as statistic `name` below raw/files: `<name>.json`, then `<name>-N.json` by N.
+
+    Gives their paths relative to `raw`; what a folder that is a link holds is not looked at.
+    """
+    pattern = re.compile(rf"{re.escape(name)}(?:-(\d+))?\.json")
+    place = raw / "files" / folder
+    try:
+        handle = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except (OSError, ValueError):  # ValueError: a name with a null byte
+        return []
+    try:
+        names = os.listdir(handle)  # noqa: PTH208 - of the folder that was opened, whatever its name is now
+    finally:
+        os.close(handle)
+    matches = [match for match in map(pattern.fullmatch, names) if match]
+    return [f"files/{folder}/{match[0]}" for match in sorted(matches, key=lambda match: int(match[1] or 1))]

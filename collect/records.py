@@ -4,7 +4,8 @@
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -27,6 +28,10 @@ SCHEMA = pl.Schema(
         "labels": pl.String(),
     }
 )
+_OWN = pl.Schema({name: SCHEMA[name] for name in ("metric", "value", "t_s", "status", "reason", "labels")})
+"""Columns of a record; the others are the run's."""
+_BLOCK = 50_000
+"""Times of a series that become rows at once."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,18 @@ class Record:
     t_s: float | None = None
     status: Status = "ok"
     reason: str = ""
+
+
+@dataclass(frozen=True)
+class Series:
+    """Samples of several metrics at the same times: as columns they take a hundredth of the memory of `Record`s.
+
+    Each column of `columns` is as long as `t_s`; NaN where there was no sample.
+    """
+
+    labels: Mapping[str, str]
+    t_s: "array[float]"
+    columns: Mapping[str, "array[float]"]
 
 
 @dataclass(frozen=True)
@@ -63,25 +80,52 @@ def sample(metric: str, value: float | None, labels: Mapping[str, str], reason: 
     return Record(metric, value, labels)
 
 
-def table(identity: Identity, records: Iterable[Record]) -> pl.DataFrame:
-    """Turn records into rows of `SCHEMA`, in the order given. Labels become JSON text with sorted keys."""
-    rows = list(records)
-    size = len(rows)
+def table(identity: Identity, records: Iterable[Record | Series]) -> pl.DataFrame:
+    """Turn records into rows of `SCHEMA`, in the order given. Labels become JSON text with sorted keys.
+
+    A series becomes the rows of its first time in the order of its columns, then those of the next.
+    """
+    parts: list[pl.DataFrame] = []
+    single: list[Record] = []
+    for record in records:
+        if isinstance(record, Series):
+            parts += [_rows(single), *_long(record)]
+            single = []
+        else:
+            single.append(record)
+    parts.append(_rows(single))
+    shared = {name: pl.lit(getattr(identity, name)) for name in SCHEMA if name not in _OWN}
+    return pl.concat(parts).with_columns(**shared).select(list(SCHEMA))
+
+
+def _rows(rows: Sequence[Record]) -> pl.DataFrame:
     return pl.DataFrame(
         {
-            "run_id": [identity.run_id] * size,
-            "scenario": [identity.scenario] * size,
-            "profile": [identity.profile] * size,
-            "lab": [identity.lab] * size,
             "metric": [r.metric for r in rows],
             "value": [None if r.value is None else float(r.value) for r in rows],
             "t_s": [None if r.t_s is None else float(r.t_s) for r in rows],
             "status": [r.status for r in rows],
             "reason": [r.reason for r in rows],
-            "labels": [json.dumps(dict(r.labels), sort_keys=True, ensure_ascii=False) for r in rows],
+            "labels": [_labels(r.labels) for r in rows],
         },
-        schema=SCHEMA,
+        schema=_OWN,
     )
+
+
+def _long(series: Series) -> Iterator[pl.DataFrame]:
+    """Yield the rows of a series, a block at a time."""
+    fixed = {"status": pl.lit("ok"), "reason": pl.lit(""), "labels": pl.lit(_labels(series.labels))}
+    for first in range(0, len(series.t_s), _BLOCK):
+        block = slice(first, first + _BLOCK)
+        columns = {metric: pl.Series(values[block], dtype=pl.Float64) for metric, values in series.columns.items()}
+        wide = pl.DataFrame({"t_s": pl.Series(series.t_s[block], dtype=pl.Float64), **columns}).with_row_index("row")
+        rows = wide.unpivot(index=["row", "t_s"], variable_name="metric", value_name="value")
+        rows = rows.filter(pl.col("value").is_not_nan()).sort("row", maintain_order=True)
+        yield rows.with_columns(**fixed).select(list(_OWN))
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    return json.dumps(dict(labels), sort_keys=True, ensure_ascii=False)
 
 
 def write(frame: pl.DataFrame, path: Path) -> None:

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A run folder to its table of records."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,8 +16,8 @@ from collect import calibration, curl, goodput, jobs, link, pages, pep, ping, sa
 from collect.integrity import differences
 from collect.jobs import Job
 from collect.pages import PageLoad
-from collect.raw import Model, Unreadable, read_json, read_jsonl, stored_files
-from collect.records import Identity, Record, failed, table, write
+from collect.raw import Lines, Model, Unreadable, read_json, read_jsonl, stored_files
+from collect.records import Identity, Record, Series, failed, table, write
 
 
 class RunFolderError(Exception):
@@ -54,7 +57,7 @@ class _Reader:
     stat: str
     adapter: TypeAdapter[Any]
     metrics: tuple[str, ...]
-    records: Callable[[Any, Mapping[str, str]], list[Record]]
+    records: Callable[[Any, Mapping[str, str]], Iterable[Record]]
 
 
 _READERS = (
@@ -87,7 +90,7 @@ class StoredLoad:
 
 def manifest(run_dir: Path) -> Manifest:
     """Read a run's manifest. Raises `RunFolderError`."""
-    content = read_json(run_dir / "manifest.json", MANIFEST)
+    content = read_json(run_dir, "manifest.json", MANIFEST)
     if isinstance(content, Unreadable):
         raise RunFolderError(f"{run_dir} is not a run folder: {content.reason}")
     return content
@@ -105,8 +108,8 @@ def gather(run_dir: Path) -> pl.DataFrame:
     about = manifest(run_dir)
     identity = Identity(about.run_id, about.scenario, about.profile, about.lab)
     raw, origin = run_dir / "raw", about.started_unix_s
-    ended, note = read_jsonl(raw / "jobs.jsonl", JOB)
-    found = [_run(about), *_note("raw/jobs.jsonl", note), *_calibration(raw)]
+    ended, note = read_jsonl(raw, "jobs.jsonl", JOB)
+    found: list[Record | Series] = [_run(about), *_note("raw/jobs.jsonl", note), *_calibration(raw)]
     found += jobs.records(ended, origin)
     found += _transfers(raw, ended, origin)
     found += _pages(raw, ended)
@@ -140,7 +143,7 @@ def legs(run_dir: Path) -> list[dict[str, str]]:
     several where its connections differed) as seen and as asked for, `fault` where they were not as asked for.
     """
     raw = run_dir / "raw"
-    ended, _ = read_jsonl(raw / "jobs.jsonl", JOB)
+    ended, _ = read_jsonl(raw, "jobs.jsonl", JOB)
     readers = [reader for reader in _READERS if set(reader.metrics) & {"tcp_leg_ok", "pep_connections_count"}]
     found = [record for reader in readers for record in _documents(raw, ended, reader) if record.metric in _LEGS]
     return [_leg(record) for record in found]
@@ -156,15 +159,15 @@ def _leg(record: Record) -> dict[str, str]:
 
 def stored_loads(run_dir: Path) -> list[StoredLoad]:
     """Return every stored page load of a run, in the order of the jobs and loads."""
-    ended, _ = read_jsonl(run_dir / "raw" / "jobs.jsonl", JOB)
+    ended, _ = read_jsonl(run_dir / "raw", "jobs.jsonl", JOB)
     return _loads(run_dir / "raw", [job for job in ended if job.job == "satlab_page_load"])
 
 
 def _loads(raw: Path, ended: Sequence[Job]) -> list[StoredLoad]:
     found = []
     for job in ended:
-        for _, path in stored_files(raw / "files" / job.folder, pages.STAT):
-            content = read_json(path, pages.ADAPTER)
+        for name in stored_files(raw, job.folder, pages.STAT):
+            content = read_json(raw, name, pages.ADAPTER)
             found.append(StoredLoad(job, content))
     return found
 
@@ -187,7 +190,7 @@ def _note(name: str, note: str) -> list[Record]:
 
 
 def _calibration(raw: Path) -> list[Record]:
-    content = read_json(raw / "calibration.json", calibration.ADAPTER)
+    content = read_json(raw, "calibration.json", calibration.ADAPTER)
     if isinstance(content, Unreadable):
         return [failed("calibration_ok", {}, content.reason)]
     return calibration.records(content)
@@ -197,42 +200,50 @@ def _transfers(raw: Path, ended: Sequence[Job], origin: float) -> list[Record]:
     documents = []
     missing: list[Record] = []
     for job in (j for j in ended if j.job == "satlab_iperf3"):
-        files = stored_files(raw / "files" / job.folder, goodput.STAT)
-        for _, path in files:
-            content = read_json(path, goodput.ADAPTER)
-            documents.append(goodput.Document(job, content))
+        files = stored_files(raw, job.folder, goodput.STAT)
+        for name in files:
+            content = read_json(raw, name, goodput.ADAPTER)
+            document = goodput.Document(job, content)
+            made = _sound(name, partial(goodput.records, [document], origin))
+            documents.append(goodput.Document(job, made) if isinstance(made, Unreadable) else document)
         if not files:
             missing += _nothing_stored(job, goodput.MAIN_METRICS, goodput.STAT)
     return [*goodput.records(documents, origin), *missing]
 
 
 def _pages(raw: Path, ended: Sequence[Job]) -> list[Record]:
-    found: list[Record] = []
-    for job in (j for j in ended if j.job == "satlab_page_load"):
-        loads = _loads(raw, [job])
-        for load in loads:
-            if isinstance(load.content, Unreadable):
-                found += [failed(metric, job.labels, load.content.reason) for metric in pages.MAIN_METRICS]
-            else:
-                found += pages.records(load.content, job.labels)
-        if not loads:
-            found += _nothing_stored(job, pages.MAIN_METRICS, pages.STAT)
+    reader = _Reader("satlab_page_load", pages.STAT, pages.ADAPTER, pages.MAIN_METRICS, pages.records)
+    found = _documents(raw, ended, reader)
     return [*found, *pages.over_loads(found)]
 
 
 def _documents(raw: Path, ended: Sequence[Job], reader: _Reader) -> list[Record]:
     found: list[Record] = []
     for job in (j for j in ended if j.job == reader.job and not _stores_nothing(j)):
-        files = stored_files(raw / "files" / job.folder, reader.stat)
-        for _, path in files:
-            content = read_json(path, reader.adapter)
+        files = stored_files(raw, job.folder, reader.stat)
+        for name in files:
+            content = read_json(raw, name, reader.adapter)
+            if not isinstance(content, Unreadable):
+                content = _sound(name, partial(reader.records, content, job.labels))
             if isinstance(content, Unreadable):
                 found += [failed(metric, job.labels, content.reason) for metric in reader.metrics]
             else:
-                found += reader.records(content, job.labels)
+                found += content
         if not files:
             found += _nothing_stored(job, reader.metrics, reader.stat)
     return found
+
+
+def _sound(name: str, make: Callable[[], Iterable[Record]]) -> list[Record] | Unreadable:
+    """Make the records of a document, or tell that it has the right form but values that no measurement gives."""
+    try:
+        made = list(make())
+        for record in made:
+            if not math.isfinite(record.value or 0) or not math.isfinite(record.t_s or 0):
+                raise ValueError(f"{record.metric} is not finite")
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        return Unreadable(f"{Path(name).name}: its values make no sense: {type(error).__name__}: {str(error)[:200]}")
+    return made
 
 
 def _stores_nothing(job: Job) -> bool:
@@ -249,27 +260,26 @@ def _nothing_stored(job: Job, metrics: Sequence[str], stat: str) -> list[Record]
 def _unclaimed(raw: Path, ended: Sequence[Job]) -> list[Record]:
     """Mark results whose job has no line in jobs.jsonl: the runner died before the job did."""
     known = {job.folder for job in ended}
-    folders = sorted(path.name for path in (raw / "files").glob("*") if path.is_dir())
+    paths = [path for path in (raw / "files").glob("*") if path.is_dir()]
+    folders = sorted(os.fsencode(path.name).decode(errors="replace") for path in paths)
     reason = "raw/jobs.jsonl has no line for the job that stored this; its figures are left out"
     return [failed("job_ok", {"file": f"raw/files/{name}"}, reason) for name in folders if name not in known]
 
 
-def _link(raw: Path, ended: Sequence[Job], origin: float) -> list[Record]:
-    lines, note = read_jsonl(raw / "link.jsonl", link.ADAPTER)
+def _link(raw: Path, ended: Sequence[Job], origin: float) -> list[Record | Series]:
     window = None
     if ended:
         window = link.Window(min(j.start_unix_s for j in ended), max(j.stop_unix_s for j in ended))
-    return [*_note("raw/link.jsonl", note), *link.records(lines, origin, window), *_lan(raw, origin, window)]
+    lines = Lines(raw, "link.jsonl", link.ADAPTER)
+    metrics = link.Metrics(lines, origin, window)
+    return [*_note("raw/link.jsonl", lines.note), *metrics.records(), *_lan(raw, origin, window)]
 
 
-def _lan(raw: Path, origin: float, window: link.Window | None) -> list[Record]:
+def _lan(raw: Path, origin: float, window: link.Window | None) -> list[Record | Series]:
     """Return what the client's LAN did, where an emulator of its own carried it."""
     if not (raw / "lan.jsonl").exists():
         return []
-    lines, note = read_jsonl(raw / "lan.jsonl", link.ADAPTER)
-    names = {"terrestrial_down": "lan_down", "terrestrial_up": "lan_up"}
-    found = [record for record in link.records(lines, origin, window) if record.labels.get("direction") in names]
-    named = [
-        replace(record, labels={**record.labels, "direction": names[record.labels["direction"]]}) for record in found
-    ]
-    return [*_note("raw/lan.jsonl", note), *named]
+    lines = Lines(raw, "lan.jsonl", link.ADAPTER)
+    metrics = link.Metrics(lines, origin, window)
+    down, up = metrics.of("terrestrial_down", "lan_down"), metrics.of("terrestrial_up", "lan_up")
+    return [*_note("raw/lan.jsonl", lines.note), *down, *up]

@@ -41,7 +41,7 @@ NOBODY = ["setpriv", "--reuid=65534", "--clear-groups"]
 UP = """
 import os, sys
 from pathlib import Path
-from satlab import lab, netns
+from satlab.netlab import lab, netns
 from satlab.link.linkplan import LinkRequest
 from satlab.common.topology import load
 
@@ -259,7 +259,8 @@ def test_state_is_roots_alone(lab_id: str) -> None:
 
 def _refusal(prefix: list[str], call: str) -> str:
     """Return what a less privileged program is told."""
-    code = f"from satlab import lab, netns, errors\ntry: {call}\nexcept errors.HostError as error: print(error)"
+    imports = "from satlab.common import errors\nfrom satlab.netlab import lab, netns"
+    code = f"{imports}\ntry: {call}\nexcept errors.HostError as error: print(error)"
     env = {"PYTHONPATH": str(paths.ROOT / "lab"), "PATH": os.environ["PATH"]}
     argv = [*prefix, sys.executable, "-c", code]
     return subprocess.run(argv, env=env, capture_output=True, text=True, check=True).stdout

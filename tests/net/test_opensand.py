@@ -175,7 +175,8 @@ def entity_pids(lab_id: str, role: Role) -> list[int]:
 UP = """
 import os, sys
 from pathlib import Path
-from satlab import lab, topology
+from satlab.common import topology
+from satlab.netlab import lab
 from satlab.link.linkplan import LinkRequest
 
 def kill_at(name, call):

@@ -13,7 +13,8 @@ import re
 import statistics
 import subprocess
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -136,20 +137,28 @@ def during(
 
     A single late packet marks no run, however few there are.
     """
-    lines = list(metrics)
-    if not any(line.get("type") == "end" for line in lines):
+    limit, has_end = None, False
+    released, late = Counter[str](), Counter[str]()
+    worst = dict.fromkeys(wanted.watched, 0.0)
+    for line in metrics:  # one at a time: those of a long run do not fit in memory
+        has_end = has_end or line.get("type") == "end"
+        if line.get("type") == "header" and limit is None:
+            limit = line.get("late_limit_us")
+        if line.get("type") == "sample" and line["t_unix_s"] > since_unix_s:
+            for direction in wanted.watched:
+                if (one := line[direction]) is not None:
+                    released[direction] += one["out_packets"]
+                    late[direction] += one["late_packets"]
+                    worst[direction] = max(worst[direction], one["late_max_us"] or 0.0)
+    if not has_end:
         note = "the emulator's metrics have no end line: it died or was killed"
         return [check("late_packet_ratio", "", 0, None, 0, LATE_RATIO_LIMIT, note)]
-    limit = next((line["late_limit_us"] for line in lines if line.get("type") == "header"), None)
-    samples = [line for line in lines if line.get("type") == "sample" and line["t_unix_s"] > since_unix_s]
     checks = []
     for direction in wanted.watched:
-        counted = [sample[direction] for sample in samples if sample[direction] is not None]
-        released = sum(one["out_packets"] for one in counted)
-        worst = max((one["late_max_us"] or 0.0 for one in counted), default=0.0)
-        note = f"later than {limit} us, of {released}; max {worst:.0f} us" if released else "no packet crossed"
-        ratio = sum(one["late_packets"] for one in counted) / max(released, 1)
-        most = max(LATE_RATIO_LIMIT, 1 / max(released, 1))
+        count = released[direction]
+        note = f"later than {limit} us, of {count}; max {worst[direction]:.0f} us" if count else "no packet crossed"
+        most = max(LATE_RATIO_LIMIT, 1 / max(count, 1))
+        ratio = late[direction] / max(count, 1)
         checks.append(check(f"late_packet_ratio.{direction}", "", 0, ratio, 0, most, note))
     return checks
 
@@ -176,10 +185,14 @@ class MetricsFile:
 
     path: Path
 
+    def each(self) -> Iterator[dict[str, Any]]:
+        """Read the lines written so far one at a time; one that is still being written is left for the next call."""
+        with self.path.open(encoding="utf-8") as file:
+            yield from (json.loads(line) for line in file if line.endswith("\n"))
+
     def lines(self) -> list[dict[str, Any]]:
-        """Return the lines written so far; one that is still being written is left for the next call."""
-        whole = self.path.read_text().rpartition("\n")[0]
-        return [json.loads(line) for line in whole.splitlines()]
+        """Return the lines written so far."""
+        return list(self.each())
 
     def samples(self) -> list[dict[str, Any]]:
         """Return the samples written so far."""

@@ -2,6 +2,8 @@
 """Calibration: bounds, failed probes, reading ping and iperf3."""
 
 import json
+import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -162,3 +164,22 @@ def test_metrics_file_ignores_a_line_that_is_being_written(tmp_path: Path) -> No
     sample = {"type": "sample", "forward": {"dropped_packets": 3, "queue_packets": 0}}
     path.write_text(json.dumps({"type": "header"}) + "\n" + json.dumps(sample) + "\n" + '{"type": "sam')
     assert MetricsFile(path).forward_drops() == 3
+
+
+def test_lateness_is_judged_line_by_line(tmp_path: Path) -> None:
+    """What 5000 samples would take at once, 15 MB, is not held."""
+    path, directions = tmp_path / "link.jsonl", ("forward", "return")
+    counters = {"out_packets": 10, "late_packets": 1, "late_max_us": 5.0} | {f"more_{n}": n / 7 for n in range(20)}
+    sample = {"type": "sample", "t_unix_s": 1.0, **dict.fromkeys(directions, counters)}
+    head, end = {"type": "header", "late_limit_us": 1000}, {"type": "end"}
+    path.write_text("".join(json.dumps(line) + "\n" for line in (head, *[sample] * 5000, end)))
+    wanted = expectation(PLAN, "satlink")
+    tracemalloc.start()
+    try:
+        checks = calibrate.during(MetricsFile(path).each(), replace(wanted, watched=directions))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [one.measured for one in checks] == [0.1, 0.1]
+    assert checks[0].note == "later than 1000 us, of 50000; max 5 us"
+    assert peak < 2_000_000

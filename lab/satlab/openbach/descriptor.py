@@ -213,16 +213,24 @@ def load_jobs(folder: Path) -> dict[str, Descriptor]:
 
     Raises ConfigError with the faults of all jobs.
     """
-    faults: list[Fault] = []
-    jobs = {}
+    jobs, bad = sort_jobs(folder)
+    if bad:
+        raise ConfigError(
+            f"the jobs in {folder} are not valid", [fault for error in bad.values() for fault in error.faults]
+        )
+    return jobs
+
+
+def sort_jobs(folder: Path) -> tuple[dict[str, Descriptor], dict[str, ConfigError]]:
+    """Read every job below `folder` as `load_jobs` does; give those that are valid, and why the others are not."""
+    jobs, bad = {}, {}
     for job in sorted(folder.iterdir()):
         if job.is_dir() and not job.name.startswith((".", "_")):
-            descriptor = _read(job, faults)
-            if descriptor is not None:
-                jobs[job.name] = descriptor
-    if faults:
-        raise ConfigError(f"the jobs in {folder} are not valid", faults)
-    return jobs
+            try:
+                jobs[job.name] = load_job(job)
+            except ConfigError as error:
+                bad[job.name] = error
+    return jobs, bad
 
 
 class _Loader(yaml.SafeLoader):

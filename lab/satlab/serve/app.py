@@ -4,6 +4,7 @@
 import logging
 import os
 import signal
+import sqlite3
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -60,6 +61,7 @@ def create_app(
     app.add_exception_handler(ApiError, _api_error)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _query_error)
+    app.add_exception_handler(sqlite3.OperationalError, _no_storage)
     app.add_exception_handler(Exception, _unexpected)
     app.add_middleware(RequestGuard, settings=settings)
     return app
@@ -106,6 +108,12 @@ async def _query_error(_: Request, error: Exception) -> Response:
         raise error
     places = ", ".join(".".join(map(str, fault["loc"])) for fault in error.errors())
     return JSONResponse({"msg": f"Wrong parameters: {places}"}, HTTPStatus.BAD_REQUEST)
+
+
+async def _no_storage(request: Request, error: Exception) -> Response:
+    """Answer that the database cannot be written, above all on a full disk; what was asked is not done."""
+    _LOG.error("%s %s: %s", request.method, request.url.path, error)
+    return JSONResponse({"error": f"The server cannot write its database: {error}"}, HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:

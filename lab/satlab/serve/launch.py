@@ -23,16 +23,32 @@ from satlab.serve.api_errors import ApiError, not_found
 from satlab.serve.catalog import Document, Project
 from satlab.serve.context import Context
 from satlab.serve.initial_content import agents
-from satlab.serve.queue import Instance, Kind, LaunchRequest, QueueFullError
+from satlab.serve.queue import Instance, Kind, LaunchRequest, QueueFullError, StuckError
 
 _WRONG = "Arguments of an OpenbachFunction have the wrong type of values."
 
 
 def jobs(here: Context) -> dict[str, Descriptor]:
-    """Return the jobs that the server knows: the shipped ones and those that were added."""
+    """Return the jobs that can run: the shipped ones and those that were uploaded."""
+    return catalogue(here)[0]
+
+
+def catalogue(here: Context) -> tuple[dict[str, Descriptor], dict[str, str]]:
+    """Return the jobs that can run, and why others cannot: those are disabled, and hold up nothing else."""
+    uploaded = here.settings.jobs.iterdir() if here.settings.jobs.is_dir() else ()
+    folders = {path.name: path for path in sorted(uploaded) if not path.name.startswith((".", "_"))}
     known = {row["name"]: Path(row["folder"]) for row in here.store.rows("SELECT * FROM jobs")}
-    files = {name: folder / "files" / f"{name}.yml" for name, folder in known.items()}
-    return {name: _load(known[name], file.stat().st_mtime_ns) for name, file in files.items() if file.is_file()}
+    shipped = {name: folder for name, folder in known.items() if (folder / "files" / f"{name}.yml").is_file()}
+    found: dict[str, Descriptor] = {}
+    disabled: dict[str, str] = {}
+    for name, folder in sorted((folders | shipped).items()):
+        try:
+            found[name] = _load(folder, (folder / "files" / f"{name}.yml").stat().st_mtime_ns)
+        except OSError as error:
+            disabled[name] = f"files/{name}.yml: {error.strerror}"
+        except ConfigError as error:
+            disabled[name] = "; ".join(str(fault).replace(f"{folder}/", "") for fault in error.faults)[:1000]
+    return found, disabled
 
 
 @lru_cache(maxsize=256)
@@ -202,6 +218,8 @@ def _queue(
         return here.queue.launch(LaunchRequest(project, login, made, subs, count, kind))
     except QueueFullError as error:
         raise ApiError(HTTPStatus.TOO_MANY_REQUESTS, f"{error}: {error.hint}") from error
+    except StuckError as error:
+        raise ApiError(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}: {error.hint}") from error
 
 
 def _bound(order: ScenarioRequest, installed: Mapping[str, Descriptor]) -> BoundScenario:

@@ -3,9 +3,14 @@
 
 An instance is marked `Running` before the helper hears of it. So whatever ends the server, each instance was started at
 most once; those that were running are told as what they are at the next start, those that waited run then.
+
+What goes wrong with one instance ends that instance alone. While the queue itself cannot go on (the disk is full), it
+tries again, and launches are refused.
 """
 
 import json
+import logging
+import sqlite3
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,11 +20,14 @@ from typing import Any, Literal, Protocol
 from satlab.common.errors import ExitStatus, SatlabError
 from satlab.experiment.run_id import new_run_id
 from satlab.openbach.engine import JobStatus, ScenarioStatus
-from satlab.rootd.verbs import RefusedError, RunStatus, ScenarioRequest
+from satlab.rootd.verbs import HelperError, RefusedError, RunStatus, ScenarioRequest
 from satlab.serve.store import Store, dumps
 
 POLL_S = 0.2
 """How often the queue looks at what runs, s."""
+MOST_PAUSE_S = 10.0
+"""Longest pause between two tries of a queue that cannot go on, s; it doubles from `POLL_S`."""
+_LOG = logging.getLogger("satlab.serve")
 LOST = "the server ended while it ran"
 
 Progress = dict[str, Any]
@@ -28,6 +36,10 @@ Kind = Literal["scenario", "job"]
 
 class QueueFullError(SatlabError):
     """As many instances wait as may."""
+
+
+class StuckError(SatlabError):
+    """The queue cannot go on for now, so nothing more is taken."""
 
 
 class Helper(Protocol):
@@ -90,9 +102,12 @@ class Queue:
 
     def __init__(self, store: Store, helper: Helper, clock: Callable[[], float], most_queued: int) -> None:
         self._store, self._helper, self._clock, self._most_queued = store, helper, clock, most_queued
+        self._trouble = ""
 
     def launch(self, launch: LaunchRequest) -> Instance:
-        """Put an instance at the end of the queue. Raises QueueFullError."""
+        """Put an instance at the end of the queue. Raises QueueFullError, and StuckError while it cannot go on."""
+        if self._trouble:
+            raise StuckError(f"the queue cannot go on: {self._trouble}", "try again later; see the server's log")
         with self._store.transaction() as connection:
             (waiting,) = connection.execute(
                 "SELECT COUNT(*) FROM instances WHERE status = ?", (ScenarioStatus.SCHEDULING,)
@@ -170,8 +185,26 @@ class Queue:
 
     def run_until(self, over: threading.Event) -> None:
         """Step until `over` is set. Raises HelperError when the helper is gone."""
-        while not over.wait(POLL_S):
+        pause_s = POLL_S
+        while not over.wait(pause_s):
+            pause_s = self.step_or_wait(pause_s)
+
+    def step_or_wait(self, pause_s: float) -> float:
+        """Step, and give the pause before the next one, s: longer than `pause_s` after one that went wrong."""
+        try:
             self.step()
+        except HelperError:
+            raise
+        except Exception as error:  # noqa: BLE001 - without the queue nothing runs, whatever the reason
+            trouble = _why(error)
+            if trouble != self._trouble:
+                _LOG.error("the queue cannot go on: %s", trouble, exc_info=error)
+            self._trouble = trouble
+            return min(2 * pause_s, MOST_PAUSE_S)
+        if self._trouble:
+            _LOG.warning("the queue goes on")
+        self._trouble = ""
+        return POLL_S
 
     def _start_next(self) -> None:
         with self._store.transaction() as connection:
@@ -187,6 +220,11 @@ class Queue:
             self._helper.start(run_id, waiting.order)
         except RefusedError as error:
             self._end(waiting, ScenarioStatus.FINISHED_KO, str(error), None)
+        except HelperError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the next one may start
+            _LOG.error("instance %s does not start", waiting.id, exc_info=error)
+            self._end(waiting, ScenarioStatus.FINISHED_KO, _why(error), None)
 
     def _new_run_id(self, instance: Instance) -> str:
         """Return an id that no run had before: ids of the same second differ by four random digits alone."""
@@ -196,16 +234,37 @@ class Queue:
                 return run_id
 
     def _oldest(self, status: ScenarioStatus) -> Instance | None:
-        row = self._store.row("SELECT * FROM instances WHERE status = ? ORDER BY id LIMIT 1", status)
-        return _instance(row) if row else None
+        """Return the oldest instance of a status. Those that cannot be read (of another version) end."""
+        while (
+            row := self._store.row("SELECT * FROM instances WHERE status = ? ORDER BY id LIMIT 1", status)
+        ) is not None:
+            try:
+                return _instance(row)
+            except ValueError as error:
+                sql = "UPDATE instances SET status = ?, reason = ?, stopped = ? WHERE id = ?"
+                self._store.write(sql, ScenarioStatus.FINISHED_KO, _why(error), self._clock(), row["id"])
+        return None
 
     def _watch(self, instance: Instance) -> bool:
-        """Take in how a run is; tell whether it has ended."""
+        """Take in how a run is; tell whether it has ended. What cannot be taken in is stopped, and has failed."""
         if instance.run_id is None:
             raise AssertionError("a running instance has a run")
         if instance.stop_asked:
             self._helper.stop(instance.run_id)
-        now = self._helper.status(instance.run_id)
+        try:
+            return self._take_in(instance, instance.run_id)
+        except (HelperError, sqlite3.OperationalError):
+            raise
+        except Exception as error:  # noqa: BLE001 - the next one may go well
+            _LOG.error("instance %s", instance.id, exc_info=error)
+            self._helper.stop(instance.run_id)
+            over = self._helper.status(instance.run_id).phase == "ended"
+            if over:
+                self._end(instance, ScenarioStatus.FINISHED_KO, _why(error), None)
+            return over
+
+    def _take_in(self, instance: Instance, run_id: str) -> bool:
+        now = self._helper.status(run_id)
         if now.phase == "ended":
             self._end(instance, *_verdict(now, instance.stop_asked), now.progress or instance.progress)
         elif now.progress != instance.progress:
@@ -222,6 +281,13 @@ class Queue:
         if row is None:
             raise AssertionError("the row was just written")
         return _instance(row)
+
+
+def _why(error: Exception) -> str:
+    """Say in one sentence what went wrong."""
+    is_storage = isinstance(error, sqlite3.OperationalError)
+    what = "the database cannot be written" if is_storage else type(error).__name__
+    return f"{what}: {error}".splitlines()[0][:1000]
 
 
 def _verdict(run: RunStatus, stop_asked: bool) -> tuple[ScenarioStatus, str]:

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The queue: nothing is lost, nothing runs twice, whatever ends the server and whenever."""
 
+import errno
 import random
+import sqlite3
 import tempfile
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from satlab.common.errors import HostError
 from satlab.rootd.verbs import HelperError, RunStatus, ScenarioRequest
 from satlab.serve import queue
 from satlab.serve.conftest import Clock, FakeHelper
-from satlab.serve.queue import LOST, Instance, LaunchRequest, Queue, QueueFullError
+from satlab.serve.queue import LOST, MOST_PAUSE_S, POLL_S, Instance, LaunchRequest, Queue, QueueFullError, StuckError
 from satlab.serve.store import Store
 
 DOCUMENT = {"name": "nothing", "openbach_functions": []}
@@ -38,7 +40,8 @@ class Server:
     def boot(self) -> None:
         """Start anew; the helper of the killed server is gone with all that it ran."""
         self.helper = FakeHelper()
-        self.queue = Queue(Store(self.path), self.helper, self.clock, self.most_queued)
+        self.store = Store(self.path)
+        self.queue = Queue(self.store, self.helper, self.clock, self.most_queued)
         self.queue.recover()
 
     def step(self) -> None:
@@ -108,6 +111,74 @@ def test_a_refused_start_fails_that_instance_alone(server: Server) -> None:
     server.helper.refuse = ""
     server.step()
     assert [(each.status, each.reason) for each in server.everything()] == [("Finished Ko", "no"), ("Running", "")]
+
+
+def test_t20_a_start_that_goes_wrong_fails_that_instance_alone(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(2):
+        server.queue.launch(launch())
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(server.helper, "start", full)
+        server.step()
+    server.step()
+    assert [(each.status, each.reason) for each in server.everything()] == [
+        ("Finished Ko", "OSError: [Errno 28] No space left on device"),
+        ("Running", ""),
+    ]
+
+
+def test_t20_a_run_that_cannot_be_followed_is_stopped_and_fails_alone(server: Server) -> None:
+    for _ in range(2):
+        server.queue.launch(launch())
+    server.step()
+    server.helper.runs[str(server.running())] = RunStatus(phase="running", progress={"not": float("nan")})
+    server.step()
+    server.step()
+    first, second = server.everything()
+    assert (first.status, second.status) == ("Finished Ko", "Running")
+    assert "not JSON compliant" in first.reason
+
+
+def test_t20_an_order_that_cannot_be_read_fails_alone(server: Server) -> None:
+    first, second = (server.queue.launch(launch()).id for _ in range(2))
+    server.store.write("UPDATE instances SET request = ? WHERE id = ?", '{"of": "another version"}', first)
+    server.step()
+    row = server.store.row("SELECT status, reason FROM instances WHERE id = ?", first)
+    assert row is not None
+    assert row["status"] == "Finished Ko"
+    assert "validation error" in row["reason"]
+    assert [each.id for each in server.queue.live()] == [second]
+    assert server.running()
+
+
+def test_t20_a_queue_that_cannot_write_tries_again_and_takes_nothing_meanwhile(server: Server) -> None:
+    server.queue.launch(launch())
+    server.store._connection.execute("PRAGMA query_only = ON")
+    pauses = [POLL_S]
+    while pauses[-1] < MOST_PAUSE_S:
+        pauses.append(server.queue.step_or_wait(pauses[-1]))
+    assert pauses[1] == 2 * POLL_S
+    assert server.queue.step_or_wait(pauses[-1]) == MOST_PAUSE_S
+    assert not server.helper.runs
+    with pytest.raises(StuckError, match="the database cannot be written: attempt to write a readonly database"):
+        server.queue.launch(launch())
+    server.store._connection.execute("PRAGMA query_only = OFF")
+    assert server.queue.step_or_wait(pauses[-1]) == POLL_S
+    assert server.running()
+    server.queue.launch(launch())
+
+
+def test_a_failed_commit_leaves_no_transaction_open(server: Server) -> None:
+    """The next one would join it, and never be written."""
+    server.store.write("CREATE TABLE one (id INTEGER PRIMARY KEY) STRICT")
+    server.store.write("CREATE TABLE two (id INTEGER REFERENCES one DEFERRABLE INITIALLY DEFERRED) STRICT")
+    with pytest.raises(sqlite3.IntegrityError):
+        server.store.write("INSERT INTO two VALUES (1)")
+    server.store.write("INSERT INTO one VALUES (7)")
+    assert Store(server.path).row("SELECT id FROM one") is not None
 
 
 def test_without_the_helper_the_queue_ends(server: Server) -> None:

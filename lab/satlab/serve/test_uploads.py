@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """T4 and T15 of the threat table: archives of jobs, names that become paths."""
 
+import errno
 import gzip
 import io
 import tarfile
@@ -75,7 +76,7 @@ HOSTILE = {
 def test_t04_hostile_archives_write_nothing(tmp_path: Path, content: bytes) -> None:
     target = tmp_path / "jobs" / "extra"
     with pytest.raises(ConfigError):
-        uploads.unpack(io.BytesIO(content), target)
+        uploads.unpack(io.BytesIO(content), target, lambda _: None)
     assert [path for path in tmp_path.rglob("*") if path != tmp_path / "jobs"] == []
 
 
@@ -107,6 +108,59 @@ def test_t01_uploads_need_the_origin_of_our_own_pages(admin: TestClient, runner:
     assert send(admin, "extra", archive(GOOD), "http://evil.example") == 403
     assert send(admin, "extra", archive(GOOD), None) == 403
     assert send(runner, "extra", archive(GOOD)) == 403
+
+
+BAD = {
+    "no descriptor": {"files/extra.py": b"print()"},
+    "not valid": {"files/extra.yml": b"general: {name: extra}"},
+    "of another name": {"files/extra.yml": DESCRIPTOR.replace(b"name: extra", b"name: other")},
+    "deep": {"files/extra.yml": b"[" * 100_000},
+}
+
+
+@pytest.mark.parametrize("files", BAD.values(), ids=BAD)
+def test_t21_a_refused_upload_leaves_the_earlier_version(
+    admin: TestClient, here: Context, files: dict[str, bytes]
+) -> None:
+    assert send(admin, "extra", archive(files)) == 400
+    assert list(here.settings.jobs.iterdir()) == []
+    assert admin.get("/job/extra/").status_code == 404
+    assert send(admin, "extra", archive(GOOD)) == 200
+    assert send(admin, "extra", archive(files)) == 400
+    assert [path.name for path in here.settings.jobs.iterdir()] == ["extra"]
+    assert (here.settings.jobs / "extra" / "files" / "extra.py").read_bytes() == b"print()"
+    assert admin.get("/job/extra/").json()["general"]["description"] == "More"
+
+
+def test_t21_a_new_version_takes_the_place_of_the_earlier_one(admin: TestClient, here: Context) -> None:
+    assert send(admin, "extra", archive({**GOOD, "files/old.py": b""})) == 200
+    newer = DESCRIPTOR.replace(b"description: More", b"description: Newer")
+    assert send(admin, "extra", archive({**GOOD, "files/extra.yml": newer})) == 200
+    assert [path.name for path in here.settings.jobs.iterdir()] == ["extra"]
+    assert {path.name for path in (here.settings.jobs / "extra" / "files").iterdir()} == {"extra.yml", "extra.py"}
+    assert admin.get("/job/extra/").json()["general"]["description"] == "Newer"
+
+
+def test_t21_what_is_refused_while_it_is_exchanged_leaves_the_earlier_version(
+    admin: TestClient, here: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert send(admin, "extra", archive(GOOD)) == 200
+
+    def cannot(*_: object) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(uploads, "_exchange", cannot)
+    assert send(admin, "extra", archive({**GOOD, "files/extra.py": b"new"})) == 400
+    assert [path.name for path in here.settings.jobs.iterdir()] == ["extra"]
+    assert (here.settings.jobs / "extra" / "files" / "extra.py").read_bytes() == b"print()"
+
+
+def test_an_uploaded_job_is_removed_with_its_files(admin: TestClient, here: Context) -> None:
+    assert send(admin, "extra", archive(GOOD)) == 200
+    assert admin.request("DELETE", "/job/extra/", json={}).status_code == 204
+    assert list(here.settings.jobs.iterdir()) == []
+    assert admin.get("/job/extra/").status_code == 404
+    assert admin.request("DELETE", "/job/extra/", json={}).status_code == 404
 
 
 def test_t15_an_upload_is_bounded(admin: TestClient) -> None:

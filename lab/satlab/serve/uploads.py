@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Archives from users, unpacked with bounds: no links, no devices, no way out of the folder, no bombs."""
 
+import ctypes
 import gzip
 import io
+import os
 import shutil
 import tarfile
 import tempfile
 import zlib
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -17,6 +20,7 @@ MOST_FILES = 200
 MOST_BYTES = 32 << 20
 """Bounds on what an archive holds, unpacked."""
 _CHUNK = 1 << 16
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # renameat2(2)
 
 
 class _Bounded(io.RawIOBase):
@@ -36,19 +40,44 @@ class _Bounded(io.RawIOBase):
         return data
 
 
-def unpack(archive: IO[bytes], target: Path) -> None:
-    """Unpack a .tar.gz to `target`, whole or not at all; what was there goes. Raises ConfigError."""
+def unpack(archive: IO[bytes], target: Path, check: Callable[[Path], object]) -> None:
+    """Unpack a .tar.gz to `target`, whole or not at all. What was there stays until the new content has passed `check`.
+
+    `check` gets a folder of the same name with the new content, and refuses it by raising. Raises ConfigError.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=".upload-", dir=target.parent))
     try:
-        _unpack(archive, scratch)
-        scratch.chmod(0o755)
-        shutil.rmtree(target, ignore_errors=True)
-        scratch.replace(target)
+        made = scratch / target.name
+        made.mkdir()
+        _unpack(archive, made)
+        made.chmod(0o755)
+        check(made)
+        if os.path.lexists(target):
+            _exchange(made, target)
+        else:
+            made.rename(target)
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         raise ConfigError(f"the archive cannot be read: {error}", hint="it is a .tar.gz") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def remove(target: Path) -> None:
+    """Remove what was unpacked: first from sight, at once, then from the disk. Raises OSError."""
+    scratch = Path(tempfile.mkdtemp(prefix=".upload-", dir=target.parent))
+    try:
+        target.rename(scratch / target.name)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _exchange(one: Path, other: Path) -> None:
+    """Let two paths change places at once. Raises OSError, also where the file system cannot do it (NFS)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), str(other))
 
 
 def _unpack(archive: IO[bytes], scratch: Path) -> None:

@@ -70,18 +70,19 @@ class CommandLinePair(LabPair):
         www.mkdir()
         (www / PAYLOAD).write_bytes(random.Random(request.seed).randbytes(request.size))  # noqa: S311 - a file, no secret
         keys = request.pki
-        _own(request.folder / SERVER / "qlog")
+        (request.folder / SERVER / "qlog").mkdir()
         return EndpointProgram(
             _filled(self.server_words, request, SERVER), shown(www, keys.server_cert, keys.server_key, *self.shown)
         )
 
     def client(self, request: TransferRequest, number: int) -> EndpointProgram:
         """Return the client, with an empty folder for what it downloads."""
-        theirs = request.folder / CLIENT
-        shutil.rmtree(theirs / "out", ignore_errors=True)
-        for name in ("out", "state", "qlog"):
-            _own(theirs / name)
-        return EndpointProgram(_filled(self.client_words, request, CLIENT), shown(request.pki.ca_cert, *self.shown))
+        if number == 0:  # after its first start nothing of ours is written where the program can write
+            for name in (*map(_out, range(request.connections)), "state", "qlog"):
+                (request.folder / CLIENT / name).mkdir()
+        return EndpointProgram(
+            _filled(self.client_words, request, CLIENT, number), shown(request.pki.ca_cert, *self.shown)
+        )
 
     def qlog(self, request: TransferRequest, side: str) -> Path | None:
         """Return the folder that {qlog} names."""
@@ -91,7 +92,7 @@ class CommandLinePair(LabPair):
         """Judge a download by how the client ended, what it left, and what crossed."""
         if wire is None:
             return request.failed(f"the client sent nothing{': ' if ended.reason else ''}{ended.reason}")
-        status, reason = self._outcome(request, ended, wire)
+        status, reason = self._outcome(request, number, ended, wire)
         came = sum(one.size for one in wire.arrivals)
         # A whole transfer's headers are spread over it; of one that was cut off nobody knows how much they are.
         times = wire.times_s(request.marks, request.size if status == "ok" else came)
@@ -101,7 +102,9 @@ class CommandLinePair(LabPair):
             handshake_ms=None if handshake is None else handshake * 1000,
         )  # fmt: skip
 
-    def _outcome(self, request: TransferRequest, ended: ExitReport, wire: CapturedTransfer) -> tuple[Status, str]:
+    def _outcome(
+        self, request: TransferRequest, number: int, ended: ExitReport, wire: CapturedTransfer
+    ) -> tuple[Status, str]:
         if ended.why.startswith("it did not end within"):
             last_s = max((one.t_s for one in wire.arrivals), default=0.0)
             moved = request.case.timeout_s - last_s < HANG_S
@@ -109,7 +112,7 @@ class CommandLinePair(LabPair):
         if ended.reason:
             return "failed", ended.reason
         if any("{out}" in word for word in self.client_words):
-            wrong = compare(request.folder / CLIENT / "out", [request.folder / "www" / PAYLOAD])
+            wrong = compare(request.folder / CLIENT / _out(number), [request.folder / "www" / PAYLOAD])
             said = f"; it said: {ended.said}" if ended.said else ""
             return ("failed", wrong + said) if wrong else ("ok", "")
         came = sum(one.size for one in wire.arrivals)
@@ -121,6 +124,8 @@ class CommandLinePair(LabPair):
 def compare(out: Path, wanted: Iterable[Path]) -> str:
     """Return what is wrong with the files of a client: each requested one must be there intact, and no other."""
     files = {file.name: file for file in wanted}
+    if out.is_symlink() or not out.is_dir():
+        return "wrong file: the folder for downloads is gone"
     left = {file.name: file for file in out.iterdir()}
     for name, file in sorted(files.items()):
         mine = left.get(name)
@@ -133,21 +138,19 @@ def compare(out: Path, wanted: Iterable[Path]) -> str:
     return f"wrong file: nobody asked for {unasked[0][:60]!r}" if unasked else ""
 
 
-def _own(folder: Path) -> None:
-    """Make a folder for whoever owns the one that it lies in."""
-    folder.mkdir(exist_ok=True)
-    owner = folder.parent.stat()
-    os.chown(folder, owner.st_uid, owner.st_gid)
+def _out(number: int) -> str:
+    """Name the folder for what a connection downloads."""
+    return f"out-{number}" if number else "out"
 
 
-def _filled(words: tuple[str, ...], request: TransferRequest, side: str) -> tuple[str, ...]:
+def _filled(words: tuple[str, ...], request: TransferRequest, side: str, number: int = 0) -> tuple[str, ...]:
     """Put values in the place of names; every word stays one word."""
     theirs, keys = request.folder / CLIENT, request.pki
     values = {
         "host": request.host, "port": str(PORT), "name": NAME, "bytes": str(request.size), "path": f"/{PAYLOAD}",
         "url": f"https://{NAME}:{PORT}/{PAYLOAD}", "www": str(request.folder / "www"),
         "cert": str(keys.server_cert), "key": str(keys.server_key), "ca": str(keys.ca_cert),
-        "out": str(theirs / "out"), "state": str(theirs / "state"), "qlog": str(request.folder / side / "qlog"),
+        "out": str(theirs / _out(number)), "state": str(theirs / "state"), "qlog": str(request.folder / side / "qlog"),
     }  # fmt: skip
     return tuple(_PLACEHOLDER.sub(lambda found: values[found[1]], word) for word in words)
 

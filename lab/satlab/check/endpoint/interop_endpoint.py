@@ -7,11 +7,9 @@ and the images' `setup.sh`. IPv4 alone; no user but the cell's, with the capabil
 """
 
 import contextlib
-import os
 import random
 import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv4Network
@@ -27,7 +25,7 @@ from satlab.check.sandbox import sandbox
 from satlab.check.sandbox.sandbox import ExitReport, Limits, Mount, Sandbox
 from satlab.check.suite import Case
 from satlab.check.trace.pcap import CapturedTransfer
-from satlab.common import paths, topology
+from satlab.common import paths, scratch, topology
 from satlab.common.errors import ConfigError
 from satlab.common.topology import Role, Topology
 from satlab.netlab import netns, privileges
@@ -106,16 +104,20 @@ class InteropPair:
 
     def client(self, request: TransferRequest, number: int) -> EndpointProgram:
         """Return the client."""
-        return self._program(CLIENT, request, request.case.test or "transfer")
+        return self._program(CLIENT, request, request.case.test or "transfer", number)
 
-    def _program(self, role: str, request: TransferRequest, test: str) -> EndpointProgram:
+    def _program(self, role: str, request: TransferRequest, test: str, number: int = 0) -> EndpointProgram:
         theirs = request.folder / role
-        for name in ("downloads", "logs", "certs"):
-            (theirs / name).mkdir(exist_ok=True)
-        keys = {"cert.pem": request.pki.server_cert, "priv.key": request.pki.server_key, "ca.pem": request.pki.ca_cert}
-        for name, file in keys.items():
-            shutil.copyfile(file, theirs / "certs" / name)
-        privileges.give(theirs, theirs.stat().st_uid)
+        if number == 0:  # after its first start nothing of ours is written where the program can write
+            for name in ("downloads", "logs", "certs"):
+                (theirs / name).mkdir()
+            keys = {
+                "cert.pem": request.pki.server_cert,
+                "priv.key": request.pki.server_key,
+                "ca.pem": request.pki.ca_cert,
+            }
+            for name, file in keys.items():
+                shutil.copyfile(file, theirs / "certs" / name)
         binds = [Mount(request.folder / "www", "/www")] if role == SERVER else []
         folders = ("downloads", "logs", "certs")
         binds += [Mount(theirs / name, f"/{name}", writable=name != "certs") for name in folders]
@@ -140,12 +142,12 @@ class InteropPair:
             yield [fault for fault in self.faults.values() if fault]
 
     def _compliance(self, up: Lab, request: TransferRequest, folder: Path, role: str) -> str:
-        with tempfile.TemporaryDirectory(prefix="satlab-compliance-") as scratch:
+        with scratch.folder("satlab-compliance-") as place:
             cell = Sandbox(name=role, hosts=hosts(), bounds=Limits(COMPLIANCE_S))
-            binds = [Mount(Path(scratch) / name, f"/{name}", writable=True) for name in ("downloads", "logs")]
+            binds = [Mount(place / name, f"/{name}", writable=True) for name in ("downloads", "logs")]
             for bind in binds:
                 bind.source.mkdir()
-                os.chown(bind.source, cell.uid, cell.uid)
+                privileges.give(bind.source, cell.uid)
             program = self._in_its_root(role, f"invented-{secrets.token_hex(4)}", "", binds)
             cell = replace(
                 cell, binds=program.binds, base=program.base, environment=program.environment,
@@ -211,8 +213,7 @@ def opened(place: Path) -> Iterator[InteropPair]:
     Raises:
         ConfigError: it is none of these.
     """
-    with tempfile.TemporaryDirectory(prefix="satlab-endpoint-") as scratch:
-        own = Path(scratch)
+    with scratch.folder("satlab-endpoint-") as own:
         if place.is_file():
             root = own / "root"
             root.mkdir()

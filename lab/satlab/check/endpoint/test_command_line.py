@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Programs from outside: their command lines, and verdicts on what they left and what crossed."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,22 @@ def test_cases_that_cannot_be_done_are_told(tmp_path: Path) -> None:
     assert "uploads" in pair.lacks(request(tmp_path, direction="upload").case)
     (tmp_path / "b").mkdir()
     assert "{state}" in pair.lacks(request(tmp_path / "b", second_after_s=10).case)
+
+
+def test_t17_a_second_start_writes_nowhere_that_the_first_could_prepare(tmp_path: Path) -> None:
+    pair, asked = CommandLinePair("x", ("c", "{out}"), ("s",)), request(tmp_path, second_after_s=10)
+    (tmp_path / "victim").mkdir()
+    first = pair.client(asked, 0).argv
+    for name in ("out", "out-1", "state", "qlog"):
+        if (tmp_path / CLIENT / name).is_dir():
+            (tmp_path / CLIENT / name).rmdir()
+        (tmp_path / CLIENT / name).symlink_to(tmp_path / "victim")
+    if os.geteuid() == 0:
+        os.chown(tmp_path / CLIENT, 1234, 1234)
+    second = pair.client(asked, 1).argv
+    assert first[1] != second[1] and Path(second[1]).is_symlink()
+    assert (tmp_path / "victim").stat().st_uid == os.geteuid() and not list((tmp_path / "victim").iterdir())
+    assert "folder for downloads is gone" in pair.sample(asked, 1, DONE, crossed(103_000)).reason
 
 
 @pytest.mark.parametrize(

@@ -156,6 +156,18 @@ def test_environment_and_folders_are_those_of_the_contract(tmp_path: Path) -> No
     assert sorted(file.name for file in (tmp_path / CLIENT / "certs").iterdir()) == ["ca.pem", "cert.pem", "priv.key"]
 
 
+def test_t17_a_second_start_writes_nowhere_that_the_first_could_prepare(tmp_path: Path) -> None:
+    asked, victim = request(tmp_path), tmp_path / "victim"
+    victim.mkdir()
+    with interop_endpoint.opened(SCRIPT) as found:
+        found.server(asked)
+        found.client(asked, 0)
+        (tmp_path / CLIENT / "certs").rename(tmp_path / "away")
+        (tmp_path / CLIENT / "certs").symlink_to(victim)
+        found.client(asked, 1)
+    assert not list(victim.iterdir())
+
+
 def test_a_folder_without_a_script_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"run_endpoint\.sh"), interop_endpoint.opened(tmp_path):
         pass

@@ -15,7 +15,8 @@ from satlab.netlab import privileges
 
 _CELL = Path(__file__).with_name("sandbox_init.py")
 CAPABILITIES = {"net_bind_service": 10, "net_admin": 12, "net_raw": 13}
-"""Those of capabilities(7) that a cell may be granted. They act inside the cell's network namespace alone."""
+"""Those of capabilities(7) that a cell may be granted. They count in the host's user namespace (`satlab.grants`);
+a cell has process ids of its own, and so cannot name the host's processes to reach their network namespaces."""
 LEAVE_S = 10.0
 SAID_CHARACTERS = 300
 

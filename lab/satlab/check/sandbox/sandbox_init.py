@@ -283,7 +283,7 @@ class _Watch:
         return found
 
     def _excess(self) -> str:
-        """Say which bound was passed; nothing if none was."""
+        """Return which bound was passed; nothing if none was."""
         now = time.monotonic()
         if self._asked:
             if not self._asked_at:

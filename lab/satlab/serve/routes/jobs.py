@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Jobs: the shipped ones, added ones, and where they are installed (everywhere, until somebody says otherwise)."""
 
+import os
 from difflib import SequenceMatcher
 from http import HTTPStatus
 from pathlib import Path
@@ -52,6 +53,18 @@ def job_json(job: Descriptor) -> dict[str, Any]:
     }
 
 
+def _disabled_json(name: str, reason: str) -> dict[str, Any]:
+    """Return a job whose files are not valid: nothing of it is known but its name; `disabled` is ours."""
+    general = {"name": name, "description": "", "job_version": "", "keywords": [], "persistent": False}
+    return {
+        "general": general,
+        "platform_configuration": [],
+        "arguments": {"required": [], "optional": []},
+        "statistics": [],
+        "disabled": reason,
+    }
+
+
 def _level_json(level: Level) -> dict[str, Any]:
     groups = [
         {
@@ -93,7 +106,7 @@ def every(
 ) -> Any:
     """List the jobs, those like a text, or those installed on an agent."""
     del user
-    found = launch.jobs(here)
+    found, disabled = launch.catalogue(here)
     if "external" in request.query_params:
         return []
     if address is not None:
@@ -101,8 +114,8 @@ def every(
         return {"agent": address, "installed_jobs": [_installed(here, name) for name in names]}
     if string_to_search is not None:
         ratio = _ratio(request.query_params.get("ratio", "60"))
-        found = {name: job for name, job in found.items() if _alike(job, string_to_search[:100]) >= ratio}
-    return [job_json(job) for job in found.values()]
+        return [job_json(job) for job in found.values() if _alike(job, string_to_search[:100]) >= ratio]
+    return [*map(job_json, found.values()), *(_disabled_json(*entry) for entry in disabled.items())]
 
 
 def _ratio(text: str) -> float:
@@ -140,7 +153,9 @@ def add(user: Admin, body: Posted, here: Here) -> Any:
         raise ApiError(HTTPStatus.BAD_REQUEST, "The name of a Job is not one", entry_name=name[:100])
     if hasattr(body.get("file"), "file"):
         return job_json(_upload(here, name, body["file"].file))
-    return job_json(_register(here, name, paths.JOBS / name))
+    job = _checked(paths.JOBS / name)
+    here.store.write("INSERT OR REPLACE INTO jobs VALUES (?, ?)", name, str(paths.JOBS / name))
+    return job_json(job)
 
 
 def _upload(here: Context, name: str, file: Any) -> Descriptor:
@@ -148,29 +163,30 @@ def _upload(here: Context, name: str, file: Any) -> Descriptor:
         raise ApiError(HTTPStatus.CONFLICT, "A job of the product cannot be replaced", entry_name=name)
     folder = here.settings.jobs / name
     try:
-        uploads.unpack(file, folder)
+        uploads.unpack(file, folder, _checked)
     except ConfigError as error:
         raise ApiError(HTTPStatus.BAD_REQUEST, str(error)) from error
-    return _register(here, name, folder)
+    return _checked(folder)
 
 
-def _register(here: Context, name: str, folder: Path) -> Descriptor:
-    """Take a job up. `path` of the request counts for nothing: a controller's paths are not the client's to choose."""
-    if not (folder / "files" / f"{name}.yml").is_file():
+def _checked(folder: Path) -> Descriptor:
+    """Read a job. `path` of the request counts for nothing: a controller's paths are not the client's to choose."""
+    if not (folder / "files" / f"{folder.name}.yml").is_file():
         raise ApiError(HTTPStatus.BAD_REQUEST, "The configuration file of the Job is not present")
     try:
-        job = descriptor.load_job(folder)
+        return descriptor.load_job(folder)
     except ConfigError as error:
         said = "The configuration file of the Job does not contain valid data"
         raise ApiError(HTTPStatus.BAD_REQUEST, said, faults=[fault.reason for fault in error.faults]) from error
-    here.store.write("INSERT OR REPLACE INTO jobs VALUES (?, ?)", name, str(folder))
-    return job
 
 
 @router.get("/job/{name}/")
 def one(name: str, user: Viewer, here: Here, type: str = "json") -> Any:  # noqa: A002 - the contract's name
     """Return a job, or one part of it."""
     del user
+    disabled = launch.catalogue(here)[1]
+    if name in disabled and type == "json":
+        return _disabled_json(name, disabled[name])
     job = _known(here, name)
     match type:
         case "statistics" | "keywords":
@@ -208,10 +224,17 @@ def act(name: str, user: Admin, body: Posted, here: Here) -> Response:
 
 @router.delete("/job/{name}/")
 def remove(name: str, user: Admin, here: Here) -> Response:
-    """Forget a job; a shipped one is back after the next start."""
+    """Remove an uploaded job, also a disabled one; forget a shipped one, which is back after the next start."""
     del user
-    _known(here, name)
+    if not any(name in each for each in launch.catalogue(here)):
+        raise not_found("Job")
     here.store.write("DELETE FROM jobs WHERE name = ?", name)
+    uploaded = here.settings.jobs / name
+    if os.path.lexists(uploaded):
+        try:
+            uploads.remove(uploaded)
+        except OSError as error:
+            raise ApiError(HTTPStatus.CONFLICT, f"The files of the Job cannot be removed: {error.strerror}") from error
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
