@@ -37,7 +37,7 @@ def from_documents() -> Iterator[tuple[str, str]]:
     """Yield (place, sentence) of running text and of table cells."""
     for path in files(DOCUMENTS, ".md"):
         text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
-        for paragraph in re.split(r"\n\s*\n|^#.*$|^ *[-*] |^ *\d+\. |\|", text, flags=re.MULTILINE):
+        for paragraph in re.split(r"\n\s*\n|^#.*$|^ *[-*] |^ *\d+\. |(?:^| )\|(?: |$)", text, flags=re.MULTILINE):
             for sentence in sentences(paragraph):
                 yield str(path.relative_to(ROOT)), sentence
 
