@@ -27,7 +27,7 @@ pub enum Direction {
 }
 
 /// What a client asks for: the first line of its first bidirectional stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
     /// Which way.
@@ -38,6 +38,9 @@ pub struct Request {
     pub duration_ms: Option<u64>,
     /// Number of streams.
     pub streams: u32,
+    /// Rate at which the sender's application generates payload, Mbit/s; `None`: all is there at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_mbps: Option<f64>,
 }
 
 /// The socket as the kernel gave it.
@@ -62,7 +65,8 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// What came since `before`. Losses may be taken back, so they never count below zero.
+    /// Returns what was added since `before`. Losses may be taken back, so they never count below zero.
+    #[must_use]
     pub fn between(before: &Stats, now: &Stats) -> Self {
         let acks =
             |before: Option<u64>, now: Option<u64>| Some(now?.saturating_sub(before.unwrap_or(0)));
@@ -144,7 +148,7 @@ pub struct Interval {
     pub counts: Counts,
 }
 
-/// What it came to.
+/// Totals of a connection.
 #[derive(Debug, Serialize)]
 pub struct Summary {
     /// Which end.
@@ -157,7 +161,7 @@ pub struct Summary {
     pub t_s: f64,
     /// Complete handshake.
     pub handshake_ms: Option<f64>,
-    /// What became of early data.
+    /// Result of early data.
     pub zero_rtt: ZeroRtt,
     /// First payload byte.
     pub time_to_first_byte_ms: Option<f64>,

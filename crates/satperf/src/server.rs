@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! The server: one session per connection; the protocol is told in `client`.
+//! The server: one session per connection; `client` describes the protocol.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -8,11 +8,12 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
+use crate::app::Progress;
 use crate::app::{App, code};
-use crate::book::{Book, End, Setting};
-use crate::flow::{Receiving, Sending};
+use crate::connection_log::{ConnectionLog, Context, Ending};
 use crate::record::{Direction, Request};
-use crate::stack::{Conn, Event, MAX_STREAMS, Read, Stack};
+use crate::stack::{Conn, Event, MAX_STREAMS, Read, Stack, Stats};
+use crate::streams::{Receiving, Sending, SourceState, is_source_rate};
 
 /// Connections at once; further ones are refused.
 const MAX_SESSIONS: usize = 64;
@@ -24,14 +25,14 @@ struct Session {
     conn: Conn,
     peer: SocketAddr,
     start: Instant,
-    book: Book,
+    log: ConnectionLog,
     control: Option<u64>,
     inbox: Vec<u8>,
     /// The client has ended its side of the control stream.
     stopped: bool,
     request: Option<Request>,
     sending: Sending,
-    /// There is payload for the next step.
+    /// The stack may take more payload at once.
     more: bool,
     receiving: Receiving,
     /// All lines so far, for the client.
@@ -39,26 +40,29 @@ struct Session {
     lines: Vec<String>,
     report: Option<Bytes>,
     outcome: Option<Result<(), String>>,
+    /// Totals at the outcome: the stack forgets them.
+    stats: Stats,
 }
 
 impl Session {
-    fn new(setting: Rc<Setting>, conn: Conn, peer: SocketAddr, now: Instant) -> Self {
+    fn new(context: Rc<Context>, conn: Conn, peer: SocketAddr, now: Instant) -> Self {
         Self {
             conn,
             peer,
             start: now,
-            book: Book::new(setting, now),
+            log: ConnectionLog::new(context, now),
             control: None,
             inbox: Vec::new(),
             stopped: false,
             request: None,
-            sending: Sending::new(None, 0),
+            sending: Sending::nothing(),
             more: false,
             receiving: Receiving::default(),
             history: String::new(),
             lines: Vec::new(),
             report: None,
             outcome: None,
+            stats: Stats::default(),
         }
     }
 
@@ -67,9 +71,9 @@ impl Session {
         if self.outcome.is_none() {
             self.read(now, stack)?;
             if self.request.is_some() {
-                self.more = self.sending.push(stack, self.conn);
-                self.book.meter.handed(self.sending.is_handed());
-                self.book.tick(now, &stack.stats(self.conn));
+                self.more = self.sending.push(now, stack, self.conn);
+                self.log.measurement.handed = self.sending.state() == SourceState::Done;
+                self.log.tick(now, || stack.stats(self.conn));
                 self.collect();
                 self.stop(now, stack);
             }
@@ -82,16 +86,21 @@ impl Session {
         while let Some(stream) = stack.readable(self.conn) {
             // Client's bidirectional streams are 0, 4, 8, ... (RFC 9000 section 2.1).
             if stream % 4 == 0 {
-                self.read_control(stream, stack)?;
+                self.read_control(now, stream, stack)?;
             } else {
                 self.receiving.pull(stack, self.conn, stream);
             }
         }
-        self.book.meter.received(now, self.receiving.bytes);
+        self.log.measurement.received(now, self.receiving.bytes);
         Ok(())
     }
 
-    fn read_control(&mut self, stream: u64, stack: &mut dyn Stack) -> Result<(), &'static str> {
+    fn read_control(
+        &mut self,
+        now: Instant,
+        stream: u64,
+        stack: &mut dyn Stack,
+    ) -> Result<(), &'static str> {
         if *self.control.get_or_insert(stream) != stream {
             return Err("one request per connection");
         }
@@ -101,7 +110,7 @@ impl Session {
         if self.request.is_none() {
             if let Some(end) = self.inbox.iter().position(|byte| *byte == b'\n') {
                 let request = parse(&self.inbox[..end])?;
-                self.begin(request);
+                self.begin(now, request);
                 return Ok(());
             }
             if self.inbox.len() > REQUEST_LIMIT || self.stopped {
@@ -111,12 +120,13 @@ impl Session {
         Ok(())
     }
 
-    fn begin(&mut self, request: Request) {
+    fn begin(&mut self, now: Instant, request: Request) {
         if request.direction == Direction::Download {
-            self.sending = Sending::new(request.bytes, request.streams);
+            self.log.measurement.requested = Some(now);
+            self.sending = Sending::new(&request);
         }
         self.request = Some(request);
-        self.book.start(self.start, self.peer.to_string(), request);
+        self.log.start(self.start, self.peer.to_string(), request);
     }
 
     /// Ends the measurement when the client says so, or an upload is complete.
@@ -171,24 +181,25 @@ impl Session {
     ) {
         let stats = stack.stats(self.conn);
         if self.request.is_some() {
-            self.book.interval(now, &stats);
+            self.log.interval(now, &stats);
         }
         let zero_rtt = stack.zero_rtt(self.conn);
-        self.book.end(
+        self.log.end(
             now,
             &stats,
-            End {
+            Ending {
                 failure: failure.clone(),
                 zero_rtt,
                 data_equal,
             },
         );
         self.collect();
+        self.stats = stats;
         self.outcome = Some(failure.map_or(Ok(()), Err));
     }
 
     fn collect(&mut self) {
-        for line in self.book.take() {
+        for line in self.log.take() {
             self.history += &line;
             self.history.push('\n');
             self.lines.push(line);
@@ -205,28 +216,62 @@ fn parse(line: &[u8]) -> Result<Request, &'static str> {
     if request.bytes.is_some() == request.duration_ms.is_some() {
         return Err("the request needs either bytes or a duration");
     }
+    if request
+        .source_mbps
+        .is_some_and(|rate| !is_source_rate(rate))
+    {
+        return Err("the source's rate is out of range");
+    }
     Ok(request)
 }
 
 /// See the module.
 pub struct Server {
-    setting: Rc<Setting>,
+    context: Rc<Context>,
     once: bool,
     sessions: BTreeMap<Conn, Session>,
+    /// The last one that is over.
+    previous: Option<Session>,
     lines: Vec<String>,
     outcome: Option<Result<(), String>>,
 }
 
 impl Server {
     /// A server; `once`: it ends with its first connection.
-    pub fn new(setting: Rc<Setting>, once: bool) -> Self {
+    #[must_use]
+    pub fn new(context: Rc<Context>, once: bool) -> Self {
         Self {
-            setting,
+            context,
             once,
             sessions: BTreeMap::new(),
+            previous: None,
             lines: Vec::new(),
             outcome: None,
         }
+    }
+
+    /// How far the transfer of the newest connection has come at this end, also when it is over.
+    #[must_use]
+    pub fn progress(&self) -> Option<Progress> {
+        let Session {
+            conn, log, sending, ..
+        } = self.newest()?;
+        Some(Progress::new(*conn, &log.measurement, sending))
+    }
+
+    /// Totals of the newest connection, also when it is over.
+    #[must_use]
+    pub fn stats(&self, stack: &dyn Stack) -> Option<Stats> {
+        let session = self.newest()?;
+        Some(match session.outcome {
+            None => stack.stats(session.conn),
+            Some(_) => session.stats,
+        })
+    }
+
+    fn newest(&self) -> Option<&Session> {
+        let current = self.sessions.values().next_back();
+        current.or(self.previous.as_ref())
     }
 
     fn event(&mut self, now: Instant, stack: &mut dyn Stack, conn: Conn, event: Event) {
@@ -237,13 +282,15 @@ impl Server {
             }
             Event::Accepted(peer) => {
                 self.sessions
-                    .insert(conn, Session::new(self.setting.clone(), conn, peer, now));
+                    .insert(conn, Session::new(self.context.clone(), conn, peer, now));
             }
             Event::Connected => {
                 if let Some(session) = self.sessions.get_mut(&conn) {
-                    session.book.meter.connected(now);
+                    session.log.measurement.connected.get_or_insert(now);
                 }
             }
+            // A server sends no early data.
+            Event::EarlyDataRejected => {}
             Event::Closed(close) => self.over(now, stack, conn, &close.reason),
         }
     }
@@ -262,8 +309,9 @@ impl Server {
         }
         self.lines.append(&mut session.lines);
         if self.once {
-            self.outcome = session.outcome;
+            self.outcome.clone_from(&session.outcome);
         }
+        self.previous = Some(session);
         stack.forget(conn);
     }
 }
@@ -290,11 +338,11 @@ impl App for Server {
         let running = self.sessions.values().filter(|it| it.outcome.is_none());
         let due = |session: &Session| {
             session.request?;
-            Some(if session.more {
-                session.start
-            } else {
-                session.book.meter.due()
-            })
+            if session.more {
+                return Some(session.start);
+            }
+            let line = session.log.measurement.due();
+            Some(session.sending.due().map_or(line, |due| due.min(line)))
         };
         running.filter_map(due).min()
     }

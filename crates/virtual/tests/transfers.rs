@@ -9,7 +9,7 @@
 use std::path::Path;
 
 use satlink::config::{Config, parse};
-use satvirtual::flow::Supply;
+use satperf::streams::SourceState;
 use satvirtual::outcome::{Done, Outcome};
 use satvirtual::transfer::{Direction, SCHEMA, Transfer};
 use serde_json::{Value, json};
@@ -173,7 +173,7 @@ fn a_slow_source_sets_the_pace() {
     let limited = outcome
         .samples
         .iter()
-        .filter(|one| one.app_limited && one.supply == Supply::Slow);
+        .filter(|one| one.app_limited && one.supply == SourceState::Slow);
     // Slow start takes three round trips to follow the source.
     assert!(
         limited.count() * 10 > outcome.samples.len() * 3,

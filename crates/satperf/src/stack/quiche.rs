@@ -40,11 +40,11 @@ const EARLY_DATA_ACCEPTED: u32 = 2;
 
 struct Held {
     connection: ::quiche::Connection,
-    /// A packet that was made, but is not due yet or did not fit its burst.
+    /// A packet that quiche has made, but that is not due yet or did not fit its burst.
     waiting: Option<(Vec<u8>, SendInfo)>,
     connected: bool,
     closed: bool,
-    /// The application asks for it no more.
+    /// The application has dropped it.
     forgotten: bool,
     /// Streams opened: unidirectional, bidirectional.
     opened: [u64; 2],
@@ -54,6 +54,7 @@ struct Held {
 pub struct Quiche {
     setup: Setup,
     config: Config,
+    is_server: bool,
     held: BTreeMap<Conn, Held>,
     routes: HashMap<ConnectionId<'static>, Conn>,
     next: Conn,
@@ -64,18 +65,19 @@ pub struct Quiche {
 }
 
 impl Quiche {
-    /// A client's or server's end, told by what is trusted.
+    /// A client's or server's endpoint.
     ///
     /// # Errors
     /// Options that quiche has not, certificates that cannot be used.
-    pub fn new(mut setup: Setup) -> Result<Self, StackError> {
+    pub fn new(mut setup: Setup, trust: &Trust) -> Result<Self, StackError> {
         check(&setup.options)?;
         if setup.options.congestion_control == CongestionControl::Bbr {
             let initial_rtt_ms = &mut setup.options.initial_rtt_ms;
             *initial_rtt_ms = BBR_INITIAL_RTT_MS.max(*initial_rtt_ms);
         }
         Ok(Self {
-            config: config(&setup)?,
+            config: config(&setup.options, trust)?,
+            is_server: matches!(trust, Trust::Server { .. }),
             setup,
             held: BTreeMap::new(),
             routes: HashMap::new(),
@@ -118,8 +120,7 @@ impl Quiche {
 
     /// Starts a connection for a first packet, or answers it.
     fn accept(&mut self, header: &Header<'_>, from: SocketAddr, to: SocketAddr) -> Option<Conn> {
-        if matches!(self.setup.trust, Trust::Client { .. }) || header.ty != ::quiche::Type::Initial
-        {
+        if !self.is_server || header.ty != ::quiche::Type::Initial {
             return None;
         }
         if !::quiche::version_is_supported(header.version) {
@@ -147,7 +148,7 @@ impl Quiche {
         Some(conn)
     }
 
-    /// Takes the connection's news.
+    /// Queues the connection's events for the application.
     fn settle(&mut self, conn: Conn) {
         let Some(held) = self.held.get_mut(&conn) else {
             return;
@@ -173,7 +174,7 @@ impl Quiche {
 }
 
 impl Held {
-    /// The next packet, which may have to wait.
+    /// Returns the next packet, which may not be due yet.
     fn packet(&mut self) -> Option<(Vec<u8>, SendInfo)> {
         self.waiting.take().or_else(|| {
             let mut packet = vec![0; DATAGRAM];
@@ -183,7 +184,8 @@ impl Held {
         })
     }
 
-    /// Joins packets of one size that are due by `now`; a shorter one ends the burst.
+    /// Joins packets of one size that are due by `now`; a shorter one ends the burst. Pacing ends with the connection: the
+    /// application does not wait for it, and the peer needs the `CONNECTION_CLOSE`.
     fn burst(&mut self, now: Instant, segments: usize, buffer: &mut Vec<u8>) -> Option<Transmit> {
         let mut burst: Option<(SendInfo, usize)> = None;
         for _ in 0..segments {
@@ -192,7 +194,8 @@ impl Held {
             };
             let fits =
                 burst.is_none_or(|(first, segment)| packet.len() <= segment && info.to == first.to);
-            if info.at > now + SLACK || !fits {
+            let is_early = info.at > now + SLACK && self.connection.local_error().is_none();
+            if is_early || !fits {
                 self.waiting = Some((packet, info));
                 break;
             }
@@ -401,9 +404,8 @@ impl Stack for Quiche {
             lost_packets: all.lost as u64,
             sent_bytes: all.sent_bytes,
             lost_bytes: all.lost_bytes,
-            acks_sent: None,
-            acks_received: None,
-            sender: None,
+            blocked_frames: Some(all.data_blocked_sent_count + all.stream_data_blocked_sent_count),
+            ..Stats::default()
         }
     }
 
@@ -487,11 +489,10 @@ fn check(options: &LegOptions) -> Result<(), Faults> {
     }
 }
 
-fn config(setup: &Setup) -> Result<Config, StackError> {
-    let options = &setup.options;
+fn config(options: &LegOptions, trust: &Trust) -> Result<Config, StackError> {
     let library = |error| failed("quiche", &error);
     let mut config = Config::new(::quiche::PROTOCOL_VERSION).map_err(library)?;
-    trust(&mut config, &setup.trust)?;
+    load(&mut config, trust)?;
     config.set_application_protos(&[ALPN]).map_err(library)?;
     config.enable_early_data();
     config.set_cc_algorithm(match options.congestion_control {
@@ -516,8 +517,8 @@ fn config(setup: &Setup) -> Result<Config, StackError> {
     Ok(config)
 }
 
-/// Loads certificates. rustls reads them first, as its words on a faulty file are clearer.
-fn trust(config: &mut Config, trust: &Trust) -> Result<(), StackError> {
+/// Loads certificates. rustls reads them first, as its messages on a faulty file are clearer.
+fn load(config: &mut Config, trust: &Trust) -> Result<(), StackError> {
     match trust {
         Trust::Server { cert, key } => {
             server_crypto(cert, key, &[ALPN], true)?;

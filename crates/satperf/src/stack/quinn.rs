@@ -7,7 +7,8 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use ::quic::{
     LegOptions, QlogFile, QlogHealth, Reassembly, client_crypto, sender_state, server_crypto,
@@ -16,9 +17,9 @@ use ::quic::{
 use bytes::Bytes;
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::{
-    ClientConfig, Connection, ConnectionError, ConnectionHandle, DatagramEvent, Dir, EcnCodepoint,
-    Endpoint, EndpointConfig, Incoming, QlogConfig, ReadError, ServerConfig, StreamEvent, StreamId,
-    TransportConfig, VarInt,
+    ClientConfig, Connection, ConnectionError, ConnectionHandle, ConnectionId,
+    ConnectionIdGenerator, DatagramEvent, Dir, EcnCodepoint, Endpoint, EndpointConfig, Incoming,
+    QlogConfig, ReadError, ServerConfig, StreamEvent, StreamId, TransportConfig, VarInt,
 };
 
 use super::{
@@ -29,19 +30,24 @@ use super::{
 /// As in Cargo.lock.
 pub const NAME: &str = "quinn-proto 0.11.19";
 
-enum Crypto {
+/// TLS of an endpoint.
+pub enum Crypto {
+    /// Its clones share session tickets; 0-RTT is used if it is enabled in there.
     Client(Arc<QuicClientConfig>),
+    /// See [`server_crypto`].
     Server(Arc<QuicServerConfig>),
 }
 
 struct Held {
     handle: ConnectionHandle,
     connection: Connection,
+    /// A client's session allowed early data.
+    is_early: bool,
     readable: VecDeque<StreamId>,
     streams: HashMap<StreamId, Reassembly>,
-    /// The endpoint knows it no more.
+    /// The endpoint has dropped it.
     drained: bool,
-    /// The application asks for it no more.
+    /// The application has dropped it.
     forgotten: bool,
 }
 
@@ -49,9 +55,11 @@ struct Held {
 pub struct Quinn {
     setup: Setup,
     crypto: Crypto,
+    /// With a seed: the client's first destination connection ids.
+    first_ids: Option<Arc<AtomicU64>>,
     endpoint: Endpoint,
     held: BTreeMap<Conn, Held>,
-    /// quinn uses its handles again.
+    /// quinn reuses its handles.
     conns: HashMap<ConnectionHandle, Conn>,
     next: Conn,
     events: VecDeque<(Conn, Event)>,
@@ -60,11 +68,11 @@ pub struct Quinn {
 }
 
 impl Quinn {
-    /// A client's or server's end, told by what is trusted.
+    /// A client's or server's endpoint with certificates from files.
     ///
     /// # Errors
     /// Options that quinn has not, certificates that cannot be used.
-    pub fn new(setup: Setup) -> Result<Self, StackError> {
+    pub fn new(setup: Setup, trust: &Trust) -> Result<Self, StackError> {
         transport(&setup.options)?;
         if setup.session.is_some() {
             return Err(StackError::Library {
@@ -72,18 +80,34 @@ impl Quinn {
                 why: "rustls keeps sessions in memory only; use --stack quiche".into(),
             });
         }
-        let crypto = match &setup.trust {
+        let crypto = match trust {
             Trust::Client { ca } => Crypto::Client(Arc::new(client_crypto(ca, &[ALPN], false)?)),
             Trust::Server { cert, key } => {
                 Crypto::Server(Arc::new(server_crypto(cert, key, &[ALPN], true)?))
             }
         };
+        Ok(Self::with_crypto(setup, crypto))
+    }
+
+    /// An endpoint with TLS made by the caller.
+    #[must_use]
+    pub fn with_crypto(setup: Setup, crypto: Crypto) -> Self {
         let server = match &crypto {
             Crypto::Client(_) => None,
             Crypto::Server(crypto) => Some(Arc::new(ServerConfig::with_crypto(crypto.clone()))),
         };
-        Ok(Self {
-            endpoint: Endpoint::new(Arc::new(EndpointConfig::default()), server, true, None),
+        let mut config = EndpointConfig::default();
+        if let Some(seed) = setup.seed {
+            let mut bytes = [0; 32];
+            bytes[..8].copy_from_slice(&seed.to_be_bytes());
+            bytes[8] = server.is_some().into();
+            config.rng_seed(Some(bytes));
+            let ids = counted_ids(seed, 0);
+            config.cid_generator(move || Box::new(CountedIds(Arc::clone(&ids))));
+        }
+        Self {
+            endpoint: Endpoint::new(Arc::new(config), server, true, None),
+            first_ids: setup.seed.map(|seed| counted_ids(seed, FIRST_IDS)),
             setup,
             crypto,
             held: BTreeMap::new(),
@@ -92,7 +116,7 @@ impl Quinn {
             events: VecDeque::new(),
             answers: VecDeque::new(),
             qlogs: Vec::new(),
-        })
+        }
     }
 
     /// Transport configuration of the next connection, with a qlog file of its own.
@@ -123,6 +147,7 @@ impl Quinn {
         self.next += 1;
         let held = Held {
             handle,
+            is_early: connection.side().is_client() && connection.has_0rtt(),
             connection,
             readable: VecDeque::new(),
             streams: HashMap::new(),
@@ -157,7 +182,7 @@ impl Quinn {
                     Err(error) => error.response,
                 }
             }
-            // A qlog file cannot be made: the fault is kept, the client is told no.
+            // A qlog file cannot be made: the fault is kept, the client is refused.
             Err(error) => {
                 self.fault(&error);
                 Some(self.endpoint.refuse(incoming, &mut buffer))
@@ -174,7 +199,7 @@ impl Quinn {
         self.qlogs.push(health);
     }
 
-    /// Lets connection and endpoint talk, and takes the connection's news.
+    /// Passes events between connection and endpoint, and queues those for the application.
     fn settle(&mut self, conn: Conn) {
         let Some(held) = self.held.get_mut(&conn) else {
             return;
@@ -186,7 +211,12 @@ impl Quinn {
         }
         while let Some(event) = held.connection.poll() {
             match event {
-                quinn_proto::Event::Connected => self.events.push_back((conn, Event::Connected)),
+                quinn_proto::Event::Connected => {
+                    self.events.push_back((conn, Event::Connected));
+                    if held.is_early && !held.connection.accepted_0rtt() {
+                        self.events.push_back((conn, Event::EarlyDataRejected));
+                    }
+                }
                 quinn_proto::Event::ConnectionLost { reason } => {
                     self.events.push_back((conn, Event::Closed(close(&reason))));
                 }
@@ -233,6 +263,11 @@ impl Stack for Quinn {
         };
         let mut config = ClientConfig::new(crypto.clone());
         config.transport_config(transport);
+        if let Some(ids) = &self.first_ids {
+            let mut ids = CountedIds(Arc::clone(ids));
+            let id = ids.generate_cid();
+            config.initial_dst_cid_provider(Arc::new(move || id));
+        }
         let (handle, connection) = self
             .endpoint
             .connect(now, config, remote, name)
@@ -313,9 +348,9 @@ impl Stack for Quinn {
     }
 
     fn may_write(&self, conn: Conn) -> bool {
-        self.held
-            .get(&conn)
-            .is_some_and(|held| !held.connection.is_handshaking() && !held.connection.is_closed())
+        self.held.get(&conn).is_some_and(|held| {
+            (held.is_early || !held.connection.is_handshaking()) && !held.connection.is_closed()
+        })
     }
 
     fn open(&mut self, conn: Conn, both: bool) -> Option<u64> {
@@ -422,18 +457,25 @@ impl Stack for Quinn {
             cwnd_bytes: stats.path.cwnd,
             rtt: stats.path.rtt,
             sent_packets: stats.path.sent_packets,
+            sent_datagrams: Some(stats.udp_tx.datagrams),
             received_packets: stats.udp_rx.datagrams,
             lost_packets: stats.path.lost_packets,
             sent_bytes: stats.udp_tx.bytes,
             lost_bytes: stats.path.lost_bytes,
             acks_sent: Some(stats.frame_tx.acks),
             acks_received: Some(stats.frame_rx.acks),
+            congestion_events: Some(stats.path.congestion_events),
+            blocked_frames: Some(stats.frame_tx.data_blocked + stats.frame_tx.stream_data_blocked),
             sender: sender_state(&held.connection),
         }
     }
 
-    fn zero_rtt(&self, _: Conn) -> ZeroRtt {
-        ZeroRtt::NotAsked
+    fn zero_rtt(&self, conn: Conn) -> ZeroRtt {
+        match self.held.get(&conn) {
+            Some(held) if held.is_early && held.connection.accepted_0rtt() => ZeroRtt::Accepted,
+            Some(held) if held.is_early => ZeroRtt::Refused,
+            _ => ZeroRtt::NotAsked,
+        }
     }
 
     fn session(&self, _: Conn) -> Option<Vec<u8>> {
@@ -456,7 +498,32 @@ impl Stack for Quinn {
     }
 }
 
-/// Stream numbers come from quinn or from counting on from there.
+/// Bit that tells first destination connection ids from an endpoint's own.
+const FIRST_IDS: u64 = 1 << 31;
+
+fn counted_ids(seed: u64, kind: u64) -> Arc<AtomicU64> {
+    Arc::new(AtomicU64::new(seed << 32 | kind))
+}
+
+/// Connection ids that are the same in every run. Unpredictable ones protect against off-path attackers, which a
+/// simulation does not have.
+struct CountedIds(Arc<AtomicU64>);
+
+impl ConnectionIdGenerator for CountedIds {
+    fn generate_cid(&mut self) -> ConnectionId {
+        ConnectionId::new(&self.0.fetch_add(1, Ordering::Relaxed).to_be_bytes())
+    }
+
+    fn cid_len(&self) -> usize {
+        size_of::<u64>()
+    }
+
+    fn cid_lifetime(&self) -> Option<Duration> {
+        None
+    }
+}
+
+/// Stream numbers come from quinn, or follow from one.
 fn id(stream: u64) -> StreamId {
     VarInt::from_u64(stream).unwrap_or(VarInt::MAX).into()
 }
