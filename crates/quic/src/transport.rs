@@ -7,8 +7,8 @@ use std::time::Duration;
 use quinn_proto::congestion::{ControllerFactory, CubicConfig, NewRenoConfig};
 use quinn_proto::{AckFrequencyConfig, IdleTimeout, TransportConfig, VarInt};
 
+use crate::options::{CongestionControl, Fault, Faults, LegOptions};
 use crate::watch::Watching;
-use crate::{CongestionControl, Fault, Faults, LegOptions};
 
 /// Datagram size before the path's MTU is known, bytes (RFC 9000 section 14.1); the unit of initial windows.
 pub const INITIAL_DATAGRAM: u32 = 1200;
@@ -53,9 +53,7 @@ fn ack_frequency(options: &LegOptions) -> Option<AckFrequencyConfig> {
     Some(config)
 }
 
-pub(crate) fn controller(
-    options: &LegOptions,
-) -> Result<Arc<dyn ControllerFactory + Send + Sync>, Faults> {
+fn controller(options: &LegOptions) -> Result<Arc<dyn ControllerFactory + Send + Sync>, Faults> {
     // quinn sends only what leaves at least one byte of the window free: with 1200 bytes it would send nothing, ever.
     let window = u64::from(options.initial_window) * u64::from(INITIAL_DATAGRAM) + 1;
     Ok(match options.congestion_control {
@@ -86,6 +84,7 @@ fn varint(value: u64) -> VarInt {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::watch::tests::origin;
 
     fn debug(options: &LegOptions) -> String {
         format!("{:?}", transport(options).unwrap())
@@ -125,9 +124,7 @@ mod tests {
                 initial_window: 100,
                 ..LegOptions::default()
             };
-            let built = controller(&options)
-                .unwrap()
-                .build(std::time::Instant::now(), 1200);
+            let built = controller(&options).unwrap().build(origin(), 1200);
             assert_eq!(built.initial_window(), 120_001);
             assert_eq!(built.window(), 120_001);
         }

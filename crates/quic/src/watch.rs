@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! What quinn's congestion controller is told and quinn itself does not tell: bytes in flight, and whether there was
+//! State of quinn's congestion controller that quinn does not report itself: bytes in flight, and whether there was
 //! anything to send.
 
 use std::any::Any;
@@ -22,7 +22,7 @@ pub struct SenderState {
     pub is_app_limited: bool,
 }
 
-/// Gives the state of a connection made with [`crate::transport`]; `None` with another controller.
+/// Returns the state of a connection made with [`crate::transport`]; `None` with another controller.
 #[must_use]
 pub fn sender_state(connection: &Connection) -> Option<SenderState> {
     let controller = connection.congestion_state().clone_box().into_any();
@@ -38,7 +38,7 @@ pub fn sender_state(connection: &Connection) -> Option<SenderState> {
     })
 }
 
-/// Makes watched controllers.
+/// Builds watched controllers.
 pub(crate) struct Watching(pub Arc<dyn ControllerFactory + Send + Sync>);
 
 impl ControllerFactory for Watching {
@@ -128,17 +128,25 @@ impl Controller for Watched {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use quinn_proto::congestion::CubicConfig;
+
     use super::*;
+
+    /// Any moment: only differences count.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "std has no other way to make one"
+    )]
+    pub(crate) fn origin() -> Instant {
+        Instant::now()
+    }
 
     #[test]
     fn in_flight_is_sent_less_lost_until_an_acknowledgement_tells_it() {
-        let options = crate::LegOptions::default();
-        let now = Instant::now();
+        let now = origin();
         let mut watched = Watched {
-            inner: crate::transport::controller(&options)
-                .unwrap()
-                .build(now, 1200),
+            inner: Arc::new(CubicConfig::default()).build(now, 1200),
             in_flight: 0,
             is_app_limited: false,
         };

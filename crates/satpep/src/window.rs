@@ -20,8 +20,8 @@ pub struct Window {
 #[derive(Debug, Default)]
 struct Waiting {
     bytes: u64,
-    /// What quinn knows of.
-    told: u64,
+    /// The value that quinn's window takes into account.
+    applied: u64,
 }
 
 impl Window {
@@ -49,9 +49,9 @@ impl Window {
     fn change(&self, by: impl Fn(u64) -> u64) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.bytes = by(waiting.bytes);
-        // A sixteenth is told: each time takes the connection's lock, and may send a frame.
-        if waiting.bytes.abs_diff(waiting.told) >= self.full / 16 {
-            waiting.told = waiting.bytes;
+        // In steps of a sixteenth: each change takes the connection's lock, and may send a frame.
+        if waiting.bytes.abs_diff(waiting.applied) >= self.full / 16 {
+            waiting.applied = waiting.bytes;
             let left = self.full.saturating_sub(waiting.bytes);
             self.connection
                 .set_receive_window(VarInt::from_u64(left).unwrap_or(VarInt::MAX));

@@ -43,7 +43,7 @@ pub struct Ending {
 pub struct ConnectionLog {
     context: Rc<Context>,
     /// The measurement so far.
-    pub measurement: Measurement,
+    pub(crate) measurement: Measurement,
     lines: Vec<String>,
 }
 

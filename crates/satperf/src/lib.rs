@@ -6,8 +6,8 @@
 pub mod app;
 pub mod client;
 pub mod connection_log;
-pub mod measurement;
-pub mod payload;
+mod measurement;
+mod payload;
 pub mod record;
 pub mod server;
 pub mod stack;

@@ -216,17 +216,17 @@ impl World {
     /// Notes marks, samples, and whether all payload has arrived.
     fn observe(&mut self, running: &mut Running) {
         let [sender, receiver] = self.progress(running);
-        let received = receiver.map_or(0, |it| it.bytes);
+        let arrived = receiver.map_or(0, |it| it.bytes);
         for (mark, bytes) in running.marks.iter_mut().zip(&self.transfer.marks_bytes) {
-            if received >= *bytes {
+            if arrived >= *bytes {
                 mark.get_or_insert(self.now);
             }
         }
         if self.now >= self.next_sample {
             self.next_sample = (self.now / SAMPLE + 1) * SAMPLE;
-            self.sample(running, sender, received);
+            self.sample(running, sender, arrived);
         }
-        if self.request.bytes.is_some_and(|bytes| received >= bytes) {
+        if self.request.bytes.is_some_and(|bytes| arrived >= bytes) {
             running.completed = Some(self.now);
             self.record(running);
         }
@@ -301,15 +301,15 @@ impl World {
     fn sample(&mut self, running: &Running, sender: Option<Progress>, received_bytes: u64) {
         let [stats, _] = self.stats(running);
         let stats = sender.and(stats).unwrap_or_default();
-        let state = stats.sender;
+        let controller = stats.sender;
         self.samples.push(Sample {
             t_s: seconds(self.now),
             received_bytes,
             cwnd_bytes: stats.cwnd_bytes,
-            in_flight_bytes: state.map_or(0, |it| it.in_flight_bytes),
+            in_flight_bytes: controller.map_or(0, |it| it.in_flight_bytes),
             handshaking: sender.is_none_or(|it| it.connected.is_none()),
-            slow_start: state.is_none_or(|it| it.is_slow_start),
-            app_limited: state.is_some_and(|it| it.is_app_limited),
+            slow_start: controller.is_none_or(|it| it.is_slow_start),
+            app_limited: controller.is_some_and(|it| it.is_app_limited),
             supply: sender.map_or(SourceState::Slow, |it| it.source),
             rtt_ms: (stats.rtt.as_secs_f64() * 1e6).round() / 1e3,
             lost_packets: stats.lost_packets,
