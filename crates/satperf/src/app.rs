@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::measurement::Measurement;
 use crate::stack::{Conn, Stack};
-use crate::streams::{Sending, SourceState};
+use crate::streams::{Receiving, Sending, SourceState};
 
 /// Codes of `CONNECTION_CLOSE`.
 pub mod code {
@@ -34,12 +34,19 @@ pub struct Progress {
     pub first_byte: Option<Instant>,
     /// Payload received in order, bytes.
     pub bytes: u64,
+    /// Of them, bytes that were wrong.
+    pub differing: u64,
     /// What there is for the stack.
     pub source: SourceState,
 }
 
 impl Progress {
-    pub(crate) fn new(conn: Conn, measurement: &Measurement, sending: &Sending) -> Self {
+    pub(crate) fn new(
+        conn: Conn,
+        measurement: &Measurement,
+        sending: &Sending,
+        receiving: &Receiving,
+    ) -> Self {
         let requested = measurement.requested;
         Self {
             conn,
@@ -47,6 +54,7 @@ impl Progress {
             requested,
             first_byte: measurement.first_byte,
             bytes: measurement.bytes,
+            differing: receiving.differing,
             source: requested.map_or(SourceState::Done, |_| sending.state()),
         }
     }

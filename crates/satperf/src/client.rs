@@ -72,7 +72,8 @@ impl Client {
     /// How far the transfer has come at this end.
     #[must_use]
     pub fn progress(&self) -> Progress {
-        Progress::new(self.conn, &self.log.measurement, &self.sending)
+        let measurement = &self.log.measurement;
+        Progress::new(self.conn, measurement, &self.sending, &self.receiving)
     }
 
     fn stop_time(&self) -> Option<Instant> {

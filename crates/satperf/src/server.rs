@@ -253,10 +253,14 @@ impl Server {
     /// How far the transfer of the newest connection has come at this end, also when it is over.
     #[must_use]
     pub fn progress(&self) -> Option<Progress> {
-        let Session {
-            conn, log, sending, ..
-        } = self.newest()?;
-        Some(Progress::new(*conn, &log.measurement, sending))
+        let it = self.newest()?;
+        let measurement = &it.log.measurement;
+        Some(Progress::new(
+            it.conn,
+            measurement,
+            &it.sending,
+            &it.receiving,
+        ))
     }
 
     /// Totals of the newest connection, also when it is over.

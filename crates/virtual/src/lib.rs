@@ -31,7 +31,7 @@ pub fn run(
     transfer: &Transfer,
 ) -> Result<Outcome, Box<dyn Error>> {
     let path = Path::planned(config, profile)?;
-    let (mut world, traffic) = simulate(path, transfer, transfer.request())?;
+    let (mut world, traffic) = simulate(path, transfer, transfer.request(), false)?;
     for sample in &mut world.samples {
         traffic.fill(sample);
     }
@@ -49,7 +49,8 @@ pub fn run(
     })
 }
 
-/// Runs transfers over a path. `request` is what each client asks for, and may differ from that of `transfer`.
+/// Runs transfers over a path. `request` is what each client asks for, and may differ from that of `transfer`; with
+/// `wants_lines` satperf's lines of output are kept, reports included.
 ///
 /// # Errors
 /// A library refuses what it was given.
@@ -57,8 +58,9 @@ pub fn simulate(
     path: Path,
     transfer: &Transfer,
     request: Request,
+    wants_lines: bool,
 ) -> Result<(World, Traffic), Box<dyn Error>> {
-    let mut world = World::new(transfer.clone(), request)?;
+    let mut world = World::new(transfer.clone(), request, wants_lines)?;
     let traffic = path.run(&mut world)?;
     match world.error.take() {
         Some(error) => Err(error.into()),

@@ -61,8 +61,9 @@ pub struct World {
     pub done: Vec<Done>,
     /// Every [`SAMPLE`] until the payload has arrived; queues are not known here.
     pub samples: Vec<Sample>,
-    /// satperf's lines of output: client's, server's.
+    /// satperf's lines of output, if wanted: client's, server's.
     pub lines: [Vec<String>; 2],
+    wants_lines: bool,
     /// A connection could not be started: the simulation ended.
     pub error: Option<StackError>,
 }
@@ -76,12 +77,21 @@ fn origin() -> Instant {
     Instant::now()
 }
 
+fn nanos(seconds: f64) -> Nanos {
+    (seconds * 1e9) as Nanos
+}
+
 impl World {
-    /// Two idle endpoints at time 0.
+    /// Two idle endpoints at time 0. With `wants_lines` the last client fetches its report, too; else the simulation ends
+    /// when its payload has arrived.
     ///
     /// # Errors
     /// The libraries refuse options or certificates.
-    pub fn new(transfer: Transfer, request: Request) -> Result<Self, Box<dyn std::error::Error>> {
+    pub fn new(
+        transfer: Transfer,
+        request: Request,
+        wants_lines: bool,
+    ) -> Result<Self, Box<dyn std::error::Error>> {
         quic::transport(&transfer.client)?;
         quic::transport(&transfer.server)?;
         let (client_tls, server_tls) = tls::pair(transfer.zero_rtt)?;
@@ -111,11 +121,12 @@ impl World {
             context: context(Side::Client, &transfer.client),
             server_app: Server::new(context(Side::Server, &transfer.server), false),
             running: None,
-            next_start: Some((transfer.start_s * 1e9) as Nanos),
+            next_start: Some(nanos(transfer.start_s)),
             next_sample: 0,
             done: Vec::new(),
             samples: Vec::new(),
             lines: Default::default(),
+            wants_lines,
             error: None,
             transfer,
             request,
@@ -134,7 +145,7 @@ impl World {
         self.zero + Duration::from_nanos(self.now)
     }
 
-    fn nanos(&self, at: Instant) -> Nanos {
+    fn since_zero(&self, at: Instant) -> Nanos {
         at.saturating_duration_since(self.zero).as_nanos() as Nanos
     }
 
@@ -165,7 +176,9 @@ impl World {
         let client = self.running.as_mut().map(|it| &mut it.client);
         self.client.work(now, client.map(|it| it as &mut dyn App));
         self.server.work(now, Some(&mut self.server_app));
-        self.lines[1].extend(self.server_app.lines());
+        if self.wants_lines {
+            self.lines[1].extend(self.server_app.lines());
+        }
     }
 
     /// Starts, observes and ends transfers; returns whether there is something to come.
@@ -181,7 +194,11 @@ impl World {
             if running.completed.is_none() {
                 self.observe(&mut running);
             }
-            self.lines[0].extend(running.client.lines());
+            if self.wants_lines {
+                self.lines[0].extend(running.client.lines());
+            } else if running.completed.is_some() && self.is_last() {
+                return false;
+            }
             match running.client.outcome() {
                 None => self.running = Some(running),
                 Some(outcome) => self.end(&running, outcome),
@@ -228,7 +245,12 @@ impl World {
         }
         if self.request.bytes.is_some_and(|bytes| arrived >= bytes) {
             running.completed = Some(self.now);
-            self.record(running);
+            let differing = receiver.map_or(0, |it| it.differing);
+            let outcome = match differing {
+                0 => Ok(()),
+                _ => Err(format!("{differing} bytes of the payload are wrong")),
+            };
+            self.record(running, outcome);
         }
     }
 
@@ -251,47 +273,51 @@ impl World {
         }
     }
 
-    /// The client has an outcome.
+    fn is_last(&self) -> bool {
+        let is_ok = self.done.last().is_some_and(|done| done.status == "ok");
+        !is_ok || self.done.len() >= self.transfer.repeats as usize
+    }
+
+    /// The client has an outcome. Once the payload has arrived, the transfer has its own.
     fn end(&mut self, running: &Running, outcome: Result<(), String>) {
         if running.completed.is_none() {
-            self.record(running);
+            self.record(running, outcome);
         }
         self.client.stack.forget(running.conn);
-        let Some(done) = self.done.last_mut() else {
-            return;
-        };
-        if let Err(reason) = outcome {
-            let is_late = seconds(self.now - running.started) >= self.transfer.timeout_s;
-            done.status = if is_late { "censored" } else { "failed" };
-            done.reason = reason;
-        } else if self.done.len() < self.transfer.repeats as usize {
+        if !self.is_last() {
             let end = running.completed.unwrap_or(self.now);
-            let next = end + (self.transfer.pause_s * 1e9) as Nanos;
+            let next = end + nanos(self.transfer.pause_s);
             self.next_start = Some(next.max(self.now));
         }
     }
 
     /// Records the figures of a transfer at its end, or when its payload has arrived.
-    fn record(&mut self, running: &Running) {
+    fn record(&mut self, running: &Running, outcome: Result<(), String>) {
+        let is_late = self.now - running.started >= nanos(self.transfer.timeout_s);
+        let (status, reason) = match outcome {
+            Ok(()) => ("ok", String::new()),
+            Err(reason) if is_late => ("censored", reason),
+            Err(reason) => ("failed", reason),
+        };
         let since = |at: Nanos| seconds(at - running.started);
-        let ms = |at: Option<Instant>| at.map(|at| since(self.nanos(at)) * 1e3);
+        let ms = |at: Option<Instant>| at.map(|at| since(self.since_zero(at)) * 1e3);
         let marks = running.marks.iter().zip(&self.transfer.marks_bytes);
         let marks = marks.map(|(at, bytes)| Mark {
             bytes: *bytes,
             t_s: at.map(since),
         });
         let [sender, receiver] = self.progress(running);
-        let stats = self.stats(running);
+        let [of_sender, of_receiver] = self.stats(running);
         self.done.push(Done {
-            status: "ok",
-            reason: String::new(),
+            status,
+            reason,
             started_s: seconds(running.started),
             handshake_ms: ms(running.client.progress().connected),
             asked_ms: ms(sender.and_then(|it| it.requested)),
             time_to_first_byte_ms: ms(receiver.and_then(|it| it.first_byte)),
             bytes: receiver.map_or(0, |it| it.bytes),
-            sender: sender.and(stats[0]).map(Into::into),
-            receiver: receiver.and(stats[1]).map(Into::into),
+            sender: sender.and(of_sender).map(Into::into),
+            receiver: receiver.and(of_receiver).map(Into::into),
             duration_s: since(self.now),
             marks: marks.collect(),
             zero_rtt: self.client.stack.zero_rtt(running.conn) == ZeroRtt::Accepted,
@@ -329,7 +355,7 @@ impl World {
             client,
             self.server_app.wake(),
         ];
-        let timers = timers.map(|at| at.map(|at| self.nanos(at)));
+        let timers = timers.map(|at| at.map(|at| self.since_zero(at)));
         let own = timers.into_iter().chain([sample, self.next_start]);
         own.flatten().min()
     }

@@ -101,7 +101,7 @@ fn run(path: Path, request: Request, options: &LegOptions, timeout_s: u64) -> Ou
         server: options.clone(),
     };
     let path = path::Path::new(&links).unwrap();
-    let (world, _) = satvirtual::simulate(path, &transfer, request).unwrap();
+    let (world, _) = satvirtual::simulate(path, &transfer, request, true).unwrap();
     let [client, server] = world.lines.map(|lines| {
         let values = lines.iter().map(|line| serde_json::from_str(line).unwrap());
         values.collect()

@@ -137,6 +137,20 @@ fn what_takes_too_long_is_censored_and_what_dies_is_failed() {
 }
 
 #[test]
+fn payload_in_time_is_ok_though_the_report_is_late() {
+    let alone = run(&link(0.0, &Value::Null), &transfer(200_000));
+    // Less than the round trip in which the client fetches the server's report.
+    let twice = Transfer {
+        repeats: 2,
+        timeout_s: only(&alone).duration_s + 0.1,
+        ..transfer(200_000)
+    };
+    let outcome = run(&link(0.0, &Value::Null), &twice);
+    let statuses: Vec<_> = outcome.transfers.iter().map(|done| done.status).collect();
+    assert_eq!(statuses, ["ok", "ok"]);
+}
+
+#[test]
 fn losses_are_repaired_and_counted() {
     let outcome = run(&link(0.02, &Value::Null), &transfer(2_000_000));
     assert_eq!(only(&outcome).status, "ok");
