@@ -35,7 +35,7 @@ pub struct Shared {
 }
 
 /// A connection attempt.
-struct ConnectionRequest {
+struct Request {
     number: u64,
     client: SocketAddr,
     next_hop: SocketAddr,
@@ -74,7 +74,7 @@ pub async fn serve(
             return Err(error.to_string());
         }
     };
-    let request = ConnectionRequest {
+    let request = Request {
         number,
         client,
         next_hop: shared.options.next_hop.unwrap_or(destination),
@@ -98,7 +98,7 @@ pub async fn serve(
     })
 }
 
-impl ConnectionRequest {
+impl Request {
     fn failed(&self, error: &DialError) -> Closed {
         Closed {
             connection: self.number,
@@ -124,7 +124,7 @@ impl Shared {
     /// Brings up both legs in the order of the mode.
     async fn connect(
         &self,
-        request: &ConnectionRequest,
+        request: &Request,
         incoming: Incoming,
     ) -> Result<(LegConnection, LegConnection), DialError> {
         if self.options.mode == Mode::H3Capable {
@@ -136,7 +136,7 @@ impl Shared {
 
     async fn next_hop_first(
         &self,
-        request: &ConnectionRequest,
+        request: &Request,
         incoming: Incoming,
     ) -> Result<(LegConnection, LegConnection), DialError> {
         let server = match self.dial(request, request.hello.alpn.clone()).await {
@@ -161,7 +161,7 @@ impl Shared {
     /// The client's first choice of protocol is taken, as there is no time to ask the next hop.
     async fn both_at_once(
         &self,
-        request: &ConnectionRequest,
+        request: &Request,
         incoming: Incoming,
     ) -> Result<(LegConnection, LegConnection), DialError> {
         let alpn = request.hello.alpn.first().cloned();
@@ -181,7 +181,7 @@ impl Shared {
 
     fn accept(
         &self,
-        request: &ConnectionRequest,
+        request: &Request,
         incoming: Incoming,
         alpn: Option<Vec<u8>>,
         datagrams: bool,
@@ -192,7 +192,7 @@ impl Shared {
 
     async fn dial(
         &self,
-        request: &ConnectionRequest,
+        request: &Request,
         alpn: Vec<Vec<u8>>,
     ) -> Result<LegConnection, DialError> {
         let client = self.options.keep_client_address.then_some(request.client);
@@ -205,7 +205,7 @@ impl Shared {
     /// Relays until the end, and returns the last record.
     async fn join(
         &self,
-        request: &ConnectionRequest,
+        request: &Request,
         mut client: LegConnection,
         mut server: LegConnection,
     ) -> Closed {
@@ -249,12 +249,7 @@ impl Shared {
 
     /// Notes when the next hop has answered early data. If it refused them, the connection cannot go on: what the client
     /// sent is gone. Its tickets are worth nothing then.
-    async fn early_data(
-        &self,
-        request: &ConnectionRequest,
-        legs: &Legs,
-        handshake: Option<ZeroRttAccepted>,
-    ) {
+    async fn early_data(&self, request: &Request, legs: &Legs, handshake: Option<ZeroRttAccepted>) {
         let Some(handshake) = handshake else { return };
         let server = &legs.connections.1;
         match timeout(self.handshake_limit(), handshake).await {
@@ -268,7 +263,7 @@ impl Shared {
         }
     }
 
-    async fn sample(&self, request: &ConnectionRequest, legs: &Legs) {
+    async fn sample(&self, request: &Request, legs: &Legs) {
         let mut ticks = interval(SAMPLE_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while self.report.wants_samples() {
@@ -319,7 +314,7 @@ impl Legs {
         }
     }
 
-    fn closed(&self, request: &ConnectionRequest, ending: &Ending, zero_rtt: bool) -> Closed {
+    fn closed(&self, request: &Request, ending: &Ending, zero_rtt: bool) -> Closed {
         let (client, server) = &self.connections;
         let mut qlogs = [client, server].into_iter();
         let alpn = negotiated_alpn(&server.connection).or(negotiated_alpn(&client.connection));

@@ -154,14 +154,6 @@ impl Client {
         }
     }
 
-    fn data_equal(&self) -> Option<bool> {
-        let whole = self
-            .request
-            .bytes
-            .is_none_or(|bytes| bytes == self.receiving.bytes);
-        (!self.uploads()).then_some(whole && self.receiving.differing == 0)
-    }
-
     /// Adds the server's lines; returns what is wrong with them.
     fn copy_report(&mut self) -> Option<String> {
         let report = std::mem::take(&mut self.report);
@@ -196,13 +188,9 @@ impl Client {
         if failure.is_none() {
             failure = self.copy_report();
         }
-        let data_equal = self.data_equal();
-        if failure.is_none() && data_equal == Some(false) {
-            let (got, wrong) = (self.receiving.bytes, self.receiving.differing);
-            failure = Some(format!(
-                "payload is not the one due: {got} bytes came, {wrong} of them wrong"
-            ));
-        }
+        let fault = (!self.uploads()).then(|| self.receiving.fault(&self.request));
+        let data_equal = fault.as_ref().map(Option::is_none);
+        failure = failure.or(fault.flatten());
         let zero_rtt = stack.zero_rtt(self.conn);
         self.log.end(
             now,

@@ -137,17 +137,11 @@ impl Session {
         if !self.stopped && !uploaded {
             return;
         }
-        let whole = request
-            .bytes
-            .is_none_or(|bytes| bytes == self.receiving.bytes);
-        let data_equal = (request.direction == Direction::Upload)
-            .then_some(whole && self.receiving.differing == 0);
-        let failure = (data_equal == Some(false)).then(|| {
-            let (got, wrong) = (self.receiving.bytes, self.receiving.differing);
-            format!("payload is not the one due: {got} bytes came, {wrong} of them wrong")
-        });
+        let is_upload = request.direction == Direction::Upload;
+        let fault = is_upload.then(|| self.receiving.fault(&request));
+        let data_equal = fault.as_ref().map(Option::is_none);
         self.sending.stop(stack, self.conn);
-        self.finish(now, stack, failure, data_equal);
+        self.finish(now, stack, fault.flatten(), data_equal);
         self.report = Some(Bytes::from(std::mem::take(&mut self.history)));
     }
 

@@ -253,6 +253,16 @@ impl Receiving {
         self.finished += u32::from(end == Read::Finished);
     }
 
+    /// What is wrong with the payload of a request, if anything.
+    #[must_use]
+    pub fn fault(&self, request: &Request) -> Option<String> {
+        let (bytes, differing) = (self.bytes, self.differing);
+        let is_whole = request.bytes.is_none_or(|due| due == bytes);
+        (!is_whole || differing > 0).then(|| {
+            format!("payload is not the one due: {bytes} bytes came, {differing} of them wrong")
+        })
+    }
+
     /// All streams ended.
     #[must_use]
     pub fn is_done(&self, streams: u32) -> bool {

@@ -161,9 +161,10 @@ mod quiche {
         let client = Trust::Client { ca: pki.cert() };
         let mut client = Quiche::new(Setup::default(), &client).unwrap();
         let mut server = Quiche::new(Setup::default(), &pki.server()).unwrap();
-        // To the stacks all packets are due in an hour from now, and none was an hour ago.
-        let hour = Duration::from_secs(3600);
-        let (due, early) = (Instant::now() + hour, Instant::now() - hour);
+        // An hour from now all packets are due; before the start none was.
+        let start = Instant::now();
+        let due = start + Duration::from_secs(3600);
+        let early = start.checked_sub(Duration::from_secs(1)).unwrap();
         let conn = client.connect(due, CLIENT, SERVER, NAME).unwrap();
         exchange(due, &mut client, &mut server);
         assert!(client.may_write(conn));

@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use ::quic::{Faults, LegOptions, SenderState, TlsError};
+use ::quic::{Faults, LegOptions, QlogFile, QlogHealth, SenderState, TlsError};
 use bytes::{Bytes, BytesMut};
 
 /// Handle of a connection, never used again within a process.
@@ -49,6 +49,41 @@ pub enum Trust {
         /// The only certificates that are trusted, PEM.
         ca: PathBuf,
     },
+}
+
+/// qlog files of an endpoint's connections.
+#[derive(Default)]
+struct Qlogs {
+    dir: Option<PathBuf>,
+    healths: Vec<QlogHealth>,
+}
+
+impl Qlogs {
+    /// Makes a file, if files are wanted; a failure is kept.
+    fn create(&mut self, name: &str) -> Result<Option<QlogFile>, StackError> {
+        let Some(dir) = &self.dir else {
+            return Ok(None);
+        };
+        let created = QlogFile::create(dir, name).map_err(|source| StackError::Qlog {
+            dir: dir.clone(),
+            source,
+        });
+        let (file, health) = match created {
+            Ok((file, health)) => (Ok(Some(file)), health),
+            Err(error) => {
+                let health = QlogHealth::default();
+                health.note(&error.to_string());
+                (Err(error), health)
+            }
+        };
+        self.healths.push(health);
+        file
+    }
+
+    fn fault(&self) -> Option<String> {
+        let mut faults = self.healths.iter().filter_map(QlogHealth::fault);
+        faults.next().map(str::to_owned)
+    }
 }
 
 /// Why a stack or a connection cannot be made.

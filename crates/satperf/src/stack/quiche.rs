@@ -7,10 +7,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ::quic::{
-    CongestionControl, Fault, Faults, LegOptions, QlogFile, QlogHealth, client_crypto,
-    server_crypto,
-};
+use ::quic::{CongestionControl, Fault, Faults, LegOptions, client_crypto, server_crypto};
 use ::quiche::{
     Config, CongestionControlAlgorithm, ConnectionId, Header, RecvInfo, SendInfo, Shutdown,
 };
@@ -18,7 +15,7 @@ use bytes::{Buf, Bytes};
 use ring::rand::{SecureRandom, SystemRandom};
 
 use super::{
-    ALPN, Close, Conn, Datagram, Event, MAX_STREAMS, Read, Setup, Stack, StackError, Stats,
+    ALPN, Close, Conn, Datagram, Event, MAX_STREAMS, Qlogs, Read, Setup, Stack, StackError, Stats,
     Transmit, Trust, ZeroRtt,
 };
 
@@ -60,7 +57,7 @@ pub struct Quiche {
     next: Conn,
     events: VecDeque<(Conn, Event)>,
     answers: VecDeque<(SocketAddr, Vec<u8>)>,
-    qlogs: Vec<QlogHealth>,
+    qlogs: Qlogs,
     scratch: Vec<u8>,
 }
 
@@ -78,13 +75,16 @@ impl Quiche {
         Ok(Self {
             config: config(&setup.options, trust)?,
             is_server: matches!(trust, Trust::Server { .. }),
+            qlogs: Qlogs {
+                dir: setup.qlog.clone(),
+                ..Qlogs::default()
+            },
             setup,
             held: BTreeMap::new(),
             routes: HashMap::new(),
             next: 0,
             events: VecDeque::new(),
             answers: VecDeque::new(),
-            qlogs: Vec::new(),
             scratch: vec![0; 64 << 10],
         })
     }
@@ -96,15 +96,9 @@ impl Quiche {
     ) -> Result<Conn, StackError> {
         let conn = self.next;
         self.next += 1;
-        if let Some(dir) = &self.setup.qlog {
-            let name = format!("quiche-{side}-{conn}");
-            let (file, health) =
-                QlogFile::create(dir, &name).map_err(|source| StackError::Qlog {
-                    dir: dir.clone(),
-                    source,
-                })?;
+        let name = format!("quiche-{side}-{conn}");
+        if let Some(file) = self.qlogs.create(&name)? {
             connection.set_qlog(Box::new(file), name, format!("satperf {side}"));
-            self.qlogs.push(health);
         }
         let held = Held {
             connection,
@@ -132,15 +126,7 @@ impl Quiche {
         }
         let id = random_id()?;
         let connection = ::quiche::accept(&id, None, to, from, &mut self.config).ok()?;
-        let conn = match self.hold(connection, "server") {
-            Ok(conn) => conn,
-            Err(error) => {
-                let health = QlogHealth::default();
-                health.note(&error.to_string());
-                self.qlogs.push(health);
-                return None;
-            }
-        };
+        let conn = self.hold(connection, "server").ok()?;
         self.routes.insert(id, conn);
         // The client goes on with the number of its choice until it has seen ours.
         self.routes.insert(header.dcid.clone().into_owned(), conn);
@@ -436,10 +422,7 @@ impl Stack for Quiche {
     }
 
     fn qlog_fault(&self) -> Option<String> {
-        self.qlogs
-            .iter()
-            .find_map(QlogHealth::fault)
-            .map(str::to_owned)
+        self.qlogs.fault()
     }
 
     fn options(&self) -> &LegOptions {

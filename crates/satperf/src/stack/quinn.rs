@@ -10,10 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use ::quic::{
-    LegOptions, QlogFile, QlogHealth, Reassembly, client_crypto, sender_state, server_crypto,
-    transport,
-};
+use ::quic::{LegOptions, Reassembly, client_crypto, sender_state, server_crypto, transport};
 use bytes::Bytes;
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::{
@@ -23,7 +20,7 @@ use quinn_proto::{
 };
 
 use super::{
-    ALPN, Close, Conn, Datagram, Event, MAX_STREAMS, Read, Setup, Stack, StackError, Stats,
+    ALPN, Close, Conn, Datagram, Event, MAX_STREAMS, Qlogs, Read, Setup, Stack, StackError, Stats,
     Transmit, Trust, ZeroRtt,
 };
 
@@ -64,7 +61,7 @@ pub struct Quinn {
     next: Conn,
     events: VecDeque<(Conn, Event)>,
     answers: VecDeque<(Transmit, Vec<u8>)>,
-    qlogs: Vec<QlogHealth>,
+    qlogs: Qlogs,
 }
 
 impl Quinn {
@@ -108,6 +105,10 @@ impl Quinn {
         Self {
             endpoint: Endpoint::new(Arc::new(config), server, true, None),
             first_ids: setup.seed.map(|seed| counted_ids(seed, FIRST_IDS)),
+            qlogs: Qlogs {
+                dir: setup.qlog.clone(),
+                ..Qlogs::default()
+            },
             setup,
             crypto,
             held: BTreeMap::new(),
@@ -115,7 +116,6 @@ impl Quinn {
             next: 0,
             events: VecDeque::new(),
             answers: VecDeque::new(),
-            qlogs: Vec::new(),
         }
     }
 
@@ -125,19 +125,13 @@ impl Quinn {
         config
             .max_concurrent_uni_streams(MAX_STREAMS.into())
             .max_concurrent_bidi_streams(MAX_STREAMS.into());
-        if let Some(dir) = &self.setup.qlog {
-            let name = format!("quinn-{side}-{}", self.next);
-            let (file, health) =
-                QlogFile::create(dir, &name).map_err(|source| StackError::Qlog {
-                    dir: dir.clone(),
-                    source,
-                })?;
+        let name = format!("quinn-{side}-{}", self.next);
+        if let Some(file) = self.qlogs.create(&name)? {
             let mut qlog = QlogConfig::default();
             qlog.writer(Box::new(file))
                 .title(Some(name))
                 .start_time(now);
             config.qlog_stream(qlog.into_stream());
-            self.qlogs.push(health);
         }
         Ok(Arc::new(config))
     }
@@ -182,21 +176,12 @@ impl Quinn {
                     Err(error) => error.response,
                 }
             }
-            // A qlog file cannot be made: the fault is kept, the client is refused.
-            Err(error) => {
-                self.fault(&error);
-                Some(self.endpoint.refuse(incoming, &mut buffer))
-            }
+            // A qlog file cannot be made.
+            Err(_) => Some(self.endpoint.refuse(incoming, &mut buffer)),
         };
         if let Some(answer) = answer {
             self.answers.push_back((burst(&answer), buffer));
         }
-    }
-
-    fn fault(&mut self, error: &StackError) {
-        let health = QlogHealth::default();
-        health.note(&error.to_string());
-        self.qlogs.push(health);
     }
 
     /// Passes events between connection and endpoint, and queues those for the application.
@@ -483,10 +468,7 @@ impl Stack for Quinn {
     }
 
     fn qlog_fault(&self) -> Option<String> {
-        self.qlogs
-            .iter()
-            .find_map(QlogHealth::fault)
-            .map(str::to_owned)
+        self.qlogs.fault()
     }
 
     fn options(&self) -> &LegOptions {
