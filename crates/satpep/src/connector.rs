@@ -23,7 +23,7 @@ use crate::tickets::Tickets;
 /// Interval of PING frames to the next hop, which stays connected while the client does.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// What a peer may send before both legs are there. So little cannot come in more separate spans than quinn allows,
-/// though nobody reads yet; [`crate::window::Window`] opens the window to its full size.
+/// though no stream is read yet; [`crate::window::Window`] opens the window to its full size.
 const EARLY_BYTES: u64 = 1 << 20;
 
 /// Makes connections from certificates, tickets and options.
@@ -47,7 +47,7 @@ pub struct LegConnection {
     pub handshake_time: OnceLock<Duration>,
     /// When it began.
     pub since: Instant,
-    /// Where its qlog file goes.
+    /// State of its qlog file.
     pub qlog: Option<QlogHealth>,
 }
 

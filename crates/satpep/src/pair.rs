@@ -158,7 +158,7 @@ impl Shared {
         }
     }
 
-    /// The client's first choice of protocol is taken, as there is no time to ask the next hop.
+    /// Accepts the client's first protocol, as the next hop has not answered yet.
     async fn both_at_once(
         &self,
         request: &Request,

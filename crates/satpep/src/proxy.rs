@@ -102,7 +102,7 @@ impl Proxy {
         })
     }
 
-    /// Addresses that the proxy listens on; ports that were asked for as 0 have their number.
+    /// Addresses that the proxy listens on; port 0 is replaced by the port in use.
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
         (self.listeners.iter())
@@ -219,7 +219,7 @@ impl Proxy {
         }
     }
 
-    /// Keeps a session ticket at hand for each name asked for.
+    /// Keeps a session ticket for each name of `--prime`.
     fn prime(&self) -> JoinSet<()> {
         let mut priming = JoinSet::new();
         for name in self.shared.options.prime.clone() {

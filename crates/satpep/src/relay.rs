@@ -17,7 +17,7 @@ use crate::window::Window;
 const MOST_READY_BYTES: usize = 256 * 1024;
 /// Chunks handed to quinn at once.
 const BATCH: usize = 64;
-/// Chunks shorter than this are copied: each keeps the datagram it came in alive.
+/// Chunks shorter than this are copied: each keeps its datagram in memory.
 const SHORT_CHUNK_BYTES: usize = 512;
 
 /// How a direction ended.
@@ -25,7 +25,7 @@ const SHORT_CHUNK_BYTES: usize = 512;
 pub enum RelayEnd {
     /// FIN was passed on, and the peer has acknowledged everything.
     Finished,
-    /// Reset by the sender, or stopped by the receiver; the other side was told the same code.
+    /// Reset by the sender, or stopped by the receiver; the other side got the same code.
     Aborted,
     /// A connection is gone. What was read is written. The stream must live until the other connection is closed:
     /// dropping it would finish and stop it as if its peers had.
@@ -35,7 +35,7 @@ pub enum RelayEnd {
 /// Both halves of a torn direction.
 pub type TornStream = Box<(RecvStream, SendStream)>;
 
-/// Passes on what comes from `from` until the end of the stream or of a connection.
+/// Forwards data from `from` until the end of the stream or of a connection.
 ///
 /// `window` is that of the connection of `from`; `passed` counts the bytes written to `to`.
 pub async fn relay(
@@ -103,7 +103,7 @@ enum Input {
 enum ReadMode {
     /// The next bytes, in whatever order: quinn closes a connection when it has to keep more than 1,024 separate spans.
     Data,
-    /// Only to know of a reset.
+    /// Only a reset.
     ResetOnly,
     Off,
 }
@@ -118,7 +118,7 @@ async fn input(from: &mut RecvStream, read_mode: ReadMode) -> Input {
         },
         ReadMode::ResetOnly => match from.received_reset().await {
             Ok(Some(code)) => Input::Reset(code),
-            // Data that came before the end is still there to be read.
+            // Data that arrived before the end can still be read.
             Ok(None) | Err(_) => pending().await,
         },
         ReadMode::Off => pending().await,

@@ -117,9 +117,9 @@ pub struct Closed {
     pub zero_rtt: bool,
     /// Since the `ClientHello`, s.
     pub duration_s: f64,
-    /// What came from the client.
+    /// Received from the client.
     pub from_client: Counts,
-    /// What came from the server.
+    /// Received from the server.
     pub from_server: Counts,
     /// The leg to the client, once accepted.
     pub client_side: Option<LegState>,
@@ -207,9 +207,9 @@ impl LegState {
 pub struct Sample {
     /// Number of the connection.
     pub connection: u64,
-    /// What came from the client so far.
+    /// Received from the client so far.
     pub from_client: Counts,
-    /// What came from the server so far.
+    /// Received from the server so far.
     pub from_server: Counts,
     /// The leg to the client.
     pub client_side: LegState,
@@ -275,7 +275,7 @@ impl Report {
         Ok((report, Writers(writers)))
     }
 
-    /// Whether anybody wants samples.
+    /// Whether samples are written.
     #[must_use]
     pub fn wants_samples(&self) -> bool {
         self.samples.is_some() && self.metrics_fault.get().is_none()

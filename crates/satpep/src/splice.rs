@@ -19,7 +19,7 @@ use crate::window::Window;
 const FLUSH: Duration = Duration::from_secs(10);
 
 /// Codes of connections that the proxy closes on its own behalf. HTTP/3 takes codes that it does not know for
-/// `H3_NO_ERROR` (RFC 9114 section 9); the reason phrase tells more.
+/// `H3_NO_ERROR` (RFC 9114 section 9); the reason phrase has details.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum PepCode {
@@ -69,7 +69,7 @@ pub struct Leg {
     pub connection: Connection,
     /// Its receive window.
     pub window: Arc<Window>,
-    /// What came from it and was passed on.
+    /// What it received and the other leg sent.
     pub relayed: Arc<Relayed>,
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! Flow control of a connection whose streams are read out of order.
 //!
-//! quinn gives credit back for what was read, though it may wait here for a gap before it, or for the next hop. The
+//! quinn returns credit for data that was read, though it may wait here behind a gap, or for the next hop. The
 //! connection's window is made smaller by what waits, so that the peer never has more under way than it was granted:
 //! the memory of a connection is bounded whatever its peers do, and a gap costs no more than with ordered reads.
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! The client: asks, transfers, stops, fetches the server's lines.
+//! The client: sends its request, transfers, stops, fetches the server's lines.
 //!
-//! satperf/1: the client's first bidirectional stream carries its request, one line of JSON. Payload goes in
-//! unidirectional streams of the sender. The client ends its side of the first stream when it has what it wanted (or its
+//! satperf/1: the client's first bidirectional stream carries its request, one line of JSON. Payload is sent on
+//! unidirectional streams of the sender. The client ends its side of the first stream when it has all payload (or its
 //! time is over); the server then sends its own lines there. An upload by bytes ends by itself.
 
 use std::rc::Rc;
@@ -28,7 +28,7 @@ pub struct Client {
     deadline: Instant,
     log: ConnectionLog,
     control: Option<u64>,
-    asking: Bytes,
+    unsent_request: Bytes,
     sending: Sending,
     /// The stack may take more payload at once.
     more: bool,
@@ -59,7 +59,7 @@ impl Client {
             deadline: now + timeout,
             log,
             control: None,
-            asking: Bytes::new(),
+            unsent_request: Bytes::new(),
             sending: Sending::new(&request),
             more: false,
             receiving: Receiving::default(),
@@ -88,23 +88,27 @@ impl Client {
     /// Streams that were opened for early data are gone.
     fn start_again(&mut self) {
         self.control = None;
-        self.asking = Bytes::new();
+        self.unsent_request = Bytes::new();
         self.sending = Sending::new(&self.request);
     }
 
     /// Sends the request, and the payload of an upload.
-    fn ask(&mut self, now: Instant, stack: &mut dyn Stack) {
+    fn send_request(&mut self, now: Instant, stack: &mut dyn Stack) {
         self.more = false;
         if self.control.is_none() && stack.may_write(self.conn) {
             self.control = stack.open(self.conn, true);
             let mut line = serde_json::to_vec(&self.request).unwrap_or_default();
             line.push(b'\n');
-            self.asking = line.into();
+            self.unsent_request = line.into();
         }
-        if let Some(control) = self.control.filter(|_| !self.asking.is_empty()) {
-            stack.write(self.conn, control, &mut self.asking);
+        if let Some(control) = self.control.filter(|_| !self.unsent_request.is_empty()) {
+            stack.write(self.conn, control, &mut self.unsent_request);
         }
-        if self.uploads() && self.control.is_some() && self.asking.is_empty() && !self.stopped {
+        if self.uploads()
+            && self.control.is_some()
+            && self.unsent_request.is_empty()
+            && !self.stopped
+        {
             self.more = self.sending.push(now, stack, self.conn);
             let measurement = &mut self.log.measurement;
             measurement.requested.get_or_insert(now);
@@ -139,7 +143,7 @@ impl Client {
         end
     }
 
-    /// Ends the measurement when its time is over or all payload came; the report may take longer.
+    /// Ends the measurement when its time is over or all payload arrived; the report may take longer.
     fn stop(&mut self, now: Instant, stack: &mut dyn Stack) {
         let late = self.stop_time().is_some_and(|stop| stop <= now);
         let whole = !self.uploads() && self.receiving.is_done(self.request.streams);
@@ -223,7 +227,7 @@ impl App for Client {
         if self.outcome.is_some() {
             return;
         }
-        self.ask(now, stack);
+        self.send_request(now, stack);
         let report = self.read(now, stack);
         self.stop(now, stack);
         if !self.stopped {

@@ -20,7 +20,7 @@ use satperf::client::Client;
 use satperf::connection_log::Context;
 use satperf::record::{Direction, Request, Side};
 use satperf::server::Server;
-use satperf::stack::{self, MAX_STREAMS, Setup, Stack, StackError, Trust};
+use satperf::stack::{self, MAX_STREAMS, Setup, Stack, StackError, TlsFiles};
 use satperf::streams::{MAX_SOURCE_MBPS, is_source_rate};
 
 use crate::net::{RunError, Socket};
@@ -201,11 +201,11 @@ fn main() -> ExitCode {
 }
 
 fn serve(args: ServerArgs) -> Result<(), Failure> {
-    let trust = Trust::Server {
+    let tls = TlsFiles::Server {
         cert: args.cert,
         key: args.key,
     };
-    let mut stack = make(&args.common, &trust, None)?;
+    let mut stack = make(&args.common, &tls, None)?;
     let mut socket = Socket::bind(args.listen).map_err(|error| {
         Failure::new(
             3,
@@ -222,8 +222,8 @@ fn serve(args: ServerArgs) -> Result<(), Failure> {
 
 fn measure(args: ClientArgs) -> Result<(), Failure> {
     let session = args.zero_rtt.as_deref().map(read_session).transpose()?;
-    let trust = Trust::Client { ca: args.ca };
-    let mut stack = make(&args.common, &trust, session)?;
+    let tls = TlsFiles::Client { ca: args.ca };
+    let mut stack = make(&args.common, &tls, session)?;
     let mut socket = Socket::towards(args.connect).map_err(|error| {
         Failure::new(
             3,
@@ -286,7 +286,7 @@ fn read_session(path: &Path) -> Result<Vec<u8>, Failure> {
 
 fn make(
     common: &Common,
-    trust: &Trust,
+    tls: &TlsFiles,
     session: Option<Vec<u8>>,
 ) -> Result<Box<dyn Stack>, Failure> {
     let setup = Setup {
@@ -296,9 +296,9 @@ fn make(
         seed: None,
     };
     Ok(match common.stack {
-        StackName::Quinn => Box::new(stack::quinn::Quinn::new(setup, trust)?),
+        StackName::Quinn => Box::new(stack::quinn::Quinn::new(setup, tls)?),
         #[cfg(feature = "quiche")]
-        StackName::Quiche => Box::new(stack::quiche::Quiche::new(setup, trust)?),
+        StackName::Quiche => Box::new(stack::quiche::Quiche::new(setup, tls)?),
         #[cfg(not(feature = "quiche"))]
         StackName::Quiche => {
             return Err(Failure::new(

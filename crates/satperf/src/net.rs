@@ -28,7 +28,7 @@ const SEGMENTS: usize = 40;
 const BURSTS: usize = 64;
 
 /// Longest sleep: signals are looked for as often.
-const NAP: Duration = Duration::from_millis(100);
+const MAX_WAIT: Duration = Duration::from_millis(100);
 
 /// A UDP socket with what it needs for QUIC.
 pub struct Socket {
@@ -163,7 +163,9 @@ impl Socket {
     }
 
     fn wait(&self, until: Instant) -> io::Result<()> {
-        let timeout = until.saturating_duration_since(Instant::now()).min(NAP);
+        let timeout = until
+            .saturating_duration_since(Instant::now())
+            .min(MAX_WAIT);
         let mut flags = PollFlags::IN;
         flags.set(PollFlags::OUT, self.unsent.is_some());
         let timeout = Timespec::try_from(timeout).map_err(io::Error::other)?;
@@ -228,7 +230,7 @@ pub fn run(
         if !more && !busy {
             let wake = [stack.timeout(), app.wake()].into_iter().flatten().min();
             socket
-                .wait(wake.unwrap_or(now + NAP))
+                .wait(wake.unwrap_or(now + MAX_WAIT))
                 .map_err(RunError::Socket)?;
         }
     }

@@ -10,13 +10,13 @@ use crate::stack::{Stats, ZeroRtt};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Side {
-    /// Connects and asks.
+    /// Connects and sends the request.
     Client,
     /// Listens and answers.
     Server,
 }
 
-/// Which way the payload goes.
+/// Direction of the payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
@@ -26,7 +26,7 @@ pub enum Direction {
     Upload,
 }
 
-/// What a client asks for: the first line of its first bidirectional stream.
+/// A client's request: the first line of its first bidirectional stream.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
@@ -43,7 +43,7 @@ pub struct Request {
     pub source_mbps: Option<f64>,
 }
 
-/// The socket as the kernel gave it.
+/// Socket options in force.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Socket {
     /// Bytes.
@@ -92,7 +92,7 @@ pub enum Line {
     Summary(Box<Summary>),
 }
 
-/// Who measures what.
+/// Which end measures what.
 #[derive(Debug, Serialize)]
 pub struct Start {
     /// Name and version of the schema.
@@ -117,7 +117,7 @@ pub struct Start {
     pub socket: Socket,
 }
 
-/// What happened since the line before.
+/// Figures since the line before.
 #[derive(Debug, Serialize)]
 pub struct Interval {
     /// Which end.
@@ -175,7 +175,7 @@ pub struct Summary {
     pub reached_10mb_s: Option<f64>,
     /// As above.
     pub reached_100mb_s: Option<f64>,
-    /// All payload that was due came, unchanged.
+    /// All payload arrived, unchanged.
     pub data_equal: Option<bool>,
     /// Packets.
     #[serde(flatten)]

@@ -66,7 +66,7 @@ impl Session {
         }
     }
 
-    /// Does what is due; `Err`: the client broke the rules.
+    /// Does what is due; `Err`: the client violated the protocol.
     fn step(&mut self, now: Instant, stack: &mut dyn Stack) -> Result<(), &'static str> {
         if self.outcome.is_none() {
             self.read(now, stack)?;
@@ -78,7 +78,7 @@ impl Session {
                 self.stop(now, stack);
             }
         }
-        self.tell(stack);
+        self.send_report(stack);
         Ok(())
     }
 
@@ -129,7 +129,7 @@ impl Session {
         self.log.start(self.start, self.peer.to_string(), request);
     }
 
-    /// Ends the measurement when the client says so, or an upload is complete.
+    /// Ends the measurement when the client ends its control stream, or an upload is complete.
     fn stop(&mut self, now: Instant, stack: &mut dyn Stack) {
         let Some(request) = self.request else { return };
         let uploaded =
@@ -146,7 +146,7 @@ impl Session {
     }
 
     /// Sends the report, as far as it is taken now.
-    fn tell(&mut self, stack: &mut dyn Stack) {
+    fn send_report(&mut self, stack: &mut dyn Stack) {
         let (Some(report), Some(control)) = (&mut self.report, self.control) else {
             return;
         };
@@ -289,17 +289,17 @@ impl Server {
             }
             // A server sends no early data.
             Event::EarlyDataRejected => {}
-            Event::Closed(close) => self.over(now, stack, conn, &close.reason),
+            Event::Closed(close) => self.end_session(now, stack, conn, &close.reason),
         }
     }
 
-    /// The connection is gone: whatever was not finished has failed.
-    fn over(&mut self, now: Instant, stack: &mut dyn Stack, conn: Conn, why: &str) {
+    /// The connection ended: an unfinished session has failed.
+    fn end_session(&mut self, now: Instant, stack: &mut dyn Stack, conn: Conn, why: &str) {
         let Some(mut session) = self.sessions.remove(&conn) else {
             return;
         };
         if session.outcome.is_none() {
-            // What came together with the end counts; why it ended stands already.
+            // Data that arrived together with the end counts.
             let _ = session.step(now, stack);
         }
         if session.outcome.is_none() {
@@ -328,7 +328,7 @@ impl App for Server {
         }
         for (conn, why) in broken {
             stack.close(now, conn, code::PROTOCOL, why);
-            self.over(now, stack, conn, why);
+            self.end_session(now, stack, conn, why);
         }
     }
 
@@ -348,7 +348,7 @@ impl App for Server {
     fn interrupt(&mut self, now: Instant, stack: &mut dyn Stack, why: &str) {
         for conn in self.sessions.keys().copied().collect::<Vec<_>>() {
             stack.close(now, conn, code::INTERRUPTED, why);
-            self.over(now, stack, conn, why);
+            self.end_session(now, stack, conn, why);
         }
         self.outcome = Some(Err(why.into()));
     }

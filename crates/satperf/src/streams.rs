@@ -20,7 +20,7 @@ pub const MAX_SOURCE_MBPS: f64 = 100_000.0;
 /// A source with a rate generates payload this often.
 const SOURCE_TICK: Duration = Duration::from_millis(10);
 
-/// Chunks given to the stack before it gets to send: quinn would take a whole window at once.
+/// Chunks written before the stack sends: quinn would accept a whole window at once.
 const CHUNKS: usize = 16;
 
 /// Share of stream `index` of `streams` in `bytes`: they differ by one byte at most.
@@ -68,7 +68,7 @@ impl Source {
 }
 
 #[derive(Debug)]
-struct Outgoing {
+struct OutgoingStream {
     id: u64,
     offset: u64,
     /// Payload that is not generated yet; `None`: without end.
@@ -82,7 +82,7 @@ struct Outgoing {
 pub struct Sending {
     /// Streams that are not opened yet, with their payload.
     waiting: Vec<Option<u64>>,
-    open: Vec<Outgoing>,
+    open: Vec<OutgoingStream>,
     turn: usize,
     /// `None`: all payload is there at once.
     source: Option<Source>,
@@ -121,14 +121,14 @@ impl Sending {
         }
     }
 
-    /// Gives the stack what it takes, some chunks at a time; returns whether it may take more at once.
+    /// Writes what the stack accepts, some chunks at a time; returns whether it may accept more at once.
     pub fn push(&mut self, now: Instant, stack: &mut dyn Stack, conn: Conn) -> bool {
         while let Some(&left) = self.waiting.last() {
             let Some(id) = stack.open(conn, false) else {
                 break;
             };
             self.waiting.pop();
-            self.open.push(Outgoing {
+            self.open.push(OutgoingStream {
                 id,
                 offset: 0,
                 left,
@@ -183,7 +183,7 @@ impl Sending {
             .map(|started| started + SOURCE_TICK * (source.ticks + 1))
     }
 
-    /// Gives up what is unsent.
+    /// Resets unfinished streams.
     pub fn stop(&mut self, stack: &mut dyn Stack, conn: Conn) {
         for stream in self.open.iter().filter(|stream| !stream.finished) {
             stack.reset(conn, stream.id);
@@ -193,7 +193,7 @@ impl Sending {
     }
 }
 
-impl Outgoing {
+impl OutgoingStream {
     /// Writes one chunk; returns whether there may be room for another.
     fn write(
         &mut self,

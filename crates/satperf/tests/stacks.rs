@@ -20,7 +20,7 @@ use satperf::connection_log::Context;
 use satperf::record::{Direction, Request, Side, Socket};
 use satperf::server::Server;
 use satperf::stack::quinn::{Crypto, Quinn};
-use satperf::stack::{ALPN, Datagram, Setup, Stack, Trust, ZeroRtt};
+use satperf::stack::{ALPN, Datagram, Setup, Stack, TlsFiles, ZeroRtt};
 
 const NAME: &str = "perf.test";
 
@@ -45,8 +45,8 @@ impl Pki {
         self.0.join("key.pem")
     }
 
-    fn server(&self) -> Trust {
-        Trust::Server {
+    fn server(&self) -> TlsFiles {
+        TlsFiles::Server {
             cert: self.cert(),
             key: self.key(),
         }
@@ -158,7 +158,7 @@ mod quiche {
     #[test]
     fn a_close_does_not_wait_behind_paced_packets() {
         let pki = Pki::new("close");
-        let client = Trust::Client { ca: pki.cert() };
+        let client = TlsFiles::Client { ca: pki.cert() };
         let mut client = Quiche::new(Setup::default(), &client).unwrap();
         let mut server = Quiche::new(Setup::default(), &pki.server()).unwrap();
         // An hour from now all packets are due; before the start none was.

@@ -17,7 +17,7 @@ pub mod transfer;
 pub mod world;
 
 use outcome::Outcome;
-use path::{Config, Path, Traffic};
+use path::{Config, LinkHistory, Path};
 use transfer::Transfer;
 use world::World;
 
@@ -31,9 +31,9 @@ pub fn run(
     transfer: &Transfer,
 ) -> Result<Outcome, Box<dyn Error>> {
     let path = Path::planned(config, profile)?;
-    let (mut world, traffic) = simulate(path, transfer, transfer.request(), false)?;
+    let (mut world, history) = simulate(path, transfer, transfer.request(), false)?;
     for sample in &mut world.samples {
-        traffic.fill(sample);
+        history.fill(sample);
     }
     Ok(Outcome {
         schema: "satlab/virtual-outcome/1",
@@ -45,7 +45,7 @@ pub fn run(
         request: transfer.clone(),
         transfers: world.done,
         samples: world.samples,
-        link: traffic.directions(),
+        link: history.directions(),
     })
 }
 
@@ -59,11 +59,11 @@ pub fn simulate(
     transfer: &Transfer,
     request: Request,
     wants_lines: bool,
-) -> Result<(World, Traffic), Box<dyn Error>> {
+) -> Result<(World, LinkHistory), Box<dyn Error>> {
     let mut world = World::new(transfer.clone(), request, wants_lines)?;
-    let traffic = path.run(&mut world)?;
+    let history = path.run(&mut world)?;
     match world.error.take() {
         Some(error) => Err(error.into()),
-        None => Ok((world, traffic)),
+        None => Ok((world, history)),
     }
 }

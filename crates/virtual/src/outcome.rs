@@ -26,7 +26,7 @@ pub struct Outcome {
     /// The transfers as requested.
     pub request: Transfer,
     /// One per connection, in order.
-    pub transfers: Vec<Done>,
+    pub transfers: Vec<TransferResult>,
     /// Every 50 ms while a transfer runs.
     pub samples: Vec<Sample>,
     /// The link, over all.
@@ -35,7 +35,7 @@ pub struct Outcome {
 
 /// One transfer.
 #[derive(Debug, Serialize)]
-pub struct Done {
+pub struct TransferResult {
     /// `ok`; `censored` when the time was over; `failed` when the client failed for another reason.
     pub status: &'static str,
     /// Why not `ok`.

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! UDP datagrams as IPv4 packets: what the link carries.
+//! UDP datagrams as IPv4 packets, which the link carries.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 /// IPv4 header without options (RFC 791) and UDP header (RFC 768), bytes.
 pub const HEADER: usize = 20 + 8;
 
-/// A datagram that arrived.
+/// A received datagram.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Datagram<'a> {
-    /// Where it comes from.
+    /// Source address and port.
     pub source: SocketAddrV4,
     /// ECN codepoint (RFC 3168); `None`: Not-ECT.
     pub ecn: Option<u8>,
@@ -17,7 +17,7 @@ pub struct Datagram<'a> {
     pub payload: &'a [u8],
 }
 
-/// Gives the IPv4 packet of a datagram of at most 65 507 bytes. Nobody on the path looks at checksums: they are zero.
+/// Returns the IPv4 packet of a datagram of at most 65 507 bytes. Checksums are zero, as nothing on the path checks them.
 #[must_use]
 pub fn encode(
     source: SocketAddrV4,
@@ -40,7 +40,7 @@ pub fn encode(
     packet
 }
 
-/// Reads what [`encode`] wrote; `None` for anything shorter than its headers.
+/// Reverses [`encode`]; `None` for anything shorter than its headers.
 #[must_use]
 pub fn decode(packet: &[u8]) -> Option<Datagram<'_>> {
     let (header, payload) = packet.split_at_checked(HEADER)?;

@@ -52,7 +52,7 @@ impl Path {
     ///
     /// # Errors
     /// None in practice: the devices are queues.
-    pub fn run(mut self, world: &mut World) -> io::Result<Traffic> {
+    pub fn run(mut self, world: &mut World) -> io::Result<LinkHistory> {
         let mut snapshots: [Vec<Snapshot>; 4] = Default::default();
         let between = Default::default();
         drive::run(
@@ -65,14 +65,14 @@ impl Path {
             },
         )
         .map_err(|gone| gone.1)?;
-        Ok(Traffic(snapshots))
+        Ok(LinkHistory(snapshots))
     }
 }
 
 /// State of the directions every [`SAMPLE`].
-pub struct Traffic([Vec<Snapshot>; 4]);
+pub struct LinkHistory([Vec<Snapshot>; 4]);
 
-impl Traffic {
+impl LinkHistory {
     /// Adds the link's queues to a sample.
     pub fn fill(&self, sample: &mut Sample) {
         sample.forward_queue_ms = queue_ms(&self.0[FORWARD], sample.t_s);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! `transfer.json` (schemas/virtual-transfer.schema.json): what is sent, every fault at once, unknown fields refused.
+//! `transfer.json` (schemas/virtual-transfer.schema.json). Errors list every fault; unknown fields are refused.
 
 use quic::LegOptions;
 pub use satperf::record::Direction;
@@ -20,9 +20,9 @@ const MAX_TIMEOUT_S: f64 = 100_000.0;
 pub struct Transfer {
     /// Name and version of the schema.
     pub schema: String,
-    /// Seed of connection ids and of whatever else the stack draws.
+    /// Seed of connection ids and of the stack's other random choices.
     pub seed: u64,
-    /// Who sends.
+    /// Direction of the payload.
     pub direction: Direction,
     /// Payload, bytes.
     pub bytes: u64,
@@ -30,7 +30,7 @@ pub struct Transfer {
     pub marks_bytes: Vec<u64>,
     /// Payload streams.
     pub streams: u32,
-    /// How fast the sender's application makes the payload, Mbit/s; `None`: it is there at once.
+    /// Rate at which the sender's application generates payload, Mbit/s; `None`: all is there at once.
     #[serde(default)]
     pub source_mbps: Option<f64>,
     /// Virtual time of the first start, s: where in a frame a transfer starts is a matter of chance on air.
@@ -115,7 +115,7 @@ impl Transfer {
             .collect()
     }
 
-    /// What satperf's client asks for.
+    /// The request of satperf's client.
     #[must_use]
     pub fn request(&self) -> Request {
         Request {

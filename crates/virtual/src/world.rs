@@ -17,7 +17,7 @@ use satperf::stack::{Conn, Setup, Stack, StackError, Stats, ZeroRtt};
 use satperf::streams::SourceState;
 
 use crate::endpoint::Endpoint;
-use crate::outcome::{Done, Mark, Sample, seconds};
+use crate::outcome::{Mark, Sample, TransferResult, seconds};
 use crate::tls;
 use crate::transfer::Transfer;
 
@@ -58,7 +58,7 @@ pub struct World {
     next_start: Option<Nanos>,
     next_sample: Nanos,
     /// Transfers that are over.
-    pub done: Vec<Done>,
+    pub done: Vec<TransferResult>,
     /// Every [`SAMPLE`] until the payload has arrived; queues are not known here.
     pub samples: Vec<Sample>,
     /// satperf's lines of output, if wanted: client's, server's.
@@ -308,7 +308,7 @@ impl World {
         });
         let [sender, receiver] = self.progress(running);
         let [of_sender, of_receiver] = self.stats(running);
-        self.done.push(Done {
+        self.done.push(TransferResult {
             status,
             reason,
             started_s: seconds(running.started),

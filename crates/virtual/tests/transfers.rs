@@ -10,7 +10,7 @@ use std::path::Path;
 
 use satlink::config::{Config, parse};
 use satperf::streams::SourceState;
-use satvirtual::outcome::{Done, Outcome};
+use satvirtual::outcome::{Outcome, TransferResult};
 use satvirtual::transfer::{Direction, SCHEMA, Transfer};
 use serde_json::{Value, json};
 
@@ -56,7 +56,7 @@ fn run(config: &Config, transfer: &Transfer) -> Outcome {
     satvirtual::run(config, &profile, transfer).unwrap()
 }
 
-fn only(outcome: &Outcome) -> &Done {
+fn only(outcome: &Outcome) -> &TransferResult {
     assert_eq!(outcome.transfers.len(), 1);
     &outcome.transfers[0]
 }

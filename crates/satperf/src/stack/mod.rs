@@ -36,7 +36,7 @@ pub struct Setup {
 
 /// Files of the TLS handshake.
 #[derive(Debug, Clone)]
-pub enum Trust {
+pub enum TlsFiles {
     /// A server shows a certificate.
     Server {
         /// Chain, PEM.
@@ -100,7 +100,7 @@ pub enum StackError {
     Library {
         /// What was attempted.
         what: &'static str,
-        /// What the library said.
+        /// The library's message.
         why: String,
     },
     /// A qlog file cannot be made.
@@ -126,7 +126,7 @@ pub enum Event {
     Closed(Close),
 }
 
-/// How a connection ended.
+/// End of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Close {
     /// The application closed it with code 0.

@@ -21,7 +21,7 @@ use quinn_proto::{
 
 use super::{
     ALPN, Close, Conn, Datagram, Event, MAX_STREAMS, Qlogs, Read, Setup, Stack, StackError, Stats,
-    Transmit, Trust, ZeroRtt,
+    TlsFiles, Transmit, ZeroRtt,
 };
 
 /// As in Cargo.lock.
@@ -35,7 +35,7 @@ pub enum Crypto {
     Server(Arc<QuicServerConfig>),
 }
 
-struct Held {
+struct ConnectionState {
     handle: ConnectionHandle,
     connection: Connection,
     /// A client's session allowed early data.
@@ -55,12 +55,12 @@ pub struct Quinn {
     /// With a seed: the client's first destination connection ids.
     first_ids: Option<Arc<AtomicU64>>,
     endpoint: Endpoint,
-    held: BTreeMap<Conn, Held>,
+    connections: BTreeMap<Conn, ConnectionState>,
     /// quinn reuses its handles.
     conns: HashMap<ConnectionHandle, Conn>,
     next: Conn,
     events: VecDeque<(Conn, Event)>,
-    answers: VecDeque<(Transmit, Vec<u8>)>,
+    responses: VecDeque<(Transmit, Vec<u8>)>,
     qlogs: Qlogs,
 }
 
@@ -69,7 +69,7 @@ impl Quinn {
     ///
     /// # Errors
     /// Options that quinn has not, certificates that cannot be used.
-    pub fn new(setup: Setup, trust: &Trust) -> Result<Self, StackError> {
+    pub fn new(setup: Setup, tls: &TlsFiles) -> Result<Self, StackError> {
         transport(&setup.options)?;
         if setup.session.is_some() {
             return Err(StackError::Library {
@@ -77,9 +77,9 @@ impl Quinn {
                 why: "rustls keeps sessions in memory only; use --stack quiche".into(),
             });
         }
-        let crypto = match trust {
-            Trust::Client { ca } => Crypto::Client(Arc::new(client_crypto(ca, &[ALPN], false)?)),
-            Trust::Server { cert, key } => {
+        let crypto = match tls {
+            TlsFiles::Client { ca } => Crypto::Client(Arc::new(client_crypto(ca, &[ALPN], false)?)),
+            TlsFiles::Server { cert, key } => {
                 Crypto::Server(Arc::new(server_crypto(cert, key, &[ALPN], true)?))
             }
         };
@@ -111,11 +111,11 @@ impl Quinn {
             },
             setup,
             crypto,
-            held: BTreeMap::new(),
+            connections: BTreeMap::new(),
             conns: HashMap::new(),
             next: 0,
             events: VecDeque::new(),
-            answers: VecDeque::new(),
+            responses: VecDeque::new(),
         }
     }
 
@@ -136,10 +136,10 @@ impl Quinn {
         Ok(Arc::new(config))
     }
 
-    fn hold(&mut self, handle: ConnectionHandle, connection: Connection) -> Conn {
+    fn add(&mut self, handle: ConnectionHandle, connection: Connection) -> Conn {
         let conn = self.next;
         self.next += 1;
-        let held = Held {
+        let entry = ConnectionState {
             handle,
             is_early: connection.side().is_client() && connection.has_0rtt(),
             connection,
@@ -148,7 +148,7 @@ impl Quinn {
             drained: false,
             forgotten: false,
         };
-        self.held.insert(conn, held);
+        self.connections.insert(conn, entry);
         self.conns.insert(handle, conn);
         conn
     }
@@ -168,9 +168,9 @@ impl Quinn {
                     .accept(incoming, now, &mut buffer, Some(Arc::new(config)))
                 {
                     Ok((handle, connection)) => {
-                        let conn = self.hold(handle, connection);
+                        let conn = self.add(handle, connection);
                         self.events.push_back((conn, Event::Accepted(peer)));
-                        self.settle(conn);
+                        self.process_events(conn);
                         None
                     }
                     Err(error) => error.response,
@@ -180,25 +180,25 @@ impl Quinn {
             Err(_) => Some(self.endpoint.refuse(incoming, &mut buffer)),
         };
         if let Some(answer) = answer {
-            self.answers.push_back((burst(&answer), buffer));
+            self.responses.push_back((burst(&answer), buffer));
         }
     }
 
     /// Passes events between connection and endpoint, and queues those for the application.
-    fn settle(&mut self, conn: Conn) {
-        let Some(held) = self.held.get_mut(&conn) else {
+    fn process_events(&mut self, conn: Conn) {
+        let Some(entry) = self.connections.get_mut(&conn) else {
             return;
         };
-        while let Some(event) = held.connection.poll_endpoint_events() {
-            if let Some(event) = self.endpoint.handle_event(held.handle, event) {
-                held.connection.handle_event(event);
+        while let Some(event) = entry.connection.poll_endpoint_events() {
+            if let Some(event) = self.endpoint.handle_event(entry.handle, event) {
+                entry.connection.handle_event(event);
             }
         }
-        while let Some(event) = held.connection.poll() {
+        while let Some(event) = entry.connection.poll() {
             match event {
                 quinn_proto::Event::Connected => {
                     self.events.push_back((conn, Event::Connected));
-                    if held.is_early && !held.connection.accepted_0rtt() {
+                    if entry.is_early && !entry.connection.accepted_0rtt() {
                         self.events.push_back((conn, Event::EarlyDataRejected));
                     }
                 }
@@ -206,27 +206,29 @@ impl Quinn {
                     self.events.push_back((conn, Event::Closed(close(&reason))));
                 }
                 quinn_proto::Event::Stream(StreamEvent::Opened { dir }) => {
-                    while let Some(id) = held.connection.streams().accept(dir) {
-                        held.readable.push_back(id);
+                    while let Some(id) = entry.connection.streams().accept(dir) {
+                        entry.readable.push_back(id);
                     }
                 }
                 quinn_proto::Event::Stream(StreamEvent::Readable { id }) => {
-                    held.readable.push_back(id);
+                    entry.readable.push_back(id);
                 }
                 _ => {}
             }
         }
-        if held.connection.is_drained() && !held.drained {
-            held.drained = true;
-            self.conns.remove(&held.handle);
+        if entry.connection.is_drained() && !entry.drained {
+            entry.drained = true;
+            self.conns.remove(&entry.handle);
         }
-        if held.drained && held.forgotten {
-            self.held.remove(&conn);
+        if entry.drained && entry.forgotten {
+            self.connections.remove(&conn);
         }
     }
 
     fn connection(&mut self, conn: Conn) -> Option<&mut Connection> {
-        self.held.get_mut(&conn).map(|held| &mut held.connection)
+        self.connections
+            .get_mut(&conn)
+            .map(|entry| &mut entry.connection)
     }
 }
 
@@ -257,7 +259,7 @@ impl Stack for Quinn {
             .endpoint
             .connect(now, config, remote, name)
             .map_err(|error| failed(error.to_string()))?;
-        Ok(self.hold(handle, connection))
+        Ok(self.add(handle, connection))
     }
 
     fn receive(&mut self, now: Instant, datagram: Datagram) {
@@ -280,11 +282,11 @@ impl Stack for Quinn {
                 if let Some(connection) = self.connection(conn) {
                     connection.handle_event(event);
                 }
-                self.settle(conn);
+                self.process_events(conn);
             }
             Some(DatagramEvent::NewConnection(incoming)) => self.accept(now, incoming),
             Some(DatagramEvent::Response(answer)) => {
-                self.answers.push_back((burst(&answer), buffer));
+                self.responses.push_back((burst(&answer), buffer));
             }
             None => {}
         }
@@ -296,35 +298,40 @@ impl Stack for Quinn {
         segments: usize,
         buffer: &mut Vec<u8>,
     ) -> Option<Transmit> {
-        if let Some((transmit, bytes)) = self.answers.pop_front() {
+        if let Some((transmit, bytes)) = self.responses.pop_front() {
             buffer.extend_from_slice(&bytes);
             return Some(transmit);
         }
-        self.held
+        self.connections
             .values_mut()
-            .find_map(|held| held.connection.poll_transmit(now, segments, buffer))
+            .find_map(|entry| entry.connection.poll_transmit(now, segments, buffer))
             .map(|it| burst(&it))
     }
 
     fn timeout(&mut self) -> Option<Instant> {
-        self.held
+        self.connections
             .values_mut()
-            .filter_map(|held| held.connection.poll_timeout())
+            .filter_map(|entry| entry.connection.poll_timeout())
             .min()
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        let due = |held: &mut Held| held.connection.poll_timeout().is_some_and(|due| due <= now);
+        let due = |entry: &mut ConnectionState| {
+            entry
+                .connection
+                .poll_timeout()
+                .is_some_and(|due| due <= now)
+        };
         let late: Vec<_> = self
-            .held
+            .connections
             .iter_mut()
-            .filter_map(|(conn, held)| due(held).then_some(*conn))
+            .filter_map(|(conn, entry)| due(entry).then_some(*conn))
             .collect();
         for conn in late {
             if let Some(connection) = self.connection(conn) {
                 connection.handle_timeout(now);
             }
-            self.settle(conn);
+            self.process_events(conn);
         }
     }
 
@@ -333,8 +340,8 @@ impl Stack for Quinn {
     }
 
     fn may_write(&self, conn: Conn) -> bool {
-        self.held.get(&conn).is_some_and(|held| {
-            (held.is_early || !held.connection.is_handshaking()) && !held.connection.is_closed()
+        self.connections.get(&conn).is_some_and(|entry| {
+            (entry.is_early || !entry.connection.is_handshaking()) && !entry.connection.is_closed()
         })
     }
 
@@ -346,7 +353,7 @@ impl Stack for Quinn {
 
     fn write(&mut self, conn: Conn, stream: u64, data: &mut Bytes) {
         if let Some(connection) = self.connection(conn) {
-            // Blocked, stopped or gone: the data stays where it is; the session's end tells which.
+            // Blocked, stopped or gone: the data stays where it is; the end of the session follows.
             let _ = connection
                 .send_stream(id(stream))
                 .write_chunks(std::slice::from_mut(data));
@@ -368,20 +375,20 @@ impl Stack for Quinn {
     }
 
     fn readable(&mut self, conn: Conn) -> Option<u64> {
-        let id = self.held.get_mut(&conn)?.readable.pop_front()?;
+        let id = self.connections.get_mut(&conn)?.readable.pop_front()?;
         Some(VarInt::from(id).into_inner())
     }
 
     fn read(&mut self, conn: Conn, stream: u64, sink: &mut dyn FnMut(&[u8])) -> Read {
-        let Some(held) = self.held.get_mut(&conn) else {
+        let Some(entry) = self.connections.get_mut(&conn) else {
             return Read::Reset;
         };
         let window = self.setup.options.stream_receive_window;
-        let order = held
+        let order = entry
             .streams
             .entry(id(stream))
             .or_insert_with(|| Reassembly::behind(window));
-        let mut receiving = held.connection.recv_stream(id(stream));
+        let mut receiving = entry.connection.recv_stream(id(stream));
         // A stream that was read to its end before is not reported again.
         let Ok(mut chunks) = receiving.read(false) else {
             return Read::Open;
@@ -389,12 +396,12 @@ impl Stack for Quinn {
         let end = loop {
             match chunks.next(usize::MAX) {
                 Ok(Some(chunk)) => {
-                    if let Err(overfull) = order.insert(chunk.offset, chunk.bytes) {
+                    if let Err(error) = order.insert(chunk.offset, chunk.bytes) {
                         self.events.push_back((
                             conn,
                             Event::Closed(Close {
                                 clean: false,
-                                reason: overfull.to_string(),
+                                reason: error.to_string(),
                             }),
                         ));
                         break Read::Reset;
@@ -411,7 +418,7 @@ impl Stack for Quinn {
         // The caller transmits after each step in any case.
         let _ = chunks.finalize();
         if end != Read::Open {
-            held.streams.remove(&id(stream));
+            entry.streams.remove(&id(stream));
         }
         end
     }
@@ -427,17 +434,17 @@ impl Stack for Quinn {
     }
 
     fn forget(&mut self, conn: Conn) {
-        if let Some(held) = self.held.get_mut(&conn) {
-            held.forgotten = true;
-            self.settle(conn);
+        if let Some(entry) = self.connections.get_mut(&conn) {
+            entry.forgotten = true;
+            self.process_events(conn);
         }
     }
 
     fn stats(&self, conn: Conn) -> Stats {
-        let Some(held) = self.held.get(&conn) else {
+        let Some(entry) = self.connections.get(&conn) else {
             return Stats::default();
         };
-        let stats = held.connection.stats();
+        let stats = entry.connection.stats();
         Stats {
             cwnd_bytes: stats.path.cwnd,
             rtt: stats.path.rtt,
@@ -451,14 +458,14 @@ impl Stack for Quinn {
             acks_received: Some(stats.frame_rx.acks),
             congestion_events: Some(stats.path.congestion_events),
             blocked_frames: Some(stats.frame_tx.data_blocked + stats.frame_tx.stream_data_blocked),
-            sender: sender_state(&held.connection),
+            sender: sender_state(&entry.connection),
         }
     }
 
     fn zero_rtt(&self, conn: Conn) -> ZeroRtt {
-        match self.held.get(&conn) {
-            Some(held) if held.is_early && held.connection.accepted_0rtt() => ZeroRtt::Accepted,
-            Some(held) if held.is_early => ZeroRtt::Refused,
+        match self.connections.get(&conn) {
+            Some(entry) if entry.is_early && entry.connection.accepted_0rtt() => ZeroRtt::Accepted,
+            Some(entry) if entry.is_early => ZeroRtt::Refused,
             _ => ZeroRtt::NotAsked,
         }
     }
@@ -480,7 +487,7 @@ impl Stack for Quinn {
     }
 }
 
-/// Bit that tells first destination connection ids from an endpoint's own.
+/// Distinguishes first destination connection ids from an endpoint's own.
 const FIRST_IDS: u64 = 1 << 31;
 
 fn counted_ids(seed: u64, kind: u64) -> Arc<AtomicU64> {
