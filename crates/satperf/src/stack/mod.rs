@@ -52,32 +52,35 @@ pub enum TlsFiles {
 }
 
 /// qlog files of an endpoint's connections.
-#[derive(Default)]
 struct Qlogs {
     dir: Option<PathBuf>,
     healths: Vec<QlogHealth>,
 }
 
 impl Qlogs {
+    fn new(setup: &Setup) -> Self {
+        Self {
+            dir: setup.qlog.clone(),
+            healths: Vec::new(),
+        }
+    }
+
     /// Makes a file, if files are wanted; a failure is kept.
     fn create(&mut self, name: &str) -> Result<Option<QlogFile>, StackError> {
         let Some(dir) = &self.dir else {
             return Ok(None);
         };
-        let created = QlogFile::create(dir, name).map_err(|source| StackError::Qlog {
-            dir: dir.clone(),
-            source,
-        });
-        let (file, health) = match created {
+        let (result, health) = match QlogFile::create(dir, name) {
             Ok((file, health)) => (Ok(Some(file)), health),
-            Err(error) => {
-                let health = QlogHealth::default();
+            Err(source) => {
+                let (dir, health) = (dir.clone(), QlogHealth::default());
+                let error = StackError::Qlog { dir, source };
                 health.note(&error.to_string());
                 (Err(error), health)
             }
         };
         self.healths.push(health);
-        file
+        result
     }
 
     fn fault(&self) -> Option<String> {

@@ -35,7 +35,8 @@ const BBR_INITIAL_RTT_MS: u32 = 1000;
 /// `ssl_early_data_accepted` of `BoringSSL`.
 const EARLY_DATA_ACCEPTED: u32 = 2;
 
-struct ConnectionState {
+/// A connection that the application has not dropped, or that still has packets to send.
+struct Entry {
     connection: ::quiche::Connection,
     /// A packet that quiche has made, but that is not due yet or did not fit its burst.
     waiting: Option<(Vec<u8>, SendInfo)>,
@@ -52,7 +53,7 @@ pub struct Quiche {
     setup: Setup,
     config: Config,
     is_server: bool,
-    connections: BTreeMap<Conn, ConnectionState>,
+    connections: BTreeMap<Conn, Entry>,
     routes: HashMap<ConnectionId<'static>, Conn>,
     next: Conn,
     events: VecDeque<(Conn, Event)>,
@@ -75,10 +76,7 @@ impl Quiche {
         Ok(Self {
             config: config(&setup.options, tls)?,
             is_server: matches!(tls, TlsFiles::Server { .. }),
-            qlogs: Qlogs {
-                dir: setup.qlog.clone(),
-                ..Qlogs::default()
-            },
+            qlogs: Qlogs::new(&setup),
             setup,
             connections: BTreeMap::new(),
             routes: HashMap::new(),
@@ -100,7 +98,7 @@ impl Quiche {
         if let Some(file) = self.qlogs.create(&name)? {
             connection.set_qlog(Box::new(file), name, format!("satperf {side}"));
         }
-        let entry = ConnectionState {
+        let entry = Entry {
             connection,
             waiting: None,
             connected: false,
@@ -161,7 +159,7 @@ impl Quiche {
     }
 }
 
-impl ConnectionState {
+impl Entry {
     /// Returns the next packet, which may not be due yet.
     fn packet(&mut self) -> Option<(Vec<u8>, SendInfo)> {
         self.waiting.take().or_else(|| {
@@ -281,10 +279,7 @@ impl Stack for Quiche {
     }
 
     fn timeout(&mut self) -> Option<Instant> {
-        self.connections
-            .values()
-            .filter_map(ConnectionState::due)
-            .min()
+        self.connections.values().filter_map(Entry::due).min()
     }
 
     fn handle_timeout(&mut self, now: Instant) {
@@ -305,7 +300,7 @@ impl Stack for Quiche {
     fn may_write(&self, conn: Conn) -> bool {
         self.connections
             .get(&conn)
-            .is_some_and(|ConnectionState { connection, .. }| {
+            .is_some_and(|Entry { connection, .. }| {
                 (connection.is_established() || connection.is_in_early_data())
                     && !connection.is_closed()
             })

@@ -35,7 +35,8 @@ pub enum Crypto {
     Server(Arc<QuicServerConfig>),
 }
 
-struct ConnectionState {
+/// A connection that the application has not dropped, or that still has packets to send.
+struct Entry {
     handle: ConnectionHandle,
     connection: Connection,
     /// A client's session allowed early data.
@@ -55,7 +56,7 @@ pub struct Quinn {
     /// With a seed: the client's first destination connection ids.
     first_ids: Option<Arc<AtomicU64>>,
     endpoint: Endpoint,
-    connections: BTreeMap<Conn, ConnectionState>,
+    connections: BTreeMap<Conn, Entry>,
     /// quinn reuses its handles.
     conns: HashMap<ConnectionHandle, Conn>,
     next: Conn,
@@ -105,10 +106,7 @@ impl Quinn {
         Self {
             endpoint: Endpoint::new(Arc::new(config), server, true, None),
             first_ids: setup.seed.map(|seed| counted_ids(seed, FIRST_IDS)),
-            qlogs: Qlogs {
-                dir: setup.qlog.clone(),
-                ..Qlogs::default()
-            },
+            qlogs: Qlogs::new(&setup),
             setup,
             crypto,
             connections: BTreeMap::new(),
@@ -139,7 +137,7 @@ impl Quinn {
     fn add(&mut self, handle: ConnectionHandle, connection: Connection) -> Conn {
         let conn = self.next;
         self.next += 1;
-        let entry = ConnectionState {
+        let entry = Entry {
             handle,
             is_early: connection.side().is_client() && connection.has_0rtt(),
             connection,
@@ -316,7 +314,7 @@ impl Stack for Quinn {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        let due = |entry: &mut ConnectionState| {
+        let due = |entry: &mut Entry| {
             entry
                 .connection
                 .poll_timeout()
