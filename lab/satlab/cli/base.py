@@ -14,7 +14,7 @@ import typer
 from satlab import __version__
 from satlab.common.console import printable
 from satlab.common.errors import ConfigError, ExitStatus, SatlabError
-from satlab.link.linkplan import Aqm, Emulator, LossUnit, Timing
+from satlab.link.config import Aqm, Emulator, LossUnit, Timing
 from satlab.link.options import LOSS_MODELS, QUEUES, LinkOptions
 
 app = typer.Typer(

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from satlab.common.errors import ConfigError, Fault, HostError
-from satlab.link.linkplan import LinkSet, Steps, TimelineStep
+from satlab.link.config import LinkSet, Steps, TimelineStep
 
 ANSWER_DEADLINE_S = 5.0
 """satlink answers in milliseconds; one connection that hangs holds it for longer, and that is worth a message."""

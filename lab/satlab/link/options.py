@@ -10,8 +10,26 @@ from pydantic import ValidationError
 
 from satlab.common.errors import ConfigError, Fault
 from satlab.common.paths import PROFILES
-from satlab.link import control, linkplan
-from satlab.link.linkplan import Aqm, Emulator, LinkRequest, LossUnit, Timing
+from satlab.link import control
+from satlab.link.config import (
+    Aqm,
+    BdpQueue,
+    Bursts,
+    BytesQueue,
+    Direction,
+    Emulator,
+    GilbertElliott,
+    LinkRequest,
+    Loss,
+    LossProcess,
+    LossUnit,
+    PacketsQueue,
+    Queue,
+    Timeline,
+    Timing,
+    Trace,
+    UniformJitter,
+)
 
 LOSS_MODELS = "gilbert-elliott:P,R[,STEP_MS], bursts:PERIOD_MS,DURATION_MS or trace:FILE"
 """How a loss model is written."""
@@ -83,10 +101,10 @@ class LinkOptions:
         """Return the link's request; both directions get the same queue rule and loss process."""
         if self.emulator == "opensand":
             self._refuse_what_opensand_cannot()
-        direction = linkplan.Direction(
+        direction = Direction(
             queue=self.queue_rule(),
             loss=self.losses(),
-            jitter=linkplan.UniformJitter(uniform_ms=self.jitter_ms) if self.jitter_ms else None,
+            jitter=UniformJitter(uniform_ms=self.jitter_ms) if self.jitter_ms else None,
         )
         return LinkRequest(
             profile=self.profile_folder(),
@@ -105,22 +123,22 @@ class LinkOptions:
             lenient=self.lenient,
         )
 
-    def _timeline(self, starts: Literal["at-once", "on-request"]) -> linkplan.Timeline | None:
+    def _timeline(self, starts: Literal["at-once", "on-request"]) -> Timeline | None:
         """Return the time line; an empty one where the profile's files have to wait for a request, too."""
         if self.timeline is None and starts == "at-once":
             return None
         steps = control.load_steps(self.timeline) if self.timeline else ()
-        return linkplan.Timeline(starts=starts, steps=steps)
+        return Timeline(starts=starts, steps=steps)
 
-    def losses(self) -> linkplan.LossProcess | tuple[linkplan.LossProcess, ...]:
+    def losses(self) -> LossProcess | tuple[LossProcess, ...]:
         """Return the loss process that was chosen, or both of them."""
-        losses: list[linkplan.LossProcess] = [linkplan.Loss(ratio=self.loss, unit=self.loss_unit)]
+        losses: list[LossProcess] = [Loss(ratio=self.loss, unit=self.loss_unit)]
         if self.loss_model is not None:
             model = self._loss_model(self.loss_model)
             losses = [model] if self.loss == 0 else [*losses, model]
         return losses[0] if len(losses) == 1 else tuple(losses)
 
-    def queue_rule(self) -> linkplan.Queue:
+    def queue_rule(self) -> Queue:
         """Return the queue that was chosen."""
         if self.aqm is None and (self.ecn or self.aqm_interval_ms is not None):
             raise ConfigError("--ecn and --aqm-interval-ms need --aqm", hint="add --aqm codel, fq-codel or pie")
@@ -129,10 +147,10 @@ class LinkOptions:
         ecn = True if self.ecn else None
         aqm: dict[str, Any] = {"aqm": self.aqm, "ecn": ecn, "interval_ms": self.aqm_interval_ms}
         text = f"{self.queue_bdp}bdp" if self.queue is None else self.queue
-        kinds: dict[str, type[linkplan.Queue]] = {
-            "bdp": linkplan.BdpQueue,
-            "bytes": linkplan.BytesQueue,
-            "packets": linkplan.PacketsQueue,
+        kinds: dict[str, type[Queue]] = {
+            "bdp": BdpQueue,
+            "bytes": BytesQueue,
+            "packets": PacketsQueue,
         }
         match = re.fullmatch(r"([0-9.e+-]+) ?(bdp|bytes|packets)", text)
         try:
@@ -142,7 +160,7 @@ class LinkOptions:
         except ValueError:
             raise ConfigError(f"--queue {text}: is no limit", hint=f"write {QUEUES}") from None
 
-    def _loss_model(self, text: str) -> linkplan.LossProcess:
+    def _loss_model(self, text: str) -> LossProcess:
         name, _, rest = text.partition(":")
         values = rest.split(",")
         unit: dict[str, Any] = {"unit": self.loss_unit}
@@ -150,11 +168,11 @@ class LinkOptions:
             match name, len(values):
                 case "gilbert-elliott", 2 | 3:
                     chain = dict(zip(("p", "r", "step_ms"), values, strict=False))
-                    return linkplan.GilbertElliott.model_validate(unit | chain)
+                    return GilbertElliott.model_validate(unit | chain)
                 case "bursts", 2:
-                    return linkplan.Bursts.model_validate(unit | {"period_ms": values[0], "duration_ms": values[1]})
+                    return Bursts.model_validate(unit | {"period_ms": values[0], "duration_ms": values[1]})
                 case "trace", _ if rest:
-                    return linkplan.Trace.model_validate(unit | {"file": str(Path(rest).resolve())})
+                    return Trace.model_validate(unit | {"file": str(Path(rest).resolve())})
         except ValidationError:
             pass
         raise ConfigError(f"--loss-model {text}: is no loss model", hint=f"write {LOSS_MODELS}")

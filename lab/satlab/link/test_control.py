@@ -11,8 +11,9 @@ import pytest
 
 from satlab.common.errors import ConfigError, HostError
 from satlab.common.paths import ROOT
-from satlab.link import control, linkplan, prometheus
-from satlab.link.linkplan import LinkSet
+from satlab.link import control, prometheus
+from satlab.link.config import LinkSet
+from satlab.link.limits import link_schema
 from satlab.link.options import LinkOptions
 from satlab.netlab import lab_commands
 from satlab.netlab.lab_commands import LinkChange
@@ -111,7 +112,7 @@ def test_faulty_time_lines_are_refused_whole(tmp_path: Path, text: str, places: 
 def test_sets_satisfy_the_schema() -> None:
     """What the models write is what satlink's schema allows."""
     jsonschema = pytest.importorskip("jsonschema")
-    schema = json.loads((Path(linkplan.__file__).parents[3] / "schemas/link-config.schema.json").read_text())
+    schema = link_schema()
     shape = {"$ref": "#/$defs/set", "$defs": schema["$defs"]}
     for fields in (
         {"outage": True},

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from satlab import cli
 from satlab.common.errors import ConfigError
-from satlab.link import linkplan
+from satlab.link.limits import link_schema
 from satlab.link.options import LinkOptions
 
 
@@ -79,7 +79,7 @@ def test_what_cannot_be_is_refused(options: dict[str, Any], said: str) -> None:
 def test_documents_satisfy_the_schema() -> None:
     """What the models write is what satlink's schema allows."""
     jsonschema = pytest.importorskip("jsonschema")
-    schema = json.loads((Path(linkplan.__file__).parents[3] / "schemas/link-config.schema.json").read_text())
+    schema = link_schema()
     direction = {"$ref": "#/$defs/direction", "$defs": schema["$defs"]}
     for options in (
         {},

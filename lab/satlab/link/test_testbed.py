@@ -8,7 +8,7 @@ from satlab.common.paths import SCENARIOS
 from satlab.experiment import run
 from satlab.experiment.run import RunRequest
 from satlab.link import testbed
-from satlab.link.linkplan import Loss
+from satlab.link.config import Loss
 from satlab.link.options import LinkOptions
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from satlab.common.errors import ConfigError, Fault
-from satlab.link.linkplan import LinkRequest, LinkSet, Timeline, TimelineStep
+from satlab.link.config import LinkRequest, LinkSet, Timeline, TimelineStep
 from satlab.link.options import LinkOptions
 
 LIMITS = {

@@ -14,8 +14,8 @@ from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, Fault
 from satlab.common.paths import LAB_FILE
 from satlab.link import control, prometheus
+from satlab.link.config import LinkSet
 from satlab.link.expectation import expectation
-from satlab.link.linkplan import LinkSet
 from satlab.link.options import LinkOptions
 from satlab.netlab import lab, ownership
 from satlab.netlab.lab import Lab, LabStatus

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from satlab.common.errors import ExitStatus, SatlabError
-from satlab.link.linkplan import Aqm, Emulator, LossUnit, Timing
+from satlab.link.config import Aqm, Emulator, LossUnit, Timing
 from satlab.link.options import LinkOptions
 
 MAX_REQUEST = 16 << 20

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 from pydantic import ValidationError
 
 from satlab.common.errors import ConfigError
-from satlab.link.linkplan import Aqm, LossUnit, Timing
+from satlab.link.config import Aqm, LossUnit, Timing
 from satlab.link.options import LOSS_MODELS, QUEUES
 from satlab.openbach.descriptor import Argument, Descriptor, Level
 from satlab.openbach.scenario import MAX_DEPTH
