@@ -39,9 +39,9 @@ def choose(settings: Mapping[str, str], link: LinkOptions) -> Testbed:
         raise ConfigError("the testbed cannot be set so", faults)
     values = {name: float(value) for name, value in given.items()}
     if "internet_delay_ms" in values:
-        link = replace(link, terrestrial_delay_ms=values["internet_delay_ms"])
+        link = link.model_copy(update={"terrestrial_delay_ms": values["internet_delay_ms"]})
     if "satcom_loss_percent" in values:
-        link = replace(link, loss=values["satcom_loss_percent"] / 100)
+        link = link.model_copy(update={"loss": values["satcom_loss_percent"] / 100})
     changes = [
         LinkSet(direction="both", delay_ms=values["satcom_delay_ms"]) if "satcom_delay_ms" in values else None,
         LinkSet(direction="both", attenuation_db=values["satcom_attenuation_db"])

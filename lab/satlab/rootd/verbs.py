@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from satlab.common.errors import ExitStatus, SatlabError
-from satlab.link.config import Aqm, Emulator, LossUnit, Timing
-from satlab.link.options import LinkOptions
+from satlab.link.options import LinkOptions, LossOptions, PathOptions, QueueOptions
 
 MAX_REQUEST = 16 << 20
 """Largest request, bytes: a scenario with all its sub-scenarios."""
@@ -37,23 +36,11 @@ class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class RunLink(_Model):
-    """The link of a run: `satlab.options.LinkOptions` without what names a file. The profile is one that is shipped."""
+class RunLink(QueueOptions, LossOptions, PathOptions):
+    """The link of a run: options that name no file. The profile is one that is shipped."""
 
     profile: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")] = "geo"
-    seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 1
-    loss: Annotated[float, Field(ge=0, le=1)] = 0.0
-    loss_unit: LossUnit = "packet"
-    queue_bdp: Annotated[float, Field(ge=0.001, le=1000)] = 1.2
-    terrestrial_delay_ms: Annotated[float | None, Field(ge=0, le=10000)] = None
-    emulator: Emulator = "satlink"
-    queue: Annotated[str | None, Field(max_length=32)] = None
-    aqm: Aqm | None = None
-    aqm_interval_ms: Annotated[float | None, Field(ge=0.001, le=3600000)] = None
-    ecn: bool = False
     loss_model: Annotated[str | None, Field(pattern=r"^(gilbert-elliott|bursts):[0-9.,e-]{1,64}$")] = None
-    jitter_ms: Annotated[float, Field(ge=0, le=3600000)] = 0.0
-    timing: Timing = "standard"
 
     def options(self) -> LinkOptions:
         """Return the options that `run` takes."""
