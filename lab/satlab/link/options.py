@@ -148,6 +148,11 @@ class QueueOptions(Options):
         Aqm | None,
         Help("AQM", "Active queue management; without it the queue drops at its limit.", "Queue and AQM"),
     ] = None
+    aqm_target_ms: Annotated[
+        float | None,
+        limits("forward.queue.target_ms"),
+        Help("AQM target", "Acceptable waiting time; default: 5, of pie 15.", "Queue and AQM", unit="ms"),
+    ] = None
     aqm_interval_ms: Annotated[
         float | None,
         limits("forward.queue.interval_ms"),
@@ -170,10 +175,10 @@ class QueueOptions(Options):
             queue_limit(text, {})
         return text
 
-    @field_validator("aqm_interval_ms", "ecn")
+    @field_validator("aqm_target_ms", "aqm_interval_ms", "ecn")
     @classmethod
     def _needs_aqm(cls, value: float | bool | None, info: ValidationInfo) -> float | bool | None:
-        if value and "aqm" in info.data:
+        if value is not None and value is not False and "aqm" in info.data:
             if info.data["aqm"] is None:
                 raise invalid("needs --aqm", "add --aqm codel, fq-codel or pie")
             if info.data["aqm"] == "pie" and info.field_name == "aqm_interval_ms":
@@ -182,8 +187,8 @@ class QueueOptions(Options):
 
     def queue_rule(self, limit: str) -> Queue:
         """Return the queue; `limit` where no other one is chosen."""
-        ecn = True if self.ecn else None
-        return queue_limit(self.queue or limit, {"aqm": self.aqm, "ecn": ecn, "interval_ms": self.aqm_interval_ms})
+        times = {"target_ms": self.aqm_target_ms, "interval_ms": self.aqm_interval_ms}
+        return queue_limit(self.queue or limit, {"aqm": self.aqm, "ecn": True if self.ecn else None, **times})
 
 
 class LocalOptions(Options):

@@ -43,8 +43,9 @@ def test_queue_limits_and_management() -> None:
     """A limit has its unit; management takes its times and marks."""
     assert asked(queue="60000bytes")["queue"] == {"bytes": 60000}
     assert asked(queue="200 packets", aqm="pie", ecn=True)["queue"] == {"packets": 200, "aqm": "pie", "ecn": True}
-    codel = {"bdp": 0.5, "aqm": "codel", "interval_ms": 600.0}
-    assert asked(queue="0.5bdp", aqm="codel", aqm_interval_ms=600.0)["queue"] == codel
+    codel = {"bdp": 0.5, "aqm": "codel", "target_ms": 30.0, "interval_ms": 600.0}
+    assert asked(queue="0.5bdp", aqm="codel", aqm_target_ms=30.0, aqm_interval_ms=600.0)["queue"] == codel
+    assert asked(aqm="pie", aqm_target_ms=0.0)["queue"] == {"bdp": 1.2, "aqm": "pie", "target_ms": 0.0}
 
 
 def test_loss_models_and_jitter(tmp_path: Path) -> None:
@@ -66,6 +67,7 @@ def test_loss_models_and_jitter(tmp_path: Path) -> None:
         ({"queue": "0bytes"}, "--queue 0bytes"),
         ({"queue": "1.5packets"}, "--queue 1.5packets"),
         ({"ecn": True}, "needs --aqm"),
+        ({"aqm_target_ms": 0.0}, "--aqm-target-ms 0: needs --aqm"),
         ({"aqm": "pie", "aqm_interval_ms": 5.0}, "PIE has no interval"),
         ({"loss_model": "gilbert-elliott:0.1"}, "--loss-model gilbert-elliott:0.1"),
         ({"loss_model": "gilbert-elliott:2,1"}, "--loss-model gilbert-elliott:2,1"),
@@ -95,8 +97,8 @@ def test_every_option_survives_the_printed_command_line() -> None:
     others: dict[str, Any] = {
         **{"profile": "leo", "emulator": "opensand", "seed": 2, "terrestrial_delay_ms": 1.5, "queue_bdp": 2.0},
         **{"loss": 0.1, "timing": "opensand", "jitter_ms": 3.0, "loss_unit": "frame", "loss_model": "bursts:5,1"},
-        **{"queue": "9packets", "aqm": "codel", "aqm_interval_ms": 9.0, "ecn": True, "lenient": True},
-        **{"lan_loss": 0.2, "timeline": Path("a.json"), "probes": "127.0.0.1:5361"},
+        **{"queue": "9packets", "aqm": "codel", "aqm_target_ms": 8.0, "aqm_interval_ms": 9.0, "ecn": True},
+        **{"lenient": True, "lan_loss": 0.2, "timeline": Path("a.json"), "probes": "127.0.0.1:5361"},
     }
     chosen = LinkOptions(**others)
     assert [o.name for o in options_of(LinkOptions) if getattr(chosen, o.name) == o.default] == []
