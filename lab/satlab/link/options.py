@@ -249,11 +249,11 @@ class LinkOptions(LocalOptions, QueueOptions, LossOptions, PathOptions):
 
     def profile_folder(self) -> Path:
         """Return the folder of the profile."""
-        own = PROFILES / self.profile
-        folder = own if "/" not in self.profile and own.is_dir() else Path(self.profile)
+        shipped = shipped_profiles()
+        folder = PROFILES / self.profile if self.profile in shipped else Path(self.profile)
         if not folder.is_dir():
-            known = ", ".join(sorted(p.name for p in PROFILES.iterdir() if p.is_dir()))
-            raise ConfigError(f"profile {self.profile}: no such folder", hint=f"ours: {known}; or the path of a folder")
+            hint = f"ours: {', '.join(shipped)}; or the path of a folder"
+            raise ConfigError(f"profile {self.profile}: no such folder", hint=hint)
         return folder
 
     def request(
@@ -306,6 +306,12 @@ class LinkOptions(LocalOptions, QueueOptions, LossOptions, PathOptions):
             raise ConfigError(
                 "--emulator opensand: the link is what the profile says", faults, "or use satlink, which can"
             )
+
+
+def shipped_profiles(folder: Path = PROFILES) -> tuple[str, ...]:
+    """Return the names of the profiles in a folder, geo first; what they are made from (`_base`) is none."""
+    names = [path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("_")]
+    return tuple(sorted(names, key=lambda name: (name != "geo", name)))
 
 
 def queue_limit(text: str, management: Mapping[str, Any]) -> Queue:

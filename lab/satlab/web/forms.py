@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from satlab.common.errors import ConfigError
 from satlab.link.option_model import Option, fault_of, options_of
+from satlab.link.options import shipped_profiles
 from satlab.openbach.descriptor import Argument, Descriptor, Level
 from satlab.openbach.scenario import MAX_DEPTH
 from satlab.rootd.verbs import RunLink
@@ -206,8 +207,8 @@ def form_text(value: object) -> str:
 
 
 def _link_fields(profiles: Path) -> tuple[Field, ...]:
-    names = sorted((p.name for p in profiles.iterdir() if p.is_dir()), key=lambda name: (name != "geo", name))
-    return tuple(_link_field(option, tuple(names)) for option in options_of(RunLink))
+    names = shipped_profiles(profiles)
+    return tuple(_link_field(option, names) for option in options_of(RunLink))
 
 
 def _link_field(option: Option, profiles: tuple[str, ...]) -> Field:
