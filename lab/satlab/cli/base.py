@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What all commands share: the program, its options' types, one printer for errors, and the way stopping is told."""
+"""What all commands share: the program, options, and one printer for errors."""
 
 import functools
 import inspect
@@ -37,7 +37,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors alone."
 
 
 def with_options(model: type[Options], *names: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Put a model's options, all or those named, in the place of the parameter of a command that has its type."""
+    """Replace the parameter of a command that is a `model` by options: all of the model's, or those named."""
     options = {option.name: option for option in options_of(model) if not names or option.name in names}
     parameters = [_parameter(option) for option in options.values()]
 
@@ -108,7 +108,7 @@ def status_of(function: Callable[[], int]) -> int:
 
 
 def report_error(error: SatlabError) -> None:
-    """Print what failed with every fault, then one hint."""
+    """Print an error with every fault, then its hint."""
     print(f"error: {printable(str(error))}", file=sys.stderr)
     for fault in error.faults if isinstance(error, ConfigError) else ():
         print(f"  {printable(str(fault))}", file=sys.stderr)

@@ -36,7 +36,7 @@ def status(
     lab: Annotated[str | None, typer.Option("--lab", "-l", help="Only this lab.")] = None,
     json_lines: Annotated[bool, typer.Option("--json", help="One JSON line per lab.")] = False,
 ) -> int:
-    """Show the labs that are up. Exit status 1 when a lab is broken or the one asked for is not there."""
+    """Show the labs that are up. Exit status 1 when a lab is broken or the named one is absent."""
     from satlab.netlab import lab_commands
 
     needs.root(NETNS)

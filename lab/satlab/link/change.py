@@ -75,7 +75,7 @@ class LinkChange(QueueOptions, LossOptions, ChangeOptions):
             if text not in (None, "on", "off"):
                 float(text)
         except ValueError:
-            raise invalid("not a time", "write on, off, or seconds") from None
+            raise invalid("is not a time", "write on, off, or seconds") from None
         return text
 
     def link_set(self, direction: Direction) -> LinkSet:
@@ -103,4 +103,4 @@ class LinkChange(QueueOptions, LossOptions, ChangeOptions):
             return LinkSet.model_validate(fields)
         except ValidationError as error:
             faults = [Fault(".".join(map(str, e["loc"])) or "set", e["msg"]) for e in error.errors(include_url=False)]
-            raise ConfigError("the link cannot be set so", faults, "satlab link set --help") from error
+            raise ConfigError("the link cannot be changed like this", faults, "satlab link set --help") from error

@@ -158,7 +158,7 @@ _TERRESTRIAL = {"delay_ms", "loss", "jitter", "outage"}
 
 
 class Handover(_Sparse):
-    """Another link takes over, in all that is not said as in profile and configuration.
+    """Another link takes over; what is None is as in profile and configuration.
 
     `waiting`: packets in the queue move to the new link, leave with the old one, or are dropped.
     """
@@ -172,8 +172,8 @@ class Handover(_Sparse):
 class LinkSet(_Sparse):
     """Changes of one direction of a running link, or of both of its satellite segment; at least one.
 
-    `delay_ms` is one way. `outage`: until told otherwise, or seconds. `attenuation_db` is taken off the Es/N0, beyond
-    what the profile takes. `modcod`: an id of EN 302 307-1 that stays in force, or the loop chooses again (acm);
+    `delay_ms` is one way. `outage`: true until false, or for seconds. `attenuation_db` reduces the Es/N0, beyond
+    what the profile does. `modcod`: an id of EN 302 307-1 that stays in force, or the loop chooses again (acm);
     forward alone. A terrestrial direction has neither queue nor what a radio link has.
     """
 
@@ -270,7 +270,7 @@ class LinkConfig(LinkModel):
     @model_validator(mode="after")
     def _whole_segment(self) -> Self:
         if (self.st is None) != (self.gw is None):
-            raise ValueError("st and gw are the ends of one segment: give both, or null for both")
+            raise ValueError("st and gw are one segment: give both, or null for both")
         return self
 
     @property
@@ -288,10 +288,10 @@ class LinkRequest:
     """What a user may choose of a link.
 
     `profile` is a folder of OpenSAND XML, whose satellite segment `emulator` carries; `terrestrial_one_way_delay_ms`
-    0..10000 replaces the topology's; `metrics` is the file that link metrics go to, `logs` the folder of OpenSAND's
-    logs (None: the lab's own folder); `metrics_interval_ms` 10..10000. `probes` is the ADDRESS:PORT of a collector that
-    gets every sample under OpenSAND's probe names. `lan_loss` is the ratio of packets lost on the
-    client's LAN, each way. `lenient`: take of the profile what OpenSAND's loader takes although it is wrong.
+    replaces the topology's; `metrics` is the file of the link metrics, `logs` the folder of OpenSAND's logs (None: the
+    lab's own folder). `probes` is the ADDRESS:PORT of a collector that gets every sample under OpenSAND's probe names.
+    `lan_loss` is the ratio of packets lost on the client's LAN, each way. `lenient`: accept what OpenSAND's loader
+    accepts of a profile although it is wrong.
     """
 
     profile: Path
@@ -320,7 +320,7 @@ def build_config(
     `control` is the socket on which the link can be changed while it runs.
 
     Raises:
-        ConfigError: seed, delay or interval out of bounds.
+        ConfigError: a value is out of its limits; every fault.
     """
     st, gw = (
         _attachment(topology, lab_id, NetworkKind.SATELLITE, role) if request.emulator == "satlink" else None
@@ -353,7 +353,7 @@ def build_config(
             others=request.others,
         )
     except ValidationError as error:
-        raise ConfigError("the link as asked for is not usable", _faults(error, "link")) from error
+        raise ConfigError("the link cannot be used as requested", faults_of(error, "link")) from error
 
 
 def build_lan_config(topology: Topology, lab_id: str, beside: LinkConfig, loss: float) -> LinkConfig:
@@ -383,7 +383,7 @@ def build_lan_config(topology: Topology, lab_id: str, beside: LinkConfig, loss: 
 
 
 def client_lan(topology: Topology) -> tuple[InterfaceEnd, InterfaceEnd]:
-    """Return the ends of the client's network: the other one, and the client's own."""
+    """Return the interfaces on the client's network: the other node's, and the client's own."""
     client = topology.nodes[topology.node_of(Role.CLIENT)]
     ends = topology.ends(next(iter(client.interfaces.values())).network)
     near, far = sorted(ends, key=lambda end: topology.nodes[end.node].role is Role.CLIENT)
@@ -391,15 +391,16 @@ def client_lan(topology: Topology) -> tuple[InterfaceEnd, InterfaceEnd]:
 
 
 def _attachment(topology: Topology, lab_id: str, kind: NetworkKind, role: Role | None) -> Attachment:
-    """Return the end of the satellite or internet network at the node with `role`; None = the end not at the server."""
+    """Return a network's interface at the node with `role`; None = the one that is not the server's."""
     ends = topology.ends(topology.network_of(kind))
     roles = {end: topology.nodes[end.node].role for end in ends}
     end = next(e for e in ends if (roles[e] is role if role else roles[e] is not Role.SERVER))
     return Attachment(netns=str(netns_names.path(lab_id, end.node)), tun=end.interface)
 
 
-def _faults(error: ValidationError, what: str) -> list[Fault]:
-    def dotted(where: tuple[Any, ...]) -> str:
-        return ".".join([what, *(str(part) for part in where)])
-
-    return [Fault(dotted(e["loc"]), f"{e['msg']}, got {e['input']!r}") for e in error.errors(include_url=False)]
+def faults_of(error: ValidationError, place: str) -> list[Fault]:
+    """Return every fault of a document at `place`."""
+    return [
+        Fault(".".join(map(str, (place, *e["loc"]))), f"{e['msg']}, got {e['input']!r}"[:200])
+        for e in error.errors(include_url=False)
+    ]

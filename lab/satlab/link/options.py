@@ -182,7 +182,7 @@ class QueueOptions(Options):
             if info.data["aqm"] is None:
                 raise invalid("needs --aqm", "add --aqm codel, fq-codel or pie")
             if info.data["aqm"] == "pie" and info.field_name == "aqm_interval_ms":
-                raise invalid("PIE has no interval", "leave it out, or use codel or fq-codel")
+                raise invalid("cannot be set: PIE has no interval", "leave it out, or use codel or fq-codel")
         return value
 
     def queue_rule(self, limit: str) -> Queue:
@@ -323,7 +323,7 @@ def queue_limit(text: str, management: Mapping[str, Any]) -> Queue:
             return kinds[match[2]].model_validate({match[2]: match[1], **management})
     except ValidationError:
         pass
-    raise invalid("not a queue limit", f"write {QUEUES}")
+    raise invalid("is not a queue limit", f"write {QUEUES}")
 
 
 def loss_model(text: str, unit: LossUnit) -> LossProcess:
@@ -341,4 +341,4 @@ def loss_model(text: str, unit: LossUnit) -> LossProcess:
                 return Trace(unit=unit, file=str(Path(rest).resolve()))
     except ValidationError:
         pass
-    raise invalid("not a loss model", f"write {LOSS_MODELS}")
+    raise invalid("is not a loss model", f"write {LOSS_MODELS}")

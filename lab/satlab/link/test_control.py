@@ -101,10 +101,10 @@ def test_faulty_time_lines_are_refused_whole(tmp_path: Path, text: str, places: 
     """Every fault has its place."""
     file = tmp_path / "t.json"
     file.write_text(text)
-    with pytest.raises(ConfigError, match="is no time line") as caught:
+    with pytest.raises(ConfigError, match="not a time line") as caught:
         control.load_steps(file)
     assert len(caught.value.faults) == places
-    with pytest.raises(ConfigError, match="no file"):
+    with pytest.raises(ConfigError, match="not a file"):
         control.load_steps(tmp_path)
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the root helper understands (schemas/rootd-request.schema.json): one JSON line in, one JSON line out.
+"""Requests to the root helper (schemas/rootd-request.schema.json) and its responses, one JSON line each.
 
-Everything that a user wrote arrives as bounded data: documents, texts and names. No path, no command, no program.
+Everything that a user wrote arrives as data with limits: documents, texts and names. No path, no command, no program.
 """
 
 import socket
@@ -23,7 +23,7 @@ Id = Annotated[int, Field(ge=1, lt=1 << 53)]
 
 
 class HelperError(SatlabError):
-    """The root helper is not there, or does not answer as it should."""
+    """The root helper is absent, or its answer is invalid."""
 
     status = ExitStatus.HOST
 
@@ -65,7 +65,7 @@ class ScenarioRequest(_Model):
 
 
 class StartRequest(_Model):
-    """Run an order; refused while another one runs."""
+    """Start a run; refused while another one runs."""
 
     verb: Literal["start"] = "start"
     run_id: Name
@@ -73,14 +73,14 @@ class StartRequest(_Model):
 
 
 class StopRequest(_Model):
-    """End a run, as an interrupt does; nothing happens when it is over."""
+    """Stop a run, as an interrupt does; no effect when it is over."""
 
     verb: Literal["stop"] = "stop"
     run_id: Name
 
 
 class StatusRequest(_Model):
-    """Tell how a run is."""
+    """Return the status of a run."""
 
     verb: Literal["status"] = "status"
     run_id: Name
@@ -91,7 +91,7 @@ REQUEST: TypeAdapter[StartRequest | StopRequest | StatusRequest] = TypeAdapter(R
 
 
 class RunStatus(_Model):
-    """How a run is. `progress`: schemas/run-progress.schema.json, None before its first word."""
+    """Status of a run. `progress`: schemas/run-progress.schema.json, None until it is first written."""
 
     phase: Literal["running", "ended"]
     exit_status: int | None = None
@@ -99,7 +99,7 @@ class RunStatus(_Model):
 
 
 class Response(_Model):
-    """What comes back: `error` is empty when all is well."""
+    """Response: `error` is empty on success."""
 
     error: str = ""
     status: RunStatus | None = None
@@ -111,13 +111,13 @@ def read_request(line: bytes) -> StartRequest | StopRequest | StatusRequest:
         return REQUEST.validate_json(line)
     except ValidationError as error:
         places = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False)]
-        raise RefusedError(f"the request is not one: {'; '.join(places)[:1000]}") from error
+        raise RefusedError(f"invalid request: {'; '.join(places)[:1000]}") from error
     except RecursionError as error:
         raise RefusedError("the request is nested too deeply") from error
 
 
 def read_line(connection: socket.socket) -> bytes | None:
-    """Read up to the end of a line; None where there is none within the bound."""
+    """Read a line; None where the connection ends before it does, or it is too long."""
     data = bytearray()
     while not data.endswith(b"\n"):
         chunk = connection.recv(65536)

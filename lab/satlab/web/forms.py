@@ -66,7 +66,7 @@ class Form:
 
 @dataclass(frozen=True)
 class FormRequest:
-    """What a filled form asks for; of the constants those that differ. `faults`: what is wrong, by id of the field."""
+    """What a filled form requests; of the constants those that differ. `faults`: by id of the field."""
 
     arguments: Mapping[str, str] = field(default_factory=dict)
     constants: Mapping[str, str] = field(default_factory=dict)
@@ -88,7 +88,7 @@ def form_of(scenario: Document, others: Mapping[str, Document], jobs: Mapping[st
 
 
 def read(form: Form, given: Mapping[str, str]) -> FormRequest:
-    """Read a filled form, with everything that is wrong in it."""
+    """Read a filled form, with every fault."""
     faults = {
         f.id: "Please fill this in" if not f.choices else "Please choose one"
         for f in form.arguments
@@ -99,7 +99,7 @@ def read(form: Form, given: Mapping[str, str]) -> FormRequest:
         if text and each.choices and text not in each.choices:
             faults[each.id] = f"Choose one of {', '.join(each.choices)}"
         elif text and not _is(each.kind, text):
-            faults[each.id] = "This is no whole number" if each.kind == "integer" else "This is no number"
+            faults[each.id] = "This is not a whole number" if each.kind == "integer" else "This is not a number"
     arguments = {f.name: given.get(f.id, "").strip() for f in form.arguments}
     constants = {f.name: text for f in form.constants if (text := given.get(f.id, "").strip()) not in ("", f.value)}
     link = _read_link(form, given, faults)
@@ -114,8 +114,8 @@ def _read_link(form: Form, given: Mapping[str, str], faults: dict[str, str]) -> 
     except ValidationError as error:
         for detail in error.errors():
             fault = fault_of(RunLink, detail)
-            said = f"This {fault.reason}" if fault.reason.startswith("should") else fault.reason.capitalize()
-            faults.setdefault(f"link.{detail['loc'][0]}", f"{said} ({fault.remedy})" if fault.remedy else said)
+            text = f"This {fault.reason}" + (f" ({fault.remedy})" if fault.remedy else "")
+            faults.setdefault(f"link.{detail['loc'][0]}", text)
     except ConfigError as error:
         place = "link.emulator" if chosen.get("emulator") == "opensand" else "link.profile"
         faults.setdefault(place, "; ".join((str(error), *map(str, error.faults))))
