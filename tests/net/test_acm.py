@@ -17,7 +17,7 @@ from satlab.common.topology import load
 from satlab.experiment import calibrate
 from satlab.experiment.calibrate import MetricsFile
 from satlab.link import control
-from satlab.link.linkplan import LinkRequest, LinkSet, Timeline, TimelineStep
+from satlab.link.config import LinkRequest, LinkSet, Timeline, TimelineStep
 from satlab.netlab import lab
 from satlab.netlab.lab import Lab
 

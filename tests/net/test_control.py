@@ -16,7 +16,7 @@ from satlab.common import paths
 from satlab.common.processes import wait
 from satlab.common.topology import load
 from satlab.link import control
-from satlab.link.linkplan import LinkRequest, LinkSet, Timeline, TimelineStep
+from satlab.link.config import LinkRequest, LinkSet, Timeline, TimelineStep
 from satlab.netlab import lab
 from satlab.netlab.lab import Lab
 

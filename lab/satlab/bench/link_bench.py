@@ -30,8 +30,8 @@ from satlab.common import paths, topology
 from satlab.common.console import ProgressLog
 from satlab.experiment import calibrate, manifest
 from satlab.experiment.calibrate import CalibrationCheck, MetricsFile, ProbeError
+from satlab.link.config import LinkRequest
 from satlab.link.expectation import expectation
-from satlab.link.linkplan import LinkRequest
 from satlab.netlab import lab, ownership
 from satlab.netlab.lab import Lab
 

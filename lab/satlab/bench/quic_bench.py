@@ -27,7 +27,7 @@ from satlab.common.console import ProgressLog
 from satlab.common.errors import HostError
 from satlab.common.processes import wait
 from satlab.experiment import manifest
-from satlab.link.linkplan import BytesQueue, Direction, LinkRequest, Loss
+from satlab.link.config import BytesQueue, Direction, LinkRequest, Loss
 from satlab.netlab import lab, ownership, pep, pki
 from satlab.netlab.lab import Lab
 

@@ -19,8 +19,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from satlab.link.config import Emulator
 from satlab.link.expectation import Expectation, expectation
-from satlab.link.linkplan import Emulator, LinkPlan
+from satlab.link.plan import LinkPlan
 
 LOSS_SLACK = 0.001
 """Loss ratio allowed on top of the binomial bounds: packets in flight when the probe's sender stops."""

@@ -32,7 +32,7 @@ class Demo:
 
     def requests(self) -> list[RunRequest]:
         """Return the runs, in order."""
-        link = LinkOptions(self.profile)
+        link = LinkOptions(profile=self.profile)
         bulk = RunRequest(
             SCENARIOS / "bulk_tcp.json", link, {"duration": f"{self.duration_s:g}"}, self.runs, report=False
         )

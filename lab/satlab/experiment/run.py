@@ -26,10 +26,11 @@ from satlab.experiment import calibrate, influx, manifest
 from satlab.experiment.calibrate import CalibrationCheck, MetricsFile
 from satlab.experiment.manifest import Manifest
 from satlab.experiment.run_id import new_run_id
-from satlab.link import control, linkplan, opensand, testbed
+from satlab.link import control, opensand, testbed
+from satlab.link.config import LinkRequest, LinkSet, build_config, client_lan
 from satlab.link.expectation import expectation
-from satlab.link.linkplan import LinkPlan, LinkRequest, LinkSet
 from satlab.link.options import LinkOptions
+from satlab.link.plan import LinkPlan, plan_link
 from satlab.netlab import lab as labs
 from satlab.netlab import ownership, web_target
 from satlab.netlab.job_host import LabHost, pages
@@ -142,7 +143,7 @@ def prepare(request: RunRequest) -> PreparedRun:
     link = testbed.starting_with(link, request.at_start)
     if link.emulator == "opensand":
         opensand.prepare(link.profile, here, paths.SATLINK, lenient=link.lenient)
-    plan = linkplan.plan(linkplan.build(here, lab_id(run_id), link, metrics=metrics))
+    plan = plan_link(build_config(here, lab_id(run_id), link, metrics=metrics))
     return PreparedRun(request, run_id, bound, here, link, plan)
 
 
@@ -234,7 +235,7 @@ def _calibrate(lab: Lab, metrics: MetricsFile) -> list[CalibrationCheck]:
     address = lab.topology.nodes[lab.topology.node_of(Role.SERVER)].address
     emulator = lab.config.emulator
     # Losses of the client's LAN are not the link's.
-    near, client = linkplan.client_lan(lab.topology)
+    near, client = client_lan(lab.topology)
     node = (near if lab.lan else client).node
     probe = calibrate.probe_link(lab, lab.plan, address, metrics, emulator=emulator, node=node)
     return calibrate.before(lab.plan, probe, emulator)

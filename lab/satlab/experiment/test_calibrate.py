@@ -15,7 +15,7 @@ from satlab.common import paths
 from satlab.experiment import calibrate
 from satlab.experiment.calibrate import Echoes, MetricsFile, Probe
 from satlab.link.expectation import expectation
-from satlab.link.linkplan import LinkPlan
+from satlab.link.plan import LinkPlan
 
 PLAN = cast(
     LinkPlan,

@@ -38,9 +38,10 @@ from satlab.common.errors import ConfigError, Fault, HostError
 from satlab.common.paths import SATLINK
 from satlab.common.processes import POLL_S, TrackedProcess, send, start, wait
 from satlab.common.topology import NetworkKind, Role, Topology
-from satlab.link import linkplan, opensand
-from satlab.link.linkplan import Emulator, LinkConfig, LinkPlan, LinkRequest
+from satlab.link import opensand
+from satlab.link.config import Emulator, LinkConfig, LinkRequest, build_config, build_lan_config, client_lan
 from satlab.link.opensand import Platform
+from satlab.link.plan import LinkPlan, plan_link
 from satlab.netlab import netns
 
 RUN = Path("/run/satlab")
@@ -110,15 +111,13 @@ class Lab:
         check_id(lab_id)
         netns.check_host()
         folder = _folder(lab_id)
-        config = linkplan.build(
-            topology, lab_id, request, metrics=folder / "link.jsonl", control=folder / "control.sock"
-        )
+        config = build_config(topology, lab_id, request, metrics=folder / "link.jsonl", control=folder / "control.sock")
         platform = None
         if request.emulator == "opensand":
             platform = opensand.prepare(request.profile, topology, satlink, lenient=request.lenient)
         notes = tuple(platform.notes()) if platform else ()
-        lan = linkplan.build_lan(topology, lab_id, config, request.lan_loss) if request.lan_loss else None
-        lab = cls(lab_id, topology, config, linkplan.plan(config, satlink), notes=notes, lan=lan)
+        lan = build_lan_config(topology, lab_id, config, request.lan_loss) if request.lan_loss else None
+        lab = cls(lab_id, topology, config, plan_link(config, satlink), notes=notes, lan=lan)
         commands = _commands(lab, satlink, platform, request.logs)
         with _Interrupts() as interrupts, _locked(lab_id):
             if status(lab_id).phase == "up":
@@ -290,7 +289,7 @@ def _build(lab: Lab, commands: dict[str, _Command], platform: Platform | None, i
     if lab.lan:
         _write(folder / "lan.json", lab.lan.to_json())
     taps = platform.taps(lab.topology) if platform else None
-    netns.build(lab.topology, lab.lab_id, taps, linkplan.client_lan(lab.topology)[0].network if lab.lan else None)
+    netns.build(lab.topology, lab.lab_id, taps, client_lan(lab.topology)[0].network if lab.lan else None)
     interrupts.check()
     processes = {name: _start(lab, command) for name, command in commands.items()}
     state = state.model_copy(update={"processes": processes})

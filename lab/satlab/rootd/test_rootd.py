@@ -17,6 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from satlab.common import paths
+from satlab.link.option_model import options_of
+from satlab.link.options import LinkOptions, LocalOptions
 from satlab.netlab import privileges
 from satlab.openbach.engine import Engine, JobLaunched
 from satlab.openbach.model import BoundScenario
@@ -28,6 +30,7 @@ from satlab.rootd.verbs import (
     REQUEST,
     HelperError,
     RefusedError,
+    RunLink,
     ScenarioRequest,
     StartRequest,
     StatusRequest,
@@ -114,6 +117,15 @@ def test_t02_any_bytes_are_a_request_or_refused(data: bytes) -> None:
         read_request(data)
     except RefusedError as error:
         assert str(error)
+
+
+def test_t02_the_link_names_no_file_and_is_otherwise_that_of_the_command_line() -> None:
+    served = options_of(RunLink)
+    local = set(LocalOptions.model_fields)
+    assert {option.name for option in served} == LinkOptions.model_fields.keys() - local
+    everywhere = [option for option in options_of(LinkOptions) if option.name not in local]
+    assert [(o.name, o.default, o.help) for o in served] == [(o.name, o.default, o.help) for o in everywhere]
+    assert local == {"lenient", "lan_loss", "timeline", "probes"}
 
 
 def test_a_link_means_the_same_on_both_sides() -> None:

@@ -13,10 +13,10 @@ from satlab.common.processes import wait
 from satlab.common.topology import Role
 from satlab.experiment import calibrate
 from satlab.experiment.calibrate import CalibrationCheck, MetricsFile, Probe
-from satlab.link import linkplan
+from satlab.link.config import Emulator
 from satlab.link.expectation import expectation
-from satlab.link.linkplan import LinkPlan
 from satlab.link.opensand import START_ORDER
+from satlab.link.plan import LinkPlan
 from satlab.vm.provision import METRICS_THERE
 from satlab.vm.vm_hosts import VmLab
 
@@ -47,7 +47,7 @@ class VmLink:
 
     lab: VmLab
     plan: LinkPlan
-    emulator: linkplan.Emulator
+    emulator: Emulator
     metrics: Path
 
     def restart(self) -> None:

@@ -20,9 +20,10 @@ from satlab.common import paths
 from satlab.common.errors import HostError, RunError
 from satlab.common.processes import finish
 from satlab.common.topology import NetworkKind, Role, Topology
-from satlab.link import linkplan, opensand
-from satlab.link.linkplan import Attachment, LinkConfig, LinkPlan
+from satlab.link import opensand
+from satlab.link.config import Attachment, LinkConfig, build_config
 from satlab.link.options import LinkOptions
+from satlab.link.plan import LinkPlan, plan_link
 from satlab.netlab import job_host, pki, web_target
 from satlab.vm import dist
 from satlab.vm.inventory import VmOptions, inventory, write
@@ -115,7 +116,7 @@ def prepare(
     """
     folder.make()
     config = link_config(topology, options)
-    plan = linkplan.plan(config)
+    plan = plan_link(config)
     _write(folder.link, config.model_copy(update={"profile": _PROFILE}).to_json())
     _write(folder.plan, plan.to_json())
     packages = folder.path / "packages"
@@ -143,7 +144,7 @@ def link_config(topology: Topology, options: LinkOptions) -> LinkConfig:
     The plan counts the terrestrial delay, which the hosts at its ends add. With OpenSAND there are no tunnels.
     """
     metrics, control = Path(METRICS_THERE), Path(CONTROL_THERE)
-    config = linkplan.build(topology, "vm", options.request("vm"), metrics=metrics, control=control)
+    config = build_config(topology, "vm", options.request("vm"), metrics=metrics, control=control)
     names = ("near", "far") if options.emulator == "opensand" else ("st", "gw", "near", "far")
     return config.model_copy(update={name: Attachment(netns=_NAMESPACE, tun=f"tun-{name}") for name in names})
 

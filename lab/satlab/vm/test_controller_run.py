@@ -20,8 +20,8 @@ from satlab import web
 from satlab.common import paths, topology
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, HostError, RunError
-from satlab.link import linkplan
 from satlab.link.options import LinkOptions
+from satlab.link.plan import plan_link
 from satlab.openbach import descriptor, scenario
 from satlab.openbach.model import BoundScenario
 from satlab.openbach.runner import JobProgress, ScenarioResult
@@ -133,7 +133,7 @@ def test_a_run_folder_and_its_report_come_of_it(served: Served, tmp_path: Path) 
     here, folder = topology.load(), VmFolder(tmp_path / "lab")
     folder.make()
     config = provision.link_config(here, LinkOptions())
-    folder.plan.write_text(linkplan.plan(config).to_json())
+    folder.plan.write_text(plan_link(config).to_json())
     folder.link.write_text(config.to_json())
     prepared = vm_run.prepare(PING, {"count": "3"}, VmLab(folder, here), served.controller)
     outcome = vm_run.execute(prepared, tmp_path / "runs", ProgressLog(quiet=True), threading.Event(), 30)

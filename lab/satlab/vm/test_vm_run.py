@@ -9,9 +9,9 @@ import pytest
 from satlab.common import paths, topology
 from satlab.common.errors import ConfigError, HostError
 from satlab.common.topology import Size
-from satlab.link import linkplan
-from satlab.link.linkplan import Emulator
+from satlab.link.config import Emulator
 from satlab.link.options import LinkOptions
+from satlab.link.plan import plan_link
 from satlab.vm import inventory, provision, vm_commands, vm_run
 from satlab.vm.emulator_units import VmLink
 from satlab.vm.inventory import VmOptions
@@ -90,7 +90,7 @@ def test_a_run_starts_its_emulator_afresh(tmp_path: Path, emulator: Emulator, re
     script.chmod(0o755)
     found = lab(tmp_path, ("env", f"PATH={tmp_path}:/usr/bin:/bin"))
     config = provision.link_config(topology.load(), LinkOptions(emulator=emulator))
-    emulated = VmLink(found, linkplan.plan(config), emulator, tmp_path / "link.jsonl")
+    emulated = VmLink(found, plan_link(config), emulator, tmp_path / "link.jsonl")
     emulated.restart()
     *restarts, echo = log.read_text().splitlines()
     assert restarts == [f"vagrant@{address} sudo -n systemctl restart {emulator}" for address in restarted]

@@ -25,7 +25,8 @@ from satlab.experiment.calibrate import CalibrationCheck
 from satlab.experiment.manifest import Manifest
 from satlab.experiment.run import CALIBRATION, LOGS, METRICS, RAW, RunResult
 from satlab.experiment.run_id import new_run_id
-from satlab.link.linkplan import LinkConfig, LinkPlan
+from satlab.link.config import LinkConfig
+from satlab.link.plan import LinkPlan
 from satlab.netlab import ownership
 from satlab.openbach import descriptor, runner, scenario
 from satlab.openbach.model import BoundScenario

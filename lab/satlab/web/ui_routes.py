@@ -198,7 +198,8 @@ def _again(here: Context, instance: Instance) -> str:
     """Return the launch page with the same values filled in."""
     usual = (here.catalog.scenario(instance.project, instance.scenario) or {}).get("constants", {})
     constants = instance.order.documents[instance.scenario].get("constants", {})
-    given = {f"link.{name}": value for name, value in instance.order.link.model_dump(exclude_defaults=True).items()}
+    link = instance.order.link.model_dump(exclude_defaults=True)
+    given = {f"link.{name}": forms.form_text(value) for name, value in link.items()}
     given |= {f"argument.{name}": value for name, value in instance.order.arguments.items()}
     given |= {f"constant.{name}": value for name, value in constants.items() if value != usual.get(name)}
     place = f"{PAGES}/scenarios/{quote(instance.project, safe='')}/{quote(instance.scenario, safe='')}"

@@ -35,7 +35,7 @@ from satlab.experiment import calibrate
 from satlab.experiment.calibrate import MetricsFile
 from satlab.link import control
 from satlab.link.expectation import expectation
-from satlab.link.linkplan import LinkPlan
+from satlab.link.plan import LinkPlan
 from satlab.netlab import lab, netns, ownership, pki, privileges
 from satlab.netlab.lab import Lab
 

@@ -14,7 +14,7 @@ from typing import Any
 from satlab.check.endpoint.pair import read_lines
 from satlab.check.trace import server_qlog
 from satlab.check.trace.causes import SenderState, TransferTrace
-from satlab.link.linkplan import LinkPlan
+from satlab.link.plan import LinkPlan
 
 Lines = Sequence[Mapping[str, Any]]
 

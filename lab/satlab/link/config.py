@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What satlink is asked to emulate (`LinkConfig`) and what its framing arithmetic answers (`LinkPlan`).
+"""The configuration of a link: what a user requests (`LinkRequest`) and what satlink reads (`LinkConfig`, link.json).
 
-The models mirror `schemas/link-config.schema.json` and `schemas/link-plan.schema.json`. Planning needs no privileges
-and touches nothing.
+The models mirror `schemas/link-config.schema.json`, and read their limits from it.
 """
 
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -23,9 +21,8 @@ from pydantic import (
 
 from satlab.common import netns_names
 from satlab.common.errors import ConfigError, Fault
-from satlab.common.paths import SATLINK
 from satlab.common.topology import InterfaceEnd, NetworkKind, Role, Topology
-from satlab.link.satlink import ask
+from satlab.link.limits import limits
 
 DEFAULT_BDP = 1.2
 """Drop-tail limit in bandwidth-delay products of the direction."""
@@ -39,23 +36,27 @@ Timing = Literal["standard", "opensand"]
 Aqm = Literal["codel", "fq-codel", "pie"]
 """Active queue management."""
 LossUnit = Literal["packet", "frame"]
-"""What a loss takes at a time: an IP packet, or a BBFRAME or burst."""
+"""The unit of a loss: an IP packet, or a BBFRAME or burst."""
+
+Ratio = Annotated[float, limits("forward.loss.ratio")]
+Milliseconds = Annotated[float, limits("forward.jitter.uniform_ms")]
+DelayMs = Annotated[float, limits("terrestrial_one_way_delay_ms")]
+Seconds = Annotated[float, limits("timeline.steps.at_s")]
+SymbolRate = Annotated[int, limits("timeline.steps.set.symbol_rate_baud")]
+Seed = Annotated[int, limits("seed")]
 
 # "return" is a keyword of Python; a plain alias would take the Python name away from type checkers.
-_RETURN = AliasChoices("return", "return_")
+RETURN = AliasChoices("return", "return_")
 
 
-class _Model(BaseModel):
+class LinkModel(BaseModel):
     """Read-only, and closed to fields that the schema does not name."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-# --- what is asked --------------------------------------------------------------------------------------------------
-
-
-class _Sparse(_Model):
-    """Leaves out what was not chosen: satlink has the defaults."""
+class _Sparse(LinkModel):
+    """Leaves out what is None: satlink has the defaults."""
 
     @model_serializer(mode="wrap")
     def _chosen(self, full: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -63,30 +64,30 @@ class _Sparse(_Model):
 
 
 class _Queue(_Sparse):
-    """Active management: RFC 8289, 8290 or 8033; its times in ms; `ecn` marks in place of an early drop (RFC 3168)."""
+    """Active queue management: RFC 8289, 8290 or 8033; `ecn` marks in place of an early drop (RFC 3168)."""
 
     aqm: Aqm | None = None
     ecn: bool | None = None
-    target_ms: float | None = Field(default=None, ge=0, le=3600000)
-    interval_ms: float | None = Field(default=None, ge=0, le=3600000)
+    target_ms: Milliseconds | None = None
+    interval_ms: Milliseconds | None = None
 
 
 class BdpQueue(_Queue):
     """Limit as a multiple of the direction's bandwidth-delay product."""
 
-    bdp: float = Field(gt=0, allow_inf_nan=False)
+    bdp: Annotated[float, limits("forward.queue.bdp"), Field(allow_inf_nan=False)]
 
 
 class BytesQueue(_Queue):
     """Limit in bytes."""
 
-    bytes: int = Field(ge=1)
+    bytes: Annotated[int, limits("forward.queue.bytes")]
 
 
 class PacketsQueue(_Queue):
     """Limit in packets."""
 
-    packets: int = Field(ge=1)
+    packets: Annotated[int, limits("forward.queue.packets")]
 
 
 class _Loss(_Sparse):
@@ -96,47 +97,47 @@ class _Loss(_Sparse):
 class Loss(_Loss):
     """Independent losses: `ratio` of IP packets, or of BBFRAMEs and bursts (`unit`)."""
 
-    ratio: float = Field(default=0.0, ge=0, le=1)
+    ratio: Ratio = 0.0
 
 
 class GilbertElliott(_Loss):
     """Two states: `p` good to bad, `r` bad to good, per unit or per `step_ms`; a loss ratio in each."""
 
     model: Literal["gilbert-elliott"] = "gilbert-elliott"
-    p: float = Field(ge=0, le=1)
-    r: float = Field(ge=0, le=1)
-    good_ratio: float | None = Field(default=None, ge=0, le=1)
-    bad_ratio: float | None = Field(default=None, ge=0, le=1)
-    step_ms: float | None = Field(default=None, gt=0, le=3600000)
+    p: Ratio
+    r: Ratio
+    good_ratio: Ratio | None = None
+    bad_ratio: Ratio | None = None
+    step_ms: Annotated[Milliseconds, Field(gt=0)] | None = None
 
 
 class Bursts(_Loss):
     """Everything is lost for `duration_ms` of every `period_ms`, the first time at `first_ms`."""
 
     model: Literal["bursts"] = "bursts"
-    period_ms: float = Field(gt=0, le=3600000)
-    duration_ms: float = Field(ge=0, le=3600000)
-    first_ms: float | None = Field(default=None, ge=0, le=3600000)
+    period_ms: Annotated[Milliseconds, Field(gt=0)]
+    duration_ms: Milliseconds
+    first_ms: Milliseconds | None = None
 
 
 class Trace(_Loss):
     """Recorded losses: lines 0 or 1, one unit each; or lines START END in seconds."""
 
     model: Literal["trace"] = "trace"
-    file: str = Field(min_length=1)
+    file: Annotated[str, limits("forward.loss.file")]
 
 
-class UniformJitter(_Model):
+class UniformJitter(LinkModel):
     """Uniform between 0 and `uniform_ms`."""
 
-    uniform_ms: float = Field(ge=0, le=3600000)
+    uniform_ms: Milliseconds
 
 
-class NormalJitter(_Model):
+class NormalJitter(LinkModel):
     """Normal, cut at 0."""
 
-    mean_ms: float = Field(ge=0, le=3600000)
-    sigma_ms: float = Field(ge=0, le=3600000)
+    mean_ms: Milliseconds
+    sigma_ms: Milliseconds
 
 
 Queue = BdpQueue | BytesQueue | PacketsQueue
@@ -149,42 +150,42 @@ class Direction(_Sparse):
     queue: Queue = BdpQueue(bdp=DEFAULT_BDP)
     loss: LossProcess | tuple[LossProcess, ...] = Loss()
     jitter: UniformJitter | NormalJitter | None = None
-    outages_s: tuple[tuple[float, float], ...] | None = None
+    outages_s: tuple[tuple[Seconds, Seconds], ...] | None = None
 
 
-_OF_WIRES = {"delay_ms", "loss", "jitter", "outage"}
+_TERRESTRIAL = {"delay_ms", "loss", "jitter", "outage"}
 """What can change of a terrestrial direction."""
 
 
 class Handover(_Sparse):
-    """Another link takes over, in all that is not said as in profile and configuration.
+    """Another link takes over; what is None is as in profile and configuration.
 
     `waiting`: packets in the queue move to the new link, leave with the old one, or are dropped.
     """
 
     waiting: Literal["keep", "flush", "drop"]
-    delay_ms: float | None = Field(default=None, ge=0, le=10000)
-    symbol_rate_baud: int | None = Field(default=None, ge=1, le=10**10)
+    delay_ms: DelayMs | None = None
+    symbol_rate_baud: SymbolRate | None = None
     queue: Queue | None = None
 
 
 class LinkSet(_Sparse):
     """Changes of one direction of a running link, or of both of its satellite segment; at least one.
 
-    `delay_ms` is one way. `outage`: until told otherwise, or seconds. `attenuation_db` is taken off the Es/N0, beyond
-    what the profile takes. `modcod`: an id of EN 302 307-1 that stays in force, or the loop chooses again (acm);
+    `delay_ms` is one way. `outage`: true until false, or for seconds. `attenuation_db` reduces the Es/N0, beyond
+    what the profile does. `modcod`: an id of EN 302 307-1 that stays in force, or the loop chooses again (acm);
     forward alone. A terrestrial direction has neither queue nor what a radio link has.
     """
 
     direction: Literal["forward", "return", "both", "terrestrial_down", "terrestrial_up"]
-    delay_ms: float | None = Field(default=None, ge=0, le=10000)
+    delay_ms: DelayMs | None = None
     loss: LossProcess | tuple[LossProcess, ...] | None = None
     jitter: UniformJitter | NormalJitter | None = None
-    outage: Annotated[bool, Field(strict=True)] | Annotated[float, Field(gt=0, le=1e9)] | None = None
+    outage: Annotated[bool, Field(strict=True)] | Annotated[float, limits("timeline.steps.set.outage")] | None = None
     queue: Queue | None = None
-    attenuation_db: float | None = Field(default=None, ge=0, le=100)
-    modcod: Annotated[int, Field(ge=1, le=28)] | Literal["acm"] | None = None
-    symbol_rate_baud: int | None = Field(default=None, ge=1, le=10**10)
+    attenuation_db: Annotated[float | None, limits("timeline.steps.set.attenuation_db")] = None
+    modcod: Annotated[int, limits("timeline.steps.set.modcod")] | Literal["acm"] | None = None
+    symbol_rate_baud: SymbolRate | None = None
     handover: Handover | None = None
 
     @model_validator(mode="after")
@@ -193,24 +194,24 @@ class LinkSet(_Sparse):
         if not given:
             names = ", ".join(name for name in type(self).model_fields if name != "direction")
             raise ValueError(f"changes nothing: give one of {names}")
-        if self.direction.startswith("terrestrial") and (foreign := given - _OF_WIRES):
+        if self.direction.startswith("terrestrial") and (foreign := given - _TERRESTRIAL):
             raise ValueError(f"a terrestrial direction has no {', '.join(sorted(foreign))}")
         if self.modcod is not None and self.direction != "forward":
             raise ValueError("only the direction forward has MODCODs")
         return self
 
 
-class TimelineStep(_Model):
+class TimelineStep(LinkModel):
     """A set at its time, in s since the start of the time line."""
 
-    at_s: float = Field(ge=0, le=1e9)
+    at_s: Seconds
     set_: LinkSet = Field(alias="set")
 
 
-Steps = Annotated[tuple[TimelineStep, ...], Field(max_length=10000)]
+Steps = Annotated[tuple[TimelineStep, ...], limits("timeline.steps")]
 
 
-class Timeline(_Model):
+class Timeline(LinkModel):
     """Changes at known times; time 0 is the emulator's start, or the request that starts the time line."""
 
     starts: Literal["at-once", "on-request"]
@@ -220,56 +221,56 @@ class Timeline(_Model):
 class OtherLoad(_Sparse):
     """Traffic of another terminal on the return carrier; from the emulator's start, or `from_s`, up to `until_s`."""
 
-    terminal: int = Field(ge=0, le=255)
-    return_kbps: int = Field(ge=1, le=0xFFFFFFFF)
-    from_s: float | None = Field(default=None, ge=0, le=1e9)
-    until_s: float | None = Field(default=None, ge=0, le=1e9)
+    terminal: Annotated[int, limits("others.terminal")]
+    return_kbps: Annotated[int, limits("others.return_kbps")]
+    from_s: Seconds | None = None
+    until_s: Seconds | None = None
 
 
-class Attachment(_Model):
+class Attachment(LinkModel):
     """A TUN: the file of its network namespace and its name there."""
 
-    netns: str
-    tun: str = Field(max_length=15)
+    netns: Annotated[str, limits("st.netns")]
+    tun: Annotated[str, limits("st.tun")]
 
 
-class Probes(_Model):
+class Probes(LinkModel):
     """A collector of OpenSAND's probes at ADDRESS:PORT, reached from satlab's own network namespace."""
 
     address: str
     netns: Literal["parent"] = "parent"
 
 
-class LinkConfig(_Model):
+class LinkConfig(LinkModel):
     """The configuration that `satlink validate|plan|run` reads; `link.json`.
 
     `st` and `gw` are None where OpenSAND carries the satellite segment: satlink then serves the terrestrial one alone.
     """
 
     schema_: Literal["satlab/link-config/1"] = Field(default="satlab/link-config/1", alias="schema")
-    run_id: str
-    profile: str
+    run_id: Annotated[str, limits("run_id")]
+    profile: Annotated[str, limits("profile")]
     lenient: bool = False
     timing: Timing = "standard"
-    seed: int = Field(ge=0)
+    seed: Seed
     forward: Direction
-    return_: Direction = Field(validation_alias=_RETURN, serialization_alias="return")
-    terrestrial_one_way_delay_ms: float = Field(ge=0, le=10000)
+    return_: Direction = Field(validation_alias=RETURN, serialization_alias="return")
+    terrestrial_one_way_delay_ms: DelayMs
     st: Attachment | None
     gw: Attachment | None
     near: Attachment
     far: Attachment
-    metrics: str
-    metrics_interval_ms: int = Field(ge=10, le=10000)
+    metrics: Annotated[str, limits("metrics")]
+    metrics_interval_ms: Annotated[int, limits("metrics_interval_ms")]
     probes: Probes | None = None
-    control: str | None = None
+    control: Annotated[str | None, limits("control")] = None
     timeline: Timeline | None = None
-    others: tuple[OtherLoad, ...] = ()
+    others: Annotated[tuple[OtherLoad, ...], limits("others")] = ()
 
     @model_validator(mode="after")
     def _whole_segment(self) -> Self:
         if (self.st is None) != (self.gw is None):
-            raise ValueError("st and gw are the ends of one segment: give both, or null for both")
+            raise ValueError("st and gw are one segment: give both, or null for both")
         return self
 
     @property
@@ -287,10 +288,10 @@ class LinkRequest:
     """What a user may choose of a link.
 
     `profile` is a folder of OpenSAND XML, whose satellite segment `emulator` carries; `terrestrial_one_way_delay_ms`
-    0..10000 replaces the topology's; `metrics` is the file that link metrics go to, `logs` the folder of OpenSAND's
-    logs (None: the lab's own folder); `metrics_interval_ms` 10..10000. `probes` is the ADDRESS:PORT of a collector that
-    gets every sample under OpenSAND's probe names. `lan_loss` is the ratio of packets lost on the
-    client's LAN, each way. `lenient`: take of the profile what OpenSAND's loader takes although it is wrong.
+    replaces the topology's; `metrics` is the file of the link metrics, `logs` the folder of OpenSAND's logs (None: the
+    lab's own folder). `probes` is the ADDRESS:PORT of a collector that gets every sample under OpenSAND's probe names.
+    `lan_loss` is the ratio of packets lost on the client's LAN, each way. `lenient`: accept what OpenSAND's loader
+    accepts of a profile although it is wrong.
     """
 
     profile: Path
@@ -311,7 +312,7 @@ class LinkRequest:
     lenient: bool = False
 
 
-def build(
+def build_config(
     topology: Topology, lab_id: str, request: LinkRequest, *, metrics: Path, control: Path | None = None
 ) -> LinkConfig:
     """Join a topology and a request to one configuration; `metrics` is used where the request names no file.
@@ -319,7 +320,7 @@ def build(
     `control` is the socket on which the link can be changed while it runs.
 
     Raises:
-        ConfigError: seed, delay or interval out of bounds.
+        ConfigError: a value is out of its limits; every fault.
     """
     st, gw = (
         _attachment(topology, lab_id, NetworkKind.SATELLITE, role) if request.emulator == "satlink" else None
@@ -352,10 +353,10 @@ def build(
             others=request.others,
         )
     except ValidationError as error:
-        raise ConfigError("the link as asked for is not usable", _faults(error, "link")) from error
+        raise ConfigError("the link cannot be used as requested", faults_of(error, "link")) from error
 
 
-def build_lan(topology: Topology, lab_id: str, beside: LinkConfig, loss: float) -> LinkConfig:
+def build_lan_config(topology: Topology, lab_id: str, beside: LinkConfig, loss: float) -> LinkConfig:
     """Return the configuration of a satlink of its own that carries the client's LAN and loses packets, each way.
 
     It is a wire without delay, with seed and interval of the path's satlink `beside` it and `lan.jsonl` as its metrics.
@@ -382,7 +383,7 @@ def build_lan(topology: Topology, lab_id: str, beside: LinkConfig, loss: float) 
 
 
 def client_lan(topology: Topology) -> tuple[InterfaceEnd, InterfaceEnd]:
-    """Return the ends of the client's network: the other one, and the client's own."""
+    """Return the interfaces on the client's network: the other node's, and the client's own."""
     client = topology.nodes[topology.node_of(Role.CLIENT)]
     ends = topology.ends(next(iter(client.interfaces.values())).network)
     near, far = sorted(ends, key=lambda end: topology.nodes[end.node].role is Role.CLIENT)
@@ -390,134 +391,16 @@ def client_lan(topology: Topology) -> tuple[InterfaceEnd, InterfaceEnd]:
 
 
 def _attachment(topology: Topology, lab_id: str, kind: NetworkKind, role: Role | None) -> Attachment:
-    """Return the end of the satellite or internet network at the node with `role`; None = the end not at the server."""
+    """Return a network's interface at the node with `role`; None = the one that is not the server's."""
     ends = topology.ends(topology.network_of(kind))
     roles = {end: topology.nodes[end.node].role for end in ends}
     end = next(e for e in ends if (roles[e] is role if role else roles[e] is not Role.SERVER))
     return Attachment(netns=str(netns_names.path(lab_id, end.node)), tun=end.interface)
 
 
-# --- what is answered -----------------------------------------------------------------------------------------------
-
-
-class _DirectionPlan(_Model):
-    """One direction: rates in bit/s, sizes in bytes, delay in ms, ratios in 0..1.
-
-    `rate_bps` is the payload of the frames on air, encapsulation headers included; the goodputs are steady payload
-    rates over IPv4: UDP with 1472-byte datagrams, TCP with 1448-byte segments.
-    """
-
-    symbol_rate_baud: float
-    modcod_id: int
-    modcod: str
-    es_n0_db: float
-    rate_bps: float
-    one_way_delay_ms: float
-    queue_bytes: int
-    queue_discipline: Literal["drop-tail"] | Aqm = "drop-tail"
-    queue_ecn: bool = False
-    bdp_bytes: int
-    loss_ratio: float
-    loss_unit: LossUnit
-    loss_models: tuple[Literal["bernoulli", "gilbert-elliott", "bursts", "trace"], ...] = ("bernoulli",)
-    jitter_mean_ms: float = 0.0
-    udp_goodput_bps: float
-    tcp_goodput_bps: float
-
-
-class AcmPlan(_Model):
-    """What adaptive coding chooses from; levels in dB."""
-
-    modcod_ids: tuple[int, ...]
-    margin_db: float
-    hysteresis_db: float
-    report_period_ms: float
-
-
-class ForwardPlan(_DirectionPlan):
-    """DVB-S2 carrier: one frame lasts `frame_ns` and holds `frame_payload_bytes`.
-
-    With `acm` all of it is as at the start; without, the MODCOD stays.
-    """
-
-    frame_ns: int
-    frame_payload_bytes: int
-    acm: AcmPlan | None = None
-
-
-class FirstPacket(_Model):
-    """One-way delay of an 84-byte IPv4 packet on an idle return link, ms."""
-
-    min: float
-    mean: float
-    max: float
-
-
-class DemandPlan(_Model):
-    """Slots on demand: a superframe's bursts, of all terminals and of the ST's constant rate; one request a synchro."""
-
-    carrier_slots: int
-    cra_slots: int
-    synchro_ms: float
-    request_bytes: int = 0
-    plan_bytes: int = 0
-    first_packet_ms: FirstPacket
-    other_terminals: int
-
-
-class ReturnPlan(_DirectionPlan):
-    """DVB-RCS2 carrier: `slots_per_superframe` bursts of `burst_payload_bytes` in each `superframe_ns`."""
-
-    superframe_ns: int
-    slots_per_superframe: int
-    burst_payload_bytes: int
-    demand: DemandPlan | None = None
-
-
-class RttPlan(_Model):
-    """RTT of an 84-byte IPv4 echo on an idle link, ms: `configured` is propagation, the others add the frame model."""
-
-    configured: float
-    min: float
-    mean: float
-    max: float
-
-
-class LinkPlan(_Model):
-    """What the framing arithmetic says of a link: the expectation that measurements are held against."""
-
-    schema_: Literal["satlab/link-plan/1"] = Field(alias="schema")
-    version: str
-    profile: str
-    profile_sha256: str
-    timing: str
-    seed: int
-    forward: ForwardPlan
-    return_: ReturnPlan = Field(validation_alias=_RETURN, serialization_alias="return")
-    terrestrial_one_way_delay_ms: float
-    rtt_ms: RttPlan
-    advice: tuple[str, ...]
-
-    def to_json(self) -> str:
-        """Return the text of `plan.json`."""
-        return self.model_dump_json(by_alias=True, indent=2) + "\n"
-
-
-def plan(config: LinkConfig, satlink: Path = SATLINK) -> LinkPlan:
-    """Ask satlink what the link will be like; checks the profile on the way.
-
-    Raises:
-        ConfigError: profile or configuration are wrong; holds satlink's own fault lines.
-        HostError: the program is missing, hangs, or answers what its schema does not allow.
-    """
-    with tempfile.NamedTemporaryFile("w", prefix="satlab-link-", suffix=".json") as file:
-        file.write(config.to_json())
-        file.flush()
-        return ask(LinkPlan, satlink, "plan", [file.name], f"profile {config.profile} is not usable")
-
-
-def _faults(error: ValidationError, what: str) -> list[Fault]:
-    def dotted(where: tuple[Any, ...]) -> str:
-        return ".".join([what, *(str(part) for part in where)])
-
-    return [Fault(dotted(e["loc"]), f"{e['msg']}, got {e['input']!r}") for e in error.errors(include_url=False)]
+def faults_of(error: ValidationError, place: str) -> list[Fault]:
+    """Return every fault of a document at `place`."""
+    return [
+        Fault(".".join(map(str, (place, *e["loc"]))), f"{e['msg']}, got {e['input']!r}"[:200])
+        for e in error.errors(include_url=False)
+    ]

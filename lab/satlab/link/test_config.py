@@ -12,8 +12,9 @@ from satlab.common import paths
 from satlab.common.errors import ConfigError, Fault, HostError
 from satlab.common.topology import load
 from satlab.experiment import validate
-from satlab.link import linkplan, satlink
-from satlab.link.linkplan import BdpQueue, BytesQueue, Direction, LinkConfig, LinkPlan, LinkRequest, Loss
+from satlab.link import satlink
+from satlab.link.config import BdpQueue, BytesQueue, Direction, LinkConfig, LinkRequest, Loss, build_config
+from satlab.link.plan import LinkPlan, plan_link
 
 PLAN = {
     "schema": "satlab/link-plan/1",
@@ -41,7 +42,7 @@ def schema(name: str) -> Any:
 
 def config(**changes: Any) -> LinkConfig:
     request = LinkRequest(**({"profile": Path("/profiles/geo")} | changes))
-    return linkplan.build(load(), "demo", request, metrics=Path("/run/link.jsonl"))
+    return build_config(load(), "demo", request, metrics=Path("/run/link.jsonl"))
 
 
 def program(folder: Path, *, stdout: str = "", stderr: str = "", status: int = 0) -> Path:
@@ -131,7 +132,7 @@ def test_bad_requests_are_reported_whole() -> None:
 
 def test_plan_is_read(tmp_path: Path) -> None:
     jsonschema.validate(PLAN, schema("link-plan"))
-    plan = linkplan.plan(config(), program(tmp_path, stdout=json.dumps(PLAN)))
+    plan = plan_link(config(), program(tmp_path, stdout=json.dumps(PLAN)))
     assert plan.return_.burst_payload_bytes == 100
     assert plan.rtt_ms.mean == 590.0
     assert json.loads(plan.to_json()) == PLAN
@@ -146,7 +147,7 @@ def test_faults_of_the_profile_are_handed_on(tmp_path: Path) -> None:
         "hint: mend them\n"
     )
     with pytest.raises(ConfigError) as caught:
-        linkplan.plan(config(), program(tmp_path, stderr=said, status=2))
+        plan_link(config(), program(tmp_path, stderr=said, status=2))
     assert caught.value.faults == (
         Fault("geo/profile_gw.xml:12: access/dama/cra", "out of range", "0 to 100 (kbit/s)"),
         Fault("geo/topology.xml:3: frequency_plan", "needs more"),
@@ -166,7 +167,7 @@ def test_faults_of_the_profile_are_handed_on(tmp_path: Path) -> None:
 )
 def test_an_unusable_answer_is_the_hosts_fault(tmp_path: Path, answer: dict[str, Any], says: str) -> None:
     with pytest.raises(HostError, match=says):
-        linkplan.plan(config(), program(tmp_path, **answer))
+        plan_link(config(), program(tmp_path, **answer))
 
 
 def test_no_profile_is_valid_by_a_program_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,11 +178,11 @@ def test_no_profile_is_valid_by_a_program_that_fails(tmp_path: Path, monkeypatch
 
 def test_missing_and_hanging_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(HostError, match="No such file") as caught:
-        linkplan.plan(config(), tmp_path / "satlink")
+        plan_link(config(), tmp_path / "satlink")
     assert "./satlab" in caught.value.hint
     monkeypatch.setattr(satlink, "DEADLINE_S", 0.05)
     hanging = tmp_path / "satlink"
     hanging.write_text("#!/bin/sh\nexec sleep 5\n")
     hanging.chmod(0o755)
     with pytest.raises(HostError, match=r"no answer in 0\.05 s"):
-        linkplan.plan(config(), hanging)
+        plan_link(config(), hanging)
