@@ -7,7 +7,6 @@ stays in the result.
 """
 
 import contextlib
-import itertools
 import json
 import os
 import subprocess
@@ -24,10 +23,11 @@ from satlab.bench.link_bench import profile_of
 from satlab.common import paths, topology
 from satlab.common.console import ProgressLog
 from satlab.common.errors import HostError
-from satlab.common.processes import wait
+from satlab.common.processes import finish, wait
 from satlab.experiment import manifest
+from satlab.experiment.session import QUIET, NetnsHost, new_lab_id
 from satlab.link.linkplan import BytesQueue, Direction, LinkRequest, Loss
-from satlab.netlab import lab, ownership, pep, pki
+from satlab.netlab import pep, pki
 from satlab.netlab.lab import Lab
 
 PORT = 4433
@@ -134,8 +134,7 @@ def server(up: Lab, node: str, options: Sequence[str], folder: Path) -> Iterator
             raise HostError(f"satperf's server does not start: {server_log.read_text().strip()}")
         yield connect
     finally:
-        process.terminate()
-        process.wait(START_S)
+        finish(process, START_S)
 
 
 @contextlib.contextmanager
@@ -155,21 +154,13 @@ def proxies(up: Lab, case: Case, folder: Path) -> Iterator[None]:
         yield
 
 
-_NUMBERS = itertools.count()
-
-
-@contextlib.contextmanager
-def large(folder: Path, loss: float) -> Iterator[Lab]:
+def large(folder: Path, loss: float) -> contextlib.AbstractContextManager[Lab]:
     """Bring the large link up, and down again when the block ends."""
     direction = Direction(queue=BytesQueue(bytes=BDP_BYTES), loss=Loss(ratio=loss))
     request = LinkRequest(
         profile_of(RATE_MBPS, folder), forward=direction, return_=direction, terrestrial_one_way_delay_ms=TERRESTRIAL_MS
     )
-    with ownership.owned(f"quic-{os.getpid()}-{next(_NUMBERS)}") as name:
-        try:
-            yield Lab.up(name, topology.load(paths.LAB_FILE), request)
-        finally:
-            lab.down(name)
+    return NetnsHost(new_lab_id("quic"), topology.load(paths.LAB_FILE), request).opened(QUIET)
 
 
 def quic(cases: Sequence[Case], log: ProgressLog) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
 from satlab.common.paths import SCENARIOS
 from satlab.experiment import run
-from satlab.experiment.run import RunRequest, RunResult
+from satlab.experiment.run import RunRequest
+from satlab.experiment.run_folder import RunResult
 from satlab.link.options import LinkOptions
 from satlab.netlab import ownership
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from satlab import __version__
+from satlab.common.files import write_atomically
 
 MEASURING_PACKAGES = (
     *("iperf3", "iputils-ping", "curl", "chromium", "chromium-driver", "h2o", "nginx", "ngtcp2-server"),
@@ -45,15 +46,7 @@ class Manifest:
     schema: str = "satlab/manifest/1"
 
     def write(self, path: Path) -> None:
-        """Write the manifest atomically."""
         write_atomically(path, json.dumps(asdict(self), indent=1) + "\n")
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replace a file's content at once: a reader sees the old text or the new one, never half of it."""
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    scratch.write_text(text)
-    scratch.replace(path)
 
 
 def sha256(path: Path) -> str:

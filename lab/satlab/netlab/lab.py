@@ -35,10 +35,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from satlab.common import netns_names
 from satlab.common.errors import ConfigError, Fault, HostError
+from satlab.common.files import write_atomically
 from satlab.common.paths import SATLINK
 from satlab.common.processes import POLL_S, TrackedProcess, send, start, wait
 from satlab.common.topology import NetworkKind, Role, Topology
-from satlab.link import linkplan, opensand
+from satlab.link import control, linkplan, opensand
 from satlab.link.linkplan import Emulator, LinkConfig, LinkPlan, LinkRequest
 from satlab.link.opensand import Platform
 from satlab.netlab import netns
@@ -170,6 +171,11 @@ class Lab:
                 f"lab {self.lab_id} has no node {node!r}", hint=f"one of {', '.join(self.topology.nodes)}"
             )
         return ["nsenter", f"--net={netns_names.path(self.lab_id, node)}", "--"]
+
+    def start_timeline(self) -> None:
+        """Start the link's time line where it has one; it waits for that."""
+        if self.config.timeline and self.config.control:
+            control.start_timeline(Path(self.config.control))
 
     def set_congestion_control(self, node: str, congctl: str, initcwnd: int | None = None) -> None:
         """Choose TCP's algorithm and initial window (segments; None: the kernel's) for new connections of `node`."""
@@ -452,10 +458,7 @@ def _write_state(lab_id: str, state: _State) -> None:
 
 def _write(path: Path, text: str) -> None:
     """Write a private file, whole or not at all."""
-    scratch = path.with_name(f".{path.name}.new")
-    scratch.touch(mode=0o600)
-    scratch.write_text(text, encoding="utf-8")
-    scratch.replace(path)
+    write_atomically(path, text, mode=0o600)
 
 
 @contextlib.contextmanager

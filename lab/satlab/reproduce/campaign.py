@@ -19,8 +19,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 import collect
 from satlab import __version__
 from satlab.common.errors import ConfigError, ExitStatus, HostError
+from satlab.common.files import write_atomically
 from satlab.common.processes import wait
-from satlab.experiment.manifest import write_atomically
 from satlab.netlab import ownership
 from satlab.reproduce.matrix import Cell, select
 

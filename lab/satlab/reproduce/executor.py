@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
+from satlab.common import processes
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, HostError, RunError, SatlabError
 from satlab.netlab import ownership
@@ -160,14 +161,10 @@ def _is_late(run: RunningTask) -> bool:
 
 
 def _end(run: RunningTask, deadline_s: float = STOP_DEADLINE_S) -> None:
-    """See a run out: what runs too long is asked to end, which takes its lab down, and is then made to."""
+    """Wait for a run's end. What runs too long is terminated, which takes its lab down, and then killed."""
     if _is_late(run):
         run.process.terminate()
-    try:
-        run.process.wait(deadline_s)
-    except subprocess.TimeoutExpired:
-        run.process.kill()
-        run.process.wait()
+    processes.reap(run.process, deadline_s)
 
 
 def duration(seconds: float) -> str:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A reproduction as one HTML file: the conclusions, Table II and figure 2 with published values beside ours."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from satlab.common.files import write_atomically
 from satlab.report import html
 from satlab.report.figures import COLOURS, DataTable, Figure, Json, axis, line
 from satlab.reproduce import result_tables
@@ -126,9 +126,7 @@ def write(campaign: Campaign, found: Results, path: Path) -> Path:
         columns=COLUMNS, numbers=NUMBERS, conclusion_columns=CONCLUSIONS,
     )  # fmt: skip
     path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    scratch.write_text(text, encoding="utf-8")
-    scratch.replace(path)
+    write_atomically(path, text)
     return path
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from satlab.experiment.manifest import write_atomically
+from satlab.common.files import write_atomically
 from satlab.reproduce import results
 from satlab.reproduce.results import STEP_S, FigureComparison, Results
 

@@ -13,7 +13,7 @@ from satlab.link import linkplan
 from satlab.link.linkplan import Emulator
 from satlab.link.options import LinkOptions
 from satlab.vm import inventory, provision, vm_commands, vm_run
-from satlab.vm.emulator_units import VmLink
+from satlab.vm.emulator_units import VmHost
 from satlab.vm.inventory import VmOptions
 from satlab.vm.provision import VmFolder
 from satlab.vm.vm_hosts import VmLab
@@ -90,13 +90,13 @@ def test_a_run_starts_its_emulator_afresh(tmp_path: Path, emulator: Emulator, re
     script.chmod(0o755)
     found = lab(tmp_path, ("env", f"PATH={tmp_path}:/usr/bin:/bin"))
     config = provision.link_config(topology.load(), LinkOptions(emulator=emulator))
-    emulated = VmLink(found, linkplan.plan(config), emulator, tmp_path / "link.jsonl")
-    emulated.restart()
+    host = VmHost(found, linkplan.plan(config), emulator, tmp_path / "link.jsonl")
+    host.restart()
     *restarts, echo = log.read_text().splitlines()
     assert restarts == [f"vagrant@{address} sudo -n systemctl restart {emulator}" for address in restarted]
     assert "vagrant@198.19.0.11 sudo -n ping" in echo
     if emulator == "opensand":
-        assert emulated.during(0.0) == []
+        assert host.release_errors(found, 0.0) == []
 
 
 def test_the_link_of_the_guest_joins_its_tunnels(tmp_path: Path) -> None:

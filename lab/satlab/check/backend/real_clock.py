@@ -5,13 +5,10 @@ Both programs run in cells; packets are taken at the client's interface.
 """
 
 import contextlib
-import itertools
-import os
 import shutil
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from ipaddress import IPv4Address, ip_address
@@ -32,11 +29,9 @@ from satlab.common.errors import HostError
 from satlab.common.processes import wait
 from satlab.common.topology import Role
 from satlab.experiment import calibrate
-from satlab.experiment.calibrate import MetricsFile
-from satlab.link import control
-from satlab.link.expectation import expectation
+from satlab.experiment.session import NetnsHost, metrics_of, new_lab_id, run_session
 from satlab.link.linkplan import LinkPlan
-from satlab.netlab import lab, netns, ownership, pki, privileges
+from satlab.netlab import netns, pki, privileges
 from satlab.netlab.lab import Lab
 
 START_S = 10.0
@@ -47,7 +42,6 @@ END_S = 5.0
 WATCH_S = 0.25
 KEPT_BYTES = 16 << 20
 """Of each end's files, those up to this size are kept, larger ones are what was transferred."""
-_NUMBERS = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -70,38 +64,36 @@ class RealClock:
         if lacking:
             return Sample(case.id, seed, "unsupported", lacking, (None,) * max(1, len(suite.marks_mb)))
         folder = _emptied(raw / f"{case.id}-{seed}")
-        metrics = MetricsFile(folder / "link.jsonl")
-        request = case_link.for_lab(link, case, seed, metrics.path)
-        with ownership.owned(f"check-{os.getpid() % 100000}-{next(_NUMBERS) % 1000}") as name:
-            try:
-                up = Lab.up(name, self.ends.topology(), request)
-                checks = calibrate.before(up.plan, calibrate.probe_link(up, up.plan, server_address(up), metrics))
-                began_unix_s = time.time()
-                found = self._log(up, suite, case, seed, folder)
-                broken = up.status().reason
-            finally:
-                lab.down(name)
-        if broken:
-            raise HostError(f"the lab broke during {case.id}: {broken}")
-        lines = metrics.lines()
-        checks += calibrate.during(lines, expectation(up.plan, "satlink"), began_unix_s)
-        calibrate.write(folder / "calibration.json", up.config.run_id, checks)
-        off = ", ".join(check.name for check in checks if not check.ok)
-        # Of files of outside programs nothing is read but what `told` has made of their qlog.
-        is_traced = isinstance(self.ends, SatperfPair) or "spent_s" in found.sources
+        request = case_link.for_lab(link, case, seed, folder / "link.jsonl")
+        session = run_session(
+            NetnsHost(new_lab_id("check"), self.ends.topology(), request),
+            lambda up, halt: self._transfer(up, (suite, case, seed), folder, halt),
+            stop=self.stop,
+        )
+        if session.outcome is None:
+            raise KeyboardInterrupt
+        if session.broken:
+            raise HostError(f"the lab broke during {case.id}: {session.broken}")
+        calibrate.write(folder / "calibration.json", session.lab.config.run_id, session.checks)
+        # Of files of outside programs nothing is read but what `server_qlog` has made of their qlog.
+        is_traced = isinstance(self.ends, SatperfPair) or "spent_s" in session.outcome.sources
         trace = traces.read(raw, case.id, seed, link.plan) if is_traced else None
-        spent = None if trace is None else trace.spent_s()
-        return replace(found, calibration=off, spent_s=spent, **_returned(lines, began_unix_s))
+        return replace(
+            session.outcome,
+            calibration=", ".join(check.name for check in session.checks if not check.ok),
+            spent_s=None if trace is None else trace.spent_s(),
+            **_returned(metrics_of(session.lab).each(), session.began_unix_s),
+        )
 
-    def _log(self, up: Lab, suite: Suite, case: Case, seed: int, folder: Path) -> Sample:
-        """Start the server, then the client once or twice; give the sample of the last connection."""
-        host = server_address(up)
+    def _transfer(self, up: Lab, what: tuple[Suite, Case, int], folder: Path, halt: threading.Event) -> Sample:
+        """Start the server, then the client once or twice; return the sample of the last connection."""
+        host = up.topology.address_of(Role.SERVER)
         with tempfile.TemporaryDirectory(prefix="satlab-check-") as private:
             keys = pki.create(Path(private) / "pki", self.ends.server_names, [ip_address(host)], datetime.now(UTC))
-            request = TransferRequest(suite, case, seed, host, keys, Path(private) / "ends")
+            request = TransferRequest(*what, host, keys, Path(private) / "ends")
             cells = {side: _cell(request, side, self.ends.server_names) for side in (SERVER, CLIENT)}
             try:
-                return _Sitting(self.ends, self.stop, up, request, cells, folder).sample()
+                return _Sitting(self.ends, self.stop, halt, up, request, cells, folder).sample()
             finally:
                 for side in (SERVER, CLIENT):
                     _keep(request.folder / side, folder / side)
@@ -109,10 +101,11 @@ class RealClock:
 
 @dataclass(frozen=True)
 class _Sitting:
-    """One server and its clients."""
+    """One server and its clients. `halt` is set when `stop` is, or when the lab breaks."""
 
     ends: EndpointPair
     stop: threading.Event
+    halt: threading.Event
     up: Lab
     request: TransferRequest
     cells: dict[str, Sandbox]
@@ -136,7 +129,7 @@ class _Sitting:
             found = self.request.failed("no connection was made")
             for number in range(self.request.connections):
                 if number:
-                    self.stop.wait(self.request.case.second_after_s)
+                    self.halt.wait(self.request.case.second_after_s)
                 found, ended, seen = self._connection(server, number)
                 if found.status != "ok" and number + 1 < self.request.connections:
                     return replace(self.request.failed(f"first transfer: {found.reason}"), status=found.status)
@@ -145,8 +138,7 @@ class _Sitting:
     def _connection(self, server: SandboxedProcess, number: int) -> tuple[Sample, ExitReport, CapturedTransfer | None]:
         captured = self.folder / f"client-{number}.pcap"
         with Capture(self.up, *_client_interface(self.up)).running(captured):
-            if self.up.config.timeline and self.up.config.control:
-                control.start_timeline(Path(self.up.config.control))
+            self.up.start_timeline()
             client = self._start(CLIENT, self.ends.client(self.request, number), f"client-{number}.log")
             with _running(client):
                 ended, why = self._await(server, client)
@@ -183,7 +175,7 @@ class _Sitting:
             gone = server.poll()
             if gone is not None and client.poll(END_S) is None:
                 return client.stop(), self._without_server(gone).reason
-            if self.up.status().phase != "up":
+            if self.halt.is_set() and not self.stop.is_set():
                 return client.stop(), "the lab broke"
         return ended, UNSUPPORTED if ended.status == NOT_SUPPORTED else ""
 
@@ -247,16 +239,11 @@ def _typical(plan: LinkPlan) -> tuple[float, float]:
     return plan.rtt_ms.mean / 1000, plan.forward.udp_goodput_bps
 
 
-def _returned(lines: list[dict[str, Any]], since_unix_s: float) -> dict[str, Any]:
+def _returned(lines: Iterable[Mapping[str, Any]], since_unix_s: float) -> dict[str, Any]:
     """Count what crossed the return link since a moment of the Unix clock."""
     samples = [line["return"] for line in lines if line["type"] == "sample" and line["t_unix_s"] > since_unix_s]
     counts: Callable[[str], int] = lambda name: sum(one[name] for one in samples if one)  # noqa: E731
     return {"return_packets": counts("out_packets"), "return_bytes": counts("out_bytes")}
-
-
-def server_address(up: Lab) -> str:
-    """Return the server's address."""
-    return up.topology.nodes[up.topology.node_of(Role.SERVER)].address
 
 
 def _client_interface(up: Lab) -> tuple[str, str]:
