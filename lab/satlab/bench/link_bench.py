@@ -135,37 +135,37 @@ def _at_least(name: str, limit: float, unit: str, measured: float | None) -> Pro
 
 
 def promises(result: dict[str, Any]) -> list[Promise]:
-    """Hold a result against what is promised of the link's speed. What was not asked for is missing, not missed."""
-    found = []
+    """Hold a result against what is promised of the link's speed. What was not requested is missing, not missed."""
+    made = []
     for rate in result["rates"]:
         flow, name = rate["load"], f"{rate['rate_mbps']:g} Mbit/s"
         if limit := CORES.get(rate["rate_mbps"]):
-            found += [
+            made += [
                 _at_most(f"{name}: emulator", limit, "cores", flow and flow["emulator_cores"]),
                 _at_most(f"{name}: release error p99", LATE_US, "us", _loaded_late_us(rate["late"])),
                 _at_most(f"{name}: RTT above the frame model", RTT_ABOVE_MS, "ms", rate["rtt_above_model_ms"]),
             ]
         if rate["rate_mbps"] == LEAN_MBPS:
-            found.append(_at_most(f"{name}: memory of the emulator", MEMORY_MB, "MB", rate["rss_mb"]))
+            made.append(_at_most(f"{name}: memory of the emulator", MEMORY_MB, "MB", rate["rss_mb"]))
         if rate["rate_mbps"] > FAST_MBPS:
             received = flow and flow["received_bps"] / 1e6
-            found.append(_at_least(f"{name}: received", FAST_MBPS, "Mbit/s", received))
-            found.append(_at_most(f"{name}: lost by the emulator", 0, "packets", rate["counted_loss_packets"]))
-    asked = len(result.get("labs", ()))
-    if asked >= LABS:  # fewer cannot tell
+            made.append(_at_least(f"{name}: received", FAST_MBPS, "Mbit/s", received))
+            made.append(_at_most(f"{name}: lost by the emulator", 0, "packets", rate["counted_loss_packets"]))
+    labs = len(result.get("labs", ()))
+    if labs >= LABS:  # fewer prove nothing
         green = sum(not bad for bad in result["labs"])
-        found.append(_at_least("labs of 20 Mbit/s at once with green calibration", LABS, "labs", green))
-    return found
+        made.append(_at_least("labs of 20 Mbit/s at once with green calibration", LABS, "labs", green))
+    return made
 
 
 def _loaded_late_us(late: dict[str, Any]) -> float | None:
     """Worst p99 of the directions under load."""
-    found = [late[name]["p99_us"] for name in ("forward", "terrestrial_down") if name in late]
-    return None if None in found else max(found, default=None)
+    p99s = [late[name]["p99_us"] for name in ("forward", "terrestrial_down") if name in late]
+    return None if None in p99s else max(p99s, default=None)
 
 
 def link(seconds: float, labs: int, rates_mbps: tuple[float, ...], log: ProgressLog) -> dict[str, Any]:
-    """Measure baseline, each rate for `seconds`, and `labs` labs of 20 Mbit/s at once; give what `--json` prints.
+    """Measure baseline, each rate for `seconds`, and `labs` labs of 20 Mbit/s at once; return what `--json` prints.
 
     Raises:
         HostError: not root, or labs cannot be brought up.
@@ -280,7 +280,7 @@ class _Bench:
         ) as receiving:
             stdout = cast("IO[str]", receiving.stdout)
             stdout.readline()
-            sent = _said(self._load(sender, "send", *to, size, str(offered_bps), str(seconds)))
+            sent = _output(self._load(sender, "send", *to, size, str(offered_bps), str(seconds)))
             got = json.loads(stdout.read() or "{}")
         if not sent or not got:
             raise ProbeError(f"the UDP flow from {sender} to {receiver} failed")
@@ -299,7 +299,7 @@ class _Bench:
         return [*self.lab.enter_argv(node), sys.executable, udp_load.__file__, *argv]
 
     def _flow(self, sent: tuple[int, float], got: tuple[int, float], seconds: float, cpu_s: float) -> Flow:
-        """Make a flow of packets and the s they took at both ends, and the CPU time before it."""
+        """Make a flow of packets and the s they took at sender and receiver, and the CPU time before it."""
         cpu_s = self.cpu_s() - cpu_s
         offered, received = (
             packets * PROBE_DATAGRAM_BYTES * 8 / duration if duration else 0.0 for packets, duration in (sent, got)
@@ -314,8 +314,8 @@ class _Bench:
         )
 
 
-def _said(argv: list[str]) -> dict[str, Any]:
-    """Run a program; give what it prints, nothing if it failed."""
+def _output(argv: list[str]) -> dict[str, Any]:
+    """Run a program; return what it prints, nothing if it failed."""
     done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False)
     return json.loads(done.stdout) if done.returncode == 0 else {}
 

@@ -71,5 +71,5 @@ class Demo:
 
 def gravest(statuses: list[ExitStatus]) -> ExitStatus:
     """Return the status that matters most: an interrupt, a failed run, one out of calibration, or none of these."""
-    order = (ExitStatus.INTERRUPTED, ExitStatus.FAILED, ExitStatus.UNCALIBRATED)
-    return next((s for s in order if s in statuses), ExitStatus.OK)
+    gravest_first = (ExitStatus.INTERRUPTED, ExitStatus.FAILED, ExitStatus.UNCALIBRATED)
+    return next((s for s in gravest_first if s in statuses), ExitStatus.OK)

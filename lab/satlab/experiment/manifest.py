@@ -79,7 +79,7 @@ def host() -> dict[str, Any]:
 
 def versions(satlink: Path, opensand: Path | None = None) -> dict[str, str]:
     """Return the versions of what measures and carries: the emulators and the Debian packages that are installed."""
-    found = {
+    known = {
         "satlab": __version__,
         "python": platform.python_version(),
         "satlink": _output([str(satlink), "--version"]),
@@ -87,8 +87,8 @@ def versions(satlink: Path, opensand: Path | None = None) -> dict[str, str]:
     }
     if shutil.which("dpkg-query"):
         listing = _output(["dpkg-query", "-W", "-f", "${Package} ${Version}\\n", *MEASURING_PACKAGES])
-        found |= dict(line.split(" ", 1) for line in listing.splitlines() if line.count(" ") == 1)
-    return {name: version for name, version in found.items() if version}
+        known |= dict(line.split(" ", 1) for line in listing.splitlines() if line.count(" ") == 1)
+    return {name: version for name, version in known.items() if version}
 
 
 def _output(argv: list[str]) -> str:

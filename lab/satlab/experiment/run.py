@@ -35,7 +35,7 @@ FREE_BYTES_NEEDED = 500_000_000
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What a person asks for; the deadline in s.
+    """What a run shall be; the deadline in s.
 
     `entities`: who plays the scenario's entities, entity to node; None: every node plays itself. `jobs`: a folder of
     jobs beside the shipped ones. `run_id`: None = one is made. `endless`: let a job run that nothing stops.
@@ -95,9 +95,9 @@ class PreparedRun:
 
 def prepare(request: RunRequest) -> PreparedRun:
     """Check scenario, arguments, profile, topology and pages; touches nothing."""
-    here = topology.load(paths.LAB_FILE)
+    lab = topology.load(paths.LAB_FILE)
     jobs = descriptor.load_jobs(paths.JOBS) | (descriptor.sort_jobs(request.jobs)[0] if request.jobs else {})
-    entities = here.nodes if request.entities is None else request.entities
+    entities = lab.nodes if request.entities is None else request.entities
     loaded = scenario.load(request.scenario, jobs, entities, endless=request.endless)
     bound = scenario.bind(loaded, request.settings)
     for page in pages():
@@ -109,8 +109,8 @@ def prepare(request: RunRequest) -> PreparedRun:
     link = request.link.request(run_id, folder.metrics, folder.logs, timeline_starts="on-request")
     link = testbed.starting_with(link, request.at_start)
     if link.emulator == "opensand":
-        opensand.prepare(link.profile, here, paths.SATLINK, lenient=link.lenient)
-    plan = linkplan.plan(linkplan.build(here, lab_id(run_id), link, metrics=folder.metrics))
+        opensand.prepare(link.profile, lab, paths.SATLINK, lenient=link.lenient)
+    plan = linkplan.plan(linkplan.build(lab, lab_id(run_id), link, metrics=folder.metrics))
     about = RunPlan(
         run_id=run_id,
         scenario=bound,
@@ -121,7 +121,7 @@ def prepare(request: RunRequest) -> PreparedRun:
         seed=request.link.seed,
         options=request.link.arguments(),
     )
-    return PreparedRun(request, here, link, about)
+    return PreparedRun(request, lab, link, about)
 
 
 def lab_id(run_id: str) -> str:
@@ -138,7 +138,7 @@ def execute(
     """Run what was prepared. Leaves a run folder that says how it went, and no lab. `watch` is called at every turn.
 
     Raises:
-        HostError: the host gives out; the folder then says so, too.
+        HostError: the host cannot go on; the folder then says so, too.
     """
     request = prepared.request
     ownership.sweep()

@@ -221,3 +221,16 @@ def test_a_listener_on_another_port_or_one_that_ended_is_none(command: str) -> N
             link_probe.wait_for_listener(process, free_port(), deadline_s=0.5)
     finally:
         processes.finish(process, 1)
+
+
+def test_a_connection_from_a_port_is_no_listener_on_it() -> None:
+    process = subprocess.Popen(["sleep", "20"])
+    try:
+        with (
+            socket.create_server(("127.0.0.1", 0)) as server,
+            socket.create_connection(server.getsockname(), source_address=("127.0.0.1", 0)) as client,
+            pytest.raises(ProbeError, match="nothing listens"),
+        ):
+            link_probe.wait_for_listener(process, client.getsockname()[1], deadline_s=0.1)
+    finally:
+        processes.finish(process, 1)

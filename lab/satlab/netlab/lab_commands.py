@@ -24,26 +24,26 @@ from satlab.netlab.lab import Lab, LabStatus
 def up(lab_id: str, options: LinkOptions, log: ProgressLog) -> None:
     """Bring a lab up and leave it up."""
     with log.step(f"lab {lab_id} up") as step:
-        found = Lab.up(lab_id, topology.load(LAB_FILE), options.request())
-        step.outcome = "was up already" if found.found else "done"
-    plan = found.plan
+        up_lab = Lab.up(lab_id, topology.load(LAB_FILE), options.request())
+        step.outcome = "was up already" if up_lab.found else "done"
+    plan = up_lab.plan
     log.line(f"  forward {plan.forward.modcod}, {plan.forward.rate_bps / 1e6:.2f} Mbit/s on air")
     log.line(f"  return  {plan.return_.modcod}, {plan.return_.rate_bps / 1e6:.2f} Mbit/s on air")
-    if found.config.emulator == "opensand":
-        wanted = expectation(plan, "opensand")
-        log.line(f"  round trip over OpenSAND {wanted.rtt_low_ms:.0f} to {wanted.rtt_high_ms:.0f} ms")
+    if up_lab.config.emulator == "opensand":
+        expected = expectation(plan, "opensand")
+        log.line(f"  round trip over OpenSAND {expected.rtt_low_ms:.0f} to {expected.rtt_high_ms:.0f} ms")
     else:
         log.line(f"  round trip {plan.rtt_ms.min:.1f} to {plan.rtt_ms.max:.1f} ms")
-    for advice in (*plan.advice, *found.notes):
+    for advice in (*plan.advice, *up_lab.notes):
         log.line(f"  note: {advice}")
 
 
 def status(lab_id: str | None, *, json_lines: bool) -> int:
-    """Show labs on stdout; FAILED when one is broken, or the one asked for is absent."""
-    found = [lab.status(lab_id)] if lab_id else lab.list_labs()
-    for each in found:
+    """Show labs on stdout; FAILED when one is broken, or the named one is absent."""
+    states = [lab.status(lab_id)] if lab_id else lab.list_labs()
+    for each in states:
         print(json.dumps(asdict(each), default=str) if json_lines else _line(each))
-    return ExitStatus.FAILED if any(s.phase != "up" for s in found) else ExitStatus.OK
+    return ExitStatus.FAILED if any(s.phase != "up" for s in states) else ExitStatus.OK
 
 
 def down(lab_id: str | None, log: ProgressLog) -> None:
@@ -76,7 +76,7 @@ class LinkChange:
 
 def set_link(lab_id: str, direction: str, options: LinkOptions, changes: LinkChange) -> None:
     """Change the link of a lab that is up. The queue stays without a limit of its own."""
-    wanted: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "direction": direction,
         "delay_ms": changes.delay_ms,
         "attenuation_db": changes.attenuation_db,
@@ -84,25 +84,25 @@ def set_link(lab_id: str, direction: str, options: LinkOptions, changes: LinkCha
         "symbol_rate_baud": changes.symbol_rate_baud,
     }
     if changes.loss is not None or options.loss_model is not None:
-        wanted["loss"] = options.losses()
+        fields["loss"] = options.losses()
     if changes.jitter_ms is not None:
-        wanted["jitter"] = {"uniform_ms": changes.jitter_ms}
+        fields["jitter"] = {"uniform_ms": changes.jitter_ms}
     if changes.outage is not None:
-        wanted["outage"] = changes.outage == "on" if changes.outage in ("on", "off") else _seconds(changes.outage)
+        fields["outage"] = changes.outage == "on" if changes.outage in ("on", "off") else _seconds(changes.outage)
     if options.queue is not None:
-        wanted["queue"] = options.queue_rule()
+        fields["queue"] = options.queue_rule()
     elif options.aqm or options.ecn or options.aqm_interval_ms is not None:
         raise ConfigError("--aqm, --ecn and --aqm-interval-ms need --queue", hint="give the limit as well")
-    given = {name: value for name, value in wanted.items() if value is not None}
+    given = {name: value for name, value in fields.items() if value is not None}
     if changes.handover is not None:
         new = {name: given.pop(name) for name in ("delay_ms", "symbol_rate_baud", "queue") if name in given}
         given["handover"] = {"waiting": changes.handover, **new}
     try:
-        asked = LinkSet.model_validate(given)
+        request = LinkSet.model_validate(given)
     except ValidationError as error:
         faults = [Fault(".".join(map(str, e["loc"])) or "set", e["msg"]) for e in error.errors(include_url=False)]
         raise ConfigError("the link cannot be set so", faults, "satlab link set --help") from error
-    control.change(_control(lab_id), asked)
+    control.change(_control(lab_id), request)
 
 
 def _seconds(text: str) -> float:
@@ -119,8 +119,8 @@ def show_link(lab_id: str, *, json_lines: bool) -> None:
         print(json.dumps({"lab": lab_id, "t_s": state["t_s"]} | {k: state[k] for k in ("timeline", "directions")}))
         return
     for direction, fields in state["directions"].items():
-        said = ", ".join(f"{name} {json.dumps(value)}" for name, value in (fields or {}).items())
-        print(f"{direction}: {said or 'carried by another emulator'}")
+        values = ", ".join(f"{name} {json.dumps(value)}" for name, value in (fields or {}).items())
+        print(f"{direction}: {values or 'carried by another emulator'}")
 
 
 def print_metrics(lab_id: str) -> None:

@@ -117,11 +117,11 @@ class Execution:
     def _lost(self, run: RunningTask) -> None:
         """Take note of a run without records: bad arguments and an unable host end all, other causes may pass."""
         task, code = run.task, run.process.returncode
-        said = run.log.read_text(errors="replace").strip()[-LOG_TAIL_CHARACTERS:].replace("\n", " | ")
-        what = f"{task.cell.name} #{task.number} left no records (status {code}): {said}"
+        words = run.log.read_text(errors="replace").strip()[-LOG_TAIL_CHARACTERS:].replace("\n", " | ")
+        what = f"{task.cell.name} #{task.number} left no records (status {code}): {words}"
         errors: dict[int, type[SatlabError]] = {ExitStatus.USAGE: ConfigError, ExitStatus.HOST: HostError}
         if code in errors:
-            raise errors[code](what, hint=f"mend it, then: satlab reproduce --resume {self.campaign.folder}")
+            raise errors[code](what, hint=f"fix it, then: satlab reproduce --resume {self.campaign.folder}")
         if self.attempts[task] >= ATTEMPTS:
             raise RunError(what, f"see {run.log}; then: satlab reproduce --resume {self.campaign.folder}")
         self.log.line(f"{what}; it will be repeated")

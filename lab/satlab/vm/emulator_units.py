@@ -68,7 +68,7 @@ class SshShell:
 class VmHost:
     """A link that is emulated on the machines of a lab; `metrics` is the file that satlink's are copied to.
 
-    OpenSAND gives none: no satlink has a part in the path then, since hosts carry the terrestrial segment themselves.
+    OpenSAND writes none: no satlink has a part in the path then, since hosts carry the terrestrial segment themselves.
     """
 
     lab: VmLab

@@ -42,15 +42,15 @@ class _Jobs:
         """Return the argv prefix of a job's command; its privileges follow from its name (`netlab.privileges`)."""
         del job
         modules = os.pathsep.join([str(paths.ROOT / "lab"), str(paths.ROOT)])
-        here = ["env", f"PYTHONPATH={modules}", sys.executable, "-m", "satlab.vm.ssh_job"]
-        return [*here, *self._lab.ssh(entity)[:-1], SEPARATOR]
+        local = ["env", f"PYTHONPATH={modules}", sys.executable, "-m", "satlab.vm.ssh_job"]
+        return [*local, *self._lab.ssh(entity)[:-1], SEPARATOR]
 
     def environment(self, entity: str) -> dict[str, str]:
         """Return the agent's name and satlink's control socket; pages and certificates are where jobs look."""
         return {"SATLAB_AGENT": entity, "SATLAB_CONTROL": CONTROL_THERE}
 
     def give(self, path: Path) -> None:
-        """Do nothing: what stands for a job here is ours."""
+        """Do nothing: the local process of a job runs as our user."""
 
 
 @dataclass(frozen=True)

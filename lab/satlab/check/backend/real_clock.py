@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Samples on the real clock: each in a fresh lab that is calibrated before and watched meanwhile.
 
-Both programs run in cells; packets are taken at the client's interface.
+Both programs run in sandboxes; packets are captured at the client's interface.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ GRACE_S = 15.0
 END_S = 5.0
 WATCH_S = 0.25
 KEPT_BYTES = 16 << 20
-"""Of each end's files, those up to this size are kept, larger ones are what was transferred."""
+"""Of each endpoint's files, those up to this size are kept, larger ones are what was transferred."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class RealClock:
         return self.ends.name
 
     def sample(self, suite: Suite, case: Case, link: CaseLink, seed: int, raw: Path) -> Sample:
-        """Bring a lab up, let the programs talk, take the lab down."""
+        """Run the programs in a lab of their own."""
         lacking = self.ends.lacks(case)
         if lacking:
             return Sample(case.id, seed, "unsupported", lacking, (None,) * max(1, len(suite.marks_mb)))
@@ -90,10 +90,10 @@ class RealClock:
         host = up.topology.address_of(Role.SERVER)
         with tempfile.TemporaryDirectory(prefix="satlab-check-") as private:
             keys = pki.create(Path(private) / "pki", self.ends.server_names, [ip_address(host)], datetime.now(UTC))
-            request = TransferRequest(*what, host, keys, Path(private) / "ends")
-            cells = {side: _cell(request, side, self.ends.server_names) for side in (SERVER, CLIENT)}
+            request = TransferRequest(*what, host, keys, Path(private) / "endpoints")
+            sandboxes = {side: _sandbox(request, side, self.ends.server_names) for side in (SERVER, CLIENT)}
             try:
-                return _Sitting(self.ends, self.stop, halt, up, request, cells, folder).sample()
+                return _Sitting(self.ends, self.stop, halt, up, request, sandboxes, folder).sample()
             finally:
                 for side in (SERVER, CLIENT):
                     _keep(request.folder / side, folder / side)
@@ -108,16 +108,16 @@ class _Sitting:
     halt: threading.Event
     up: Lab
     request: TransferRequest
-    cells: dict[str, Sandbox]
+    sandboxes: dict[str, Sandbox]
     folder: Path
 
     def sample(self) -> Sample:
-        """Let them talk; give the sample of the last connection."""
+        """Run them; return the sample of the last connection."""
         with self.ends.path(self.up, self.request, self.folder) as faults:
-            found = self.request.failed("; ".join(faults)) if faults else self._between()
-        if faults and found.status == "ok":
-            return replace(found, status="failed", reason="; ".join(faults))
-        return replace(found, **self.ends.beyond(self.request, self.folder))
+            result = self.request.failed("; ".join(faults)) if faults else self._between()
+        if faults and result.status == "ok":
+            return replace(result, status="failed", reason="; ".join(faults))
+        return replace(result, **self.ends.beyond(self.request, self.folder))
 
     def _between(self) -> Sample:
         with _running(self._start(SERVER, self.ends.server(self.request), "server.log")) as server:
@@ -126,14 +126,14 @@ class _Sitting:
                 return self.request.failed(f"the server does not listen on port {self.ends.port} after {START_S:g} s")
             if (gone := server.poll()) is not None:
                 return self._without_server(gone)
-            found = self.request.failed("no connection was made")
+            result = self.request.failed("no connection was made")
             for number in range(self.request.connections):
                 if number:
                     self.halt.wait(self.request.case.second_after_s)
-                found, ended, seen = self._connection(server, number)
-                if found.status != "ok" and number + 1 < self.request.connections:
-                    return replace(self.request.failed(f"first transfer: {found.reason}"), status=found.status)
-            return self._complete(found, server.stop(), ended, seen)
+                result, ended, seen = self._connection(server, number)
+                if result.status != "ok" and number + 1 < self.request.connections:
+                    return replace(self.request.failed(f"first transfer: {result.reason}"), status=result.status)
+            return self._complete(result, server.stop(), ended, seen)
 
     def _connection(self, server: SandboxedProcess, number: int) -> tuple[Sample, ExitReport, CapturedTransfer | None]:
         captured = self.folder / f"client-{number}.pcap"
@@ -154,21 +154,21 @@ class _Sitting:
     def _came_to_nothing(self, why: str) -> Sample:
         return self.request.failed(why, "unsupported" if why == UNSUPPORTED else "failed")
 
-    def _complete(self, found: Sample, server: ExitReport, client: ExitReport, seen: CapturedTransfer | None) -> Sample:
-        """Add what is seen from outside, whoever talked."""
+    def _complete(self, base: Sample, server: ExitReport, client: ExitReport, seen: CapturedTransfer | None) -> Sample:
+        """Add what is seen from outside, of whatever programs."""
         used = {"client": (client.cpu_s, client.waited_s), "server": (server.cpu_s, server.waited_s)}
         more: dict[str, Any] = {}
         if seen is not None and self.request.case.direction == "download":
             more["goodput_interop_bps"] = seen.goodput_bps(self.request.size)
             more["symptoms"] = pcap.symptoms(seen, *_typical(self.up.plan), used)
-            found = server_qlog.add(found, self.ends, self.request, self.folder, seen, self.up.plan.rtt_ms.mean / 2000)
+            base = server_qlog.add(base, self.ends, self.request, self.folder, seen, self.up.plan.rtt_ms.mean / 2000)
         return replace(
-            found, client_cpu_s=client.cpu_s, server_cpu_s=server.cpu_s,
+            base, client_cpu_s=client.cpu_s, server_cpu_s=server.cpu_s,
             client_peak_bytes=client.peak_bytes, server_peak_bytes=server.peak_bytes, **more,
         )  # fmt: skip
 
     def _await(self, server: SandboxedProcess, client: SandboxedProcess) -> tuple[ExitReport, str]:
-        """Wait for the client's end; give it, and why it has no meaning if the server or the lab came first."""
+        """Wait for the client's end; return it, and why it has no meaning if the server or the lab came first."""
         while (ended := client.poll(WATCH_S)) is None:
             if self.stop.is_set():
                 raise KeyboardInterrupt
@@ -181,31 +181,31 @@ class _Sitting:
 
     def _start(self, side: str, program: EndpointProgram, log: str) -> SandboxedProcess:
         enter = self.up.enter_argv(self.up.topology.node_of(Role(side)))
-        cell = self.cells[side]
+        box = self.sandboxes[side]
         for bind in program.binds:
             if bind.source.is_relative_to(self.request.pki.folder):
-                privileges.give(bind.source, cell.uid)
-        cell = replace(
-            cell, binds=(*program.binds, *cell.binds), environment=program.environment, base=program.base,
-            capabilities=program.capabilities, hosts=program.hosts or cell.hosts,
+                privileges.give(bind.source, box.uid)
+        box = replace(
+            box, binds=(*program.binds, *box.binds), environment=program.environment, base=program.base,
+            capabilities=program.capabilities, hosts=program.hosts or box.hosts,
         )  # fmt: skip
-        return sandbox.start(enter, cell, program.argv, self.folder / log)
+        return sandbox.start(enter, box, program.argv, self.folder / log)
 
 
 NOT_SUPPORTED = 127
-"""Exit status of a program that does not support what is asked, as the QUIC interop runner's endpoints have it."""
+"""Exit status of a program that does not support the request, as the QUIC interop runner's endpoints have it."""
 UNSUPPORTED = "the program does not support it (exit status 127)"
 
 
-def _cell(request: TransferRequest, side: str, names: tuple[str, ...]) -> Sandbox:
+def _sandbox(request: TransferRequest, side: str, names: tuple[str, ...]) -> Sandbox:
     folder = request.folder / side
     folder.mkdir(parents=True)
     known = "".join(f"{request.host} {name}\n" for name in names)
     seconds = request.connections * (request.case.timeout_s + GRACE_S) + (request.case.second_after_s or 0) + START_S
     hosts = f"127.0.0.1 localhost\n{known}"
-    cell = Sandbox(binds=(Mount(folder, writable=True),), name=side, hosts=hosts, bounds=Limits(seconds))
-    privileges.give(folder, cell.uid)
-    return cell
+    box = Sandbox(binds=(Mount(folder, writable=True),), name=side, hosts=hosts, bounds=Limits(seconds))
+    privileges.give(folder, box.uid)
+    return box
 
 
 def _emptied(folder: Path) -> Path:
@@ -217,7 +217,7 @@ def _emptied(folder: Path) -> Path:
 
 
 def _keep(theirs: Path, kept: Path) -> None:
-    """Keep an end's files, links and what is too large left out; they are worth nothing but a look."""
+    """Keep an endpoint's files, links and what is too large left out; they are worth nothing but a look."""
     for file in sorted(theirs.rglob("*")):
         if file.is_file() and not file.is_symlink() and file.lstat().st_size <= KEPT_BYTES:
             target = kept / file.relative_to(theirs)
@@ -227,7 +227,7 @@ def _keep(theirs: Path, kept: Path) -> None:
 
 @contextlib.contextmanager
 def _running(program: SandboxedProcess) -> Iterator[SandboxedProcess]:
-    """See that a program ends with the block."""
+    """Stop a program when the block ends."""
     try:
         yield program
     finally:
