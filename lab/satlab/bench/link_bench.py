@@ -253,16 +253,13 @@ class _Bench:
         return cls(lab, lab.status().satlink_pid or 0)
 
     def address(self, node: str) -> str:
-        """Return the first address of a node."""
         return self.lab.topology.nodes[node].address
 
     def cpu_s(self) -> float:
-        """CPU time of satlink so far."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def rss_mb(self) -> float:
-        """Most memory that satlink has held."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         match = re.search(r"VmHWM:\s+(\d+) kB", status)
         return int(match[1]) * 1024 / 1e6 if match else 0.0
@@ -322,7 +319,6 @@ def _output(argv: list[str]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _scratch() -> Iterator[Path]:
-    """Make a folder for as long as the block lasts."""
     with tempfile.TemporaryDirectory(prefix="satlab-bench-") as name:
         yield Path(name)
 
@@ -446,7 +442,6 @@ def _baseline(rates_mbps: tuple[float, ...]) -> Baseline:
 
 
 def _wakes() -> TimerBaseline:
-    """Wake a real-time thread every millisecond."""
     late: list[float] = []
     before = os.sched_getscheduler(0), os.sched_getparam(0)
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(FIFO_PRIORITY))

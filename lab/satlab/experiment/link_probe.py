@@ -17,6 +17,7 @@ from satlab.common import processes
 from satlab.experiment.metrics_file import MetricsFile
 from satlab.link.expectation import expectation
 from satlab.link.linkplan import Emulator, LinkPlan
+from satlab.netlab.lab import Lab
 
 PROBE_OVERLOAD = 1.1
 """Offered UDP rate of the probe as a multiple of the link rate, so that the link is the limit."""
@@ -48,7 +49,6 @@ class Echoes:
     max_ms: float
 
     def __str__(self) -> str:
-        """Return number and range."""
         return f"mean of {self.received} echoes, {self.min_ms:g} to {self.max_ms:g} ms"
 
 
@@ -91,18 +91,11 @@ class Shell(Protocol):
         """
 
 
-class EntersNodes(Protocol):
-    """A lab of namespaces."""
-
-    def enter_argv(self, node: str) -> list[str]:
-        """Return the argv prefix that runs a command inside `node`."""
-
-
 @dataclass(frozen=True)
 class NamespaceShell:
     """The nodes of the embedded lab."""
 
-    lab: EntersNodes
+    lab: Lab
 
     def output(self, node: str, argv: Sequence[str], within_s: float) -> str:
         """Return a command's stdout whatever its status: ping and iperf3 write failures to it, too."""
@@ -115,7 +108,6 @@ class NamespaceShell:
 
     @contextlib.contextmanager
     def listener(self, node: str, address: str) -> Iterator[None]:
-        """Run iperf3 for as long as the block lasts."""
         argv = [*self.lab.enter_argv(node), *listener_argv(address)]
         quiet = subprocess.DEVNULL
         process = subprocess.Popen(argv, stdin=quiet, stdout=quiet, stderr=quiet)

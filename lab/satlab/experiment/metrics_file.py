@@ -24,11 +24,9 @@ class MetricsFile:
             yield from (json.loads(line) for line in file if line.endswith("\n"))
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return the lines written so far."""
         return list(self.each())
 
     def samples(self) -> list[dict[str, Any]]:
-        """Return the samples written so far."""
         return [line for line in self.lines() if line["type"] == "sample"]
 
     def forward_drops(self) -> int:

@@ -68,7 +68,6 @@ class PreparedRun:
 
     @property
     def scenario(self) -> BoundScenario:
-        """The scenario with its settings."""
         return self.about.scenario
 
     @property
@@ -82,7 +81,6 @@ class PreparedRun:
 
     @property
     def folder(self) -> RunFolder:
-        """The run's folder."""
         return RunFolder(self.request.runs / self.about.run_id)
 
     def document(self) -> dict[str, Any]:

@@ -95,17 +95,14 @@ class RunFolder:
 
     @property
     def raw(self) -> Path:
-        """Raw files, which all others but the plan follow from."""
         return self.path / "raw"
 
     @property
     def metrics(self) -> Path:
-        """The emulator's metrics."""
         return self.raw / "link.jsonl"
 
     @property
     def logs(self) -> Path:
-        """Logs of jobs and of OpenSAND."""
         return self.raw / "logs"
 
     def record(

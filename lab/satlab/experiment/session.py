@@ -69,7 +69,6 @@ class SessionResult(Generic[LabT, OutcomeT]):
 
     @property
     def checks(self) -> list[CalibrationCheck]:
-        """Return the checks of the whole session."""
         return [*self.before, *self.during]
 
 
@@ -136,7 +135,6 @@ class NetnsHost:
 
     @contextlib.contextmanager
     def opened(self, log: ProgressLog) -> Iterator[Lab]:
-        """Bring the lab up; take it down when the block ends."""
         with ownership.owned(self.lab_id):
             try:
                 with log.step("lab up"):
@@ -163,11 +161,9 @@ class NetnsHost:
         return "" if status.phase == "up" else status.reason or "the lab was taken down"
 
     def release_errors(self, lab: Lab, since_unix_s: float) -> list[CalibrationCheck]:
-        """Judge them by the emulator's metrics."""
         expected = expectation(lab.plan, lab.config.emulator)
         return calibrate.during(metrics_of(lab).each(), expected, since_unix_s)
 
 
 def metrics_of(lab: Lab) -> MetricsFile:
-    """Return the emulator's metrics of a lab."""
     return MetricsFile(Path(lab.config.metrics))

@@ -161,6 +161,11 @@ def test_the_folder_of_a_run_that_could_not_be_done_says_why(
     assert (about["status"], about["exit_status"], about["reason"]) == ("failed", status, reason)
 
 
+def test_the_records_decide_with_the_scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collect, "collect", lambda _: records("page_load_ms", None, "failed"))
+    assert record(tmp_path, Host(), lambda *_: ended("ok"))[0].status is ExitStatus.FAILED
+
+
 def test_a_failed_sample_fails_a_run_whose_jobs_ended_well() -> None:
     failed = records("page_load_ms", None, "failed")
     assert run_folder.worst(ExitStatus.OK, failed) is ExitStatus.FAILED

@@ -35,7 +35,6 @@ class _Metrics(MetricsFile):
     lab: VmLab
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return the lines written so far."""
         self.path.write_bytes(self.lab.output(self.lab.topology.node_of(Role.SAT), "cat", METRICS_THERE))
         return super().lines()
 
@@ -135,17 +134,13 @@ class UnreachedHost:
     lab: VmLab
 
     def opened(self, _: ProgressLog) -> contextlib.AbstractContextManager[VmLab]:
-        """Return the lab as it is."""
         return contextlib.nullcontext(self.lab)
 
     def calibrate(self, _: VmLab) -> list[CalibrationCheck]:
-        """Return that nothing was calibrated."""
         return [NOT_CALIBRATED]
 
     def broken(self, _: VmLab) -> str:
-        """Return nothing: nobody looks."""
         return ""
 
     def release_errors(self, *_: object) -> list[CalibrationCheck]:
-        """Return nothing: nobody looks."""
         return []
