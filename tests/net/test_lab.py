@@ -22,7 +22,7 @@ from satlab.common import netns_names, paths
 from satlab.common.errors import ConfigError, HostError
 from satlab.common.processes import wait
 from satlab.common.topology import NetworkKind, load
-from satlab.experiment.calibrate import MetricsFile
+from satlab.experiment.metrics_file import MetricsFile
 from satlab.link.config import Direction, LinkRequest, Loss
 from satlab.netlab import lab, netns
 from satlab.netlab.lab import Lab, LabStatus

@@ -31,7 +31,7 @@ from satlab.check.verdict import BaselineComparison, TargetVerdict
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, Fault
-from satlab.experiment.manifest import write_atomically
+from satlab.common.files import write_atomically
 from satlab.netlab import ownership
 
 SCHEMA = "satlab/check/1"

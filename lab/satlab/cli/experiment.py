@@ -166,11 +166,11 @@ def reproduce(
     if any(cell.needs_quic for cell in execution.campaign.cells):
         needs.ensure("quic")
     needs.root(NETNS)
-    found, status = reproduction.execute(execution, log, stop_on_signal())
+    results, status = reproduction.execute(execution, log, stop_on_signal())
     if json_lines:
-        print(json.dumps(result_tables.document(found)))
+        print(json.dumps(result_tables.document(results)))
     else:
-        result_tables.show(found)
+        result_tables.show(results)
     return status
 
 

@@ -79,8 +79,13 @@ def start(argv: list[str], *, out: Path, log: Path) -> TrackedProcess:
 
 
 def finish(child: "subprocess.Popen[bytes] | subprocess.Popen[str]", within_s: float) -> None:
-    """Ask a child of this program to end, and end it when it has not in time; it is reaped."""
+    """Terminate a child of this program, and kill it when it has not ended in time."""
     child.terminate()
+    reap(child, within_s)
+
+
+def reap(child: "subprocess.Popen[bytes] | subprocess.Popen[str]", within_s: float) -> None:
+    """Wait for a child's end, and kill it when it has not come in time."""
     try:
         child.wait(within_s)
     except subprocess.TimeoutExpired:

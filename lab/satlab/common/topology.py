@@ -170,6 +170,10 @@ class Topology(_Model):
         """Return the name of the only node with `role` (client, st, sat, gw or server)."""
         return next(name for name, node in self.nodes.items() if node.role is role)
 
+    def address_of(self, role: Role) -> str:
+        """Return the first address of the only node with `role`."""
+        return self.nodes[self.node_of(role)].address
+
     def network_of(self, kind: NetworkKind) -> str:
         """Return the name of the only network of `kind` (satellite or internet)."""
         return next(name for name, network in self.networks.items() if network.kind is kind)

@@ -14,7 +14,8 @@ from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
 from satlab.common.paths import SCENARIOS
 from satlab.experiment import run
-from satlab.experiment.run import RunRequest, RunResult
+from satlab.experiment.run import RunRequest
+from satlab.experiment.run_folder import RunResult
 from satlab.link.options import LinkOptions
 from satlab.netlab import ownership
 
@@ -70,5 +71,5 @@ class Demo:
 
 def gravest(statuses: list[ExitStatus]) -> ExitStatus:
     """Return the status that matters most: an interrupt, a failed run, one out of calibration, or none of these."""
-    order = (ExitStatus.INTERRUPTED, ExitStatus.FAILED, ExitStatus.UNCALIBRATED)
-    return next((s for s in order if s in statuses), ExitStatus.OK)
+    gravest_first = (ExitStatus.INTERRUPTED, ExitStatus.FAILED, ExitStatus.UNCALIBRATED)
+    return next((s for s in gravest_first if s in statuses), ExitStatus.OK)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from satlab import __version__
+from satlab.common.files import write_atomically
 
 MEASURING_PACKAGES = (
     *("iperf3", "iputils-ping", "curl", "chromium", "chromium-driver", "h2o", "nginx", "ngtcp2-server"),
@@ -45,15 +46,7 @@ class Manifest:
     schema: str = "satlab/manifest/1"
 
     def write(self, path: Path) -> None:
-        """Write the manifest atomically."""
         write_atomically(path, json.dumps(asdict(self), indent=1) + "\n")
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replace a file's content at once: a reader sees the old text or the new one, never half of it."""
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    scratch.write_text(text)
-    scratch.replace(path)
 
 
 def sha256(path: Path) -> str:
@@ -86,7 +79,7 @@ def host() -> dict[str, Any]:
 
 def versions(satlink: Path, opensand: Path | None = None) -> dict[str, str]:
     """Return the versions of what measures and carries: the emulators and the Debian packages that are installed."""
-    found = {
+    known = {
         "satlab": __version__,
         "python": platform.python_version(),
         "satlink": _output([str(satlink), "--version"]),
@@ -94,8 +87,8 @@ def versions(satlink: Path, opensand: Path | None = None) -> dict[str, str]:
     }
     if shutil.which("dpkg-query"):
         listing = _output(["dpkg-query", "-W", "-f", "${Package} ${Version}\\n", *MEASURING_PACKAGES])
-        found |= dict(line.split(" ", 1) for line in listing.splitlines() if line.count(" ") == 1)
-    return {name: version for name, version in found.items() if version}
+        known |= dict(line.split(" ", 1) for line in listing.splitlines() if line.count(" ") == 1)
+    return {name: version for name, version in known.items() if version}
 
 
 def _output(argv: list[str]) -> str:

@@ -14,7 +14,7 @@ from satlab.netlab import ownership
 
 
 def rebuild(folders: list[Path], out: Path | None, log: ProgressLog) -> tuple[list[polars.DataFrame], Path]:
-    """Collect each run anew and build one report of all of them; give the frames and the report's path.
+    """Collect each run anew and build one report of all of them; return the frames and the report's path.
 
     A raw file that is not what the manifest says is named as a warning: the figures then rest on other data.
     """

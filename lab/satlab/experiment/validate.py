@@ -13,7 +13,7 @@ from satlab.openbach import descriptor, job_folder, scenario_files
 def check(path: Path, *, lenient: bool = False) -> list[str]:
     """Check a profile, page, job, lab.yml, scenarios, time lines, or a folder of these; ConfigError has every fault.
 
-    Gives the warnings: where `lenient`, what OpenSAND's loader takes of a profile although it is wrong.
+    Returns the warnings: where `lenient`, what OpenSAND's loader accepts of a profile although it is wrong.
     """
     if not path.exists():
         raise ConfigError(f"{path}: no such file or folder")
@@ -33,7 +33,7 @@ def check(path: Path, *, lenient: bool = False) -> list[str]:
 
 
 def _below(folder: Path, *, lenient: bool) -> list[str]:
-    """Check what the folders inside a folder hold; gives the warnings."""
+    """Check what the folders inside a folder hold; returns the warnings."""
     faults: list[Fault] = []
     warnings: list[str] = []
     inside = [

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any
 
-from satlab.experiment.manifest import write_atomically
+from satlab.common.files import write_atomically
 from satlab.openbach.engine import FunctionInstance, FunctionStatus, JobInstance, ScenarioInstance
 
 
