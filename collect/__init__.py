@@ -3,7 +3,7 @@
 
 from collect.pages import PageLoad
 from collect.records import SCHEMA, Record, summaries
-from collect.run import Manifest, RunFolderError, StoredLoad, collect, gather, legs, manifest, stored_loads, verify
+from collect.run_folder import Manifest, RunFolderError, StoredLoad, collect, gather, legs, manifest, stored_loads, verify
 
 __all__ = [
     "SCHEMA",

@@ -7,9 +7,9 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from satlab.common.processes import ProcfsProcess, read_process
 
 FAMILY_GRACE_S = 1.0
 JOB_GRACE_S = 2.0
@@ -21,45 +21,8 @@ _COMMAND_STOP_S = 10.0
 _Waiting = Generator[None, float, None]
 
 
-@dataclass(frozen=True)
-class ProcfsProcess:
-    """A process as /proc shows it; `start` (clock ticks since boot) tells a recycled pid from the old one."""
-
-    pid: int
-    parent: int
-    session: int
-    start: int
-    dead: bool
-
-    @property
-    def alive(self) -> bool:
-        """Return whether this very process still runs."""
-        now = _read(self.pid)
-        return now is not None and now.start == self.start and not now.dead
-
-    def send(self, signum: signal.Signals) -> None:
-        """Signal this very process; nothing happens when it is gone."""
-        with suppress(ProcessLookupError):
-            handle = os.pidfd_open(self.pid)
-            try:
-                if self.alive:
-                    signal.pidfd_send_signal(handle, signum)
-            finally:
-                os.close(handle)
-
-
-def _read(pid: int) -> ProcfsProcess | None:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    # The name in parentheses may hold anything, so fields are counted from its end; proc(5) numbers them from 3.
-    fields = stat.rpartition(")")[2].split()
-    return ProcfsProcess(pid, int(fields[1]), int(fields[3]), int(fields[19]), fields[0] in "ZX")
-
-
 def _all() -> list[ProcfsProcess]:
-    found = (_read(int(entry)) for entry in os.listdir("/proc") if entry.isdecimal())  # noqa: PTH208 - names only
+    found = (read_process(int(entry)) for entry in os.listdir("/proc") if entry.isdecimal())  # noqa: PTH208 - names only
     return [process for process in found if process is not None and not process.dead]
 
 
@@ -118,7 +81,7 @@ class JobProcess:
         self._log = log
         self._marks = dict(marks)
         self._popen = self._spawn(self.argv)
-        self._own = _read(self._popen.pid)
+        self._own = read_process(self._popen.pid)
         self._stopping: _Waiting | None = None
         self.pidfd = os.pidfd_open(self._popen.pid)
 

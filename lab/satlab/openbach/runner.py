@@ -17,6 +17,7 @@ from typing import Literal, Protocol
 
 from satlab.common import scratch
 from satlab.common.paths import SHIM, STANDARD_PATH
+from satlab.common.processes import log_tail
 from satlab.openbach.engine import (
     FROM_ONE,
     Engine,
@@ -334,9 +335,7 @@ def _how(code: int) -> str:
 
 def _last_words(log: Path) -> str:
     """Quote the last `error:` line of a job's log, so that the cause stands where the failure is told."""
-    with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - 4096))
-        said = _ERROR_LINE.findall(file.read().decode(errors="replace"))
+    said = _ERROR_LINE.findall(log_tail(log) or "")
     return f": {said[-1][:200]}" if said else ""
 
 

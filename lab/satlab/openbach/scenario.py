@@ -66,6 +66,22 @@ def load(path: Path, jobs: Mapping[str, Descriptor], entities: Iterable[str], *,
     return scenario
 
 
+def validate_paths(paths: Iterable[Path], jobs: Mapping[str, Descriptor], entities: Iterable[str]) -> list[Fault]:
+    """Return every fault of the scenario files, and of every `*.json` in the folders, that `paths` name."""
+    names = frozenset(entities)
+    faults: list[Fault] = []
+    for path in paths:
+        files = sorted(path.glob("*.json")) if path.is_dir() else [path]
+        if not files:
+            faults.append(Fault(str(path), "holds no scenario", "scenarios are *.json files"))
+        for file in files:
+            try:
+                load(file, jobs, names)
+            except ConfigError as error:
+                faults.extend(error.faults)
+    return list(dict.fromkeys(faults))
+
+
 def bind(scenario: Scenario, values: Mapping[str, str]) -> BoundScenario:
     """Return values to arguments, and new values to constants (which makes another version of the scenario).
 

@@ -69,8 +69,7 @@ class Values:
 
     def number(self, node: Node) -> float | None:
         """Read a number of seconds, not negative; None after a fault or when it comes later."""
-        value = self.fill(node)
-        text = None if value is None else convert("float", value, node)
+        text = self._converted("float", node)
         if text is not None and float(text) < 0:
             node.fault(f"{text} s is negative")
             return None
@@ -78,12 +77,15 @@ class Values:
 
     def whole(self, node: Node) -> int | None:
         """Read a whole number of seconds above 0; None after a fault or when it comes later."""
-        value = self.fill(node)
-        text = None if value is None else convert("int", value, node)
+        text = self._converted("int", node)
         if text is not None and int(text) < 1:
             node.fault(f"{text} s is not above 0")
             return None
         return None if text is None else int(text)
+
+    def _converted(self, kind: str, node: Node) -> str | None:
+        value = self.fill(node)
+        return None if value is None else convert(kind, value, node)
 
 
 def literal(node: Node) -> str:

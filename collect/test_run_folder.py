@@ -13,10 +13,10 @@ import pytest
 from pydantic import BaseModel, TypeAdapter
 
 import collect
-from collect import calibration, link, pages, ping
+from collect import calibration, link_samples, pages, ping
 from collect.fixtures import example_run
 from collect.fixtures.example_run import Example
-from collect.run import JOB, MANIFEST
+from collect.run_folder import JOB, MANIFEST
 
 SCHEMAS = Path(__file__).parents[1] / "schemas"
 
@@ -219,10 +219,10 @@ def test_models_have_the_fields_of_their_schemas(name: str) -> None:
 
 def test_link_models_have_the_fields_of_their_schema() -> None:
     kinds = json.loads((SCHEMAS / "link-metrics.schema.json").read_text())["oneOf"]
-    models: list[type[BaseModel]] = [link.Header, link.Sample, link.End, link.Change]
+    models: list[type[BaseModel]] = [link_samples.Header, link_samples.Sample, link_samples.End, link_samples.Change]
     for model, kind in zip(models, kinds, strict=True):
         assert set(model.model_json_schema()["properties"]) == set(kind["properties"])
-    assert set(link.Counters.model_json_schema()["required"]) == set(kinds[1]["properties"]["forward"]["required"])
+    assert set(link_samples.Counters.model_json_schema()["required"]) == set(kinds[1]["properties"]["forward"]["required"])
 
 
 def test_example_runs_follow_the_schemas(run: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import polars as pl
 from pydantic import Field, TypeAdapter
 
-from collect import calibration, curl, goodput, jobs, link, pages, pep, ping, satperf, tcp_conf
+from collect import calibration, curl, goodput, jobs, link_samples, pages, pep, ping, satperf, tcp_conf
 from collect.integrity import differences
 from collect.jobs import Job
 from collect.pages import PageLoad
@@ -269,17 +269,17 @@ def _unclaimed(raw: Path, ended: Sequence[Job]) -> list[Record]:
 def _link(raw: Path, ended: Sequence[Job], origin: float) -> list[Record | Series]:
     window = None
     if ended:
-        window = link.Window(min(j.start_unix_s for j in ended), max(j.stop_unix_s for j in ended))
-    lines = Lines(raw, "link.jsonl", link.ADAPTER)
-    metrics = link.Metrics(lines, origin, window)
+        window = link_samples.Window(min(j.start_unix_s for j in ended), max(j.stop_unix_s for j in ended))
+    lines = Lines(raw, "link.jsonl", link_samples.ADAPTER)
+    metrics = link_samples.Metrics(lines, origin, window)
     return [*_note("raw/link.jsonl", lines.note), *metrics.records(), *_lan(raw, origin, window)]
 
 
-def _lan(raw: Path, origin: float, window: link.Window | None) -> list[Record | Series]:
+def _lan(raw: Path, origin: float, window: link_samples.Window | None) -> list[Record | Series]:
     """Return what the client's LAN did, where an emulator of its own carried it."""
     if not (raw / "lan.jsonl").exists():
         return []
-    lines = Lines(raw, "lan.jsonl", link.ADAPTER)
-    metrics = link.Metrics(lines, origin, window)
+    lines = Lines(raw, "lan.jsonl", link_samples.ADAPTER)
+    metrics = link_samples.Metrics(lines, origin, window)
     down, up = metrics.of("terrestrial_down", "lan_down"), metrics.of("terrestrial_up", "lan_up")
     return [*_note("raw/lan.jsonl", lines.note), *down, *up]
