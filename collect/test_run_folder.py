@@ -222,7 +222,9 @@ def test_link_models_have_the_fields_of_their_schema() -> None:
     models: list[type[BaseModel]] = [link_samples.Header, link_samples.Sample, link_samples.End, link_samples.Change]
     for model, kind in zip(models, kinds, strict=True):
         assert set(model.model_json_schema()["properties"]) == set(kind["properties"])
-    assert set(link_samples.Counters.model_json_schema()["required"]) == set(kinds[1]["properties"]["forward"]["required"])
+    assert set(link_samples.Counters.model_json_schema()["required"]) == set(
+        kinds[1]["properties"]["forward"]["required"]
+    )
 
 
 def test_example_runs_follow_the_schemas(run: Path) -> None:
@@ -272,4 +274,4 @@ def test_a_link_out_of_the_folder_is_no_plain_file(run: Path) -> None:
     path = run / "raw" / "link.jsonl"
     moved = path.rename(run / "elsewhere.jsonl")
     path.symlink_to(moved)
-    assert collect.verify(run) == ["raw/link.jsonl: is no plain file"]
+    assert collect.verify(run) == ["raw/link.jsonl: is not a plain file"]
