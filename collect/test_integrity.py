@@ -4,6 +4,8 @@
 import hashlib
 import json
 import os
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,8 +18,10 @@ from collect.raw import LINES_BYTES
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
-    return example_run.write(tmp_path, Example(duration_s=6.0))
+def run(tmp_path: Path) -> Iterator[Path]:
+    run = example_run.write(tmp_path, Example(duration_s=6.0))
+    yield run
+    subprocess.run(["rm", "-rf", str(run)], check=True)  # pytest removes recursively, which a deep tree stops
 
 
 def seal(run: Path) -> dict[str, str]:

@@ -187,7 +187,7 @@ def execute(
         records = collect.collect(folder)
         if prepared.request.report:
             title = f"{prepared.scenario.name} over {Path(record.profile).name}"
-            report.build([folder], folder / "report" / "index.html", title)
+            report.build({folder: records}, folder / "report" / "index.html", title)
     ownership.give_to_caller(folder)
     return RunResult(folder, worst(status, records), reason, records)
 

@@ -130,7 +130,8 @@ def execute(
         ownership.give_to_caller(folder)
     with log.step("collect and report"):
         records = collect.collect(folder)
-        report.build([folder], folder / "report" / "index.html", f"{prepared.scenario.name} on the VM lab")
+        title = f"{prepared.scenario.name} on the VM lab"
+        report.build({folder: records}, folder / "report" / "index.html", title)
     ownership.give_to_caller(folder)
     return RunResult(folder, embedded.worst(status, records), reason, records)
 
