@@ -403,7 +403,7 @@ def _machine_faults(topology: Topology) -> Iterator[Found]:
         elif machine.address == control_address(machines):
             yield where, f"{machine.address} is the host's own address", "take another one"
         if name not in topology.nodes and not machine.services:
-            yield ("machines", "hosts", name), "is no node and has no services", "give it services, or remove it"
+            yield ("machines", "hosts", name), "is not a node and has no services", "give it services, or remove it"
 
 
 def control_address(machines: Machines) -> IPv4Address:

@@ -47,7 +47,10 @@ def faults(folder: Path, change: Callable[[Any], Any]) -> str:
         (lambda d: d["machines"]["hosts"]["st"].update(address="10.21.1.999"), "not a valid IPv4"),
         (lambda d: d["machines"]["hosts"]["st"].update(address="198.19.0.1"), "the host's own address"),
         (lambda d: d["machines"]["hosts"]["st"].update(memory_mib=64), "greater than or equal to 256"),
-        (lambda d: d["machines"]["hosts"].update(spare={"address": "198.19.0.30"}), "is no node and has no services"),
+        (
+            lambda d: d["machines"]["hosts"].update(spare={"address": "198.19.0.30"}),
+            "is not a node and has no services",
+        ),
         (lambda d: d["machines"]["hosts"]["controller"].update(services=["jenkins"]), "'openbach_controller'"),
         (lambda d: d["machines"]["box"].update(version="latest"), "String should match pattern"),
     ],
