@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Raw files as checked objects. What cannot be read comes back as a sentence, never as an exception."""
+"""Raw files as checked objects. What cannot be read is returned as `Unreadable`, never raised."""
 
 import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Generic, TypeVar
 
@@ -33,13 +34,13 @@ class Model(BaseModel):
 
 @dataclass(frozen=True)
 class Unreadable:
-    """Why a raw file gave nothing."""
+    """Why a raw file cannot be read."""
 
     reason: str
 
 
 def read_json(root: Path, name: str, adapter: TypeAdapter[T]) -> T | Unreadable:
-    """Read the JSON document `name` below `root`, within bounds."""
+    """Read the JSON document `name` below `root`, within limits."""
     try:
         with open_plain(root, name, DOCUMENT_BYTES) as file:
             content = file.read(min(os.fstat(file.fileno()).st_size, DOCUMENT_BYTES))
@@ -56,8 +57,8 @@ def read_json(root: Path, name: str, adapter: TypeAdapter[T]) -> T | Unreadable:
 class Lines(Generic[T]):
     """The JSON lines of a file below `root`, read one at a time, up to the first bad one.
 
-    A writer that was killed leaves an incomplete last line; the lines before it are as good as ever. After a bad
-    line in the middle nothing is believed any more. `note` says afterwards what was left out ("": nothing).
+    A writer that was killed leaves an incomplete last line; the lines before it are used. After a bad line
+    in the middle the rest is not. `note` then says what was left out ("": nothing).
     """
 
     def __init__(self, root: Path, name: str, adapter: TypeAdapter[T]) -> None:
@@ -117,7 +118,7 @@ def open_folder(root: Path, parts: Sequence[str]) -> int:
     return at
 
 
-def open_plain(root: Path, name: str, most: int) -> BinaryIO:
+def open_plain(root: Path, name: str, most: int) -> BufferedReader:
     """Open a plain file of at most `most` bytes, without following a link below `root`, without waiting for a writer.
 
     A job writes into its folders while it lives, so they may hold anything. Raises OSError, RefusedError.
@@ -127,7 +128,7 @@ def open_plain(root: Path, name: str, most: int) -> BinaryIO:
         raise RefusedError("lies outside its folder")
     at = open_folder(root, parts[:-1])
     try:
-        # Devices are not even opened: that alone can do something.
+        # Devices are not opened: that alone can have effects.
         check_plain(os.stat(parts[-1], dir_fd=at, follow_symlinks=False), most)
         handle = os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)
     finally:
@@ -175,7 +176,7 @@ def first_fault(error: ValidationError) -> str:
 def stored_files(raw: Path, folder: str, name: str) -> list[str]:
     """Find what a job stored as statistic `name` below raw/files: `<name>.json`, then `<name>-N.json` by N.
 
-    Gives their paths relative to `raw`; what a folder that is a link holds is not looked at.
+    Return their paths relative to `raw`; a folder that is a link is not read.
     """
     pattern = re.compile(rf"{re.escape(name)}(?:-(\d+))?\.json")
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Processes that outlive the program that starts them: start, look, signal, reap."""
+"""Processes that outlive the program that starts them: start, inspect, signal, reap."""
 
 import contextlib
 import os
@@ -23,7 +23,7 @@ LOG_TAIL_BYTES = 4096
 
 
 class TrackedProcess(BaseModel):
-    """A process that cannot be mistaken for a later one of the same number: `start_ticks` from /proc/PID/stat."""
+    """A process and its log; `start_ticks` (/proc/PID/stat) distinguishes it from a later one of the same number."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     pid: int
@@ -124,7 +124,7 @@ def start(argv: list[str], *, out: Path, log: Path) -> TrackedProcess:
 
 
 def finish(child: "subprocess.Popen[bytes] | subprocess.Popen[str]", within_s: float) -> None:
-    """Ask a child of this program to end, and end it when it has not in time; it is reaped."""
+    """Terminate a child of this program, kill it when it has not ended in time, and reap it."""
     child.terminate()
     try:
         child.wait(within_s)
@@ -134,7 +134,7 @@ def finish(child: "subprocess.Popen[bytes] | subprocess.Popen[str]", within_s: f
 
 
 def send(pids: set[int], belong: Callable[[], set[int]], number: signal.Signals) -> None:
-    """Send a signal through pidfds, to those that still belong once held: a number may have passed to a stranger."""
+    """Send a signal through pidfds to those that still belong once held: by then a number may be another process's."""
     with contextlib.ExitStack() as held:
         handles = {}
         for pid in pids:

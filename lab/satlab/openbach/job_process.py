@@ -40,7 +40,7 @@ def marked(marks: Mapping[str, str]) -> list[ProcfsProcess]:
 
 
 def end(find: Callable[[], list[ProcfsProcess]], grace_s: float) -> _Waiting:
-    """SIGTERM what `find` gives, SIGKILL what is left after the grace time. Is sent the time, waits at each yield."""
+    """SIGTERM what `find` returns, SIGKILL what is left after the grace time. Send it the time at each yield."""
     now = yield
     targets = find()
     for process in targets:
@@ -56,7 +56,7 @@ def end(find: Callable[[], list[ProcfsProcess]], grace_s: float) -> _Waiting:
 
 
 class JobProcess:
-    """A started job. `poll` it with the time until it tells the exit status."""
+    """A started job. `poll` it with the time until it returns the exit status."""
 
     def __init__(
         self,
@@ -87,17 +87,17 @@ class JobProcess:
 
     @property
     def stopping(self) -> bool:
-        """Return whether a stop was asked for."""
+        """Return whether a stop was requested."""
         return self._stopping is not None
 
     def stop(self) -> None:
-        """Begin to stop the job the way OpenBACH's agent does; `poll` carries it out."""
+        """Begin to stop the job as OpenBACH's agent does; `poll` carries it out."""
         if self._stopping is None:
             self._stopping = self._stop()
             next(self._stopping)
 
     def poll(self, now: float) -> int | None:
-        """Carry a stop on; give the exit status (negative: signal) once the job, and the stop, are over."""
+        """Continue a stop; return the exit status (negative: signal) once the job, and the stop, are over."""
         if self._stopping is None:
             return self._popen.poll()
         try:
@@ -108,7 +108,7 @@ class JobProcess:
         return None
 
     def close(self) -> None:
-        """Give the handle back."""
+        """Close the handle."""
         os.close(self.pidfd)
 
     def _spawn(self, argv: Sequence[str]) -> subprocess.Popen[bytes]:

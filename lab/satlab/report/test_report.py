@@ -126,7 +126,7 @@ def test_policy_allows_exactly_the_scripts_that_are_there(runs: list[Path]) -> N
     assert "default-src 'none'" in policy
 
 
-def test_same_runs_give_the_same_bytes(runs: list[Path]) -> None:
+def test_same_runs_result_in_the_same_bytes(runs: list[Path]) -> None:
     assert page(runs) == page(runs)
 
 
@@ -201,7 +201,7 @@ def test_a_report_of_a_damaged_run_says_what_is_missing(runs: list[Path], name: 
 # --- what it says ---------------------------------------------------------------------------------------------------
 
 
-def test_published_figures_stand_beside_ours_with_the_deviation(runs: list[Path]) -> None:
+def test_published_figures_are_shown_with_ours_with_the_deviation(runs: list[Path]) -> None:
     change_load(runs[2], page_load_time_ms=7669 * 1.10)
     lines = {(line.metric, line.protocol): line for line in see(*runs).comparison()}
     h3 = lines["Page Load Time", "HTTP/3"]

@@ -6,7 +6,7 @@ The request is `{"run": NAME, "job": NAME, "argv": [...], "environment": {...}, 
 The job runs as the user of jobs with these capabilities and no way to more; null: as root. Its output is ours. A
 further line, or the end of stdin (the connection has gone), stops it as OpenBACH's agent does: SIGTERM, after 2 s
 SIGKILL.
-`run-job --fetch RUN` waits for the run's jobs to end, writes what they recorded to stdout as a tar archive, and removes it.
+`run-job --fetch RUN` waits for the run's jobs to end, writes their records to stdout (tar), and removes them.
 Needs the standard library alone. Exit status: the job's, 128 + N after signal N; 64 for an invalid request.
 """
 

@@ -110,10 +110,10 @@ def ping(**settings: str) -> BoundScenario:
 
 
 def test_a_run_leaves_what_the_runner_leaves(served: Served, tmp_path: Path) -> None:
-    reported: list[JobProgress] = []
+    events: list[JobProgress] = []
     raw = tmp_path / "run" / "raw"
     result = controller_run.run(
-        served.controller, ping(interval="0.5"), PING, raw, reported.append, threading.Event(), 30
+        served.controller, ping(interval="0.5"), PING, raw, events.append, threading.Event(), 30
     )
     assert (result.outcome, result.status, result.reason) == ("ok", "Finished Ok", "")
     (order,) = served.helper.orders.values()
@@ -127,7 +127,7 @@ def test_a_run_leaves_what_the_runner_leaves(served: Served, tmp_path: Path) -> 
     assert (rtt["rtt_ms"], rtt["_metadata"]["time"], rtt["_metadata"]["suffix"]) == (580.5, 1_800_000_001_500, "=x")
     assert stored["_metadata"]["is_file"]
     assert json.loads((raw / f"files/satlab_ping-{number}/ping_json.json").read_text())["received"] == 3
-    assert reported[-1].status == "Not Running"
+    assert events[-1].status == "Not Running"
 
 
 def test_a_run_folder_and_its_report_come_of_it(served: Served, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def faults(folder: Path, change: Callable[[Any], Any]) -> str:
         (lambda d: d["machines"]["hosts"].pop("sat"), "node 'sat' has no machine"),
         (lambda d: d["machines"].update(control="198.18.0.0/16"), "overlaps 198.18.1.0/24 of client-lan"),
         (lambda d: d["machines"]["hosts"]["st"].update(address="198.19.0.11"), "also the address of client"),
-        (lambda d: d["machines"]["hosts"]["st"].update(address="198.20.0.11"), "no host address of the control"),
+        (lambda d: d["machines"]["hosts"]["st"].update(address="198.20.0.11"), "not a host address of the control"),
         (lambda d: d["machines"]["hosts"]["st"].update(address="10.21.1.999"), "not a valid IPv4"),
         (lambda d: d["machines"]["hosts"]["st"].update(address="198.19.0.1"), "the host's own address"),
         (lambda d: d["machines"]["hosts"]["st"].update(memory_mib=64), "greater than or equal to 256"),

@@ -57,10 +57,10 @@ class _Jobs:
         """Return the agent's name and satlink's control socket; pages and certificates are where jobs look."""
         return {"SATLAB_AGENT": entity, "SATLAB_CONTROL": CONTROL_THERE}
 
-    def give(self, path: Path) -> None:
+    def grant(self, path: Path) -> None:
         """Do nothing: what stands for a job here is ours."""
 
-    def show(self, path: Path) -> None:
+    def allow_entry(self, path: Path) -> None:
         """Do nothing, for the same reason."""
 
 
