@@ -78,7 +78,7 @@ def machines() -> Iterator[Machines]:
             provision.prepare(folder, here, choices, LinkOptions(), vagrant.connection(names, keys, folder))
             with gate.serving(gate.listen(libvirt.LAB_ID, "0.0.0.0"), sources):  # noqa: S104 - in a namespace
                 with timed(times, "site.yml"):
-                    provision.play(folder, "site.yml", *limits(names), enter=virt.enter, say=Said())
+                    provision.play(folder, "site.yml", *limits(names), enter=virt.enter, on_task=Said())
                 yield Machines(VmLab(folder, here, enter=virt.enter, keys=keys), tool, virt, times)
         finally:
             with timed(times, "destroy"):

@@ -3,7 +3,7 @@
 
 Intervals are percentile bootstrap intervals (Efron, "Bootstrap Methods: Another Look at the Jackknife", Ann. Statist.
 7, 1979; Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, section 13.3). Draws are seeded: the same
-samples give the same interval.
+samples result in the same interval.
 """
 
 import math

@@ -61,7 +61,7 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
     assert 88 <= hits <= 99
 
 
-def test_same_samples_give_the_same_interval() -> None:
+def test_same_samples_result_in_the_same_interval() -> None:
     assert interval([1.0, 5.0, 2.0, 9.0], median) == interval([1.0, 5.0, 2.0, 9.0], median)
 
 

@@ -55,12 +55,6 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def hash_tree(root: Path) -> dict[str, str]:
-    """Return the digest of every file below `root`, by path relative to `root`'s parent, in order."""
-    files = sorted(p for p in root.rglob("*") if p.is_file() and not p.is_symlink())
-    return {str(p.relative_to(root.parent)): sha256(p) for p in files}
-
-
 def host() -> dict[str, Any]:
     """Describe the host as far as figures depend on it; nothing that names it."""
     cpu = [line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")]

@@ -28,7 +28,7 @@ def rebuild(folders: list[Path], out: Path | None, log: ProgressLog) -> tuple[li
         frames.append(collect.collect(folder))
     path = out or folders[0] / "report" / "index.html"
     path.parent.mkdir(parents=True, exist_ok=True)
-    report.build(folders, path, "satlab: " + ", ".join(f.name for f in folders[:3]))
+    report.build(dict(zip(folders, frames, strict=True)), path, "satlab: " + ", ".join(f.name for f in folders[:3]))
     for folder in folders:
         ownership.give_to_caller(folder)
     return frames, path

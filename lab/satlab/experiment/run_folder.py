@@ -134,7 +134,7 @@ class RunFolder:
         with log.step("collect and report"):
             records = collect.collect(self.path)
             if title is not None:
-                report.build([self.path], self.path / "report" / "index.html", title)
+                report.build({self.path: records}, self.path / "report" / "index.html", title)
         ownership.give_to_caller(self.path)
         return RunResult(self.path, worst(status, records), reason, records)
 
@@ -181,7 +181,7 @@ class RunFolder:
         about.exit_status, about.reason = int(status), reason
         about.status = ENDED.get(status, "failed")
         about.legs = collect.legs(self.path)
-        about.files = manifest.hash_tree(self.raw)
+        about.files, _ = collect.digests(self.path)
         about.write(self.path / "manifest.json")
         ownership.give_to_caller(self.path)
 

@@ -7,7 +7,7 @@ from satlab.common import paths, topology
 from satlab.common.errors import ConfigError, Fault
 from satlab.link import control, satlink
 from satlab.netlab import web_target
-from satlab.openbach import descriptor, job_folder, scenario_files
+from satlab.openbach import descriptor, job_folder, scenario
 
 
 def check(path: Path, *, lenient: bool = False) -> list[str]:
@@ -62,7 +62,7 @@ def _documents(files: list[Path]) -> list[Fault]:
         except ConfigError as error:
             faults.extend(error.faults or [Fault(str(file), str(error).removeprefix(f"{file}: "), error.hint)])
     scenarios = [file for file in files if file not in timelines]
-    return [*faults, *scenario_files.validate_paths(scenarios, descriptor.load_jobs(paths.JOBS), _entities())]
+    return [*faults, *scenario.validate_paths(scenarios, descriptor.load_jobs(paths.JOBS), _entities())]
 
 
 def _job(folder: Path) -> list[Fault]:

@@ -57,7 +57,7 @@ def test_t07_ssh_takes_pinned_hosts_and_the_lab_s_key_alone(tmp_path: Path) -> N
     assert argv[-2:] == ["vagrant@198.19.0.15", "--"]
 
 
-def test_a_host_that_fails_tells_its_last_words(tmp_path: Path) -> None:
+def test_a_host_that_fails_reports_its_last_words(tmp_path: Path) -> None:
     script = tmp_path / "ssh"
     script.write_text("#!/bin/sh\necho first >&2; echo no such unit >&2; exit 4\n")
     script.chmod(0o755)

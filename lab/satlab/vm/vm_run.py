@@ -50,10 +50,10 @@ class _Jobs:
         """Return the agent's name and satlink's control socket; pages and certificates are where jobs look."""
         return {"SATLAB_AGENT": entity, "SATLAB_CONTROL": CONTROL_THERE}
 
-    def give(self, path: Path) -> None:
+    def grant(self, path: Path) -> None:
         """Do nothing: the local process of a job runs as our user."""
 
-    def show(self, path: Path) -> None:
+    def allow_entry(self, path: Path) -> None:
         """Do nothing, for the same reason."""
 
 

@@ -132,7 +132,7 @@ def found(folders: Sequence[Path], title: str) -> View | None:
 def _read(folder: Path, written_ns: int) -> view.ReportRun:
     """Read a run folder; `written_ns` makes one that has changed another one."""
     del written_ns
-    return view.read_run(folder)
+    return view.read_run(folder, collect.gather(folder))
 
 
 def side_by_side(here: Context, user: User, numbers: Sequence[int], most: int) -> tuple[list[Instance], list[Path]]:

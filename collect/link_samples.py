@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""raw/link.jsonl: what the emulator saw, per direction (schemas/link-metrics.schema.json)."""
+"""raw/link.jsonl: what the emulator counted per direction (schemas/link-metrics.schema.json)."""
 
 import math
 from array import array

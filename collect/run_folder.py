@@ -12,7 +12,7 @@ from typing import Any, Literal
 import polars as pl
 from pydantic import Field, TypeAdapter
 
-from collect import calibration, curl, goodput, jobs, link, pages, pep, ping, satperf, tcp_conf
+from collect import calibration, curl, goodput, jobs, link_samples, pages, pep, ping, satperf, tcp_conf
 from collect.integrity import differences
 from collect.jobs import Job
 from collect.pages import PageLoad
@@ -68,7 +68,7 @@ _READERS = (
 )
 """Jobs whose files are read one by one."""
 _LEGS = {"tcp_leg_ok": "tcp", "quic_leg_ok": "quic"}
-"""Metrics that tell how a leg of a connection was, and its protocol."""
+"""Metrics of a leg of a connection, and its protocol."""
 _OF_A_LEG = (
     "congestion_control",
     "congestion_control_asked",
@@ -140,7 +140,7 @@ def legs(run_dir: Path) -> list[dict[str, str]]:
     """Return what each leg of the run's connections had in force, as `ss -ti` and satpep saw it, for the manifest.
 
     A leg: `node`, `protocol`, `leg` (interface, or side of satpep), congestion control and initial window (packets;
-    several where its connections differed) as seen and as asked for, `fault` where they were not as asked for.
+    several where its connections differed) as seen and as requested, `fault` where these differ.
     """
     raw = run_dir / "raw"
     ended, _ = read_jsonl(raw, "jobs.jsonl", JOB)
@@ -152,9 +152,9 @@ def legs(run_dir: Path) -> list[dict[str, str]]:
 def _leg(record: Record) -> dict[str, str]:
     labels = record.labels
     place = labels.get("interface") or labels.get("side", "")
-    told = {name: labels[name] for name in _OF_A_LEG if labels.get(name)}
+    in_force = {name: labels[name] for name in _OF_A_LEG if labels.get(name)}
     about = {"node": labels["entity"], "protocol": _LEGS[record.metric], "leg": place}
-    return about | told | ({"fault": record.reason} if record.reason else {})
+    return about | in_force | ({"fault": record.reason} if record.reason else {})
 
 
 def stored_loads(run_dir: Path) -> list[StoredLoad]:
@@ -235,7 +235,7 @@ def _documents(raw: Path, ended: Sequence[Job], reader: _Reader) -> list[Record]
 
 
 def _sound(name: str, make: Callable[[], Iterable[Record]]) -> list[Record] | Unreadable:
-    """Make the records of a document, or tell that it has the right form but values that no measurement gives."""
+    """Make the records of a document; Unreadable if its form is right but its values are no measurement's."""
     try:
         made = list(make())
         for record in made:
@@ -247,7 +247,7 @@ def _sound(name: str, make: Callable[[], Iterable[Record]]) -> list[Record] | Un
 
 
 def _stores_nothing(job: Job) -> bool:
-    """Return whether nothing is due: a PEP that was told to leave connections alone, the serving side of a transfer."""
+    """Return whether nothing is due: a PEP of engine `none`, the serving side of a transfer."""
     words = {"satlab_pep": "none", "satlab_satperf": "server"}
     return job.job in words and words[job.job] in job.argv
 
@@ -269,17 +269,17 @@ def _unclaimed(raw: Path, ended: Sequence[Job]) -> list[Record]:
 def _link(raw: Path, ended: Sequence[Job], origin: float) -> list[Record | Series]:
     window = None
     if ended:
-        window = link.Window(min(j.start_unix_s for j in ended), max(j.stop_unix_s for j in ended))
-    lines = Lines(raw, "link.jsonl", link.ADAPTER)
-    metrics = link.Metrics(lines, origin, window)
+        window = link_samples.Window(min(j.start_unix_s for j in ended), max(j.stop_unix_s for j in ended))
+    lines = Lines(raw, "link.jsonl", link_samples.ADAPTER)
+    metrics = link_samples.Metrics(lines, origin, window)
     return [*_note("raw/link.jsonl", lines.note), *metrics.records(), *_lan(raw, origin, window)]
 
 
-def _lan(raw: Path, origin: float, window: link.Window | None) -> list[Record | Series]:
+def _lan(raw: Path, origin: float, window: link_samples.Window | None) -> list[Record | Series]:
     """Return what the client's LAN did, where an emulator of its own carried it."""
     if not (raw / "lan.jsonl").exists():
         return []
-    lines = Lines(raw, "lan.jsonl", link.ADAPTER)
-    metrics = link.Metrics(lines, origin, window)
+    lines = Lines(raw, "lan.jsonl", link_samples.ADAPTER)
+    metrics = link_samples.Metrics(lines, origin, window)
     down, up = metrics.of("terrestrial_down", "lan_down"), metrics.of("terrestrial_up", "lan_up")
     return [*_note("raw/lan.jsonl", lines.note), *down, *up]

@@ -13,10 +13,10 @@ import pytest
 from pydantic import BaseModel, TypeAdapter
 
 import collect
-from collect import calibration, link, pages, ping
+from collect import calibration, link_samples, pages, ping
 from collect.fixtures import example_run
 from collect.fixtures.example_run import Example
-from collect.run import JOB, MANIFEST
+from collect.run_folder import JOB, MANIFEST
 
 SCHEMAS = Path(__file__).parents[1] / "schemas"
 
@@ -37,7 +37,7 @@ def value(frame: pl.DataFrame, metric: str, **labels: str) -> float | None:
     return found
 
 
-def test_a_complete_run_gives_every_figure(run: Path) -> None:
+def test_a_complete_run_has_every_figure(run: Path) -> None:
     frame = collect.collect(run)
     assert frame.schema == collect.SCHEMA
     assert value(frame, "goodput_bps") is not None
@@ -67,7 +67,7 @@ def test_parquet_holds_the_table_and_no_scratch_file_is_left(run: Path) -> None:
     assert sorted(p.name for p in run.iterdir()) == ["manifest.json", "plan.json", "raw", "records.parquet"]
 
 
-def test_collecting_twice_gives_the_same_bytes(run: Path) -> None:
+def test_collecting_twice_results_in_the_same_bytes(run: Path) -> None:
     collect.collect(run)
     first = (run / "records.parquet").read_bytes()
     collect.collect(run)
@@ -162,13 +162,13 @@ def test_how_the_run_ended_is_a_record(run: Path, status: str, expected: str) ->
 
 
 @pytest.mark.parametrize("text", [None, "", "{}", "[1]"])
-def test_a_folder_without_manifest_is_no_run(run: Path, text: str | None) -> None:
+def test_a_folder_without_manifest_is_not_a_run(run: Path, text: str | None) -> None:
     (run / "manifest.json").unlink() if text is None else (run / "manifest.json").write_text(text)
     with pytest.raises(collect.RunFolderError, match=r"is not a run folder: manifest\.json"):
         collect.collect(run)
 
 
-def test_ping_gives_median_and_losses(run: Path) -> None:
+def test_ping_results_in_median_and_losses(run: Path) -> None:
     content = {"schema": "satlab/ping/1", "destination": "198.18.4.2", "sent": 4, "received": 3,
                "rtt_ms": [583.0, 581.0, 590.0], "start_unix_s": 1.0}  # fmt: skip
     add_ping(run, content)
@@ -201,7 +201,7 @@ def add_ping(run: Path, content: dict[str, Any]) -> None:
     (folder / "ping_json.json").write_text(json.dumps(content))
 
 
-# --- the border: models say what the schemas say --------------------------------------------------------------------
+# --- the interface: models and schemas agree ----------------------------------------------------------------------
 
 MODELS: dict[str, TypeAdapter[Any]] = {
     "manifest": MANIFEST, "jobs": JOB, "calibration": calibration.ADAPTER, "page-load": pages.ADAPTER,
@@ -219,10 +219,12 @@ def test_models_have_the_fields_of_their_schemas(name: str) -> None:
 
 def test_link_models_have_the_fields_of_their_schema() -> None:
     kinds = json.loads((SCHEMAS / "link-metrics.schema.json").read_text())["oneOf"]
-    models: list[type[BaseModel]] = [link.Header, link.Sample, link.End, link.Change]
+    models: list[type[BaseModel]] = [link_samples.Header, link_samples.Sample, link_samples.End, link_samples.Change]
     for model, kind in zip(models, kinds, strict=True):
         assert set(model.model_json_schema()["properties"]) == set(kind["properties"])
-    assert set(link.Counters.model_json_schema()["required"]) == set(kinds[1]["properties"]["forward"]["required"])
+    assert set(link_samples.Counters.model_json_schema()["required"]) == set(
+        kinds[1]["properties"]["forward"]["required"]
+    )
 
 
 def test_example_runs_follow_the_schemas(run: Path) -> None:
@@ -268,8 +270,8 @@ def test_t12_files_of_another_run_are_named(run: Path, tmp_path: Path) -> None:
     assert [line.split(":")[0] for line in found] == ["raw/jobs-2.jsonl", "raw/link.jsonl"]
 
 
-def test_a_link_out_of_the_folder_is_no_plain_file(run: Path) -> None:
+def test_a_link_out_of_the_folder_is_not_a_plain_file(run: Path) -> None:
     path = run / "raw" / "link.jsonl"
     moved = path.rename(run / "elsewhere.jsonl")
     path.symlink_to(moved)
-    assert collect.verify(run) == ["raw/link.jsonl: is no plain file"]
+    assert collect.verify(run) == ["raw/link.jsonl: is not a plain file"]
