@@ -367,3 +367,7 @@ def test_the_same_check_gives_the_same_times(tiny: Path, tmp_path: Path, monkeyp
     assert once.samples == twice.samples
     assert once.samples["slow"][0].times_s != once.samples["slow"][1].times_s
     assert all(math.isfinite(time or 0) for one in once.samples["slow"] for time in one.times_s)
+    # Digests and all: nothing in an outcome depends on where the check was written.
+    outcomes = [sorted((one.folder / "raw").glob("*.outcome.json")) for one in (once, twice)]
+    for first, second in zip(*outcomes, strict=True):
+        assert first.read_bytes() == second.read_bytes()
