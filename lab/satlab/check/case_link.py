@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The link of a case: the `geo` profile with other rates; the terrestrial segment adds the rest of the round-trip time."""
+"""The link of a case: the `geo` profile with other rates. The terrestrial segment adds the rest of the RTT."""
 
 import os
 import re

@@ -20,14 +20,16 @@ from typing import Any, Literal
 
 from satlab.check import case_link
 from satlab.check.case_link import CaseLink
-from satlab.check.endpoint.pair import CLIENT, SERVER, EndpointPair, EndpointProgram, SatperfPair, TransferRequest
+from satlab.check.endpoint.pair import CLIENT, SERVER, EndpointPair, EndpointProgram, TransferRequest
+from satlab.check.endpoint.satperf import SatperfPair
 from satlab.check.samples import Sample
 from satlab.check.sandbox import sandbox
 from satlab.check.sandbox.sandbox import ExitReport, Limits, Mount, Sandbox, SandboxedProcess
 from satlab.check.suite import Case, Suite
-from satlab.check.trace import capture, pcap, server_qlog, traces
+from satlab.check.trace import pcap, qlog_transfer, traces
 from satlab.check.trace.capture import Capture
 from satlab.check.trace.pcap import CapturedTransfer
+from satlab.check.trace.symptoms import symptoms
 from satlab.common.errors import HostError
 from satlab.common.processes import wait
 from satlab.common.topology import Role
@@ -66,7 +68,7 @@ class RealClock:
 
     def sample(self, suite: Suite, case: Case, link: CaseLink, seed: int, raw: Path) -> Sample:
         """Bring a lab up, let the programs talk, take the lab down."""
-        lacking = self.ends.lacks(case)
+        lacking = self.ends.unsupported_reason(case)
         if lacking:
             return Sample(case.id, seed, "unsupported", lacking, (None,) * max(1, len(suite.marks_mb)))
         folder = _emptied(raw / f"{case.id}-{seed}")
@@ -124,7 +126,7 @@ class _Sitting:
             found = self.request.failed("; ".join(faults)) if faults else self._between()
         if faults and found.status == "ok":
             return replace(found, status="failed", reason="; ".join(faults))
-        return replace(found, **self.ends.beyond(self.request, self.folder))
+        return replace(found, **self.ends.path_figures(self.request, self.folder))
 
     def _between(self) -> Sample:
         with _running(self._start(SERVER, self.ends.server(self.request), "server.log")) as server:
@@ -150,7 +152,7 @@ class _Sitting:
             client = self._start(CLIENT, self.ends.client(self.request, number), f"client-{number}.log")
             with _running(client):
                 ended, why = self._await(server, client)
-        seen = pcap.read(capture.read(captured), IPv4Address(self.request.host), self.ends.port)
+        seen = pcap.transfer_of(pcap.read(captured), IPv4Address(self.request.host), self.ends.port)
         if why:
             return self._came_to_nothing(why), ended, seen
         return self.ends.sample(self.request, number, ended, seen), ended, seen
@@ -168,8 +170,9 @@ class _Sitting:
         more: dict[str, Any] = {}
         if seen is not None and self.request.case.direction == "download":
             more["goodput_interop_bps"] = seen.goodput_bps(self.request.size)
-            more["symptoms"] = pcap.symptoms(seen, *_typical(self.up.plan), used)
-            found = server_qlog.add(found, self.ends, self.request, self.folder, seen, self.up.plan.rtt_ms.mean / 2000)
+            more["symptoms"] = symptoms(seen, *_typical(self.up.plan), used)
+            folders, one_way_s = self.ends.qlog_folders(self.request), self.up.plan.rtt_ms.mean / 2000
+            found = qlog_transfer.add(found, folders, self.request.size, self.folder, seen, one_way_s)
         return replace(
             found, client_cpu_s=client.cpu_s, server_cpu_s=server.cpu_s,
             client_peak_bytes=client.peak_bytes, server_peak_bytes=server.peak_bytes, **more,
@@ -190,11 +193,11 @@ class _Sitting:
     def _start(self, side: str, program: EndpointProgram, log: str) -> SandboxedProcess:
         enter = self.up.enter_argv(self.up.topology.node_of(Role(side)))
         cell = self.cells[side]
-        for bind in program.binds:
+        for bind in program.mounts:
             if bind.source.is_relative_to(self.request.pki.folder):
                 privileges.give(bind.source, cell.uid)
         cell = replace(
-            cell, binds=(*program.binds, *cell.binds), environment=program.environment, base=program.base,
+            cell, mounts=(*program.mounts, *cell.mounts), environment=program.environment, base=program.base,
             capabilities=program.capabilities, hosts=program.hosts or cell.hosts,
         )  # fmt: skip
         return sandbox.start(enter, cell, program.argv, self.folder / log)
@@ -211,7 +214,7 @@ def _cell(request: TransferRequest, side: str, names: tuple[str, ...]) -> Sandbo
     known = "".join(f"{request.host} {name}\n" for name in names)
     seconds = request.connections * (request.case.timeout_s + GRACE_S) + (request.case.second_after_s or 0) + START_S
     hosts = f"127.0.0.1 localhost\n{known}"
-    cell = Sandbox(binds=(Mount(folder, writable=True),), name=side, hosts=hosts, bounds=Limits(seconds))
+    cell = Sandbox(mounts=(Mount(folder, writable=True),), name=side, hosts=hosts, limits=Limits(seconds))
     privileges.give(folder, cell.uid)
     return cell
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Programs from outside: their command lines, and verdicts on what they left and what crossed."""
+"""External programs: their command lines, and samples from exit status, files and packets."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -60,14 +60,14 @@ def test_what_lies_beside_a_program_is_shown_and_the_host_s_places_are_not_repea
     program = tmp_path / "mine"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
-    assert command_line.parse(str(program), "cat").shown == (tmp_path.resolve(),)
+    assert command_line.parse(str(program), "cat").allow_read == (tmp_path.resolve(),)
 
 
 def test_cases_that_cannot_be_done_are_told(tmp_path: Path) -> None:
     pair = CommandLinePair("x", ("c",), ("s",))
-    assert "uploads" in pair.lacks(request(tmp_path, direction="upload").case)
+    assert "uploads" in pair.unsupported_reason(request(tmp_path, direction="upload").case)
     (tmp_path / "b").mkdir()
-    assert "{state}" in pair.lacks(request(tmp_path / "b", second_after_s=10).case)
+    assert "{state}" in pair.unsupported_reason(request(tmp_path / "b", second_after_s=10).case)
 
 
 @pytest.mark.parametrize(
@@ -77,9 +77,9 @@ def test_cases_that_cannot_be_done_are_told(tmp_path: Path) -> None:
         (lambda out: (out / "payload").unlink(), "payload is missing"),
         (
             lambda out: (out / "payload").write_bytes(b"x" * 99),
-            "(99 bytes for 100000); it said: no room",
+            "(99 bytes, the server's has 100000); its last output: no room",
         ),
-        (lambda out: (out / "more").write_bytes(b""), "nobody asked for"),
+        (lambda out: (out / "more").write_bytes(b""), "'more' was not requested"),
         (lambda out: ((out / "payload").unlink(), (out / "payload").symlink_to("/etc/passwd")), "payload is missing"),
     ],
 )
@@ -90,7 +90,7 @@ def test_a_wrong_file_is_named(tmp_path: Path, spoil: Any, words: str) -> None:
     out = tmp_path / CLIENT / "out"
     (out / "payload").write_bytes((tmp_path / "www" / "payload").read_bytes())
     spoil(out)
-    found = pair.sample(asked, 0, replace(DONE, said="no room"), crossed(103_000))
+    found = pair.sample(asked, 0, replace(DONE, output_tail="no room"), crossed(103_000))
     assert found.status == ("failed" if words else "ok") and words in found.reason
     if not words:
         assert found.times_s[1] == pytest.approx(10.0, abs=0.1) and found.times_s[0] == pytest.approx(5.5, abs=0.1)
@@ -99,11 +99,11 @@ def test_a_wrong_file_is_named(tmp_path: Path, spoil: Any, words: str) -> None:
 @pytest.mark.parametrize(
     ("ended", "wire", "status", "words"),
     [
-        (DONE, crossed(50_000), "failed", "says it is done"),
+        (DONE, crossed(50_000), "failed", "ended with status 0, but 51000 of 100000"),
         (ExitReport(1, "", 0.1, 1, "no route"), crossed(103_000), "failed", "it ended with status 1: no route"),
         (ExitReport(-11, "", 0.1, 1, ""), crossed(50_000), "failed", "signal 11"),
         (ExitReport(-9, "it did not end within 315 s", 0.1, 1, ""), crossed(50_000, 299.0), "censored", "within 315 s"),
-        (ExitReport(-9, "it did not end within 315 s", 0.1, 1, ""), crossed(50_000, 20.0), "failed", "it hangs"),
+        (ExitReport(-9, "it did not end within 315 s", 0.1, 1, ""), crossed(50_000, 20.0), "failed", "it stalled"),
         (DONE, None, "failed", "the client sent nothing"),
     ],
 )

@@ -99,7 +99,7 @@ def test_t04_t11_nothing_in_an_image_leads_out_of_it(members: list[Member], tmp_
 
 
 def test_t11_images_have_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(oci, "MOST_BYTES", 1000)
+    monkeypatch.setattr(oci, "MAX_BYTES", 1000)
     with pytest.raises(ConfigError, match="bytes"):
         unpacked(tmp_path, layer(("a", bytes(600)), ("b", bytes(600))))
 
@@ -149,9 +149,9 @@ def test_environment_and_folders_are_those_of_the_contract(tmp_path: Path) -> No
     urls = client.environment["REQUESTS"].split()
     assert len(urls) == 2 and all(url.startswith("https://server4:443/") for url in urls)
     assert {file.name for file in (tmp_path / "www").iterdir()} == {url.rpartition("/")[2] for url in urls}
-    places = {bind.target: bind.writable for bind in server.binds}
+    places = {bind.target: bind.writable for bind in server.mounts}
     assert places.items() >= {"/www": False, "/certs": False, "/logs": True, "/run_endpoint.sh": False}.items()
-    assert {bind.target: bind.writable for bind in client.binds}["/downloads"] is True
+    assert {bind.target: bind.writable for bind in client.mounts}["/downloads"] is True
     assert "/setup.sh" in places and server.argv == ("/run_endpoint.sh",)
     assert sorted(file.name for file in (tmp_path / CLIENT / "certs").iterdir()) == ["ca.pem", "cert.pem", "priv.key"]
 
@@ -207,4 +207,4 @@ def test_what_shows_on_the_wire_decides(
 
 def test_cases_that_need_what_satlab_lacks_say_so(tmp_path: Path) -> None:
     pair = InteropPair("x", Path("/"))
-    assert pair.lacks(request(tmp_path, lacking="no NAT").case) == "no NAT"
+    assert pair.unsupported_reason(request(tmp_path, lacking="no NAT").case) == "no NAT"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""TCP's ends over loopback, and what is read of them."""
+"""tcp_transfer.py over loopback, and its samples."""
 
 import json
 import socket
@@ -38,7 +38,7 @@ def port(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[int]:
         number = int(free.getsockname()[1])
     monkeypatch.setattr(tcp_pep, "PORT", number)
     asked = json.dumps({"host": "127.0.0.1", "port": number})
-    with subprocess.Popen([sys.executable, "-I", "-S", str(tcp_pep._END), "server", asked]) as server:
+    with subprocess.Popen([sys.executable, "-I", "-S", str(tcp_pep._TRANSFER), "server", asked]) as server:
         assert wait(lambda: any(f":{number:04X}" in row for row in Path("/proc/net/tcp").read_text().split()), 10)
         yield number
         server.terminate()
