@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import json
 import os
+import shutil
 import subprocess
 import tempfile
 import time
@@ -145,13 +146,15 @@ def proxies(up: Lab, case: Case, folder: Path) -> Iterator[None]:
     Raises:
         HostError: a proxy is not ready in time.
     """
-    words = ["--port", str(PORT), "--pki", str(folder / "pki")]
+    words = ["--port", str(PORT)]
     if case.congestion_control in SATPEP_CONTROLS:
         words += ["--congestion-control", case.congestion_control]
     with contextlib.ExitStack() as peps:
         for node in pep.proxies(up) if case.pep else ():
-            running = pep.proxy(up, node, words, folder / node, engine=case.pep, readable=[folder / "pki"])
-            peps.enter_context(running)
+            keys = folder / f"pki-{node}"  # each proxy is a user of its own
+            shutil.copytree(folder / "pki", keys)
+            own = [*words, "--pki", str(keys)]
+            peps.enter_context(pep.proxy(up, node, own, folder / node, engine=case.pep, readable=[keys]))
         yield
 
 

@@ -76,7 +76,7 @@ def for_virtual_clock(link: CaseLink, case: Case, seed: int, start_s: float, fol
 
 
 def for_lab(link: CaseLink, case: Case, seed: int, metrics: Path) -> LinkRequest:
-    """Return the request for the lab of one sample; its time line waits for the start of the transfer."""
+    """Return the request for the lab of one sample; its timeline waits for the start of the transfer."""
     steps = _steps(link, case, 0.0)
     timeline = Timeline(starts="on-request", steps=steps) if steps else None
     return replace(link.request, seed=seed, metrics=metrics, timeline=timeline)

@@ -215,9 +215,14 @@ def off(samples: list[Sample]) -> list[Sample]:
 def test_a_comparison_of_uncalibrated_samples_is_not_measurable(side: str) -> None:
     now, before = noisy("a", 11, 0.2, 2), noisy("a", 10, 0.2, 1)
     assert compare(now, before).result == "slower"
-    whole = compare(off(now), before) if side == "now" else compare(now, off(before))
-    assert (whole.result, whole.is_slower, whole.p, whole.detectable) == ("not measurable", False, None, None)
-    assert whole.ratio == pytest.approx(1.1, abs=0.02)
+    comparison = compare(off(now), before) if side == "now" else compare(now, off(before))
+    assert (comparison.result, comparison.is_slower, comparison.p, comparison.detectable) == (
+        "not measurable",
+        False,
+        None,
+        None,
+    )
+    assert comparison.ratio == pytest.approx(1.1, abs=0.02)
 
 
 def test_a_comparison_counts_calibrated_samples_alone() -> None:
@@ -243,7 +248,7 @@ def test_samples_are_planned_for_a_slowdown_of_a_tenth() -> None:
     sizes = range(10, 21, 5)
     steady, spread = ([[sample.times_s[0] or 0 for sample in noisy("a", 10, noise, 1)]] for noise in (0.1, 0.6))
     assert verdict.runs_for(steady, sizes, 0.1, 4) == 10 and verdict.runs_for(spread, sizes, 0.1, 4) > 10
-    assert verdict.runs_for([[math.inf] * 10], sizes, 0.1, 4) == 10  # what never came says nothing
+    assert verdict.runs_for([[math.inf] * 10], sizes, 0.1, 4) == 10  # a mark that was never reached is ignored
 
 
 def test_options_are_pairs() -> None:
@@ -426,7 +431,9 @@ def test_a_wrong_option_is_refused_with_its_name(tiny: Path, tmp_path: Path, mon
     assert "colour" in str(caught.value) + str(caught.value.faults)
 
 
-def test_the_same_check_gives_the_same_times(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_checks_have_equal_samples_and_digests(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     once, twice = (check(tiny, monkeypatch, tmp_path / name, cases=["slow"], runs=2) for name in "ab")
     assert once.samples == twice.samples
     assert once.samples["slow"][0].times_s != once.samples["slow"][1].times_s

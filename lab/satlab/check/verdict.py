@@ -7,8 +7,8 @@ sums (Wilcoxon, "Individual Comparisons by Ranking Methods", Biometrics Bulletin
 Whitney) is significant at 5 % over all comparisons together (Holm, "A Simple Sequentially Rejective Multiple Test
 Procedure", Scand. J. Statist. 6, 1979).
 
-Both count samples of a calibrated link alone. Where more than half of a case's samples are out of calibration, there is
-no verdict: "not measurable".
+Samples out of calibration are not counted. If more than half of the samples of a case are, there is no verdict but "not
+measurable".
 """
 
 import math

@@ -7,7 +7,6 @@
 import contextlib
 import json
 import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ import polars
 
 import collect
 from satlab import report
-from satlab.common import paths, topology
+from satlab.common import paths, scratch, topology
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus, HostError, SatlabError
 from satlab.common.topology import Role
@@ -127,7 +126,8 @@ class RunResult:
 def prepare(request: RunRequest) -> PreparedRun:
     """Check scenario, arguments, profile, topology and pages; touches nothing."""
     here = topology.load(paths.LAB_FILE)
-    jobs = descriptor.load_jobs(paths.JOBS) | (descriptor.sort_jobs(request.jobs)[0] if request.jobs else {})
+    # A job's name decides its capabilities: those of shipped jobs are not given to others of the same name.
+    jobs = (descriptor.sort_jobs(request.jobs)[0] if request.jobs else {}) | descriptor.load_jobs(paths.JOBS)
     entities = here.nodes if request.entities is None else request.entities
     loaded = scenario.load(request.scenario, jobs, entities, endless=request.endless)
     bound = scenario.bind(loaded, request.settings)
@@ -247,11 +247,11 @@ def _run_scenario(
     if lab.config.timeline and lab.config.control:
         control.start_timeline(Path(lab.config.control))
     feeding = influx.feeding(prepared.request.influx, prepared.folder, prepared.run_id, log)
-    private = tempfile.TemporaryDirectory(prefix="satlab-run-")
+    private = scratch.folder("satlab-run-")
     with feeding, private as folder, log.step(what) as step, _halting(lab, stop) as halt:
         result = runner.run(
             prepared.scenario,
-            LabHost(lab, Path(folder), prepared.request.entities, prepared.request.jobs),
+            LabHost(lab, folder, prepared.request.entities, prepared.request.jobs),
             prepared.folder / RAW,
             lambda event: step.now(f"{event.label} on {event.entity}: {event.status}"),
             halt,

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import select
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+from satlab.common import scratch
 from satlab.common.paths import SHIM, STANDARD_PATH
 from satlab.openbach.engine import (
     FROM_ONE,
@@ -62,7 +62,10 @@ class JobHost(Protocol):
         """Return variables of the place, such as its name (`SATLAB_AGENT`) and where the lab's certificate lies."""
 
     def give(self, path: Path) -> None:
-        """Let jobs, which may run as another user, own a file or folder. Nothing else of a run is theirs to write."""
+        """Let jobs, which may run as another user, own a file or an empty folder. Nothing else is theirs to write."""
+
+    def show(self, path: Path) -> None:
+        """Let jobs go into a folder that stays ours."""
 
 
 @dataclass(frozen=True)
@@ -135,14 +138,13 @@ def run(
     Raises OSError when `raw_dir` cannot be written.
     """
     (raw_dir / "logs").mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="satlab-jobs-") as homes, _sweep(raw_dir):
+    with scratch.folder("satlab-jobs-", mode=0o711) as homes, _sweep(raw_dir):
+        host.show(homes)
         (raw_dir / "files").mkdir(exist_ok=True)
         (raw_dir / "stats.jsonl").touch()
-        for path in (Path(homes), raw_dir / "files", raw_dir / "stats.jsonl"):
+        for path in (raw_dir / "files", raw_dir / "stats.jsonl"):
             host.give(path)
-        return _Run(Engine(scenario, first_ids), host, raw_dir.resolve(), Path(homes), on_event, watch).go(
-            stop, deadline_s
-        )
+        return _Run(Engine(scenario, first_ids), host, raw_dir.resolve(), homes, on_event, watch).go(stop, deadline_s)
 
 
 @contextmanager
@@ -223,7 +225,7 @@ class _Run:
         environment = self._environment(job, home)
         start_unix_s = time.time()
         try:
-            home.mkdir(mode=0o700, exist_ok=True)
+            home.mkdir(mode=0o700)  # `homes` is ours: no job has put anything there
             self._host.give(home)
             process = JobProcess(
                 argv,

@@ -30,6 +30,8 @@ class Wire:
     def give(self, path: Path) -> None:
         del path
 
+    show = give
+
 
 def ip(*words: str) -> None:
     subprocess.run(["ip", *words], check=True)

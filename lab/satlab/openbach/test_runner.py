@@ -32,6 +32,9 @@ class Here:
     def give(self, path: Path) -> None:
         self.given = [*getattr(self, "given", ()), path]
 
+    def show(self, path: Path) -> None:
+        self.shown = path
+
 
 def start(
     number: int, job: Descriptor, *words: str, wait: Wait | None = None, on_fail: OnFail | None = None

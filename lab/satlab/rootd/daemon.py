@@ -6,8 +6,9 @@ before it answers anybody.
 """
 
 import contextlib
+import logging
 import os
-import shutil
+import secrets
 import signal
 import socket
 import struct
@@ -16,7 +17,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from satlab.common import paths
+from satlab.common import paths, scratch
 from satlab.netlab import ownership
 from satlab.rootd.verbs import (
     RefusedError,
@@ -32,6 +33,7 @@ from satlab.rootd.verbs import (
 
 SEND_S = 5.0
 """How long a peer may take over a request or an answer, s."""
+_LOG = logging.getLogger("satlab.rootd")
 _CREDENTIALS = struct.Struct("3i")  # struct ucred of unix(7): pid, uid, gid
 
 
@@ -55,8 +57,7 @@ class Helper:
         for name in ("runs", "progress", "logs"):
             (state / name).mkdir(mode=0o755, parents=True, exist_ok=True)
         self._scratch = state / "scratch"
-        shutil.rmtree(self._scratch, ignore_errors=True)
-        self._scratch.mkdir(mode=0o711)
+        self._make_scratch()
         ownership.sweep()
 
     def answer(self, line: bytes) -> Response:
@@ -130,7 +131,17 @@ class Helper:
                 self._run.process.kill()
                 self._run.process.wait()
         ownership.sweep()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        scratch.try_remove(self._scratch)
+
+    def _make_scratch(self) -> None:
+        """Make the folder of what runs need for a while; what of an earlier one cannot be removed is set aside."""
+        for left in sorted(self._state.glob("scratch*")):  # among them those that were set aside before
+            scratch.try_remove(left)
+        if os.path.lexists(self._scratch):
+            aside = self._scratch.with_name(f"scratch-{secrets.token_hex(4)}")
+            self._scratch.rename(aside)
+            _LOG.warning("%s: is set aside as %s", self._scratch, aside)
+        self._scratch.mkdir(mode=0o711)
 
     def _file(self, run_id: str) -> Path:
         return self._state / "progress" / f"{run_id}.json"
@@ -139,7 +150,7 @@ class Helper:
         """Make room for one more run; ids begin with the date, so their order is that of time."""
         folders = sorted((self._state / "runs").iterdir())
         for folder in folders[: max(0, len(folders) - self._most_runs + 1)]:
-            shutil.rmtree(folder, ignore_errors=True)
+            scratch.try_remove(folder)
             for file in (self._file(folder.name), self._state / "logs" / f"{folder.name}.log"):
                 file.unlink(missing_ok=True)
 

@@ -8,6 +8,7 @@ kernel ends the API with the helper.
 import fcntl
 import hashlib
 import ipaddress
+import json
 import os
 import select
 import signal
@@ -17,24 +18,25 @@ import stat
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from satlab.common import paths
 from satlab.common.console import ProgressLog
-from satlab.common.errors import ConfigError, HostError
+from satlab.common.errors import ConfigError, ExitStatus, HostError
 from satlab.common.processes import finish
 from satlab.netlab import privileges
 from satlab.rootd.daemon import Helper, listen, serve_one
-from satlab.serve.accounts import FIRST_LOGIN, Accounts, Role, User
+from satlab.serve.accounts import FIRST_LOGIN, Role
 from satlab.serve.api_plan import ApiPlan
 from satlab.serve.settings import Settings
-from satlab.serve.store import Store
 
 HELPER_SOCKETS = Path("/run/satlab-serve")
+SETUP_S = 60.0
+"""How long the accounts may take to answer before the service starts, s."""
 END_S = 8.0
 """How long the API process may take to end, s."""
 FOREIGN = stat.S_IWGRP | stat.S_IRWXO
@@ -110,9 +112,10 @@ def set_password(state: Path, login: str, role: Role, password: str) -> None:
     """Make an account or change its password and role. Raises ConfigError for what is none, HostError without root."""
     if os.geteuid() != 0:
         raise HostError("accounts are kept by the service's own user: this needs root", "run it as root")
-    with _accounts(state) as accounts:
-        accounts.put(User(login, role), password)
-    privileges.give(state / "api", privileges.API_UID)
+    state = state.absolute()
+    state.mkdir(mode=0o755, parents=True, exist_ok=True)
+    _own_folder(state)
+    _set_up(state, {"login": login, "role": role.name, "password": password})
 
 
 def helper_socket(state: Path) -> Path:
@@ -127,8 +130,8 @@ def run(request: ServeRequest, log: ProgressLog, stop: threading.Event) -> None:
         raise HostError("satlab serve needs root: its helper makes network namespaces", "run it as root")
     state = request.state.absolute()
     with _only_server(state):
-        token = _first_token(state, request)
-        privileges.give(state / "api", privileges.API_UID)
+        _own_folder(state)
+        token = _set_up(state, {"public": request.public is not None})
         helper = Helper(state, Settings(state, frozenset()).most_runs)
         sockets = helper_socket(state)
         with listen(sockets, privileges.API_UID) as door, _listener(place) as listener:
@@ -170,16 +173,11 @@ def _start_api(
         certificate=tls[0] if secure else None,
         key=tls[1] if secure else None,
     )
-    visible = [*privileges.program_paths(), state, helper.parent]
-    drop = privileges.drop_argv(
-        privileges.API_UID, (), visible, f"--pdeathsig={signal.SIGKILL.name.removeprefix('SIG')}"
-    )
-    kept = {key: value for key, value in os.environ.items() if key in ("PATH", "LANG")}
     process = subprocess.Popen(
-        [*drop, sys.executable, "-m", "satlab.web.api_process", plan.model_dump_json()],
+        _api_argv([state, helper.parent], "satlab.web.api_process", plan.model_dump_json()),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        env=kept | {"HOME": str(state / "api"), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": paths.PYTHONPATH},
+        env=_api_environment(state),
         cwd="/",
         pass_fds=(listener.fileno(), *tls),
         start_new_session=True,
@@ -187,6 +185,18 @@ def _start_api(
     for each in tls:
         os.close(each)
     return process
+
+
+def _api_argv(visible: list[Path], module: str, word: str) -> list[str]:
+    """Return the argv of a module that runs as the API's user, and ends with this process."""
+    kill = f"--pdeathsig={signal.SIGKILL.name.removeprefix('SIG')}"
+    drop = privileges.drop_argv(privileges.API_UID, (), [*privileges.program_paths(), *visible], kill)
+    return [*drop, sys.executable, "-m", module, word]
+
+
+def _api_environment(state: Path) -> dict[str, str]:
+    kept = {key: value for key, value in os.environ.items() if key in ("PATH", "LANG")}
+    return kept | {"HOME": str(state / "api"), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": paths.PYTHONPATH}
 
 
 def _tls(request: ServeRequest) -> list[int]:
@@ -262,22 +272,51 @@ def _only_server(state: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _first_token(state: Path, request: ServeRequest) -> str:
-    """Return the token for the first login where nobody has a password; a public service needs accounts before."""
-    with _accounts(state) as accounts:
-        if accounts.has_password():
-            return ""
-        if request.public is not None:
-            raise ConfigError("--public: there is no account", hint="make one: satlab serve --set-password LOGIN")
-        return accounts.first_token()
-
-
-@contextmanager
-def _accounts(state: Path) -> Iterator[Accounts]:
-    settings = Settings(state, frozenset())
-    (state / "api").mkdir(mode=0o700, parents=True, exist_ok=True)
-    store = Store(settings.database)
+def _own_folder(state: Path) -> None:
+    """See that the API's folder is its user's, as all in it; a new one becomes so. Nothing in it is changed."""
+    place = state / "api"
+    place.mkdir(mode=0o700, exist_ok=True)
     try:
-        yield Accounts(store, time.time, settings.session_s)
+        handle = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise HostError(f"{place}: {error.strerror}", "move it away, or give another --state") from error
+    try:
+        with os.scandir(handle) as entries:
+            owners = {each.name: each.stat(follow_symlinks=False).st_uid for each in entries}
+        if os.fstat(handle).st_uid == os.geteuid() and not owners:
+            os.fchown(handle, privileges.API_UID, privileges.API_UID)
+        owners["."] = os.fstat(handle).st_uid
     finally:
-        store.close()
+        os.close(handle)
+    for name, uid in owners.items():
+        if uid != privileges.API_UID:
+            user = f"{privileges.API_UID}:{privileges.API_UID}"
+            hint = f"stop satlab serve, then: chown -hR {user} {place}"
+            raise HostError(f"{place / name}: belongs to user {uid}, not to the service's own", hint)
+
+
+def _set_up(state: Path, request: dict[str, Any]) -> str:
+    """Ask for the token of the first login, or for an account (`satlab.serve.setup`); give the token.
+
+    Raises:
+        ConfigError: the request is refused.
+        HostError: the accounts cannot be opened.
+    """
+    done = subprocess.run(
+        _api_argv([state], "satlab.serve.setup", str(state)),
+        input=json.dumps(request),
+        stdout=subprocess.PIPE,
+        text=True,
+        env=_api_environment(state),
+        cwd="/",
+        timeout=SETUP_S,
+        check=False,
+    )
+    if done.returncode == ExitStatus.OK:
+        return str(json.loads(done.stdout)["token"])
+    if done.returncode not in (ExitStatus.USAGE, ExitStatus.HOST) or not done.stdout:
+        raise HostError("the accounts cannot be opened", "its words are above")
+    said = json.loads(done.stdout)
+    if done.returncode == ExitStatus.USAGE:
+        raise ConfigError(said["error"], hint=said["hint"])
+    raise HostError(said["error"], said["hint"])

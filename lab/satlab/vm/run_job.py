@@ -84,7 +84,7 @@ def run(folder: Path, argv: list[str], environment: dict[str, str], capabilities
                 if time.monotonic() - told > GRACE_S:
                     child.kill()
     _end_session(child.pid)
-    shutil.rmtree(home, ignore_errors=True)
+    _remove(home)
     mark.unlink()
     return child.returncode if child.returncode >= 0 else 128 - child.returncode
 
@@ -112,6 +112,11 @@ def _end_session(leader: int) -> None:
             time.sleep(POLL_S)
 
 
+def _remove(folder: Path) -> None:
+    """Remove what jobs have written, however deep it is."""
+    subprocess.run(["rm", "-rf", "--one-file-system", "--", str(folder)], stdin=subprocess.DEVNULL, check=False)
+
+
 def fetch(folder: Path) -> int:
     """Write what the jobs of a run recorded to stdout, as a tar archive with a folder per job, and forget it."""
     end = time.monotonic() + FETCH_DEADLINE_S
@@ -120,7 +125,7 @@ def fetch(folder: Path) -> int:
     with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as archive:
         for raw in sorted(folder.glob("*/raw")):
             archive.add(raw, arcname=raw.parent.name)
-    shutil.rmtree(folder, ignore_errors=True)
+    _remove(folder)
     return 0
 
 

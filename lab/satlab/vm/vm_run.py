@@ -60,6 +60,9 @@ class _Jobs:
     def give(self, path: Path) -> None:
         """Do nothing: what stands for a job here is ours."""
 
+    def show(self, path: Path) -> None:
+        """Do nothing, for the same reason."""
+
 
 @dataclass(frozen=True)
 class PreparedVmRun:

@@ -8,7 +8,6 @@ import contextlib
 import itertools
 import os
 import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -30,6 +29,7 @@ from satlab.check.trace import pcap, qlog_transfer, traces
 from satlab.check.trace.capture import Capture
 from satlab.check.trace.pcap import CapturedTransfer
 from satlab.check.trace.symptoms import symptoms
+from satlab.common import scratch
 from satlab.common.errors import HostError
 from satlab.common.processes import wait
 from satlab.common.topology import Role
@@ -98,9 +98,9 @@ class RealClock:
     def _log(self, up: Lab, suite: Suite, case: Case, seed: int, folder: Path) -> Sample:
         """Start the server, then the client once or twice; give the sample of the last connection."""
         host = server_address(up)
-        with tempfile.TemporaryDirectory(prefix="satlab-check-") as private:
-            keys = pki.create(Path(private) / "pki", self.ends.server_names, [ip_address(host)], datetime.now(UTC))
-            request = TransferRequest(suite, case, seed, host, keys, Path(private) / "ends")
+        with scratch.folder("satlab-check-") as private:
+            keys = pki.create(private / "pki", self.ends.server_names, [ip_address(host)], datetime.now(UTC))
+            request = TransferRequest(suite, case, seed, host, keys, private / "ends")
             cells = {side: _cell(request, side, self.ends.server_names) for side in (SERVER, CLIENT)}
             try:
                 return _Sitting(self.ends, self.stop, up, request, cells, folder).sample()
@@ -192,8 +192,12 @@ class _Sitting:
 
     def _start(self, side: str, program: EndpointProgram, log: str) -> SandboxedProcess:
         enter = self.up.enter_argv(self.up.topology.node_of(Role(side)))
-        cell = self.cells[side]
+        cell, own = self.cells[side], self.request.folder / side
+        if own.stat().st_uid != cell.uid:  # what is put there is the program's from its first start
+            privileges.give_tree(own, cell.uid)
         for bind in program.mounts:
+            if bind.source.is_relative_to(own) and bind.source.resolve() != bind.source:
+                raise HostError(f"the {side} has replaced its folder {bind.source.name} by a link")
             if bind.source.is_relative_to(self.request.pki.folder):
                 privileges.give(bind.source, cell.uid)
         cell = replace(
@@ -214,15 +218,13 @@ def _cell(request: TransferRequest, side: str, names: tuple[str, ...]) -> Sandbo
     known = "".join(f"{request.host} {name}\n" for name in names)
     seconds = request.connections * (request.case.timeout_s + GRACE_S) + (request.case.second_after_s or 0) + START_S
     hosts = f"127.0.0.1 localhost\n{known}"
-    cell = Sandbox(mounts=(Mount(folder, writable=True),), name=side, hosts=hosts, limits=Limits(seconds))
-    privileges.give(folder, cell.uid)
-    return cell
+    return Sandbox(mounts=(Mount(folder, writable=True),), name=side, hosts=hosts, limits=Limits(seconds))
 
 
 def _emptied(folder: Path) -> Path:
     """Make a sample's folder; what a sample that was stopped has left in it goes."""
     if folder.exists():
-        shutil.rmtree(folder)
+        scratch.remove(folder)
     folder.mkdir()
     return folder
 

@@ -32,7 +32,7 @@ class VirtualClock:
     stack: str = "quinn-proto 0.11"
 
     def sample(self, suite: Suite, case: Case, link: CaseLink, seed: int, raw: Path) -> Sample:
-        """Take one sample. The same input gives the same sample."""
+        """Take one sample. Equal inputs have equal samples."""
         return run(link, transfer(suite, case, seed, self.client, self.server), raw, case)
 
 

@@ -70,18 +70,17 @@ class CommandLinePair(LabPair):
         www.mkdir()
         (www / PAYLOAD).write_bytes(random.Random(request.seed).randbytes(request.size))  # noqa: S311 - not a secret
         keys = request.pki
-        _make_folder(request.folder / SERVER / "qlog")
+        (request.folder / SERVER / "qlog").mkdir()
         mounts = read_only(www, keys.server_cert, keys.server_key, *self.allow_read)
         return EndpointProgram(_filled(self.server_words, request, SERVER), mounts)
 
     def client(self, request: TransferRequest, number: int) -> EndpointProgram:
-        """Return the client, with an empty folder for its download."""
-        folder = request.folder / CLIENT
-        shutil.rmtree(folder / "out", ignore_errors=True)
-        for name in ("out", "state", "qlog"):
-            _make_folder(folder / name)
+        """Return the client, with an empty folder for the download of each connection."""
+        if number == 0:  # once the program has run, nothing is written to its folders
+            for name in (*map(_out, range(request.connections)), "state", "qlog"):
+                (request.folder / CLIENT / name).mkdir()
         mounts = read_only(request.pki.ca_cert, *self.allow_read)
-        return EndpointProgram(_filled(self.client_words, request, CLIENT), mounts)
+        return EndpointProgram(_filled(self.client_words, request, CLIENT, number), mounts)
 
     def qlog_folders(self, request: TransferRequest) -> Mapping[str, Path]:
         return {side: request.folder / side / "qlog" for side in (SERVER, CLIENT)}
@@ -89,12 +88,14 @@ class CommandLinePair(LabPair):
     def sample(self, request: TransferRequest, number: int, ended: ExitReport, wire: CapturedTransfer | None) -> Sample:
         if wire is None:
             return request.failed(f"the client sent nothing{': ' if ended.reason else ''}{ended.reason}")
-        status, reason = self._outcome(request, ended, wire)
+        status, reason = self._outcome(request, number, ended, wire)
         # The headers of a complete transfer are spread over its payload. Those of an incomplete one are unknown.
         times = wire.times_s(request.marks, request.size if status == "ok" else wire.arrived_bytes)
         return Sample(request.case.id, request.seed, status, reason, times, handshake_ms=wire.handshake_ms)
 
-    def _outcome(self, request: TransferRequest, ended: ExitReport, wire: CapturedTransfer) -> tuple[Status, str]:
+    def _outcome(
+        self, request: TransferRequest, number: int, ended: ExitReport, wire: CapturedTransfer
+    ) -> tuple[Status, str]:
         if ended.stop_reason.startswith("it did not end within"):
             last_s = max((one.t_s for one in wire.arrivals), default=0.0)
             is_moving = request.case.timeout_s - last_s < HANG_S
@@ -104,7 +105,7 @@ class CommandLinePair(LabPair):
         if ended.reason:
             return "failed", ended.reason
         if any("{out}" in word for word in self.client_words):
-            fault = compare(request.folder / CLIENT / "out", [request.folder / "www" / PAYLOAD])
+            fault = compare(request.folder / CLIENT / _out(number), [request.folder / "www" / PAYLOAD])
             output = f"; its last output: {ended.output_tail}" if ended.output_tail else ""
             return ("failed", fault + output) if fault else ("ok", "")
         if wire.arrived_bytes < MIN_COMPLETE_SHARE * request.size:
@@ -115,6 +116,8 @@ class CommandLinePair(LabPair):
 def compare(out: Path, served: Iterable[Path]) -> str:
     """Return the first fault of a client's files: each served one must be there unchanged, and no other."""
     expected = {file.name: file for file in served}
+    if out.is_symlink() or not out.is_dir():
+        return "wrong file: the folder for downloads is missing"
     received = {file.name: file for file in out.iterdir()}
     for name, file in sorted(expected.items()):
         copy = received.get(name)
@@ -127,21 +130,19 @@ def compare(out: Path, served: Iterable[Path]) -> str:
     return f"wrong file: {unexpected[0][:60]!r} was not requested" if unexpected else ""
 
 
-def _make_folder(folder: Path) -> None:
-    """Make a folder with the owner of its parent."""
-    folder.mkdir(exist_ok=True)
-    owner = folder.parent.stat()
-    os.chown(folder, owner.st_uid, owner.st_gid)
+def _out(number: int) -> str:
+    """Return the name of the folder for the download of a connection."""
+    return f"out-{number}" if number else "out"
 
 
-def _filled(words: tuple[str, ...], request: TransferRequest, side: str) -> tuple[str, ...]:
+def _filled(words: tuple[str, ...], request: TransferRequest, side: str, number: int = 0) -> tuple[str, ...]:
     """Replace placeholders; every word stays one word."""
     client, keys = request.folder / CLIENT, request.pki
     values = {
         "host": request.host, "port": str(PORT), "name": NAME, "bytes": str(request.size), "path": f"/{PAYLOAD}",
         "url": f"https://{NAME}:{PORT}/{PAYLOAD}", "www": str(request.folder / "www"),
         "cert": str(keys.server_cert), "key": str(keys.server_key), "ca": str(keys.ca_cert),
-        "out": str(client / "out"), "state": str(client / "state"), "qlog": str(request.folder / side / "qlog"),
+        "out": str(client / _out(number)), "state": str(client / "state"), "qlog": str(request.folder / side / "qlog"),
     }  # fmt: skip
     return tuple(_PLACEHOLDER.sub(lambda match: values[match[1]], word) for word in words)
 
@@ -167,7 +168,7 @@ def parse(client: str | None, server: str | None, allow_read: Iterable[Path] = (
         program = shutil.which(split[0]) if split else None
         if program is None:
             reason = f"{split[0]} is not a program" if split else "is missing"
-            faults.append(Fault(option, reason, "give both commands"))
+            faults.append(Fault(option, reason, "both commands are needed"))
             continue
         program = str(Path(program).absolute())
         words.append((program, *split[1:]))

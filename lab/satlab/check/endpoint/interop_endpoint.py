@@ -8,11 +8,9 @@ container has in the interop runner.
 """
 
 import contextlib
-import os
 import random
 import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv4Network
@@ -28,7 +26,7 @@ from satlab.check.sandbox import sandbox
 from satlab.check.sandbox.sandbox import ExitReport, Limits, Mount, Sandbox
 from satlab.check.suite import Case
 from satlab.check.trace.pcap import CapturedTransfer
-from satlab.common import paths, topology
+from satlab.common import paths, scratch, topology
 from satlab.common.errors import ConfigError
 from satlab.common.topology import Role, Topology
 from satlab.netlab import netns, privileges
@@ -105,17 +103,18 @@ class InteropPair:
         return self._program(SERVER, request, request.case.server_test or request.case.test or "transfer")
 
     def client(self, request: TransferRequest, number: int) -> EndpointProgram:
-        return self._program(CLIENT, request, request.case.test or "transfer")
+        return self._program(CLIENT, request, request.case.test or "transfer", number)
 
-    def _program(self, role: str, request: TransferRequest, test: str) -> EndpointProgram:
+    def _program(self, role: str, request: TransferRequest, test: str, number: int = 0) -> EndpointProgram:
         folder = request.folder / role
         names = ("downloads", "logs", "certs")
-        for name in names:
-            (folder / name).mkdir(exist_ok=True)
-        keys = {"cert.pem": request.pki.server_cert, "priv.key": request.pki.server_key, "ca.pem": request.pki.ca_cert}
-        for name, file in keys.items():
-            shutil.copyfile(file, folder / "certs" / name)
-        privileges.give(folder, folder.stat().st_uid)
+        if number == 0:  # once the program has run, nothing is written to its folders
+            for name in names:
+                (folder / name).mkdir()
+            pki = request.pki
+            keys = {"cert.pem": pki.server_cert, "priv.key": pki.server_key, "ca.pem": pki.ca_cert}
+            for name, file in keys.items():
+                shutil.copyfile(file, folder / "certs" / name)
         mounts = [Mount(request.folder / "www", "/www")] if role == SERVER else []
         mounts += [Mount(folder / name, f"/{name}", writable=name != "certs") for name in names]
         urls = " ".join(f"https://server4:{PORT}/{file.name}" for file in sorted((request.folder / "www").iterdir()))
@@ -141,12 +140,12 @@ class InteropPair:
 
     def _compliance_fault(self, up: Lab, folder: Path, role: str) -> str:
         """Request an unknown test case, which an endpoint must refuse with status 127."""
-        with tempfile.TemporaryDirectory(prefix="satlab-compliance-") as scratch:
+        with scratch.folder("satlab-compliance-") as place:
             box = Sandbox(name=role, hosts=hosts(), limits=Limits(COMPLIANCE_S))
-            mounts = [Mount(Path(scratch) / name, f"/{name}", writable=True) for name in ("downloads", "logs")]
+            mounts = [Mount(place / name, f"/{name}", writable=True) for name in ("downloads", "logs")]
             for mount in mounts:
                 mount.source.mkdir()
-                os.chown(mount.source, box.uid, box.uid)
+                privileges.give(mount.source, box.uid)
             program = self._script(role, f"unknown-{secrets.token_hex(4)}", "", mounts)
             box = replace(
                 box, mounts=program.mounts, base=program.base, environment=program.environment,
@@ -208,10 +207,9 @@ def opened(endpoint: Path) -> Iterator[InteropPair]:
     Raises:
         ConfigError: `endpoint` is none of these.
     """
-    with tempfile.TemporaryDirectory(prefix="satlab-endpoint-") as name:
-        scratch = Path(name)
+    with scratch.folder("satlab-endpoint-") as own:
         if endpoint.is_file():
-            root = scratch / "root"
+            root = own / "root"
             root.mkdir()
             oci.unpack(endpoint, root)
         else:
@@ -224,8 +222,8 @@ def opened(endpoint: Path) -> Iterator[InteropPair]:
             yield InteropPair(endpoint.name, root.resolve())
             return
         for script_name, text in (("setup.sh", _SETUP), ("wait-for-it.sh", _WAIT)):
-            (scratch / script_name).write_text(text)
-            (scratch / script_name).chmod(0o755)
-        files = {file.name: file for folder in (scratch, root) for file in sorted(folder.iterdir())}
+            (own / script_name).write_text(text)
+            (own / script_name).chmod(0o755)
+        files = {file.name: file for folder in (own, root) for file in sorted(folder.iterdir())}
         mounts = tuple(Mount(file, f"/{file_name}") for file_name, file in files.items())
         yield InteropPair(endpoint.resolve().name, Path("/"), mounts)

@@ -85,7 +85,7 @@ def test_commands_have_options_and_request() -> None:
     )
 
 
-def test_the_time_line_of_a_lab_starts_with_the_transfer(tmp_path: Path) -> None:
+def test_the_timeline_of_a_lab_starts_with_the_transfer(tmp_path: Path) -> None:
     case: Case = request(changes=[{"at_s": 5, "forward_mbps": 2}]).case
     read: suite.Suite = request().suite
     link_request = case_link.for_lab(case_link.build(read, case, tmp_path), case, 3, tmp_path / "link.jsonl")

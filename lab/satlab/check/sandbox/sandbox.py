@@ -16,7 +16,8 @@ from satlab.netlab import privileges
 
 _INIT = Path(__file__).with_name("sandbox_init.py")
 CAPABILITIES = {"net_bind_service": 10, "net_admin": 12, "net_raw": 13}
-"""Capabilities that may be granted (capabilities(7)). They apply to the sandbox's network namespace alone."""
+"""Capabilities that may be granted (capabilities(7)). They apply to the host's user namespace (`satlab.grants`), but a
+sandbox has its own process namespace: it cannot name the host's processes to enter their network namespaces."""
 STOP_S = 10.0
 OUTPUT_TAIL_CHARACTERS = 300
 
@@ -122,7 +123,7 @@ class SandboxedProcess:
 def start(enter: Sequence[str], sandbox: Sandbox, argv: Sequence[str], log: Path) -> SandboxedProcess:
     """Start a program in a sandbox, in the network namespace that the command `enter` enters; its output goes to `log`.
 
-    An empty folder beside `log` is the mount point of the sandbox's root while the program runs.
+    An empty folder next to `log` is the mount point of the sandbox's root while the program runs.
     """
     root = log.with_suffix(".root")
     root.mkdir()

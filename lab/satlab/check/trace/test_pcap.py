@@ -77,14 +77,14 @@ def test_a_transfer_is_read_from_its_packets() -> None:
         udp(long_packet(2, b"cli", 60) + b"\x40" + bytes(50), t_ns=770 * ms, from_server=False),
         *[udp(b"\x40" + bytes(999), t_ns=(1400 + n) * ms, cut=80) for n in range(100)],
     ]
-    seen = pcap.transfer_of(packets, SERVER, PORT)
-    assert seen is not None and seen.protocol == pcap.UDP
-    assert [seen.first_answer_s, seen.handshake_s] == pytest.approx([0.66, 0.67])
-    assert seen.server_ids == {b"srv"}
-    # 100 datagrams of 1000 bytes carry 90,000 bytes of payload: half of it is there with the 50th.
-    assert seen.times_s((45_000, 90_000), 90_000) == pytest.approx((1.349, 1.399))
-    assert seen.times_s((200_000,), 100_000) == (None,)
-    assert seen.goodput_bps(90_000) == pytest.approx(90_000 * 8 / 0.099)
+    transfer = pcap.transfer_of(packets, SERVER, PORT)
+    assert transfer is not None and transfer.protocol == pcap.UDP
+    assert [transfer.first_answer_s, transfer.handshake_s] == pytest.approx([0.66, 0.67])
+    assert transfer.server_ids == {b"srv"}
+    # 100 datagrams of 1000 bytes carry 90,000 bytes of payload: half of it has arrived with the 50th.
+    assert transfer.times_s((45_000, 90_000), 90_000) == pytest.approx((1.349, 1.399))
+    assert transfer.times_s((200_000,), 100_000) == (None,)
+    assert transfer.goodput_bps(90_000) == pytest.approx(90_000 * 8 / 0.099)
     assert pcap.transfer_of(packets[:1], SERVER, PORT) is None and pcap.transfer_of(packets, SERVER, 443) is None
 
 
@@ -108,9 +108,9 @@ def download(
     return CapturedTransfer(pcap.UDP, tuple(sent))
 
 
-def named(seen: CapturedTransfer, **cpu_s: float) -> tuple[str, ...]:
+def named(transfer: CapturedTransfer, **cpu_s: float) -> tuple[str, ...]:
     used = {name: (took, 0.0) for name, took in cpu_s.items()}
-    return tuple(one.partition(":")[0] for one in symptoms(seen, RTT_S, RATE_BPS, used))
+    return tuple(one.partition(":")[0] for one in symptoms(transfer, RTT_S, RATE_BPS, used))
 
 
 HEALTHY = [10, 20, 40, 80, 160, 320, 640, 1280, 2560, 2560, 2560, 2560, 2560, 2560, 2560]
@@ -121,15 +121,15 @@ def test_a_healthy_download_has_no_symptom() -> None:
 
 
 def test_a_constant_window_is_named_with_its_size() -> None:
-    seen = download([10, 20, 40, 80, 160, 320, 640, *[833] * 12])
-    assert named(seen) == ("constant window",)
-    assert "1.00 MB per round trip" in symptoms(seen, RTT_S, RATE_BPS, {})[0]
+    transfer = download([10, 20, 40, 80, 160, 320, 640, *[833] * 12])
+    assert named(transfer) == ("constant window",)
+    assert "1.00 MB per round trip" in symptoms(transfer, RTT_S, RATE_BPS, {})[0]
 
 
 @pytest.mark.parametrize("idle", [0.99, 0.95, 0.9])
 def test_a_constant_window_is_found_if_its_round_trip_is_longer(idle: float) -> None:
-    seen = download([10, 20, 40, 80, 160, 320, 640, *[833] * 14])
-    found = symptoms(seen, idle * RTT_S, RATE_BPS, {})
+    transfer = download([10, 20, 40, 80, 160, 320, 640, *[833] * 14])
+    found = symptoms(transfer, idle * RTT_S, RATE_BPS, {})
     [text] = [one for one in found if one.startswith("constant window")]
     assert float(text.split()[2]) == pytest.approx(1.0, rel=0.1)
 
@@ -170,14 +170,14 @@ def test_a_program_that_gets_no_core_is_named() -> None:
 
 
 def test_the_first_byte_is_the_first_full_packet_after_the_request() -> None:
-    seen = download([1])
+    transfer = download([1])
     early = Datagram(RTT_S + 0.005, True, 1200, ("1-rtt",))  # before the request: the end of the handshake
     small = Datagram(2 * RTT_S, True, 300, ("1-rtt",))  # a ticket
     full = Datagram(2 * RTT_S + 0.2, True, 1250, ("1-rtt",))
-    whole = CapturedTransfer(pcap.UDP, (*seen.datagrams[:2], early, seen.datagrams[2], small, full))
+    whole = CapturedTransfer(pcap.UDP, (*transfer.datagrams[:2], early, transfer.datagrams[2], small, full))
     assert whole.first_byte_s == full.t_s
     assert CapturedTransfer(pcap.UDP, whole.datagrams[:-1]).first_byte_s is None
-    assert CapturedTransfer(pcap.UDP, seen.datagrams[:2]).first_byte_s is None
+    assert CapturedTransfer(pcap.UDP, transfer.datagrams[:2]).first_byte_s is None
 
 
 def test_a_greased_fixed_bit_is_ignored() -> None:
