@@ -16,14 +16,16 @@ from typing import Any, Literal
 
 from satlab.check import case_link
 from satlab.check.case_link import CaseLink
-from satlab.check.endpoint.pair import CLIENT, SERVER, EndpointPair, EndpointProgram, SatperfPair, TransferRequest
+from satlab.check.endpoint.pair import CLIENT, SERVER, EndpointPair, EndpointProgram, TransferRequest
+from satlab.check.endpoint.satperf import SatperfPair
 from satlab.check.samples import Sample
 from satlab.check.sandbox import sandbox
 from satlab.check.sandbox.sandbox import ExitReport, Limits, Mount, Sandbox, SandboxedProcess
 from satlab.check.suite import Case, Suite
-from satlab.check.trace import capture, pcap, server_qlog, traces
+from satlab.check.trace import pcap, qlog_transfer, traces
 from satlab.check.trace.capture import Capture
 from satlab.check.trace.pcap import CapturedTransfer
+from satlab.check.trace.symptoms import symptoms
 from satlab.common import scratch
 from satlab.common.errors import HostError
 from satlab.common.processes import wait
@@ -60,7 +62,7 @@ class RealClock:
 
     def sample(self, suite: Suite, case: Case, link: CaseLink, seed: int, raw: Path) -> Sample:
         """Run the programs in a lab of their own."""
-        lacking = self.ends.lacks(case)
+        lacking = self.ends.unsupported_reason(case)
         if lacking:
             return Sample(case.id, seed, "unsupported", lacking, (None,) * max(1, len(suite.marks_mb)))
         folder = _emptied(raw / f"{case.id}-{seed}")
@@ -117,7 +119,7 @@ class _Sitting:
             result = self.request.failed("; ".join(faults)) if faults else self._between()
         if faults and result.status == "ok":
             return replace(result, status="failed", reason="; ".join(faults))
-        return replace(result, **self.ends.beyond(self.request, self.folder))
+        return replace(result, **self.ends.path_figures(self.request, self.folder))
 
     def _between(self) -> Sample:
         with _running(self._start(SERVER, self.ends.server(self.request), "server.log")) as server:
@@ -142,7 +144,7 @@ class _Sitting:
             client = self._start(CLIENT, self.ends.client(self.request, number), f"client-{number}.log")
             with _running(client):
                 ended, why = self._await(server, client)
-        seen = pcap.read(capture.read(captured), IPv4Address(self.request.host), self.ends.port)
+        seen = pcap.transfer_of(pcap.read(captured), IPv4Address(self.request.host), self.ends.port)
         if why:
             return self._came_to_nothing(why), ended, seen
         return self.ends.sample(self.request, number, ended, seen), ended, seen
@@ -160,8 +162,9 @@ class _Sitting:
         more: dict[str, Any] = {}
         if seen is not None and self.request.case.direction == "download":
             more["goodput_interop_bps"] = seen.goodput_bps(self.request.size)
-            more["symptoms"] = pcap.symptoms(seen, *_typical(self.up.plan), used)
-            base = server_qlog.add(base, self.ends, self.request, self.folder, seen, self.up.plan.rtt_ms.mean / 2000)
+            more["symptoms"] = symptoms(seen, *_typical(self.up.plan), used)
+            folders, one_way_s = self.ends.qlog_folders(self.request), self.up.plan.rtt_ms.mean / 2000
+            base = qlog_transfer.add(base, folders, self.request.size, self.folder, seen, one_way_s)
         return replace(
             base, client_cpu_s=client.cpu_s, server_cpu_s=server.cpu_s,
             client_peak_bytes=client.peak_bytes, server_peak_bytes=server.peak_bytes, **more,
@@ -184,13 +187,13 @@ class _Sitting:
         box, own = self.sandboxes[side], self.request.folder / side
         if own.stat().st_uid != box.uid:  # what is put there is the program's from its first start
             privileges.give_tree(own, box.uid)
-        for bind in program.binds:
-            if bind.source.is_relative_to(own) and bind.source.resolve() != bind.source:
-                raise HostError(f"the {side} has replaced its folder {bind.source.name} by a link")
-            if bind.source.is_relative_to(self.request.pki.folder):
-                privileges.give(bind.source, box.uid)
+        for mount in program.mounts:
+            if mount.source.is_relative_to(own) and mount.source.resolve() != mount.source:
+                raise HostError(f"the {side} has replaced its folder {mount.source.name} by a link")
+            if mount.source.is_relative_to(self.request.pki.folder):
+                privileges.give(mount.source, box.uid)
         box = replace(
-            box, binds=(*program.binds, *box.binds), environment=program.environment, base=program.base,
+            box, mounts=(*program.mounts, *box.mounts), environment=program.environment, base=program.base,
             capabilities=program.capabilities, hosts=program.hosts or box.hosts,
         )  # fmt: skip
         return sandbox.start(enter, box, program.argv, self.folder / log)
@@ -207,7 +210,7 @@ def _sandbox(request: TransferRequest, side: str, names: tuple[str, ...]) -> San
     known = "".join(f"{request.host} {name}\n" for name in names)
     seconds = request.connections * (request.case.timeout_s + GRACE_S) + (request.case.second_after_s or 0) + START_S
     hosts = f"127.0.0.1 localhost\n{known}"
-    return Sandbox(binds=(Mount(folder, writable=True),), name=side, hosts=hosts, bounds=Limits(seconds))
+    return Sandbox(mounts=(Mount(folder, writable=True),), name=side, hosts=hosts, limits=Limits(seconds))
 
 
 def _emptied(folder: Path) -> Path:
