@@ -50,7 +50,7 @@ impl Plans {
         let reception = self.reception.as_mut();
         match (change, reception) {
             (Change::Losses(losses), _) => self.losses.clone_from(losses),
-            (Change::Cn(db), Some(reception)) => reception.cn_db = *db,
+            (Change::EsN0(db), Some(reception)) => reception.es_n0_db = *db,
             (Change::Attenuation(db), Some(reception)) => reception.attenuation_db = *db,
             _ => {}
         }

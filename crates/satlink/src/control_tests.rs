@@ -9,13 +9,14 @@ use rand_core::{RngCore, SeedableRng};
 use serde_json::json;
 
 use super::*;
-use crate::config::{parse, tests::example};
-use crate::order::Applied;
+use crate::testing::example;
+use emulator::config::parse;
+use emulator::scheduled::{Applied, variations};
 
 fn config(edit: impl FnOnce(&mut Value)) -> Config {
     let mut value = example("geo");
     edit(&mut value);
-    parse(&value.to_string()).unwrap()
+    parse(&value.to_string(), &cli::read_trace).unwrap()
 }
 
 fn state(config: &Config) -> State {
@@ -26,15 +27,15 @@ fn desk<'a>(config: &'a Config, state: &'a State) -> Desk<'a> {
     let profile = profile::load(&config.profile).unwrap();
     Desk {
         config,
-        targets: plan::targets(config, &profile),
-        courses: crate::course::courses(&profile),
+        targets: links::targets(config, &profile),
+        variations: variations(&profile),
         mailboxes: [(); 4].map(|()| Some(Arc::new(Mailbox::new().unwrap()))),
         state,
         has_started: false,
     }
 }
 
-fn posted(desk: &Desk<'_>, direction: usize) -> Vec<Order> {
+fn posted(desk: &Desk<'_>, direction: usize) -> Vec<Scheduled> {
     let mailbox = desk.mailboxes[direction].as_ref().unwrap();
     std::iter::from_fn(|| mailbox.take()).collect()
 }
@@ -47,11 +48,11 @@ fn set_reaches_the_mailboxes_of_its_directions() {
     let request = br#"{"set": {"direction": "both", "delay_ms": 100, "queue": {"bytes": 9}}}"#;
     assert_eq!(desk.answer(7, request)["ok"], true);
     for direction in [0, 1] {
-        let orders = posted(&desk, direction);
-        assert_eq!(orders.len(), 2);
-        assert_eq!(orders[0].change, Change::Delay(100_000_000));
-        assert_eq!(orders[0].at, 7);
-        assert!(matches!(orders[1].change, Change::Queue(queue) if queue.bytes == 9));
+        let changes = posted(&desk, direction);
+        assert_eq!(changes.len(), 2);
+        assert_eq!(changes[0].change, Change::Delay(100_000_000));
+        assert_eq!(changes[0].at, 7);
+        assert!(matches!(changes[1].change, Change::Queue(queue) if queue.bytes == 9));
     }
     assert!(posted(&desk, 2).is_empty());
 }
@@ -86,15 +87,15 @@ fn state_follows_what_was_carried_out() {
     let _ = desk.answer(0, br#"{"set": {"direction": "return", "delay_ms": 5}}"#);
     assert_eq!(delay(&mut desk), 250.0);
     for error in [Some(link::LinkError::NoQueue), None] {
-        let order = posted(&desk, 1).pop();
-        let order = order.unwrap_or_else(|| {
+        let change = posted(&desk, 1).pop();
+        let change = change.unwrap_or_else(|| {
             let _ = desk.answer(0, br#"{"set": {"direction": "return", "delay_ms": 5}}"#);
             posted(&desk, 1).pop().unwrap()
         });
         let expected = if error.is_some() { 250.0 } else { 5.0 };
         let applied = Applied {
             at: 1,
-            order,
+            change,
             error,
         };
         state.observe(&Message::Change(1, Box::new(applied)));
@@ -103,7 +104,7 @@ fn state_follows_what_was_carried_out() {
 }
 
 #[test]
-fn courses_of_the_profile_begin_with_the_time_line() {
+fn variations_of_the_profile_begin_with_the_time_line() {
     let begun = |timeline: Value| {
         let config = config(|value| value["timeline"] = timeline);
         let state = state(&config);
@@ -114,14 +115,14 @@ fn courses_of_the_profile_begin_with_the_time_line() {
             off: 1,
             amplitude_db: 6.0,
         };
-        desk.courses = crate::course::courses(&profile);
+        desk.variations = variations(&profile);
         desk.start_at_once();
         let at_once = posted(&desk, 0);
         let _ = desk.answer(5, br#"{"start": "timeline"}"#);
         let later = posted(&desk, 0);
         assert!(posted(&desk, 1).is_empty());
-        let told = |orders: Vec<Order>| {
-            orders
+        let told = |changes: Vec<Scheduled>| {
+            changes
                 .iter()
                 .map(|it| (it.at, it.origin))
                 .collect::<Vec<_>>()
@@ -144,10 +145,10 @@ fn a_handover_shows_as_the_link_that_took_over() {
         br#"{"set": {"direction": "forward", "handover": {"waiting": "keep", "delay_ms": 16}}}"#,
     ] {
         let _ = desk.answer(0, request);
-        let order = posted(&desk, 0).pop().unwrap();
+        let change = posted(&desk, 0).pop().unwrap();
         let applied = Applied {
             at: 1,
-            order,
+            change,
             error: None,
         };
         state.observe(&Message::Change(0, Box::new(applied)));
@@ -170,9 +171,9 @@ fn time_line_starts_once_at_its_request() {
     assert!(posted(&desk, 0).is_empty());
     let start = br#"{"start": "timeline"}"#;
     assert_eq!(desk.answer(5_000_000_000, start)["ok"], true);
-    let orders = posted(&desk, 0);
+    let changes = posted(&desk, 0);
     assert_eq!(
-        (orders[0].at, orders[0].lasts),
+        (changes[0].at, changes[0].lasts),
         (6_000_000_000, Some(2_000_000_000))
     );
     assert_eq!(desk.answer(6_000_000_000, start)["ok"], false);

@@ -11,23 +11,23 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use link::Link;
+use cli::{Failure, log};
+use emulator::config::{Config, Port};
+use emulator::directions::{DIRECTIONS, TRAVEL};
+use emulator::drive::{self, Drive, Gone, Late, Report};
+use emulator::{links, scheduled};
+use link::{Link, LinkConfig, LinkError, Receiver as LinkReceiver, Relay, Sender};
 use profile::Profile;
 
 use crate::awake::{self, Awake};
-use crate::config::{Config, Port};
 use crate::control::{Desk, Socket, State};
-use crate::course;
 use crate::devices::{Devices, End};
-use crate::drive::{self, Drive, Gone, Late, Report};
 use crate::ends::{self, Ends};
-use crate::entity::Entity;
+use crate::entity::{Entity, Role};
+use crate::mailbox::Mailbox;
 use crate::metrics::{self, End as Ending, Header, Message, Outlet};
-use crate::order::Mailbox;
-use crate::plan::{self, DIRECTIONS, TRAVEL};
 use crate::probes::Collector;
 use crate::sys::{self, Event, Poll, Signals};
-use crate::{Failure, note};
 
 /// Real-time priority of the threads.
 const PRIORITY: i32 = 40;
@@ -61,7 +61,7 @@ pub fn run(config: &Config, profile: &Profile, entity: Entity) -> Result<(), Fai
     };
     let (fifo_sender, fifo) = sync_channel(DIRECTIONS.len());
 
-    let mut directions = directions(config, links(config, profile, entity), ends)?;
+    let mut directions = directions(config, profile, entity, ends)?;
     join_plans(entity, &mut directions)?;
     let state = &State::new(config, delays_ms(config, profile));
     let mut desk = desk(config, profile, &directions, state);
@@ -86,10 +86,10 @@ pub fn run(config: &Config, profile: &Profile, entity: Entity) -> Result<(), Fai
         let writer = scope.spawn(move || keep(outlet, &header, &receiver, state, awake));
         let control = socket.map(|socket| scope.spawn(move || serve(&socket, &mut desk, shared)));
         ready();
-        let ending = wait_for_end(&config.ports_of(entity), &signals, &ended);
+        let ending = wait_for_end(&entity.ports(config), &signals, &ended);
         stop.set();
         if control.is_some_and(|thread| thread.join().is_err()) {
-            note("the control socket's thread panicked");
+            log("the control socket's thread panicked");
         }
         let (late, failure) = join(threads);
         // What a direction says of its end comes before what the main thread saw.
@@ -147,19 +147,19 @@ fn keep(
         awake.observe(message);
     });
     metrics::write_all(outlet, header, messages, |error| {
-        note(&format!("metrics are incomplete: {error}"));
+        log(&format!("metrics are incomplete: {error}"));
     })
 }
 
 /// Serves the control socket. Its end is not the link's.
 fn serve(socket: &Socket, desk: &mut Desk<'_>, shared: Shared<'_>) {
     if let Err(error) = socket.serve(desk, shared.stop, shared.start) {
-        note(&format!("the control socket is gone: {error}"));
+        log(&format!("the control socket is gone: {error}"));
     }
 }
 
 fn delays_ms(config: &Config, profile: &Profile) -> [f64; 4] {
-    plan::links(config, profile).map(|link| link.delay as f64 / 1e6)
+    links::links(config, profile).map(|link| link.delay as f64 / 1e6)
 }
 
 /// What answers the control socket.
@@ -175,8 +175,8 @@ fn desk<'a>(
     }
     Desk {
         config,
-        targets: plan::targets(config, profile),
-        courses: course::courses(profile),
+        targets: links::targets(config, profile),
+        variations: scheduled::variations(profile),
         mailboxes,
         state,
         has_started: false,
@@ -250,7 +250,7 @@ impl Shift {
         let devices = Devices::new(ends, mailboxes, shared.stop, shared.start)
             .map_err(|error| Failure::host(format!("epoll: {error}"), "see ulimit -n"))?;
         if let Some(error) = devices.refused_stamps() {
-            note(&format!(
+            log(&format!(
                 "arrivals are not noted: {error}; packets count as come when they are read (give CAP_BPF)"
             ));
         }
@@ -338,38 +338,31 @@ fn join_plans(entity: Entity, directions: &mut [Prepared]) -> Result<(), Failure
     match (entity, &mut forward.ends, &mut back.ends) {
         (Entity::St, (End::Air(air), _), _) => air.post_plans(&back.mailbox),
         (Entity::Gw, (_, End::Air(forward)), (End::Air(air), _)) => air
-            .tell_beside(forward)
+            .send_plans_by(forward)
             .map_err(|error| Failure::host(format!("dup: {error}"), "see ulimit -n"))?,
         _ => {}
     }
     Ok(())
 }
 
-/// The links of an entity's directions.
-fn links(config: &Config, profile: &Profile, entity: Entity) -> plan::Links {
+/// Links and ends of the directions that are served, in the order of [`DIRECTIONS`].
+fn directions(
+    config: &Config,
+    profile: &Profile,
+    entity: Entity,
+    ends: Ends,
+) -> Result<Vec<Prepared>, Failure> {
     // The sender's process is a new one at every start.
     let session = (unix_s() as u32) ^ std::process::id().rotate_left(16);
-    let mut index = 0;
-    plan::links(config, profile).map(|link| {
-        let role = entity.role(index);
-        index += 1;
-        match role {
-            Some(role) => role.part(link, session),
-            None => link,
-        }
-    })
-}
-
-/// Links and ends of the directions that are served, in the order of [`DIRECTIONS`].
-fn directions(config: &Config, links: plan::Links, ends: Ends) -> Result<Vec<Prepared>, Failure> {
-    let interval = config.metrics_interval_ms * 1_000_000;
-    links
+    links::links(config, profile)
         .into_iter()
         .zip(ends)
         .enumerate()
         .filter_map(|(index, (link, ends))| ends.map(|ends| (index, link, ends)))
         .map(|(index, link, ends)| {
-            let link = Link::new(link).map_err(|error| {
+            let rate_bps = link.carrier.rate_bps().unwrap_or(0.0);
+            let drive = drive_of(link, entity.role(index), session, config);
+            let drive = drive.map_err(|error| {
                 Failure::usage(
                     format!("{}: {error}", DIRECTIONS[index]),
                     "satlink plan shows what was derived",
@@ -377,13 +370,30 @@ fn directions(config: &Config, links: plan::Links, ends: Ends) -> Result<Vec<Pre
             })?;
             Ok(Prepared {
                 index,
-                rate_bps: link.config().carrier.rate_bps().unwrap_or(0.0),
-                drive: Drive::new(link, interval, config.timing.late_limit_us() * 1000),
+                rate_bps,
+                drive,
                 ends,
                 mailbox: mailbox()?,
             })
         })
         .collect()
+}
+
+/// The direction, or the part of it that is here.
+fn drive_of(
+    link: LinkConfig,
+    role: Option<Role>,
+    session: u32,
+    config: &Config,
+) -> Result<Drive, LinkError> {
+    let interval = config.metrics_interval_ms * 1_000_000;
+    let late_limit = config.timing.late_limit_us() * 1000;
+    Ok(match role {
+        None => Drive::new(Link::new(link)?, interval, late_limit),
+        Some(Role::Sends) => Drive::new(Sender::new(link, session)?, interval, late_limit),
+        Some(Role::Relays) => Drive::new(Relay::new(link)?, interval, late_limit),
+        Some(Role::Receives) => Drive::new(LinkReceiver::new(link)?, interval, late_limit),
+    })
 }
 
 fn mailbox() -> Result<Arc<Mailbox>, Failure> {
@@ -396,14 +406,14 @@ fn mailbox() -> Result<Arc<Mailbox>, Failure> {
 fn all_fifo(fifo: &Receiver<bool>, threads: usize) -> bool {
     let all = fifo.iter().take(threads).all(|is_fifo| is_fifo);
     if !all {
-        note("SCHED_FIFO is refused: release times depend on the load of the host (run as root)");
+        log("SCHED_FIFO is refused: release times depend on the load of the host (run as root)");
     }
     all
 }
 
 fn tried(what: &str, result: &io::Result<()>) -> bool {
     if let Err(error) = result {
-        note(&format!(
+        log(&format!(
             "{what} is refused: {error}; release times may suffer from paging"
         ));
     }
@@ -474,7 +484,7 @@ fn outcome(gone: Option<String>, written: bool, unsent: u64) -> Result<(), Failu
     }
     if !written {
         return Err(Failure::host(
-            "metrics are incomplete: see the note above".into(),
+            "metrics are incomplete: see the message above".into(),
             "free space and run again",
         ));
     }

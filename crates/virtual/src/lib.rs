@@ -5,12 +5,13 @@
 use std::collections::VecDeque;
 use std::error::Error;
 
+use emulator::config::Config;
+use emulator::directions::TRAVEL;
+use emulator::drive::{self, Drive, Report, Snapshot};
+use emulator::links;
+use emulator::scheduled::Scheduled;
 use link::Link;
 use profile::Profile;
-use satlink::config::Config;
-use satlink::drive::{self, Drive, Report, Snapshot};
-use satlink::order::Order;
-use satlink::plan::{self, TRAVEL};
 
 pub mod flow;
 pub mod host;
@@ -67,7 +68,7 @@ pub fn run(
 }
 
 fn drives(config: &Config, profile: &Profile) -> Result<Vec<Drive>, link::LinkError> {
-    let links = plan::links(config, profile);
+    let links = links::links(config, profile);
     let drive = |index: &usize| {
         let link = Link::new(links[*index].clone())?;
         Ok(Drive::new(link, world::SAMPLE, 1))
@@ -75,10 +76,10 @@ fn drives(config: &Config, profile: &Profile) -> Result<Vec<Drive>, link::LinkEr
     TRAVEL.iter().map(drive).collect()
 }
 
-fn orders(config: &Config, profile: &Profile) -> [VecDeque<Order>; 4] {
-    let mut orders: [VecDeque<Order>; 4] = Default::default();
+fn orders(config: &Config, profile: &Profile) -> [VecDeque<Scheduled>; 4] {
+    let mut orders: [VecDeque<Scheduled>; 4] = Default::default();
     if let Some(timeline) = &config.timeline {
-        for (direction, order) in timeline.orders(&plan::targets(config, profile), 0) {
+        for (direction, order) in timeline.scheduled(&links::targets(config, profile), 0) {
             let slot = TRAVEL.iter().position(|&index| index == direction);
             orders[slot.unwrap_or(0)].push_back(order);
         }

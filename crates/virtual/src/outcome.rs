@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! What is told at the end, schemas/virtual-outcome.schema.json. Times are virtual.
 
+use emulator::directions::DIRECTIONS;
+use emulator::drive::Snapshot;
 use link::{Counters, Nanos};
 use quinn_proto::ConnectionStats;
-use satlink::drive::Snapshot;
-use satlink::plan::DIRECTIONS;
 use serde::Serialize;
 
 use crate::flow::Supply;

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use emulator::bundle::Bundle;
+use emulator::drive::{Gone, Io};
+use emulator::scheduled::Scheduled;
 use link::Nanos;
 use quic::{LegOptions, sender_state};
 use quinn_proto::{ClientConfig, ConnectionId, ServerConfig};
-use satlink::bundle::Bundle;
-use satlink::drive::{Gone, Io};
-use satlink::order::Order;
 
 use crate::flow::{Habits, REQUEST_BYTES, Supply};
 use crate::host::{Host, Session};
@@ -50,7 +50,7 @@ pub struct World {
     config: ClientConfig,
     /// From terrestrial down to forward, and from return to terrestrial up.
     between: [VecDeque<Vec<u8>>; 2],
-    orders: [VecDeque<Order>; 4],
+    orders: [VecDeque<Scheduled>; 4],
     running: Option<Running>,
     /// When the next transfer starts.
     next_start: Option<Nanos>,
@@ -68,7 +68,7 @@ impl World {
     /// The libraries refuse options or certificates.
     pub fn new(
         transfer: Transfer,
-        orders: [VecDeque<Order>; 4],
+        orders: [VecDeque<Scheduled>; 4],
     ) -> Result<Self, Box<dyn std::error::Error>> {
         let (client_tls, server_tls) = tls::pair(transfer.zero_rtt)?;
         let mut config = ClientConfig::new(Arc::new(client_tls));
@@ -391,7 +391,7 @@ impl Io for World {
         Ok(true)
     }
 
-    fn order(&mut self, direction: usize) -> Option<Order> {
+    fn take_change(&mut self, direction: usize) -> Option<Scheduled> {
         self.orders[direction].pop_front()
     }
 }

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! What stands behind the frames of a sender.
+
+use crate::Carrier;
+use crate::Nanos;
+use crate::config::LinkConfig;
+use crate::core::Core;
+use dvb::dama::Request;
+use dvb::sdu::Filled;
+
+/// Where frames go. A trait, so that the loop over frames knows its exit at compile time.
+pub trait Exit: Send {
+    /// A frame has come through at its end.
+    fn deliver(&mut self, end: Nanos, frame: &[u8], filled: Filled, core: &mut Core);
+
+    /// A frame is lost.
+    fn miss(&mut self);
+
+    /// A request leaves in a burst that ends at `end`.
+    fn request(&mut self, request: Request, end: Nanos, core: &mut Core);
+
+    /// A packet leaves now without a frame: on a wire, or at a handover.
+    fn send_unframed(&mut self, packet: &[u8], core: &mut Core);
+
+    /// Another link takes over.
+    fn renew(&mut self, carrier: &Carrier);
+
+    /// Something of so many bytes was released.
+    fn release(&self, due: Nanos, bytes: usize, core: &mut Core);
+
+    /// Delay between the end of a frame and what comes out.
+    fn delay(&self, config: &LinkConfig) -> Nanos;
+
+    /// When there is a message for another process.
+    fn next_message(core: &Core) -> Option<Nanos>;
+
+    /// See [`Stage::patience`].
+    fn patience(&self, config: &LinkConfig) -> Nanos;
+}
