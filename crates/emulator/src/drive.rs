@@ -363,13 +363,12 @@ impl Drive {
     fn snapshot(&mut self, heard: Option<Heard>) -> Snapshot {
         let late = Late::of(&self.late);
         self.late.reset();
-        let state = self.link.state();
         Snapshot {
             tick: self.next_tick,
-            counters: state.counters,
-            queue: state.queue,
-            carrier: state.config.carrier,
-            es_n0_db: state.es_n0_db,
+            counters: self.link.counters(),
+            queue: self.link.queue(),
+            carrier: self.link.config().carrier,
+            es_n0_db: self.link.es_n0_db(),
             refused: self.refused,
             late,
             late_packets: self.late_packets,

@@ -16,32 +16,15 @@ const OWN: u8 = 0;
 
 /// Which ends of the demand assignment a process has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Seats {
-    own: bool,
-    planner: bool,
-}
-
-impl Seats {
+pub(crate) enum Seats {
     /// All: one process.
-    pub(crate) const ALL: Self = Self {
-        own: true,
-        planner: true,
-    };
+    All,
     /// The own terminal.
-    pub(crate) const TERMINAL: Self = Self {
-        own: true,
-        planner: false,
-    };
+    Terminal,
     /// The planner and the other terminals.
-    pub(crate) const GATEWAY: Self = Self {
-        own: false,
-        planner: true,
-    };
-    /// Nothing: the satellite.
-    pub(crate) const NONE: Self = Self {
-        own: false,
-        planner: false,
-    };
+    Gateway,
+    /// None: the satellite.
+    Satellite,
 }
 
 /// Every terminal of a carrier, its planner, and what is on its way between them, as far as a process has it.
@@ -102,10 +85,12 @@ enum Due {
 impl Assigning {
     /// Everybody logged on long before time 0; `None` without demand assignment, or for a process that has none of it.
     pub(crate) fn new(config: &LinkConfig, seats: Seats) -> Option<Self> {
-        if seats == Seats::NONE {
-            return None;
-        }
-        let (has_own, has_planner) = (seats.own, seats.planner);
+        let (has_own, has_planner) = match seats {
+            Seats::All => (true, true),
+            Seats::Terminal => (true, false),
+            Seats::Gateway => (false, true),
+            Seats::Satellite => return None,
+        };
         let demand = config.demand.as_ref()?;
         let carrier = config.carrier.dama()?;
         let delay = config.delay;
@@ -184,13 +169,12 @@ impl Assigning {
         self.next_superframe
     }
 
-    /// When another process has to be sent something: a request, or a plan.
-    pub(crate) fn next_message(&self) -> Nanos {
-        let request = self.own.as_ref().map_or(Nanos::MAX, Terminal::next_event);
-        if self.planner.is_some() {
-            self.next_plan
-        } else {
-            request
+    /// When another process has to be sent something: a request, or a plan; `None` in one process.
+    pub(crate) fn next_message(&self) -> Option<Nanos> {
+        match (&self.own, &self.planner) {
+            (Some(own), None) => Some(own.next_event()),
+            (None, _) => Some(self.next_plan),
+            _ => None,
         }
     }
 

@@ -7,10 +7,10 @@ use crate::assign::{Assigning, Seats};
 use crate::carrier::Carrier;
 use crate::change::{Change, changed};
 use crate::channel::{Channel, frame_error_ratio};
-use crate::config::{LinkConfig, LinkError, Reception};
+use crate::config::{LinkConfig, LinkError};
 use crate::grid::Grid;
 use crate::jitter::Jittering;
-use crate::ledger::{Counters, Ledger};
+use crate::ledger::Ledger;
 use crate::loss::Losses;
 use crate::ring::Ring;
 
@@ -158,21 +158,6 @@ impl Core {
         if let Some(acm) = &mut self.acm {
             acm.hold(is_held);
         }
-    }
-
-    /// When demand assignment has a message for another process; `None` without demand assignment.
-    pub(crate) fn next_message(&self) -> Option<Nanos> {
-        self.assigning.as_ref().map(Assigning::next_message)
-    }
-
-    /// `Es/N0` of the frames sent now, attenuation taken off, dB; `None`: reception is perfect.
-    pub(crate) fn es_n0_db(&self) -> Option<f64> {
-        let reception = self.config.reception.as_ref();
-        reception.map(Reception::effective_es_n0_db)
-    }
-
-    pub(crate) fn counters(&self) -> Counters {
-        self.ledger.counters
     }
 }
 

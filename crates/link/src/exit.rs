@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! What stands behind the frames of a sender.
 
-use crate::Carrier;
-use crate::Nanos;
-use crate::config::LinkConfig;
 use crate::core::Core;
+use crate::{Carrier, Nanos};
 use dvb::dama::Request;
 use dvb::sdu::Filled;
 
 /// Where frames go. A trait, so that the loop over frames knows its exit at compile time.
 pub trait Exit: Send {
+    /// Packets come out, not datagrams.
+    const IS_LOCAL: bool;
+
     /// A frame has come through at its end.
     fn deliver(&mut self, end: Nanos, frame: &[u8], filled: Filled, core: &mut Core);
 
@@ -24,16 +25,4 @@ pub trait Exit: Send {
 
     /// Another link takes over.
     fn renew(&mut self, carrier: &Carrier);
-
-    /// Something of so many bytes was released.
-    fn release(&self, due: Nanos, bytes: usize, core: &mut Core);
-
-    /// Delay between the end of a frame and what comes out.
-    fn delay(&self, config: &LinkConfig) -> Nanos;
-
-    /// When there is a message for another process.
-    fn next_message(core: &Core) -> Option<Nanos>;
-
-    /// See [`Stage::patience`].
-    fn patience(&self, config: &LinkConfig) -> Nanos;
 }

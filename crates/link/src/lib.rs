@@ -2,7 +2,7 @@
 //! One direction of an emulated satellite link as a pure state machine.
 //!
 //! No clock, socket or thread: the caller says what time it is. Packets enter with [`Link::push`] and leave with
-//! [`Link::pop`] at the moment the air interface would deliver them. [`Sender`], [`Relay`] and [`Receiver`] are the same
+//! [`Stage::pop`] at the moment the air interface would deliver them. [`Sender`], [`Relay`] and [`Receiver`] are the same
 //! direction as three processes.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
@@ -44,7 +44,7 @@ pub use predict::{Rtt, echo_rtt, idle_delay, steady_goodput_bps};
 pub use queue::{Aqm, CoDel, FqCoDel, Pie, Queue};
 pub use signalling::Signalling;
 pub use split::{Receiver, Relay, Sender};
-pub use stage::{Accepted, Stage, State};
+pub use stage::{Accepted, Stage};
 pub use trace::{TraceError, parse_trace};
 pub use transmitter::Link;
 

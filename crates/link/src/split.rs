@@ -9,8 +9,7 @@ use crate::config::{LinkConfig, LinkError};
 use crate::core::{Adapted, Core};
 use crate::datagram::{Datagram, HEADER};
 use crate::exit::Exit;
-use crate::ledger::Counters;
-use crate::stage::{Accepted, Stage, State};
+use crate::stage::{Accepted, Stage};
 use crate::transmitter::Transmitter;
 use crate::{Carrier, Nanos};
 use dvb::dama::Request;
@@ -39,11 +38,13 @@ impl Sender {
             sequence: 0,
             datagram: Vec::new(),
         };
-        Self::with_exit(config, Seats::TERMINAL, exit)
+        Self::with_exit(config, Seats::Terminal, exit)
     }
 }
 
 impl Exit for Numbered {
+    const IS_LOCAL: bool = false;
+
     fn deliver(&mut self, end: Nanos, frame: &[u8], filled: Filled, core: &mut Core) {
         // A plan alone leaves by a datagram of its own.
         if filled.used > 0 {
@@ -75,20 +76,6 @@ impl Exit for Numbered {
 
     /// Numbers go on: the receiver would take frames from 0 for old ones.
     fn renew(&mut self, _: &Carrier) {}
-
-    fn release(&self, _: Nanos, _: usize, _: &mut Core) {}
-
-    fn delay(&self, _: &LinkConfig) -> Nanos {
-        0
-    }
-
-    fn next_message(core: &Core) -> Option<Nanos> {
-        core.next_message()
-    }
-
-    fn patience(&self, _: &LinkConfig) -> Nanos {
-        0
-    }
 }
 
 /// Datagrams in, the same datagrams out at once: the transparent satellite.
@@ -110,7 +97,7 @@ impl Relay {
     /// # Errors
     /// The configuration cannot be a link.
     pub fn new(config: LinkConfig) -> Result<Self, LinkError> {
-        Core::new(config, Seats::NONE).map(Self)
+        Core::new(config, Seats::Satellite).map(Self)
     }
 
     /// Advances to `now` and passes on what is a frame, a request or a plan.
@@ -124,18 +111,6 @@ impl Relay {
         self.0.channel.pass(self.0.now, datagram);
         Accepted::Queued
     }
-
-    /// Works off what happens before `now`.
-    fn advance(&mut self, now: Nanos) {
-        self.0.now = self.0.now.max(now);
-        while self.0.adapt(None) != Adapted::Nothing {}
-    }
-
-    /// What the satellite did so far.
-    #[must_use]
-    pub fn counters(&self) -> Counters {
-        self.0.counters()
-    }
 }
 
 impl Receiver {
@@ -146,7 +121,7 @@ impl Receiver {
     pub fn new(config: LinkConfig) -> Result<Self, LinkError> {
         let decapsulator = has_frames(&config.carrier)?;
         Ok(Self {
-            core: Core::new(config, Seats::GATEWAY)?,
+            core: Core::new(config, Seats::Gateway)?,
             decapsulator,
             expected: None,
         })
@@ -208,9 +183,42 @@ impl Receiver {
         self.expected = Some((session, sequence.wrapping_add(1)));
         Some(missed)
     }
+}
 
-    /// Works off what happens before `now`.
-    pub fn advance(&mut self, now: Nanos) {
+/// The receiver of a carrier's frames.
+fn has_frames(carrier: &Carrier) -> Result<Decapsulator, LinkError> {
+    Decapsulator::new(carrier).ok_or(LinkError::NoFrames)
+}
+
+impl Stage for Relay {
+    fn core(&self) -> &Core {
+        &self.0
+    }
+
+    fn core_mut(&mut self) -> &mut Core {
+        &mut self.0
+    }
+
+    fn advance(&mut self, now: Nanos) {
+        self.0.now = self.0.now.max(now);
+        while self.0.adapt(None) != Adapted::Nothing {}
+    }
+
+    fn offer(&mut self, now: Nanos, datagram: &[u8]) {
+        let _: Accepted = self.push(now, datagram);
+    }
+}
+
+impl Stage for Receiver {
+    fn core(&self) -> &Core {
+        &self.core
+    }
+
+    fn core_mut(&mut self) -> &mut Core {
+        &mut self.core
+    }
+
+    fn advance(&mut self, now: Nanos) {
         let core = &mut self.core;
         core.now = core.now.max(now);
         while core.adapt(None) != Adapted::Nothing {}
@@ -224,54 +232,6 @@ impl Receiver {
         }
     }
 
-    /// What the receiver did so far.
-    #[must_use]
-    pub fn counters(&self) -> Counters {
-        self.core.counters()
-    }
-}
-
-/// The receiver of a carrier's frames.
-fn has_frames(carrier: &Carrier) -> Result<Decapsulator, LinkError> {
-    Decapsulator::new(carrier).ok_or(LinkError::NoFrames)
-}
-
-fn state(core: &Core) -> State<'_> {
-    State {
-        config: &core.config,
-        counters: core.counters(),
-        queue: (0, 0),
-        es_n0_db: core.es_n0_db(),
-    }
-}
-
-impl Stage for Relay {
-    fn offer(&mut self, now: Nanos, datagram: &[u8]) {
-        let _: Accepted = self.push(now, datagram);
-    }
-
-    fn pop(&mut self, now: Nanos, out: &mut Vec<u8>) -> Option<Nanos> {
-        self.advance(now);
-        self.0.channel.pop(self.0.now, out)
-    }
-
-    fn set(&mut self, now: Nanos, change: &Change) -> Result<(), LinkError> {
-        self.advance(now);
-        self.0.reconfigure(change)?;
-        self.0.apply(change);
-        Ok(())
-    }
-
-    fn next_event(&self) -> Option<Nanos> {
-        self.0.channel.next_due()
-    }
-
-    fn state(&self) -> State<'_> {
-        state(&self.0)
-    }
-}
-
-impl Stage for Receiver {
     fn offer(&mut self, now: Nanos, datagram: &[u8]) {
         let _: Accepted = self.push(now, datagram);
     }
@@ -298,8 +258,14 @@ impl Stage for Receiver {
     }
 
     fn next_event(&self) -> Option<Nanos> {
-        let due = self.core.channel.next_due();
-        due.into_iter().chain(self.core.next_message()).min()
+        let assigning = self.core.assigning.as_ref();
+        let message = assigning.and_then(Assigning::next_message);
+        self.core
+            .channel
+            .next_due()
+            .into_iter()
+            .chain(message)
+            .min()
     }
 
     fn take_plan(&mut self, out: &mut Vec<u8>) -> bool {
@@ -307,9 +273,5 @@ impl Stage for Receiver {
         out.clear();
         out.extend(plan.iter().flatten());
         plan.is_some()
-    }
-
-    fn state(&self) -> State<'_> {
-        state(&self.core)
     }
 }

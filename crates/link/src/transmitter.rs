@@ -3,15 +3,15 @@
 
 use crate::acm::Loop;
 use crate::air::Decapsulator;
-use crate::assign::{Seats, Step, Superframe};
+use crate::assign::{Assigning, Seats, Step, Superframe};
 use crate::change::{Change, Handover, Waiting};
 use crate::config::{LinkConfig, LinkError};
 use crate::core::{Adapted, Core};
 use crate::exit::Exit;
 use crate::framed::Framed;
-use crate::ledger::{Counters, Event, Frame};
+use crate::ledger::{Event, Frame};
 use crate::queue::{Fifos, Queue};
-use crate::stage::{Accepted, Stage, State, is_ip};
+use crate::stage::{Accepted, Stage};
 use crate::{Carrier, Nanos};
 use dvb::dama::{Level, Request};
 use dvb::sdu::Filled;
@@ -43,11 +43,13 @@ impl Link {
     /// The configuration cannot be a link.
     pub fn new(config: LinkConfig) -> Result<Self, LinkError> {
         let exit = Local(Decapsulator::new(&config.carrier));
-        Self::with_exit(config, Seats::ALL, exit)
+        Self::with_exit(config, Seats::All, exit)
     }
 }
 
 impl Exit for Local {
+    const IS_LOCAL: bool = true;
+
     fn deliver(&mut self, end: Nanos, frame: &[u8], filled: Filled, core: &mut Core) {
         let channel = &mut core.channel;
         let Some(decapsulator) = &mut self.0 else {
@@ -92,23 +94,6 @@ impl Exit for Local {
     fn renew(&mut self, carrier: &Carrier) {
         self.0 = Decapsulator::new(carrier);
     }
-
-    fn release(&self, due: Nanos, bytes: usize, core: &mut Core) {
-        core.ledger.release(due, bytes);
-    }
-
-    fn delay(&self, config: &LinkConfig) -> Nanos {
-        config.delay
-    }
-
-    fn next_message(_: &Core) -> Option<Nanos> {
-        None
-    }
-
-    /// The rest of the delay is for the work on a packet.
-    fn patience(&self, config: &LinkConfig) -> Nanos {
-        config.delay / 2
-    }
 }
 
 impl<E: Exit> Transmitter<E> {
@@ -120,12 +105,6 @@ impl<E: Exit> Transmitter<E> {
             core,
             exit,
         })
-    }
-
-    /// The configuration, changes included.
-    #[must_use]
-    pub fn config(&self) -> &LinkConfig {
-        &self.core.config
     }
 
     /// Advances to `now` and offers one packet of 1 to 65 535 bytes.
@@ -155,24 +134,6 @@ impl<E: Exit> Transmitter<E> {
             Accepted::Queued
         } else {
             Accepted::Dropped
-        }
-    }
-
-    /// Works off what happens before `now`. `push` and `pop` do this themselves; useful before reading the counters.
-    pub fn advance(&mut self, now: Nanos) {
-        self.core.now = self.core.now.max(now);
-        loop {
-            let opening = self.opening().map(|(start, _)| start);
-            let opening = opening.filter(|&start| start < self.core.now);
-            if self.adapt(opening) || self.assign(opening) {
-                continue;
-            }
-            let (Some(framed), Some(start)) = (&mut self.framed, opening) else {
-                return;
-            };
-            // Openings before a plan have passed unused.
-            framed.skip_to(start);
-            framed.open(&mut self.queue, &mut self.exit, &mut self.core);
         }
     }
 
@@ -244,14 +205,13 @@ impl<E: Exit> Transmitter<E> {
         counters.slots_signalling += u64::from(superframe.signalling);
     }
 
-    /// Next moment at which `pop` may have something, `None` while idle.
-    ///
-    /// It never passes over a release; a `pop` at that moment may still be in vain, for a frame can be lost or hold only
-    /// part of a packet, and jitter comes on top.
-    #[must_use]
-    pub fn next_event(&self) -> Option<Nanos> {
-        let due = self.core.channel.next_due().or_else(|| self.next_frame());
-        due.into_iter().chain(E::next_message(&self.core)).min()
+    /// Delay between the end of a frame and what comes out.
+    fn delay(&self) -> Nanos {
+        if E::IS_LOCAL {
+            self.core.config.delay
+        } else {
+            0
+        }
     }
 
     /// When a frame that waits may have something for `pop`.
@@ -259,7 +219,7 @@ impl<E: Exit> Transmitter<E> {
         if self.is_idle() {
             return None;
         }
-        let delay = self.exit.delay(&self.core.config);
+        let delay = self.delay();
         let Some((start, end)) = self.opening() else {
             // The next superframe may bring a slot.
             let superframe = self.core.assigning.as_ref()?.next_superframe();
@@ -269,36 +229,6 @@ impl<E: Exit> Transmitter<E> {
         let report = self.core.acm.as_ref().map(Loop::next_event);
         let report = report.filter(|&report| report <= start);
         Some(report.unwrap_or(end).saturating_add(delay))
-    }
-
-    /// Advances to `now`, moves the oldest packet due at or before `now` to `out` (cleared first) and gives its due time.
-    pub fn pop(&mut self, now: Nanos, out: &mut Vec<u8>) -> Option<Nanos> {
-        self.advance(now);
-        let due = self.core.channel.pop(self.core.now, out)?;
-        self.exit.release(due, out.len(), &mut self.core);
-        Some(due)
-    }
-
-    /// Advances to `now` and changes the link.
-    ///
-    /// # Errors
-    /// The change is not possible; the link stays as it was.
-    pub fn set(&mut self, now: Nanos, change: &Change) -> Result<(), LinkError> {
-        self.advance(now);
-        self.core.reconfigure(change)?;
-        if let Change::Handover(handover) = change {
-            self.hand_over(*handover);
-            return Ok(());
-        }
-        self.core.apply(change);
-        match change {
-            Change::Queue(queue) => self.replace_queue(*queue),
-            Change::Modcod(_) | Change::SymbolRate(_) | Change::Carrier(_) => {
-                self.retune(self.core.now);
-            }
-            _ => {}
-        }
-        Ok(())
     }
 
     fn replace_queue(&mut self, queue: Queue) {
@@ -341,18 +271,6 @@ impl<E: Exit> Transmitter<E> {
         }
     }
 
-    /// `Es/N0` of the frames sent now, attenuation taken off, dB; `None`: reception is perfect.
-    #[must_use]
-    pub fn es_n0_db(&self) -> Option<f64> {
-        self.core.es_n0_db()
-    }
-
-    /// What the link did up to the last `push`, `pop`, `set` or `advance`.
-    #[must_use]
-    pub fn counters(&self) -> Counters {
-        self.core.counters()
-    }
-
     /// Keeps every event from now on, until [`Link::take_events`] fetches them. Memory grows with them: for tests and
     /// analysis, not for the real-time loop.
     pub fn record_events(&mut self) {
@@ -383,14 +301,6 @@ impl<E: Exit> Transmitter<E> {
             .map_or_else(Vec::new, std::mem::take)
     }
 
-    /// Bytes and packets that wait, the rest of a packet in fragmentation included.
-    #[must_use]
-    pub fn queue(&self) -> (u64, u64) {
-        let pending = self.pending();
-        let (bytes, packets) = self.queue.size();
-        (bytes + pending, packets + u64::from(pending > 0))
-    }
-
     fn pending(&self) -> u64 {
         let framed = self.framed.as_ref();
         framed.map_or(0, |framed| framed.air.pending()) as u64
@@ -402,36 +312,81 @@ impl<E: Exit> Transmitter<E> {
 }
 
 impl<E: Exit> Stage for Transmitter<E> {
+    fn core(&self) -> &Core {
+        &self.core
+    }
+
+    fn core_mut(&mut self) -> &mut Core {
+        &mut self.core
+    }
+
+    fn advance(&mut self, now: Nanos) {
+        self.core.now = self.core.now.max(now);
+        loop {
+            let opening = self.opening().map(|(start, _)| start);
+            let opening = opening.filter(|&start| start < self.core.now);
+            if self.adapt(opening) || self.assign(opening) {
+                continue;
+            }
+            let (Some(framed), Some(start)) = (&mut self.framed, opening) else {
+                return;
+            };
+            // Openings before a plan have passed unused.
+            framed.skip_to(start);
+            framed.open(&mut self.queue, &mut self.exit, &mut self.core);
+        }
+    }
+
     fn offer(&mut self, now: Nanos, packet: &[u8]) {
         // What is no IP packet never reached the modem: it is neither traffic nor a drop.
-        if is_ip(packet) {
+        if matches!(packet.first().map(|byte| byte >> 4), Some(4 | 6)) {
             let _: Accepted = self.push(now, packet);
         }
     }
 
     fn pop(&mut self, now: Nanos, out: &mut Vec<u8>) -> Option<Nanos> {
-        self.pop(now, out)
+        self.advance(now);
+        let due = self.core.channel.pop(self.core.now, out)?;
+        if E::IS_LOCAL {
+            self.core.ledger.release(due, out.len());
+        }
+        Some(due)
     }
 
     fn set(&mut self, now: Nanos, change: &Change) -> Result<(), LinkError> {
-        self.set(now, change)
+        self.advance(now);
+        self.core.reconfigure(change)?;
+        if let Change::Handover(handover) = change {
+            self.hand_over(*handover);
+            return Ok(());
+        }
+        self.core.apply(change);
+        match change {
+            Change::Queue(queue) => self.replace_queue(*queue),
+            Change::Modcod(_) | Change::SymbolRate(_) | Change::Carrier(_) => {
+                self.retune(self.core.now);
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
     fn next_event(&self) -> Option<Nanos> {
-        self.next_event()
+        let due = self.core.channel.next_due().or_else(|| self.next_frame());
+        let assigning = self.core.assigning.as_ref();
+        let message = assigning.and_then(Assigning::next_message);
+        due.into_iter().chain(message).min()
     }
 
+    /// The rest of the delay is for the work on a packet.
     fn patience(&self) -> Nanos {
-        self.exit.patience(&self.core.config)
+        self.delay() / 2
     }
 
-    fn state(&self) -> State<'_> {
-        State {
-            config: self.config(),
-            counters: self.counters(),
-            queue: self.queue(),
-            es_n0_db: self.es_n0_db(),
-        }
+    fn queue(&self) -> (u64, u64) {
+        let pending = self.pending();
+        let (bytes, packets) = self.queue.size();
+        (bytes + pending, packets + u64::from(pending > 0))
     }
 }
 

@@ -12,7 +12,7 @@ use dvb::modcod::{FrameSize, MODCODS, ModCod};
 use dvb::rcs2::WAVEFORMS;
 use link::{
     Accepted, Acm, Carrier, Change, Coding, Demand, Fifo, Handover, Link, LinkConfig, LinkError,
-    Nanos, Plans, Queue, Reception, Waiting,
+    Nanos, Plans, Queue, Reception, Stage, Waiting,
 };
 
 const MS: Nanos = 1_000_000;

@@ -8,7 +8,7 @@ use common::{GEO, Release, config, drain, forward, link, lossy, opensand_forward
 use dvb::acm::ErrorModel;
 use link::{
     Accepted, Aqm, Carrier, Change, CoDel, GilbertElliott, Handover, Jitter, Link, LinkConfig,
-    LinkError, Loss, LossModel, LossUnit, Nanos, Queue, Reception, Waiting,
+    LinkError, Loss, LossModel, LossUnit, Nanos, Queue, Reception, Stage, Waiting,
 };
 
 const MS: Nanos = 1_000_000;

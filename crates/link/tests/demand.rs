@@ -9,7 +9,7 @@ use dvb::dama::{Access, Agreement};
 use dvb::rcs2::Waveform;
 use link::{
     Accepted, Carrier, Change, Counters, Demand, Fifo, Link, LinkConfig, LinkError, Load, Loss,
-    LossModel, LossUnit, Nanos, Other, Plans, Queue, Reception, Signalling, echo_rtt,
+    LossModel, LossUnit, Nanos, Other, Plans, Queue, Reception, Signalling, Stage, echo_rtt,
     steady_goodput_bps,
 };
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use dvb::modcod::{FrameSize, ModCod};
-use link::{Carrier, Link, LinkConfig, Loss, LossUnit, Queue};
+use link::{Carrier, Link, LinkConfig, Loss, LossUnit, Queue, Stage};
 use quic::{CongestionControl, LegOptions};
 use serde_json::Value;
 

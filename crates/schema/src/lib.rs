@@ -17,33 +17,10 @@ pub type Faults = Vec<String>;
 /// Checks a value against what `format` names: name, place, value. Faults that it adds begin with their place.
 pub type Rule<'a> = dyn FnMut(&str, &str, &Value, &mut Faults) + 'a;
 
-/// Keywords without effect. `minProperties` is left to a rule, which can say what is missing.
-const ANNOTATIONS: [&str; 7] = [
-    "$schema",
-    "$id",
-    "title",
-    "description",
-    "default",
-    "remedy",
-    "minProperties",
-];
-/// Keywords with effect, whose values are no schemas.
-const KEYWORDS: [&str; 14] = [
-    "$ref",
-    "const",
-    "dependentRequired",
-    "enum",
-    "exclusiveMinimum",
-    "format",
-    "maxItems",
-    "maxLength",
-    "maximum",
-    "minItems",
-    "minLength",
-    "minimum",
-    "required",
-    "type",
-];
+/// Keywords without effect, and those with effect whose values are no schemas. `minProperties` is left to a rule, which can
+/// say what is missing.
+const KEYWORDS: &str = "$schema $id title description default remedy minProperties \
+    $ref const dependentRequired enum exclusiveMinimum format maxItems maxLength maximum minItems minLength minimum required type";
 
 /// Schemas that refer to each other by `$id`.
 #[derive(Debug)]
@@ -85,9 +62,9 @@ impl Schemas {
     /// Faults of `value` against a schema, e.g. `satlab/link-config#/$defs/set`. `place` names the value in faults; it is
     /// empty for a whole file.
     pub fn check(&self, schema: &str, place: &str, value: &Value, rule: &mut Rule<'_>) -> Faults {
-        let mut faults = Faults::new();
+        let (mut faults, schemas) = (Faults::new(), self);
         match self.resolve(&Value::Null, schema) {
-            Some(node) => self.walk(node, place, value, rule, &mut faults),
+            Some(node) => Walk { schemas, rule }.value(node, place, value, &mut faults),
             None => faults.push(format!("{schema}: no such schema")),
         }
         faults
@@ -108,33 +85,34 @@ impl Schemas {
     fn target<'a>(&'a self, node: Node<'a>) -> Option<Node<'a>> {
         self.resolve(node.document, node.schema["$ref"].as_str()?)
     }
+}
 
-    fn walk(
-        &self,
-        node: Node<'_>,
-        place: &str,
-        value: &Value,
-        rule: &mut Rule<'_>,
-        faults: &mut Faults,
-    ) {
+/// A walk through a value.
+struct Walk<'s, 'r, 'f> {
+    schemas: &'s Schemas,
+    rule: &'r mut Rule<'f>,
+}
+
+impl Walk<'_, '_, '_> {
+    fn value(&mut self, node: Node<'_>, place: &str, value: &Value, faults: &mut Faults) {
         let mut found = Faults::new();
-        if let Some(target) = self.target(node) {
-            self.walk(target, place, value, rule, &mut found);
+        if let Some(target) = self.schemas.target(node) {
+            self.value(target, place, value, &mut found);
         }
         if self.is_allowed(node, place, value, &mut found) {
-            self.object(node, place, value, rule, &mut found);
-            self.list(node, place, value, rule, &mut found);
-            self.one_of(node, place, value, rule, &mut found);
-            self.condition(node, place, value, rule, &mut found);
+            self.object(node, place, value, &mut found);
+            self.list(node, place, value, &mut found);
+            self.one_of(node, place, value, &mut found);
+            self.condition(node, place, value, &mut found);
             for part in items(&node.schema["allOf"]) {
-                self.walk(node.at(part), place, value, rule, &mut found);
+                self.value(node.at(part), place, value, &mut found);
             }
             if let Some(name) = node.schema["format"].as_str() {
-                rule(name, place, value, &mut found);
+                (self.rule)(name, place, value, &mut found);
             }
         }
         if !found.is_empty() && node.schema["remedy"].is_string() {
-            found = vec![self.refusal(node, place, value)];
+            found = vec![self.schemas.refusal(node, place, value)];
         }
         found.retain(|fault| !faults.contains(fault));
         faults.append(&mut found);
@@ -163,19 +141,12 @@ impl Schemas {
         let is_fixed = schema.get("const").is_none_or(|it| it == value);
         let is_ok = is_kind(schema, value) && is_within && is_listed && is_fixed;
         if !is_ok {
-            faults.push(self.refusal(node, place, value));
+            faults.push(self.schemas.refusal(node, place, value));
         }
         is_ok
     }
 
-    fn object(
-        &self,
-        node: Node<'_>,
-        place: &str,
-        value: &Value,
-        rule: &mut Rule<'_>,
-        faults: &mut Faults,
-    ) {
+    fn object(&mut self, node: Node<'_>, place: &str, value: &Value, faults: &mut Faults) {
         let Some(fields) = value.as_object() else {
             return;
         };
@@ -186,7 +157,7 @@ impl Schemas {
         for (name, field) in sorted {
             let place = inside(place, name);
             if let Some(property) = schema["properties"].get(name) {
-                self.walk(node.at(property), &place, field, rule, faults);
+                self.value(node.at(property), &place, field, faults);
             } else if schema["additionalProperties"] == false {
                 faults.push(format!("{place}: is unknown (remove it)"));
             }
@@ -197,48 +168,30 @@ impl Schemas {
         }
         for name in words(&schema["required"]).filter(|it| !fields.contains_key(*it)) {
             let property = &schema["properties"][name];
-            let (place, remedy) = (inside(place, name), self.remedy(node.at(property)));
+            let (place, remedy) = (inside(place, name), self.schemas.remedy(node.at(property)));
             faults.push(format!("{place}: is missing ({remedy})"));
         }
     }
 
-    fn list(
-        &self,
-        node: Node<'_>,
-        place: &str,
-        value: &Value,
-        rule: &mut Rule<'_>,
-        faults: &mut Faults,
-    ) {
+    fn list(&mut self, node: Node<'_>, place: &str, value: &Value, faults: &mut Faults) {
         if let Some(schema) = node.schema.get("items") {
             for (index, item) in items(value).enumerate() {
                 let place = format!("{place}[{index}]");
-                self.walk(node.at(schema), &place, item, rule, faults);
+                self.value(node.at(schema), &place, item, faults);
             }
         }
     }
 
     /// Exactly one branch has to hold. Faults are told of the branch that the value seems to be meant for: by its type, by
     /// its constant fields, else by the smallest number of faults.
-    fn one_of(
-        &self,
-        node: Node<'_>,
-        place: &str,
-        value: &Value,
-        rule: &mut Rule<'_>,
-        faults: &mut Faults,
-    ) {
+    fn one_of(&mut self, node: Node<'_>, place: &str, value: &Value, faults: &mut Faults) {
         let branches: Vec<_> = items(&node.schema["oneOf"]).map(|it| node.at(it)).collect();
         if branches.is_empty() {
             return;
         }
         if let Some(names) = alternatives(&branches) {
-            if names
-                .iter()
-                .filter(|name| value.get(name).is_some())
-                .count()
-                != 1
-            {
+            let present = names.iter().filter(|name| value.get(name).is_some());
+            if present.count() != 1 {
                 let names = remedy::enumeration(&names);
                 faults.push(format!("{place}: needs exactly one of {names}"));
             }
@@ -251,7 +204,7 @@ impl Schemas {
         let best = tagged
             .map(|branch| {
                 let mut found = Faults::new();
-                self.walk(*branch, place, value, rule, &mut found);
+                self.value(*branch, place, value, &mut found);
                 found
             })
             .min_by_key(Vec::len);
@@ -266,7 +219,7 @@ impl Schemas {
                 let said = &value[name];
                 faults.push(format!("{place}: {said} is not allowed (one of: {tags})"));
             }
-            (None, None) => faults.push(self.refusal(node, place, value)),
+            (None, None) => faults.push(self.schemas.refusal(node, place, value)),
         }
     }
 
@@ -276,26 +229,22 @@ impl Schemas {
         let branches = &schema["oneOf"];
         is_kind(schema, value)
             && schema.get("const").is_none_or(|it| it == value)
-            && self.target(node).is_none_or(|it| self.may_be(it, value))
+            && self
+                .schemas
+                .target(node)
+                .is_none_or(|it| self.may_be(it, value))
             && (branches.is_null() || items(branches).any(|it| self.may_be(node.at(it), value)))
     }
 
-    fn condition(
-        &self,
-        node: Node<'_>,
-        place: &str,
-        value: &Value,
-        rule: &mut Rule<'_>,
-        faults: &mut Faults,
-    ) {
+    fn condition(&mut self, node: Node<'_>, place: &str, value: &Value, faults: &mut Faults) {
         let Some(condition) = node.schema.get("if") else {
             return;
         };
         let mut found = Faults::new();
-        self.walk(node.at(condition), place, value, rule, &mut found);
+        self.value(node.at(condition), place, value, &mut found);
         let consequence = if found.is_empty() { "then" } else { "else" };
         if let Some(schema) = node.schema.get(consequence) {
-            self.walk(node.at(schema), place, value, rule, faults);
+            self.value(node.at(schema), place, value, faults);
         }
     }
 }
@@ -356,7 +305,7 @@ fn unknown_keywords(schema: &Value, unknown: &mut Vec<String>) {
             "items" | "if" | "then" | "else" | "additionalProperties" => {
                 unknown_keywords(inner, unknown);
             }
-            name if KEYWORDS.contains(&name) || ANNOTATIONS.contains(&name) => {}
+            name if KEYWORDS.split_whitespace().any(|it| it == name) => {}
             _ => unknown.push(name.to_owned()),
         }
     }
