@@ -9,7 +9,7 @@ use profile::Profile;
 use crate::demand;
 use crate::timing::Timing;
 
-/// What an `Es/N0` has to lie above a threshold, margin included, before ACM goes up, dB: more than the hundredths by which a
+/// Hysteresis of ACM above a threshold and its margin, dB: more than the hundredths by which a
 /// measured `Es/N0` wavers, less than most steps between thresholds.
 const HYSTERESIS_DB: f64 = 0.3;
 

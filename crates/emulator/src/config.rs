@@ -49,7 +49,7 @@ pub struct Config {
     pub metrics_interval_ms: u64,
     /// Collector that gets the samples as probes of `OpenSAND`, if there is one.
     pub probes: Option<Probes>,
-    /// Control socket, if there shall be one.
+    /// Control socket, if there is one.
     pub control: Option<PathBuf>,
     /// Changes that are known beforehand.
     pub timeline: Option<Timeline>,

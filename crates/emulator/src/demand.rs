@@ -93,7 +93,7 @@ pub fn demand(loads: &[OtherLoad], profile: &Profile, forward: &LinkConfig) -> O
     })
 }
 
-/// What signalling needs that every terminal has to hear: the threshold of the most robust MODCOD, dB.
+/// What signalling needs that every terminal has to receive: the threshold of the most robust MODCOD, dB.
 fn most_robust_db(profile: &Profile) -> f64 {
     let thresholds = profile.forward.modcods.iter().map(|it| it.es_n0_db());
     thresholds.fold(profile.forward.modcod.es_n0_db(), f64::min)

@@ -25,7 +25,7 @@ pub struct Direction {
     /// Variation of the delay.
     pub jitter: Jitter,
     /// What of it can change at run time, as it was given.
-    pub asked: Map<String, Value>,
+    pub requested: Map<String, Value>,
 }
 
 /// Queue of a direction.
@@ -147,14 +147,14 @@ pub(crate) fn read(value: &Value, traces: &Traces<'_>) -> serde_json::Result<Dir
         }
     });
     losses.extend(outages.clone());
-    let asked =
+    let requested =
         ["queue", "loss", "jitter"].map(|name| Some((name.to_owned(), value.get(name)?.clone())));
     Ok(Direction {
         queue: fields.queue,
         losses,
         outages,
         jitter: fields.jitter.map_or(Jitter::None, Jitter::from),
-        asked: asked.into_iter().flatten().collect(),
+        requested: requested.into_iter().flatten().collect(),
     })
 }
 
@@ -173,7 +173,7 @@ enum Unit {
     Frame,
 }
 
-/// Told apart by their fields: `model` may be left out for independent losses.
+/// Distinguished by their fields: `model` may be left out for independent losses.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Model {

@@ -23,9 +23,9 @@ pub trait Io {
     /// Time since the start of all directions.
     fn now(&self) -> Nanos;
 
-    /// Sleeps until there is input for a direction or the deadline has come; `false` when all shall end.
+    /// Sleeps until there is input for a direction or the deadline has come; `false` at a stop.
     ///
-    /// Input may wait for `patience` ns where [`Io::read`] tells when it came: nothing has to leave earlier.
+    /// Input may wait for `patience` ns where [`Io::read`] gives its arrival time: nothing has to leave earlier.
     ///
     /// # Errors
     /// The device of a direction is gone.

@@ -182,7 +182,7 @@ pub fn plan(config: &Config, profile: &Profile) -> Result<Plan, LinkError> {
     })
 }
 
-/// What the plan says of the return link's demand assignment; `None` without.
+/// Demand assignment of the return link; `None` without.
 ///
 /// # Errors
 /// The configuration cannot be a link.

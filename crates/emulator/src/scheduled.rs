@@ -27,7 +27,7 @@ pub struct Scheduled {
     /// Where it comes from.
     pub origin: Origin,
     /// The field as in the request.
-    pub asked: Map<String, Value>,
+    pub requested: Map<String, Value>,
 }
 
 impl Scheduled {
@@ -41,7 +41,7 @@ impl Scheduled {
             is_end: false,
             variation: None,
             origin,
-            asked: Map::new(),
+            requested: Map::new(),
         }
     }
 
@@ -54,7 +54,7 @@ impl Scheduled {
         let up = Change::Outage(false);
         let end = Self {
             is_end: true,
-            asked: Map::from_iter([("outage".to_owned(), Value::Bool(false))]),
+            requested: Map::from_iter([("outage".to_owned(), Value::Bool(false))]),
             ..Self::new(at.saturating_add(self.lasts?), up, self.origin)
         };
         Some(match self.change {
@@ -68,7 +68,7 @@ impl Scheduled {
     pub fn for_plans(&self) -> Self {
         Self {
             change: Change::Plans(Box::new(self.change.clone())),
-            asked: Map::new(),
+            requested: Map::new(),
             ..self.clone()
         }
     }
@@ -189,15 +189,15 @@ impl Variation {
 
     fn scheduled(&self, elapsed: Nanos) -> Scheduled {
         let change = self.change(elapsed);
-        let asked = match change {
+        let requested = match change {
             Change::EsN0(db) => Some(("es_n0_db", (db * 1e3).round() / 1e3)),
             Change::Delay(ns) => Some(("delay_ms", ns as f64 / 1e6)),
             _ => None,
         };
-        let asked = asked.map(|(name, value)| (name.to_owned(), Value::from(value)));
+        let requested = requested.map(|(name, value)| (name.to_owned(), Value::from(value)));
         Scheduled {
             variation: Some(self.clone()),
-            asked: asked.into_iter().collect(),
+            requested: requested.into_iter().collect(),
             ..Scheduled::new(self.zero.saturating_add(elapsed), change, Origin::Profile)
         }
     }

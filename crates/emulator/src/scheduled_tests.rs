@@ -15,12 +15,12 @@ fn series(text: &str, looped: bool) -> Series {
     Series::parse(text, (0.0, 1000.0), looped).unwrap()
 }
 
-/// The first changes of a variation that starts at 7 ns, as (time since then in ms, what was asked).
+/// The first changes of a variation that starts at 7 ns, as (time since then in ms, what was requested).
 fn told(variation: &Variation, count: usize) -> Vec<(u64, Value)> {
     let mut change = variation.start(7);
     let mut seen = Vec::new();
     for _ in 0..count {
-        seen.push(((change.at - 7) / 1_000_000, change.asked.clone().into()));
+        seen.push(((change.at - 7) / 1_000_000, change.requested.clone().into()));
         change = change.next(change.at).unwrap();
     }
     seen

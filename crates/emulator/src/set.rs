@@ -31,11 +31,11 @@ pub(crate) const CHANGES_OF_WIRES: usize = 4;
 pub struct Set {
     /// Indexes into [`DIRECTIONS`].
     directions: Vec<usize>,
-    changes: Vec<Asked>,
+    changes: Vec<Requested>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-struct Asked {
+struct Requested {
     what: What,
     /// The field as it was given.
     field: Map<String, Value>,
@@ -101,7 +101,7 @@ impl Set {
             .into_iter()
             .filter_map(|name| Some((name, value.get(name)?)));
         let changes = given.map(|(name, field)| {
-            Ok(Asked {
+            Ok(Requested {
                 what: What::read(name, field, traces)?,
                 field: Map::from_iter([(name.to_owned(), field.clone())]),
             })
@@ -119,11 +119,11 @@ impl Set {
         at: Nanos,
         origin: Origin,
     ) -> impl Iterator<Item = (usize, Scheduled)> {
-        let made = move |index: usize, asked: &Asked| {
-            let (change, lasts) = asked.what.change(&targets[index]);
+        let made = move |index: usize, requested: &Requested| {
+            let (change, lasts) = requested.what.change(&targets[index]);
             let scheduled = Scheduled {
                 lasts,
-                asked: asked.field.clone(),
+                requested: requested.field.clone(),
                 ..Scheduled::new(at, change, origin)
             };
             (index, scheduled)
@@ -131,7 +131,11 @@ impl Set {
         let plans = targets.iter().position(|target| target.has_plans);
         self.directions
             .iter()
-            .flat_map(move |&index| self.changes.iter().map(move |asked| made(index, asked)))
+            .flat_map(move |&index| {
+                self.changes
+                    .iter()
+                    .map(move |requested| made(index, requested))
+            })
             .flat_map(move |(index, change)| {
                 let plans = plans.filter(|_| index == 0);
                 let mirrored = plans.map(|plans| (plans, change.for_plans()));

@@ -48,11 +48,11 @@ fn plans_meet_what_happens_to_the_forward_link() {
     assert_eq!(changes, [(0, down.clone()), (1, plans), (1, down)]);
     // It ends with the outage, and nobody is told of it twice.
     let (_, mirrored) = &scheduled[1];
-    assert!(mirrored.asked.is_empty());
+    assert!(mirrored.requested.is_empty());
     let end = mirrored.next(5).unwrap();
     let up = Change::Plans(Box::new(Change::Outage(false)));
     assert_eq!(
-        (end.at, end.change, end.asked.len()),
+        (end.at, end.change, end.requested.len()),
         (2_000_000_005, up, 0)
     );
 }
@@ -135,8 +135,8 @@ fn a_handover_takes_what_is_not_said_from_the_profile() {
     let config = parse(&value.to_string()).unwrap();
     let profile = profile::load(&config.profile).unwrap();
     let targets = links::targets(&config, &profile);
-    let asked = json!({"direction": "forward", "handover": {"waiting": "flush", "delay_ms": 16, "symbol_rate_baud": 20_000_000}});
-    let set = set(&asked).unwrap();
+    let requested = json!({"direction": "forward", "handover": {"waiting": "flush", "delay_ms": 16, "symbol_rate_baud": 20_000_000}});
+    let set = set(&requested).unwrap();
     let scheduled: Vec<_> = set.scheduled(&targets, 0, Origin::Control).collect();
     let [(0, change)] = &scheduled[..] else {
         panic!("{scheduled:?}")

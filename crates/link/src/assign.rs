@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::datagram::Datagram;
-use crate::demand::{Load, Other, PlanWay};
+use crate::demand::{Load, Other, PlanPath};
 use crate::{LinkConfig, Nanos};
 use dvb::dama::{
     self, Agreement, Arithmetic, Grant, Level, Plan, Planner, Request, Terminal, Timers,
@@ -14,9 +14,9 @@ use dvb::rcs2::Waveform;
 /// The terminal whose packets travel on the link.
 const OWN: u8 = 0;
 
-/// Which ends of the demand assignment a process has.
+/// Stations of the demand assignment that are in a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Seats {
+pub(crate) enum Stations {
     /// All: one process.
     All,
     /// The own terminal.
@@ -32,7 +32,7 @@ pub(crate) enum Seats {
 pub(crate) struct Assigning {
     carrier: dama::Carrier,
     /// How plans reach the own terminal.
-    pub(crate) way: PlanWay,
+    pub(crate) plan_path: PlanPath,
     planner: Option<Planner>,
     own: Option<Terminal>,
     others: Vec<Background>,
@@ -84,12 +84,12 @@ enum Due {
 
 impl Assigning {
     /// Everybody logged on long before time 0; `None` without demand assignment, or for a process that has none of it.
-    pub(crate) fn new(config: &LinkConfig, seats: Seats) -> Option<Self> {
-        let (has_own, has_planner) = match seats {
-            Seats::All => (true, true),
-            Seats::Terminal => (true, false),
-            Seats::Gateway => (false, true),
-            Seats::Satellite => return None,
+    pub(crate) fn new(config: &LinkConfig, stations: Stations) -> Option<Self> {
+        let (has_own, has_planner) = match stations {
+            Stations::All => (true, true),
+            Stations::Terminal => (true, false),
+            Stations::Gateway => (false, true),
+            Stations::Satellite => return None,
         };
         let demand = config.demand.as_ref()?;
         let carrier = config.carrier.dama()?;
@@ -119,7 +119,7 @@ impl Assigning {
         }
         let mut this = Self {
             carrier,
-            way: PlanWay::new(&demand.plans, config.seed),
+            plan_path: PlanPath::new(&demand.plans, config.seed),
             planner: has_planner.then_some(planner),
             own: has_own.then(|| terminal(0, demand.agreement)),
             others: others.collect(),
@@ -253,7 +253,7 @@ impl Assigning {
 
     /// Sends a plan on its way; it may be lost for the own terminal.
     fn send_plan(&mut self, now: Nanos, delay: Nanos, mut plan: Plan) -> Step {
-        let is_lost = self.way.loses(now);
+        let is_lost = self.plan_path.loses(now);
         if self.own.is_none() && !is_lost {
             let mut datagram = Vec::new();
             Datagram::Plan {

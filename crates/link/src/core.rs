@@ -3,7 +3,7 @@
 
 use crate::Nanos;
 use crate::acm::Loop;
-use crate::assign::{Assigning, Seats};
+use crate::assign::{Assigning, Stations};
 use crate::carrier::Carrier;
 use crate::change::{Change, changed};
 use crate::channel::{Channel, frame_error_ratio};
@@ -39,8 +39,8 @@ pub(crate) enum Adapted {
 }
 
 impl Core {
-    /// At time 0; `seats` says which ends of the demand assignment are here.
-    pub(crate) fn new(mut config: LinkConfig, seats: Seats) -> Result<Self, LinkError> {
+    /// At time 0; `stations` of the demand assignment are here.
+    pub(crate) fn new(mut config: LinkConfig, stations: Stations) -> Result<Self, LinkError> {
         config.check()?;
         let mut acm = None;
         if let Some(wanted) = &config.acm {
@@ -51,7 +51,7 @@ impl Core {
         let in_flight = Ring::for_bytes(bytes_in_flight(&config));
         Ok(Self {
             acm,
-            assigning: Assigning::new(&config, seats),
+            assigning: Assigning::new(&config, stations),
             channel: Channel::new(&config, in_flight),
             ledger: Ledger::default(),
             now: 0,
@@ -136,8 +136,8 @@ impl Core {
             Change::Plans(change) => {
                 if let (Some(assigning), Some(demand)) = (&mut self.assigning, &self.config.demand)
                 {
-                    let way = &mut assigning.way;
-                    way.change(change, &demand.plans, seed, generation);
+                    let path = &mut assigning.plan_path;
+                    path.change(change, &demand.plans, seed, generation);
                 }
             }
             Change::Plan {

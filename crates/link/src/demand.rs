@@ -64,14 +64,14 @@ impl Plans {
 
 /// The way of the plans at work.
 #[derive(Debug)]
-pub(crate) struct PlanWay {
+pub(crate) struct PlanPath {
     losses: Losses,
     reception: Pcg64,
     error_ratio: f64,
     is_down: bool,
 }
 
-impl PlanWay {
+impl PlanPath {
     pub(crate) fn new(plans: &Plans, seed: u64) -> Self {
         Self {
             losses: Losses::new(&plans.losses, plan_seed(seed), 0),

@@ -3,7 +3,7 @@
 //! their end, the satellite passes them on, the receiver has losses of packets, delay and jitter.
 
 use crate::air::Decapsulator;
-use crate::assign::{Assigning, Seats, Step};
+use crate::assign::{Assigning, Stations, Step};
 use crate::change::Change;
 use crate::config::{LinkConfig, LinkError};
 use crate::core::{Adapted, Core};
@@ -38,7 +38,7 @@ impl Sender {
             sequence: 0,
             datagram: Vec::new(),
         };
-        Self::with_exit(config, Seats::Terminal, exit)
+        Self::with_exit(config, Stations::Terminal, exit)
     }
 }
 
@@ -97,7 +97,7 @@ impl Relay {
     /// # Errors
     /// The configuration cannot be a link.
     pub fn new(config: LinkConfig) -> Result<Self, LinkError> {
-        Core::new(config, Seats::Satellite).map(Self)
+        Core::new(config, Stations::Satellite).map(Self)
     }
 
     /// Advances to `now` and passes on what is a frame, a request or a plan.
@@ -121,7 +121,7 @@ impl Receiver {
     pub fn new(config: LinkConfig) -> Result<Self, LinkError> {
         let decapsulator = has_frames(&config.carrier)?;
         Ok(Self {
-            core: Core::new(config, Seats::Gateway)?,
+            core: Core::new(config, Stations::Gateway)?,
             decapsulator,
             expected: None,
         })

@@ -3,7 +3,7 @@
 
 use crate::acm::Loop;
 use crate::air::Decapsulator;
-use crate::assign::{Assigning, Seats, Step, Superframe};
+use crate::assign::{Assigning, Stations, Step, Superframe};
 use crate::change::{Change, Handover, Waiting};
 use crate::config::{LinkConfig, LinkError};
 use crate::core::{Adapted, Core};
@@ -43,7 +43,7 @@ impl Link {
     /// The configuration cannot be a link.
     pub fn new(config: LinkConfig) -> Result<Self, LinkError> {
         let exit = Local(Decapsulator::new(&config.carrier));
-        Self::with_exit(config, Seats::All, exit)
+        Self::with_exit(config, Stations::All, exit)
     }
 }
 
@@ -97,8 +97,12 @@ impl Exit for Local {
 }
 
 impl<E: Exit> Transmitter<E> {
-    pub(crate) fn with_exit(config: LinkConfig, seats: Seats, exit: E) -> Result<Self, LinkError> {
-        let core = Core::new(config, seats)?;
+    pub(crate) fn with_exit(
+        config: LinkConfig,
+        stations: Stations,
+        exit: E,
+    ) -> Result<Self, LinkError> {
+        let core = Core::new(config, stations)?;
         Ok(Self {
             framed: Framed::new(&core.config, 0),
             queue: Fifos::new(&core.config, core.config.queue, 0),

@@ -32,7 +32,7 @@ const MAX_REQUEST: usize = 64 << 10;
 /// Time that a connection may last: the next one waits for it.
 const CONNECTION: Duration = Duration::from_secs(10);
 
-/// Changes that came through to the links: what holds now, by direction; `None` where a direction is not served.
+/// The fields in force, by direction; `None` where a direction is not served.
 #[derive(Debug)]
 pub struct State(Mutex<[Option<Map<String, Value>>; 4]>);
 
@@ -40,10 +40,10 @@ impl State {
     /// What the configuration says. `delays` in ms, in the order of [`DIRECTIONS`].
     #[must_use]
     pub fn new(config: &Config, delays_ms: [f64; 4]) -> Self {
-        let asked = [&config.forward.asked, &config.return_link.asked];
+        let requested = [&config.forward.requested, &config.return_link.requested];
         let mut index = 0;
         Self(Mutex::new(delays_ms.map(|delay_ms| {
-            let own = asked.get(index);
+            let own = requested.get(index);
             let is_served = match own {
                 Some(_) => config.satellite.is_some(),
                 None => config.terrestrial.is_some(),
@@ -56,23 +56,23 @@ impl State {
         })))
     }
 
-    /// Takes note of a change that was carried out.
+    /// Records a change that was made.
     pub fn observe(&self, message: &Message) {
         let Message::Change(direction, applied) = message else {
             return;
         };
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let (Some(fields), None) = (&mut state[*direction], &applied.error) {
-            let mut asked = applied.change.asked.clone();
-            // A handover is many changes at once, and what became of waiting packets is no state.
-            if let Some(Value::Object(mut all)) = asked.remove("handover") {
+            let mut requested = applied.change.requested.clone();
+            // A handover is many changes at once, and what happens to waiting packets is no state.
+            if let Some(Value::Object(mut all)) = requested.remove("handover") {
                 all.remove("waiting");
                 // The new link is as in the profile but for what was said.
                 fields.remove("modcod");
                 fields.remove("symbol_rate_baud");
-                asked.extend(all);
+                requested.extend(all);
             }
-            fields.extend(asked);
+            fields.extend(requested);
         }
     }
 
@@ -88,7 +88,7 @@ impl State {
 }
 
 /// What answers requests; knows no socket.
-pub struct Desk<'a> {
+pub struct Controller<'a> {
     /// The configuration.
     pub config: &'a Config,
     /// What changes start from.
@@ -97,16 +97,16 @@ pub struct Desk<'a> {
     pub variations: [Vec<Variation>; 4],
     /// Mailboxes of the directions that are served.
     pub mailboxes: [Option<Arc<Mailbox>>; 4],
-    /// What holds now.
+    /// Fields in force.
     pub state: &'a State,
     /// Whether the time line has begun.
     pub has_started: bool,
 }
 
-/// Answers a request as a link would that serves no direction: nothing changes, every fault is told. For fuzzing.
+/// Answers a request as a link would that serves no direction: nothing changes, every fault is reported. For fuzzing.
 #[must_use]
 pub fn answer(config: &Config, profile: &Profile, request: &[u8]) -> Value {
-    let mut desk = Desk {
+    let mut controller = Controller {
         config,
         targets: links::targets(config, profile),
         variations: [const { Vec::new() }; 4],
@@ -114,10 +114,10 @@ pub fn answer(config: &Config, profile: &Profile, request: &[u8]) -> Value {
         state: &State::new(config, [0.0; 4]),
         has_started: false,
     };
-    desk.answer(0, request)
+    controller.answer(0, request)
 }
 
-impl Desk<'_> {
+impl Controller<'_> {
     /// Answers one request that came at `now`. Any bytes are answered.
     pub fn answer(&mut self, now: Nanos, request: &[u8]) -> Value {
         let has_satellite = self.config.satellite.is_some();
@@ -244,7 +244,12 @@ impl Socket {
     ///
     /// # Errors
     /// No further connection can be taken.
-    pub fn serve(&self, desk: &mut Desk<'_>, stop: &Event, start: Instant) -> io::Result<()> {
+    pub fn serve(
+        &self,
+        controller: &mut Controller<'_>,
+        stop: &Event,
+        start: Instant,
+    ) -> io::Result<()> {
         let mut poll = Poll::new([&self.listener as &dyn AsRawFd, stop])?;
         loop {
             poll.wait(CONNECTION)?;
@@ -256,7 +261,7 @@ impl Socket {
             }
             match self.listener.accept() {
                 // A client that goes away, or does not read, is its own loss.
-                Ok((stream, _)) => drop(converse(stream, desk, stop, start)),
+                Ok((stream, _)) => drop(serve_connection(stream, controller, stop, start)),
                 Err(error) if is_passing(&error) => {}
                 Err(error) => return Err(error),
             }
@@ -283,7 +288,7 @@ fn is_passing(error: &io::Error) -> bool {
 }
 
 /// Root, this process's user, and whom root has given the socket to: the user of the jobs that control the link.
-fn may_speak(stream: &UnixStream, peer: u32) -> bool {
+fn is_permitted(stream: &UnixStream, peer: u32) -> bool {
     let address = stream.local_addr().ok();
     let place = address.as_ref().and_then(|address| address.as_pathname());
     let owner = place
@@ -293,15 +298,15 @@ fn may_speak(stream: &UnixStream, peer: u32) -> bool {
 }
 
 /// Answers the lines of one connection.
-fn converse(
+fn serve_connection(
     mut stream: UnixStream,
-    desk: &mut Desk<'_>,
+    controller: &mut Controller<'_>,
     stop: &Event,
     start: Instant,
 ) -> io::Result<()> {
     stream.set_nonblocking(true)?;
-    if !may_speak(&stream, sys::peer_uid(&stream)?) {
-        return say(
+    if !is_permitted(&stream, sys::peer_uid(&stream)?) {
+        return reply(
             &mut stream,
             &refusal(&["request: another user's (become root)".into()]),
         );
@@ -323,20 +328,20 @@ fn converse(
         }
         while let Some(line) = lines.next() {
             let now = start.elapsed().as_nanos() as Nanos;
-            say(&mut stream, &desk.answer(now, &line))?;
+            reply(&mut stream, &controller.answer(now, &line))?;
         }
         if lines.is_too_long() {
             let fault = format!("request: is longer than {MAX_REQUEST} bytes");
-            return say(&mut stream, &refusal(&[fault]));
+            return reply(&mut stream, &refusal(&[fault]));
         }
     }
 }
 
-fn say(stream: &mut UnixStream, answer: &Value) -> io::Result<()> {
+fn reply(stream: &mut UnixStream, answer: &Value) -> io::Result<()> {
     stream.write_all(format!("{answer}\n").as_bytes())
 }
 
-/// Bytes that become lines.
+/// Bytes cut into lines.
 #[derive(Default)]
 struct Lines(Vec<u8>);
 

@@ -82,12 +82,12 @@ impl End {
         })
     }
 
-    /// Whether it tells when packets came.
+    /// Whether arrival times are known.
     fn has_stamps(&self) -> bool {
         matches!(self, Self::Tun(tun) if tun.stamps().is_ok())
     }
 
-    /// Whether there is more to read that no descriptor tells of.
+    /// Whether there is more to read that no descriptor shows.
     fn holds_more(&self) -> bool {
         matches!(self, Self::Tun(tun) if tun.holds_more())
     }
@@ -148,7 +148,7 @@ impl Devices {
         })
     }
 
-    /// Why a device does not tell when packets came.
+    /// Why arrival times of a device are not known.
     #[must_use]
     pub fn refused_stamps(&self) -> Option<&io::Error> {
         self.ends.iter().find_map(|(from, _)| match from {
@@ -196,7 +196,7 @@ impl Devices {
         self.timer.set(Duration::from_nanos(self.goes_off - now))
     }
 
-    /// Waits for the deadline or input; `false` when all shall end.
+    /// Waits for the deadline or input; `false` at the stop event.
     fn watch(&mut self, deadline: Nanos) -> io::Result<bool> {
         if deadline <= self.now() || self.ends.iter().any(|(from, _)| from.holds_more()) {
             self.poll.wait(Duration::ZERO)?;

@@ -19,7 +19,7 @@ use link::datagram::{Datagram, HEADER, MAX_PAYLOAD};
 use crate::mailbox::Mailbox;
 use crate::sys;
 
-/// Datagrams that are read in one turn at most: a flood of strangers must not delay packets.
+/// Datagrams that are read in one turn at most: a flood from other hosts must not delay packets.
 const BATCH: usize = 64;
 /// Receive buffer, bytes: 0.1 s of a fast link.
 const BUFFER: usize = 4 << 20;
@@ -46,7 +46,7 @@ pub(crate) enum Role {
 }
 
 impl Entity {
-    /// Its word in metrics.
+    /// Its name in metrics.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -91,9 +91,9 @@ pub struct Air {
     heard: Heard,
     last: Option<Instant>,
     buffer: Vec<u8>,
-    /// Who gets the plans that come in, at the terminal.
+    /// At the terminal: where plans that come in are posted.
     return_link: Option<Arc<Mailbox>>,
-    /// The gateway's way to the terminal, which plans take.
+    /// At the gateway: the path of plans to the terminal.
     beside: Option<(UdpSocket, SocketAddrV4)>,
 }
 
@@ -218,7 +218,7 @@ impl Air {
         None
     }
 
-    /// Sends a datagram. What the network does not take is lost on its way: the receiver misses it.
+    /// Sends a datagram. What the network does not take is lost.
     pub fn write(&self, datagram: &[u8]) {
         let _ = self.socket.send_to(datagram, self.to);
     }

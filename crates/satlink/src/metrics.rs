@@ -98,7 +98,7 @@ impl<'a> ChangeLine<'a> {
             t_s,
             direction: DIRECTIONS[direction],
             origin: applied.change.origin.word(),
-            set: &applied.change.asked,
+            set: &applied.change.requested,
             error: applied.error.as_ref().map(ToString::to_string),
         }
     }
@@ -123,7 +123,7 @@ pub fn open(path: &Path) -> io::Result<File> {
 }
 
 /// Where samples go.
-pub struct Outlet<W> {
+pub struct Output<W> {
     /// Lines.
     pub file: W,
     /// Directions that have samples.
@@ -135,12 +135,12 @@ pub struct Outlet<W> {
 /// Writes header, samples and end line. A write error ends the writing, not the link: it goes once to `log`, and what is
 /// still received is thrown away. Gives `false` after a write error.
 pub fn write_all(
-    mut outlet: Outlet<impl Write>,
+    mut output: Output<impl Write>,
     header: &Header,
     mut messages: impl Iterator<Item = Message>,
     log: impl FnOnce(io::Error),
 ) -> bool {
-    let result = write_lines(&mut outlet, header, &mut messages);
+    let result = write_lines(&mut output, header, &mut messages);
     let Err(error) = result else { return true };
     log(error);
     let _ = messages.find(|message| matches!(message, Message::End(_)));
@@ -148,19 +148,19 @@ pub fn write_all(
 }
 
 fn write_lines(
-    outlet: &mut Outlet<impl Write>,
+    output: &mut Output<impl Write>,
     header: &Header,
     messages: &mut impl Iterator<Item = Message>,
 ) -> io::Result<()> {
-    let mut joiner = Joiner::new(header.start_unix_s, header.interval_ms, outlet.served);
-    let out = &mut outlet.file;
+    let mut joiner = Joiner::new(header.start_unix_s, header.interval_ms, output.served);
+    let out = &mut output.file;
     write_line(out, header)?;
     for message in messages {
         match message {
             Message::Snapshot(direction, snapshot) => {
                 if let Some(sample) = joiner.add(direction, snapshot) {
                     write_line(out, &sample)?;
-                    if let Some(collector) = &outlet.collector {
+                    if let Some(collector) = &output.collector {
                         collector.send(&sample);
                     }
                 }

@@ -8,8 +8,8 @@ use std::sync::mpsc::channel;
 
 const SCHEMA: &str = include_str!("../../../schemas/link-metrics.schema.json");
 
-fn outlet<W>(file: W, served: [bool; 4]) -> Outlet<W> {
-    Outlet {
+fn output<W>(file: W, served: [bool; 4]) -> Output<W> {
+    Output {
         file,
         served,
         collector: None,
@@ -86,7 +86,7 @@ fn written_by(served: [bool; 4], snapshots: &[(usize, Snapshot)], end: bool) -> 
     drop(sender);
     let mut out = Vec::new();
     assert!(write_all(
-        outlet(&mut out, served),
+        output(&mut out, served),
         &header(),
         receiver.iter(),
         |error| panic!("{error}")
@@ -114,12 +114,12 @@ fn lines_have_exactly_the_fields_of_the_schema() {
 
 #[test]
 fn changes_have_exactly_the_fields_of_the_schema() {
-    let asked = Map::from_iter([("delay_ms".to_owned(), 5.into())]);
+    let requested = Map::from_iter([("delay_ms".to_owned(), 5.into())]);
     for error in [None, Some(link::LinkError::NoQueue)] {
         let applied = Applied {
             at: 1_500_000_000,
             change: Scheduled {
-                asked: asked.clone(),
+                requested: requested.clone(),
                 ..Scheduled::new(0, link::Change::Delay(5), Origin::Timeline)
             },
             error,
@@ -127,7 +127,7 @@ fn changes_have_exactly_the_fields_of_the_schema() {
         let mut out = Vec::new();
         let messages = [Message::Change(1, Box::new(applied))].into_iter();
         assert!(write_all(
-            outlet(&mut out, [true; 4]),
+            output(&mut out, [true; 4]),
             &header(),
             messages,
             |_| ()
@@ -226,7 +226,7 @@ fn full_disk_is_noted_once_and_the_rest_drained() {
         .unwrap();
     let mut notes = 0;
     assert!(!write_all(
-        outlet(Full, [true; 4]),
+        output(Full, [true; 4]),
         &header(),
         receiver.iter(),
         |_| {

@@ -39,7 +39,7 @@ impl Collector {
         Ok(Self { socket, entities })
     }
 
-    /// Sends a sample. One that gets lost is no concern of the link.
+    /// Sends a sample. Losses are ignored.
     pub(crate) fn send(&self, sample: &Sample) {
         for datagram in self.entities.datagrams(sample) {
             let _ = self.socket.send(datagram.as_bytes());

@@ -20,12 +20,12 @@ use link::{Link, LinkConfig, LinkError, Receiver as LinkReceiver, Relay, Sender}
 use profile::Profile;
 
 use crate::awake::{self, Awake};
-use crate::control::{Desk, Socket, State};
+use crate::control::{Controller, Socket, State};
 use crate::devices::{Devices, End};
 use crate::ends::{self, Ends};
 use crate::entity::{Entity, Role};
 use crate::mailbox::Mailbox;
-use crate::metrics::{self, End as Ending, Header, Message, Outlet};
+use crate::metrics::{self, End as Ending, Header, Message, Output};
 use crate::probes::Collector;
 use crate::sys::{self, Event, Poll, Signals};
 
@@ -49,7 +49,7 @@ pub fn run(config: &Config, profile: &Profile, entity: Entity) -> Result<(), Fai
     let ends = ends::open(config, entity)?;
     let (file, collector) = (open_metrics(config)?, collector(config, profile)?);
     let socket = config.control.as_deref().map(bind).transpose()?;
-    let memory_locked = tried("mlockall", &sys::lock_memory());
+    let memory_locked = logged("mlockall", &sys::lock_memory());
     let start = Start::now();
     let (sender, receiver) = sync_channel(WAITING_SNAPSHOTS);
     let unsent = AtomicU64::new(0);
@@ -64,27 +64,28 @@ pub fn run(config: &Config, profile: &Profile, entity: Entity) -> Result<(), Fai
     let mut directions = directions(config, profile, entity, ends)?;
     join_plans(entity, &mut directions)?;
     let state = &State::new(config, delays_ms(config, profile));
-    let mut desk = desk(config, profile, &directions, state);
-    let outlet = Outlet {
+    let mut controller = controller(config, profile, &directions, state);
+    let output = Output {
         file,
-        served: desk.mailboxes.each_ref().map(Option::is_some),
+        served: controller.mailboxes.each_ref().map(Option::is_some),
         collector,
     };
-    let prepared = shifts(directions, shared)?;
-    desk.start_at_once();
+    let prepared = workers(directions, shared)?;
+    controller.start_at_once();
     thread::scope(|scope| {
         let threads: Vec<_> = prepared
             .into_iter()
-            .map(|shift| {
+            .map(|worker| {
                 let (sender, fifo_sender) = (sender.clone(), fifo_sender.clone());
-                scope.spawn(move || shift.run(shared, &sender, &fifo_sender))
+                scope.spawn(move || worker.run(shared, &sender, &fifo_sender))
             })
             .collect();
         let is_fifo = all_fifo(&fifo, threads.len());
         let header = header(config, profile, entity, &start, is_fifo, memory_locked);
         let awake = Awake::new(Path::new(awake::DEVICE), config.metrics_interval_ms);
-        let writer = scope.spawn(move || keep(outlet, &header, &receiver, state, awake));
-        let control = socket.map(|socket| scope.spawn(move || serve(&socket, &mut desk, shared)));
+        let writer = scope.spawn(move || write_metrics(output, &header, &receiver, state, awake));
+        let control =
+            socket.map(|socket| scope.spawn(move || serve(&socket, &mut controller, shared)));
         ready();
         let ending = wait_for_end(&entity.ports(config), &signals, &ended);
         stop.set();
@@ -92,7 +93,7 @@ pub fn run(config: &Config, profile: &Profile, entity: Entity) -> Result<(), Fai
             log("the control socket's thread panicked");
         }
         let (late, failure) = join(threads);
-        // What a direction says of its end comes before what the main thread saw.
+        // The reason from a direction comes before that of the main thread.
         let gone = failure.or_else(|| ending.as_ref().err().cloned());
         let said = ending.unwrap_or_default().to_owned();
         let reason = gone.clone().unwrap_or(said);
@@ -135,8 +136,8 @@ fn bind(path: &Path) -> Result<Socket, Failure> {
 }
 
 /// Writes metrics to their end. The control socket's state and the host's cores see each message first.
-fn keep(
-    outlet: Outlet<File>,
+fn write_metrics(
+    output: Output<File>,
     header: &Header,
     messages: &Receiver<Message>,
     state: &State,
@@ -146,14 +147,14 @@ fn keep(
         state.observe(message);
         awake.observe(message);
     });
-    metrics::write_all(outlet, header, messages, |error| {
+    metrics::write_all(output, header, messages, |error| {
         log(&format!("metrics are incomplete: {error}"));
     })
 }
 
 /// Serves the control socket. Its end is not the link's.
-fn serve(socket: &Socket, desk: &mut Desk<'_>, shared: Shared<'_>) {
-    if let Err(error) = socket.serve(desk, shared.stop, shared.start) {
+fn serve(socket: &Socket, controller: &mut Controller<'_>, shared: Shared<'_>) {
+    if let Err(error) = socket.serve(controller, shared.stop, shared.start) {
         log(&format!("the control socket is gone: {error}"));
     }
 }
@@ -163,17 +164,17 @@ fn delays_ms(config: &Config, profile: &Profile) -> [f64; 4] {
 }
 
 /// What answers the control socket.
-fn desk<'a>(
+fn controller<'a>(
     config: &'a Config,
     profile: &Profile,
     directions: &[Prepared],
     state: &'a State,
-) -> Desk<'a> {
+) -> Controller<'a> {
     let mut mailboxes = [const { None }; 4];
     for direction in directions {
         mailboxes[direction.index] = Some(Arc::clone(&direction.mailbox));
     }
-    Desk {
+    Controller {
         config,
         targets: links::targets(config, profile),
         variations: scheduled::variations(profile),
@@ -231,13 +232,13 @@ struct Prepared {
 }
 
 /// One thread before it starts: the directions that it serves, in the order of travel.
-struct Shift {
+struct Worker {
     indexes: Vec<usize>,
     drives: Vec<Drive>,
     devices: Devices,
 }
 
-impl Shift {
+impl Worker {
     fn of(directions: Vec<Prepared>, shared: Shared<'_>) -> Result<Self, Failure> {
         let (mut indexes, mut drives, mut ends) = (Vec::new(), Vec::new(), Vec::new());
         let mut mailboxes = Vec::new();
@@ -263,22 +264,22 @@ impl Shift {
 }
 
 /// Shares directions out to threads: one for all of a slow link, one for each of a fast one.
-fn shifts(mut directions: Vec<Prepared>, shared: Shared<'_>) -> Result<Vec<Shift>, Failure> {
+fn workers(mut directions: Vec<Prepared>, shared: Shared<'_>) -> Result<Vec<Worker>, Failure> {
     directions.sort_by_key(|one| TRAVEL.iter().position(|&index| index == one.index));
     let rate: f64 = directions.iter().map(|one| one.rate_bps).sum();
     if rate <= ONE_THREAD_BELOW_BPS {
-        return Ok(vec![Shift::of(directions, shared)?]);
+        return Ok(vec![Worker::of(directions, shared)?]);
     }
     directions
         .into_iter()
-        .map(|one| Shift::of(vec![one], shared))
+        .map(|one| Worker::of(vec![one], shared))
         .collect()
 }
 
 /// Release errors by direction, and why the thread failed if it did.
 type Ended = (Vec<(usize, Option<Late>)>, Option<String>);
 
-impl Shift {
+impl Worker {
     fn run(
         mut self,
         shared: Shared<'_>,
@@ -295,7 +296,7 @@ impl Shift {
         let _ = fifo.send(is_fifo);
         let indexes = &self.indexes;
         let result = drive::run(&mut self.drives, &mut self.devices, |number, report| {
-            // Never waits: a stuck disk must not delay packets. Losses of metrics are told at the end.
+            // Never waits: a stuck disk must not delay packets. Losses of metrics are reported at the end.
             let message = match report {
                 Report::Snapshot(snapshot) => Message::Snapshot(indexes[number], snapshot),
                 Report::Applied(applied) => Message::Change(indexes[number], applied),
@@ -411,7 +412,7 @@ fn all_fifo(fifo: &Receiver<bool>, threads: usize) -> bool {
     all
 }
 
-fn tried(what: &str, result: &io::Result<()>) -> bool {
+fn logged(what: &str, result: &io::Result<()>) -> bool {
     if let Err(error) = result {
         log(&format!(
             "{what} is refused: {error}; release times may suffer from paging"
@@ -445,7 +446,7 @@ fn header(
     }
 }
 
-/// Tells the parent, which may be gone already.
+/// Reports readiness to the parent, which may be gone already.
 fn ready() {
     let mut out = io::stdout().lock();
     let _ = writeln!(out, "{{\"ready\":true,\"pid\":{}}}", std::process::id())

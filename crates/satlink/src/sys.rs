@@ -59,7 +59,7 @@ pub fn in_namespace<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     let namespace = File::open(netns)?;
-    // A thread of its own: setns() moves the calling thread, and threads do not come back by themselves.
+    // A thread of its own: setns() moves the calling thread, and it would stay there.
     let entered = move || {
         // SAFETY: setns() takes a descriptor, which `namespace` keeps open.
         check(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) })?;
@@ -432,7 +432,7 @@ pub fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// What tells one namespace from another: device and inode of its file. `None` when it is gone.
+/// Identity of a namespace: device and inode of its file. `None` when it is gone.
 #[must_use]
 pub fn namespace_id(netns: &Path) -> Option<(u64, u64)> {
     fs::metadata(netns)

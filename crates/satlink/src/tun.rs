@@ -68,7 +68,7 @@ impl Tun {
         self.takes
     }
 
-    /// Whether [`Tun::read`] tells when packets came.
+    /// Whether [`Tun::read`] gives arrival times.
     ///
     /// # Errors
     /// The kernel would not note it.
@@ -76,7 +76,7 @@ impl Tun {
         self.stamps.as_ref().map(|_| ()).map_err(|error| &**error)
     }
 
-    /// Whether segments of a large packet are left: no descriptor tells of them.
+    /// Whether segments of a large packet are left: no descriptor shows them.
     #[must_use]
     pub fn holds_more(&self) -> bool {
         !self.segments.is_empty()

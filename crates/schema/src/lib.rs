@@ -182,7 +182,7 @@ impl Walk<'_, '_, '_> {
         }
     }
 
-    /// Exactly one branch has to hold. Faults are told of the branch that the value seems to be meant for: by its type, by
+    /// Exactly one branch has to hold. Faults are those of the branch that the value seems to be meant for: by its type, by
     /// its constant fields, else by the smallest number of faults.
     fn one_of(&mut self, node: Node<'_>, place: &str, value: &Value, faults: &mut Faults) {
         let branches: Vec<_> = items(&node.schema["oneOf"]).map(|it| node.at(it)).collect();
