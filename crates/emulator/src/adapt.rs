@@ -6,18 +6,18 @@ use dvb::modcod::{FrameSize, ModCod};
 use link::{Acm, Coding};
 use profile::Profile;
 
-use crate::config::Timing;
 use crate::demand;
+use crate::timing::Timing;
 
-/// What a C/N has to lie above a threshold, margin included, before ACM goes up, dB: more than the hundredths by which a
-/// measured C/N wavers, less than most steps between thresholds.
+/// Hysteresis of ACM above a threshold and its margin, dB: more than the hundredths by which a
+/// measured `Es/N0` wavers, less than most steps between thresholds.
 const HYSTERESIS_DB: f64 = 0.3;
 
-/// The most efficient MODCOD at the C/N of the start, as the terminal logged on with it.
+/// The most efficient MODCOD at the `Es/N0` of the start, as the terminal logged on with it.
 pub(crate) fn first_modcod(profile: &Profile) -> ModCod {
     let (down, margin_db) = (&profile.forward, profile.settings.forward_margin_db);
     Selector::new(&down.modcods, FrameSize::Normal, false, margin_db, 0.0)
-        .map_or(down.modcod, |mut it| it.report(profile.forward_cn_db(1)))
+        .map_or(down.modcod, |mut it| it.report(profile.forward_es_n0_db(1)))
 }
 
 /// Adaptive coding, where a carrier allows more than one MODCOD or waveform.

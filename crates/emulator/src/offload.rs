@@ -41,6 +41,12 @@ impl Header {
     /// Length, bytes.
     pub const BYTES: usize = 10;
 
+    /// One packet follows, not one to be cut.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.kind == WHOLE
+    }
+
     /// Reads a header in the host's byte order.
     #[must_use]
     pub fn parse(bytes: &[u8; Self::BYTES]) -> Self {

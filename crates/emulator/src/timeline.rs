@@ -2,16 +2,13 @@
 //! The time line of `link.json`: changes at times that are known beforehand.
 
 use link::Nanos;
+use serde::Deserialize;
 use serde_json::Value;
 
-use crate::config::{Faults, Object};
-use crate::order::{Order, Origin};
-use crate::set::{self, Set, Target};
-
-/// Steps that are read at most.
-const MAX_STEPS: usize = 10_000;
-/// Latest step, s.
-const LATEST_S: f64 = 1e9;
+use crate::scheduled::{Origin, Scheduled};
+use crate::set::{Set, Target};
+use crate::traces::Traces;
+use crate::units::ns_of_s;
 
 /// Changes at their times.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,80 +19,64 @@ pub struct Timeline {
     steps: Vec<(Nanos, Set)>,
 }
 
-/// Reads `timeline`; null, or left out: there is none.
-pub(crate) fn read(
-    parent: &mut Object,
-    has_satellite: bool,
-    faults: &mut Faults,
-) -> Option<Timeline> {
-    let name = "timeline";
-    if parent.is_nothing(name) {
-        return None;
-    }
-    let mut object = parent.object(name, faults)?;
-    let starts = object.word("starts", &["at-once", "on-request"], faults);
-    let place = object.place("steps");
-    let steps = object.take(
-        "steps",
-        &format!("a list of at most {MAX_STEPS} steps"),
-        faults,
-        |value| {
-            let items = value.as_array()?;
-            (items.len() <= MAX_STEPS).then(|| items.clone())
-        },
-    );
-    let mut steps: Vec<_> = steps
-        .unwrap_or_default()
-        .into_iter()
-        .enumerate()
-        .filter_map(|(index, item)| step(item, format!("{place}[{index}]"), has_satellite, faults))
-        .collect();
-    object.finish(faults);
-    steps.sort_by_key(|(at, _)| *at);
-    Some(Timeline {
-        starts_at_once: starts? == "at-once",
-        steps,
-    })
+/// `timeline` of the file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Fields {
+    starts: Starts,
+    steps: Vec<Step>,
 }
 
-fn step(
-    item: Value,
-    place: String,
-    has_satellite: bool,
-    faults: &mut Faults,
-) -> Option<(Nanos, Set)> {
-    let mut object = Object::new(item, place, faults)?;
-    let at_s = object.number("at_s", 0.0, LATEST_S, faults);
-    let set = object
-        .object("set", faults)
-        .and_then(|object| set::read(object, has_satellite, faults));
-    object.finish(faults);
-    Some(((at_s? * 1e9).round() as Nanos, set?))
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Starts {
+    AtOnce,
+    OnRequest,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Step {
+    at_s: f64,
+    set: Value,
 }
 
 impl Timeline {
+    /// Takes a checked time line.
+    pub(crate) fn read(fields: Fields, traces: &Traces<'_>) -> serde_json::Result<Self> {
+        let step = |step: Step| Ok((ns_of_s(step.at_s), Set::read(&step.set, traces)?));
+        let steps: serde_json::Result<Vec<_>> = fields.steps.into_iter().map(step).collect();
+        let mut steps = steps?;
+        steps.sort_by_key(|(at, _)| *at);
+        Ok(Self {
+            starts_at_once: matches!(fields.starts, Starts::AtOnce),
+            steps,
+        })
+    }
+
     /// Number of steps.
     #[must_use]
     pub fn count(&self) -> usize {
         self.steps.len()
     }
 
-    /// Its orders, with the direction of each, when its time 0 is `zero`.
-    pub fn orders(
+    /// Its changes, with the direction of each, when its time 0 is `zero`.
+    pub fn scheduled(
         &self,
         targets: &[Target; 4],
         zero: Nanos,
-    ) -> impl Iterator<Item = (usize, Order)> {
+    ) -> impl Iterator<Item = (usize, Scheduled)> {
         self.steps
             .iter()
-            .flat_map(move |(at, set)| set.orders(targets, zero + at, Origin::Timeline))
+            .flat_map(move |(at, set)| set.scheduled(targets, zero + at, Origin::Timeline))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{parse, tests::example};
+    use crate::config::parse_alone as parse;
+    use crate::testing::example;
     use serde_json::json;
 
     fn timeline(value: &Value) -> Result<Option<Timeline>, String> {

@@ -2,10 +2,12 @@
 //! Demand assignment from profile and configuration.
 
 use super::*;
-use crate::config::{parse, tests::example};
+use crate::config::parse_alone as parse;
+use crate::links;
 use crate::plan;
+use crate::testing::{example, schema_faults};
 use dvb::dama::Access::{Cra, Rbdc, Vbdc};
-use serde_json::json;
+use serde_json::{Value, json};
 
 fn profile(name: &str) -> Profile {
     let dir = format!(
@@ -17,7 +19,7 @@ fn profile(name: &str) -> Profile {
 
 fn forward(name: &str) -> LinkConfig {
     let config = parse(&example(name).to_string()).unwrap();
-    let [forward, ..] = plan::links(&config, &profile(name));
+    let [forward, ..] = links::links(&config, &profile(name));
     forward
 }
 
@@ -27,7 +29,7 @@ fn plans_meet_what_the_forward_link_meets_and_take_their_bytes() {
     value["forward"]["loss"] = json!({"ratio": 0.25, "unit": "frame"});
     let config = parse(&value.to_string()).unwrap();
     let profile = profile("geo-dama");
-    let [forward, back, ..] = plan::links(&config, &profile);
+    let [forward, back, ..] = links::links(&config, &profile);
     let plans = back.demand.unwrap().plans;
     assert_eq!(
         (&plans.losses, plans.reception),
@@ -79,9 +81,8 @@ fn plan_of_the_example_profile_tells_its_first_packet() {
     let config = parse(&example("geo-dama").to_string()).unwrap();
     let plan = plan::plan(&config, &profile("geo-dama")).unwrap();
     let plan = serde_json::to_value(plan).unwrap();
-    let schema: Value =
-        serde_json::from_str(include_str!("../../../schemas/link-plan.schema.json")).unwrap();
-    crate::tests::assert_fields(&schema, &plan, "plan");
+    let schema = include_str!("../../../schemas/link-plan.schema.json");
+    assert_eq!(schema_faults(schema, &plan), [""; 0]);
     let demand = &plan["return"]["demand"];
     // A constant rate is there as well: half of its 5.3 ms grid on top of 250 ms and a burst.
     assert!(

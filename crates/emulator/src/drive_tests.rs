@@ -2,8 +2,8 @@
 //! The loop under virtual time.
 
 use super::*;
-use crate::order::Origin;
-use link::{Carrier, Change, LinkConfig, Queue};
+use crate::scheduled::Origin;
+use link::{Carrier, Change, Link, LinkConfig, Queue, Sender};
 const MS: Nanos = 1_000_000;
 
 /// Virtual time: a wait jumps to the deadline or to the next arrival, and every write takes `write_ns`.
@@ -22,7 +22,7 @@ struct Fake {
     waits: usize,
     refuse: bool,
     gone: bool,
-    orders: VecDeque<(Nanos, Order)>,
+    changes: VecDeque<(Nanos, Scheduled)>,
 }
 
 impl Io for Fake {
@@ -69,11 +69,11 @@ impl Io for Fake {
         Ok(!self.refuse)
     }
 
-    fn order(&mut self, _: usize) -> Option<Order> {
-        let is_there = self.orders.front().is_some_and(|(at, _)| *at <= self.now);
+    fn take_change(&mut self, _: usize) -> Option<Scheduled> {
+        let is_there = self.changes.front().is_some_and(|(at, _)| *at <= self.now);
         is_there
-            .then(|| self.orders.pop_front())?
-            .map(|(_, order)| order)
+            .then(|| self.changes.pop_front())?
+            .map(|(_, change)| change)
     }
 }
 
@@ -142,8 +142,8 @@ fn packets_that_are_read_late_leave_as_if_they_had_not() {
             patience,
             ..Fake::default()
         };
-        let orders = vec![order(20 * MS + 1, Change::Delay(60 * MS))];
-        (changed(&mut fake, orders).0, fake.waits)
+        let changes = vec![change(20 * MS + 1, Change::Delay(60 * MS))];
+        (changed(&mut fake, changes).0, fake.waits)
     };
     let (punctual, late) = (left(0), left(7 * MS));
     assert_eq!(punctual.0.len(), 50);
@@ -257,15 +257,15 @@ fn next_direction_reads_what_was_written_in_the_same_turn() {
     assert_eq!(fake.waits, 4);
 }
 
-fn order(at: Nanos, change: Change) -> Order {
-    Order::new(at, change, Origin::Timeline)
+fn change(at: Nanos, change: Change) -> Scheduled {
+    Scheduled::new(at, change, Origin::Timeline)
 }
 
 /// Moments at which packets leave, and at which changes were carried out.
-fn changed(fake: &mut Fake, orders: Vec<Order>) -> (Vec<Nanos>, Vec<Nanos>) {
+fn changed(fake: &mut Fake, changes: Vec<Scheduled>) -> (Vec<Nanos>, Vec<Nanos>) {
     let mut drive = Drive::new(wire(40 * MS), 10 * MS, MS);
-    for order in orders {
-        drive.schedule(order);
+    for change in changes {
+        drive.schedule(change);
     }
     let mut applied = Vec::new();
     run(&mut [drive], fake, |_, report| {
@@ -288,11 +288,11 @@ fn every_ms(stop_at: Nanos) -> Fake {
 
 #[test]
 fn changes_act_at_their_time_whatever_order_they_came_in() {
-    let orders = vec![
-        order(9 * MS, Change::Delay(30 * MS)),
-        order(4 * MS + 1, Change::Delay(60 * MS)),
+    let changes = vec![
+        change(9 * MS, Change::Delay(30 * MS)),
+        change(4 * MS + 1, Change::Delay(60 * MS)),
     ];
-    let (left, applied) = changed(&mut every_ms(200 * MS), orders);
+    let (left, applied) = changed(&mut every_ms(200 * MS), changes);
     assert_eq!(applied, [4 * MS + 1, 9 * MS]);
     let delays = |ms: Nanos| {
         if ms < 5 {
@@ -314,10 +314,10 @@ fn changes_act_at_their_time_whatever_order_they_came_in() {
 }
 
 #[test]
-fn order_from_the_mailbox_never_acts_in_the_past() {
+fn change_from_the_mailbox_never_acts_in_the_past() {
     let mut fake = every_ms(200 * MS);
-    let late = order(3 * MS, Change::Delay(50 * MS));
-    fake.orders = [(7 * MS, late)].into();
+    let late = change(3 * MS, Change::Delay(50 * MS));
+    fake.changes = [(7 * MS, late)].into();
     let (left, applied) = changed(&mut fake, Vec::new());
     // Packets up to 6 ms have been taken already: the change comes right after them.
     assert_eq!(applied, [6 * MS]);
@@ -326,9 +326,9 @@ fn order_from_the_mailbox_never_acts_in_the_past() {
 
 #[test]
 fn outage_ends_by_itself_unless_a_newer_one_says_otherwise() {
-    let outage = |at: Nanos, lasts: Nanos| Order {
+    let outage = |at: Nanos, lasts: Nanos| Scheduled {
         lasts: Some(lasts),
-        ..order(at, Change::Outage(true))
+        ..change(at, Change::Outage(true))
     };
     let (left, applied) = changed(
         &mut every_ms(100 * MS),
@@ -358,7 +358,6 @@ fn a_plan_of_another_process_counts_from_when_it_came() {
         slots: 791,
     };
     let config = LinkConfig {
-        part: Part::Sender { session: 1 },
         demand: Some(link::Demand {
             fifos: vec![fifo],
             fifo_of_dscp: [0; 64],
@@ -382,10 +381,10 @@ fn a_plan_of_another_process_counts_from_when_it_came() {
     };
     let mut fake = Fake {
         arrivals: [(MS, ipv4(100, 1))].into(),
-        orders: [(90 * MS, Order::new(0, plan, Origin::Control))].into(),
+        changes: [(90 * MS, Scheduled::new(0, plan, Origin::Control))].into(),
         ..Fake::default()
     };
-    let mut drive = Drive::new(Link::new(config).unwrap(), 1000 * MS, MS);
+    let mut drive = Drive::new(Sender::new(config, 1).unwrap(), 1000 * MS, MS);
     let mut written = |now: Nanos| {
         fake.now = now;
         drive.turn(0, &mut fake, |_| {}).unwrap();

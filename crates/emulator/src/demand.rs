@@ -3,69 +3,44 @@
 
 use dvb::dama::{self, Arithmetic};
 use dvb::rcs2::Waveform;
-use link::{Demand, Fifo, LinkConfig, LinkError, Load, Nanos, Other, Plans, Signalling};
+use link::{Demand, Fifo, LinkConfig, Load, Nanos, Other, Plans, Signalling};
 use profile::{Profile, StProfile};
-use serde::Serialize;
-use serde_json::Value;
+use serde::Deserialize;
 
-use crate::config::{Faults, Object, Timing};
-use crate::plan::{ECHO_BYTES, ms};
-
-/// Longest time of a load, s.
-const LONGEST_S: f64 = 1e9;
-/// Loads that are read at most.
-const MAX_LOADS: usize = 1000;
+use crate::timing::Timing;
+use crate::units::ns_of_s;
 
 /// Traffic of another terminal on the return carrier.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(from = "Fields")]
 pub struct OtherLoad {
     /// Id of the terminal.
     pub terminal: u8,
     load: Load,
 }
 
-/// Reads `others`; null, or left out: they are silent.
-pub(crate) fn read(parent: &mut Object, faults: &mut Faults) -> Option<Vec<OtherLoad>> {
-    let name = "others";
-    if parent.is_nothing(name) {
-        return Some(Vec::new());
-    }
-    let remedy = format!("a list of at most {MAX_LOADS} loads");
-    let place = parent.place(name);
-    let items = parent.take(name, &remedy, faults, |value| {
-        let items = value.as_array()?;
-        (items.len() <= MAX_LOADS).then(|| items.clone())
-    })?;
-    let loads: Vec<_> = items
-        .into_iter()
-        .enumerate()
-        .map(|(index, item)| read_load(item, format!("{place}[{index}]"), faults))
-        .collect();
-    loads.into_iter().collect()
+/// An entry of `others`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Fields {
+    terminal: u8,
+    return_kbps: u32,
+    from_s: Option<f64>,
+    until_s: Option<f64>,
 }
 
-fn read_load(item: Value, place: String, faults: &mut Faults) -> Option<OtherLoad> {
-    let mut object = Object::new(item, place, faults)?;
-    let terminal = object.integer("terminal", 0, 255, faults);
-    let kbps = object.integer("return_kbps", 1, u32::MAX.into(), faults);
-    let mut second = |name: &str, default: Nanos| {
-        if object.is_nothing(name) {
-            return Some(default);
+impl From<Fields> for OtherLoad {
+    fn from(fields: Fields) -> Self {
+        let load = Load {
+            from: fields.from_s.map_or(0, ns_of_s),
+            until: fields.until_s.map_or(Nanos::MAX, ns_of_s),
+            kbps: fields.return_kbps,
+        };
+        Self {
+            terminal: fields.terminal,
+            load,
         }
-        let value = object.number(name, 0.0, LONGEST_S, faults)?;
-        Some((value * 1e9).round() as Nanos)
-    };
-    let (from, until) = (second("from_s", 0), second("until_s", Nanos::MAX));
-    object.finish(faults);
-    let load = Load {
-        from: from?,
-        until: until?,
-        kbps: kbps? as u32,
-    };
-    Some(OtherLoad {
-        terminal: terminal? as u8,
-        load,
-    })
+    }
 }
 
 /// What contradicts the profile, one line each.
@@ -118,7 +93,7 @@ pub fn demand(loads: &[OtherLoad], profile: &Profile, forward: &LinkConfig) -> O
     })
 }
 
-/// What signalling needs that every terminal has to hear: the threshold of the most robust MODCOD, dB.
+/// What signalling needs that every terminal has to receive: the threshold of the most robust MODCOD, dB.
 fn most_robust_db(profile: &Profile) -> f64 {
     let thresholds = profile.forward.modcods.iter().map(|it| it.es_n0_db());
     thresholds.fold(profile.forward.modcod.es_n0_db(), f64::min)
@@ -197,54 +172,6 @@ pub fn slots_of(timing: Timing, profile: &Profile, waveform: Waveform) -> Slots 
         cra: cra.min(all),
         most: most.min(all),
     }
-}
-
-/// Demand assignment in the plan.
-#[derive(Debug, Serialize)]
-pub struct Planned {
-    carrier_slots: u32,
-    cra_slots: u32,
-    synchro_ms: f64,
-    request_bytes: usize,
-    plan_bytes: usize,
-    first_packet_ms: FirstPacketMs,
-    other_terminals: usize,
-}
-
-#[derive(Debug, Serialize)]
-struct FirstPacketMs {
-    min: f64,
-    mean: f64,
-    max: f64,
-}
-
-/// What the plan says of the return link's demand assignment; `None` without.
-///
-/// # Errors
-/// The configuration cannot be a link.
-pub(crate) fn planned(
-    timing: Timing,
-    profile: &Profile,
-    back: &LinkConfig,
-) -> Result<Option<Planned>, LinkError> {
-    let Some(demand) = &back.demand else {
-        return Ok(None);
-    };
-    let slots = slots(timing, profile);
-    let first = link::idle_delay(back, ECHO_BYTES)?;
-    Ok(Some(Planned {
-        carrier_slots: slots.carrier,
-        cra_slots: slots.cra,
-        synchro_ms: ms(demand.synchro),
-        request_bytes: dama::SAC_BYTES,
-        plan_bytes: signalling(timing, profile).map_or(0, |it| dama::tbtp2_bytes(it.slots)),
-        first_packet_ms: FirstPacketMs {
-            min: ms(first.min),
-            mean: ms(first.mean),
-            max: ms(first.max),
-        },
-        other_terminals: demand.others.len(),
-    }))
 }
 
 #[cfg(test)]

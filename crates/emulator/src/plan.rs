@@ -1,37 +1,27 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! From configuration and profile to the four links and the figures that the frame arithmetic promises
-//! (schemas/link-plan.schema.json).
+//! The figures that the frame arithmetic promises of a configuration (schemas/link-plan.schema.json).
 
-use dvb::modcod::FrameSize;
+use dvb::dama;
 use link::{
-    Aqm, Carrier, Coding, LinkConfig, LinkError, LossModel, LossUnit, Reception, echo_rtt,
-    steady_goodput_bps,
+    Aqm, Carrier, LinkConfig, LinkError, LossModel, LossUnit, echo_rtt, steady_goodput_bps,
 };
 use profile::Profile;
 use serde::Serialize;
 
-use crate::adapt::{acm, first_modcod, waveforms};
-use crate::config::{Config, Timing};
+use crate::adapt::first_modcod;
+use crate::config::Config;
 use crate::demand;
-use crate::direction::{Direction, Limit, Queue};
-use crate::set::Target;
+use crate::direction::{IP_PACKET_BYTES, bdp_bytes};
+use crate::links::{links, rtt_ns};
+use crate::timing::Timing;
+use crate::units::ms;
 
-/// Full-size IPv4 packet on a path with an MTU of 1500.
-const IP_PACKET_BYTES: usize = 1500;
 /// UDP payload of it: less 20 bytes IPv4 and 8 bytes UDP.
 const UDP_PAYLOAD_BYTES: usize = 1472;
 /// TCP payload of it: less 20 bytes IPv4, 20 bytes TCP and 12 bytes timestamp option.
 const TCP_PAYLOAD_BYTES: usize = 1448;
 /// IPv4 packet of a default `ping`: 56 bytes, ICMP and IPv4 header.
-pub(crate) const ECHO_BYTES: usize = 84;
-
-/// Configurations of the four directions, in the order of [`DIRECTIONS`].
-pub type Links = [LinkConfig; 4];
-
-/// Names of the directions as they stand in metrics.
-pub const DIRECTIONS: [&str; 4] = ["forward", "return", "terrestrial_down", "terrestrial_up"];
-/// The order in which packets travel, as indexes of [`DIRECTIONS`]: down from the server to the client, then up.
-pub const TRAVEL: [usize; 4] = [2, 0, 1, 3];
+const ECHO_BYTES: usize = 84;
 
 /// The plan, as printed by `satlink plan`.
 #[derive(Debug, Serialize)]
@@ -40,7 +30,7 @@ pub struct Plan {
     version: &'static str,
     profile: String,
     profile_sha256: String,
-    timing: &'static str,
+    timing: Timing,
     seed: u64,
     forward: Segment<Bbframes>,
     #[serde(rename = "return")]
@@ -93,7 +83,26 @@ struct Bursts {
     superframe_ns: u64,
     slots_per_superframe: u32,
     burst_payload_bytes: usize,
-    demand: Option<demand::Planned>,
+    demand: Option<Planned>,
+}
+
+/// Demand assignment in the plan.
+#[derive(Debug, Serialize)]
+struct Planned {
+    carrier_slots: u32,
+    cra_slots: u32,
+    synchro_ms: f64,
+    request_bytes: usize,
+    plan_bytes: usize,
+    first_packet_ms: FirstPacketMs,
+    other_terminals: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct FirstPacketMs {
+    min: f64,
+    mean: f64,
+    max: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -104,158 +113,10 @@ struct RttMs {
     max: f64,
 }
 
-/// The four links of a configuration.
-#[must_use]
-pub fn links(config: &Config, profile: &Profile) -> Links {
-    let [forward, back] = carriers(config.timing, profile);
-    let rtt_ns = rtt_ns(config, profile);
-    let radio = |carrier: Carrier, direction: &Direction, seed: u64| LinkConfig {
-        losses: direction.losses.clone(),
-        jitter: direction.jitter,
-        ..LinkConfig::new(
-            carrier,
-            profile.one_way_delay_ns,
-            queue(direction.queue, bdp_bytes(&carrier, rtt_ns)),
-            seed,
-        )
-    };
-    let wire = |seed: u64| {
-        // A wire has no queue.
-        let queue = link::Queue::drop_tail(0);
-        LinkConfig::new(Carrier::Wire, config.terrestrial_delay_ns, queue, seed)
-    };
-    let seed = |direction: u64| direction_seed(config.seed, direction);
-    let reception = |cn_db: f64, minimal_cn_db: Option<f64>| {
-        Some(Reception {
-            minimal_cn_db,
-            ..Reception::gate(cn_db)
-        })
-    };
-    let (st, settings) = (&profile.st_profile.physical, &profile.settings);
-    let modcods = profile.forward.modcods.iter().copied().map(Coding::ModCod);
-    let forward = LinkConfig {
-        reception: reception(profile.forward_cn_db(1), st.minimal_cn_db),
-        acm: acm(profile, modcods.collect(), settings.forward_margin_db),
-        signalling: demand::signalling(config.timing, profile),
-        ..radio(forward, &config.forward, seed(0))
-    };
-    let demand = demand::demand(&config.others, profile, &forward);
-    [
-        forward,
-        LinkConfig {
-            reception: reception(profile.return_cn_db(1), profile.gw_physical.minimal_cn_db),
-            demand,
-            acm: acm(
-                profile,
-                waveforms(config.timing, profile),
-                settings.return_margin_db,
-            ),
-            ..radio(back, &config.return_link, seed(1))
-        },
-        wire(seed(2)),
-        wire(seed(3)),
-    ]
-}
-
-/// What changes of the four directions start from.
-#[must_use]
-pub fn targets(config: &Config, profile: &Profile) -> [Target; 4] {
-    let rtt_ns = rtt_ns(config, profile);
-    let mut directions = [&config.forward, &config.return_link].into_iter();
-    links(config, profile).map(|link| {
-        let direction = directions.next();
-        Target {
-            carrier: link.carrier,
-            rtt_ns,
-            delay_ns: link.delay,
-            queue: direction.map(|it| it.queue),
-            outages: direction.and_then(|it| it.outages.clone()),
-            has_plans: link.demand.is_some(),
-        }
-    })
-}
-
-/// Forward and return carrier.
-fn carriers(timing: Timing, profile: &Profile) -> [Carrier; 2] {
-    let (down, up, label) = (&profile.forward, &profile.return_link, profile.st.mac);
-    let modcod = first_modcod(profile);
-    match timing {
-        Timing::Standard => [
-            Carrier::Forward {
-                symbol_rate: down.symbol_rate,
-                modcod,
-                frame_size: FrameSize::Normal,
-                pilots: false,
-                label,
-            },
-            Carrier::Return {
-                symbol_rate: up.symbol_rate,
-                waveform: up.waveform,
-                superframe: up.superframe_ns,
-                slots: demand::slots(timing, profile).most,
-            },
-        ],
-        Timing::OpenSand => [
-            Carrier::OpenSandForward {
-                symbol_rate: down.symbol_rate,
-                modcod,
-                tick: down.tick_ns,
-                label,
-            },
-            Carrier::OpenSandReturn {
-                symbol_rate: up.symbol_rate,
-                waveform: up.waveform,
-                superframe: up.superframe_ns,
-                slots: demand::slots(timing, profile).most,
-            },
-        ],
-    }
-}
-
-/// Round trip of the propagation alone.
-fn rtt_ns(config: &Config, profile: &Profile) -> u64 {
-    2 * (profile.one_way_delay_ns + config.terrestrial_delay_ns)
-}
-
-/// Bandwidth-delay product: bytes that the carrier sends in one round trip; 0 for a wire.
-pub(crate) fn bdp_bytes(carrier: &Carrier, rtt_ns: u64) -> u64 {
-    (carrier.rate_bps().unwrap_or(0.0) * rtt_ns as f64 / 8e9).round() as u64
-}
-
-/// The queue, its limit in bytes and packets. One given in BDP holds at least one full-size packet, else a path without
-/// delay would carry nothing.
-pub(crate) fn queue(queue: Queue, bdp_bytes: u64) -> link::Queue {
-    let (bytes, packets) = match queue.limit {
-        Limit::Bytes(bytes) => (bytes, u64::MAX),
-        Limit::Bdp(factor) => {
-            let bytes = (bdp_bytes as f64 * factor).round() as u64;
-            (bytes.max(IP_PACKET_BYTES as u64), u64::MAX)
-        }
-        Limit::Packets(packets) => (u64::MAX, packets),
-    };
-    link::Queue {
-        bytes,
-        packets,
-        aqm: queue.aqm,
-        ecn: queue.ecn,
-    }
-}
-
 /// Bytes of full-size packets that a queue holds at most.
 fn queue_bytes(queue: &link::Queue) -> u64 {
     let of_packets = queue.packets.saturating_mul(IP_PACKET_BYTES as u64);
     queue.bytes.min(of_packets)
-}
-
-/// `SplitMix64` (Steele, Lea, Flood, OOPSLA 2014) over seed and direction: neighbouring seeds give unrelated streams.
-fn direction_seed(seed: u64, direction: u64) -> u64 {
-    let step = |state: u64| {
-        let z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    };
-    step(step(seed) ^ direction)
 }
 
 /// Works out the plan.
@@ -272,7 +133,7 @@ pub fn plan(config: &Config, profile: &Profile) -> Result<Plan, LinkError> {
         version: env!("CARGO_PKG_VERSION"),
         profile: config.profile.display().to_string(),
         profile_sha256: profile.sha256.clone(),
-        timing: config.timing.word(),
+        timing: config.timing,
         seed: config.seed,
         forward: segment(
             &forward,
@@ -281,7 +142,7 @@ pub fn plan(config: &Config, profile: &Profile) -> Result<Plan, LinkError> {
                 down.symbol_rate,
                 first_modcod(profile).id,
                 first_modcod(profile).to_string(),
-                profile.forward_cn_db(1),
+                profile.forward_es_n0_db(1),
             ),
             Bbframes {
                 frame_ns: forward.carrier.frame_duration(),
@@ -301,13 +162,13 @@ pub fn plan(config: &Config, profile: &Profile) -> Result<Plan, LinkError> {
                 up.symbol_rate,
                 up.waveform.id,
                 up.waveform.to_string(),
-                profile.return_cn_db(1),
+                profile.return_es_n0_db(1),
             ),
             Bursts {
                 superframe_ns: up.superframe_ns,
                 slots_per_superframe: slots(&back.carrier),
                 burst_payload_bytes: back.carrier.frame_payload(),
-                demand: demand::planned(config.timing, profile, &back)?,
+                demand: planned(config.timing, profile, &back)?,
             },
         ),
         terrestrial_one_way_delay_ms: ms(config.terrestrial_delay_ns),
@@ -319,6 +180,35 @@ pub fn plan(config: &Config, profile: &Profile) -> Result<Plan, LinkError> {
         },
         advice: advice(config, profile, &forward, &back),
     })
+}
+
+/// Demand assignment of the return link; `None` without.
+///
+/// # Errors
+/// The configuration cannot be a link.
+fn planned(
+    timing: Timing,
+    profile: &Profile,
+    back: &LinkConfig,
+) -> Result<Option<Planned>, LinkError> {
+    let Some(assigned) = &back.demand else {
+        return Ok(None);
+    };
+    let slots = demand::slots(timing, profile);
+    let first = link::idle_delay(back, ECHO_BYTES)?;
+    Ok(Some(Planned {
+        carrier_slots: slots.carrier,
+        cra_slots: slots.cra,
+        synchro_ms: ms(assigned.synchro),
+        request_bytes: dama::SAC_BYTES,
+        plan_bytes: demand::signalling(timing, profile).map_or(0, |it| dama::tbtp2_bytes(it.slots)),
+        first_packet_ms: FirstPacketMs {
+            min: ms(first.min),
+            mean: ms(first.mean),
+            max: ms(first.max),
+        },
+        other_terminals: assigned.others.len(),
+    }))
 }
 
 /// Bursts per superframe; 0 for a carrier that is no return link.
@@ -394,10 +284,6 @@ fn segment<Frames>(
     }
 }
 
-pub(crate) fn ms(ns: u64) -> f64 {
-    ns as f64 / 1e6
-}
-
 fn advice(
     config: &Config,
     profile: &Profile,
@@ -434,7 +320,9 @@ fn advice(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{parse, tests::example};
+    use crate::config::parse_alone as parse;
+    use crate::direction::{Limit, Queue};
+    use crate::testing::{example, schema_faults};
     use serde_json::{Value, json};
 
     fn planned(name: &str, edit: impl FnOnce(&mut Value)) -> Value {
@@ -496,10 +384,9 @@ mod tests {
 
     #[test]
     fn plan_has_exactly_the_fields_of_its_schema() {
-        let schema: Value =
-            serde_json::from_str(include_str!("../../../schemas/link-plan.schema.json")).unwrap();
+        let schema = include_str!("../../../schemas/link-plan.schema.json");
         let plan = planned("leo", |_| {});
-        crate::tests::assert_fields(&schema, &plan, "plan");
+        assert_eq!(schema_faults(schema, &plan), [""; 0]);
     }
 
     #[test]
@@ -518,7 +405,7 @@ mod tests {
         );
         let (aqm, ecn) = (Aqm::DropTail, false);
         let limit = Limit::Bdp(1.0);
-        assert_eq!(queue(Queue { limit, aqm, ecn }, 0).bytes, 1500);
+        assert_eq!(Queue { limit, aqm, ecn }.of_link(0).bytes, 1500);
         let packets = planned("geo", |value| {
             value["forward"]["queue"] = json!({"packets": 20});
         });
@@ -565,17 +452,5 @@ mod tests {
         let bare = planned("geo", |_| {});
         let mean = |plan: &Value| plan["rtt_ms"]["mean"].as_f64().unwrap();
         assert!((mean(&plan) - mean(&bare) - 2.0).abs() < 1e-5);
-    }
-
-    #[test]
-    fn directions_have_seeds_of_their_own() {
-        let seeds: Vec<_> = (0..4)
-            .map(|direction| direction_seed(7, direction))
-            .collect();
-        for (index, seed) in seeds.iter().enumerate() {
-            assert!(!seeds[..index].contains(seed));
-        }
-        assert_ne!(seeds[1], direction_seed(8, 1));
-        assert_eq!(seeds[1], direction_seed(7, 1));
     }
 }

@@ -6,17 +6,16 @@ use std::io;
 use std::mem::discriminant;
 
 use hdrhistogram::Histogram;
-use link::{Accepted, Carrier, Change, Counters, Link, Nanos, Part};
+use link::{Carrier, Change, Counters, Nanos, Stage};
 
 use crate::bundle::{Bundle, Takes};
-use crate::entity::Heard;
-use crate::order::{Applied, Order};
+use crate::scheduled::{Applied, Scheduled};
 
 /// Packets read at most before due packets are released again.
 const BATCH: usize = 64;
-/// Largest packet a TUN device can hand over.
+/// Largest packet of a TUN device.
 const MAX_PACKET: usize = 65_535;
-/// Largest release error that is told apart, ns; worse ones count as this.
+/// Largest release error that is recorded, ns; worse ones count as this.
 const MAX_LATE_NS: u64 = 60_000_000_000;
 
 /// Clock and devices of the directions that share a thread, numbered from 0.
@@ -24,9 +23,9 @@ pub trait Io {
     /// Time since the start of all directions.
     fn now(&self) -> Nanos;
 
-    /// Sleeps until there is input for a direction or the deadline has come; `false` when all shall end.
+    /// Sleeps until there is input for a direction or the deadline has come; `false` at a stop.
     ///
-    /// Input may wait for `patience` ns where [`Io::read`] tells when it came: nothing has to leave earlier.
+    /// Input may wait for `patience` ns where [`Io::read`] gives its arrival time: nothing has to leave earlier.
     ///
     /// # Errors
     /// The device of a direction is gone.
@@ -50,25 +49,38 @@ pub trait Io {
     fn write(&mut self, direction: usize, bundle: &mut Bundle) -> io::Result<bool>;
 
     /// Sends a plan to the terminal in another process.
-    fn tell(&mut self, _direction: usize, _datagram: &[u8]) {}
+    fn send_plan(&mut self, _direction: usize, _datagram: &[u8]) {}
 
-    /// Called once each metrics interval: tells the entity behind the direction's output that this one is there.
-    fn beat(&mut self, _direction: usize) {}
+    /// Called once each metrics interval: sends a heartbeat to the entity behind the direction's output.
+    fn heartbeat(&mut self, _direction: usize) {}
 
     /// What came in from another entity; `None` where a device is the input.
     fn heard(&self, _direction: usize) -> Option<Heard> {
         None
     }
 
-    /// Takes one order from the direction's mailbox, without waiting.
-    fn order(&mut self, direction: usize) -> Option<Order>;
+    /// Takes one change from the direction's mailbox, without waiting.
+    fn take_change(&mut self, direction: usize) -> Option<Scheduled>;
+}
+
+/// What came in at a socket since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Heard {
+    /// Datagrams of the neighbour, heartbeats included.
+    pub datagrams: u64,
+    /// Datagrams of others, dropped.
+    pub strangers: u64,
+    /// What the neighbour sent and is no datagram of an entity.
+    pub malformed: u64,
+    /// Time since the last datagram of the neighbour, ns; `None`: none came.
+    pub silent: Option<u64>,
 }
 
 /// A direction that cannot go on, and why.
 #[derive(Debug)]
 pub struct Gone(pub usize, pub io::Error);
 
-/// Drives directions until a stop; every interval and every change of each is `report`ed.
+/// Drives directions until a stop; every interval and every change of each goes to `report`.
 ///
 /// A wake costs far more than a packet, so each serves them all, in the order given: where that is the order in which
 /// packets and their answers travel, what one direction writes is read by the next in the same turn.
@@ -82,7 +94,11 @@ pub fn run(
 ) -> Result<(), Gone> {
     loop {
         let deadline = drives.iter().map(Drive::deadline).min().unwrap_or(0);
-        let patience = drives.iter().map(Drive::patience).min().unwrap_or(0);
+        let patience = drives
+            .iter()
+            .map(|it| it.link.patience())
+            .min()
+            .unwrap_or(0);
         if !io.wait(deadline, patience)? {
             return Ok(());
         }
@@ -95,7 +111,7 @@ pub fn run(
     }
 }
 
-/// What a direction tells.
+/// What a direction reports.
 #[derive(Debug)]
 pub enum Report {
     /// An interval has ended.
@@ -115,8 +131,8 @@ pub struct Snapshot {
     pub queue: (u64, u64),
     /// Carrier in force.
     pub carrier: Carrier,
-    /// C/N of what is sent, dB; `None`: reception is perfect.
-    pub cn_db: Option<f64>,
+    /// `Es/N0` of what is sent, dB; `None`: reception is perfect.
+    pub es_n0_db: Option<f64>,
     /// Packets, and their bytes, that the receiving device would not take.
     pub refused: (u64, u64),
     /// Release error of the interval's packets; `None` without packets.
@@ -152,12 +168,12 @@ impl Late {
 
 /// One direction: its link, what it measures, and buffers allocated before it starts.
 pub struct Drive {
-    link: Link,
+    link: Box<dyn Stage>,
     interval: Nanos,
     next_tick: u64,
     refused: (u64, u64),
     /// Changes to come, by time.
-    orders: VecDeque<Order>,
+    changes: VecDeque<Scheduled>,
     /// Changes to report.
     applied: Vec<Applied>,
     /// The last moment the link has seen.
@@ -179,17 +195,17 @@ impl Drive {
     /// # Panics
     /// Never: the histogram's bounds are constant and valid.
     #[must_use]
-    pub fn new(link: Link, interval: Nanos, late_limit: Nanos) -> Self {
+    pub fn new(link: impl Stage + 'static, interval: Nanos, late_limit: Nanos) -> Self {
         // Two digits: a percentile is right within 1 %.
         #[expect(clippy::expect_used)]
         let late =
             Histogram::new_with_bounds(1, MAX_LATE_NS, 2).expect("constant bounds are valid");
         Self {
-            link,
+            link: Box::new(link),
             interval,
             next_tick: 1,
             refused: (0, 0),
-            orders: VecDeque::new(),
+            changes: VecDeque::new(),
             applied: Vec::new(),
             seen: 0,
             late_total: late.clone(),
@@ -206,49 +222,43 @@ impl Drive {
     /// When the direction has something to do without input.
     fn deadline(&self) -> Nanos {
         let tick = self.next_tick * self.interval;
-        let change = self.orders.front().map_or(tick, |order| order.at.min(tick));
+        let change = self.changes.front().map_or(tick, |it| it.at.min(tick));
         self.link
             .next_event()
             .map_or(change, |event| event.min(change))
     }
 
-    /// How long a packet may wait to be read without leaving late: the rest of its delay is for the work on it. What goes
-    /// to another entity is not delayed here.
-    fn patience(&self) -> Nanos {
-        let config = self.link.config();
-        if config.part == Part::Whole {
-            config.delay / 2
-        } else {
-            0
-        }
+    /// Takes a change: it is made at its time, after those of the same time that came before.
+    pub fn schedule(&mut self, change: Scheduled) {
+        let place = self.changes.partition_point(|other| other.at <= change.at);
+        self.changes.insert(place, change);
     }
 
-    /// Takes an order: it is carried out at its time, after those of the same time that came before.
-    pub fn schedule(&mut self, order: Order) {
-        let place = self.orders.partition_point(|other| other.at <= order.at);
-        self.orders.insert(place, order);
-    }
-
-    /// Carries out what is due. Called before every packet, so that a change acts at its time however late the thread is.
-    fn obey(&mut self, now: Nanos) {
-        while self.orders.front().is_some_and(|order| order.at <= now) {
-            let Some(order) = self.orders.pop_front() else {
+    /// Makes the changes that are due. Called before every packet, so that a change acts at its time however late the
+    /// thread is.
+    fn apply_due(&mut self, now: Nanos) {
+        while self.changes.front().is_some_and(|it| it.at <= now) {
+            let Some(scheduled) = self.changes.pop_front() else {
                 return;
             };
-            let at = order.at.max(self.seen);
-            if order.change.is_outage() {
-                // The newest word on an outage holds: an end that an earlier one announced is off.
-                let kind = discriminant(&order.change);
-                self.orders
+            let at = scheduled.at.max(self.seen);
+            if scheduled.change.is_outage() {
+                // The newest change of an outage holds: the end that an earlier one scheduled is dropped.
+                let kind = discriminant(&scheduled.change);
+                self.changes
                     .retain(|other| !other.is_end || discriminant(&other.change) != kind);
             }
-            if let Some(next) = order.next(at) {
+            if let Some(next) = scheduled.next(at) {
                 self.schedule(next);
             }
-            let error = self.link.set(at, order.change.clone()).err();
+            let error = self.link.set(at, &scheduled.change).err();
             self.seen = at;
-            if order.is_told() {
-                self.applied.push(Applied { at, order, error });
+            if scheduled.is_reported() {
+                self.applied.push(Applied {
+                    at,
+                    change: scheduled,
+                    error,
+                });
             }
         }
         self.seen = self.seen.max(now);
@@ -261,22 +271,22 @@ impl Drive {
         io: &mut impl Io,
         mut report: impl FnMut(Report),
     ) -> io::Result<()> {
-        while let Some(mut order) = io.order(direction) {
+        while let Some(mut scheduled) = io.take_change(direction) {
             // Of another process: it counts from now, not from when the link was last looked at.
-            if matches!(order.change, Change::Plan { .. }) {
-                order.at = io.now();
+            if matches!(scheduled.change, Change::Plan { .. }) {
+                scheduled.at = io.now();
             }
-            self.schedule(order);
+            self.schedule(scheduled);
         }
         self.take_input(direction, io)?;
         self.release(direction, io)?;
-        self.tell(direction, io);
+        self.send_plans(direction, io);
         for applied in self.applied.drain(..) {
             report(Report::Applied(Box::new(applied)));
         }
         // A late thread owes every interval it slept through: lines of the four directions are joined by tick.
         while io.now() >= self.next_tick * self.interval {
-            io.beat(direction);
+            io.heartbeat(direction);
             let heard = io.heard(direction);
             report(Report::Snapshot(Box::new(self.snapshot(heard))));
             self.next_tick += 1;
@@ -296,12 +306,8 @@ impl Drive {
             let Some((came, length)) = io.read(direction, &mut self.input)? else {
                 break;
             };
-            self.obey(came);
-            let packet = &self.input[..length];
-            // What is no IP packet never reached the modem: it is neither traffic nor a drop.
-            if self.link.config().part.takes_datagrams() || is_ip(packet) {
-                let _: Accepted = self.link.push(came, packet);
-            }
+            self.apply_due(came);
+            self.link.offer(came, &self.input[..length]);
         }
         Ok(())
     }
@@ -311,7 +317,7 @@ impl Drive {
         let takes = io.takes(direction);
         loop {
             let now = io.now();
-            self.obey(now);
+            self.apply_due(now);
             let Some(due) = self.link.pop(now, &mut self.output) else {
                 return self.write(direction, io);
             };
@@ -347,10 +353,10 @@ impl Drive {
         Ok(())
     }
 
-    /// Hands on what a terminal in another process has to know.
-    fn tell(&mut self, direction: usize, io: &mut impl Io) {
-        while self.link.tell(&mut self.output) {
-            io.tell(direction, &self.output);
+    /// Sends the plans for a terminal in another process.
+    fn send_plans(&mut self, direction: usize, io: &mut impl Io) {
+        while self.link.take_plan(&mut self.output) {
+            io.send_plan(direction, &self.output);
         }
     }
 
@@ -362,18 +368,13 @@ impl Drive {
             counters: self.link.counters(),
             queue: self.link.queue(),
             carrier: self.link.config().carrier,
-            cn_db: self.link.cn_db(),
+            es_n0_db: self.link.es_n0_db(),
             refused: self.refused,
             late,
             late_packets: self.late_packets,
             heard,
         }
     }
-}
-
-/// True for IPv4 and IPv6 by the version field.
-fn is_ip(packet: &[u8]) -> bool {
-    matches!(packet.first().map(|byte| byte >> 4), Some(4 | 6))
 }
 
 #[cfg(test)]

@@ -57,7 +57,7 @@ impl Layout {
         })
     }
 
-    /// Whether no packet may follow this one: the receiver is to be told at once.
+    /// Whether no packet may follow this one: the receiver wants it at once (PSH).
     fn ends(self, packet: &[u8]) -> bool {
         self.is_tcp && packet[self.transport + 13] & PSH != 0
     }
