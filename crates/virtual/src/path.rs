@@ -5,9 +5,9 @@
 use std::collections::VecDeque;
 use std::io;
 
+pub use emulator::config::Config;
 use link::{Link, LinkConfig, LinkError, Nanos};
 use profile::Profile;
-pub use emulator::config::Config;
 
 use emulator::bundle::Bundle;
 use emulator::directions::{DIRECTIONS, TRAVEL};
