@@ -23,6 +23,7 @@ from satlab.check.verdict import BaselineComparison
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus
+from satlab.common.statistics import Interval
 
 ETOSAT = paths.BASELINES / "etosat.yml"
 OUTCOME: dict[str, Any] = {
@@ -137,6 +138,7 @@ def test_a_sample_is_the_last_transfer() -> None:
     ("times", "target", "result"),
     [
         ((2.9, 2.8, 2.9, 2.7, 2.9), 3.0, "pass"),
+        ((3.0, 3.0, 3.0, 3.0, 3.0), 3.0, "pass"),
         ((2.9, 3.4, 2.8, 3.3, 3.5), 3.0, "fail"),
         ((3.9, 3.8, 3.9, 3.7, 3.9), 3.0, "fail"),
         ((2.9, None, None, None, 2.0), 3.0, "fail"),
@@ -174,12 +176,37 @@ def test_an_unsupported_case_is_not_a_failure() -> None:
     assert (found.result, found.died) == ("unsupported", ("no 0-RTT",))
 
 
+def test_an_unsupported_case_is_unsupported_over_any_link() -> None:
+    found = judged(one("a", None, status="unsupported", reason="no 0-RTT", calibration="rtt_ms"))
+    assert found.result == "unsupported"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "changes", "is_open"),
+    [
+        (2.9, 3.1, {}, True),
+        (3.0, 3.1, {}, True),
+        (3.01, 3.1, {}, False),
+        (2.9, 3.0, {"result": "pass"}, False),
+        (2.9, 3.1, {"died": ("reset",)}, False),
+        (2.9, 3.1, {"result": "not measurable"}, False),
+        (2.9, 3.1, {"target_s": None, "result": "to be determined"}, False),
+    ],
+)
+def test_a_verdict_is_open_while_its_interval_contains_the_target(
+    low: float, high: float, changes: dict[str, Any], is_open: bool
+) -> None:
+    found = verdict.TargetVerdict("a", 2, 3.0, 3.05, Interval(low, high), 5, 0, (), "fail")
+    assert replace(found, **changes).is_open is is_open
+
+
 def test_the_rank_sum_test_agrees_with_counting() -> None:
     # All 4 of 4 above all 4 of 4: one of 70 arrangements, so 1/70 one-sided.
     source = random.Random(1)  # noqa: S311
     assert verdict.p_slower([5, 6, 7, 8], [1, 2, 3, 4], source) == pytest.approx(1 / 70, abs=0.005)
     assert verdict.p_slower([1, 2, 3, 4], [5, 6, 7, 8], source) == pytest.approx(1.0)
     assert verdict.p_slower([1, 1, 1], [1, 1, 1], source) == pytest.approx(1.0)
+    assert verdict.p_slower(range(50, 100), range(50), source) == 1 / 10_001  # never 0
 
 
 def test_holm_rejects_step_by_step() -> None:
@@ -244,10 +271,28 @@ def test_an_unmeasurable_comparison_takes_nothing_from_the_others() -> None:
     assert verdict.against_baseline([2], mixed, before, 0.03)[0] == alone
 
 
+def test_the_ratio_of_marks_that_were_never_reached() -> None:
+    reached, never = noisy("a", 10, 0.1, 1), [one("a", None, status="censored")] * 10
+    assert compare(reached, never).ratio == 0 and compare(never, reached).ratio == math.inf
+
+
+def test_detectable_slowdowns_begin_above_the_tolerance_and_ties_are_no_slowdown() -> None:
+    source = random.Random(1)  # noqa: S311
+    assert verdict.detectable([10.0] * 10, 10, 0.05, 1, source) == 0.06
+    assert not verdict._is_detected([10.0] * 10, (10, 10), 1.0, 1.0, source)
+
+
+def test_samples_are_planned_with_the_calibrated_ones_of_the_baseline() -> None:
+    steady, wild = noisy("a", 10, 0.1, 1), noisy("a", 10, 3, 2)
+    fewest = [check_run._min_runs(small(), small().cases[0], {"a": [*steady, *more]}, 1) for more in (off(wild), wild)]
+    assert fewest[0] == check_run.BASELINE_RUNS < fewest[1]
+
+
 def test_samples_are_planned_for_a_slowdown_of_a_tenth() -> None:
     sizes = range(10, 21, 5)
     steady, spread = ([[sample.times_s[0] or 0 for sample in noisy("a", 10, noise, 1)]] for noise in (0.1, 0.6))
     assert verdict.runs_for(steady, sizes, 0.1, 4) == 10 and verdict.runs_for(spread, sizes, 0.1, 4) > 10
+    assert verdict.runs_for([*steady, *spread], sizes, 0.1, 4) == verdict.runs_for(spread, sizes, 0.1, 4)
     assert verdict.runs_for([[math.inf] * 10], sizes, 0.1, 4) == 10  # a mark that was never reached is ignored
 
 
@@ -359,6 +404,8 @@ def test_a_build_is_compared_with_an_earlier_one(tiny: Path, tmp_path: Path, mon
     file = first.folder / "check.json"
     again = check(tiny, monkeypatch, tmp_path / "2", cases=["quick"], baseline=file, seed=100)
     assert again.comparisons and not any(one.is_slower for one in again.comparisons) and again.status == ExitStatus.OK
+    missed = replace(again, verdicts=[replace(one, result="fail") for one in again.verdicts])
+    assert missed.status == ExitStatus.OK and replace(missed, comparisons=None).status == ExitStatus.FAILED
     narrow = {"stream_receive_window": 65536}
     slow = check(tiny, monkeypatch, tmp_path / "3", cases=["quick"], baseline=file, client=narrow)
     assert slow.comparisons and slow.comparisons[1].is_slower and slow.status == ExitStatus.FAILED

@@ -100,4 +100,6 @@ def test_verdicts(limits: tuple[float, float], runs: int, verdict: str) -> None:
 def test_the_worst_pair_decides() -> None:
     assert all_of(["holds", "undecided"]) == "undecided"
     assert all_of(["holds", "does not hold", "not measured"]) == "does not hold"
+    assert all_of(["undecided", "not measured"]) == "not measured"
+    assert all_of(["not measured", "does not hold"]) == "does not hold"
     assert all_of(["holds", "holds"]) == "holds"

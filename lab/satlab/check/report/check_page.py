@@ -185,7 +185,9 @@ def _plot(transfer: PlottedTransfer) -> Figure:
     }
     spent = trace.spent_s()
     parts = ", ".join(f"{cause} {time:.2f}" for cause, time in spent.items() if time)
-    caption = f"{trace.end_s:.2f} s ({transfer.sample.status}): {parts}. Queues in ms that their link needs for them."
+    caption = (
+        f"{trace.end_s:.2f} s ({transfer.sample.status}): {parts}. Queues as the time that their link takes to send."
+    )
     table = DataTable(
         ("cause", "from (s)", "until (s)"),
         tuple((span.cause, f"{span.start_s:.3f}", f"{span.end_s:.3f}") for span in spans),

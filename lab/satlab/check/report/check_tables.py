@@ -191,7 +191,7 @@ def _times_by_cause(check: CheckResult) -> Section:
 
 
 _OTHER_FIGURES_HEAD = (
-    "case", "handshake ms", "first byte ms", "source", "retransmitted %", "lost packets", "source", "client CPU s",
+    "case", "handshake ms", "first byte ms", "source", "retrans. %", "lost packets", "source", "client CPU s",
     "server CPU s",
 )  # fmt: skip
 
@@ -211,7 +211,8 @@ def _other_figures(check: CheckResult) -> Section:
         )
         for case, samples in check.samples.items()
     ]
-    return Section(f"other figures, medians of the samples; {UNKNOWN}: not measured", _OTHER_FIGURES_HEAD, rows)
+    title = f"other figures: medians of the samples; {UNKNOWN}: not measured; source stack: reported by the programs"
+    return Section(title, _OTHER_FIGURES_HEAD, rows)
 
 
 def _median(samples: Sequence[Sample], name: str, shape: str, factor: float = 1) -> str:

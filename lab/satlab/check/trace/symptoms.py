@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from itertools import accumulate, pairwise
 from statistics import median
 
-from satlab.check.trace.pcap import FULL_DATAGRAM_BYTES, UDP, CapturedTransfer
+from satlab.check.trace.pcap import FULL_DATAGRAM_BYTES, CapturedTransfer
 
 SMALL_WINDOW_PACKETS = 4
 """A smaller initial window is a symptom: RFC 9002, section 7.2 recommends ten packets, RFC 2581 allowed two."""
@@ -47,7 +47,7 @@ def _lost_handshake_packet(wire: CapturedTransfer, rtt_s: float) -> str:
     answer_s, end_s = wire.first_answer_s, wire.handshake_s
     if answer_s is not None and answer_s > 1.5 * rtt_s:
         return f"lost handshake packet: the first answer arrived after {answer_s:.2f} s, the RTT is {rtt_s:.2f} s"
-    if answer_s is not None and end_s is not None and wire.protocol == UDP:
+    if answer_s is not None and end_s is not None:
         # Each Retry costs a round trip.
         retries = wire.count("retry", from_server=True)
         if end_s - answer_s > (retries + 0.7) * rtt_s:

@@ -34,12 +34,18 @@ def causes_of(*states: SenderState) -> list[str]:
         ({"is_slow_start": False}, "congestion avoidance"),
         ({"is_slow_start": False, "lost_packets": 1}, "loss recovery"),
         ({"payload_queue_ms": 50, "lost_packets": 1, "ack_queue_ms": 50}, "link"),
+        ({"payload_queue_ms": 10.1}, "link"),
+        ({"payload_queue_ms": 9.9}, "slow start"),
         ({"ack_queue_ms": 50}, "ack link"),
+        ({"ack_queue_ms": 9.9}, "slow start"),
         ({"is_app_limited": True}, "slow start"),
         ({"is_app_limited": True, "in_flight_bytes": 50_000}, "flow control"),
+        ({"is_app_limited": True, "in_flight_bytes": 100_000 - 2 * 1472}, "flow control"),
+        ({"is_app_limited": True, "in_flight_bytes": 100_000 - 2 * 1472 + 1}, "slow start"),
         ({"is_app_limited": True, "in_flight_bytes": 50_000, "supply": "slow"}, "application"),
         ({"is_app_limited": True, "in_flight_bytes": 50_000, "supply": "done"}, "delivery"),
         ({"is_handshaking": True, "in_flight_bytes": 3_600}, "handshake"),
+        ({"is_handshaking": True}, "slow start"),
         ({"in_flight_bytes": 49_000}, "host"),
         ({"in_flight_bytes": 51_000}, "slow start"),
     ],
@@ -49,14 +55,16 @@ def test_each_rule_names_its_cause(changes: dict[str, Any], cause: str) -> None:
     assert causes_of(state, state, state)[-1] == cause
 
 
-def test_a_queue_at_one_end_of_an_interval_is_a_burst() -> None:
-    assert causes_of(FULL, replace(FULL, payload_queue_ms=30), FULL) == ["slow start"]
+@pytest.mark.parametrize("changes", [{"payload_queue_ms": 30.0}, {"ack_queue_ms": 30.0}])
+def test_a_queue_at_one_end_of_an_interval_is_a_burst(changes: dict[str, Any]) -> None:
+    assert causes_of(FULL, replace(FULL, **changes), FULL) == ["slow start"]
 
 
 def test_a_pause_shorter_than_a_round_trip_is_not_the_host() -> None:
     low = replace(FULL, in_flight_bytes=10_000, rtt_ms=1_500)
     assert causes_of(FULL, low, FULL) == ["slow start"]
     assert causes_of(FULL, low, low, low) == ["slow start", "host"]
+    assert causes_of(low, low) == ["slow start", "host"]  # a round trip begins with the request
 
 
 def test_the_spans_are_a_partition() -> None:

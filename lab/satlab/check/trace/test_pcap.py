@@ -2,6 +2,7 @@
 """Captured packets: files, QUIC packets of a datagram, times of a transfer, symptoms."""
 
 import struct
+from dataclasses import replace
 from ipaddress import IPv4Address
 from pathlib import Path
 
@@ -60,7 +61,14 @@ def test_a_block_of_the_kernel_s_ring_is_parsed() -> None:
 def test_coalesced_packets_are_separated() -> None:
     datagram = long_packet(0, b"srv1", 60, b"token") + long_packet(2, b"srv1", 300) + b"\x41" + bytes(40)
     assert list(pcap.quic_packets(datagram)) == [("initial", b"srv1"), ("handshake", b"srv1"), ("1-rtt", b"")]
-    assert list(pcap.quic_packets(long_packet(3, b"srv2", 20))) == [("retry", b"srv2")]
+    four_bytes = long_packet(2, b"srv1", 0)[:-2] + (0x80000000 | 300).to_bytes(4, "big") + bytes(300)
+    assert list(pcap.quic_packets(four_bytes + b"\x41")) == [("handshake", b"srv1"), ("1-rtt", b"")]
+
+
+def test_a_retry_is_the_last_packet_of_its_datagram() -> None:
+    """Its token has no length (RFC 9000, section 17.2.5): here it looks like a length of 0 and a 1-RTT packet."""
+    datagram = long_packet(3, b"srv2", 0)[:-2] + b"\x00" + b"\x41" * 30
+    assert list(pcap.quic_packets(datagram)) == [("retry", b"srv2")]
 
 
 @pytest.mark.parametrize("data", [b"", b"\x00" * 30, b"\xc0", b"\xc0\0\0\0\x01\xff", bytes([0xFF] * 12), b"\x80abc"])
@@ -85,7 +93,52 @@ def test_a_transfer_is_read_from_its_packets() -> None:
     assert transfer.times_s((45_000, 90_000), 90_000) == pytest.approx((1.349, 1.399))
     assert transfer.times_s((200_000,), 100_000) == (None,)
     assert transfer.goodput_bps(90_000) == pytest.approx(90_000 * 8 / 0.099)
+    assert (transfer.count("initial", from_server=True), transfer.count("initial", from_server=False)) == (1, 1)
     assert pcap.transfer_of(packets[:1], SERVER, PORT) is None and pcap.transfer_of(packets, SERVER, 443) is None
+
+
+def edited(packet: Packet, **fields: bytes) -> Packet:
+    """Return a packet with other bytes at `byte_N` of its IP packet."""
+    head = bytearray(packet.head)
+    for name, data in fields.items():
+        at = int(name.removeprefix("byte_"))
+        head[at : at + len(data)] = data
+    return Packet(packet.t_ns, packet.length, bytes(head))
+
+
+def test_a_short_header_before_the_answer_is_of_an_earlier_connection() -> None:
+    transfer = download([1])
+    stray = Datagram(0.0, False, 40, ("1-rtt",))
+    assert CapturedTransfer(pcap.UDP, (stray, *transfer.datagrams)).handshake_s == transfer.handshake_s
+
+
+def test_packets_of_other_connections_are_ignored() -> None:
+    first = udp(long_packet(0, b"cli", 1100), t_ns=100, from_server=False)
+    answer = udp(long_packet(0, b"srv", 100), t_ns=200)
+    other_port = struct.pack("!H", PORT + 1)
+    ignored = [
+        edited(answer, byte_20=other_port),  # from another port of the server
+        edited(first, byte_22=other_port),  # to another port of the server
+        edited(answer, byte_9=bytes([pcap.TCP])),
+        edited(answer, byte_0=b"\x60"),  # IPv6
+        edited(answer, byte_9=b"\x01"),  # ICMP
+        Packet(300, 60, answer.head[:22]),
+    ]
+    transfer = pcap.transfer_of([first, answer, *ignored], SERVER, PORT)
+    assert transfer is not None and [one.size for one in transfer.datagrams] == [first.length - 28, answer.length - 28]
+
+
+def test_ip_options_are_skipped() -> None:
+    plain = udp(b"\x41" + bytes(99), t_ns=1, from_server=False)
+    head = b"\x46" + plain.head[1:20] + bytes(4) + plain.head[20:]
+    transfer = pcap.transfer_of([Packet(1, plain.length + 4, head)], SERVER, PORT)
+    assert transfer is not None and (transfer.datagrams[0].size, transfer.datagrams[0].kinds) == (100, ("1-rtt",))
+
+
+def test_payload_may_be_coalesced_and_acknowledgements_of_tcp_have_none() -> None:
+    assert Datagram(0, True, 900, ("handshake", "1-rtt")).is_data
+    assert not Datagram(0, True, 900, ("1-rtt", "handshake")).is_data
+    assert Datagram(0, True, 900, ()).is_data and not Datagram(0, True, 0, ()).is_data
 
 
 # --- symptoms -------------------------------------------------------------------------------------------------------
@@ -141,11 +194,43 @@ def test_a_growing_window_is_not_constant() -> None:
 def test_a_small_initial_window_is_named() -> None:
     assert named(download([1, 2, 4, 8, *HEALTHY])) == ("small initial window",)
     assert named(download([3])) == ()  # it had no more to send
+    assert named(download([3, 6, *HEALTHY])) == ("small initial window",)
+    assert named(download([4, 8, *HEALTHY])) == ()
 
 
 def test_a_lost_handshake_packet_of_either_side_is_named() -> None:
     assert named(download(HEALTHY, answer_s=1.66, done_s=1.67)) == ("lost handshake packet",)
     assert named(download(HEALTHY, done_s=RTT_S + 1.3)) == ("lost handshake packet",)
+    assert named(download(HEALTHY, answer_s=1.6 * RTT_S, done_s=1.6 * RTT_S)) == ("lost handshake packet",)
+    assert named(download(HEALTHY, answer_s=1.4 * RTT_S, done_s=1.4 * RTT_S)) == ()
+
+
+def test_a_retry_costs_a_round_trip_and_is_not_a_lost_packet() -> None:
+    slow = download(HEALTHY, done_s=2 * RTT_S + 0.01)
+    assert named(slow) == ("lost handshake packet",)
+    retry = Datagram(RTT_S, True, 100, ("retry",))
+    first, answer, *rest = slow.datagrams
+    retried = CapturedTransfer(pcap.UDP, (first, retry, replace(answer, t_s=2 * RTT_S), *rest))
+    assert (retried.count("retry", from_server=True), retried.count("retry", from_server=False)) == (1, 0)
+    assert named(retried) == ()
+    of_the_client = CapturedTransfer(pcap.UDP, (first, answer, replace(retry, from_server=False), *rest))
+    assert named(of_the_client) == ("lost handshake packet",)
+
+
+def test_a_window_that_is_constant_for_a_few_round_trips_is_not_named() -> None:
+    assert named(download([833] * 8)) == ()
+
+
+def test_a_short_transfer_has_no_cpu_limit() -> None:
+    short = CapturedTransfer(pcap.UDP, tuple(one for one in download(HEALTHY).datagrams if one.t_s < 1))
+    assert named(short, client=1.0) == ()
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.2, 0), (0.3, 1)])
+def test_a_quarter_of_the_time_without_a_core_is_a_symptom(share: float, count: int) -> None:
+    transfer = download(HEALTHY)
+    waited_s = share * transfer.datagrams[-1].t_s
+    assert len(symptoms(transfer, RTT_S, RATE_BPS, {"client": (0.1, waited_s)})) == count
 
 
 def test_a_program_that_takes_a_core_is_named() -> None:
@@ -153,14 +238,16 @@ def test_a_program_that_takes_a_core_is_named() -> None:
 
 
 def test_tcp_retransmissions_are_counted_across_the_wrap() -> None:
-    def segment(sequence: int, size: int) -> Packet:
+    def segment(sequence: int, size: int, port: int = 5) -> Packet:
         head = bytearray(udp(bytes(20), t_ns=1).head[:20])
         head[9] = pcap.TCP
-        return Packet(1, 40 + size, bytes(head) + struct.pack("!HHIIBBHHH", 4433, 5, sequence, 0, 0x50, 0, 0, 0, 0))
+        return Packet(1, 40 + size, bytes(head) + struct.pack("!HHIIBBHHH", 4433, port, sequence, 0, 0x50, 0, 0, 0, 0))
 
     top = (1 << 32) - 500
     sent = [segment(top, 1000), segment(500, 1000), segment(top, 1000), segment(1000, 1000), segment(2000, 0)]
     assert pcap.tcp_retransmitted_share(sent) == pytest.approx(1500 / 4000)
+    larger = [segment(number * 1000, 1000, port=6) for number in range(6)]  # another connection: nothing is repeated
+    assert pcap.tcp_retransmitted_share([*sent, *larger]) == 0
     assert pcap.tcp_retransmitted_share([udp(b"x", t_ns=1), Packet(1, 20, b""), Packet(1, 40, b"\x45" * 20)]) is None
 
 
@@ -178,6 +265,13 @@ def test_the_first_byte_is_the_first_full_packet_after_the_request() -> None:
     assert whole.first_byte_s == full.t_s
     assert CapturedTransfer(pcap.UDP, whole.datagrams[:-1]).first_byte_s is None
     assert CapturedTransfer(pcap.UDP, transfer.datagrams[:2]).first_byte_s is None
+
+
+def test_a_full_packet_has_1200_bytes_and_follows_a_0_rtt_request_at_once() -> None:
+    sent = Datagram(0.0, False, 1200, ("initial", "0-rtt"))
+    coalesced = Datagram(RTT_S, True, 1250, ("handshake", "1-rtt"))
+    small, full = (Datagram(RTT_S + n / 100, True, 1198 + n, ("1-rtt",)) for n in (1, 2))
+    assert CapturedTransfer(pcap.UDP, (sent, coalesced, small, full)).first_byte_s == full.t_s
 
 
 def test_a_greased_fixed_bit_is_ignored() -> None:

@@ -4,6 +4,7 @@
 import json
 import os
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -131,13 +132,94 @@ def test_a_threshold_below_the_window_ends_slow_start(tmp_path: Path) -> None:
     assert [one.is_slow_start for one in found.points[-2:]] == [False, False]
 
 
-def test_times_since_the_previous_event_are_added_up(tmp_path: Path) -> None:
-    way = {"trace": {"vantage_point": {"type": "client"}, "common_fields": {"time_format": "delta"}}}
+@pytest.mark.parametrize("name", ["delta", "relative_to_previous_event"])
+def test_times_since_the_previous_event_are_added_up(name: str, tmp_path: Path) -> None:
+    way = {"trace": {"vantage_point": {"type": "client"}, "common_fields": {"time_format": name}}}
     steps = [{"time": 100, "name": "x"}, {"time": 50, "name": "y"}]
     (tmp_path / "x.sqlog").write_bytes(sequence(steps, way))
     assert [one.t_s for one in qlog.opened(tmp_path / "x.sqlog").events] == pytest.approx([0.1, 0.15])
     (tmp_path / "x.sqlog").write_bytes(sequence(steps))
     assert [one.t_s for one in qlog.opened(tmp_path / "x.sqlog").events] == pytest.approx([0.1, 0.1])
+
+
+def test_array_events_may_name_their_type_event_type(tmp_path: Path) -> None:
+    document = picoquic()
+    document["traces"][0]["event_fields"][2] = "event_type"
+    assert read(tmp_path, json.dumps(document).encode(), "x.qlog").sent_packets == 4
+
+
+def test_lines_without_separators_are_a_sequence_by_their_name(tmp_path: Path) -> None:
+    assert read(tmp_path, sequence(ngtcp2()).replace(b"\x1e", b"")).sent_packets == 4
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(0, 0.0), (1.5, 1.5), ((1 << 53) - 1, 2.0**53 - 1), (1 << 53, None), (-1, None), (True, None), ("1", None)],
+)
+def test_numbers_are_finite_and_positive(value: Any, expected: float | None) -> None:
+    assert qlog.number({"a": value}, "a") == expected and qlog.number([value], "a") is None
+
+
+def test_the_newest_qlog_file_is_used(tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    for age, name in enumerate(("newer.txt", "below/new.sqlog", "old.qlog")):
+        (tmp_path / name).write_bytes(b"")
+        os.utime(tmp_path / name, (1000 - age, 1000 - age))
+    assert qlog.newest(tmp_path) == tmp_path / "below/new.sqlog"
+
+
+def supply(folder: Path, *events: tuple[str, dict[str, Any]], size: int = 10_000) -> str:
+    """Return the supply of a server after events, 10 ms apart, and 1000 bytes on stream 0 at first."""
+    metrics = {"congestion_window": 12_000, "bytes_in_flight": 1000}
+    first = ("metrics_updated", metrics), ("packet_sent", packet("1RTT", stream(0, 1000)))
+    records = [{"time": 10 * n, "name": name, "data": data} for n, (name, data) in enumerate((*first, *events))]
+    return read(folder, sequence(records), size=size).points[-1].supply
+
+
+def peer(**limits: int) -> tuple[str, dict[str, Any]]:
+    unlimited = {"initial_max_data": 1 << 20, "initial_max_stream_data_bidi_local": 1 << 20}
+    return "parameters_set", {"owner": "remote"} | unlimited | {
+        f"initial_max_{key}": value for key, value in limits.items()
+    }
+
+
+def frames(kind: str, *each: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    return kind, packet("1RTT", *each)
+
+
+ON_STREAM_1, ON_STREAM_3 = ({**stream(0, 1000), "stream_id": number} for number in (1, 3))
+CREDIT = {"frame_type": "max_data"}
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        ([peer()], "slow"),
+        ([peer(data=2000)], "blocked"),
+        ([peer(stream_data_bidi_local=2000)], "blocked"),
+        ([peer(stream_data_bidi_remote=2000, stream_data_uni=2000)], "slow"),
+        ([peer(stream_data_bidi_remote=2000), frames("packet_sent", ON_STREAM_1)], "blocked"),
+        ([peer(stream_data_uni=2000), frames("packet_sent", ON_STREAM_3)], "blocked"),
+        ([("parameters_set", {"owner": "local", "initial_max_data": 2000})], "slow"),
+        ([peer(data=2000), frames("packet_received", CREDIT | {"maximum": 9000}, CREDIT | {"maximum": 2100})], "slow"),
+    ],
+)
+def test_credit_is_that_of_the_peer_for_the_kind_of_stream(
+    events: list[tuple[str, dict[str, Any]]], expected: str, tmp_path: Path
+) -> None:
+    assert supply(tmp_path, *events) == expected
+
+
+def test_retransmissions_do_not_complete_a_transfer(tmp_path: Path) -> None:
+    again, more = frames("packet_sent", stream(0, 1000)), frames("packet_sent", stream(1000, 1000))
+    assert supply(tmp_path, again, size=2000) == "slow" and supply(tmp_path, again, more, size=2000) == "done"
+
+
+def test_the_request_is_the_first_data_of_a_request_stream(tmp_path: Path) -> None:
+    control, empty = {**stream(0, 9), "stream_id": 2}, stream(0, 0)
+    events = [frames("packet_received", frame) for frame in (control, empty, stream(0, 70))]
+    records = [{"time": 10 * n, "name": name, "data": data} for n, (name, data) in enumerate(events)]
+    assert read(tmp_path, sequence(records)).first_stream_received_s == 0.02
 
 
 def test_the_last_record_may_be_truncated(tmp_path: Path) -> None:
@@ -154,6 +236,7 @@ def test_the_last_record_may_be_truncated(tmp_path: Path) -> None:
         (sequence([], {"trace": {"vantage_point": {"type": "network"}}}), "broken"),
         (sequence([]) + b"\x1e" + b"[" * 100_000 + b"\n", "broken"),
         (sequence([]) + b"\x1e{\x00\xff}\n", "broken"),
+        (json.dumps(picoquic() | {"traces": picoquic()["traces"] * 2}).encode(), "broken"),
         (sequence([{"name": "x"}]), "broken"),
         (sequence([{"time": -1, "name": "x"}]), "broken"),
         (sequence([]) + b'\x1e{"time": 1e999, "name": "x"}\n', "broken"),
@@ -164,7 +247,7 @@ def test_the_last_record_may_be_truncated(tmp_path: Path) -> None:
 )
 def test_t11_a_broken_or_hostile_file_is_refused(data: bytes, kind: str, tmp_path: Path) -> None:
     with pytest.raises(QlogError) as caught:
-        read(tmp_path, data)
+        read(tmp_path, data, "x.qlog" if data[:1] == b"{" else "x.sqlog")
     assert caught.value.kind == kind and len(str(caught.value)) < 200
 
 
@@ -301,3 +384,23 @@ def test_a_qlog_of_another_transfer_does_not_fit(tmp_path: Path) -> None:
     assert "2 connections" in many.warnings[0].reason and many.lost_packets is None
     whole = joined(tmp_path / "c", sequence(ngtcp2()), sample=Sample("a", 1, "ok", "", (1.0,)))
     assert "3000 bytes of streams, 100000 arrived" in whole.warnings[0].reason
+
+
+def test_no_packet_arrives_before_it_has_crossed_the_link(tmp_path: Path) -> None:
+    """The client sends its first packet with a short header at 0.2 s, which the server has at 0.09 s by its clock."""
+    first, answer, short, *rest = captured().datagrams
+    late = CapturedTransfer(UDP, (first, answer, replace(short, t_s=0.2), *rest), 1000.0)
+    joined(tmp_path, sequence(ngtcp2()), wire=late)
+    document = json.loads((tmp_path / qlog_transfer.FILE).read_text())
+    assert document["asked_s"] == pytest.approx(0.325 + 0.2)
+
+
+def test_states_are_50_ms_apart_and_the_last_one_is_kept(tmp_path: Path) -> None:
+    metrics = {"congestion_window": 12_000, "bytes_in_flight": 0}
+    records = [{"time": 10 * n, "name": "metrics_updated", "data": metrics} for n in range(13)]
+    times = [one.t_s for one in read(tmp_path, sequence(records)).points]
+    assert times == pytest.approx([0.0, 0.06, 0.12])
+
+
+def test_programs_without_qlog_keep_their_sample(tmp_path: Path) -> None:
+    assert qlog_transfer.add(INCOMPLETE, {}, 100_000, tmp_path, captured(), 0.325) is INCOMPLETE

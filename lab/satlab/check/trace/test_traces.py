@@ -74,6 +74,20 @@ def test_a_sender_without_credit_and_one_without_cpu_are_distinguished() -> None
     assert "host" in spent(download(in_flight_bytes=20_000))
 
 
+def test_a_loss_limits_the_window_from_then_on() -> None:
+    lines = download()
+    lines[12] |= {"lost_packets": 1}  # the interval until 1.6 s by the server's clock
+    assert spent(lines) == {"handshake": 0.9, "slow start": 0.9, "loss recovery": 2.2}
+
+
+def test_queues_are_those_of_the_time() -> None:
+    samples = [
+        one | ({"forward": {"queue_bytes": 25_000}} if one.get("t_unix_s", 0) > 1002 else {}) for one in link(0, 0)
+    ]
+    trace = traces.of_satperf(download(), samples, PLAN)
+    assert trace is not None and trace.spent_s()["link"] == pytest.approx(1.9, abs=0.11)
+
+
 def test_an_upload_is_sent_once_the_client_s_handshake_is_complete() -> None:
     sent = [interval("client", step / 10) for step in range(1, 40)]
     lines = [
@@ -108,7 +122,8 @@ def test_files_without_the_sender_s_states_are_no_trace(tmp_path: Path) -> None:
     assert traces.of_satperf([], [], PLAN) is None
     assert traces.read(tmp_path, "a", 1, PLAN) is None
     (tmp_path / "a-1" / "client").mkdir(parents=True)
-    file = tmp_path / "a-1" / "client" / "client-0.jsonl"
-    file.write_text("\n".join(map(json.dumps, download())))
+    for number, lines in enumerate(([], download())):  # two connections: the last one is the sample
+        file = tmp_path / "a-1" / "client" / f"client-{number}.jsonl"
+        file.write_text("\n".join(map(json.dumps, lines)))
     trace = traces.read(tmp_path, "a", 1, PLAN)
     assert trace is not None and trace.end_s == pytest.approx(4.0)
