@@ -19,7 +19,7 @@ from selenium.webdriver.support.ui import Select
 from collect.fixtures import example_run
 from satlab import web
 from satlab.rootd.verbs import RunStatus, ScenarioRequest
-from satlab.serve import accounts
+from satlab.serve import passwords
 from satlab.serve.accounts import Role, User
 from satlab.serve.app import create_app
 from satlab.serve.settings import Settings
@@ -95,10 +95,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     replay = Replay(settings.runs, recorded)
     store = Store(settings.database)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(accounts.SCRYPT, "n", 16)
+        patch.setitem(passwords.SCRYPT, "n", 16)
         app = create_app(store, replay, settings, pages=web.mount)
         for role in Role:
-            app.state.accounts.put(User(role.name.lower(), role), PASSWORD)
+            app.state.context.accounts.put(User(role.name.lower(), role), PASSWORD)
         app.state.context.catalog.add_version(
             "satlab",
             "hostile",
@@ -167,7 +167,7 @@ def test_a_run_is_launched_watched_and_read(chrome: webdriver.Chrome, site: Site
     log_in(chrome, site)
     chrome.find_element(By.PARTIAL_LINK_TEXT, "page_load").click()
     url = launch(chrome, site, "page_load", protocol="h3")
-    until(lambda: "The scenario runs" in text(chrome), "progress")
+    until(lambda: "Running the scenario" in text(chrome), "progress")
     until(lambda: len(chrome.find_elements(By.CSS_SELECTOR, "svg polyline")) == 3, "curves")
     assert site.listeners.count == 1 and "live" not in asked(chrome), "the server pushes, and nobody polls"
     points = chrome.find_elements(By.CSS_SELECTOR, "svg polyline")[0].get_attribute("points") or ""
@@ -202,7 +202,7 @@ def test_a_run_is_stopped(chrome: webdriver.Chrome, site: Site) -> None:
     site.replay.hold = True
     log_in(chrome, site)
     launch(chrome, site, "ping", count="3")
-    until(lambda: "The scenario runs" in text(chrome), "progress")
+    until(lambda: "Running the scenario" in text(chrome), "progress")
     chrome.find_element(By.CSS_SELECTOR, "button.danger").click()
     until(lambda: "Stopped" in text(chrome), "stop")
 
@@ -247,7 +247,7 @@ def test_everything_can_be_done_by_keyboard(chrome: webdriver.Chrome, site: Site
     press(chrome, "runner")
     tab_to(chrome, "password")
     press(chrome, PASSWORD + Keys.ENTER)
-    until(lambda: "What do you want" in text(chrome), "login")
+    until(lambda: "Choose a scenario" in text(chrome), "login")
     tab_to(chrome, "ping")
     press(chrome, Keys.ENTER)
     until(lambda: chrome.find_elements(By.ID, "argument.count"), "form")
@@ -268,7 +268,7 @@ def test_it_works_without_scripts(chrome: webdriver.Chrome, site: Site) -> None:
     site.replay.hold = True
     log_in(chrome, site)
     launch(chrome, site, "page_load", protocol="h1")
-    until(lambda: "The scenario runs" in text(chrome), "progress, by the page's own refresh")
+    until(lambda: "Running the scenario" in text(chrome), "progress, by the page's own refresh")
     site.replay.hold = False
     until(lambda: "Page Load Time" in text(chrome), "end")
 

@@ -28,10 +28,11 @@ def serve(state: Path, port: str) -> None:
     from satlab.common.processes import stop_on_signal  # noqa: PLC0415
     from satlab.rootd.daemon import Helper  # noqa: PLC0415
     from satlab.serve import supervisor  # noqa: PLC0415
+    from satlab.serve.listen import ServeRequest  # noqa: PLC0415
 
     standin = (sys.executable, "-S", __file__)
     supervisor.Helper = partial(Helper, worker=standin)  # type: ignore[attr-defined, assignment]
-    request = supervisor.ServeRequest(f"127.0.0.1:{port}", None, state)
+    request = ServeRequest(f"127.0.0.1:{port}", None, state)
     supervisor.run(request, ProgressLog(quiet=True), stop_on_signal())
 
 

@@ -224,13 +224,13 @@ def test_t02_a_wrong_peer_is_not_answered(tmp_path: Path) -> None:
 def test_progress_follows_its_schema(tmp_path: Path) -> None:
     schema = json.loads((paths.SCHEMAS / "run-progress.schema.json").read_text())
     file = ProgressFile(tmp_path / "p.json", "r1", lambda: 5.0)
-    file.tell()
+    file.update()
     jsonschema.validate(json.loads((tmp_path / "p.json").read_text()), schema)
     engine = Engine(BoundScenario("main", {"a": "1"}, ()))
     file.watch(engine.root)
     engine.step(0.0, list[JobLaunched]())
     file.watch(engine.root)
-    file.tell(phase="ended", exit_status=0)
+    file.update(phase="ended", exit_status=0)
     found = json.loads((tmp_path / "p.json").read_text())
     jsonschema.validate(found, schema)
     assert found["instance"]["status"] == "Finished Ok"

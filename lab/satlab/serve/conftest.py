@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 from satlab import web
 from satlab.rootd.verbs import HelperError, RefusedError, RunStatus, ScenarioRequest
-from satlab.serve import accounts
+from satlab.serve import passwords
 from satlab.serve.accounts import Role, User
 from satlab.serve.app import create_app
 from satlab.serve.context import Context
@@ -28,7 +28,7 @@ class FakeHelper:
     """Runs nothing. `runs`: what was started, by run id; `refuse`: why the next start is refused; `gone`: it died."""
 
     runs: dict[str, RunStatus] = field(default_factory=dict)
-    orders: dict[str, ScenarioRequest] = field(default_factory=dict)
+    requests: dict[str, ScenarioRequest] = field(default_factory=dict)
     refuse: str = ""
     gone: bool = False
 
@@ -38,7 +38,7 @@ class FakeHelper:
             raise RefusedError(self.refuse)
         assert run_id not in self.runs
         assert all(run.phase == "ended" for run in self.runs.values())
-        self.runs[run_id], self.orders[run_id] = RunStatus(phase="running"), order
+        self.runs[run_id], self.requests[run_id] = RunStatus(phase="running"), order
 
     def stop(self, run_id: str) -> None:
         self._check()
@@ -70,7 +70,7 @@ class Clock:
 
 @pytest.fixture(autouse=True)
 def _cheap_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(accounts.SCRYPT, "n", 16)
+    monkeypatch.setitem(passwords.SCRYPT, "n", 16)
 
 
 @pytest.fixture
@@ -91,15 +91,15 @@ def settings(tmp_path: Path) -> Settings:
 @pytest.fixture
 def app(settings: Settings, helper: FakeHelper, clock: Clock) -> Iterator[FastAPI]:
     store = Store(settings.database)
-    made = create_app(store, helper, settings, clock, stepped=False, pages=web.mount)
+    made = create_app(store, helper, settings, clock, runs_queue=False, pages=web.mount)
     for role in Role:
-        made.state.accounts.put(User(role.name.lower(), role), PASSWORD)
+        made.state.context.accounts.put(User(role.name.lower(), role), PASSWORD)
     yield made
     store.close()
 
 
 @pytest.fixture
-def here(app: FastAPI) -> Context:
+def context(app: FastAPI) -> Context:
     context: Context = app.state.context
     return context
 

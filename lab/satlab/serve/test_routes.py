@@ -170,7 +170,7 @@ def test_jobs(viewer: TestClient, admin: TestClient) -> None:
 # --- job instances, statistics, export ------------------------------------------------------------------------------
 
 
-def test_a_job_by_itself(runner: TestClient, here: Context, helper: FakeHelper) -> None:
+def test_a_job_by_itself(runner: TestClient, context: Context, helper: FakeHelper) -> None:
     start = {"action": "start", "agent_ip": "198.18.1.2", "job_name": "satlab_ping"}
     refused(runner.post("/job_instance/", json=start), 400)
     start["instance_args"] = {"destination_ip": "198.18.4.2"}  # type: ignore[assignment]
@@ -180,12 +180,12 @@ def test_a_job_by_itself(runner: TestClient, here: Context, helper: FakeHelper) 
     waiting = runner.get(f"/job_instance/{number}/").json()
     assert (waiting["status"], waiting["stop_date"]) == ("Scheduled", "Not programmed yet")
     assert runner.get("/project/satlab/scenario_instance/").json() == []
-    here.queue.step()
-    assert next(iter(helper.orders.values())).endless
+    context.queue.step()
+    assert next(iter(helper.requests.values())).endless
     assert runner.post(f"/job_instance/{number}/", json={"action": "stop"}).status_code == 202
-    here.queue.step()
-    here.queue.step()
-    assert here.queue.live() == []
+    context.queue.step()
+    context.queue.step()
+    assert context.queue.live() == []
     refused(runner.get("/job_instance/99/"), 404)
     refused(runner.post("/job_instance/", json={"action": "dance"}), 400)
     refused(runner.post("/job_instance/", json={"action": "kill"}), 403)
@@ -198,21 +198,21 @@ def stat(job: int, **values: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def ended(runner: TestClient, here: Context, helper: FakeHelper) -> Path:
+def ended(runner: TestClient, context: Context, helper: FakeHelper) -> Path:
     """An instance that has ended; gives the `raw` folder of its run."""
     where = "/project/satlab/scenario/ping/scenario_instance/"
     assert runner.post(where, json={"arguments": {"count": "2"}}).json() == {"scenario_instance_id": 1}
-    here.queue.step()
+    context.queue.step()
     (run_id,) = helper.runs
     job = {"id": 1, "job": "satlab_ping", "entity": "client", "arguments": [], "status": "Not Running", "reason": ""}
     job |= {"start_unix_s": 1.8e9, "stop_unix_s": 1.8e9 + 2}
     function = {"id": 1, "label": "ping", "status": "Finished", "reason": "", "launch_unix_s": 1.8e9, "scenario": None}
     node = {"id": 1, "owner_id": 1, "scenario": "ping", "arguments": {"count": "2"}, "status": "Finished Ok"}
     node |= {"reason": "", "start_unix_s": 1.8e9, "stop_unix_s": 1.8e9 + 2, "functions": [{**function, "job": job}]}
-    raw = here.settings.runs / run_id / "raw"
+    raw = context.settings.runs / run_id / "raw"
     (raw / "files" / "satlab_ping-1").mkdir(parents=True)
     helper.end(run_id, 0, instance=node)
-    here.queue.step()
+    context.queue.step()
     return raw
 
 

@@ -11,9 +11,10 @@ from fastapi.routing import APIRoute
 from starlette.testclient import TestClient
 
 from satlab.common.errors import ConfigError
-from satlab.serve.accounts import LoginThrottle, Role, User
+from satlab.serve.accounts import Role, User
 from satlab.serve.conftest import HOST, PASSWORD, Clock
 from satlab.serve.context import Context
+from satlab.serve.logins import Throttle
 
 CREDENTIALS = {"login": "admin", "password": PASSWORD}
 
@@ -72,10 +73,10 @@ def test_t01_guessing_is_braked(stranger: TestClient, clock: Clock) -> None:
 
 
 def test_t01_the_brake_forgets_keys_beyond_its_bound() -> None:
-    brake = LoginThrottle(keys=10)
+    throttle = Throttle(keys=10)
     for number in range(100):
-        brake.failed(0.0, str(number))
-    assert len(brake._failures) == 10
+        throttle.count(0.0, str(number))
+    assert len(throttle._tries) == 10
 
 
 def test_t01_a_session_ends(viewer: TestClient, clock: Clock) -> None:
@@ -84,27 +85,27 @@ def test_t01_a_session_ends(viewer: TestClient, clock: Clock) -> None:
     assert viewer.get("/login/").json()["username"] is None
 
 
-def test_t01_a_new_password_ends_sessions(viewer: TestClient, here: Context) -> None:
-    here.accounts.put(User("viewer", Role.VIEWER), "another password")
+def test_t01_a_new_password_ends_sessions(viewer: TestClient, context: Context) -> None:
+    context.accounts.put(User("viewer", Role.VIEWER), "another password")
     assert viewer.get("/login/").json()["username"] is None
 
 
-def test_t01_the_first_token_opens_once(stranger: TestClient, here: Context) -> None:
-    here.accounts.remove("admin")
-    earlier, token = here.accounts.first_token(), here.accounts.first_token()
-    assert here.accounts.check("admin", earlier) is None
+def test_t01_the_first_token_opens_once(stranger: TestClient, context: Context) -> None:
+    context.accounts.remove("admin")
+    earlier, token = context.accounts.first_token(), context.accounts.first_token()
+    assert context.accounts.check("admin", earlier) is None
     assert stranger.post("/login/", json={"login": "admin", "password": token}).json()["is_admin"]
-    assert here.accounts.check("admin", token) is None
+    assert context.accounts.check("admin", token) is None
 
 
 @pytest.mark.parametrize("password", ["", "short", "x" * 257])
-def test_t01_no_weak_password(here: Context, password: str) -> None:
+def test_t01_no_weak_password(context: Context, password: str) -> None:
     with pytest.raises(ConfigError):
-        here.accounts.put(User("somebody", Role.RUNNER), password)
+        context.accounts.put(User("somebody", Role.RUNNER), password)
 
 
-def test_t01_no_trace_reaches_a_client(stranger: TestClient, here: Context) -> None:
-    here.store.close()
+def test_t01_no_trace_reaches_a_client(stranger: TestClient, context: Context) -> None:
+    context.store.close()
     answer = stranger.get("/login/", headers={"cookie": "sessionid=x"})
     assert answer.status_code == 500
     assert answer.json() == {
