@@ -7,6 +7,7 @@ At a limit the oldest idle connection is closed. Where every connection has a re
 import asyncio
 from typing import Any
 
+from uvicorn.protocols.http.flow_control import service_unavailable
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from satlab.serve.peers import peer_network
@@ -18,8 +19,6 @@ REQUEST_S = 10.0
 """Time within which the headers of a request must have arrived, s, from the connection or the last answer on."""
 MAX_HEADERS = 16 << 10
 """Largest size of the headers, bytes."""
-
-_BUSY = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
 class LimitedProtocol(H11Protocol):
@@ -43,8 +42,7 @@ class LimitedProtocol(H11Protocol):
         if (len(of_peer) >= MAX_PER_PEER and not _close_oldest(of_peer)) or (
             len(self.connections) >= MAX_CONNECTIONS and not _close_oldest(others)
         ):
-            transport.write(_BUSY)
-            transport.close()
+            self.app = service_unavailable
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:

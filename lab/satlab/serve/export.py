@@ -213,7 +213,11 @@ def _stored(context: Context, instance: Instance, job: str, statistic: str) -> I
 
 def _is_stored(path: Path, folder: Path) -> bool:
     """Return whether the API may read a file: it is below the folder, no link, and not private as captures are."""
-    return path.resolve() == path and path.is_relative_to(folder) and path.is_file() and os.access(path, os.R_OK)
+    try:
+        is_plain = path.resolve() == path and path.is_relative_to(folder) and path.is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        return False
+    return is_plain and os.access(path, os.R_OK)
 
 
 def _pack(packed: IO[bytes], files: dict[str, Path]) -> None:

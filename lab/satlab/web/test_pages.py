@@ -266,7 +266,7 @@ def test_a_run_from_launch_to_report(
     assert helper.requests[instance.run_id].link.loss == 0.01
     assert helper.requests[instance.run_id].arguments == {"count": "3"}
     clock.now += 5
-    assert "The run is being prepared" in text_of(runner.get(f"/ui/runs/{number}/live").text)
+    assert "Preparing the run" in text_of(runner.get(f"/ui/runs/{number}/live").text)
     shutil.copytree(measured, context.settings.runs / instance.run_id)
     assert 'role="img"' in runner.get(f"/ui/runs/{number}/live").text
     helper.end(instance.run_id, 0)
