@@ -13,13 +13,13 @@ FAILS = "7"
 
 
 def work(state: Path, run_id: str) -> int:
-    """Pretend to run; a run that was before cannot be again, since its folder is there."""
-    order = json.loads(sys.stdin.read())
+    """Pretend to run. A second run with the same id fails, since its folder exists."""
+    request = json.loads(sys.stdin.read())
     (state / "runs" / run_id).mkdir()
     with (state / "ran").open("a") as file:
-        file.write(f"{order['first_scenario_id']}\n")
+        file.write(f"{request['first_scenario_id']}\n")
     time.sleep(0.02)
-    return 1 if order["arguments"]["count"] == FAILS else 0
+    return 1 if request["arguments"]["count"] == FAILS else 0
 
 
 def serve(state: Path, port: str) -> None:

@@ -25,7 +25,7 @@ from starlette.testclient import TestClient
 from satlab.rootd import daemon
 from satlab.rootd.client import HelperClient
 from satlab.rootd.daemon import Helper
-from satlab.rootd.test_rootd import ORDER, Answering
+from satlab.rootd.test_rootd import SCENARIO_REQUEST, Answering
 from satlab.rootd.verbs import MAX_REQUEST, RefusedError, RunStatus, StatusRequest
 from satlab.serve import accounts, connections, passwords, queue_thread
 from satlab.serve.accounts import Role, User
@@ -116,9 +116,9 @@ def test_t22_a_start_without_a_free_inode_is_answered(tmp_path: Path) -> None:
             for number in range(20):
                 (state / f"filler{number}").touch()
         with pytest.raises(RefusedError, match="No space left"):
-            helper.client.start("r1", ORDER)
+            helper.client.start("r1", SCENARIO_REQUEST)
         (state / "filler0").unlink()
-        helper.client.start("r1", ORDER)
+        helper.client.start("r1", SCENARIO_REQUEST)
     finally:
         helper.close()
         subprocess.run(["umount", "-l", state], check=True)
@@ -126,11 +126,14 @@ def test_t22_a_start_without_a_free_inode_is_answered(tmp_path: Path) -> None:
 
 @ROOT_ONLY
 @pytest.mark.parametrize("content", [b"{", b'{"x":"' + b"x" * (3 << 20) + b'"}'], ids=["invalid", "large"])
-def test_t22_a_progress_that_cannot_be_sent_is_left_out(tmp_path: Path, content: bytes) -> None:
+def test_t22_a_progress_that_cannot_be_sent_is_left_out(
+    tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     helper = Helper(tmp_path, 10)
     (tmp_path / "progress" / "r1.json").write_bytes(content)
     answer = helper.answer(StatusRequest(run_id="r1").model_dump_json().encode())
     assert (answer.error, answer.status) == ("", RunStatus(phase="ended"))
+    assert ("more than 2097152 bytes" in caplog.text) == (len(content) > daemon.MAX_PROGRESS)
     helper.close()
 
 
@@ -138,7 +141,7 @@ def test_t22_a_request_that_the_helper_would_drop_is_refused_by_its_client(tmp_p
     listener = daemon.listen(tmp_path / "h.sock", os.geteuid())
     arguments = {str(number): "x" * 65536 for number in range(MAX_REQUEST // 65536 + 1)}
     with listener, pytest.raises(RefusedError, match="the root helper accepts"):
-        HelperClient(tmp_path / "h.sock").start("r1", ORDER.model_copy(update={"arguments": arguments}))
+        HelperClient(tmp_path / "h.sock").start("r1", SCENARIO_REQUEST.model_copy(update={"arguments": arguments}))
 
 
 # --- launches and the queue -----------------------------------------------------------------------------------------
@@ -307,15 +310,15 @@ def test_t22_records_of_hostile_jobs_break_no_answer(admin: TestClient, raw: Pat
 
 def test_t22_wrong_passwords_from_elsewhere_lock_nobody_out(app: FastAPI) -> None:
     for number in range(5):
-        stranger = client_at(app, f"198.51.100.{number}")
-        assert [log_in(stranger, "wrong") for _ in range(6)] == [401] * 5 + [429]
+        anonymous = client_at(app, f"198.51.100.{number}")
+        assert [log_in(anonymous, "wrong") for _ in range(6)] == [401] * 5 + [429]
     assert log_in(client_at(app)) == 200
 
 
 def test_t22_a_peer_has_few_tries_over_all_accounts(app: FastAPI) -> None:
-    stranger = client_at(app)
+    anonymous = client_at(app)
     wrong = ({"login": f"user{number}", "password": "wrong"} for number in range(21))
-    assert [stranger.post("/login/", json=each).status_code for each in wrong] == [401] * 20 + [429]
+    assert [anonymous.post("/login/", json=each).status_code for each in wrong] == [401] * 20 + [429]
     assert log_in(client_at(app, "192.0.2.2")) == 200
 
 

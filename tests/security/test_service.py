@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""T20 and T21 of the threat table: a full disk ends no part of the service, a bad job on disk disables itself alone."""
+"""T20 and T21 of the threat table: a full disk does not end the service, an invalid job does not disable others."""
 
 import json
 import os

@@ -29,8 +29,8 @@ class HelperClient:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def start(self, run_id: str, order: ScenarioRequest) -> None:
-        self._send(StartRequest(run_id=run_id, order=order))
+    def start(self, run_id: str, request: ScenarioRequest) -> None:
+        self._send(StartRequest(run_id=run_id, order=request))
 
     def stop(self, run_id: str) -> None:
         self._send(StopRequest(run_id=run_id))

@@ -36,7 +36,7 @@ from satlab.rootd.verbs import (
 )
 
 DOCUMENT = {"name": "nothing", "openbach_functions": []}
-ORDER = ScenarioRequest(
+SCENARIO_REQUEST = ScenarioRequest(
     scenario="nothing", documents={"nothing": DOCUMENT}, entities={}, first_scenario_id=1, first_job_id=1
 )
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -74,7 +74,7 @@ def test_the_schema_is_that_of_the_verbs() -> None:
 
 
 def request(**changes: Any) -> bytes:
-    start: dict[str, Any] = StartRequest(run_id="r1", order=ORDER).model_dump()
+    start: dict[str, Any] = StartRequest(run_id="r1", order=SCENARIO_REQUEST).model_dump()
     start["order"] |= changes
     return json.dumps(start).encode()
 
@@ -118,7 +118,7 @@ def test_t02_any_bytes_are_a_request_or_refused(data: bytes) -> None:
 
 def test_a_link_means_the_same_on_both_sides() -> None:
     assert read_request(request(link={"profile": "leo", "loss": 0.01, "queue": "100packets", "aqm": "codel"}))
-    assert ORDER.link.options().request("r").seed == 1
+    assert SCENARIO_REQUEST.link.options().request("r").seed == 1
 
 
 class Answering:
@@ -168,9 +168,9 @@ signal.pause()
 def test_a_run_starts_stops_and_ends(tmp_path: Path) -> None:
     helper = Answering(tmp_path, OBEDIENT)
     try:
-        helper.client.start("r1", ORDER)
+        helper.client.start("r1", SCENARIO_REQUEST)
         with pytest.raises(RefusedError, match="another run"):
-            helper.client.start("r2", ORDER)
+            helper.client.start("r2", SCENARIO_REQUEST)
         assert helper.client.status("r1").phase == "running"
         until(lambda: b"up" in (tmp_path / "logs" / "r1.log").read_bytes())
         helper.client.stop("r2")
@@ -190,7 +190,7 @@ def test_a_run_that_was_is_not_run_again(tmp_path: Path) -> None:
     helper = Answering(tmp_path, "raise SystemExit(0)")
     try:
         with pytest.raises(RefusedError, match="before"):
-            helper.client.start("r1", ORDER)
+            helper.client.start("r1", SCENARIO_REQUEST)
     finally:
         helper.close()
 
@@ -201,7 +201,7 @@ def test_t15_old_run_folders_make_room(tmp_path: Path) -> None:
         (tmp_path / "runs" / f"2026010{number}-x").mkdir(parents=True)
     helper = Answering(tmp_path, "raise SystemExit(0)", most_runs=3)
     try:
-        helper.client.start("r1", ORDER)
+        helper.client.start("r1", SCENARIO_REQUEST)
     finally:
         helper.close()
     assert sorted(folder.name for folder in (tmp_path / "runs").iterdir()) == ["20260103-x", "20260104-x"]

@@ -47,10 +47,10 @@ class Inventory:
 
     def job(self, name: str) -> Descriptor:
         """Return a job that can run. Raises ApiError: 404."""
-        found = self.jobs().get(name)
-        if found is None:
+        job = self.jobs().get(name)
+        if job is None:
             raise not_found("Job")
-        return found
+        return job
 
     def all_jobs(self) -> tuple[dict[str, Descriptor], dict[str, str]]:
         """Return the jobs that can run, and the names of the others with what is invalid in their files."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Log-ins and account requests, limited per peer so that guessing is slow and nobody locks others out."""
+"""Log-ins and account requests, with limits per peer: guessing is slow, and no peer locks accounts for another."""
 
 import threading
 from collections.abc import Callable

@@ -121,13 +121,13 @@ class _Limited:
 
 def _headers(scope: Scope) -> dict[str, str]:
     """Return the headers. Repeated ones that matter are refused, since programs differ in which they use."""
-    found: dict[str, str] = {}
+    headers: dict[str, str] = {}
     for raw, value in scope["headers"]:
         name = raw.decode("latin-1").lower()
-        if name in found and name in ("host", "origin", "content-type", "content-length"):
+        if name in headers and name in ("host", "origin", "content-type", "content-length"):
             raise _RefusedError(HTTPStatus.BAD_REQUEST, f"The header {name} is repeated")
-        found[name] = value.decode("latin-1")
-    return found
+        headers[name] = value.decode("latin-1")
+    return headers
 
 
 async def _answer(send: Send, refused: _RefusedError) -> None:

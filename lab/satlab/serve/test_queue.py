@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The queue: nothing is lost, nothing runs twice, whatever ends the server and whenever."""
+"""The queue: no launch is lost or run twice, whenever the server is killed."""
 
 import errno
 import random
@@ -28,13 +28,13 @@ from satlab.serve.queue import (
 from satlab.serve.store import Store
 
 DOCUMENT = {"name": "nothing", "openbach_functions": []}
-ORDER = ScenarioRequest(
+SCENARIO_REQUEST = ScenarioRequest(
     scenario="nothing", documents={"nothing": DOCUMENT}, entities={}, first_scenario_id=1, first_job_id=1
 )
 
 
 def launch(subs: int = 0, jobs: int = 1) -> LaunchRequest:
-    return LaunchRequest("satlab", "runner", ORDER, subs, jobs)
+    return LaunchRequest("satlab", "runner", SCENARIO_REQUEST, subs, jobs)
 
 
 class Server:

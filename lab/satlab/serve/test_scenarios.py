@@ -217,8 +217,8 @@ def test_names_on_post_and_put(runner: TestClient) -> None:
     assert (answer.status_code, set(answer.json())) == (500, {"message", "error"})
 
 
-def test_strangers_and_viewers_save_nothing(stranger: TestClient, viewer: TestClient) -> None:
-    for client in (stranger, viewer):
+def test_strangers_and_viewers_save_nothing(anonymous: TestClient, viewer: TestClient) -> None:
+    for client in (anonymous, viewer):
         answer = client.post(SCENARIOS, json=GOOD)
         assert answer.status_code == 403
         assert "originated_by" in answer.json()
@@ -299,18 +299,18 @@ def test_an_argument_that_is_not_defined(saved: TestClient, context: Context) ->
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         ({}, "value contains a placeholder ('duration') that is not found in provided parameters"),
         ({"duration": "long"}, "value has an invalid type 'str' should be 'int'"),
     ],
 )
 def test_a_value_that_is_missing_or_wrong(
-    saved: TestClient, context: Context, arguments: dict[str, str], said: str
+    saved: TestClient, context: Context, arguments: dict[str, str], expected: str
 ) -> None:
     answer = saved.post(INSTANCES, json={"arguments": arguments})
     assert answer.status_code == 400
-    body = {"error": WRONG, "openbach_function_name": "start job instance", "error_message": f'["{said}"]'}
+    body = {"error": WRONG, "openbach_function_name": "start job instance", "error_message": f'["{expected}"]'}
     assert answer.json() == body
     no_ghost(context)
 

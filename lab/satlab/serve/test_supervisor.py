@@ -39,12 +39,12 @@ def test_t01_others_are_let_in_only_when_asked_for(tmp_path: Path, listen: str) 
 
 @ROOT_ONLY
 def test_t01_a_public_service_needs_accounts(tmp_path: Path) -> None:
-    asked = request(tmp_path, "127.0.0.1:1", "lab.example", tls=True)
+    options = request(tmp_path, "127.0.0.1:1", "lab.example", tls=True)
     with pytest.raises(ConfigError, match="no account"):
-        supervisor.run(asked, ProgressLog(quiet=True), threading.Event())
+        supervisor.run(options, ProgressLog(quiet=True), threading.Event())
     supervisor.set_password(tmp_path / "state", "admin", Role.ADMIN, "long enough")
     with pytest.raises(ConfigError, match="key: No such file"):  # the next thing that is missing
-        supervisor.run(asked, ProgressLog(quiet=True), threading.Event())
+        supervisor.run(options, ProgressLog(quiet=True), threading.Event())
 
 
 @pytest.mark.parametrize("listen", ["", "8000", "127.0.0.1", "127.0.0.1:", "127.0.0.1:0", "127.0.0.1:65536", "host:1"])
@@ -100,9 +100,9 @@ def pki_folder(tmp_path: Path) -> Pki:
 @pytest.mark.parametrize("mode", [0o604, 0o620, 0o602, 0o777])
 def test_t01_a_key_of_others_is_refused(tmp_path: Path, pki_folder: Pki, mode: int) -> None:
     pki_folder.server_key.chmod(mode)
-    asked = ServeRequest("", None, tmp_path, None, pki_folder.server_cert, pki_folder.server_key)
+    options = ServeRequest("", None, tmp_path, None, pki_folder.server_cert, pki_folder.server_key)
     with pytest.raises(ConfigError, match="others may read") as caught:
-        tls_files(asked)
+        tls_files(options)
     assert caught.value.hint == f"chmod 600 {pki_folder.server_key}"
 
 

@@ -52,6 +52,8 @@ class Page(APIRoute):
                 return _to_login(request)
             except ApiError as error:
                 message = error.body.get("error") or error.body.get("msg") or ""
+                if error.status == HTTPStatus.NOT_FOUND:  # OpenBACH's words name tables of its database
+                    message = "There is no such page, scenario, run or report. It may have been removed."
                 return problem(request, error.status, str(message))
             except RequestValidationError as error:
                 places = ", ".join(str(fault["loc"][-1]) for fault in error.errors())
@@ -77,8 +79,8 @@ def problem(request: Request, status: int, message: str) -> HTMLResponse:
 
 def report(text: str) -> Response:
     """Return a report with its own policy, in a sandbox: it has no access to this server's session."""
-    found = _REPORT_POLICY.search(text, 0, 4096)
-    own = html.unescape(found[1]) if found else "default-src 'none'"
+    match = _REPORT_POLICY.search(text, 0, 4096)
+    own = html.unescape(match[1]) if match else "default-src 'none'"
     policy = f"sandbox allow-scripts allow-downloads; frame-ancestors 'none'; {own}"
     return HTMLResponse(text, headers={"content-security-policy": policy})
 

@@ -70,14 +70,14 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("path", ["/", "/runs", "/runs/1", "/scenarios/satlab/ping", "/account", "/compare"])
-def test_strangers_are_led_to_the_login(stranger: TestClient, path: str) -> None:
-    answer = stranger.get(f"/ui{path}", follow_redirects=False)
+def test_strangers_are_led_to_the_login(anonymous: TestClient, path: str) -> None:
+    answer = anonymous.get(f"/ui{path}", follow_redirects=False)
     assert answer.status_code == 303
     assert answer.headers["location"].startswith("/ui/login")
 
 
-def test_the_root_leads_to_the_pages(stranger: TestClient) -> None:
-    assert stranger.get("/", follow_redirects=False).headers["location"] == "/ui/"
+def test_the_root_leads_to_the_pages(anonymous: TestClient) -> None:
+    assert anonymous.get("/", follow_redirects=False).headers["location"] == "/ui/"
 
 
 @pytest.mark.parametrize(
@@ -87,21 +87,21 @@ def test_the_root_leads_to_the_pages(stranger: TestClient) -> None:
         *[(b, "/ui/") for b in ("", "//evil.example", "https://evil.example/ui/", "/ui/../x?y", "/ui//evil", "/uix")],
     ],
 )
-def test_t01_a_login_leads_back_to_pages_of_ours_alone(stranger: TestClient, back: str, place: str) -> None:
-    answer = post(stranger, "/login", login="viewer", password=PASSWORD, back=back)
+def test_t01_a_login_leads_back_to_pages_of_ours_alone(anonymous: TestClient, back: str, place: str) -> None:
+    answer = post(anonymous, "/login", login="viewer", password=PASSWORD, back=back)
     assert (answer.status_code, answer.headers["location"]) == (303, place)
     cookie = answer.headers["set-cookie"].lower()
     assert "httponly" in cookie
     assert "samesite=strict" in cookie
 
 
-def test_a_wrong_password_is_told_and_braked(stranger: TestClient) -> None:
+def test_a_wrong_password_is_told_and_braked(anonymous: TestClient) -> None:
     for _ in range(5):
-        answer = post(stranger, "/login", login="viewer", password="wrong")  # noqa: S106
+        answer = post(anonymous, "/login", login="viewer", password="wrong")  # noqa: S106
         assert answer.status_code == 401
         assert "Login or password are wrong" in answer.text
         assert 'value="viewer"' in answer.text
-    answer = post(stranger, "/login", login="viewer", password=PASSWORD)
+    answer = post(anonymous, "/login", login="viewer", password=PASSWORD)
     assert answer.status_code == 429
     assert "Too many wrong logins" in answer.text
 
@@ -112,13 +112,13 @@ def test_logging_out_ends_the_session(viewer: TestClient) -> None:
     assert viewer.get("/ui/", follow_redirects=False).status_code == 303
 
 
-def test_the_first_token_opens_and_a_password_can_be_set(stranger: TestClient, context: Context, app: Any) -> None:
+def test_the_first_token_opens_and_a_password_can_be_set(anonymous: TestClient, context: Context, app: Any) -> None:
     context.accounts.remove("admin")
-    assert post(stranger, "/login", login="admin", password=context.accounts.first_token()).status_code == 303
-    assert "not the same" in post(stranger, "/account", password="a new password", again="another").text  # noqa: S106
-    assert "8 to 256" in post(stranger, "/account", password="short", again="short").text  # noqa: S106
-    answer = post(stranger, "/account", password="a new password", again="a new password")  # noqa: S106
-    answer = stranger.get(answer.headers["location"], follow_redirects=False)
+    assert post(anonymous, "/login", login="admin", password=context.accounts.first_token()).status_code == 303
+    assert "not the same" in post(anonymous, "/account", password="a new password", again="another").text  # noqa: S106
+    assert "8 to 256" in post(anonymous, "/account", password="short", again="short").text  # noqa: S106
+    answer = post(anonymous, "/account", password="a new password", again="a new password")  # noqa: S106
+    answer = anonymous.get(answer.headers["location"], follow_redirects=False)
     assert (answer.status_code, "The password was changed" in answer.text) == (200, True), "this session goes on"
     other = client_of(app)
     assert post(other, "/login", login="admin", password="a new password").status_code == 303  # noqa: S106
@@ -178,15 +178,15 @@ def test_t14_pages_have_a_strict_policy_and_nothing_inline(runner: TestClient, p
 
 
 @pytest.mark.parametrize("name", ["base.css", "ui.css", "ui.js", "icon.svg"])
-def test_static_files_need_no_login(stranger: TestClient, name: str) -> None:
-    answer = stranger.get(f"/ui/static/{name}")
+def test_static_files_need_no_login(anonymous: TestClient, name: str) -> None:
+    answer = anonymous.get(f"/ui/static/{name}")
     assert answer.status_code == 200
     assert answer.headers["x-content-type-options"] == "nosniff"
 
 
 @pytest.mark.parametrize("name", ["", "..%2froutes.py", "none.css", "%2e%2e/pages.py"])
-def test_t04_nothing_else_is_given(stranger: TestClient, name: str) -> None:
-    assert stranger.get(f"/ui/static/{name}").status_code == 404
+def test_t04_nothing_else_is_given(anonymous: TestClient, name: str) -> None:
+    assert anonymous.get(f"/ui/static/{name}").status_code == 404
 
 
 @pytest.mark.parametrize(
@@ -273,8 +273,8 @@ def test_a_run_from_launch_to_report(
     context.queue.step()
     page = text_of(runner.get(f"/ui/runs/{number}").text)
     metrics = ("Response Start", "First Contentful Paint", "Page Load Time")
-    for said in ("Finished Ok", *metrics, "Mbit/s", "Failed or cut off", "timeout 33 s"):
-        assert said in page
+    for expected in ("Finished Ok", *metrics, "Mbit/s", "Failed or cut off", "timeout 33 s"):
+        assert expected in page
     assert "refresh" not in page
     report = runner.get(f"/ui/runs/{number}/report")
     policy = report.headers["content-security-policy"]
@@ -307,19 +307,19 @@ def test_what_moves_is_pushed_up_to_the_end(
     answer = runner.get(f"/ui/runs/{number}/events")
     assert answer.headers["content-type"].startswith("text/event-stream")
     assert answer.headers["cache-control"] == "no-store"
-    told = [event.replace("data: ", "").strip() for event in answer.text.split("\n\n") if event]
-    assert len(told) >= 3
-    assert all("data-running" in each for each in told[:-1])
-    assert "data-running" not in told[-1]
-    assert "Finished Ok" in told[-1]
+    parts = [event.replace("data: ", "").strip() for event in answer.text.split("\n\n") if event]
+    assert len(parts) >= 3
+    assert all("data-running" in each for each in parts[:-1])
+    assert "data-running" not in parts[-1]
+    assert "Finished Ok" in parts[-1]
     assert app.state.listeners.count == 0
 
 
 def test_a_stream_ends_with_the_session_the_right_and_the_server(
-    app: FastAPI, runner: TestClient, stranger: TestClient, monkeypatch: pytest.MonkeyPatch
+    app: FastAPI, runner: TestClient, anonymous: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     number = launch(runner)
-    assert stranger.get(f"/ui/runs/{number}/events", follow_redirects=False).status_code == 303
+    assert anonymous.get(f"/ui/runs/{number}/events", follow_redirects=False).status_code == 303
     assert runner.get("/ui/runs/999/events").status_code == 404
     app.state.listeners.period_s = 0.01
 

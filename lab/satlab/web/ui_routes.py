@@ -141,9 +141,9 @@ def launch_scenario(
     if chosen.faults or chosen.link is None:
         return _launch_page(request, project, document, form, filled, chosen.faults)
     try:
-        found = access.project_of(context, user, project, "Scenario")
+        used = access.project_of(context, user, project, "Scenario")
         values = chosen.arguments, chosen.link, user.login, chosen.constants
-        instance = launch.scenario_instance(context, found, name, *values)
+        instance = launch.scenario_instance(context, used, name, *values)
     except ApiError as error:
         details = error.body.get("error_message") or error.body.get("faults") or []
         fault = "; ".join([str(error).rstrip("."), *([details] if isinstance(details, str) else map(str, details))])

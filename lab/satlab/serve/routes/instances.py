@@ -24,11 +24,11 @@ Limit = Annotated[int | None, Query(ge=0, le=10_000)]
 @router.post("/project/{project}/scenario/{name}/scenario_instance/")
 def start(project: str, name: str, user: Runner, body: Body, context: RequestContext) -> dict[str, int]:
     """Launch a scenario. `link` (not in OpenBACH) configures the satellite link."""
-    found = access.project_of(context, user, project, "Scenario")
+    used = access.project_of(context, user, project, "Scenario")
     arguments = body.get("arguments") or {}
     if not isinstance(arguments, dict) or not all(isinstance(v, str | int | float) for v in arguments.values()):
         raise ViewError(HTTPStatus.BAD_REQUEST, "Wrong parameter: arguments")
-    instance = launch.scenario_instance(context, found, name, arguments, _link(body), user.login)
+    instance = launch.scenario_instance(context, used, name, arguments, _link(body), user.login)
     return {"scenario_instance_id": instance.id}
 
 

@@ -179,8 +179,8 @@ def _checked(folder: Path) -> Descriptor:
     try:
         return descriptor.load_job(folder)
     except ConfigError as error:
-        said = "The configuration file of the Job does not contain valid data"
-        raise ApiError(HTTPStatus.BAD_REQUEST, said, faults=[fault.reason for fault in error.faults]) from error
+        what = "The configuration file of the Job does not contain valid data"
+        raise ApiError(HTTPStatus.BAD_REQUEST, what, faults=[fault.reason for fault in error.faults]) from error
 
 
 @router.get("/job/{name}/")
