@@ -21,7 +21,7 @@ from satlab.serve.strict_json import loads
 
 Record = dict[str, Any]
 MAX_LINE = 1 << 20
-"""Longest line of `stats.jsonl` that counts, bytes."""
+"""Longest line of `stats.jsonl`, bytes; the pieces of a longer one are not valid records."""
 MAX_COLUMNS = 1000
 """Largest number of statistics in a CSV; further names are left out."""
 _CHUNK = 1 << 16
@@ -41,20 +41,11 @@ def records(context: Context, instance: Instance) -> Iterator[Record]:
     if not path.is_file():
         return
     with path.open("rb") as file:
-        for line in _lines(file):
+        for line in iter(lambda: file.readline(MAX_LINE), b""):
             with suppress(ValueError):
                 record = loads(line)
                 if _is_record(record):
                     yield record
-
-
-def _lines(file: IO[bytes]) -> Iterator[bytes]:
-    """Yield lines of at most `MAX_LINE` bytes; longer ones are left out."""
-    is_start = True
-    while line := file.readline(MAX_LINE):
-        if is_start and (line.endswith(b"\n") or len(line) < MAX_LINE):
-            yield line
-        is_start = line.endswith(b"\n")
 
 
 def _is_record(record: Any) -> bool:
