@@ -26,7 +26,7 @@ from satlab.openbach import descriptor, scenario
 from satlab.openbach.model import BoundScenario
 from satlab.openbach.runner import JobProgress, ScenarioResult
 from satlab.rootd.verbs import ScenarioRequest
-from satlab.serve import accounts
+from satlab.serve import passwords
 from satlab.serve.accounts import Role, User
 from satlab.serve.app import create_app
 from satlab.serve.conftest import PASSWORD, FakeHelper
@@ -87,14 +87,14 @@ class Served:
 
 @pytest.fixture
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
-    monkeypatch.setitem(accounts.SCRYPT, "n", 16)
+    monkeypatch.setitem(passwords.SCRYPT, "n", 16)
     monkeypatch.setattr(controller_run, "POLL_S", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         settings = Settings(tmp_path / "state", frozenset({f"127.0.0.1:{port}"}))
         store, helper = Store(settings.database), Helper(state=settings.state)
         app = create_app(store, helper, settings, pages=web.mount)
-        app.state.accounts.put(User("admin", Role.ADMIN), PASSWORD)
+        app.state.context.accounts.put(User("admin", Role.ADMIN), PASSWORD)
         server = uvicorn.Server(uvicorn.Config(app, log_level="critical"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
@@ -116,7 +116,7 @@ def test_a_run_leaves_what_the_runner_leaves(served: Served, tmp_path: Path) -> 
         served.controller, ping(interval="0.5"), PING, raw, events.append, threading.Event(), 30
     )
     assert (result.outcome, result.status, result.reason) == ("ok", "Finished Ok", "")
-    (order,) = served.helper.orders.values()
+    (order,) = served.helper.requests.values()
     assert order.arguments == {"count": "3"}
     assert order.documents["ping"]["constants"] == {"interval": "0.5", "server_ip": "198.18.4.2"}
     (record,) = [json.loads(line) for line in (raw / "jobs.jsonl").read_text().splitlines()]

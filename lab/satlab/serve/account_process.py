@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Accounts from the command line: `python -m satlab.serve.setup STATE`, as the user of the API process.
+"""Setup of accounts by the supervisor: `python -m satlab.serve.account_process STATE`, as the API's user.
 
-Root opens none of the API's files. Stdin holds a JSON object: `{"public": bool}` asks for the token of the first
-login, `{"login", "role", "password"}` for an account. Stdout gets a JSON object: `token` (may be empty), or `error` and
-`hint`, then with the error's exit status.
+Root opens none of the API's files. Stdin holds a JSON object: `{"public": bool}` requests the token of the first
+log-in, `{"login", "role", "password"}` an account. Stdout gets a JSON object: `token` (may be empty), or `error` and
+`hint`; the exit status is then that of the error.
 """
 
 import json
@@ -19,10 +19,10 @@ from satlab.serve.store import Store
 
 
 def answer(state: Path, request: dict[str, Any]) -> str:
-    """Carry a request out; give the token, empty where none is needed.
+    """Return the token of the first log-in, '' if an account has a password.
 
     Raises:
-        ConfigError: login or password are none, or a public service has no account.
+        ConfigError: login or password are invalid, or a public service has no account.
         HostError: the accounts cannot be opened.
     """
     settings = Settings(state, frozenset())
@@ -35,19 +35,18 @@ def answer(state: Path, request: dict[str, Any]) -> str:
         if accounts.has_password():
             return ""
         if request["public"]:
-            raise ConfigError("--public: there is no account", hint="make one: satlab serve --set-password LOGIN")
+            raise ConfigError("--public: there is no account", hint="create one: satlab serve --set-password LOGIN")
         return accounts.first_token()
     finally:
         store.close()
 
 
 def main() -> int:
-    """Answer what stands on stdin."""
     try:
-        said, status = {"token": answer(Path(sys.argv[1]), json.load(sys.stdin))}, ExitStatus.OK
+        result, status = {"token": answer(Path(sys.argv[1]), json.load(sys.stdin))}, ExitStatus.OK
     except SatlabError as error:
-        said, status = {"error": str(error), "hint": error.hint}, error.status
-    json.dump(said, sys.stdout)
+        result, status = {"error": str(error), "hint": error.hint}, error.status
+    json.dump(result, sys.stdout)
     return status
 
 
