@@ -9,7 +9,7 @@ import pytest
 from satlab.common.files import write_atomically
 
 
-def test_a_file_is_replaced_with_its_mode_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+def test_a_file_is_replaced_with_its_mode_and_no_other_file_is_left(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     path.write_text("old")
     write_atomically(path, "ne\N{LATIN SMALL LETTER U WITH DIAERESIS}")
