@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Whole run folders: complete, damaged, cut off, tampered with."""
 
+import itertools
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -97,6 +98,46 @@ def test_calibration_s_own_drops_are_not_counted(run: Path) -> None:
     samples = [json.loads(line) for line in lines if '"sample"' in line]
     later = sum(s["forward"]["dropped_packets"] for s in samples if s["t_unix_s"] >= example_run.START + 12)
     assert value(frame, "link_dropped_packets", direction="forward") == later
+
+
+COUNTED = {
+    "link_in_packets": "in_packets",
+    "link_out_bytes": "out_bytes",
+    "link_dropped_packets": "dropped_packets",
+    "link_lost_packets": "lost_packets",
+    "link_late_packets": "late_packets",
+}
+
+
+def planted(run: Path, source: str = "link.jsonl", target: str = "link.jsonl") -> dict[str, dict[str, int]]:
+    """Give each counter of each direction a value of its own in three samples while the jobs run; return the sums."""
+    lines = [json.loads(line) for line in (run / "raw" / source).read_text().splitlines()]
+    during = [line for line in lines if line["type"] == "sample" and line["t_unix_s"] > example_run.START + 12.5][:3]
+    numbers = itertools.count(1)
+    chosen = {d: {name: 1000 * next(numbers) for name in COUNTED.values()} for d in example_run.DIRECTIONS}
+    for line in lines:
+        for direction, values in chosen.items() if line["type"] == "sample" else ():
+            line[direction] |= values if line in during else dict.fromkeys(values, 0)
+    (run / "raw" / target).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return {direction: {name: 3 * value for name, value in values.items()} for direction, values in chosen.items()}
+
+
+def test_each_counter_of_each_direction_is_summed_as_itself(run: Path) -> None:
+    sums, frame = planted(run), collect.gather(run)
+    for direction, values in sums.items():
+        found = {counter: value(frame, metric, direction=direction) for metric, counter in COUNTED.items()}
+        assert found == values, direction
+    assert value(frame, "link_cpu_s") == 4.2
+
+
+def test_the_lan_s_directions_are_those_of_its_own_emulator(run: Path) -> None:
+    """Down is towards the client; the LAN's satlink carries it as its terrestrial segment."""
+    sums, frame = planted(run, target="lan.jsonl"), collect.gather(run)
+    for way in ("down", "up"):
+        found = {counter: value(frame, metric, direction=f"lan_{way}") for metric, counter in COUNTED.items()}
+        assert found == sums[f"terrestrial_{way}"], way
+    lan = {row["labels"]["direction"] for row in summary(frame, "link_in_packets")} - {*example_run.DIRECTIONS}
+    assert lan == {"lan_down", "lan_up"}
 
 
 RAW_FILES = [
@@ -227,8 +268,10 @@ def test_link_models_have_the_fields_of_their_schema() -> None:
 
 
 def test_example_runs_follow_the_schemas(run: Path) -> None:
-    def check(name: str, document: Any) -> None:
-        jsonschema.validate(document, json.loads((SCHEMAS / f"{name}.schema.json").read_text()))
+    def check(name: str, *documents: Any) -> None:
+        validator = jsonschema.Draft202012Validator(json.loads((SCHEMAS / f"{name}.schema.json").read_text()))
+        for document in documents:
+            validator.validate(document)
 
     check("manifest", json.loads((run / "manifest.json").read_text()))
     check("calibration", json.loads((run / "raw" / "calibration.json").read_text()))
@@ -236,8 +279,7 @@ def test_example_runs_follow_the_schemas(run: Path) -> None:
     for path in run.glob("raw/files/satlab_page_load-*/*.json"):
         check("page-load", json.loads(path.read_text()))
     for name, lines in (("jobs", "jobs.jsonl"), ("link-metrics", "link.jsonl")):
-        for line in (run / "raw" / lines).read_text().splitlines()[-30:]:
-            check(name, json.loads(line))
+        check(name, *map(json.loads, (run / "raw" / lines).read_text().splitlines()[-30:]))
 
 
 # --- T12: tampered or mixed-up results ------------------------------------------------------------------------------

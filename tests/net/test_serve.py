@@ -106,6 +106,11 @@ class Client:
         return str(self.instance(number)["status"])
 
 
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
 def until(condition: Callable[[], Any], seconds: float) -> None:
     end = time.monotonic() + seconds
     while not condition():
@@ -118,8 +123,7 @@ class Service:
 
     def __init__(self, state: Path, *, standin: bool = False, tls: Pki | None = None) -> None:
         self.state, self.standin, self.tls = state, standin, tls
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         argv = [*self.argv, "--set-password", "openbach", "--role", "admin"]
         subprocess.run(argv, input=f"{PASSWORD}\n", text=True, check=True, env=ENVIRONMENT)
         self.start()
@@ -321,7 +325,7 @@ def test_t01_over_tls_passwords_and_cookies_are_sealed(tmp_path: Path) -> None:
         assert not Path(f"/proc/{service.api_pid()}/environ").read_bytes().count(b"server.key")
     tls.server_key.chmod(0o644)
     state = str(tmp_path / "state")
-    argv = [sys.executable, "-m", "satlab", "serve", "--state", state, "--listen", "127.0.0.1:1"]
+    argv = [sys.executable, "-m", "satlab", "serve", "--state", state, "--listen", f"127.0.0.1:{free_port()}"]
     argv += ["--tls-cert", str(tls.server_cert), "--tls-key", str(tls.server_key)]
     done = subprocess.run(argv, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == ExitStatus.USAGE

@@ -133,23 +133,23 @@ def probe_link(
         rtt = _echoes(shell, path, ECHOES)
     except ProbeError as error:
         notes["rtt"] = str(error)
-    dropped = metrics.forward_drops() if metrics else 0
+    samples_before = len(metrics.samples()) if metrics else 0
     try:
         result = udp_flow(shell, path, int(plan.forward.rate_bps * PROBE_OVERLOAD), PROBE_S)
     except ProbeError as error:
         notes["rate"] = str(error)
     if metrics:
         metrics.settle()
-        dropped = metrics.forward_drops() - dropped
     if emulator == "opensand":
         _drain(shell, path, expectation(plan, emulator).rtt_high_ms)
     received = result.get("end", {}).get("sum_received") or result.get("end", {}).get("sum", {})
+    packets = int(received.get("packets", 0))
     return Probe(
         rtt=rtt,
         rate_bps=steady_rate_bps(result),
-        packets=int(received.get("packets", 0)),
+        packets=packets,
         lost_packets=int(received.get("lost_packets", 0)),
-        queue_drops=dropped,
+        queue_drops=metrics.forward_drops(samples_before, packets) if metrics else 0,
         notes=notes,
     )
 

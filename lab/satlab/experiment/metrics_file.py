@@ -29,9 +29,18 @@ class MetricsFile:
     def samples(self) -> list[dict[str, Any]]:
         return [line for line in self.lines() if line["type"] == "sample"]
 
-    def forward_drops(self) -> int:
-        """Packets that the full forward queue has refused so far."""
-        return sum(sample["forward"]["dropped_packets"] for sample in self.samples() if sample["forward"])
+    def forward_drops(self, since: int, packets: int) -> int:
+        """Return how many of the first `packets` after sample number `since` the full forward queue dropped.
+
+        A receiver counts up to the last packet that reached it; it does not miss what was dropped after that one. The
+        drops of one sample count as spread evenly over it.
+        """
+        drops, left = 0.0, packets
+        for counters in (sample["forward"] for sample in self.samples()[since:] if sample["forward"]):
+            entered = counters["in_packets"]
+            drops += counters["dropped_packets"] * (min(entered, left) / entered if entered else 1)
+            left = max(0, left - entered)
+        return round(drops)
 
     def settle(self) -> None:
         """Wait, no longer than `SETTLE_DEADLINE_S`, until satlink's satellite queues are empty in two samples.

@@ -156,10 +156,25 @@ def test_a_link_that_does_not_settle_is_waited_for_ten_seconds(tmp_path: Path, m
 
 def test_metrics_file_ignores_a_line_that_is_being_written(tmp_path: Path) -> None:
     path = tmp_path / "link.jsonl"
-    append(path, {"type": "header"}, sample(dropped=3))
+    append(path, {"type": "header"}, {"type": "sample", "forward": {"in_packets": 9, "dropped_packets": 3}})
     with path.open("a") as file:
         file.write('{"type": "sam')
-    assert MetricsFile(path).forward_drops() == 3
+    assert MetricsFile(path).forward_drops(0, 9) == 3
+
+
+@pytest.mark.parametrize(
+    ("since", "packets", "drops"),
+    [(0, 0, 0), (1, 90, 0), (1, 100, 0), (1, 150, 10), (1, 200, 20), (1, 250, 20), (0, 300, 27)],
+)
+def test_drops_count_among_the_packets_that_the_receiver_knows_of(
+    since: int, packets: int, drops: int, tmp_path: Path
+) -> None:
+    """The flow begins with the second sample; a packet dropped after the last received one is not missed."""
+    path = tmp_path / "link.jsonl"
+    counts = [(100, 7), (100, 0), (100, 20), (0, 0)]
+    figures = [{"in_packets": entered, "dropped_packets": dropped} for entered, dropped in counts]
+    append(path, {"type": "header"}, *({"type": "sample", "forward": one} for one in figures), {"type": "end"})
+    assert MetricsFile(path).forward_drops(since, packets) == drops
 
 
 # --- what programs print --------------------------------------------------------------------------------------------

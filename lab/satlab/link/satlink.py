@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from satlab.common.errors import ConfigError, ExitStatus, Fault, HostError
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 """All of them are arithmetic on a few kB of XML: milliseconds. Beyond this the program hangs."""
 
 Answer = TypeVar("Answer", bound=BaseModel)

@@ -25,6 +25,16 @@ def test_t01_another_host_is_refused(anonymous: TestClient, host: str) -> None:
     assert anonymous.get("/version/", headers={"host": host}).status_code == 421
 
 
+@pytest.mark.parametrize("name", ["host", "origin", "content-type", "content-length"])
+def test_t01_a_header_that_programs_read_differently_stands_once(admin: TestClient, name: str) -> None:
+    body = b'{"login": "admin"}'
+    good = {"host": HOST, "origin": f"http://{HOST}", "content-type": "application/json"}
+    good["content-length"] = str(len(body))
+    assert admin.put("/login/", content=body, headers=good).status_code == 200
+    answer = admin.put("/login/", content=body, headers=[*good.items(), (name, good[name])])
+    assert (answer.status_code, answer.json()) == (400, {"error": f"The header {name} stands twice"})
+
+
 @pytest.mark.parametrize(
     "headers",
     [
@@ -87,6 +97,28 @@ def test_t01_a_session_ends(viewer: TestClient, clock: Clock) -> None:
 
 def test_t01_a_new_password_ends_sessions(viewer: TestClient, context: Context) -> None:
     context.accounts.put(User("viewer", Role.VIEWER), "another password")
+    assert viewer.get("/login/").json()["username"] is None
+
+
+def test_t01_a_deactivated_account_has_no_session_and_no_login(
+    viewer: TestClient, anonymous: TestClient, context: Context
+) -> None:
+    token = context.accounts.open_session("viewer")
+    context.accounts.put(User("viewer", Role.VIEWER, active=False))
+    assert viewer.get("/login/").json()["username"] is None
+    assert context.accounts.session(token) is None
+    assert anonymous.post("/login/", json={"login": "viewer", "password": PASSWORD}).status_code == 401
+    # A session that began at the same moment counts for nothing, and what ended does not come back.
+    late = context.accounts.open_session("viewer")
+    assert context.accounts.session(late) is None
+    context.accounts.remove("viewer")
+    context.accounts.put(User("viewer", Role.VIEWER), PASSWORD)
+    assert context.accounts.session(token) is None
+
+
+def test_t01_deactivating_ends_sessions_for_good(viewer: TestClient, context: Context) -> None:
+    context.accounts.put(User("viewer", Role.VIEWER, active=False))
+    context.accounts.put(User("viewer", Role.VIEWER, active=True))
     assert viewer.get("/login/").json()["username"] is None
 
 

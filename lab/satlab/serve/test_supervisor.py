@@ -3,6 +3,7 @@
 
 import os
 import re
+import socket
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,7 +40,9 @@ def test_t01_others_are_let_in_only_when_asked_for(tmp_path: Path, listen: str) 
 
 @ROOT_ONLY
 def test_t01_a_public_service_needs_accounts(tmp_path: Path) -> None:
-    options = request(tmp_path, "127.0.0.1:1", "lab.example", tls=True)
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    options = request(tmp_path, address, "lab.example", tls=True)
     with pytest.raises(ConfigError, match="no account"):
         supervisor.run(options, ProgressLog(quiet=True), threading.Event())
     supervisor.set_password(tmp_path / "state", "admin", Role.ADMIN, "long enough")
