@@ -81,6 +81,7 @@ impl Encapsulator {
     }
 
     /// Fills a frame from the packet in fragmentation and from `next`.
+    #[inline]
     pub(crate) fn fill(
         &mut self,
         frame: &mut [u8],
@@ -106,6 +107,7 @@ impl Encapsulator {
     }
 
     /// Bytes of the IP packet in fragmentation that are not yet in a frame.
+    #[inline]
     pub(crate) fn pending(&self) -> usize {
         let (in_hand, rest) = match &self.codec {
             Sending::Gse(sender) => (sender.in_hand().len(), sender.pending()),

@@ -61,6 +61,7 @@ impl Core {
     }
 
     /// Works off the next event of adaptive coding if it comes before now and not after `opening`.
+    #[inline]
     pub(crate) fn adapt(&mut self, opening: Option<Nanos>) -> Adapted {
         let (Some(acm), Some(reception)) = (&mut self.acm, &self.config.reception) else {
             return Adapted::Nothing;

@@ -106,6 +106,7 @@ impl Framed {
         self.quota.close(self.something_waits(start, queue));
     }
 
+    #[inline]
     fn something_waits(&self, start: Nanos, queue: &Fifos) -> bool {
         let is_due = |plans: &Plans| plans.due() <= start;
         self.air.pending() > 0 || queue.size().1 > 0 || self.plans.as_ref().is_some_and(is_due)
