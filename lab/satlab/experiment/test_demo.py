@@ -44,8 +44,8 @@ class Runs:
         status = self.statuses[prepared.number - 1]
         return RunResult(folder, status, "a reason" if status else "", FRAME)
 
-    def build(self, folders: list[Path], page: Path, title: str) -> None:
-        self.reports.append((folders, page, title))
+    def build(self, records: dict[Path, Any], page: Path, title: str) -> None:
+        self.reports.append((list(records), page, title))
         page.write_text("<html>")
 
 

@@ -65,7 +65,10 @@ def sample(dropped: int = 0, forward: int = 0, return_: int = 0) -> dict[str, An
     directions = {"forward": forward, "return": return_}
     return {
         "type": "sample",
-        **{name: {"dropped_packets": dropped, "queue_packets": queue} for name, queue in directions.items()},
+        **{
+            name: {"in_packets": 0, "dropped_packets": dropped, "queue_packets": queue}
+            for name, queue in directions.items()
+        },
     }
 
 

@@ -32,7 +32,7 @@ def test_t01_a_header_that_programs_read_differently_stands_once(admin: TestClie
     good["content-length"] = str(len(body))
     assert admin.put("/login/", content=body, headers=good).status_code == 200
     answer = admin.put("/login/", content=body, headers=[*good.items(), (name, good[name])])
-    assert (answer.status_code, answer.json()) == (400, {"error": f"The header {name} stands twice"})
+    assert (answer.status_code, answer.json()) == (400, {"error": f"The header {name} is repeated"})
 
 
 @pytest.mark.parametrize(
