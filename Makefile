@@ -1,6 +1,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # `make` lists the verbs. They expect what `./satlab` installs; CI and users run `./satlab test`, which ends here.
 PY := .venv/bin/python
+# One build for clippy, the tests of the crates, and the programs that the other tests run.
+WHOLE := --profile ci --workspace --features satperf/quiche --locked
+# A test waits more than it works: one worker more than cores.
+WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
+PYTEST := $(PY) -m pytest -n $(WORKERS) --dist loadscope
+unit python vm-nspawn: export SATLAB_PROGRAMS ?= $(CURDIR)/target/ci
 export PYTHONPATH := lab:.
 export CARGO_TERM_COLOR ?= never
 
@@ -10,28 +16,35 @@ help: ## list the verbs
 
 test: lint rust python ## everything CI runs (root)
 
-lint: ## formatting, linters, type checks
+lint: lint-rust lint-python lint-ansible ## formatting, linters, type checks
+	shellcheck satlab .ci/run
+
+lint-rust:
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --locked -- -D warnings
-	cargo clippy -p satperf --all-targets --features quiche --locked -- -D warnings
+	cargo clippy $(WHOLE) --all-targets -- -D warnings
+	cargo check -q --profile ci --manifest-path fuzz/Cargo.toml --locked --target-dir target/fuzz
+
+lint-python:
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy lab collect openbach-scenarios tests tools
+	.venv/bin/mypy conftest.py
 	$(PY) tools/structure.py --check
+
+lint-ansible:
 	.venv/bin/ansible-lint -q openbach-scenarios/jobs/*/*install_*.yml
 	.venv/bin/yamllint -s -c ansible/.yamllint ansible
 	cd ansible && ../.venv/bin/ansible-lint -q --offline
 	vagrant validate
-	shellcheck satlab .ci/run
 
 rust: ## unit, property and corpus tests of the crates
-	cargo test --workspace --locked
+	cargo test $(WHOLE)
 
 unit: ## tests beside the code (ARGS go to pytest)
-	$(PY) -m pytest -q lab collect openbach-scenarios web-targets -m 'not net and not browser' $(ARGS)
+	$(PYTEST) -q lab collect openbach-scenarios web-targets -m 'not net and not browser' $(ARGS)
 
-python: ## unit, network and browser tests (ARGS go to pytest)
-	$(PY) -m pytest $(ARGS)
+python: ## unit, network and browser tests (ARGS go to pytest; -n 0: one after the other)
+	$(PYTEST) $(ARGS)
 
 dist: ## Debian packages of what guests of the VM lab run, into dist/
 	cargo build --release --locked -p satlink
@@ -46,6 +59,9 @@ vm-nspawn: ## the whole VM lab in booted containers: roles, second run, measurem
 vm-tcg: ## the small lab in virtual machines under software emulation, with our own box (root, about an hour)
 	$(PY) -m pytest -s tests/vm -m vm $(ARGS)
 
+generate: ## write the files that are made from others: OpenSAND profiles, a schema
+	$(PY) tools/generate.py
+
 format: ## rewrite the sources in the project's format
 	cargo fmt --all
 	.venv/bin/ruff format
@@ -54,4 +70,4 @@ format: ## rewrite the sources in the project's format
 clean: ## remove build output (not runs/)
 	rm -rf target .venv .satlab
 
-.PHONY: help test lint rust unit python dist box vm-nspawn vm-tcg format clean
+.PHONY: help test lint lint-rust lint-python lint-ansible rust unit python dist box vm-nspawn vm-tcg generate format clean

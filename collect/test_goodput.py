@@ -120,6 +120,37 @@ def test_a_transfer_that_broke_off_has_no_goodput() -> None:
     assert "broken off after 2.0 s" in record.reason
 
 
+@pytest.mark.parametrize(("share", "status"), [(0.951, "ok"), (0.949, "failed")])
+@pytest.mark.parametrize("unit", ["duration", "bytes"])
+def test_a_transfer_counts_from_95_percent_of_its_request_on(unit: str, share: float, status: str) -> None:
+    received = CLIENT["end"]["sum_received"]
+    got = {"duration": received["seconds"], "bytes": received["bytes"]}[unit]
+    request = CLIENT["start"]["test_start"] | {"duration": 0, "bytes": 0} | {unit: round(got / share, 6)}
+    request["bytes"] = round(request["bytes"])
+    records = goodput.records([document(CLIENT | {"start": CLIENT["start"] | {"test_start": request}})], 0)
+    assert only(records, "goodput_bps").status == status
+    assert only(records, "completeness_ratio").value == pytest.approx(share, abs=1e-4)
+
+
+def test_omitted_intervals_are_in_no_figure() -> None:
+    whole = goodput.records([document(SERVER, 1), document(CLIENT, 2)], 0)
+    sides = []
+    for side in (SERVER, CLIENT):
+        first = side["intervals"][0]
+        streams = [stream | {"snd_cwnd": 1 << 40, "rtt": 1 << 40} for stream in first["streams"]]
+        warm_up = {"streams": streams, "sum": first["sum"] | {"omitted": True, "bytes": 1 << 40}}
+        sides.append(side | {"intervals": [warm_up, *side["intervals"]]})
+    records = goodput.records([document(sides[0], 1), document(sides[1], 2)], 0)
+    assert records == whole
+    assert len(series(whole, "goodput_bps")) == len(CLIENT["intervals"])
+
+
+def test_cpu_time_is_the_share_of_a_core_times_the_duration() -> None:
+    end = CLIENT["end"] | {"cpu_utilization_percent": {"host_total": 150.0}}
+    end["sum_sent"] = CLIENT["end"]["sum_sent"] | {"seconds": 4.0}
+    assert only(goodput.records([document(CLIENT | {"end": end})], 0), "cpu_s").value == pytest.approx(6.0)
+
+
 def test_udp_counts_what_arrived_and_what_was_lost() -> None:
     udp = json.loads((FIXTURES / "iperf3_udp_client.json").read_text())
     udp["end"]["sum"]["lost_packets"] = 46

@@ -30,11 +30,6 @@ RULES = """table ip satpep {
 """
 
 
-def satpep_binary() -> Path:
-    """Return where the proxy is: SATLAB_SATPEP, or where cargo builds it."""
-    return Path(os.environ.get("SATLAB_SATPEP", paths.ROOT / "target" / "release" / "satpep"))
-
-
 def until(condition: Callable[[], Any], what: str) -> Any:
     """Poll a condition with a deadline, and give what it gives."""
     deadline = time.monotonic() + DEADLINE_S
@@ -109,7 +104,7 @@ class Chain:
         out, errors = (self.folder / f"satpep-{role}-{number}.{end}" for end in ("out", "err"))
         listens = [part for address in listen for part in ("--listen", address)]
         files = [f"--cert={self.pki}/server.crt", f"--key={self.pki}/server.key", f"--ca={self.pki}/ca.crt"]
-        command = [str(satpep_binary()), "quic", "--outside-a-lab", *listens, *files, *argv]
+        command = [str(paths.SATPEP), "quic", "--outside-a-lab", *listens, *files, *argv]
         inside = ["ip", "netns", "exec", self.node(role), *command]
         with out.open("wb") as out_file, errors.open("wb") as error_file:
             proxy = Satpep(_popen(inside, out_file, error_file), out, errors)

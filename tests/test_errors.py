@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -18,19 +19,28 @@ from satlab.common import paths
 BULK = paths.SCENARIOS / "bulk_tcp.json"
 
 
-def satlab(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": f"{paths.ROOT / 'lab'}:{paths.ROOT}", "COLUMNS": "200"}
-    return subprocess.run(
-        [sys.executable, "-m", "satlab", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env=environment,
-    )
+@dataclass(frozen=True)
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
 
 
-def expect(done: subprocess.CompletedProcess[str], status: int, *said: str) -> None:
+def satlab(*arguments: str | Path) -> Done:
+    """Run a command in this process: a Python that is started anew takes longer than most commands."""
+    found = CliRunner().invoke(cli.app, list(map(str, arguments)), prog_name="satlab", env={"COLUMNS": "200"})
+    assert found.exception is None or isinstance(found.exception, SystemExit), found.exception
+    return Done(found.exit_code, found.stdout, found.stderr)
+
+
+def process(*arguments: str | Path) -> Done:
+    environment = os.environ | {"PYTHONPATH": paths.PYTHONPATH, "COLUMNS": "200"}
+    argv = [sys.executable, "-m", "satlab", *map(str, arguments)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def expect(done: Done, status: int, *said: str) -> None:
     assert done.returncode == status, done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
@@ -53,7 +63,7 @@ def scenario(tmp_path: Path, change: Callable[[str], str]) -> Path:
     return path
 
 
-def dry_run(path: Path, *more: str | Path) -> subprocess.CompletedProcess[str]:
+def dry_run(path: Path, *more: str | Path) -> Done:
     return satlab("run", path, "--set", "duration=1", "--dry-run", *more)
 
 
@@ -120,8 +130,9 @@ def test_setting_without_value() -> None:
     expect(satlab("run", BULK, "--set", "duration"), 2, "NAME=VALUE", "hint:")
 
 
-def test_unknown_profile() -> None:
-    expect(satlab("run", BULK, "--set", "duration=1", "--profile", "meo"), 2, "meo", "geo", "leo")
+@pytest.mark.parametrize("run", [satlab, process])
+def test_unknown_profile(run: Callable[..., Done]) -> None:
+    expect(run("run", BULK, "--set", "duration=1", "--profile", "meo"), 2, "meo", "geo", "leo")
 
 
 def test_page_manifest_that_does_not_sum_up(tmp_path: Path) -> None:
@@ -140,8 +151,8 @@ def test_usage_error() -> None:
 @pytest.mark.parametrize("command", [["up"], ["down"], ["status"], ["shell", "client"]])
 def test_not_root(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    done = CliRunner().invoke(cli.app, command)
-    assert done.exit_code == 3
+    done = satlab(*command)
+    assert done.returncode == 3
     assert "error: not root" in done.stderr
     assert "hint: run the same command as root" in done.stderr
 

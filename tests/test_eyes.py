@@ -1,21 +1,20 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What the emulator has on air, read by receivers that are not its own: tshark for BBFRAMEs and GSE, `rle` for bursts.
 
-`crates/link/examples/on_air.rs` writes the frames of a link under a random mix of packets; `cargo test` builds it.
+`crates/link/examples/on_air.rs` writes the frames of a link under a random mix of packets.
 """
 
 import json
-import os
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from satlab.common import paths
 from tests import rle
 
-ROOT = Path(__file__).resolve().parents[1]
-ON_AIR = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "debug" / "examples" / "on_air"
+ON_AIR = paths.PROGRAMS / "examples" / "on_air"
 DISSECT = [
     "tshark", "-n", "-T", "json", "-J", "dvb-s2_modeadapt dvb-s2_bb dvb-s2_gse", "--enable-heuristic", "dvb_s2_udp",
     "-o", "dvb-s2_modeadapt.decode_df:TRUE", "-o", "dvb-s2_modeadapt.full_decode:FALSE", "-r",
@@ -25,7 +24,7 @@ Fields = list[tuple[str, Any]]
 
 
 def on_air(direction: str, seed: int, folder: Path) -> None:
-    assert ON_AIR.exists(), f"{ON_AIR} is not built: cargo build --examples"
+    assert ON_AIR.exists(), f"{ON_AIR} is not built: cargo build --release --examples"
     subprocess.run([ON_AIR, direction, str(seed), folder], check=True, timeout=60)
 
 

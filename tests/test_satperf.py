@@ -3,7 +3,6 @@
 
 import contextlib
 import json
-import os
 import random
 import resource
 import signal
@@ -28,13 +27,11 @@ STACKS = ("quinn", "quiche")
 END_S = 60.0
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def satperf() -> Path:
-    """The program itself: SATLAB_SATPERF, or where the launcher builds it."""
-    file = Path(os.environ.get("SATLAB_SATPERF", paths.SATPERF))
-    if not file.exists():
-        pytest.skip(f"{file} is not built")
-    return file
+    if not paths.SATPERF.exists():
+        pytest.skip(f"{paths.SATPERF} is not built")
+    return paths.SATPERF
 
 
 @dataclass

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
+from satlab.common import paths
 from satlab.common.paths import JOBS, SHIM
 from satlab.netlab import pki, web_target
-from tests.pepchain import CLIENT, DEADLINE_S, SERVER, Chain, chain, satpep_binary, until
+from tests.pepchain import CLIENT, DEADLINE_S, SERVER, Chain, chain, until
 
 pytestmark = [pytest.mark.net, pytest.mark.browser]
 NAME = "kepler.satlab.test"
@@ -30,8 +31,8 @@ def row(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
     for program in ("chromium", "gtlsserver", "nft"):
         if not shutil.which(program, path=os.environ["PATH"] + ":/usr/sbin"):
             pytest.skip(f"needs {program}")
-    if not satpep_binary().exists():
-        pytest.skip(f"{satpep_binary()} is not built")
+    if not paths.SATPEP.exists():
+        pytest.skip(f"{paths.SATPEP} is not built")
     folder = tmp_path_factory.mktemp("satpep")
     web_target.build(web_target.load("kepler"), folder / "www" / "kepler")
     pki.create(folder / "pki", [NAME], [ip_address(SERVER)], datetime.now(UTC))
@@ -83,8 +84,8 @@ def test_the_whole_page_comes_over_h3_through_both_proxies(row: Chain, mode: str
     finally:
         server.terminate()
         server.communicate(timeout=DEADLINE_S)
-    paths = [s["page_load_json"] for s in statistics(here) if "page_load_json" in s]
-    loads = [json.loads((here / "raw" / path).read_text()) for path in paths]
+    stored = [s["page_load_json"] for s in statistics(here) if "page_load_json" in s]
+    loads = [json.loads((here / "raw" / path).read_text()) for path in stored]
     assert [(r["status"], r["objects"], r["body_bytes"]) for r in loads] == [("ok", 75, 815_804)] * LOADS
     assert [r["protocols"] for r in loads] == [{"h3": 75}] * LOADS
     for proxy in (gw, st):

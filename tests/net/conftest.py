@@ -6,9 +6,9 @@ import secrets
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import pytest
 from pyroute2 import IPRoute
@@ -16,9 +16,15 @@ from pyroute2 import IPRoute
 from satlab.common import paths
 from satlab.common.topology import load
 from satlab.netlab import lab, netns
+from tests.calibrated import calibrated, faults
 
 MARK = "SATLAB_TEST_MARK"
 STANDIN = Path(__file__).with_name("standin.py")
+Result = TypeVar("Result")
+
+
+class AsPlanned(Protocol):
+    def __call__(self, attempt: Callable[[Path], Result]) -> Result: ...
 
 
 @pytest.fixture(autouse=True)
@@ -38,11 +44,33 @@ def standin(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def satlink() -> Path:
-    """The emulator itself: SATLAB_SATLINK, or where the launcher builds it."""
-    file = Path(os.environ.get("SATLAB_SATLINK", paths.SATLINK))
-    if not file.exists():
-        pytest.skip(f"{file} is not built")
-    return file
+    """The emulator itself."""
+    if not paths.SATLINK.exists():
+        pytest.skip(f"{paths.SATLINK} is not built")
+    return paths.SATLINK
+
+
+@pytest.fixture
+def as_planned(tmp_path: Path) -> AsPlanned:
+    """Return a function that calls another one with a folder for its runs, and returns what that returns.
+
+    RTT, rate and loss of each run must be as planned; if they are not, all is done once more.
+    """
+
+    def as_planned(attempt: Callable[[Path], Result]) -> Result:
+        results: list[Result] = []
+
+        def run() -> Path:
+            runs = tmp_path / f"attempt-{len(results) + 1}"
+            results.append(attempt(runs))
+            folders = [file.parents[1] for file in runs.rglob("raw/calibration.json")]
+            assert folders, "nothing was calibrated"
+            return max(folders, key=lambda folder: len(faults(folder)))
+
+        calibrated(run)
+        return results[-1]
+
+    return as_planned
 
 
 @pytest.fixture

@@ -25,12 +25,12 @@ from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
 from satlab.common.processes import wait
-from satlab.experiment import calibrate
-from satlab.link.linkplan import LinkRequest, LinkSet, Timeline, TimelineStep
+from satlab.experiment import link_probe
+from satlab.link.config import LinkRequest, LinkSet, Timeline, TimelineStep
 from satlab.netlab import lab
 
 pytestmark = pytest.mark.net
-PROBE = calibrate.probe_link
+PROBE = link_probe.probe_link
 
 NGTCP2 = paths.ROOT / "tests/endpoints/ngtcp2"
 HEAD = """
@@ -68,7 +68,7 @@ def _prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, satlink: Path) ->
         (tmp_path / "baselines" / f"{name}.yml").write_text(f"{HEAD}name: {name}{text}")
     shutil.copy(paths.BASELINES / "interop.yml", tmp_path / "baselines")
     monkeypatch.setattr(paths, "BASELINES", tmp_path / "baselines")
-    monkeypatch.setattr(calibrate, "probe_link", lambda *_: calibrate.Probe(None, None, 0, 0, 0, {}))
+    monkeypatch.setattr(link_probe, "probe_link", lambda *_: link_probe.Probe(None, None, 0, 0, 0, {}))
     monkeypatch.setattr(real_clock, "Limits", functools.partial(sandbox.Limits, processes=64, disk_bytes=32 << 20))
     monkeypatch.setenv("PATH", "/usr/sbin", prepend=":")
 
@@ -112,7 +112,7 @@ def _ngtcp2() -> None:
 
 @pytest.mark.usefixtures("_satperf")
 def test_satperf_is_timed_and_captured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibrate, "probe_link", PROBE)
+    monkeypatch.setattr(link_probe, "probe_link", PROBE)
     found = sample(tmp_path, "small", "small", stack="quinn")
     half, whole = times(found)
     # Handshake, request and slow start from ten packets: 0.5 MB need 6 to 7 round trips.

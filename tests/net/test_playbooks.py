@@ -135,7 +135,8 @@ def test_jobs_are_installed_twice_and_removed(tmp_path: Path) -> None:
     if not all(map(shutil.which, needed)) or not installed("python3-apt"):
         pytest.skip(f"needs python3-apt, {', '.join(needed)}")
     own = {"opensand", *OWN_PROGRAMS.values()}
-    jobs = [job for job in TRIED if all(name in own or installed(name) for name in packages(playbook_of(job)))]
+    missing = {job: [p for p in packages(playbook_of(job)) if p not in own and not installed(p)] for job in TRIED}
+    jobs = [job for job in TRIED if not missing[job]]
     assert {"satlab_link", "satlab_opensand", "satlab_satperf"} <= set(jobs)
     outfit(tmp_path, jobs)
     argv = ["unshare", "--mount", "--pid", "--fork", "sh", "-c", PRIVATE, "sh", str(tmp_path), sys.prefix]
@@ -152,3 +153,5 @@ def test_jobs_are_installed_twice_and_removed(tmp_path: Path) -> None:
     if "satlab_pep" in jobs and "satlab_web_server" in jobs:
         assert not {f"starts {name}.service" for name in SERVICES} & set(second), "services of packages are kept down"
     assert not [line for line in removed if line.startswith("file")]
+    if left_out := {job: names for job, names in missing.items() if names}:
+        pytest.skip(f"jobs whose packages are missing were not tried: {left_out}")

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ import pytest
 
 from satlab.common.console import ProgressLog
 from satlab.experiment import run
+from satlab.experiment.run_folder import RunResult
 from satlab.link.options import LinkOptions
 from satlab.netlab import privileges
+from tests.net.conftest import AsPlanned
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
 
@@ -61,7 +64,13 @@ SCENARIO = {
 }
 
 
-def probe(tmp_path: Path, victim: int) -> dict[str, Any]:
+def execute(request: run.RunRequest) -> RunResult:
+    outcome = run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
+    assert outcome.status in (0, 4), (outcome.reason, *(p.read_text() for p in outcome.folder.glob("raw/logs/*.log")))
+    return outcome
+
+
+def probe(tmp_path: Path, victim: int, as_planned: AsPlanned) -> dict[str, Any]:
     """Run a hostile job in a lab of its own and give what it could do."""
     files = tmp_path / "jobs" / "prober" / "files"
     files.mkdir(parents=True)
@@ -72,20 +81,18 @@ def probe(tmp_path: Path, victim: int) -> dict[str, Any]:
         tmp_path / "probe.json",
         link=LinkOptions(profile="leo"),
         settings={"victim": str(victim)},
-        runs=tmp_path / "runs",
         jobs=tmp_path / "jobs",
         report=False,
     )
-    outcome = run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
-    assert outcome.status in (0, 4), (outcome.reason, *(p.read_text() for p in outcome.folder.glob("raw/logs/*.log")))
+    outcome = as_planned(lambda runs: execute(replace(request, runs=runs)))
     found: dict[str, Any] = json.loads((outcome.folder / "raw/files/found.json").read_text())
     return found
 
 
-def test_t02_a_job_can_do_nothing_to_the_host(tmp_path: Path) -> None:
+def test_t02_a_job_can_do_nothing_to_the_host(tmp_path: Path, as_planned: AsPlanned) -> None:
     with subprocess.Popen(["sleep", "120"]) as victim:
         try:
-            found = probe(tmp_path, victim.pid)
+            found = probe(tmp_path, victim.pid, as_planned)
             assert victim.poll() is None
         finally:
             victim.kill()
@@ -126,7 +133,7 @@ def start(number: int, job: str, arguments: dict[str, Any], *after: int) -> dict
     return {"id": number, **wait, "start_job_instance": {"entity_name": "client", job: arguments}}
 
 
-def test_jobs_do_with_their_grants_what_they_are_for(tmp_path: Path) -> None:
+def test_jobs_do_with_their_grants_what_they_are_for(tmp_path: Path, as_planned: AsPlanned) -> None:
     functions = [
         start(1, "satlab_capture", {"interface": "lan0", "seconds": 4}),
         start(2, "satlab_system_load", {}),
@@ -140,10 +147,8 @@ def test_jobs_do_with_their_grants_what_they_are_for(tmp_path: Path) -> None:
     ]
     (tmp_path / "grants.json").write_text(json.dumps({"name": "grants", "openbach_functions": functions}))
     link = LinkOptions(profile="leo")
-    request = run.RunRequest(tmp_path / "grants.json", link=link, runs=tmp_path / "runs", report=False)
-    outcome = run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
-    logs = [path.read_text() for path in outcome.folder.glob("raw/logs/*.log")]
-    assert outcome.status in (0, 4), (outcome.reason, *logs)
+    request = run.RunRequest(tmp_path / "grants.json", link=link, report=False)
+    outcome = as_planned(lambda runs: execute(replace(request, runs=runs)))
     (capture,) = outcome.folder.glob("raw/files/satlab_capture-*/*.pcapng")
     assert capture.stat().st_mode & 0o777 == 0o600
     changes = [line for line in (outcome.folder / "raw/link.jsonl").read_text().splitlines() if '"change"' in line]

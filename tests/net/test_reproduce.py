@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from satlab.common import paths
+from tests.net.conftest import AsPlanned
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
 
@@ -39,25 +40,29 @@ def children(pid: int) -> list[int]:
 
 
 @pytest.mark.skipif(not shutil.which("haproxy", path="/usr/sbin:/usr/bin"), reason="haproxy is not installed")
-def test_a_killed_reproduction_is_resumed_and_its_half_run_repeated(tmp_path: Path) -> None:
-    first = start("--runs", "1", "--cells", CELL, "--out", str(tmp_path))
-    runs = f"seed-002-*/runs/{CELL}/*/raw/link.jsonl"
-    wait_for(lambda: any(tmp_path.glob(runs)), 60)
-    below = children(first.pid)
-    assert below, "a run goes on"
-    for pid in (first.pid, *below):
-        os.kill(pid, signal.SIGKILL)
-    first.communicate(timeout=10)
-    (folder,) = tmp_path.glob("seed-002-*")
-    second = start("--resume", str(folder))
-    out, err = second.communicate(timeout=200)
-    assert second.returncode in (0, 4), err
-    document = json.loads(out)
+def test_a_killed_reproduction_is_resumed_and_its_half_run_repeated(as_planned: AsPlanned) -> None:
+    document, folder = as_planned(kill_and_resume)
     assert document["half_runs_count"] == 1
     lines = {line["metric"]: line for line in document["bulk"]}
     assert (lines["reached_2mb_s"]["n"], lines["reached_2mb_s"]["failed_count"]) == (1, 0)
     assert 0.3 < lines["reached_2mb_s"]["median"] < 8
     assert (folder / "report" / "index.html").is_file()
     third = start("--resume", str(folder))
-    out, err = third.communicate(timeout=60)
+    _, err = third.communicate(timeout=60)
     assert "0 runs left" in err
+
+
+def kill_and_resume(out: Path) -> tuple[dict[str, Any], Path]:
+    first = start("--runs", "1", "--cells", CELL, "--out", str(out))
+    runs = f"seed-002-*/runs/{CELL}/*/raw/link.jsonl"
+    wait_for(lambda: any(out.glob(runs)), 60)
+    below = children(first.pid)
+    assert below, "a run goes on"
+    for pid in (first.pid, *below):
+        os.kill(pid, signal.SIGKILL)
+    first.communicate(timeout=10)
+    (folder,) = out.glob("seed-002-*")
+    second = start("--resume", str(folder))
+    answer, err = second.communicate(timeout=200)
+    assert second.returncode in (0, 4), err
+    return json.loads(answer), folder

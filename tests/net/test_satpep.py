@@ -18,9 +18,10 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from satlab.common import paths
 from satlab.common.paths import SCHEMAS
 from satlab.netlab import pki
-from tests.pepchain import CLIENT, DEADLINE_S, SERVER, Chain, Satpep, chain, satpep_binary
+from tests.pepchain import CLIENT, DEADLINE_S, SERVER, Chain, Satpep, chain
 
 pytestmark = pytest.mark.net
 NAME = "origin.satlab.test"
@@ -33,8 +34,8 @@ def row(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
         pytest.skip("needs root")
     if not shutil.which("nft"):
         pytest.skip("needs nftables")
-    if not satpep_binary().exists():
-        pytest.skip(f"{satpep_binary()} is not built")
+    if not paths.SATPEP.exists():
+        pytest.skip(f"{paths.SATPEP} is not built")
     folder = tmp_path_factory.mktemp("satpep")
     pki.create(folder / "pki", [NAME], [ip_address(SERVER)], datetime.now(UTC))
     with chain(folder, folder / "pki") as made:
@@ -117,10 +118,10 @@ def test_what_keeps_it_from_starting_is_one_line_and_a_status(row: Chain, tmp_pa
 
 
 def test_t08_it_refuses_to_run_outside_a_lab() -> None:
-    if not satpep_binary().exists():
-        pytest.skip(f"{satpep_binary()} is not built")
+    if not paths.SATPEP.exists():
+        pytest.skip(f"{paths.SATPEP} is not built")
     argv = [
-        str(satpep_binary()),
+        str(paths.SATPEP),
         "quic",
         "--listen=127.0.0.1:0",
         f"--next-hop={NOWHERE}",

@@ -13,7 +13,7 @@ from satlab.common.errors import HostError
 from satlab.netlab import privileges
 from satlab.serve import supervisor
 from satlab.serve.accounts import Role
-from satlab.serve.supervisor import ServeRequest
+from satlab.serve.listen import ServeRequest
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The VM lab as booted containers, provisioned once for all tests of the stage."""
 
+import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -56,6 +57,8 @@ def provisioned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provisione
         source = f"deb {signed} {standin_repository.SUITE} stable\n"
         (etc / "sources.list.d" / "standin.list").write_text(source)
         provision.prepare(folder, here, choices, LinkOptions(), containers.connection())
+        # What plays know of the hosts does not change: one of them asks.
+        os.environ |= {"ANSIBLE_CACHE_PLUGIN": "jsonfile", "ANSIBLE_CACHE_PLUGIN_CONNECTION": str(scratch / "facts")}
         with gate.serving(gate.listen(nspawn.LAB_ID, address), sources):
             began = time.monotonic()
             recap = provision.play(folder, "site.yml", enter=containers.enter)

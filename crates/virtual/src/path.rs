@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! The emulated path between both endpoints: satlink's loop over its directions, with a [`World`] as clock and devices.
-//! All that the simulation needs of satlink is used in this module.
+//! All that the simulation needs of the emulator is used in this module.
 
 use std::collections::VecDeque;
 use std::io;
 
+pub use emulator::config::Config;
 use link::{Link, LinkConfig, LinkError, Nanos};
 use profile::Profile;
-pub use satlink::config::Config;
 
-use satlink::bundle::Bundle;
-use satlink::drive::{self, Drive, Gone, Io, Report, Snapshot};
-use satlink::order::Order;
-use satlink::plan::{self, DIRECTIONS, TRAVEL};
+use emulator::bundle::Bundle;
+use emulator::directions::{DIRECTIONS, TRAVEL};
+use emulator::drive::{self, Drive, Gone, Io, Report, Snapshot};
+use emulator::links;
+use emulator::scheduled::Scheduled;
 
 use crate::outcome::{Direction, Sample};
 use crate::world::{SAMPLE, World};
@@ -29,9 +30,9 @@ impl Path {
     /// # Errors
     /// The configuration is no link.
     pub fn planned(config: &Config, profile: &Profile) -> Result<Self, LinkError> {
-        let mut path = Self::new(&plan::links(config, profile))?;
+        let mut path = Self::new(&links::links(config, profile))?;
         if let Some(timeline) = &config.timeline {
-            for (direction, order) in timeline.orders(&plan::targets(config, profile), 0) {
+            for (direction, order) in timeline.scheduled(&links::targets(config, profile), 0) {
                 let slot = TRAVEL.iter().position(|&index| index == direction);
                 path.0[slot.unwrap_or(0)].schedule(order);
             }
@@ -142,7 +143,7 @@ impl Io for Devices<'_> {
         Ok(true)
     }
 
-    fn order(&mut self, _: usize) -> Option<Order> {
+    fn take_change(&mut self, _: usize) -> Option<Scheduled> {
         None
     }
 }

@@ -8,7 +8,7 @@
 
 use std::path::Path;
 
-use satlink::config::{Config, parse};
+use emulator::config::{Config, parse};
 use satperf::streams::SourceState;
 use satvirtual::outcome::{Outcome, TransferResult};
 use satvirtual::transfer::{Direction, SCHEMA, Transfer};
@@ -29,7 +29,7 @@ fn link(forward_loss: f64, timeline: &Value) -> Config {
         "st": port("st"), "gw": port("gw"), "near": port("near"), "far": port("far"),
         "metrics": "none", "metrics_interval_ms": 100, "control": null, "timeline": timeline,
     });
-    parse(&text.to_string()).unwrap()
+    parse(&text.to_string(), &|path| Err(format!("{path}: no file"))).unwrap()
 }
 
 fn transfer(bytes: u64) -> Transfer {

@@ -9,18 +9,18 @@ from pathlib import Path
 
 from satlab.check.suite import Case, Suite
 from satlab.common import paths, topology
-from satlab.link import linkplan
-from satlab.link.linkplan import (
+from satlab.link.config import (
     BdpQueue,
     Direction,
     LinkConfig,
-    LinkPlan,
     LinkRequest,
     LinkSet,
     Loss,
     Timeline,
     TimelineStep,
+    build_config,
 )
+from satlab.link.plan import LinkPlan, plan_link
 
 GEO_RTT_MS = 500.0
 """Four hops of 125 ms in the `geo` profile."""
@@ -103,8 +103,9 @@ def _link(suite: Suite, case: Case, profile: Path, seed: int) -> CaseLink:
         terrestrial_one_way_delay_ms=((case.rtt_ms or suite.link.rtt_ms) - GEO_RTT_MS) / 2,
         run_id=f"{suite.name}-{case.id}",
     )
-    config = linkplan.build(topology.load(paths.LAB_FILE), "check", request, metrics=profile / "link.jsonl")
-    return CaseLink(request, config, linkplan.plan(config))
+    here = topology.load(paths.LAB_FILE)
+    config = build_config(here, "check", request, metrics=profile / "link.jsonl")
+    return CaseLink(request, config, plan_link(config))
 
 
 def _profile(folder: Path, forward_khz: float, return_kbps: float) -> Path:

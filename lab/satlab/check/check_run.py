@@ -25,7 +25,7 @@ from satlab.check.suite import Case, Suite
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError
-from satlab.experiment.manifest import write_atomically
+from satlab.common.files import write_atomically
 from satlab.netlab import ownership
 
 MIN_RUNS = 5

@@ -9,7 +9,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from satlab.common.errors import ConfigError, Fault
-from satlab.link.linkplan import LossProcess
+from satlab.link.config import LossProcess
 
 MB = 1_000_000
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Where the parts of the product lie, relative to its root folder."""
 
+import os
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -12,12 +13,14 @@ WEB_TARGETS = ROOT / "web-targets"
 BASELINES = ROOT / "baselines"
 SCHEMAS = ROOT / "schemas"
 SHIM = ROOT / "lab" / "satlab" / "openbach" / "shim"
-PROGRAMS = ROOT / "target" / "release"
-"""What we build; satperf and satpep, which only some scenarios need, lie there beside satlink."""
+PROGRAMS_VARIABLE = "SATLAB_PROGRAMS"
+PROGRAMS = Path(os.environ.get(PROGRAMS_VARIABLE, ROOT / "target" / "release"))
+"""Our programs. Tests choose the folder of the build profile `ci`."""
 SATLINK = PROGRAMS / "satlink"
 SATVIRTUAL = PROGRAMS / "satvirtual"
 SATPERF = PROGRAMS / "satperf"
+SATPEP = PROGRAMS / "satpep"
 PYTHONPATH = f"{ROOT / 'lab'}:{ROOT}"
-"""Where a Python that is started anew finds the product."""
+"""Where a new Python process finds the product."""
 STANDARD_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""Where a program finds others, whatever the variable PATH of whoever started us is."""
+"""Where a program finds others, whatever the caller's variable PATH is."""

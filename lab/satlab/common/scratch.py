@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Temporary folders that jobs and programs under test write below: root's own, removed whatever was left in them."""
+"""Temporary folders that jobs and programs under test write below: root's own, removed whatever they hold."""
 
 import logging
 import subprocess
@@ -11,7 +11,7 @@ from pathlib import Path
 from satlab.common.errors import HostError
 
 REMOVE_S = 20.0
-"""How long a removal may take, s; less than the API waits for an answer of its root helper."""
+"""How long a removal may take, s; less than the API waits for its root helper."""
 _LOG = logging.getLogger("satlab.scratch")
 
 

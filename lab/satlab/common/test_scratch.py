@@ -45,7 +45,7 @@ def test_t18_links_are_removed_not_followed(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.rglob("*")] == ["kept", "file"]
 
 
-def test_t18_what_cannot_be_removed_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_t18_what_cannot_be_removed_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     stays = tmp_path / ("x" * 300)
     with pytest.raises(HostError, match="File name too long"):
         scratch.remove(stays)

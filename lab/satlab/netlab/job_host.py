@@ -67,12 +67,12 @@ class LabHost:
             **control,
         }
 
-    def give(self, path: Path) -> None:
+    def grant(self, path: Path) -> None:
         """Let the run's user own a file, or a folder without what is in it."""
         privileges.give(path, self._uid)
-        self.show(path)
+        self.allow_entry(path)
 
-    def show(self, path: Path) -> None:
+    def allow_entry(self, path: Path) -> None:
         """Let the run's user reach a file or folder, wherever it lies."""
         if not any(path.resolve().is_relative_to(known) for known in self._visible):
             self._visible.append(path.resolve())

@@ -14,7 +14,7 @@ from typing import Any
 from satlab.check.sandbox.sandbox import read_json_lines
 from satlab.check.trace import qlog_transfer
 from satlab.check.trace.causes import SenderState, TransferTrace
-from satlab.link.linkplan import LinkPlan
+from satlab.link.plan import LinkPlan
 
 Lines = Sequence[Mapping[str, Any]]
 

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules for all tests: no skip in CI, generous deadlines there, parallel workers that do not meet."""
+
+import ctypes
+import fcntl
+import functools
+import os
+import re
+import subprocess
+from collections.abc import Generator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import hypothesis
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+IN_CI = os.environ.get("CI", "") not in ("", "0", "false")
+ALLOWED_SKIPS = {
+    r"no limit of CPU time here: ": "a container without a cgroup of its own",
+}
+"""What a platform of CI may lack, as the start of a skip's reason: why. Anything else that is skipped fails in CI."""
+CLONE_NEWNS = 0x20000  # linux/sched.h; `os.unshare` is Python 3.12's
+Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
+
+hypothesis.settings.register_profile("ci", deadline=timedelta(seconds=10), print_blob=True)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if IN_CI:
+        hypothesis.settings.load_profile("ci")
+    if is_worker(config) and os.geteuid() == 0:
+        own_run_folder()
+
+
+def is_worker(config: pytest.Config) -> bool:
+    """Return whether this process is one of several of pytest-xdist."""
+    return hasattr(config, "workerinput")
+
+
+def own_run_folder() -> None:
+    """Put an empty `/run` in place of the host's, for this process and its children.
+
+    Labs, their owners and their namespaces lie there: a worker neither sees those of another one nor sweeps them.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(CLONE_NEWNS):
+        raise OSError(ctypes.get_errno(), "unshare")
+    subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+    # Mounts that only we still had would keep other people's namespaces alive.
+    subprocess.run(["umount", "--recursive", "--lazy", "/run/netns"], check=False, stderr=subprocess.DEVNULL)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=0755", "satlab-test", "/run"], check=True)
+    Path("/run/lock").mkdir(mode=0o1777)
+
+
+# --- which worker, and when -----------------------------------------------------------------------------------------
+
+
+class Scheduling(LoadScopeScheduling):  # type: ignore[misc] # xdist has no types
+    """Any worker takes any test, but one worker takes all tests of a file that has a fixture for the whole module."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return file if shares_a_fixture(self.config.rootpath / file) else nodeid
+
+
+@functools.cache
+def shares_a_fixture(file: Path) -> bool:
+    return 'scope="module"' in file.read_text()
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
+    return Scheduling(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put last what measures time, and after it what runs alone."""
+    items.sort(key=lambda item: (is_alone(item), item.get_closest_marker("net") is not None))
+
+
+def is_alone(item: pytest.Item) -> bool:
+    return item.get_closest_marker("alone") is not None
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Let a test marked `alone` run when no other worker's test runs. Its time limit starts afterwards."""
+    if not is_worker(item.config):
+        return (yield)
+    with Path(__file__).open("rb") as shared:
+        fcntl.flock(shared, fcntl.LOCK_EX if is_alone(item) else fcntl.LOCK_SH)
+        return (yield)
+
+
+# --- skips ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    return refuse_skip((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    return refuse_skip((yield))
+
+
+def refuse_skip(report: Report, *, in_ci: bool = IN_CI) -> Report:
+    """Turn a skip into a failure in CI, unless its reason is one of `ALLOWED_SKIPS`."""
+    if not in_ci or report.outcome != "skipped" or hasattr(report, "wasxfail"):
+        return report
+    place: Any = report.longrepr
+    reason = place[2].removeprefix("Skipped: ") if isinstance(place, tuple) else str(place)
+    if not any(re.match(allowed, reason) for allowed in ALLOWED_SKIPS):
+        report.outcome = "failed"
+        report.longrepr = f"{report.nodeid}: skipped in CI: {reason}"
+    return report

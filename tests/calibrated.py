@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a test may excuse of a calibration: late packets, which a busy host makes. Rate, loss and RTT must hold."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+EXCUSED = "late_packet_ratio"
+ATTEMPTS = 2
+
+
+def faults(folder: Path) -> list[str]:
+    """Return the checks of rate, loss and RTT that do not hold in a run's folder, or in a sample's of `satlab check`.
+
+    A check that is not there does not hold; losses over OpenSAND cannot be judged.
+    """
+    path = next(p for p in (folder / "raw" / "calibration.json", folder / "calibration.json") if p.exists())
+    checks = {check["name"]: check for check in json.loads(path.read_text())["checks"]}
+    plan = folder / "plan.json"
+    is_opensand = plan.exists() and json.loads(plan.read_text())["emulator"] == "opensand"
+    needed = {"rtt_ms", "forward_udp_goodput_bps"} | (set() if is_opensand else {"forward_loss_ratio"})
+    missing = [f"{name} is missing" for name in sorted(needed - checks.keys())]
+    return missing + [
+        f"{name} {check['measured']}, not {check['low']} to {check['high']}: {check['note']}"
+        for name, check in checks.items()
+        if not check["ok"] and not name.startswith(EXCUSED)
+    ]
+
+
+def calibrated(run: Callable[[], Path]) -> Path:
+    """Run something that leaves a calibration, once more if its link was not as planned; return the folder.
+
+    Fails the test when the link was not as planned the second time, either.
+    """
+    found: list[list[str]] = []
+    for _ in range(ATTEMPTS):
+        folder = run()
+        found.append(faults(folder))
+        if not found[-1]:
+            return folder
+    raise AssertionError(f"the link is not as planned: {found}")

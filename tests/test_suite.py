@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The rules of the top conftest.py: what a skip is in CI, and what runs when."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from satlab.common import paths
+
+SKIPS = """
+import pytest, unittest
+def test_call(): pytest.skip("no such program")
+@pytest.mark.skipif(True, reason="needs root")
+def test_mark(): pass
+@pytest.fixture
+def lacking(): pytest.skip("not built")
+def test_setup(lacking): pass
+def test_import(): pytest.importorskip("no_such_module")
+def test_allowed(): pytest.skip("no limit of CPU time here: [Errno 30] Read-only file system")
+@pytest.mark.xfail(reason="known")
+def test_xfail(): assert False
+def test_passes(): pass
+"""
+MODULE = 'import pytest\npytest.skip("needs another system", allow_module_level=True)\n'
+
+
+def pytest_of(folder: Path, *arguments: str, **environment: str) -> str:
+    """Run pytest with the top conftest.py over a folder; return its output."""
+    argv = [sys.executable, "-m", "pytest", "-p", "conftest", "-c", "/dev/null", "--rootdir", str(folder), "-ra"]
+    variables = os.environ | {"PYTHONPATH": f"{paths.ROOT}:{paths.PYTHONPATH}"} | environment
+    done = subprocess.run(
+        [*argv, "-p", "no:cacheprovider", f"--basetemp={folder / 'temp'}", *arguments, str(folder)],
+        capture_output=True, text=True, check=False, cwd=folder, env=variables, timeout=100,
+    )  # fmt: skip
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("ci", "outcome"), [("true", "2 failed, 1 passed, 1 skipped, 1 xfailed, 3 errors"),
+                                             ("", "1 passed, 6 skipped, 1 xfailed")])  # fmt: skip
+def test_a_skip_fails_in_ci_unless_its_reason_is_allowed(ci: str, outcome: str, tmp_path: Path) -> None:
+    (tmp_path / "test_skips.py").write_text(SKIPS)
+    (tmp_path / "test_module.py").write_text(MODULE)
+    said = pytest_of(tmp_path, "--continue-on-collection-errors", CI=ci)
+    assert outcome in said, said
+    if ci:
+        for reason in ("no such program", "needs root", "not built", "no_such_module", "needs another system"):
+            assert f"skipped in CI: {reason}" in said or f"skipped in CI: could not import '{reason}'" in said, said
+
+
+ALONE = """
+import pathlib, time, pytest
+LOG = pathlib.Path(__file__).with_name("log")
+def run(kind):
+    with LOG.open("a") as log: print(kind, "begins", file=log)
+    time.sleep(0.3)
+    with LOG.open("a") as log: print(kind, "ends", file=log)
+@pytest.mark.alone
+@pytest.mark.parametrize("n", range(3))
+def test_alone(n): run("alone")
+@pytest.mark.parametrize("n", range(6))
+def test_other(n): run("other")
+"""
+
+
+def test_what_is_alone_has_no_neighbour(tmp_path: Path) -> None:
+    (tmp_path / "test_alone.py").write_text(ALONE)
+    said = pytest_of(tmp_path, "-n", "3", "--dist", "loadscope", "-o", "markers=alone")
+    assert "9 passed" in said, said
+    lines = (tmp_path / "log").read_text().splitlines()
+    begins = [number for number, line in enumerate(lines) if line == "alone begins"]
+    assert [lines[number + 1] for number in begins] == ["alone ends"] * 3, lines
+    assert [lines[:number].count("other begins") - lines[:number].count("other ends") for number in begins] == [0] * 3
+
+
+def test_a_file_that_shares_a_fixture_has_one_worker_with_a_run_folder_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "test_shared.py").write_text(
+        "import os, pathlib, pytest\n"
+        'LOG = pathlib.Path(__file__).with_name("log")\n'
+        '@pytest.fixture(scope="module")\n'
+        "def shared(): return os.getpid()\n"
+        '@pytest.mark.parametrize("n", range(8))\n'
+        "def test_shared(shared, n):\n"
+        '    with LOG.open("a") as log: print(shared, file=log)\n'
+        '    assert os.listdir("/run") == ["lock"]\n'
+    )
+    said = pytest_of(tmp_path, "-n", "2", "--dist", "loadscope")
+    assert "8 passed" in said, said
+    assert len(set((tmp_path / "log").read_text().splitlines())) == 1
