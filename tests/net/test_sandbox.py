@@ -135,3 +135,13 @@ def test_a_program_runs_in_the_root_of_an_image(tmp_path: Path) -> None:
     assert ended.stop_reason == "" and {"bin", "etc", "proc", "tmp", "5.6.7.8 lab"} <= set(output), output
     assert "usr" not in output or (root / "usr").exists()
     assert not (root / "bin" / "x").exists() and (root / "etc" / "hosts").read_text() == "1.2.3.4 image\n"
+
+
+def test_a_mount_is_at_the_path_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "file").write_text("text\n")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    box = Sandbox(mounts=(Mount(tmp_path / "link"),))
+    running = sandbox.start([], box, ["cat", str(tmp_path / "link" / "file")], tmp_path / "log")
+    ended = running.poll(20) or running.stop()
+    assert (ended.status, ended.output_tail) == (0, "text")

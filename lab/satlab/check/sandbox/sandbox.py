@@ -41,8 +41,7 @@ class Mount:
     writable: bool = False
 
     def spec(self) -> tuple[str, str, bool]:
-        source = str(self.source.resolve())
-        return source, self.target or source, self.writable
+        return str(self.source.resolve()), self.target or str(self.source.absolute()), self.writable
 
 
 @dataclass(frozen=True)

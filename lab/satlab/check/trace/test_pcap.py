@@ -61,7 +61,7 @@ def test_a_block_of_the_kernel_s_ring_is_parsed() -> None:
 def test_coalesced_packets_are_separated() -> None:
     datagram = long_packet(0, b"srv1", 60, b"token") + long_packet(2, b"srv1", 300) + b"\x41" + bytes(40)
     assert list(pcap.quic_packets(datagram)) == [("initial", b"srv1"), ("handshake", b"srv1"), ("1-rtt", b"")]
-    four_bytes = long_packet(2, b"srv1", 0)[:-2] + (0x80000000 | 300).to_bytes(4, "big") + bytes(300)
+    four_bytes = long_packet(2, b"srv1", 0)[:-2] + (0x80000000 | 300).to_bytes(4, "big") + b"\xff" * 300
     assert list(pcap.quic_packets(four_bytes + b"\x41")) == [("handshake", b"srv1"), ("1-rtt", b"")]
 
 
@@ -120,7 +120,7 @@ def test_packets_of_other_connections_are_ignored() -> None:
         edited(answer, byte_20=other_port),  # from another port of the server
         edited(first, byte_22=other_port),  # to another port of the server
         edited(answer, byte_9=bytes([pcap.TCP])),
-        edited(answer, byte_0=b"\x60"),  # IPv6
+        edited(answer, byte_0=b"\x65"),  # IPv6
         edited(answer, byte_9=b"\x01"),  # ICMP
         Packet(300, 60, answer.head[:22]),
     ]
