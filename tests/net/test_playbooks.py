@@ -92,13 +92,14 @@ def play(folder: Path, verb: str, jobs: list[str], where: Path = paths.JOBS) -> 
     return file
 
 
-@pytest.mark.parametrize("playbook", JOBS, ids=lambda path: path.parent.name)
-def test_playbooks_are_understood(playbook: Path, tmp_path: Path) -> None:
-    for verb in ("install", "uninstall"):
-        file = play(tmp_path, verb, [playbook.parent.name])
-        argv = [str(ANSIBLE), "-i", "localhost,", "--syntax-check", str(file)]
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, env=environment(tmp_path))
-        assert done.returncode == 0, done.stderr
+@pytest.mark.parametrize("verb", ["install", "uninstall"])
+def test_playbooks_are_understood(verb: str, tmp_path: Path) -> None:
+    """All jobs in one play: Ansible names the file that it does not understand."""
+    assert len(JOBS) >= 10
+    file = play(tmp_path, verb, [playbook.parent.name for playbook in JOBS])
+    argv = [str(ANSIBLE), "-i", "localhost,", "--syntax-check", str(file)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env=environment(tmp_path))
+    assert done.returncode == 0, done.stderr
 
 
 def playbook_of(job: str) -> Path:
