@@ -110,7 +110,7 @@ COUNTED = {
 
 
 def planted(run: Path, source: str = "link.jsonl", target: str = "link.jsonl") -> dict[str, dict[str, int]]:
-    """Give each counter of each direction a value of its own in three samples while the jobs run; return the sums."""
+    """Write three samples while the jobs run, each counter of each direction with its own value; return the sums."""
     lines = [json.loads(line) for line in (run / "raw" / source).read_text().splitlines()]
     during = [line for line in lines if line["type"] == "sample" and line["t_unix_s"] > example_run.START + 12.5][:3]
     numbers = itertools.count(1)
