@@ -1,9 +1,20 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Raw files of a run to records. Reads run folders only; knows nothing of the lab that filled them."""
 
+from collect.integrity import digests
 from collect.pages import PageLoad
 from collect.records import SCHEMA, Record, summaries
-from collect.run import Manifest, RunFolderError, StoredLoad, collect, gather, legs, manifest, stored_loads, verify
+from collect.run_folder import (
+    Manifest,
+    RunFolderError,
+    StoredLoad,
+    collect,
+    gather,
+    legs,
+    manifest,
+    stored_loads,
+    verify,
+)
 
 __all__ = [
     "SCHEMA",
@@ -13,6 +24,7 @@ __all__ = [
     "RunFolderError",
     "StoredLoad",
     "collect",
+    "digests",
     "gather",
     "legs",
     "manifest",

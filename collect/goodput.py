@@ -3,7 +3,7 @@
 
 Goodput is payload bits at the receiver per second, from the first interval's start to the last one's end: connection
 set-up is outside. Each transfer leaves two documents. The client's ends with what both sides counted, so summaries
-come from it; a side's intervals tell what it saw itself: bytes at the receiver; window, RTT, retransmits at the sender.
+come from it; a side's intervals hold what it saw itself: bytes at the receiver; window, RTT, retransmits at the sender.
 """
 
 import statistics
@@ -21,7 +21,7 @@ STAT = "iperf3_json"
 MAIN_METRICS = ("goodput_bps",)
 
 COMPLETE = 0.95
-"""Share of the asked duration or bytes below which a transfer counts as broken off."""
+"""Share of the requested duration or bytes below which a transfer counts as broken off."""
 STEADY_MIN_S = 4
 """A shorter transfer has no steady half."""
 
@@ -32,8 +32,8 @@ class _Iperf(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
 
 
-class Asked(_Iperf):
-    """What was asked for: `bytes` or `duration` (s), the other is 0."""
+class Request(_Iperf):
+    """The request: `bytes` or `duration` (s), the other is 0."""
 
     protocol: str
     num_streams: int
@@ -54,7 +54,7 @@ class Start(_Iperf):
     connecting_to: dict[str, str | int] | None = None
     cookie: str
     timestamp: Timestamp
-    test_start: Asked
+    test_start: Request
 
 
 class Stream(_Iperf):
@@ -122,7 +122,7 @@ class Transfer(_Iperf):
 
 
 class Broken(_Iperf):
-    """What iperf3 writes when it gives up."""
+    """What iperf3 writes when it fails."""
 
     error: str
 
@@ -163,12 +163,12 @@ def records(documents: Sequence[Document], run_start_unix_s: float) -> list[Reco
 
 def _transfer_labels(content: Transfer, number: str) -> dict[str, str]:
     """Identify a transfer; both sides of it carry the same number."""
-    asked = content.start.test_start
+    request = content.start.test_start
     return {
         "transfer": number,
-        "direction": "download" if asked.reverse else "upload",
-        "transport": asked.protocol,
-        "flows": str(asked.num_streams),
+        "direction": "download" if request.reverse else "upload",
+        "transport": request.protocol,
+        "flows": str(request.num_streams),
         "congestion_control": content.end.sender_tcp_congestion,
     }
 
@@ -218,12 +218,12 @@ def _transfer(transfer: Transfer, labels: Mapping[str, str], origin: _Origin, ru
 
 def _summaries(transfer: Transfer, labels: Mapping[str, str], origin: _Origin) -> list[Record]:
     received, sent = transfer.end.sum_received, transfer.end.sum_sent
-    asked = transfer.start.test_start
+    request = transfer.start.test_start
     if received.seconds <= 0 or received.bytes <= 0:
         return [failed("goodput_bps", labels, "no payload arrived")]
-    complete = (
-        received.bytes / asked.bytes if asked.bytes else received.seconds / asked.duration if asked.duration else 1
-    )
+    complete = 1.0
+    if request.bytes or request.duration:
+        complete = received.bytes / request.bytes if request.bytes else received.seconds / request.duration
     goodput = received.bytes * 8 / received.seconds
     broken_off = f"broken off after {received.seconds:.1f} s and {received.bytes} bytes"
     return [

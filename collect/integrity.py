@@ -1,32 +1,105 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Are these the files that the run wrote? Compares raw/ with the digests in manifest.json."""
+"""Digests of a run's raw files, and their comparison with those in manifest.json."""
 
 import hashlib
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from collect.raw import LINES_BYTES, RefusedError, check_plain, open_folder, open_plain
 
-def differences(run_dir: Path, digests: Mapping[str, str]) -> list[str]:
-    """Name every file below raw/ that is changed, missing or foreign; [] when all is as the manifest says.
+MOST_DEEP = 8
+"""Most folders inside each other below raw/ whose files have digests; those of a run's own files are two."""
 
-    `digests` is the manifest's `files`: SHA-256 in hex by path relative to the run folder.
+
+def digests(run_dir: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the SHA-256 (hex) of the files below raw/ by path relative to the run folder, and why others have none.
+
+    Jobs write there. A file has no digest if it is larger than `LINES_BYTES`, deeper than `MOST_DEEP`, not a plain
+    file, or has a name that is not UTF-8.
     """
-    present = {
-        path.relative_to(run_dir).as_posix(): path
-        for path in sorted((run_dir / "raw").rglob("*"))
-        if path.is_symlink() or not path.is_dir()
-    }
-    found = [f"{name}: missing" for name in sorted(digests.keys() - present.keys())]
-    for name, path in present.items():
-        if name not in digests:
-            found.append(f"{name}: foreign, manifest.json does not know it")
-        elif path.is_symlink() or not path.is_file():
-            found.append(f"{name}: is no plain file")
-        elif _sha256(path) != digests[name]:
-            found.append(f"{name}: changed, its SHA-256 is not the one in manifest.json")
-    return found
+    hashed: dict[str, str] = {}
+    faults: dict[str, str] = {}
+    for name, fault in _entries(run_dir):
+        digest, reason = ("", fault) if fault else _sha256(run_dir, name)
+        if reason:
+            faults[name] = reason
+        else:
+            hashed[name] = digest
+    return hashed, faults
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def differences(run_dir: Path, expected: Mapping[str, str]) -> list[str]:
+    """Name every file below raw/ that is changed, missing, foreign or has no digest; [] when all is as expected.
+
+    `expected` is the manifest's `files`.
+    """
+    present = dict(_entries(run_dir))
+    lines = [f"{name}: missing" for name in sorted(expected.keys() - present.keys())]
+    for name, fault in present.items():
+        digest, reason = _sha256(run_dir, name) if name in expected and not fault else ("", fault)
+        if reason:
+            lines.append(f"{name}: {reason}")
+        elif name not in expected:
+            lines.append(f"{name}: foreign, manifest.json does not know it")
+        elif digest != expected[name]:
+            lines.append(f"{name}: changed, its SHA-256 is not the one in manifest.json")
+    return lines
+
+
+def _entries(run_dir: Path) -> Iterator[tuple[str, str]]:
+    """Yield all below raw/ that is not a folder, by path relative to the run folder, and why it has no digest or ""."""
+    entries: list[tuple[list[str], str]] = []
+    folders: list[list[str]] = [["raw"]]
+    while folders:
+        parts = folders.pop()
+        try:
+            if len(parts) - 1 > MOST_DEEP:
+                raise RefusedError(f"lies more than {MOST_DEEP} folders deep")
+            below = _listing(run_dir, parts)
+        except FileNotFoundError:  # there is no raw/
+            continue
+        except (OSError, RefusedError) as error:
+            entries.append((parts, _reason(error)))
+            continue
+        folders += [path for path, fault in below if fault is None]
+        entries += [(path, fault) for path, fault in below if fault is not None]
+    for parts, fault in sorted(entries):
+        yield os.fsencode("/".join(parts)).decode(errors="replace"), fault
+
+
+def _listing(run_dir: Path, parts: list[str]) -> list[tuple[list[str], str | None]]:
+    """Return what a folder holds and why it has no digest, "" where it may have one; None marks a folder."""
+    handle = open_folder(run_dir / parts[0], parts[1:])
+    try:
+        with os.scandir(handle) as found:
+            return [([*parts, entry.name], _fault(entry)) for entry in found]
+    finally:
+        os.close(handle)
+
+
+def _fault(entry: os.DirEntry[str]) -> str | None:
+    try:
+        entry.name.encode()
+        if entry.is_dir(follow_symlinks=False):
+            return None
+        check_plain(entry.stat(follow_symlinks=False), LINES_BYTES)
+    except UnicodeEncodeError:
+        return "its name is not UTF-8"
+    except (OSError, RefusedError) as error:
+        return _reason(error)
+    return ""
+
+
+def _reason(error: OSError | RefusedError) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def _sha256(run_dir: Path, name: str) -> tuple[str, str]:
+    """Return a file's digest, or "" and the reason."""
+    root, _, below = name.partition("/")
+    try:
+        with open_plain(run_dir / root, below, LINES_BYTES) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest(), ""
+    except (OSError, RefusedError) as error:
+        return "", _reason(error)

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Raw files as checked objects. What cannot be read comes back as a sentence, never as an exception."""
+"""Raw files as checked objects. What cannot be read is returned as `Unreadable`, never raised."""
 
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Generic, TypeVar
 
@@ -33,21 +34,21 @@ class Model(BaseModel):
 
 @dataclass(frozen=True)
 class Unreadable:
-    """Why a raw file gave nothing."""
+    """Why a raw file cannot be read."""
 
     reason: str
 
 
 def read_json(root: Path, name: str, adapter: TypeAdapter[T]) -> T | Unreadable:
-    """Read the JSON document `name` below `root`, within bounds."""
+    """Read the JSON document `name` below `root`, within limits."""
     try:
-        with _open(root, name, DOCUMENT_BYTES) as file:
+        with open_plain(root, name, DOCUMENT_BYTES) as file:
             content = file.read(min(os.fstat(file.fileno()).st_size, DOCUMENT_BYTES))
         _check_values(content)
         return adapter.validate_json(content)
     except OSError as error:
         return Unreadable(f"{_last(name)}: {error.strerror or error}")
-    except _RefusedError as error:
+    except RefusedError as error:
         return Unreadable(f"{_last(name)}: {error}")
     except ValidationError as error:
         return Unreadable(f"{_last(name)}: {first_fault(error)}")
@@ -56,8 +57,8 @@ def read_json(root: Path, name: str, adapter: TypeAdapter[T]) -> T | Unreadable:
 class Lines(Generic[T]):
     """The JSON lines of a file below `root`, read one at a time, up to the first bad one.
 
-    A writer that was killed leaves an incomplete last line; the lines before it are as good as ever. After a bad
-    line in the middle nothing is believed any more. `note` says afterwards what was left out ("": nothing).
+    A writer that was killed leaves an incomplete last line; the lines before it are used. After a bad line
+    in the middle the rest is not. `note` then says what was left out ("": nothing).
     """
 
     def __init__(self, root: Path, name: str, adapter: TypeAdapter[T]) -> None:
@@ -68,11 +69,11 @@ class Lines(Generic[T]):
         """Read the file from its beginning. Raises nothing."""
         self.note = ""
         try:
-            with _open(self._root, self._name, LINES_BYTES) as file:
+            with open_plain(self._root, self._name, LINES_BYTES) as file:
                 yield from self._read(file)
         except OSError as error:
             self.note = f"{_last(self._name)}: {error.strerror or error}"
-        except _RefusedError as error:
+        except RefusedError as error:
             self.note = f"{_last(self._name)}: {error}"
 
     def _read(self, file: BinaryIO) -> Iterator[T]:
@@ -80,18 +81,18 @@ class Lines(Generic[T]):
         while line := file.readline(LINE_BYTES + 1):
             number, left = number + 1, left - len(line)
             if left < 0:
-                raise _RefusedError(f"has more than {LINES_BYTES} bytes; the rest was left out")
+                raise RefusedError(f"has more than {LINES_BYTES} bytes; the rest was left out")
             if not line.strip():
                 continue
             try:
                 _check_size(len(line), LINE_BYTES)
                 _check_values(line)
                 item = self._adapter.validate_json(line)
-            except (_RefusedError, ValidationError) as error:
+            except (RefusedError, ValidationError) as error:
                 if not line.endswith(b"\n") and len(line) <= LINE_BYTES:
-                    raise _RefusedError("the last line is incomplete and was left out") from error
+                    raise RefusedError("the last line is incomplete and was left out") from error
                 reason = first_fault(error) if isinstance(error, ValidationError) else str(error)
-                raise _RefusedError(f"line {number}: {reason}; the rest was left out") from error
+                raise RefusedError(f"line {number}: {reason}; the rest was left out") from error
             yield item
 
 
@@ -101,52 +102,61 @@ def read_jsonl(root: Path, name: str, adapter: TypeAdapter[T]) -> tuple[list[T],
     return list(lines), lines.note
 
 
-class _RefusedError(Exception):
+class RefusedError(Exception):
     """What is not read, although it is there."""
 
 
-def _open(root: Path, name: str, most: int) -> BinaryIO:
+def open_folder(root: Path, parts: Sequence[str]) -> int:
+    """Open a folder below `root` without following a link below it. The caller closes the handle. Raises OSError."""
+    at = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    for part in parts:
+        try:
+            below = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+        finally:
+            os.close(at)
+        at = below
+    return at
+
+
+def open_plain(root: Path, name: str, most: int) -> BufferedReader:
     """Open a plain file of at most `most` bytes, without following a link below `root`, without waiting for a writer.
 
-    A job writes into its folders while it lives, so they may hold anything. Raises OSError, _RefusedError.
+    A job writes into its folders while it lives, so they may hold anything. Raises OSError, RefusedError.
     """
     parts = PurePosixPath(name).parts
     if not parts or parts[0] == "/" or ".." in parts or "\0" in name:
-        raise _RefusedError("lies outside its folder")
-    at = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        raise RefusedError("lies outside its folder")
+    at = open_folder(root, parts[:-1])
     try:
-        for part in parts[:-1]:
-            below = os.open(part, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
-            os.close(at)
-            at = below
-        # Devices are not even opened: that alone can do something.
-        _check_kind(os.stat(parts[-1], dir_fd=at, follow_symlinks=False), most)
+        # Devices are not opened: that alone can have effects.
+        check_plain(os.stat(parts[-1], dir_fd=at, follow_symlinks=False), most)
         handle = os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)
     finally:
         os.close(at)
     file = os.fdopen(handle, "rb")
     try:
-        _check_kind(os.fstat(handle), most)
-    except _RefusedError:
+        check_plain(os.fstat(handle), most)
+    except RefusedError:
         file.close()
         raise
     return file
 
 
-def _check_kind(found: os.stat_result, most: int) -> None:
-    if not stat.S_ISREG(found.st_mode):
-        raise _RefusedError("is no plain file")
-    _check_size(found.st_size, most)
+def check_plain(status: os.stat_result, most: int) -> None:
+    """Raise RefusedError unless it is a plain file of at most `most` bytes."""
+    if not stat.S_ISREG(status.st_mode):
+        raise RefusedError("is not a plain file")
+    _check_size(status.st_size, most)
 
 
 def _check_size(size: int, most: int) -> None:
     if size > most:
-        raise _RefusedError(f"has more than {most} bytes")
+        raise RefusedError(f"has more than {most} bytes")
 
 
 def _check_values(content: bytes) -> None:
     if sum(content.count(mark) for mark in (b",", b"[", b"{")) > MOST_VALUES:
-        raise _RefusedError(f"holds more than {MOST_VALUES} values")
+        raise RefusedError(f"holds more than {MOST_VALUES} values")
 
 
 def _last(name: str) -> str:
@@ -166,12 +176,11 @@ def first_fault(error: ValidationError) -> str:
 def stored_files(raw: Path, folder: str, name: str) -> list[str]:
     """Find what a job stored as statistic `name` below raw/files: `<name>.json`, then `<name>-N.json` by N.
 
-    Gives their paths relative to `raw`; what a folder that is a link holds is not looked at.
+    Return their paths relative to `raw`; a folder that is a link is not read.
     """
     pattern = re.compile(rf"{re.escape(name)}(?:-(\d+))?\.json")
-    place = raw / "files" / folder
     try:
-        handle = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        handle = open_folder(raw, ["files", folder])
     except (OSError, ValueError):  # ValueError: a name with a null byte
         return []
     try:

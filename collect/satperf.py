@@ -35,7 +35,7 @@ class Options(BaseModel):
 
 
 class Request(BaseModel):
-    """What the client asked for."""
+    """The client's request."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
     direction: Literal["download", "upload"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What TCP of a node was told to use and what its connections used (schemas/tcp-conf.schema.json), leg by leg."""
+"""TCP parameters requested of a node and used by its connections, by leg (schemas/tcp-conf.schema.json)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
@@ -14,7 +14,7 @@ MAIN_METRICS = ("tcp_leg_ok",)
 
 
 class Side(Model):
-    """What was asked for; windows in segments, None = the kernel's choice."""
+    """A request; windows in segments, None = the kernel's choice."""
 
     congestion_control: str | None
     initial_window: int | None

@@ -96,7 +96,7 @@ def test_lines_without_an_end_are_a_failed_sample() -> None:
     assert one(gather(lines()[:-2]), "goodput_bps").status == "failed"
 
 
-def test_a_server_s_own_file_gives_nothing_twice() -> None:
+def test_a_server_s_own_file_counts_nothing_twice() -> None:
     assert gather([start("server", "sender", 1000.0), summary("server")]) == []
 
 
@@ -134,7 +134,7 @@ def test_a_leg_that_used_something_else_is_a_failed_sample() -> None:
     assert one(found, "tcp_leg_cwnd_max_packets").value == 240
 
 
-def test_the_legs_of_a_run_are_told_for_its_manifest(tmp_path: Path) -> None:
+def test_the_legs_of_a_run_are_returned_for_its_manifest(tmp_path: Path) -> None:
     legs = {"congestion_control": "bbr", "initial_window": 100}
     quic = {
         **{"schema": "satlab/pep/1", "engine": "satpep", "version": "0", "argv": ["satpep"], "client": "a"},
@@ -156,9 +156,9 @@ def test_the_legs_of_a_run_are_told_for_its_manifest(tmp_path: Path) -> None:
             }
         )
     (tmp_path / "raw" / "jobs.jsonl").write_text("".join(json.dumps(job) + "\n" for job in jobs))
-    told = legs_of(tmp_path)
+    returned = legs_of(tmp_path)
     about = {"node": "proxy-gw", "protocol": "quic", "congestion_control": "bbr", "initial_window": "100"}
-    assert told == [
+    assert returned == [
         {
             **{"node": "proxy-gw", "protocol": "tcp", "leg": "lan0", "congestion_control": "cubic, reno"},
             **{"congestion_control_asked": "reno", "initial_window": "100", "initial_window_asked": "100"},
@@ -168,7 +168,7 @@ def test_the_legs_of_a_run_are_told_for_its_manifest(tmp_path: Path) -> None:
         about | {"leg": "server"},
     ]
     schema = json.loads((SCHEMAS / "manifest.schema.json").read_text())["properties"]["legs"]
-    jsonschema.validate(told, schema)
+    jsonschema.validate(returned, schema)
     assert legs_of(tmp_path / "nothing") == []
 
 

@@ -26,7 +26,7 @@ LAYERS = (
     ("cli",),
 )
 """Packages of `lab/satlab`, lowest first; a package uses its own layer and lower ones."""
-CRATES = ("dvb", "link", "profile", "emulator", "quic", "satperf", "satlink", "virtual", "satpep")
+CRATES = ("dvb", "link", "profile", "schema", "emulator", "cli", "satlink", "quic", "satperf", "virtual", "satpep")
 _USE = re.compile(r"\bcrate::(\w+)")
 
 
@@ -82,7 +82,8 @@ def rust_files(crate: Path) -> dict[str, set[str]]:
         name = parts[0]
         if name in ("lib", "main") or path.stem == "tests" or path.stem.endswith("_tests"):
             continue
-        code = path.read_text(encoding="utf-8").split("#[cfg(test)]", maxsplit=1)[0]
+        text = path.read_text(encoding="utf-8").split("#[cfg(test)]", maxsplit=1)[0]
+        code = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("//"))
         found.setdefault(name, set()).update(set(_USE.findall(code)) - {name})
     return {name: uses & found.keys() for name, uses in found.items()}
 

@@ -4,9 +4,9 @@
 
 use std::sync::LazyLock;
 
+use emulator::config::{self, Config};
 use libfuzzer_sys::fuzz_target;
 use profile::Profile;
-use satlink::config::{self, Config};
 
 static LINK: LazyLock<(Config, Profile)> = LazyLock::new(|| {
     let profile = concat!(env!("CARGO_MANIFEST_DIR"), "/../opensand-profiles/geo");
@@ -18,7 +18,8 @@ static LINK: LazyLock<(Config, Profile)> = LazyLock::new(|| {
         "seed": 1, "forward": {way}, "return": {way}, "terrestrial_one_way_delay_ms": 0, "st": {st}, "gw": {gw},
         "near": {near}, "far": {far}, "metrics": "/dev/null", "metrics_interval_ms": 100}}"#
     );
-    let config = config::parse(&text).expect("the configuration is right");
+    let config =
+        config::parse(&text, &|_| Err("no file".into())).expect("the configuration is right");
     let profile = profile::load(&config.profile).expect("the profile is ours");
     (config, profile)
 });

@@ -7,9 +7,9 @@ use dvb::dama::{Access, Agreement};
 use dvb::modcod::{FrameSize, ModCod};
 use dvb::rcs2::Waveform;
 use libfuzzer_sys::fuzz_target;
-use link::{Carrier, Demand, Fifo, Link, LinkConfig, Part, Plans, Queue};
+use link::{Carrier, Demand, Fifo, LinkConfig, Plans, Queue, Receiver, Relay, Stage};
 
-fn planner() -> Option<Link> {
+fn planner() -> Option<Receiver> {
     let carrier = Carrier::Return {
         symbol_rate: 16_000_000,
         waveform: Waveform::by_id(12)?,
@@ -32,16 +32,14 @@ fn planner() -> Option<Link> {
         plans: Plans::default(),
     };
     let config = LinkConfig::new(carrier, 1, Queue::drop_tail(1 << 20), 1);
-    let (part, demand) = (Part::Receiver, Some(demand));
-    Link::new(LinkConfig {
-        part,
-        demand,
+    Receiver::new(LinkConfig {
+        demand: Some(demand),
         ..config
     })
     .ok()
 }
 
-fn link(part: Part) -> Option<Link> {
+fn forward() -> Option<LinkConfig> {
     let carrier = Carrier::Forward {
         symbol_rate: 40_000_000,
         modcod: ModCod::by_id(1)?,
@@ -49,21 +47,26 @@ fn link(part: Part) -> Option<Link> {
         pilots: false,
         label: [2; 6],
     };
-    let config = LinkConfig::new(carrier, 1, Queue::drop_tail(1 << 20), 1);
-    Link::new(LinkConfig { part, ..config }).ok()
+    Some(LinkConfig::new(carrier, 1, Queue::drop_tail(1 << 20), 1))
 }
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((&size, bytes)) = bytes.split_first() else {
         return;
     };
-    let mut links = [link(Part::Relay), link(Part::Receiver), planner()];
+    let (Some(config), Some(mut planner)) = (forward(), planner()) else {
+        return;
+    };
+    let (Ok(mut relay), Ok(mut receiver)) = (Relay::new(config.clone()), Receiver::new(config))
+    else {
+        return;
+    };
     let mut out = Vec::new();
     for (number, datagram) in bytes.chunks(usize::from(size).max(1) * 4).enumerate() {
         let now = number as u64 * 30_000_000;
-        for link in links.iter_mut().flatten() {
-            link.push(now, datagram);
-            while link.pop(now + 2, &mut out).is_some() || link.tell(&mut out) {}
+        for stage in [&mut relay as &mut dyn Stage, &mut receiver, &mut planner] {
+            stage.offer(now, datagram);
+            while stage.pop(now + 2, &mut out).is_some() || stage.take_plan(&mut out) {}
         }
     }
 });

@@ -25,7 +25,7 @@ def program(job: str) -> Path:
 
 @dataclass(frozen=True)
 class Trial:
-    """A job run beside the recorder; `raw` is the raw folder of its run."""
+    """A job and the recorder of its statistics; `raw` is the raw folder of its run."""
 
     job: str
     raw: Path
@@ -45,7 +45,7 @@ class Trial:
         )
 
     def run(self, *arguments: str, within: Sequence[str] = (), **environment: str) -> tuple[int, str]:
-        """Run the job to its end; gives status and output."""
+        """Run the job to its end; return status and output."""
         process = self.start(*arguments, within=within, **environment)
         output, _ = process.communicate(timeout=30)
         return process.returncode, output

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The web pages in a real browser, on the real server with a helper that replays a run; by mouse, by keyboard, bare."""
+"""The web pages in a real browser, with a helper that replays a run: mouse, keyboard, without scripts."""
 
 import shutil
 import socket
@@ -19,7 +19,7 @@ from selenium.webdriver.support.ui import Select
 from collect.fixtures import example_run
 from satlab import web
 from satlab.rootd.verbs import RunStatus, ScenarioRequest
-from satlab.serve import accounts
+from satlab.serve import passwords
 from satlab.serve.accounts import Role, User
 from satlab.serve.app import create_app
 from satlab.serve.settings import Settings
@@ -35,7 +35,7 @@ HOSTILE = '"><img src=x onerror=alert(1)><script>alert(1)</script>'
 
 @dataclass
 class Replay:
-    """Runs an invented run folder: its link grows by a third at each look, then it ends. `hold`: it does not end."""
+    """Replays an example run: its link metrics grow at each status request, then it ends. `hold`: it does not end."""
 
     runs: Path
     recorded: Path
@@ -43,8 +43,8 @@ class Replay:
     looks: dict[str, int] = field(default_factory=dict)
     stopped: set[str] = field(default_factory=set)
 
-    def start(self, run_id: str, order: ScenarioRequest) -> None:
-        del order
+    def start(self, run_id: str, request: ScenarioRequest) -> None:
+        del request
         self.looks[run_id] = 0
         (self.runs / run_id / "raw").mkdir(parents=True)
 
@@ -95,10 +95,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     replay = Replay(settings.runs, recorded)
     store = Store(settings.database)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(accounts.SCRYPT, "n", 16)
+        patch.setitem(passwords.SCRYPT, "n", 16)
         app = create_app(store, replay, settings, pages=web.mount)
         for role in Role:
-            app.state.accounts.put(User(role.name.lower(), role), PASSWORD)
+            app.state.context.accounts.put(User(role.name.lower(), role), PASSWORD)
         app.state.context.catalog.add_version(
             "satlab",
             "hostile",
@@ -128,14 +128,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture
 def chrome(site: Site, request: pytest.FixtureRequest) -> Iterator[webdriver.Chrome]:
-    """Yield a browser; its console must not have anything to say of policies, and no page may open a dialog."""
+    """Yield a browser. Its console must not report a violation of the policy or an error."""
     if shutil.which("chromedriver") is None:
         pytest.skip("needs chromedriver")
     driver = browser(**getattr(request, "param", {}))
     try:
         yield driver
-        said = [entry["message"] for entry in driver.get_log("browser")]  # type: ignore[no-untyped-call]
-        assert not [text for text in said if "Content Security Policy" in text or "Uncaught" in text], said
+        expected = [entry["message"] for entry in driver.get_log("browser")]  # type: ignore[no-untyped-call]
+        assert not [text for text in expected if "Content Security Policy" in text or "Uncaught" in text], expected
     finally:
         driver.quit()
         site.replay.hold = False
@@ -167,23 +167,23 @@ def test_a_run_is_launched_watched_and_read(chrome: webdriver.Chrome, site: Site
     log_in(chrome, site)
     chrome.find_element(By.PARTIAL_LINK_TEXT, "page_load").click()
     url = launch(chrome, site, "page_load", protocol="h3")
-    until(lambda: "The scenario runs" in text(chrome), "progress")
+    until(lambda: "Running the scenario" in text(chrome), "progress")
     until(lambda: len(chrome.find_elements(By.CSS_SELECTOR, "svg polyline")) == 3, "curves")
-    assert site.listeners.count == 1 and "live" not in asked(chrome), "the server pushes, and nobody polls"
+    assert site.listeners.count == 1 and "live" not in requested(chrome), "the server pushes, the page does not poll"
     points = chrome.find_elements(By.CSS_SELECTOR, "svg polyline")[0].get_attribute("points") or ""
     assert len(points.split()) > 5
     site.replay.hold = False
     until(lambda: "Finished Ok" in text(chrome), "the end, without a touch")
     page = text(chrome)
-    for said in ("Response Start", "First Contentful Paint", "Page Load Time", "HTTP/3", "Mbit/s"):
-        assert said in page
+    for expected in ("Response Start", "First Contentful Paint", "Page Load Time", "HTTP/3", "Mbit/s"):
+        assert expected in page
     assert chrome.current_url == url
     chrome.find_element(By.LINK_TEXT, "Open the report").click()
     until(lambda: "A report" in text(chrome), "report")
 
 
-def asked(driver: webdriver.Chrome) -> set[str]:
-    """Return the last words of all addresses that scripts of the page have asked."""
+def requested(driver: webdriver.Chrome) -> set[str]:
+    """Return the last path segments of all addresses that scripts of the page have requested."""
     script = "return performance.getEntriesByType('resource').map(e => e.name.split('/').pop())"
     return set(driver.execute_script(script))
 
@@ -202,7 +202,7 @@ def test_a_run_is_stopped(chrome: webdriver.Chrome, site: Site) -> None:
     site.replay.hold = True
     log_in(chrome, site)
     launch(chrome, site, "ping", count="3")
-    until(lambda: "The scenario runs" in text(chrome), "progress")
+    until(lambda: "Running the scenario" in text(chrome), "progress")
     chrome.find_element(By.CSS_SELECTOR, "button.danger").click()
     until(lambda: "Stopped" in text(chrome), "stop")
 
@@ -225,15 +225,15 @@ def focused(driver: webdriver.Chrome) -> str:
     return str(driver.execute_script(script))
 
 
-def tab_to(driver: webdriver.Chrome, wanted: str) -> None:
-    """Press Tab until something has the focus; what has it must be seen to have it."""
+def tab_to(driver: webdriver.Chrome, name: str) -> None:
+    """Press Tab until an element has the focus; each one on the way must have a visible focus outline."""
     for _ in range(40):
         driver.switch_to.active_element.send_keys(Keys.TAB)
         outline = "return getComputedStyle(document.activeElement).outlineStyle"
         assert driver.execute_script(outline) != "none", focused(driver)
-        if wanted in focused(driver):
+        if name in focused(driver):
             return
-    raise AssertionError(f"Tab does not lead to {wanted}")
+    raise AssertionError(f"Tab does not lead to {name}")
 
 
 def press(driver: webdriver.Chrome, keys: str) -> None:
@@ -247,7 +247,7 @@ def test_everything_can_be_done_by_keyboard(chrome: webdriver.Chrome, site: Site
     press(chrome, "runner")
     tab_to(chrome, "password")
     press(chrome, PASSWORD + Keys.ENTER)
-    until(lambda: "What do you want" in text(chrome), "login")
+    until(lambda: "Choose a scenario" in text(chrome), "login")
     tab_to(chrome, "ping")
     press(chrome, Keys.ENTER)
     until(lambda: chrome.find_elements(By.ID, "argument.count"), "form")
@@ -268,7 +268,7 @@ def test_it_works_without_scripts(chrome: webdriver.Chrome, site: Site) -> None:
     site.replay.hold = True
     log_in(chrome, site)
     launch(chrome, site, "page_load", protocol="h1")
-    until(lambda: "The scenario runs" in text(chrome), "progress, by the page's own refresh")
+    until(lambda: "Running the scenario" in text(chrome), "progress, by the page's own refresh")
     site.replay.hold = False
     until(lambda: "Page Load Time" in text(chrome), "end")
 
@@ -299,7 +299,7 @@ def test_pages_fit_a_phone_and_have_names_for_everything(chrome: webdriver.Chrom
 
 
 def nodes(driver: webdriver.Chrome) -> list[dict[str, Any]]:
-    """Return what a screen reader is told of everything that can be used or is a picture."""
+    """Return the accessibility nodes of controls and images."""
     roles = ("button", "link", "textbox", "combobox", "checkbox", "image", "navigation", "region")
     tree = driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
     return [node for node in tree if not node["ignored"] and node.get("role", {}).get("value") in roles]

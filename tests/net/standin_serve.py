@@ -13,13 +13,13 @@ FAILS = "7"
 
 
 def work(state: Path, run_id: str) -> int:
-    """Pretend to run; a run that was before cannot be again, since its folder is there."""
-    order = json.loads(sys.stdin.read())
+    """Pretend to run. A second run with the same id fails, since its folder exists."""
+    request = json.loads(sys.stdin.read())
     (state / "runs" / run_id).mkdir()
     with (state / "ran").open("a") as file:
-        file.write(f"{order['first_scenario_id']}\n")
+        file.write(f"{request['first_scenario_id']}\n")
     time.sleep(0.02)
-    return 1 if order["arguments"]["count"] == FAILS else 0
+    return 1 if request["arguments"]["count"] == FAILS else 0
 
 
 def serve(state: Path, port: str) -> None:
@@ -28,10 +28,11 @@ def serve(state: Path, port: str) -> None:
     from satlab.common.processes import stop_on_signal  # noqa: PLC0415
     from satlab.rootd.daemon import Helper  # noqa: PLC0415
     from satlab.serve import supervisor  # noqa: PLC0415
+    from satlab.serve.listen import ServeRequest  # noqa: PLC0415
 
     standin = (sys.executable, "-S", __file__)
     supervisor.Helper = partial(Helper, worker=standin)  # type: ignore[attr-defined, assignment]
-    request = supervisor.ServeRequest(f"127.0.0.1:{port}", None, state)
+    request = ServeRequest(f"127.0.0.1:{port}", None, state)
     supervisor.run(request, ProgressLog(quiet=True), stop_on_signal())
 
 

@@ -14,10 +14,11 @@ import pytest
 from satlab.common import paths
 from satlab.common.processes import wait
 from satlab.common.topology import load
-from satlab.experiment import calibrate
-from satlab.experiment.calibrate import MetricsFile
+from satlab.experiment import link_probe
+from satlab.experiment.link_probe import NamespaceShell, ProbePath
+from satlab.experiment.metrics_file import MetricsFile
 from satlab.link import control
-from satlab.link.linkplan import LinkRequest, LinkSet, Timeline, TimelineStep
+from satlab.link.config import LinkRequest, LinkSet, Timeline, TimelineStep
 from satlab.netlab import lab
 from satlab.netlab.lab import Lab
 
@@ -40,8 +41,8 @@ def ramp() -> Timeline:
 def loaded(the_lab: Lab, offered_bps: int, seconds: float) -> Iterator[MetricsFile]:
     """Send UDP to the client for so long, from the moment on at which it arrives."""
     metrics = MetricsFile(Path(the_lab.config.metrics))
-    arguments = (the_lab, ("server", SERVER), "client", offered_bps, seconds)
-    flow = threading.Thread(target=calibrate.udp_flow, args=arguments)
+    arguments = (NamespaceShell(the_lab), ProbePath("client", "server", SERVER), offered_bps, seconds)
+    flow = threading.Thread(target=link_probe.udp_flow, args=arguments)
     flow.start()
     try:
         assert wait(lambda: any(s["forward"]["rate_bps"] > offered_bps / 2 for s in metrics.samples()[-5:]), 15)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satlab check` on the real clock: built-in pairs, planted faults, an endpoint of the QUIC interop runner."""
+"""`satlab check` on the real clock: built-in stacks, planted faults, an endpoint of the QUIC interop runner."""
 
 import dataclasses
 import functools
@@ -16,7 +16,8 @@ import pytest
 
 from satlab.check import case_link, check_run
 from satlab.check.backend import real_clock
-from satlab.check.check_run import CheckRequest, CheckResult
+from satlab.check.check_result import CheckResult
+from satlab.check.check_run import CheckRequest
 from satlab.check.endpoint import command_line, interop_endpoint
 from satlab.check.samples import Sample
 from satlab.check.sandbox import sandbox
@@ -24,12 +25,12 @@ from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
 from satlab.common.processes import wait
-from satlab.experiment import calibrate
-from satlab.link.linkplan import LinkRequest, LinkSet, Timeline, TimelineStep
+from satlab.experiment import link_probe
+from satlab.link.config import LinkRequest, LinkSet, Timeline, TimelineStep
 from satlab.netlab import lab
 
 pytestmark = pytest.mark.net
-PROBE = calibrate.probe_link
+PROBE = link_probe.probe_link
 
 NGTCP2 = paths.ROOT / "tests/endpoints/ngtcp2"
 HEAD = """
@@ -53,43 +54,45 @@ LIGHT = """
 marks_mb: [0.4, 0.8]
 cases: [{id: light, forward_mbps: 10, return_mbps: 2, targets_s: [null, null], timeout_s: 60}]
 """
-WELL = "gtlsclient -q --no-quic-dump --no-http-dump --exit-on-all-streams-close --download={out} {host} {port} {url}"
-SERVER = "gtlsserver -q --no-quic-dump --no-http-dump -d {www} {host} {port} {key} {cert}"
+GOOD_CLIENT = (
+    "gtlsclient -q --no-quic-dump --no-http-dump --exit-on-all-streams-close --download={out} {host} {port} {url}"
+)
+GOOD_SERVER = "gtlsserver -q --no-quic-dump --no-http-dump -d {www} {host} {port} {key} {cert}"
 
 
 @pytest.fixture(autouse=True)
 def _prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, satlink: Path) -> None:
-    """Suites of our own, no probes of the link, tighter bounds: neither link nor disk are what is tested."""
+    """Use suites of this file, do not probe the link, and lower the limits: neither link nor disk is under test."""
     (tmp_path / "baselines").mkdir()
     for name, text in (("small", SMALL), ("wide", WIDE), ("light", LIGHT)):
         (tmp_path / "baselines" / f"{name}.yml").write_text(f"{HEAD}name: {name}{text}")
     shutil.copy(paths.BASELINES / "interop.yml", tmp_path / "baselines")
     monkeypatch.setattr(paths, "BASELINES", tmp_path / "baselines")
-    monkeypatch.setattr(calibrate, "probe_link", lambda *_: calibrate.Probe(None, None, 0, 0, 0, {}))
-    monkeypatch.setattr(real_clock, "Bounds", functools.partial(sandbox.Limits, processes=64, disk_bytes=32 << 20))
+    monkeypatch.setattr(link_probe, "probe_link", lambda *_: link_probe.Probe(None, None, 0, 0, 0, {}))
+    monkeypatch.setattr(real_clock, "Limits", functools.partial(sandbox.Limits, processes=64, disk_bytes=32 << 20))
     monkeypatch.setenv("PATH", "/usr/sbin", prepend=":")
 
 
-def check(tmp_path: Path, suite: str, *cases: str, **wanted: Any) -> CheckResult:
+def check(tmp_path: Path, suite: str, *cases: str, **options: Any) -> CheckResult:
     found = check_run.run(
-        CheckRequest(suite, cases, runs=1, out=tmp_path / "runs", clock="real", **wanted), ProgressLog(quiet=True)
+        CheckRequest(suite, cases, runs=1, out=tmp_path / "runs", clock="real", **options), ProgressLog(quiet=True)
     )
-    told = json.loads((found.folder / "check.json").read_text())
-    jsonschema.validate(told, json.loads((paths.SCHEMAS / "check.schema.json").read_text()))
+    document = json.loads((found.folder / "check.json").read_text())
+    jsonschema.validate(document, json.loads((paths.SCHEMAS / "check.schema.json").read_text()))
     assert not [one for one in lab.list_labs() if one.lab_id.startswith(f"check-{os.getpid() % 100000}-")]
     return found
 
 
-def sample(tmp_path: Path, suite: str, case: str, **wanted: Any) -> Sample:
-    [found] = check(tmp_path, suite, case, **wanted).samples[case]
+def sample(tmp_path: Path, suite: str, case: str, **options: Any) -> Sample:
+    [found] = check(tmp_path, suite, case, **options).samples[case]
     return found
 
 
 def times(found: Sample) -> tuple[float, ...]:
     assert found.status == "ok", found.reason
-    given = tuple(time for time in found.times_s if time is not None)
-    assert len(given) == len(found.times_s)
-    return given
+    reached = tuple(time for time in found.times_s if time is not None)
+    assert len(reached) == len(found.times_s)
+    return reached
 
 
 @pytest.fixture
@@ -104,12 +107,12 @@ def _ngtcp2() -> None:
         pytest.skip("ngtcp2-client is not installed")
 
 
-# --- built-in pairs -------------------------------------------------------------------------------------------------
+# --- built-in stacks ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("_satperf")
-def test_satperf_is_timed_and_seen_from_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibrate, "probe_link", PROBE)
+def test_satperf_is_timed_and_captured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_probe, "probe_link", PROBE)
     found = sample(tmp_path, "small", "small", stack="quinn")
     half, whole = times(found)
     # Handshake, request and slow start from ten packets: 0.5 MB need 6 to 7 round trips.
@@ -128,7 +131,7 @@ def test_an_upload_and_a_second_download_with_a_session(tmp_path: Path) -> None:
     assert 3 < times(found.samples["up"][0])[0] < 8
     (again,) = found.samples["again"]
     assert 3 < times(again)[0] < 6.5
-    # What quiche's lines do not say is in its qlog.
+    # What quiche does not report is in its qlog.
     assert again.warnings == () and again.retransmitted_share is not None and again.spent_s is not None
     assert sum(again.spent_s.values()) == pytest.approx(times(again)[-1], abs=0.3)
 
@@ -138,7 +141,7 @@ def test_debian_s_ngtcp2_is_timed_from_its_packets(tmp_path: Path) -> None:
     found = sample(tmp_path, "small", "small", stack="ngtcp2")
     half, whole = times(found)
     assert 3 < half < whole < 12 and found.handshake_ms is not None and 600 < found.handshake_ms < 1500
-    # Its qlog tells the rest: the answer takes a round trip after the handshake, and each moment has its cause.
+    # The rest is from its qlog: the answer takes a round trip after the handshake, and each moment has a cause.
     assert found.warnings == () and found.time_to_first_byte_ms is not None and found.retransmitted_share is not None
     assert found.handshake_ms + 600 < found.time_to_first_byte_ms < found.handshake_ms + 1200
     assert found.sources["time_to_first_byte_ms"] == "qlog of the client" and found.retransmitted_share < 0.5
@@ -147,11 +150,11 @@ def test_debian_s_ngtcp2_is_timed_from_its_packets(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_ngtcp2")
-def test_a_broken_qlog_is_told_and_the_times_stay(tmp_path: Path) -> None:
+def test_a_broken_qlog_is_reported_and_times_are_kept(tmp_path: Path) -> None:
     server = script(
-        f"printf '[[[[' | tr '[' '\\036' > {{qlog}}/x.sqlog; echo '{{}}' >> {{qlog}}/x.sqlog; exec {SERVER}"
+        f"printf '[[[[' | tr '[' '\\036' > {{qlog}}/x.sqlog; echo '{{}}' >> {{qlog}}/x.sqlog; exec {GOOD_SERVER}"
     )
-    found = sample(tmp_path, "small", "small", ends=command_line.parse(WELL, server))
+    found = sample(tmp_path, "small", "small", pair=command_line.parse(GOOD_CLIENT, server))
     times(found)
     assert [(one.kind, one.side) for one in found.warnings] == [("broken", "server"), ("missing", "client")]
     assert found.sources == {"time_to_first_byte_ms": "packets"} and found.spent_s is None
@@ -204,7 +207,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 @pytest.fixture
 def slow_group() -> Iterator[Path]:
-    """Yield a group of processes that get a thousandth of a core (cgroups(7), both versions)."""
+    """Yield a group whose processes share a thousandth of a core (cgroups(7), both versions)."""
     v2 = CGROUPS / "cgroup.controllers"
     parent = CGROUPS if v2.exists() else CGROUPS / "cpu"
     group = parent / f"satlab-test-{os.getpid()}"
@@ -216,7 +219,7 @@ def slow_group() -> Iterator[Path]:
             (group / "cpu.cfs_period_us").write_text("1000000")
             (group / "cpu.cfs_quota_us").write_text("1000")
     except OSError as error:
-        pytest.skip(f"no limit of CPU time here: {error}")
+        pytest.skip(f"this host cannot limit CPU time: {error}")
     yield group
     assert wait(lambda: not (group / "cgroup.procs").read_text(), 10)
     group.rmdir()
@@ -226,14 +229,12 @@ def slow_group() -> Iterator[Path]:
 def test_a_server_without_cpu_is_named(tmp_path: Path, slow_group: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usual = sandbox.start
 
-    def limited(
-        enter: Sequence[str], cell: sandbox.Sandbox, argv: Sequence[str], log: Path
-    ) -> sandbox.SandboxedProcess:
-        """Move the server, which listens when a client starts, and not what watches it."""
+    def limited(enter: Sequence[str], box: sandbox.Sandbox, argv: Sequence[str], log: Path) -> sandbox.SandboxedProcess:
+        """Move the server (it runs when a client starts) to the slow group, and not its supervisor."""
         if log.name == "client-0.log":
             [server] = [pid for pid in children(os.getpid()) if Path(f"/proc/{pid}/comm").read_text() == "gtlsserver\n"]
             (slow_group / "cgroup.procs").write_text(str(server))
-        return usual(enter, cell, argv, log)
+        return usual(enter, box, argv, log)
 
     monkeypatch.setattr(sandbox, "start", limited)
     found = sample(tmp_path, "light", "light", stack="ngtcp2")
@@ -244,13 +245,13 @@ def test_a_server_without_cpu_is_named(tmp_path: Path, slow_group: Path, monkeyp
 
 
 def children(pid: int) -> list[int]:
-    """Return all processes below one."""
+    """Return all descendants of a process."""
     own = [int(word) for task in Path(f"/proc/{pid}/task").glob("*/children") for word in task.read_text().split()]
     return own + [below for each in own for below in children(each)]
 
 
 def commands(client: str) -> command_line.CommandLinePair:
-    return command_line.parse(client, SERVER)
+    return command_line.parse(client, GOOD_SERVER)
 
 
 def script(text: str) -> str:
@@ -263,13 +264,13 @@ def script(text: str) -> str:
     [
         (script("exit 127"), "small", "unsupported", "exit status 127"),
         (script("exec sleep 1000"), "brief", "failed", "the client sent nothing: it did not end"),
-        (script(f"{WELL}; echo x >> {{out}}/payload"), "small", "failed", "wrong file"),
-        (script(f"{WELL}; cat /dev/zero > {{out}}/more"), "small", "failed", "it wrote 32 MiB or more"),
-        (script(f"{WELL}; f() {{ f | f & }}; f; sleep 100"), "small", "failed", "it forks without end"),
+        (script(f"{GOOD_CLIENT}; echo x >> {{out}}/payload"), "small", "failed", "wrong file"),
+        (script(f"{GOOD_CLIENT}; cat /dev/zero > {{out}}/more"), "small", "failed", "it wrote 32 MiB or more"),
+        (script(f"{GOOD_CLIENT}; f() {{ f | f & }}; f; sleep 100"), "small", "failed", "fork bomb"),
     ],
 )
 def test_a_planted_fault_of_a_client_is_named(client: str, case: str, status: str, words: str, tmp_path: Path) -> None:
-    found = sample(tmp_path, "small", case, ends=commands(client))
+    found = sample(tmp_path, "small", case, pair=commands(client))
     assert found.status == status and words in found.reason, found
 
 
@@ -282,7 +283,7 @@ def test_a_planted_fault_of_a_client_is_named(client: str, case: str, status: st
     ],
 )
 def test_a_planted_fault_of_a_server_is_named(server: str, status: str, words: str, tmp_path: Path) -> None:
-    found = sample(tmp_path, "small", "brief", ends=command_line.parse(WELL, server))
+    found = sample(tmp_path, "small", "brief", pair=command_line.parse(GOOD_CLIENT, server))
     assert found.status == status and words in found.reason, found
 
 
@@ -290,21 +291,21 @@ def test_a_planted_fault_of_a_server_is_named(server: str, status: str, words: s
 
 
 @pytest.mark.usefixtures("_ngtcp2")
-def test_an_endpoint_written_by_the_contract_passes_over_geo(tmp_path: Path) -> None:
+def test_an_endpoint_that_follows_the_contract_passes_over_geo(tmp_path: Path) -> None:
     cases = ("handshake", "transfer", "http3", "resumption", "rebinding")
     with interop_endpoint.opened(NGTCP2) as pair:
-        found = check(tmp_path, "interop", *cases, ends=pair)
-    told = {case: (samples[0].status, samples[0].reason) for case, samples in found.samples.items()}
-    assert told.pop("rebinding")[0] == "unsupported"
-    assert told == dict.fromkeys(cases[:4], ("ok", ""))
+        found = check(tmp_path, "interop", *cases, pair=pair)
+    outcomes = {case: (samples[0].status, samples[0].reason) for case, samples in found.samples.items()}
+    assert outcomes.pop("rebinding")[0] == "unsupported"
+    assert outcomes == dict.fromkeys(cases[:4], ("ok", ""))
     assert found.status in (ExitStatus.OK, ExitStatus.UNCALIBRATED)
 
 
-def test_an_endpoint_that_takes_anything_is_not_compliant(tmp_path: Path) -> None:
+def test_an_endpoint_that_accepts_any_test_case_is_not_compliant(tmp_path: Path) -> None:
     folder = tmp_path / "endpoint"
     folder.mkdir()
     (folder / "run_endpoint.sh").write_text("#!/bin/sh\nexit 0\n")
     (folder / "run_endpoint.sh").chmod(0o755)
     with interop_endpoint.opened(folder) as pair:
-        found = sample(tmp_path, "interop", "handshake", ends=pair)
+        found = sample(tmp_path, "interop", "handshake", pair=pair)
     assert found.status == "failed" and found.reason.count("not compliant") == 2

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-import collect.link
+import collect.link_samples
 from satlab.common import paths
 from satlab.common.processes import wait
 from satlab.common.topology import load
 from satlab.link import control
-from satlab.link.linkplan import LinkRequest, LinkSet, Timeline, TimelineStep
+from satlab.link.config import LinkRequest, LinkSet, Timeline, TimelineStep
 from satlab.netlab import lab
 from satlab.netlab.lab import Lab
 
@@ -47,7 +47,7 @@ def rtts_ms(the_lab: Lab, count: int) -> list[float]:
 
 def changes(the_lab: Lab) -> list[dict[str, object]]:
     lines = Path(the_lab.config.metrics).read_text().splitlines()
-    return [json.loads(line) for line in lines if collect.link.ADAPTER.validate_json(line).type == "change"]
+    return [json.loads(line) for line in lines if collect.link_samples.ADAPTER.validate_json(line).type == "change"]
 
 
 def test_delay_changes_while_ping_runs(up: Up) -> None:

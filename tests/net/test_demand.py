@@ -16,7 +16,7 @@ from satlab.common import paths
 from satlab.common.paths import PROFILES
 from satlab.common.processes import wait
 from satlab.common.topology import load
-from satlab.link.linkplan import LinkRequest, OtherLoad
+from satlab.link.config import LinkRequest, OtherLoad
 from satlab.netlab.lab import Lab
 
 pytestmark = pytest.mark.net

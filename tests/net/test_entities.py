@@ -14,7 +14,7 @@ import pytest
 
 from satlab.common.paths import PROFILES
 from satlab.common.processes import wait
-from satlab.experiment import calibrate
+from satlab.experiment import link_probe
 
 pytestmark = pytest.mark.net
 
@@ -134,7 +134,7 @@ def goodput_bps(platform: Platform, offered_bps: int) -> float:
     listen = platform.inside("gw", "iperf3", "-s", "-1", "-B", SATELLITE["gw"], "-p", str(PROBE_PORT))
     listener = subprocess.Popen(listen, stdout=subprocess.DEVNULL)
     try:
-        calibrate.wait_for_listener(listener, PROBE_PORT, deadline_s=10)
+        link_probe.wait_for_listener(listener, PROBE_PORT, deadline_s=10)
         run = ["iperf3", "-J", "-u", "-R", "-i", "0.1", "-t", "4", "-l", "1472", "-b", str(offered_bps)]
         client = platform.inside("st", *run, "-c", SATELLITE["gw"], "-p", str(PROBE_PORT))
         done = subprocess.run(client, capture_output=True, text=True, timeout=60, check=True)

@@ -22,8 +22,8 @@ from satlab.common import netns_names, paths
 from satlab.common.errors import ConfigError, HostError
 from satlab.common.processes import wait
 from satlab.common.topology import NetworkKind, load
-from satlab.experiment.calibrate import MetricsFile
-from satlab.link.linkplan import Direction, LinkRequest, Loss
+from satlab.experiment.metrics_file import MetricsFile
+from satlab.link.config import Direction, LinkRequest, Loss
 from satlab.netlab import lab, netns
 from satlab.netlab.lab import Lab, LabStatus
 
@@ -42,7 +42,7 @@ UP = """
 import os, sys
 from pathlib import Path
 from satlab.netlab import lab, netns
-from satlab.link.linkplan import LinkRequest
+from satlab.link.config import LinkRequest
 from satlab.common.topology import load
 
 def kill_at(module, name, call):

@@ -11,7 +11,7 @@ from satlab.common import paths
 from satlab.common.errors import ConfigError
 from satlab.common.processes import wait
 from satlab.common.topology import load
-from satlab.link.linkplan import LinkRequest
+from satlab.link.config import LinkRequest
 from satlab.netlab import lab
 from satlab.netlab.lab import Lab
 

@@ -13,6 +13,7 @@ import pytest
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.experiment import run
+from satlab.experiment.run_folder import RunResult
 from satlab.link.options import LinkOptions
 from tests.net.conftest import AsPlanned
 
@@ -26,8 +27,8 @@ def job(number: int, entity: str, name: str, arguments: Function, **wait: Any) -
     return {"id": number, "label": f"{name} {number}", "start_job_instance": call, "wait": wait}
 
 
-def execute(as_planned: AsPlanned, request: run.RunRequest) -> run.RunResult:
-    def attempt(runs: Path) -> run.RunResult:
+def execute(as_planned: AsPlanned, request: run.RunRequest) -> RunResult:
+    def attempt(runs: Path) -> RunResult:
         return run.execute(run.prepare(replace(request, runs=runs)), ProgressLog(quiet=True), threading.Event())
 
     outcome = as_planned(attempt)

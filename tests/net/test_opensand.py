@@ -18,7 +18,7 @@ from satlab.common.processes import wait
 from satlab.common.topology import Role, load
 from satlab.experiment import run
 from satlab.link import opensand
-from satlab.link.linkplan import LinkRequest
+from satlab.link.config import LinkRequest
 from satlab.netlab import lab, netns
 from satlab.netlab.lab import Lab
 from tests.net.conftest import AsPlanned
@@ -178,7 +178,7 @@ import os, sys
 from pathlib import Path
 from satlab.common import topology
 from satlab.netlab import lab
-from satlab.link.linkplan import LinkRequest
+from satlab.link.config import LinkRequest
 
 def kill_at(name, call):
     real, calls = getattr(lab, name), []

@@ -14,6 +14,7 @@ import pytest
 
 from satlab.common.console import ProgressLog
 from satlab.experiment import run
+from satlab.experiment.run_folder import RunResult
 from satlab.link.options import LinkOptions
 from satlab.netlab import privileges
 from tests.net.conftest import AsPlanned
@@ -63,7 +64,7 @@ SCENARIO = {
 }
 
 
-def execute(request: run.RunRequest) -> run.RunResult:
+def execute(request: run.RunRequest) -> RunResult:
     outcome = run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
     assert outcome.status in (0, 4), (outcome.reason, *(p.read_text() for p in outcome.folder.glob("raw/logs/*.log")))
     return outcome

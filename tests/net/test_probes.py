@@ -9,7 +9,7 @@ import pytest
 
 from satlab.common import paths
 from satlab.common.topology import load
-from satlab.link.linkplan import LinkRequest
+from satlab.link.config import LinkRequest
 from satlab.netlab import lab
 from satlab.netlab.lab import Lab
 

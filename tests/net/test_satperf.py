@@ -8,7 +8,7 @@ import pytest
 from satlab.bench import quic_bench
 from satlab.bench.quic_bench import Transfer
 from satlab.common import paths, topology
-from satlab.link.linkplan import LinkRequest
+from satlab.link.config import LinkRequest
 from satlab.netlab.lab import Lab
 
 pytestmark = pytest.mark.net

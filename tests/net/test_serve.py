@@ -34,10 +34,10 @@ STANDIN = Path(__file__).with_name("standin_serve.py")
 PASSWORD = "a password for one test"  # noqa: S105
 ENVIRONMENT = os.environ | {"PYTHONPATH": paths.PYTHONPATH}
 OVER = ("Finished Ok", "Finished Ko", "Stopped")
-ENTITIES = {"here": "198.18.1.2", "there": "198.18.4.2"}
+ENTITIES = {"sender": "198.18.1.2", "receiver": "198.18.4.2"}
 ECHO = {
     "name": "echo",
-    "description": "Echoes from here to there",
+    "description": "Echo requests from the sender to the receiver",
     "arguments": {"count": "How many"},
     "constants": {"target": "198.18.4.2"},
     "openbach_functions": [
@@ -45,7 +45,7 @@ ECHO = {
             "id": 1,
             "label": "echo",
             "start_job_instance": {
-                "entity_name": "here",
+                "entity_name": "sender",
                 "satlab_ping": {"destination_ip": "$target", "count": "$count", "interval": 0.2},
             },
         }
@@ -58,7 +58,7 @@ NOBODY_LISTENS = {
         {
             "id": 1,
             "start_job_instance": {
-                "entity_name": "here",
+                "entity_name": "sender",
                 "satlab_iperf3": {"client": {"server_ip": "198.18.4.2", "duration_s": "$count"}},
             },
         }
@@ -67,7 +67,7 @@ NOBODY_LISTENS = {
 
 
 class Client:
-    """What a script does: JSON in, JSON out, the cookie kept."""
+    """A JSON client that keeps the cookie."""
 
     def __init__(self, port: int, trusted: Path | None = None) -> None:
         self.port, self.cookie, self.attributes = port, "", ""
@@ -78,7 +78,7 @@ class Client:
             return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=60, context=self.tls)
 
-    def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+    def request(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         connection = self.connect()
         with contextlib.closing(connection):
             headers = {"content-type": "application/json", "cookie": self.cookie}
@@ -90,16 +90,16 @@ class Client:
             is_json = answer.headers.get_content_type() == "application/json"
             return answer.status, json.loads(text) if is_json and text else text
 
-    def want(self, status: int, method: str, path: str, body: Any = None) -> Any:
-        got, answer = self.ask(method, path, body)
+    def expect(self, status: int, method: str, path: str, body: Any = None) -> Any:
+        got, answer = self.request(method, path, body)
         assert got == status, (method, path, got, answer)
         return answer
 
     def log_in(self) -> None:
-        self.want(200, "POST", "/login/", {"login": "openbach", "password": PASSWORD})
+        self.expect(200, "POST", "/login/", {"login": "openbach", "password": PASSWORD})
 
     def instance(self, number: int, *, quiet: bool = True) -> Any:
-        return self.want(200, "GET", f"/scenario_instance/{number}/{'?quiet' if quiet else ''}")
+        return self.expect(200, "GET", f"/scenario_instance/{number}/{'?quiet' if quiet else ''}")
 
     def await_status(self, number: int, statuses: tuple[str, ...], seconds: float = 120) -> str:
         until(lambda: self.instance(number)["status"] in statuses, seconds)
@@ -144,7 +144,7 @@ class Service:
         def answers() -> bool:
             assert self.process.poll() is None
             with contextlib.suppress(OSError):
-                return self.client.ask("GET", "/version/")[0] == 200
+                return self.client.request("GET", "/version/")[0] == 200
             return False
 
         until(answers, 60)
@@ -212,28 +212,28 @@ def serving(*, standin: bool = False, tls: Pki | None = None) -> Iterator[Servic
 
 
 def set_up(client: Client) -> str:
-    """Make a project with entities and a scenario; give the path of the scenario's instances."""
-    client.ask("DELETE", "/project/trial/")
-    client.want(200, "POST", "/project/", {"name": "trial", "description": "", "owners": []})
+    """Create a project with entities and a scenario; return the path of the scenario's instances."""
+    client.request("DELETE", "/project/trial/")
+    client.expect(200, "POST", "/project/", {"name": "trial", "description": "", "owners": []})
     for name, address in ENTITIES.items():
         entity = {"name": name, "description": "", "agent": {"address": address}}
-        client.want(200, "POST", "/project/trial/entity/", entity)
-    client.want(200, "POST", "/job/", {"name": "satlab_ping", "path": "ignored"})
-    client.want(200, "POST", "/project/trial/scenario/", ECHO)
+        client.expect(200, "POST", "/project/trial/entity/", entity)
+    client.expect(200, "POST", "/job/", {"name": "satlab_ping", "path": "ignored"})
+    client.expect(200, "POST", "/project/trial/scenario/", ECHO)
     return "/project/trial/scenario/echo/scenario_instance/"
 
 
 def launch(client: Client, where: str, count: int) -> int:
     body = {"arguments": {"count": str(count)}, "link": {"profile": "leo"}}
-    return int(client.want(200, "POST", where, body)["scenario_instance_id"])
+    return int(client.expect(200, "POST", where, body)["scenario_instance_id"])
 
 
 def test_a_client_that_follows_the_contract(service: Service) -> None:
     client = service.client
-    assert client.want(200, "GET", "/openbach/version/") == {"openbach_version": "2.7.0"}
-    assert client.want(200, "GET", "/logs/?level=4&delay=10000") == []
+    assert client.expect(200, "GET", "/openbach/version/") == {"openbach_version": "2.7.0"}
+    assert client.expect(200, "GET", "/logs/?level=4&delay=10000") == []
     where = set_up(client)
-    assert {agent["address"] for agent in client.want(200, "GET", "/agent/")} >= set(ENTITIES.values())
+    assert {agent["address"] for agent in client.expect(200, "GET", "/agent/")} >= set(ENTITIES.values())
 
     first, second, third = (launch(client, where, count) for count in (3, 600, 3))
     assert client.await_status(first, OVER) == "Finished Ok"
@@ -243,24 +243,24 @@ def test_a_client_that_follows_the_contract(service: Service) -> None:
     assert function["job"]["agent_name"] == "client"
 
     job = function["job"]["id"]
-    assert "rtt_ms" in client.want(200, "GET", f"/statistic/{job}/")["statistics"]
-    assert len(client.want(200, "GET", f"/statistic/{job}/?name=rtt_ms")["rtt_ms"]) == 3
-    rows = list(csv.DictReader(io.StringIO(client.want(200, "GET", f"/scenario_instance/{first}/csv/"))))
+    assert "rtt_ms" in client.expect(200, "GET", f"/statistic/{job}/")["statistics"]
+    assert len(client.expect(200, "GET", f"/statistic/{job}/?name=rtt_ms")["rtt_ms"]) == 3
+    rows = list(csv.DictReader(io.StringIO(client.expect(200, "GET", f"/scenario_instance/{first}/csv/"))))
     rtts = [float(row["rtt_ms"]) for row in rows if row["rtt_ms"]]
     assert len(rtts) == 3
     assert all(111 < rtt < 200 for rtt in rtts)
     assert {row["@job_instance_id"] for row in rows} == {str(job)}
 
     client.await_status(second, ("Running",))
-    client.want(204, "POST", f"/scenario_instance/{third}/")
+    client.expect(204, "POST", f"/scenario_instance/{third}/")
     assert client.instance(third)["status"] == "Stopped"
-    until(lambda: client.want(202, "GET", "/job_instance/?address=198.18.1.2")["instances"], 60)
-    client.want(204, "POST", f"/scenario_instance/{second}/")
+    until(lambda: client.expect(202, "GET", "/job_instance/?address=198.18.1.2")["instances"], 60)
+    client.expect(204, "POST", f"/scenario_instance/{second}/")
     assert client.await_status(second, OVER) == "Stopped"
-    client.want(204, "DELETE", f"/scenario_instance/{second}/")
-    client.want(404, "GET", f"/scenario_instance/{second}/")
-    client.want(204, "DELETE", "/login/")
-    client.want(403, "GET", "/agent/")
+    client.expect(204, "DELETE", f"/scenario_instance/{second}/")
+    client.expect(404, "GET", f"/scenario_instance/{second}/")
+    client.expect(204, "DELETE", "/login/")
+    client.expect(403, "GET", "/agent/")
     client.log_in()
 
 
@@ -276,13 +276,13 @@ def test_t02_the_api_process_has_no_privilege(service: Service) -> None:
 def test_t02_the_helper_answers_the_api_alone(service: Service) -> None:
     path = helper_socket(service.state)
     assert path.stat().st_uid == privileges.API_UID
-    with socket.socket(socket.AF_UNIX) as stranger:  # root, who may connect, is nobody to it
-        stranger.connect(str(path))
-        stranger.settimeout(20)
+    with socket.socket(socket.AF_UNIX) as anonymous:  # root may connect, but gets no answer
+        anonymous.connect(str(path))
+        anonymous.settimeout(20)
         answer = b""
         with contextlib.suppress(ConnectionError):
-            stranger.sendall(b'{"verb":"status","run_id":"x"}\n')
-            answer = stranger.recv(100)
+            anonymous.sendall(b'{"verb":"status","run_id":"x"}\n')
+            answer = anonymous.recv(100)
         assert answer == b""
     argv = privileges.drop_argv(privileges.new_uid(), (), [path.parent])
     connect = f"import socket; socket.socket(socket.AF_UNIX).connect({str(path)!r})"
@@ -314,14 +314,14 @@ def test_t01_over_tls_passwords_and_cookies_are_sealed(tmp_path: Path) -> None:
         assert {"Secure", "HttpOnly", "SameSite=strict"} <= {
             part.strip() for part in service.client.attributes.split(";")
         }
-        service.client.want(200, "GET", "/agent/")
-        stranger = Client(
+        service.client.expect(200, "GET", "/agent/")
+        anonymous = Client(
             service.port, pki.create(tmp_path / "other", ["localhost"], addresses, datetime.now(UTC)).ca_cert
         )
         with pytest.raises(ssl.SSLCertVerificationError):
-            stranger.ask("GET", "/version/")
-        with pytest.raises((http.client.HTTPException, ConnectionError)):  # nothing is said in clear
-            Client(service.port).ask("GET", "/version/")
+            anonymous.request("GET", "/version/")
+        with pytest.raises((http.client.HTTPException, ConnectionError)):  # the server does not answer in clear
+            Client(service.port).request("GET", "/version/")
         assert not Path(f"/proc/{service.api_pid()}/environ").read_bytes().count(b"server.key")
     tls.server_key.chmod(0o644)
     state = str(tmp_path / "state")
@@ -336,14 +336,14 @@ def test_six_launches_in_real_labs_with_a_kill_in_between() -> None:
     """One fails, one runs when the server is killed, one is stopped before it runs; none is lost, repeated or left."""
     with serving() as service:
         where = set_up(service.client)
-        service.client.want(200, "POST", "/job/", {"name": "satlab_iperf3", "path": "ignored"})
-        service.client.want(200, "POST", "/project/trial/scenario/", NOBODY_LISTENS)
+        service.client.expect(200, "POST", "/job/", {"name": "satlab_iperf3", "path": "ignored"})
+        service.client.expect(200, "POST", "/project/trial/scenario/", NOBODY_LISTENS)
         fails = where.replace("echo", "nobody_listens")
         first, failing, killed, stopped, fifth, sixth = launched = [
             launch(service.client, place, count)
             for place, count in ((where, 2), (fails, 1), (where, 600), (where, 2), (where, 2), (where, 2))
         ]
-        service.client.want(204, "POST", f"/scenario_instance/{stopped}/")
+        service.client.expect(204, "POST", f"/scenario_instance/{stopped}/")
         assert service.client.await_status(failing, OVER) == "Finished Ko"
         until(lambda: service.client.instance(killed, quiet=False)["openbach_functions"][0]["status"] == "Finished", 90)
         service.kill()
@@ -368,7 +368,7 @@ def test_a_killed_server_tells_what_ran_and_runs_what_waited_once(service: Servi
     where = set_up(client)
     before = service.run_labs()
     running, waiting, stopped = launch(client, where, 600), launch(client, where, 2), launch(client, where, 2)
-    client.want(204, "POST", f"/scenario_instance/{stopped}/")
+    client.expect(204, "POST", f"/scenario_instance/{stopped}/")
     until(lambda: client.instance(running, quiet=False)["openbach_functions"][0]["status"] == "Finished", 90)
     assert len(service.run_labs()) == len(before) + 1
     service.kill()
@@ -404,12 +404,12 @@ def test_200_launches_with_kills_in_between() -> None:
             launched.append(launch(service.client, where, 7 if number % 10 == 0 else 1))
             if number % 3 == 0:
                 stopped.add(launched[-1])
-                service.client.want(204, "POST", f"/scenario_instance/{launched[-1]}/")
+                service.client.expect(204, "POST", f"/scenario_instance/{launched[-1]}/")
         service.kill()
         service.start()
-        ask = "/project/trial/scenario_instance/?quiet"
-        until(lambda: all(each["status"] in OVER for each in service.client.want(200, "GET", ask)), 200)
-        found = {each["scenario_instance_id"]: each for each in service.client.want(200, "GET", ask)}
+        path = "/project/trial/scenario_instance/?quiet"
+        until(lambda: all(each["status"] in OVER for each in service.client.expect(200, "GET", path)), 200)
+        found = {each["scenario_instance_id"]: each for each in service.client.expect(200, "GET", path)}
         assert sorted(found) == launched
         ran = [int(line) for line in (service.state / "ran").read_text().split()]
         assert len(ran) == len(set(ran)), "an instance ran twice"

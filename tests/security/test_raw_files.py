@@ -47,10 +47,10 @@ def link_out(path: Path) -> None:
 
 
 REPLACED: dict[str, tuple[Callable[[Path], object], str]] = {
-    "fifo": (os.mkfifo, "is no plain file"),
-    "link": (link_out, "is no plain file"),
-    "link to nothing": (lambda path: path.symlink_to("nowhere"), "is no plain file"),
-    "folder": (Path.mkdir, "is no plain file"),
+    "fifo": (os.mkfifo, "is not a plain file"),
+    "link": (link_out, "is not a plain file"),
+    "link to nothing": (lambda path: path.symlink_to("nowhere"), "is not a plain file"),
+    "folder": (Path.mkdir, "is not a plain file"),
     "sparse": (sparse, f"has more than {raw.DOCUMENT_BYTES} bytes"),
     "values": (lambda path: path.write_bytes(b"[" + b"1," * raw.MOST_VALUES + b"1]"), "holds more than"),
     "deep": (lambda path: path.write_bytes(b"[" * 100_000), "JSON"),
@@ -76,7 +76,7 @@ def test_t16_devices_are_not_opened(run: Path) -> None:
     path = run / "raw" / "files" / TRANSFER
     path.unlink()
     os.mknod(path, 0o600 | 0o020000, os.makedev(1, 5))  # /dev/zero, which never ends
-    assert failed(run, "goodput_bps") == ["iperf3_json.json: is no plain file"]
+    assert failed(run, "goodput_bps") == ["iperf3_json.json: is not a plain file"]
 
 
 def test_t16_a_folder_that_is_a_link_is_not_followed(run: Path, tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""T20 and T21 of the threat table: a full disk ends no part of the service, a bad job on disk disables itself alone."""
+"""T20 and T21 of the threat table: a full disk does not end the service, an invalid job does not disable others."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from satlab.common import paths
 from satlab.common.errors import ConfigError
 from satlab.experiment import run as runs
-from satlab.serve import accounts, queue
+from satlab.serve import passwords, queue
 from satlab.serve.accounts import Role, User
 from satlab.serve.app import create_app
 from satlab.serve.conftest import HOST, PASSWORD, FakeHelper
@@ -28,7 +28,7 @@ ARGUMENTS = {"arguments": {"count": "3"}}
 def served(store: Store, settings: Settings, helper: FakeHelper) -> TestClient:
     """Return a client of a server with its queue; the client is an administrator once it has logged in."""
     app = create_app(store, helper, settings)
-    app.state.accounts.put(User("admin", Role.ADMIN), PASSWORD)
+    app.state.context.accounts.put(User("admin", Role.ADMIN), PASSWORD)
     return TestClient(app, base_url=f"http://{HOST}", raise_server_exceptions=False)
 
 
@@ -38,7 +38,7 @@ def log_in(client: TestClient) -> None:
 
 @pytest.fixture(autouse=True)
 def _cheap_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(accounts.SCRYPT, "n", 16)
+    monkeypatch.setitem(passwords.SCRYPT, "n", 16)
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def fill(path: Path) -> None:
 def test_t20_on_a_full_disk_launches_are_refused_and_the_queue_goes_on_afterwards(
     small_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue, "MOST_PAUSE_S", 0.5)
+    monkeypatch.setattr(queue, "MAX_PAUSE_S", 0.5)
     settings, helper = Settings(small_disk, frozenset({HOST})), FakeHelper()
     store = Store(settings.database)
     with served(store, settings, helper) as client:
@@ -123,7 +123,7 @@ def test_t21_a_bad_job_on_disk_disables_itself_alone(tmp_path: Path, break_it: C
         start = {"action": "start", "agent_ip": "198.18.0.2", "job_name": "bad", "instance_args": {}}
         assert client.post("/job_instance/", json=start).status_code == 404
         assert client.post(LAUNCH, json=ARGUMENTS).status_code == 200
-        until(lambda: helper.orders)
+        until(lambda: helper.requests)
         assert client.request("DELETE", "/job/bad/", json={}).status_code == 204
         assert client.get("/job/bad/").status_code == 404
     assert list(settings.jobs.iterdir()) == []

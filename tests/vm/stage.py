@@ -4,7 +4,7 @@
 from dataclasses import dataclass
 
 from satlab.common.topology import Topology
-from satlab.link.linkplan import Emulator
+from satlab.link.config import Emulator
 from satlab.link.options import LinkOptions
 from satlab.vm import provision
 from satlab.vm.inventory import VmOptions

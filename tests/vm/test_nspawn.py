@@ -16,7 +16,7 @@ from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus, HostError, RunError
 from satlab.experiment import influx
-from satlab.experiment.run import RunResult
+from satlab.experiment.run_folder import RunResult
 from satlab.netlab import netns
 from satlab.vm import vm_commands, vm_run
 from satlab.vm.vm_hosts import VmLab

@@ -12,8 +12,8 @@ import pytest
 from satlab.common import paths, topology
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
-from satlab.link import linkplan
 from satlab.link.options import LinkOptions
+from satlab.link.plan import plan_link
 from satlab.vm import provision, vm_run
 from satlab.vm.controller import Controller
 from satlab.vm.provision import VmFolder
@@ -27,7 +27,7 @@ def test_a_run_folder_comes_out_of_a_controller_s_run(tmp_path: Path) -> None:
     here, folder = topology.load(), VmFolder(tmp_path / "lab")
     folder.make()
     config = provision.link_config(here, LinkOptions())
-    folder.plan.write_text(linkplan.plan(config).to_json())
+    folder.plan.write_text(plan_link(config).to_json())
     folder.link.write_text(config.to_json())
     with serving() as service:
         controller = Controller("127.0.0.1", service.port, "/openbach", "openbach", PASSWORD)

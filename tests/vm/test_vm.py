@@ -15,7 +15,7 @@ import pytest
 
 from satlab.common import paths, topology
 from satlab.common.topology import Size
-from satlab.experiment import calibrate
+from satlab.experiment import link_probe
 from satlab.link.options import LinkOptions
 from satlab.netlab import netns
 from satlab.vm import box, inventory, provision, vagrant
@@ -78,7 +78,7 @@ def machines() -> Iterator[Machines]:
             provision.prepare(folder, here, choices, LinkOptions(), vagrant.connection(names, keys, folder))
             with gate.serving(gate.listen(libvirt.LAB_ID, "0.0.0.0"), sources):  # noqa: S104 - in a namespace
                 with timed(times, "site.yml"):
-                    provision.play(folder, "site.yml", *limits(names), enter=virt.enter, say=Said())
+                    provision.play(folder, "site.yml", *limits(names), enter=virt.enter, on_task=Said())
                 yield Machines(VmLab(folder, here, enter=virt.enter, keys=keys), tool, virt, times)
         finally:
             with timed(times, "destroy"):
@@ -130,7 +130,7 @@ def test_every_machine_runs_and_none_takes_vagrants_well_known_key(machines: Mac
 
 def test_an_echo_crosses_the_chain_in_the_time_of_the_profile(machines: Machines) -> None:
     said = machines.lab.output(FROM, "ping", "-n", "-q", "-c", "20", "-i", "0.5", "-W", "5", ADDRESS).decode()
-    found = calibrate.echoes(said)
+    found = link_probe.echoes(said)
     print(f"echoes: {found}")
     assert found.received == 20
     assert found.min_ms >= PROFILE_RTT_MS
@@ -139,8 +139,8 @@ def test_an_echo_crosses_the_chain_in_the_time_of_the_profile(machines: Machines
 
 def test_iperf3_crosses_the_chain(machines: Machines) -> None:
     lab, offered_bps = machines.lab, 5_000_000
-    lab.output(TO, "iperf3", "-s", "-1", "-D", "-B", ADDRESS, "-p", str(calibrate.PROBE_PORT))
-    result = calibrate.read_result(lab.output(FROM, *calibrate.udp_argv(ADDRESS, offered_bps, 10)).decode())
+    lab.output(TO, "iperf3", "-s", "-1", "-D", "-B", ADDRESS, "-p", str(link_probe.PROBE_PORT))
+    result = link_probe.read_result(lab.output(FROM, *link_probe.udp_argv(ADDRESS, offered_bps, 10)).decode())
     end = result["end"]["sum"]
     received_bps = end["bits_per_second"] * (1 - end["lost_percent"] / 100)
     print(f"iperf3: {received_bps / 1e6:.2f} Mbit/s of {offered_bps / 1e6:.2f}, {end['lost_percent']:.2f} % lost")

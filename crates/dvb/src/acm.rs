@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Adaptive coding and modulation: which MODCOD or waveform a measured C/N allows, and what becomes of a frame that asks for more.
+//! Adaptive coding and modulation: which MODCOD or waveform a measured `Es/N0` allows, and what becomes of a frame that asks for more.
 //!
 //! The selection follows ETSI EN 302 307-1 annex D in spirit: down at once, up with hysteresis. Thresholds are the ideal
 //! `Es/N0` of table 13.
@@ -11,13 +11,13 @@ use crate::modcod::{FrameSize, ModCod};
 pub struct Rung<C> {
     /// What it is.
     pub coding: C,
-    /// C/N that it needs, hundredths of a dB.
+    /// `Es/N0` that it needs, hundredths of a dB.
     pub threshold_centi_db: i16,
     /// Bits per symbol.
     pub efficiency: f64,
 }
 
-/// Chooses the MODCOD or waveform of one terminal from its C/N reports.
+/// Chooses the MODCOD or waveform of one terminal from its `Es/N0` reports.
 #[derive(Clone, Debug)]
 pub struct Selector<C> {
     /// Least efficient first; thresholds rise too, for nothing is dominated by another.
@@ -77,7 +77,7 @@ impl<C: Copy> Selector<C> {
         })
     }
 
-    /// The same, with the nearest in use that needs no more C/N than this, in hundredths of a dB.
+    /// The same, with the nearest in use that needs no more `Es/N0` than this, in hundredths of a dB.
     #[must_use]
     pub fn starting_at(mut self, threshold_centi_db: i16) -> Self {
         let robust = |step: &Rung<C>| step.threshold_centi_db <= threshold_centi_db;
@@ -91,32 +91,32 @@ impl<C: Copy> Selector<C> {
         self.ladder[self.current].coding
     }
 
-    /// Takes a C/N report in dB and gives what to use from now on: at once the most efficient that fits if the one
+    /// Takes an `Es/N0` report in dB and gives what to use from now on: at once the most efficient that fits if the one
     /// in use does not, the most robust if none does; a more efficient one only if it fits with hysteresis.
-    pub fn report(&mut self, cn_db: f64) -> C {
-        if self.fits(self.current, cn_db) {
-            let climbed = self.highest(cn_db - self.hysteresis_db);
+    pub fn report(&mut self, es_n0_db: f64) -> C {
+        if self.fits(self.current, es_n0_db) {
+            let climbed = self.highest(es_n0_db - self.hysteresis_db);
             self.current = self.current.max(climbed);
         } else {
-            self.current = self.highest(cn_db);
+            self.current = self.highest(es_n0_db);
         }
         self.current()
     }
 
-    fn fits(&self, step: usize, cn_db: f64) -> bool {
-        f64::from(self.ladder[step].threshold_centi_db) / 100.0 + self.margin_db <= cn_db
+    fn fits(&self, step: usize, es_n0_db: f64) -> bool {
+        f64::from(self.ladder[step].threshold_centi_db) / 100.0 + self.margin_db <= es_n0_db
     }
 
     /// The highest step that fits, else the lowest there is.
-    fn highest(&self, cn_db: f64) -> usize {
+    fn highest(&self, es_n0_db: f64) -> usize {
         (0..self.ladder.len())
             .rev()
-            .find(|&step| self.fits(step, cn_db))
+            .find(|&step| self.fits(step, es_n0_db))
             .unwrap_or(0)
     }
 }
 
-/// What becomes of a frame at a C/N around its threshold.
+/// What becomes of a frame at an `Es/N0` around its threshold.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum ErrorModel {
     /// Lost below the threshold, whole from there on.
@@ -135,12 +135,12 @@ const QUASI_ERROR_FREE: f64 = 1e-7;
 impl ErrorModel {
     /// Probability that a frame is lost, 0 to 1.
     #[must_use]
-    pub fn frame_error_ratio(self, cn_db: f64, threshold_db: f64) -> f64 {
+    pub fn frame_error_ratio(self, es_n0_db: f64, threshold_db: f64) -> f64 {
         match self {
-            Self::Gate => f64::from(u8::from(cn_db < threshold_db)),
+            Self::Gate => f64::from(u8::from(es_n0_db < threshold_db)),
             Self::Logistic { width_db } => {
                 let span = 2.0 * (1.0 / QUASI_ERROR_FREE - 1.0).ln();
-                let below_middle = (threshold_db - cn_db) / width_db - 0.5;
+                let below_middle = (threshold_db - es_n0_db) / width_db - 0.5;
                 1.0 / (1.0 + (-span * below_middle).exp())
             }
         }
@@ -172,17 +172,17 @@ mod tests {
     #[test]
     fn choice_is_the_most_efficient_that_fits() {
         for centi_db in -500..2000 {
-            let cn_db = f64::from(centi_db) / 100.0;
-            let chosen = selector(0.0, 0.0).report(cn_db);
+            let es_n0_db = f64::from(centi_db) / 100.0;
+            let chosen = selector(0.0, 0.0).report(es_n0_db);
             let efficiency = |modcod: ModCod| modcod.efficiency(FrameSize::Normal, false);
             let best = MODCODS
                 .into_iter()
-                .filter(|modcod| modcod.es_n0_db() <= cn_db)
+                .filter(|modcod| modcod.es_n0_db() <= es_n0_db)
                 .map(efficiency)
                 .fold(efficiency(MODCODS[0]), f64::max);
             assert!(
                 (efficiency(chosen) - best).abs() < 1e-12,
-                "{cn_db} dB: {chosen}"
+                "{es_n0_db} dB: {chosen}"
             );
         }
     }
@@ -212,10 +212,10 @@ mod tests {
 
     #[test]
     fn error_models_meet_the_definition_of_the_threshold() {
-        let gate = |cn_db: f64| ErrorModel::Gate.frame_error_ratio(cn_db, 1.0);
+        let gate = |es_n0_db: f64| ErrorModel::Gate.frame_error_ratio(es_n0_db, 1.0);
         assert!(gate(0.999) > 0.5 && gate(1.0) < 0.5);
         let slope = ErrorModel::Logistic { width_db: 0.4 };
-        let ratio = |cn_db: f64| slope.frame_error_ratio(cn_db, 1.0);
+        let ratio = |es_n0_db: f64| slope.frame_error_ratio(es_n0_db, 1.0);
         assert!((ratio(1.0) / 1e-7 - 1.0).abs() < 1e-6);
         assert!((ratio(0.8) - 0.5).abs() < 1e-9);
         assert!((1.0 - ratio(0.6) - 1e-7).abs() < 1e-9);

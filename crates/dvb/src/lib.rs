@@ -13,6 +13,7 @@
 //! | [`rle`] | ETSI TS 103 179: Return Link Encapsulation |
 //!
 //! No parser of this crate panics, whatever bytes it is given.
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
 pub mod acm;
 pub mod bbframe;

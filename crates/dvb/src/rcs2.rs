@@ -19,7 +19,7 @@ pub struct Waveform {
     pub symbols: u64,
     /// Payload of one burst in bytes.
     pub payload_bytes: usize,
-    /// C/N threshold in hundredths of a dB.
+    /// `Es/N0` threshold in hundredths of a dB.
     pub threshold_centi_db: i16,
 }
 
@@ -85,7 +85,7 @@ impl Waveform {
         WAVEFORMS.get(usize::from(id).checked_sub(3)?).copied()
     }
 
-    /// C/N threshold in dB.
+    /// `Es/N0` threshold in dB.
     #[must_use]
     pub fn threshold_db(self) -> f64 {
         f64::from(self.threshold_centi_db) / 100.0

@@ -86,7 +86,7 @@ fn capture(carrier: &Carrier, frames: &[Frame]) -> Vec<u8> {
     file
 }
 
-/// Header L.3 of the mode adaptation interface (`SatLabs` `sl_561`): sync, ACM command, C/N + I, frame number.
+/// Header L.3 of the mode adaptation interface (`SatLabs` `sl_561`): sync, ACM command, `Es/N0` + I, frame number.
 fn mode_adaptation(carrier: &Carrier, number: usize) -> [u8; 4] {
     let Carrier::Forward {
         modcod,

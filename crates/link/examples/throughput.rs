@@ -3,7 +3,7 @@
 
 use dvb::modcod::{FrameSize, ModCod};
 use dvb::rcs2::Waveform;
-use link::{Accepted, Carrier, Link, LinkConfig, Loss, LossUnit, Queue};
+use link::{Accepted, Carrier, Link, LinkConfig, Loss, LossUnit, Queue, Stage};
 use std::error::Error;
 use std::time::Instant;
 

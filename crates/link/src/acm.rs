@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Adaptive coding and modulation: the loop from the terminal's C/N to the gateway's MODCOD (EN 302 307-1 annex D).
+//! Adaptive coding and modulation: the loop from the terminal's `Es/N0` to the gateway's MODCOD (EN 302 307-1 annex D).
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use dvb::acm::Selector;
 /// How the MODCOD of a forward carrier follows what the terminal receives, and the waveform of a return carrier what the
 /// gateway does.
 ///
-/// Times are the sender's, as those of all changes: a C/N at `t` is that of what is sent at `t`. The terminal sees it a
+/// Times are the sender's, as those of all changes: an `Es/N0` at `t` is that of what is sent at `t`. The terminal sees it a
 /// propagation later and reports it at the next superframe of the return link; the report travels as long as the frames
 /// do, and the gateway acts on it with the next frame. Of a return carrier the gateway sees it, says so with the plan of its next
 /// superframe, and the terminal acts on it at the start of a superframe of its own. Reports are not lost.
@@ -55,10 +55,10 @@ pub(crate) struct Loop {
     superframe: Nanos,
     /// The choice comes with a plan, and acts with a superframe.
     is_planned: bool,
-    /// When the C/N is measured next.
+    /// When the `Es/N0` is measured next.
     next: Nanos,
     reports: VecDeque<Report>,
-    /// The last C/N acted on.
+    /// The last `Es/N0` acted on.
     known: Option<f64>,
     /// Another MODCOD is in force until further notice.
     is_held: bool,
@@ -67,7 +67,7 @@ pub(crate) struct Loop {
 #[derive(Debug)]
 struct Report {
     arrives: Nanos,
-    cn_db: f64,
+    es_n0_db: f64,
 }
 
 impl Loop {
@@ -102,22 +102,22 @@ impl Loop {
 
     /// Works off the next event: the choice may be another one then.
     ///
-    /// `cn_db` holds until `until` at least, so that reports which would say nothing new can be passed over.
-    pub(crate) fn step(&mut self, cn_db: f64, delay: Nanos, until: Nanos) {
+    /// `es_n0_db` holds until `until` at least, so that reports which would say nothing new can be passed over.
+    pub(crate) fn step(&mut self, es_n0_db: f64, delay: Nanos, until: Nanos) {
         if self
             .reports
             .front()
             .is_some_and(|report| report.arrives <= self.next)
         {
             if let Some(report) = self.reports.pop_front() {
-                self.known = Some(report.cn_db);
-                self.selector.report(report.cn_db);
+                self.known = Some(report.es_n0_db);
+                self.selector.report(report.es_n0_db);
             }
             return;
         }
         let is_known = self
             .known
-            .is_some_and(|known| known.total_cmp(&cn_db).is_eq());
+            .is_some_and(|known| known.total_cmp(&es_n0_db).is_eq());
         if is_known && self.reports.is_empty() {
             let periods = (until.saturating_sub(self.next) / self.period).saturating_add(1);
             self.next = self
@@ -141,7 +141,7 @@ impl Loop {
         }
         let last = self.reports.back().map_or(0, |report| report.arrives);
         let arrives = arrives.max(last);
-        self.reports.push_back(Report { arrives, cn_db });
+        self.reports.push_back(Report { arrives, es_n0_db });
         self.next = self.next.saturating_add(self.period);
     }
 }

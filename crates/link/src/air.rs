@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! The frame formats behind one face: packets into a frame, frame into packets.
+//! The frame formats behind one interface: packets into a frame, frame into packets.
 
 use crate::Carrier;
 use dvb::sdu::{ETHERNET_HEADER, Filled, SIGNALLING, Service};
@@ -10,66 +10,78 @@ const PPDU_BYTES: u64 = 3;
 /// What a cut at the end of a burst costs: the longer header of a start, the header of an end, and the sequence number.
 const CUT_BYTES: u64 = 5;
 
-/// Sender and receiver of one carrier.
+/// Sender of one carrier: packets into frames.
 #[derive(Debug)]
-pub(crate) struct Air {
-    codec: Codec,
-    /// What the frames carry; packets enter and leave as IP in any case.
+pub(crate) struct Encapsulator {
+    codec: Sending,
+    /// What the frames carry; packets enter as IP in any case.
     service: Service,
 }
 
+/// Receiver of one carrier: frames into packets.
 #[derive(Debug)]
-enum Codec {
-    Gse {
-        sender: gse::Encapsulator,
-        receiver: gse::Decapsulator,
-    },
-    Rle {
-        sender: rle::Encapsulator,
-        receiver: rle::Decapsulator,
-    },
+pub(crate) struct Decapsulator {
+    codec: Receiving,
+    /// Bytes in front of each packet.
+    header: usize,
 }
 
-impl Air {
+#[derive(Debug)]
+enum Sending {
+    Gse(gse::Encapsulator),
+    Rle(rle::Encapsulator),
+}
+
+#[derive(Debug)]
+enum Receiving {
+    Gse(gse::Decapsulator),
+    Rle(rle::Decapsulator),
+}
+
+/// Bytes in front of each packet.
+const fn header(service: Service) -> usize {
+    match service {
+        Service::Ip => 0,
+        Service::Ethernet => ETHERNET_HEADER,
+    }
+}
+
+impl Encapsulator {
     /// The format of a carrier; `None` for a wire.
     pub(crate) fn new(carrier: &Carrier) -> Option<Self> {
-        let gse = |label, service| Codec::Gse {
-            sender: gse::Encapsulator::new(gse::Label::Six(label)).with_service(service),
-            receiver: gse::Decapsulator::new(),
+        let gse = |label, service| {
+            Sending::Gse(gse::Encapsulator::new(gse::Label::Six(label)).with_service(service))
         };
-        let rle = |service| Codec::Rle {
-            sender: rle::Encapsulator::new(rle::Protection::SequenceNumber).with_service(service),
-            receiver: rle::Decapsulator::new(),
+        let rle = |service| {
+            let protection = rle::Protection::SequenceNumber;
+            Sending::Rle(rle::Encapsulator::new(protection).with_service(service))
         };
-        let (ip, ethernet) = (Service::Ip, Service::Ethernet);
-        let (codec, service) = match *carrier {
-            Carrier::Forward { label, .. } => (gse(label, ip), ip),
-            Carrier::OpenSandForward { label, .. } => (gse(label, ethernet), ethernet),
-            Carrier::Return { .. } => (rle(ip), ip),
-            Carrier::OpenSandReturn { .. } => (rle(ethernet), ethernet),
+        let service = service(carrier)?;
+        let codec = match *carrier {
+            Carrier::Forward { label, .. } | Carrier::OpenSandForward { label, .. } => {
+                gse(label, service)
+            }
+            Carrier::Return { .. } | Carrier::OpenSandReturn { .. } => rle(service),
             Carrier::Wire => return None,
         };
         Some(Self { codec, service })
     }
 
-    /// Bytes in front of each packet.
     fn header(&self) -> usize {
-        match self.service {
-            Service::Ip => 0,
-            Service::Ethernet => ETHERNET_HEADER,
-        }
+        header(self.service)
     }
 
     /// Whether the format can carry this packet.
     pub(crate) fn accepts(&self, packet: &[u8]) -> bool {
         let longest = match self.codec {
-            Codec::Gse { .. } => gse::MAX_PDU,
-            Codec::Rle { .. } => rle::MAX_SDU,
+            Sending::Gse(_) => gse::MAX_PDU,
+            Sending::Rle(_) => rle::MAX_SDU,
         };
         packet.len() + self.header() <= longest && dvb::sdu::protocol_type(packet).is_some()
     }
 
     /// Fills a frame from the packet in fragmentation and from `next`.
+    #[inline]
     pub(crate) fn fill(
         &mut self,
         frame: &mut [u8],
@@ -87,18 +99,19 @@ impl Air {
             got
         };
         let mut filled = match &mut self.codec {
-            Codec::Gse { sender, .. } => sender.fill(frame, next),
-            Codec::Rle { sender, .. } => sender.fill(frame, next),
+            Sending::Gse(sender) => sender.fill(frame, next),
+            Sending::Rle(sender) => sender.fill(frame, next),
         };
         filled.bytes -= filled.packets * header as u64;
         filled
     }
 
     /// Bytes of the IP packet in fragmentation that are not yet in a frame.
+    #[inline]
     pub(crate) fn pending(&self) -> usize {
         let (in_hand, rest) = match &self.codec {
-            Codec::Gse { sender, .. } => (sender.in_hand().len(), sender.pending()),
-            Codec::Rle { sender, .. } => (sender.in_hand().len(), sender.pending()),
+            Sending::Gse(sender) => (sender.in_hand().len(), sender.pending()),
+            Sending::Rle(sender) => (sender.in_hand().len(), sender.pending()),
         };
         rest.min(in_hand.saturating_sub(self.header()))
     }
@@ -112,31 +125,57 @@ impl Air {
     /// Gives the packet in fragmentation back whole.
     pub(crate) fn take_back(&mut self) -> Option<Vec<u8>> {
         let packet = match &mut self.codec {
-            Codec::Gse { sender, .. } => sender.take_back(),
-            Codec::Rle { sender, .. } => sender.take_back(),
+            Sending::Gse(sender) => sender.take_back(),
+            Sending::Rle(sender) => sender.take_back(),
         };
         packet.map(|packet| packet[self.header()..].to_vec())
+    }
+}
+
+impl Decapsulator {
+    /// The format of a carrier; `None` for a wire.
+    pub(crate) fn new(carrier: &Carrier) -> Option<Self> {
+        let codec = match carrier {
+            Carrier::Forward { .. } | Carrier::OpenSandForward { .. } => {
+                Receiving::Gse(gse::Decapsulator::new())
+            }
+            Carrier::Return { .. } | Carrier::OpenSandReturn { .. } => {
+                Receiving::Rle(rle::Decapsulator::new())
+            }
+            Carrier::Wire => return None,
+        };
+        let header = header(service(carrier)?);
+        Some(Self { codec, header })
     }
 
     /// The receiver got a frame.
     pub(crate) fn receive(&mut self, frame: &[u8], mut sink: impl FnMut(&[u8])) {
-        let header = self.header();
+        let header = self.header;
         let mut strip = |data: &[u8]| sink(data.get(header..).unwrap_or(&[]));
         match &mut self.codec {
-            Codec::Gse { receiver, .. } => receiver.frame(frame, |pdu| {
+            Receiving::Gse(receiver) => receiver.frame(frame, |pdu| {
                 if pdu.protocol_type != SIGNALLING {
                     strip(pdu.data);
                 }
             }),
-            Codec::Rle { receiver, .. } => receiver.frame(frame, |sdu| strip(sdu.data)),
+            Receiving::Rle(receiver) => receiver.frame(frame, |sdu| strip(sdu.data)),
         }
     }
 
     /// The receiver missed a frame.
     pub(crate) fn miss(&mut self) {
         match &mut self.codec {
-            Codec::Gse { receiver, .. } => receiver.frame_lost(),
-            Codec::Rle { receiver, .. } => receiver.frame_lost(),
+            Receiving::Gse(receiver) => receiver.frame_lost(),
+            Receiving::Rle(receiver) => receiver.frame_lost(),
         }
+    }
+}
+
+/// What the frames of a carrier carry; `None` for a wire.
+const fn service(carrier: &Carrier) -> Option<Service> {
+    match carrier {
+        Carrier::Forward { .. } | Carrier::Return { .. } => Some(Service::Ip),
+        Carrier::OpenSandForward { .. } | Carrier::OpenSandReturn { .. } => Some(Service::Ethernet),
+        Carrier::Wire => None,
     }
 }

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::datagram::Datagram;
-use crate::demand::{Load, Other, PlanWay};
-use crate::{LinkConfig, Nanos, Part};
+use crate::demand::{Load, Other, PlanPath};
+use crate::{LinkConfig, Nanos};
 use dvb::dama::{
     self, Agreement, Arithmetic, Grant, Level, Plan, Planner, Request, Terminal, Timers,
 };
@@ -14,13 +14,25 @@ use dvb::rcs2::Waveform;
 /// The terminal whose packets travel on the link.
 const OWN: u8 = 0;
 
-/// Every terminal of a carrier, its planner, and what is on its way between them. Of a split link the sender has the own
-/// terminal, the receiver the planner and the other terminals.
+/// Stations of the demand assignment that are in a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stations {
+    /// All: one process.
+    All,
+    /// The own terminal.
+    Terminal,
+    /// The planner and the other terminals.
+    Gateway,
+    /// None: the satellite.
+    Satellite,
+}
+
+/// Every terminal of a carrier, its planner, and what is on its way between them, as far as a process has it.
 #[derive(Debug)]
 pub(crate) struct Assigning {
     carrier: dama::Carrier,
     /// How plans reach the own terminal.
-    pub(crate) way: PlanWay,
+    pub(crate) plan_path: PlanPath,
     planner: Option<Planner>,
     own: Option<Terminal>,
     others: Vec<Background>,
@@ -29,7 +41,7 @@ pub(crate) struct Assigning {
     requests: VecDeque<(Nanos, u8, Request)>,
     plans: VecDeque<(Nanos, Plan)>,
     /// Plans for the own terminal where it is in another process, as datagrams.
-    told: VecDeque<Vec<u8>>,
+    outgoing: VecDeque<Vec<u8>>,
     next_plan: Nanos,
     next_superframe: Nanos,
     /// Free bursts and those for requests in the plan that counts for the next superframe.
@@ -71,13 +83,13 @@ enum Due {
 }
 
 impl Assigning {
-    /// Everybody logged on long before time 0; `None` without demand assignment, or for a part that has none of it.
-    pub(crate) fn new(config: &LinkConfig) -> Option<Self> {
-        let (has_own, has_planner) = match config.part {
-            Part::Whole => (true, true),
-            Part::Sender { .. } => (true, false),
-            Part::Receiver => (false, true),
-            Part::Relay => return None,
+    /// Everybody logged on long before time 0; `None` without demand assignment, or for a process that has none of it.
+    pub(crate) fn new(config: &LinkConfig, stations: Stations) -> Option<Self> {
+        let (has_own, has_planner) = match stations {
+            Stations::All => (true, true),
+            Stations::Terminal => (true, false),
+            Stations::Gateway => (false, true),
+            Stations::Satellite => return None,
         };
         let demand = config.demand.as_ref()?;
         let carrier = config.carrier.dama()?;
@@ -107,14 +119,14 @@ impl Assigning {
         }
         let mut this = Self {
             carrier,
-            way: PlanWay::new(&demand.plans, config.seed),
+            plan_path: PlanPath::new(&demand.plans, config.seed),
             planner: has_planner.then_some(planner),
             own: has_own.then(|| terminal(0, demand.agreement)),
             others: others.collect(),
             clocks: (0..count).map(|it| (first(it), demand.synchro)).collect(),
             requests: VecDeque::new(),
             plans: VecDeque::new(),
-            told: VecDeque::new(),
+            outgoing: VecDeque::new(),
             next_plan: if has_planner { next_plan } else { Nanos::MAX },
             next_superframe: 0,
             rest: (0, 0),
@@ -157,13 +169,12 @@ impl Assigning {
         self.next_superframe
     }
 
-    /// When something has to be told to another process: a request, or a plan.
-    pub(crate) fn next_message(&self) -> Nanos {
-        let request = self.own.as_ref().map_or(Nanos::MAX, Terminal::next_event);
-        if self.planner.is_some() {
-            self.next_plan
-        } else {
-            request
+    /// When another process has to be sent something: a request, or a plan; `None` in one process.
+    pub(crate) fn next_message(&self) -> Option<Nanos> {
+        match (&self.own, &self.planner) {
+            (Some(own), None) => Some(own.next_event()),
+            (None, _) => Some(self.next_plan),
+            _ => None,
         }
     }
 
@@ -207,7 +218,7 @@ impl Assigning {
                     return self.send_plan(now, delay, plan);
                 }
             }
-            Due::AtTerminals => self.take_plan(now),
+            Due::AtTerminals => self.apply_plan(now),
             Due::Request(id) => return self.request(now, id, delay, levels),
             Due::Superframe => {
                 let superframe = self.superframe(now);
@@ -242,16 +253,16 @@ impl Assigning {
 
     /// Sends a plan on its way; it may be lost for the own terminal.
     fn send_plan(&mut self, now: Nanos, delay: Nanos, mut plan: Plan) -> Step {
-        let is_lost = self.way.loses(now);
+        let is_lost = self.plan_path.loses(now);
         if self.own.is_none() && !is_lost {
-            let mut told = Vec::new();
+            let mut datagram = Vec::new();
             Datagram::Plan {
                 grant: plan.grants.get(&OWN).copied().unwrap_or_default(),
                 free: plan.free,
                 signalling: plan.signalling,
             }
-            .write(&mut told);
-            self.told.push_back(told);
+            .write(&mut datagram);
+            self.outgoing.push_back(datagram);
         }
         if is_lost {
             plan.grants.remove(&OWN);
@@ -265,12 +276,12 @@ impl Assigning {
     }
 
     /// The oldest plan for the terminal in another process, as a datagram.
-    pub(crate) fn tell(&mut self) -> Option<Vec<u8>> {
-        self.told.pop_front()
+    pub(crate) fn take_plan(&mut self) -> Option<Vec<u8>> {
+        self.outgoing.pop_front()
     }
 
     /// A plan of another process takes effect at `at`.
-    pub(crate) fn hear_plan(&mut self, at: Nanos, grant: Grant, (free, signalling): (u32, u32)) {
+    pub(crate) fn receive_plan(&mut self, at: Nanos, grant: Grant, (free, signalling): (u32, u32)) {
         let plan = Plan {
             superframe: 0,
             grants: BTreeMap::from([(OWN, grant)]),
@@ -293,11 +304,11 @@ impl Assigning {
     }
 
     /// A request of the own terminal reaches the gateway at `at`.
-    pub(crate) fn hear_request(&mut self, at: Nanos, request: Request) {
+    pub(crate) fn receive_request(&mut self, at: Nanos, request: Request) {
         self.requests.push_back((at, OWN, request));
     }
 
-    fn take_plan(&mut self, now: Nanos) {
+    fn apply_plan(&mut self, now: Nanos) {
         let Some((_, plan)) = self.plans.pop_front() else {
             return;
         };

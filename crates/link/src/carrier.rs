@@ -131,7 +131,7 @@ impl Carrier {
             .unwrap_or(0)
     }
 
-    /// `Es/N0` or C/N threshold in dB; `None` for a wire.
+    /// `Es/N0` threshold in dB; `None` for a wire.
     #[must_use]
     pub fn threshold_db(&self) -> Option<f64> {
         match self {

@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! Changes of a link at run time.
 
-use crate::channel::frame_error_ratio;
-use crate::framed::Framed;
-use crate::jitter::Jittering;
-use crate::loss::Losses;
-use crate::queue::Fifos;
-use crate::{Carrier, Jitter, Link, LinkConfig, LinkError, Loss, Nanos, Queue};
+use crate::{Carrier, Jitter, LinkConfig, LinkError, Loss, Nanos, Queue};
 use dvb::dama::Grant;
 use dvb::modcod::ModCod;
 
@@ -21,9 +16,9 @@ pub enum Change {
     Jitter(Jitter),
     /// True: nothing that is sent from now on gets through, until false. Frames are sent all the same.
     Outage(bool),
-    /// C/N in dB of the frames sent from now on.
-    Cn(f64),
-    /// What is taken off the C/N of the frames sent from now on, dB.
+    /// `Es/N0` in dB of the frames sent from now on.
+    EsN0(f64),
+    /// What is taken off the `Es/N0` of the frames sent from now on, dB.
     Attenuation(f64),
     /// MODCOD from the next frame on, until `None` lets adaptive coding choose again.
     Modcod(Option<ModCod>),
@@ -36,7 +31,7 @@ pub enum Change {
     Carrier(Carrier),
     /// Another link from now on. Not with demand assignment.
     Handover(Handover),
-    /// Losses, outage, C/N or attenuation of the forward link, for the plans that this return link is assigned by; nothing
+    /// Losses, outage, `Es/N0` or attenuation of the forward link, for the plans that this return link is assigned by; nothing
     /// without demand assignment.
     Plans(Box<Change>),
     /// A plan that another process made has come, and takes effect a propagation from now.
@@ -88,122 +83,8 @@ pub enum Waiting {
     Drop,
 }
 
-impl Link {
-    /// Advances to `now` and changes the link.
-    ///
-    /// # Errors
-    /// The link cannot be so; it goes on as it was.
-    pub fn set(&mut self, now: Nanos, change: Change) -> Result<(), LinkError> {
-        let is_on_demand = self.config.demand.is_some();
-        if is_on_demand && matches!(change, Change::Carrier(_) | Change::Handover(_)) {
-            return Err(LinkError::OnDemand);
-        }
-        self.advance(now);
-        let config = changed(&self.config, &change)?;
-        config.check()?;
-        self.generation += 1;
-        self.config = config;
-        self.apply(change);
-        self.channel.frame_error_ratio = frame_error_ratio(&self.config);
-        Ok(())
-    }
-
-    fn apply(&mut self, change: Change) {
-        let (seed, generation) = (self.config.seed, self.generation);
-        match change {
-            Change::Delay(delay) => {
-                self.channel.delay = delay;
-                if let Some(assigning) = &mut self.assigning {
-                    assigning.set_delay(delay);
-                }
-            }
-            Change::Losses(losses) => self.channel.losses = Losses::new(&losses, seed, generation),
-            Change::Jitter(jitter) => {
-                self.channel.jitter = Jittering::new(jitter, seed, generation);
-            }
-            Change::Outage(is_down) => self.channel.is_down = is_down,
-            Change::Cn(_) | Change::Attenuation(_) => {}
-            Change::Queue(queue) => self.replace_queue(queue),
-            Change::Modcod(modcod) => {
-                if let Some(acm) = &mut self.acm {
-                    acm.hold(modcod.is_some());
-                }
-                self.retune(self.adapted(self.config.carrier), self.now);
-            }
-            Change::SymbolRate(_) | Change::Carrier(_) => {
-                self.retune(self.config.carrier, self.now);
-            }
-            Change::Handover(handover) => self.hand_over(handover),
-            Change::Plans(change) => {
-                if let (Some(assigning), Some(demand)) = (&mut self.assigning, &self.config.demand)
-                {
-                    assigning
-                        .way
-                        .change(&change, &demand.plans, seed, generation);
-                }
-            }
-            Change::Plan {
-                grant,
-                free,
-                signalling,
-            } => {
-                if let Some(assigning) = &mut self.assigning {
-                    let at = self.now.saturating_add(self.channel.delay);
-                    assigning.hear_plan(at, grant, (free, signalling));
-                }
-            }
-        }
-    }
-
-    fn replace_queue(&mut self, queue: Queue) {
-        let pending = self
-            .framed
-            .as_ref()
-            .map_or(0, |framed| framed.air.pending());
-        let new = Fifos::new(&self.config, queue, self.generation).after(&self.queue);
-        let mut old = std::mem::replace(&mut self.queue, new);
-        old.drain(|since, packet| {
-            self.queue
-                .push(since, packet, pending as u64, &mut self.ledger);
-        });
-    }
-
-    fn hand_over(&mut self, handover: Handover) {
-        let new = Fifos::new(&self.config, handover.queue, self.generation);
-        let mut old = std::mem::replace(&mut self.queue, new);
-        let mut waiting = Vec::new();
-        let cut = self
-            .framed
-            .as_mut()
-            .and_then(|framed| framed.air.take_back());
-        waiting.extend(cut.map(|packet| (self.now, packet)));
-        old.drain(|since, packet| waiting.push((since, packet.to_vec())));
-        if handover.waiting == Waiting::Flush {
-            for (_, packet) in waiting.drain(..) {
-                self.send_by_wire(&packet);
-            }
-        }
-        if let Some(acm) = &mut self.acm {
-            acm.hold(false);
-        }
-        self.config.carrier = self.adapted(handover.carrier);
-        self.framed = Framed::new(&self.config, self.now);
-        self.channel.delay = handover.delay;
-        for (since, packet) in waiting {
-            let accepts = |framed: &Framed| framed.air.accepts(&packet);
-            match (&self.framed, handover.waiting) {
-                (None, Waiting::Keep) => self.send_by_wire(&packet),
-                (Some(framed), Waiting::Keep) if accepts(framed) => {
-                    self.queue.push(since, &packet, 0, &mut self.ledger);
-                }
-                _ => self.ledger.drop(self.now, packet.len()),
-            }
-        }
-    }
-}
-
 /// The configuration after a change.
-fn changed(config: &LinkConfig, change: &Change) -> Result<LinkConfig, LinkError> {
+pub(crate) fn changed(config: &LinkConfig, change: &Change) -> Result<LinkConfig, LinkError> {
     let mut config = config.clone();
     let reception = config.reception.as_mut().ok_or(LinkError::NoReception);
     match change {
@@ -216,7 +97,7 @@ fn changed(config: &LinkConfig, change: &Change) -> Result<LinkConfig, LinkError
                 demand.plans.change(change);
             }
         }
-        Change::Cn(cn_db) => reception?.cn_db = *cn_db,
+        Change::EsN0(es_n0_db) => reception?.es_n0_db = *es_n0_db,
         Change::Attenuation(db) => reception?.attenuation_db = *db,
         Change::Queue(queue) => config.queue = *queue,
         Change::Modcod(modcod) => {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! What a link is asked to be.
 
-use crate::{Acm, Carrier, Demand, Jitter, Loss, LossModel, Nanos, Part, Queue, Signalling};
+use crate::{Acm, Carrier, Demand, Jitter, Loss, LossModel, Nanos, Queue, Signalling};
 use dvb::acm::ErrorModel;
 use dvb::modcod::ModCod;
 use thiserror::Error;
@@ -27,8 +27,6 @@ pub struct LinkConfig {
     pub demand: Option<Demand>,
     /// Plans that a forward carrier has to send, in front of all packets; `None`: none.
     pub signalling: Option<Signalling>,
-    /// What of the link this is.
-    pub part: Part,
     /// Seed of all generators: same seed and same input, same events.
     pub seed: u64,
 }
@@ -37,11 +35,11 @@ pub struct LinkConfig {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reception {
     /// Carrier-to-noise ratio in dB, to hold against the threshold of MODCOD or waveform.
-    pub cn_db: f64,
+    pub es_n0_db: f64,
     /// Taken off it, dB.
     pub attenuation_db: f64,
     /// Threshold of the receiver in place of that of MODCOD or waveform, dB.
-    pub minimal_cn_db: Option<f64>,
+    pub minimal_es_n0_db: Option<f64>,
     /// What becomes of a frame at this ratio.
     pub errors: ErrorModel,
 }
@@ -91,11 +89,11 @@ pub enum LinkError {
     /// The jitter is too long.
     #[error("jitter of {0} ns is above an hour")]
     Jitter(Nanos),
-    /// C/N or the width of the error model is no number, or the width is not above 0.
-    #[error("C/N must be a number, the width of its slope above 0")]
+    /// `Es/N0` or the width of the error model is no number, or the width is not above 0.
+    #[error("Es/N0 must be a number, the width of its slope above 0")]
     Reception,
-    /// Reception is perfect: there is no C/N to change.
-    #[error("reception is perfect here: there is no C/N to change")]
+    /// Reception is perfect: there is no `Es/N0` to change.
+    #[error("reception is perfect here: there is no Es/N0 to change")]
     NoReception,
     /// Only a forward carrier has MODCODs to choose from.
     #[error("only a forward carrier has MODCODs to choose from")]
@@ -125,6 +123,9 @@ pub enum LinkError {
     /// The slots are assigned on demand.
     #[error("a carrier with demand assignment stays as it is")]
     OnDemand,
+    /// A wire has no frames that one process could send to another.
+    #[error("a wire has no frames to send to another process")]
+    NoFrames,
     /// Only a handover changes the kind of carrier.
     #[error("another kind of carrier needs a handover")]
     OtherKind,
@@ -144,7 +145,6 @@ impl LinkConfig {
             acm: None,
             demand: None,
             signalling: None,
-            part: Part::Whole,
             seed,
         }
     }
@@ -188,28 +188,28 @@ impl LinkConfig {
 }
 
 impl Reception {
-    /// A constant C/N in dB, with the threshold of each MODCOD or waveform as a gate.
+    /// A constant `Es/N0` in dB, with the threshold of each MODCOD or waveform as a gate.
     #[must_use]
-    pub const fn gate(cn_db: f64) -> Self {
+    pub const fn gate(es_n0_db: f64) -> Self {
         Self {
-            cn_db,
+            es_n0_db,
             attenuation_db: 0.0,
-            minimal_cn_db: None,
+            minimal_es_n0_db: None,
             errors: ErrorModel::Gate,
         }
     }
 
-    /// C/N that is left, dB.
+    /// `Es/N0` that is left, dB.
     #[must_use]
-    pub fn effective_cn_db(&self) -> f64 {
-        self.cn_db - self.attenuation_db
+    pub fn effective_es_n0_db(&self) -> f64 {
+        self.es_n0_db - self.attenuation_db
     }
 
     /// Probability that a frame which needs `own_db` is not understood.
     pub(crate) fn frame_error_ratio(&self, own_db: f64) -> f64 {
-        let threshold_db = self.minimal_cn_db.unwrap_or(own_db);
+        let threshold_db = self.minimal_es_n0_db.unwrap_or(own_db);
         self.errors
-            .frame_error_ratio(self.effective_cn_db(), threshold_db)
+            .frame_error_ratio(self.effective_es_n0_db(), threshold_db)
     }
 
     fn check(&self) -> Result<(), LinkError> {
@@ -217,8 +217,8 @@ impl Reception {
             ErrorModel::Gate => true,
             ErrorModel::Logistic { width_db } => width_db > 0.0 && width_db.is_finite(),
         };
-        let threshold_db = self.minimal_cn_db.unwrap_or(0.0);
-        if is_slope && self.effective_cn_db().is_finite() && threshold_db.is_finite() {
+        let threshold_db = self.minimal_es_n0_db.unwrap_or(0.0);
+        if is_slope && self.effective_es_n0_db().is_finite() && threshold_db.is_finite() {
             Ok(())
         } else {
             Err(LinkError::Reception)

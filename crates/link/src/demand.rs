@@ -50,7 +50,7 @@ impl Plans {
         let reception = self.reception.as_mut();
         match (change, reception) {
             (Change::Losses(losses), _) => self.losses.clone_from(losses),
-            (Change::Cn(db), Some(reception)) => reception.cn_db = *db,
+            (Change::EsN0(db), Some(reception)) => reception.es_n0_db = *db,
             (Change::Attenuation(db), Some(reception)) => reception.attenuation_db = *db,
             _ => {}
         }
@@ -64,14 +64,14 @@ impl Plans {
 
 /// The way of the plans at work.
 #[derive(Debug)]
-pub(crate) struct PlanWay {
+pub(crate) struct PlanPath {
     losses: Losses,
     reception: Pcg64,
     error_ratio: f64,
     is_down: bool,
 }
 
-impl PlanWay {
+impl PlanPath {
     pub(crate) fn new(plans: &Plans, seed: u64) -> Self {
         Self {
             losses: Losses::new(&plans.losses, plan_seed(seed), 0),

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! A carrier with frames at work.
 
-use crate::air::Air;
+use crate::air::Encapsulator;
 use crate::assign::Superframe;
-use crate::channel::Channel;
+use crate::core::Core;
+use crate::exit::Exit;
 use crate::grid::{Grid, Quota};
-use crate::ledger::Ledger;
-use crate::part::Outlet;
 use crate::queue::Fifos;
 use crate::signalling::Plans;
 use crate::{Carrier, LinkConfig, Nanos};
@@ -18,10 +17,8 @@ use dvb::sdu::Filled;
 pub(crate) struct Framed {
     grid: Grid,
     quota: Quota,
-    /// Where the receiver is another process.
-    outlet: Option<Outlet>,
     plans: Option<Plans>,
-    pub(crate) air: Air,
+    pub(crate) air: Encapsulator,
     /// Next opening at which something may be sent.
     next: u64,
     /// Openings of the grid; without end but for superframes on demand.
@@ -37,11 +34,10 @@ impl Framed {
     pub(crate) fn new(config: &LinkConfig, origin: Nanos) -> Option<Self> {
         let carrier = &config.carrier;
         Some(Self {
-            outlet: Outlet::new(config.part),
             plans: config.signalling.map(|it| Plans::new(it, origin)),
             grid: Grid::new(carrier, origin)?,
             quota: Quota::new(carrier),
-            air: Air::new(carrier)?,
+            air: Encapsulator::new(carrier)?,
             next: 0,
             openings: u64::MAX,
             id: carrier.waveform_id(),
@@ -100,16 +96,17 @@ impl Framed {
     }
 
     /// Sends what the next opening of the grid holds.
-    pub(crate) fn open(&mut self, queue: &mut Fifos, channel: &mut Channel, ledger: &mut Ledger) {
+    pub(crate) fn open(&mut self, queue: &mut Fifos, exit: &mut impl Exit, core: &mut Core) {
         let (start, end) = (self.grid.start(self.next), self.grid.end(self.next));
         self.next += 1;
         self.quota.open();
         while self.something_waits(start, queue) && self.quota.take() {
-            self.send(start, end, queue, channel, ledger);
+            self.send((start, end), queue, exit, core);
         }
         self.quota.close(self.something_waits(start, queue));
     }
 
+    #[inline]
     fn something_waits(&self, start: Nanos, queue: &Fifos) -> bool {
         let is_due = |plans: &Plans| plans.due() <= start;
         self.air.pending() > 0 || queue.size().1 > 0 || self.plans.as_ref().is_some_and(is_due)
@@ -118,12 +115,12 @@ impl Framed {
     /// Sends one frame, filled with what is queued.
     fn send(
         &mut self,
-        start: Nanos,
-        end: Nanos,
+        (start, end): (Nanos, Nanos),
         queue: &mut Fifos,
-        channel: &mut Channel,
-        ledger: &mut Ledger,
+        exit: &mut impl Exit,
+        core: &mut Core,
     ) {
+        let ledger = &mut core.ledger;
         let frame = &mut self.frame[..];
         let plans = self
             .plans
@@ -134,35 +131,13 @@ impl Framed {
             let next = |packet: &mut Vec<u8>| queue.pop(start, packet, ledger);
             filled = self.air.fill(&mut frame[plans..], next);
         }
-        let has_packets = filled.used > 0;
         ledger.counters.signalling_bytes += plans as u64;
         ledger.frame(start, self.id, plans + filled.used, frame);
-        if channel.loses_frame(end) {
+        if core.channel.loses_frame(end) {
             ledger.lose_frame(end, filled);
-            self.air.miss();
-            if let Some(outlet) = &mut self.outlet {
-                outlet.skip();
-            }
-            return;
+            exit.miss();
+        } else {
+            exit.deliver(end, frame, filled, core);
         }
-        if let Some(outlet) = &mut self.outlet {
-            // The plan itself goes by another datagram.
-            if has_packets {
-                channel.pass(end, outlet.frame(frame));
-            }
-            return;
-        }
-        let mut kept = Filled::default();
-        self.air.receive(frame, |packet| {
-            if channel.loses_packet(end) {
-                return;
-            }
-            kept.packets += 1;
-            kept.bytes += packet.len() as u64;
-            channel.deliver(end, packet);
-        });
-        // Packets come out in the frame that holds their last byte, or never.
-        let lost = (filled.packets - kept.packets, filled.bytes - kept.bytes);
-        ledger.lose(end, lost.0, lost.1);
     }
 }

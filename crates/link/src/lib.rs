@@ -2,7 +2,9 @@
 //! One direction of an emulated satellite link as a pure state machine.
 //!
 //! No clock, socket or thread: the caller says what time it is. Packets enter with [`Link::push`] and leave with
-//! [`Link::pop`] at the moment the air interface would deliver them.
+//! [`Stage::pop`] at the moment the air interface would deliver them. [`Sender`], [`Relay`] and [`Receiver`] are the same
+//! direction as three processes.
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
 mod acm;
 mod air;
@@ -11,21 +13,24 @@ mod carrier;
 mod change;
 mod channel;
 mod config;
+mod core;
 pub mod datagram;
 mod demand;
+mod exit;
 mod framed;
 mod grid;
 mod jitter;
 mod ledger;
 mod loss;
-mod model;
-mod part;
 mod predict;
 mod queue;
 mod random;
 mod ring;
 mod signalling;
+mod split;
+mod stage;
 mod trace;
+mod transmitter;
 
 pub use acm::Acm;
 pub use carrier::{Carrier, Coding};
@@ -35,12 +40,13 @@ pub use demand::{Demand, Fifo, Load, Other, Plans};
 pub use jitter::Jitter;
 pub use ledger::{Counters, Event, Frame, What};
 pub use loss::{GilbertElliott, Loss, LossModel, LossUnit};
-pub use model::{Accepted, Link};
-pub use part::Part;
 pub use predict::{Rtt, echo_rtt, idle_delay, steady_goodput_bps};
 pub use queue::{Aqm, CoDel, FqCoDel, Pie, Queue};
 pub use signalling::Signalling;
+pub use split::{Receiver, Relay, Sender};
+pub use stage::{Accepted, Stage};
 pub use trace::{TraceError, parse_trace};
+pub use transmitter::Link;
 
 /// Nanoseconds since the start of the link.
 pub type Nanos = u64;

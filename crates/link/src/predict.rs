@@ -2,7 +2,9 @@
 //! What the frame arithmetic promises: saturated goodput and idle round-trip time.
 
 use crate::grid::{Grid, Quota};
-use crate::{Accepted, Aqm, Demand, Jitter, Link, LinkConfig, LinkError, LossModel, Nanos, Queue};
+use crate::{
+    Accepted, Aqm, Demand, Jitter, Link, LinkConfig, LinkError, LossModel, Nanos, Queue, Stage,
+};
 
 /// Delays over all phases of the frame grids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

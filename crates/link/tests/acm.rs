@@ -12,7 +12,7 @@ use dvb::modcod::{FrameSize, MODCODS, ModCod};
 use dvb::rcs2::WAVEFORMS;
 use link::{
     Accepted, Acm, Carrier, Change, Coding, Demand, Fifo, Handover, Link, LinkConfig, LinkError,
-    Nanos, Plans, Queue, Reception, Waiting,
+    Nanos, Plans, Queue, Reception, Stage, Waiting,
 };
 
 const MS: Nanos = 1_000_000;
@@ -29,9 +29,9 @@ fn acm(margin_db: f64) -> Acm {
     }
 }
 
-fn adaptive(carrier: Carrier, cn_db: f64, acm: Acm) -> LinkConfig {
+fn adaptive(carrier: Carrier, es_n0_db: f64, acm: Acm) -> LinkConfig {
     LinkConfig {
-        reception: Some(Reception::gate(cn_db)),
+        reception: Some(Reception::gate(es_n0_db)),
         acm: Some(acm),
         queue: Queue::drop_tail(100_000),
         ..config(carrier)
@@ -46,7 +46,7 @@ fn modcod(link: &Link) -> u8 {
 fn a_report_acts_one_round_trip_and_a_superframe_after_the_measurement() {
     // 16.0 dB: 32APSK 8/9 (15.69 dB), and 10 dB less: QPSK 5/6 (5.18 dB) or rather 8PSK 3/5 (5.50 dB).
     let mut link = Link::new(adaptive(forward(10_000_000, 27), 16.0, acm(0.0))).unwrap();
-    link.set(S + 1, Change::Attenuation(10.0)).unwrap();
+    link.set(S + 1, &Change::Attenuation(10.0)).unwrap();
     // Measured at 2 s, seen at 2.25 s, sent with the 85th superframe at 2.2525 s, known 0.25 s later.
     let acts = 85 * 26_500_000 + GEO;
     link.advance(acts);
@@ -55,7 +55,7 @@ fn a_report_acts_one_round_trip_and_a_superframe_after_the_measurement() {
     assert_eq!(modcod(&link), 12);
     // In between, frames are lost.
     let mut link = Link::new(adaptive(forward(10_000_000, 27), 16.0, acm(0.0))).unwrap();
-    link.set(S + 1, Change::Attenuation(10.0)).unwrap();
+    link.set(S + 1, &Change::Attenuation(10.0)).unwrap();
     for at in (S + 2..3 * S).step_by((50 * MS) as usize) {
         link.push(at, &packet(at, 100));
     }
@@ -69,32 +69,32 @@ fn a_held_modcod_stays_until_it_is_let_go() {
     let mut link = Link::new(adaptive(forward(10_000_000, 1), 10.0, acm(0.0))).unwrap();
     link.advance(S);
     assert_eq!(modcod(&link), 18);
-    link.set(S, Change::Modcod(ModCod::by_id(4))).unwrap();
-    link.set(S, Change::Attenuation(6.0)).unwrap();
+    link.set(S, &Change::Modcod(ModCod::by_id(4))).unwrap();
+    link.set(S, &Change::Attenuation(6.0)).unwrap();
     link.advance(10 * S);
     assert_eq!(modcod(&link), 4);
-    link.set(10 * S, Change::Modcod(None)).unwrap();
+    link.set(10 * S, &Change::Modcod(None)).unwrap();
     assert_eq!(modcod(&link), 6);
 }
 
 #[test]
 fn a_handover_leaves_the_choice_to_the_loop() {
     let mut link = Link::new(adaptive(forward(10_000_000, 1), 10.0, acm(0.0))).unwrap();
-    link.set(2 * S, Change::Modcod(ModCod::by_id(4))).unwrap();
+    link.set(2 * S, &Change::Modcod(ModCod::by_id(4))).unwrap();
     let handover = Handover {
         carrier: forward(5_000_000, 28),
         delay: 16 * MS,
         queue: Queue::drop_tail(100_000),
         waiting: Waiting::Keep,
     };
-    link.set(2 * S, Change::Handover(handover)).unwrap();
+    link.set(2 * S, &Change::Handover(handover)).unwrap();
     assert_eq!(link.config().carrier, forward(5_000_000, 18));
 }
 
 #[test]
 fn an_idle_link_adapts_and_a_far_future_takes_no_time() {
     let mut link = Link::new(adaptive(forward(10_000_000, 28), 17.0, acm(0.0))).unwrap();
-    link.set(5 * S, Change::Attenuation(10.0)).unwrap();
+    link.set(5 * S, &Change::Attenuation(10.0)).unwrap();
     link.advance(Nanos::MAX);
     assert_eq!(modcod(&link), 13);
 }
@@ -103,7 +103,7 @@ fn an_idle_link_adapts_and_a_far_future_takes_no_time() {
 fn the_next_event_is_never_after_a_release() {
     // Frames get shorter while packets wait: QPSK 1/4 at 1 Mbaud lasts 32 ms, what comes after it less.
     let mut link = Link::new(adaptive(forward(1_000_000, 1), -3.0, acm(0.0))).unwrap();
-    link.set(100 * MS, Change::Attenuation(-20.0)).unwrap();
+    link.set(100 * MS, &Change::Attenuation(-20.0)).unwrap();
     let (mut now, mut out) = (0, Vec::new());
     for turn in 0..2000_u64 {
         if turn % 2 == 0 {
@@ -146,7 +146,7 @@ fn the_loop_chooses_what_the_carrier_can_send() {
         label,
     };
     let mut link = Link::new(adaptive(tick, 16.5, acm(0.0))).unwrap();
-    link.set(S, Change::Attenuation(30.0)).unwrap();
+    link.set(S, &Change::Attenuation(30.0)).unwrap();
     link.advance(4 * S);
     assert_eq!(modcod(&link), 12);
     let mut batches = Link::new(adaptive(opensand_forward(), 16.5, acm(0.0))).unwrap();
@@ -192,9 +192,9 @@ fn what_cannot_adapt_is_refused() {
 
 /// One second of a saturated link.
 struct Second {
-    /// Least and most C/N of the time in which its MODCODs were chosen, dB.
+    /// Least and most `Es/N0` of the time in which its MODCODs were chosen, dB.
     chosen_on: (f64, f64),
-    cn_db: f64,
+    es_n0_db: f64,
     /// Frames by MODCOD.
     frames: [u64; 32],
     lost: u64,
@@ -204,7 +204,7 @@ struct Second {
 /// A link kept full, with an attenuation in dB over time that changes each 100 ms.
 fn saturated(acm: Acm, seconds: u64, attenuation_db: impl Fn(f64) -> f64) -> Vec<Second> {
     const CLEAR_DB: f64 = 18.0;
-    let cn_db = |now: Nanos| CLEAR_DB - attenuation_db(now as f64 / 1e9);
+    let es_n0_db = |now: Nanos| CLEAR_DB - attenuation_db(now as f64 / 1e9);
     let oldest = acm.period + acm.superframe + 2 * GEO;
     let mut link = Link::new(adaptive(forward(2_000_000, 1), CLEAR_DB, acm)).unwrap();
     // What the loop finds at the start is no part of the story.
@@ -215,15 +215,15 @@ fn saturated(acm: Acm, seconds: u64, attenuation_db: impl Fn(f64) -> f64) -> Vec
         let story = now.saturating_sub(warm_up);
         if now % (100 * MS) == 0 {
             let change = Change::Attenuation(attenuation_db(story as f64 / 1e9));
-            link.set(now, change).unwrap();
+            link.set(now, &change).unwrap();
         }
         if now % S == 0 && now >= warm_up {
             let all = link.counters();
             if story > 0 {
-                let at = [story.saturating_sub(oldest + S), story].map(cn_db);
+                let at = [story.saturating_sub(oldest + S), story].map(es_n0_db);
                 found.push(Second {
                     chosen_on: (at[0].min(at[1]), at[0].max(at[1])),
-                    cn_db: cn_db(story),
+                    es_n0_db: es_n0_db(story),
                     frames: std::array::from_fn(|id| all.frames_by_id[id] - last.frames_by_id[id]),
                     lost: all.frames_lost - last.frames_lost,
                     out_bps: (all.bytes_out - last.bytes_out) as f64 * 8.0,
@@ -244,16 +244,16 @@ fn the_rate_follows_the_threshold_table_down_a_ramp_and_up_again_without_loss() 
     let ramp = |t_s: f64| 0.5 * t_s.min(40.0).min((85.0 - t_s).max(0.0));
     let seconds = saturated(acm(margin_db), 90, ramp);
     let efficiency = |modcod: ModCod| modcod.efficiency(FrameSize::Normal, false);
-    let best = |cn_db: f64| {
-        let fits = MODCODS.iter().filter(|it| it.es_n0_db() <= cn_db);
+    let best = |es_n0_db: f64| {
+        let fits = MODCODS.iter().filter(|it| it.es_n0_db() <= es_n0_db);
         fits.map(|it| efficiency(*it))
             .fold(efficiency(MODCODS[0]), f64::max)
     };
-    let mut table = String::from("  s   C/N dB  kbit/s  frames by MODCOD\n");
+    let mut table = String::from("  s Es/N0 dB  kbit/s  frames by MODCOD\n");
     for (second, seen) in (1..).zip(&seconds) {
         assert_eq!(seen.lost, 0, "second {second}");
         let (least, most) = seen.chosen_on;
-        // Between what the least C/N allows with margin and hysteresis, and the most with margin.
+        // Between what the least Es/N0 allows with margin and hysteresis, and the most with margin.
         let (low, high) = (best(least - margin_db - 0.3), best(most - margin_db));
         let used = MODCODS
             .iter()
@@ -273,7 +273,7 @@ fn the_rate_follows_the_threshold_table_down_a_ramp_and_up_again_without_loss() 
         writeln!(
             table,
             "{second:3}  {:6.2}  {kbit_s:6.0}  {frames}",
-            seen.cn_db
+            seen.es_n0_db
         )
         .unwrap();
     }
@@ -317,7 +317,7 @@ fn golden(name: &str, got: &str) {
 }
 
 /// A return link of all waveforms of a burst length; 10 Mbit/s as a constant rate.
-fn returning(cn_db: f64) -> LinkConfig {
+fn returning(es_n0_db: f64) -> LinkConfig {
     let dama = |waveform| dama::Carrier {
         symbol_rate: 16_000_000,
         superframe: SUPERFRAME,
@@ -340,13 +340,13 @@ fn returning(cn_db: f64) -> LinkConfig {
         allowed,
         ..acm(0.0)
     };
-    adaptive(carrier, cn_db, acm)
+    adaptive(carrier, es_n0_db, acm)
 }
 
 #[test]
 fn the_waveform_follows_the_gateway_s_c_n_with_a_plan() {
     let mut link = Link::new(returning(17.0)).unwrap();
-    link.set(S + 1, Change::Attenuation(10.0)).unwrap();
+    link.set(S + 1, &Change::Attenuation(10.0)).unwrap();
     // Measured at 2 s, seen at 2.25 s, told with the plan of the gateway's next superframe, and in force a propagation and a wait
     // for the terminal's superframe later.
     let seen = 2 * S + GEO;
@@ -365,10 +365,10 @@ fn the_waveform_follows_the_gateway_s_c_n_with_a_plan() {
     };
     assert_eq!((waveform.id, slots), (7, 307));
     // Up again: at least the threshold and the hysteresis.
-    link.set(4 * S, Change::Attenuation(17.0 - 12.7)).unwrap();
+    link.set(4 * S, &Change::Attenuation(17.0 - 12.7)).unwrap();
     link.advance(6 * S);
     assert_eq!(link.config().carrier.waveform_id(), 11);
-    link.set(6 * S, Change::Attenuation(17.0 - 12.9)).unwrap();
+    link.set(6 * S, &Change::Attenuation(17.0 - 12.9)).unwrap();
     link.advance(8 * S);
     assert_eq!(link.config().carrier.waveform_id(), 12);
 }
@@ -390,7 +390,7 @@ fn the_return_rate_follows_its_thresholds_down_a_ramp_and_up_again_without_loss(
             let fade = (second - 5.0)
                 .clamp(0.0, 25.0)
                 .min((55.0 - second).clamp(0.0, 25.0));
-            link.set(now, Change::Attenuation(fade * 0.5)).unwrap();
+            link.set(now, &Change::Attenuation(fade * 0.5)).unwrap();
         }
         link.push(now, &packet(ms, 1250));
         while link.pop(now, &mut out).is_some() {}
@@ -447,7 +447,7 @@ fn a_faded_terminal_is_granted_more_bursts_for_its_rate() {
         (after.slots_assigned - before.slots_assigned) / (after.superframes - before.superframes)
     };
     assert_eq!(granted(&mut link, 2 * S, 5 * S), 18);
-    link.set(5 * S, Change::Attenuation(16.0)).unwrap();
+    link.set(5 * S, &Change::Attenuation(16.0)).unwrap();
     // 1 dB: QPSK 1/3, 38 bytes a burst.
     assert_eq!(granted(&mut link, 8 * S, 12 * S), 88);
     let due = link.push(12 * S, &packet(7, 1000));

@@ -5,7 +5,9 @@
 
 use dvb::dama::{Access, Agreement};
 use dvb::rcs2::Waveform;
-use link::{Carrier, Counters, Demand, Fifo, Link, LinkConfig, Load, Nanos, Other, Plans, Queue};
+use link::{
+    Carrier, Counters, Demand, Fifo, Link, LinkConfig, Load, Nanos, Other, Plans, Queue, Stage,
+};
 
 const MS: Nanos = 1_000_000;
 const SLOTS: u32 = 791;

@@ -8,7 +8,7 @@ use common::{GEO, Release, config, drain, forward, link, lossy, opensand_forward
 use dvb::acm::ErrorModel;
 use link::{
     Accepted, Aqm, Carrier, Change, CoDel, GilbertElliott, Handover, Jitter, Link, LinkConfig,
-    LinkError, Loss, LossModel, LossUnit, Nanos, Queue, Reception, Waiting,
+    LinkError, Loss, LossModel, LossUnit, Nanos, Queue, Reception, Stage, Waiting,
 };
 
 const MS: Nanos = 1_000_000;
@@ -63,7 +63,7 @@ fn optical_scenario_loses_what_its_chain_says() {
 fn delay_change_spares_what_is_in_flight_and_keeps_the_order() {
     let mut link = link(Carrier::Wire);
     link.push(0, &packet(0, 100));
-    link.set(10 * MS, Change::Delay(50 * MS)).unwrap();
+    link.set(10 * MS, &Change::Delay(50 * MS)).unwrap();
     link.push(20 * MS, &packet(1, 100));
     link.push(240 * MS, &packet(2, 100));
     assert_eq!(link.next_event(), Some(GEO));
@@ -77,7 +77,7 @@ fn outage_takes_all_that_is_sent_in_it() {
     for (at, change) in [(5, Some(true)), (15, Some(false)), (25, None)] {
         link.push((at - 5) * MS, &packet(at, 100));
         if let Some(is_down) = change {
-            link.set(at * MS, Change::Outage(is_down)).unwrap();
+            link.set(at * MS, &Change::Outage(is_down)).unwrap();
         }
     }
     drain(&mut link, Nanos::MAX);
@@ -97,7 +97,7 @@ fn carrier_changes_at_the_next_frame_and_the_grid_starts_anew_there() {
     let mut link = link(forward(40_000_000, 1));
     // 1991 bytes a frame of 812.25 us: the packet of 4000 bytes is cut.
     link.push(0, &packet(0, 4000));
-    link.set(100_000, Change::Carrier(forward(40_000_000, 28)))
+    link.set(100_000, &Change::Carrier(forward(40_000_000, 28)))
         .unwrap();
     link.push(2 * MS, &packet(1, 1500));
     // 32APSK 9/10: 13 050 symbols, 326.25 us; frames at 812.25, 1138.5, 1464.75, 1791 and 2117.25 us.
@@ -106,9 +106,9 @@ fn carrier_changes_at_the_next_frame_and_the_grid_starts_anew_there() {
         [GEO + 1_138_500, GEO + 2_443_500]
     );
     let wire = Change::Carrier(Carrier::Wire);
-    assert_eq!(link.set(3 * MS, wire), Err(LinkError::OtherKind));
+    assert_eq!(link.set(3 * MS, &wire), Err(LinkError::OtherKind));
     assert_eq!(
-        link.set(3 * MS, Change::Carrier(forward(0, 1))),
+        link.set(3 * MS, &Change::Carrier(forward(0, 1))),
         Err(LinkError::SymbolRate(0))
     );
     assert_eq!(link.config().carrier, forward(40_000_000, 28));
@@ -120,11 +120,11 @@ fn queue_change_moves_what_waits() {
     for number in 0..5 {
         link.push(0, &packet(number, 1000));
     }
-    link.set(0, Change::Queue(Queue::drop_tail(3000))).unwrap();
+    link.set(0, &Change::Queue(Queue::drop_tail(3000))).unwrap();
     assert_eq!(link.queue(), (3000, 3));
     assert_eq!(link.counters().packets_dropped, 2);
     assert_eq!(
-        link.set(0, Change::Queue(Queue::drop_tail(0))),
+        link.set(0, &Change::Queue(Queue::drop_tail(0))),
         Err(LinkError::NoQueue)
     );
     let kept: Vec<_> = drain(&mut link, Nanos::MAX)
@@ -148,7 +148,7 @@ fn handover_keeps_flushes_or_drops_what_waits() {
             queue: Queue::drop_tail(100_000),
             waiting,
         };
-        link.set(10 * MS, Change::Handover(handover)).unwrap();
+        link.set(10 * MS, &Change::Handover(handover)).unwrap();
         let released = drain(&mut link, Nanos::MAX);
         let numbers: Vec<_> = released
             .iter()
@@ -192,7 +192,7 @@ fn handover_to_a_longer_link_takes_its_delay() {
         queue,
         waiting: Waiting::Keep,
     };
-    link.set(90 * MS, Change::Handover(handover)).unwrap();
+    link.set(90 * MS, &Change::Handover(handover)).unwrap();
     link.push(90 * MS, &packet(1, 100));
     assert_eq!(
         dues(&drain(&mut link, Nanos::MAX)),
@@ -258,7 +258,7 @@ fn story(seed: u64) -> String {
             let _: Accepted = link.push(now, &packet(step, len));
         }
         if step % 400 == 399 {
-            link.set(now, changes.next().unwrap()).unwrap();
+            link.set(now, &changes.next().unwrap()).unwrap();
         }
         drain(&mut link, now);
     }
@@ -289,10 +289,10 @@ fn same_seed_gives_a_byte_identical_log_and_another_seed_another() {
 
 #[test]
 fn frames_below_their_threshold_are_lost_whole() {
-    let at = |cn_db, errors| {
+    let at = |es_n0_db, errors| {
         let reception = Some(Reception {
             errors,
-            ..Reception::gate(cn_db)
+            ..Reception::gate(es_n0_db)
         });
         let mut link = Link::new(LinkConfig {
             reception,
@@ -324,7 +324,7 @@ fn frames_below_their_threshold_are_lost_whole() {
         ..Reception::gate(1.0)
     }));
     assert!(wrong(Reception {
-        minimal_cn_db: Some(f64::INFINITY),
+        minimal_es_n0_db: Some(f64::INFINITY),
         ..Reception::gate(1.0)
     }));
 }
@@ -332,7 +332,7 @@ fn frames_below_their_threshold_are_lost_whole() {
 #[test]
 fn attenuation_is_taken_off_and_a_receiver_may_have_a_threshold_of_its_own() {
     let reception = Reception {
-        minimal_cn_db: Some(6.0),
+        minimal_es_n0_db: Some(6.0),
         ..Reception::gate(9.0)
     };
     // MODCOD 1 needs -2.35 dB, the receiver 6 dB.
@@ -344,30 +344,30 @@ fn attenuation_is_taken_off_and_a_receiver_may_have_a_threshold_of_its_own() {
     for (at, change) in [
         (5, None),
         (15, Some(Change::Attenuation(3.1))),
-        (25, Some(Change::Cn(9.1))),
+        (25, Some(Change::EsN0(9.1))),
         (35, Some(Change::Attenuation(0.0))),
     ] {
         if let Some(change) = change {
-            link.set(at * MS, change).unwrap();
+            link.set(at * MS, &change).unwrap();
         }
         link.push(at * MS, &packet(at, 100));
     }
     drain(&mut link, Nanos::MAX);
     assert_eq!(link.counters().frames_lost, 1);
-    assert!((link.cn_db().unwrap() - 9.1).abs() < 1e-12);
+    assert!((link.es_n0_db().unwrap() - 9.1).abs() < 1e-12);
     let mut perfect = common::link(Carrier::Wire);
-    let refused = perfect.set(0, Change::Attenuation(1.0));
+    let refused = perfect.set(0, &Change::Attenuation(1.0));
     assert_eq!(refused, Err(LinkError::NoReception));
-    let refused = perfect.set(0, Change::Modcod(None));
+    let refused = perfect.set(0, &Change::Modcod(None));
     assert_eq!(refused, Err(LinkError::NoModcod));
 }
 
 #[test]
 fn symbol_rate_and_modcod_change_alone() {
     let mut link = link(forward(40_000_000, 1));
-    link.set(0, Change::SymbolRate(10_000_000)).unwrap();
+    link.set(0, &Change::SymbolRate(10_000_000)).unwrap();
     let modcod = forward(1, 28).modcod();
-    link.set(0, Change::Modcod(modcod)).unwrap();
+    link.set(0, &Change::Modcod(modcod)).unwrap();
     assert_eq!(link.config().carrier, forward(10_000_000, 28));
     link.push(0, &packet(0, 100));
     // 13 050 symbols.
@@ -375,7 +375,7 @@ fn symbol_rate_and_modcod_change_alone() {
     let counters = link.counters();
     assert_eq!((counters.frames_by_id[28], counters.frames_sent), (1, 1));
     assert_eq!(
-        link.set(2 * MS, Change::SymbolRate(0)),
+        link.set(2 * MS, &Change::SymbolRate(0)),
         Err(LinkError::SymbolRate(0))
     );
 }

@@ -9,7 +9,7 @@ use dvb::dama::{Access, Agreement};
 use dvb::rcs2::Waveform;
 use link::{
     Accepted, Carrier, Change, Counters, Demand, Fifo, Link, LinkConfig, LinkError, Load, Loss,
-    LossModel, LossUnit, Nanos, Other, Plans, Queue, Reception, Signalling, echo_rtt,
+    LossModel, LossUnit, Nanos, Other, Plans, Queue, Reception, Signalling, Stage, echo_rtt,
     steady_goodput_bps,
 };
 
@@ -321,7 +321,7 @@ fn saturated_goodput_is_what_requests_bring() {
 #[test]
 fn delays_change_and_carriers_do_not() {
     let mut link = Link::new(config(&[Access::Rbdc], RBDC, 250)).unwrap();
-    link.set(5000 * MS, Change::Delay(16 * MS)).unwrap();
+    link.set(5000 * MS, &Change::Delay(16 * MS)).unwrap();
     link.push(5001 * MS, &packet(84, 0));
     let due = link.pop(8000 * MS, &mut Vec::new()).unwrap();
     assert!(due < 6001 * MS + 3 * 16 * MS + 3 * SUPERFRAME, "{due}");
@@ -331,7 +331,7 @@ fn delays_change_and_carriers_do_not() {
         superframe: SUPERFRAME,
         slots: 1,
     };
-    let refused = link.set(9000 * MS, Change::Carrier(carrier));
+    let refused = link.set(9000 * MS, &Change::Carrier(carrier));
     assert!(refused.is_err());
 }
 
@@ -479,14 +479,14 @@ fn plans_follow_the_forward_link() {
     let lost_in = |link: &mut Link, from_ms: u64, change: Change| {
         link.advance(from_ms * MS);
         let before = link.counters().plans_lost;
-        link.set(from_ms * MS, Change::Plans(Box::new(change)))
+        link.set(from_ms * MS, &Change::Plans(Box::new(change)))
             .unwrap();
         link.advance((from_ms + 1060) * MS);
         link.counters().plans_lost - before
     };
     assert_eq!(lost_in(&mut link, 2000, Change::Attenuation(3.9)), 0);
     assert_eq!(lost_in(&mut link, 4000, Change::Attenuation(4.1)), 40);
-    assert_eq!(lost_in(&mut link, 6000, Change::Cn(5.2)), 0);
+    assert_eq!(lost_in(&mut link, 6000, Change::EsN0(5.2)), 0);
     assert_eq!(lost_in(&mut link, 8000, Change::Outage(true)), 40);
     assert_eq!(lost_in(&mut link, 10_000, Change::Outage(false)), 0);
     let all = vec![Loss::random(1.0, LossUnit::Frame)];
@@ -561,7 +561,7 @@ fn the_rest_of_a_packet_is_asked_for_also_behind_another_queue() {
     let arrival = |mut link: Link| link.pop(20_000 * MS, &mut Vec::new());
     let mut changed = slow_packet();
     changed
-        .set(1500 * MS, Change::Queue(Queue::drop_tail(1 << 20)))
+        .set(1500 * MS, &Change::Queue(Queue::drop_tail(1 << 20)))
         .unwrap();
     assert_eq!(arrival(changed), arrival(slow_packet()));
 }
@@ -580,7 +580,8 @@ fn a_change_of_rate_within_a_superframe_grants_nothing_twice() {
     link.advance(1074 * MS);
     let before = link.counters();
     assert_eq!((before.slots_assigned, before.frames_sent), (11, 6));
-    link.set(1074 * MS, Change::SymbolRate(20_000_000)).unwrap();
+    link.set(1074 * MS, &Change::SymbolRate(20_000_000))
+        .unwrap();
     link.advance(1500 * MS);
     let seen = link.counters();
     assert_eq!((seen.slots_assigned, seen.frames_sent), (11, 11));
@@ -592,7 +593,7 @@ fn a_volume_is_asked_for_once_also_when_the_link_became_longer() {
         let mut config = config(&[Access::Vbdc], VBDC, first_ms);
         config.demand.as_mut().unwrap().synchro = 400 * MS;
         let mut link = Link::new(config).unwrap();
-        link.set(1000 * MS, Change::Delay(250 * MS)).unwrap();
+        link.set(1000 * MS, &Change::Delay(250 * MS)).unwrap();
         for _ in 0..100 {
             link.push(5000 * MS, &packet(1500, 0));
         }

@@ -6,7 +6,7 @@ mod common;
 
 use common::{GEO, config, drain, link, opensand_forward, opensand_return, packet, run};
 use dvb::modcod::ModCod;
-use link::{Accepted, Carrier, LinkConfig, LinkError, echo_rtt, steady_goodput_bps};
+use link::{Accepted, Carrier, LinkConfig, LinkError, Stage, echo_rtt, steady_goodput_bps};
 
 const MS: u64 = 1_000_000;
 

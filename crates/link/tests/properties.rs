@@ -10,7 +10,7 @@ use common::{
 };
 use link::{
     Accepted, Carrier, GilbertElliott, Jitter, Link, LinkConfig, Loss, LossModel, LossUnit, Nanos,
-    Queue,
+    Queue, Stage,
 };
 use proptest::prelude::*;
 

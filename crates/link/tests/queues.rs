@@ -5,7 +5,7 @@
 mod common;
 
 use common::{config, drain, forward};
-use link::{Accepted, Aqm, CoDel, FqCoDel, Link, LinkConfig, Nanos, Pie, Queue};
+use link::{Accepted, Aqm, CoDel, FqCoDel, Link, LinkConfig, Nanos, Pie, Queue, Stage};
 use proptest::prelude::*;
 
 const MS: Nanos = 1_000_000;

@@ -8,14 +8,14 @@ use dvb::modcod::{FrameSize, ModCod};
 use dvb::rcs2::Waveform;
 use link::datagram::Datagram;
 use link::{
-    Accepted, Carrier, Change, Demand, Fifo, Link, LinkConfig, Load, Nanos, Other, Part, Plans,
-    Queue,
+    Accepted, Carrier, Change, Counters, Demand, Fifo, Handover, Link, LinkConfig, Load, Nanos,
+    Other, Plans, Queue, Receiver, Relay, Sender, Stage, Waiting,
 };
 use proptest::prelude::*;
 
 const MS: Nanos = 1_000_000;
 
-fn config(part: Part, is_forward: bool) -> LinkConfig {
+fn config(is_forward: bool) -> LinkConfig {
     let carrier = if is_forward {
         Carrier::Forward {
             symbol_rate: 40_000_000,
@@ -32,15 +32,43 @@ fn config(part: Part, is_forward: bool) -> LinkConfig {
             slots: 171,
         }
     };
-    LinkConfig {
-        part,
-        ..LinkConfig::new(carrier, 250 * MS, Queue::drop_tail(1 << 30), 1)
+    LinkConfig::new(carrier, 250 * MS, Queue::drop_tail(1 << 30), 1)
+}
+
+/// A direction as three processes.
+struct Split {
+    sender: Sender,
+    relay: Relay,
+    receiver: Receiver,
+}
+
+impl Split {
+    fn new(config: &LinkConfig) -> Self {
+        Self {
+            sender: Sender::new(config.clone(), 7).unwrap(),
+            relay: Relay::new(config.clone()).unwrap(),
+            receiver: Receiver::new(config.clone()).unwrap(),
+        }
+    }
+
+    fn set(&mut self, now: Nanos, change: &Change) {
+        for stage in [
+            &mut self.sender as &mut dyn Stage,
+            &mut self.relay,
+            &mut self.receiver,
+        ] {
+            stage.set(now, change).unwrap();
+        }
+    }
+
+    fn counters(&self) -> [Counters; 3] {
+        let (relay, receiver) = (self.relay.counters(), self.receiver.counters());
+        [self.sender.counters(), relay, receiver]
     }
 }
 
-fn parts(is_forward: bool) -> [Link; 3] {
-    [Part::Sender { session: 7 }, Part::Relay, Part::Receiver]
-        .map(|part| Link::new(config(part, is_forward)).unwrap())
+fn parts(is_forward: bool) -> Split {
+    Split::new(&config(is_forward))
 }
 
 fn packet(length: usize, mark: u8) -> Vec<u8> {
@@ -51,13 +79,13 @@ fn packet(length: usize, mark: u8) -> Vec<u8> {
 
 /// Moves everything that is due up to `until` on; gives what came out with its due time. Datagrams for which `drops` says
 /// so are lost between sender and satellite.
-fn run(
-    links: &mut [Link; 3],
-    until: Nanos,
-    mut drops: impl FnMut() -> bool,
-) -> Vec<(Nanos, Vec<u8>)> {
+fn run(split: &mut Split, until: Nanos, mut drops: impl FnMut() -> bool) -> Vec<(Nanos, Vec<u8>)> {
     let (mut out, mut datagram) = (Vec::new(), Vec::new());
-    let [sender, relay, receiver] = links;
+    let Split {
+        sender,
+        relay,
+        receiver,
+    } = split;
     while let Some(due) = sender.pop(until, &mut datagram) {
         if drops() {
             continue;
@@ -76,13 +104,13 @@ fn run(
 #[test]
 fn three_parts_release_when_one_link_does() {
     for is_forward in [true, false] {
-        let mut whole = Link::new(config(Part::Whole, is_forward)).unwrap();
+        let mut whole = Link::new(config(is_forward)).unwrap();
         let mut split = parts(is_forward);
         for index in 0..500 {
             let packet = packet(40 + (index * 37) % 1461, index as u8);
             let now = index as u64 * 613_000;
             whole.push(now, &packet);
-            split[0].push(now, &packet);
+            split.sender.push(now, &packet);
         }
         let end = 5000 * MS;
         let (mut expected, mut out) = (Vec::new(), Vec::new());
@@ -91,7 +119,7 @@ fn three_parts_release_when_one_link_does() {
         }
         assert_eq!(expected.len(), 500);
         assert_eq!(run(&mut split, end, || false), expected);
-        let [sender, relay, receiver] = split.each_ref().map(Link::counters);
+        let [sender, relay, receiver] = split.counters();
         assert_eq!(sender.packets_in, 500);
         assert_eq!(receiver.packets_out, 500);
         assert_eq!(sender.frames_sent, relay.frames_sent);
@@ -104,14 +132,16 @@ fn three_parts_release_when_one_link_does() {
 fn missed_frames_are_counted_and_harm_their_packets_alone() {
     let mut split = parts(true);
     for index in 0..400 {
-        split[0].push(index * 400_000, &packet(1500, index as u8));
+        split
+            .sender
+            .push(index * 400_000, &packet(1500, index as u8));
     }
     let mut count = 0;
     let came = run(&mut split, 5000 * MS, || {
         count += 1;
         count % 10 == 5
     });
-    let seen = split[2].counters();
+    let seen = split.receiver.counters();
     assert!(seen.frames_lost >= 15 && seen.frames_lost <= count / 10 + 1);
     assert!(came.len() < 390 && came.len() > 250, "{}", came.len());
     assert!(came.iter().all(
@@ -121,8 +151,12 @@ fn missed_frames_are_counted_and_harm_their_packets_alone() {
 
 #[test]
 fn a_sender_that_starts_anew_is_heard_at_once() {
-    let [mut sender, _, mut receiver] = parts(true);
-    let mut again = Link::new(config(Part::Sender { session: 8 }, true)).unwrap();
+    let Split {
+        mut sender,
+        mut receiver,
+        ..
+    } = parts(true);
+    let mut again = Sender::new(config(true), 8).unwrap();
     let mut datagram = Vec::new();
     for (index, sender) in [&mut sender, &mut again].into_iter().enumerate() {
         sender.push(0, &packet(100, index as u8));
@@ -140,26 +174,48 @@ fn a_sender_that_starts_anew_is_heard_at_once() {
 #[test]
 fn outages_are_the_sender_s_and_delay_the_receiver_s() {
     let mut split = parts(true);
-    split[0].push(0, &packet(100, 0));
+    split.sender.push(0, &packet(100, 0));
     assert_eq!(run(&mut split, 300 * MS, || false).len(), 1);
-    for link in &mut split {
-        link.set(300 * MS, Change::Delay(5 * MS)).unwrap();
-        link.set(300 * MS, Change::Outage(true)).unwrap();
-    }
-    split[0].push(301 * MS, &packet(100, 1));
+    split.set(300 * MS, &Change::Delay(5 * MS));
+    split.set(300 * MS, &Change::Outage(true));
+    split.sender.push(301 * MS, &packet(100, 1));
     assert!(run(&mut split, 400 * MS, || false).is_empty());
-    for link in &mut split {
-        link.set(400 * MS, Change::Outage(false)).unwrap();
-    }
-    split[0].push(401 * MS, &packet(100, 2));
+    split.set(400 * MS, &Change::Outage(false));
+    split.sender.push(401 * MS, &packet(100, 2));
     let came = run(&mut split, 500 * MS, || false);
     assert_eq!(came.len(), 1);
     assert!((406 * MS..408 * MS).contains(&came[0].0), "{}", came[0].0);
-    assert_eq!(split[2].counters().frames_lost, 1);
+    assert_eq!(split.receiver.counters().frames_lost, 1);
+}
+
+#[test]
+fn a_handover_between_processes_loses_no_packet_of_the_new_link() {
+    for waiting in [Waiting::Keep, Waiting::Drop] {
+        let mut split = parts(true);
+        split.sender.push(0, &packet(100, 0));
+        assert_eq!(run(&mut split, 300 * MS, || false).len(), 1);
+        let handover = Change::Handover(Handover {
+            carrier: config(true).carrier.with_symbol_rate(20_000_000),
+            delay: 5 * MS,
+            queue: config(true).queue,
+            waiting,
+        });
+        split.set(300 * MS, &handover);
+        split.sender.push(301 * MS, &packet(100, 1));
+        assert_eq!(run(&mut split, 400 * MS, || false).len(), 1);
+        assert_eq!(split.counters()[2].frames_lost, 0);
+    }
+}
+
+#[test]
+fn a_wire_is_not_split() {
+    let wire = LinkConfig::new(Carrier::Wire, 0, Queue::drop_tail(0), 1);
+    assert!(Sender::new(wire.clone(), 1).is_err());
+    assert!(Receiver::new(wire).is_err());
 }
 
 /// A return link on demand with another terminal that asks, too.
-fn on_demand(part: Part) -> LinkConfig {
+fn on_demand() -> LinkConfig {
     let agreement = Agreement {
         cra_kbps: 50,
         rbdc_max_kbps: Some(4000),
@@ -187,7 +243,7 @@ fn on_demand(part: Part) -> LinkConfig {
     };
     LinkConfig {
         demand: Some(demand),
-        ..config(part, false)
+        ..config(false)
     }
 }
 
@@ -209,9 +265,8 @@ fn plan(datagram: &[u8]) -> Change {
 
 #[test]
 fn slots_on_demand_come_to_a_terminal_in_another_process() {
-    let make = |part| Link::new(on_demand(part)).unwrap();
-    let mut whole = make(Part::Whole);
-    let mut split = [Part::Sender { session: 7 }, Part::Relay, Part::Receiver].map(make);
+    let mut whole = Link::new(on_demand()).unwrap();
+    let mut split = Split::new(&on_demand());
     let (mut expected, mut came, mut out) = (Vec::new(), Vec::new(), Vec::new());
     for step in 0..60_000_u64 {
         let now = step * MS / 10;
@@ -219,21 +274,21 @@ fn slots_on_demand_come_to_a_terminal_in_another_process() {
         if step > 20_000 && step % 97 == 0 {
             let packet = packet(40 + (step as usize * 37) % 1461, step as u8);
             whole.push(now, &packet);
-            split[0].push(now, &packet);
+            split.sender.push(now, &packet);
         }
         while let Some(due) = whole.pop(now, &mut out) {
             expected.push((due, out.clone()));
         }
         came.extend(run(&mut split, now, || false));
-        while split[2].tell(&mut out) {
-            assert_eq!(split[1].push(now, &out), Accepted::Queued);
-            assert!(split[1].pop(now, &mut out).is_some());
-            split[0].set(now, plan(&out)).unwrap();
+        while split.receiver.take_plan(&mut out) {
+            assert_eq!(split.relay.push(now, &out), Accepted::Queued);
+            assert!(split.relay.pop(now, &mut out).is_some());
+            split.sender.set(now, &plan(&out)).unwrap();
         }
     }
     assert!(expected.len() > 300, "{}", expected.len());
     assert_eq!(came, expected);
-    let [terminal, _, gateway] = split.each_ref().map(Link::counters);
+    let [terminal, _, gateway] = split.counters();
     let seen = whole.counters();
     assert_eq!(terminal.requests, seen.requests);
     // Until the first plan came there was nothing but its constant rate to miss.
@@ -245,20 +300,21 @@ fn slots_on_demand_come_to_a_terminal_in_another_process() {
 #[test]
 fn plans_that_come_now_early_and_now_late_miss_no_superframe() {
     // Both ways are twenty superframes: plans arrive when those of the terminal start, a millisecond before or after.
-    let make = |part| {
-        let mut config = on_demand(part);
-        config.delay = 265 * MS;
-        Link::new(config).unwrap()
-    };
-    let (mut terminal, mut gateway) = (make(Part::Sender { session: 7 }), make(Part::Receiver));
+    let mut config = on_demand();
+    config.delay = 265 * MS;
+    let Split {
+        sender: mut terminal,
+        receiver: mut gateway,
+        ..
+    } = Split::new(&config);
     let mut out = Vec::new();
     let mut before = terminal.counters();
     for index in 1..400_u64 {
         let now = index * 26_500_000;
         gateway.advance(now + 1);
-        while gateway.tell(&mut out) {
+        while gateway.take_plan(&mut out) {
             let late = (index * 7919) % 2000 * 1000;
-            terminal.set(now - MS + late, plan(&out)).unwrap();
+            terminal.set(now - MS + late, &plan(&out)).unwrap();
         }
         if index == 40 {
             before = terminal.counters();
@@ -276,8 +332,12 @@ fn plans_that_come_now_early_and_now_late_miss_no_superframe() {
 fn kept_datagrams_never_panic() {
     let mut taken = [0, 0];
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus/datagram");
-    let [_, mut relay, mut receiver] = parts(true);
-    let mut planner = Link::new(on_demand(Part::Receiver)).unwrap();
+    let Split {
+        mut relay,
+        mut receiver,
+        ..
+    } = parts(true);
+    let mut planner = Receiver::new(on_demand()).unwrap();
     for entry in std::fs::read_dir(folder).unwrap() {
         let bytes = std::fs::read(entry.unwrap().path()).unwrap();
         taken[usize::from(Datagram::parse(&bytes).is_ok())] += 1;
@@ -292,7 +352,7 @@ fn kept_datagrams_never_panic() {
 proptest! {
     #[test]
     fn any_bytes_no_panic(datagrams in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..64), 0..20), sequence: u32) {
-        let [_, mut relay, mut receiver] = parts(false);
+        let Split { mut relay, mut receiver, .. } = parts(false);
         let mut written = Vec::new();
         for (index, bytes) in datagrams.iter().enumerate() {
             relay.push(0, bytes);

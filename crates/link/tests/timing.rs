@@ -5,7 +5,7 @@
 mod common;
 
 use common::{GEO, Release, back, config, drain, forward, link, lossy, packet, run};
-use link::{Accepted, Carrier, LinkConfig, LinkError, LossUnit, Queue, echo_rtt};
+use link::{Accepted, Carrier, LinkConfig, LinkError, LossUnit, Queue, Stage, echo_rtt};
 
 fn dues(released: &[Release]) -> Vec<u64> {
     released.iter().map(|release| release.due - GEO).collect()

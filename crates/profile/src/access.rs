@@ -89,7 +89,7 @@ pub struct Settings {
     pub return_margin_db: f64,
     /// Probe period, ms.
     pub statistics_ms: u32,
-    /// Step of attenuation and of C/N reports, ms.
+    /// Step of attenuation and of `Es/N0` reports, ms.
     pub acm_refresh_ms: u32,
     /// Packets in the delay queue.
     pub delay_fifo_packets: u64,

@@ -127,6 +127,11 @@ impl Source {
 /// Line, reason, remedy.
 pub(crate) type Refusal = (u32, String, String);
 
+#[expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "files of the profile"
+)]
 pub(crate) fn read_capped(path: &Path) -> Result<String, Refusal> {
     let refuse = |reason: String, remedy: &str| (0, reason, remedy.to_owned());
     let unreadable = |error: std::io::Error| {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! A folder of `OpenSAND` 8.2 XML becomes a checked [`Profile`], or the list of everything that is wrong with it.
 //!
-//! [`read`] takes what `OpenSAND` means, as plain data: delay, attenuation and C/N are functions of time. [`load`] takes what
+//! [`read`] takes what `OpenSAND` means, as plain data: delay, attenuation and `Es/N0` are functions of time. [`load`] takes what
 //! satlink carries: what is well written beyond that is refused by name, see [`supported`].
 //!
 //! Strict: unknown, missing, repeated, misplaced or contradictory elements are faults, each with file, line, element path
 //! and remedy. [`Mode::Lenient`] takes what the loader of `OpenSAND` 8.2.0 takes, and warns. The parser knows neither DTD nor
 //! entities, and size and depth are capped before it starts.
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
 mod access;
 mod advice;
@@ -14,6 +15,7 @@ mod check;
 mod document;
 mod entities;
 mod fault;
+mod load;
 mod physical;
 mod profile;
 mod qos;
@@ -28,10 +30,11 @@ pub use access::{AlpduProtection, Dama, Encapsulation, Settings};
 pub use document::{MAX_BYTES, MAX_DEPTH};
 pub use entities::{Host, Platform, Station};
 pub use fault::{Fault, Faults};
+pub use load::{FILES, Mode, load, load_as, read, sha256_hex};
 pub use physical::{Attenuation, Delay, Leg, Physical};
-pub use profile::{FILES, Mode, Profile, load, load_as, read, sha256_hex, supported};
+pub use profile::{Profile, supported};
 pub use qos::{AccessType, Class, Fifo, Qos, pcp_of_dscp};
-pub use radio::{Forward, Return, combined_cn_db, cra_slots, slot_limit};
+pub use radio::{Forward, Return, combined_es_n0_db, cra_slots, slot_limit};
 pub use series::{BadLine, Series};
 pub use spots::{ForwardCarrier, ForwardKind, ReturnCarrier, ReturnKind, Spot};
 pub use terminal::{StProfile, Terminal};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! The physical layer of an ST or GW profile: delay and C/N over time.
+//! The physical layer of an ST or GW profile: delay and `Es/N0` over time.
 
 use crate::document::Place;
 use crate::fault::Faults;
@@ -48,7 +48,7 @@ impl Delay {
     }
 }
 
-/// What is taken off the C/N of clear sky. A step is one `acm_refresh` of the topology; the first one is step 1.
+/// What is taken off the `Es/N0` of clear sky. A step is one `acm_refresh` of the topology; the first one is step 1.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Attenuation {
     /// Always the same.
@@ -102,28 +102,28 @@ impl Attenuation {
 /// One leg of the satellite link, as the profile of its ground entity has it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Leg {
-    /// C/N without attenuation, dB.
+    /// `Es/N0` without attenuation, dB.
     pub clear_sky_db: f64,
     /// Attenuation over time.
     pub attenuation: Attenuation,
 }
 
 impl Leg {
-    /// True when its C/N never changes.
+    /// True when its `Es/N0` never changes.
     #[must_use]
     pub const fn is_constant(&self) -> bool {
         matches!(self.attenuation, Attenuation::Ideal { .. })
     }
 
-    /// C/N in dB at a step.
+    /// `Es/N0` in dB at a step.
     #[must_use]
-    pub fn cn_db(&self, step: u64) -> f64 {
+    pub fn es_n0_db(&self, step: u64) -> f64 {
         self.clear_sky_db - self.attenuation.at(step)
     }
 
-    /// C/N in dB with constant attenuation alone.
+    /// `Es/N0` in dB with constant attenuation alone.
     #[must_use]
-    pub fn steady_cn_db(&self) -> f64 {
+    pub fn steady_es_n0_db(&self) -> f64 {
         match self.attenuation {
             Attenuation::Ideal { db } => self.clear_sky_db - db,
             _ => self.clear_sky_db,
@@ -136,8 +136,8 @@ impl Leg {
 pub struct Physical {
     /// Its part of the propagation delay.
     pub delay: Delay,
-    /// C/N below which it drops every frame, dB; `None`: the threshold of each frame's MODCOD.
-    pub minimal_cn_db: Option<f64>,
+    /// `Es/N0` below which it drops every frame, dB; `None`: the threshold of each frame's MODCOD.
+    pub minimal_es_n0_db: Option<f64>,
     /// What it sends.
     pub uplink: Leg,
     /// What it receives.
@@ -174,13 +174,13 @@ pub(crate) fn read(root: &Place<'_>, faults: &mut Faults) -> Option<Physical> {
     let [uplink, downlink] = ["uplink_attenuation", "downlink_attenuation"]
         .map(|name| layer.get(name).and_then(|place| leg(&place, faults)));
     let condition = layer.get("minimal_condition")?;
-    let minimal_cn_db = match condition.text_at("minimal_condition_type")? {
+    let minimal_es_n0_db = match condition.text_at("minimal_condition_type")? {
         "Constant" => Some(condition.value("threshold")?),
         _ => None,
     };
     Some(Physical {
         delay: delay?,
-        minimal_cn_db,
+        minimal_es_n0_db,
         uplink: uplink?,
         downlink: downlink?,
     })
@@ -242,18 +242,18 @@ fn check_cycle(place: &Place<'_>, attenuation: &Attenuation, faults: &mut Faults
     }
 }
 
-/// Reports a threshold above any C/N that the receiver can have: it would drop every frame.
+/// Reports a threshold above any `Es/N0` that the receiver can have: it would drop every frame.
 pub(crate) fn check_gate(
     receiver: &Place<'_>,
     threshold_db: Option<f64>,
-    cn_db: f64,
+    es_n0_db: f64,
     faults: &mut Faults,
 ) {
-    if threshold_db.is_some_and(|threshold| threshold > cn_db) {
+    if threshold_db.is_some_and(|threshold| threshold > es_n0_db) {
         receiver.fault_at(
             "physical_layer/minimal_condition/threshold",
             faults,
-            format!("above the C/N of {cn_db:.2} dB: every frame is dropped"),
+            format!("above the Es/N0 of {es_n0_db:.2} dB: every frame is dropped"),
             "lower the threshold, or use ACM-Loop",
         );
     }

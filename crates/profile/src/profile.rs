@@ -1,61 +1,14 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Loading a profile folder.
+//! A satellite link as a profile folder describes it.
 
-use std::fmt::Write;
-use std::path::Path;
-
-use sha2::{Digest, Sha256};
-
-use crate::access::{self, Encapsulation, Settings};
-use crate::advice::advice;
-use crate::check::check_file;
-use crate::document::{Place, Source};
-use crate::entities::{self, Host, Infrastructures, Platform};
-use crate::fault::{Fault, Faults, Severity};
-use crate::physical::{self, Physical};
-use crate::qos::{self, Qos};
-use crate::radio::{self, Ends, Files, Forward, Return, combined_cn_db};
-use crate::spots::{self, Spot};
-use crate::terminal::{self, StProfile, Terminal};
-use crate::{schema, topology};
-
-/// The files of a profile folder. A transparent satellite has no profile of its own. Further terminals of the platform may
-/// have a `profile_st<id>.xml` each, e.g. `profile_st11.xml`; without it they have the profile of `profile_st.xml`.
-pub const FILES: [&str; 6] = [
-    "infrastructure_sat.xml",
-    "infrastructure_gw.xml",
-    "infrastructure_st.xml",
-    "topology.xml",
-    "profile_gw.xml",
-    "profile_st.xml",
-];
-
-const TABLES: [&[schema::Element]; 6] = [
-    schema::INFRASTRUCTURE,
-    schema::INFRASTRUCTURE,
-    schema::INFRASTRUCTURE,
-    schema::TOPOLOGY,
-    schema::PROFILE_GW,
-    schema::PROFILE_ST,
-];
-
-/// How forgiving loading is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Mode {
-    /// What `OpenSAND` takes otherwise than written is a fault.
-    #[default]
-    Strict,
-    /// It is a warning, and taken as `OpenSAND` 8.2.0 takes it where that is known.
-    Lenient,
-}
-
-impl Mode {
-    /// The mode of a `lenient` switch.
-    #[must_use]
-    pub const fn of(lenient: bool) -> Self {
-        if lenient { Self::Lenient } else { Self::Strict }
-    }
-}
+use crate::access::{Encapsulation, Settings};
+use crate::entities::{Host, Platform};
+use crate::fault::Faults;
+use crate::physical::Physical;
+use crate::qos::Qos;
+use crate::radio::{Forward, Return, combined_es_n0_db};
+use crate::spots::Spot;
+use crate::terminal::{StProfile, Terminal};
 
 /// A satellite link as a profile folder describes it.
 #[derive(Debug, Clone, PartialEq)]
@@ -82,7 +35,7 @@ pub struct Profile {
     pub terminals: Vec<Terminal>,
     /// Profile of the terminal `st`.
     pub st_profile: StProfile,
-    /// Delay and C/N at the gateway.
+    /// Delay and `Es/N0` at the gateway.
     pub gw_physical: Physical,
     /// Classes and FIFOs of the gateway.
     pub gw_qos: Qos,
@@ -94,7 +47,7 @@ pub struct Profile {
     pub advice: Vec<String>,
     /// What lenient loading let pass.
     pub warnings: Faults,
-    unsupported: Faults,
+    pub(crate) unsupported: Faults,
 }
 
 impl Profile {
@@ -119,258 +72,23 @@ impl Profile {
         self.gw_physical.delay.at(now) + self.st_profile.physical.delay.at(now)
     }
 
-    /// C/N from GW to ST in dB at a step of attenuation; steps last `acm_refresh_ms`, the first is step 1.
+    /// `Es/N0` from GW to ST in dB at a step of attenuation; steps last `acm_refresh_ms`, the first is step 1.
     #[must_use]
-    pub fn forward_cn_db(&self, step: u64) -> f64 {
+    pub fn forward_es_n0_db(&self, step: u64) -> f64 {
         let (up, down) = (&self.gw_physical.uplink, &self.st_profile.physical.downlink);
-        combined_cn_db(up.cn_db(step), down.cn_db(step))
+        combined_es_n0_db(up.es_n0_db(step), down.es_n0_db(step))
     }
 
-    /// C/N from ST to GW in dB at a step of attenuation.
+    /// `Es/N0` from ST to GW in dB at a step of attenuation.
     #[must_use]
-    pub fn return_cn_db(&self, step: u64) -> f64 {
+    pub fn return_es_n0_db(&self, step: u64) -> f64 {
         let (up, down) = (&self.st_profile.physical.uplink, &self.gw_physical.downlink);
-        combined_cn_db(up.cn_db(step), down.cn_db(step))
+        combined_es_n0_db(up.es_n0_db(step), down.es_n0_db(step))
     }
-}
-
-/// Loads the profile in `dir` if satlink carries all of it: [`read`], strict, and [`supported`].
-///
-/// # Errors
-/// Every fault of all six files, ordered by file and line.
-pub fn load(dir: &Path) -> Result<Profile, Faults> {
-    load_as(dir, Mode::Strict)
-}
-
-/// Loads the profile in `dir` if satlink carries all of it.
-///
-/// # Errors
-/// Every fault that counts in this mode, and everything that satlink does not carry.
-pub fn load_as(dir: &Path, mode: Mode) -> Result<Profile, Faults> {
-    accept(dir, |severity| {
-        severity != Severity::Slip || mode == Mode::Strict
-    })
-}
-
-/// Reads the profile in `dir`, whether satlink carries all of it or not.
-///
-/// # Errors
-/// Every fault that counts in this mode, ordered by file and line.
-pub fn read(dir: &Path, mode: Mode) -> Result<Profile, Faults> {
-    accept(dir, |severity| match severity {
-        Severity::Error => true,
-        Severity::Slip => mode == Mode::Strict,
-        Severity::Unsupported => false,
-    })
 }
 
 /// What a profile holds beyond what satlink 0.1 carries, with file, line and element; empty: satlink runs it as written.
 #[must_use]
 pub fn supported(profile: &Profile) -> Faults {
     profile.unsupported.clone()
-}
-
-/// Reads a profile; fails with the faults that `counts` says.
-fn accept(dir: &Path, counts: impl Fn(Severity) -> bool) -> Result<Profile, Faults> {
-    let mut found = Faults::default();
-    let profile = parse(dir, &mut found);
-    let found = found.sorted();
-    let faults = found.select(counts);
-    match profile {
-        Some(profile) if faults.is_empty() => Ok(Profile {
-            advice: advice(&profile),
-            warnings: found.select(|severity| severity == Severity::Slip),
-            unsupported: found.select(|severity| severity == Severity::Unsupported),
-            ..profile
-        }),
-        None if faults.is_empty() => {
-            // Nothing to emulate came of it: what was let pass is what is wrong.
-            let mut faults = found;
-            if faults.is_empty() {
-                faults.push(incomplete(dir));
-            }
-            Err(faults)
-        }
-        _ => Err(faults),
-    }
-}
-
-fn parse(dir: &Path, faults: &mut Faults) -> Option<Profile> {
-    let sources = FILES.map(|name| Source::read(dir, name, faults));
-    let documents = sources
-        .each_ref()
-        .map(|source| source.as_ref()?.parse(faults));
-    let mut roots =
-        sources
-            .iter()
-            .zip(&documents)
-            .zip(TABLES)
-            .map(|((source, document), table)| {
-                check_file(source.as_ref()?, document.as_ref()?, table, faults)
-            });
-    let mut next = || roots.next().flatten();
-    let infrastructures = Infrastructures {
-        sat: next(),
-        gw: next(),
-        st: next(),
-    };
-    let (topology, gw, st) = (next(), next(), next());
-    drop(roots);
-    let further = further_sources(dir, faults);
-    let further_documents: Vec<_> = further
-        .iter()
-        .map(|(_, source)| source.parse(faults))
-        .collect();
-    let further_roots: Vec<_> = further
-        .iter()
-        .zip(&further_documents)
-        .filter_map(|((id, source), document)| {
-            let root = check_file(source, document.as_ref()?, schema::PROFILE_ST, faults)?;
-            Some((*id, root))
-        })
-        .collect();
-    let roots = Roots {
-        infrastructures,
-        topology,
-        gw,
-        st,
-        further: further_roots,
-    };
-    let profile = assemble(&roots, faults)?;
-    let all = sources
-        .iter()
-        .flatten()
-        .chain(further.iter().map(|it| &it.1));
-    Some(Profile {
-        sha256: hash(all, &profile),
-        ..profile
-    })
-}
-
-/// Places of `root` in every file that could be parsed.
-struct Roots<'a> {
-    infrastructures: Infrastructures<'a>,
-    topology: Option<Place<'a>>,
-    gw: Option<Place<'a>>,
-    st: Option<Place<'a>>,
-    /// Profiles of further terminals, by id.
-    further: Vec<(u8, Place<'a>)>,
-}
-
-/// Profiles of further terminals that are there.
-fn further_sources(dir: &Path, faults: &mut Faults) -> Vec<(u8, Source)> {
-    let ids = 0..schema::BROADCAST_ID as u8;
-    ids.filter_map(|id| {
-        let name = format!("profile_st{id}.xml");
-        let is_there = dir.join(&name).symlink_metadata().is_ok();
-        Some((id, is_there.then(|| Source::read(dir, &name, faults))??))
-    })
-    .collect()
-}
-
-/// The element table guards every value that `assemble` reads; this says so instead of passing silently, should it not.
-fn incomplete(dir: &Path) -> Fault {
-    Fault {
-        file: dir.display().to_string(),
-        line: 0,
-        element: "model".into(),
-        reason: "a value is missing that no check reported".into(),
-        remedy: "this is a bug of satlink: please report it with the profile".into(),
-        severity: Severity::Error,
-    }
-}
-
-/// Checks every part, so that no fault hides another, and puts together what they give.
-fn assemble(roots: &Roots<'_>, faults: &mut Faults) -> Option<Profile> {
-    let (topology, gw) = (roots.topology.as_ref(), roots.gw.as_ref());
-    let entities = entities::check(&roots.infrastructures, faults);
-    if let Some(topology) = topology {
-        topology::check(topology, entities.as_ref(), faults);
-    }
-    let gw_qos = gw.and_then(|gw| qos::read(gw, "gw_fifos", faults));
-    let gw_physical = gw.and_then(|gw| physical::read(gw, faults));
-    let mut st_profile = |root: &Place<'_>| terminal::read(root, topology, gw, faults);
-    let own = roots.st.as_ref().and_then(&mut st_profile);
-    let further = roots.further.iter();
-    let further: Vec<_> = further
-        .filter_map(|(id, root)| Some((*id, st_profile(root)?)))
-        .collect();
-    let (topology, gw, st) = (topology?, gw?, roots.st.as_ref()?);
-    let st_id = entities.as_ref().map(|entities| entities.st.id);
-    if let Some(entities) = &entities {
-        topology::check_category(topology, st, entities.st.id, faults);
-        for terminal in &entities.terminals {
-            topology::check_carriers(topology, terminal.id, faults);
-        }
-        terminal::check_further(&roots.further, topology, entities, faults);
-    }
-    let (gw_physical, st_profile) = (gw_physical?, own?);
-    let settings = access::settings(topology)?;
-    let files = Files {
-        topology,
-        gw,
-        st,
-        st_id,
-    };
-    let ends = Ends {
-        gw: &gw_physical,
-        st: &st_profile.physical,
-    };
-    let forward = radio::forward(&files, ends, &settings, faults);
-    let return_link = radio::return_link(&files, ends, &settings, faults);
-    let (entities, return_link) = (entities?, return_link?);
-    let terminals = terminal::terminals(topology, &entities, &st_profile, &further)?;
-    terminal::check_sum(st, &terminals, entities.st.id, &return_link, faults);
-    Some(Profile {
-        sha256: String::new(),
-        terminals,
-        st: entities.st,
-        gw: entities.gw,
-        sat_id: entities.sat_id,
-        platform: entities.platform,
-        one_way_delay_ns: gw_physical.delay.at(0) + st_profile.physical.delay.at(0),
-        forward: forward?,
-        return_link,
-        spots: spots::spots(topology),
-        st_profile,
-        gw_physical,
-        gw_qos: gw_qos?,
-        gw_encapsulation: access::encapsulation(gw),
-        settings,
-        advice: Vec::new(),
-        warnings: Faults::default(),
-        unsupported: Faults::default(),
-    })
-}
-
-/// Lower-case hexadecimal SHA-256.
-#[must_use]
-pub fn sha256_hex(data: &[u8]) -> String {
-    let mut hex = String::new();
-    for byte in Sha256::digest(data) {
-        // Writing to a String cannot fail.
-        let _ = write!(hex, "{byte:02x}");
-    }
-    hex
-}
-
-fn hash<'a>(sources: impl Iterator<Item = &'a Source>, profile: &Profile) -> String {
-    let mut data = String::new();
-    for source in sources {
-        // The length keeps the border between two files apart from their contents.
-        let _ = write!(
-            data,
-            "{} {}\n{}",
-            source.name,
-            source.text.len(),
-            source.text
-        );
-    }
-    let terminals = profile.terminals.iter().map(|it| &it.profile.physical);
-    for physical in terminals.chain([&profile.st_profile.physical, &profile.gw_physical]) {
-        for series in physical.series() {
-            let _ = write!(data, "{series:?}");
-        }
-    }
-    sha256_hex(data.as_bytes())
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Carriers, C/N and granted slots: from topology and physical layer to the figures of the air interface.
+//! Carriers, `Es/N0` and granted slots: from topology and physical layer to the figures of the air interface.
 
 use dvb::dama::{Arithmetic, Carrier};
 use dvb::modcod::{FrameSize, ModCod};
@@ -16,12 +16,12 @@ use crate::spots::{carrier_ids, membership, symbol_rate};
 pub struct Forward {
     /// Symbols per second: bandwidth / (1 + roll-off).
     pub symbol_rate: u64,
-    /// The most efficient MODCOD that the carrier allows and the C/N reaches.
+    /// The most efficient MODCOD that the carrier allows and the `Es/N0` reaches.
     pub modcod: ModCod,
     /// All MODCODs that the carrier allows, by id, with the thresholds of the profile's table: one is CCM, several are ACM.
     pub modcods: Vec<ModCod>,
-    /// C/N over both legs without attenuation that changes, dB.
-    pub cn_db: f64,
+    /// `Es/N0` over both legs without attenuation that changes, dB.
+    pub es_n0_db: f64,
     /// Time between two runs of `OpenSAND`'s forward scheduler, ns.
     pub tick_ns: u64,
 }
@@ -31,12 +31,12 @@ pub struct Forward {
 pub struct Return {
     /// Symbols per second: bandwidth / (1 + roll-off).
     pub symbol_rate: u64,
-    /// The most efficient waveform that the carrier allows and the C/N reaches.
+    /// The most efficient waveform that the carrier allows and the `Es/N0` reaches.
     pub waveform: Waveform,
     /// All waveforms that the carrier allows, by id, with the thresholds of the profile's table.
     pub waveforms: Vec<Waveform>,
-    /// C/N over both legs without attenuation that changes, dB.
-    pub cn_db: f64,
+    /// `Es/N0` over both legs without attenuation that changes, dB.
+    pub es_n0_db: f64,
     /// Superframe duration, ns; whole microseconds as in `OpenSAND`.
     pub superframe_ns: u64,
     /// Constant rate that the terminal is assigned (CRA), kbit/s.
@@ -69,7 +69,7 @@ pub(crate) struct Files<'a> {
 
 /// Carrier-to-noise ratio over two legs, dB: noise powers add.
 #[must_use]
-pub fn combined_cn_db(up_db: f64, down_db: f64) -> f64 {
+pub fn combined_es_n0_db(up_db: f64, down_db: f64) -> f64 {
     let linear = |db: f64| 10f64.powf(db / 10.0);
     10.0 * (1.0 / (1.0 / linear(up_db) + 1.0 / linear(down_db))).log10()
 }
@@ -96,16 +96,16 @@ pub(crate) struct Ends<'a> {
     pub st: &'a Physical,
 }
 
-/// C/N of a direction without attenuation that changes, dB: the sender's uplink and the receiver's downlink.
-fn steady_cn_db(up: &Leg, down: &Leg) -> f64 {
-    combined_cn_db(up.steady_cn_db(), down.steady_cn_db())
+/// `Es/N0` of a direction without attenuation that changes, dB: the sender's uplink and the receiver's downlink.
+fn steady_es_n0_db(up: &Leg, down: &Leg) -> f64 {
+    combined_es_n0_db(up.steady_es_n0_db(), down.steady_es_n0_db())
 }
 
-/// The allowed id with the highest efficiency whose threshold of the file plus margin is within the C/N.
+/// The allowed id with the highest efficiency whose threshold of the file plus margin is within the `Es/N0`.
 fn best_id(
     carrier: &Place<'_>,
     rows: &[Place<'_>],
-    (cn_db, margin_db): (f64, f64),
+    (es_n0_db, margin_db): (f64, f64),
     efficiency: impl Fn(u8) -> Option<f64>,
     faults: &mut Faults,
 ) -> Option<u8> {
@@ -115,7 +115,7 @@ fn best_id(
         .collect();
     let best = candidates
         .iter()
-        .filter(|(_, needed, _)| *needed <= cn_db)
+        .filter(|(_, needed, _)| *needed <= es_n0_db)
         .max_by(|left, right| left.2.total_cmp(&right.2))
         .map(|(id, _, _)| *id);
     if best.is_none() && !candidates.is_empty() {
@@ -124,7 +124,7 @@ fn best_id(
             .map(|(_, needed, _)| *needed)
             .fold(f64::INFINITY, f64::min);
         let reason = format!(
-            "C/N of {cn_db:.2} dB reaches none of these ids; the most robust needs {lowest:.2} dB with its margin"
+            "Es/N0 of {es_n0_db:.2} dB reaches none of these ids; the most robust needs {lowest:.2} dB with its margin"
         );
         carrier.fault_at(
             "wave_form",
@@ -177,12 +177,12 @@ pub(crate) fn forward(
     settings: &Settings,
     faults: &mut Faults,
 ) -> Option<Forward> {
-    let cn_db = steady_cn_db(&ends.gw.uplink, &ends.st.downlink);
-    check_gate(files.st, ends.st.minimal_cn_db, cn_db, faults);
+    let es_n0_db = steady_es_n0_db(&ends.gw.uplink, &ends.st.downlink);
+    check_gate(files.st, ends.st.minimal_es_n0_db, es_n0_db, faults);
     let (spot, carrier) = own_carrier(files, "forward_band")?;
     let efficiency = |id| Some(ModCod::by_id(id)?.efficiency(FrameSize::Normal, false));
     let rows = files.topology.items("wave_forms/dvb_s2");
-    let limits = (cn_db, settings.forward_margin_db);
+    let limits = (es_n0_db, settings.forward_margin_db);
     let id = best_id(&carrier, &rows, limits, efficiency, faults)?;
     Some(Forward {
         symbol_rate: symbol_rate(&spot, &carrier, "forward")?,
@@ -191,7 +191,7 @@ pub(crate) fn forward(
             .into_iter()
             .filter_map(|id| modcod(&rows, id))
             .collect(),
-        cn_db,
+        es_n0_db,
         tick_ns: settings.forward_frame_ns,
     })
 }
@@ -203,12 +203,12 @@ pub(crate) fn return_link(
     settings: &Settings,
     faults: &mut Faults,
 ) -> Option<Return> {
-    let cn_db = steady_cn_db(&ends.st.uplink, &ends.gw.downlink);
-    check_gate(files.gw, ends.gw.minimal_cn_db, cn_db, faults);
+    let es_n0_db = steady_es_n0_db(&ends.st.uplink, &ends.gw.downlink);
+    check_gate(files.gw, ends.gw.minimal_es_n0_db, es_n0_db, faults);
     let (spot, carrier) = own_carrier(files, "return_band")?;
     let efficiency = |id| Some(Waveform::by_id(id)?.efficiency());
     let rows = files.topology.items("wave_forms/dvb_rcs2");
-    let limits = (cn_db, settings.return_margin_db);
+    let limits = (es_n0_db, settings.return_margin_db);
     let id = best_id(&carrier, &rows, limits, efficiency, faults)?;
     let of_id = |id: u8| {
         Some(Waveform {
@@ -227,7 +227,7 @@ pub(crate) fn return_link(
             .into_iter()
             .filter_map(of_id)
             .collect(),
-        cn_db,
+        es_n0_db,
         superframe_ns,
         cra_kbps: files.st.value("access/dama/cra")?,
         slots,

@@ -16,7 +16,7 @@ use crate::topology;
 /// Contents of a `profile_st.xml`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StProfile {
-    /// Delay and C/N.
+    /// Delay and `Es/N0`.
     pub physical: Physical,
     /// Classes and FIFOs.
     pub qos: Qos,

@@ -33,7 +33,7 @@ fn shipped_profiles_have_the_figures_of_seed_paper() {
                 .modcod
                 .efficiency(dvb::modcod::FrameSize::Normal, false);
         assert!((rate - 19.61e6).abs() < 5e3, "{rate}");
-        assert!((profile.forward.cn_db - 16.99).abs() < 0.005);
+        assert!((profile.forward.es_n0_db - 16.99).abs() < 0.005);
         let back = profile.return_link;
         assert_eq!(
             (back.symbol_rate, back.waveform.id, back.superframe_ns),

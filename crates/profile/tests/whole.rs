@@ -131,14 +131,14 @@ fn attenuations_change_the_carrier_to_noise_ratio() {
     };
     let steps = |profile: &Profile| -> Vec<f64> {
         let leg = &profile.st_profile.physical.downlink;
-        (1..=6).map(|step| leg.cn_db(step)).collect()
+        (1..=6).map(|step| leg.es_n0_db(step)).collect()
     };
     let file = "<file_attenuation_file>fade.txt</file_attenuation_file><file_attenuation_loop>true</file_attenuation_loop>";
     let profile = with("File", file);
     assert_eq!(steps(&profile), [20.0, 20.0, 14.75, 9.5, 20.0, 20.0]);
     // 20 dB up and 9.5 dB down: -10 log10(0.01 + 0.1122).
-    assert!((profile.forward_cn_db(4) - 9.129).abs() < 0.001);
-    assert!((profile.forward.cn_db - 16.99).abs() < 0.005);
+    assert!((profile.forward_es_n0_db(4) - 9.129).abs() < 0.001);
+    assert!((profile.forward.es_n0_db - 16.99).abs() < 0.005);
     let on_off = "<onoff_attenuation_on>2</onoff_attenuation_on><onoff_attenuation_off>1</onoff_attenuation_off><onoff_attenuation_amplitude>6</onoff_attenuation_amplitude>";
     assert_eq!(
         steps(&with("On/Off", on_off)),
@@ -510,7 +510,7 @@ fn constant_values_have_their_kind() {
         profile.st_profile.physical.uplink.attenuation,
         Attenuation::Ideal { db: 0.0 }
     );
-    assert_eq!(profile.st_profile.physical.minimal_cn_db, None);
+    assert_eq!(profile.st_profile.physical.minimal_es_n0_db, None);
 }
 
 #[test]

@@ -13,7 +13,7 @@ pub const DEVICE: &str = "/dev/cpu_dma_latency";
 /// Time without packets after which cores may sleep again, ms.
 const QUIET_MS: u64 = 1000;
 
-/// Watches what directions report. A host without the device, or one that refuses it, sleeps as it likes.
+/// Watches what directions report. Without the device, or where it is refused, nothing is held.
 pub struct Awake {
     device: PathBuf,
     held: Option<File>,
@@ -37,7 +37,7 @@ impl Awake {
         }
     }
 
-    /// Takes note of a direction's traffic.
+    /// Records a direction's traffic.
     pub fn observe(&mut self, message: &Message) {
         let Message::Snapshot(direction, snapshot) = message else {
             return;

@@ -13,16 +13,18 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use emulator::config::Config;
+use emulator::directions::DIRECTIONS;
+use emulator::links;
+use emulator::request::{self, Request};
+use emulator::scheduled::{Origin, Scheduled, Variation};
+use emulator::set::{Set, Target};
 use link::Nanos;
 use profile::Profile;
 use serde_json::{Map, Value, json};
 
-use crate::config::{Config, Faults, Object};
-use crate::course::Course;
+use crate::mailbox::Mailbox;
 use crate::metrics::Message;
-use crate::order::{Mailbox, Order, Origin};
-use crate::plan::{self, DIRECTIONS};
-use crate::set::{self, Target};
 use crate::sys::{self, Event, Poll};
 
 /// Longest request, bytes.
@@ -30,7 +32,7 @@ const MAX_REQUEST: usize = 64 << 10;
 /// Time that a connection may last: the next one waits for it.
 const CONNECTION: Duration = Duration::from_secs(10);
 
-/// Changes that came through to the links: what holds now, by direction; `None` where a direction is not served.
+/// The fields in force, by direction; `None` where a direction is not served.
 #[derive(Debug)]
 pub struct State(Mutex<[Option<Map<String, Value>>; 4]>);
 
@@ -38,10 +40,10 @@ impl State {
     /// What the configuration says. `delays` in ms, in the order of [`DIRECTIONS`].
     #[must_use]
     pub fn new(config: &Config, delays_ms: [f64; 4]) -> Self {
-        let asked = [&config.forward.asked, &config.return_link.asked];
+        let requested = [&config.forward.requested, &config.return_link.requested];
         let mut index = 0;
         Self(Mutex::new(delays_ms.map(|delay_ms| {
-            let own = asked.get(index);
+            let own = requested.get(index);
             let is_served = match own {
                 Some(_) => config.satellite.is_some(),
                 None => config.terrestrial.is_some(),
@@ -54,23 +56,23 @@ impl State {
         })))
     }
 
-    /// Takes note of a change that was carried out.
+    /// Records a change that was made.
     pub fn observe(&self, message: &Message) {
         let Message::Change(direction, applied) = message else {
             return;
         };
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let (Some(fields), None) = (&mut state[*direction], &applied.error) {
-            let mut asked = applied.order.asked.clone();
-            // A handover is many changes at once, and what became of waiting packets is no state.
-            if let Some(Value::Object(mut all)) = asked.remove("handover") {
+            let mut requested = applied.change.requested.clone();
+            // A handover is many changes at once, and what happens to waiting packets is no state.
+            if let Some(Value::Object(mut all)) = requested.remove("handover") {
                 all.remove("waiting");
                 // The new link is as in the profile but for what was said.
                 fields.remove("modcod");
                 fields.remove("symbol_rate_baud");
-                asked.extend(all);
+                requested.extend(all);
             }
-            fields.extend(asked);
+            fields.extend(requested);
         }
     }
 
@@ -86,83 +88,51 @@ impl State {
 }
 
 /// What answers requests; knows no socket.
-pub struct Desk<'a> {
+pub struct Controller<'a> {
     /// The configuration.
     pub config: &'a Config,
     /// What changes start from.
     pub targets: [Target; 4],
     /// What the profile changes by itself, by direction.
-    pub courses: [Vec<Course>; 4],
+    pub variations: [Vec<Variation>; 4],
     /// Mailboxes of the directions that are served.
     pub mailboxes: [Option<Arc<Mailbox>>; 4],
-    /// What holds now.
+    /// Fields in force.
     pub state: &'a State,
     /// Whether the time line has begun.
     pub has_started: bool,
 }
 
-/// Answers a request as a link would that serves no direction: nothing changes, every fault is told. For fuzzing.
+/// Answers a request as a link would that serves no direction: nothing changes, every fault is reported. For fuzzing.
 #[must_use]
 pub fn answer(config: &Config, profile: &Profile, request: &[u8]) -> Value {
-    let mut desk = Desk {
+    let mut controller = Controller {
         config,
-        targets: plan::targets(config, profile),
-        courses: [const { Vec::new() }; 4],
+        targets: links::targets(config, profile),
+        variations: [const { Vec::new() }; 4],
         mailboxes: [const { None }; 4],
         state: &State::new(config, [0.0; 4]),
         has_started: false,
     };
-    desk.answer(0, request)
+    controller.answer(0, request)
 }
 
-impl Desk<'_> {
+impl Controller<'_> {
     /// Answers one request that came at `now`. Any bytes are answered.
     pub fn answer(&mut self, now: Nanos, request: &[u8]) -> Value {
-        let mut faults = Vec::new();
-        let answer = self.read(now, request, &mut faults);
-        match answer {
-            Some(answer) if faults.is_empty() => answer,
-            _ => refusal(&faults),
-        }
+        let has_satellite = self.config.satellite.is_some();
+        let answer = match request::parse(request, has_satellite, &cli::read_trace) {
+            Ok(Request::Set(set)) => self.set(now, &set),
+            Ok(Request::GetState) => Ok(self.get(now)),
+            Ok(Request::StartTimeline) => self.start(now),
+            Err(faults) => Err(faults),
+        };
+        answer.unwrap_or_else(|faults| refusal(&faults))
     }
 
-    fn read(&mut self, now: Nanos, request: &[u8], faults: &mut Faults) -> Option<Value> {
-        let value = serde_json::from_slice(request)
-            .map_err(|error| faults.push(format!("request: is no JSON: {error}")))
-            .ok()?;
-        let mut object = Object::new(value, "request".into(), faults)?;
-        let verbs = ["set", "get", "start"].map(|verb| object.has(verb));
-        match verbs {
-            [true, false, false] => {
-                let inner = object.object("set", faults);
-                object.finish(faults);
-                self.set(now, inner?, faults)
-            }
-            [false, true, false] => {
-                let what = object.word("get", &["state"], faults);
-                object.finish(faults);
-                what.map(|_| self.get(now))
-            }
-            [false, false, true] => {
-                let what = object.word("start", &["timeline"], faults);
-                object.finish(faults);
-                what.and_then(|_| self.start(now, faults))
-            }
-            _ => {
-                faults.push("request: needs exactly one of set, get and start".into());
-                object.forget(&["set", "get", "start"]);
-                object.finish(faults);
-                None
-            }
-        }
-    }
-
-    fn set(&self, now: Nanos, object: Object, faults: &mut Faults) -> Option<Value> {
-        let set = set::read(object, self.config.satellite.is_some(), faults)?;
-        if faults.is_empty() {
-            self.post(set.orders(&self.targets, now, Origin::Control), faults);
-        }
-        Some(json!({"ok": true, "t_s": seconds(now)}))
+    fn set(&self, now: Nanos, set: &Set) -> Result<Value, Vec<String>> {
+        self.post(set.scheduled(&self.targets, now, Origin::Control))?;
+        Ok(json!({"ok": true, "t_s": seconds(now)}))
     }
 
     fn get(&self, now: Nanos) -> Value {
@@ -177,19 +147,16 @@ impl Desk<'_> {
     }
 
     /// Starts the time line: its time 0 is `now`.
-    fn start(&mut self, now: Nanos, faults: &mut Faults) -> Option<Value> {
+    fn start(&mut self, now: Nanos) -> Result<Value, Vec<String>> {
+        let fault = |reason: &str| Err(vec![format!("request.start: {reason}")]);
         if self.config.timeline.is_none() {
-            faults.push("request.start: there is no time line (give one in link.json)".into());
-            return None;
+            return fault("there is no time line (give one in link.json)");
         }
         if self.has_started {
-            faults.push("request.start: the time line has begun already".into());
-            return None;
+            return fault("the time line has begun already");
         }
-        if faults.is_empty() {
-            self.begin(now, faults);
-        }
-        Some(json!({"ok": true, "t_s": seconds(now)}))
+        self.begin(now)?;
+        Ok(json!({"ok": true, "t_s": seconds(now)}))
     }
 
     /// Starts at time 0 what does not wait for a request.
@@ -197,41 +164,46 @@ impl Desk<'_> {
         let timeline = self.config.timeline.as_ref();
         if timeline.is_none_or(|timeline| timeline.starts_at_once) {
             // The mailboxes are empty and hold the longest time line.
-            self.begin(0, &mut Vec::new());
+            let _ = self.begin(0);
         }
     }
 
     /// Time 0 of the time line, and of what the profile changes by itself, is `zero`.
-    fn begin(&mut self, zero: Nanos, faults: &mut Faults) {
+    fn begin(&mut self, zero: Nanos) -> Result<(), Vec<String>> {
         self.has_started = true;
-        let courses = self.courses.iter().enumerate();
-        let courses =
-            courses.flat_map(|(index, of)| of.iter().map(move |it| (index, it.start(zero))));
-        self.post(courses, faults);
-        if let Some(timeline) = &self.config.timeline {
-            self.post(timeline.orders(&self.targets, zero), faults);
-        }
+        let variations = self.variations.iter().enumerate();
+        let variations =
+            variations.flat_map(|(index, of)| of.iter().map(move |it| (index, it.start(zero))));
+        let timeline = self.config.timeline.iter();
+        let timeline = timeline.flat_map(|it| it.scheduled(&self.targets, zero));
+        self.post(variations.chain(timeline))
     }
 
-    /// Posts orders to their directions.
-    fn post(&self, orders: impl Iterator<Item = (usize, Order)>, faults: &mut Faults) {
+    /// Posts changes to their directions.
+    fn post(&self, changes: impl Iterator<Item = (usize, Scheduled)>) -> Result<(), Vec<String>> {
         let mut sorted = [const { Vec::new() }; 4];
-        for (direction, order) in orders {
-            sorted[direction].push(order);
+        for (direction, change) in changes {
+            sorted[direction].push(change);
         }
+        let mut faults = Vec::new();
         let posts = sorted.into_iter().zip(&self.mailboxes).zip(DIRECTIONS);
-        for ((orders, mailbox), name) in posts {
-            let Some(mailbox) = mailbox.as_ref().filter(|_| !orders.is_empty()) else {
+        for ((changes, mailbox), name) in posts {
+            let Some(mailbox) = mailbox.as_ref().filter(|_| !changes.is_empty()) else {
                 continue;
             };
-            if !mailbox.post(orders.into_iter()) {
+            if !mailbox.post(changes.into_iter()) {
                 faults.push(format!("{name}: too many changes wait (try again)"));
             }
+        }
+        if faults.is_empty() {
+            Ok(())
+        } else {
+            Err(faults)
         }
     }
 }
 
-fn refusal(faults: &Faults) -> Value {
+fn refusal(faults: &[String]) -> Value {
     json!({"ok": false, "faults": faults})
 }
 
@@ -272,7 +244,12 @@ impl Socket {
     ///
     /// # Errors
     /// No further connection can be taken.
-    pub fn serve(&self, desk: &mut Desk<'_>, stop: &Event, start: Instant) -> io::Result<()> {
+    pub fn serve(
+        &self,
+        controller: &mut Controller<'_>,
+        stop: &Event,
+        start: Instant,
+    ) -> io::Result<()> {
         let mut poll = Poll::new([&self.listener as &dyn AsRawFd, stop])?;
         loop {
             poll.wait(CONNECTION)?;
@@ -284,7 +261,7 @@ impl Socket {
             }
             match self.listener.accept() {
                 // A client that goes away, or does not read, is its own loss.
-                Ok((stream, _)) => drop(converse(stream, desk, stop, start)),
+                Ok((stream, _)) => drop(serve_connection(stream, controller, stop, start)),
                 Err(error) if is_passing(&error) => {}
                 Err(error) => return Err(error),
             }
@@ -311,7 +288,7 @@ fn is_passing(error: &io::Error) -> bool {
 }
 
 /// Root, this process's user, and whom root has given the socket to: the user of the jobs that control the link.
-fn may_speak(stream: &UnixStream, peer: u32) -> bool {
+fn is_permitted(stream: &UnixStream, peer: u32) -> bool {
     let address = stream.local_addr().ok();
     let place = address.as_ref().and_then(|address| address.as_pathname());
     let owner = place
@@ -321,17 +298,17 @@ fn may_speak(stream: &UnixStream, peer: u32) -> bool {
 }
 
 /// Answers the lines of one connection.
-fn converse(
+fn serve_connection(
     mut stream: UnixStream,
-    desk: &mut Desk<'_>,
+    controller: &mut Controller<'_>,
     stop: &Event,
     start: Instant,
 ) -> io::Result<()> {
     stream.set_nonblocking(true)?;
-    if !may_speak(&stream, sys::peer_uid(&stream)?) {
-        return say(
+    if !is_permitted(&stream, sys::peer_uid(&stream)?) {
+        return reply(
             &mut stream,
-            &refusal(&vec!["request: another user's (become root)".into()]),
+            &refusal(&["request: another user's (become root)".into()]),
         );
     }
     let mut poll = Poll::new([&stream as &dyn AsRawFd, stop])?;
@@ -351,20 +328,20 @@ fn converse(
         }
         while let Some(line) = lines.next() {
             let now = start.elapsed().as_nanos() as Nanos;
-            say(&mut stream, &desk.answer(now, &line))?;
+            reply(&mut stream, &controller.answer(now, &line))?;
         }
         if lines.is_too_long() {
             let fault = format!("request: is longer than {MAX_REQUEST} bytes");
-            return say(&mut stream, &refusal(&vec![fault]));
+            return reply(&mut stream, &refusal(&[fault]));
         }
     }
 }
 
-fn say(stream: &mut UnixStream, answer: &Value) -> io::Result<()> {
+fn reply(stream: &mut UnixStream, answer: &Value) -> io::Result<()> {
     stream.write_all(format!("{answer}\n").as_bytes())
 }
 
-/// Bytes that become lines.
+/// Bytes cut into lines.
 #[derive(Default)]
 struct Lines(Vec<u8>);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! The desk with requests of all kinds, and the socket with a client.
+//! The controller with requests of all kinds, and the socket with a client.
 
 use std::io::{BufRead, BufReader};
 use std::thread;
@@ -9,33 +9,34 @@ use rand_core::{RngCore, SeedableRng};
 use serde_json::json;
 
 use super::*;
-use crate::config::{parse, tests::example};
-use crate::order::Applied;
+use crate::testing::example;
+use emulator::config::parse;
+use emulator::scheduled::{Applied, variations};
 
 fn config(edit: impl FnOnce(&mut Value)) -> Config {
     let mut value = example("geo");
     edit(&mut value);
-    parse(&value.to_string()).unwrap()
+    parse(&value.to_string(), &cli::read_trace).unwrap()
 }
 
 fn state(config: &Config) -> State {
     State::new(config, [250.0, 250.0, 40.0, 40.0])
 }
 
-fn desk<'a>(config: &'a Config, state: &'a State) -> Desk<'a> {
+fn controller<'a>(config: &'a Config, state: &'a State) -> Controller<'a> {
     let profile = profile::load(&config.profile).unwrap();
-    Desk {
+    Controller {
         config,
-        targets: plan::targets(config, &profile),
-        courses: crate::course::courses(&profile),
+        targets: links::targets(config, &profile),
+        variations: variations(&profile),
         mailboxes: [(); 4].map(|()| Some(Arc::new(Mailbox::new().unwrap()))),
         state,
         has_started: false,
     }
 }
 
-fn posted(desk: &Desk<'_>, direction: usize) -> Vec<Order> {
-    let mailbox = desk.mailboxes[direction].as_ref().unwrap();
+fn posted(controller: &Controller<'_>, direction: usize) -> Vec<Scheduled> {
+    let mailbox = controller.mailboxes[direction].as_ref().unwrap();
     std::iter::from_fn(|| mailbox.take()).collect()
 }
 
@@ -43,26 +44,26 @@ fn posted(desk: &Desk<'_>, direction: usize) -> Vec<Order> {
 fn set_reaches_the_mailboxes_of_its_directions() {
     let config = config(|_| {});
     let state = state(&config);
-    let mut desk = desk(&config, &state);
+    let mut controller = controller(&config, &state);
     let request = br#"{"set": {"direction": "both", "delay_ms": 100, "queue": {"bytes": 9}}}"#;
-    assert_eq!(desk.answer(7, request)["ok"], true);
+    assert_eq!(controller.answer(7, request)["ok"], true);
     for direction in [0, 1] {
-        let orders = posted(&desk, direction);
-        assert_eq!(orders.len(), 2);
-        assert_eq!(orders[0].change, Change::Delay(100_000_000));
-        assert_eq!(orders[0].at, 7);
-        assert!(matches!(orders[1].change, Change::Queue(queue) if queue.bytes == 9));
+        let changes = posted(&controller, direction);
+        assert_eq!(changes.len(), 2);
+        assert_eq!(changes[0].change, Change::Delay(100_000_000));
+        assert_eq!(changes[0].at, 7);
+        assert!(matches!(changes[1].change, Change::Queue(queue) if queue.bytes == 9));
     }
-    assert!(posted(&desk, 2).is_empty());
+    assert!(posted(&controller, 2).is_empty());
 }
 
 #[test]
 fn faulty_request_changes_nothing_and_tells_all() {
     let config = config(|_| {});
     let state = state(&config);
-    let mut desk = desk(&config, &state);
+    let mut controller = controller(&config, &state);
     let request = br#"{"set": {"direction": "forward", "delay_ms": 1, "colour": 2}, "more": 3}"#;
-    let answer = desk.answer(0, request);
+    let answer = controller.answer(0, request);
     assert_eq!(answer["ok"], false);
     assert_eq!(
         answer["faults"],
@@ -71,57 +72,57 @@ fn faulty_request_changes_nothing_and_tells_all() {
             "request.set.colour: is unknown (remove it)"
         ])
     );
-    assert!(posted(&desk, 0).is_empty());
+    assert!(posted(&controller, 0).is_empty());
 }
 
 #[test]
 fn state_follows_what_was_carried_out() {
     let config = config(|_| {});
     let state = state(&config);
-    let mut desk = desk(&config, &state);
-    let delay = |desk: &mut Desk<'_>| {
-        desk.answer(0, br#"{"get": "state"}"#)["directions"]["return"]["delay_ms"].clone()
+    let mut controller = controller(&config, &state);
+    let delay = |controller: &mut Controller<'_>| {
+        controller.answer(0, br#"{"get": "state"}"#)["directions"]["return"]["delay_ms"].clone()
     };
-    assert_eq!(delay(&mut desk), 250.0);
-    let _ = desk.answer(0, br#"{"set": {"direction": "return", "delay_ms": 5}}"#);
-    assert_eq!(delay(&mut desk), 250.0);
+    assert_eq!(delay(&mut controller), 250.0);
+    let _ = controller.answer(0, br#"{"set": {"direction": "return", "delay_ms": 5}}"#);
+    assert_eq!(delay(&mut controller), 250.0);
     for error in [Some(link::LinkError::NoQueue), None] {
-        let order = posted(&desk, 1).pop();
-        let order = order.unwrap_or_else(|| {
-            let _ = desk.answer(0, br#"{"set": {"direction": "return", "delay_ms": 5}}"#);
-            posted(&desk, 1).pop().unwrap()
+        let change = posted(&controller, 1).pop();
+        let change = change.unwrap_or_else(|| {
+            let _ = controller.answer(0, br#"{"set": {"direction": "return", "delay_ms": 5}}"#);
+            posted(&controller, 1).pop().unwrap()
         });
         let expected = if error.is_some() { 250.0 } else { 5.0 };
         let applied = Applied {
             at: 1,
-            order,
+            change,
             error,
         };
         state.observe(&Message::Change(1, Box::new(applied)));
-        assert_eq!(delay(&mut desk).as_f64(), Some(expected));
+        assert_eq!(delay(&mut controller).as_f64(), Some(expected));
     }
 }
 
 #[test]
-fn courses_of_the_profile_begin_with_the_time_line() {
+fn variations_of_the_profile_begin_with_the_time_line() {
     let begun = |timeline: Value| {
         let config = config(|value| value["timeline"] = timeline);
         let state = state(&config);
-        let mut desk = desk(&config, &state);
+        let mut controller = controller(&config, &state);
         let mut profile = profile::load(&config.profile).unwrap();
         profile.st_profile.physical.downlink.attenuation = profile::Attenuation::OnOff {
             on: 1,
             off: 1,
             amplitude_db: 6.0,
         };
-        desk.courses = crate::course::courses(&profile);
-        desk.start_at_once();
-        let at_once = posted(&desk, 0);
-        let _ = desk.answer(5, br#"{"start": "timeline"}"#);
-        let later = posted(&desk, 0);
-        assert!(posted(&desk, 1).is_empty());
-        let told = |orders: Vec<Order>| {
-            orders
+        controller.variations = variations(&profile);
+        controller.start_at_once();
+        let at_once = posted(&controller, 0);
+        let _ = controller.answer(5, br#"{"start": "timeline"}"#);
+        let later = posted(&controller, 0);
+        assert!(posted(&controller, 1).is_empty());
+        let told = |changes: Vec<Scheduled>| {
+            changes
                 .iter()
                 .map(|it| (it.at, it.origin))
                 .collect::<Vec<_>>()
@@ -138,21 +139,21 @@ fn courses_of_the_profile_begin_with_the_time_line() {
 fn a_handover_shows_as_the_link_that_took_over() {
     let config = config(|_| {});
     let state = state(&config);
-    let mut desk = desk(&config, &state);
+    let mut controller = controller(&config, &state);
     for request in [
         &br#"{"set": {"direction": "forward", "modcod": 4}}"#[..],
         br#"{"set": {"direction": "forward", "handover": {"waiting": "keep", "delay_ms": 16}}}"#,
     ] {
-        let _ = desk.answer(0, request);
-        let order = posted(&desk, 0).pop().unwrap();
+        let _ = controller.answer(0, request);
+        let change = posted(&controller, 0).pop().unwrap();
         let applied = Applied {
             at: 1,
-            order,
+            change,
             error: None,
         };
         state.observe(&Message::Change(0, Box::new(applied)));
     }
-    let shown = desk.answer(0, br#"{"get": "state"}"#)["directions"]["forward"].clone();
+    let shown = controller.answer(0, br#"{"get": "state"}"#)["directions"]["forward"].clone();
     assert_eq!(shown["delay_ms"], 16.0);
     for gone in ["modcod", "handover", "waiting"] {
         assert!(shown.get(gone).is_none(), "{shown}");
@@ -165,25 +166,25 @@ fn time_line_starts_once_at_its_request() {
     let config =
         config(|value| value["timeline"] = json!({"starts": "on-request", "steps": steps}));
     let state = state(&config);
-    let mut desk = desk(&config, &state);
-    desk.start_at_once();
-    assert!(posted(&desk, 0).is_empty());
+    let mut controller = controller(&config, &state);
+    controller.start_at_once();
+    assert!(posted(&controller, 0).is_empty());
     let start = br#"{"start": "timeline"}"#;
-    assert_eq!(desk.answer(5_000_000_000, start)["ok"], true);
-    let orders = posted(&desk, 0);
+    assert_eq!(controller.answer(5_000_000_000, start)["ok"], true);
+    let changes = posted(&controller, 0);
     assert_eq!(
-        (orders[0].at, orders[0].lasts),
+        (changes[0].at, changes[0].lasts),
         (6_000_000_000, Some(2_000_000_000))
     );
-    assert_eq!(desk.answer(6_000_000_000, start)["ok"], false);
-    assert!(posted(&desk, 0).is_empty());
+    assert_eq!(controller.answer(6_000_000_000, start)["ok"], false);
+    assert!(posted(&controller, 0).is_empty());
 }
 
 #[test]
 fn any_bytes_are_answered() {
     let config = config(|_| {});
     let state = state(&config);
-    let mut desk = desk(&config, &state);
+    let mut controller = controller(&config, &state);
     let mut random = rand_pcg::Pcg64::seed_from_u64(5);
     let mut below = |bound: usize| random.next_u32() as usize % bound;
     let valid = br#"{"set":{"direction":"both","delay_ms":1e2,"loss":[{"ratio":0.1,"unit":"frame"}],"outage":true,"jitter":{"mean_ms":1,"sigma_ms":2},"queue":{"bdp":1,"aqm":"pie"}}}"#;
@@ -198,16 +199,16 @@ fn any_bytes_are_answered() {
                 _ => request.insert(place, b' ' + below(95) as u8),
             }
         }
-        let answer = desk.answer(below(1 << 30) as u64, &request);
+        let answer = controller.answer(below(1 << 30) as u64, &request);
         assert!(answer["ok"].is_boolean());
         taken += u32::from(answer["ok"] == true);
         for direction in 0..4 {
-            let _ = posted(&desk, direction);
+            let _ = posted(&controller, direction);
         }
     }
     assert!(taken > 1000, "{taken}");
     for extreme in ["", "[", "null", &"[".repeat(MAX_REQUEST), "{\"set\":{}}"] {
-        assert_eq!(desk.answer(0, extreme.as_bytes())["ok"], false);
+        assert_eq!(controller.answer(0, extreme.as_bytes())["ok"], false);
     }
 }
 
@@ -219,7 +220,7 @@ fn path(name: &str) -> PathBuf {
 fn socket_answers_line_by_line_and_goes_without_a_trace() {
     let config = config(|_| {});
     let state = state(&config);
-    let mut desk = desk(&config, &state);
+    let mut controller = controller(&config, &state);
     let path = path("control");
     let socket = Socket::bind(&path).unwrap();
     let mode = fs::metadata(&path).unwrap().permissions().mode();
@@ -227,7 +228,7 @@ fn socket_answers_line_by_line_and_goes_without_a_trace() {
     assert!(Socket::bind(&path).is_err());
     let stop = Event::new().unwrap();
     thread::scope(|scope| {
-        let server = scope.spawn(|| socket.serve(&mut desk, &stop, Instant::now()));
+        let server = scope.spawn(|| socket.serve(&mut controller, &stop, Instant::now()));
         let ask = |bytes: &[u8]| {
             let mut stream = UnixStream::connect(&path).unwrap();
             // The server may have hung up before it has read all.

@@ -6,13 +6,15 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use emulator::bundle::{Bundle, Takes};
+use emulator::drive::{Gone, Heard, Io};
+use emulator::scheduled::Scheduled;
 use link::Nanos;
 
-use crate::bundle::{Bundle, Takes};
-use crate::drive::{Gone, Io};
-use crate::entity::{Air, Heard};
-use crate::order::{Mailbox, Order};
-use crate::sys::{self, Event, Poll, Timer, Tun};
+use crate::entity::Air;
+use crate::mailbox::Mailbox;
+use crate::sys::{self, Event, Poll, Timer};
+use crate::tun::Tun;
 
 /// So close to a deadline, input waits for it, for one wake serves both. Where arrivals are not noted, packets count as
 /// come when they are read: at most this much late.
@@ -21,7 +23,7 @@ const NAP: Nanos = 150_000;
 const LONG_NAP: Nanos = 1_000_000;
 /// So close to a deadline, waiting costs more than looking at the clock until then.
 const SPIN: Nanos = 10_000;
-/// Deadlines in a row after which orders to stop are looked for, however close the next one is.
+/// Deadlines in a row after which the stop event is checked, however close the next one is.
 const UNHEEDED: u32 = 256;
 
 /// How much earlier than wanted the timer is set: what most of the last wakes were late at least, for timers of a virtual
@@ -80,12 +82,12 @@ impl End {
         })
     }
 
-    /// Whether it tells when packets came.
+    /// Whether arrival times are known.
     fn has_stamps(&self) -> bool {
         matches!(self, Self::Tun(tun) if tun.stamps().is_ok())
     }
 
-    /// Whether there is more to read that no descriptor tells of.
+    /// Whether there is more to read that no descriptor shows.
     fn holds_more(&self) -> bool {
         matches!(self, Self::Tun(tun) if tun.holds_more())
     }
@@ -95,7 +97,7 @@ impl End {
 pub struct Devices {
     /// Where the packets of each direction come from, and where they go.
     ends: Vec<(End, End)>,
-    /// Where the orders of each direction come from.
+    /// Where the changes of each direction come from.
     mailboxes: Vec<Arc<Mailbox>>,
     /// The inputs of all directions, then the event that ends them, then the mailboxes, then the timer.
     poll: Poll,
@@ -146,7 +148,7 @@ impl Devices {
         })
     }
 
-    /// Why a device does not tell when packets came.
+    /// Why arrival times of a device are not known.
     #[must_use]
     pub fn refused_stamps(&self) -> Option<&io::Error> {
         self.ends.iter().find_map(|(from, _)| match from {
@@ -194,7 +196,7 @@ impl Devices {
         self.timer.set(Duration::from_nanos(self.goes_off - now))
     }
 
-    /// Waits for the deadline or input; `false` when all shall end.
+    /// Waits for the deadline or input; `false` at the stop event.
     fn watch(&mut self, deadline: Nanos) -> io::Result<bool> {
         if deadline <= self.now() || self.ends.iter().any(|(from, _)| from.holds_more()) {
             self.poll.wait(Duration::ZERO)?;
@@ -265,15 +267,15 @@ impl Io for Devices {
         }
     }
 
-    fn tell(&mut self, direction: usize, datagram: &[u8]) {
+    fn send_plan(&mut self, direction: usize, datagram: &[u8]) {
         if let End::Air(air) = &self.ends[direction].0 {
-            air.tell(datagram);
+            air.send_plan(datagram);
         }
     }
 
-    fn beat(&mut self, direction: usize) {
+    fn heartbeat(&mut self, direction: usize) {
         if let End::Air(air) = &self.ends[direction].1 {
-            air.beat();
+            air.heartbeat();
         }
     }
 
@@ -284,7 +286,7 @@ impl Io for Devices {
         }
     }
 
-    fn order(&mut self, direction: usize) -> Option<Order> {
+    fn take_change(&mut self, direction: usize) -> Option<Scheduled> {
         self.mailboxes[direction].take()
     }
 }

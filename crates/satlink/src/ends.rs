@@ -3,11 +3,12 @@
 
 use std::io;
 
-use crate::Failure;
-use crate::config::{Config, Port};
+use cli::Failure;
+use emulator::config::{Config, Emulation, Port};
+
 use crate::devices::End;
-use crate::entity::{Air, Emulation, Entity, Role};
-use crate::sys::Tun;
+use crate::entity::{Air, Entity, Role};
+use crate::tun::Tun;
 
 /// Input and output of each direction that is served.
 pub type Ends = [Option<(End, End)>; 4];
@@ -126,11 +127,12 @@ fn hint(error: &io::Error, port: &Port) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{parse, tests::example};
+    use crate::testing::example;
+    use emulator::config::parse;
 
     #[test]
     fn what_cannot_be_opened_is_told_with_a_remedy() {
-        let config = parse(&example("geo").to_string()).unwrap();
+        let config = parse(&example("geo").to_string(), &cli::read_trace).unwrap();
         let refusal = |entity| open(&config, entity).err().unwrap();
         let lacks = refusal(Entity::Sat);
         assert_eq!(lacks.status, 2);

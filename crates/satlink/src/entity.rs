@@ -1,23 +1,25 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! Terminal, satellite and gateway as processes of their own, joined by UDP datagrams ([`link::datagram`]).
 //!
-//! Each direction has a port: forward the first, return the next. An entity hears its neighbour of that direction alone, and
-//! tells the next one once every metrics interval that it is there. Capacity requests travel with the bursts of the return link,
+//! Each direction has a port: forward the first, return the next. An entity takes datagrams of its neighbour of that direction
+//! alone, and sends the next one a heartbeat every metrics interval. Capacity requests travel with the bursts of the return link,
 //! plans beside the frames of the forward link.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::net::{SocketAddrV4, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use emulator::config::{Config, Emulation, Port};
+use emulator::drive::Heard;
+use emulator::scheduled::{Origin, Scheduled};
+use link::Change;
 use link::datagram::{Datagram, HEADER, MAX_PAYLOAD};
-use link::{Change, LinkConfig, Part};
 
-use crate::config::{Faults, Object};
-use crate::order::{Mailbox, Order, Origin};
+use crate::mailbox::Mailbox;
 use crate::sys;
 
-/// Datagrams that are looked at in one turn at most: a flood of strangers must not delay packets.
+/// Datagrams that are read in one turn at most: a flood from other hosts must not delay packets.
 const BATCH: usize = 64;
 /// Receive buffer, bytes: 0.1 s of a fast link.
 const BUFFER: usize = 4 << 20;
@@ -35,44 +37,6 @@ pub enum Entity {
     Gw,
 }
 
-/// Addresses of the entities on the emulation network.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Emulation {
-    st: Ipv4Addr,
-    sat: Ipv4Addr,
-    gw: Ipv4Addr,
-    port: u16,
-}
-
-/// Reads `emulation`; null, or left out: there is none.
-pub(crate) fn read(parent: &mut Object, faults: &mut Faults) -> Option<Emulation> {
-    if parent.is_nothing("emulation") {
-        return None;
-    }
-    let mut object = parent.object("emulation", faults)?;
-    let [st, sat, gw] = ["st", "sat", "gw"].map(|name| {
-        object.take(name, "an IPv4 address", faults, |value| {
-            value.as_str()?.parse::<Ipv4Addr>().ok()
-        })
-    });
-    let port = object.integer("port", 1, 65_534, faults);
-    let place = object.place("sat");
-    object.finish(faults);
-    let emulation = Emulation {
-        st: st?,
-        sat: sat?,
-        gw: gw?,
-        port: port? as u16,
-    };
-    let Emulation { st, sat, gw, .. } = emulation;
-    if st == sat || sat == gw || st == gw {
-        faults.push(format!(
-            "{place}: two entities have one address (give each its own)"
-        ));
-    }
-    Some(emulation)
-}
-
 /// What an entity does with a direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
@@ -82,7 +46,7 @@ pub(crate) enum Role {
 }
 
 impl Entity {
-    /// Its word in metrics.
+    /// Its name in metrics.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -93,7 +57,19 @@ impl Entity {
         }
     }
 
-    /// Its part of the forward (0) or return (1) direction; `None` for a direction that is in one process.
+    /// Its devices: terrestrial segment, then satellite segment.
+    #[must_use]
+    pub fn ports(self, config: &Config) -> Vec<&Port> {
+        let [st, gw] = [0, 1].map(|index| config.satellite.as_ref().map(|ends| &ends[index]));
+        match self {
+            Self::All => config.ports().collect(),
+            Self::St => st.into_iter().collect(),
+            Self::Sat => Vec::new(),
+            Self::Gw => config.terrestrial.iter().flatten().chain(gw).collect(),
+        }
+    }
+
+    /// Its role in the forward (0) or return (1) direction; `None` for a direction that is in one process.
     pub(crate) const fn role(self, direction: usize) -> Option<Role> {
         match (self, direction) {
             (Self::All, _) | (_, 2..) => None,
@@ -104,45 +80,20 @@ impl Entity {
     }
 }
 
-impl Role {
-    /// The link of this role.
-    pub(crate) fn part(self, config: LinkConfig, session: u32) -> LinkConfig {
-        let part = match self {
-            Self::Sends => Part::Sender { session },
-            Self::Relays => Part::Relay,
-            Self::Receives => Part::Receiver,
-        };
-        LinkConfig { part, ..config }
-    }
-}
-
-/// What came in at a socket since the start.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Heard {
-    /// Datagrams of the neighbour, signs of life included.
-    pub datagrams: u64,
-    /// Datagrams of others, dropped.
-    pub strangers: u64,
-    /// What the neighbour sent and is no datagram of an entity.
-    pub malformed: u64,
-    /// Time since the last datagram of the neighbour, ns; `None`: it was never heard.
-    pub silent: Option<u64>,
-}
-
 /// The socket of an entity for one direction.
 #[derive(Debug)]
 pub struct Air {
     socket: UdpSocket,
-    /// Who is heard.
+    /// Where datagrams come from.
     from: SocketAddrV4,
-    /// Who is told.
+    /// Where they go.
     to: SocketAddrV4,
     heard: Heard,
     last: Option<Instant>,
     buffer: Vec<u8>,
-    /// Who gets the plans that come in, at the terminal.
+    /// At the terminal: where plans that come in are posted.
     return_link: Option<Arc<Mailbox>>,
-    /// The gateway's way to the terminal, which plans take.
+    /// At the gateway: the path of plans to the terminal.
     beside: Option<(UdpSocket, SocketAddrV4)>,
 }
 
@@ -204,17 +155,17 @@ impl Air {
         self.return_link = Some(Arc::clone(mailbox));
     }
 
-    /// Plans that are told here leave by the socket of the forward link.
+    /// Plans that are sent here leave by the socket of the forward link.
     ///
     /// # Errors
     /// No descriptor is left.
-    pub fn tell_beside(&mut self, forward: &Self) -> io::Result<()> {
+    pub fn send_plans_by(&mut self, forward: &Self) -> io::Result<()> {
         self.beside = Some((forward.socket.try_clone()?, forward.to));
         Ok(())
     }
 
     /// Sends a plan to the terminal.
-    pub fn tell(&self, datagram: &[u8]) {
+    pub fn send_plan(&self, datagram: &[u8]) {
         if let Some((socket, to)) = &self.beside {
             let _ = socket.send_to(datagram, to);
         }
@@ -239,7 +190,7 @@ impl Air {
             signalling,
         };
         // At once. Where there is no room, the terminal has missed a plan.
-        let _ = mailbox.post(std::iter::once(Order::new(0, change, Origin::Control)));
+        let _ = mailbox.post(std::iter::once(Scheduled::new(0, change, Origin::Control)));
         true
     }
 
@@ -267,13 +218,13 @@ impl Air {
         None
     }
 
-    /// Sends a datagram. What the network does not take is lost on its way: the receiver misses it.
+    /// Sends a datagram. What the network does not take is lost.
     pub fn write(&self, datagram: &[u8]) {
         let _ = self.socket.send_to(datagram, self.to);
     }
 
-    /// Tells the next entity that this one is there.
-    pub fn beat(&self) {
+    /// Sends a heartbeat to the next entity.
+    pub fn heartbeat(&self) {
         let mut hello = Vec::with_capacity(HEADER);
         Datagram::Hello.write(&mut hello);
         self.write(&hello);
@@ -293,8 +244,7 @@ impl Air {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{parse, tests::example};
-    use serde_json::{Value, json};
+    use std::net::Ipv4Addr;
 
     const LOCAL: Emulation = Emulation {
         st: Ipv4Addr::new(127, 99, 0, 3),
@@ -334,7 +284,7 @@ mod tests {
         let stranger = UdpSocket::bind("127.99.0.9:0").unwrap();
         stranger.send_to(&frame(1), "127.99.0.1:41733").unwrap();
         gw.write(b"nonsense");
-        gw.beat();
+        gw.heartbeat();
         gw.write(&frame(2));
         assert_eq!(read(&mut sat), Some(frame(2)));
         let heard = sat.heard();
@@ -363,7 +313,7 @@ mod tests {
         let (mut sat, mut st) = (open(Entity::Sat, 0), open(Entity::St, 0));
         let mailbox = Arc::new(Mailbox::new().unwrap());
         st.post_plans(&mailbox);
-        back.tell_beside(&forward).unwrap();
+        back.send_plans_by(&forward).unwrap();
         let mut plan = Vec::new();
         let (grant, free, signalling) = (dvb::dama::Grant::default(), 7, 1);
         Datagram::Plan {
@@ -372,20 +322,20 @@ mod tests {
             signalling,
         }
         .write(&mut plan);
-        back.tell(&plan);
+        back.send_plan(&plan);
         let passed = read(&mut sat).unwrap();
         assert_eq!(passed, plan);
         sat.write(&passed);
         let end = Instant::now() + Duration::from_secs(2);
-        let order = loop {
+        let change = loop {
             assert_eq!(st.read(&mut [0; 100]), None);
-            if let Some(order) = mailbox.take() {
-                break order;
+            if let Some(change) = mailbox.take() {
+                break change;
             }
             assert!(Instant::now() < end);
         };
         assert_eq!(
-            order.change,
+            change.change,
             Change::Plan {
                 grant,
                 free,
@@ -404,36 +354,6 @@ mod tests {
         for index in 0..10 {
             st.write(&frame(index));
             assert_eq!(st.read(&mut [0; 100]), None);
-        }
-    }
-
-    #[test]
-    fn addresses_are_read_and_checked() {
-        let read = |emulation: Value| {
-            let mut value = example("geo");
-            value["emulation"] = emulation;
-            parse(&value.to_string()).map(|config| config.emulation)
-        };
-        let good =
-            json!({"st": "127.99.0.3", "sat": "127.99.0.1", "gw": "127.99.0.2", "port": 41733});
-        assert_eq!(read(good.clone()).unwrap(), Some(LOCAL));
-        assert_eq!(read(Value::Null).unwrap(), None);
-        let mut bad = good;
-        bad["gw"] = "127.99.0.1".into();
-        assert!(
-            read(bad.clone())
-                .unwrap_err()
-                .to_string()
-                .contains("one address")
-        );
-        bad["st"] = "somewhere".into();
-        bad["port"] = 65_535.into();
-        let faults = read(bad).unwrap_err().to_string();
-        for part in [
-            "emulation.st: \"somewhere\" is not allowed",
-            "emulation.port: 65535",
-        ] {
-            assert!(faults.contains(part), "{faults}");
         }
     }
 }

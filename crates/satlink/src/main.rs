@@ -9,10 +9,13 @@ use clap::{Parser, Subcommand};
 use profile::{Fault, Faults, Mode, Profile};
 use serde::Serialize;
 
-use satlink::config::{Config, Timing};
+use cli::{Failure, PROFILE_HINT, load, load_profile, log};
+use emulator::config::Config;
+use emulator::timing::Timing;
+use emulator::{demand, plan};
 use satlink::describe::description;
 use satlink::entity::Entity;
-use satlink::{Failure, MEND, demand, load, load_profile, note, plan, run};
+use satlink::run;
 
 /// Emulates one satellite path: DVB-S2 forward link, DVB-RCS2 return link, terrestrial delay.
 #[derive(Debug, Parser)]
@@ -85,7 +88,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            note(&format!("error: {}\nhint: {}", failure.what, failure.hint));
+            failure.log();
             ExitCode::from(failure.status)
         }
     }
@@ -122,11 +125,11 @@ fn validate(dirs: &[PathBuf], mode: Mode, json: bool) -> Result<(), Failure> {
             match result {
                 Ok(profile) => {
                     for warning in profile.warnings.as_slice() {
-                        note(&format!("warning: {warning}"));
+                        log(&format!("warning: {warning}"));
                     }
                     print(&summary(dir, profile))?;
                 }
-                Err(faults) => note(&faults.to_string()),
+                Err(faults) => log(&faults.to_string()),
             }
         }
     }
@@ -134,7 +137,7 @@ fn validate(dirs: &[PathBuf], mode: Mode, json: bool) -> Result<(), Failure> {
         0 => Ok(()),
         bad => Err(Failure::usage(
             format!("{bad} of {} profiles have faults", dirs.len()),
-            MEND,
+            PROFILE_HINT,
         )),
     }
 }

@@ -8,12 +8,13 @@
 use std::fmt::Write;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
+use std::path::{Path, PathBuf};
 
 use dvb::sdu::ETHERNET_HEADER;
+use emulator::config::Probes;
 use profile::{Leg, Physical, Profile, Qos};
 
-use crate::config::Probes;
-use crate::metrics::{Direction, Sample};
+use crate::samples::{Direction, Sample};
 use crate::sys;
 
 /// What sends the samples of a run to a collector.
@@ -31,18 +32,27 @@ impl Collector {
     pub fn new(probes: &Probes, profile: &Profile) -> io::Result<Self> {
         let address = probes.address;
         let socket = match &probes.netns {
-            Some(netns) => sys::in_namespace(netns, move || connect(address))?,
+            Some(netns) => sys::in_namespace(&namespace(netns), move || connect(address))?,
             None => connect(address)?,
         };
         let entities = Entities::of(profile);
         Ok(Self { socket, entities })
     }
 
-    /// Sends a sample. One that gets lost is no concern of the link.
+    /// Sends a sample. Losses are ignored.
     pub(crate) fn send(&self, sample: &Sample) {
         for datagram in self.entities.datagrams(sample) {
             let _ = self.socket.send(datagram.as_bytes());
         }
+    }
+}
+
+/// A path, or the namespace of the process that started this one.
+fn namespace(path: &Path) -> PathBuf {
+    if path == Path::new("parent") {
+        format!("/proc/{}/ns/net", std::os::unix::process::parent_id()).into()
+    } else {
+        path.to_owned()
     }
 }
 
@@ -71,9 +81,9 @@ struct Entity {
     name: String,
     /// Where packets without a tag wait, lower case.
     fifo: String,
-    /// C/N without attenuation of what it sends and of what it receives, dB.
+    /// `Es/N0` without attenuation of what it sends and of what it receives, dB.
     clear_sky_db: [f64; 2],
-    minimal_cn_db: Option<f64>,
+    minimal_es_n0_db: Option<f64>,
 }
 
 impl Entity {
@@ -86,7 +96,7 @@ impl Entity {
             name,
             fifo: fifo.map_or_else(|| "be".into(), |name| name.to_lowercase()),
             clear_sky_db: [&physical.uplink, &physical.downlink].map(clear_sky),
-            minimal_cn_db: physical.minimal_cn_db,
+            minimal_es_n0_db: physical.minimal_es_n0_db,
         }
     }
 }
@@ -179,7 +189,7 @@ impl Datagram {
         if let Some(db) = received.es_n0_db {
             self.decibel(&format!("{prefix}.total_cn"), db);
         }
-        if let Some(db) = entity.minimal_cn_db.or(received.threshold_db) {
+        if let Some(db) = entity.minimal_es_n0_db.or(received.threshold_db) {
             self.decibel(&format!("{prefix}.minimal_condition"), db);
         }
         self.whole(&format!("{prefix}.drops"), received.lost_frames);
@@ -214,8 +224,8 @@ mod tests {
 
     use link::{Carrier, Counters};
 
-    use crate::drive::Snapshot;
-    use crate::metrics::tests::sampled;
+    use crate::samples::sampled;
+    use emulator::drive::Snapshot;
 
     /// A second reading of the format: time, entity, and every probe with its value.
     fn decoded(datagram: &str) -> (u64, &str, BTreeMap<&str, f64>) {
@@ -230,7 +240,7 @@ mod tests {
         (words[0].parse().unwrap(), entity, values.collect())
     }
 
-    fn snapshot(carrier: Carrier, cn_db: Option<f64>) -> Snapshot {
+    fn snapshot(carrier: Carrier, es_n0_db: Option<f64>) -> Snapshot {
         let counters = Counters {
             packets_in: 100,
             bytes_in: 100_000,
@@ -246,7 +256,7 @@ mod tests {
             counters,
             queue: (12_500, 9),
             carrier,
-            cn_db,
+            es_n0_db,
             tick: 1,
             refused: (0, 0),
             late: None,

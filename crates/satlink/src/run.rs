@@ -11,23 +11,23 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use link::Link;
+use cli::{Failure, log};
+use emulator::config::{Config, Port};
+use emulator::directions::{DIRECTIONS, TRAVEL};
+use emulator::drive::{self, Drive, Gone, Late, Report};
+use emulator::{links, scheduled};
+use link::{Link, LinkConfig, LinkError, Receiver as LinkReceiver, Relay, Sender};
 use profile::Profile;
 
 use crate::awake::{self, Awake};
-use crate::config::{Config, Port};
-use crate::control::{Desk, Socket, State};
-use crate::course;
+use crate::control::{Controller, Socket, State};
 use crate::devices::{Devices, End};
-use crate::drive::{self, Drive, Gone, Late, Report};
 use crate::ends::{self, Ends};
-use crate::entity::Entity;
-use crate::metrics::{self, End as Ending, Header, Message, Outlet};
-use crate::order::Mailbox;
-use crate::plan::{self, DIRECTIONS, TRAVEL};
+use crate::entity::{Entity, Role};
+use crate::mailbox::Mailbox;
+use crate::metrics::{self, End as Ending, Header, Message, Output};
 use crate::probes::Collector;
 use crate::sys::{self, Event, Poll, Signals};
-use crate::{Failure, note};
 
 /// Real-time priority of the threads.
 const PRIORITY: i32 = 40;
@@ -49,7 +49,7 @@ pub fn run(config: &Config, profile: &Profile, entity: Entity) -> Result<(), Fai
     let ends = ends::open(config, entity)?;
     let (file, collector) = (open_metrics(config)?, collector(config, profile)?);
     let socket = config.control.as_deref().map(bind).transpose()?;
-    let memory_locked = tried("mlockall", &sys::lock_memory());
+    let memory_locked = logged("mlockall", &sys::lock_memory());
     let start = Start::now();
     let (sender, receiver) = sync_channel(WAITING_SNAPSHOTS);
     let unsent = AtomicU64::new(0);
@@ -61,38 +61,39 @@ pub fn run(config: &Config, profile: &Profile, entity: Entity) -> Result<(), Fai
     };
     let (fifo_sender, fifo) = sync_channel(DIRECTIONS.len());
 
-    let mut directions = directions(config, links(config, profile, entity), ends)?;
+    let mut directions = directions(config, profile, entity, ends)?;
     join_plans(entity, &mut directions)?;
     let state = &State::new(config, delays_ms(config, profile));
-    let mut desk = desk(config, profile, &directions, state);
-    let outlet = Outlet {
+    let mut controller = controller(config, profile, &directions, state);
+    let output = Output {
         file,
-        served: desk.mailboxes.each_ref().map(Option::is_some),
+        served: controller.mailboxes.each_ref().map(Option::is_some),
         collector,
     };
-    let prepared = shifts(directions, shared)?;
-    desk.start_at_once();
+    let prepared = workers(directions, shared)?;
+    controller.start_at_once();
     thread::scope(|scope| {
         let threads: Vec<_> = prepared
             .into_iter()
-            .map(|shift| {
+            .map(|worker| {
                 let (sender, fifo_sender) = (sender.clone(), fifo_sender.clone());
-                scope.spawn(move || shift.run(shared, &sender, &fifo_sender))
+                scope.spawn(move || worker.run(shared, &sender, &fifo_sender))
             })
             .collect();
         let is_fifo = all_fifo(&fifo, threads.len());
         let header = header(config, profile, entity, &start, is_fifo, memory_locked);
         let awake = Awake::new(Path::new(awake::DEVICE), config.metrics_interval_ms);
-        let writer = scope.spawn(move || keep(outlet, &header, &receiver, state, awake));
-        let control = socket.map(|socket| scope.spawn(move || serve(&socket, &mut desk, shared)));
+        let writer = scope.spawn(move || write_metrics(output, &header, &receiver, state, awake));
+        let control =
+            socket.map(|socket| scope.spawn(move || serve(&socket, &mut controller, shared)));
         ready();
-        let ending = wait_for_end(&config.ports_of(entity), &signals, &ended);
+        let ending = wait_for_end(&entity.ports(config), &signals, &ended);
         stop.set();
         if control.is_some_and(|thread| thread.join().is_err()) {
-            note("the control socket's thread panicked");
+            log("the control socket's thread panicked");
         }
         let (late, failure) = join(threads);
-        // What a direction says of its end comes before what the main thread saw.
+        // The reason from a direction comes before that of the main thread.
         let gone = failure.or_else(|| ending.as_ref().err().cloned());
         let said = ending.unwrap_or_default().to_owned();
         let reason = gone.clone().unwrap_or(said);
@@ -135,8 +136,8 @@ fn bind(path: &Path) -> Result<Socket, Failure> {
 }
 
 /// Writes metrics to their end. The control socket's state and the host's cores see each message first.
-fn keep(
-    outlet: Outlet<File>,
+fn write_metrics(
+    output: Output<File>,
     header: &Header,
     messages: &Receiver<Message>,
     state: &State,
@@ -146,37 +147,37 @@ fn keep(
         state.observe(message);
         awake.observe(message);
     });
-    metrics::write_all(outlet, header, messages, |error| {
-        note(&format!("metrics are incomplete: {error}"));
+    metrics::write_all(output, header, messages, |error| {
+        log(&format!("metrics are incomplete: {error}"));
     })
 }
 
 /// Serves the control socket. Its end is not the link's.
-fn serve(socket: &Socket, desk: &mut Desk<'_>, shared: Shared<'_>) {
-    if let Err(error) = socket.serve(desk, shared.stop, shared.start) {
-        note(&format!("the control socket is gone: {error}"));
+fn serve(socket: &Socket, controller: &mut Controller<'_>, shared: Shared<'_>) {
+    if let Err(error) = socket.serve(controller, shared.stop, shared.start) {
+        log(&format!("the control socket is gone: {error}"));
     }
 }
 
 fn delays_ms(config: &Config, profile: &Profile) -> [f64; 4] {
-    plan::links(config, profile).map(|link| link.delay as f64 / 1e6)
+    links::links(config, profile).map(|link| link.delay as f64 / 1e6)
 }
 
 /// What answers the control socket.
-fn desk<'a>(
+fn controller<'a>(
     config: &'a Config,
     profile: &Profile,
     directions: &[Prepared],
     state: &'a State,
-) -> Desk<'a> {
+) -> Controller<'a> {
     let mut mailboxes = [const { None }; 4];
     for direction in directions {
         mailboxes[direction.index] = Some(Arc::clone(&direction.mailbox));
     }
-    Desk {
+    Controller {
         config,
-        targets: plan::targets(config, profile),
-        courses: course::courses(profile),
+        targets: links::targets(config, profile),
+        variations: scheduled::variations(profile),
         mailboxes,
         state,
         has_started: false,
@@ -231,13 +232,13 @@ struct Prepared {
 }
 
 /// One thread before it starts: the directions that it serves, in the order of travel.
-struct Shift {
+struct Worker {
     indexes: Vec<usize>,
     drives: Vec<Drive>,
     devices: Devices,
 }
 
-impl Shift {
+impl Worker {
     fn of(directions: Vec<Prepared>, shared: Shared<'_>) -> Result<Self, Failure> {
         let (mut indexes, mut drives, mut ends) = (Vec::new(), Vec::new(), Vec::new());
         let mut mailboxes = Vec::new();
@@ -250,7 +251,7 @@ impl Shift {
         let devices = Devices::new(ends, mailboxes, shared.stop, shared.start)
             .map_err(|error| Failure::host(format!("epoll: {error}"), "see ulimit -n"))?;
         if let Some(error) = devices.refused_stamps() {
-            note(&format!(
+            log(&format!(
                 "arrivals are not noted: {error}; packets count as come when they are read (give CAP_BPF)"
             ));
         }
@@ -263,22 +264,22 @@ impl Shift {
 }
 
 /// Shares directions out to threads: one for all of a slow link, one for each of a fast one.
-fn shifts(mut directions: Vec<Prepared>, shared: Shared<'_>) -> Result<Vec<Shift>, Failure> {
+fn workers(mut directions: Vec<Prepared>, shared: Shared<'_>) -> Result<Vec<Worker>, Failure> {
     directions.sort_by_key(|one| TRAVEL.iter().position(|&index| index == one.index));
     let rate: f64 = directions.iter().map(|one| one.rate_bps).sum();
     if rate <= ONE_THREAD_BELOW_BPS {
-        return Ok(vec![Shift::of(directions, shared)?]);
+        return Ok(vec![Worker::of(directions, shared)?]);
     }
     directions
         .into_iter()
-        .map(|one| Shift::of(vec![one], shared))
+        .map(|one| Worker::of(vec![one], shared))
         .collect()
 }
 
 /// Release errors by direction, and why the thread failed if it did.
 type Ended = (Vec<(usize, Option<Late>)>, Option<String>);
 
-impl Shift {
+impl Worker {
     fn run(
         mut self,
         shared: Shared<'_>,
@@ -295,7 +296,7 @@ impl Shift {
         let _ = fifo.send(is_fifo);
         let indexes = &self.indexes;
         let result = drive::run(&mut self.drives, &mut self.devices, |number, report| {
-            // Never waits: a stuck disk must not delay packets. Losses of metrics are told at the end.
+            // Never waits: a stuck disk must not delay packets. Losses of metrics are reported at the end.
             let message = match report {
                 Report::Snapshot(snapshot) => Message::Snapshot(indexes[number], snapshot),
                 Report::Applied(applied) => Message::Change(indexes[number], applied),
@@ -338,38 +339,31 @@ fn join_plans(entity: Entity, directions: &mut [Prepared]) -> Result<(), Failure
     match (entity, &mut forward.ends, &mut back.ends) {
         (Entity::St, (End::Air(air), _), _) => air.post_plans(&back.mailbox),
         (Entity::Gw, (_, End::Air(forward)), (End::Air(air), _)) => air
-            .tell_beside(forward)
+            .send_plans_by(forward)
             .map_err(|error| Failure::host(format!("dup: {error}"), "see ulimit -n"))?,
         _ => {}
     }
     Ok(())
 }
 
-/// The links of an entity's directions.
-fn links(config: &Config, profile: &Profile, entity: Entity) -> plan::Links {
+/// Links and ends of the directions that are served, in the order of [`DIRECTIONS`].
+fn directions(
+    config: &Config,
+    profile: &Profile,
+    entity: Entity,
+    ends: Ends,
+) -> Result<Vec<Prepared>, Failure> {
     // The sender's process is a new one at every start.
     let session = (unix_s() as u32) ^ std::process::id().rotate_left(16);
-    let mut index = 0;
-    plan::links(config, profile).map(|link| {
-        let role = entity.role(index);
-        index += 1;
-        match role {
-            Some(role) => role.part(link, session),
-            None => link,
-        }
-    })
-}
-
-/// Links and ends of the directions that are served, in the order of [`DIRECTIONS`].
-fn directions(config: &Config, links: plan::Links, ends: Ends) -> Result<Vec<Prepared>, Failure> {
-    let interval = config.metrics_interval_ms * 1_000_000;
-    links
+    links::links(config, profile)
         .into_iter()
         .zip(ends)
         .enumerate()
         .filter_map(|(index, (link, ends))| ends.map(|ends| (index, link, ends)))
         .map(|(index, link, ends)| {
-            let link = Link::new(link).map_err(|error| {
+            let rate_bps = link.carrier.rate_bps().unwrap_or(0.0);
+            let drive = drive_of(link, entity.role(index), session, config);
+            let drive = drive.map_err(|error| {
                 Failure::usage(
                     format!("{}: {error}", DIRECTIONS[index]),
                     "satlink plan shows what was derived",
@@ -377,13 +371,30 @@ fn directions(config: &Config, links: plan::Links, ends: Ends) -> Result<Vec<Pre
             })?;
             Ok(Prepared {
                 index,
-                rate_bps: link.config().carrier.rate_bps().unwrap_or(0.0),
-                drive: Drive::new(link, interval, config.timing.late_limit_us() * 1000),
+                rate_bps,
+                drive,
                 ends,
                 mailbox: mailbox()?,
             })
         })
         .collect()
+}
+
+/// The direction, or the part of it that is here.
+fn drive_of(
+    link: LinkConfig,
+    role: Option<Role>,
+    session: u32,
+    config: &Config,
+) -> Result<Drive, LinkError> {
+    let interval = config.metrics_interval_ms * 1_000_000;
+    let late_limit = config.timing.late_limit_us() * 1000;
+    Ok(match role {
+        None => Drive::new(Link::new(link)?, interval, late_limit),
+        Some(Role::Sends) => Drive::new(Sender::new(link, session)?, interval, late_limit),
+        Some(Role::Relays) => Drive::new(Relay::new(link)?, interval, late_limit),
+        Some(Role::Receives) => Drive::new(LinkReceiver::new(link)?, interval, late_limit),
+    })
 }
 
 fn mailbox() -> Result<Arc<Mailbox>, Failure> {
@@ -396,14 +407,14 @@ fn mailbox() -> Result<Arc<Mailbox>, Failure> {
 fn all_fifo(fifo: &Receiver<bool>, threads: usize) -> bool {
     let all = fifo.iter().take(threads).all(|is_fifo| is_fifo);
     if !all {
-        note("SCHED_FIFO is refused: release times depend on the load of the host (run as root)");
+        log("SCHED_FIFO is refused: release times depend on the load of the host (run as root)");
     }
     all
 }
 
-fn tried(what: &str, result: &io::Result<()>) -> bool {
+fn logged(what: &str, result: &io::Result<()>) -> bool {
     if let Err(error) = result {
-        note(&format!(
+        log(&format!(
             "{what} is refused: {error}; release times may suffer from paging"
         ));
     }
@@ -435,7 +446,7 @@ fn header(
     }
 }
 
-/// Tells the parent, which may be gone already.
+/// Reports readiness to the parent, which may be gone already.
 fn ready() {
     let mut out = io::stdout().lock();
     let _ = writeln!(out, "{{\"ready\":true,\"pid\":{}}}", std::process::id())
@@ -474,7 +485,7 @@ fn outcome(gone: Option<String>, written: bool, unsent: u64) -> Result<(), Failu
     }
     if !written {
         return Err(Failure::host(
-            "metrics are incomplete: see the note above".into(),
+            "metrics are incomplete: see the message above".into(),
             "free space and run again",
         ));
     }

@@ -1,22 +1,17 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Linux calls: network namespaces, TUN devices, timers, real-time scheduling, signals. The only module with `unsafe`.
+//! Linux calls: network namespaces, TUN devices, timers, real-time scheduling, signals.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
 use std::fs::{self, File};
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::io::{self, Read, Write};
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
-
-use crate::bundle::Takes;
-use crate::offload::{self, Header, Segments};
-use crate::stamp::Stamps;
 
 /// Stack that is touched before a real-time loop starts, bytes; its frames need far less.
 const PREFAULT_BYTES: usize = 128 * 1024;
@@ -36,128 +31,11 @@ pub(crate) fn owned(fd: libc::c_int) -> io::Result<OwnedFd> {
     check(fd).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// A TUN device, never blocks. It hands over large packets, which are read in segments, and takes bundles.
-#[derive(Debug)]
-pub struct Tun {
-    file: File,
-    takes: Takes,
-    /// Or why the kernel does not note arrivals.
-    stamps: Result<Stamps, Arc<io::Error>>,
-    /// What is left of a large packet, and when it came.
-    segments: Segments,
-    came: Option<u64>,
-}
-
-impl Tun {
-    /// Attaches to the existing device `name` in the namespace at `netns`.
-    ///
-    /// # Errors
-    /// Namespace or device do not exist, the device is attached elsewhere, or the caller may not.
-    pub fn open(netns: &Path, name: &str) -> io::Result<Self> {
-        let name = CString::new(name)?;
-        let file = in_namespace(netns, move || attach(&name))?;
-        let takes = offload(&file)?;
-        let stamps = Stamps::new(&file).map_err(Arc::new);
-        Ok(Self {
-            file,
-            takes,
-            stamps,
-            segments: Segments::default(),
-            came: None,
-        })
-    }
-
-    /// A second handle to the same device, for the opposite direction.
-    ///
-    /// # Errors
-    /// No descriptor is left.
-    pub fn try_clone(&self) -> io::Result<Self> {
-        Ok(Self {
-            file: self.file.try_clone()?,
-            takes: self.takes,
-            stamps: self.stamps.clone(),
-            segments: Segments::default(),
-            came: None,
-        })
-    }
-
-    /// Which bundles the device takes.
-    #[must_use]
-    pub fn takes(&self) -> Takes {
-        self.takes
-    }
-
-    /// Whether [`Tun::read`] tells when packets came.
-    ///
-    /// # Errors
-    /// The kernel would not note it.
-    pub fn stamps(&self) -> Result<(), &io::Error> {
-        self.stamps.as_ref().map(|_| ()).map_err(|error| &**error)
-    }
-
-    /// Whether segments of a large packet are left: no descriptor tells of them.
-    #[must_use]
-    pub fn holds_more(&self) -> bool {
-        !self.segments.is_empty()
-    }
-
-    /// Reads one IP packet, `None` when there is none: when it came, ns of `CLOCK_MONOTONIC`, if that is known, and its
-    /// length. `buffer` has room for the largest, 65 535 bytes.
-    ///
-    /// # Errors
-    /// The device is gone.
-    pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<(Option<u64>, usize)>> {
-        if let Some(length) = self.segments.next(buffer) {
-            return Ok(Some((self.came, length)));
-        }
-        let arrivals = self.stamps.as_ref().map_or(0, Stamps::count);
-        let mut header = [0; Header::BYTES];
-        let mut parts = [IoSliceMut::new(&mut header), IoSliceMut::new(buffer)];
-        let length = match self.file.read_vectored(&mut parts) {
-            Ok(length) => length.saturating_sub(Header::BYTES),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                if let Ok(stamps) = &mut self.stamps {
-                    stamps.empty(arrivals);
-                }
-                return Ok(None);
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        self.came = self.stamps.as_mut().ok().and_then(Stamps::take);
-        let (header, packet) = (Header::parse(&header), &mut buffer[..length]);
-        if header.kind == offload::WHOLE {
-            offload::complete(&header, packet);
-            return Ok(Some((self.came, length)));
-        }
-        self.segments.load(&header, packet);
-        Ok(self.segments.next(buffer).map(|length| (self.came, length)))
-    }
-
-    /// Writes a packet or a bundle; `false` when the device would not take it.
-    ///
-    /// # Errors
-    /// The device is gone.
-    pub fn write(&mut self, header: &Header, packet: &[u8]) -> io::Result<bool> {
-        let header = header.bytes();
-        let parts = [IoSlice::new(&header), IoSlice::new(packet)];
-        match self.file.write_vectored(&parts) {
-            Ok(_) => Ok(true),
-            Err(error) if error.raw_os_error() == Some(libc::EBADFD) => Err(error),
-            // The device is down, or refuses this packet: a real interface would drop it as well.
-            Err(_) => Ok(false),
-        }
-    }
-}
-
-impl AsRawFd for Tun {
-    fn as_raw_fd(&self) -> RawFd {
-        self.file.as_raw_fd()
-    }
-}
-
-/// Leaves checksums and segmentation to us. UDP needs Linux 6.2, and an older one says so.
-fn offload(tun: &File) -> io::Result<Takes> {
+/// Leaves checksums and segmentation of TCP, and of UDP where Linux is 6.2 or later, to the caller. True with UDP.
+///
+/// # Errors
+/// The kernel refuses TCP, too.
+pub fn set_offload(tun: &File) -> io::Result<bool> {
     let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
     let udp = libc::TUN_F_USO4 | libc::TUN_F_USO6;
     // SAFETY: TUNSETOFFLOAD takes a number.
@@ -169,10 +47,7 @@ fn offload(tun: &File) -> io::Result<Takes> {
     if !has_udp {
         set(tcp)?;
     }
-    Ok(Takes {
-        tcp: true,
-        udp: has_udp,
-    })
+    Ok(has_udp)
 }
 
 /// Does something that belongs into the network namespace at `netns`: what is opened there stays there.
@@ -184,7 +59,7 @@ pub fn in_namespace<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     let namespace = File::open(netns)?;
-    // A thread of its own: setns() moves the calling thread, and threads do not come back by themselves.
+    // A thread of its own: setns() moves the calling thread, and it would stay there.
     let entered = move || {
         // SAFETY: setns() takes a descriptor, which `namespace` keeps open.
         check(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) })?;
@@ -195,7 +70,11 @@ pub fn in_namespace<T: Send + 'static>(
         .unwrap_or_else(|_| Err(io::Error::other("the thread in the namespace ended")))
 }
 
-fn attach(name: &CString) -> io::Result<File> {
+/// Attaches to the existing TUN device `name` of this thread's namespace, without blocking.
+///
+/// # Errors
+/// There is no such device, it is attached elsewhere, or the caller may not.
+pub fn attach_tun(name: &CString) -> io::Result<File> {
     // TUNSETIFF would create a missing device, down and without address, and no packet would ever come.
     // SAFETY: `name` is a NUL-terminated string that outlives the call.
     if unsafe { libc::if_nametoindex(name.as_ptr()) } == 0 {
@@ -553,7 +432,7 @@ pub fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// What tells one namespace from another: device and inode of its file. `None` when it is gone.
+/// Identity of a namespace: device and inode of its file. `None` when it is gone.
 #[must_use]
 pub fn namespace_id(netns: &Path) -> Option<(u64, u64)> {
     fs::metadata(netns)

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
-use satlink::Failure;
+use cli::Failure;
 use satvirtual::transfer::Transfer;
 
 /// Largest transfer file that is read, bytes.
@@ -32,14 +32,14 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(failure) => {
-            satlink::note(&format!("error: {}\nhint: {}", failure.what, failure.hint));
+            failure.log();
             ExitCode::from(failure.status)
         }
     }
 }
 
 fn run(cli: &Cli) -> Result<bool, Failure> {
-    let (config, profile) = satlink::load(&cli.link)?;
+    let (config, profile) = cli::load(&cli.link)?;
     let transfer = read(&cli.transfer)?;
     let outcome = satvirtual::run(&config, &profile, &transfer)
         .map_err(|error| Failure::usage(error.to_string(), "check link and transfer"))?;

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satlab bench agree`: the same cases under the virtual clock and in a real lab. A benchmark of the virtual clock.
+"""`satlab bench agree`: compare the virtual clock with a real lab, by the times of the same cases.
 
-Both clocks run the same suite file, the same link model and quinn with the same options; in a lab packets pass through
-devices, and satperf's processes share the host with all others. Only cases without losses are compared: where losses
-fall is drawn anew in each run, and their times differ by more than the clocks do.
+Both run the same suite file, link model, and quinn with the same options. In a lab packets pass through devices, and
+satperf shares the host with other processes. Only cases without losses are compared: losses are drawn anew in each run,
+and make times differ by more than the clocks do.
 """
 
 import math
@@ -19,11 +19,11 @@ from satlab.check import case_link, suite
 from satlab.check.backend.real_clock import RealClock
 from satlab.check.backend.virtual_clock import VirtualClock
 from satlab.check.case_link import CaseLink
-from satlab.check.endpoint.pair import SatperfPair
+from satlab.check.endpoint.satperf import SatperfPair
 from satlab.check.samples import Backend, Options, Sample
 from satlab.check.suite import Case, Suite
 from satlab.check.trace import causes
-from satlab.check.verdict import ordered
+from satlab.check.verdict import sorted_times
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.statistics import median
@@ -34,7 +34,7 @@ TOLERANCE = 0.03
 
 @dataclass(frozen=True)
 class Agreement:
-    """A case at one mark: medians of both clocks, s; infinite where too few samples came so far."""
+    """A case at one mark: medians of both clocks, s; infinite where too few samples reached the mark."""
 
     case: str
     mark_mb: float
@@ -43,32 +43,32 @@ class Agreement:
 
     @property
     def deviation(self) -> float | None:
-        """Return real over virtual, less 1; None where one of them never was."""
-        both = math.isfinite(self.virtual_s) and math.isfinite(self.real_s)
-        return self.real_s / self.virtual_s - 1 if both else None
+        """Real / virtual - 1; None if one of them is infinite."""
+        are_finite = math.isfinite(self.virtual_s) and math.isfinite(self.real_s)
+        return self.real_s / self.virtual_s - 1 if are_finite else None
 
     @property
     def holds(self) -> bool:
-        """Return whether the clocks agree."""
         return self.deviation is not None and abs(self.deviation) <= TOLERANCE
 
 
 def measure(
-    name: str, wanted: Sequence[str], up_to_mb: float, runs: int, options: tuple[Options, Options], log: ProgressLog
+    name: str, names: Sequence[str], up_to_mb: float, runs: int, options: tuple[Options, Options], log: ProgressLog
 ) -> dict[str, Any]:
-    """Compare cases of a suite (all that both clocks can do and that have no losses) at its marks up to `up_to_mb`.
+    """Compare cases of a suite without losses, by default all that both clocks support, at its marks up to `up_to_mb`.
 
-    `options` are those of the client's and of the server's end, the same by both clocks.
+    `options` of client and server are the same for both clocks.
 
     Raises:
-        ConfigError: the suite or a case is not there.
+        ConfigError: the suite or a case does not exist.
         HostError: this host cannot bring up a lab.
     """
-    plan = _cut(suite.load(paths.BASELINES / f"{name}.yml"), up_to_mb)
-    virtual, real = VirtualClock(*options), RealClock(SatperfPair("quinn", options))
-    cases = [case for case in plan.selected(wanted) if case.loss is None and not real.ends.lacks(case)]
+    plan = _shortened(suite.load(paths.BASELINES / f"{name}.yml"), up_to_mb)
+    pair = SatperfPair("quinn", options)
+    virtual, real = VirtualClock(*options), RealClock(pair)
+    cases = [case for case in plan.selected(names) if case.loss is None and not pair.unsupported_reason(case)]
     began, load_before = time.time(), os.getloadavg()[0]
-    found = [_compared(plan, case, (virtual, real), runs, log) for case in cases]
+    compared = [_compared(plan, case, (virtual, real), runs, log) for case in cases]
     return {
         "schema": "satlab/bench-agree/1",
         "suite": plan.name,
@@ -77,13 +77,13 @@ def measure(
         "tolerance": TOLERANCE,
         "runs": runs,
         "options": {"client": dict(options[0]), "server": dict(options[1])},
-        "cases": found,
-        "agree": all(mark["agrees"] for case in found for mark in case["marks"]),
+        "cases": compared,
+        "agree": all(mark["agrees"] for case in compared for mark in case["marks"]),
     }
 
 
-def _cut(plan: Suite, up_to_mb: float) -> Suite:
-    """Leave out the marks beyond, and so what is sent for them."""
+def _shortened(plan: Suite, up_to_mb: float) -> Suite:
+    """Drop the marks above `up_to_mb`; transfers end at the last mark."""
     kept = [mark for mark in plan.marks_mb if mark <= up_to_mb] or plan.marks_mb[:1]
     cases = [case.model_copy(update={"targets_s": case.targets_s[: len(kept)]}) for case in plan.cases]
     return plan.model_copy(update={"marks_mb": tuple(kept), "cases": tuple(cases)})
@@ -93,11 +93,11 @@ def _compared(plan: Suite, case: Case, clocks: tuple[Backend, Backend], runs: in
     with log.step(case.id) as step, tempfile.TemporaryDirectory(prefix="satlab-agree-") as folder:
         link = case_link.build(plan, case, Path(folder) / "profiles")
         samples = [_samples(clock, plan, case, link, runs, Path(folder)) for clock in clocks]
-        found = agreements(plan, case, *samples)
-        step.outcome = ", ".join(f"{one.mark_mb:g} MB {_percent(one.deviation)}" for one in found)
+        marks = agreements(plan, case, *samples)
+        step.outcome = ", ".join(f"{one.mark_mb:g} MB {_percent(one.deviation)}" for one in marks)
     return {
         "id": case.id,
-        "marks": [_document(one) for one in found],
+        "marks": [_document(one) for one in marks],
         "handshake_ms": [[one.handshake_ms for one in clock] for clock in samples],
         "spent_s": [_spent(clock) for clock in samples],
         "acks": [[one.acks for one in clock] for clock in samples],
@@ -116,21 +116,21 @@ def _samples(clock: Backend, plan: Suite, case: Case, link: CaseLink, runs: int,
 def agreements(plan: Suite, case: Case, virtual: Sequence[Sample], real: Sequence[Sample]) -> list[Agreement]:
     """Compare the medians of both clocks at each mark."""
     return [
-        Agreement(case.id, mark, median(ordered(virtual, index)), median(ordered(real, index)))
+        Agreement(case.id, mark, median(sorted_times(virtual, index)), median(sorted_times(real, index)))
         for index, mark in enumerate(plan.marks_mb)
     ]
 
 
 def _spent(samples: Sequence[Sample]) -> dict[str, float] | None:
-    """Return the mean seconds of each cause, which tell where clocks differ."""
+    """Return the mean seconds per cause."""
     traced = [one.spent_s for one in samples if one.spent_s is not None]
     return causes.mean(traced) if traced else None
 
 
 def _document(one: Agreement) -> dict[str, Any]:
     times = {"virtual_s": one.virtual_s, "real_s": one.real_s}
-    known = {name: value if math.isfinite(value) else None for name, value in times.items()}
-    return {"mark_mb": one.mark_mb, **known, "deviation": one.deviation, "agrees": one.holds}
+    finite = {name: value if math.isfinite(value) else None for name, value in times.items()}
+    return {"mark_mb": one.mark_mb, **finite, "deviation": one.deviation, "agrees": one.holds}
 
 
 def _percent(value: float | None) -> str:
@@ -138,27 +138,29 @@ def _percent(value: float | None) -> str:
 
 
 def lines(result: dict[str, Any]) -> list[str]:
-    """Return the result for people."""
+    """Return the result as text."""
     head = f"virtual and real clock, medians of {result['runs']}, load average {result['load_average'][0]:.1f}"
-    told = [
-        line for case in result["cases"] for line in (*(_line(case["id"], mark) for mark in case["marks"]), *_why(case))
+    times = [
+        line
+        for case in result["cases"]
+        for line in (*(_line(case["id"], mark) for mark in case["marks"]), *_main_cause(case))
     ]
     off = [
         f"{case['id']}: out of calibration: {'; '.join(case['out_of_calibration'])}"
         for case in result["cases"]
         if case["out_of_calibration"]
     ]
-    return [head, *told, *off]
+    return [head, *times, *off]
 
 
-def _why(case: dict[str, Any]) -> list[str]:
+def _main_cause(case: dict[str, Any]) -> list[str]:
     """Return the cause whose time differs most, if both clocks were traced."""
     virtual, real = case["spent_s"]
     if virtual is None or real is None:
         return []
-    more = {cause: real[cause] - virtual[cause] for cause in virtual}
-    most = max(more, key=lambda cause: abs(more[cause]))
-    return [f"{case['id']:18} most of it: {most} {more[most]:+.3f} s"]
+    difference = {cause: real[cause] - virtual[cause] for cause in virtual}
+    main = max(difference, key=lambda cause: abs(difference[cause]))
+    return [f"{case['id']:18} largest difference: {main} {difference[main]:+.3f} s"]
 
 
 def _line(case: str, mark: dict[str, Any]) -> str:

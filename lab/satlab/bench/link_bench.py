@@ -16,9 +16,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -28,11 +28,10 @@ from satlab.bench import udp_load
 from satlab.check.case_link import edit
 from satlab.common import paths, topology
 from satlab.common.console import ProgressLog
-from satlab.experiment import calibrate, manifest
-from satlab.experiment.calibrate import CalibrationCheck, MetricsFile, ProbeError
-from satlab.link.expectation import expectation
-from satlab.link.linkplan import LinkRequest
-from satlab.netlab import lab, ownership
+from satlab.experiment import calibrate, link_probe, manifest
+from satlab.experiment.link_probe import PROBE_DATAGRAM_BYTES, PROBE_PORT, NamespaceShell, ProbeError, ProbePath
+from satlab.experiment.session import QUIET, NetnsHost, metrics_of, new_lab_id, run_session
+from satlab.link.config import LinkRequest
 from satlab.netlab.lab import Lab
 
 RATES_MBPS = (20.0, 250.0, 1100.0)
@@ -136,37 +135,37 @@ def _at_least(name: str, limit: float, unit: str, measured: float | None) -> Pro
 
 
 def promises(result: dict[str, Any]) -> list[Promise]:
-    """Hold a result against what is promised of the link's speed. What was not asked for is missing, not missed."""
-    found = []
+    """Hold a result against what is promised of the link's speed. What was not requested is missing, not missed."""
+    made = []
     for rate in result["rates"]:
         flow, name = rate["load"], f"{rate['rate_mbps']:g} Mbit/s"
         if limit := CORES.get(rate["rate_mbps"]):
-            found += [
+            made += [
                 _at_most(f"{name}: emulator", limit, "cores", flow and flow["emulator_cores"]),
                 _at_most(f"{name}: release error p99", LATE_US, "us", _loaded_late_us(rate["late"])),
                 _at_most(f"{name}: RTT above the frame model", RTT_ABOVE_MS, "ms", rate["rtt_above_model_ms"]),
             ]
         if rate["rate_mbps"] == LEAN_MBPS:
-            found.append(_at_most(f"{name}: memory of the emulator", MEMORY_MB, "MB", rate["rss_mb"]))
+            made.append(_at_most(f"{name}: memory of the emulator", MEMORY_MB, "MB", rate["rss_mb"]))
         if rate["rate_mbps"] > FAST_MBPS:
             received = flow and flow["received_bps"] / 1e6
-            found.append(_at_least(f"{name}: received", FAST_MBPS, "Mbit/s", received))
-            found.append(_at_most(f"{name}: lost by the emulator", 0, "packets", rate["counted_loss_packets"]))
-    asked = len(result.get("labs", ()))
-    if asked >= LABS:  # fewer cannot tell
+            made.append(_at_least(f"{name}: received", FAST_MBPS, "Mbit/s", received))
+            made.append(_at_most(f"{name}: lost by the emulator", 0, "packets", rate["counted_loss_packets"]))
+    labs = len(result.get("labs", ()))
+    if labs >= LABS:  # fewer prove nothing
         green = sum(not bad for bad in result["labs"])
-        found.append(_at_least("labs of 20 Mbit/s at once with green calibration", LABS, "labs", green))
-    return found
+        made.append(_at_least("labs of 20 Mbit/s at once with green calibration", LABS, "labs", green))
+    return made
 
 
 def _loaded_late_us(late: dict[str, Any]) -> float | None:
     """Worst p99 of the directions under load."""
-    found = [late[name]["p99_us"] for name in ("forward", "terrestrial_down") if name in late]
-    return None if None in found else max(found, default=None)
+    p99s = [late[name]["p99_us"] for name in ("forward", "terrestrial_down") if name in late]
+    return None if None in p99s else max(p99s, default=None)
 
 
 def link(seconds: float, labs: int, rates_mbps: tuple[float, ...], log: ProgressLog) -> dict[str, Any]:
-    """Measure baseline, each rate for `seconds`, and `labs` labs of 20 Mbit/s at once; give what `--json` prints.
+    """Measure baseline, each rate for `seconds`, and `labs` labs of 20 Mbit/s at once; return what `--json` prints.
 
     Raises:
         HostError: not root, or labs cannot be brought up.
@@ -242,25 +241,25 @@ def _flow(flow: dict[str, Any]) -> str:
 # --- labs -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Bench:
-    """A lab that is up, and the files it writes."""
+    """A lab that is up."""
 
     lab: Lab
-    metrics: MetricsFile
     pid: int
 
+    @classmethod
+    def of(cls, lab: Lab) -> "_Bench":
+        return cls(lab, lab.status().satlink_pid or 0)
+
     def address(self, node: str) -> str:
-        """Return the first address of a node."""
         return self.lab.topology.nodes[node].address
 
     def cpu_s(self) -> float:
-        """CPU time of satlink so far."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def rss_mb(self) -> float:
-        """Most memory that satlink has held."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         match = re.search(r"VmHWM:\s+(\d+) kB", status)
         return int(match[1]) * 1024 / 1e6 if match else 0.0
@@ -272,13 +271,13 @@ class _Bench:
             ProbeError: a program failed.
         """
         cpu_s = self.cpu_s()
-        size, to = str(calibrate.PROBE_DATAGRAM_BYTES), [self.address(receiver), str(calibrate.PROBE_PORT)]
+        size, to = str(PROBE_DATAGRAM_BYTES), [self.address(receiver), str(PROBE_PORT)]
         with subprocess.Popen(
             self._load(receiver, "receive", *to, size), stdout=subprocess.PIPE, text=True
         ) as receiving:
             stdout = cast("IO[str]", receiving.stdout)
             stdout.readline()
-            sent = _said(self._load(sender, "send", *to, size, str(offered_bps), str(seconds)))
+            sent = _output(self._load(sender, "send", *to, size, str(offered_bps), str(seconds)))
             got = json.loads(stdout.read() or "{}")
         if not sent or not got:
             raise ProbeError(f"the UDP flow from {sender} to {receiver} failed")
@@ -287,7 +286,8 @@ class _Bench:
     def most(self, sender: str, receiver: str, seconds: float) -> Flow:
         """Send UDP from a node that has one address on the way, as fast as iperf3 goes."""
         cpu_s = self.cpu_s()
-        end = calibrate.udp_flow(self.lab, (sender, self.address(sender)), receiver, 0, seconds)["end"]
+        path = ProbePath(receiver, sender, self.address(sender))
+        end = link_probe.udp_flow(NamespaceShell(self.lab), path, 0, seconds)["end"]
         sent, got = end["sum_sent"], end["sum_received"]
         arrived = got["packets"] - got["lost_packets"]
         return self._flow((got["packets"], sent["seconds"]), (arrived, got["seconds"]), seconds, cpu_s)
@@ -296,11 +296,10 @@ class _Bench:
         return [*self.lab.enter_argv(node), sys.executable, udp_load.__file__, *argv]
 
     def _flow(self, sent: tuple[int, float], got: tuple[int, float], seconds: float, cpu_s: float) -> Flow:
-        """Make a flow of packets and the s they took at both ends, and the CPU time before it."""
+        """Make a flow of packets and the s they took at sender and receiver, and the CPU time before it."""
         cpu_s = self.cpu_s() - cpu_s
         offered, received = (
-            packets * calibrate.PROBE_DATAGRAM_BYTES * 8 / duration if duration else 0.0
-            for packets, duration in (sent, got)
+            packets * PROBE_DATAGRAM_BYTES * 8 / duration if duration else 0.0 for packets, duration in (sent, got)
         )
         return Flow(
             offered_bps=offered,
@@ -312,33 +311,23 @@ class _Bench:
         )
 
 
-def _said(argv: list[str]) -> dict[str, Any]:
-    """Run a program; give what it prints, nothing if it failed."""
+def _output(argv: list[str]) -> dict[str, Any]:
+    """Run a program; return what it prints, nothing if it failed."""
     done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False)
     return json.loads(done.stdout) if done.returncode == 0 else {}
 
 
 @contextlib.contextmanager
 def _scratch() -> Iterator[Path]:
-    """Make a folder for as long as the block lasts."""
     with tempfile.TemporaryDirectory(prefix="satlab-bench-") as name:
         yield Path(name)
 
 
-@contextlib.contextmanager
-def _up(folder: Path, profile: Path, terrestrial_delay_ms: float | None = None) -> Iterator[_Bench]:
-    """Bring a lab up, and down again when the block ends."""
-    with ownership.owned(f"bench-{os.getpid()}-{next(_NUMBERS)}") as name:
-        metrics = folder / f"{name}.jsonl"
-        request = LinkRequest(profile, metrics=metrics, terrestrial_one_way_delay_ms=terrestrial_delay_ms)
-        try:
-            up = Lab.up(name, topology.load(paths.LAB_FILE), request)
-            yield _Bench(up, MetricsFile(metrics), lab.status(name).satlink_pid or 0)
-        finally:
-            lab.down(name)
-
-
-_NUMBERS = itertools.count()
+def _host(folder: Path, profile: Path, terrestrial_delay_ms: float | None = None) -> NetnsHost:
+    """Return a lab whose metrics are in a file of the folder."""
+    name = new_lab_id("bench")
+    request = LinkRequest(profile, metrics=folder / f"{name}.jsonl", terrestrial_one_way_delay_ms=terrestrial_delay_ms)
+    return NetnsHost(name, topology.load(paths.LAB_FILE), request)
 
 
 def profile_of(rate_mbps: float, folder: Path) -> Path:
@@ -362,38 +351,47 @@ def profile_of(rate_mbps: float, folder: Path) -> Path:
 # --- what is measured -----------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class _Load:
+    """What a lab under load gave; as in `Rate`."""
+
+    flow: Flow | None
+    counted_loss_packets: int | None
+    rss_mb: float
+    failure: str = ""
+
+
+def _loaded(lab: Lab, seconds: float) -> _Load:
+    bench, metrics = _Bench.of(lab), metrics_of(lab)
+    samples_before = len(metrics.samples())
+    try:
+        flow = bench.flow("server", "client", lab.plan.forward.udp_goodput_bps * LOAD, seconds)
+    except ProbeError as error:
+        return _Load(None, None, bench.rss_mb(), str(error))
+    metrics.settle()
+    return _Load(flow, _counted_loss(metrics.samples()[samples_before:]), bench.rss_mb())
+
+
 def _rate(rate_mbps: float, seconds: float) -> Rate:
     with _scratch() as folder:
-        flow, counted_loss, failure = None, None, ""
-        with _up(folder, profile_of(rate_mbps, folder)) as bench:
-            plan = bench.lab.plan
-            probe = calibrate.probe_link(bench.lab, plan, bench.address("server"), bench.metrics)
-            checks = calibrate.before(plan, probe)
-            before = len(bench.metrics.samples())
-            try:
-                offered = plan.forward.udp_goodput_bps * LOAD
-                flow = bench.flow("server", "client", offered, seconds)
-                bench.metrics.settle()
-                counted_loss = _counted_loss(bench.metrics.samples()[before:])
-            except ProbeError as error:
-                failure = str(error)
-            rss_mb = bench.rss_mb()
+        host = _host(folder, profile_of(rate_mbps, folder))
+        session = run_session(host, lambda lab, _: _loaded(lab, seconds))
+        load, plan = cast("_Load", session.outcome), session.lab.plan  # nothing stops it
+        rtt_ms = next(check.measured for check in session.before if check.name == "rtt_ms")
+        # The release error counts from the start of the lab: its probes load the link, too.
+        checks = [*session.before, *host.release_errors(session.lab, 0.0)]
         return Rate(
             rate_mbps=rate_mbps,
             planned_goodput_bps=plan.forward.udp_goodput_bps,
-            load=flow,
-            counted_loss_packets=counted_loss,
-            rtt_ms=probe.rtt.mean_ms if probe.rtt else None,
-            rtt_above_model_ms=probe.rtt.mean_ms - plan.rtt_ms.mean if probe.rtt else None,
-            late=_lateness(bench.metrics.lines()[-1]),
-            rss_mb=rss_mb,
-            out_of_calibration=_bad([*checks, *_during(bench)]),
-            failure=failure,
+            load=load.flow,
+            counted_loss_packets=load.counted_loss_packets,
+            rtt_ms=rtt_ms,
+            rtt_above_model_ms=None if rtt_ms is None else rtt_ms - plan.rtt_ms.mean,
+            late=_lateness(metrics_of(session.lab).lines()[-1]),
+            rss_mb=load.rss_mb,
+            out_of_calibration=calibrate.deviations(checks),
+            failure=load.failure,
         )
-
-
-def _during(bench: _Bench) -> list[CalibrationCheck]:
-    return calibrate.during(bench.metrics.lines(), expectation(bench.lab.plan, "satlink"))
 
 
 def _counted_loss(samples: list[dict[str, Any]]) -> int:
@@ -407,40 +405,25 @@ def _lateness(end: dict[str, Any]) -> dict[str, ReleaseErrors]:
     return {name: ReleaseErrors(*(end[f"late_{which}_us"][name] for which in ("p50", "p99", "max"))) for name in names}
 
 
-def _bad(checks: list[CalibrationCheck]) -> list[str]:
-    return [
-        f"{c.name} {'not measured' if c.measured is None else f'{c.measured:.4g}'} {c.unit}" for c in checks if not c.ok
-    ]
-
-
 def _labs(count: int) -> list[list[str]]:
-    """Calibrate labs of 20 Mbit/s all at the same time; give for each which checks did not hold."""
+    """Calibrate labs of 20 Mbit/s all at the same time; return for each which checks did not hold."""
     with _scratch() as folder, contextlib.ExitStack() as stack:
-        profile = paths.PROFILES / "geo"
-        benches = [stack.enter_context(_up(folder, profile)) for _ in range(count)]
-        found: list[list[CalibrationCheck]] = [[] for _ in benches]
-
-        def calibrated(number: int, bench: _Bench) -> None:
-            probe = calibrate.probe_link(bench.lab, bench.lab.plan, bench.address("server"), bench.metrics)
-            found[number] = calibrate.before(bench.lab.plan, probe)
-
-        threads = [threading.Thread(target=calibrated, args=pair) for pair in enumerate(benches)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        hosts = [_host(folder, paths.PROFILES / "geo") for _ in range(count)]
+        labs = [stack.enter_context(host.opened(QUIET)) for host in hosts]
+        with ThreadPoolExecutor(count) as pool:
+            before = list(pool.map(lambda host, lab: host.calibrate(lab), hosts, labs))
         stack.close()
-        during = [_during(bench) for bench in benches]
-    # A thread that died has left no check.
-    return [
-        _bad([*checks, *watched]) if checks else ["not measured"] for checks, watched in zip(found, during, strict=True)
-    ]
+        return [
+            calibrate.deviations([*checks, *host.release_errors(lab, 0.0)])
+            for host, lab, checks in zip(hosts, labs, before, strict=True)
+        ]
 
 
 def _baseline(rates_mbps: tuple[float, ...]) -> Baseline:
     wakes, failures = _wakes(), []
     geo = paths.PROFILES / "geo"
-    with _scratch() as folder, _up(folder, geo, terrestrial_delay_ms=0) as bench:
+    with _scratch() as folder, _host(folder, geo, terrestrial_delay_ms=0).opened(QUIET) as lab:
+        bench = _Bench.of(lab)
 
         def attempt(measure: Callable[[], Flow]) -> Flow | None:
             try:
@@ -459,7 +442,6 @@ def _baseline(rates_mbps: tuple[float, ...]) -> Baseline:
 
 
 def _wakes() -> TimerBaseline:
-    """Wake a real-time thread every millisecond."""
     late: list[float] = []
     before = os.sched_getscheduler(0), os.sched_getparam(0)
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(FIFO_PRIORITY))

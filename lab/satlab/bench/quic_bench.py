@@ -7,9 +7,9 @@ stays in the result.
 """
 
 import contextlib
-import itertools
 import json
 import os
+import shutil
 import subprocess
 import tempfile
 import time
@@ -24,10 +24,11 @@ from satlab.bench.link_bench import profile_of
 from satlab.common import paths, topology
 from satlab.common.console import ProgressLog
 from satlab.common.errors import HostError
-from satlab.common.processes import wait
+from satlab.common.processes import finish, wait
 from satlab.experiment import manifest
-from satlab.link.linkplan import BytesQueue, Direction, LinkRequest, Loss
-from satlab.netlab import lab, ownership, pep, pki
+from satlab.experiment.session import QUIET, NetnsHost, new_lab_id
+from satlab.link.config import BytesQueue, Direction, LinkRequest, Loss
+from satlab.netlab import pep, pki
 from satlab.netlab.lab import Lab
 
 PORT = 4433
@@ -90,7 +91,7 @@ SATPEP_CONTROLS = ("reno", "cubic")
 
 @dataclass(frozen=True)
 class Transfer:
-    """What came of one client: exit status, its last words, and its lines (schemas/satperf.schema.json)."""
+    """Result of one client: exit status, its stderr, and its lines (schemas/satperf.schema.json)."""
 
     status: int
     said: str
@@ -107,7 +108,7 @@ Connect = Callable[[str, Sequence[str], Sequence[str], float], Transfer]
 
 @contextlib.contextmanager
 def server(up: Lab, node: str, options: Sequence[str], folder: Path) -> Iterator[Connect]:
-    """Run a server for as long as the block lasts, and give what runs a client of it.
+    """Run a server for as long as the block lasts, and yield what runs a client of it.
 
     Raises:
         HostError: satperf is missing, or its server does not start.
@@ -119,9 +120,9 @@ def server(up: Lab, node: str, options: Sequence[str], folder: Path) -> Iterator
     listen = [str(paths.SATPERF), "server", "--listen", place, "--output", str(folder / "server.jsonl")]
     listen += ["--cert", str(keys.server_cert), "--key", str(keys.server_key), *options]
 
-    def connect(near: str, leg: Sequence[str], client: Sequence[str], timeout_s: float) -> Transfer:
+    def connect(client_node: str, leg: Sequence[str], client: Sequence[str], timeout_s: float) -> Transfer:
         argv = [str(paths.SATPERF), "client", "--connect", place, "--server-name", NAME, "--ca", str(keys.ca_cert)]
-        argv = [*up.enter_argv(near), *argv, "--timeout", f"{timeout_s:g}", *leg, *client]
+        argv = [*up.enter_argv(client_node), *argv, "--timeout", f"{timeout_s:g}", *leg, *client]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout_s + LEAVE_S, check=False)
         return Transfer(done.returncode, done.stderr.strip(), [json.loads(line) for line in done.stdout.splitlines()])
 
@@ -134,8 +135,7 @@ def server(up: Lab, node: str, options: Sequence[str], folder: Path) -> Iterator
             raise HostError(f"satperf's server does not start: {server_log.read_text().strip()}")
         yield connect
     finally:
-        process.terminate()
-        process.wait(START_S)
+        finish(process, START_S)
 
 
 @contextlib.contextmanager
@@ -145,35 +145,29 @@ def proxies(up: Lab, case: Case, folder: Path) -> Iterator[None]:
     Raises:
         HostError: a proxy is not ready in time.
     """
-    words = ["--port", str(PORT), "--pki", str(folder / "pki")]
+    words = ["--port", str(PORT)]
     if case.congestion_control in SATPEP_CONTROLS:
         words += ["--congestion-control", case.congestion_control]
     with contextlib.ExitStack() as peps:
         for node in pep.proxies(up) if case.pep else ():
-            running = pep.proxy(up, node, words, folder / node, engine=case.pep, readable=[folder / "pki"])
-            peps.enter_context(running)
+            keys = folder / f"pki-{node}"  # each proxy is a user of its own
+            shutil.copytree(folder / "pki", keys)
+            own = [*words, "--pki", str(keys)]
+            peps.enter_context(pep.proxy(up, node, own, folder / node, engine=case.pep, readable=[keys]))
         yield
 
 
-_NUMBERS = itertools.count()
-
-
-@contextlib.contextmanager
-def large(folder: Path, loss: float) -> Iterator[Lab]:
+def large(folder: Path, loss: float) -> contextlib.AbstractContextManager[Lab]:
     """Bring the large link up, and down again when the block ends."""
     direction = Direction(queue=BytesQueue(bytes=BDP_BYTES), loss=Loss(ratio=loss))
     request = LinkRequest(
         profile_of(RATE_MBPS, folder), forward=direction, return_=direction, terrestrial_one_way_delay_ms=TERRESTRIAL_MS
     )
-    with ownership.owned(f"quic-{os.getpid()}-{next(_NUMBERS)}") as name:
-        try:
-            yield Lab.up(name, topology.load(paths.LAB_FILE), request)
-        finally:
-            lab.down(name)
+    return NetnsHost(new_lab_id("quic"), topology.load(paths.LAB_FILE), request).opened(QUIET)
 
 
 def quic(cases: Sequence[Case], log: ProgressLog) -> dict[str, Any]:
-    """Measure the cases, the slow ones all at the same time; give what `--json` prints.
+    """Measure the cases, the slow ones all at the same time; return what `--json` prints.
 
     Raises:
         HostError: not root, satperf is not built, or labs cannot be brought up.
@@ -197,10 +191,10 @@ def quic(cases: Sequence[Case], log: ProgressLog) -> dict[str, Any]:
 
 
 def measure(case: Case) -> dict[str, Any]:
-    """Run one case in a lab of its own; give its parameters and the summaries of both sides."""
+    """Run one case in a lab of its own; return its parameters and the summaries of both sides."""
     leg = ["--stack", case.stack, "--congestion-control", case.congestion_control, *case.options]
     size, timeout_s = (VETH_BYTES, 120.0) if case.loss is None else (LARGE_BYTES, 14400.0 if case.slow else 300.0)
-    # Two neighbours joined by a veth pair, or the ends of the path.
+    # Two neighbours joined by a veth pair, or the endpoints of the path.
     nodes = ("gw", "proxy-gw") if case.loss is None else ("client", "server")
     began = time.monotonic()
     with (
@@ -227,15 +221,15 @@ def lines(result: dict[str, Any]) -> Iterator[str]:
     load = f"load {host['load_1min']:.1f} before, {result['load_1min_end']:.1f} after"
     yield f"host  {host['cores']} x {host['cpu']}, {host['system']}, {load}"
     for case in result["cases"]:
-        yield f"{case['name']}: {_told(case['client'], case['server'], case['said'])}"
+        yield f"{case['name']}: {_line(case['client'], case['server'], case['said'])}"
 
 
-def _told(client: dict[str, Any] | None, server: dict[str, Any] | None, said: str) -> str:
+def _line(client: dict[str, Any] | None, server: dict[str, Any] | None, said: str) -> str:
     if client is None or client["status"] != "ok" or server is None:
         return f"failed: {client['reason'] if client else said}"
     acks = f", {client['acks_sent']} ACKs" if client["acks_sent"] is not None else ""
     equal = "data equal" if client["data_equal"] else "DATA DIFFERS"
     return (
         f"{client['goodput_bps'] / 1e6:.1f} Mbit/s, {client['t_s']:.1f} s, {equal}, "
-        f"{server['retransmitted_share']:.1%} sent again{acks}, CPU {client['cpu_s']:.1f} + {server['cpu_s']:.1f} s"
+        f"{server['retransmitted_share']:.1%} retransmitted{acks}, CPU {client['cpu_s']:.1f} + {server['cpu_s']:.1f} s"
     )

@@ -24,7 +24,7 @@ def told(client: dict[str, Any] | None, said: str = "") -> str:
 
 def test_a_transfer_is_told_with_its_check() -> None:
     text = told(SUMMARY)
-    assert "quinn cubic loss 1%: 56.1 Mbit/s, 14.9 s, data equal, 1.0% sent again, 3432 ACKs" in text
+    assert "quinn cubic loss 1%: 56.1 Mbit/s, 14.9 s, data equal, 1.0% retransmitted, 3432 ACKs" in text
     assert "DATA DIFFERS" in told(SUMMARY | {"data_equal": False})
 
 

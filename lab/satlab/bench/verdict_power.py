@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satlab bench check`: how often a comparison cries wolf, and how often it sees a wolf. A benchmark of the verdicts.
+"""`satlab bench check`: how many false alarms comparisons with a baseline raise, and how many slowdowns they find.
 
-Every comparison takes fresh samples of both builds under the virtual clock, over a clean link, where samples differ by
-little, and over a lossy one, where they differ much. The slower build is planted: the same stack where rates are lower
-and the round trip is longer by the given share, so that all of a transfer takes that much longer.
+Each comparison takes fresh samples of both builds under the virtual clock, over a clean link (little spread) and over a
+lossy one (large spread). The slower build is the same stack over a link with lower rates and a longer round trip, so
+that each part of a transfer takes longer by the same factor.
 """
 
 import itertools
@@ -39,13 +39,13 @@ TOLERANCE = 0.03
 
 
 def measure(comparisons: int, slowdown: float, log: ProgressLog) -> dict[str, Any]:
-    """Compare equal builds, then a slower one with its baseline, `comparisons` times each, samples as planned."""
+    """Compare equal builds, and a slower build with its baseline, `comparisons` times each."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="satlab-power-") as name, ThreadPoolExecutor(os.cpu_count()) as pool:
         equal = _Build(SUITE, Path(name) / "equal", pool)
         slower = _Build(_slower(slowdown), Path(name) / "slower", pool)
         seeds = itertools.count(1)
-        runs = equal.planned(seeds)
+        runs = equal.planned_runs(seeds)
         with log.step(f"{comparisons} comparisons of equal builds"):
             alarms = [_slow_cases(equal.samples(seeds, runs), equal.samples(seeds, runs)) for _ in range(comparisons)]
         with log.step(f"{comparisons} comparisons with a build that is {slowdown:.0%} slower"):
@@ -57,37 +57,38 @@ def measure(comparisons: int, slowdown: float, log: ProgressLog) -> dict[str, An
         "tolerance": TOLERANCE,
         "false_alarms": sum(map(bool, alarms)),
         "slowdown": slowdown,
-        "caught": {case.id: sum(case.id in found for found in caught) for case in SUITE.cases},
+        "caught": {case.id: sum(case.id in slow for slow in caught) for case in SUITE.cases},
         "real_s": round(time.monotonic() - began, 1),
     }
 
 
 def _slower(slowdown: float) -> Suite:
-    by = 1 + slowdown
-    link = SUITE.link.model_copy(update={"rtt_ms": SUITE.link.rtt_ms * by})
+    factor = 1 + slowdown
+    link = SUITE.link.model_copy(update={"rtt_ms": SUITE.link.rtt_ms * factor})
     rates = ("forward_mbps", "return_mbps")
-    cases = [case.model_copy(update={rate: getattr(case, rate) / by for rate in rates}) for case in SUITE.cases]
+    cases = [case.model_copy(update={rate: getattr(case, rate) / factor for rate in rates}) for case in SUITE.cases]
     return SUITE.model_copy(update={"link": link, "cases": tuple(cases)})
 
 
 class _Build:
-    """A stack and its links. Samples leave no files."""
+    """A stack and its links. Raw files of samples are removed."""
 
     def __init__(self, suite: Suite, folder: Path, pool: ThreadPoolExecutor) -> None:
         folder.mkdir()
         self._suite, self._folder, self._pool = suite, folder, pool
         self._links = {case.id: case_link.build(suite, case, folder / "profiles") for case in suite.cases}
 
-    def planned(self, seeds: Iterator[int]) -> dict[str, int]:
-        """Return how many samples each case needs, by a pilot, as a comparison of `satlab check` does."""
+    def planned_runs(self, seeds: Iterator[int]) -> dict[str, int]:
+        """Return how many samples each case needs, from a pilot, as `satlab check --baseline` does."""
         pilot = self.samples(seeds, {case.id: COMPARED_RUNS[0] for case in self._suite.cases})
         marks = range(len(self._suite.marks_mb))
         return {
             case: verdict.runs_for(
-                [verdict.ordered(found, mark) for mark in marks], COMPARED_RUNS, SLOWDOWN, len(pilot) * len(marks)
+                [verdict.sorted_times(samples, mark) for mark in marks],
+                COMPARED_RUNS, SLOWDOWN, len(pilot) * len(marks),
             )
-            for case, found in pilot.items()
-        }
+            for case, samples in pilot.items()
+        }  # fmt: skip
 
     def samples(self, seeds: Iterator[int], runs: Mapping[str, int]) -> dict[str, list[Sample]]:
         """Take fresh samples of every case."""
@@ -104,5 +105,5 @@ class _Build:
 
 
 def _slow_cases(now: dict[str, list[Sample]], before: dict[str, list[Sample]]) -> set[str]:
-    found = verdict.against_baseline(SUITE.marks_mb, now, before, TOLERANCE)
-    return {one.case for one in found if one.is_slower}
+    comparisons = verdict.against_baseline(SUITE.marks_mb, now, before, TOLERANCE)
+    return {one.case for one in comparisons if one.is_slower}

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Regression targets: suites as data, transfers over the link they describe, verdicts with statistics."""
+"""Regression targets for QUIC: suites of cases, samples of their transfers, statistical verdicts."""

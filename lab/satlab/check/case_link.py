@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The link of a case: the `geo` profile with other rates, a terrestrial segment that makes up the round-trip time."""
+"""The link of a case: the `geo` profile with other rates. The terrestrial segment adds the rest of the RTT."""
 
+import os
 import re
 import shutil
 from dataclasses import dataclass, replace
@@ -8,32 +9,32 @@ from pathlib import Path
 
 from satlab.check.suite import Case, Suite
 from satlab.common import paths, topology
-from satlab.link import linkplan
-from satlab.link.linkplan import (
+from satlab.link.config import (
     BdpQueue,
     Direction,
     LinkConfig,
-    LinkPlan,
     LinkRequest,
     LinkSet,
     Loss,
     Timeline,
     TimelineStep,
+    build_config,
 )
+from satlab.link.plan import LinkPlan, plan_link
 
 GEO_RTT_MS = 500.0
 """Four hops of 125 ms in the `geo` profile."""
 GEO_FORWARD_KHZ = 50_000
 GEO_RETURN_KBPS = 10_000
 GEO_RETURN_KHZ = 20_000
-"""Carries up to 10 Mbit/s of CRA."""
-FULL_PACKET = 1500 / 1472
-"""IP bytes per byte of UDP payload, full-size packets."""
+"""Enough for 10 Mbit/s of CRA."""
+IP_BYTES_PER_UDP_BYTE = 1500 / 1472
+"""For full-size packets."""
 
 
 @dataclass(frozen=True)
 class CaseLink:
-    """What a lab is asked for, the configuration that follows, and what its frame arithmetic promises."""
+    """The request for a lab, the link configuration built from it, and satlink's plan of that configuration."""
 
     request: LinkRequest
     config: LinkConfig
@@ -41,35 +42,41 @@ class CaseLink:
 
     @property
     def forward_mbps(self) -> float:
-        """Return the rate of full-size IP packets down, Mbit/s."""
-        return self.plan.forward.udp_goodput_bps * FULL_PACKET / 1e6
+        """Forward rate for full-size IP packets, Mbit/s."""
+        return self.plan.forward.udp_goodput_bps * IP_BYTES_PER_UDP_BYTE / 1e6
 
     @property
     def return_mbps(self) -> float:
-        """Return the rate of full-size IP packets up, Mbit/s: CRA comes in whole slots."""
-        return self.plan.return_.udp_goodput_bps * FULL_PACKET / 1e6
+        """Return rate for full-size IP packets, Mbit/s. It differs from the request: CRA is granted in whole slots."""
+        return self.plan.return_.udp_goodput_bps * IP_BYTES_PER_UDP_BYTE / 1e6
 
 
 def build(suite: Suite, case: Case, folder: Path, seed: int = 1) -> CaseLink:
-    """Write the profile of a case into `folder` and give its link.
+    """Write the profile of a case into `folder` and return its link.
 
-    The rate of a carrier follows its bandwidth, so a first plan tells by how much bandwidth and CRA have to differ.
+    The rate of a carrier is proportional to its bandwidth: the unchanged profile is planned first, then bandwidth and
+    CRA are scaled to the rates of the case.
     """
-    first = _link(suite, case, _profile(folder / "first", GEO_FORWARD_KHZ, GEO_RETURN_KBPS), seed)
-    forward = GEO_FORWARD_KHZ * case.forward_mbps / first.forward_mbps
-    back = GEO_RETURN_KBPS * case.return_mbps / first.return_mbps
-    return _link(suite, case, _profile(folder / case.id, forward, back), seed)
+    unscaled = _link(suite, case, _profile(folder / "first", GEO_FORWARD_KHZ, GEO_RETURN_KBPS), seed)
+    forward_khz = GEO_FORWARD_KHZ * case.forward_mbps / unscaled.forward_mbps
+    return_kbps = GEO_RETURN_KBPS * case.return_mbps / unscaled.return_mbps
+    return _link(suite, case, _profile(folder / case.id, forward_khz, return_kbps), seed)
 
 
-def at_work(link: CaseLink, case: Case, seed: int, start_s: float) -> LinkConfig:
-    """Return the configuration of one sample, whose transfer starts at `start_s`."""
+def for_virtual_clock(link: CaseLink, case: Case, seed: int, start_s: float, folder: Path) -> LinkConfig:
+    """Return the configuration of one sample, whose transfer starts at `start_s`.
+
+    Paths are relative to `folder`, where satvirtual runs: the same sample has the same configuration, and so the same
+    digest, wherever a check is written.
+    """
     steps = _steps(link, case, start_s)
     timeline = Timeline(starts="at-once", steps=steps) if steps else None
-    return link.config.model_copy(update={"seed": seed, "timeline": timeline})
+    files = {name: os.path.relpath(getattr(link.config, name), folder.resolve()) for name in ("profile", "metrics")}
+    return link.config.model_copy(update={"seed": seed, "timeline": timeline, **files})
 
 
 def for_lab(link: CaseLink, case: Case, seed: int, metrics: Path) -> LinkRequest:
-    """Return what a lab is asked for to take one sample; its time line waits for the start of the transfer."""
+    """Return the request for the lab of one sample; its timeline waits for the start of the transfer."""
     steps = _steps(link, case, 0.0)
     timeline = Timeline(starts="on-request", steps=steps) if steps else None
     return replace(link.request, seed=seed, metrics=metrics, timeline=timeline)
@@ -97,8 +104,8 @@ def _link(suite: Suite, case: Case, profile: Path, seed: int) -> CaseLink:
         run_id=f"{suite.name}-{case.id}",
     )
     here = topology.load(paths.LAB_FILE)
-    config = linkplan.build(here, "check", request, metrics=profile / "link.jsonl")
-    return CaseLink(request, config, linkplan.plan(config))
+    config = build_config(here, "check", request, metrics=profile / "link.jsonl")
+    return CaseLink(request, config, plan_link(config))
 
 
 def _profile(folder: Path, forward_khz: float, return_kbps: float) -> Path:
@@ -116,10 +123,10 @@ def _profile(folder: Path, forward_khz: float, return_kbps: float) -> Path:
 
 
 def edit(file: Path, *edits: tuple[str, str]) -> None:
-    """Replace texts (old, new) that are in the file exactly once. Raises ValueError where one is not."""
+    """Replace each (old, new). Raises ValueError for a text that is not in the file exactly once."""
     text = file.read_text()
     for old, new in edits:
         text, count = re.subn(re.escape(old), new, text)
         if count != 1:
-            raise ValueError(f"{file}: {old} is there {count} times, not once")
+            raise ValueError(f"{file}: {old} occurs {count} times, expected once")
     file.write_text(text)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The border of a check: given suite, case, link and seed, a backend gives a sample, by a clock of its own."""
+"""The interface between a check and its backends: suite, case, link and seed in, one sample out."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,15 +15,18 @@ Status = Literal["ok", "failed", "censored", "unsupported"]
 
 @dataclass(frozen=True)
 class Sample:
-    """One transfer: `times_s` until the suite's marks, None where the time was over or the connection died before.
+    """One transfer. None: the backend does not measure it.
 
-    Times are from the client's first packet. `calibration` says what of the link was out of tolerance meanwhile,
-    nothing if nothing was. `goodput_interop_bps` is that of the QUIC interop runner; `return_*` is what crossed the
-    return link; `symptoms` is what showed from outside of what slowed it down; `spent_s` are the seconds of each cause
-    of `why`, which add up to the time of the transfer; `simulated_s` is the virtual time until its end.
-    `time_to_first_byte_ms` and `retransmitted_share` (of the payload's bytes, those that were sent again) are what
-    `sources` says, which names by field where a figure is from if that is not the program that was measured.
-    `warnings` say what could not be read of what the programs left. What a backend cannot tell is None.
+    - `times_s`: from the client's first packet to each mark of the suite; None for a mark that was not reached.
+    - `calibration`: checks of the link that were out of tolerance; empty if none was.
+    - `goodput_interop_bps`: as the QUIC interop runner defines it.
+    - `return_packets`, `return_bytes`: on the return link during the transfer.
+    - `retransmitted_share`: of the payload sender's bytes.
+    - `symptoms`: causes of a slow transfer that packets and CPU times show.
+    - `spent_s`: seconds per cause (trace/causes.py); their sum is the duration of the transfer.
+    - `simulated_s`: virtual time until the end of the transfer.
+    - `sources`: by field, where its value is from if the measured programs did not report it.
+    - `warnings`: files of the programs that were not used.
     """
 
     case: str
@@ -54,7 +57,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class UnusedSource:
-    """Why something that an end (`side`) left was not used: it is missing, broken, too large, or does not fit."""
+    """A qlog file of one `side` that was not used. `kind`: missing, broken, too large, or does not fit."""
 
     kind: str
     side: str
@@ -62,29 +65,25 @@ class UnusedSource:
 
     @property
     def text(self) -> str:
-        """Say it for people."""
-        return f"qlog of the {self.side} {self.kind}: {self.reason}"
+        return f"qlog of the {self.side} not used ({self.kind}): {self.reason}"
 
 
 class Backend(Protocol):
-    """What takes samples."""
-
     @property
-    def clock(self) -> Literal["virtual", "real"]:
-        """Return whose time the samples are in."""
+    def clock(self) -> Literal["virtual", "real"]: ...
 
     @property
     def stack(self) -> str:
-        """Name what is measured."""
+        """The stack's name in tables and check.json."""
 
     @property
     def at_once(self) -> int:
-        """Return how many samples it may take at a time."""
+        """Largest number of samples at a time."""
 
     def sample(self, suite: Suite, case: Case, link: CaseLink, seed: int, raw: Path) -> Sample:
-        """Take one sample; raw files stay in `raw`.
+        """Take one sample. Its raw files are left in `raw`.
 
         Raises:
             ConfigError: an option is refused.
-            HostError: the host cannot do it.
+            HostError: the host lacks a program or a privilege, or the lab fails.
         """

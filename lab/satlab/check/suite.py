@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A suite of targets, `baselines/*.yml` (satlab/suite/1): links, transfers and the times they should take."""
+"""A suite of targets, `baselines/*.yml` (satlab/suite/1): links, transfers and their target times."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from satlab.common.errors import ConfigError, Fault
-from satlab.link.linkplan import LossProcess
+from satlab.link.config import LossProcess
 
 MB = 1_000_000
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")]
@@ -20,29 +20,29 @@ class _Model(BaseModel):
 
 
 class SuiteLink(_Model):
-    """What all links of a suite share: round-trip time without frames, ms; queue of each direction in its own BDP."""
+    """Common to all links of a suite: round-trip time without frames, ms; queue of each direction, in its BDP."""
 
     rtt_ms: float = Field(gt=500, le=2000)
     queue_bdp: float = Field(gt=0, le=100)
 
 
 class Change(_Model):
-    """The forward rate (Mbit/s) from a moment on, s after the start of the transfer."""
+    """A new forward rate (Mbit/s), `at_s` after the start of the transfer."""
 
     at_s: float = Field(ge=0, le=3600)
     forward_mbps: float = Field(gt=0.1, le=1000)
 
 
 class Case(_Model):
-    """One link, one transfer, and how long it may take until each of the suite's marks; None: to be determined.
+    """One link, one transfer, and the target time for each mark of the suite (None: no target).
 
-    Rates in Mbit/s of full-size IP packets; `rtt_ms` in place of the suite's. `loss` acts in both directions. With
-    `second_after_s` the case is about a second transfer that starts so long after the end of the first one, which it
-    may remember. `reference_s` are times of the suite's `reference`, which are shown and never judged.
+    Rates in Mbit/s for full-size IP packets. `rtt_ms` replaces the suite's. `loss` applies to both directions. With
+    `second_after_s` the sample is a second transfer, which starts this long after the end of the first one and may
+    resume its session. `reference_s` are times of the suite's `reference`: shown, not judged.
 
-    `test` makes it a test case of the QUIC interop runner for its endpoints: files of `files_bytes` (names of
-    `name_length`), whether so many handshakes and a Retry must show. `server_test`: where the server's is another one.
-    `lacking` says why there is no such case here.
+    `test` is a test case of the QUIC interop runner, for its endpoints: files of `files_bytes`, with names of
+    `name_length` characters; the expected number of `handshakes`; whether the server must send a `retry`. `server_test`
+    is the server's test case if it differs. `lacking` is the reason why a test case cannot be run.
     """
 
     id: Name
@@ -66,9 +66,9 @@ class Case(_Model):
 
 
 class Suite(_Model):
-    """The file. Times are those at which `marks_mb` (10^6 bytes) have arrived, from the client's first packet.
+    """A suite file. Times are from the client's first packet until `marks_mb` (10^6 bytes) have arrived.
 
-    A suite without marks is one of test cases, which are passed or not.
+    A suite without marks has test cases, which pass or fail as a whole.
     """
 
     schema_: Literal["satlab/suite/1"] = Field(alias="schema")
@@ -82,30 +82,32 @@ class Suite(_Model):
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
         if list(self.marks_mb) != sorted({mark for mark in self.marks_mb if mark > 0}):
-            raise ValueError("marks_mb must rise, from above 0")
+            raise ValueError("marks_mb must be positive and ascending")
         short = [case.id for case in self.cases if len(case.targets_s) != len(self.marks_mb)]
         if short:
             raise ValueError(f"targets_s needs one value (or null) per mark: {', '.join(short)}")
-        if not self.marks_mb and (lost := [case.id for case in self.cases if not (case.files_bytes or case.lacking)]):
-            raise ValueError(f"without marks_mb a case needs test and files_bytes, or lacking: {', '.join(lost)}")
+        empty = [case.id for case in self.cases if not (case.files_bytes or case.lacking)]
+        if not self.marks_mb and empty:
+            raise ValueError(f"without marks_mb a case needs test and files_bytes, or lacking: {', '.join(empty)}")
         wrong = [case.id for case in self.cases if len(case.reference_s) not in (0, len(self.marks_mb))]
         if wrong or (not self.reference and any(case.reference_s for case in self.cases)):
             raise ValueError(f"reference_s needs the suite's reference, and one value (or null) per mark: {wrong}")
         ids = [case.id for case in self.cases]
         twice = sorted({name for name in ids if ids.count(name) > 1})
         if twice:
-            raise ValueError(f"ids that are there twice: {', '.join(twice)}")
+            raise ValueError(f"duplicate ids: {', '.join(twice)}")
         return self
 
     def selected(self, names: Sequence[str]) -> tuple[Case, ...]:
-        """Return the named cases in the suite's order, all for no name.
+        """Return the named cases in the suite's order; all cases for no name. A text may be several names: "a,b".
 
         Raises:
-            ConfigError: a name is none of the suite's.
+            ConfigError: the suite has no case of a name.
         """
+        names = [name for text in names for name in text.split(",")]
         known = [case.id for case in self.cases]
         faults = [
-            Fault("--cases", f"{name} is no case of {self.name}", ", ".join(known))
+            Fault("--cases", f"{name} is not a case of {self.name}", ", ".join(known))
             for name in names
             if name not in known
         ]
@@ -115,20 +117,21 @@ class Suite(_Model):
 
 
 def load(path: Path) -> Suite:
-    """Read and check a suite.
+    """Read and validate a suite.
 
     Raises:
-        ConfigError: with every fault.
+        ConfigError: all faults of the file.
     """
     try:
         raw = yaml.safe_load(path.read_text())
         return Suite.model_validate(raw)
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}", hint="suites lie in baselines/") from error
+        raise ConfigError(f"{path}: {error.strerror}", hint="suites are in baselines/") from error
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is no YAML: {error}") from error
+        raise ConfigError(f"{path} is not YAML: {error}") from error
     except ValidationError as error:
-        places = [
-            (".".join(map(str, fault["loc"])) or "suite", fault["msg"]) for fault in error.errors(include_url=False)
+        faults = [
+            Fault(f"{path}: {'.'.join(map(str, fault['loc'])) or 'suite'}", fault["msg"])
+            for fault in error.errors(include_url=False)
         ]
-        raise ConfigError(f"{path}", [Fault(f"{path}: {place}", why) for place, why in places]) from error
+        raise ConfigError(f"{path}", faults) from error

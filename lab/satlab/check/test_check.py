@@ -11,16 +11,19 @@ from xml.etree import ElementTree
 import jsonschema
 import pytest
 
-from satlab.check import check_run, suite, verdict
+from satlab.check import check_result, check_run, suite, verdict
 from satlab.check.backend import virtual_clock
 from satlab.check.backend.virtual_clock import VirtualClock
-from satlab.check.report import check_page, check_tables, interop_result
+from satlab.check.check_result import CheckResult
+from satlab.check.endpoint import selection
+from satlab.check.report import check_page, check_tables, exports
 from satlab.check.samples import Sample, Status, UnusedSource
 from satlab.check.suite import Case, Suite
 from satlab.check.verdict import BaselineComparison
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus
+from satlab.common.statistics import Interval
 
 ETOSAT = paths.BASELINES / "etosat.yml"
 OUTCOME: dict[str, Any] = {
@@ -79,7 +82,7 @@ def test_a_test_case_passes_when_all_its_samples_did() -> None:
         small(marks_mb=[], cases=[{"id": "a", "forward_mbps": 10, "return_mbps": 2}])
 
 
-def test_every_fault_of_a_suite_is_told(tmp_path: Path) -> None:
+def test_every_fault_of_a_suite_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "bad.yml"
     path.write_text(
         ETOSAT.read_text().replace("rtt_ms: 650", "rtt_ms: 1, speed: 2").replace("return_mbps: 0.5", "x: 1")
@@ -94,15 +97,24 @@ def test_every_fault_of_a_suite_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("changes", [{"marks_mb": [2, 1]}, {"marks_mb": [1, 2]}, {"name": "../x"}])
-def test_suites_that_contradict_themselves_are_refused(changes: dict[str, Any]) -> None:
+def test_inconsistent_suites_are_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"marks_mb|targets_s|name"):
         small(**changes)
+
+
+def test_cases_are_named_one_by_one_or_in_one_text() -> None:
+    etosat = suite.load(ETOSAT)
+    assert [case.id for case in etosat.selected(["large", "medium,small-upload"])] == [
+        "small-upload",
+        "medium",
+        "large",
+    ]
 
 
 def test_an_unknown_case_is_named() -> None:
     with pytest.raises(ConfigError) as caught:
         small().selected(["b"])
-    assert "b is no case" in str(caught.value.faults[0])
+    assert "b is not a case" in str(caught.value.faults[0])
 
 
 def test_a_request_follows_its_schema_and_the_second_transfer_its_first() -> None:
@@ -115,7 +127,7 @@ def test_a_request_follows_its_schema_and_the_second_transfer_its_first() -> Non
         assert request == virtual_clock.transfer(etosat, case, 7, {"initial_window": 32}, {})
 
 
-def test_a_sample_is_the_transfer_that_counts() -> None:
+def test_a_sample_is_the_last_transfer() -> None:
     found = virtual_clock.sample(small().cases[0], OUTCOME)
     assert (found.times_s, found.seed, found.acks, found.simulated_s) == ((1.5, None), 4, 3, 3.5)
     second = small().cases[0].model_copy(update={"second_after_s": 10.0})
@@ -126,6 +138,7 @@ def test_a_sample_is_the_transfer_that_counts() -> None:
     ("times", "target", "result"),
     [
         ((2.9, 2.8, 2.9, 2.7, 2.9), 3.0, "pass"),
+        ((3.0, 3.0, 3.0, 3.0, 3.0), 3.0, "pass"),
         ((2.9, 3.4, 2.8, 3.3, 3.5), 3.0, "fail"),
         ((3.9, 3.8, 3.9, 3.7, 3.9), 3.0, "fail"),
         ((2.9, None, None, None, 2.0), 3.0, "fail"),
@@ -138,7 +151,7 @@ def test_a_target_is_met_by_the_upper_end(times: tuple[float | None, ...], targe
     assert (found.result, found.censored) == (result, times.count(None))
 
 
-def test_a_connection_that_died_fails_its_case() -> None:
+def test_a_failed_connection_fails_its_case() -> None:
     samples = [one("a", 1.0), one("a", 1.0, status="failed", reason="timed out")]
     [found] = verdict.against_targets(small(), small().cases, {"a": samples})
     assert (found.result, found.died, found.is_open) == ("fail", ("timed out",), False)
@@ -158,9 +171,33 @@ def test_samples_over_a_link_out_of_calibration_are_kept_and_not_counted() -> No
     assert judged(off, off).median_s == 9.0
 
 
-def test_what_programs_cannot_do_is_no_failure() -> None:
+def test_an_unsupported_case_is_not_a_failure() -> None:
     found = judged(one("a", None, status="unsupported", reason="no 0-RTT"))
     assert (found.result, found.died) == ("unsupported", ("no 0-RTT",))
+
+
+def test_an_unsupported_case_is_unsupported_over_any_link() -> None:
+    found = judged(one("a", None, status="unsupported", reason="no 0-RTT", calibration="rtt_ms"))
+    assert found.result == "unsupported"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "changes", "is_open"),
+    [
+        (2.9, 3.1, {}, True),
+        (3.0, 3.1, {}, True),
+        (3.01, 3.1, {}, False),
+        (2.9, 3.0, {"result": "pass"}, False),
+        (2.9, 3.1, {"died": ("reset",)}, False),
+        (2.9, 3.1, {"result": "not measurable"}, False),
+        (2.9, 3.1, {"target_s": None, "result": "to be determined"}, False),
+    ],
+)
+def test_a_verdict_is_open_while_its_interval_contains_the_target(
+    low: float, high: float, changes: dict[str, Any], is_open: bool
+) -> None:
+    found = verdict.TargetVerdict("a", 2, 3.0, 3.05, Interval(low, high), 5, 0, (), "fail")
+    assert replace(found, **changes).is_open is is_open
 
 
 def test_the_rank_sum_test_agrees_with_counting() -> None:
@@ -169,6 +206,7 @@ def test_the_rank_sum_test_agrees_with_counting() -> None:
     assert verdict.p_slower([5, 6, 7, 8], [1, 2, 3, 4], source) == pytest.approx(1 / 70, abs=0.005)
     assert verdict.p_slower([1, 2, 3, 4], [5, 6, 7, 8], source) == pytest.approx(1.0)
     assert verdict.p_slower([1, 1, 1], [1, 1, 1], source) == pytest.approx(1.0)
+    assert verdict.p_slower(range(50, 100), range(50), source) == 1 / 10_001  # never 0
 
 
 def test_holm_rejects_step_by_step() -> None:
@@ -196,20 +234,75 @@ def test_a_slowdown_is_found_and_noise_is_not() -> None:
     assert compare(dead, before).is_slower and compare(dead, dead).ratio == 1.0
 
 
+def off(samples: list[Sample]) -> list[Sample]:
+    return [replace(sample, calibration="release_error") for sample in samples]
+
+
+@pytest.mark.parametrize("side", ["now", "before"])
+def test_a_comparison_of_uncalibrated_samples_is_not_measurable(side: str) -> None:
+    now, before = noisy("a", 11, 0.2, 2), noisy("a", 10, 0.2, 1)
+    assert compare(now, before).result == "slower"
+    comparison = compare(off(now), before) if side == "now" else compare(now, off(before))
+    assert (comparison.result, comparison.is_slower, comparison.p, comparison.detectable) == (
+        "not measurable",
+        False,
+        None,
+        None,
+    )
+    assert comparison.ratio == pytest.approx(1.1, abs=0.02)
+
+
+def test_a_comparison_counts_calibrated_samples_alone() -> None:
+    before = noisy("a", 10, 0.2, 1)
+    mixed = compare([*noisy("a", 10, 0.2, 3), *off(noisy("a", 20, 0.2, 4))], before)
+    assert (mixed.result, mixed.n, mixed.off) == ("no slower", 10, 10)
+    assert compare([*before[:4], *off(before[4:])], before).result == "not measurable"  # fewer than half
+    assert compare(before, [*before[:5], *off(noisy("a", 1, 0.1, 5, 5))]).n_baseline == 5
+
+
+def test_an_unmeasurable_comparison_takes_nothing_from_the_others() -> None:
+    """Eight comparisons, of which one can be judged, have the p-value and the limits of that one alone."""
+    names = "abcdefgh"
+    now = {name: noisy(name, 10.5, 0.3, 5) for name in names}
+    before = {name: noisy(name, 10, 0.3, 6) for name in names}
+    mixed = now | {name: off(now[name]) for name in names[1:]}
+    [alone] = verdict.against_baseline([2], {"a": now["a"]}, before, 0.03)
+    assert 0.05 / 8 < (alone.p or 0) < 0.05 and alone.is_slower  # the others would make it insignificant
+    assert verdict.against_baseline([2], mixed, before, 0.03)[0] == alone
+
+
+def test_the_ratio_of_marks_that_were_never_reached() -> None:
+    reached, never = noisy("a", 10, 0.1, 1), [one("a", None, status="censored")] * 10
+    assert compare(reached, never).ratio == 0 and compare(never, reached).ratio == math.inf
+
+
+def test_detectable_slowdowns_begin_above_the_tolerance_and_ties_are_no_slowdown() -> None:
+    source = random.Random(1)  # noqa: S311
+    assert verdict.detectable([10.0] * 10, 10, 0.05, 1, source) == 0.06
+    assert not verdict._is_detected([10.0] * 10, (10, 10), 1.0, 1.0, source)
+
+
+def test_samples_are_planned_with_the_calibrated_ones_of_the_baseline() -> None:
+    steady, wild = noisy("a", 10, 0.1, 1), noisy("a", 10, 3, 2)
+    fewest = [check_run._min_runs(small(), small().cases[0], {"a": [*steady, *more]}, 1) for more in (off(wild), wild)]
+    assert fewest[0] == check_run.BASELINE_RUNS < fewest[1]
+
+
 def test_samples_are_planned_for_a_slowdown_of_a_tenth() -> None:
     sizes = range(10, 21, 5)
     steady, spread = ([[sample.times_s[0] or 0 for sample in noisy("a", 10, noise, 1)]] for noise in (0.1, 0.6))
     assert verdict.runs_for(steady, sizes, 0.1, 4) == 10 and verdict.runs_for(spread, sizes, 0.1, 4) > 10
-    assert verdict.runs_for([[math.inf] * 10], sizes, 0.1, 4) == 10  # what never came says nothing
+    assert verdict.runs_for([*steady, *spread], sizes, 0.1, 4) == verdict.runs_for(spread, sizes, 0.1, 4)
+    assert verdict.runs_for([[math.inf] * 10], sizes, 0.1, 4) == 10  # a mark that was never reached is ignored
 
 
 def test_options_are_pairs() -> None:
-    assert check_run.options(["initial-window=32", "congestion-control=reno"]) == {
+    assert selection.options(["initial-window=32", "congestion-control=reno"]) == {
         "initial_window": 32,
         "congestion_control": "reno",
     }
     with pytest.raises(ConfigError):
-        check_run.options(["initial-window"])
+        selection.options(["initial-window"])
 
 
 TINY = """
@@ -232,14 +325,14 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def check(tiny: Path, monkeypatch: pytest.MonkeyPatch, out: Path, **wanted: Any) -> check_run.CheckResult:
+def check(tiny: Path, monkeypatch: pytest.MonkeyPatch, out: Path, **options: Any) -> CheckResult:
     monkeypatch.setattr(paths, "BASELINES", tiny)
-    return check_run.run(check_run.CheckRequest("tiny", out=out, **wanted), ProgressLog(quiet=True))
+    return check_run.run(check_run.CheckRequest("tiny", out=out, **options), ProgressLog(quiet=True))
 
 
 def test_a_check_from_suite_to_verdicts(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = check(tiny, monkeypatch, tmp_path)
-    results = [(one.case, one.result) for one in found.judged]
+    results = [(one.case, one.result) for one in found.verdicts]
     names = ["quick", "quick", "slow", "slow", "falling", "falling"]
     assert results == list(zip(names, ["pass", "pass", "fail", *["to be determined"] * 3], strict=True))
     assert found.status == ExitStatus.FAILED
@@ -253,12 +346,12 @@ def test_a_check_from_suite_to_verdicts(tiny: Path, tmp_path: Path, monkeypatch:
         jsonschema.validate(json.loads(outcome.read_text()), outcome_schema)
     document = json.loads((found.folder / "check.json").read_text())
     jsonschema.validate(document, json.loads((paths.SCHEMAS / "check.schema.json").read_text()))
-    xml = ElementTree.fromstring(check_tables.junit(found))  # noqa: S314 - our own text
+    xml = ElementTree.fromstring(exports.junit(found))  # noqa: S314 - our own text
     assert (xml.get("tests"), xml.get("failures"), xml.get("skipped")) == ("6", "1", "3")
     assert "| quick | 10/" in check_tables.markdown(found)
-    told = interop_result.result(found)
-    assert [cell["abbr"] for cell in told["measurements"][0]] == ["QU", "SL", "FA"]
-    assert interop_result.extension(found)["check"] == found.document() and told["results"] == [[]]
+    interop = exports.interop_result(found)
+    assert [one["abbr"] for one in interop["measurements"][0]] == ["QU", "SL", "FA"]
+    assert exports.interop_extension(found)["check"] == found.document() and interop["results"] == [[]]
     for case in document["cases"]:
         times = [sum(sample["spent_s"].values()) for sample in case["samples"]]
         assert sum(case["spent_s"].values()) == pytest.approx(sum(times) / len(times))
@@ -268,9 +361,7 @@ def test_a_check_from_suite_to_verdicts(tiny: Path, tmp_path: Path, monkeypatch:
     assert check_tables.pace(found).endswith(f": {sum(simulated) / found.real_s:.0f} times as fast as real time")
 
 
-def test_what_was_noticed_is_in_all_that_is_handed_on(
-    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_symptoms_and_warnings_are_in_every_report(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = check(tiny, monkeypatch, tmp_path, cases=["quick"], runs=2)
     warned = UnusedSource("broken", "server", "<script>line 3")
     known: Any = {"retransmitted_share": 0.0125, "sources": {"retransmitted_share": "qlog of the server"}}
@@ -279,16 +370,16 @@ def test_what_was_noticed_is_in_all_that_is_handed_on(
     found.samples["quick"] = [replace(changed[0], **known), changed[1]]
     text = check_tables.markdown(found)
     assert "| quick | CPU limit: it waited | 1, 2 |" in text and "| 1.25 |" in text and "reference s" not in text
-    assert text.count("| not told |") and "| itself, qlog of the server |" in text
-    xml = ElementTree.fromstring(check_tables.junit(found))  # noqa: S314 - our own text
-    assert "qlog of the server broken: <script>line 3" in (xml.findtext("system-err") or "")
+    assert text.count("| unknown |") and "| qlog of the server, stack |" in text
+    xml = ElementTree.fromstring(exports.junit(found))  # noqa: S314 - our own text
+    assert "qlog of the server not used (broken): <script>line 3" in (xml.findtext("system-err") or "")
     html = check_page.write(found).read_text()
     assert "&lt;script&gt;line 3" in html and "<script>line 3" not in html
     (tmp_path / "check.json").write_text(json.dumps(found.document()))
     jsonschema.validate(
         json.loads((tmp_path / "check.json").read_text()), json.loads((paths.SCHEMAS / "check.schema.json").read_text())
     )
-    again = check_run.load_baseline(tmp_path / "check.json", found.suite)
+    again = check_result.load_samples(tmp_path / "check.json", found.suite)
     assert again["quick"][0].warnings == (warned,)
 
 
@@ -312,21 +403,46 @@ def test_a_build_is_compared_with_an_earlier_one(tiny: Path, tmp_path: Path, mon
     first = check(tiny, monkeypatch, tmp_path / "1", cases=["quick"])
     file = first.folder / "check.json"
     again = check(tiny, monkeypatch, tmp_path / "2", cases=["quick"], baseline=file, seed=100)
-    assert again.compared and not any(one.is_slower for one in again.compared) and again.status == ExitStatus.OK
+    assert again.comparisons and not any(one.is_slower for one in again.comparisons) and again.status == ExitStatus.OK
+    missed = replace(again, verdicts=[replace(one, result="fail") for one in again.verdicts])
+    assert missed.status == ExitStatus.OK and replace(missed, comparisons=None).status == ExitStatus.FAILED
     narrow = {"stream_receive_window": 65536}
     slow = check(tiny, monkeypatch, tmp_path / "3", cases=["quick"], baseline=file, client=narrow)
-    assert slow.compared and slow.compared[1].is_slower and slow.status == ExitStatus.FAILED
+    assert slow.comparisons and slow.comparisons[1].is_slower and slow.status == ExitStatus.FAILED
     assert "SLOWER" in check_tables.markdown(slow)
-    beside = check_tables.markdown(
-        check(tiny, monkeypatch, tmp_path / "5", cases=["quick", "slow"], runs=1, beside=[file])
+    document = json.loads((slow.folder / "check.json").read_text())
+    jsonschema.validate(document, json.loads((paths.SCHEMAS / "check.schema.json").read_text()))
+    assert [one["is_slower"] for one in document["compared"]] == [one.is_slower for one in slow.comparisons]
+    table = check_tables.markdown(
+        check(tiny, monkeypatch, tmp_path / "5", cases=["quick", "slow"], runs=1, compare_with=[file])
     )
-    [row] = [line for line in beside.splitlines() if "not run" in line and "| slow | 0.1 |" in line]
-    assert row.count("n 1") == 1 and "beside other checks" in beside
+    [row] = [line for line in table.splitlines() if "not run" in line and "| slow | 0.1 |" in line]
+    assert row.count("n 1") == 1 and "comparison with other checks" in table
     with pytest.raises(ConfigError):
         check(tiny, monkeypatch, tmp_path / "4", baseline=tiny / "tiny.yml")
 
 
-def test_a_check_that_was_stopped_goes_on(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_against_an_uncalibrated_baseline_is_not_measurable(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = check(tiny, monkeypatch, tmp_path / "1", cases=["quick"]).document()
+    for sample in document["cases"][0]["samples"]:
+        sample["times_s"] = [time / 2 for time in sample["times_s"]]
+        sample["calibration"] = "release_error"
+    file = tmp_path / "check.json"
+    file.write_text(json.dumps(document))
+    found = check(tiny, monkeypatch, tmp_path / "2", cases=["quick"], baseline=file)
+    assert found.status == ExitStatus.UNCALIBRATED
+    assert len(found.samples["quick"]) == check_run.BASELINE_RUNS  # no calibrated sample to plan with
+    table = [line for line in check_tables.markdown(found).splitlines() if line.endswith("| not measurable |")]
+    assert len(table) == 2
+    xml = ElementTree.fromstring(exports.junit(found))  # noqa: S314 - our own text
+    assert (xml.get("failures"), xml.get("skipped")) == ("0", "2")
+    saved = json.loads((found.folder / "check.json").read_text())
+    jsonschema.validate(saved, json.loads((paths.SCHEMAS / "check.schema.json").read_text()))
+
+
+def test_a_stopped_check_can_be_resumed(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = check(tiny, monkeypatch, tmp_path / "whole", cases=["quick", "slow"], runs=2)
     with monkeypatch.context() as short:
         short.setattr(VirtualClock, "sample", _stopped(VirtualClock.sample, "slow"))
@@ -337,7 +453,7 @@ def test_a_check_that_was_stopped_goes_on(tiny: Path, tmp_path: Path, monkeypatc
     with monkeypatch.context() as short:
         short.setattr(VirtualClock, "sample", _stopped(VirtualClock.sample, "quick"))
         resumed = check(tiny, short, tmp_path, cases=["slow"], runs=2, resume=folder)
-    assert resumed.samples == whole.samples and resumed.judged == whole.judged and resumed.folder == folder
+    assert resumed.samples == whole.samples and resumed.verdicts == whole.verdicts and resumed.folder == folder
     more = check(tiny, monkeypatch, tmp_path, cases=["quick"], runs=3, resume=folder)
     assert [len(samples) for samples in more.samples.values()] == [3, 2] and more.real_s > resumed.real_s
     assert more.samples["quick"][:2] == whole.samples["quick"]
@@ -348,10 +464,10 @@ def test_a_check_that_was_stopped_goes_on(tiny: Path, tmp_path: Path, monkeypatc
 def _stopped(sample: Callable[..., Sample], case: str) -> Callable[..., Sample]:
     """Interrupt at the samples of a case."""
 
-    def sampled(backend: VirtualClock, plan: Suite, wanted: Case, *others: Any) -> Sample:
-        if wanted.id == case:
+    def sampled(backend: VirtualClock, plan: Suite, sampled_case: Case, *others: Any) -> Sample:
+        if sampled_case.id == case:
             raise KeyboardInterrupt
-        return sample(backend, plan, wanted, *others)
+        return sample(backend, plan, sampled_case, *others)
 
     return sampled
 
@@ -362,8 +478,14 @@ def test_a_wrong_option_is_refused_with_its_name(tiny: Path, tmp_path: Path, mon
     assert "colour" in str(caught.value) + str(caught.value.faults)
 
 
-def test_the_same_check_gives_the_same_times(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_checks_have_equal_samples_and_digests(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     once, twice = (check(tiny, monkeypatch, tmp_path / name, cases=["slow"], runs=2) for name in "ab")
     assert once.samples == twice.samples
     assert once.samples["slow"][0].times_s != once.samples["slow"][1].times_s
     assert all(math.isfinite(time or 0) for one in once.samples["slow"] for time in one.times_s)
+    # Digests and all: nothing in an outcome depends on where the check was written.
+    outcomes = [sorted((one.folder / "raw").glob("*.outcome.json")) for one in (once, twice)]
+    for first, second in zip(*outcomes, strict=True):
+        assert first.read_bytes() == second.read_bytes()

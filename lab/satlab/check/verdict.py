@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Verdicts on the samples of a suite: against targets, and against the samples of an earlier build.
+"""Verdicts on the samples of a suite: against its targets, and against the samples of an earlier build.
 
-A target is met when the upper end of the median's 95 % bootstrap interval is not above it. A build is slower than its
-baseline when the medians differ by more than the tolerance and a one-sided permutation test on rank sums (Wilcoxon,
-"Individual Comparisons by Ranking Methods", Biometrics Bulletin 1, 1945; the statistic of Mann and Whitney) says so at
-5 % over all comparisons together (Holm, "A Simple Sequentially Rejective Multiple Test Procedure", Scand. J. Statist.
-6, 1979).
+A target is met when the upper limit of the median's 95 % bootstrap interval does not exceed it. A build is slower than
+its baseline when its median exceeds the baseline's by more than the tolerance, and a one-sided permutation test on rank
+sums (Wilcoxon, "Individual Comparisons by Ranking Methods", Biometrics Bulletin 1, 1945; the statistic of Mann and
+Whitney) is significant at 5 % over all comparisons together (Holm, "A Simple Sequentially Rejective Multiple Test
+Procedure", Scand. J. Statist. 6, 1979).
+
+Samples out of calibration are not counted. If more than half of the samples of a case are, there is no verdict but "not
+measurable".
 """
 
 import math
@@ -20,22 +23,23 @@ from satlab.check.suite import Case, Suite
 from satlab.common.statistics import Interval, interval, median
 
 ALPHA = 0.05
-"""Chance of a false alarm of a whole comparison."""
+"""Probability of a false alarm over all comparisons of a check."""
 PERMUTATIONS = 10_000
 POWER = 0.95
 SEED = 20211222
-CALIBRATED = 0.5
-"""Share of samples that must have been taken over a calibrated link; with fewer there is no verdict."""
+MIN_CALIBRATED_SHARE = 0.5
 Result = Literal["pass", "fail", "to be determined", "unsupported", "not measurable"]
+ComparisonResult = Literal["slower", "no slower", "not measurable"]
 Samples = Mapping[str, Sequence[Sample]]
+"""By case."""
 
 
 @dataclass(frozen=True)
 class TargetVerdict:
-    """A case at one mark: median and interval in s (infinite where too many samples never came so far).
+    """Verdict on a case at one mark. Median and interval in s; infinite where too many samples never reached the mark.
 
-    `mark_mb` None is a test case as a whole, which may take as long as it takes. `off` samples were taken while the
-    link was out of calibration: they count only where there are no others.
+    `mark_mb` None: a test case as a whole, which has no time limit. `died` has the reasons of failed connections.
+    `off` is the number of samples out of calibration; they are counted only where there are no others.
     """
 
     case: str
@@ -51,165 +55,227 @@ class TargetVerdict:
 
     @property
     def is_open(self) -> bool:
-        """Return whether more samples could change the result."""
+        """Whether more samples could change the result."""
         target = self.target_s
-        judged = self.result in ("pass", "fail") and target is not None and not self.died
-        return judged and target is not None and self.interval_s.low <= target < self.interval_s.high
+        is_judged = self.result in ("pass", "fail") and target is not None and not self.died
+        return is_judged and target is not None and self.interval_s.low <= target < self.interval_s.high
 
 
 def against_targets(suite: Suite, cases: Sequence[Case], samples: Samples) -> list[TargetVerdict]:
-    """Judge every case at every mark."""
+    """Return one verdict per case and mark; one per case for a suite of test cases."""
     if not suite.marks_mb:
-        return [_judged(case, None, math.inf, 0, samples[case.id]) for case in cases]
+        return [_against_target(case, None, math.inf, 0, samples[case.id]) for case in cases]
     return [
-        _judged(case, mark, case.targets_s[index], index, samples[case.id])
+        _against_target(case, mark, case.targets_s[index], index, samples[case.id])
         for case in cases
         for index, mark in enumerate(suite.marks_mb)
     ]
 
 
-def _judged(
+def _against_target(
     case: Case, mark: float | None, target: float | None, index: int, samples: Sequence[Sample]
 ) -> TargetVerdict:
-    calibrated = [one for one in samples if not one.calibration]
-    counted = calibrated or samples
-    times = ordered(counted, index)
+    counted = _counted(samples)
+    times = sorted_times(counted, index)
     spread = interval(times, median)
     died = tuple(sorted({one.reason for one in counted if one.status in ("failed", "unsupported")}))
-    result = _result(target, met=not died and target is not None and spread.high <= target)
+    result = _result(target, is_met=not died and target is not None and spread.high <= target)
     if any(one.status == "unsupported" for one in counted):
         result = "unsupported"
-    elif len(calibrated) < CALIBRATED * len(samples):
+    elif not _is_measurable(samples):
         result = "not measurable"
-    off = len(samples) - len(calibrated)
-    shown = None if mark is None else target
+    shown_target = None if mark is None else target
     return TargetVerdict(
-        case.id, mark, shown, median(times), spread, len(times), times.count(math.inf), died, result, off
-    )
+        case.id, mark, shown_target, median(times), spread, len(times), times.count(math.inf), died, result,
+        _off(samples),
+    )  # fmt: skip
 
 
-def _result(target: float | None, *, met: bool) -> Result:
+def _result(target: float | None, *, is_met: bool) -> Result:
     if target is None:
         return "to be determined"
-    return "pass" if met else "fail"
+    return "pass" if is_met else "fail"
 
 
-def ordered(samples: Sequence[Sample], index: int) -> list[float]:
-    """Return the times of a mark, rising; infinite for a sample that never came so far."""
+def calibrated(samples: Sequence[Sample]) -> list[Sample]:
+    """Return the samples that were taken over a calibrated link."""
+    return [one for one in samples if not one.calibration]
+
+
+def _counted(samples: Sequence[Sample]) -> Sequence[Sample]:
+    return calibrated(samples) or samples
+
+
+def _off(samples: Sequence[Sample]) -> int:
+    return len(samples) - len(calibrated(samples))
+
+
+def _is_measurable(samples: Sequence[Sample]) -> bool:
+    return len(calibrated(samples)) >= MIN_CALIBRATED_SHARE * len(samples)
+
+
+def sorted_times(samples: Sequence[Sample], index: int) -> list[float]:
+    """Return the times until a mark, ascending; infinite for a sample that never reached it."""
     times = [one.times_s[index] for one in samples]
     return sorted(math.inf if time is None else time for time in times)
 
 
 @dataclass(frozen=True)
 class BaselineComparison:
-    """A case at one mark, now and in the baseline; `p` is one-sided; `detectable` the least slowdown that is found."""
+    """A case at one mark, compared with the baseline.
+
+    `p` is one-sided. `detectable` is the smallest relative slowdown that would be found with probability POWER; None:
+    more than 1. Both are None where the result is "not measurable". `n` and `n_baseline` are counted samples, `off` and
+    `off_baseline` those out of calibration.
+    """
 
     case: str
     mark_mb: float
     median_s: float
     baseline_s: float
-    p: float
+    p: float | None
     n: int
     n_baseline: int
     detectable: float | None
-    is_slower: bool
+    result: ComparisonResult
+    off: int = 0
+    off_baseline: int = 0
+
+    @property
+    def is_slower(self) -> bool:
+        return self.result == "slower"
 
     @property
     def ratio(self) -> float:
-        """Return median now / median of the baseline."""
+        """Median / median of the baseline; 1 where both are infinite."""
         if math.isinf(self.baseline_s):
             return 1.0 if math.isinf(self.median_s) else 0.0
         return self.median_s / self.baseline_s
 
 
+@dataclass(frozen=True)
+class _Pair:
+    """The counted times of a case at one mark: of this check and of the baseline."""
+
+    case: str
+    mark_mb: float
+    now: list[float]
+    before: list[float]
+    off: int
+    off_baseline: int
+    is_measurable: bool
+
+    def comparison(
+        self, result: ComparisonResult, p: float | None = None, detectable: float | None = None
+    ) -> BaselineComparison:
+        return BaselineComparison(
+            self.case, self.mark_mb, median(self.now), median(self.before), p, len(self.now), len(self.before),
+            detectable, result, self.off, self.off_baseline,
+        )  # fmt: skip
+
+
 def against_baseline(
     marks_mb: Sequence[float], samples: Samples, baseline: Samples, tolerance: float
 ) -> list[BaselineComparison]:
-    """Compare what both have; `tolerance` is the relative slowdown that nobody minds."""
-    source = random.Random(SEED)  # noqa: S311 - statistics, no secret
+    """Compare the cases that both have; `tolerance` is the tolerated relative slowdown.
+
+    Only measurable pairs share the probability of a false alarm.
+    """
+    source = random.Random(SEED)  # noqa: S311 - statistics, not a secret
     pairs = [
-        (case, index, ordered(samples[case], index), ordered(baseline[case], index))
+        _pair(case, mark, index, samples[case], baseline[case])
         for case in samples
         if case in baseline
-        for index in range(len(marks_mb))
+        for index, mark in enumerate(marks_mb)
     ]
-    values = [p_slower(now, before, source) for _, _, now, before in pairs]
-    significant = holm(values)
-    found = []
-    for (case, index, now, before), p, is_significant in zip(pairs, values, significant, strict=True):
-        beyond = median(now) > median(before) * (1 + tolerance)
-        least = detectable(before, len(now), tolerance, len(pairs), source)
-        here = (case, marks_mb[index], median(now), median(before), p, len(now), len(before), least)
-        found.append(BaselineComparison(*here, is_slower=is_significant and beyond))
-    return found
+    measurable = [pair for pair in pairs if pair.is_measurable]
+    p_values = [p_slower(pair.now, pair.before, source) for pair in measurable]
+    significant = holm(p_values)
+    judged = {}
+    for pair, p, is_significant in zip(measurable, p_values, significant, strict=True):
+        is_beyond = median(pair.now) > median(pair.before) * (1 + tolerance)
+        smallest = detectable(pair.before, len(pair.now), tolerance, len(measurable), source)
+        result: ComparisonResult = "slower" if is_significant and is_beyond else "no slower"
+        judged[pair.case, pair.mark_mb] = pair.comparison(result, p, smallest)
+    return [judged.get((pair.case, pair.mark_mb)) or pair.comparison("not measurable") for pair in pairs]
+
+
+def _pair(case: str, mark: float, index: int, now: Sequence[Sample], before: Sequence[Sample]) -> _Pair:
+    return _Pair(
+        case, mark, sorted_times(_counted(now), index), sorted_times(_counted(before), index), _off(now), _off(before),
+        _is_measurable(now) and _is_measurable(before),
+    )  # fmt: skip
 
 
 def p_slower(now: Sequence[float], before: Sequence[float], source: random.Random) -> float:
-    """Return the chance of a rank sum of `now` this high or higher when both are samples of the same.
+    """Return the probability of a rank sum of `now` this high or higher if both had the same distribution.
 
-    Monte Carlo over permutations, with the one that was seen counted in, so never 0.
+    Monte Carlo over permutations. The observed one is counted, so the result is never 0.
     """
     ranks = _ranks([*now, *before])
-    seen = sum(ranks[: len(now)])
-    # Means of tied ranks are halves: exact in binary.
-    higher = sum(sum(source.sample(ranks, len(now))) >= seen for _ in range(PERMUTATIONS))
+    observed = sum(ranks[: len(now)])
+    # Mean ranks of ties are multiples of one half: exact in binary.
+    higher = sum(sum(source.sample(ranks, len(now))) >= observed for _ in range(PERMUTATIONS))
     return (higher + 1) / (PERMUTATIONS + 1)
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
-    rising = sorted(values)
-    return [(2 * rising.index(value) + rising.count(value) + 1) / 2 for value in values]
+    ascending = sorted(values)
+    return [(2 * ascending.index(value) + ascending.count(value) + 1) / 2 for value in values]
 
 
-def holm(values: Sequence[float]) -> list[bool]:
+def holm(p_values: Sequence[float]) -> list[bool]:
     """Return which of several p-values are significant at ALPHA over all of them."""
-    rising = sorted(range(len(values)), key=values.__getitem__)
-    verdicts = [False] * len(values)
-    for place, index in enumerate(rising):
-        if values[index] > ALPHA / (len(values) - place):
+    ascending = sorted(range(len(p_values)), key=p_values.__getitem__)
+    significant = [False] * len(p_values)
+    for rank, index in enumerate(ascending):
+        if p_values[index] > ALPHA / (len(p_values) - rank):
             break
-        verdicts[index] = True
-    return verdicts
+        significant[index] = True
+    return significant
 
 
 def detectable(
     before: Sequence[float], n: int, tolerance: float, comparisons: int, source: random.Random
 ) -> float | None:
-    """Return the least relative slowdown that is found with POWER, by resampling the baseline; None above 1.
+    """Return the smallest relative slowdown that is found with probability POWER; None above 1.
 
-    The normal approximation of the rank sum stands in for permutations: this figure is for planning.
+    By resampling the baseline. A normal approximation of the rank sum replaces the permutations: good enough for
+    planning.
     """
     steps = [step / 100 for step in range(1, 101) if step / 100 > tolerance]
     sizes = (n, len(before))
-    return next((step for step in steps if _is_found(before, sizes, 1 + step, comparisons, source)), None)
+    return next((step for step in steps if _has_power(before, sizes, 1 + step, comparisons, source)), None)
 
 
-def runs_for(before: Sequence[Sequence[float]], sizes: Sequence[int], slowdown: float, comparisons: int) -> int:
-    """Return the least of `sizes` that, on both sides, finds a slowdown with POWER at each mark; else the last.
+def runs_for(pilot: Sequence[Sequence[float]], sizes: Sequence[int], slowdown: float, comparisons: int) -> int:
+    """Return the smallest of `sizes` that finds a slowdown with probability POWER at each mark; the last if none does.
 
-    `before` are times of a pilot, by mark. A mark that most never came to says nothing.
+    `pilot` has the times of a pilot for each mark; both sides are assumed to have as many samples. A mark that most
+    samples of the pilot never reached is ignored.
     """
-    source = random.Random(SEED)  # noqa: S311 - statistics, no secret
-    known = [times for times in before if math.isfinite(median(times))]
+    source = random.Random(SEED)  # noqa: S311 - statistics, not a secret
+    reached = [times for times in pilot if math.isfinite(median(times))]
     for n in sizes:
-        if all(_is_found(times, (n, n), 1 + slowdown, comparisons, source) for times in known):
+        if all(_has_power(times, (n, n), 1 + slowdown, comparisons, source) for times in reached):
             return n
     return sizes[-1]
 
 
-def _is_found(
-    before: Sequence[float], sizes: tuple[int, int], slower: float, comparisons: int, source: random.Random
+def _has_power(
+    before: Sequence[float], sizes: tuple[int, int], factor: float, comparisons: int, source: random.Random
 ) -> bool:
     critical = NormalDist().inv_cdf(1 - ALPHA / comparisons)
-    return sum(_finds(before, sizes, slower, critical, source) for _ in range(100)) >= POWER * 100
+    return sum(_is_detected(before, sizes, factor, critical, source) for _ in range(100)) >= POWER * 100
 
 
-def _finds(
-    before: Sequence[float], sizes: tuple[int, int], slower: float, critical: float, source: random.Random
+def _is_detected(
+    before: Sequence[float], sizes: tuple[int, int], factor: float, critical: float, source: random.Random
 ) -> bool:
+    """Draw both sides from `before`, one of them `factor` times as long, and test the draw."""
     n, m = sizes
-    then = source.choices(before, k=m)
-    now = [time * slower for time in source.choices(before, k=n)]
-    pairs = [(a > b) + (a == b) / 2 for a in now for b in then]
-    spread = math.sqrt(n * m * (n + m + 1) / 12)
-    return (sum(pairs) - n * m / 2) / spread > critical
+    drawn_before = source.choices(before, k=m)
+    drawn_now = [time * factor for time in source.choices(before, k=n)]
+    wins = [(a > b) + (a == b) / 2 for a in drawn_now for b in drawn_before]
+    deviation = math.sqrt(n * m * (n + m + 1) / 12)
+    return (sum(wins) - n * m / 2) / deviation > critical

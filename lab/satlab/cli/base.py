@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What all commands share: the program, its options' types, one printer for errors, and the way stopping is told."""
+"""What all commands share: the program, options, and one printer for errors."""
 
 import functools
 import inspect
@@ -14,8 +14,7 @@ import typer
 from satlab import __version__
 from satlab.common.console import printable
 from satlab.common.errors import ConfigError, ExitStatus, SatlabError
-from satlab.link.linkplan import Aqm, Emulator, LossUnit, Timing
-from satlab.link.options import LOSS_MODELS, QUEUES, LinkOptions
+from satlab.link.option_model import Group, Option, Options, options_of
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -27,108 +26,54 @@ app = typer.Typer(
     "5 unsupported, 130 stopped.",
 )
 
-Runs = Annotated[Path, typer.Option("--runs", help="Folder that run folders are made in.")]
-Profile = Annotated[str, typer.Option("--profile", "-p", help="Link: geo, leo, or a folder of OpenSAND 8.2 XML.")]
+OUTPUT: Group = "Output"
+Runs = Annotated[Path, typer.Option("--runs", help="Folder that run folders are made in.", rich_help_panel=OUTPUT)]
 LabName = Annotated[str, typer.Option("--lab", "-l", help="Name of the lab; several live side by side.")]
-Seed = Annotated[int, typer.Option(help="Seed of the losses; same seed, same losses.", min=0)]
-Loss = Annotated[float, typer.Option(help="Loss ratio on the satellite link, each direction, 0 to 1.", min=0, max=1)]
-LossUnits = Annotated[LossUnit, typer.Option(help="What is lost at a time: packet (IP) or frame (BBFRAME, burst).")]
-QueueBdp = Annotated[float, typer.Option(help="Queue limit, multiples of each direction's BDP.", min=0.001)]
-QueueLimit = Annotated[
-    str | None, typer.Option("--queue", help=f"Queue limit in place of --queue-bdp: {QUEUES}.", show_default=False)
+Records = Annotated[
+    bool, typer.Option("--json", help="Summary records as JSON lines on stdout.", rich_help_panel=OUTPUT)
 ]
-AqmName = Annotated[Aqm | None, typer.Option(help="Active queue management; without it the queue drops at its limit.")]
-AqmInterval = Annotated[
-    float | None,
-    typer.Option(help="Interval of codel, fq-codel, ms; at least the RTT. Default: 100.", min=0.001, max=3600000),
-]
-Ecn = Annotated[bool, typer.Option("--ecn", help="With --aqm: mark ECN-capable packets in place of early drops.")]
-LossModelText = Annotated[
-    str | None,
-    typer.Option("--loss-model", help=f"A further loss process: {LOSS_MODELS}. Takes --loss-unit.", show_default=False),
-]
-JitterMs = Annotated[float, typer.Option(help="Jitter, ms: uniform from 0 to this, order kept.", min=0, max=3600000)]
-TimingName = Annotated[
-    Timing, typer.Option(help="Frames as the standards open them, or in batches on OpenSAND's ticks (10 and 26.5 ms).")
-]
-TimelineFile = Annotated[
-    Path | None,
-    typer.Option(
-        help="JSON list of changes at their times, s since the lab is up; of a run, since its scenario starts.",
-        show_default=False,
-    ),
-]
-LanLoss = Annotated[
-    float, typer.Option(help="Loss ratio on the client's LAN, e.g. its Wi-Fi, each direction, 0 to 1.", min=0, max=1)
-]
-Lenient = Annotated[
-    bool, typer.Option("--lenient", help="Only warn of what OpenSAND's loader takes of a profile although it is wrong.")
-]
-ProbesTo = Annotated[
-    str | None,
-    typer.Option(
-        help="ADDRESS:PORT of a collector that gets the link's samples over UDP as OpenSAND's probes (its port: 5361).",
-        show_default=False,
-    ),
-]
-Terrestrial = Annotated[
-    float | None, typer.Option(help="One-way delay gateway to server, ms. Default: vagrant/lab.yml.", min=0, max=10000)
-]
-EmulatorName = Annotated[
-    Emulator,
-    typer.Option(help="Who carries the satellite segment; opensand must be installed, or SATLAB_OPENSAND set."),
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
+RecordsCsv = Annotated[bool, typer.Option("--csv", help="Summary records as CSV on stdout.", rich_help_panel=OUTPUT)]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors alone.", rich_help_panel=OUTPUT)]
 
 
-_LINK_OPTIONS: dict[str, Any] = {
-    "profile": Profile,
-    "seed": Seed,
-    "loss": Loss,
-    "loss_unit": LossUnits,
-    "queue_bdp": QueueBdp,
-    "terrestrial_delay_ms": Terrestrial,
-    "emulator": EmulatorName,
-    "queue": QueueLimit,
-    "aqm": AqmName,
-    "aqm_interval_ms": AqmInterval,
-    "ecn": Ecn,
-    "loss_model": LossModelText,
-    "jitter_ms": JitterMs,
-    "timing": TimingName,
-    "timeline": TimelineFile,
-    "probes": ProbesTo,
-    "lan_loss": LanLoss,
-    "lenient": Lenient,
-}
-"""What stands on the command line for each field of `LinkOptions`, whose defaults hold."""
-
-
-def with_link(*names: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Put options of a link, all or those named, in the place of a command's parameter `link: LinkOptions`."""
-    defaults = LinkOptions()
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    options = [
-        inspect.Parameter(name, keyword, default=getattr(defaults, name), annotation=_LINK_OPTIONS[name])
-        for name in names or _LINK_OPTIONS
-    ]
+def with_options(model: type[Options], *names: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Replace the parameter of a command that is a `model` by options: all of the model's, or those named."""
+    options = {option.name: option for option in options_of(model) if not names or option.name in names}
+    parameters = [_parameter(option) for option in options.values()]
 
     def wrap(function: Callable[..., int]) -> Callable[..., int]:
         signature = inspect.signature(function, eval_str=True)
         shown: list[inspect.Parameter] = []
         for parameter in signature.parameters.values():
-            shown += options if parameter.name == "link" else [parameter.replace(kind=keyword)]
+            keyword = parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            shown += parameters if parameter.annotation is model else [keyword]
+        (target,) = (name for name, parameter in signature.parameters.items() if parameter.annotation is model)
 
         @functools.wraps(function)
-        def taking(**given: Any) -> int:
-            link = LinkOptions(**{option.name: given.pop(option.name) for option in options})
-            return function(link=link, **given)
+        def call(**given: Any) -> int:
+            chosen = model.of(**{name: given.pop(name) for name in options})
+            return function(**given, **{target: chosen})
 
-        taking.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
-        taking.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
-        return taking
+        call.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
+        call.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
+        return call
 
     return wrap
+
+
+def _parameter(option: Option) -> inspect.Parameter:
+    """Return the parameter from which typer makes the option. Its limits are checked by the model, all at once."""
+    metavar = option.help.unit or option.help.metavar
+    flags = [option.flag, *([f"-{option.help.short}"] if option.help.short else [])]
+    info = typer.Option(
+        *flags,
+        help=option.text,
+        metavar=f"<{metavar}>" if metavar else None,
+        rich_help_panel=option.help.group,
+        show_default=option.default is not None,
+    )
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(option.name, keyword, default=option.default, annotation=Annotated[option.kind, info])
 
 
 def command(group: typer.Typer = app, **settings: Any) -> Callable[[Callable[..., int]], None]:
@@ -163,7 +108,7 @@ def status_of(function: Callable[[], int]) -> int:
 
 
 def report_error(error: SatlabError) -> None:
-    """Print what failed with every fault, then one hint."""
+    """Print an error with every fault, then its hint."""
     print(f"error: {printable(str(error))}", file=sys.stderr)
     for fault in error.faults if isinstance(error, ConfigError) else ():
         print(f"  {printable(str(fault))}", file=sys.stderr)

@@ -16,7 +16,7 @@ from satlab.common.needs import NETNS, Group
 from satlab.common.processes import stop_on_signal
 
 PLACEHOLDERS = (
-    "{host} {port} {name} {bytes} {path} {url} {www} {cert} {key} {ca} {out} {state} {qlog}: docs/regression.md."
+    "{host} {port} {name} {bytes} {path} {url} {www} {cert} {key} {ca} {out} {state} {qlog} (docs/regression.md)"
 )
 
 _PROGRAMS: dict[str, tuple[Group, ...]] = {"quinn": ("quic",), "quiche": ("quic",), "ngtcp2": ("ngtcp2",)}
@@ -25,90 +25,101 @@ _PROGRAMS: dict[str, tuple[Group, ...]] = {"quinn": ("quic",), "quiche": ("quic"
 @command(name="check")
 def check_suite(
     suite: Annotated[str, typer.Option(help="Name of a suite in baselines/.")] = "etosat",
-    cases: Annotated[str | None, typer.Option(help="ID,ID,... of the suite. Default: all.")] = None,
+    cases: Annotated[
+        list[str] | None, typer.Option(help="Case of the suite, or several: ID,ID. Repeatable. Default: all.")
+    ] = None,
     clock: Annotated[
         Literal["virtual", "real"],
-        typer.Option(help="virtual: quinn-proto and the link model, stepped; real: programs over a lab (root)."),
+        typer.Option(help="virtual: quinn-proto over the link model, no root; real: programs in a lab, as root."),
     ] = "virtual",
     stack: Annotated[
         Literal["quinn", "quiche", "ngtcp2", "tcp-pep"],
         typer.Option(
-            help="With --clock real: satperf with one of its libraries, Debian's ngtcp2, or TCP through PEPs."
+            help="With --clock real: satperf with quinn or quiche, ngtcp2 of Debian, or TCP through two PEPs."
         ),
     ] = "quinn",
     client_cmd: Annotated[
         str | None,
-        typer.Option(
-            help="Your client's command, split as by a shell. In it and in --server-cmd stand " + PLACEHOLDERS
-        ),
+        typer.Option(help="Command of your client. No shell runs it. Replaced in both commands: " + PLACEHOLDERS + "."),
     ] = None,
-    server_cmd: Annotated[str | None, typer.Option(help="Your server's; both imply --clock real.")] = None,
+    server_cmd: Annotated[
+        str | None, typer.Option(help="Command of your server. Both commands imply --clock real.")
+    ] = None,
     endpoint: Annotated[
         Path | None,
         typer.Option(
-            help="Endpoint of the QUIC interop runner: folder or root file system with run_endpoint.sh, or OCI archive."
+            help="Endpoint of the QUIC interop runner: a folder or root file system with run_endpoint.sh, or an OCI "
+            "archive of one. Implies --clock real."
         ),
     ] = None,
-    show: Annotated[
-        list[Path] | None, typer.Option(help="A file or folder that your programs need to read; repeatable.")
+    allow_read: Annotated[
+        list[Path] | None, typer.Option(help="File or folder that your programs may read. Repeatable.")
     ] = None,
     runs: Annotated[
         int | None,
-        typer.Option(help="Samples of each case. Default: 5, more while a verdict is open.", min=1, max=1000),
+        typer.Option(help="Samples per case. Default: 5, and more while a verdict is open.", min=1, max=1000),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the first sample, the next ones follow.", min=0)] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the first sample; each further sample adds 1.", min=0)] = 1,
     client: Annotated[
-        list[str] | None, typer.Option(help="Option of the client's end, NAME=VALUE as in satperf; repeatable.")
+        list[str] | None, typer.Option(help="Option of satperf's client, NAME=VALUE. Repeatable.")
     ] = None,
-    server: Annotated[list[str] | None, typer.Option(help="Option of the server's end, likewise.")] = None,
-    baseline: Annotated[Path | None, typer.Option(help="check.json of an earlier check: is this build slower?")] = None,
-    beside: Annotated[
+    server: Annotated[
+        list[str] | None, typer.Option(help="Option of satperf's server, NAME=VALUE. Repeatable.")
+    ] = None,
+    baseline: Annotated[
+        Path | None, typer.Option(help="check.json of an earlier build: fail if this build is slower.")
+    ] = None,
+    compare_with: Annotated[
         list[Path] | None,
-        typer.Option(help="check.json of another stack: its times in one table with these; repeatable."),
+        typer.Option(help="check.json of another stack, for a table with the times of both. Repeatable."),
     ] = None,
     resume: Annotated[
-        Path | None, typer.Option(help="Folder of an earlier check: keep its samples, take what is missing.")
+        Path | None, typer.Option(help="Folder of an earlier check: keep its samples and take the missing ones.")
     ] = None,
-    tolerance: Annotated[float, typer.Option(help="With --baseline: slowdown that nobody minds.", min=0, max=1)] = 0.03,
-    out: Annotated[Path, typer.Option(help="Folder that the check's folder is made in.")] = Path("runs"),
-    junit: Annotated[Path | None, typer.Option(help="JUnit XML file for a build server.")] = None,
-    markdown: Annotated[Path | None, typer.Option(help="Markdown file for a pull request.")] = None,
+    tolerance: Annotated[
+        float, typer.Option(help="With --baseline: tolerated slowdown, as a share of the time.", min=0, max=1)
+    ] = 0.03,
+    out: Annotated[Path, typer.Option(help="Folder in which the check's folder is made.")] = Path("runs"),
+    junit: Annotated[Path | None, typer.Option(help="Write JUnit XML, for a build server.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write Markdown, for a pull request.")] = None,
     result: Annotated[
-        Path | None, typer.Option(help="result.json of the QUIC interop runner, and FILE.satlab.json with all else.")
+        Path | None,
+        typer.Option(help="Write result.json of the QUIC interop runner, and all other data to FILE.satlab.json."),
     ] = None,
-    json_lines: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")] = False,
+    json_lines: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
     quiet: Quiet = False,
 ) -> int:
-    """Check QUIC over satellite links against targets, or against an earlier build; 1 when one is missed."""
+    """Check QUIC over satellite links against target times or an earlier build. Status 1: missed or slower."""
     from satlab.check import check_run
-    from satlab.check.report import check_page, check_tables, interop_result
+    from satlab.check.endpoint import selection
+    from satlab.check.report import check_page, check_tables, exports
 
-    wanted = check_run.CheckRequest(
-        suite, [] if cases is None else cases.split(","), runs, seed,
-        check_run.options(client or []), check_run.options(server or []), baseline,
-        beside or (), resume, tolerance, out,
-        clock=clock, stack=stack,
+    request = check_run.CheckRequest(
+        suite, cases or (), runs, seed, selection.options(client or []), selection.options(server or []),
+        baseline, compare_with or (), resume, tolerance, out, clock=clock, stack=stack,
     )  # fmt: skip
     with contextlib.ExitStack() as opened:
-        if client_cmd or server_cmd or endpoint:
-            pair = check_run.from_outside(client_cmd, server_cmd, show or (), endpoint)
-            wanted = dataclasses.replace(wanted, clock="real", ends=opened.enter_context(pair))
-        if wanted.clock == "real":
-            needs.ensure("lab", *_PROGRAMS.get(stack, ()) if not (client_cmd or server_cmd or endpoint) else ())
+        is_external = bool(client_cmd or server_cmd or endpoint)
+        if is_external:
+            pair = selection.external(client_cmd, server_cmd, allow_read or (), endpoint)
+            request = dataclasses.replace(request, clock="real", pair=opened.enter_context(pair))
+        if request.clock == "real":
+            needs.ensure("lab", *(() if is_external else _PROGRAMS.get(stack, ())))
             needs.root(NETNS)
-            wanted = dataclasses.replace(wanted, stop=stop_on_signal())
+            request = dataclasses.replace(request, stop=stop_on_signal())
         else:
             needs.ensure("virtual")
-        found = check_run.run(wanted, ProgressLog(quiet))
-    check_page.write(found)
-    for file, text in ((junit, check_tables.junit), (markdown, check_tables.markdown)):
-        if file is not None:
-            file.write_text(text(found))
+        check = check_run.run(request, ProgressLog(quiet))
+    check_page.write(check)
+    if junit is not None:
+        junit.write_text(exports.junit(check))
+    if markdown is not None:
+        markdown.write_text(check_tables.markdown(check))
     if result is not None:
-        result.write_text(json.dumps(interop_result.result(found), indent=1) + "\n")
-        result.with_suffix(".satlab.json").write_text(json.dumps(interop_result.extension(found), indent=1) + "\n")
+        result.write_text(json.dumps(exports.interop_result(check), indent=1) + "\n")
+        result.with_suffix(".satlab.json").write_text(json.dumps(exports.interop_extension(check), indent=1) + "\n")
     if json_lines:
-        print(json.dumps(found.document()))
+        print(json.dumps(check.document()))
     else:
-        check_tables.show(found)
-    return found.status
+        check_tables.show(check)
+    return check.status

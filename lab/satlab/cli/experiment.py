@@ -9,15 +9,16 @@ from typing import Annotated, Literal
 import typer
 
 from satlab.cli.base import (
-    Lenient,
-    Profile,
+    OUTPUT,
     Quiet,
+    Records,
+    RecordsCsv,
     Runs,
     command,
     print_records,
     settings_of,
     status_of,
-    with_link,
+    with_options,
 )
 from satlab.common import needs
 from satlab.common.console import ProgressLog
@@ -27,8 +28,11 @@ from satlab.common.processes import stop_on_signal
 from satlab.link.options import LinkOptions
 
 
-@command()
-@with_link()
+@command(
+    epilog="Example: satlab run openbach-scenarios/scenarios/bulk_tcp.json --set duration=15 --profile leo "
+    "--loss 0.001 --queue 200packets --aqm codel --json"
+)
+@with_options(LinkOptions)
 def run(
     scenario: Annotated[Path, typer.Argument(help="OpenBACH scenario (JSON).")],
     link: LinkOptions,
@@ -36,21 +40,31 @@ def run(
         list[str] | None,
         typer.Option(
             "--set",
-            help="NAME=VALUE: value of an argument, or another value for a constant; or the link's internet_delay_ms, "
+            metavar="NAME=VALUE",
+            help="Value of an argument, or another value for a constant; or the link's internet_delay_ms, "
             "satcom_delay_ms, satcom_loss_percent, satcom_attenuation_db. Repeatable.",
         ),
     ] = None,
-    deadline: Annotated[float, typer.Option(help="The scenario is stopped after this many seconds.", min=1)] = 900.0,
+    deadline: Annotated[
+        float, typer.Option(help="The scenario is stopped after this time.", metavar="<s>", min=1)
+    ] = 900.0,
     runs: Runs = Path("runs"),
-    json_lines: Annotated[bool, typer.Option("--json", help="Summary records as JSON lines on stdout.")] = False,
-    csv: Annotated[bool, typer.Option("--csv", help="Summary records as CSV on stdout.")] = False,
+    json_lines: Records = False,
+    csv: RecordsCsv = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything, print the plan, touch nothing.")
     ] = False,
-    no_report: Annotated[bool, typer.Option("--no-report", help="Leave the HTML report out.")] = False,
+    no_report: Annotated[
+        bool, typer.Option("--no-report", help="Leave the HTML report out.", rich_help_panel=OUTPUT)
+    ] = False,
     influx: Annotated[
         str | None,
-        typer.Option(envvar="SATLAB_INFLUX", help="Send statistics to this InfluxDB 1.x, too: http://HOST:8086/DB."),
+        typer.Option(
+            envvar="SATLAB_INFLUX",
+            help="Send statistics to this InfluxDB 1.x, too.",
+            metavar="http://HOST:8086/DB",
+            rich_help_panel=OUTPUT,
+        ),
     ] = None,
     quiet: Quiet = False,
 ) -> int:
@@ -83,12 +97,13 @@ def run(
 
 
 @command()
+@with_options(LinkOptions, "profile")
 def demo(
-    profile: Profile = "geo",
+    link: LinkOptions,
     duration: Annotated[float, typer.Option(help="Length of the TCP download, s.", min=5, max=300)] = 15,
     loads: Annotated[int, typer.Option(help="Page loads per protocol.", min=1, max=50)] = 3,
     runs: Runs = Path("runs"),
-    json_lines: Annotated[bool, typer.Option("--json", help="Summary records as JSON lines on stdout.")] = False,
+    json_lines: Records = False,
     quiet: Quiet = False,
 ) -> int:
     """Measure TCP goodput and page loads over HTTP/1.1 and HTTP/3, and show table and report. About three minutes."""
@@ -96,7 +111,7 @@ def demo(
 
     needs.ensure("lab")
     needs.root(NETNS)
-    show = demonstration.Demo(profile=profile, duration_s=duration, loads=loads, runs=runs)
+    show = demonstration.Demo(profile=link.profile, duration_s=duration, loads=loads, runs=runs)
     return show.run(
         ProgressLog(quiet), stop_on_signal(), lambda f, r: print_records(f, r, json_lines=json_lines, csv=False)
     )
@@ -106,8 +121,8 @@ def demo(
 def report(
     folders: Annotated[list[Path], typer.Argument(help="Run folders.")],
     out: Annotated[Path | None, typer.Option(help="HTML file. Default: report/index.html of the first run.")] = None,
-    json_lines: Annotated[bool, typer.Option("--json", help="Summary records as JSON lines on stdout.")] = False,
-    csv: Annotated[bool, typer.Option("--csv", help="Summary records as CSV on stdout.")] = False,
+    json_lines: Records = False,
+    csv: RecordsCsv = False,
 ) -> int:
     """Rebuild records and report from raw files; several runs side by side."""
     from satlab.experiment import rebuild
@@ -151,11 +166,11 @@ def reproduce(
     if any(cell.needs_quic for cell in execution.campaign.cells):
         needs.ensure("quic")
     needs.root(NETNS)
-    found, status = reproduction.execute(execution, log, stop_on_signal())
+    results, status = reproduction.execute(execution, log, stop_on_signal())
     if json_lines:
-        print(json.dumps(result_tables.document(found)))
+        print(json.dumps(result_tables.document(results)))
     else:
-        result_tables.show(found)
+        result_tables.show(results)
     return status
 
 
@@ -172,11 +187,12 @@ def influx(
 
 
 @command()
+@with_options(LinkOptions, "lenient")
 def validate(
     paths: Annotated[
         list[Path], typer.Argument(help="Profiles, scenarios, time lines, jobs, pages, folders of these, lab.yml.")
     ],
-    lenient: Lenient = False,
+    link: LinkOptions,
 ) -> int:
     """Check files without touching anything; every fault is printed."""
     from satlab.experiment import validate
@@ -185,7 +201,7 @@ def validate(
     log = ProgressLog()
 
     def checked(path: Path) -> int:
-        for warning in validate.check(path, lenient=lenient):
+        for warning in validate.check(path, lenient=link.lenient):
             log.line(warning)
         log.line(f"{path}: ok")
         return ExitStatus.OK

@@ -2,32 +2,21 @@
 """The lab by hand: up, status, down, shell; and its link while it runs."""
 
 import subprocess
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from satlab.cli.base import (
-    AqmInterval,
-    AqmName,
-    Ecn,
-    LabName,
-    LossModelText,
-    LossUnits,
-    QueueLimit,
-    Quiet,
-    app,
-    command,
-    with_link,
-)
+from satlab.cli.base import LabName, Quiet, app, command, with_options
 from satlab.common import needs
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
 from satlab.common.needs import NETNS
+from satlab.link.change import Direction, LinkChange
 from satlab.link.options import LinkOptions
 
 
 @command()
-@with_link()
+@with_options(LinkOptions)
 def up(
     link: LinkOptions,
     lab: LabName = "lab",
@@ -47,7 +36,7 @@ def status(
     lab: Annotated[str | None, typer.Option("--lab", "-l", help="Only this lab.")] = None,
     json_lines: Annotated[bool, typer.Option("--json", help="One JSON line per lab.")] = False,
 ) -> int:
-    """Show the labs that are up. Exit status 1 when a lab is broken or the one asked for is not there."""
+    """Show the labs that are up. Exit status 1 when a lab is broken or the named one is absent."""
     from satlab.netlab import lab_commands
 
     needs.root(NETNS)
@@ -85,59 +74,20 @@ def shell(
 
 link_app = typer.Typer(no_args_is_help=True, help="Change or show the link of a lab that is up.")
 app.add_typer(link_app, name="link")
-LinkDirection = Literal["forward", "return", "both", "terrestrial_down", "terrestrial_up"]
 
 
 @command(group=link_app, name="set")
+@with_options(LinkChange)
 def link_set(
-    direction: Annotated[LinkDirection, typer.Argument(help="Which direction; both: forward and return.")],
+    direction: Annotated[Direction, typer.Argument(help="Which direction; both: forward and return.")],
+    change: LinkChange,
     lab: LabName = "lab",
-    delay_ms: Annotated[float | None, typer.Option(help="One-way delay, ms.", min=0, max=10000)] = None,
-    loss: Annotated[
-        float | None, typer.Option(help="Loss ratio, 0 to 1, in place of all losses.", min=0, max=1)
-    ] = None,
-    loss_model: LossModelText = None,
-    loss_unit: LossUnits = "packet",
-    jitter_ms: Annotated[float | None, typer.Option(help="Jitter, ms: uniform from 0.", min=0, max=3600000)] = None,
-    attenuation_db: Annotated[
-        float | None, typer.Option(help="Taken off the Es/N0, dB, beyond what the profile takes.", min=0, max=100)
-    ] = None,
-    modcod: Annotated[
-        str | None, typer.Option(help="forward: MODCOD of EN 302 307-1 that stays, 1 to 28; or acm.")
-    ] = None,
-    symbol_rate_baud: Annotated[
-        float | None, typer.Option(help="Symbols per second, e.g. 10e6; the MODCOD stays.", min=1, max=1e10)
-    ] = None,
-    handover: Annotated[
-        Literal["keep", "flush", "drop"] | None,
-        typer.Option(
-            help="Another link, with the delay, symbol rate and queue given, takes over at once; what waits moves to "
-            "it, leaves with the old one, or is dropped."
-        ),
-    ] = None,
-    outage: Annotated[str | None, typer.Option(help="on, off, or seconds after which it ends.")] = None,
-    queue: QueueLimit = None,
-    aqm: AqmName = None,
-    aqm_interval_ms: AqmInterval = None,
-    ecn: Ecn = False,
 ) -> int:
     """Change the link of a lab while it runs; the change stands in link.jsonl."""
     from satlab.netlab import lab_commands
 
     needs.root(NETNS)
-    options = LinkOptions(
-        loss=loss or 0.0,
-        loss_unit=loss_unit,
-        loss_model=loss_model,
-        queue=queue,
-        aqm=aqm,
-        aqm_interval_ms=aqm_interval_ms,
-        ecn=ecn,
-    )
-    wanted = lab_commands.LinkChange(
-        delay_ms, loss, jitter_ms, outage, attenuation_db, modcod, symbol_rate_baud, handover
-    )
-    lab_commands.set_link(lab, direction, options, wanted)
+    lab_commands.set_link(lab, change.link_set(direction))
     return ExitStatus.OK
 
 

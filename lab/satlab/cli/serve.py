@@ -38,6 +38,7 @@ def serve(
     """Serve OpenBACH's REST API and the web pages; scenarios queue for the machine."""
     from satlab.serve import supervisor
     from satlab.serve.accounts import Role
+    from satlab.serve.listen import ServeRequest
 
     needs.ensure("lab", "quic")
     needs.root("the service's root helper makes network namespaces")
@@ -45,7 +46,5 @@ def serve(
         password = getpass.getpass() if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
         supervisor.set_password(state, set_password, Role[role.upper()], password)
         return ExitStatus.OK
-    supervisor.run(
-        supervisor.ServeRequest(listen, socket, state, public, tls_cert, tls_key), ProgressLog(quiet), stop_on_signal()
-    )
+    supervisor.run(ServeRequest(listen, socket, state, public, tls_cert, tls_key), ProgressLog(quiet), stop_on_signal())
     return ExitStatus.OK

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from satlab.cli.base import Quiet, Runs, app, command, print_records, settings_of, with_link
+from satlab.cli.base import Quiet, Runs, app, command, print_records, settings_of, with_options
 from satlab.common import needs
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
@@ -24,7 +24,7 @@ JsonLines = Annotated[bool, typer.Option("--json", help="JSON lines on stdout.")
 
 
 @command(group=vm_app)
-@with_link(*LINK)
+@with_options(LinkOptions, *LINK)
 def up(
     link: LinkOptions,
     variables: Variables = None,
@@ -39,7 +39,7 @@ def up(
 
 
 @command(group=vm_app)
-@with_link(*LINK)
+@with_options(LinkOptions, *LINK)
 def provision(
     link: LinkOptions,
     variables: Variables = None,
@@ -54,7 +54,7 @@ def provision(
 
 
 @command(group=vm_app)
-@with_link("profile", "emulator")
+@with_options(LinkOptions, "profile", "emulator")
 def inventory(
     link: LinkOptions,
     variables: Variables = None,

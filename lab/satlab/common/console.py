@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Talk to the person at the terminal: all of it on stderr. Bars only on a terminal, plain lines elsewhere."""
+"""Progress and messages of a command, on stderr. Bars only on a terminal, plain lines elsewhere."""
 
 import time
 from collections.abc import Iterator
@@ -12,25 +12,24 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 
 def printable(text: str) -> str:
-    """Return text without control characters, so that nothing a file or a server says can steer the terminal."""
+    """Return text without control characters, so that text of a file or a server cannot control the terminal."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 @dataclass
 class ProgressLog:
-    """Progress of a command. `quiet` says nothing but errors."""
+    """Progress of a command; `quiet` suppresses it, errors are printed elsewhere."""
 
     quiet: bool = False
     console: Console = field(default_factory=lambda: Console(stderr=True, highlight=False))
 
     def line(self, text: str) -> None:
-        """Say one line."""
         if not self.quiet:
             self.console.print(escape(printable(text)), soft_wrap=True)
 
     @contextmanager
     def step(self, what: str) -> Iterator["Step"]:
-        """Show that `what` is going on, and how long it took once it ended."""
+        """Show that `what` is in progress, and afterwards how long it took."""
         began = time.monotonic()
         with Step(self, what) as step:
             yield step
@@ -38,7 +37,7 @@ class ProgressLog:
 
 
 class Step:
-    """One thing that lasts. On a terminal a line that moves; `now()` changes what it says."""
+    """One step of a command. On a terminal an animated line; `now()` changes its text."""
 
     def __init__(self, log: ProgressLog, what: str) -> None:
         self.outcome = ""
@@ -50,17 +49,15 @@ class Step:
             self._task = self._bar.add_task(escape(what))
 
     def __enter__(self) -> "Step":
-        """Start to show."""
         if self._bar:
             self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop to show."""
         if self._bar:
             self._bar.stop()
 
     def now(self, detail: str) -> None:
-        """Say what goes on at this moment."""
+        """Show what is in progress now."""
         if self._bar:
             self._bar.update(self._task, description=escape(printable(f"{self._what}: {detail}")))

@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class ExitStatus(IntEnum):
-    """What `satlab` ends with; the table is in ARCHITECTURE.md."""
+    """Exit status of `satlab`; the table is in ARCHITECTURE.md."""
 
     OK = 0
     FAILED = 1
@@ -46,13 +46,13 @@ class RunError(SatlabError):
 
 
 class HostError(SatlabError):
-    """The host cannot do what is asked: privileges, kernel features, ports, disk, missing programs."""
+    """The host cannot do what is requested: privileges, kernel features, ports, disk, missing programs."""
 
     status = ExitStatus.HOST
 
 
 class ConfigError(SatlabError):
-    """Profile, scenario, arguments or lab.yml are wrong; holds every fault found, not only the first."""
+    """Profile, scenario, arguments or lab.yml are invalid; holds every fault, not only the first."""
 
     status = ExitStatus.USAGE
 

@@ -32,7 +32,7 @@ def ensure(*groups: Group) -> None:
     """Install and build what is missing of `groups`; nothing if all is there. Its progress goes to stderr.
 
     Raises:
-        SystemExit: the launcher could not, and has said why.
+        SystemExit: the launcher failed and has printed why.
     """
     if _Started.by is None:
         return
@@ -45,7 +45,7 @@ def root(why: str) -> None:
     """Continue as root: nothing if we are, else the same command by sudo, which replaces this process.
 
     Raises:
-        HostError: not root, and no sudo to become it.
+        HostError: not root, and there is no sudo.
     """
     if os.geteuid() == 0:
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Processes that outlive the program that starts them: start, look, signal, reap."""
+"""Processes that outlive the program that starts them: start, inspect, signal, reap."""
 
 import contextlib
 import os
@@ -8,6 +8,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
@@ -22,7 +23,7 @@ LOG_TAIL_BYTES = 4096
 
 
 class TrackedProcess(BaseModel):
-    """A process that cannot be mistaken for a later one of the same number: `start_ticks` from /proc/PID/stat."""
+    """A process and its log; `start_ticks` (/proc/PID/stat) distinguishes it from a later one of the same number."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     pid: int
@@ -51,11 +52,55 @@ class TrackedProcess(BaseModel):
 
     def last_words(self) -> str:
         """Return the end of its log on one line."""
-        with contextlib.suppress(OSError), self.log.open("rb") as file:
-            file.seek(-min(LOG_TAIL_BYTES, file.seek(0, os.SEEK_END)), os.SEEK_END)
-            lines = file.read().decode(errors="replace").strip().splitlines()
-            return " | ".join(lines[-LOG_LINES:]) or "it said nothing"
-        return "it left no log"
+        text = log_tail(self.log)
+        if text is None:
+            return "it left no log"
+        return " | ".join(text.strip().splitlines()[-LOG_LINES:]) or "it said nothing"
+
+
+@dataclass(frozen=True)
+class ProcfsProcess:
+    """A process as /proc shows it; `start_ticks` (since boot) distinguishes it from a later one of the same number."""
+
+    pid: int
+    parent: int
+    session: int
+    start_ticks: int
+    dead: bool
+
+    @property
+    def alive(self) -> bool:
+        """Return whether this very process still runs; a zombie does not."""
+        return start_ticks(self.pid) == self.start_ticks
+
+    def send(self, number: signal.Signals) -> None:
+        """Signal this very process; nothing happens when it is gone."""
+        send({self.pid}, lambda: {self.pid} if self.alive else set(), number)
+
+
+def read_process(pid: int) -> ProcfsProcess | None:
+    """Read a process of any state from /proc; None when there is none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    # The name in parentheses may hold anything, so fields are counted from its end; proc(5) numbers them from 3.
+    fields = stat.rpartition(")")[2].split()
+    return ProcfsProcess(pid, int(fields[1]), int(fields[3]), int(fields[19]), fields[0] in "ZX")
+
+
+def start_ticks(pid: int) -> int | None:
+    """Return when a process started, in clock ticks after boot; None when there is none, or only a zombie."""
+    process = read_process(pid)
+    return None if process is None or process.dead else process.start_ticks
+
+
+def log_tail(log: Path) -> str | None:
+    """Return the last `LOG_TAIL_BYTES` of a log; None when it cannot be read."""
+    with contextlib.suppress(OSError), log.open("rb") as file:
+        file.seek(-min(LOG_TAIL_BYTES, file.seek(0, os.SEEK_END)), os.SEEK_END)
+        return file.read().decode(errors="replace")
+    return None
 
 
 def start(argv: list[str], *, out: Path, log: Path) -> TrackedProcess:
@@ -79,8 +124,13 @@ def start(argv: list[str], *, out: Path, log: Path) -> TrackedProcess:
 
 
 def finish(child: "subprocess.Popen[bytes] | subprocess.Popen[str]", within_s: float) -> None:
-    """Ask a child of this program to end, and end it when it has not in time; it is reaped."""
+    """Terminate a child of this program, kill it when it has not ended in time, and reap it."""
     child.terminate()
+    reap(child, within_s)
+
+
+def reap(child: "subprocess.Popen[bytes] | subprocess.Popen[str]", within_s: float) -> None:
+    """Wait for a child's end, and kill it when it has not come in time."""
     try:
         child.wait(within_s)
     except subprocess.TimeoutExpired:
@@ -88,17 +138,8 @@ def finish(child: "subprocess.Popen[bytes] | subprocess.Popen[str]", within_s: f
         child.wait()
 
 
-def start_ticks(pid: int) -> int | None:
-    """Return when a process started, in clock ticks after boot; None when there is none, or only a zombie."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] in "ZX" else int(fields[19])
-
-
 def send(pids: set[int], belong: Callable[[], set[int]], number: signal.Signals) -> None:
-    """Send a signal through pidfds, to those that still belong once held: a number may have passed to a stranger."""
+    """Send a signal through pidfds to those that still belong once held: by then a number may be another process's."""
     with contextlib.ExitStack() as held:
         handles = {}
         for pid in pids:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""All statistics of reproductions and checks: medians with censored samples, bootstrap intervals, verdicts on an order.
+"""Statistics of reproductions and checks: medians with censored samples, bootstrap intervals, verdicts.
 
 Intervals are percentile bootstrap intervals (Efron, "Bootstrap Methods: Another Look at the Jackknife", Ann. Statist.
-7, 1979; Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, section 13.3). Draws are seeded: the same
-samples give the same interval.
+7, 1979; Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, section 13.3). Draws are seeded: equal samples
+have equal intervals.
 """
 
 import math
@@ -17,7 +17,7 @@ from typing import Literal, TypeVar
 RESAMPLES = 2000
 CONFIDENCE = 0.95
 MIN_RUNS = 5
-"""Below this an interval from the bootstrap says nothing: it is the range of the samples, or narrower."""
+"""With fewer samples a bootstrap interval is at most their range, and no evidence."""
 SEED = 20220613
 
 Verdict = Literal["holds", "does not hold", "undecided", "not measured"]
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Interval:
-    """A confidence interval; an end may be infinite where samples were cut off."""
+    """A confidence interval. A limit is infinite if too many samples are censored."""
 
     low: float
     high: float
@@ -34,7 +34,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Samples:
-    """The values of one cell. Censored samples lie above all values; failed ones have no place in the order."""
+    """Values of equal runs. Censored samples are larger than all values; failed ones are not counted."""
 
     values: tuple[float, ...] = ()
     censored: int = 0
@@ -42,30 +42,30 @@ class Samples:
 
     @property
     def ordered(self) -> tuple[float, ...]:
-        """Return values and censored samples, the latter as infinite."""
+        """Values, ascending, and censored samples as infinite."""
         return (*sorted(self.values), *[math.inf] * self.censored)
 
     @property
     def n(self) -> int:
-        """Return the number of samples that have a place in the order."""
+        """Number of values and censored samples."""
         return len(self.values) + self.censored
 
 
 def median(ordered: Sequence[float]) -> float:
-    """Return the median; infinite when half of the samples or more were cut off. Raises ValueError for no samples."""
+    """Return the median; infinite if half of the samples or more are censored. Raises ValueError without samples."""
     if not ordered:
-        raise ValueError("no samples have no median")
+        raise ValueError("no samples: no median")
     return plain_median(ordered)
 
 
 def interval(samples: Sequence[T], estimate: Callable[[Sequence[T]], float]) -> Interval:
-    """Return the bootstrap interval of an estimate over one set of samples."""
+    """Return the bootstrap interval of an estimate on one set of samples."""
     source = random.Random(SEED)  # noqa: S311 - statistics, not secrets
     return _percentiles([estimate(source.choices(samples, k=len(samples))) for _ in range(RESAMPLES)])
 
 
 def interval_of_two(a: Sequence[T], b: Sequence[T], estimate: Callable[[Sequence[T], Sequence[T]], float]) -> Interval:
-    """Return the bootstrap interval of an estimate over two independent sets of samples, each drawn anew."""
+    """Return the bootstrap interval of an estimate on two independent sets of samples."""
     source = random.Random(SEED)  # noqa: S311
     draws = ((source.choices(a, k=len(a)), source.choices(b, k=len(b))) for _ in range(RESAMPLES))
     return _percentiles([estimate(x, y) for x, y in draws])
@@ -78,19 +78,19 @@ def _percentiles(estimates: list[float]) -> Interval:
 
 
 def median_difference(a: Sequence[float], b: Sequence[float]) -> float:
-    """Return median(a) - median(b); both infinite count as equal."""
+    """Return median(a) - median(b); 0 if both are infinite."""
     first, second = median(a), median(b)
     return 0.0 if math.isinf(first) and math.isinf(second) else first - second
 
 
 def mean_ratio(a: Sequence[float], b: Sequence[float]) -> float:
-    """Return mean(a) / mean(b); infinite for a mean of 0 below."""
-    below = fmean(b)
-    return fmean(a) / below if below else math.inf
+    """Return mean(a) / mean(b); infinite if mean(b) is 0."""
+    mean_b = fmean(b)
+    return fmean(a) / mean_b if mean_b else math.inf
 
 
 def is_below(difference: Interval, runs: int, reference: float = 0.0) -> Verdict:
-    """Judge "the difference is below the reference" by its interval and the smaller number of runs."""
+    """Return the verdict on "the difference is below the reference"; `runs` is the smaller number of runs."""
     if runs == 0:
         return "not measured"
     if runs < MIN_RUNS or difference.low <= reference <= difference.high:
@@ -99,6 +99,6 @@ def is_below(difference: Interval, runs: int, reference: float = 0.0) -> Verdict
 
 
 def all_of(verdicts: Sequence[Verdict]) -> Verdict:
-    """Judge a claim that is made of several: the worst decides."""
-    order: tuple[Verdict, ...] = ("does not hold", "not measured", "undecided", "holds")
-    return next(verdict for verdict in order if verdict in verdicts)
+    """Return the verdict on a claim with several parts: the worst of theirs."""
+    worst_first: tuple[Verdict, ...] = ("does not hold", "not measured", "undecided", "holds")
+    return next(verdict for verdict in worst_first if verdict in verdicts)

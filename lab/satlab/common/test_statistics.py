@@ -61,7 +61,7 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
     assert 88 <= hits <= 99
 
 
-def test_same_samples_give_the_same_interval() -> None:
+def test_equal_samples_have_equal_intervals() -> None:
     assert interval([1.0, 5.0, 2.0, 9.0], median) == interval([1.0, 5.0, 2.0, 9.0], median)
 
 
@@ -83,7 +83,7 @@ def test_two_medians_that_were_cut_off_do_not_differ() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ends", "runs", "verdict"),
+    ("limits", "runs", "verdict"),
     [
         ((-9.0, -1.0), 5, "holds"),
         ((1.0, 9.0), 5, "does not hold"),
@@ -93,11 +93,13 @@ def test_two_medians_that_were_cut_off_do_not_differ() -> None:
         ((-9.0, -1.0), 0, "not measured"),
     ],
 )
-def test_verdicts(ends: tuple[float, float], runs: int, verdict: str) -> None:
-    assert is_below(Interval(*ends), runs) == verdict
+def test_verdicts(limits: tuple[float, float], runs: int, verdict: str) -> None:
+    assert is_below(Interval(*limits), runs) == verdict
 
 
 def test_the_worst_pair_decides() -> None:
     assert all_of(["holds", "undecided"]) == "undecided"
     assert all_of(["holds", "does not hold", "not measured"]) == "does not hold"
+    assert all_of(["undecided", "not measured"]) == "not measured"
+    assert all_of(["not measured", "does not hold"]) == "does not hold"
     assert all_of(["holds", "holds"]) == "holds"

@@ -39,7 +39,7 @@ def faults_of(folder: Path, text: str) -> list[str]:
 
 
 def changed(folder: Path, change: Callable[[Any], Any]) -> str:
-    """Change the shipped data and give all faults as one text."""
+    """Change the shipped data and return all faults as one text."""
     data = copy.deepcopy(SHIPPED)
     change(data)
     return "\n".join(faults_of(folder, yaml.safe_dump(data, sort_keys=False)))
@@ -81,10 +81,10 @@ def test_every_fault_is_reported_at_once_with_its_line(tmp_path: Path) -> None:
     assert sorted(line.split(" (")[0] for line in faults_of(tmp_path, text)) == sorted(
         [
             f"lab.yml:{proxy}: nodes.proxy-st.interfaces.lan1.address: 198.18.1.2 is also the address of client.lan0",
-            f"lab.yml:{proxy}: nodes.proxy-st.interfaces.lan1.address: 198.18.1.2 is no host address of st-lan, "
+            f"lab.yml:{proxy}: nodes.proxy-st.interfaces.lan1.address: 198.18.1.2 is not a host address of st-lan, "
             "198.18.2.0/24",
-            f"lab.yml:{line_of(text, '2.255')}: nodes.st.interfaces.lan0.address: 198.18.2.255 is no host address of "
-            "st-lan, 198.18.2.0/24",
+            f"lab.yml:{line_of(text, '2.255')}: nodes.st.interfaces.lan0.address: 198.18.2.255 is not a host address "
+            "of st-lan, 198.18.2.0/24",
             f"lab.yml:{gateway}: nodes.gw.interfaces.lan0.network: unknown network 'gw-lann'",
             f"lab.yml:{line_of(text, '2.0/23')}: networks.gw-lan.subnet: "
             "198.18.2.0/23 overlaps 198.18.2.0/24 of st-lan",
@@ -125,9 +125,9 @@ def test_a_fault_is_named(tmp_path: Path, change: Callable[[Any], Any], says: st
     assert says in changed(tmp_path, change)
 
 
-def test_keys_that_stand_twice_are_refused(tmp_path: Path) -> None:
+def test_keys_that_occur_twice_are_refused(tmp_path: Path) -> None:
     text = replaced(("  sat:\n", "  st:\n"))
-    assert any(": nodes.st: stands twice" in fault for fault in faults_of(tmp_path, text))
+    assert any(": nodes.st: occurs twice" in fault for fault in faults_of(tmp_path, text))
 
 
 @pytest.mark.parametrize(

@@ -170,6 +170,10 @@ class Topology(_Model):
         """Return the name of the only node with `role` (client, st, sat, gw or server)."""
         return next(name for name, node in self.nodes.items() if node.role is role)
 
+    def address_of(self, role: Role) -> str:
+        """Return the first address of the only node with `role`."""
+        return self.nodes[self.node_of(role)].address
+
     def network_of(self, kind: NetworkKind) -> str:
         """Return the name of the only network of `kind` (satellite or internet)."""
         return next(name for name, network in self.networks.items() if network.kind is kind)
@@ -208,7 +212,7 @@ def _ends(topology: Topology) -> Iterator[InterfaceEnd]:
 
 
 def _hops(topology: Topology, source: str) -> dict[str, tuple[InterfaceEnd, InterfaceEnd] | None]:
-    """Give, for each node that `source` reaches, the first hop (own end, neighbour's end), nearest node first.
+    """Return the first hop (own interface, neighbour's) to each node that `source` reaches, nearest node first.
 
     Breadth first over the networks that carry user traffic; ties go to the earlier node of the file.
     """
@@ -229,7 +233,7 @@ def _hops(topology: Topology, source: str) -> dict[str, tuple[InterfaceEnd, Inte
 def routes(topology: Topology) -> dict[str, tuple[Route, ...]]:
     """Return each node's routes to the subnets it is not attached to, by fewest hops, emulation networks left out.
 
-    Deterministic: the same file gives the same routes, in the order of its networks. No default routes: the lab is
+    Deterministic: the same file results in the same routes, in the order of its networks. No default routes: the lab is
     closed.
     """
     return {node: tuple(_routes_of(topology, node)) for node in topology.nodes}
@@ -263,12 +267,12 @@ def load(path: Path = LAB_FILE) -> Topology:
     topology, found = _check(data)
     faults += [Fault(f"{path}:{_line(lines, where)}: {_dotted(where)}", *text) for where, *text in found]
     if faults or topology is None:
-        raise ConfigError(f"{path}: the topology is not usable", faults, "mend the lines named above")
+        raise ConfigError(f"{path}: the topology is not usable", faults, "fix the lines named above")
     return topology
 
 
 def _read(path: Path) -> tuple[Any, dict[Path_, int], list[Fault]]:
-    """Parse YAML to plain data, with the line of each element and the keys that stand twice."""
+    """Parse YAML to plain data, with the line of each element and the keys that occur twice."""
     try:
         text = path.read_text(encoding="utf-8")
         if len(text) > MAX_FILE_BYTES:
@@ -278,10 +282,10 @@ def _read(path: Path) -> tuple[Any, dict[Path_, int], list[Fault]]:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}", hint="check the path and its permissions") from error
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not YAML: {error}", hint="mend the syntax at the place named") from error
+        raise ConfigError(f"{path}: not YAML: {error}", hint="fix the syntax at the place named") from error
     lines: dict[Path_, int] = {}
     doubled = [
-        Fault(f"{path}:{line}: {_dotted(where)}", "stands twice", "keep one of them")
+        Fault(f"{path}:{line}: {_dotted(where)}", "occurs twice", "keep one of them")
         for where, line in _keys(root, (), set())
         if lines.setdefault(where, line) != line
     ]
@@ -315,7 +319,7 @@ Found = tuple[Path_, str, str]
 
 
 def _check(data: Any) -> tuple[Topology | None, list[Found]]:
-    """Check shape, then what elements say of each other. Elements of wrong shape are left out of the second part."""
+    """Check shape, then the references between elements. Elements of wrong shape are left out of the second part."""
     try:
         topology = Topology.model_validate(data)
         found = [*_consistency(topology, set(topology.networks)), *_completeness(topology)]
@@ -356,7 +360,7 @@ def _without(data: Any, places: list[Path_]) -> Any:
 
 
 def _consistency(topology: Topology, known: set[str]) -> Iterator[Found]:
-    """Check what elements say of each other: networks, addresses, subnets."""
+    """Check references between elements: networks, addresses, subnets."""
     ends = list(_ends(topology))
     holder: dict[IPv4Address, InterfaceEnd] = {}
     for end in ends:
@@ -366,10 +370,10 @@ def _consistency(topology: Topology, known: set[str]) -> Iterator[Found]:
         first = holder.setdefault(end.address, end)
         if first is not end:
             taken = f"{end.address} is also the address of {first.node}.{first.interface}"
-            yield (*where, "address"), taken, "give each interface its own"
+            yield (*where, "address"), taken, "assign each interface its own"
         network = topology.networks.get(end.network)
         if network and not _is_host(end.address, network.subnet):
-            outside = f"{end.address} is no host address of {end.network}, {network.subnet}"
+            outside = f"{end.address} is not a host address of {end.network}, {network.subnet}"
             yield (*where, "address"), outside, "take one from the subnet, not its first or last"
     for (name_a, a), (name_b, b) in itertools.combinations(topology.networks.items(), 2):
         if a.subnet.overlaps(b.subnet):
@@ -396,14 +400,14 @@ def _machine_faults(topology: Topology) -> Iterator[Found]:
         where = ("machines", "hosts", name, "address")
         first = holder.setdefault(machine.address, name)
         if first != name:
-            yield where, f"{machine.address} is also the address of {first}", "give each machine its own"
+            yield where, f"{machine.address} is also the address of {first}", "assign each machine its own"
         if not _is_host(machine.address, machines.control):
-            outside = f"{machine.address} is no host address of the control network, {machines.control}"
+            outside = f"{machine.address} is not a host address of the control network, {machines.control}"
             yield where, outside, "take one from the subnet, not its first or last"
         elif machine.address == control_address(machines):
             yield where, f"{machine.address} is the host's own address", "take another one"
         if name not in topology.nodes and not machine.services:
-            yield ("machines", "hosts", name), "is no node and has no services", "give it services, or remove it"
+            yield ("machines", "hosts", name), "is not a node and has no services", "add services, or remove it"
 
 
 def control_address(machines: Machines) -> IPv4Address:
@@ -416,7 +420,7 @@ def _is_host(address: IPv4Address, subnet: IPv4Network) -> bool:
 
 
 def _completeness(topology: Topology) -> list[Found]:
-    """Check that the path is whole: the roles, two ends per wire, and the order client, ST, GW, server."""
+    """Check that the path is whole: the roles, two interfaces per wire, and the order client, ST, GW, server."""
     missing = [*_counts(topology)]
     return missing or [*_order(topology)]
 
@@ -440,9 +444,9 @@ def _counts(topology: Topology) -> Iterator[Found]:
 def _order(topology: Topology) -> Iterator[Found]:
     """Check the way from client to server: over the satellite from ST to GW, then over the internet."""
     path = _path(topology, topology.node_of(Role.CLIENT), topology.node_of(Role.SERVER))
-    wanted = [(Role.ST, NetworkKind.SATELLITE, Role.GW), (None, NetworkKind.INTERNET, Role.SERVER)]
+    expected = [(Role.ST, NetworkKind.SATELLITE, Role.GW), (None, NetworkKind.INTERNET, Role.SERVER)]
     steps = iter(path)
-    for near, kind, far in wanted:
+    for near, kind, far in expected:
         step = next((s for s in steps if topology.networks[s[0].network].kind is kind), None)
         if step is None:
             yield ("nodes",), f"the way from client to server does not cross the {kind.value} network", "join the nodes"
@@ -454,7 +458,7 @@ def _order(topology: Topology) -> Iterator[Found]:
 
 
 def _path(topology: Topology, source: str, target: str) -> list[tuple[InterfaceEnd, InterfaceEnd]]:
-    """Return the hops from `source` to `target` as (own end, neighbour's end); empty when there is no way."""
+    """Return the hops from `source` to `target` as (own interface, neighbour's); empty when there is no way."""
     path: list[tuple[InterfaceEnd, InterfaceEnd]] = []
     while source != target:
         hop = _hops(topology, source).get(target)

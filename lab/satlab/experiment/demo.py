@@ -14,7 +14,8 @@ from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
 from satlab.common.paths import SCENARIOS
 from satlab.experiment import run
-from satlab.experiment.run import RunRequest, RunResult
+from satlab.experiment.run import RunRequest
+from satlab.experiment.run_folder import RunResult
 from satlab.link.options import LinkOptions
 from satlab.netlab import ownership
 
@@ -32,7 +33,7 @@ class Demo:
 
     def requests(self) -> list[RunRequest]:
         """Return the runs, in order."""
-        link = LinkOptions(self.profile)
+        link = LinkOptions(profile=self.profile)
         bulk = RunRequest(
             SCENARIOS / "bulk_tcp.json", link, {"duration": f"{self.duration_s:g}"}, self.runs, report=False
         )
@@ -58,7 +59,7 @@ class Demo:
                 break
         folders = [o.folder for o in outcomes]
         page = self.runs / f"{folders[0].name}-demo.html"
-        report.build(folders, page, f"satlab demo over {self.profile}")
+        report.build({o.folder: o.records for o in outcomes}, page, f"satlab demo over {self.profile}")
         ownership.give_to_caller(page)
         show([page], [o.records for o in outcomes])
         for outcome in outcomes:
@@ -70,5 +71,5 @@ class Demo:
 
 def gravest(statuses: list[ExitStatus]) -> ExitStatus:
     """Return the status that matters most: an interrupt, a failed run, one out of calibration, or none of these."""
-    order = (ExitStatus.INTERRUPTED, ExitStatus.FAILED, ExitStatus.UNCALIBRATED)
-    return next((s for s in order if s in statuses), ExitStatus.OK)
+    gravest_first = (ExitStatus.INTERRUPTED, ExitStatus.FAILED, ExitStatus.UNCALIBRATED)
+    return next((s for s in gravest_first if s in statuses), ExitStatus.OK)

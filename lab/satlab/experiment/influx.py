@@ -4,7 +4,7 @@
 Measurement = job, or `satlink`; tags `@agent_name`, `@job_instance_id`, `@scenario_instance_id`,
 `@owner_scenario_instance_id`, `@stored_file`, `@suffix` (of the link: its direction); fields = the statistics; times in
 ms (OpenBACH 2.7). One tag is ours: `@run_id`, since the instances of every run are numbered from 1. The run folder
-stays the record: what the database does not take is told, and can be sent again.
+stays the record: what the database does not accept is reported, and can be sent later.
 """
 
 import base64
@@ -111,11 +111,11 @@ class Database:
     @classmethod
     def of(cls, url: str) -> "Database":
         """Read `http[s]://[user:password@]host[:port][/database]`. Raises ConfigError."""
-        found = service_url.parse(url, _PORT)
-        if found is None or found.path.count("/") > 1:
+        parts = service_url.parse(url, _PORT)
+        if parts is None or parts.path.count("/") > 1:
             raise ConfigError("the InfluxDB is no URL", hint="write http://[user:password@]host[:8086][/openbach]")
-        name = unquote(found.path.strip("/")) or cls.name
-        return cls(found.host, found.port, name, cls.policy, found.user, found.password, found.secure)
+        name = unquote(parts.path.strip("/")) or cls.name
+        return cls(parts.host, parts.port, name, cls.policy, parts.user, parts.password, parts.secure)
 
     def __str__(self) -> str:
         """Return the place without user and password."""
@@ -134,7 +134,7 @@ class Database:
                 raise
 
     def query(self, text: str) -> list[dict[str, Any]]:
-        """Run an InfluxQL statement and give its series. Raises HostError."""
+        """Run an InfluxQL statement and return its series. Raises HostError."""
         try:
             body = self._post("/query", {"db": self.name, "rp": self.policy, "epoch": "ms", "q": text}, b"")
             result = json.loads(body)["results"][0]
@@ -158,16 +158,16 @@ class Database:
             headers = {"Authorization": f"Basic {login}"} if self.user else {}
             connection.request("POST", f"{path}?{urlencode(parameters)}", body, headers)
             answer = connection.getresponse()
-            said = answer.read()
+            body = answer.read()
         except (OSError, http.client.HTTPException) as error:
             raise HostError(f"{self} does not answer: {error}", "is it running? or leave --influx out") from error
         finally:
             connection.close()
         if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            raise HostError(f"{self}: {answer.status} {said.decode(errors='replace')[:200].strip()}")
+            raise HostError(f"{self}: {answer.status} {body.decode(errors='replace')[:200].strip()}")
         if answer.status >= HTTPStatus.BAD_REQUEST:
-            raise RefusedError(f"{answer.status} {said.decode(errors='replace')[:200].strip()}")
-        return said
+            raise RefusedError(f"{answer.status} {body.decode(errors='replace')[:200].strip()}")
+        return body
 
 
 # --- a run ----------------------------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ class Feed:
     _offset: int = 0
 
     def step(self) -> bool:
-        """Send one batch of what is new; tell whether there may be more. Raises HostError, having sent nothing."""
+        """Send one batch of what is new; return whether there may be more. Raises HostError, having sent nothing."""
         if not self.file.exists():
             return False
         with self.file.open("rb") as file:
@@ -220,7 +220,7 @@ def feeds(database: Database, folder: Path, run_id: str) -> list[Feed]:
 
 @contextmanager
 def feeding(url: str | None, folder: Path, run_id: str, log: ProgressLog) -> Iterator[None]:
-    """Send a run's figures while it runs, and the rest at its end; a failure is told, and never fails the run."""
+    """Send a run's figures while it runs, and the rest at its end; a failure is logged, and never fails the run."""
     if url is None:
         yield
         return
@@ -228,7 +228,7 @@ def feeding(url: str | None, folder: Path, run_id: str, log: ProgressLog) -> Ite
 
     def carry_on() -> None:
         while not over.wait(PERIOD_S):
-            with suppress(HostError):  # the end tells
+            with suppress(HostError):  # logged at the end
                 for feed in every:
                     feed.step()
 
@@ -250,7 +250,7 @@ def feeding(url: str | None, folder: Path, run_id: str, log: ProgressLog) -> Ite
 
 
 def send(folders: Sequence[Path], url: str) -> int:
-    """Send statistics and link of runs, which may have been sent before; gives the number of points.
+    """Send statistics and link of runs, which may have been sent before; returns the number of points.
 
     Raises HostError, or ConfigError for a folder that holds no run.
     """

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from satlab import __version__
+from satlab.common.files import write_atomically
 
 MEASURING_PACKAGES = (
     *("iperf3", "iputils-ping", "curl", "chromium", "chromium-driver", "h2o", "nginx", "ngtcp2-server"),
@@ -45,27 +46,13 @@ class Manifest:
     schema: str = "satlab/manifest/1"
 
     def write(self, path: Path) -> None:
-        """Write the manifest atomically."""
         write_atomically(path, json.dumps(asdict(self), indent=1) + "\n")
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replace a file's content at once: a reader sees the old text or the new one, never half of it."""
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    scratch.write_text(text)
-    scratch.replace(path)
 
 
 def sha256(path: Path) -> str:
     """Return the hex digest of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def hash_tree(root: Path) -> dict[str, str]:
-    """Return the digest of every file below `root`, by path relative to `root`'s parent, in order."""
-    files = sorted(p for p in root.rglob("*") if p.is_file() and not p.is_symlink())
-    return {str(p.relative_to(root.parent)): sha256(p) for p in files}
 
 
 def host() -> dict[str, Any]:
@@ -86,7 +73,7 @@ def host() -> dict[str, Any]:
 
 def versions(satlink: Path, opensand: Path | None = None) -> dict[str, str]:
     """Return the versions of what measures and carries: the emulators and the Debian packages that are installed."""
-    found = {
+    known = {
         "satlab": __version__,
         "python": platform.python_version(),
         "satlink": _output([str(satlink), "--version"]),
@@ -94,8 +81,8 @@ def versions(satlink: Path, opensand: Path | None = None) -> dict[str, str]:
     }
     if shutil.which("dpkg-query"):
         listing = _output(["dpkg-query", "-W", "-f", "${Package} ${Version}\\n", *MEASURING_PACKAGES])
-        found |= dict(line.split(" ", 1) for line in listing.splitlines() if line.count(" ") == 1)
-    return {name: version for name, version in found.items() if version}
+        known |= dict(line.split(" ", 1) for line in listing.splitlines() if line.count(" ") == 1)
+    return {name: version for name, version in known.items() if version}
 
 
 def _output(argv: list[str]) -> str:

@@ -14,7 +14,7 @@ from satlab.netlab import ownership
 
 
 def rebuild(folders: list[Path], out: Path | None, log: ProgressLog) -> tuple[list[polars.DataFrame], Path]:
-    """Collect each run anew and build one report of all of them; give the frames and the report's path.
+    """Collect each run anew and build one report of all of them; return the frames and the report's path.
 
     A raw file that is not what the manifest says is named as a warning: the figures then rest on other data.
     """
@@ -28,7 +28,7 @@ def rebuild(folders: list[Path], out: Path | None, log: ProgressLog) -> tuple[li
         frames.append(collect.collect(folder))
     path = out or folders[0] / "report" / "index.html"
     path.parent.mkdir(parents=True, exist_ok=True)
-    report.build(folders, path, "satlab: " + ", ".join(f.name for f in folders[:3]))
+    report.build(dict(zip(folders, frames, strict=True)), path, "satlab: " + ", ".join(f.name for f in folders[:3]))
     for folder in folders:
         ownership.give_to_caller(folder)
     return frames, path

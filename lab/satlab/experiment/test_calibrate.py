@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Calibration: bounds, failed probes, reading ping and iperf3."""
+"""How the link is judged: limits, failed probes, release errors."""
 
 import json
 import tracemalloc
@@ -13,9 +13,10 @@ import pytest
 
 from satlab.common import paths
 from satlab.experiment import calibrate
-from satlab.experiment.calibrate import Echoes, MetricsFile, Probe
+from satlab.experiment.link_probe import Echoes, Probe
+from satlab.experiment.metrics_file import MetricsFile
 from satlab.link.expectation import expectation
-from satlab.link.linkplan import LinkPlan
+from satlab.link.plan import LinkPlan
 
 PLAN = cast(
     LinkPlan,
@@ -41,6 +42,11 @@ def probe(**changes: Any) -> Probe:
         "packets": 6000, "lost_packets": 200, "queue_drops": 200, "notes": {},
     }  # fmt: skip
     return Probe(**(good | changes))
+
+
+def plan_with(**forward: Any) -> LinkPlan:
+    changed = SimpleNamespace(**vars(PLAN.forward) | forward)
+    return cast(LinkPlan, SimpleNamespace(**vars(PLAN) | {"forward": changed}))
 
 
 def failed(measured: Probe, plan: LinkPlan = PLAN) -> list[str]:
@@ -93,18 +99,77 @@ def test_opensand_has_tolerances_of_its_own(change: dict[str, Any], names: list[
     assert [c.name for c in checks if not c.ok] == names
 
 
-def test_opensand_s_probe_waits_until_an_echo_meets_no_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = iter(["", *(f"1 received\nrtt min/avg/max/mdev = {t}/{t}/{t}/0 ms" for t in (900, 650, 610, 1))])
-    monkeypatch.setattr(calibrate, "_output", lambda *_, **__: next(answers))
-    calibrate._drain(cast(Any, SimpleNamespace(enter_argv=lambda _: [])), "server", 640.0)
-    assert "1/1/1" in next(answers)
-
-
 @pytest.mark.parametrize(("lost", "ok"), [(260, True), (200, False), (340, False)])
 def test_planned_loss_is_expected_within_binomial_bounds(lost: int, ok: bool) -> None:
-    plan = cast(LinkPlan, SimpleNamespace(**vars(PLAN) | {"forward": SimpleNamespace(**vars(PLAN.forward))}))
-    plan.forward.loss_ratio = 0.01
-    assert (failed(probe(lost_packets=lost), plan) == []) is ok
+    assert (failed(probe(lost_packets=lost), plan_with(loss_ratio=0.01)) == []) is ok
+
+
+@pytest.mark.parametrize(
+    ("change", "ok"),
+    [
+        # The frame model's maximum is 582 ms: one more is the host's. Its minimum holds as it is.
+        ({"rtt": Echoes(40, 570.0, 582.99, 700.0)}, True),
+        ({"rtt": Echoes(40, 570.0, 583.01, 700.0)}, False),
+        ({"rtt": Echoes(40, 570.0, 581.01, 700.0)}, True),
+        ({"rtt": Echoes(40, 570.0, 580.99, 700.0)}, False),
+        # 2 % of 19 Mbit/s, either way.
+        ({"rate_bps": 18.625e6}, True),
+        ({"rate_bps": 18.615e6}, False),
+        ({"rate_bps": 19.375e6}, True),
+        ({"rate_bps": 19.385e6}, False),
+        # Without planned losses one packet in a thousand may be in flight when the probe's sender stops.
+        ({"packets": 10000, "lost_packets": 210}, True),
+        ({"packets": 10000, "lost_packets": 211}, False),
+        ({"packets": 10000, "lost_packets": 100}, True),  # fewer than the queue dropped: samples lag
+    ],
+)
+def test_limits_are_where_they_are_promised(change: dict[str, Any], ok: bool) -> None:
+    assert (failed(probe(**change)) == []) is ok
+
+
+@pytest.mark.parametrize(("lost", "ok"), [(149, True), (150, False), (51, True), (50, False)])
+def test_losses_may_differ_by_four_standard_deviations(lost: int, ok: bool) -> None:
+    """1 % of 10000 packets: 100 expected, a deviation of 9.95, and 10 packets of slack."""
+    measured = probe(packets=10000, lost_packets=lost, queue_drops=0)
+    assert (failed(measured, plan_with(loss_ratio=0.01)) == []) is ok
+
+
+@pytest.mark.parametrize(
+    ("frame_bytes", "share"),
+    [
+        (1500, 0.0199),  # 1500 bytes of IP lie in one frame or two: 1 - 0.99^2
+        (1499, 0.029701),  # in two or three: 1 - 0.99^3
+        (400, 0.0490099501),  # in four or five: 1 - 0.99^5
+    ],
+)
+def test_a_packet_is_lost_with_any_frame_that_it_spans(frame_bytes: int, share: float) -> None:
+    plan = plan_with(loss_ratio=0.01, loss_unit="frame", frame_payload_bytes=frame_bytes)
+    check = calibrate.before(plan, probe(packets=10**12, lost_packets=0, queue_drops=0))[-1]
+    assert check.name == "forward_loss_ratio"
+    assert check.high == pytest.approx(share + calibrate.LOSS_SLACK, rel=1e-4)
+    assert check.low == pytest.approx(0.01 - calibrate.LOSS_SLACK, rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("models", "ok"),
+    [(("bernoulli",), False), (("gilbert-elliott",), True), (("bernoulli", "gilbert_elliott"), True)],
+)
+def test_losses_in_bursts_are_recorded_and_not_judged(models: tuple[str, ...], ok: bool) -> None:
+    plan = plan_with(loss_ratio=0.01, loss_models=models)
+    check = calibrate.before(plan, probe(packets=1000, lost_packets=500, queue_drops=200))[-1]
+    assert (check.measured, check.expected, check.ok) == (0.3, 0.01, ok)
+
+
+def test_what_was_not_measured_is_named_with_its_reason() -> None:
+    notes = {"rtt": "no echo came back", "rate": "iperf3: no route"}
+    checks = calibrate.before(PLAN, probe(rtt=None, rate_bps=None, packets=0, notes=notes))
+    assert [check.note for check in checks] == ["no echo came back", "iperf3: no route", "iperf3: no route"]
+    words = "rtt_ms not measured ms, forward_udp_goodput_bps not measured bit/s, forward_loss_ratio not measured "
+    assert calibrate.verdict(checks) == f"OUT OF TOLERANCE: {words}"
+    assert calibrate.deviations(calibrate.before(PLAN, probe(rate_bps=18e6))) == [
+        "forward_udp_goodput_bps 1.8e+07 bit/s"
+    ]
+    assert calibrate.verdict(calibrate.before(PLAN, probe())) == ""
 
 
 def released(t_unix_s: float, late_packets: int) -> dict[str, Any]:
@@ -125,6 +190,15 @@ def test_release_error_is_judged_over_the_scenario_alone() -> None:
     assert calibrate.during([*lines[:3], {"type": "end"}], wanted, 1.0)[1].ok
 
 
+@pytest.mark.parametrize(
+    ("packets", "late", "ok"), [(50, 1, True), (50, 2, False), (1000, 10, True), (1000, 11, False), (0, 0, True)]
+)
+def test_one_late_packet_marks_no_run_and_more_than_one_in_a_hundred_do(packets: int, late: int, ok: bool) -> None:
+    one = {"out_packets": packets, "late_packets": late, "late_max_us": None}
+    lines: list[dict[str, Any]] = [{"type": "sample", "t_unix_s": 1.0, "forward": one, "return": one}, {"type": "end"}]
+    assert {check.ok for check in calibrate.during(lines, expectation(PLAN, "satlink"))} == {ok}
+
+
 def test_metrics_without_an_end_are_not_ok() -> None:
     assert [c.ok for c in calibrate.during([{"type": "header"}], expectation(PLAN, "satlink"))] == [False]
 
@@ -135,51 +209,6 @@ def test_calibration_file_follows_its_schema(tmp_path: Path) -> None:
     assert not calibrate.write(path, "r1", calibrate.before(PLAN, probe(rate_bps=None)))
     schema = json.loads((paths.SCHEMAS / "calibration.schema.json").read_text())
     jsonschema.validate(json.loads(path.read_text()), schema)
-
-
-def test_the_summary_of_ping_is_read_and_no_reply_is_an_error() -> None:
-    output = "40 packets transmitted, 39 received, 2.5% packet loss\nrtt min/avg/max/mdev = 1.5/2.25/3/0.1 ms, pipe 2\n"
-    assert calibrate.echoes(output) == Echoes(39, 1.5, 2.25, 3.0)
-    with pytest.raises(calibrate.ProbeError):
-        calibrate.echoes("3 packets transmitted, 0 received, 100% packet loss, time 51ms\n")
-
-
-def test_steady_rate_leaves_the_ramp_and_short_intervals_out() -> None:
-    def interval(seconds: float, bps: float) -> dict[str, Any]:
-        return {"sum": {"seconds": seconds, "bits_per_second": bps}}
-
-    intervals = [
-        interval(0.1, 0),
-        interval(0.1, 10e6),
-        interval(0.1, 19e6),
-        interval(0.1, 19.2e6),
-        interval(0.01, 99e6),
-    ]
-    assert calibrate.steady_rate_bps({"intervals": intervals}) == pytest.approx(19.1e6)
-    assert calibrate.steady_rate_bps({}) is None
-
-
-def test_metrics_file_ignores_a_line_that_is_being_written(tmp_path: Path) -> None:
-    path = tmp_path / "link.jsonl"
-    sample = {"type": "sample", "forward": {"in_packets": 9, "dropped_packets": 3, "queue_packets": 0}}
-    path.write_text(json.dumps({"type": "header"}) + "\n" + json.dumps(sample) + "\n" + '{"type": "sam')
-    assert MetricsFile(path).forward_drops(0, 9) == 3
-
-
-@pytest.mark.parametrize(
-    ("since", "packets", "drops"),
-    [(0, 0, 0), (1, 90, 0), (1, 100, 0), (1, 150, 10), (1, 200, 20), (1, 250, 20), (0, 300, 27)],
-)
-def test_drops_count_among_the_packets_that_the_receiver_knows_of(
-    since: int, packets: int, drops: int, tmp_path: Path
-) -> None:
-    """The flow begins with the second sample; a packet that was dropped after the last one that came is not missed."""
-    path = tmp_path / "link.jsonl"
-    counts = [(100, 7), (100, 0), (100, 20), (0, 0)]
-    figures = [{"in_packets": came, "dropped_packets": dropped} for came, dropped in counts]
-    lines = [{"type": "header"}, *({"type": "sample", "forward": one} for one in figures), {"type": "end"}]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert MetricsFile(path).forward_drops(since, packets) == drops
 
 
 def test_lateness_is_judged_line_by_line(tmp_path: Path) -> None:

@@ -7,13 +7,13 @@ from satlab.common import paths, topology
 from satlab.common.errors import ConfigError, Fault
 from satlab.link import control, satlink
 from satlab.netlab import web_target
-from satlab.openbach import descriptor, job_folder, scenario_files
+from satlab.openbach import descriptor, job_folder, scenario
 
 
 def check(path: Path, *, lenient: bool = False) -> list[str]:
     """Check a profile, page, job, lab.yml, scenarios, time lines, or a folder of these; ConfigError has every fault.
 
-    Gives the warnings: where `lenient`, what OpenSAND's loader takes of a profile although it is wrong.
+    Returns the warnings: where `lenient`, what OpenSAND's loader accepts of a profile although it is wrong.
     """
     if not path.exists():
         raise ConfigError(f"{path}: no such file or folder")
@@ -33,7 +33,7 @@ def check(path: Path, *, lenient: bool = False) -> list[str]:
 
 
 def _below(folder: Path, *, lenient: bool) -> list[str]:
-    """Check what the folders inside a folder hold; gives the warnings."""
+    """Check what the folders inside a folder hold; returns the warnings."""
     faults: list[Fault] = []
     warnings: list[str] = []
     inside = [
@@ -62,7 +62,7 @@ def _documents(files: list[Path]) -> list[Fault]:
         except ConfigError as error:
             faults.extend(error.faults or [Fault(str(file), str(error).removeprefix(f"{file}: "), error.hint)])
     scenarios = [file for file in files if file not in timelines]
-    return [*faults, *scenario_files.validate_paths(scenarios, descriptor.load_jobs(paths.JOBS), _entities())]
+    return [*faults, *scenario.validate_paths(scenarios, descriptor.load_jobs(paths.JOBS), _entities())]
 
 
 def _job(folder: Path) -> list[Fault]:

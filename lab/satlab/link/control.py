@@ -9,22 +9,22 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from satlab.common.errors import ConfigError, Fault, HostError
-from satlab.link.linkplan import LinkSet, Steps, TimelineStep
+from satlab.link.config import LinkSet, Steps, TimelineStep, faults_of
 
 ANSWER_DEADLINE_S = 5.0
-"""satlink answers in milliseconds; one connection that hangs holds it for longer, and that is worth a message."""
+"""satlink answers in milliseconds, unless another connection hangs."""
 MAX_FILE_BYTES = 1 << 20
 _STEPS: TypeAdapter[tuple[TimelineStep, ...]] = TypeAdapter(Steps)
 
 
-def change(path: Path, wanted: LinkSet) -> dict[str, Any]:
-    """Set what is wanted; gives the answer, with the time `t_s` at which it was taken.
+def change(path: Path, request: LinkSet) -> dict[str, Any]:
+    """Change the link; return the answer, with the time `t_s` of the change.
 
     Raises:
         ConfigError: satlink refuses it.
         HostError: nobody answers at `path`.
     """
-    return ask(path, {"set": wanted.model_dump()})
+    return ask(path, {"set": request.model_dump()})
 
 
 def state(path: Path) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def start_timeline(path: Path) -> dict[str, Any]:
 
 
 def ask(path: Path, request: dict[str, Any]) -> dict[str, Any]:
-    """Send one request and give its answer. Raises as `change`."""
+    """Send one request and return its answer. Raises as `change`."""
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(ANSWER_DEADLINE_S)
@@ -67,14 +67,10 @@ def load_steps(path: Path) -> tuple[TimelineStep, ...]:
     """
     try:
         if not path.is_file() or path.stat().st_size > MAX_FILE_BYTES:
-            raise ConfigError(f"{path}: no file of at most {MAX_FILE_BYTES} bytes")
+            raise ConfigError(f"{path}: not a file of at most {MAX_FILE_BYTES} bytes")
         return _STEPS.validate_json(path.read_bytes())
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
     except ValidationError as error:
-        faults = [
-            Fault(".".join(map(str, (path, *e["loc"]))), f"{e['msg']}, got {e['input']!r}"[:200])
-            for e in error.errors(include_url=False)
-        ]
         hint = 'for example: [{"at_s": 10, "set": {"direction": "both", "outage": 2}}]'
-        raise ConfigError(f"{path} is no time line", faults, hint) from error
+        raise ConfigError(f"{path}: not a time line", faults_of(error, str(path)), hint) from error

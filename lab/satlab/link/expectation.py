@@ -3,7 +3,8 @@
 
 from dataclasses import dataclass
 
-from satlab.link.linkplan import Emulator, LinkPlan
+from satlab.link.config import Emulator
+from satlab.link.plan import LinkPlan
 
 RTT_MARGIN_MS = 1.0
 """How far the mean RTT may lie beyond the frame model's maximum, ms: host noise of four TUN and eight veth hops."""

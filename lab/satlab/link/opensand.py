@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The real OpenSAND as emulator of the satellite segment: what it is, what it needs, what its logs and its end mean.
+"""The real OpenSAND as emulator of the satellite segment: its needs, its logs and its exit codes.
 
-`satlink describe` reads the profile; this module holds it against the topology. Nothing here runs OpenSAND: the lab
+`satlink describe` reads the profile; this module compares it with the topology. Nothing here runs OpenSAND: the lab
 does (`lab`), as it runs satlink. Facts on its behaviour are those of release 8.2.0.
 """
 
@@ -33,7 +33,7 @@ RMEM_MAX = Path("/proc/sys/net/core/rmem_max")
 _INITIALIZED = "Blocks initialized"
 _LOGGED_ON = "Login complete"
 
-_ENDS = {
+_EXIT_CODES = {
     0: "a normal end, or an option it does not know",
     2: "no infrastructure file was given",
     3: "no topology file was given",
@@ -51,7 +51,7 @@ _ENDS = {
 }
 _MAC = re.compile(r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}")
 _OF_A_SHELL = 128
-"""A shell between OpenSAND and us tells signal N as status 128 + N."""
+"""A shell between OpenSAND and satlab reports signal N as status 128 + N."""
 
 
 # --- the profile ----------------------------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ class GroundEntity(Entity):
 
 
 class Description(_Model):
-    """What a profile asks of hosts and networks (schemas/profile-description.schema.json)."""
+    """What a profile requires of hosts and networks (schemas/profile-description.schema.json)."""
 
     schema_: Literal["satlab/profile-description/1"] = Field(alias="schema")
     profile_sha256: str
@@ -105,7 +105,7 @@ class Description(_Model):
 
 @dataclass(frozen=True)
 class Platform:
-    """OpenSAND ready to be started in a lab: the program, the folder of its XML, and what that says."""
+    """OpenSAND ready to be started in a lab: the program, the folder of its XML, and its description."""
 
     program: Path
     profile: Path
@@ -116,7 +116,7 @@ class Platform:
         return {role: self._argv(role) for role in START_ORDER}
 
     def _argv(self, role: Role) -> list[str]:
-        """Return an entity the very files of the profile, and let it talk on stderr."""
+        """Return the command of an entity: the files of the profile, its log on stderr."""
         files = {"-i": f"infrastructure_{role.value}.xml", "-t": "topology.xml"}
         if role is not Role.SAT:  # a transparent satellite has no profile
             files["-p"] = f"profile_{role.value}.xml"
@@ -129,25 +129,25 @@ class Platform:
         return {topology.node_of(role): Tap(e.tap_iface, e.mac_address) for role, e in grounds.items()}
 
     def notes(self) -> list[str]:
-        """Return what the host will make of the profile that its author did not mean."""
-        found = []
+        """Return what of the profile does not work on this host."""
+        notes = []
         for role in START_ORDER:
             folder = self.description.of(role).path_local
             if folder is not None and not _can_be_made(Path(folder)):
-                found.append(
+                notes.append(
                     f"infrastructure_{role.value}.xml: path_local {folder} cannot be written: no probes from it"
                 )
         rmem_max = int(RMEM_MAX.read_text())
         if rmem_max < SOCKET_BUFFER_BYTES:
-            found.append(
+            notes.append(
                 f"OpenSAND's socket buffers are cut to {rmem_max} bytes and may lose bursts of frames: "
                 f"sysctl net.core.rmem_max={SOCKET_BUFFER_BYTES}"
             )
-        return found
+        return notes
 
 
 def describe(profile: Path, satlink: Path, *, lenient: bool = False) -> Description:
-    """Read a profile; `lenient`: take of it what OpenSAND's loader takes although it is wrong.
+    """Read a profile; `lenient`: accept what OpenSAND's loader accepts although it is wrong.
 
     Raises:
         ConfigError: the profile is wrong, with every fault.
@@ -158,7 +158,7 @@ def describe(profile: Path, satlink: Path, *, lenient: bool = False) -> Descript
 
 
 def prepare(profile: Path, topology: Topology, satlink: Path, *, lenient: bool = False) -> Platform:
-    """Find the program, read the profile, and hold it against the topology; touches nothing.
+    """Find the program, read the profile, and compare it with the topology; changes nothing.
 
     `lenient` as in `describe`.
 
@@ -170,7 +170,7 @@ def prepare(profile: Path, topology: Topology, satlink: Path, *, lenient: bool =
     description = describe(folder, satlink, lenient=lenient)
     faults = list(_misfits(description, topology))
     if faults:
-        raise ConfigError(f"profile {folder} does not fit lab.yml", faults, "make both say the same")
+        raise ConfigError(f"profile {folder} does not fit lab.yml", faults, "make both equal")
     return Platform(find_program(), folder, description)
 
 
@@ -178,17 +178,17 @@ def find_program() -> Path:
     """Return OpenSAND's program: SATLAB_OPENSAND, or `opensand` on PATH.
 
     Raises:
-        HostError: there is none, with where to get it.
+        HostError: there is none; the hint says where to get it.
     """
-    wanted = os.environ.get(PROGRAM_VARIABLE) or PROGRAM
-    found = shutil.which(wanted)
-    if found is None:
+    name = os.environ.get(PROGRAM_VARIABLE) or PROGRAM
+    program = shutil.which(name)
+    if program is None:
         hint = (
             "install the package `opensand` from its project's repository (github.com/CNES/net4sat-packages), or leave "
             "--emulator out: satlink, the default, emulates the same profile"
         )
-        raise HostError(f"{wanted}: OpenSAND is not installed, or is no executable", hint)
-    return Path(found).absolute()
+        raise HostError(f"{name}: OpenSAND is not installed, or not an executable", hint)
+    return Path(program).absolute()
 
 
 def _misfits(description: Description, topology: Topology) -> Iterator[Fault]:
@@ -203,8 +203,8 @@ def _misfits(description: Description, topology: Topology) -> Iterator[Fault]:
         kinds = {name: topology.networks[i.network].kind for name, i in interfaces.items()}
         addresses = [str(i.address) for name, i in interfaces.items() if kinds[name] is NetworkKind.EMULATION]
         if addresses != [str(entity.emu_address)]:
-            there = " and ".join(addresses) or "no address"
-            reason = f"{entity.emu_address}, but {node} has {there} on the emulation network of lab.yml"
+            known = " and ".join(addresses) or "no address"
+            reason = f"{entity.emu_address}, but {node} has {known} on the emulation network of lab.yml"
             yield Fault(f"{section}/emu_address", reason, "OpenSAND binds its sockets to it: make both equal")
         if not isinstance(entity, GroundEntity):
             continue
@@ -212,30 +212,30 @@ def _misfits(description: Description, topology: Topology) -> Iterator[Fault]:
             reason = f"{entity.tap_iface} is another interface of {node} in lab.yml"
             yield Fault(f"{section}/tap_iface", reason, "choose another name")
         if not _MAC.fullmatch(entity.mac_address):
-            reason = f"{entity.mac_address} is no MAC address, and the TAP needs one"
+            reason = f"{entity.mac_address} is not a MAC address, and the TAP needs one"
             yield Fault(f"{section}/mac_address", reason, "six bytes, such as 00:00:00:00:00:02")
 
 
 def _can_be_made(folder: Path) -> bool:
-    there = next(p for p in (folder.absolute(), *folder.absolute().parents) if p.exists())
-    return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
+    parent = next(p for p in (folder.absolute(), *folder.absolute().parents) if p.exists())
+    return parent.is_dir() and os.access(parent, os.W_OK | os.X_OK)
 
 
-# --- what it says ---------------------------------------------------------------------------------------------------
+# --- logs and exit codes --------------------------------------------------------------------------------------------
 
 
 def process_name(role: Role) -> str:
-    """Name an entity's process, and its log."""
+    """Return the name of an entity's process and of its log."""
     return f"{PROGRAM}-{role.value}"
 
 
 def meaning(exit_code: int) -> str:
     """Return what an exit code means; negative ones are signals. Empty for codes that are not documented."""
-    return _ENDS.get(_OF_A_SHELL - exit_code if exit_code > _OF_A_SHELL else exit_code, "")
+    return _EXIT_CODES.get(_OF_A_SHELL - exit_code if exit_code > _OF_A_SHELL else exit_code, "")
 
 
 def progress(role: Role, log: str) -> str:
-    """Say from its log how far the start of an entity came."""
+    """Return how far an entity's start has come, from its log."""
     if _INITIALIZED not in log:
         return f"{role.value} is not initialized"
     if role is Role.ST and _LOGGED_ON not in log:

@@ -1,76 +1,259 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a person may choose of a link on the command line."""
+"""The options of a link: their one definition, and the requests that they make.
+
+Command line, web form, the root helper's verb and the printed command line follow from the fields here.
+"""
 
 import re
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from satlab.common.errors import ConfigError, Fault
 from satlab.common.paths import PROFILES
-from satlab.link import control, linkplan
-from satlab.link.linkplan import Aqm, Emulator, LinkRequest, LossUnit, Timing
+from satlab.link import control
+from satlab.link.config import (
+    DEFAULT_BDP,
+    Aqm,
+    BdpQueue,
+    Bursts,
+    BytesQueue,
+    Direction,
+    Emulator,
+    GilbertElliott,
+    LinkRequest,
+    Loss,
+    LossProcess,
+    LossUnit,
+    PacketsQueue,
+    Queue,
+    Timeline,
+    Timing,
+    Trace,
+    UniformJitter,
+)
+from satlab.link.limits import limits
+from satlab.link.option_model import Help, Options, invalid, options_of
 
 LOSS_MODELS = "gilbert-elliott:P,R[,STEP_MS], bursts:PERIOD_MS,DURATION_MS or trace:FILE"
 """How a loss model is written."""
 QUEUES = "1.2bdp, 60000bytes or 200packets"
 """How a queue limit is written."""
-OPENSAND_OPTIONS = {"profile", "emulator", "terrestrial_delay_ms", "timeline", "lan_loss", "lenient"}
-"""What can be chosen where OpenSAND carries the link, of which its profile says all the rest; a time line may change
-the terrestrial segment, and satlink refuses more."""
 
 
-@dataclass(frozen=True)
-class LinkOptions:
-    """Options of a link.
+class PathOptions(Options):
+    """Profile, emulator, and one value of each direction's queue, losses and timing."""
 
-    `profile`: name of one of ours, or a folder. `loss`: ratio 0..1 for each direction. `queue_bdp`: multiples of each
-    direction's bandwidth-delay product. `terrestrial_delay_ms`: one way; None = what lab.yml says. `emulator`: who
-    carries the satellite segment. `queue`: a limit with its unit, in place of `queue_bdp`. `aqm`, `aqm_interval_ms`,
-    `ecn`: active management and its marks. `loss_model`: a loss process beside `loss`.
-    `jitter_ms`: uniform from 0. `timeline`: file of changes at known times. `probes`: ADDRESS:PORT of a
-    collector of OpenSAND's probes. `lan_loss`: ratio 0..1 lost on the client's LAN, each way.
-    `lenient`: take of the profile what OpenSAND's loader takes although it is wrong.
-    """
+    profile: Annotated[
+        str,
+        Help(
+            "Profile",
+            "The satellite link: geo, leo, geo-acm, geo-dama, or a folder of OpenSAND 8.2 XML.",
+            "Link",
+            metavar="PROFILE",
+            short="p",
+            opensand=True,
+        ),
+    ] = "geo"
+    emulator: Annotated[
+        Emulator,
+        Help(
+            "Emulator",
+            "Carries the satellite segment; opensand must be installed, or SATLAB_OPENSAND set.",
+            "Link",
+            opensand=True,
+        ),
+    ] = "satlink"
+    seed: Annotated[
+        int, limits("seed"), Help("Seed", "Seed of losses and jitter; same seed, same losses.", "Link", metavar="N")
+    ] = 1
+    terrestrial_delay_ms: Annotated[
+        float | None,
+        limits("terrestrial_one_way_delay_ms"),
+        Help(
+            "Terrestrial delay",
+            "One-way delay from gateway to server; default: vagrant/lab.yml.",
+            "Link",
+            unit="ms",
+            opensand=True,
+        ),
+    ] = None
+    queue_bdp: Annotated[
+        float,
+        limits("forward.queue.bdp"),
+        Help(
+            "Queue limit in BDP",
+            "Queue limit, multiples of each direction's bandwidth-delay product (BDP).",
+            "Queue and AQM",
+            unit="BDP",
+        ),
+    ] = DEFAULT_BDP
+    loss: Annotated[
+        float,
+        limits("forward.loss.ratio"),
+        Help("Loss ratio", "Independent losses on the satellite link, each direction.", "Losses", metavar="RATIO"),
+    ] = 0.0
+    timing: Annotated[
+        Timing,
+        Help(
+            "Timing",
+            "Frames as the standards open them, or in batches on OpenSAND's ticks (10 and 26.5 ms).",
+            "Timing",
+        ),
+    ] = "standard"
+    jitter_ms: Annotated[
+        float,
+        limits("forward.jitter.uniform_ms"),
+        Help("Jitter", "Jitter, uniform from 0 to this, order kept.", "Timing", unit="ms"),
+    ] = 0.0
 
-    profile: str = "geo"
-    seed: int = 1
-    loss: float = 0.0
-    loss_unit: LossUnit = "packet"
-    queue_bdp: float = 1.2
-    terrestrial_delay_ms: float | None = None
-    emulator: Emulator = "satlink"
-    queue: str | None = None
-    aqm: Aqm | None = None
-    aqm_interval_ms: float | None = None
-    ecn: bool = False
-    loss_model: str | None = None
-    jitter_ms: float = 0.0
-    timing: Timing = "standard"
-    timeline: Path | None = None
-    probes: str | None = None
-    lan_loss: float = 0.0
-    lenient: bool = False
+
+class LossOptions(Options):
+    """Loss processes."""
+
+    loss_unit: Annotated[
+        LossUnit, Help("Loss unit", "Unit of losses: packet (IP) or frame (BBFRAME, burst).", "Losses")
+    ] = "packet"
+    loss_model: Annotated[
+        str | None, Help("Loss model", f"A further loss process: {LOSS_MODELS}.", "Losses", metavar="MODEL")
+    ] = None
+
+    @field_validator("loss_model")
+    @classmethod
+    def _is_loss_model(cls, text: str | None) -> str | None:
+        if text is not None:
+            loss_model(text, "packet")
+        return text
+
+    def losses(self, ratio: float) -> LossProcess | tuple[LossProcess, ...]:
+        """Return independent losses of `ratio`, the loss model, or both of them."""
+        losses: list[LossProcess] = [Loss(ratio=ratio, unit=self.loss_unit)]
+        if self.loss_model is not None:
+            model = loss_model(self.loss_model, self.loss_unit)
+            losses = [model] if ratio == 0 else [*losses, model]
+        return losses[0] if len(losses) == 1 else tuple(losses)
+
+
+class QueueOptions(Options):
+    """The queue of each direction."""
+
+    queue: Annotated[
+        str | None,
+        Field(max_length=32),
+        Help("Queue limit", f"Queue limit with its unit, in place of BDP: {QUEUES}.", "Queue and AQM", metavar="LIMIT"),
+    ] = None
+    aqm: Annotated[
+        Aqm | None,
+        Help("AQM", "Active queue management; without it the queue drops at its limit.", "Queue and AQM"),
+    ] = None
+    aqm_target_ms: Annotated[
+        float | None,
+        limits("forward.queue.target_ms"),
+        Help("AQM target", "Acceptable waiting time; default: 5, of pie 15.", "Queue and AQM", unit="ms"),
+    ] = None
+    aqm_interval_ms: Annotated[
+        float | None,
+        limits("forward.queue.interval_ms"),
+        Field(gt=0),
+        Help(
+            "AQM interval",
+            "Interval of codel and fq-codel, no less than the RTT; default: 100.",
+            "Queue and AQM",
+            unit="ms",
+        ),
+    ] = None
+    ecn: Annotated[
+        bool, Help("ECN", "With AQM: mark ECN-capable packets in place of early drops.", "Queue and AQM")
+    ] = False
+
+    @field_validator("queue")
+    @classmethod
+    def _is_queue_limit(cls, text: str | None) -> str | None:
+        if text is not None:
+            queue_limit(text, {})
+        return text
+
+    @field_validator("aqm_target_ms", "aqm_interval_ms", "ecn")
+    @classmethod
+    def _needs_aqm(cls, value: float | bool | None, info: ValidationInfo) -> float | bool | None:
+        if value is not None and value is not False and "aqm" in info.data:
+            if info.data["aqm"] is None:
+                raise invalid("needs --aqm", "add --aqm codel, fq-codel or pie")
+            if info.data["aqm"] == "pie" and info.field_name == "aqm_interval_ms":
+                raise invalid("cannot be set: PIE has no interval", "leave it out, or use codel or fq-codel")
+        return value
+
+    def queue_rule(self, limit: str) -> Queue:
+        """Return the queue; `limit` where no other one is chosen."""
+        times = {"target_ms": self.aqm_target_ms, "interval_ms": self.aqm_interval_ms}
+        return queue_limit(self.queue or limit, {"aqm": self.aqm, "ecn": True if self.ecn else None, **times})
+
+
+class LocalOptions(Options):
+    """Options of the command line alone: files and addresses of the caller, and the client's LAN."""
+
+    lenient: Annotated[
+        bool,
+        Help(
+            "Lenient",
+            "Only warn of what OpenSAND's loader takes of a profile although it is wrong.",
+            "Link",
+            opensand=True,
+        ),
+    ] = False
+    lan_loss: Annotated[
+        float,
+        limits("timeline.steps.set.loss.ratio"),
+        Help(
+            "LAN loss ratio",
+            "Losses on the client's LAN, e.g. its Wi-Fi, each direction.",
+            "Losses",
+            metavar="RATIO",
+            opensand=True,
+        ),
+    ] = 0.0
+    timeline: Annotated[
+        Path | None,
+        Help(
+            "Time line",
+            "JSON list of changes at their times, s since the lab is up; of a run, since its scenario starts.",
+            "Timing",
+            metavar="FILE",
+            opensand=True,
+        ),
+    ] = None
+    probes: Annotated[
+        str | None,
+        Help(
+            "Probes",
+            "Collector that gets the link's samples over UDP as OpenSAND's probes (its port: 5361).",
+            "Output",
+            metavar="ADDRESS:PORT",
+        ),
+    ] = None
+
+
+class LinkOptions(LocalOptions, QueueOptions, LossOptions, PathOptions):
+    """All options of a link."""
 
     def arguments(self) -> list[str]:
-        """Return the command line that chooses this: the profile, and what is not as by default."""
+        """Return the command line: the profile, and all options that are not at their defaults."""
         argv = ["--profile", self.profile]
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if each.name != "profile" and value != each.default:
-                option = f"--{each.name.replace('_', '-')}"
-                argv += [option] if value is True else [option, str(value)]
+        for option in options_of(type(self)):
+            value = getattr(self, option.name)
+            if option.name != "profile" and value != option.default:
+                argv += [option.flag] if value is True else [option.flag, str(value)]
         return argv
 
     def profile_folder(self) -> Path:
         """Return the folder of the profile."""
-        own = PROFILES / self.profile
-        folder = own if "/" not in self.profile and own.is_dir() else Path(self.profile)
+        shipped = shipped_profiles()
+        folder = PROFILES / self.profile if self.profile in shipped else Path(self.profile)
         if not folder.is_dir():
-            known = ", ".join(sorted(p.name for p in PROFILES.iterdir() if p.is_dir()))
-            raise ConfigError(f"profile {self.profile}: no such folder", hint=f"ours: {known}; or the path of a folder")
+            hint = f"ours: {', '.join(shipped)}; or the path of a folder"
+            raise ConfigError(f"profile {self.profile}: no such folder", hint=hint)
         return folder
 
     def request(
@@ -80,13 +263,13 @@ class LinkOptions:
         logs: Path | None = None,
         timeline_starts: Literal["at-once", "on-request"] = "at-once",
     ) -> LinkRequest:
-        """Return the link's request; both directions get the same queue rule and loss process."""
+        """Return the link's request; both directions get the same queue and loss processes. Raises ConfigError."""
         if self.emulator == "opensand":
             self._refuse_what_opensand_cannot()
-        direction = linkplan.Direction(
-            queue=self.queue_rule(),
-            loss=self.losses(),
-            jitter=linkplan.UniformJitter(uniform_ms=self.jitter_ms) if self.jitter_ms else None,
+        direction = Direction(
+            queue=self.queue_rule(f"{self.queue_bdp}bdp"),
+            loss=self.losses(self.loss),
+            jitter=UniformJitter(uniform_ms=self.jitter_ms) if self.jitter_ms else None,
         )
         return LinkRequest(
             profile=self.profile_folder(),
@@ -105,69 +288,57 @@ class LinkOptions:
             lenient=self.lenient,
         )
 
-    def _timeline(self, starts: Literal["at-once", "on-request"]) -> linkplan.Timeline | None:
+    def _timeline(self, starts: Literal["at-once", "on-request"]) -> Timeline | None:
         """Return the time line; an empty one where the profile's files have to wait for a request, too."""
         if self.timeline is None and starts == "at-once":
             return None
         steps = control.load_steps(self.timeline) if self.timeline else ()
-        return linkplan.Timeline(starts=starts, steps=steps)
-
-    def losses(self) -> linkplan.LossProcess | tuple[linkplan.LossProcess, ...]:
-        """Return the loss process that was chosen, or both of them."""
-        losses: list[linkplan.LossProcess] = [linkplan.Loss(ratio=self.loss, unit=self.loss_unit)]
-        if self.loss_model is not None:
-            model = self._loss_model(self.loss_model)
-            losses = [model] if self.loss == 0 else [*losses, model]
-        return losses[0] if len(losses) == 1 else tuple(losses)
-
-    def queue_rule(self) -> linkplan.Queue:
-        """Return the queue that was chosen."""
-        if self.aqm is None and (self.ecn or self.aqm_interval_ms is not None):
-            raise ConfigError("--ecn and --aqm-interval-ms need --aqm", hint="add --aqm codel, fq-codel or pie")
-        if self.aqm == "pie" and self.aqm_interval_ms is not None:
-            raise ConfigError("--aqm-interval-ms: PIE has no interval", hint="leave it out, or use codel or fq-codel")
-        ecn = True if self.ecn else None
-        aqm: dict[str, Any] = {"aqm": self.aqm, "ecn": ecn, "interval_ms": self.aqm_interval_ms}
-        text = f"{self.queue_bdp}bdp" if self.queue is None else self.queue
-        kinds: dict[str, type[linkplan.Queue]] = {
-            "bdp": linkplan.BdpQueue,
-            "bytes": linkplan.BytesQueue,
-            "packets": linkplan.PacketsQueue,
-        }
-        match = re.fullmatch(r"([0-9.e+-]+) ?(bdp|bytes|packets)", text)
-        try:
-            if match is None:
-                raise ValueError
-            return kinds[match[2]].model_validate({match[2]: match[1], **aqm})
-        except ValueError:
-            raise ConfigError(f"--queue {text}: is no limit", hint=f"write {QUEUES}") from None
-
-    def _loss_model(self, text: str) -> linkplan.LossProcess:
-        name, _, rest = text.partition(":")
-        values = rest.split(",")
-        unit: dict[str, Any] = {"unit": self.loss_unit}
-        try:
-            match name, len(values):
-                case "gilbert-elliott", 2 | 3:
-                    chain = dict(zip(("p", "r", "step_ms"), values, strict=False))
-                    return linkplan.GilbertElliott.model_validate(unit | chain)
-                case "bursts", 2:
-                    return linkplan.Bursts.model_validate(unit | {"period_ms": values[0], "duration_ms": values[1]})
-                case "trace", _ if rest:
-                    return linkplan.Trace.model_validate(unit | {"file": str(Path(rest).resolve())})
-        except ValidationError:
-            pass
-        raise ConfigError(f"--loss-model {text}: is no loss model", hint=f"write {LOSS_MODELS}")
+        return Timeline(starts=starts, steps=steps)
 
     def _refuse_what_opensand_cannot(self) -> None:
-        chosen = [f for f in fields(self) if f.name not in OPENSAND_OPTIONS and getattr(self, f.name) != f.default]
-        if chosen:
-            faults = [
-                Fault(
-                    f"--{f.name.replace('_', '-')} {getattr(self, f.name)}", "OpenSAND cannot do this", "leave it out"
-                )
-                for f in chosen
-            ]
+        """Raise ConfigError for all that the profile says to OpenSAND, and options do not."""
+        faults = [
+            Fault(f"{option.flag} {value}", "OpenSAND cannot do this", "leave it out")
+            for option in options_of(LinkOptions)
+            if (value := getattr(self, option.name)) != option.default and not option.help.opensand
+        ]
+        if faults:
             raise ConfigError(
                 "--emulator opensand: the link is what the profile says", faults, "or use satlink, which can"
             )
+
+
+def shipped_profiles(folder: Path = PROFILES) -> tuple[str, ...]:
+    """Return the names of the profiles in a folder, geo first; what they are made from (`_base`) is none."""
+    names = [path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("_")]
+    return tuple(sorted(names, key=lambda name: (name != "geo", name)))
+
+
+def queue_limit(text: str, management: Mapping[str, Any]) -> Queue:
+    """Read a queue limit, and add AQM. Raises ValueError."""
+    kinds: dict[str, type[Queue]] = {"bdp": BdpQueue, "bytes": BytesQueue, "packets": PacketsQueue}
+    match = re.fullmatch(r"([0-9.e+-]+) ?(bdp|bytes|packets)", text)
+    try:
+        if match:
+            return kinds[match[2]].model_validate({match[2]: match[1], **management})
+    except ValidationError:
+        pass
+    raise invalid("is not a queue limit", f"write {QUEUES}")
+
+
+def loss_model(text: str, unit: LossUnit) -> LossProcess:
+    """Read a loss model. Raises ValueError."""
+    name, _, rest = text.partition(":")
+    values = rest.split(",")
+    try:
+        match name, len(values):
+            case "gilbert-elliott", 2 | 3:
+                chain = dict(zip(("p", "r", "step_ms"), values, strict=False))
+                return GilbertElliott.model_validate({"unit": unit, **chain})
+            case "bursts", 2:
+                return Bursts.model_validate({"unit": unit, "period_ms": values[0], "duration_ms": values[1]})
+            case "trace", _ if rest:
+                return Trace(unit=unit, file=str(Path(rest).resolve()))
+    except ValidationError:
+        pass
+    raise invalid("is not a loss model", f"write {LOSS_MODELS}")

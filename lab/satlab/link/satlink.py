@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Those verbs of satlink that tell something and end: what they answer, and what their refusals mean."""
+"""Commands of satlink that answer and exit: their answers and refusals."""
 
 import json
 import re
@@ -33,7 +33,7 @@ def ask(answer: type[Answer], satlink: Path, verb: str, arguments: Sequence[str]
 
 
 def run(satlink: Path, verb: str, arguments: Sequence[str], refused: str) -> subprocess.CompletedProcess[str]:
-    """Run `satlink VERB ARGUMENTS`; `refused` is said when it refuses without a word.
+    """Run `satlink VERB ARGUMENTS`; `refused` is the message of a refusal without one.
 
     Raises:
         ConfigError: satlink refuses what the arguments name; holds its own fault lines.

@@ -11,11 +11,11 @@ import pytest
 
 from satlab.common.errors import ConfigError, HostError
 from satlab.common.paths import ROOT
-from satlab.link import control, linkplan, prometheus
-from satlab.link.linkplan import LinkSet
+from satlab.link import control, prometheus
+from satlab.link.change import LinkChange
+from satlab.link.config import LinkSet
+from satlab.link.limits import link_schema
 from satlab.link.options import LinkOptions
-from satlab.netlab import lab_commands
-from satlab.netlab.lab_commands import LinkChange
 
 
 def answered(path: Path, answer: bytes) -> tuple[threading.Thread, list[bytes]]:
@@ -101,17 +101,17 @@ def test_faulty_time_lines_are_refused_whole(tmp_path: Path, text: str, places: 
     """Every fault has its place."""
     file = tmp_path / "t.json"
     file.write_text(text)
-    with pytest.raises(ConfigError, match="is no time line") as caught:
+    with pytest.raises(ConfigError, match="not a time line") as caught:
         control.load_steps(file)
     assert len(caught.value.faults) == places
-    with pytest.raises(ConfigError, match="no file"):
+    with pytest.raises(ConfigError, match="not a file"):
         control.load_steps(tmp_path)
 
 
 def test_sets_satisfy_the_schema() -> None:
     """What the models write is what satlink's schema allows."""
     jsonschema = pytest.importorskip("jsonschema")
-    schema = json.loads((Path(linkplan.__file__).parents[3] / "schemas/link-config.schema.json").read_text())
+    schema = link_schema()
     shape = {"$ref": "#/$defs/set", "$defs": schema["$defs"]}
     for fields in (
         {"outage": True},
@@ -126,17 +126,16 @@ def test_sets_satisfy_the_schema() -> None:
         jsonschema.validate({"direction": "both"}, shape)
 
 
-def test_command_line_becomes_a_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_line_becomes_a_set() -> None:
     """Options that were not given leave the link as it is."""
-    sets: list[dict[str, Any]] = []
-    monkeypatch.setattr(lab_commands, "_control", lambda _: Path("s"))
-    monkeypatch.setattr(control, "change", lambda _, wanted: sets.append(wanted.model_dump()))
-    lab_commands.set_link("lab", "forward", LinkOptions(loss=0.1), LinkChange(loss=0.1, jitter_ms=2.0, outage="off"))
-    lab_commands.set_link("lab", "both", LinkOptions(queue="9packets", aqm="pie"), LinkChange(delay_ms=5.0, outage="1"))
-    radio = LinkChange(attenuation_db=6.0, modcod="4", symbol_rate_baud=2e7)
-    lab_commands.set_link("lab", "forward", LinkOptions(), radio)
-    lab_commands.set_link("lab", "both", LinkOptions(queue="1bdp"), LinkChange(delay_ms=16.0, handover="flush"))
-    assert sets == [
+    sets = [
+        LinkChange(loss=0.1, jitter_ms=2.0, outage="off").link_set("forward"),
+        LinkChange(queue="9packets", aqm="pie", delay_ms=5.0, outage="1").link_set("both"),
+        LinkChange(attenuation_db=6.0, modcod="4", symbol_rate_baud=2e7).link_set("forward"),
+        LinkChange(queue="1bdp", delay_ms=16.0, handover="flush").link_set("both"),
+        LinkChange(loss=0.0, loss_unit="frame").link_set("return"),
+    ]
+    assert [one.model_dump() for one in sets] == [
         {
             "direction": "forward",
             "loss": {"ratio": 0.1, "unit": "packet"},
@@ -146,13 +145,17 @@ def test_command_line_becomes_a_set(monkeypatch: pytest.MonkeyPatch) -> None:
         {"direction": "both", "delay_ms": 5.0, "outage": 1.0, "queue": {"packets": 9, "aqm": "pie"}},
         {"direction": "forward", "attenuation_db": 6.0, "modcod": 4, "symbol_rate_baud": 20000000},
         {"direction": "both", "handover": {"waiting": "flush", "delay_ms": 16.0, "queue": {"bdp": 1.0}}},
+        {"direction": "return", "loss": {"ratio": 0.0, "unit": "frame"}},
     ]
-    for options, outage in ((LinkOptions(), None), (LinkOptions(aqm="pie"), None), (LinkOptions(), "soon")):
-        with pytest.raises(ConfigError):
-            lab_commands.set_link("lab", "both", options, LinkChange(outage=outage))
-    for wanted in (LinkChange(modcod="acm"), LinkChange(symbol_rate_baud=1.5), LinkChange(handover="hold")):
-        with pytest.raises(ConfigError):
-            lab_commands.set_link("lab", "both", LinkOptions(), wanted)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"aqm": "pie"}, {"outage": "soon"}, {"modcod": "acm"}, {"symbol_rate_baud": 1.5}, {"handover": "hold"}],
+)
+def test_a_change_that_cannot_be_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        LinkChange.of(**options).link_set("both")
 
 
 SAMPLE = {"type": "sample", "t_unix_s": 5.5, "forward": None}

@@ -64,8 +64,9 @@ def prepare(folder: Path, topology: Topology = TOPOLOGY, **changes: dict[str, An
 def test_model_and_schema_agree() -> None:
     schema = json.loads((paths.SCHEMAS / "profile-description.schema.json").read_text())
     jsonschema.validate(description(), schema)
-    for entity, model in (("sat", Entity), ("gw", GroundEntity), ("st", GroundEntity)):
-        assert schema["properties"][entity]["properties"].keys() == model.model_fields.keys()
+    assert schema["properties"]["sat"]["properties"].keys() == Entity.model_fields.keys()
+    assert schema["$defs"]["station"]["properties"].keys() == GroundEntity.model_fields.keys()
+    assert {schema["properties"][name]["$ref"] for name in ("gw", "st")} == {"#/$defs/station"}
     with pytest.raises(ValueError, match="extra_forbidden"):
         Description.model_validate(description(sat={"tap_iface": "tap"}))
 

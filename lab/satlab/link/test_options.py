@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from satlab import cli
+from satlab.cli.base import command, with_options
 from satlab.common.errors import ConfigError
-from satlab.link import linkplan
+from satlab.link.limits import link_schema
+from satlab.link.option_model import options_of
 from satlab.link.options import LinkOptions
 
 
@@ -40,8 +43,9 @@ def test_queue_limits_and_management() -> None:
     """A limit has its unit; management takes its times and marks."""
     assert asked(queue="60000bytes")["queue"] == {"bytes": 60000}
     assert asked(queue="200 packets", aqm="pie", ecn=True)["queue"] == {"packets": 200, "aqm": "pie", "ecn": True}
-    codel = {"bdp": 0.5, "aqm": "codel", "interval_ms": 600.0}
-    assert asked(queue="0.5bdp", aqm="codel", aqm_interval_ms=600.0)["queue"] == codel
+    codel = {"bdp": 0.5, "aqm": "codel", "target_ms": 30.0, "interval_ms": 600.0}
+    assert asked(queue="0.5bdp", aqm="codel", aqm_target_ms=30.0, aqm_interval_ms=600.0)["queue"] == codel
+    assert asked(aqm="pie", aqm_target_ms=0.0)["queue"] == {"bdp": 1.2, "aqm": "pie", "target_ms": 0.0}
 
 
 def test_loss_models_and_jitter(tmp_path: Path) -> None:
@@ -62,7 +66,8 @@ def test_loss_models_and_jitter(tmp_path: Path) -> None:
         ({"queue": "60kB"}, "--queue 60kB"),
         ({"queue": "0bytes"}, "--queue 0bytes"),
         ({"queue": "1.5packets"}, "--queue 1.5packets"),
-        ({"ecn": True}, "need --aqm"),
+        ({"ecn": True}, "needs --aqm"),
+        ({"aqm_target_ms": 0.0}, "--aqm-target-ms 0: needs --aqm"),
         ({"aqm": "pie", "aqm_interval_ms": 5.0}, "PIE has no interval"),
         ({"loss_model": "gilbert-elliott:0.1"}, "--loss-model gilbert-elliott:0.1"),
         ({"loss_model": "gilbert-elliott:2,1"}, "--loss-model gilbert-elliott:2,1"),
@@ -73,13 +78,48 @@ def test_loss_models_and_jitter(tmp_path: Path) -> None:
 def test_what_cannot_be_is_refused(options: dict[str, Any], said: str) -> None:
     """The message names the option."""
     with pytest.raises(ConfigError, match=said):
-        LinkOptions(**options).request()
+        LinkOptions.of(**options)
+
+
+def test_every_fault_is_reported_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        LinkOptions.of(seed=-1, loss=1.5, queue="60kB", ecn=True)
+    assert [(fault.place, fault.remedy) for fault in caught.value.faults] == [
+        ("--seed -1", "0 or more"),
+        ("--loss 1.5", "0 to 1"),
+        ("--queue 60kB", "write 1.2bdp, 60000bytes or 200packets"),
+        ("--ecn", "add --aqm codel, fq-codel or pie"),
+    ]
+
+
+def test_every_option_survives_the_printed_command_line() -> None:
+    """An option at another value than its default is read back from `arguments` by the command line."""
+    others: dict[str, Any] = {
+        **{"profile": "leo", "emulator": "opensand", "seed": 2, "terrestrial_delay_ms": 1.5, "queue_bdp": 2.0},
+        **{"loss": 0.1, "timing": "opensand", "jitter_ms": 3.0, "loss_unit": "frame", "loss_model": "bursts:5,1"},
+        **{"queue": "9packets", "aqm": "codel", "aqm_target_ms": 8.0, "aqm_interval_ms": 9.0, "ecn": True},
+        **{"lenient": True, "lan_loss": 0.2, "timeline": Path("a.json"), "probes": "127.0.0.1:5361"},
+    }
+    chosen = LinkOptions(**others)
+    assert [o.name for o in options_of(LinkOptions) if getattr(chosen, o.name) == o.default] == []
+    read: list[LinkOptions] = []
+    app = typer.Typer()
+
+    @command(group=app)
+    @with_options(LinkOptions)
+    def only(link: LinkOptions) -> int:
+        read.append(link)
+        return 0
+
+    result = CliRunner().invoke(app, chosen.arguments())
+    assert result.exit_code == 0, result.output
+    assert read == [chosen]
 
 
 def test_documents_satisfy_the_schema() -> None:
     """What the models write is what satlink's schema allows."""
     jsonschema = pytest.importorskip("jsonschema")
-    schema = json.loads((Path(linkplan.__file__).parents[3] / "schemas/link-config.schema.json").read_text())
+    schema = link_schema()
     direction = {"$ref": "#/$defs/direction", "$defs": schema["$defs"]}
     for options in (
         {},

@@ -8,7 +8,7 @@ from satlab.common.paths import SCENARIOS
 from satlab.experiment import run
 from satlab.experiment.run import RunRequest
 from satlab.link import testbed
-from satlab.link.linkplan import Loss
+from satlab.link.config import Loss
 from satlab.link.options import LinkOptions
 
 
@@ -26,7 +26,9 @@ def test_the_parameters_of_table_1_are_set_by_name() -> None:
 
 
 def test_a_run_s_time_line_begins_with_them(tmp_path: Path) -> None:
-    chosen = testbed.choose({"satcom_delay_ms": "120", "satcom_loss_percent": "1", "pep": "none"}, LinkOptions("leo"))
+    chosen = testbed.choose(
+        {"satcom_delay_ms": "120", "satcom_loss_percent": "1", "pep": "none"}, LinkOptions(profile="leo")
+    )
     request = RunRequest(SCENARIOS / "tcp.json", chosen.link, chosen.settings, tmp_path, at_start=chosen.at_start)
     link = run.prepare(request).link
     assert link.timeline is not None

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from satlab.common.errors import ConfigError, Fault
-from satlab.link.linkplan import LinkRequest, LinkSet, Timeline, TimelineStep
+from satlab.link.config import LinkRequest, LinkSet, Timeline, TimelineStep
 from satlab.link.options import LinkOptions
 
 LIMITS = {
@@ -23,7 +23,7 @@ LIMITS = {
 
 @dataclass(frozen=True)
 class Testbed:
-    """What was chosen: the scenario's own settings, the link, and what changes on it when the scenario starts."""
+    """The scenario's own settings, the link, and its changes when the scenario starts."""
 
     __test__ = False  # no class of tests
     settings: Mapping[str, str]
@@ -36,12 +36,12 @@ def choose(settings: Mapping[str, str], link: LinkOptions) -> Testbed:
     given = {name: value for name, value in settings.items() if name in LIMITS}
     faults = [fault for name, value in given.items() if (fault := _fault(name, value))]
     if faults:
-        raise ConfigError("the testbed cannot be set so", faults)
+        raise ConfigError("invalid parameters of the testbed", faults)
     values = {name: float(value) for name, value in given.items()}
     if "internet_delay_ms" in values:
-        link = replace(link, terrestrial_delay_ms=values["internet_delay_ms"])
+        link = link.model_copy(update={"terrestrial_delay_ms": values["internet_delay_ms"]})
     if "satcom_loss_percent" in values:
-        link = replace(link, loss=values["satcom_loss_percent"] / 100)
+        link = link.model_copy(update={"loss": values["satcom_loss_percent"] / 100})
     changes = [
         LinkSet(direction="both", delay_ms=values["satcom_delay_ms"]) if "satcom_delay_ms" in values else None,
         LinkSet(direction="both", attenuation_db=values["satcom_attenuation_db"])
@@ -58,7 +58,7 @@ def _fault(name: str, value: str) -> Fault | None:
             return None
     except ValueError:
         pass
-    return Fault(f"{name}={value}", f"is no number from 0 to {LIMITS[name]:g}")
+    return Fault(f"{name}={value}", f"not a number from 0 to {LIMITS[name]:g}")
 
 
 def starting_with(link: LinkRequest, changes: tuple[LinkSet, ...]) -> LinkRequest:

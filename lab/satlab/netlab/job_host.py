@@ -39,7 +39,7 @@ class LabHost:
         server = lab.topology.nodes[lab.topology.node_of(Role.SERVER)]
         addresses = [ip_address(str(i.address)) for i in server.interfaces.values()]
         pki.create(self._pki, hosts, addresses, datetime.now(UTC))
-        self.give(self._pki)
+        privileges.give_tree(self._pki, self._uid)
         self._control = Path(lab.config.control) if lab.config.control else None
         if self._control:  # its folder is closed: a job sees it only where it is shown
             privileges.give(self._control, self._uid)
@@ -67,8 +67,12 @@ class LabHost:
             **control,
         }
 
-    def give(self, path: Path) -> None:
-        """Let the run's user own a file, or a folder and all in it."""
+    def grant(self, path: Path) -> None:
+        """Let the run's user own a file, or a folder without what is in it."""
         privileges.give(path, self._uid)
+        self.allow_entry(path)
+
+    def allow_entry(self, path: Path) -> None:
+        """Let the run's user reach a file or folder, wherever it lies."""
         if not any(path.resolve().is_relative_to(known) for known in self._visible):
             self._visible.append(path.resolve())

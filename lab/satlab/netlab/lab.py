@@ -5,8 +5,8 @@ A lab is its namespaces (`netns`), one satlink process in the SAT's namespace, a
 
 - `lab.json`: what was built and how far (written whole or not at all), `link.json`, `plan.json`: its link
 - `control.sock`: satlink's control socket
-- `satlink.out`, `satlink.log`: what satlink said; `link.jsonl`: link metrics, unless the request names another file
-- `opensand-{sat,gw,st}.log`: what OpenSAND said, unless the request names another folder
+- `satlink.out`, `satlink.log`: its stdout and stderr; `link.jsonl`: link metrics, unless the request names another file
+- `opensand-{sat,gw,st}.log`: OpenSAND's logs, unless the request names another folder
 
 With OpenSAND as emulator its three processes run in the namespaces of SAT, GW and ST, and satlink serves the
 terrestrial segment alone.
@@ -35,12 +35,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from satlab.common import netns_names
 from satlab.common.errors import ConfigError, Fault, HostError
+from satlab.common.files import write_atomically
 from satlab.common.paths import SATLINK
 from satlab.common.processes import POLL_S, TrackedProcess, send, start, wait
 from satlab.common.topology import NetworkKind, Role, Topology
-from satlab.link import linkplan, opensand
-from satlab.link.linkplan import Emulator, LinkConfig, LinkPlan, LinkRequest
+from satlab.link import control, opensand
+from satlab.link.config import Emulator, LinkConfig, LinkRequest, build_config, build_lan_config, client_lan
 from satlab.link.opensand import Platform
+from satlab.link.plan import LinkPlan, plan_link
 from satlab.netlab import netns
 
 RUN = Path("/run/satlab")
@@ -86,7 +88,7 @@ class LabStatus:
 
 @dataclass(frozen=True)
 class Lab:
-    """A lab that is up. `found` tells that `up` met it as asked for and changed nothing; `notes` are for the user."""
+    """A lab that is up. `found`: it was up as requested, and `up` changed nothing; `notes` are for the user."""
 
     lab_id: str
     topology: Topology
@@ -110,15 +112,13 @@ class Lab:
         check_id(lab_id)
         netns.check_host()
         folder = _folder(lab_id)
-        config = linkplan.build(
-            topology, lab_id, request, metrics=folder / "link.jsonl", control=folder / "control.sock"
-        )
+        config = build_config(topology, lab_id, request, metrics=folder / "link.jsonl", control=folder / "control.sock")
         platform = None
         if request.emulator == "opensand":
             platform = opensand.prepare(request.profile, topology, satlink, lenient=request.lenient)
         notes = tuple(platform.notes()) if platform else ()
-        lan = linkplan.build_lan(topology, lab_id, config, request.lan_loss) if request.lan_loss else None
-        lab = cls(lab_id, topology, config, linkplan.plan(config, satlink), notes=notes, lan=lan)
+        lan = build_lan_config(topology, lab_id, config, request.lan_loss) if request.lan_loss else None
+        lab = cls(lab_id, topology, config, plan_link(config, satlink), notes=notes, lan=lan)
         commands = _commands(lab, satlink, platform, request.logs)
         with _Interrupts() as interrupts, _locked(lab_id):
             if status(lab_id).phase == "up":
@@ -170,6 +170,11 @@ class Lab:
                 f"lab {self.lab_id} has no node {node!r}", hint=f"one of {', '.join(self.topology.nodes)}"
             )
         return ["nsenter", f"--net={netns_names.path(self.lab_id, node)}", "--"]
+
+    def start_timeline(self) -> None:
+        """Start the link's time line where it has one; it waits for that."""
+        if self.config.timeline and self.config.control:
+            control.start_timeline(Path(self.config.control))
 
     def set_congestion_control(self, node: str, congctl: str, initcwnd: int | None = None) -> None:
         """Choose TCP's algorithm and initial window (segments; None: the kernel's) for new connections of `node`."""
@@ -234,24 +239,24 @@ def down(lab_id: str) -> bool:
 # --- building -------------------------------------------------------------------------------------------------------
 
 
-def _same(found: Lab, wanted: Lab) -> Lab:
-    """Return the lab that was found when it is the one wanted."""
-    has, asked = found.config.model_dump(), wanted.config.model_dump()
+def _same(lab: Lab, requested: Lab) -> Lab:
+    """Return the lab that is up when it is the requested one."""
+    has, needs = lab.config.model_dump(), requested.config.model_dump()
     faults = [
-        Fault(f"link.{key.rstrip('_')}", f"{has[key]!r} is up, {asked[key]!r} is asked for")
+        Fault(f"link.{key.rstrip('_')}", f"{has[key]!r} is up, {needs[key]!r} is asked for")
         for key in has
-        if has[key] != asked[key]
+        if has[key] != needs[key]
     ]
-    if found.lan != wanted.lan:
+    if lab.lan != requested.lan:
         faults.append(Fault("lan", "another loss on the client's LAN is asked for"))
-    if found.topology != wanted.topology:
+    if lab.topology != requested.topology:
         faults.append(Fault("topology", "lab.yml has changed since"))
-    if not faults and found.plan != wanted.plan:
+    if not faults and lab.plan != requested.plan:
         faults.append(Fault("profile", "its files, or satlink, have changed since"))
     if faults:
         hint = "take it down first (satlab down), or choose another lab id"
-        raise ConfigError(f"lab {found.lab_id} is up with another configuration", faults, hint)
-    return found
+        raise ConfigError(f"lab {lab.lab_id} is up with another configuration", faults, hint)
+    return lab
 
 
 @dataclass(frozen=True)
@@ -267,17 +272,17 @@ class _Command:
 def _commands(lab: Lab, satlink: Path, platform: Platform | None, logs: Path | None) -> dict[str, _Command]:
     """Return the lab's processes by name, in the order of their start."""
     folder = _folder(lab.lab_id)
-    found = {}
+    commands = {}
     for role, argv in platform.commands().items() if platform else ():
         name = opensand.process_name(role)
         log = (logs or folder).absolute() / f"{name}.log"
-        found[name] = _Command(lab.topology.node_of(role), argv, log, log)
+        commands[name] = _Command(lab.topology.node_of(role), argv, log, log)
     files = {SATLINK_PROCESS: "link.json"} | ({LAN_PROCESS: "lan.json"} if lab.lan else {})
     for name, file in files.items():
         argv = [str(satlink.resolve()), "run", str(folder / file)]
         node = lab.topology.node_of(Role.SAT)
-        found[name] = _Command(node, argv, folder / f"{name}.out", folder / f"{name}.log")
-    return found
+        commands[name] = _Command(node, argv, folder / f"{name}.out", folder / f"{name}.log")
+    return commands
 
 
 def _build(lab: Lab, commands: dict[str, _Command], platform: Platform | None, interrupts: "_Interrupts") -> None:
@@ -290,7 +295,7 @@ def _build(lab: Lab, commands: dict[str, _Command], platform: Platform | None, i
     if lab.lan:
         _write(folder / "lan.json", lab.lan.to_json())
     taps = platform.taps(lab.topology) if platform else None
-    netns.build(lab.topology, lab.lab_id, taps, linkplan.client_lan(lab.topology)[0].network if lab.lan else None)
+    netns.build(lab.topology, lab.lab_id, taps, client_lan(lab.topology)[0].network if lab.lan else None)
     interrupts.check()
     processes = {name: _start(lab, command) for name, command in commands.items()}
     state = state.model_copy(update={"processes": processes})
@@ -411,12 +416,12 @@ def _end_processes(lab_id: str, processes: list[TrackedProcess]) -> None:
         return inside | {process.pid for process in processes if process.is_alive()}
 
     for number in (signal.SIGTERM, signal.SIGKILL):
-        told: set[int] = set()
+        signalled: set[int] = set()
 
-        def all_gone(number: signal.Signals = number, told: set[int] = told) -> bool:
-            new = left() - told
+        def all_gone(number: signal.Signals = number, signalled: set[int] = signalled) -> bool:
+            new = left() - signalled
             send(new, left, number)
-            told |= new
+            signalled |= new
             return not left()
 
         if wait(all_gone, END_DEADLINE_S):
@@ -452,10 +457,7 @@ def _write_state(lab_id: str, state: _State) -> None:
 
 def _write(path: Path, text: str) -> None:
     """Write a private file, whole or not at all."""
-    scratch = path.with_name(f".{path.name}.new")
-    scratch.touch(mode=0o600)
-    scratch.write_text(text, encoding="utf-8")
-    scratch.replace(path)
+    write_atomically(path, text, mode=0o600)
 
 
 @contextlib.contextmanager
@@ -489,7 +491,7 @@ def _try_lock(path: Path) -> int | None:
 
 
 class _Interrupts:
-    """Hold back signals that would end the program until a step is done. Python hears them in the main thread only."""
+    """Hold back signals that would end the program until a step is done. They come to the main thread only."""
 
     _HELD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

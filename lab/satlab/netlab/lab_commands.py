@@ -3,19 +3,16 @@
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
-
-from pydantic import ValidationError
 
 from satlab.common import topology
 from satlab.common.console import ProgressLog
-from satlab.common.errors import ConfigError, ExitStatus, Fault
+from satlab.common.errors import ConfigError, ExitStatus
 from satlab.common.paths import LAB_FILE
 from satlab.link import control, prometheus
+from satlab.link.config import LinkSet
 from satlab.link.expectation import expectation
-from satlab.link.linkplan import LinkSet
 from satlab.link.options import LinkOptions
 from satlab.netlab import lab, ownership
 from satlab.netlab.lab import Lab, LabStatus
@@ -60,56 +57,9 @@ def enter(lab_id: str, node: str, command: list[str]) -> list[str]:
     return [*Lab.attach(lab_id).enter_argv(node), *(command or [os.environ.get("SHELL", "/bin/sh")])]
 
 
-@dataclass(frozen=True)
-class LinkChange:
-    """What shall change of a link, in the words of the command line; what is None stays."""
-
-    delay_ms: float | None = None
-    loss: float | None = None
-    jitter_ms: float | None = None
-    outage: str | None = None
-    attenuation_db: float | None = None
-    modcod: str | None = None
-    symbol_rate_baud: float | None = None
-    handover: str | None = None
-
-
-def set_link(lab_id: str, direction: str, options: LinkOptions, changes: LinkChange) -> None:
-    """Change the link of a lab that is up. The queue stays without a limit of its own."""
-    wanted: dict[str, Any] = {
-        "direction": direction,
-        "delay_ms": changes.delay_ms,
-        "attenuation_db": changes.attenuation_db,
-        "modcod": changes.modcod,
-        "symbol_rate_baud": changes.symbol_rate_baud,
-    }
-    if changes.loss is not None or options.loss_model is not None:
-        wanted["loss"] = options.losses()
-    if changes.jitter_ms is not None:
-        wanted["jitter"] = {"uniform_ms": changes.jitter_ms}
-    if changes.outage is not None:
-        wanted["outage"] = changes.outage == "on" if changes.outage in ("on", "off") else _seconds(changes.outage)
-    if options.queue is not None:
-        wanted["queue"] = options.queue_rule()
-    elif options.aqm or options.ecn or options.aqm_interval_ms is not None:
-        raise ConfigError("--aqm, --ecn and --aqm-interval-ms need --queue", hint="give the limit as well")
-    given = {name: value for name, value in wanted.items() if value is not None}
-    if changes.handover is not None:
-        new = {name: given.pop(name) for name in ("delay_ms", "symbol_rate_baud", "queue") if name in given}
-        given["handover"] = {"waiting": changes.handover, **new}
-    try:
-        asked = LinkSet.model_validate(given)
-    except ValidationError as error:
-        faults = [Fault(".".join(map(str, e["loc"])) or "set", e["msg"]) for e in error.errors(include_url=False)]
-        raise ConfigError("the link cannot be set so", faults, "satlab link set --help") from error
-    control.change(_control(lab_id), asked)
-
-
-def _seconds(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ConfigError(f"--outage {text}: is no time", hint="write on, off, or seconds") from None
+def set_link(lab_id: str, change: LinkSet) -> None:
+    """Change the link of a lab that is up."""
+    control.change(_control(lab_id), change)
 
 
 def show_link(lab_id: str, *, json_lines: bool) -> None:

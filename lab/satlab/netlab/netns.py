@@ -42,7 +42,7 @@ _NUD_PERMANENT = 0x80
 _MULTICAST = "224.0.0.0/4"
 """OpenSAND joins groups, and sends to them, on the emulation network."""
 _FIRST_VETH_INDEX = 100
-"""Ends of a veth pair with the same interface index are not told from plain devices by the kernel's link watch, which
+"""Interfaces of a veth pair with the same index are taken for plain devices by the kernel's link watch, which
 then turns them on up to a second late. The other ends get the kernel's low numbers."""
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -66,7 +66,7 @@ _SYSCTLS = {
 
 @dataclass(frozen=True)
 class KernelRoute:
-    """A route of a namespace's main table as the kernel tells it; `initcwnd` in segments, None = kernel default."""
+    """A route of a namespace's main table as the kernel reports it; `initcwnd` in segments, None = kernel default."""
 
     destination: IPv4Network
     via: str | None
@@ -149,7 +149,7 @@ def build(topology: Topology, lab_id: str, taps: Mapping[str, Tap] | None = None
 def build_machines(topology: Topology, lab_id: str, control: Mapping[str, str], host: str) -> None:
     """Make the network cards of machines: a namespace each with plain wires, without addresses but those of control.
 
-    `control` gives each machine's address on the control network, with its prefix; `host` is ours, on a bridge in the
+    `control` has each machine's address on the control network, with its prefix; `host` is ours, on a bridge in the
     namespace `HOST_NODE`. The satellite network is left to who emulates it on the machines. A failure leaves what was
     made so far.
 
@@ -203,7 +203,7 @@ def _join_at_sat(lab_id: str, topology: Topology, network: str) -> None:
 
 
 def _add_neighbours(lab_id: str, topology: Topology, taps: Mapping[str, Tap]) -> None:
-    """Tell each end of the satellite network the other's MAC: OpenSAND loses packets before its logon."""
+    """Let each end of the satellite network know the other's MAC: OpenSAND loses packets before its logon."""
     ends = topology.ends(topology.network_of(NetworkKind.SATELLITE))
     for own, other in (ends, reversed(ends)):
         inside(lab_id, own.node, _add_neighbour, own.interface, str(other.address), taps[other.node].mac)
@@ -245,7 +245,7 @@ def remove(lab_id: str) -> None:
 
 
 def occupants(lab_id: str) -> set[int]:
-    """Return the processes that are inside one of the lab's namespaces, told by the namespace's inode."""
+    """Return the processes that are inside one of the lab's namespaces, known by the namespace's inode."""
     inodes = set()
     for node in present(lab_id):
         with contextlib.suppress(FileNotFoundError):
@@ -265,7 +265,7 @@ def _network_of_each_process() -> Iterator[tuple[int, tuple[int, int]]]:
 def inside(
     lab_id: str, node: str, work: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
 ) -> Result:
-    """Run `work` in a thread that has entered the node's namespace, and give its result."""
+    """Run `work` in a thread that has entered the node's namespace, and return its result."""
 
     def enter() -> Result:
         netns.setns(str(path(lab_id, node)), flags=0)
@@ -356,9 +356,9 @@ def _address(topology: Topology, node: str, *, emulation: bool) -> None:
                 ip.route("add", dst=_MULTICAST, oif=index, scope="link")
 
 
-def _add_routes(wanted: Iterable[Route]) -> None:
+def _add_routes(routes: Iterable[Route]) -> None:
     with IPRoute() as ip:
-        for route in wanted:
+        for route in routes:
             ip.route("add", dst=str(route.destination), gateway=str(route.via), oif=_index(ip, route.interface))
 
 

@@ -6,6 +6,7 @@ The owner holds a lock on `/run/satlab-owners/<lab id>`; the kernel releases it 
 
 import fcntl
 import os
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -73,5 +74,8 @@ def give_to_caller(path: Path) -> None:
     if os.geteuid() != 0:
         return
     uid, gid = os.environ.get("SUDO_UID", "0"), os.environ.get("SUDO_GID", "0")
-    for each in (path, *path.rglob("*")):
-        os.chown(each, int(uid), int(gid), follow_symlinks=False)
+    # A job may have left links and deep folders: chown(1) follows no link, not even one that comes meanwhile.
+    argv = ["chown", "-hRP", "--", f"{int(uid)}:{int(gid)}", str(path)]
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    if done.returncode != 0:
+        raise HostError(f"{path}: its owner cannot be changed: {done.stderr.decode(errors='replace').strip()[:200]}")

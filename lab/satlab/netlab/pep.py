@@ -5,11 +5,10 @@ import contextlib
 import json
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from satlab.common import paths
+from satlab.common import paths, scratch
 from satlab.common.errors import HostError
 from satlab.common.processes import finish, wait
 from satlab.common.topology import Role
@@ -34,22 +33,24 @@ def proxy(
 ) -> Iterator[None]:
     """Run the job, ready, on a node for as long as the block lasts, as a user of its own.
 
-    `folder` gets its records, `words` are further options, `readable` are files that this user shall own.
+    `folder` gets its records, `words` are further options, `readable` are new folders that this user shall own.
 
     Raises:
         HostError: it is not ready in time, with what it said.
     """
     uid = privileges.new_uid()
     folder.mkdir()
-    with tempfile.TemporaryDirectory(prefix="satlab-pep-") as home:  # short: it holds a Unix socket
-        for place in (folder, Path(home), *readable):
-            privileges.give(place, uid)
-        visible = [*privileges.program_paths(), folder.resolve(), Path(home), *readable]
+    with scratch.folder("satlab-pep-", mode=0o711) as ours:
+        home = ours / "home"  # short: it holds a Unix socket
+        home.mkdir(mode=0o700)
+        for place in (folder, home, *readable):
+            privileges.give_tree(place, uid)
+        visible = [*privileges.program_paths(), folder.resolve(), home, *readable]
         drop = privileges.drop_argv(uid, privileges.CAPABILITIES[JOB], visible)
         nodes = up.topology.nodes
         ends = [nodes[up.topology.node_of(role)].address for role in (Role.CLIENT, Role.SERVER)]
         argv = [*up.enter_argv(node), *drop, sys.executable, str(_PROGRAM), engine, *ends, *words]
-        with _running(argv, _environment(node, folder, home), folder):
+        with _running(argv, _environment(node, folder, str(home)), folder):
             yield
 
 

@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What jobs and the API may do: a user of their own, no way to more, and the capabilities that stand here, no others.
 
-A capability of a job counts inside its node's network namespace: with it a job can do nothing to the host's network.
+A job runs in the network namespace of its node, but in the host's user namespace. So CAP_NET_ADMIN counts in every
+network namespace that a job can name to the kernel, among them the host's: it can make a link there (IFLA_NET_NS_PID).
 """
 
 import os
 import secrets
+import stat
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
 from satlab.common import paths
+from satlab.common.errors import HostError
 
 CAPABILITIES: dict[str, tuple[str, ...]] = {
     "satlab_capture": ("net_raw",),
@@ -66,6 +69,33 @@ def drop_argv(
 
 
 def give(path: Path, uid: int) -> None:
-    """Let a user own a file, or a folder and all in it."""
-    for each in (path, *path.rglob("*")):
-        os.chown(each, uid, uid, follow_symlinks=False)
+    """Let a user own one file or folder, not what is in it. No job may be able to replace it meanwhile.
+
+    Raises:
+        HostError: it is a link, or others than who runs this program can write in the folder that it lies in.
+        OSError: it is not there.
+    """
+    place = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        above = os.fstat(place)
+        is_shared = bool(above.st_mode & stat.S_IWOTH) and not above.st_mode & stat.S_ISVTX
+        if is_shared or _FIRST_UID <= above.st_uid <= API_UID:
+            raise HostError(f"{path}: jobs can write in the folder that it lies in", f"chmod o-w {path.parent}")
+        handle = os.open(path.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place)
+    finally:
+        os.close(place)
+    try:
+        if stat.S_ISLNK(os.fstat(handle).st_mode):
+            raise HostError(f"{path}: is a link", "remove it")
+        os.chown(f"/proc/self/fd/{handle}", uid, uid)
+    finally:
+        os.close(handle)
+
+
+def give_tree(path: Path, uid: int) -> None:
+    """Let a user own a folder that this program has just made, and all in it; the folder itself comes last.
+
+    Raises as `give`: nothing is changed in a folder that jobs can write in.
+    """
+    for each in sorted((path, *path.rglob("*")), reverse=True):
+        give(each, uid)

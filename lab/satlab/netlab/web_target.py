@@ -3,7 +3,7 @@
 
 A page lies in `web-targets/<name>/`: `page.yml` (title, host name, totals) and `manifest.csv` (one row an object, in
 document order). What makes a page load slow or fast is kept by the replica: order, loading element, pixels, size and
-compressibility of each object. The contents are generated from SHAKE-256 alone, so that the same manifest gives the
+compressibility of each object. The contents are generated from SHAKE-256 alone, so that the same manifest makes the
 same bytes on every machine and with every version of Python and zlib.
 """
 

@@ -4,8 +4,7 @@
 from satlab.openbach.descriptor import Descriptor, load_job, load_jobs
 from satlab.openbach.model import BoundScenario, Scenario
 from satlab.openbach.runner import JobHost, JobProgress, JobRecord, ScenarioResult, run
-from satlab.openbach.scenario import bind, load
-from satlab.openbach.scenario_files import validate_paths
+from satlab.openbach.scenario import bind, load, validate_paths
 
 __all__ = [
     "BoundScenario",

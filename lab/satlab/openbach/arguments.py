@@ -95,7 +95,7 @@ def _choices(group: Group) -> str:
 
 
 def _occurrences(argument: Argument, node: Node, values: Values) -> list[list[str | InstanceOf]]:
-    """Read `value`, `[value, ...]` or `[[value, ...], ...]`; the last is the form that OpenBACH gives back."""
+    """Read `value`, `[value, ...]` or `[[value, ...], ...]`; the last is the form that OpenBACH returns."""
     if isinstance(node.value, list) and any(isinstance(entry, list) for entry in node.value):
         groups = [(entry, entry.array()) for entry in node.array()]
     else:
@@ -139,7 +139,7 @@ def _path(kind: str, value: Scalar, node: Node) -> InstanceOf | None:
 
 
 def _is_set(node: Node, values: Values) -> bool:
-    """Read a flag, also in the form [[true]] that OpenBACH gives back."""
+    """Read a flag, also in the form [[true]] that OpenBACH returns."""
     while isinstance(node.value, list) and len(node.value) == 1:
         node = node.array()[0]
     value = values.fill(node)

@@ -222,7 +222,7 @@ def load_jobs(folder: Path) -> dict[str, Descriptor]:
 
 
 def sort_jobs(folder: Path) -> tuple[dict[str, Descriptor], dict[str, ConfigError]]:
-    """Read every job below `folder` as `load_jobs` does; give those that are valid, and why the others are not."""
+    """Read every job below `folder` as `load_jobs` does; return those that are valid, and why the others are not."""
     jobs, bad = {}, {}
     for job in sorted(folder.iterdir()):
         if job.is_dir() and not job.name.startswith((".", "_")):
@@ -320,7 +320,7 @@ def _platforms(section: _Platforms, found: list[_Found]) -> list[Platform]:
             for key in _PlatformDefaults.model_fields
         }
         missing = [key for key, value in merged.items() if not value and key != "command_stop"]
-        found.extend((place, f"has no {key}", "give it here or above the list") for key in missing)
+        found.extend((place, f"has no {key}", "add it here or above the list") for key in missing)
         try:
             command, command_stop = (tuple(shlex.split(merged[key] or "")) for key in ("command", "command_stop"))
         except ValueError as error:
@@ -340,7 +340,7 @@ def _level_faults(level: Level, place: str) -> Iterator[_Found]:
         yield (
             f"{place}.required",
             f"{', '.join(unlimited)} all take any number of values",
-            "at most one required argument may, or the values cannot be told apart",
+            "at most one required argument may, or the values cannot be distinguished",
         )
     # argparse takes the name of the subcommand for one more value of such an option (bug 9338).
     greedy = [argument.name for argument in level.optional if argument.count.least != argument.count.most]
@@ -348,7 +348,7 @@ def _level_faults(level: Level, place: str) -> Iterator[_Found]:
         yield (
             f"{place}.optional",
             f"{', '.join(greedy)} may take the name of the subcommand for a value",
-            "give it a fixed count, or make it repeatable",
+            "set a fixed count, or make it repeatable",
         )
     for position, group in enumerate(level.subcommand):
         for number, choice in enumerate(group.choices):
@@ -367,7 +367,7 @@ def _argument_faults(argument: Argument, *, option: bool) -> Iterator[tuple[str,
 
 
 def _double_faults(file: _File) -> Iterator[_Found]:
-    """Find what OpenBACH refuses as duplicated entries, beside arguments."""
+    """Find what OpenBACH refuses as duplicated entries, except arguments."""
     statistics = [statistic.name for statistic in file.statistics]
     for name in sorted({name for name in statistics if statistics.count(name) > 1}):
         yield "statistics", f"{name!r} is declared twice", "remove one"
@@ -385,7 +385,7 @@ def _double_faults(file: _File) -> Iterator[_Found]:
 
 
 def _name_faults(root: Level) -> Iterator[_Found]:
-    """Find names that OpenBACH could not tell apart: it looks for subcommands of the whole job first."""
+    """Find names that OpenBACH could not distinguish: it looks for subcommands of the whole job first."""
     subcommands = [choice.name for _, choice in _choices(root)]
     for name in sorted({name for name in subcommands if subcommands.count(name) > 1}):
         yield "arguments", f"the subcommand {name!r} is defined twice", "names of subcommands are unique in a job"

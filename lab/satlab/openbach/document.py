@@ -27,8 +27,8 @@ def is_name(text: str) -> bool:
 class Node:
     """A JSON value, its place, and the list that collects faults of the whole document.
 
-    The readers (`mapping`, `array`, `text`, ...) give a neutral value and note a fault when the type is wrong, so that
-    reading goes on to the next fault.
+    The readers (`mapping`, `array`, `text`, ...) return a neutral value and note a fault when the type is wrong, so
+    that reading continues to the next fault.
     """
 
     value: Any
@@ -80,8 +80,8 @@ class Node:
             entries[key].fault("unknown key", f"known keys: {', '.join(known)}")
         return {key: node for key, node in entries.items() if key in known}
 
-    def _wrong(self, wanted: str) -> None:
-        self.fault(f"{json.dumps(self.value)[:60]} is not {wanted}")
+    def _wrong(self, expected: str) -> None:
+        self.fault(f"{json.dumps(self.value)[:60]} is not {expected}")
 
 
 def read_json(path: Path, faults: list[Fault]) -> Node | None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH's director as a state machine: stepped with (now, events), it answers with what to start and stop.
+"""OpenBACH's director as a state machine: stepped with (now, events), it returns what to start and stop.
 
 No clock, process or thread is in here. Times are seconds of any clock that does not go back. Statuses and their
 order of checks follow OpenBACH 2.7; where that would hang for ever (nothing runs, and what is left can never start),
@@ -211,7 +211,7 @@ class Engine:
         self.root = self._instance(scenario, owner_id=None)
 
     def stop(self, reason: str, status: ScenarioStatus = ScenarioStatus.STOPPED) -> None:
-        """Ask for the end of everything; the next steps carry it out."""
+        """Request the end of everything; the next steps carry it out."""
         if not self.root.over and self.root.ending is None:
             self.root.ending, self.root.reason = status, reason
 
@@ -305,7 +305,7 @@ class Engine:
         instance.ending, instance.reason = ScenarioStatus.FINISHED_KO, reason
 
     def _advance(self, instance: ScenarioInstance) -> bool:
-        """Start what may start and do what is due; tell whether anything changed."""
+        """Start what may start and do what is due; return whether anything changed."""
         changed = False
         for attempt in instance.functions.values():
             if attempt.status is FunctionStatus.SCHEDULED and _may_start(attempt.function, instance):
@@ -340,7 +340,7 @@ class Engine:
         words = tuple(word for word in arguments if word is not None)
         job = JobInstance(next(self._job_ids), instance, attempt.function, call, words, self._now + call.offset)
         self._jobs[job.id] = attempt.job = job
-        if call.offset > 0:  # the agent takes the order at once and starts the job later
+        if call.offset > 0:  # the agent takes the request at once and starts the job later
             job.accepted = True
             attempt.status = FunctionStatus.FINISHED
         else:

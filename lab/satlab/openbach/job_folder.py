@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A job folder beside its descriptor: playbooks that OpenBACH can include, and the files that they and it name."""
+"""A job folder without its descriptor: playbooks that OpenBACH can include, and the files that they and it name."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _playbook(path: Path) -> Iterator[Fault]:
         for source in _sources(task):
             if not (path.parent / "files" / source).exists():
                 yield Fault(
-                    f"{path}: {position}", f"copies {source}, which is not in files/", "add it, or mend the name"
+                    f"{path}: {position}", f"copies {source}, which is not in files/", "add it, or fix the name"
                 )
 
 
@@ -72,7 +72,7 @@ def _commands(job: Descriptor) -> Iterator[Fault]:
 
 
 def _filter(path: Path) -> Iterator[Fault]:
-    """Find what rstats cannot read; without the file it stores and broadcasts everything, which is no fault."""
+    """Find what rstats cannot read; without the file it stores and broadcasts everything, which is not a fault."""
     parser = configparser.ConfigParser(interpolation=None)
     try:
         parser.read(path, encoding="utf-8")
@@ -80,4 +80,4 @@ def _filter(path: Path) -> Iterator[Fault]:
             for key in ("storage", "broadcast"):
                 parser.getboolean(section, key, fallback=True)
     except (configparser.Error, ValueError) as error:
-        yield Fault(str(path), f"is no filter: {' '.join(str(error).split())[:200]}")
+        yield Fault(str(path), f"is not a filter: {' '.join(str(error).split())[:200]}")

@@ -7,9 +7,9 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from satlab.common.processes import ProcfsProcess, read_process
 
 FAMILY_GRACE_S = 1.0
 JOB_GRACE_S = 2.0
@@ -21,45 +21,8 @@ _COMMAND_STOP_S = 10.0
 _Waiting = Generator[None, float, None]
 
 
-@dataclass(frozen=True)
-class ProcfsProcess:
-    """A process as /proc shows it; `start` (clock ticks since boot) tells a recycled pid from the old one."""
-
-    pid: int
-    parent: int
-    session: int
-    start: int
-    dead: bool
-
-    @property
-    def alive(self) -> bool:
-        """Return whether this very process still runs."""
-        now = _read(self.pid)
-        return now is not None and now.start == self.start and not now.dead
-
-    def send(self, signum: signal.Signals) -> None:
-        """Signal this very process; nothing happens when it is gone."""
-        with suppress(ProcessLookupError):
-            handle = os.pidfd_open(self.pid)
-            try:
-                if self.alive:
-                    signal.pidfd_send_signal(handle, signum)
-            finally:
-                os.close(handle)
-
-
-def _read(pid: int) -> ProcfsProcess | None:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    # The name in parentheses may hold anything, so fields are counted from its end; proc(5) numbers them from 3.
-    fields = stat.rpartition(")")[2].split()
-    return ProcfsProcess(pid, int(fields[1]), int(fields[3]), int(fields[19]), fields[0] in "ZX")
-
-
 def _all() -> list[ProcfsProcess]:
-    found = (_read(int(entry)) for entry in os.listdir("/proc") if entry.isdecimal())  # noqa: PTH208 - names only
+    found = (read_process(int(entry)) for entry in os.listdir("/proc") if entry.isdecimal())  # noqa: PTH208 - names only
     return [process for process in found if process is not None and not process.dead]
 
 
@@ -77,7 +40,7 @@ def marked(marks: Mapping[str, str]) -> list[ProcfsProcess]:
 
 
 def end(find: Callable[[], list[ProcfsProcess]], grace_s: float) -> _Waiting:
-    """SIGTERM what `find` gives, SIGKILL what is left after the grace time. Is sent the time, waits at each yield."""
+    """SIGTERM what `find` returns, SIGKILL what is left after the grace time. Send it the time at each yield."""
     now = yield
     targets = find()
     for process in targets:
@@ -93,7 +56,7 @@ def end(find: Callable[[], list[ProcfsProcess]], grace_s: float) -> _Waiting:
 
 
 class JobProcess:
-    """A started job. `poll` it with the time until it tells the exit status."""
+    """A started job. `poll` it with the time until it returns the exit status."""
 
     def __init__(
         self,
@@ -118,23 +81,23 @@ class JobProcess:
         self._log = log
         self._marks = dict(marks)
         self._popen = self._spawn(self.argv)
-        self._own = _read(self._popen.pid)
+        self._own = read_process(self._popen.pid)
         self._stopping: _Waiting | None = None
         self.pidfd = os.pidfd_open(self._popen.pid)
 
     @property
     def stopping(self) -> bool:
-        """Return whether a stop was asked for."""
+        """Return whether a stop was requested."""
         return self._stopping is not None
 
     def stop(self) -> None:
-        """Begin to stop the job the way OpenBACH's agent does; `poll` carries it out."""
+        """Begin to stop the job as OpenBACH's agent does; `poll` carries it out."""
         if self._stopping is None:
             self._stopping = self._stop()
             next(self._stopping)
 
     def poll(self, now: float) -> int | None:
-        """Carry a stop on; give the exit status (negative: signal) once the job, and the stop, are over."""
+        """Continue a stop; return the exit status (negative: signal) once the job, and the stop, are over."""
         if self._stopping is None:
             return self._popen.poll()
         try:
@@ -145,7 +108,7 @@ class JobProcess:
         return None
 
     def close(self) -> None:
-        """Give the handle back."""
+        """Close the handle."""
         os.close(self.pidfd)
 
     def _spawn(self, argv: Sequence[str]) -> subprocess.Popen[bytes]:

@@ -112,7 +112,7 @@ class BoundScenario:
 class ScenarioContext:
     """What a scenario is checked against: known jobs, entities, the folder of its sub-scenarios.
 
-    `endless`: a job that nothing stops is no fault.
+    `endless`: a job that nothing stops is not a fault.
     """
 
     jobs: Mapping[str, Descriptor]
@@ -123,7 +123,7 @@ class ScenarioContext:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A checked scenario whose arguments have no values yet; `bind` gives them."""
+    """A checked scenario whose arguments have no values yet; `bind` sets them."""
 
     name: str
     description: str

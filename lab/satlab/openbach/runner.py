@@ -7,7 +7,6 @@ import json
 import os
 import re
 import select
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -16,7 +15,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+from satlab.common import scratch
 from satlab.common.paths import SHIM, STANDARD_PATH
+from satlab.common.processes import log_tail
 from satlab.openbach.engine import (
     FROM_ONE,
     Engine,
@@ -61,8 +62,11 @@ class JobHost(Protocol):
     def environment(self, entity: str) -> dict[str, str]:
         """Return variables of the place, such as its name (`SATLAB_AGENT`) and where the lab's certificate lies."""
 
-    def give(self, path: Path) -> None:
-        """Let jobs, which may run as another user, own a file or folder. Nothing else of a run is theirs to write."""
+    def grant(self, path: Path) -> None:
+        """Let jobs, which may run as another user, own a file or an empty folder. Jobs may write nothing else."""
+
+    def allow_entry(self, path: Path) -> None:
+        """Let jobs enter a folder that stays ours."""
 
 
 @dataclass(frozen=True)
@@ -135,14 +139,13 @@ def run(
     Raises OSError when `raw_dir` cannot be written.
     """
     (raw_dir / "logs").mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="satlab-jobs-") as homes, _sweep(raw_dir):
+    with scratch.folder("satlab-jobs-", mode=0o711) as homes, _sweep(raw_dir):
+        host.allow_entry(homes)
         (raw_dir / "files").mkdir(exist_ok=True)
         (raw_dir / "stats.jsonl").touch()
-        for path in (Path(homes), raw_dir / "files", raw_dir / "stats.jsonl"):
-            host.give(path)
-        return _Run(Engine(scenario, first_ids), host, raw_dir.resolve(), Path(homes), on_event, watch).go(
-            stop, deadline_s
-        )
+        for path in (raw_dir / "files", raw_dir / "stats.jsonl"):
+            host.grant(path)
+        return _Run(Engine(scenario, first_ids), host, raw_dir.resolve(), homes, on_event, watch).go(stop, deadline_s)
 
 
 @contextmanager
@@ -223,8 +226,8 @@ class _Run:
         environment = self._environment(job, home)
         start_unix_s = time.time()
         try:
-            home.mkdir(mode=0o700, exist_ok=True)
-            self._host.give(home)
+            home.mkdir(mode=0o700)  # `homes` is ours: no job has put anything there
+            self._host.grant(home)
             process = JobProcess(
                 argv,
                 stop_argv=[*enter, *command_stop, *job.arguments] if command_stop else [],
@@ -237,10 +240,10 @@ class _Run:
             reason = f"{argv[0]} cannot be started: {error}"
             (self._raw / log).write_text(f"{reason}\n", encoding="utf-8")
             self._record(job, argv, start_unix_s, None, JobStatus.ERROR)
-            self._tell(job, JobStatus.ERROR, reason)
+            self._report(job, JobStatus.ERROR, reason)
             return JobRefused(job.id, reason)
         self._running[job.id] = job, process, start_unix_s
-        self._tell(job, JobStatus.RUNNING)
+        self._report(job, JobStatus.RUNNING)
         return JobLaunched(job.id)
 
     def _environment(self, job: JobInstance, home: Path) -> dict[str, str]:
@@ -284,8 +287,8 @@ class _Run:
             if process.stopping:
                 status = JobStatus.STOPPED
             log = self._record(job, process.argv, start_unix_s, code, status)
-            reason = "" if code == 0 else f"{_how(code)}, see {log}{_last_words(self._raw / log)}"
-            self._tell(job, status, reason)
+            reason = "" if code == 0 else f"{_how(code)}, see {log}{_last_error(self._raw / log)}"
+            self._report(job, status, reason)
             events.append(JobEnded(job.id, code == 0, reason))
         return events
 
@@ -312,7 +315,7 @@ class _Run:
         append_line(self._raw / "jobs.jsonl", asdict(record))
         return log
 
-    def _tell(self, job: JobInstance, status: JobStatus, reason: str = "") -> None:
+    def _report(self, job: JobInstance, status: JobStatus, reason: str = "") -> None:
         name, entity = job.call.job.name, job.call.entity
         self._on_event(JobProgress(time.time(), job.id, job.function.label, name, entity, status, reason))
 
@@ -330,12 +333,10 @@ def _how(code: int) -> str:
     return f"exit status {code}" if code > 0 else f"killed by signal {-code}"
 
 
-def _last_words(log: Path) -> str:
-    """Quote the last `error:` line of a job's log, so that the cause stands where the failure is told."""
-    with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - 4096))
-        said = _ERROR_LINE.findall(file.read().decode(errors="replace"))
-    return f": {said[-1][:200]}" if said else ""
+def _last_error(log: Path) -> str:
+    """Quote the last `error:` line of a job's log, for the reason of its failure."""
+    errors = _ERROR_LINE.findall(log_tail(log) or "")
+    return f": {errors[-1][:200]}" if errors else ""
 
 
 def _reason_below(instance: ScenarioInstance) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read OpenBACH scenario JSON and check it whole: `load`, then `bind` gives the arguments their values.
+"""Read OpenBACH scenario JSON and check it whole: `load`, then `bind` sets the values of its arguments.
 
 Refused is what OpenBACH 2.7 itself refuses, what it accepts and then hangs or fails on, and what the embedded lab
 does not run. Every fault names file, function and path.
@@ -36,7 +36,7 @@ MAX_FUNCTIONS = 200
 MAX_SUB_SCENARIOS = 100
 MAX_DEPTH = 10
 MAX_RETRIES = 1000
-"""Bounds on one file, on a scenario with everything below it, on scenarios inside scenarios, on attempts."""
+"""Limits of one file, of a scenario with everything below it, of scenarios inside scenarios, of attempts."""
 
 _PLACEHOLDER = re.compile(r"[_a-z][_a-z0-9]*", re.ASCII | re.IGNORECASE)
 _KEYS = ("id", "label", "wait", "on_fail")
@@ -50,7 +50,7 @@ _NOT_EMBEDDED = {"push_file", "pull_file", "reboot", "status_job_instance", "res
 def load(path: Path, jobs: Mapping[str, Descriptor], entities: Iterable[str], *, endless: bool = False) -> Scenario:
     """Read and check a scenario and its sub-scenarios (files of the same folder, `<name>.json`).
 
-    `endless`: accept a job that nothing stops; whoever runs the scenario will.
+    `endless`: accept a job that nothing stops; then the caller stops it.
 
     Raises ConfigError with every fault found.
     """
@@ -66,8 +66,24 @@ def load(path: Path, jobs: Mapping[str, Descriptor], entities: Iterable[str], *,
     return scenario
 
 
+def validate_paths(paths: Iterable[Path], jobs: Mapping[str, Descriptor], entities: Iterable[str]) -> list[Fault]:
+    """Return every fault of the scenario files, and of every `*.json` in the folders, that `paths` name."""
+    names = frozenset(entities)
+    faults: list[Fault] = []
+    for path in paths:
+        files = sorted(path.glob("*.json")) if path.is_dir() else [path]
+        if not files:
+            faults.append(Fault(str(path), "holds no scenario", "scenarios are *.json files"))
+        for file in files:
+            try:
+                load(file, jobs, names)
+            except ConfigError as error:
+                faults.extend(error.faults)
+    return list(dict.fromkeys(faults))
+
+
 def bind(scenario: Scenario, values: Mapping[str, str]) -> BoundScenario:
-    """Return values to arguments, and new values to constants (which makes another version of the scenario).
+    """Set the values of arguments, and new ones of constants (which makes another version of the scenario).
 
     Raises ConfigError with every fault: unknown names, arguments without a value, values of the wrong type.
     """
@@ -163,7 +179,7 @@ class _Reader:
         for function in functions.values():
             _check_ids(function, functions, places)
         lint.check_waits(functions, places)
-        # With a function missing, nothing can be said of what it may have stopped.
+        # A missing function may have been the one that stops a job.
         endless = lint.endless(functions) if len(functions) == len(nodes) else {}
         if (
             len(self.stack) == 1 and not self.context.endless
@@ -177,7 +193,7 @@ class _Reader:
         entries = node.mapping()
         number = entries["id"].integer() if "id" in entries else None
         if "id" not in entries:
-            node.fault("has no id", "give each function an integer of its own", "id")
+            node.fault("has no id", "assign each function an integer of its own", "id")
         elif number in places:
             node.fault("another function has the same id", "ids are unique in a scenario", "id")
         wait = self._wait(entries["wait"], values) if "wait" in entries else Wait()
@@ -292,7 +308,7 @@ class _Reader:
         return StartScenario(self.read(below, scenario, inside))
 
     def _may_start(self, name: str, node: Node) -> bool:
-        """Refuse names that are no file, recursion, and more sub-scenarios than any real scenario has."""
+        """Refuse names that are not a file, recursion, and more sub-scenarios than any real scenario has."""
         if not is_name(name):
             if "$" not in name:
                 node.fault(f"{name[:60]!r} is not the name of a scenario", NAME_RULE)
@@ -342,8 +358,8 @@ def _leads(functions: lint.Functions, reference: InstanceOf) -> bool:
         if not isinstance(action, StartScenario):
             return False
         here = {function.id: function for function in action.scenario.functions}
-    wanted = StartJob if reference.kind == "job" else StartScenario
-    return last in here and isinstance(here[last].action, wanted)
+    kind = StartJob if reference.kind == "job" else StartScenario
+    return last in here and isinstance(here[last].action, kind)
 
 
 def _ids(node: Node) -> tuple[int, ...]:

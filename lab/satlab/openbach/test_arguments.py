@@ -42,7 +42,7 @@ def test_positionals_come_first_then_options_then_flags(make_job: MakeJob) -> No
     assert list(argv(job, values)) == ["t", "1", "2", "-x", "::1", "-x", "1.2.3.4", "-v"]
 
 
-def test_the_form_that_openbach_gives_back_is_accepted(iperf3: Descriptor) -> None:
+def test_the_form_that_openbach_returns_is_accepted(iperf3: Descriptor) -> None:
     values = {"port": [["5201"]], "reverse": [[True]], "server": {"exit": [[True]]}}
     assert list(argv(iperf3, values)) == ["-p", "5201", "-R", "server", "-1"]
 

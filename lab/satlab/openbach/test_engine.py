@@ -222,7 +222,7 @@ def test_what_would_hang_in_openbach_ends_with_a_reason() -> None:
 # --- stopping -------------------------------------------------------------------------------------------------------
 
 
-def test_a_stopped_job_is_no_failed_job() -> None:
+def test_a_stopped_job_has_not_failed() -> None:
     sim = Sim((job(1), stop(2, 1, wait=Wait(launched=(1,), time=2))), lasts={1: FOREVER}).run()
     assert (sim.job_status(1), sim.end) == (JobStatus.STOPPED, ScenarioEnded(ScenarioStatus.FINISHED_OK, ""))
 

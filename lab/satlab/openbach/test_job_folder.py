@@ -37,8 +37,8 @@ def test_a_whole_folder_has_no_fault(job: Descriptor) -> None:
         ("install_work.yml", COPY.replace("work.py", "gone.py"), "copies gone.py, which is not in files/"),
         ("install_work.yml", "- copy: {src: gone.txt, dest: /x}\n", "copies gone.txt"),
         ("files/work.py", None, "work.py is started, and work.py is not in files/"),
-        ("files/work_rstats_filter.conf", "storage=true\n", "is no filter"),
-        ("files/work_rstats_filter.conf", "[default]\nstorage=maybe\n", "is no filter: Not a boolean: maybe"),
+        ("files/work_rstats_filter.conf", "storage=true\n", "is not a filter"),
+        ("files/work_rstats_filter.conf", "[default]\nstorage=maybe\n", "is not a filter: Not a boolean: maybe"),
     ],
 )
 def test_each_fault_is_named(job: Descriptor, name: str, text: str | None, said: str) -> None:

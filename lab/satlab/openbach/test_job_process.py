@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from satlab.openbach.job_process import JobProcess, _read
+from satlab.common.processes import read_process
+from satlab.openbach.job_process import JobProcess
 
 # Each way in which a descendant can be related to its job, and only that way.
 PROGRAM = """
@@ -39,7 +40,7 @@ def test_descendants_are_ended_however_they_are_related(tmp_path: Path, relation
     deadline = time.monotonic() + 10
     while not log.read_text().strip() and time.monotonic() < deadline:
         time.sleep(0.02)
-    descendant = _read(int(log.read_text()))
+    descendant = read_process(int(log.read_text()))
     assert descendant is not None
     try:
         process.stop()
@@ -53,8 +54,8 @@ def test_descendants_are_ended_however_they_are_related(tmp_path: Path, relation
 
 
 def test_a_recycled_pid_is_not_signalled() -> None:
-    own = _read(os.getpid())
+    own = read_process(os.getpid())
     assert own is not None
-    stranger = type(own)(own.pid, own.parent, own.session, own.start + 1, dead=False)
+    stranger = type(own)(own.pid, own.parent, own.session, own.start_ticks + 1, dead=False)
     assert not stranger.alive
     stranger.send(signal.SIGKILL)

@@ -29,8 +29,11 @@ class Here:
     def environment(self, node: str) -> dict[str, str]:
         return {"NODE": node}
 
-    def give(self, path: Path) -> None:
+    def grant(self, path: Path) -> None:
         self.given = [*getattr(self, "given", ()), path]
+
+    def allow_entry(self, path: Path) -> None:
+        self.shown = path
 
 
 def start(
@@ -191,15 +194,15 @@ def test_the_deadline_fails_the_run(make_job: MakeJob, go: Go) -> None:
     assert result.stop_unix_s - result.start_unix_s < 3.0
 
 
-TELLS = """
+REPORTS = """
 import os, signal, sys, time
-def told(who):
+def stopped(who):
     def handler(*_):
-        os.write(1, (who + " told\\n").encode())
+        os.write(1, (who + " stopped\\n").encode())
         os._exit(0)
     return handler
 child = os.fork()
-signal.signal(signal.SIGTERM, told("job" if child else "child"))
+signal.signal(signal.SIGTERM, stopped("job" if child else "child"))
 if child:
     print("up", flush=True)
 while True:
@@ -207,16 +210,16 @@ while True:
 """
 
 
-def test_descendants_are_told_first_then_the_job_then_the_stop_command_runs(
+def test_descendants_are_stopped_first_then_the_job_then_the_stop_command_runs(
     make_job: MakeJob, go: Go, tmp_path: Path
 ) -> None:
-    job = make_job("j", program=TELLS, command_stop="/bin/echo after")
+    job = make_job("j", program=REPORTS, command_stop="/bin/echo after")
     interrupt = threading.Event()
     log = tmp_path / "raw/logs/j-1.log"
     thread = when_up(log, interrupt.set)
     go(start(1, job, "-x", "1"), interrupt=interrupt)
     thread.join()
-    assert log.read_text().splitlines() == ["up", "child told", "job told", "after -x 1"]
+    assert log.read_text().splitlines() == ["up", "child stopped", "job stopped", "after -x 1"]
 
 
 def test_what_a_job_leaves_behind_is_ended(make_job: MakeJob, go: Go) -> None:

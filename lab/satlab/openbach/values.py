@@ -31,7 +31,7 @@ class Values:
     deferred: frozenset[str] = frozenset()
 
     def check(self, node: Node) -> set[str]:
-        """Note bad and undefined placeholders in every string below a node; give the names that are used."""
+        """Note bad and undefined placeholders in every string below a node; return the names that are used."""
         if isinstance(node.value, str):
             return self._check_text(node)
         entries = list(node.mapping().values()) if isinstance(node.value, dict) else []
@@ -69,8 +69,7 @@ class Values:
 
     def number(self, node: Node) -> float | None:
         """Read a number of seconds, not negative; None after a fault or when it comes later."""
-        value = self.fill(node)
-        text = None if value is None else convert("float", value, node)
+        text = self._converted("float", node)
         if text is not None and float(text) < 0:
             node.fault(f"{text} s is negative")
             return None
@@ -78,12 +77,15 @@ class Values:
 
     def whole(self, node: Node) -> int | None:
         """Read a whole number of seconds above 0; None after a fault or when it comes later."""
-        value = self.fill(node)
-        text = None if value is None else convert("int", value, node)
+        text = self._converted("int", node)
         if text is not None and int(text) < 1:
             node.fault(f"{text} s is not above 0")
             return None
         return None if text is None else int(text)
+
+    def _converted(self, kind: str, node: Node) -> str | None:
+        value = self.fill(node)
+        return None if value is None else convert(kind, value, node)
 
 
 def literal(node: Node) -> str:
@@ -95,15 +97,15 @@ def literal(node: Node) -> str:
 
 
 def convert(kind: str, value: Scalar, node: Node) -> str | None:
-    """Check one value against an OpenBACH type and give the text that reaches the job; None after a fault."""
+    """Check one value against an OpenBACH type and return the text that reaches the job; None after a fault."""
     if isinstance(value, bool):
         node.fault(f"{str(value).lower()} is not of type {kind}", "only flags are true or false")
         return None
     try:
         return _CONVERTERS[kind](value)
     except (ValueError, OverflowError) as error:
-        said = str(error) if isinstance(error, _RefusedError) else f"is not of type {kind}"
-        node.fault(f"{str(value)[:60]!r} {said}")
+        reason = str(error) if isinstance(error, _RefusedError) else f"is not of type {kind}"
+        node.fault(f"{str(value)[:60]!r} {reason}")
         return None
 
 

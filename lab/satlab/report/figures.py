@@ -66,7 +66,7 @@ def axis(title: str, **more: Any) -> Json:
 
 
 def line(points: Points, name: str, style: int, **more: Any) -> Json:
-    """Return a line; its dash tells it apart as well as its colour."""
+    """Return a line; its dash distinguishes it as well as its colour."""
     return {
         "type": "scatter", "mode": "lines", "name": text(name),
         "x": [round(x, 3) for x, _ in points], "y": [round(y, 4) for _, y in points],

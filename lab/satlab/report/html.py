@@ -5,11 +5,12 @@ import base64
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
 import jinja2
+import polars as pl
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
@@ -22,24 +23,23 @@ from satlab.report.view import View, clean
 STATIC = Path(__file__).parent / "static"
 
 
-def build(run_dirs: Sequence[Path], out_html: Path, title: str) -> Path:
-    """Write the report of some runs to `out_html`, at once, and give that path.
+def build(runs: Mapping[Path, pl.DataFrame], out_html: Path, title: str) -> Path:
+    """Write the report of runs (folder: what `collect` made of it) to `out_html`, atomically, and return that path.
 
-    Figures are made from raw files anew. Raw files that are not what their run wrote are named at the top. The same
-    folders give the same bytes.
+    Raw files that are not what their run wrote are named at the top. The same runs result in the same bytes.
 
     Raises:
         ConfigError: a folder holds no run, or there is none.
     """
-    if not run_dirs:
+    if not runs:
         raise ConfigError("a report needs at least one run folder")
     try:
-        runs = [view.read_run(folder) for folder in run_dirs]
+        content = [view.read_run(folder, frame) for folder, frame in runs.items()]
     except collect.RunFolderError as error:
         raise ConfigError(str(error), hint="a run folder holds manifest.json, plan.json and raw/") from error
     out_html.parent.mkdir(parents=True, exist_ok=True)
     scratch = out_html.with_name(f".{out_html.name}.{os.getpid()}")
-    scratch.write_text(render(View(title, runs)), encoding="utf-8")
+    scratch.write_text(render(View(title, content)), encoding="utf-8")
     scratch.replace(out_html)
     return out_html
 

@@ -88,7 +88,7 @@ class PageFigure:
 
 @dataclass(frozen=True)
 class Failure:
-    """What gave no value: the metrics, where, why."""
+    """What has no value: the metrics, where, why."""
 
     run_id: str
     metrics: tuple[str, ...]

@@ -7,6 +7,7 @@ import io
 import json
 import re
 import shutil
+from collections.abc import Iterable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -41,11 +42,15 @@ def runs(tmp_path: Path) -> list[Path]:
 
 
 def page(runs: list[Path], title: str = "demo") -> str:
-    return report.build(runs, runs[0] / "report" / "index.html", title).read_text()
+    return report.build(gathered(runs), runs[0] / "report" / "index.html", title).read_text()
+
+
+def gathered(runs: Iterable[Path]) -> dict[Path, pl.DataFrame]:
+    return {run: collect.gather(run) for run in runs}
 
 
 def see(*runs: Path) -> View:
-    return View("demo", [view.read_run(run) for run in runs])
+    return View("demo", [view.read_run(run, frame) for run, frame in gathered(runs).items()])
 
 
 def change(path: Path, **fields: Any) -> None:
@@ -121,7 +126,7 @@ def test_policy_allows_exactly_the_scripts_that_are_there(runs: list[Path]) -> N
     assert "default-src 'none'" in policy
 
 
-def test_same_runs_give_the_same_bytes(runs: list[Path]) -> None:
+def test_same_runs_result_in_the_same_bytes(runs: list[Path]) -> None:
     assert page(runs) == page(runs)
 
 
@@ -130,6 +135,17 @@ def test_rebuilding_needs_raw_files_only(runs: list[Path]) -> None:
     for run in runs:
         (run / "records.parquet").unlink(missing_ok=True)
     assert page(runs) == first
+
+
+def test_collected_figures_are_not_read_from_raw_files_again(runs: list[Path]) -> None:
+    records = gathered(runs)
+    row = re.search(r"<td>TCP cubic download</td><td class=.n.>[\d.]+</td>", page(runs).replace("\n", ""))
+    document = next(runs[0].glob("raw/files/satlab_iperf3-*/*.json"))
+    document.unlink()
+    text = report.build(records, runs[0] / "report" / "index.html", "demo").read_text()
+    assert f"{document.relative_to(runs[0])}: missing" in text
+    assert row is not None
+    assert row[0] in text.replace("\n", "")
 
 
 def test_every_plot_has_its_table_and_its_axes_have_units(runs: list[Path]) -> None:
@@ -167,9 +183,9 @@ def test_slots_on_demand_are_drawn_and_constant_ones_are_not() -> None:
 
 def test_no_run_is_an_error_that_says_so(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is not a run folder"):
-        report.build([tmp_path], tmp_path / "x.html", "none")
+        report.build({tmp_path: pl.DataFrame()}, tmp_path / "x.html", "none")
     with pytest.raises(ConfigError, match="at least one"):
-        report.build([], tmp_path / "x.html", "none")
+        report.build({}, tmp_path / "x.html", "none")
     assert not (tmp_path / "x.html").exists()
 
 
@@ -185,7 +201,7 @@ def test_a_report_of_a_damaged_run_says_what_is_missing(runs: list[Path], name: 
 # --- what it says ---------------------------------------------------------------------------------------------------
 
 
-def test_published_figures_stand_beside_ours_with_the_deviation(runs: list[Path]) -> None:
+def test_published_figures_are_shown_with_ours_with_the_deviation(runs: list[Path]) -> None:
     change_load(runs[2], page_load_time_ms=7669 * 1.10)
     lines = {(line.metric, line.protocol): line for line in see(*runs).comparison()}
     h3 = lines["Page Load Time", "HTTP/3"]
@@ -291,7 +307,7 @@ def test_command_is_quoted(runs: list[Path]) -> None:
 
 
 def test_waterfall_shows_the_load_in_the_middle(runs: list[Path]) -> None:
-    loads = [load.page_load_time_ms or 0 for load in view.read_run(runs[1]).loads]
+    loads = [load.page_load_time_ms or 0 for load in see(runs[1]).runs[0].loads]
     fall = next(f for f in see(runs[1]).page_plots() if f.key == "waterfall-1")
     middle = loads.index(sorted(loads)[1]) + 1
     assert f"Load {middle} of HTTP/1.1" in fall.caption
@@ -369,7 +385,7 @@ def test_a_browser_draws_every_plot_and_runs_nothing_planted(runs: list[Path], t
     from selenium.webdriver.support.wait import WebDriverWait
 
     plant(runs[1])
-    out = report.build(runs, tmp_path / "page.html", HOSTILE)
+    out = report.build(gathered(runs), tmp_path / "page.html", HOSTILE)
     options = webdriver.ChromeOptions()
     options.binary_location = "/usr/bin/chromium"
     for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"):

@@ -39,10 +39,9 @@ class ReportRun:
         return min(starts, default=0.0)
 
 
-def read_run(folder: Path) -> ReportRun:
-    """Read a run folder. Raises `collect.RunFolderError`."""
+def read_run(folder: Path, frame: pl.DataFrame) -> ReportRun:
+    """Read a run folder whose records are `frame`. Raises `collect.RunFolderError`."""
     about = collect.manifest(folder)
-    frame = collect.gather(folder)
     loads = [stored.content for stored in collect.stored_loads(folder)]
     altered = collect.verify(folder) if about.ended_unix_s is not None else []
     return ReportRun(

@@ -19,8 +19,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 import collect
 from satlab import __version__
 from satlab.common.errors import ConfigError, ExitStatus, HostError
+from satlab.common.files import write_atomically
 from satlab.common.processes import wait
-from satlab.experiment.manifest import write_atomically
 from satlab.netlab import ownership
 from satlab.reproduce.matrix import Cell, select
 
@@ -77,12 +77,12 @@ class Campaign:
 
     def done(self, cell: Cell) -> dict[int, Done]:
         """Return a cell's runs that are done, by number; of two with one number, the first."""
-        found: dict[int, Done] = {}
+        done: dict[int, Done] = {}
         for folder, about in self._folders(cell):
             if about is not None and _is_whole(folder, about) and about.ended_unix_s is not None:
                 took = about.ended_unix_s - about.started_unix_s
-                found.setdefault(about.seed, Done(folder, about.seed, about.exit_status or 0, took))
-        return found
+                done.setdefault(about.seed, Done(folder, about.seed, about.exit_status or 0, took))
+        return done
 
     def halves(self) -> list[Path]:
         """Return the folders of runs that were begun and are not done."""

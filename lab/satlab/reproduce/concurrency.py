@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """How many labs at once: one more while all is well, one fewer after a run that was out of calibration or short of CPU.
 
-A browser that waits for a core draws late, which no calibration of the link can see: so the host's idle share tells.
+A browser that waits for a core draws late, which no calibration of the link can see: the host's idle share shows it.
 """
 
 from dataclasses import dataclass, field

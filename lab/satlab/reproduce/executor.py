@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
+from satlab.common import processes
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, HostError, RunError, SatlabError
 from satlab.netlab import ownership
@@ -116,11 +117,11 @@ class Execution:
     def _lost(self, run: RunningTask) -> None:
         """Take note of a run without records: bad arguments and an unable host end all, other causes may pass."""
         task, code = run.task, run.process.returncode
-        said = run.log.read_text(errors="replace").strip()[-LOG_TAIL_CHARACTERS:].replace("\n", " | ")
-        what = f"{task.cell.name} #{task.number} left no records (status {code}): {said}"
+        words = run.log.read_text(errors="replace").strip()[-LOG_TAIL_CHARACTERS:].replace("\n", " | ")
+        what = f"{task.cell.name} #{task.number} left no records (status {code}): {words}"
         errors: dict[int, type[SatlabError]] = {ExitStatus.USAGE: ConfigError, ExitStatus.HOST: HostError}
         if code in errors:
-            raise errors[code](what, hint=f"mend it, then: satlab reproduce --resume {self.campaign.folder}")
+            raise errors[code](what, hint=f"fix it, then: satlab reproduce --resume {self.campaign.folder}")
         if self.attempts[task] >= ATTEMPTS:
             raise RunError(what, f"see {run.log}; then: satlab reproduce --resume {self.campaign.folder}")
         self.log.line(f"{what}; it will be repeated")
@@ -160,14 +161,10 @@ def _is_late(run: RunningTask) -> bool:
 
 
 def _end(run: RunningTask, deadline_s: float = STOP_DEADLINE_S) -> None:
-    """See a run out: what runs too long is asked to end, which takes its lab down, and is then made to."""
+    """Wait for a run's end. What runs too long is terminated, which takes its lab down, and then killed."""
     if _is_late(run):
         run.process.terminate()
-    try:
-        run.process.wait(deadline_s)
-    except subprocess.TimeoutExpired:
-        run.process.kill()
-        run.process.wait()
+    processes.reap(run.process, deadline_s)
 
 
 def duration(seconds: float) -> str:

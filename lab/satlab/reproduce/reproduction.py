@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satlab reproduce`: check everything, run what is left, show what was found."""
+"""`satlab reproduce`: check everything, run what is left, show the results."""
 
 import json
 import os
@@ -25,7 +25,7 @@ DEFAULT_RUNS = 10
 
 @dataclass(frozen=True)
 class ReproduceRequest:
-    """What a person asks for; None leaves it to the default or to the folder that is resumed."""
+    """Options of a campaign; None leaves it to the default or to the folder that is resumed."""
 
     runs: int | None = None
     cells: Sequence[str] | None = None
@@ -34,18 +34,18 @@ class ReproduceRequest:
     out: Path = Path("runs")
 
 
-def prepare(wanted: ReproduceRequest) -> tuple[Execution, ProgressLog]:
+def prepare(request: ReproduceRequest) -> tuple[Execution, ProgressLog]:
     """Check everything that the runs need; nothing is touched. Raises ConfigError, HostError."""
-    cells = None if wanted.cells is None else matrix.select(wanted.cells)
-    if wanted.resume:
-        campaign = campaigns.resume(wanted.resume, cells, wanted.runs)
+    cells = None if request.cells is None else matrix.select(request.cells)
+    if request.resume:
+        campaign = campaigns.resume(request.resume, cells, request.runs)
     else:
-        folder = wanted.out / f"{campaigns.PAPER}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
-        campaign = campaigns.begin(folder, matrix.select([]) if cells is None else cells, wanted.runs or DEFAULT_RUNS)
+        folder = request.out / f"{campaigns.PAPER}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
+        campaign = campaigns.begin(folder, matrix.select([]) if cells is None else cells, request.runs or DEFAULT_RUNS)
     for cell in {(cell.orbit, cell.kind): cell for cell in campaign.cells}.values():
         run.prepare(cell.request(1, campaign.runs_of(cell)))
     log = ProgressLog()
-    return Execution(campaign, Concurrency(os.cpu_count() or 1, parallel(wanted.parallel)), log), log
+    return Execution(campaign, Concurrency(os.cpu_count() or 1, parallel(request.parallel)), log), log
 
 
 def parallel(text: str) -> int | None:
@@ -53,7 +53,7 @@ def parallel(text: str) -> int | None:
     if text == "auto":
         return None
     if not text.isdecimal() or not 1 <= int(text) <= 64:
-        raise ConfigError(f"--parallel {text}: is no number of labs", hint="auto, or 1 to 64")
+        raise ConfigError(f"--parallel {text}: invalid number of labs", hint="auto, or 1 to 64")
     return int(text)
 
 
@@ -73,7 +73,7 @@ def plan(execution: Execution) -> str:
 
 
 def execute(execution: Execution, log: ProgressLog, stop: threading.Event) -> tuple[Results, int]:
-    """Run what is left and write the results, whatever comes; give them with the exit status."""
+    """Run what is left and write the results, whatever comes; return them with the exit status."""
     campaign = execution.campaign
     campaign.save()
     left = len(execution.todo)
@@ -82,27 +82,27 @@ def execute(execution: Execution, log: ProgressLog, stop: threading.Event) -> tu
     try:
         whole = execution.go(stop)
     finally:
-        found = report(campaign, log)
+        measured = report(campaign, log)
     if not whole:
         log.line(f"go on with: satlab reproduce {campaigns.PAPER} --resume {campaign.folder}")
-        return found, ExitStatus.INTERRUPTED
-    return found, _status(found)
+        return measured, ExitStatus.INTERRUPTED
+    return measured, _status(measured)
 
 
 def report(campaign: Campaign, log: ProgressLog) -> Results:
     """Read all runs and write tables and page."""
     with log.step("tables and report"):
-        found = results.read(campaign)
-        result_tables.write(found, campaign.folder / "report")
-        path = reproduction_page.write(campaign, found, campaign.folder / "report" / "index.html")
+        measured = results.read(campaign)
+        result_tables.write(measured, campaign.folder / "report")
+        path = reproduction_page.write(campaign, measured, campaign.folder / "report" / "index.html")
         ownership.give_to_caller(campaign.folder)
     log.line(str(path))
-    return found
+    return measured
 
 
-def _status(found: Results) -> ExitStatus:
+def _status(measured: Results) -> ExitStatus:
     """Failed samples weigh more than runs out of calibration."""
-    runs = [run for result in found.cells.values() for run in result.runs]
+    runs = [run for result in measured.cells.values() for run in result.runs]
     if any(run.exit_status == ExitStatus.FAILED for run in runs):
         return ExitStatus.FAILED
     uncalibrated = any(run.exit_status == ExitStatus.UNCALIBRATED for run in runs)

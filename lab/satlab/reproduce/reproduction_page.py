@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A reproduction as one HTML file: the conclusions, Table II and figure 2 with published values beside ours."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from satlab.common.files import write_atomically
 from satlab.report import html
 from satlab.report.figures import COLOURS, DataTable, Figure, Json, axis, line
 from satlab.reproduce import result_tables
@@ -48,7 +48,7 @@ class ReproductionPage:
     """What the template shows."""
 
     campaign: Campaign
-    found: Results
+    measured: Results
 
     @property
     def title(self) -> str:
@@ -57,13 +57,13 @@ class ReproductionPage:
 
     def tiles(self) -> list[tuple[str, str, str]]:
         """Return (figure, caption, state)."""
-        lines = [one for one in (*self.found.pages, *self.found.bulk) if one.deviation is not None]
+        lines = [one for one in (*self.measured.pages, *self.measured.bulk) if one.deviation is not None]
         near = sum(abs(one.deviation or 0) <= TOLERANCE for one in lines)
-        done = sum(len(result.runs) for result in self.found.cells.values())
+        done = sum(len(result.runs) for result in self.measured.cells.values())
         planned = len(self.campaign.cells) * self.campaign.plan.runs
-        judged = [one.verdict for one in self.found.conclusions if one.verdict != "not measured"]
+        judged = [one.verdict for one in self.measured.conclusions if one.verdict != "not measured"]
         bad = sum(one.censored + one.failed for one in lines)
-        off = sum(result.uncalibrated for result in self.found.cells.values())
+        off = sum(result.uncalibrated for result in self.measured.cells.values())
         return [
             (f"{done}/{planned}", "runs done, each in a fresh lab", ""),
             (f"{near}/{len(lines)}", "medians within 10 % of the published ones", ""),
@@ -76,20 +76,20 @@ class ReproductionPage:
         """Return the conclusions' rows, as in `CONCLUSIONS`: those measured, and one for each that was not at all."""
         return [
             (c.claim, c.loss, c.verdict, c.evidence or result_tables.NOTHING, str(c.runs))
-            for c in _telling(self.found.conclusions)
+            for c in _telling(self.measured.conclusions)
         ]
 
     def pages(self) -> list[tuple[str, list[tuple[str, ...]]]]:
         """Return Table II by orbit and metric, rows as in `COLUMNS`."""
-        return _grouped(self.found.pages)
+        return _grouped(self.measured.pages)
 
     def bulk(self) -> list[tuple[str, list[tuple[str, ...]]]]:
         """Return the bulk transfers' times likewise."""
-        return _grouped([one for one in self.found.bulk if one.n or one.failed])
+        return _grouped([one for one in self.measured.bulk if one.n or one.failed])
 
     def figures(self) -> list[Figure]:
         """Draw figure 2, one plot per orbit and loss that was measured."""
-        drawn = (_curves(self.found, orbit, loss) for orbit in ORBITS for loss in LOSSES)
+        drawn = (_curves(self.measured, orbit, loss) for orbit in ORBITS for loss in LOSSES)
         return [figure for figure in drawn if figure]
 
     def commands(self) -> list[str]:
@@ -117,18 +117,16 @@ def _grouped(lines: Sequence[FigureComparison]) -> list[tuple[str, list[tuple[st
     return list(groups.items())
 
 
-def write(campaign: Campaign, found: Results, path: Path) -> Path:
+def write(campaign: Campaign, measured: Results, path: Path) -> Path:
     """Write the page at once and give its path."""
-    page = ReproductionPage(campaign, found)
+    page = ReproductionPage(campaign, measured)
     drawn = page.figures()
     text = html.page(
         "reproduction.html", drawn, page=page, figures=drawn, source=SOURCE,
         columns=COLUMNS, numbers=NUMBERS, conclusion_columns=CONCLUSIONS,
     )  # fmt: skip
     path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    scratch.write_text(text, encoding="utf-8")
-    scratch.replace(path)
+    write_atomically(path, text)
     return path
 
 
@@ -139,9 +137,9 @@ PAIRS = (("quic-pep", "quic"), ("quic-warm", "quic"), ("tcp-pep", "tcp"))
 """Types with a PEP, and without."""
 
 
-def _curves(found: Results, orbit: str, loss: str) -> Figure | None:
+def _curves(measured: Results, orbit: str, loss: str) -> Figure | None:
     """Draw the ratio of bytes received, PEP to no PEP, and the goodput of all bulk types, over time."""
-    cells = {kind: found.of(orbit, loss, kind) for kind in STYLES}
+    cells = {kind: measured.of(orbit, loss, kind) for kind in STYLES}
     means = {kind: mean_curve(result.curves) for kind, result in cells.items() if result.curves}
     if not means:
         return None

@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from satlab.experiment.manifest import write_atomically
+from satlab.common.files import write_atomically
 from satlab.reproduce import results
 from satlab.reproduce.results import STEP_S, FigureComparison, Results
 
@@ -20,21 +20,21 @@ SMALL_MS = 10
 NOTHING = "\N{EN DASH}"
 
 
-def write(found: Results, folder: Path) -> None:
+def write(measured: Results, folder: Path) -> None:
     """Write table2.csv, bulk.csv, fig2.csv and results.json."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / "table2.csv", _csv(results.rows(found.pages)))
-    write_atomically(folder / "bulk.csv", _csv(results.rows(found.bulk)))
-    write_atomically(folder / "fig2.csv", _csv(curves(found)))
-    write_atomically(folder / "results.json", json.dumps(document(found), indent=1) + "\n")
+    write_atomically(folder / "table2.csv", _csv(results.rows(measured.pages)))
+    write_atomically(folder / "bulk.csv", _csv(results.rows(measured.bulk)))
+    write_atomically(folder / "fig2.csv", _csv(curves(measured)))
+    write_atomically(folder / "results.json", json.dumps(document(measured), indent=1) + "\n")
 
 
-def document(found: Results) -> dict[str, Any]:
+def document(measured: Results) -> dict[str, Any]:
     """Return all results as one JSON document (schemas/reproduction.schema.json)."""
     return {
         "schema": "satlab/reproduction/1",
         "paper": "seed-002",
-        "half_runs_count": found.halves,
+        "half_runs_count": measured.halves,
         "conclusions": [
             {
                 "claim": one.claim,
@@ -43,16 +43,16 @@ def document(found: Results) -> dict[str, Any]:
                 "evidence": one.evidence,
                 "runs_count": one.runs,
             }
-            for one in found.conclusions
+            for one in measured.conclusions
         ],
-        "pages": list(results.rows(found.pages)),
-        "bulk": list(results.rows(found.bulk)),
+        "pages": list(results.rows(measured.pages)),
+        "bulk": list(results.rows(measured.bulk)),
     }
 
 
-def curves(found: Results) -> Iterator[dict[str, Any]]:
+def curves(measured: Results) -> Iterator[dict[str, Any]]:
     """Yield figure 2's data: mean bytes received by each time, and goodput of the step before it."""
-    for cell, result in found.cells.items():
+    for cell, result in measured.cells.items():
         if not result.curves:
             continue
         before = 0.0
@@ -78,12 +78,12 @@ def _csv(rows: Iterable[dict[str, Any]]) -> str:
     return text.getvalue()
 
 
-def show(found: Results) -> None:
+def show(measured: Results) -> None:
     """Print tables on stdout."""
     console = Console()
-    console.print(_lines("Beside the paper", [*found.pages, *found.bulk]))
+    console.print(_lines("Beside the paper", [*measured.pages, *measured.bulk]))
     table = Table("Conclusion (GEO)", "loss %", "verdict", "95 % interval", "n", title="The paper's conclusions")
-    for one in found.conclusions:
+    for one in measured.conclusions:
         table.add_row(one.claim, one.loss, one.verdict, one.evidence, str(one.runs))
     console.print(table)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the runs of a campaign found, cell by cell, beside what the paper published."""
+"""The figures of a campaign, cell by cell, beside the published ones."""
 
 import csv
 import itertools
@@ -56,11 +56,11 @@ class CellResult:
 
     def samples(self, metric: str) -> Samples:
         """Return a metric's samples; a run without the metric is a failed sample."""
-        found = [run.figures.get(metric, ("failed", None)) for run in self.runs]
+        samples = [run.figures.get(metric, ("failed", None)) for run in self.runs]
         return Samples(
-            tuple(value for status, value in found if status == "ok" and value is not None),
-            sum(status == "censored" for status, _ in found),
-            sum(status not in ("ok", "censored") for status, _ in found),
+            tuple(value for status, value in samples if status == "ok" and value is not None),
+            sum(status == "censored" for status, _ in samples),
+            sum(status not in ("ok", "censored") for status, _ in samples),
         )
 
     @property
@@ -115,7 +115,7 @@ class Conclusion:
 
 @dataclass(frozen=True)
 class Results:
-    """All that a campaign found."""
+    """The results of all cells of a campaign."""
 
     cells: Mapping[Cell, CellResult]
     halves: int
@@ -166,7 +166,7 @@ def _run(done: Done) -> CampaignRun:
     if not frame.filter(pl.col("metric").is_in(CONDITIONS) & (pl.col("status") != "ok")).is_empty():
         return CampaignRun(done.number, done.exit_status, {}, None)
     curve = _curve(frame)
-    figures = {metric: found for metric in (*PAGE_METRICS, *TIMINGS) if (found := _figure(frame, metric))}
+    figures = {metric: figure for metric in (*PAGE_METRICS, *TIMINGS) if (figure := _figure(frame, metric))}
     if curve:
         figures |= {metric: _reached(curve, size) for metric, size in REACHED.items()}
     return CampaignRun(done.number, done.exit_status, figures, curve)
@@ -306,9 +306,9 @@ def _order(results: Results, loss: str, name: str, metric: str, kinds: Sequence[
         if not runs[-1]:
             verdicts.append("not measured")
             continue
-        found = statistics.interval_of_two(a, b, statistics.median_difference)
-        verdicts.append(statistics.is_below(found, runs[-1]))
-        ends = f"{found.low:+,.0f} to {found.high:+,.0f} ms".replace("inf", "\N{INFINITY}")
+        interval = statistics.interval_of_two(a, b, statistics.median_difference)
+        verdicts.append(statistics.is_below(interval, runs[-1]))
+        ends = f"{interval.low:+,.0f} to {interval.high:+,.0f} ms".replace("inf", "\N{INFINITY}")
         evidence.append(f"{first} less {second}: {ends}")
     claim = f"{name}: {' < '.join(kinds)}"
     return Conclusion(name, claim, loss, statistics.all_of(verdicts), "; ".join(evidence), min(runs))
@@ -321,9 +321,9 @@ def _ahead(results: Results, loss: str, kind: str) -> Conclusion:
     claim = f"{kind}-pep has received more than {kind} after {EARLY_S:g} s"
     if not runs:
         return Conclusion(name, claim, loss, "not measured", "", 0)
-    found = statistics.interval_of_two(plain, pep, statistics.mean_ratio)
-    turned = Interval(*(1 / end if end else float("inf") for end in (found.high, found.low)))
-    verdict = statistics.is_below(found, runs, 1.0)
+    interval = statistics.interval_of_two(plain, pep, statistics.mean_ratio)
+    turned = Interval(*(1 / end if end else float("inf") for end in (interval.high, interval.low)))
+    verdict = statistics.is_below(interval, runs, 1.0)
     return Conclusion(name, claim, loss, verdict, f"ratio {turned.low:.2f} to {turned.high:.2f}", runs)
 
 

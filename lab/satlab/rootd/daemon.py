@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The root helper: answers the API process on a Unix socket, and holds the one run that there may be.
+"""The root helper: answers the API process on a Unix socket, and runs one scenario at a time.
 
-Only the user of the API process is answered (SO_PEERCRED). What a killed helper has left behind, the next one removes
-before it answers anybody.
+It answers only the user of the API process (SO_PEERCRED). Before it answers, it removes what a killed helper has left.
 """
 
 import contextlib
+import logging
 import os
-import shutil
+import secrets
 import signal
 import socket
 import struct
@@ -15,8 +15,9 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from satlab.common import paths
+from satlab.common import paths, scratch
 from satlab.netlab import ownership
 from satlab.rootd.verbs import (
     RefusedError,
@@ -31,52 +32,55 @@ from satlab.rootd.verbs import (
 )
 
 SEND_S = 5.0
-"""How long a peer may take over a request or an answer, s."""
+"""Longest pause of a peer within a request or an answer, s."""
+MAX_PROGRESS = 2 << 20
+"""Largest progress document that the API gets, bytes; a larger one is left out."""
+_LOG = logging.getLogger("satlab.rootd")
 _CREDENTIALS = struct.Struct("3i")  # struct ucred of unix(7): pid, uid, gid
 
 
 @dataclass
 class HelperRun:
-    """A run of this helper; `process` is its worker."""
-
     run_id: str
     process: subprocess.Popen[bytes]
-    stop_asked: bool = False
+    stop_requested: bool = False
 
 
 class Helper:
-    """Carries the verbs out. `most_runs`: run folders that are kept; the oldest go first."""
+    """Executes requests. `most_runs`: number of run folders that are kept; the oldest are removed first."""
 
     def __init__(self, state: Path, most_runs: int, worker: tuple[str, ...] = ()) -> None:
-        """Make the folders and remove what an earlier helper has left behind."""
+        """Create the folders and remove what an earlier helper has left."""
         self._state, self._most_runs = state, most_runs
         self._worker = worker or (sys.executable, "-m", "satlab.rootd.worker")
         self._run: HelperRun | None = None
         for name in ("runs", "progress", "logs"):
             (state / name).mkdir(mode=0o755, parents=True, exist_ok=True)
         self._scratch = state / "scratch"
-        shutil.rmtree(self._scratch, ignore_errors=True)
-        self._scratch.mkdir(mode=0o711)
+        self._make_scratch()
         ownership.sweep()
 
     def answer(self, line: bytes) -> Response:
-        """Carry out one request."""
+        """Execute one request. No failure ends the helper: it is the answer's `error`."""
         try:
             match read_request(line):
-                case StartRequest(run_id=run_id, order=order):
-                    self.start(run_id, order)
+                case StartRequest(run_id=run_id, order=request):
+                    self.start(run_id, request)
                 case StopRequest(run_id=run_id):
                     self.stop(run_id)
                 case StatusRequest(run_id=run_id):
                     return Response(status=self.status(run_id))
         except RefusedError as error:
             return Response(error=str(error))
+        except Exception as error:  # noqa: BLE001 - without the helper nothing runs, whatever failed
+            _LOG.exception("a request failed")
+            return Response(error=f"the root helper failed: {error}"[:1000])
         return Response()
 
-    def start(self, run_id: str, order: ScenarioRequest) -> None:
-        """Start a run. Raises RefusedError while there is one, and for an id that there was before."""
+    def start(self, run_id: str, request: ScenarioRequest) -> None:
+        """Start a run. Raises RefusedError while another one runs, and for the id of an earlier run; OSError."""
         if self._run is not None and self._run.process.poll() is None:
-            raise RefusedError("another run is going on")
+            raise RefusedError("another run is active")
         if (self._state / "runs" / run_id).exists() or self._file(run_id).exists():
             raise RefusedError(f"there was a run {run_id} before")
         self._prune()
@@ -93,35 +97,44 @@ class Helper:
             )
         self._run = HelperRun(run_id, process)
         if process.stdin is not None:
-            with contextlib.suppress(BrokenPipeError):
-                process.stdin.write(order.model_dump_json().encode())
-                process.stdin.close()
+            with contextlib.suppress(BrokenPipeError), process.stdin:
+                process.stdin.write(request.model_dump_json().encode())
 
     def stop(self, run_id: str) -> None:
-        """Ask a run to end, once: a second signal would not let it tidy up."""
+        """Send SIGTERM to a run, once: a second signal would interrupt its clean-up."""
         run = self._run
-        if run is not None and run.run_id == run_id and not run.stop_asked and run.process.poll() is None:
-            run.stop_asked = True
+        if run is not None and run.run_id == run_id and not run.stop_requested and run.process.poll() is None:
+            run.stop_requested = True
             run.process.send_signal(signal.SIGTERM)
 
     def status(self, run_id: str) -> RunStatus:
-        """Return how a run is; one that this helper does not know has ended, nobody knows how."""
+        """Return the status of a run. One of an earlier helper has ended, with an unknown exit status."""
         run = self._run if self._run is not None and self._run.run_id == run_id else None
         code = run.process.poll() if run else None
-        progress = None
-        with contextlib.suppress(FileNotFoundError):
-            progress = self._file(run_id).read_bytes()
-        document = RunStatus.model_validate_json(
-            b'{"phase":"ended","progress":' + (progress or b"null") + b"}"
-        ).progress
+        progress = self._progress(run_id)
         if run is not None and code is None:
-            return RunStatus(phase="running", progress=document)
+            return RunStatus(phase="running", progress=progress)
         if run is not None:
             ownership.sweep()  # of a worker that was killed
-        return RunStatus(phase="ended", exit_status=code if code is not None and code >= 0 else None, progress=document)
+        return RunStatus(phase="ended", exit_status=code if code is not None and code >= 0 else None, progress=progress)
+
+    def _progress(self, run_id: str) -> dict[str, Any] | None:
+        """Return the progress document of a run, None if there is none that can be sent."""
+        try:
+            with self._file(run_id).open("rb") as file:
+                data = file.read(MAX_PROGRESS + 1)
+            if len(data) > MAX_PROGRESS:
+                _LOG.warning("%s: the progress has more than %s bytes", run_id, MAX_PROGRESS)
+                return None
+            return RunStatus.model_validate_json(b'{"phase":"ended","progress":' + data + b"}").progress
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            _LOG.warning("%s: the progress cannot be read: %s", run_id, error)
+            return None
 
     def close(self, seconds: float = 20.0) -> None:
-        """End the run that goes on, and remove what is left of it."""
+        """Stop the active run, and remove what is left of it."""
         if self._run is not None:
             self._run.process.terminate()
             try:
@@ -130,22 +143,32 @@ class Helper:
                 self._run.process.kill()
                 self._run.process.wait()
         ownership.sweep()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        scratch.try_remove(self._scratch)
+
+    def _make_scratch(self) -> None:
+        """Create the folder of temporary files. An earlier one that cannot be removed is renamed."""
+        for left in sorted(self._state.glob("scratch*")):  # also those that were renamed
+            scratch.try_remove(left)
+        if os.path.lexists(self._scratch):
+            aside = self._scratch.with_name(f"scratch-{secrets.token_hex(4)}")
+            self._scratch.rename(aside)
+            _LOG.warning("%s: is renamed to %s", self._scratch, aside)
+        self._scratch.mkdir(mode=0o711)
 
     def _file(self, run_id: str) -> Path:
         return self._state / "progress" / f"{run_id}.json"
 
     def _prune(self) -> None:
-        """Make room for one more run; ids begin with the date, so their order is that of time."""
+        """Remove the oldest runs to make room for one more; ids begin with the date."""
         folders = sorted((self._state / "runs").iterdir())
         for folder in folders[: max(0, len(folders) - self._most_runs + 1)]:
-            shutil.rmtree(folder, ignore_errors=True)
+            scratch.try_remove(folder)
             for file in (self._file(folder.name), self._state / "logs" / f"{folder.name}.log"):
                 file.unlink(missing_ok=True)
 
 
 def listen(path: Path, uid: int) -> socket.socket:
-    """Make the socket, which the user of the API process alone may connect to."""
+    """Create the socket, to which only the user of the API process may connect."""
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
@@ -157,9 +180,8 @@ def listen(path: Path, uid: int) -> socket.socket:
 
 
 def serve_one(listener: socket.socket, helper: Helper, uid: int) -> None:
-    """Take one connection, answer its one request, and close it. A peer that is slow or wrong is dropped."""
-    connection, _ = listener.accept()
-    with connection, contextlib.suppress(OSError):
+    """Accept one connection, answer one request, and close it. A slow or wrong peer gets no answer."""
+    with contextlib.suppress(OSError), listener.accept()[0] as connection:
         connection.settimeout(SEND_S)
         raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         if _CREDENTIALS.unpack(raw)[1] != uid:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How far a run is, as one JSON document (schemas/run-progress.schema.json) that is replaced whenever it changes."""
+"""Progress of a run as a JSON document (schemas/run-progress.schema.json), replaced at each change."""
 
 import json
 import time
@@ -7,12 +7,12 @@ from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any
 
-from satlab.experiment.manifest import write_atomically
+from satlab.common.files import write_atomically
 from satlab.openbach.engine import FunctionInstance, FunctionStatus, JobInstance, ScenarioInstance
 
 
 class ProgressFile:
-    """Writes the document. Times are s since the epoch, as first seen; `clock` gives them."""
+    """Writes the document. Times are s since the epoch at which a state was first seen; `clock` returns them."""
 
     def __init__(self, path: Path, run_id: str, clock: Callable[[], float] = time.time) -> None:
         self._path, self._clock = path, clock
@@ -27,8 +27,7 @@ class ProgressFile:
         }
         self._written = ""
 
-    def tell(self, **changes: Any) -> None:
-        """Change keys of the document."""
+    def update(self, **changes: Any) -> None:
         self._document |= changes
         text = json.dumps(self._document)
         if text != self._written:
@@ -37,8 +36,8 @@ class ProgressFile:
             self._written = text
 
     def watch(self, instance: ScenarioInstance) -> None:
-        """Take in how the scenario instance is at this turn of the engine."""
-        self.tell(phase="scenario", instance=self._scenario(instance))
+        """Write the state of the scenario instance after a step of the engine."""
+        self.update(phase="scenario", instance=self._scenario(instance))
 
     def _scenario(self, instance: ScenarioInstance) -> dict[str, Any]:
         key = ("scenario", instance.id)
@@ -58,13 +57,13 @@ class ProgressFile:
     def _function(self, instance: ScenarioInstance, attempt: FunctionInstance) -> dict[str, Any]:
         began = attempt.status is not FunctionStatus.SCHEDULED
         key = ("function", instance.id, attempt.function.id, attempt.attempts)
-        acted = attempt.job is not None or attempt.scenario is not None or not attempt.pending
+        has_started = attempt.job is not None or attempt.scenario is not None or not attempt.pending
         return {
             "id": attempt.function.id,
             "label": attempt.function.label,
             "status": attempt.status,
             "reason": attempt.reason,
-            "launch_unix_s": self._first((*key, acted)) if began else None,
+            "launch_unix_s": self._first((*key, has_started)) if began else None,
             "job": None if attempt.job is None else self._job(attempt.job),
             "scenario": None if attempt.scenario is None else self._scenario(attempt.scenario),
         }
@@ -83,5 +82,4 @@ class ProgressFile:
         }
 
     def _first(self, key: Hashable) -> float:
-        """Return when something was first seen."""
         return self._seen.setdefault(key, round(self._clock(), 3))

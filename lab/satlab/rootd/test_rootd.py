@@ -17,6 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from satlab.common import paths
+from satlab.link.option_model import options_of
+from satlab.link.options import LinkOptions, LocalOptions
 from satlab.netlab import privileges
 from satlab.openbach.engine import Engine, JobLaunched
 from satlab.openbach.model import BoundScenario
@@ -28,6 +30,7 @@ from satlab.rootd.verbs import (
     REQUEST,
     HelperError,
     RefusedError,
+    RunLink,
     ScenarioRequest,
     StartRequest,
     StatusRequest,
@@ -36,7 +39,7 @@ from satlab.rootd.verbs import (
 )
 
 DOCUMENT = {"name": "nothing", "openbach_functions": []}
-ORDER = ScenarioRequest(
+SCENARIO_REQUEST = ScenarioRequest(
     scenario="nothing", documents={"nothing": DOCUMENT}, entities={}, first_scenario_id=1, first_job_id=1
 )
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -74,7 +77,7 @@ def test_the_schema_is_that_of_the_verbs() -> None:
 
 
 def request(**changes: Any) -> bytes:
-    start: dict[str, Any] = StartRequest(run_id="r1", order=ORDER).model_dump()
+    start: dict[str, Any] = StartRequest(run_id="r1", order=SCENARIO_REQUEST).model_dump()
     start["order"] |= changes
     return json.dumps(start).encode()
 
@@ -116,9 +119,18 @@ def test_t02_any_bytes_are_a_request_or_refused(data: bytes) -> None:
         assert str(error)
 
 
+def test_t02_the_link_names_no_file_and_is_otherwise_that_of_the_command_line() -> None:
+    served = options_of(RunLink)
+    local = set(LocalOptions.model_fields)
+    assert {option.name for option in served} == LinkOptions.model_fields.keys() - local
+    everywhere = [option for option in options_of(LinkOptions) if option.name not in local]
+    assert [(o.name, o.default, o.help) for o in served] == [(o.name, o.default, o.help) for o in everywhere]
+    assert local == {"lenient", "lan_loss", "timeline", "probes"}
+
+
 def test_a_link_means_the_same_on_both_sides() -> None:
     assert read_request(request(link={"profile": "leo", "loss": 0.01, "queue": "100packets", "aqm": "codel"}))
-    assert ORDER.link.options().request("r").seed == 1
+    assert SCENARIO_REQUEST.link.options().request("r").seed == 1
 
 
 class Answering:
@@ -168,9 +180,9 @@ signal.pause()
 def test_a_run_starts_stops_and_ends(tmp_path: Path) -> None:
     helper = Answering(tmp_path, OBEDIENT)
     try:
-        helper.client.start("r1", ORDER)
+        helper.client.start("r1", SCENARIO_REQUEST)
         with pytest.raises(RefusedError, match="another run"):
-            helper.client.start("r2", ORDER)
+            helper.client.start("r2", SCENARIO_REQUEST)
         assert helper.client.status("r1").phase == "running"
         until(lambda: b"up" in (tmp_path / "logs" / "r1.log").read_bytes())
         helper.client.stop("r2")
@@ -190,7 +202,7 @@ def test_a_run_that_was_is_not_run_again(tmp_path: Path) -> None:
     helper = Answering(tmp_path, "raise SystemExit(0)")
     try:
         with pytest.raises(RefusedError, match="before"):
-            helper.client.start("r1", ORDER)
+            helper.client.start("r1", SCENARIO_REQUEST)
     finally:
         helper.close()
 
@@ -201,7 +213,7 @@ def test_t15_old_run_folders_make_room(tmp_path: Path) -> None:
         (tmp_path / "runs" / f"2026010{number}-x").mkdir(parents=True)
     helper = Answering(tmp_path, "raise SystemExit(0)", most_runs=3)
     try:
-        helper.client.start("r1", ORDER)
+        helper.client.start("r1", SCENARIO_REQUEST)
     finally:
         helper.close()
     assert sorted(folder.name for folder in (tmp_path / "runs").iterdir()) == ["20260103-x", "20260104-x"]
@@ -224,13 +236,13 @@ def test_t02_a_wrong_peer_is_not_answered(tmp_path: Path) -> None:
 def test_progress_follows_its_schema(tmp_path: Path) -> None:
     schema = json.loads((paths.SCHEMAS / "run-progress.schema.json").read_text())
     file = ProgressFile(tmp_path / "p.json", "r1", lambda: 5.0)
-    file.tell()
+    file.update()
     jsonschema.validate(json.loads((tmp_path / "p.json").read_text()), schema)
     engine = Engine(BoundScenario("main", {"a": "1"}, ()))
     file.watch(engine.root)
     engine.step(0.0, list[JobLaunched]())
     file.watch(engine.root)
-    file.tell(phase="ended", exit_status=0)
+    file.update(phase="ended", exit_status=0)
     found = json.loads((tmp_path / "p.json").read_text())
     jsonschema.validate(found, schema)
     assert found["instance"]["status"] == "Finished Ok"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the root helper understands (schemas/rootd-request.schema.json): one JSON line in, one JSON line out.
+"""Requests to the root helper (schemas/rootd-request.schema.json) and its responses, one JSON line each.
 
-Everything that a user wrote arrives as bounded data: documents, texts and names. No path, no command, no program.
+Everything that a user wrote arrives as data with limits: documents, texts and names. No path, no command, no program.
 """
 
 import socket
@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from satlab.common.errors import ExitStatus, SatlabError
-from satlab.link.linkplan import Aqm, Emulator, LossUnit, Timing
-from satlab.link.options import LinkOptions
+from satlab.link.options import LinkOptions, LossOptions, PathOptions, QueueOptions
 
 MAX_REQUEST = 16 << 20
 """Largest request, bytes: a scenario with all its sub-scenarios."""
@@ -24,7 +23,7 @@ Id = Annotated[int, Field(ge=1, lt=1 << 53)]
 
 
 class HelperError(SatlabError):
-    """The root helper is not there, or does not answer as it should."""
+    """The root helper is absent, or its answer is invalid."""
 
     status = ExitStatus.HOST
 
@@ -37,23 +36,11 @@ class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class RunLink(_Model):
-    """The link of a run: `satlab.options.LinkOptions` without what names a file. The profile is one that is shipped."""
+class RunLink(QueueOptions, LossOptions, PathOptions):
+    """The link of a run: options that name no file. The profile is one that is shipped."""
 
     profile: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")] = "geo"
-    seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 1
-    loss: Annotated[float, Field(ge=0, le=1)] = 0.0
-    loss_unit: LossUnit = "packet"
-    queue_bdp: Annotated[float, Field(ge=0.001, le=1000)] = 1.2
-    terrestrial_delay_ms: Annotated[float | None, Field(ge=0, le=10000)] = None
-    emulator: Emulator = "satlink"
-    queue: Annotated[str | None, Field(max_length=32)] = None
-    aqm: Aqm | None = None
-    aqm_interval_ms: Annotated[float | None, Field(ge=0.001, le=3600000)] = None
-    ecn: bool = False
     loss_model: Annotated[str | None, Field(pattern=r"^(gilbert-elliott|bursts):[0-9.,e-]{1,64}$")] = None
-    jitter_ms: Annotated[float, Field(ge=0, le=3600000)] = 0.0
-    timing: Timing = "standard"
 
     def options(self) -> LinkOptions:
         """Return the options that `run` takes."""
@@ -78,7 +65,7 @@ class ScenarioRequest(_Model):
 
 
 class StartRequest(_Model):
-    """Run an order; refused while another one runs."""
+    """Start a run; refused while another one runs."""
 
     verb: Literal["start"] = "start"
     run_id: Name
@@ -86,14 +73,14 @@ class StartRequest(_Model):
 
 
 class StopRequest(_Model):
-    """End a run, as an interrupt does; nothing happens when it is over."""
+    """Stop a run, as an interrupt does; no effect when it is over."""
 
     verb: Literal["stop"] = "stop"
     run_id: Name
 
 
 class StatusRequest(_Model):
-    """Tell how a run is."""
+    """Return the status of a run."""
 
     verb: Literal["status"] = "status"
     run_id: Name
@@ -104,7 +91,7 @@ REQUEST: TypeAdapter[StartRequest | StopRequest | StatusRequest] = TypeAdapter(R
 
 
 class RunStatus(_Model):
-    """How a run is. `progress`: schemas/run-progress.schema.json, None before its first word."""
+    """Status of a run. `progress`: schemas/run-progress.schema.json, None until it is first written."""
 
     phase: Literal["running", "ended"]
     exit_status: int | None = None
@@ -112,7 +99,7 @@ class RunStatus(_Model):
 
 
 class Response(_Model):
-    """What comes back: `error` is empty when all is well."""
+    """Response: `error` is empty on success."""
 
     error: str = ""
     status: RunStatus | None = None
@@ -124,13 +111,13 @@ def read_request(line: bytes) -> StartRequest | StopRequest | StatusRequest:
         return REQUEST.validate_json(line)
     except ValidationError as error:
         places = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False)]
-        raise RefusedError(f"the request is not one: {'; '.join(places)[:1000]}") from error
+        raise RefusedError(f"invalid request: {'; '.join(places)[:1000]}") from error
     except RecursionError as error:
         raise RefusedError("the request is nested too deeply") from error
 
 
 def read_line(connection: socket.socket) -> bytes | None:
-    """Read up to the end of a line; None where there is none within the bound."""
+    """Read a line; None where the connection ends before it does, or it is too long."""
     data = bytearray()
     while not data.endswith(b"\n"):
         chunk = connection.recv(65536)

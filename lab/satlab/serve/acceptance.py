@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH 2.7's own check of a scenario when it is saved: the first thing wrong, in its order and its words.
+"""The check that OpenBACH 2.7 does when a scenario is saved: it reports the first fault, in OpenBACH's order and words.
 
-What it accepts may still hang or fail; `satlab.openbach.scenario` refuses that, with every fault, at launch.
+A scenario that passes may still hang or fail; `satlab.openbach.scenario` refuses it at launch, with every fault.
 """
 
 from collections.abc import Mapping
@@ -51,13 +51,13 @@ FUNCTIONS: dict[str, dict[str, type]] = {
     "set_log_severity_job": {},
     "set_statistics_policy_job": {},
 }
-"""Functions that are accepted, with their required arguments."""
+"""Accepted functions with their required arguments."""
 _NOT_NULL = {"start_scenario_instance": ("arguments",), "restart_job_instance": ("date", "interval")}
-"""What the database demands where the check does not."""
+"""Columns that OpenBACH's database requires, although its check does not."""
 
 
 class RefusalError(Exception):
-    """What is wrong first: OpenBACH's `error`, `offending_entry`, and for some `offending_value`, `expected_type`."""
+    """The first fault: OpenBACH's keys `error`, `offending_entry`; for some `offending_value`, `expected_type`."""
 
     def __init__(self, error: str, entry: str, **more: Any) -> None:
         super().__init__(error)
@@ -65,7 +65,7 @@ class RefusalError(Exception):
 
 
 def check(document: Document, jobs: Mapping[str, Descriptor], values: Mapping[str, str] | None = None) -> None:
-    """Check a scenario. With `values` (a launch), placeholders are filled in and checked, too. Raises RefusalError."""
+    """Check a scenario; with `values` (at launch) also the values of its placeholders. Raises RefusalError."""
     _Check(document, jobs, values).run()
 
 
@@ -95,10 +95,10 @@ class _Check:
             raise RefusalError("An argument is unused", f"arguments.{unused[0]}")
 
     def _texts(self, key: str) -> dict[str, str]:
-        found = _typed(self.document, key, dict, "", {})
-        for name in found:
-            _typed(found, name, str, key)
-        return dict(found)
+        texts = _typed(self.document, key, dict, "", {})
+        for name in texts:
+            _typed(texts, name, str, key)
+        return dict(texts)
 
     def _function(self, function: Any, place: str, seen: set[int]) -> None:
         _is(function, dict, place)
@@ -165,7 +165,7 @@ class _Check:
         self._level(self.jobs[names[0]].level, given[names[0]], place)
 
     def _level(self, level: Level, given: Document, place: str) -> None:
-        """Check one level of a job's arguments; OpenBACH drops the level of a subcommand from the place."""
+        """Check one level of a job's arguments. As in OpenBACH, the place does not contain the subcommand."""
         known = level.arguments
         choices: dict[str, Level] = {choice.name: choice for group in level.subcommand for choice in group.choices}
         for group in level.subcommand:
@@ -198,7 +198,7 @@ class _Check:
             self._value(argument.type, value, entry)
 
     def _value(self, kind: str, value: Any, entry: str) -> None:
-        """Check a value against a type; one with a placeholder only where the placeholders' values are known."""
+        """Check a value against a type; one with a placeholder only if the values of placeholders are known."""
         self._note_names(value)
         if isinstance(value, str):
             template = Template(value)
@@ -206,26 +206,26 @@ class _Check:
                 return
             missing = [name for name in template.get_identifiers() if name not in (self.values or {})]
             if missing:
-                said = f"value contains a placeholder ('{missing[0]}') that is not found in provided parameters"
-                raise RefusalError(repr_list(said), entry)
+                message = f"value contains a placeholder ('{missing[0]}') that is not found in provided parameters"
+                raise RefusalError(repr_list(message), entry)
             value = template.safe_substitute(self.values or {})
         faults: list[Fault] = []
         is_scalar = isinstance(value, str | int | float)
         is_text = kind == "str" and is_scalar
         if not is_scalar or (not is_text and convert(kind, value, Node(value, "", faults)) is None):
-            said = f"value has an invalid type '{type(value).__name__}' should be '{_TYPES[kind]}'"
-            raise RefusalError(repr_list(said), entry)
+            message = f"value has an invalid type '{type(value).__name__}' should be '{_TYPES[kind]}'"
+            raise RefusalError(repr_list(message), entry)
 
     def _note_names(self, value: Any) -> None:
-        """Note the placeholders in everything below a value. One that nobody defines is refused."""
+        """Note the placeholders in a value and all below it; refuse undefined ones."""
         if isinstance(value, dict | list):
             for each in value.values() if isinstance(value, dict) else value:
                 self._note_names(each)
         elif isinstance(value, str):
             for name in Template(value).get_identifiers():
                 if name not in self.names:
-                    said = "This argument is used as a placeholder value but is not defined"
-                    raise RefusalError(said, f"arguments.'{name}'")
+                    message = "This argument is used as a placeholder value but is not defined"
+                    raise RefusalError(message, f"arguments.'{name}'")
                 self.used.add(name)
 
     def _waits(self, function: Document, place: str, seen: set[int]) -> None:
@@ -238,7 +238,7 @@ class _Check:
 
 
 def normalised(document: Document) -> Document:
-    """Return a scenario as OpenBACH gives it back: values as lists of lists, labels and sections always there."""
+    """Return a scenario as OpenBACH does: values as lists of lists, with labels and all sections."""
     functions = [_normal_function(function) for function in document.get("openbach_functions", [])]
     return {
         "name": document.get("name", ""),
@@ -270,9 +270,9 @@ def _lists(value: Any) -> Any:
     return value if any(isinstance(each, list) for each in value) else [value]
 
 
-def repr_list(said: str) -> str:
-    """Write a message as OpenBACH's validators do: the text of a list of one."""
-    return f'["{said}"]'
+def repr_list(message: str) -> str:
+    """Return a message as OpenBACH's validators do: the text of a list of one element."""
+    return f'["{message}"]'
 
 
 def _is(value: Any, kind: type, entry: str) -> None:
@@ -284,7 +284,7 @@ _MISSING: Any = object()
 
 
 def _typed(holder: Document, key: str, kind: type, place: str, default: Any = _MISSING) -> Any:
-    """Read an entry of a type; without a default it has to be there."""
+    """Return an entry of a type; without a default it is required."""
     entry = f"{place}.{key}" if place else key
     if key not in holder:
         if default is _MISSING:

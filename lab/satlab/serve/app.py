@@ -5,7 +5,6 @@ import logging
 import os
 import signal
 import sqlite3
-import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -17,13 +16,12 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from satlab.common import paths, topology
-from satlab.rootd.verbs import HelperError
 from satlab.serve import initial_content
-from satlab.serve.accounts import Accounts, LoginThrottle
-from satlab.serve.api_errors import ApiError
-from satlab.serve.catalog import Catalog
-from satlab.serve.context import Context
-from satlab.serve.queue import Helper, Queue
+from satlab.serve.api_answers import ApiError
+from satlab.serve.context import Context, make_context
+from satlab.serve.passwords import BusyError
+from satlab.serve.queue import Helper
+from satlab.serve.queue_thread import QueueThread
 from satlab.serve.request_guard import RequestGuard
 from satlab.serve.routes import agents, instances, job_instances, jobs, login, projects, scenarios, statistics
 from satlab.serve.settings import Settings
@@ -39,20 +37,16 @@ def create_app(
     settings: Settings,
     clock: Callable[[], float] = time.time,
     *,
-    stepped: bool = True,
+    runs_queue: bool = True,
     pages: Callable[[FastAPI], None] = lambda _: None,
 ) -> FastAPI:
-    """Return the application. `stepped`: a thread of its own steps the queue, else the caller does. `pages` adds pages.
+    """Return the application; `app.state.context` holds its parts.
 
-    `app.state.context` holds the parts (`satlab.serve.context.Context`).
+    `runs_queue`: a thread runs the queue; otherwise the caller calls `Queue.step`. `pages` adds the web pages.
     """
     app = FastAPI(title="satlab", docs_url=None, redoc_url=None, openapi_url=None, lifespan=_lifespan)
-    accounts = Accounts(store, clock, settings.session_s)
-    catalog = Catalog(store, clock)
-    queue = Queue(store, helper, clock, settings.most_queued)
-    here = topology.load(paths.LAB_FILE)
-    context = Context(settings, store, accounts, catalog, queue, LoginThrottle(), here, clock)
-    app.state.context, app.state.settings, app.state.accounts, app.state.stepped = context, settings, accounts, stepped
+    context = make_context(settings, store, helper, topology.load(paths.LAB_FILE), clock)
+    app.state.context, app.state.runs_queue = context, runs_queue
     initial_content.fill(context)
     for prefix in PREFIXES:
         for routes in (login, projects, scenarios, instances, agents, jobs, job_instances, statistics):
@@ -61,6 +55,7 @@ def create_app(
     app.add_exception_handler(ApiError, _api_error)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _query_error)
+    app.add_exception_handler(BusyError, _busy)
     app.add_exception_handler(sqlite3.OperationalError, _no_storage)
     app.add_exception_handler(Exception, _unexpected)
     app.add_middleware(RequestGuard, settings=settings)
@@ -69,26 +64,18 @@ def create_app(
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Take up the queue where the last server has left it, and carry it on."""
-    queue: Queue = app.state.context.queue
-    queue.recover()
-    over = threading.Event()
-    thread = threading.Thread(target=_carry_on, args=(queue, over), name="queue", daemon=True)
-    if app.state.stepped:
+    context: Context = app.state.context
+    context.queue.recover()
+    thread = QueueThread(context.queue, _end_process)
+    if app.state.runs_queue:
         thread.start()
     yield
-    over.set()
-    if app.state.stepped:
-        thread.join()
+    if app.state.runs_queue:
+        thread.stop()
 
 
-def _carry_on(queue: Queue, over: threading.Event) -> None:
-    """Step the queue; without the helper the server has nothing to live for, and ends."""
-    try:
-        queue.run_until(over)
-    except HelperError as error:
-        _LOG.error("%s", error)
-        os.kill(os.getpid(), signal.SIGTERM)
+def _end_process() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 async def _api_error(_: Request, error: Exception) -> Response:
@@ -110,14 +97,18 @@ async def _query_error(_: Request, error: Exception) -> Response:
     return JSONResponse({"msg": f"Wrong parameters: {places}"}, HTTPStatus.BAD_REQUEST)
 
 
+async def _busy(_: Request, error: Exception) -> Response:
+    return JSONResponse({"msg": str(error).capitalize()}, HTTPStatus.SERVICE_UNAVAILABLE)
+
+
 async def _no_storage(request: Request, error: Exception) -> Response:
-    """Answer that the database cannot be written, above all on a full disk; what was asked is not done."""
+    """Answer that the database cannot be written, for example on a full disk."""
     _LOG.error("%s %s: %s", request.method, request.url.path, error)
     return JSONResponse({"error": f"The server cannot write its database: {error}"}, HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:
-    """Answer without any detail; the trace is in the server's log."""
+    """Answer without details; the traceback is in the server's log."""
     _LOG.error("%s %s", request.method, request.url.path, exc_info=error)
     body = {"message": "Unexpected exception appeared", "error": "internal error, see the server's log"}
     return JSONResponse(body, HTTPStatus.INTERNAL_SERVER_ERROR)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Projects with their entities, and scenarios with their versions, in the store."""
+"""Projects with their entities, scenarios with their versions, and favorites."""
 
 import json
 from collections.abc import Callable
@@ -14,7 +14,7 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True)
 class Entity:
-    """A role in a project's scenarios; `agent` is the address of the node that plays it, or None."""
+    """A name for a node in a project's scenarios. `agent`: address of the node, or None."""
 
     name: str
     description: str
@@ -23,7 +23,7 @@ class Entity:
 
 @dataclass(frozen=True)
 class Project:
-    """A project. Without owners everybody who is logged in may use it; with owners, only they and administrators."""
+    """A project. Owners and administrators may use it; without owners, every account."""
 
     name: str
     description: str
@@ -32,22 +32,21 @@ class Project:
 
 
 class Catalog:
-    """Reads and writes; what does not exist is None or nothing, names are checked by the routes."""
+    """Projects and scenarios in the store. The routes check names. `clock` returns s since the epoch."""
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
         self.store, self._clock = store, clock
 
     def projects(self) -> list[Project]:
-        """Return every project by name."""
+        """Return every project, sorted by name."""
         return [self._project(row) for row in self.store.rows("SELECT * FROM projects ORDER BY name")]
 
     def project(self, name: str) -> Project | None:
-        """Return one project."""
         row = self.store.row("SELECT * FROM projects WHERE name = ?", name)
         return self._project(row) if row else None
 
     def put_project(self, project: Project) -> None:
-        """Make a project or replace its description, owners and entities."""
+        """Create a project or replace its description, owners and entities."""
         with self.store.transaction() as connection:
             owners = dumps(list(project.owners))
             connection.execute(
@@ -60,16 +59,14 @@ class Catalog:
                 self.put_entity(project.name, entity)
 
     def remove_project(self, name: str) -> None:
-        """Remove a project with its entities and scenarios; its instances stay."""
+        """Remove a project with its entities and scenarios, but not its instances."""
         self.store.write("DELETE FROM projects WHERE name = ?", name)
 
     def put_entity(self, project: str, entity: Entity) -> None:
-        """Make or replace an entity."""
         row = (project, entity.name, entity.description, entity.agent)
         self.store.write("INSERT OR REPLACE INTO entities VALUES (?, ?, ?, ?)", *row)
 
     def remove_entity(self, project: str, name: str) -> None:
-        """Remove an entity."""
         self.store.write("DELETE FROM entities WHERE project = ? AND name = ?", project, name)
 
     def scenarios(self, project: str) -> dict[str, Document]:
@@ -89,7 +86,7 @@ class Catalog:
         return [(row["version"], row["created"]) for row in self.store.rows(sql, project, name)]
 
     def add_version(self, project: str, name: str, document: Document) -> int:
-        """Store a scenario; what was stored before stays as an earlier version. Gives the version's number."""
+        """Store a new version of a scenario and return its number; earlier versions are kept."""
         with self.store.transaction() as connection:
             earlier = self.versions(project, name)
             version = earlier[-1][0] + 1 if earlier else 1
@@ -98,19 +95,18 @@ class Catalog:
         return version
 
     def remove_scenario(self, project: str, name: str) -> None:
-        """Remove a scenario with all its versions; instances keep the version that they run."""
+        """Remove a scenario with all its versions. Instances have copies of theirs."""
         self.store.write("DELETE FROM scenarios WHERE project = ? AND name = ?", project, name)
 
     def favorites(self, login: str) -> dict[str, list[str]]:
         """Return an account's favorite scenarios by project."""
-        found: dict[str, list[str]] = {}
+        favorites: dict[str, list[str]] = {}
         sql = "SELECT project, scenario FROM favorites WHERE login = ? ORDER BY project, scenario"
         for row in self.store.rows(sql, login):
-            found.setdefault(row["project"], []).append(row["scenario"])
-        return found
+            favorites.setdefault(row["project"], []).append(row["scenario"])
+        return favorites
 
     def set_favorite(self, login: str, project: str, scenario: str, *, favorite: bool) -> None:
-        """Note or forget a favorite."""
         sql = "DELETE FROM favorites WHERE login = ? AND project = ? AND scenario = ?"
         if favorite:
             sql = "INSERT OR IGNORE INTO favorites VALUES (?, ?, ?)"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A server without a network: the application, a helper that pretends, a clock that is set, clients of each role."""
+"""The application without a network: a fake helper, a clock that tests set, a client of each role."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 from satlab import web
 from satlab.rootd.verbs import HelperError, RefusedError, RunStatus, ScenarioRequest
-from satlab.serve import accounts
+from satlab.serve import passwords
 from satlab.serve.accounts import Role, User
 from satlab.serve.app import create_app
 from satlab.serve.context import Context
@@ -25,20 +25,20 @@ PASSWORD = "correct horse battery"  # noqa: S105 - of a server that lives for on
 
 @dataclass
 class FakeHelper:
-    """Runs nothing. `runs`: what was started, by run id; `refuse`: why the next start is refused; `gone`: it died."""
+    """Runs nothing. `runs`: started runs by id; `refuse`: reason of refusal; `gone`: it does not answer."""
 
     runs: dict[str, RunStatus] = field(default_factory=dict)
-    orders: dict[str, ScenarioRequest] = field(default_factory=dict)
+    requests: dict[str, ScenarioRequest] = field(default_factory=dict)
     refuse: str = ""
     gone: bool = False
 
-    def start(self, run_id: str, order: ScenarioRequest) -> None:
+    def start(self, run_id: str, request: ScenarioRequest) -> None:
         self._check()
         if self.refuse:
             raise RefusedError(self.refuse)
         assert run_id not in self.runs
         assert all(run.phase == "ended" for run in self.runs.values())
-        self.runs[run_id], self.orders[run_id] = RunStatus(phase="running"), order
+        self.runs[run_id], self.requests[run_id] = RunStatus(phase="running"), request
 
     def stop(self, run_id: str) -> None:
         self._check()
@@ -60,7 +60,7 @@ class FakeHelper:
 
 @dataclass
 class Clock:
-    """Seconds since the epoch, set by hand."""
+    """Time in s since the epoch; tests set it."""
 
     now: float = 1_800_000_000.0
 
@@ -70,7 +70,7 @@ class Clock:
 
 @pytest.fixture(autouse=True)
 def _cheap_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(accounts.SCRYPT, "n", 16)
+    monkeypatch.setitem(passwords.SCRYPT, "n", 16)
 
 
 @pytest.fixture
@@ -91,21 +91,21 @@ def settings(tmp_path: Path) -> Settings:
 @pytest.fixture
 def app(settings: Settings, helper: FakeHelper, clock: Clock) -> Iterator[FastAPI]:
     store = Store(settings.database)
-    made = create_app(store, helper, settings, clock, stepped=False, pages=web.mount)
+    made = create_app(store, helper, settings, clock, runs_queue=False, pages=web.mount)
     for role in Role:
-        made.state.accounts.put(User(role.name.lower(), role), PASSWORD)
+        made.state.context.accounts.put(User(role.name.lower(), role), PASSWORD)
     yield made
     store.close()
 
 
 @pytest.fixture
-def here(app: FastAPI) -> Context:
+def context(app: FastAPI) -> Context:
     context: Context = app.state.context
     return context
 
 
 def client_of(app: FastAPI, login: str = "") -> TestClient:
-    """Return a client that is logged in, or a stranger's."""
+    """Return a client that is logged in, or a anonymous's."""
     client = TestClient(app, base_url=f"http://{HOST}", raise_server_exceptions=False)
     if login:
         assert client.post("/login/", json={"login": login, "password": PASSWORD}).status_code == 200
@@ -113,7 +113,7 @@ def client_of(app: FastAPI, login: str = "") -> TestClient:
 
 
 @pytest.fixture
-def stranger(app: FastAPI) -> TestClient:
+def anonymous(app: FastAPI) -> TestClient:
     return client_of(app)
 
 

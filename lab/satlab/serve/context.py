@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What routes work with, as one FastAPI dependency; and the JSON body of a request."""
+"""The parts of the server as one FastAPI dependency; and the JSON body of a request."""
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -10,45 +9,65 @@ from typing import Annotated, Any
 from fastapi import Depends, Request
 
 from satlab.common.topology import Topology
-from satlab.serve.accounts import Accounts, LoginThrottle
-from satlab.serve.api_errors import ApiError
+from satlab.serve.accounts import Accounts
+from satlab.serve.api_answers import ApiError
 from satlab.serve.catalog import Catalog
-from satlab.serve.queue import Queue
+from satlab.serve.inventory import Inventory
+from satlab.serve.logins import Logins
+from satlab.serve.queue import Helper, Queue
 from satlab.serve.settings import Settings
 from satlab.serve.store import Store
+from satlab.serve.strict_json import loads
 
 
 @dataclass(frozen=True)
 class Context:
-    """The parts of the server. `clock` gives s since the epoch."""
+    """The parts of the server. `clock` returns s since the epoch."""
 
     settings: Settings
     store: Store
     accounts: Accounts
     catalog: Catalog
+    inventory: Inventory
     queue: Queue
-    brake: LoginThrottle
+    logins: Logins
     topology: Topology
     clock: Callable[[], float]
 
 
+def make_context(
+    settings: Settings, store: Store, helper: Helper, topology: Topology, clock: Callable[[], float]
+) -> Context:
+    accounts = Accounts(store, clock, settings.session_s)
+    return Context(
+        settings=settings,
+        store=store,
+        accounts=accounts,
+        catalog=Catalog(store, clock),
+        inventory=Inventory(store, topology, settings.jobs),
+        queue=Queue(store, helper, clock, settings.most_queued),
+        logins=Logins(accounts, clock),
+        topology=topology,
+        clock=clock,
+    )
+
+
 def context_of(request: Request) -> Context:
-    """Return the parts of the server that answers this request."""
     context: Context = request.app.state.context
     return context
 
 
 async def body_of(request: Request) -> dict[str, Any]:
-    """Read the JSON body; an empty one counts as {}."""
+    """Read the JSON body; an empty one counts as {}. Raises ApiError: 400."""
     data = await request.body()
     try:
-        value = json.loads(data) if data.strip() else {}
-    except (ValueError, RecursionError):
+        value = loads(data) if data.strip() else {}
+    except ValueError:
         value = None
     if not isinstance(value, dict):
         raise ApiError(HTTPStatus.BAD_REQUEST, "API error: data should be sent as JSON in the request body")
     return value
 
 
-Here = Annotated[Context, Depends(context_of)]
+RequestContext = Annotated[Context, Depends(context_of)]
 Body = Annotated[dict[str, Any], Depends(body_of)]

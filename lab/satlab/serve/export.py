@@ -1,24 +1,31 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Statistics and stored files of instances, out of the run folder; CSV with OpenBACH's columns, times in UTC."""
+"""Statistics and stored files of instances, from the run folder; CSV with OpenBACH's columns, times in UTC."""
 
 import csv
+import gzip
 import io
-import json
 import os
 import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from http import HTTPStatus
 from pathlib import Path
 from typing import IO, Any
 
+from satlab.serve.api_answers import ApiError, date
 from satlab.serve.context import Context
-from satlab.serve.instance_view import date, job_progress, scenario_tree
+from satlab.serve.instance_view import job_progress, scenario_tree
 from satlab.serve.queue import Instance
+from satlab.serve.strict_json import loads
 
 Record = dict[str, Any]
+MAX_LINE = 1 << 20
+"""Longest line of `stats.jsonl`, bytes; the pieces of a longer one are not valid records."""
+MAX_COLUMNS = 1000
+"""Largest number of statistics in a CSV; further names are left out."""
 _CHUNK = 1 << 16
-_MOST_MS = 253402300800000  # year 10000, beyond which there is no date
+_MAX_MS = 253402300800000  # year 10000, the end of Python's dates
 _META = (
     *("@agent_name", "@job_instance_id", "@job_instance_start_date", "@job_instance_stop_date", "@job_name"),
     *("@owner_scenario_instance_id", "@scenario_instance_id", "@scenario_start_date", "@scenario_stop_date"),
@@ -26,17 +33,17 @@ _META = (
 )
 
 
-def records(here: Context, instance: Instance) -> Iterator[Record]:
-    """Yield the statistics of a run. Jobs write the file themselves, so what is no record of theirs is left out."""
+def records(context: Context, instance: Instance) -> Iterator[Record]:
+    """Yield the statistics of a run. Jobs write the file, so lines that are not valid records are left out."""
     if instance.run_id is None:
         return
-    path = here.settings.runs / instance.run_id / "raw" / "stats.jsonl"
+    path = context.settings.runs / instance.run_id / "raw" / "stats.jsonl"
     if not path.is_file():
         return
     with path.open("rb") as file:
-        for line in file:
-            with suppress(ValueError, RecursionError):
-                record = json.loads(line)
+        for line in iter(lambda: file.readline(MAX_LINE), b""):
+            with suppress(ValueError):
+                record = loads(line)
                 if _is_record(record):
                     yield record
 
@@ -46,33 +53,35 @@ def _is_record(record: Any) -> bool:
     if not isinstance(meta, dict):
         return False
     kinds = {"job_name": str, "job_instance_id": int, "scenario_instance_id": int, "is_file": bool, "time": int}
-    return all(isinstance(meta.get(key), kind) for key, kind in kinds.items()) and 0 <= meta["time"] < _MOST_MS
+    return all(isinstance(meta.get(key), kind) for key, kind in kinds.items()) and 0 <= meta["time"] < _MAX_MS
 
 
 def statistics(record: Record) -> Record:
-    """Return the statistics of a record without what describes it."""
+    """Return a record without its metadata."""
     return {name: value for name, value in record.items() if name != "_metadata"}
 
 
-def files_count(here: Context, instance: Instance) -> dict[str, dict[str, int]]:
-    """Count stored files by job and statistic."""
-    found: dict[str, dict[str, int]] = {}
-    for record in records(here, instance):
+def files_count(context: Context, instance: Instance) -> dict[str, dict[str, int]]:
+    """Return the number of stored files by job and statistic."""
+    numbers: dict[str, dict[str, int]] = {}
+    for record in records(context, instance):
         if record["_metadata"]["is_file"]:
-            counts = found.setdefault(record["_metadata"]["job_name"], {})
+            counts = numbers.setdefault(record["_metadata"]["job_name"], {})
             for name in statistics(record):
                 counts[name] = counts.get(name, 0) + 1
-    return found
+    return numbers
 
 
-def csv_lines(here: Context, instance: Instance) -> Iterator[str]:
-    """Yield the CSV line by line: a row per record, or without any record a row per job."""
-    names = {name for record in records(here, instance) for name in statistics(record)}
+def csv_lines(context: Context, instance: Instance) -> Iterator[str]:
+    """Yield the CSV line by line: a row per record or, without records, a row per job."""
+    names = set[str]()
+    for record in records(context, instance):
+        names.update(list(statistics(record))[: MAX_COLUMNS - len(names)])
     fields = sorted({*_META, *names} | ({"time"} if names else set()))
     buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, fields, restval="")
+    writer = csv.DictWriter(buffer, fields, restval="", extrasaction="ignore")
     writer.writeheader()
-    for row in _rows(here, instance, has_statistics=bool(names)):
+    for row in _rows(context, instance, has_statistics=bool(names)):
         writer.writerow({name: _guarded(value) for name, value in row.items()})
         yield buffer.getvalue()
         buffer.seek(0)
@@ -80,7 +89,7 @@ def csv_lines(here: Context, instance: Instance) -> Iterator[str]:
     yield buffer.getvalue()
 
 
-def _rows(here: Context, instance: Instance, *, has_statistics: bool) -> Iterator[Record]:
+def _rows(context: Context, instance: Instance, *, has_statistics: bool) -> Iterator[Record]:
     scenarios = {
         node["id"]: {
             "@owner_scenario_instance_id": instance.id,
@@ -95,7 +104,7 @@ def _rows(here: Context, instance: Instance, *, has_statistics: bool) -> Iterato
         owners = {f["job"]["id"]: node["id"] for node in scenario_tree(instance) for f in node["functions"] if f["job"]}
         yield from ({**row, **scenarios[owners[number]], "@stored_file": "false"} for number, row in jobs.items())
         return
-    for record in records(here, instance):
+    for record in records(context, instance):
         meta = record["_metadata"]
         yield {
             **jobs.get(meta["job_instance_id"], {}),
@@ -112,7 +121,7 @@ def _jobs(instance: Instance) -> Iterator[tuple[Record, Record]]:
         yield (
             job,
             {
-                "@agent_name": instance.order.entities.get(job["entity"], job["entity"]),
+                "@agent_name": instance.request.entities.get(job["entity"], job["entity"]),
                 "@job_instance_id": job["id"],
                 "@job_instance_start_date": date(job["start_unix_s"]),
                 "@job_instance_stop_date": date(job["stop_unix_s"]),
@@ -122,58 +131,92 @@ def _jobs(instance: Instance) -> Iterator[tuple[Record, Record]]:
 
 
 def _guarded(value: Any) -> Any:
-    """Keep text that a spreadsheet would take for a formula text."""
+    """Quote text that a spreadsheet would read as a formula."""
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "@", "\t", "\r") else value
 
 
-def archive(here: Context, instance: Instance, wanted: Iterable[tuple[str, str]]) -> Iterator[bytes]:
-    """Yield a .tar.gz of the CSV and, for each job, an archive of its stored files of the statistics wanted."""
-    chosen = set(wanted)
-    with tempfile.TemporaryFile() as file:
-        with tarfile.open(fileobj=file, mode="w:gz") as outer:
-            _add(outer, f"scenario_instance_{instance.id}.csv", "".join(csv_lines(here, instance)).encode())
-            for job in sorted({job for job, _ in chosen}):
-                files = list(_stored(here, instance, job, {s for j, s in chosen if j == job}))
-                if files:
-                    _add(outer, f"{job}.tar.gz", _packed(files))
-        file.seek(0)
-        yield from iter(lambda: file.read(_CHUNK), b"")
+def archive(context: Context, instance: Instance, requested: Iterable[tuple[str, str]]) -> Iterator[bytes]:
+    """Return a .tar.gz in pieces: the CSV and, for each job, an archive of stored files.
+
+    `requested`: pairs of job and statistic whose files are included. Raises ApiError: 413 if the files have more than
+    `Settings.archive_bytes` in all.
+    """
+    files: dict[str, dict[str, Path]] = {}
+    for job, statistic in sorted(set(requested)):
+        files.setdefault(job, {}).update(_stored(context, instance, job, statistic))
+    size, most = (
+        sum(path.stat().st_size for each in files.values() for path in each.values()),
+        context.settings.archive_bytes,
+    )
+    if size > most:
+        what = f"The stored files have {size} bytes, an archive has at most {most}: request fewer statistics"
+        raise ApiError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, what)
+    return _archive(context, instance, files)
 
 
-def _stored(here: Context, instance: Instance, job: str, names: set[str]) -> Iterator[tuple[str, Path]]:
-    """Find stored files. What a record names counts only where it lies in the run's own folder, and is no link."""
-    raw = (here.settings.runs / str(instance.run_id) / "raw").resolve()
-    for record in records(here, instance):
-        if record["_metadata"]["is_file"] and record["_metadata"]["job_name"] == job:
-            for name, place in statistics(record).items():
-                path = raw / str(place)
-                if name in names and _is_ours(path, raw / "files"):
-                    yield str(path.relative_to(raw / "files")), path
+def _archive(context: Context, instance: Instance, files: dict[str, dict[str, Path]]) -> Iterator[bytes]:
+    buffer = io.BytesIO()
+    with gzip.GzipFile(fileobj=buffer, mode="wb") as outer:
+        for name, content in _members(context, instance, files):
+            for piece in _tar_member(name, content):
+                outer.write(piece)
+                if buffer.tell():
+                    yield buffer.getvalue()
+                    buffer.seek(0)
+                    buffer.truncate()
+        outer.write(bytes(2 * tarfile.BLOCKSIZE))
+    yield buffer.getvalue()
 
 
-def _is_ours(path: Path, folder: Path) -> bool:
-    """Return whether it is a file below the folder that the API may read: captures are private, and no link counts."""
-    return path.resolve() == path and path.is_relative_to(folder) and path.is_file() and os.access(path, os.R_OK)
+def _members(
+    context: Context, instance: Instance, files: dict[str, dict[str, Path]]
+) -> Iterator[tuple[str, IO[bytes]]]:
+    """Yield name and content of the members, each in a temporary file that is closed before the next one."""
+    with tempfile.TemporaryFile() as text:
+        text.writelines(line.encode() for line in csv_lines(context, instance))
+        yield f"scenario_instance_{instance.id}.csv", text
+    for job, stored in files.items():
+        if stored:
+            with tempfile.TemporaryFile() as packed:
+                _pack(packed, stored)
+                yield f"{job}.tar.gz", packed
 
 
-def _packed(files: list[tuple[str, Path]]) -> IO[bytes]:
-    packed = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `_add`
+def _tar_member(name: str, content: IO[bytes]) -> Iterator[bytes]:
+    """Yield the header, the content and the padding of a member."""
+    entry = tarfile.TarInfo(name)
+    entry.size = content.seek(0, io.SEEK_END)
+    content.seek(0)
+    yield entry.tobuf()
+    yield from iter(lambda: content.read(_CHUNK), b"")
+    yield bytes(-entry.size % tarfile.BLOCKSIZE)
+
+
+def _stored(context: Context, instance: Instance, job: str, statistic: str) -> Iterator[tuple[str, Path]]:
+    """Yield name and path of stored files: only regular files in the run's own folder."""
+    raw = (context.settings.runs / str(instance.run_id) / "raw").resolve()
+    for record in records(context, instance):
+        if record["_metadata"]["is_file"] and record["_metadata"]["job_name"] == job and statistic in record:
+            path = raw / str(record[statistic])
+            if _is_stored(path, raw / "files"):
+                yield str(path.relative_to(raw / "files")), path
+
+
+def _is_stored(path: Path, folder: Path) -> bool:
+    """Return whether the API may read a file: it is below the folder, no link, and not private as captures are."""
+    try:
+        is_plain = path.resolve() == path and path.is_relative_to(folder) and path.is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        return False
+    return is_plain and os.access(path, os.R_OK)
+
+
+def _pack(packed: IO[bytes], files: dict[str, Path]) -> None:
     with tarfile.open(fileobj=packed, mode="w:gz") as inner:
-        for name, path in files:
-            inner.add(path, name, recursive=False, filter=_anonymous)
-    packed.seek(0)
-    return packed
+        for name, path in files.items():
+            inner.add(path, name, recursive=False, filter=_without_owner)
 
 
-def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Leave who owned a file out of the archive."""
+def _without_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     entry.uid, entry.gid, entry.uname, entry.gname, entry.mode = 0, 0, "", "", 0o644
     return entry
-
-
-def _add(outer: tarfile.TarFile, name: str, content: bytes | IO[bytes]) -> None:
-    with io.BytesIO(content) if isinstance(content, bytes) else content as file:
-        entry = tarfile.TarInfo(name)
-        entry.size = file.seek(0, io.SEEK_END)
-        file.seek(0)
-        outer.addfile(entry, file)

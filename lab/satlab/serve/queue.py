@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Scenario instances: they queue for the machine, one runs at a time, and none is lost or run twice.
+"""The queue of scenario instances: one runs at a time.
 
-An instance is marked `Running` before the helper hears of it. So whatever ends the server, each instance was started at
-most once; those that were running are told as what they are at the next start, those that waited run then.
+An instance is marked `Running` before the helper is asked to start it, so each is started at most once, even if the
+server is killed. The next server marks instances that were running as ended, and runs those that waited.
 
-What goes wrong with one instance ends that instance alone. While the queue itself cannot go on (the disk is full), it
-tries again, and launches are refused.
+A failure of one instance ends only that instance. While the queue itself fails (the disk is full), it retries, and
+launches are refused.
 """
 
 import json
@@ -24,47 +24,46 @@ from satlab.rootd.verbs import HelperError, RefusedError, RunStatus, ScenarioReq
 from satlab.serve.store import Store, dumps
 
 POLL_S = 0.2
-"""How often the queue looks at what runs, s."""
-MOST_PAUSE_S = 10.0
-"""Longest pause between two tries of a queue that cannot go on, s; it doubles from `POLL_S`."""
-_LOG = logging.getLogger("satlab.serve")
+"""Period at which the queue polls the helper, s."""
+MAX_PAUSE_S = 10.0
+"""Longest pause between two tries of a queue that fails, s; it doubles from `POLL_S`."""
+MAX_ID = (1 << 63) - 1
+"""Largest integer that SQLite holds."""
 LOST = "the server ended while it ran"
+_LOG = logging.getLogger("satlab.serve")
 
 Progress = dict[str, Any]
 Kind = Literal["scenario", "job"]
 
 
 class QueueFullError(SatlabError):
-    """As many instances wait as may."""
+    """The largest number of instances wait already."""
 
 
-class StuckError(SatlabError):
-    """The queue cannot go on for now, so nothing more is taken."""
+class QueueFailedError(SatlabError):
+    """The queue fails at present and accepts no launch."""
 
 
 class Helper(Protocol):
-    """The root helper, as the queue sees it. Each call may raise HelperError, `start` RefusedError."""
+    """The root helper. Each method may raise HelperError (it does not answer) or RefusedError (it answers an error)."""
 
-    def start(self, run_id: str, order: ScenarioRequest) -> None:
-        """Start a run."""
+    def start(self, run_id: str, request: ScenarioRequest) -> None: ...
 
-    def stop(self, run_id: str) -> None:
-        """Ask a run to end."""
+    def stop(self, run_id: str) -> None: ...
 
-    def status(self, run_id: str) -> RunStatus:
-        """Return how a run is."""
+    def status(self, run_id: str) -> RunStatus: ...
 
 
 @dataclass(frozen=True)
 class LaunchRequest:
-    """What is asked for. `order.first_scenario_id` and `first_job_id` are given by the queue.
+    """A launch. The queue sets `request.first_scenario_id` and `request.first_job_id`.
 
-    `subs`, `jobs`: how many sub-scenario and job instances can come of it at the most.
+    `subs`, `jobs`: largest number of sub-scenario and job instances that it can start.
     """
 
     project: str
     user: str
-    order: ScenarioRequest
+    request: ScenarioRequest
     subs: int
     jobs: int
     kind: Kind = "scenario"
@@ -72,7 +71,11 @@ class LaunchRequest:
 
 @dataclass(frozen=True)
 class Instance:
-    """One launch. Times are s since the epoch; `progress` is the last word of its run."""
+    """One launch. Times are s since the epoch; `progress` is the latest document of its run.
+
+    `fault`: why the stored request cannot be read (another version wrote it); `request` is then an empty scenario, and
+    `progress` is None.
+    """
 
     id: int
     subs: int
@@ -82,32 +85,32 @@ class Instance:
     project: str
     scenario: str
     user: str
-    order: ScenarioRequest
+    request: ScenarioRequest
     status: ScenarioStatus
     reason: str
     launched: float
     stopped: float | None
-    stop_asked: bool
+    stop_requested: bool
     run_id: str | None
     progress: Progress | None
+    fault: str = ""
 
     @property
-    def over(self) -> bool:
-        """Return whether it has ended."""
+    def ended(self) -> bool:
         return self.status not in (ScenarioStatus.SCHEDULING, ScenarioStatus.RUNNING)
 
 
 class Queue:
-    """The queue; `step` carries it on. `clock` gives s since the epoch."""
+    """`step` is called periodically. `clock` returns s since the epoch."""
 
     def __init__(self, store: Store, helper: Helper, clock: Callable[[], float], most_queued: int) -> None:
         self._store, self._helper, self._clock, self._most_queued = store, helper, clock, most_queued
-        self._trouble = ""
+        self._failure = ""
 
     def launch(self, launch: LaunchRequest) -> Instance:
-        """Put an instance at the end of the queue. Raises QueueFullError, and StuckError while it cannot go on."""
-        if self._trouble:
-            raise StuckError(f"the queue cannot go on: {self._trouble}", "try again later; see the server's log")
+        """Append an instance to the queue. Raises QueueFullError, QueueFailedError."""
+        if self._failure:
+            raise QueueFailedError(f"the queue cannot go on: {self._failure}", "try again later; see the server's log")
         with self._store.transaction() as connection:
             (waiting,) = connection.execute(
                 "SELECT COUNT(*) FROM instances WHERE status = ?", (ScenarioStatus.SCHEDULING,)
@@ -116,19 +119,19 @@ class Queue:
                 raise QueueFullError(f"{waiting} instances wait already", "stop some, or wait")
             number = self._store.reserve("scenario_instance", 1 + launch.subs)
             first_job = self._store.reserve("job_instance", launch.jobs)
-            order = launch.order.model_copy(update={"first_scenario_id": number, "first_job_id": first_job})
+            request = launch.request.model_copy(update={"first_scenario_id": number, "first_job_id": first_job})
             connection.execute(
                 "INSERT INTO instances (id, subs, first_job, jobs, kind, project, scenario, user, request, status,"
                 " launched) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
-                    *(number, launch.subs, first_job, launch.jobs, launch.kind, launch.project, order.scenario),
-                    *(launch.user, order.model_dump_json(), ScenarioStatus.SCHEDULING, self._clock()),
+                    *(number, launch.subs, first_job, launch.jobs, launch.kind, launch.project, request.scenario),
+                    *(launch.user, request.model_dump_json(), ScenarioStatus.SCHEDULING, self._clock()),
                 ),
             )
             return self._get(number)
 
     def stop(self, number: int) -> None:
-        """Stop an instance: at once while it waits, as soon as its run has ended otherwise."""
+        """Stop an instance: at once if it waits, else when its run has ended."""
         with self._store.transaction() as connection:
             where = "WHERE id = ? AND status = ?"
             connection.execute(
@@ -141,17 +144,21 @@ class Queue:
             )
 
     def remove(self, number: int) -> bool:
-        """Forget an instance that is over; False when it is not."""
+        """Remove an instance that has ended; return False if it has not."""
         sql = "DELETE FROM instances WHERE id = ? AND status NOT IN (?, ?)"
         return bool(self._store.write(sql, number, ScenarioStatus.SCHEDULING, ScenarioStatus.RUNNING))
 
     def find(self, number: int) -> Instance | None:
-        """Return the instance that a scenario instance id belongs to: its own, or one of a sub-scenario."""
+        """Return the instance of a scenario instance id: its own, or that of one of its sub-scenarios."""
+        if abs(number) > MAX_ID:
+            return None
         row = self._store.row("SELECT * FROM instances WHERE id <= ? AND ? <= id + subs", number, number)
         return _instance(row) if row else None
 
     def find_job(self, number: int) -> Instance | None:
-        """Return the instance that a job instance id belongs to."""
+        """Return the instance of a job instance id."""
+        if abs(number) > MAX_ID:
+            return None
         sql = "SELECT * FROM instances WHERE first_job <= ? AND ? < first_job + jobs"
         row = self._store.row(sql, number, number)
         return _instance(row) if row else None
@@ -159,7 +166,7 @@ class Queue:
     def instances(
         self, project: str | None = None, scenario: str | None = None, offset: int = 0, limit: int = -1
     ) -> list[Instance]:
-        """Return scenario instances, the newest first; `limit` -1: all of them."""
+        """Return scenario instances, the newest first; `limit` -1: no limit."""
         sql = (
             "SELECT * FROM instances WHERE kind = 'scenario' AND (?1 IS NULL OR project = ?1)"
             " AND (?2 IS NULL OR scenario = ?2) ORDER BY id DESC LIMIT ?3 OFFSET ?4"
@@ -167,44 +174,48 @@ class Queue:
         return [_instance(row) for row in self._store.rows(sql, project, scenario, limit, offset)]
 
     def live(self) -> list[Instance]:
-        """Return what runs or waits, of every kind, the oldest first."""
+        """Return the instances of both kinds that run or wait, the oldest first."""
         sql = "SELECT * FROM instances WHERE status IN (?, ?) ORDER BY id"
         return [_instance(row) for row in self._store.rows(sql, ScenarioStatus.SCHEDULING, ScenarioStatus.RUNNING)]
 
     def recover(self) -> None:
-        """After a start: tell what was running as ended. The helper has removed what was left of it."""
+        """Mark the instances that ran under the last server as ended. The helper has removed their labs."""
         while (instance := self._oldest(ScenarioStatus.RUNNING)) is not None:
-            status = ScenarioStatus.STOPPED if instance.stop_asked else ScenarioStatus.FINISHED_KO
+            status = ScenarioStatus.STOPPED if instance.stop_requested else ScenarioStatus.FINISHED_KO
             self._end(instance, status, LOST, instance.progress)
 
     def step(self) -> None:
-        """Look at what runs; start what is next when nothing does. Raises HelperError when the helper is gone."""
+        """Update the running instance; start the next one if none runs. Raises HelperError."""
         running = self._oldest(ScenarioStatus.RUNNING)
-        if running is None or self._watch(running):
+        if running is None or self._update(running):
             self._start_next()
 
-    def run_until(self, over: threading.Event) -> None:
-        """Step until `over` is set. Raises HelperError when the helper is gone."""
+    def run_until(self, stop: threading.Event) -> None:
+        """Step until `stop` is set. Raises HelperError."""
         pause_s = POLL_S
-        while not over.wait(pause_s):
-            pause_s = self.step_or_wait(pause_s)
+        while not stop.wait(pause_s):
+            pause_s = self.step_or_back_off(pause_s)
 
-    def step_or_wait(self, pause_s: float) -> float:
-        """Step, and give the pause before the next one, s: longer than `pause_s` after one that went wrong."""
+    def step_or_back_off(self, pause_s: float) -> float:
+        """Step; return the pause before the next step, s: longer than `pause_s` after a failure. Raises HelperError."""
         try:
             self.step()
-        except HelperError:
-            raise
-        except Exception as error:  # noqa: BLE001 - without the queue nothing runs, whatever the reason
-            trouble = _why(error)
-            if trouble != self._trouble:
-                _LOG.error("the queue cannot go on: %s", trouble, exc_info=error)
-            self._trouble = trouble
-            return min(2 * pause_s, MOST_PAUSE_S)
-        if self._trouble:
+        except Exception as error:
+            if _is_helper_gone(error):
+                raise
+            self.fail(error)
+            return min(2 * pause_s, MAX_PAUSE_S)
+        if self._failure:
             _LOG.warning("the queue goes on")
-        self._trouble = ""
+        self._failure = ""
         return POLL_S
+
+    def fail(self, error: BaseException) -> None:
+        """Refuse launches until a step succeeds."""
+        failure = _describe(error)
+        if failure != self._failure:
+            _LOG.error("the queue cannot go on: %s", failure, exc_info=error)
+        self._failure = failure
 
     def _start_next(self) -> None:
         with self._store.transaction() as connection:
@@ -217,59 +228,58 @@ class Queue:
                 (ScenarioStatus.RUNNING, run_id, waiting.id),
             )
         try:
-            self._helper.start(run_id, waiting.order)
+            self._helper.start(run_id, waiting.request)
         except RefusedError as error:
             self._end(waiting, ScenarioStatus.FINISHED_KO, str(error), None)
         except HelperError:
             raise
-        except Exception as error:  # noqa: BLE001 - the next one may start
+        except Exception as error:  # noqa: BLE001 - a failed start must not keep the next instance from starting
             _LOG.error("instance %s does not start", waiting.id, exc_info=error)
-            self._end(waiting, ScenarioStatus.FINISHED_KO, _why(error), None)
+            self._end(waiting, ScenarioStatus.FINISHED_KO, _describe(error), None)
 
     def _new_run_id(self, instance: Instance) -> str:
-        """Return an id that no run had before: ids of the same second differ by four random digits alone."""
+        """Return an unused run id: two of one second differ only in four random digits."""
         while True:
-            run_id = new_run_id(instance.scenario, instance.order.link.profile)
+            run_id = new_run_id(instance.scenario, instance.request.link.profile)
             if self._store.row("SELECT 1 FROM instances WHERE run_id = ?", run_id) is None:
                 return run_id
 
     def _oldest(self, status: ScenarioStatus) -> Instance | None:
-        """Return the oldest instance of a status. Those that cannot be read (of another version) end."""
-        while (
-            row := self._store.row("SELECT * FROM instances WHERE status = ? ORDER BY id LIMIT 1", status)
-        ) is not None:
-            try:
-                return _instance(row)
-            except ValueError as error:
-                sql = "UPDATE instances SET status = ?, reason = ?, stopped = ? WHERE id = ?"
-                self._store.write(sql, ScenarioStatus.FINISHED_KO, _why(error), self._clock(), row["id"])
+        """Return the oldest readable instance with a status; end the unreadable ones before it."""
+        sql = "SELECT * FROM instances WHERE status = ? ORDER BY id LIMIT 1"
+        while (row := self._store.row(sql, status)) is not None:
+            instance = _instance(row)
+            if not instance.fault:
+                return instance
+            change = "UPDATE instances SET status = ?, reason = ?, stopped = ? WHERE id = ?"
+            self._store.write(change, ScenarioStatus.FINISHED_KO, instance.fault, self._clock(), instance.id)
         return None
 
-    def _watch(self, instance: Instance) -> bool:
-        """Take in how a run is; tell whether it has ended. What cannot be taken in is stopped, and has failed."""
+    def _update(self, instance: Instance) -> bool:
+        """Store the status of a run; return whether it has ended. If that fails, the run is stopped and has failed."""
         if instance.run_id is None:
             raise AssertionError("a running instance has a run")
-        if instance.stop_asked:
-            self._helper.stop(instance.run_id)
         try:
-            return self._take_in(instance, instance.run_id)
-        except (HelperError, sqlite3.OperationalError):
-            raise
-        except Exception as error:  # noqa: BLE001 - the next one may go well
+            if instance.stop_requested:
+                self._helper.stop(instance.run_id)
+            return self._store_status(instance, instance.run_id)
+        except Exception as error:
+            if _is_helper_gone(error) or isinstance(error, sqlite3.OperationalError):
+                raise
             _LOG.error("instance %s", instance.id, exc_info=error)
             self._helper.stop(instance.run_id)
-            over = self._helper.status(instance.run_id).phase == "ended"
-            if over:
-                self._end(instance, ScenarioStatus.FINISHED_KO, _why(error), None)
-            return over
+            has_ended = self._helper.status(instance.run_id).phase == "ended"
+            if has_ended:
+                self._end(instance, ScenarioStatus.FINISHED_KO, _describe(error), None)
+            return has_ended
 
-    def _take_in(self, instance: Instance, run_id: str) -> bool:
-        now = self._helper.status(run_id)
-        if now.phase == "ended":
-            self._end(instance, *_verdict(now, instance.stop_asked), now.progress or instance.progress)
-        elif now.progress != instance.progress:
-            self._store.write("UPDATE instances SET progress = ? WHERE id = ?", dumps(now.progress), instance.id)
-        return now.phase == "ended"
+    def _store_status(self, instance: Instance, run_id: str) -> bool:
+        run = self._helper.status(run_id)
+        if run.phase == "ended":
+            self._end(instance, *_verdict(run, instance.stop_requested), run.progress or instance.progress)
+        elif run.progress not in (None, instance.progress):
+            self._store.write("UPDATE instances SET progress = ? WHERE id = ?", dumps(run.progress), instance.id)
+        return run.phase == "ended"
 
     def _end(self, instance: Instance, status: ScenarioStatus, reason: str, progress: Progress | None) -> None:
         sql = "UPDATE instances SET status = ?, reason = ?, stopped = ?, progress = ? WHERE id = ?"
@@ -283,22 +293,26 @@ class Queue:
         return _instance(row)
 
 
-def _why(error: Exception) -> str:
-    """Say in one sentence what went wrong."""
+def _is_helper_gone(error: Exception) -> bool:
+    return isinstance(error, HelperError) and not isinstance(error, RefusedError)
+
+
+def _describe(error: BaseException) -> str:
+    """Return a message of one line."""
     is_storage = isinstance(error, sqlite3.OperationalError)
     what = "the database cannot be written" if is_storage else type(error).__name__
     return f"{what}: {error}".splitlines()[0][:1000]
 
 
-def _verdict(run: RunStatus, stop_asked: bool) -> tuple[ScenarioStatus, str]:
-    """Return the label of a run that has ended: Finished Ok only where all of it, not the scenario alone, was good."""
+def _verdict(run: RunStatus, stop_requested: bool) -> tuple[ScenarioStatus, str]:
+    """Return status and reason of a run that has ended. Finished Ok: the run succeeded, not only its scenario."""
     reason = str((run.progress or {}).get("reason", ""))
     match run.exit_status:
         case ExitStatus.OK | ExitStatus.UNCALIBRATED:
             return ScenarioStatus.FINISHED_OK, reason
         case ExitStatus.INTERRUPTED:
             return ScenarioStatus.STOPPED, reason
-        case None if stop_asked:
+        case None if stop_requested:
             return ScenarioStatus.STOPPED, "stopped before its lab was up"
         case None:
             return ScenarioStatus.FINISHED_KO, reason or "the run's process is gone"
@@ -307,7 +321,7 @@ def _verdict(run: RunStatus, stop_asked: bool) -> tuple[ScenarioStatus, str]:
 
 
 def _settled(progress: Progress) -> Progress:
-    """Leave nothing that is said to run in an instance that is over: what became of it is not known."""
+    """Replace `Running` below an instance that has ended: jobs become Unknown, everything else Stopped."""
 
     def settle(value: Any) -> Any:
         if isinstance(value, list):
@@ -326,7 +340,23 @@ def _settled(progress: Progress) -> Progress:
 
 
 def _instance(row: Row) -> Instance:
-    values = {key: row[key] for key in row.keys() if key != "request"}  # noqa: SIM118 - a Row iterates over values
-    values |= {"status": ScenarioStatus(row["status"]), "stop_asked": bool(row["stop_asked"])}
-    values["progress"] = json.loads(row["progress"]) if row["progress"] else None
-    return Instance(order=ScenarioRequest.model_validate_json(row["request"]), **values)
+    values = dict(row)
+    del values["stop_asked"]
+    values |= {"status": ScenarioStatus(row["status"]), "stop_requested": bool(row["stop_asked"])}
+    try:
+        values["request"] = ScenarioRequest.model_validate_json(row["request"])
+        values["progress"] = json.loads(row["progress"]) if row["progress"] else None
+    except ValueError as error:
+        values |= {"request": _empty_request(row), "progress": None, "fault": _describe(error)}
+    return Instance(**values)
+
+
+def _empty_request(row: Row) -> ScenarioRequest:
+    document = {"name": row["scenario"], "openbach_functions": list[Any]()}
+    return ScenarioRequest.model_construct(
+        scenario=row["scenario"],
+        documents={row["scenario"]: document},
+        entities={},
+        first_scenario_id=row["id"],
+        first_job_id=row["first_job"],
+    )

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What every request must pass before a route sees it (ASGI): Host, Origin, content type, size; and safe headers."""
+"""Checks of every request before its route (ASGI): Host, Origin, content type, size, time; and headers of answers."""
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from http import HTTPStatus
@@ -15,7 +16,7 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 PAGES = "/ui"
-"""Below it are pages for browsers, which send forms; everywhere else is the API, which takes JSON."""
+"""Prefix of the web pages, which accept forms; every other path is of the API, which accepts JSON."""
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 HEADERS = {
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
@@ -24,7 +25,7 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
-"""Sent where a route sends no such header of its own."""
+"""Headers of answers; a route may set others."""
 
 
 class _RefusedError(Exception):
@@ -34,13 +35,12 @@ class _RefusedError(Exception):
 
 
 class RequestGuard:
-    """Wraps the application. There is no CORS: no answer ever allows another origin."""
+    """Wraps the application. There is no CORS: no answer allows another origin."""
 
     def __init__(self, app: Application, settings: Settings) -> None:
         self._app, self._settings = app, settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or answer with the refusal."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -58,15 +58,17 @@ class RequestGuard:
         try:
             headers = _headers(scope)
             most = self._check(scope, headers)
-            await self._app(scope, _Bounded(receive, most), send_safely)
+            await self._app(scope, _Limited(receive, most, self._settings.body_s), send_safely)
         except _RefusedError as refused:
             if not answered:
                 await _answer(send_safely, refused)
 
     def _check(self, scope: Scope, headers: dict[str, str]) -> int:
-        """Check the head of a request and give the most bytes that its body may have."""
+        """Check the headers of a request; return the largest size of its body, bytes."""
         if headers.get("host", "").lower() not in self._settings.hosts:
-            raise _RefusedError(HTTPStatus.MISDIRECTED_REQUEST, "This server does not answer to that Host")
+            raise _RefusedError(
+                HTTPStatus.MISDIRECTED_REQUEST, "This server has another name: the header Host is not one of its own"
+            )
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         uploads = kind == "multipart/form-data"
         if scope["method"] not in SAFE_METHODS:
@@ -74,7 +76,7 @@ class RequestGuard:
             is_page = scope["path"] == PAGES or scope["path"].startswith(f"{PAGES}/")
             if kind != "application/json" and not is_page and not uploads:
                 raise _RefusedError(
-                    HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "The content type of a request is application/json"
+                    HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "The content type of a request must be application/json"
                 )
         most = self._settings.upload_bytes if uploads else self._settings.body_bytes
         length = headers.get("content-length", "0")
@@ -83,7 +85,7 @@ class RequestGuard:
         return most
 
     def _check_origin(self, headers: dict[str, str], *, is_json: bool) -> None:
-        """Refuse what another page sends; what forms can send must tell its origin, as every browser does."""
+        """Refuse requests of other sites. Content types of forms need the header Origin, which browsers set."""
         scheme = "https" if self._settings.secure else "http"
         own = {f"{scheme}://{host}" for host in self._settings.hosts}
         origin = headers.get("origin")
@@ -91,18 +93,26 @@ class RequestGuard:
         foreign = foreign or headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none")
         if foreign or (origin is None and not is_json):
             raise _RefusedError(
-                HTTPStatus.FORBIDDEN, "Requests that change something come from this server's own pages"
+                HTTPStatus.FORBIDDEN,
+                "Only this server's own pages may send this request (the header Origin is missing, or of another site)",
             )
 
 
-class _Bounded:
-    """Reads a body of at most `most` bytes, whatever its head has promised."""
+class _Limited:
+    """Reads a body of at most `most` bytes within `seconds`, whatever the header content-length says."""
 
-    def __init__(self, receive: Receive, most: int) -> None:
+    def __init__(self, receive: Receive, most: int, seconds: float) -> None:
         self._receive, self._left = receive, most
+        self._end: float | None = asyncio.get_running_loop().time() + seconds
 
     async def __call__(self) -> Message:
-        message = await self._receive()
+        try:
+            async with asyncio.timeout_at(self._end):
+                message = await self._receive()
+        except TimeoutError:
+            raise _RefusedError(HTTPStatus.REQUEST_TIMEOUT, "The body of the request takes too long") from None
+        if not message.get("more_body"):
+            self._end = None  # later messages report that the client has gone
         self._left -= len(message.get("body", b""))
         if self._left < 0:
             raise _RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The request is too large")
@@ -110,14 +120,14 @@ class _Bounded:
 
 
 def _headers(scope: Scope) -> dict[str, str]:
-    """Read the headers; Host and Origin that stand twice are refused, since programs differ in which they take."""
-    found: dict[str, str] = {}
+    """Return the headers. Repeated ones that matter are refused, since programs differ in which they use."""
+    headers: dict[str, str] = {}
     for raw, value in scope["headers"]:
         name = raw.decode("latin-1").lower()
-        if name in found and name in ("host", "origin", "content-type", "content-length"):
-            raise _RefusedError(HTTPStatus.BAD_REQUEST, f"The header {name} stands twice")
-        found[name] = value.decode("latin-1")
-    return found
+        if name in headers and name in ("host", "origin", "content-type", "content-length"):
+            raise _RefusedError(HTTPStatus.BAD_REQUEST, f"The header {name} is repeated")
+        headers[name] = value.decode("latin-1")
+    return headers
 
 
 async def _answer(send: Send, refused: _RefusedError) -> None:

@@ -1,18 +1,22 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What `satlab serve` was told, checked."""
+"""Settings of the API process, and what the supervisor passes to it."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import BaseModel, ConfigDict
+
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of the API process. Sizes in bytes, times in s.
+    """Sizes in bytes, times in s.
 
-    `hosts`: values of the header Host that are answered, in lower case, with the port where it is not the scheme's own.
-    `secure`: the service is reached over TLS, so cookies are marked Secure and origins are https.
-    `most_queued`: scenario instances that may wait for the machine. `most_runs`: run folders that are kept; the oldest
-    go first.
+    `hosts`: accepted values of the header Host, in lower case, with the port where it is not the scheme's default.
+    `secure`: clients use TLS, so cookies are marked Secure and origins are https.
+    `most_queued`: largest number of scenario instances that wait. `most_runs`: number of run folders that are kept; the
+    oldest are removed first. `launch_bytes`: largest request of a launch, with the documents of all its scenarios.
+    `body_bytes`, `body_s`: largest body of a request, and the time to send it. `archive_bytes`: largest total of the
+    stored files in one archive.
     """
 
     state: Path
@@ -22,7 +26,10 @@ class Settings:
     most_queued: int = 250
     most_runs: int = 500
     body_bytes: int = 1 << 20
+    body_s: float = 60.0
     upload_bytes: int = 8 << 20
+    launch_bytes: int = 2 << 20
+    archive_bytes: int = 1 << 30
 
     @property
     def runs(self) -> Path:
@@ -31,10 +38,25 @@ class Settings:
 
     @property
     def database(self) -> Path:
-        """The SQLite file; the API's own."""
+        """The SQLite file; only the API uses it."""
         return self.state / "api" / "satlab.sqlite"
 
     @property
     def jobs(self) -> Path:
-        """Folder of the jobs that were uploaded; the API's own."""
+        """Folder of uploaded jobs; only the API writes it."""
         return self.state / "api" / "jobs"
+
+
+class ApiPlan(BaseModel):
+    """Parameters of the API process. `listener`, `certificate`, `key`: file descriptors; with the last two it uses TLS.
+
+    `helper`: socket of the root helper.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    state: Path
+    hosts: list[str]
+    helper: Path
+    listener: int
+    certificate: int | None = None
+    key: int | None = None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The SQLite file that outlives the server: opened in WAL mode, migrated, used by one process with several threads."""
+"""The SQLite file of the server: WAL mode, migrations, one process with several threads."""
 
 import json
 import sqlite3
@@ -49,14 +49,14 @@ _MIGRATIONS = (
     INSERT INTO counters VALUES ('scenario_instance', 1), ('job_instance', 1);
     """,
 )
-"""Each brings the file from version N to N + 1 (PRAGMA user_version); what was released is never edited."""
+"""Each brings the file from version N to N + 1 (PRAGMA user_version). A released one is never edited."""
 
 
 class Store:
-    """The database. `transaction` is the only way in; it is held by one thread at a time."""
+    """The database. All access is by `transaction`, which one thread at a time holds."""
 
     def __init__(self, path: Path) -> None:
-        """Open or make the file. Raises HostError when it is of a later version, or cannot be opened."""
+        """Open or create the file. Raises HostError if a later version wrote it, or it cannot be opened."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = threading.RLock()
         try:
@@ -66,18 +66,20 @@ class Store:
                 self._connection.execute(f"PRAGMA {pragma}")
             self._migrate(path)
         except sqlite3.Error as error:
-            raise HostError(f"{path}: {error}", "check permissions and free space, or give another --state") from error
+            raise HostError(
+                f"{path}: {error}", "check permissions and free space, or choose another --state"
+            ) from error
 
     def _migrate(self, path: Path) -> None:
         (version,) = self._connection.execute("PRAGMA user_version").fetchone()
         if version > len(_MIGRATIONS):
-            raise HostError(f"{path}: was written by a later satlab", "use that version, or another --state")
+            raise HostError(f"{path}: was written by a later satlab", "use that version, or choose another --state")
         for number, script in enumerate(_MIGRATIONS[version:], version + 1):
             self._connection.executescript(f"BEGIN; {script} PRAGMA user_version = {number}; COMMIT;")
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Do several things or none of them; nested ones join the outer one."""
+        """All changes are made, or none. A nested transaction is part of the outer one."""
         with self._lock:
             if self._connection.in_transaction:
                 yield self._connection
@@ -92,33 +94,31 @@ class Store:
                 raise
 
     def rows(self, sql: str, *values: Any) -> list[sqlite3.Row]:
-        """Read rows."""
         with self.transaction() as connection:
             return connection.execute(sql, values).fetchall()
 
     def row(self, sql: str, *values: Any) -> sqlite3.Row | None:
-        """Read the first row, None when there is none."""
+        """Return the first row, or None."""
         rows = self.rows(sql, *values)
         return rows[0] if rows else None
 
     def write(self, sql: str, *values: Any) -> int:
-        """Change rows and give how many."""
+        """Return the number of changed rows."""
         with self.transaction() as connection:
             return connection.execute(sql, values).rowcount
 
     def reserve(self, counter: str, numbers: int) -> int:
-        """Take `numbers` consecutive ids that are never given again; give the first."""
+        """Reserve `numbers` consecutive ids, which are never reserved again; return the first."""
         with self.transaction() as connection:
             sql = "UPDATE counters SET next = next + ? WHERE name = ? RETURNING next"
             (after,) = connection.execute(sql, (numbers, counter)).fetchone()
             return int(after) - numbers
 
     def close(self) -> None:
-        """Close the file."""
         with self._lock:
             self._connection.close()
 
 
 def dumps(value: Any) -> str:
-    """Write a JSON column."""
+    """Return JSON for a column. Raises ValueError for NaN and infinity."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False)

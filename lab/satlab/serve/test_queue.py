@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The queue: nothing is lost, nothing runs twice, whatever ends the server and whenever."""
+"""The queue: no launch is lost or run twice, whenever the server is killed."""
 
 import errno
 import random
@@ -15,17 +15,26 @@ from satlab.common.errors import HostError
 from satlab.rootd.verbs import HelperError, RunStatus, ScenarioRequest
 from satlab.serve import queue
 from satlab.serve.conftest import Clock, FakeHelper
-from satlab.serve.queue import LOST, MOST_PAUSE_S, POLL_S, Instance, LaunchRequest, Queue, QueueFullError, StuckError
+from satlab.serve.queue import (
+    LOST,
+    MAX_PAUSE_S,
+    POLL_S,
+    Instance,
+    LaunchRequest,
+    Queue,
+    QueueFailedError,
+    QueueFullError,
+)
 from satlab.serve.store import Store
 
 DOCUMENT = {"name": "nothing", "openbach_functions": []}
-ORDER = ScenarioRequest(
+SCENARIO_REQUEST = ScenarioRequest(
     scenario="nothing", documents={"nothing": DOCUMENT}, entities={}, first_scenario_id=1, first_job_id=1
 )
 
 
 def launch(subs: int = 0, jobs: int = 1) -> LaunchRequest:
-    return LaunchRequest("satlab", "runner", ORDER, subs, jobs)
+    return LaunchRequest("satlab", "runner", SCENARIO_REQUEST, subs, jobs)
 
 
 class Server:
@@ -158,15 +167,15 @@ def test_t20_a_queue_that_cannot_write_tries_again_and_takes_nothing_meanwhile(s
     server.queue.launch(launch())
     server.store._connection.execute("PRAGMA query_only = ON")
     pauses = [POLL_S]
-    while pauses[-1] < MOST_PAUSE_S:
-        pauses.append(server.queue.step_or_wait(pauses[-1]))
+    while pauses[-1] < MAX_PAUSE_S:
+        pauses.append(server.queue.step_or_back_off(pauses[-1]))
     assert pauses[1] == 2 * POLL_S
-    assert server.queue.step_or_wait(pauses[-1]) == MOST_PAUSE_S
+    assert server.queue.step_or_back_off(pauses[-1]) == MAX_PAUSE_S
     assert not server.helper.runs
-    with pytest.raises(StuckError, match="the database cannot be written: attempt to write a readonly database"):
+    with pytest.raises(QueueFailedError, match="the database cannot be written: attempt to write a readonly database"):
         server.queue.launch(launch())
     server.store._connection.execute("PRAGMA query_only = OFF")
-    assert server.queue.step_or_wait(pauses[-1]) == POLL_S
+    assert server.queue.step_or_back_off(pauses[-1]) == POLL_S
     assert server.running()
     server.queue.launch(launch())
 
@@ -280,7 +289,7 @@ def live_and_die(chance: random.Random, server: Server) -> None:
             server.step()
     found = server.everything()
     assert [each.id for each in found] == launched
-    assert all(each.over for each in found)
+    assert all(each.ended for each in found)
     assert len(server.started) == len(set(server.started))
     ran = [each for each in found if each.run_id is not None]
     assert {each.run_id for each in ran} == set(server.started)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The routes beside scenarios: what they give, and each refusal with its status and body."""
+"""Routes other than those of scenarios: their answers, and the status and body of each refusal."""
 
 import csv
 import io
@@ -26,32 +26,32 @@ def refused(answer: Any, status: int, key: str = "error") -> str:
 # --- session and users ----------------------------------------------------------------------------------------------
 
 
-def test_login_says_who(stranger: TestClient) -> None:
-    assert stranger.get("/login/").json() == {
+def test_login_says_who(anonymous: TestClient) -> None:
+    assert anonymous.get("/login/").json() == {
         **dict.fromkeys(("username", "name", "first_name", "last_name", "email")),
         "is_user": False,
         "is_admin": False,
         "favorites": {},
     }
-    wrong = stranger.post("/login/", json={"login": "admin", "password": "wrong"})
+    wrong = anonymous.post("/login/", json={"login": "admin", "password": "wrong"})
     assert (wrong.status_code, wrong.json()) == (401, {"msg": "Wrong Credentials"})
-    refused(stranger.post("/login/", json={"login": "admin"}), 400, "msg")
-    good = stranger.post("/openbach/login/", json={"login": "admin", "password": PASSWORD, "vault_password": None})
+    refused(anonymous.post("/login/", json={"login": "admin"}), 400, "msg")
+    good = anonymous.post("/openbach/login/", json={"login": "admin", "password": PASSWORD, "vault_password": None})
     assert good.json()["is_admin"]
-    refused(stranger.post("/login/", json={"login": "admin", "password": PASSWORD}), 409, "msg")
-    assert stranger.request("DELETE", "/login/", json={}).status_code == 204
-    assert stranger.get("/login/").json()["username"] is None
+    refused(anonymous.post("/login/", json={"login": "admin", "password": PASSWORD}), 409, "msg")
+    assert anonymous.request("DELETE", "/login/", json={}).status_code == 204
+    assert anonymous.get("/login/").json()["username"] is None
 
 
-def test_an_account_is_asked_for_and_approved(stranger: TestClient, admin: TestClient) -> None:
+def test_an_account_is_asked_for_and_approved(anonymous: TestClient, admin: TestClient) -> None:
     new = {"login": "new", "password": "long enough", "email": "", "first_name": "N", "last_name": "W"}
-    assert stranger.post("/login/", json={"action": "create", **new}).status_code == 204
-    refused(stranger.post("/login/", json={"action": "create", **new}), 409)
-    assert stranger.post("/login/", json=new).status_code == 401
+    assert anonymous.post("/login/", json={"action": "create", **new}).status_code == 204
+    refused(anonymous.post("/login/", json={"action": "create", **new}), 409)
+    assert anonymous.post("/login/", json=new).status_code == 401
     approve = {"permissions": [{"login": "new", "active": True, "admin": False}]}
     assert admin.put("/login/users/", json=approve).status_code == 204
-    assert stranger.post("/login/", json=new).json()["name"] == "N W"
-    refused(stranger.put("/login/users/", json=approve), 403)
+    assert anonymous.post("/login/", json=new).json()["name"] == "N W"
+    refused(anonymous.put("/login/users/", json=approve), 403)
     refused(admin.put("/login/users/", json={}), 400, "msg")
     refused(admin.put("/login/users/", json={"permissions": [{"login": "nobody"}]}), 404)
     refused(admin.put("/login/users/", json={"permissions": [{"login": "admin", "admin": False}]}), 403)
@@ -59,19 +59,19 @@ def test_an_account_is_asked_for_and_approved(stranger: TestClient, admin: TestC
     assert [user["username"] for user in admin.get("/login/users/").json()] == ["admin", "runner", "viewer"]
 
 
-def test_a_profile_is_one_s_own(runner: TestClient, stranger: TestClient) -> None:
+def test_a_profile_is_one_s_own(runner: TestClient, anonymous: TestClient) -> None:
     assert runner.put("/login/", json={"login": "runner", "first_name": "R", "last_name": ""}).json()["name"] == "R"
     refused(runner.put("/login/", json={"login": "admin"}), 403)
-    refused(stranger.put("/login/", json={"login": "runner"}), 403)
+    refused(anonymous.put("/login/", json={"login": "runner"}), 403)
     refused(runner.put("/login/", json={"login": "runner", "password": "short"}), 400, "msg")
 
 
 def test_bodies_that_are_no_json(runner: TestClient) -> None:
-    said = "API error: data should be sent as JSON in the request body"
+    expected = "API error: data should be sent as JSON in the request body"
     headers = {"content-type": "application/json"}
     for content in (b"{", b"[]", b"\xff", b"[" * 100_000):
         answer = runner.post("/project/", content=content, headers=headers)
-        assert (answer.status_code, answer.json()) == (400, {"error": said})
+        assert (answer.status_code, answer.json()) == (400, {"error": expected})
     assert refused(runner.post("/project/", content=b"", headers=headers), 400, "msg") == "Missing parameter: name"
 
 
@@ -170,7 +170,7 @@ def test_jobs(viewer: TestClient, admin: TestClient) -> None:
 # --- job instances, statistics, export ------------------------------------------------------------------------------
 
 
-def test_a_job_by_itself(runner: TestClient, here: Context, helper: FakeHelper) -> None:
+def test_a_job_by_itself(runner: TestClient, context: Context, helper: FakeHelper) -> None:
     start = {"action": "start", "agent_ip": "198.18.1.2", "job_name": "satlab_ping"}
     refused(runner.post("/job_instance/", json=start), 400)
     start["instance_args"] = {"destination_ip": "198.18.4.2"}  # type: ignore[assignment]
@@ -180,12 +180,12 @@ def test_a_job_by_itself(runner: TestClient, here: Context, helper: FakeHelper) 
     waiting = runner.get(f"/job_instance/{number}/").json()
     assert (waiting["status"], waiting["stop_date"]) == ("Scheduled", "Not programmed yet")
     assert runner.get("/project/satlab/scenario_instance/").json() == []
-    here.queue.step()
-    assert next(iter(helper.orders.values())).endless
+    context.queue.step()
+    assert next(iter(helper.requests.values())).endless
     assert runner.post(f"/job_instance/{number}/", json={"action": "stop"}).status_code == 202
-    here.queue.step()
-    here.queue.step()
-    assert here.queue.live() == []
+    context.queue.step()
+    context.queue.step()
+    assert context.queue.live() == []
     refused(runner.get("/job_instance/99/"), 404)
     refused(runner.post("/job_instance/", json={"action": "dance"}), 400)
     refused(runner.post("/job_instance/", json={"action": "kill"}), 403)
@@ -198,21 +198,21 @@ def stat(job: int, **values: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def ended(runner: TestClient, here: Context, helper: FakeHelper) -> Path:
-    """An instance that has ended; gives the `raw` folder of its run."""
+def ended(runner: TestClient, context: Context, helper: FakeHelper) -> Path:
+    """Return the `raw` folder of an instance that has ended."""
     where = "/project/satlab/scenario/ping/scenario_instance/"
     assert runner.post(where, json={"arguments": {"count": "2"}}).json() == {"scenario_instance_id": 1}
-    here.queue.step()
+    context.queue.step()
     (run_id,) = helper.runs
     job = {"id": 1, "job": "satlab_ping", "entity": "client", "arguments": [], "status": "Not Running", "reason": ""}
     job |= {"start_unix_s": 1.8e9, "stop_unix_s": 1.8e9 + 2}
     function = {"id": 1, "label": "ping", "status": "Finished", "reason": "", "launch_unix_s": 1.8e9, "scenario": None}
     node = {"id": 1, "owner_id": 1, "scenario": "ping", "arguments": {"count": "2"}, "status": "Finished Ok"}
     node |= {"reason": "", "start_unix_s": 1.8e9, "stop_unix_s": 1.8e9 + 2, "functions": [{**function, "job": job}]}
-    raw = here.settings.runs / run_id / "raw"
+    raw = context.settings.runs / run_id / "raw"
     (raw / "files" / "satlab_ping-1").mkdir(parents=True)
     helper.end(run_id, 0, instance=node)
-    here.queue.step()
+    context.queue.step()
     return raw
 
 

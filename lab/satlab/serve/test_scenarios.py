@@ -217,8 +217,8 @@ def test_names_on_post_and_put(runner: TestClient) -> None:
     assert (answer.status_code, set(answer.json())) == (500, {"message", "error"})
 
 
-def test_strangers_and_viewers_save_nothing(stranger: TestClient, viewer: TestClient) -> None:
-    for client in (stranger, viewer):
+def test_strangers_and_viewers_save_nothing(anonymous: TestClient, viewer: TestClient) -> None:
+    for client in (anonymous, viewer):
         answer = client.post(SCENARIOS, json=GOOD)
         assert answer.status_code == 403
         assert "originated_by" in answer.json()
@@ -282,11 +282,11 @@ def saved(runner: TestClient) -> TestClient:
     return runner
 
 
-def no_ghost(here: Context) -> None:
-    assert here.queue.instances() == []
+def no_ghost(context: Context) -> None:
+    assert context.queue.instances() == []
 
 
-def test_an_argument_that_is_not_defined(saved: TestClient, here: Context) -> None:
+def test_an_argument_that_is_not_defined(saved: TestClient, context: Context) -> None:
     answer = saved.post(INSTANCES, json={"arguments": {"duration": "5", "speed": "9"}})
     assert answer.status_code == 400
     assert answer.json() == {
@@ -295,27 +295,27 @@ def test_an_argument_that_is_not_defined(saved: TestClient, here: Context) -> No
         "project_name": "satlab",
         "argument_name": "speed",
     }
-    no_ghost(here)
+    no_ghost(context)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         ({}, "value contains a placeholder ('duration') that is not found in provided parameters"),
         ({"duration": "long"}, "value has an invalid type 'str' should be 'int'"),
     ],
 )
 def test_a_value_that_is_missing_or_wrong(
-    saved: TestClient, here: Context, arguments: dict[str, str], said: str
+    saved: TestClient, context: Context, arguments: dict[str, str], expected: str
 ) -> None:
     answer = saved.post(INSTANCES, json={"arguments": arguments})
     assert answer.status_code == 400
-    body = {"error": WRONG, "openbach_function_name": "start job instance", "error_message": f'["{said}"]'}
+    body = {"error": WRONG, "openbach_function_name": "start job instance", "error_message": f'["{expected}"]'}
     assert answer.json() == body
-    no_ghost(here)
+    no_ghost(context)
 
 
-def test_a_job_that_is_not_installed(saved: TestClient, admin: TestClient, here: Context) -> None:
+def test_a_job_that_is_not_installed(saved: TestClient, admin: TestClient, context: Context) -> None:
     off = {"action": "uninstall", "names": ["satlab_iperf3"], "addresses": ["198.18.1.2"]}
     assert admin.post("/job/", json=off).status_code == 202
     answer = saved.post(INSTANCES, json={"arguments": {"duration": "5"}})
@@ -323,12 +323,12 @@ def test_a_job_that_is_not_installed(saved: TestClient, admin: TestClient, here:
     assert answer.json()["error"] == "Cannot start scenario transfer: some jobs are missing on agents."
     assert answer.json()["entities"]["client"]["jobs"] == ["satlab_iperf3"]
     assert answer.json()["entities"]["client"]["agent"]["address"] == "198.18.1.2"
-    no_ghost(here)
+    no_ghost(context)
     assert admin.post("/job/", json=off | {"action": "install"}).status_code == 202
     assert saved.post(INSTANCES, json={"arguments": {"duration": "5"}}).status_code == 200
 
 
-def test_an_entity_without_an_agent_and_one_that_is_not_there(saved: TestClient, here: Context) -> None:
+def test_an_entity_without_an_agent_and_one_that_is_not_there(saved: TestClient, context: Context) -> None:
     launch = {"arguments": {"duration": "5"}}
     saved.put("/project/satlab/entity/client/", json={"name": "client", "description": "", "agent": None})
     answer = saved.post(INSTANCES, json=launch)
@@ -344,7 +344,7 @@ def test_an_entity_without_an_agent_and_one_that_is_not_there(saved: TestClient,
         "message": "Unexpected exception appeared",
         "error": "Entity matching query does not exist.",
     }
-    no_ghost(here)
+    no_ghost(context)
 
 
 ENDLESS: Document = {"condition": {}, "openbach_functions_while_ids": [], "openbach_functions_end_ids": []}
@@ -357,13 +357,13 @@ HANGS = [
 
 
 @pytest.mark.parametrize("document", HANGS)
-def test_what_would_hang_is_refused_at_launch(runner: TestClient, here: Context, document: Document) -> None:
+def test_what_would_hang_is_refused_at_launch(runner: TestClient, context: Context, document: Document) -> None:
     assert runner.post(SCENARIOS, json=document).status_code == 200
     answer = runner.post(INSTANCES, json={"arguments": {"duration": "5"}})
     assert answer.status_code == 400
     assert answer.json()["faults"]
     assert "/tmp" not in answer.text
-    no_ghost(here)
+    no_ghost(context)
 
 
 @pytest.mark.parametrize(
@@ -376,25 +376,25 @@ def test_what_would_hang_is_refused_at_launch(runner: TestClient, here: Context,
         {"loss_model": "trace:/x"},
     ],
 )
-def test_a_link_that_is_none(saved: TestClient, here: Context, link: Document) -> None:
+def test_a_link_that_is_none(saved: TestClient, context: Context, link: Document) -> None:
     answer = saved.post(INSTANCES, json={"arguments": {"duration": "5"}, "link": link})
     assert answer.status_code == 400
-    no_ghost(here)
+    no_ghost(context)
 
 
-def test_a_launch_waits_runs_and_ends(saved: TestClient, here: Context, helper: FakeHelper) -> None:
+def test_a_launch_waits_runs_and_ends(saved: TestClient, context: Context, helper: FakeHelper) -> None:
     number = saved.post(INSTANCES, json={"arguments": {"duration": "5"}, "date": None}).json()["scenario_instance_id"]
     at = f"/scenario_instance/{number}/"
     assert saved.get(at).json()["status"] == "Scheduling"
     assert [f["status"] for f in saved.get(at).json()[F]] == ["Scheduled"] * 3
-    here.queue.step()
+    context.queue.step()
     assert saved.get(f"{at}?quiet").json()["status"] == "Running"
     assert saved.request("DELETE", at, json={}).status_code == 409
     assert saved.get(f"{at}csv/").status_code == 404
     (run_id,) = helper.runs
-    assert helper.orders[run_id].entities == {"client": "client", "server": "server"}
+    assert helper.requests[run_id].entities == {"client": "client", "server": "server"}
     helper.end(run_id, 0)
-    here.queue.step()
+    context.queue.step()
     assert saved.get(f"/openbach{at}").json()["status"] == "Finished Ok"
     assert saved.request("DELETE", at, json={}).status_code == 204
     assert saved.get(at).status_code == 404

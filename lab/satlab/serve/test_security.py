@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""T1, T14, T15 of the threat table where they concern the API: who may ask, from where, and how often."""
+"""T1, T14, T15 of the threat table for the API: accounts, hosts and origins, limits."""
 
 import re
 from collections.abc import Iterator
@@ -11,17 +11,18 @@ from fastapi.routing import APIRoute
 from starlette.testclient import TestClient
 
 from satlab.common.errors import ConfigError
-from satlab.serve.accounts import LoginThrottle, Role, User
+from satlab.serve.accounts import Role, User
 from satlab.serve.conftest import HOST, PASSWORD, Clock
 from satlab.serve.context import Context
+from satlab.serve.logins import Throttle
 
 CREDENTIALS = {"login": "admin", "password": PASSWORD}
 
 
 @pytest.mark.parametrize("host", ["evil.example", "localhost", "localhost:80", "127.0.0.1:8000.evil.example", ""])
-def test_t01_another_host_is_refused(stranger: TestClient, host: str) -> None:
-    assert stranger.get("/version/").status_code == 200
-    assert stranger.get("/version/", headers={"host": host}).status_code == 421
+def test_t01_another_host_is_refused(anonymous: TestClient, host: str) -> None:
+    assert anonymous.get("/version/").status_code == 200
+    assert anonymous.get("/version/", headers={"host": host}).status_code == 421
 
 
 @pytest.mark.parametrize("name", ["host", "origin", "content-type", "content-length"])
@@ -31,7 +32,7 @@ def test_t01_a_header_that_programs_read_differently_stands_once(admin: TestClie
     good["content-length"] = str(len(body))
     assert admin.put("/login/", content=body, headers=good).status_code == 200
     answer = admin.put("/login/", content=body, headers=[*good.items(), (name, good[name])])
-    assert (answer.status_code, answer.json()) == (400, {"error": f"The header {name} stands twice"})
+    assert (answer.status_code, answer.json()) == (400, {"error": f"The header {name} is repeated"})
 
 
 @pytest.mark.parametrize(
@@ -66,26 +67,26 @@ def test_t01_no_answer_allows_another_origin(admin: TestClient) -> None:
         assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
-def test_t01_the_cookie_is_strict_and_out_of_reach(stranger: TestClient) -> None:
-    cookie = stranger.post("/login/", json=CREDENTIALS).headers["set-cookie"].lower()
+def test_t01_the_cookie_is_strict_and_out_of_reach(anonymous: TestClient) -> None:
+    cookie = anonymous.post("/login/", json=CREDENTIALS).headers["set-cookie"].lower()
     assert cookie.startswith("sessionid=")
     assert {"httponly", "samesite=strict", "path=/"} <= {part.strip() for part in cookie.split(";")}
 
 
-def test_t01_guessing_is_braked(stranger: TestClient, clock: Clock) -> None:
+def test_t01_guessing_is_braked(anonymous: TestClient, clock: Clock) -> None:
     wrong = {"login": "admin", "password": "wrong"}
     for _ in range(5):
-        assert stranger.post("/login/", json=wrong).status_code == 401
-    assert stranger.post("/login/", json=CREDENTIALS).status_code == 429
+        assert anonymous.post("/login/", json=wrong).status_code == 401
+    assert anonymous.post("/login/", json=CREDENTIALS).status_code == 429
     clock.now += 61
-    assert stranger.post("/login/", json=CREDENTIALS).status_code == 200
+    assert anonymous.post("/login/", json=CREDENTIALS).status_code == 200
 
 
 def test_t01_the_brake_forgets_keys_beyond_its_bound() -> None:
-    brake = LoginThrottle(keys=10)
+    throttle = Throttle(keys=10)
     for number in range(100):
-        brake.failed(0.0, str(number))
-    assert len(brake._failures) == 10
+        throttle.count(0.0, str(number))
+    assert len(throttle._tries) == 10
 
 
 def test_t01_a_session_ends(viewer: TestClient, clock: Clock) -> None:
@@ -94,50 +95,50 @@ def test_t01_a_session_ends(viewer: TestClient, clock: Clock) -> None:
     assert viewer.get("/login/").json()["username"] is None
 
 
-def test_t01_a_new_password_ends_sessions(viewer: TestClient, here: Context) -> None:
-    here.accounts.put(User("viewer", Role.VIEWER), "another password")
+def test_t01_a_new_password_ends_sessions(viewer: TestClient, context: Context) -> None:
+    context.accounts.put(User("viewer", Role.VIEWER), "another password")
     assert viewer.get("/login/").json()["username"] is None
 
 
 def test_t01_a_deactivated_account_has_no_session_and_no_login(
-    viewer: TestClient, stranger: TestClient, here: Context
+    viewer: TestClient, anonymous: TestClient, context: Context
 ) -> None:
-    token = here.accounts.open_session("viewer")
-    here.accounts.put(User("viewer", Role.VIEWER, active=False))
+    token = context.accounts.open_session("viewer")
+    context.accounts.put(User("viewer", Role.VIEWER, active=False))
     assert viewer.get("/login/").json()["username"] is None
-    assert here.accounts.session(token) is None
-    assert stranger.post("/login/", json={"login": "viewer", "password": PASSWORD}).status_code == 401
+    assert context.accounts.session(token) is None
+    assert anonymous.post("/login/", json={"login": "viewer", "password": PASSWORD}).status_code == 401
     # A session that began at the same moment counts for nothing, and what ended does not come back.
-    late = here.accounts.open_session("viewer")
-    assert here.accounts.session(late) is None
-    here.accounts.remove("viewer")
-    here.accounts.put(User("viewer", Role.VIEWER), PASSWORD)
-    assert here.accounts.session(token) is None
+    late = context.accounts.open_session("viewer")
+    assert context.accounts.session(late) is None
+    context.accounts.remove("viewer")
+    context.accounts.put(User("viewer", Role.VIEWER), PASSWORD)
+    assert context.accounts.session(token) is None
 
 
-def test_t01_deactivating_ends_sessions_for_good(viewer: TestClient, here: Context) -> None:
-    here.accounts.put(User("viewer", Role.VIEWER, active=False))
-    here.accounts.put(User("viewer", Role.VIEWER, active=True))
+def test_t01_deactivating_ends_sessions_for_good(viewer: TestClient, context: Context) -> None:
+    context.accounts.put(User("viewer", Role.VIEWER, active=False))
+    context.accounts.put(User("viewer", Role.VIEWER, active=True))
     assert viewer.get("/login/").json()["username"] is None
 
 
-def test_t01_the_first_token_opens_once(stranger: TestClient, here: Context) -> None:
-    here.accounts.remove("admin")
-    earlier, token = here.accounts.first_token(), here.accounts.first_token()
-    assert here.accounts.check("admin", earlier) is None
-    assert stranger.post("/login/", json={"login": "admin", "password": token}).json()["is_admin"]
-    assert here.accounts.check("admin", token) is None
+def test_t01_the_first_token_opens_once(anonymous: TestClient, context: Context) -> None:
+    context.accounts.remove("admin")
+    earlier, token = context.accounts.first_token(), context.accounts.first_token()
+    assert context.accounts.check("admin", earlier) is None
+    assert anonymous.post("/login/", json={"login": "admin", "password": token}).json()["is_admin"]
+    assert context.accounts.check("admin", token) is None
 
 
 @pytest.mark.parametrize("password", ["", "short", "x" * 257])
-def test_t01_no_weak_password(here: Context, password: str) -> None:
+def test_t01_no_weak_password(context: Context, password: str) -> None:
     with pytest.raises(ConfigError):
-        here.accounts.put(User("somebody", Role.RUNNER), password)
+        context.accounts.put(User("somebody", Role.RUNNER), password)
 
 
-def test_t01_no_trace_reaches_a_client(stranger: TestClient, here: Context) -> None:
-    here.store.close()
-    answer = stranger.get("/login/", headers={"cookie": "sessionid=x"})
+def test_t01_no_trace_reaches_a_client(anonymous: TestClient, context: Context) -> None:
+    context.store.close()
+    answer = anonymous.get("/login/", headers={"cookie": "sessionid=x"})
     assert answer.status_code == 500
     assert answer.json() == {
         "message": "Unexpected exception appeared",
@@ -161,17 +162,17 @@ def writing_routes(app: FastAPI) -> list[tuple[str, str]]:
     return [(method, path) for method, path in walk(app.routes) if path.removeprefix("/openbach") not in OWN]
 
 
-def test_t01_a_viewer_writes_nowhere(app: FastAPI, viewer: TestClient, stranger: TestClient) -> None:
+def test_t01_a_viewer_writes_nowhere(app: FastAPI, viewer: TestClient, anonymous: TestClient) -> None:
     routes = writing_routes(app)
     assert len(routes) >= 4
     for method, path in routes:
-        for client in (viewer, stranger):
+        for client in (viewer, anonymous):
             assert client.request(method, path, json={}).status_code == 403, (method, path)
 
 
-def test_t15_large_bodies_are_refused(stranger: TestClient) -> None:
-    assert stranger.post("/login/", json={"login": "x" * (1 << 20)}).status_code == 413
+def test_t15_large_bodies_are_refused(anonymous: TestClient) -> None:
+    assert anonymous.post("/login/", json={"login": "x" * (1 << 20)}).status_code == 413
 
     chunks = (b" " * 65536 for _ in range(17))
-    answer = stranger.post("/login/", content=chunks, headers={"content-type": "application/json"})
+    answer = anonymous.post("/login/", content=chunks, headers={"content-type": "application/json"})
     assert answer.status_code == 413

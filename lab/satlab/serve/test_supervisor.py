@@ -15,9 +15,9 @@ from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, HostError
 from satlab.netlab import pki
 from satlab.netlab.pki import Pki
-from satlab.serve import supervisor
+from satlab.serve import state_folder, supervisor
 from satlab.serve.accounts import Role
-from satlab.serve.supervisor import ServeRequest
+from satlab.serve.listen import ServeRequest, check, tls_files
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
@@ -32,36 +32,36 @@ def request(
 @pytest.mark.parametrize("listen", ["0.0.0.0:8000", "[::]:8000", "192.0.2.1:80"])
 def test_t01_others_are_let_in_only_when_asked_for(tmp_path: Path, listen: str) -> None:
     with pytest.raises(ConfigError, match="open to others"):
-        supervisor.check(request(tmp_path, listen))
+        check(request(tmp_path, listen))
     with pytest.raises(ConfigError, match="in clear"):
-        supervisor.check(request(tmp_path, listen, "lab.example"))
-    assert supervisor.check(request(tmp_path, listen, "lab.example", tls=True))
+        check(request(tmp_path, listen, "lab.example"))
+    assert check(request(tmp_path, listen, "lab.example", tls=True))
 
 
 @ROOT_ONLY
 def test_t01_a_public_service_needs_accounts(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         address = f"127.0.0.1:{probe.getsockname()[1]}"
-    asked = request(tmp_path, address, "lab.example", tls=True)
+    options = request(tmp_path, address, "lab.example", tls=True)
     with pytest.raises(ConfigError, match="no account"):
-        supervisor.run(asked, ProgressLog(quiet=True), threading.Event())
+        supervisor.run(options, ProgressLog(quiet=True), threading.Event())
     supervisor.set_password(tmp_path / "state", "admin", Role.ADMIN, "long enough")
     with pytest.raises(ConfigError, match="key: No such file"):  # the next thing that is missing
-        supervisor.run(asked, ProgressLog(quiet=True), threading.Event())
+        supervisor.run(options, ProgressLog(quiet=True), threading.Event())
 
 
 @pytest.mark.parametrize("listen", ["", "8000", "127.0.0.1", "127.0.0.1:", "127.0.0.1:0", "127.0.0.1:65536", "host:1"])
 def test_an_address_that_is_none(tmp_path: Path, listen: str) -> None:
-    with pytest.raises(ConfigError, match="no address and port"):
-        supervisor.check(request(tmp_path, listen))
+    with pytest.raises(ConfigError, match="invalid address and port"):
+        check(request(tmp_path, listen))
 
 
 def test_t01_hosts_that_are_answered(tmp_path: Path) -> None:
-    here = supervisor.check(request(tmp_path))
-    assert here.hosts(None, secure=False) == ["localhost:8000", "127.0.0.1:8000", "[::1]:8000"]
-    public = supervisor.check(request(tmp_path, "0.0.0.0:443", "Lab.Example", tls=True))
+    local = check(request(tmp_path))
+    assert local.hosts(None, secure=False) == ["localhost:8000", "127.0.0.1:8000", "[::1]:8000"]
+    public = check(request(tmp_path, "0.0.0.0:443", "Lab.Example", tls=True))
     assert public.hosts("Lab.Example", secure=True) == ["lab.example:443", "lab.example"]
-    assert supervisor.check(ServeRequest("", tmp_path / "s", tmp_path)).hosts(None, secure=False) == ["localhost"]
+    assert check(ServeRequest("", tmp_path / "s", tmp_path)).hosts(None, secure=False) == ["localhost"]
 
 
 def test_without_root_nothing_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +73,7 @@ def test_without_root_nothing_is_served(tmp_path: Path, monkeypatch: pytest.Monk
 
 @ROOT_ONLY
 def test_two_servers_do_not_share_a_queue(tmp_path: Path) -> None:
-    with supervisor._only_server(tmp_path / "state"), pytest.raises(HostError, match="another"):
+    with state_folder.locked(tmp_path / "state"), pytest.raises(HostError, match="another"):
         supervisor.run(request(tmp_path), ProgressLog(quiet=True), threading.Event())
 
 
@@ -87,11 +87,11 @@ def test_t01_no_weak_first_password(tmp_path: Path, password: str) -> None:
 def test_a_closed_state_folder_is_named(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
-    with pytest.raises(HostError) as caught, supervisor._only_server(closed):
+    with pytest.raises(HostError) as caught, state_folder.locked(closed):
         pass
     assert str(closed) in str(caught.value) and "chmod" in caught.value.hint
     closed.chmod(0o711)
-    with supervisor._only_server(closed):
+    with state_folder.locked(closed):
         assert (closed / "api").is_dir()
 
 
@@ -103,9 +103,9 @@ def pki_folder(tmp_path: Path) -> Pki:
 @pytest.mark.parametrize("mode", [0o604, 0o620, 0o602, 0o777])
 def test_t01_a_key_of_others_is_refused(tmp_path: Path, pki_folder: Pki, mode: int) -> None:
     pki_folder.server_key.chmod(mode)
-    asked = ServeRequest("", None, tmp_path, None, pki_folder.server_cert, pki_folder.server_key)
+    options = ServeRequest("", None, tmp_path, None, pki_folder.server_cert, pki_folder.server_key)
     with pytest.raises(ConfigError, match="others may read") as caught:
-        supervisor._tls(asked)
+        tls_files(options)
     assert caught.value.hint == f"chmod 600 {pki_folder.server_key}"
 
 
@@ -120,8 +120,6 @@ def test_t01_certificate_and_key_must_fit(tmp_path: Path, pki_folder: Pki) -> No
     wrong |= {tmp_path / "none": pki_folder.server_key, pki_folder.server_key: pki_folder.server_key}
     for certificate, file in wrong.items():
         with pytest.raises(ConfigError, match=re.escape(str(certificate))):
-            supervisor._tls(ServeRequest("", None, tmp_path, None, certificate, file))
-    for handle in supervisor._tls(
-        ServeRequest("", None, tmp_path, None, pki_folder.server_cert, pki_folder.server_key)
-    ):
+            tls_files(ServeRequest("", None, tmp_path, None, certificate, file))
+    for handle in tls_files(ServeRequest("", None, tmp_path, None, pki_folder.server_cert, pki_folder.server_key)):
         os.close(handle)

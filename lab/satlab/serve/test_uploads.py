@@ -86,17 +86,17 @@ def send(client: TestClient, name: str, content: bytes, origin: str | None = f"h
     return answer.status_code
 
 
-def test_t04_a_job_is_uploaded_and_known(admin: TestClient, here: Context) -> None:
+def test_t04_a_job_is_uploaded_and_known(admin: TestClient, context: Context) -> None:
     assert send(admin, "extra", archive(GOOD)) == 200
-    assert (here.settings.jobs / "extra" / "files" / "extra.py").read_bytes() == b"print()"
+    assert (context.settings.jobs / "extra" / "files" / "extra.py").read_bytes() == b"print()"
     assert admin.get("/job/extra/").json()["arguments"]["optional"][0]["name"] == "word"
     assert admin.get("/job/extra/?type=help").json() == {"job_name": "extra", "help": "More"}
 
 
 @pytest.mark.parametrize("name", ["../extra", "..", ".extra", "a/b", "x" * 65, "\u0435xtra", "a\0b", ""])
-def test_t04_names_of_jobs_are_checked(admin: TestClient, here: Context, name: str) -> None:
+def test_t04_names_of_jobs_are_checked(admin: TestClient, context: Context, name: str) -> None:
     assert send(admin, name, archive(GOOD)) == 400
-    assert not here.settings.jobs.exists()
+    assert not context.settings.jobs.exists()
 
 
 def test_t04_a_shipped_job_cannot_be_replaced(admin: TestClient) -> None:
@@ -120,29 +120,29 @@ BAD = {
 
 @pytest.mark.parametrize("files", BAD.values(), ids=BAD)
 def test_t21_a_refused_upload_leaves_the_earlier_version(
-    admin: TestClient, here: Context, files: dict[str, bytes]
+    admin: TestClient, context: Context, files: dict[str, bytes]
 ) -> None:
     assert send(admin, "extra", archive(files)) == 400
-    assert list(here.settings.jobs.iterdir()) == []
+    assert list(context.settings.jobs.iterdir()) == []
     assert admin.get("/job/extra/").status_code == 404
     assert send(admin, "extra", archive(GOOD)) == 200
     assert send(admin, "extra", archive(files)) == 400
-    assert [path.name for path in here.settings.jobs.iterdir()] == ["extra"]
-    assert (here.settings.jobs / "extra" / "files" / "extra.py").read_bytes() == b"print()"
+    assert [path.name for path in context.settings.jobs.iterdir()] == ["extra"]
+    assert (context.settings.jobs / "extra" / "files" / "extra.py").read_bytes() == b"print()"
     assert admin.get("/job/extra/").json()["general"]["description"] == "More"
 
 
-def test_t21_a_new_version_takes_the_place_of_the_earlier_one(admin: TestClient, here: Context) -> None:
+def test_t21_a_new_version_takes_the_place_of_the_earlier_one(admin: TestClient, context: Context) -> None:
     assert send(admin, "extra", archive({**GOOD, "files/old.py": b""})) == 200
     newer = DESCRIPTOR.replace(b"description: More", b"description: Newer")
     assert send(admin, "extra", archive({**GOOD, "files/extra.yml": newer})) == 200
-    assert [path.name for path in here.settings.jobs.iterdir()] == ["extra"]
-    assert {path.name for path in (here.settings.jobs / "extra" / "files").iterdir()} == {"extra.yml", "extra.py"}
+    assert [path.name for path in context.settings.jobs.iterdir()] == ["extra"]
+    assert {path.name for path in (context.settings.jobs / "extra" / "files").iterdir()} == {"extra.yml", "extra.py"}
     assert admin.get("/job/extra/").json()["general"]["description"] == "Newer"
 
 
 def test_t21_what_is_refused_while_it_is_exchanged_leaves_the_earlier_version(
-    admin: TestClient, here: Context, monkeypatch: pytest.MonkeyPatch
+    admin: TestClient, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert send(admin, "extra", archive(GOOD)) == 200
 
@@ -151,14 +151,14 @@ def test_t21_what_is_refused_while_it_is_exchanged_leaves_the_earlier_version(
 
     monkeypatch.setattr(uploads, "_exchange", cannot)
     assert send(admin, "extra", archive({**GOOD, "files/extra.py": b"new"})) == 400
-    assert [path.name for path in here.settings.jobs.iterdir()] == ["extra"]
-    assert (here.settings.jobs / "extra" / "files" / "extra.py").read_bytes() == b"print()"
+    assert [path.name for path in context.settings.jobs.iterdir()] == ["extra"]
+    assert (context.settings.jobs / "extra" / "files" / "extra.py").read_bytes() == b"print()"
 
 
-def test_an_uploaded_job_is_removed_with_its_files(admin: TestClient, here: Context) -> None:
+def test_an_uploaded_job_is_removed_with_its_files(admin: TestClient, context: Context) -> None:
     assert send(admin, "extra", archive(GOOD)) == 200
     assert admin.request("DELETE", "/job/extra/", json={}).status_code == 204
-    assert list(here.settings.jobs.iterdir()) == []
+    assert list(context.settings.jobs.iterdir()) == []
     assert admin.get("/job/extra/").status_code == 404
     assert admin.request("DELETE", "/job/extra/", json={}).status_code == 404
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Archives from users, unpacked with bounds: no links, no devices, no way out of the folder, no bombs."""
+"""Uploaded archives, unpacked with limits: no links, no devices, nothing outside the folder, no bombs."""
 
 import ctypes
 import gzip
@@ -16,15 +16,15 @@ from typing import IO
 from satlab.common.errors import ConfigError
 from satlab.openbach.document import NAME_RULE, is_name
 
-MOST_FILES = 200
-MOST_BYTES = 32 << 20
-"""Bounds on what an archive holds, unpacked."""
+MAX_FILES = 200
+MAX_BYTES = 32 << 20
+"""Limits of an unpacked archive."""
 _CHUNK = 1 << 16
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # renameat2(2)
 
 
-class _Bounded(io.RawIOBase):
-    """Reads at most `most` bytes of a stream: headers and padding of a bomb count, too."""
+class _Limited(io.RawIOBase):
+    """Reads at most `most` bytes of a stream, headers and padding of the archive included."""
 
     def __init__(self, stream: gzip.GzipFile, most: int) -> None:
         self._stream, self._left = stream, most
@@ -36,14 +36,14 @@ class _Bounded(io.RawIOBase):
         data = self._stream.read(min(size, self._left + 1) if size >= 0 else self._left + 1)
         self._left -= len(data)
         if self._left < 0:
-            raise ConfigError(f"the archive holds more than {MOST_BYTES} bytes")
+            raise ConfigError(f"the archive holds more than {MAX_BYTES} bytes")
         return data
 
 
 def unpack(archive: IO[bytes], target: Path, check: Callable[[Path], object]) -> None:
-    """Unpack a .tar.gz to `target`, whole or not at all. What was there stays until the new content has passed `check`.
+    """Unpack a .tar.gz to `target`, completely or not at all. An earlier `target` stays until `check` has passed.
 
-    `check` gets a folder of the same name with the new content, and refuses it by raising. Raises ConfigError.
+    `check` raises if it refuses the new content, in a folder of the same name. Raises ConfigError.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=".upload-", dir=target.parent))
@@ -58,13 +58,13 @@ def unpack(archive: IO[bytes], target: Path, check: Callable[[Path], object]) ->
         else:
             made.rename(target)
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        raise ConfigError(f"the archive cannot be read: {error}", hint="it is a .tar.gz") from error
+        raise ConfigError(f"the archive cannot be read: {error}", hint="send a .tar.gz") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
 def remove(target: Path) -> None:
-    """Remove what was unpacked: first from sight, at once, then from the disk. Raises OSError."""
+    """Remove an unpacked folder: it is renamed first, so that no part of it is ever seen. Raises OSError."""
     scratch = Path(tempfile.mkdtemp(prefix=".upload-", dir=target.parent))
     try:
         target.rename(scratch / target.name)
@@ -73,7 +73,7 @@ def remove(target: Path) -> None:
 
 
 def _exchange(one: Path, other: Path) -> None:
-    """Let two paths change places at once. Raises OSError, also where the file system cannot do it (NFS)."""
+    """Exchange two paths atomically. Raises OSError, also on file systems that cannot (NFS)."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) != 0:
         number = ctypes.get_errno()
@@ -81,12 +81,12 @@ def _exchange(one: Path, other: Path) -> None:
 
 
 def _unpack(archive: IO[bytes], scratch: Path) -> None:
-    bounded = _Bounded(gzip.GzipFile(fileobj=archive, mode="rb"), MOST_BYTES + MOST_FILES * 1024)
+    limited = _Limited(gzip.GzipFile(fileobj=archive, mode="rb"), MAX_BYTES + MAX_FILES * 1024)
     count = 0
-    with tarfile.open(fileobj=bounded, mode="r|") as members:
+    with tarfile.open(fileobj=limited, mode="r|") as members:
         for count, member in enumerate(members, 1):
-            if count > MOST_FILES:
-                raise ConfigError(f"the archive holds more than {MOST_FILES} files")
+            if count > MAX_FILES:
+                raise ConfigError(f"the archive holds more than {MAX_FILES} files")
             path = scratch / checked(member.name)
             if member.isdir():
                 path.mkdir(parents=True, exist_ok=True)
@@ -94,17 +94,17 @@ def _unpack(archive: IO[bytes], scratch: Path) -> None:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 _write(members.extractfile(member), path, executable=bool(member.mode & 0o100))
             else:
-                raise ConfigError(f"{member.name[:100]!r} is neither file nor folder", hint="links are not taken")
+                raise ConfigError(f"{member.name[:100]!r} is neither file nor folder", hint="links are not accepted")
     if count == 0:
-        raise ConfigError("the archive holds nothing")
+        raise ConfigError("the archive is empty")
 
 
 def checked(name: str) -> PurePosixPath:
-    """Return the place of a member below its archive's folder. Raises ConfigError."""
+    """Return the path of a member below its archive's folder. Raises ConfigError."""
     path = PurePosixPath(name)
     parts = [part for part in path.parts if part != "."]
     if path.is_absolute() or len(parts) > 8 or not all(is_name(part) for part in parts):
-        raise ConfigError(f"{name[:100]!r} is not a name to unpack", hint=NAME_RULE)
+        raise ConfigError(f"{name[:100]!r} is not a valid name", hint=NAME_RULE)
     return PurePosixPath(*parts)
 
 

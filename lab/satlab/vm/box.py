@@ -2,7 +2,7 @@
 """A Vagrant box made from Debian packages alone: `python -m satlab.vm.box FOLDER`, as root, about two minutes.
 
 For machines without a way to public boxes. Its user is `vagrant` with Vagrant's well-known key, which Vagrant replaces
-at the first boot; its own host keys are made at the first boot, and told on the console.
+at the first boot; its own host keys are made at the first boot, and printed on the console.
 """
 
 import json
@@ -28,7 +28,7 @@ BASE_PACKAGES = (
     "iproute2", "iputils-ping", "nftables", "ca-certificates", "rsync",
 )  # fmt: skip
 BOOT_PACKAGES = ("linux-image-cloud-amd64", "initramfs-tools", "iperf3")
-"""What boots, and what the hosts of the link need beside: so they need no package lists."""
+"""What boots, and what the hosts of the link need in addition, so that they need no package lists."""
 DISK_MIB = 8192
 DEADLINE_S = 1800
 INSECURE_KEY = (
@@ -40,7 +40,7 @@ INSECURE_KEY = (
 )
 _CONSOLE_UNIT = """\
 [Unit]
-Description=Tell the host's keys on the console
+Description=Print the host's keys on the console
 After=ssh.service
 
 [Service]
@@ -64,7 +64,7 @@ ExecStart=/usr/bin/ssh-keygen -q -t ed25519 -N "" -f /etc/ssh/ssh_host_ed25519_k
 [Install]
 WantedBy=multi-user.target
 """
-# Interpreted on a busy host, a boot takes minutes: that is no fault of a service.
+# Interpreted on a busy host, a boot takes minutes: not a fault of a service.
 _PATIENCE = "[Manager]\nDefaultTimeoutStartSec=900s\nDefaultDeviceTimeoutSec=900s\nDefaultStartLimitIntervalSec=0\n"
 _NO_WATCHDOG = "[Service]\nWatchdogSec=0\n"
 _WATCHED = ("systemd-networkd", "systemd-logind", "systemd-journald", "systemd-udevd")
@@ -81,7 +81,7 @@ LABEL linux
 
 
 def run(argv: Sequence[str], *, deadline_s: float = DEADLINE_S) -> None:
-    """Run a command; its words are told when it fails.
+    """Run a command; the error holds the end of its log.
 
     Raises:
         HostError: it is missing, fails or takes too long.
@@ -159,7 +159,7 @@ def _make_bootable(root: Path) -> None:
 
 
 def _make_disk(scratch: Path, root: Path) -> Path:
-    """Make a disk with one ext4 partition that boots by extlinux; gives it as a qcow2 image."""
+    """Make a disk with one ext4 partition that boots by extlinux; return it as a qcow2 image."""
     raw, disk = scratch / "disk.raw", scratch / "box.img"
     offset = 1024 * 1024
     partition = scratch / "partition.raw"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH's REST API (2.7) as a client of it: what is asked, and what its refusals mean."""
+"""OpenBACH's REST API (2.7) as its client: requests, and the meaning of its refusals."""
 
 import http.client
 import io
@@ -20,15 +20,15 @@ from satlab.common.errors import ConfigError, Fault, HostError, RunError
 PORT = 8000
 LOOK_DEADLINE_S = 20.0
 WORK_DEADLINE_S = 300.0
-"""For one answer: adding an entity lets the controller ask every agent of the project for its facts, and an export is
-made when it is asked for."""
+"""For one answer: adding an entity lets the controller request facts of every agent of the project, and an export is
+made on request."""
 TRIES = 5
 """For a GET whose connection breaks: its HTTP server resets connections now and then. Nothing else is sent twice."""
 INSTALL_DEADLINE_S = 900.0
 POLL_S = 1.0
 MOST_BYTES = 1 << 30
 """Largest answer that is read: captures."""
-_LOGIN = "give its account: SATLAB_OPENBACH=http://LOGIN:PASSWORD@HOST:8000"
+_LOGIN = "name its account: SATLAB_OPENBACH=http://LOGIN:PASSWORD@HOST:8000"
 
 
 class _BrokenError(Exception):
@@ -36,7 +36,7 @@ class _BrokenError(Exception):
 
 
 class RefusedError(RunError):
-    """The controller does not do what it is asked."""
+    """The controller refuses a request."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -60,7 +60,9 @@ class Controller:
         """Read `http[s]://[login:password@]host[:8000][/openbach]`. Raises ConfigError."""
         found = service_url.parse(url, PORT)
         if found is None:
-            raise ConfigError("the controller is no URL", hint="write http://[login:password@]host[:8000][/openbach]")
+            raise ConfigError(
+                "the controller is not a URL", hint="write http://[login:password@]host[:8000][/openbach]"
+            )
         return cls(found.host, found.port, found.path.rstrip("/"), found.user, found.password, found.secure)
 
     def __str__(self) -> str:
@@ -71,8 +73,8 @@ class Controller:
     def _origin(self) -> str:
         return f"http{'s' if self.secure else ''}://{self.host}:{self.port}"
 
-    def ask(self, method: str, path: str, body: Any = None) -> Any:
-        """Send JSON, give what the answer holds; None for an empty one.
+    def request(self, method: str, path: str, body: Any = None) -> Any:
+        """Send JSON; return what the answer holds, None for an empty one.
 
         Raises:
             HostError: it does not answer, or not in JSON.
@@ -87,17 +89,17 @@ class Controller:
             raise HostError(f"{self}{path}: no JSON", "is it an OpenBACH controller?") from error
 
     def read(self, path: str) -> bytes:
-        """Return a file that the controller makes. Raises as `ask`."""
+        """Return a file that the controller makes. Raises as `request`."""
         return self._send("GET", path, b"", "application/json", WORK_DEADLINE_S)
 
     def enter(self) -> None:
-        """Log in, if there is an account. Raises as `ask`; HostError where the account is not known."""
+        """Log in, if there is an account. Raises as `request`; HostError where the account is not known."""
         if not self.login:
             return
         try:
-            self.ask("POST", "/login/", {"login": self.login, "password": self.password})
+            self.request("POST", "/login/", {"login": self.login, "password": self.password})
         except RefusedError as error:
-            if error.http_status != HTTPStatus.CONFLICT:  # which says that we are in already
+            if error.http_status != HTTPStatus.CONFLICT:  # which means that we are logged in already
                 raise HostError(f"{self}: {error}", _LOGIN) from error
 
     def _send(self, method: str, path: str, content: bytes, kind: str, deadline_s: float) -> bytes:
@@ -124,9 +126,9 @@ class Controller:
             )
             connection.request(method, self.prefix + path, content, headers)
             answer = connection.getresponse()
-            said = answer.read(MOST_BYTES)
+            received = answer.read(MOST_BYTES)
             self._cookie = (answer.headers["set-cookie"] or self._cookie).partition(";")[0]
-            return answer.status, said
+            return answer.status, received
         except (OSError, http.client.HTTPException) as error:
             raise _BrokenError(str(error) or type(error).__name__) from error
         finally:
@@ -140,46 +142,46 @@ class Controller:
         Raises:
             HostError: there is none with a name, or it is not available.
         """
-        found = {agent["name"]: agent for agent in self.ask("GET", "/agent/?update")}
+        found = {agent["name"]: agent for agent in self.request("GET", "/agent/?update")}
         lacking = sorted(names - found.keys())
         away = sorted(name for name in names - set(lacking) if not found[name].get("available", True))
         if lacking or away:
-            said = [f"no agent {', '.join(lacking)}"] if lacking else []
-            said += [f"{name} is {found[name].get('status', 'not available')}" for name in away]
-            raise HostError(f"{self}: {'; '.join(said)}", "install them: satlab vm provision")
+            reasons = [f"no agent {', '.join(lacking)}"] if lacking else []
+            reasons += [f"{name} is {found[name].get('status', 'not available')}" for name in away]
+            raise HostError(f"{self}: {'; '.join(reasons)}", "install them: satlab vm provision")
         return {name: found[name]["address"] for name in names}
 
     def put_entities(self, project: str, agents: Mapping[str, str]) -> None:
-        """See to it that a project has these entities, each with its agent."""
+        """Make a project have these entities, each with its agent."""
         try:
-            known = self.ask("GET", f"/project/{quote(project)}/")
+            known = self.request("GET", f"/project/{quote(project)}/")
         except RefusedError as error:
             if error.http_status != HTTPStatus.NOT_FOUND:
                 raise
             owners = [self.login] if self.login else []
             about = {"name": project, "description": "satlab", "owners": owners, "entity": [], "network": []}
-            known = self.ask("POST", "/project/", about)
+            known = self.request("POST", "/project/", about)
         attached = {entity["name"]: (entity.get("agent") or {}).get("address") for entity in known["entity"]}
         place = f"/project/{quote(project)}/entity/"
         for name, address in sorted(agents.items()):
             entity = {"name": name, "description": "", "agent": {"address": address}}
             if name not in attached:
-                self.ask("POST", place, entity)
+                self.request("POST", place, entity)
             elif attached[name] != address:
-                self.ask("PUT", f"{place}{quote(name)}/", entity)
+                self.request("PUT", f"{place}{quote(name)}/", entity)
 
     def install(self, jobs: Mapping[str, set[str]]) -> None:
         """Add the jobs that the controller lacks, and install them where they are missing; jobs by agent's address."""
-        known = {job["general"]["name"] for job in self.ask("GET", "/job/")}
-        for address, wanted in sorted(jobs.items()):
-            there = self.ask("GET", f"/job/?{urlencode({'address': address})}")["installed_jobs"]
-            missing = sorted(wanted - {job["name"] for job in there})
+        known = {job["general"]["name"] for job in self.request("GET", "/job/")}
+        for address, names in sorted(jobs.items()):
+            there = self.request("GET", f"/job/?{urlencode({'address': address})}")["installed_jobs"]
+            missing = sorted(names - {job["name"] for job in there})
             for name in missing:
                 if name not in known:
                     self.add_job(name, paths.JOBS / name)
                     known.add(name)
             if missing:
-                self.ask("POST", "/job/", {"action": "install", "names": missing, "addresses": [address]})
+                self.request("POST", "/job/", {"action": "install", "names": missing, "addresses": [address]})
             for name in missing:
                 self._await_installed(name, address)
 
@@ -190,17 +192,17 @@ class Controller:
             for file in sorted(folder.rglob("*")):
                 if file.is_file() and "__pycache__" not in file.parts and not file.name.startswith("test_"):
                     archive.add(file, str(file.relative_to(folder)))
-        border = secrets.token_hex(16)
-        head = f'--{border}\r\nContent-Disposition: form-data; name="name"\r\n\r\n{name}\r\n--{border}\r\n'
+        boundary = secrets.token_hex(16)
+        head = f'--{boundary}\r\nContent-Disposition: form-data; name="name"\r\n\r\n{name}\r\n--{boundary}\r\n'
         head += f'Content-Disposition: form-data; name="file"; filename="{name}.tar.gz"\r\n'
         head += "Content-Type: application/gzip\r\n\r\n"
-        content = head.encode() + packed.getvalue() + f"\r\n--{border}--\r\n".encode()
-        self._send("POST", "/job/", content, f"multipart/form-data; boundary={border}", WORK_DEADLINE_S)
+        content = head.encode() + packed.getvalue() + f"\r\n--{boundary}--\r\n".encode()
+        self._send("POST", "/job/", content, f"multipart/form-data; boundary={boundary}", WORK_DEADLINE_S)
 
     def _await_installed(self, name: str, address: str) -> None:
         end = time.monotonic() + INSTALL_DEADLINE_S
         while time.monotonic() < end:
-            state = self.ask("GET", f"/job/{quote(name)}/state/?{urlencode({'address': address})}")["install"]
+            state = self.request("GET", f"/job/{quote(name)}/state/?{urlencode({'address': address})}")["install"]
             if state is None or state["returncode"] in (HTTPStatus.OK, HTTPStatus.NO_CONTENT):
                 return
             if state["returncode"] != HTTPStatus.ACCEPTED:
@@ -215,51 +217,51 @@ class Controller:
             ConfigError: the controller does not accept it, with its place.
         """
         place = f"/project/{quote(project)}/scenario/"
-        names = {known["name"] for known in self.ask("GET", place)}
+        names = {known["name"] for known in self.request("GET", place)}
         name = str(document["name"])
         try:
             if name in names:
-                self.ask("PUT", f"{place}{quote(name)}/", document)
+                self.request("PUT", f"{place}{quote(name)}/", document)
             else:
-                self.ask("POST", place, document)
+                self.request("POST", place, document)
         except RefusedError as error:
             if error.http_status != HTTPStatus.BAD_REQUEST:
                 raise
             raise ConfigError(f"{self} does not accept the scenario", [Fault(name, str(error))]) from error
 
     def launch(self, project: str, scenario: str, arguments: Mapping[str, str]) -> int:
-        """Launch a scenario; gives the id of its instance."""
+        """Launch a scenario; return the id of its instance."""
         place = f"/project/{quote(project)}/scenario/{quote(scenario)}/scenario_instance/"
-        return int(self.ask("POST", place, {"arguments": dict(arguments)})["scenario_instance_id"])
+        return int(self.request("POST", place, {"arguments": dict(arguments)})["scenario_instance_id"])
 
     def instance(self, number: int) -> dict[str, Any]:
         """Return a scenario instance with its functions, jobs and sub-scenarios."""
-        found: dict[str, Any] = self.ask("GET", f"/scenario_instance/{number}/")
+        found: dict[str, Any] = self.request("GET", f"/scenario_instance/{number}/")
         return found
 
     def stop(self, number: int) -> None:
         """Stop a scenario instance."""
-        self.ask("POST", f"/scenario_instance/{number}/")
+        self.request("POST", f"/scenario_instance/{number}/")
 
 
 def _refusal(status: int, answer: bytes) -> str:
-    """Return the words of a refusal: `error` of the conductor, `msg` of the view, with place and details."""
+    """Return the reason of a refusal: `error` of the conductor, `msg` of the view, with place and details."""
     try:
         body = json.loads(answer)
     except ValueError:
         body = None
     if not isinstance(body, dict):
         return f"HTTP {status}"
-    said = [str(body[key]) for key in ("error", "msg", "message") if body.get(key)][:1] or [f"HTTP {status}"]
+    reasons = [str(body[key]) for key in ("error", "msg", "message") if body.get(key)][:1] or [f"HTTP {status}"]
     detail = body.get("error_message")
     if isinstance(detail, dict):
-        said.append(f"{detail.get('offending_entry', '')}: {detail.get('error', '')}")
+        reasons.append(f"{detail.get('offending_entry', '')}: {detail.get('error', '')}")
     elif detail:
-        said.append(str(detail))
+        reasons.append(str(detail))
     entities = body.get("entities")
     if isinstance(entities, dict):
-        said += [f"{name}: {', '.join(map(str, lacking.get('jobs', [])))}" for name, lacking in entities.items()]
+        reasons += [f"{name}: {', '.join(map(str, lacking.get('jobs', [])))}" for name, lacking in entities.items()]
     elif entities:
-        said.append(", ".join(map(str, entities)))
-    said += [str(fault) for fault in body.get("faults", [])]
-    return "; ".join(said)[:1000]
+        reasons.append(", ".join(map(str, entities)))
+    reasons += [str(fault) for fault in body.get("faults", [])]
+    return "; ".join(reasons)[:1000]

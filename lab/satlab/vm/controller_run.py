@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A scenario through an OpenBACH controller: launch, look until it is over, fetch what it recorded into the run folder.
+"""A scenario through an OpenBACH controller: launch, poll until it is over, fetch what it recorded into the run folder.
 
 The controller's director and agents run the jobs; the folder is the one that `satlab.openbach.runner` writes. Exit
-codes of jobs stay with the agents: OpenBACH tells statuses alone.
+codes of jobs stay with the agents: OpenBACH reports statuses only.
 """
 
 import csv
@@ -29,9 +29,9 @@ from satlab.vm.controller import POLL_S, Controller
 
 PROJECT = "satlab"
 STOP_DEADLINE_S = 60.0
-"""For the end of an instance that was told to stop; after it the controller is left with it."""
+"""For the end of an instance after its stop was requested; then the run fails."""
 LOST_S = 60.0
-"""A controller that does not answer for so long is given up."""
+"""A controller that does not answer for so long is considered lost."""
 OVER = (ScenarioStatus.FINISHED_OK, ScenarioStatus.FINISHED_KO, ScenarioStatus.STOPPED)
 CONTROLLER_ZONE = ZoneInfo("Europe/Paris")
 """Of dates that name none: times of statistics in the CSV (OpenBACH 2.7's configured zone)."""
@@ -120,8 +120,8 @@ def _watch(
     stop: threading.Event,
     deadline_s: float,
 ) -> tuple[Instance, str]:
-    """Look at an instance until it is over; gives it, and why it was stopped if that was not asked for."""
-    told, why, seen, over = False, "", _Changes(on_event), threading.Event()
+    """Poll an instance until it is over; return it, and why it was stopped unless by `stop`."""
+    stopping, why, seen, over = False, "", _Changes(on_event), threading.Event()
     heard = time.monotonic()
     end = heard + deadline_s
     try:
@@ -136,20 +136,20 @@ def _watch(
                 if time.monotonic() > heard + LOST_S:
                     raise
             now = time.monotonic()
-            if told and now > end:
+            if stopping and now > end:
                 raise HostError(f"{controller}: instance {number} does not end", "look at it there, and stop it")
-            if not told and (stop.is_set() or now > end):
+            if not stopping and (stop.is_set() or now > end):
                 why = "" if stop.is_set() else f"not over after {deadline_s:g} s"
-                told, end = True, now + STOP_DEADLINE_S
+                stopping, end = True, now + STOP_DEADLINE_S
                 controller.stop(number)
-            (over if told else stop).wait(POLL_S)
+            (over if stopping else stop).wait(POLL_S)
     except KeyboardInterrupt:
         controller.stop(number)
         raise
 
 
 class _Changes:
-    """Tells each change of a job's status once."""
+    """Reports each change of a job's status once."""
 
     def __init__(self, on_event: Callable[[JobProgress], None]) -> None:
         self._on_event = on_event
@@ -178,7 +178,7 @@ def _functions(instance: Instance) -> Iterator[tuple[Instance, Instance]]:
 
 
 def _reason(instance: Instance) -> str:
-    """Return why an instance failed: the server's own reason (`satlab serve` gives one), or what ended badly in it."""
+    """Return why an instance failed: the server's own reason (`satlab serve` has one), or what failed in it."""
     failed = [JobStatus.ERROR, JobStatus.AGENT_UNREACHABLE, JobStatus.NOT_SCHEDULED, JobStatus.UNKNOWN]
     if instance["status"] == ScenarioStatus.FINISHED_KO:
         if instance.get("reason"):
@@ -187,7 +187,7 @@ def _reason(instance: Instance) -> str:
             job = function.get("job")
             if job and job["status"] in failed:
                 return f"{job['name']} on {function['start_job_instance']['entity_name']}: {job['status']}"
-        return "the controller tells no reason"
+        return "the controller reports no reason"
     below = [each for each, _ in _functions(instance) if each["status"] == ScenarioStatus.FINISHED_KO]
     return f"sub-scenario {below[0]['scenario_name']}: {_reason(below[0])}" if below else ""
 
@@ -196,7 +196,7 @@ def _reason(instance: Instance) -> str:
 
 
 def _job_records(instance: Instance, over_unix_s: float) -> Iterator[JobRecord]:
-    """Yield what is known of each job; one whose end is not told has ended with the scenario."""
+    """Yield what is known of each job; one without an end date has ended with the scenario."""
     for current, function in _functions(instance):
         job = function.get("job")
         if not job:
@@ -220,7 +220,7 @@ def _job_records(instance: Instance, over_unix_s: float) -> Iterator[JobRecord]:
 
 
 def unix_s(text: Any, otherwise: float) -> float:
-    """Read a date in ISO 8601, s since the epoch; what is no date ("Not programmed yet") becomes `otherwise`."""
+    """Read a date in ISO 8601, s since the epoch; anything else ("Not programmed yet") becomes `otherwise`."""
     try:
         when = datetime.fromisoformat(str(text))
     except ValueError:
@@ -233,11 +233,11 @@ def _fetch(controller: Controller, number: int, raw: Path) -> None:
     with (raw / "stats.jsonl").open("a", encoding="utf-8") as file:
         text = controller.read(f"/scenario_instance/{number}/csv/").decode()
         file.writelines(json.dumps(record) + "\n" for record in statistics(text))
-    counts = controller.ask("GET", f"/scenario_instance/{number}/?files_count") or {}
+    counts = controller.request("GET", f"/scenario_instance/{number}/?files_count") or {}
     for job, stored in sorted(counts.items()):
         for name in sorted(stored):
             if not (is_name(job) and is_name(name)):
-                raise HostError(f"{controller}: {job[:64]!r}, {name[:64]!r}: no names of a job and its statistic")
+                raise HostError(f"{controller}: {job[:64]!r}, {name[:64]!r}: not names of a job and its statistic")
             packed = controller.read(f"/scenario_instance/{number}/archive/?{urlencode({job: name})}")
             store(packed, job, name, raw / "files")
 
@@ -282,10 +282,10 @@ def _unguarded(text: str) -> str:
 def store(packed: bytes, job: str, name: str, files: Path) -> None:
     """Write the files of one statistic of one job, from an export's archive of archives, below `files`.
 
-    Names and places in an archive are the controller's; what becomes of them here follows from numbers alone.
+    Of the names and places in an archive, which are the controller's, only numbers are used.
 
     Raises:
-        HostError: it is no such archive.
+        HostError: it is not such an archive.
     """
     try:
         with tarfile.open(fileobj=io.BytesIO(packed)) as outer:
@@ -303,7 +303,7 @@ def store(packed: bytes, job: str, name: str, files: Path) -> None:
 def _place(member: PurePosixPath, job: str, name: str, files: Path) -> Path:
     """Return the place of a stored file: `<job>-<instance>/<statistic>[-N]<extension>`, as `collect_agent` does.
 
-    The instance is told by a folder: `<job>-<instance>` (ours) or `<instance>` (an agent's own).
+    A folder names the instance: `<job>-<instance>` (ours) or `<instance>` (an agent's own).
     """
     numbers = [part.removeprefix(f"{job}-") for part in member.parts[:-1]]
     instance = next((number for number in numbers if number.isascii() and number.isdecimal()), "0")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Debian packages of what guests run, so that nothing is compiled there: `python -m satlab.vm.dist FOLDER`.
 
-The same tree gives the same bytes: files are of root, with the time of the last commit, in one order.
+The same tree results in the same bytes: files are of root, with the time of the last commit, in one order.
 """
 
 import os
@@ -66,7 +66,7 @@ def commit_time() -> int:
     argv = ["git", "-C", str(paths.ROOT), "log", "-1", "--format=%ct"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise HostError("the tree is no git clone, so packages have no date", "set SOURCE_DATE_EPOCH")
+        raise HostError("the tree is not a git clone, so packages have no date", "set SOURCE_DATE_EPOCH")
     return int(done.stdout)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the VM lab needs of the host, looked at before anything is started; all that is missing is told at once."""
+"""What the VM lab needs of the host, checked before anything is started; everything missing is reported at once."""
 
 import os
 import re
@@ -47,7 +47,7 @@ class Host:
     free_disk_mib: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free >> 20
 
     def output(self, *argv: str) -> str | None:
-        """Return what a command says; None when it fails, is missing or does not end."""
+        """Return the output of a command; None when it fails, is missing or does not end."""
         try:
             done = subprocess.run(
                 argv, capture_output=True, text=True, timeout=_COMMAND_DEADLINE_S, check=False, stdin=subprocess.DEVNULL
@@ -58,7 +58,7 @@ class Host:
 
 
 def check(topology: Topology, size: Size, driver: Driver, box_name: str | None, folder: Path, host: Host) -> list[str]:
-    """Look at programs, libvirt, KVM, memory, disk and box; gives notes on what will be slow.
+    """Check programs, libvirt, KVM, memory, disk and box; return notes on what will be slow.
 
     Raises:
         HostError: something is missing; its text names everything that is.
@@ -100,7 +100,9 @@ def _box(host: Host, machines: Machines, name: str | None) -> Iterator[MissingRe
         added = f"vagrant box add --name {box.NAME} dist/{box.SUITE}.box"
         yield MissingRequirement(f"the box {box.NAME} is not there", f"sudo make box, then {added}")
     elif name is not None and not re.fullmatch(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+", name):
-        yield MissingRequirement(f"LAB_BOX={name}: is no name of a box", f"OWNER/NAME, such as {machines.box.name}")
+        yield MissingRequirement(
+            f"LAB_BOX={name}: is not the name of a box", f"OWNER/NAME, such as {machines.box.name}"
+        )
 
 
 def _kvm(host: Host, driver: Driver) -> Iterator[MissingRequirement]:

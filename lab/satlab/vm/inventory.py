@@ -12,7 +12,7 @@ import yaml
 from satlab.common.errors import ConfigError
 from satlab.common.paths import LAB_FILE
 from satlab.common.topology import Machines, NetworkKind, Role, Size, Topology, control_address, routes
-from satlab.link.linkplan import Emulator
+from satlab.link.config import Emulator
 
 GROUPS = {
     Role.CLIENT: "endpoint_client",

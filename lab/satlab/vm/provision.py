@@ -20,9 +20,10 @@ from satlab.common import paths
 from satlab.common.errors import HostError, RunError
 from satlab.common.processes import finish
 from satlab.common.topology import NetworkKind, Role, Topology
-from satlab.link import linkplan, opensand
-from satlab.link.linkplan import Attachment, LinkConfig, LinkPlan
+from satlab.link import opensand
+from satlab.link.config import Attachment, LinkConfig, build_config
 from satlab.link.options import LinkOptions
+from satlab.link.plan import LinkPlan, plan_link
 from satlab.netlab import job_host, pki, web_target
 from satlab.vm import dist
 from satlab.vm.inventory import VmOptions, inventory, write
@@ -30,7 +31,7 @@ from satlab.vm.inventory import VmOptions, inventory, write
 ANSIBLE = paths.ROOT / "ansible"
 DEADLINE_S = 3600.0
 SILENCE_S = 900.0
-"""A play that says nothing for so long hangs; the longest task, OpenBACH's installer, has a deadline of its own."""
+"""A play without output for so long hangs; the longest task, OpenBACH's installer, has a deadline of its own."""
 CERTIFICATE_AGE_S = 86400.0
 _NAMESPACE = "/proc/self/ns/net"
 """On its guest satlink serves the namespace that it is in."""
@@ -40,12 +41,12 @@ _RECAP = re.compile(r"^(\S+)\s+: ok=(\d+)\s+changed=(\d+)\s+unreachable=(\d+)\s+
 _FATAL = re.compile(r"^(?:fatal|failed): \[([^\]]+)\](?:: | \(item=.*?\) => |.*?=> )(.*)", re.MULTILINE)
 _MESSAGE = re.compile(r'"msg": "((?:[^"\\]|\\.)*)"')
 _MESSAGE_END = 200
-"""Characters of a message that are told from each of its ends."""
+"""Characters of a message that are kept of its beginning and of its end."""
 
 
 @dataclass(frozen=True)
 class VmFolder:
-    """The private folder of a lab: what is generated for it, and what was said."""
+    """The private folder of a lab: what is generated for it, and logs."""
 
     path: Path
 
@@ -81,12 +82,12 @@ class VmFolder:
 
     @property
     def link(self) -> Path:
-        """The link as the guest is told it."""
+        """The link, for the guest."""
         return self.path / "link.json"
 
     @property
     def plan(self) -> Path:
-        """What follows of the link."""
+        """The link's plan."""
         return self.path / "plan.json"
 
 
@@ -107,7 +108,7 @@ def prepare(
     options: LinkOptions,
     connection: Mapping[str, Mapping[str, Any]],
 ) -> LinkPlan:
-    """Write all that the roles read: packages, link, certificates, inventory. Gives the link's plan.
+    """Write all that the roles read: packages, link, certificates, inventory. Return the link's plan.
 
     Raises:
         ConfigError: profile or options are not usable.
@@ -115,7 +116,7 @@ def prepare(
     """
     folder.make()
     config = link_config(topology, options)
-    plan = linkplan.plan(config)
+    plan = plan_link(config)
     _write(folder.link, config.model_copy(update={"profile": _PROFILE}).to_json())
     _write(folder.plan, plan.to_json())
     packages = folder.path / "packages"
@@ -143,7 +144,7 @@ def link_config(topology: Topology, options: LinkOptions) -> LinkConfig:
     The plan counts the terrestrial delay, which the hosts at its ends add. With OpenSAND there are no tunnels.
     """
     metrics, control = Path(METRICS_THERE), Path(CONTROL_THERE)
-    config = linkplan.build(topology, "vm", options.request("vm"), metrics=metrics, control=control)
+    config = build_config(topology, "vm", options.request("vm"), metrics=metrics, control=control)
     names = ("near", "far") if options.emulator == "opensand" else ("st", "gw", "near", "far")
     return config.model_copy(update={name: Attachment(netns=_NAMESPACE, tun=f"tun-{name}") for name in names})
 
@@ -200,12 +201,12 @@ def play(
     playbook: str,
     *extra: str,
     enter: Sequence[str] = (),
-    say: Callable[[str], None] = lambda _: None,
+    on_task: Callable[[str], None] = lambda _: None,
     deadline_s: float = DEADLINE_S,
 ) -> dict[str, PlayRecap]:
-    """Run a playbook of `ansible/` over a lab; gives what it did on each host. Its output goes to `ansible.log`.
+    """Run a playbook of `ansible/` over a lab; return what it did on each host. Its output goes to `ansible.log`.
 
-    `enter` is put before the command; `say` hears the name of each task.
+    `enter` is put before the command; `on_task` is called with the name of each task.
 
     Raises:
         RunError: a task failed, a host is away, or the play hangs.
@@ -232,7 +233,7 @@ def play(
             log.write(line)
             log.flush()
             if line.startswith("TASK ["):
-                say(line.partition("[")[2].partition("]")[0])
+                on_task(line.partition("[")[2].partition("]")[0])
         status = process.wait()
     text = "".join(lines)
     if status != 0:
@@ -244,7 +245,7 @@ def play(
 def _lines_of(
     argv: Sequence[str], environment: Mapping[str, str], deadline_s: float
 ) -> Iterator[tuple["subprocess.Popen[str]", Iterator[str]]]:
-    """Run a command and give its lines as they come; it is ended when it is too long silent, or too long at all."""
+    """Run a command and return its lines as they come; it is ended after `SILENCE_S` without one, or `deadline_s`."""
     process = subprocess.Popen(
         argv, cwd=ANSIBLE, env=environment, text=True, errors="replace", bufsize=1,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -260,7 +261,7 @@ def _lines_of(
     reader.start()
     end = time.monotonic() + deadline_s
 
-    def given() -> Iterator[str]:
+    def received() -> Iterator[str]:
         while True:
             try:
                 line = lines.get(timeout=max(0.0, min(SILENCE_S, end - time.monotonic())))
@@ -271,14 +272,14 @@ def _lines_of(
             yield line
 
     try:
-        yield process, given()
+        yield process, received()
     finally:
         finish(process, 10)
         reader.join(5)
 
 
 def _why(text: str) -> str:
-    """Say in one line which host failed at which task, and why."""
+    """Return in one line which host failed at which task, and why."""
     fatal = _FATAL.search(text)
     if fatal is None:
         last = [line for line in text.splitlines() if line.strip()]
@@ -290,5 +291,5 @@ def _why(text: str) -> str:
 
 
 def _shortened(text: str) -> str:
-    """Leave the middle of a long message out: modules say first what is wrong, ssh says it last."""
+    """Leave the middle of a long message out: modules report a fault first, ssh last."""
     return text if len(text) <= 2 * _MESSAGE_END else f"{text[:_MESSAGE_END]} ... {text[-_MESSAGE_END:]}"

@@ -6,8 +6,8 @@ The request is `{"run": NAME, "job": NAME, "argv": [...], "environment": {...}, 
 The job runs as the user of jobs with these capabilities and no way to more; null: as root. Its output is ours. A
 further line, or the end of stdin (the connection has gone), stops it as OpenBACH's agent does: SIGTERM, after 2 s
 SIGKILL.
-`run-job --fetch RUN` waits for the run's jobs to end, gives what they recorded as a tar archive, and removes it.
-Needs the standard library alone. Exit status: the job's, 128 + N after signal N; 64 for a request that is none.
+`run-job --fetch RUN` waits for the run's jobs to end, writes their records to stdout (tar), and removes them.
+Needs the standard library alone. Exit status: the job's, 128 + N after signal N; 64 for an invalid request.
 """
 
 import json
@@ -54,12 +54,12 @@ def main() -> int:
 
 def _name(name: str) -> str:
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise SystemExit(f"error: {name!r} is no name of a run or a job")
+        raise SystemExit(f"error: {name!r} is not the name of a run or a job")
     return name
 
 
 def run(folder: Path, argv: list[str], environment: dict[str, str], capabilities: list[str] | None) -> int:
-    """Run a job to its end, or until it is told to stop."""
+    """Run a job to its end, or until it is stopped."""
     raw, mark = folder / "raw", folder / RUNNING
     raw.mkdir(parents=True)
     mark.touch()
@@ -69,22 +69,22 @@ def run(folder: Path, argv: list[str], environment: dict[str, str], capabilities
         for each in (raw, home):
             shutil.chown(each, USER, USER)
         for each in (HOME.parent, HOME, folder.parent, folder):
-            each.chmod(0o711)  # the user goes through, and sees nothing
+            each.chmod(0o711)  # the user may pass through, and list nothing
     own = {"HOME": str(home), "TMPDIR": str(home), "SATLAB_RAW": str(raw), "PYTHONPATH": str(LIBRARY / "python")}
     child = subprocess.Popen(argv, env=environment | own, cwd=home, stdin=subprocess.DEVNULL, start_new_session=True)
-    told: float | None = None
+    stopped_at: float | None = None
     while child.poll() is None:
-        if told is None and select.select([sys.stdin], [], [], POLL_S)[0]:
-            told = time.monotonic()
+        if stopped_at is None and select.select([sys.stdin], [], [], POLL_S)[0]:
+            stopped_at = time.monotonic()
             child.terminate()
-        elif told is not None:
+        elif stopped_at is not None:
             try:
                 child.wait(POLL_S)
             except subprocess.TimeoutExpired:
-                if time.monotonic() - told > GRACE_S:
+                if time.monotonic() - stopped_at > GRACE_S:
                     child.kill()
     _end_session(child.pid)
-    shutil.rmtree(home, ignore_errors=True)
+    _remove(home)
     mark.unlink()
     return child.returncode if child.returncode >= 0 else 128 - child.returncode
 
@@ -112,6 +112,11 @@ def _end_session(leader: int) -> None:
             time.sleep(POLL_S)
 
 
+def _remove(folder: Path) -> None:
+    """Remove what jobs have written, however deep it is."""
+    subprocess.run(["rm", "-rf", "--one-file-system", "--", str(folder)], stdin=subprocess.DEVNULL, check=False)
+
+
 def fetch(folder: Path) -> int:
     """Write what the jobs of a run recorded to stdout, as a tar archive with a folder per job, and forget it."""
     end = time.monotonic() + FETCH_DEADLINE_S
@@ -120,7 +125,7 @@ def fetch(folder: Path) -> int:
     with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as archive:
         for raw in sorted(folder.glob("*/raw")):
             archive.add(raw, arcname=raw.parent.name)
-    shutil.rmtree(folder, ignore_errors=True)
+    _remove(folder)
     return 0
 
 

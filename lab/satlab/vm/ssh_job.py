@@ -60,7 +60,7 @@ def main(words: Sequence[str]) -> int:
 
     for number in signals:
         signal.signal(number, stop)
-    with contextlib.suppress(BrokenPipeError):  # then ssh has failed, and its status tells
+    with contextlib.suppress(BrokenPipeError):  # then ssh has failed, and its status shows it
         if process.stdin:
             process.stdin.write(json.dumps(request).encode() + b"\n")
             process.stdin.flush()
@@ -84,7 +84,7 @@ def fetch(ssh: Sequence[str], run: str, raw: Path) -> None:
     """Bring what the jobs of a run recorded on one guest into the run's raw folder; statistics share one file there.
 
     Raises:
-        HostError: the guest does not give it.
+        HostError: the guest does not send it.
     """
     with tempfile.TemporaryDirectory(prefix="satlab-fetch-") as folder:
         archive = Path(folder) / "raw.tar"
@@ -111,7 +111,7 @@ def _extract(content: tarfile.TarFile, folder: Path) -> None:
     for member in content:
         place = PurePosixPath(member.name)
         if place.is_absolute() or ".." in place.parts or not (member.isfile() or member.isdir()):
-            raise HostError(f"a guest sends {member.name!r}, which is no file of a job", "look at satlab vm status")
+            raise HostError(f"a guest sends {member.name!r}, which is not a file of a job", "look at satlab vm status")
         file = content.extractfile(member)
         if file is not None:
             (folder / place).parent.mkdir(parents=True, exist_ok=True)

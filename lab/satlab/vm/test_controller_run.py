@@ -20,13 +20,13 @@ from satlab import web
 from satlab.common import paths, topology
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, HostError, RunError
-from satlab.link import linkplan
 from satlab.link.options import LinkOptions
+from satlab.link.plan import plan_link
 from satlab.openbach import descriptor, scenario
 from satlab.openbach.model import BoundScenario
 from satlab.openbach.runner import JobProgress, ScenarioResult
 from satlab.rootd.verbs import ScenarioRequest
-from satlab.serve import accounts
+from satlab.serve import passwords
 from satlab.serve.accounts import Role, User
 from satlab.serve.app import create_app
 from satlab.serve.conftest import PASSWORD, FakeHelper
@@ -87,14 +87,14 @@ class Served:
 
 @pytest.fixture
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
-    monkeypatch.setitem(accounts.SCRYPT, "n", 16)
+    monkeypatch.setitem(passwords.SCRYPT, "n", 16)
     monkeypatch.setattr(controller_run, "POLL_S", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         settings = Settings(tmp_path / "state", frozenset({f"127.0.0.1:{port}"}))
         store, helper = Store(settings.database), Helper(state=settings.state)
         app = create_app(store, helper, settings, pages=web.mount)
-        app.state.accounts.put(User("admin", Role.ADMIN), PASSWORD)
+        app.state.context.accounts.put(User("admin", Role.ADMIN), PASSWORD)
         server = uvicorn.Server(uvicorn.Config(app, log_level="critical"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
@@ -110,11 +110,13 @@ def ping(**settings: str) -> BoundScenario:
 
 
 def test_a_run_leaves_what_the_runner_leaves(served: Served, tmp_path: Path) -> None:
-    told: list[JobProgress] = []
+    events: list[JobProgress] = []
     raw = tmp_path / "run" / "raw"
-    result = controller_run.run(served.controller, ping(interval="0.5"), PING, raw, told.append, threading.Event(), 30)
+    result = controller_run.run(
+        served.controller, ping(interval="0.5"), PING, raw, events.append, threading.Event(), 30
+    )
     assert (result.outcome, result.status, result.reason) == ("ok", "Finished Ok", "")
-    (order,) = served.helper.orders.values()
+    (order,) = served.helper.requests.values()
     assert order.arguments == {"count": "3"}
     assert order.documents["ping"]["constants"] == {"interval": "0.5", "server_ip": "198.18.4.2"}
     (record,) = [json.loads(line) for line in (raw / "jobs.jsonl").read_text().splitlines()]
@@ -125,7 +127,7 @@ def test_a_run_leaves_what_the_runner_leaves(served: Served, tmp_path: Path) -> 
     assert (rtt["rtt_ms"], rtt["_metadata"]["time"], rtt["_metadata"]["suffix"]) == (580.5, 1_800_000_001_500, "=x")
     assert stored["_metadata"]["is_file"]
     assert json.loads((raw / f"files/satlab_ping-{number}/ping_json.json").read_text())["received"] == 3
-    assert told[-1].status == "Not Running"
+    assert events[-1].status == "Not Running"
 
 
 def test_a_run_folder_and_its_report_come_of_it(served: Served, tmp_path: Path) -> None:
@@ -133,7 +135,7 @@ def test_a_run_folder_and_its_report_come_of_it(served: Served, tmp_path: Path) 
     here, folder = topology.load(), VmFolder(tmp_path / "lab")
     folder.make()
     config = provision.link_config(here, LinkOptions())
-    folder.plan.write_text(linkplan.plan(config).to_json())
+    folder.plan.write_text(plan_link(config).to_json())
     folder.link.write_text(config.to_json())
     prepared = vm_run.prepare(PING, {"count": "3"}, VmLab(folder, here), served.controller)
     outcome = vm_run.execute(prepared, tmp_path / "runs", ProgressLog(quiet=True), threading.Event(), 30)
@@ -171,9 +173,9 @@ def test_jobs_are_installed_where_they_are_missing(served: Served, tmp_path: Pat
     controller = served.controller
     controller.enter()
     gone = {"action": "uninstall", "names": ["satlab_ping"], "addresses": ["198.18.1.2"]}
-    controller.ask("POST", "/job/", gone)
+    controller.request("POST", "/job/", gone)
     assert served.run(ping(), tmp_path / "raw", threading.Event()).ok
-    there = controller.ask("GET", "/job/?address=198.18.1.2")["installed_jobs"]
+    there = controller.request("GET", "/job/?address=198.18.1.2")["installed_jobs"]
     assert "satlab_ping" in [job["name"] for job in there]
 
 
@@ -184,22 +186,22 @@ def test_a_job_that_the_controller_lacks_is_sent(served: Served, tmp_path: Path)
     (files / "try_ping.yml").write_text(text.replace("name: satlab_ping", "name: try_ping"))
     served.controller.enter()
     served.controller.add_job("try_ping", files.parent)
-    assert served.controller.ask("GET", "/job/try_ping/")["general"]["name"] == "try_ping"
+    assert served.controller.request("GET", "/job/try_ping/")["general"]["name"] == "try_ping"
 
 
 def test_entities_are_attached_to_their_agents(served: Served, tmp_path: Path) -> None:
     controller = served.controller
     controller.enter()
-    controller.ask("PUT", "/project/satlab/entity/client/", {"agent": {"address": "198.18.4.2"}})
-    controller.ask("DELETE", "/project/satlab/entity/server/")
+    controller.request("PUT", "/project/satlab/entity/client/", {"agent": {"address": "198.18.4.2"}})
+    controller.request("DELETE", "/project/satlab/entity/server/")
     controller.put_entities("satlab", {"client": "198.18.1.2", "server": "198.18.4.2"})
-    found = {e["name"]: e["agent"]["address"] for e in controller.ask("GET", "/project/satlab/")["entity"]}
+    found = {e["name"]: e["agent"]["address"] for e in controller.request("GET", "/project/satlab/")["entity"]}
     assert (found["client"], found["server"]) == ("198.18.1.2", "198.18.4.2")
     controller.put_entities("other", {"client": "198.18.1.2"})
-    assert controller.ask("GET", "/project/other/")["owners"] == ["admin"]
+    assert controller.request("GET", "/project/other/")["owners"] == ["admin"]
 
 
-def test_refusals_tell_why_and_what_to_do(served: Served) -> None:
+def test_refusals_name_reason_and_remedy(served: Served) -> None:
     controller = served.controller
     with pytest.raises(HostError, match="Wrong Credentials") as wrong:
         Controller("127.0.0.1", controller.port, login="admin", password="no").enter()  # noqa: S106
@@ -253,12 +255,12 @@ def test_what_only_reads_is_asked_again_and_nothing_else(monkeypatch: pytest.Mon
     monkeypatch.setattr("satlab.vm.controller.POLL_S", 0.01)
     good = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
     with breaking([b"", b"", good]) as controller:
-        assert controller.ask("GET", "/version/") == {}
+        assert controller.request("GET", "/version/") == {}
     with breaking([b"", good]) as controller, pytest.raises(HostError, match="does not answer"):
-        controller.ask("POST", "/scenario_instance/1/")
+        controller.request("POST", "/scenario_instance/1/")
     page = b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n<html>"
     with breaking([page]) as controller, pytest.raises(HostError, match="no JSON"):
-        controller.ask("GET", "/version/")
+        controller.request("GET", "/version/")
 
 
 def test_dates_without_a_zone_are_the_controller_s() -> None:

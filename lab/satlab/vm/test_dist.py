@@ -28,7 +28,7 @@ def listing(deb: Path) -> dict[str, str]:
     return {row[5]: row[0] for row in rows}
 
 
-def test_the_same_tree_gives_the_same_bytes(packages: tuple[list[Path], list[Path]]) -> None:
+def test_the_same_tree_results_in_the_same_bytes(packages: tuple[list[Path], list[Path]]) -> None:
     first, second = ([(p.name, hashlib.sha256(p.read_bytes()).hexdigest()) for p in each] for each in packages)
     assert first == second
     assert [name.split("_")[0] for name, _ in first] == ["satlink", "satlab-jobs", "satlab-web-targets"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is missing on a host is told at once, each with its remedy; and what Vagrant and Ansible say is understood."""
+"""What is missing on a host is reported at once, each with its remedy; output of Vagrant and Ansible is understood."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ GOOD = {
 
 @dataclass(frozen=True)
 class Fake(Host):
-    """A host whose programs say what a test wants."""
+    """A host whose programs print what a test sets."""
 
     answers: Mapping[tuple[str, ...], str] = field(default_factory=lambda: GOOD)
 
@@ -54,18 +54,18 @@ def test_a_good_host_has_no_faults_and_emulation_is_called_slow(tmp_path: Path) 
     assert "slower than KVM" in note
 
 
-def test_no_kvm_is_told_with_both_ways_on(tmp_path: Path) -> None:
+def test_no_kvm_is_reported_with_both_ways_on(tmp_path: Path) -> None:
     text = said(tmp_path, host(tmp_path, kvm=False))
     assert "kvm is not there" in text
     assert "LAB_DRIVER=qemu" in text
 
 
-def test_too_little_memory_is_told_with_figures(tmp_path: Path) -> None:
+def test_too_little_memory_is_reported_with_figures(tmp_path: Path) -> None:
     assert "3000 MiB of memory are free, 6144 are needed" in said(tmp_path, host(tmp_path, free_mib=3000))
     assert "10240 are needed" in said(tmp_path, host(tmp_path, free_mib=9000), size=Size.FULL)
 
 
-def test_all_that_is_missing_is_told_at_once(tmp_path: Path) -> None:
+def test_all_that_is_missing_is_reported_at_once(tmp_path: Path) -> None:
     fake = host(tmp_path, free_mib=100, kvm=False, which=lambda _: None, free_disk_mib=lambda _: 5)
     text = said(tmp_path, fake)
     for part in ("vagrant", "qemu-system-x86", "apt-get install", "memory", "disk", "kvm"):
@@ -129,7 +129,7 @@ def test_a_failed_play_names_host_task_and_cause(folder: VmFolder, ansible: Call
     assert (folder.path / "ansible.log").read_text() == PLAY
 
 
-def test_a_long_message_of_ssh_is_told_to_its_last_words(folder: VmFolder, ansible: Callable[[str], None]) -> None:
+def test_a_long_message_of_ssh_is_reported_to_its_last_words(folder: VmFolder, ansible: Callable[[str], None]) -> None:
     warning = f"Data could not be sent: {'@' * 700}" + r"\r\nHost key verification failed."
     text = 'fatal: [client]: UNREACHABLE! => {"changed": false, "msg": "' + warning + '", "unreachable": true}'
     ansible(f"cat <<'END'\n{text}\nEND\nexit 4")
@@ -141,7 +141,7 @@ def test_a_play_that_hangs_is_ended(folder: VmFolder, ansible: Callable[[str], N
     ansible("echo 'TASK [base : wait]'\nexec sleep 60")
     heard: list[str] = []
     with pytest.raises(RunError, match="Ansible hangs"):
-        provision.play(folder, "site.yml", say=heard.append, deadline_s=1.0)
+        provision.play(folder, "site.yml", on_task=heard.append, deadline_s=1.0)
     assert heard == ["base : wait"]
 
 

@@ -112,7 +112,7 @@ def test_a_stop_reaches_the_job_and_its_last_records_come(ssh: list[str], tmp_pa
     assert (raw / "stats.jsonl").read_text() == "{}\n"
 
 
-def test_a_guest_that_gives_nothing_is_an_error(tmp_path: Path) -> None:
+def test_a_guest_that_sends_nothing_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(HostError, match="cannot be fetched"):
         ssh_job.fetch(["false"], "run", tmp_path)
 
@@ -148,11 +148,11 @@ def test_t04_names_of_jobs_are_checked(name: str) -> None:
     argv = [sys.executable, str(LAUNCHER)]
     done = subprocess.run(argv, input=line, capture_output=True, text=True, check=False, timeout=20)
     assert done.returncode == 1
-    assert "is no name of a run or a job" in done.stderr
+    assert "is not the name of a run or a job" in done.stderr
 
 
 @pytest.mark.parametrize("line", ["", "[]", "{}", '{"run": "x"}', "not json"])
-def test_what_is_no_request_is_refused(line: str) -> None:
+def test_an_invalid_request_is_refused(line: str) -> None:
     argv = [sys.executable, str(LAUNCHER)]
     done = subprocess.run(argv, input=line + "\n", capture_output=True, text=True, check=False, timeout=20)
     assert done.returncode == 64

@@ -1,19 +1,25 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A scenario on the VM lab: what is refused before anything is touched, and how a host is asked."""
 
+import json
 import shlex
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from satlab.common import paths, topology
 from satlab.common.errors import ConfigError, HostError
 from satlab.common.topology import Size
-from satlab.link import linkplan
-from satlab.link.linkplan import Emulator
+from satlab.experiment import metrics_file
+from satlab.experiment.link_probe import ProbeError
+from satlab.experiment.session import QUIET, run_session
+from satlab.link.config import Emulator
 from satlab.link.options import LinkOptions
+from satlab.link.plan import plan_link
 from satlab.vm import inventory, provision, vm_commands, vm_run
-from satlab.vm.emulator_units import VmLink
+from satlab.vm.emulator_units import SshShell, UnreachedHost, VmHost
 from satlab.vm.inventory import VmOptions
 from satlab.vm.provision import VmFolder
 from satlab.vm.vm_hosts import VmLab
@@ -51,7 +57,7 @@ def test_t07_ssh_takes_pinned_hosts_and_the_lab_s_key_alone(tmp_path: Path) -> N
     assert argv[-2:] == ["vagrant@198.19.0.15", "--"]
 
 
-def test_a_host_that_fails_tells_its_last_words(tmp_path: Path) -> None:
+def test_a_host_that_fails_reports_its_last_words(tmp_path: Path) -> None:
     script = tmp_path / "ssh"
     script.write_text("#!/bin/sh\necho first >&2; echo no such unit >&2; exit 4\n")
     script.chmod(0o755)
@@ -90,13 +96,102 @@ def test_a_run_starts_its_emulator_afresh(tmp_path: Path, emulator: Emulator, re
     script.chmod(0o755)
     found = lab(tmp_path, ("env", f"PATH={tmp_path}:/usr/bin:/bin"))
     config = provision.link_config(topology.load(), LinkOptions(emulator=emulator))
-    emulated = VmLink(found, linkplan.plan(config), emulator, tmp_path / "link.jsonl")
-    emulated.restart()
+    host = VmHost(found, plan_link(config), emulator, tmp_path / "link.jsonl")
+    host.restart()
     *restarts, echo = log.read_text().splitlines()
     assert restarts == [f"vagrant@{address} sudo -n systemctl restart {emulator}" for address in restarted]
     assert "vagrant@198.19.0.11 sudo -n ping" in echo
     if emulator == "opensand":
-        assert emulated.during(0.0) == []
+        assert host.release_errors(found, 0.0) == []
+
+
+PING = "40 packets transmitted, 40 received\nrtt min/avg/max/mdev = 581.0/581.5/582.0/0.1 ms"
+COUNTERS = {"dropped_packets": 3, "queue_packets": 0, "out_packets": 100, "late_packets": 0, "late_max_us": 1.0}
+SAMPLE = {"type": "sample", "t_unix_s": 2.0, "forward": COUNTERS, "return": COUNTERS}
+
+
+def answering(tmp_path: Path, metrics: str = "") -> tuple[VmHost, Path]:
+    """A lab whose hosts answer what a good link's would, and the log of the commands on each host."""
+    (tmp_path / "metrics").write_text(metrics)
+    flow = {"intervals": [], "end": {"sum_received": {"packets": 6000, "lost_packets": 200}}}
+    (tmp_path / "flow").write_text(json.dumps(flow))
+    script, log = tmp_path / "ssh", tmp_path / "log"
+    script.write_text(
+        f"""#!/bin/sh
+for last; do before=$host; host=$at; at=$last; done
+echo "$before $last" >>{log}
+case "$last" in
+*" ping "*) echo "{PING}" ;;
+*" cat "*) cat {tmp_path}/metrics ;;
+*" ss "*) echo LISTEN ;;
+*" iperf3 -J "*) cat {tmp_path}/flow ;;
+esac
+"""
+    )
+    script.chmod(0o755)
+    machines = lab(tmp_path, ("env", f"PATH={tmp_path}:/usr/bin:/bin"))
+    plan = plan_link(provision.link_config(topology.load(), LinkOptions()))
+    return VmHost(machines, plan, "satlink", tmp_path / "link.jsonl"), log
+
+
+def commands(log: Path) -> list[str]:
+    """Return the host's last byte and the first words of each command."""
+    lines = [line.partition(" sudo -n ") for line in log.read_text().splitlines()]
+    return [f"{target.rpartition('.')[2]} {' '.join(words.split()[:3])}" for target, _, words in lines]
+
+
+def test_a_session_on_the_machines_ends_with_the_emulator_s_last_line(tmp_path: Path) -> None:
+    lines = [{"type": "header", "late_limit_us": 1000}, SAMPLE, {"type": "end"}]
+    host, log = answering(tmp_path, "".join(json.dumps(line) + "\n" for line in lines))
+    with host.opened(QUIET) as machines:
+        assert commands(log) == ["14 systemctl restart satlink", "11 ping -n -q"]
+    assert commands(log)[2:] == [
+        "14 systemctl stop satlink", f"14 cat {provision.METRICS_THERE}", "14 systemctl start satlink",
+    ]  # fmt: skip
+    checks = host.release_errors(machines, 1.0)
+    assert [(check.name, check.ok) for check in checks] == [
+        ("late_packet_ratio.forward", True), ("late_packet_ratio.return", True),
+    ]  # fmt: skip
+    with pytest.raises(KeyboardInterrupt), host.opened(QUIET):
+        raise KeyboardInterrupt
+    assert not [line for line in commands(log)[5:] if "stop" in line], "hosts may be gone: no further command"
+
+
+def test_the_machines_link_is_measured_from_client_to_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host, log = answering(tmp_path)
+    metrics = tmp_path / "metrics"
+    append = metrics.open("a")
+
+    def sample(_: float) -> None:
+        append.write(json.dumps(SAMPLE) + "\n")
+        append.flush()
+
+    monkeypatch.setattr(metrics_file, "time", SimpleNamespace(monotonic=time.monotonic, sleep=sample))
+    checks = {check.name: check for check in host.calibrate(host.lab)}
+    append.close()
+    assert checks["rtt_ms"].measured == 581.5
+    assert checks["forward_udp_goodput_bps"].measured is None
+    assert checks["forward_loss_ratio"].measured == (200 - 6) / 6000
+    assert [line for line in commands(log) if "cat" not in line] == [
+        "11 ping -n -q", "17 iperf3 -s -1", "17 ss -Hltn 'sport", "11 iperf3 -J -u",
+    ]  # fmt: skip
+    assert " -D " in next(line for line in log.read_text().splitlines() if "iperf3 -s" in line)
+
+
+def test_hosts_that_do_not_answer_fail_a_probe_and_say_why(tmp_path: Path) -> None:
+    script = tmp_path / "ssh"
+    script.write_text("#!/bin/sh\necho gone >&2; exit 255\n")
+    script.chmod(0o755)
+    shell = SshShell(lab(tmp_path, ("env", f"PATH={tmp_path}:/usr/bin:/bin")))
+    with pytest.raises(ProbeError, match="client: ping: gone"):
+        shell.output("client", ["ping"], 1)
+
+
+def test_hosts_that_are_not_reached_leave_a_run_uncalibrated(tmp_path: Path) -> None:
+    machines = lab(tmp_path)
+    result = run_session(UnreachedHost(machines), lambda opened, _: opened is machines)
+    assert result.outcome is True
+    assert [(check.name, check.measured, check.ok) for check in result.checks] == [("rtt_ms", None, False)]
 
 
 def test_the_link_of_the_guest_joins_its_tunnels(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ class Vagrant:
     enter: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
 
-    def up(self, folder: VmFolder, names: Sequence[str], say: Callable[[str], None]) -> None:
+    def up(self, folder: VmFolder, names: Sequence[str], on_line: Callable[[str], None]) -> None:
         """Bring machines up; those that are stay as they are.
 
         Raises:
@@ -49,12 +49,12 @@ class Vagrant:
         argv = ["vagrant", "up", *names, "--provider=libvirt", "--no-provision", "--no-color"]
         if self.driver == "qemu" and len(names) > (os.cpu_count() or 1) + 1:
             argv.append("--no-parallel")  # interpreted machines that boot all at once starve each other
-        self._run(argv, folder.path / "vagrant.log", UP_DEADLINE_S[self.driver], say)
+        self._run(argv, folder.path / "vagrant.log", UP_DEADLINE_S[self.driver], on_line)
 
-    def down(self, folder: VmFolder, say: Callable[[str], None]) -> None:
+    def down(self, folder: VmFolder, on_line: Callable[[str], None]) -> None:
         """Destroy every machine."""
         argv = ["vagrant", "destroy", "--force", "--no-color"]
-        self._run(argv, folder.path / "vagrant.log", COMMAND_DEADLINE_S, say)
+        self._run(argv, folder.path / "vagrant.log", COMMAND_DEADLINE_S, on_line)
 
     def states(self) -> dict[str, str]:
         """Return the state of each machine as Vagrant calls it: running, shutoff, not_created."""
@@ -80,14 +80,14 @@ class Vagrant:
 
         The latter is the host's internal bridge, before anybody else knows the machine.
         """
-        with contextlib.suppress(HostError):  # not every user may read it, and not every box says its key there
+        with contextlib.suppress(HostError):  # not every user may read it, and not every box prints its key there
             said = HOST_KEY.findall(self._output("cat", str(CONSOLES / f"satlab-{name}.console")))
             if said:
                 return str(said[-1])
         text = self._output("vagrant", "ssh", name, "--no-tty", "-c", "cat /etc/ssh/ssh_host_ed25519_key.pub")
         said = HOST_KEY.findall(text)
         if not said:
-            raise HostError(f"{name}: tells no host key", "is it up? satlab vm status")
+            raise HostError(f"{name}: has no host key on its console or disk", "is it up? satlab vm status")
         return str(said[-1])
 
     def _output(self, *argv: str) -> str:
@@ -104,7 +104,7 @@ class Vagrant:
             raise HostError(_why(done.stderr or done.stdout), _hint(done.stderr))
         return done.stdout
 
-    def _run(self, argv: Sequence[str], log: Path, deadline_s: float, say: Callable[[str], None]) -> None:
+    def _run(self, argv: Sequence[str], log: Path, deadline_s: float, on_line: Callable[[str], None]) -> None:
         """Run a long command in a session of its own, so that all of it can be ended; its output goes to `log`."""
         began = time.monotonic()
         with log.open("ab") as file, tempfile.TemporaryFile() as own:
@@ -113,7 +113,7 @@ class Vagrant:
                 stdin=subprocess.DEVNULL, stdout=own, stderr=subprocess.STDOUT,
             )  # fmt: skip
             try:
-                status = self._wait(process, own, began + deadline_s, say)
+                status = self._wait(process, own, began + deadline_s, on_line)
             finally:
                 _end(process)
                 own.seek(0)
@@ -126,7 +126,7 @@ class Vagrant:
             raise HostError(f"{' '.join(argv[:2])}: {_why(said)}", f"{_hint(said)}; all of it: {log}")
 
     def _wait(
-        self, process: "subprocess.Popen[bytes]", output: Any, end: float, say: Callable[[str], None]
+        self, process: "subprocess.Popen[bytes]", output: Any, end: float, on_line: Callable[[str], None]
     ) -> int | None:
         while time.monotonic() < end:
             try:
@@ -134,7 +134,7 @@ class Vagrant:
             except subprocess.TimeoutExpired:
                 output.seek(0)
                 lines = output.read().decode(errors="replace").splitlines()
-                say(next((line.removeprefix("==> ") for line in reversed(lines) if line.startswith("==> ")), ""))
+                on_line(next((line.removeprefix("==> ") for line in reversed(lines) if line.startswith("==> ")), ""))
         return None
 
 
@@ -169,7 +169,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _why(text: str) -> str:
-    """Return the last lines that say something."""
+    """Return the last lines that are not empty."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return " | ".join(lines[-3:])[:600] or "it said nothing"
 

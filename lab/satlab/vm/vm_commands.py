@@ -53,19 +53,19 @@ def provisioned(options: LinkOptions, log: ProgressLog, variables: Mapping[str, 
     with log.step("packages and link"):
         choices = VmOptions(size, options.emulator, variables)
         connection = vagrant.connection(names, keys, FOLDER)
-        # The link of the VM lab is the guests' whoever emulates it; `link.json` describes it as satlink would be told.
+        # The link of the VM lab is the guests' whatever emulates it; `link.json` describes it as for satlink.
         plan = provision.prepare(FOLDER, here, choices, options, connection)
     with log.step("site.yml") as step:
-        recap = provision.play(FOLDER, "site.yml", say=step.now)
+        recap = provision.play(FOLDER, "site.yml", on_task=step.now)
         step.outcome = f"{sum(r.changed for r in recap.values())} changes on {len(recap)} hosts"
     with log.step("verify.yml") as step:
-        provision.play(FOLDER, "verify.yml", say=step.now)
+        provision.play(FOLDER, "verify.yml", on_task=step.now)
     log.line(f"  round trip {plan.rtt_ms.min:.1f} to {plan.rtt_ms.max:.1f} ms")
     return recap
 
 
 def write_inventory(options: LinkOptions, variables: Mapping[str, str]) -> Path:
-    """Write the inventory and what it refers to, for hosts that are not Vagrant's; gives its path."""
+    """Write the inventory and what it refers to, for hosts that are not Vagrant's; return its path."""
     size, _, _ = host_checks.settings(os.environ)
     provision.prepare(FOLDER, topology.load(), VmOptions(size, options.emulator, variables), options, {})
     return FOLDER.inventory
@@ -91,7 +91,7 @@ def status(*, json_lines: bool) -> int:
 
 
 def _units(lab: VmLab, name: str) -> str:
-    """Return systemd's opinion of a host: running, degraded; or why it cannot be asked."""
+    """Return systemd's state of a host: running, degraded; or why it is unknown."""
     try:
         return lab.output(name, "sh", "-c", "systemctl is-system-running || true").decode().strip()
     except SatlabError as error:

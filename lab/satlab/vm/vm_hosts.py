@@ -48,7 +48,7 @@ class VmLab:
         return [*self.ssh(node), shlex.join(["sudo", "-n", *words])]
 
     def output(self, node: str, *argv: str) -> bytes:
-        """Return what a command says on a host.
+        """Return the output of a command on a host.
 
         Raises:
             HostError: the host does not answer, or the command fails.

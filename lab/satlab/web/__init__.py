@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The web pages of `satlab serve`, under `/ui`: choose a scenario, launch, watch, stop, read, compare.
+"""The web pages of `satlab serve`, under `/ui`: choose a scenario, launch, watch, stop, read results, compare.
 
-Rendered by the server, with a little JavaScript for what moves; everything but that works without it. The pages use
-the same parts as the REST API (`satlab.serve.context.Context`) and add no privilege of their own.
+The server renders them; JavaScript only updates the page of an active run, and everything else works without it. The
+pages use the same parts as the REST API (`satlab.serve.context.Context`) and have no further privileges.
 """
 
 from fastapi import FastAPI
@@ -16,7 +16,7 @@ from satlab.web.live_link import Watcher
 
 
 def mount(app: FastAPI) -> None:
-    """Add the pages to the application; `/` leads to them."""
+    """Add the pages to the application; `/` redirects to them."""
     app.state.watcher, app.state.listeners = Watcher(), Listeners()
     app.include_router(ui_routes.router, prefix=PAGES)
 

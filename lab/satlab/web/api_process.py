@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The API process: `python -m satlab.web.api_process PLAN`, started without privilege by the supervisor.
 
-PLAN is JSON; what it says, and the sockets and files that it names by number, come from the supervisor.
+PLAN is an `ApiPlan` as JSON. It and the open files that it names by number come from the supervisor.
 """
 
 import logging
@@ -13,31 +13,27 @@ import uvicorn
 
 from satlab import web
 from satlab.rootd.client import HelperClient
-from satlab.serve.api_plan import ApiPlan
 from satlab.serve.app import create_app
-from satlab.serve.settings import Settings
+from satlab.serve.connections import MAX_CONNECTIONS, MAX_HEADERS, LimitedProtocol
+from satlab.serve.settings import ApiPlan, Settings
 from satlab.serve.store import Store
 from satlab.web.events import Listeners
 
-MOST_CONNECTIONS = 200
-"""At once; more are answered 503."""
-
 
 class _Server(uvicorn.Server):
-    """Ends the streams first, which it would wait for."""
+    """Ends the event streams at the first signal, since it waits for open answers."""
 
     def __init__(self, config: uvicorn.Config, listeners: Listeners) -> None:
         super().__init__(config)
         self._listeners = listeners
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to end."""
         self._listeners.close()
         super().handle_exit(sig, frame)
 
 
 def serve(plan: ApiPlan) -> None:
-    """Serve until SIGTERM."""
+    """Serve until SIGTERM or SIGINT."""
     secure = plan.certificate is not None
     settings = Settings(plan.state, frozenset(plan.hosts), secure)
     app = create_app(Store(settings.database), HelperClient(plan.helper), settings, pages=web.mount)
@@ -46,7 +42,9 @@ def serve(plan: ApiPlan) -> None:
         log_level="warning",
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=MOST_CONNECTIONS,
+        http=LimitedProtocol,
+        limit_concurrency=MAX_CONNECTIONS,
+        h11_max_incomplete_event_size=MAX_HEADERS,
         timeout_graceful_shutdown=3,
         ssl_certfile=f"/proc/self/fd/{plan.certificate}" if secure else None,
         ssl_keyfile=f"/proc/self/fd/{plan.key}" if secure else None,
@@ -55,7 +53,6 @@ def serve(plan: ApiPlan) -> None:
 
 
 def main() -> None:
-    """Read the plan and serve."""
     logging.basicConfig(stream=sys.stderr, format="satlab serve: %(message)s")
     serve(ApiPlan.model_validate_json(sys.argv[1]))
 

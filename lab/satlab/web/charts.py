@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Line charts as numbers for an SVG template: points in view-box units, ticks at round figures. No I/O."""
+"""Line charts for an SVG template: points in view-box units, ticks at round values. No I/O."""
 
 import math
 from collections.abc import Sequence
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 WIDTH, HEIGHT = 640.0, 220.0
 LEFT, RIGHT, TOP, BOTTOM = 52.0, 8.0, 10.0, 28.0
 """Size of the view box, and margins of the plot in it."""
-LEAST = 1e-9
-"""A curve that never rises above it is drawn as none that does."""
+MIN_TOP = 1e-9
+"""Smallest maximum that scales the y axis; below it the axis ends at 1."""
 
 Points = Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True)
 class Tick:
-    """A mark on an axis: where, and what it says."""
+    """A mark on an axis: position and label."""
 
     at: float
     text: str
@@ -24,7 +24,7 @@ class Tick:
 
 @dataclass(frozen=True)
 class Line:
-    """One curve: its name, the number of its colour, points for an SVG polyline, last and largest value in words."""
+    """One curve: name, number of its colour, points of an SVG polyline, last and largest value with unit."""
 
     name: str
     colour: int
@@ -35,7 +35,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Chart:
-    """One chart over seconds. `marker` is where the scenario began."""
+    """A chart over seconds. `marker`: start of the scenario, in view-box units."""
 
     title: str
     unit: str
@@ -46,17 +46,17 @@ class Chart:
 
     @property
     def summary(self) -> str:
-        """Say in words what the chart shows last."""
+        """Return the last values as text."""
         return ", ".join(f"{line.name} {line.last}" for line in self.lines)
 
 
 def chart(
     title: str, unit: str, curves: Sequence[tuple[str, Points]], marker_s: float | None = None, colour: int = 1
 ) -> Chart:
-    """Lay out curves of (time in s, value); values are not negative, times start at 0. `colour`: of the first."""
+    """Return a chart of curves of (time in s >= 0, value >= 0). `colour`: number of the first curve's colour."""
     until = max([1.0, *(points[-1][0] for _, points in curves if points)])
     top = max([*(value for _, points in curves for _, value in points), 0.0])
-    y_step = _step(top if top > LEAST else 1.0, 4)
+    y_step = _step(top if top > MIN_TOP else 1.0, 4)
     y_end = max(1, math.ceil(top / y_step - 1e-9)) * y_step
     x_step = _step(until, 6)
 
@@ -67,7 +67,7 @@ def chart(
         return TOP + (1 - value / y_end) * (HEIGHT - TOP - BOTTOM)
 
     lines = tuple(
-        Line(name, number, " ".join(f"{x(t):.1f},{y(v):.1f}" for t, v in points), *_said(points, unit))
+        Line(name, number, " ".join(f"{x(t):.1f},{y(v):.1f}" for t, v in points), *_last_and_most(points, unit))
         for number, (name, points) in enumerate(curves, colour)
     )
     return Chart(
@@ -87,7 +87,7 @@ def _step(span: float, most: int) -> float:
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * (1 - 1e-9))
 
 
-def _said(points: Points, unit: str) -> tuple[str, str]:
+def _last_and_most(points: Points, unit: str) -> tuple[str, str]:
     if not points:
         return "no sample yet", "nothing"
     return _quantity(points[-1][1], unit), _quantity(max(value for _, value in points), unit)

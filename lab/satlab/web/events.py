@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Server-sent events (HTML Living Standard, 9.2): the moving part of a page is pushed while somebody looks at it."""
+"""Server-sent events (HTML Living Standard, 9.2): the server sends the changing part of a page once a period."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -10,53 +10,52 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
 PERIOD_S = 1.0
-"""Between two looks."""
-MOST_LISTENERS = 50
-"""At once, a quarter of the connections that the server takes; those beyond poll."""
+"""Between two events, s."""
+MAX_LISTENERS = 50
+"""Largest number of streams, a quarter of the connections; further pages poll."""
 
-Look = Callable[[], tuple[str, bool] | None]
-"""Gives the part of the page now, and whether it was the last time; None: it may no longer be shown."""
+Content = Callable[[], tuple[str, bool] | None]
+"""Returns the current part of the page, and whether it is final; None if it may no longer be shown."""
 
 
 class Listeners:
-    """How many are listening, up to `most`; and whether the server is about to end, which they shall not hold up."""
+    """The number of streams, at most `most`. A server that ends closes them first."""
 
-    def __init__(self, most: int = MOST_LISTENERS, period_s: float = PERIOD_S) -> None:
+    def __init__(self, most: int = MAX_LISTENERS, period_s: float = PERIOD_S) -> None:
         self.count, self.most, self.period_s = 0, most, period_s
         self.closed = False
 
     def close(self) -> None:
-        """End every stream at its next look."""
+        """End every stream at its next event."""
         self.closed = True
 
 
 def event(text: str) -> str:
-    """Return one message; whatever the text holds, its lines are data."""
+    """Return an event with a text as its data."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     return "".join(f"data: {line}\n" for line in lines) + "\n"
 
 
-async def messages(look: Look, listeners: Listeners) -> AsyncIterator[str]:
-    """Look once a period and give a message of each look, up to the last."""
-    while not listeners.closed and (seen := await run_in_threadpool(look)) is not None:
-        text, is_last = seen
+async def messages(content: Content, listeners: Listeners) -> AsyncIterator[str]:
+    """Yield an event once a period, up to the final one."""
+    while not listeners.closed and (part := await run_in_threadpool(content)) is not None:
+        text, is_final = part
         yield event(text)
-        if is_last:
+        if is_final:
             return
-        await asyncio.sleep(listeners.period_s)  # files and the queue can only be looked at
+        await asyncio.sleep(listeners.period_s)  # there is nothing to wait for: files and the queue are polled
 
 
 class Events(StreamingResponse):
-    """A stream of looks; 503 where there are too many listeners, upon which a page polls."""
+    """A stream of events; 503 if there are too many listeners. The page then polls."""
 
-    def __init__(self, look: Look, listeners: Listeners) -> None:
-        super().__init__(messages(look, listeners), media_type="text/event-stream")
+    def __init__(self, content: Content, listeners: Listeners) -> None:
+        super().__init__(messages(content, listeners), media_type="text/event-stream")
         self._listeners = listeners
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, and count the listener in and out."""
         if self._listeners.count >= self._listeners.most:
-            refusal = PlainTextResponse("Too many are listening; poll.\n", HTTPStatus.SERVICE_UNAVAILABLE)
+            refusal = PlainTextResponse("Too many listeners; poll.\n", HTTPStatus.SERVICE_UNAVAILABLE)
             await refusal(scope, receive, send)
             return
         self._listeners.count += 1

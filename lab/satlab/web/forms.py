@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import ValidationError
 
 from satlab.common.errors import ConfigError
-from satlab.link.linkplan import Aqm, LossUnit, Timing
-from satlab.link.options import LOSS_MODELS, QUEUES
+from satlab.link.option_model import Option, fault_of, options_of
+from satlab.link.options import shipped_profiles
 from satlab.openbach.descriptor import Argument, Descriptor, Level
 from satlab.openbach.scenario import MAX_DEPTH
 from satlab.rootd.verbs import RunLink
@@ -24,6 +24,7 @@ from satlab.rootd.verbs import RunLink
 Document = Mapping[str, Any]
 Kind = Literal["text", "integer", "number"]
 
+_NO, _YES = "no", "yes"
 _KINDS: dict[str, Kind] = {"int": "integer", "float": "number"}
 _UNIT = re.compile(r"\bin (s|ms|seconds|milliseconds|bytes|MB|bit/s)\b")
 _UNITS = {"seconds": "s", "milliseconds": "ms"}
@@ -65,7 +66,7 @@ class Form:
 
 @dataclass(frozen=True)
 class FormRequest:
-    """What a filled form asks for; of the constants those that differ. `faults`: what is wrong, by id of the field."""
+    """What a filled form requests; of the constants those that differ. `faults`: by id of the field."""
 
     arguments: Mapping[str, str] = field(default_factory=dict)
     constants: Mapping[str, str] = field(default_factory=dict)
@@ -87,7 +88,7 @@ def form_of(scenario: Document, others: Mapping[str, Document], jobs: Mapping[st
 
 
 def read(form: Form, given: Mapping[str, str]) -> FormRequest:
-    """Read a filled form, with everything that is wrong in it."""
+    """Read a filled form, with every fault."""
     faults = {
         f.id: "Please fill this in" if not f.choices else "Please choose one"
         for f in form.arguments
@@ -98,7 +99,7 @@ def read(form: Form, given: Mapping[str, str]) -> FormRequest:
         if text and each.choices and text not in each.choices:
             faults[each.id] = f"Choose one of {', '.join(each.choices)}"
         elif text and not _is(each.kind, text):
-            faults[each.id] = "This is no whole number" if each.kind == "integer" else "This is no number"
+            faults[each.id] = "This is not a whole number" if each.kind == "integer" else "This is not a number"
     arguments = {f.name: given.get(f.id, "").strip() for f in form.arguments}
     constants = {f.name: text for f in form.constants if (text := given.get(f.id, "").strip()) not in ("", f.value)}
     link = _read_link(form, given, faults)
@@ -112,10 +113,12 @@ def _read_link(form: Form, given: Mapping[str, str], faults: dict[str, str]) -> 
         link.options().request()
     except ValidationError as error:
         for detail in error.errors():
-            faults.setdefault(f"link.{detail['loc'][0]}", detail["msg"].replace("Input", "This"))
+            fault = fault_of(RunLink, detail)
+            text = f"This {fault.reason}" + (f" ({fault.remedy})" if fault.remedy else "")
+            faults.setdefault(f"link.{detail['loc'][0]}", text)
     except ConfigError as error:
-        known = [f.id for f in form.link if f"--{f.name.replace('_', '-')} " in str(error)]
-        faults.setdefault(known[0] if known else "link.profile", str(error))
+        place = "link.emulator" if chosen.get("emulator") == "opensand" else "link.profile"
+        faults.setdefault(place, "; ".join((str(error), *map(str, error.faults))))
     else:
         return link
     return None
@@ -196,27 +199,28 @@ def _placeholders(value: object) -> Iterator[str]:
 # --- the link -------------------------------------------------------------------------------------------------------
 
 
+def form_text(value: object) -> str:
+    """Return how a value of an option stands in the form."""
+    if isinstance(value, bool):
+        return _YES if value else _NO
+    return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
 def _link_fields(profiles: Path) -> tuple[Field, ...]:
-    names = tuple(sorted((p.name for p in profiles.iterdir() if p.is_dir()), key=lambda name: (name != "geo", name)))
-    number: Kind = "number"
+    names = shipped_profiles(profiles)
+    return tuple(_link_field(option, names) for option in options_of(RunLink))
 
-    def link(name: str, label: str, about: str, **more: Any) -> Field:
-        return Field(name, label, about, group="link", **more)
 
-    timing = "Frames as the standards open them, or in batches on the ticks of OpenSAND 8.2."
-    model = f"Beside it: {LOSS_MODELS.partition(' or trace')[0]}."
-    delay = "One way, between gateway and server; empty: as in the topology."
-    return (
-        link("profile", "Profile", "The satellite link: orbit, carriers, wave forms.", choices=names, value="geo"),
-        link("loss", "Loss ratio", "Independent losses, each direction, 0 to 1.", kind=number, value="0"),
-        link(
-            "loss_unit", "Loss unit", "An IP packet, or a BBFRAME or burst.", choices=get_args(LossUnit), value="packet"
-        ),
-        link("loss_model", "Loss model", model),
-        link("queue", "Queue limit", f"Of each direction: {QUEUES}.", value=f"{RunLink().queue_bdp:g}bdp"),
-        link("aqm", "Queue management", "Without one the queue drops at its limit.", choices=get_args(Aqm)),
-        link("jitter_ms", "Jitter", "Uniform, from 0 to this.", unit="ms", kind=number, value="0"),
-        link("terrestrial_delay_ms", "Terrestrial delay", delay, unit="ms", kind=number),
-        link("timing", "Timing", timing, choices=get_args(Timing), value="standard"),
-        link("seed", "Seed", "Same seed, same losses.", kind="integer", value="1"),
+def _link_field(option: Option, profiles: tuple[str, ...]) -> Field:
+    kinds = get_args(option.kind) or (option.kind,)
+    words = tuple(word for kind in (option.kind, *kinds) if get_origin(kind) is Literal for word in get_args(kind))
+    return Field(
+        name=option.name,
+        label=option.help.label,
+        help=option.text,
+        unit=option.help.unit,
+        kind="integer" if int in kinds else "number" if float in kinds else "text",
+        choices=profiles if option.name == "profile" else (_NO, _YES) if bool in kinds else words,
+        value=form_text(option.default),
+        group="link",
     )

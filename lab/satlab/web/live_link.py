@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The link of a run while it runs: `raw/link.jsonl` followed as it grows, in bins of time that stay few."""
+"""The link of an active run: `raw/link.jsonl` is read as it grows, into a limited number of time bins."""
 
 import json
 import threading
@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 LINK = Path("raw") / "link.jsonl"
-MOST_BINS = 240
+MAX_BINS = 240
 FIRST_BIN_S = 0.5
-MOST_RUNS = 8
-MOST_BYTES = 4 << 20
-"""Bins of a curve, width of a bin at first, runs that are followed at once, bytes read at a time."""
+MAX_RUNS = 8
+MAX_BYTES = 4 << 20
+"""Bins of a curve, initial width of a bin, runs that are followed at once, bytes read at a time."""
 
 DIRECTIONS = ("forward", "return")
 
@@ -26,40 +26,40 @@ class _Bin:
 
 @dataclass
 class Curves:
-    """Samples gathered in bins of `width_s`; when there are too many bins, each two become one."""
+    """Samples in bins of `width_s`; when there are too many bins, each two are merged."""
 
     start_unix_s: float | None = None
     width_s: float = FIRST_BIN_S
     _bins: dict[int, _Bin] = field(default_factory=dict)
 
-    def take(self, sample: dict[str, Any]) -> None:
-        """Take one line of the metrics (schemas/link-metrics.schema.json)."""
+    def add(self, sample: dict[str, Any]) -> None:
+        """Add one line of the metrics (schemas/link-metrics.schema.json)."""
         if sample.get("type") != "sample":
             return
         if self.start_unix_s is None:
             self.start_unix_s = sample["t_unix_s"]
         number = int(max(0.0, sample["t_unix_s"] - self.start_unix_s) / self.width_s)
-        into = self._bins.setdefault(number, _Bin())
+        current = self._bins.setdefault(number, _Bin())
         for direction in DIRECTIONS:
             figures = sample[direction]
-            if figures is not None:  # another emulator carries it
-                into.bytes[direction] += figures["out_bytes"]
+            if figures is not None:  # null if another emulator carries the link
+                current.bytes[direction] += figures["out_bytes"]
         if sample["forward"] is not None:
-            into.queue = max(into.queue, sample["forward"]["queue_bytes"])
-        while number >= MOST_BINS:
+            current.queue = max(current.queue, sample["forward"]["queue_bytes"])
+        while number >= MAX_BINS:
             self._halve()
             number //= 2
 
     def rate_mbps(self, direction: str) -> list[tuple[float, float]]:
-        """Return (s since the first sample, Mbit/s of IP delivered); the last bin is still filling, and left out."""
+        """Return (s since the first sample, Mbit/s of delivered IP packets), without the last, incomplete bin."""
         scale = 8e-6 / self.width_s
-        return [((n + 0.5) * self.width_s, b.bytes[direction] * scale) for n, b in self._whole()]
+        return [((n + 0.5) * self.width_s, b.bytes[direction] * scale) for n, b in self._complete()]
 
     def queue_kb(self) -> list[tuple[float, float]]:
         """Return (s since the first sample, largest forward queue in kB)."""
-        return [((n + 0.5) * self.width_s, b.queue / 1000) for n, b in self._whole()]
+        return [((n + 0.5) * self.width_s, b.queue / 1000) for n, b in self._complete()]
 
-    def _whole(self) -> list[tuple[int, _Bin]]:
+    def _complete(self) -> list[tuple[int, _Bin]]:
         return sorted(self._bins.items())[:-1]
 
     def _halve(self) -> None:
@@ -79,18 +79,18 @@ class _Followed:
 
 
 class Watcher:
-    """Follows the metrics of runs that somebody looks at; each look reads what is new."""
+    """Follows the metrics of the runs that are viewed; each call reads only new lines."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._runs: OrderedDict[Path, _Followed] = OrderedDict()
 
-    def look(self, folder: Path) -> Curves:
-        """Return the curves of a run so far; empty ones before its link is there."""
+    def curves(self, folder: Path) -> Curves:
+        """Return the curves of a run so far; empty ones before its link has started."""
         with self._lock:
             followed = self._runs.pop(folder, None) or _Followed()
             self._runs[folder] = followed
-            while len(self._runs) > MOST_RUNS:
+            while len(self._runs) > MAX_RUNS:
                 self._runs.popitem(last=False)
             while self._read(folder / LINK, followed):
                 pass
@@ -101,10 +101,10 @@ class Watcher:
         try:
             with path.open("rb") as file:
                 file.seek(followed.offset)
-                lines, newline, _ = file.read(MOST_BYTES).rpartition(b"\n")
+                lines, newline, _ = file.read(MAX_BYTES).rpartition(b"\n")
         except OSError:
             return False
         for text in lines.splitlines():
-            followed.curves.take(json.loads(text))
+            followed.curves.add(json.loads(text))
         followed.offset += len(lines) + len(newline)
         return bool(lines)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Pages: templates with automatic escaping, a strict content security policy, and errors as pages in place of JSON."""
+"""Pages: templates with automatic escaping, a strict content security policy, and errors as pages instead of JSON."""
 
 import html
 import re
@@ -19,31 +19,30 @@ from markupsafe import Markup
 from starlette.exceptions import HTTPException
 
 from satlab.report.view import clean
+from satlab.serve.access import user_of
 from satlab.serve.accounts import Role, User
-from satlab.serve.api_errors import ApiError
-from satlab.serve.identity import user_of
+from satlab.serve.api_answers import ApiError
 from satlab.serve.request_guard import PAGES
 
-HERE = Path(__file__).parent
+FOLDER = Path(__file__).parent
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'"
 )
-"""Nothing from elsewhere, nothing inline."""
+"""Scripts, styles and images only from this server, nothing inline."""
 
 _REPORT_POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">')
-_TITLES = {403: "Not allowed", 404: "Not found", 409: "Not now", 429: "Too many"}
+_TITLES = {403: "Not allowed", 404: "Not found", 409: "Not possible", 429: "Too many requests"}
 
 
 class LoginNeededError(Exception):
-    """A page for people who are logged in was asked for by a stranger."""
+    """The page needs an account, and the request has no session."""
 
 
 class Page(APIRoute):
-    """A route that tells errors as pages, and leads strangers to the login."""
+    """A route that answers errors as pages, and redirects requests without a session to the login."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Wrap the route."""
         handler = super().get_route_handler()
 
         async def answer(request: Request) -> Response:
@@ -52,11 +51,13 @@ class Page(APIRoute):
             except LoginNeededError:
                 return _to_login(request)
             except ApiError as error:
-                said = error.body.get("error") or error.body.get("msg") or ""
-                return problem(request, error.status, str(said))
+                message = error.body.get("error") or error.body.get("msg") or ""
+                if error.status == HTTPStatus.NOT_FOUND:  # OpenBACH's words name tables of its database
+                    message = "There is no such page, scenario, run or report. It may have been removed."
+                return problem(request, error.status, str(message))
             except RequestValidationError as error:
                 places = ", ".join(str(fault["loc"][-1]) for fault in error.errors())
-                return problem(request, HTTPStatus.BAD_REQUEST, f"Not usable in the address: {places}")
+                return problem(request, HTTPStatus.BAD_REQUEST, f"Invalid values in the address: {places}")
             except HTTPException as error:
                 return problem(request, error.status_code, str(error.detail))
 
@@ -64,39 +65,38 @@ class Page(APIRoute):
 
 
 def render(request: Request, template: str, status: int = HTTPStatus.OK, /, **values: Any) -> HTMLResponse:
-    """Return a page; every template knows `user` and `path`."""
+    """Return a page. Every template has `user`, `path` and `can_launch`."""
     user = user_of(request)
-    known = {"user": user, "path": request.url.path, "runs_things": user is not None and user.role >= Role.RUNNER}
+    known = {"user": user, "path": request.url.path, "can_launch": user is not None and user.role >= Role.RUNNER}
     text = _TEMPLATES.get_template(template).render({**known, **values})
     return HTMLResponse(text, status, {"content-security-policy": POLICY})
 
 
-def problem(request: Request, status: int, said: str) -> HTMLResponse:
-    """Return the page of an error."""
-    title = _TITLES.get(status, "This did not work")
-    return render(request, "problem.html", status, title=title, said=said)
+def problem(request: Request, status: int, message: str) -> HTMLResponse:
+    title = _TITLES.get(status, "The request failed")
+    return render(request, "problem.html", status, title=title, message=message)
 
 
 def report(text: str) -> Response:
-    """Return a report under its own policy, and in a sandbox: whatever it holds, it is no page of this server."""
-    found = _REPORT_POLICY.search(text, 0, 4096)
-    own = html.unescape(found[1]) if found else "default-src 'none'"
+    """Return a report with its own policy, in a sandbox: it has no access to this server's session."""
+    match = _REPORT_POLICY.search(text, 0, 4096)
+    own = html.unescape(match[1]) if match else "default-src 'none'"
     policy = f"sandbox allow-scripts allow-downloads; frame-ancestors 'none'; {own}"
     return HTMLResponse(text, headers={"content-security-policy": policy})
 
 
 def see(path: str) -> RedirectResponse:
-    """Send the browser to a page below `/ui` after a form."""
+    """Redirect the browser to a page below `/ui`."""
     return RedirectResponse(f"{PAGES}{path}", HTTPStatus.SEE_OTHER)
 
 
 def own_path(text: str) -> str:
-    """Return a path below `/ui` that a login may lead back to; the first page for anything else."""
+    """Return the path below `/ui` to which a log-in redirects; `/` for a path that is not one of the pages."""
     return text.removeprefix(PAGES) if re.fullmatch(rf"{PAGES}(/[A-Za-z0-9_%-][A-Za-z0-9_.%-]*)+", text) else "/"
 
 
 def viewer(request: Request) -> User:
-    """Dependency of reading pages: somebody who is logged in."""
+    """Dependency: the account of the session. Raises LoginNeededError."""
     user = user_of(request)
     if user is None:
         raise LoginNeededError
@@ -125,7 +125,7 @@ def _span(seconds: float | None) -> str:
 
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(HERE / "templates"),
+        loader=jinja2.FileSystemLoader(FOLDER / "templates"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

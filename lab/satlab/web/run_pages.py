@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the pages say of a scenario instance: how far it is, what it found, and instances side by side."""
+"""Contents of the pages of scenario instances: progress, results, comparison."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ import collect
 from satlab.openbach.engine import ScenarioStatus
 from satlab.report import view
 from satlab.report.view import View
+from satlab.serve import access
 from satlab.serve.accounts import User
-from satlab.serve.api_errors import ApiError, not_found
+from satlab.serve.api_answers import ApiError
 from satlab.serve.catalog import Project
 from satlab.serve.context import Context
 from satlab.serve.queue import Instance
-from satlab.serve.routes import access
 from satlab.web.charts import Chart, chart
 from satlab.web.live_link import DIRECTIONS, Curves
 
@@ -28,16 +28,16 @@ TONES = {
     ScenarioStatus.STOPPED: "stopped",
 }
 PHASES = {
-    "preparing": "The run is being prepared",
-    "calibration": "The lab comes up and is calibrated",
-    "scenario": "The scenario runs",
-    "ended": "The results are gathered",
+    "preparing": "Preparing the run",
+    "calibration": "Starting and calibrating the lab",
+    "scenario": "Running the scenario",
+    "ended": "Collecting the results",
 }
 
 
 @dataclass(frozen=True)
 class FunctionRow:
-    """One function of a scenario as a line: how deep it stands, what it is, how it is."""
+    """A function of a scenario as a table row. `depth`: level of its sub-scenario, `seconds`: duration so far."""
 
     depth: int
     label: str
@@ -47,44 +47,33 @@ class FunctionRow:
     seconds: float | None
 
 
-def projects(here: Context, user: User) -> list[Project]:
+def projects(context: Context, user: User) -> list[Project]:
     """Return the projects that an account may use."""
-    return [project for project in here.catalog.projects() if access.may(user, project)]
+    return [project for project in context.catalog.projects() if access.may_use(user, project)]
 
 
-def find(here: Context, user: User, number: int) -> Instance:
-    """Return a scenario instance. Raises ApiError: 404, or 403 for one of others."""
-    instance = here.queue.find(number)
-    if instance is None or instance.kind != "scenario":
-        raise not_found("Scenario Instance")
-    access.check_instance(here, user, instance)
-    return instance
-
-
-def folder_of(here: Context, instance: Instance) -> Path | None:
-    """Return the run folder of an instance, None while there is none."""
-    folder = here.settings.runs / instance.run_id if instance.run_id else None
+def folder_of(context: Context, instance: Instance) -> Path | None:
+    """Return the run folder of an instance, None if there is none."""
+    folder = context.settings.runs / instance.run_id if instance.run_id else None
     return folder if folder is not None and folder.is_dir() else None
 
 
-# --- how far it is --------------------------------------------------------------------------------------------------
+# --- progress -------------------------------------------------------------------------------------------------------
 
 
 def phase(instance: Instance, ahead: int) -> str:
-    """Say in one sentence what is going on."""
+    """Return the state as a short phrase. `ahead`: number of earlier instances that run or wait."""
     if instance.status is ScenarioStatus.SCHEDULING:
-        return f"It waits for the machine; {ahead} before it" if ahead else "It is next"
+        return f"Waiting for {ahead} earlier run{'s' if ahead > 1 else ''}" if ahead else "Next in the queue"
     if instance.status is ScenarioStatus.RUNNING:
-        if instance.stop_asked:
-            return "It is being stopped"
+        if instance.stop_requested:
+            return "Stopping"
         return PHASES.get(str((instance.progress or {}).get("phase")), PHASES["preparing"])
-    return instance.reason or (
-        "Everything went well" if instance.status is ScenarioStatus.FINISHED_OK else "It is over"
-    )
+    return instance.reason or ("Completed without errors" if instance.status is ScenarioStatus.FINISHED_OK else "Ended")
 
 
 def steps(instance: Instance, now: float) -> list[FunctionRow]:
-    """Return the functions of an instance, those of sub-scenarios below theirs; none before its scenario has begun."""
+    """Return the functions of an instance, each followed by those of its sub-scenario; none before the start."""
     top = (instance.progress or {}).get("instance")
     return list(_steps(top, 0, now)) if isinstance(top, dict) else []
 
@@ -105,23 +94,23 @@ def _steps(scenario: dict[str, Any], depth: int, now: float) -> Iterator[Functio
 
 
 def charts(curves: Curves, instance: Instance) -> list[Chart]:
-    """Draw what the link has carried and queued so far; a mark where the scenario began."""
+    """Return the charts of the link so far, with a mark at the start of the scenario."""
     top = (instance.progress or {}).get("instance")
     marker = None
     if isinstance(top, dict) and top["start_unix_s"] is not None and curves.start_unix_s is not None:
         marker = top["start_unix_s"] - curves.start_unix_s
     rates = [(f"{direction} link", curves.rate_mbps(direction)) for direction in DIRECTIONS]
     return [
-        chart("Goodput of the link", "Mbit/s", rates, marker),
-        chart("Queue of the forward link", "kB", [("queue", curves.queue_kb())], marker, colour=3),
+        chart("Link goodput", "Mbit/s", rates, marker),
+        chart("Forward link queue", "kB", [("queue", curves.queue_kb())], marker, colour=3),
     ]
 
 
-# --- what it found --------------------------------------------------------------------------------------------------
+# --- results --------------------------------------------------------------------------------------------------------
 
 
-def found(folders: Sequence[Path], title: str) -> View | None:
-    """Read the results of runs as the report shows them; None where a folder holds none yet."""
+def results(folders: Sequence[Path], title: str) -> View | None:
+    """Read the results of runs as the report shows them; None if one of the folders has none."""
     try:
         return View(title, [_read(folder, (folder / "manifest.json").stat().st_mtime_ns) for folder in folders])
     except (collect.RunFolderError, OSError):
@@ -130,20 +119,20 @@ def found(folders: Sequence[Path], title: str) -> View | None:
 
 @lru_cache(maxsize=32)
 def _read(folder: Path, written_ns: int) -> view.ReportRun:
-    """Read a run folder; `written_ns` makes one that has changed another one."""
+    """Read a run folder; `written_ns` makes a changed folder a new cache entry."""
     del written_ns
-    return view.read_run(folder)
+    return view.read_run(folder, collect.gather(folder))
 
 
-def side_by_side(here: Context, user: User, numbers: Sequence[int], most: int) -> tuple[list[Instance], list[Path]]:
-    """Return the instances to compare and their folders. Raises ApiError: too few, too many, or one without results."""
+def side_by_side(context: Context, user: User, numbers: Sequence[int], most: int) -> tuple[list[Instance], list[Path]]:
+    """Return the instances to compare and their folders. Raises ApiError: 400 for their number, 409 without results."""
     if not 2 <= len(set(numbers)) <= most:
         raise ApiError(400, f"Choose 2 to {most} runs to compare")
-    instances = [find(here, user, number) for number in dict.fromkeys(numbers)]
+    instances = [access.scenario_instance(context, user, number) for number in dict.fromkeys(numbers)]
     folders = []
     for instance in instances:
-        folder = folder_of(here, instance)
-        if folder is None or not instance.over:
+        folder = folder_of(context, instance)
+        if folder is None or not instance.ended:
             raise ApiError(409, f"Run {instance.id} has no results to compare")
         folders.append(folder)
     return instances, folders

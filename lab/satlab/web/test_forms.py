@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from satlab.common import paths
+from satlab.link.option_model import options_of
 from satlab.openbach.descriptor import load_jobs
+from satlab.rootd.verbs import RunLink
 from satlab.web.forms import Field, Form, form_of, read
 
 JOBS = load_jobs(paths.JOBS)
@@ -53,6 +55,19 @@ def test_every_shipped_scenario_has_a_form_that_can_be_sent(name: str) -> None:
     assert wanted.link.profile == "geo"
 
 
+def test_the_link_has_a_field_for_each_option_that_the_root_helper_takes() -> None:
+    made = form("page_load")
+    assert [field.name for field in made.link] == [option.name for option in options_of(RunLink)]
+    delay, ecn, queue = (field_of(made, f"link.{name}") for name in ("terrestrial_delay_ms", "ecn", "queue_bdp"))
+    assert (delay.kind, delay.unit, delay.value) == ("number", "ms", "")
+    assert delay.help.endswith("; 0 to 10000.")
+    assert (ecn.choices, ecn.value, queue.value) == (("no", "yes"), "no", "1.2")
+    filled_in = filled(made, argument__protocol="h1", link__aqm="codel", link__ecn="yes", link__jitter_ms="2.5")
+    link = read(made, filled_in).link
+    assert link is not None
+    assert link.model_dump(exclude_defaults=True) == {"aqm": "codel", "ecn": True, "jitter_ms": 2.5}
+
+
 def test_only_constants_that_were_changed_are_sent() -> None:
     made = form("page_load")
     wanted = read(made, filled(made, argument__protocol="h3", constant__runs="5", constant__page=""))
@@ -74,6 +89,8 @@ def test_only_constants_that_were_changed_are_sent() -> None:
         ({"link.queue": "a lot"}, "link.queue"),
         ({"link.aqm": "red"}, "link.aqm"),
         ({"link.seed": "-1"}, "link.seed"),
+        ({"link.ecn": "yes"}, "link.ecn"),
+        ({"link.emulator": "opensand", "link.loss": "0.1"}, "link.emulator"),
     ],
 )
 def test_each_fault_stands_at_its_field(change: dict[str, str], place: str) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from satlab.web.charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, chart
 from satlab.web.events import event
-from satlab.web.live_link import LINK, MOST_BINS, Curves, Watcher
+from satlab.web.live_link import LINK, MAX_BINS, Curves, Watcher
 
 
 def sample(second: float, forward: int = 0, back: int = 0, queue: int = 0) -> dict[str, Any]:
@@ -24,9 +24,9 @@ def sample(second: float, forward: int = 0, back: int = 0, queue: int = 0) -> di
 
 def test_samples_become_rates_and_the_largest_queue() -> None:
     curves = Curves()
-    curves.take({"type": "header"})
+    curves.add({"type": "header"})
     for number in range(20):
-        curves.take(sample(number / 10 + 0.01, forward=125_000, back=1250, queue=1000 * (number % 5)))
+        curves.add(sample(number / 10 + 0.01, forward=125_000, back=1250, queue=1000 * (number % 5)))
     assert curves.rate_mbps("forward") == [(0.25, 10.0), (0.75, 10.0), (1.25, 10.0)]
     assert curves.rate_mbps("return")[0][1] == pytest.approx(0.1)
     assert curves.queue_kb()[0] == (0.25, 4.0)
@@ -35,7 +35,7 @@ def test_samples_become_rates_and_the_largest_queue() -> None:
 def test_another_emulators_directions_are_left_out() -> None:
     curves = Curves()
     for number in range(20):
-        curves.take(sample(number / 10) | {"forward": None, "return": None})
+        curves.add(sample(number / 10) | {"forward": None, "return": None})
     assert {value for _, value in curves.rate_mbps("forward")} == {0.0}
 
 
@@ -43,22 +43,22 @@ def test_another_emulators_directions_are_left_out() -> None:
 def test_bins_stay_few_and_no_byte_is_lost(samples: list[tuple[float, int]]) -> None:
     curves = Curves()
     for second, size in samples:
-        curves.take(sample(second, forward=size))
-    assert len(curves._bins) <= MOST_BINS
+        curves.add(sample(second, forward=size))
+    assert len(curves._bins) <= MAX_BINS
     assert sum(each.bytes["forward"] for each in curves._bins.values()) == sum(size for _, size in samples)
 
 
 def test_a_growing_file_is_read_once(tmp_path: Path) -> None:
     watcher, path = Watcher(), tmp_path / LINK
-    assert watcher.look(tmp_path).start_unix_s is None
+    assert watcher.curves(tmp_path).start_unix_s is None
     path.parent.mkdir()
     path.write_text(json.dumps(sample(0, 100)) + "\n" + json.dumps(sample(0.6, 100))[:10])
-    assert watcher.look(tmp_path).start_unix_s == 1000
+    assert watcher.curves(tmp_path).start_unix_s == 1000
     with path.open("a") as file:
         file.write(json.dumps(sample(0.6, 100))[10:] + "\n" + json.dumps(sample(1.2)) + "\n")
-    assert [value for _, value in watcher.look(tmp_path).rate_mbps("forward")] == pytest.approx([0.0016, 0.0016])
+    assert [value for _, value in watcher.curves(tmp_path).rate_mbps("forward")] == pytest.approx([0.0016, 0.0016])
     for number in range(20):
-        watcher.look(tmp_path / str(number))
+        watcher.curves(tmp_path / str(number))
     assert len(watcher._runs) == 8
 
 

@@ -13,15 +13,14 @@ from satlab.common import paths
 from satlab.common.errors import ConfigError
 from satlab.report.html import render as render_report
 from satlab.report.view import BULK_COLUMNS
-from satlab.serve import launch
+from satlab.serve import access, launch
+from satlab.serve.access import Anybody, Runner, log_in, log_out
 from satlab.serve.accounts import User
-from satlab.serve.api_errors import ApiError, not_found
-from satlab.serve.context import Context, Here
-from satlab.serve.identity import Anybody, Runner, log_in, log_out
+from satlab.serve.api_answers import ApiError, not_found
+from satlab.serve.context import Context, RequestContext
+from satlab.serve.passwords import BusyError
 from satlab.serve.queue import Instance
 from satlab.serve.request_guard import PAGES
-from satlab.serve.routes import access
-from satlab.serve.routes.login import authenticate
 from satlab.web import forms, pages, run_pages
 from satlab.web.events import Events
 from satlab.web.pages import Page, render, see
@@ -29,20 +28,25 @@ from satlab.web.pages import Page, render, see
 router = APIRouter(route_class=Page, include_in_schema=False)
 Viewer = Annotated[User, Depends(pages.viewer)]
 
-MOST_SHOWN = 50
-MOST_COMPARED = 8
+MAX_SHOWN = 50
+MAX_COMPARED = 8
 STATIC = {
     "base.css": (paths.ROOT / "lab" / "satlab" / "report" / "static" / "report.css", "text/css"),
-    "icon.svg": (pages.HERE / "static" / "icon.svg", "image/svg+xml"),
-    "ui.css": (pages.HERE / "static" / "ui.css", "text/css"),
-    "ui.js": (pages.HERE / "static" / "ui.js", "text/javascript"),
+    "icon.svg": (pages.FOLDER / "static" / "icon.svg", "image/svg+xml"),
+    "ui.css": (pages.FOLDER / "static" / "ui.css", "text/css"),
+    "ui.js": (pages.FOLDER / "static" / "ui.js", "text/javascript"),
 }
 
 
 async def form_of(request: Request) -> dict[str, str]:
-    """Read a form; files in it are passed over."""
+    """Read the text fields of a form; files are ignored."""
     async with request.form(max_files=0, max_fields=1000) as form:
-        return {name: value for name, value in form.items() if isinstance(value, str)}
+        values = {name: value for name, value in form.items() if isinstance(value, str)}
+    try:
+        "".join((*values, *values.values())).encode()
+    except UnicodeEncodeError as error:
+        raise ApiError(HTTPStatus.BAD_REQUEST, "The form holds text that is not Unicode") from error
+    return values
 
 
 Filled = Annotated[dict[str, str], Depends(form_of)]
@@ -62,97 +66,96 @@ def static(name: str) -> Response:
 
 @router.get("/login")
 def login_page(request: Request, user: Anybody, back: str = "") -> Response:
-    """Ask who it is."""
     if user is not None:
         return see(pages.own_path(back))
     return render(request, "login.html", back=back, login="", fault="")
 
 
 @router.post("/login")
-def login(request: Request, form: Filled, here: Here) -> Response:
-    """Log in."""
+def login(request: Request, form: Filled, context: RequestContext) -> Response:
     name, back = form.get("login", "").strip(), form.get("back", "")
     try:
-        user = authenticate(here, request, name, form.get("password", ""))
+        user = context.logins.authenticate(name, form.get("password", ""), access.address_of(request))
     except ApiError as error:
-        fault = str(error) if error.status == HTTPStatus.TOO_MANY_REQUESTS else "Login or password are wrong"
+        fault = "Login or password are wrong" if error.status == HTTPStatus.UNAUTHORIZED else str(error)
         return render(request, "login.html", error.status, back=back, login=name, fault=fault)
-    answer = see(pages.own_path(back))
-    log_in(request, answer, user)
-    return answer
+    response = see(pages.own_path(back))
+    log_in(request, response, user)
+    return response
 
 
 @router.post("/logout")
 def logout(request: Request) -> Response:
-    """Log out."""
-    answer = see("/login")
-    log_out(request, answer)
-    return answer
+    response = see("/login")
+    log_out(request, response)
+    return response
 
 
 @router.get("/account")
 def account(request: Request, user: Viewer, done: str = "") -> Response:
-    """Show the form for a new password."""
+    """Show the form that sets a new password."""
     del user
     return render(request, "account.html", fault="", done=bool(done))
 
 
 @router.post("/account")
-def set_password(request: Request, user: Viewer, form: Filled, here: Here) -> Response:
-    """Change the own password; every session ends, and this one begins anew."""
+def set_password(request: Request, user: Viewer, form: Filled, context: RequestContext) -> Response:
+    """Change the password of one's own account. All its sessions end, and a new one begins."""
     new = form.get("password", "")
     try:
         if new != form.get("again", ""):
-            raise ConfigError("the two are not the same")
-        here.accounts.put(user, new)
-    except ConfigError as error:
+            raise ConfigError("the two passwords are not the same")
+        context.accounts.put(user, new)
+    except (ConfigError, BusyError) as error:
         return render(request, "account.html", HTTPStatus.BAD_REQUEST, fault=str(error), done=False)
-    answer = see("/account?done=1")
-    log_in(request, answer, user)
-    return answer
+    response = see("/account?done=1")
+    log_in(request, response, user)
+    return response
 
 
 # --- scenarios ------------------------------------------------------------------------------------------------------
 
 
 @router.get("/")
-def scenarios(request: Request, user: Viewer, here: Here) -> Response:
+def scenarios(request: Request, user: Viewer, context: RequestContext) -> Response:
     """List the scenarios that can be launched."""
-    listed = [(project, here.catalog.scenarios(project.name)) for project in run_pages.projects(here, user)]
+    listed = [(project, context.catalog.scenarios(project.name)) for project in run_pages.projects(context, user)]
     return render(request, "scenarios.html", projects=listed)
 
 
 @router.get("/scenarios/{project}/{name}")
-def scenario(request: Request, project: str, name: str, user: Viewer, here: Here) -> Response:
-    """Show the form of a launch."""
-    document, form = _form(here, user, project, name)
+def scenario(request: Request, project: str, name: str, user: Viewer, context: RequestContext) -> Response:
+    """Show the launch form of a scenario."""
+    document, form = _form(context, user, project, name)
     given = {field.id: request.query_params.get(field.id, field.value) for field in form.fields}
     return _launch_page(request, project, document, form, given, {})
 
 
 @router.post("/scenarios/{project}/{name}")
-def launch_scenario(request: Request, project: str, name: str, user: Runner, here: Here, filled: Filled) -> Response:
-    """Launch a scenario, or show what is wrong with the form."""
-    document, form = _form(here, user, project, name)
-    wanted = forms.read(form, filled)
-    if wanted.faults or wanted.link is None:
-        return _launch_page(request, project, document, form, filled, wanted.faults)
+def launch_scenario(
+    request: Request, project: str, name: str, user: Runner, context: RequestContext, filled: Filled
+) -> Response:
+    """Launch a scenario, or show the faults in the form."""
+    document, form = _form(context, user, project, name)
+    chosen = forms.read(form, filled)
+    if chosen.faults or chosen.link is None:
+        return _launch_page(request, project, document, form, filled, chosen.faults)
     try:
-        known = access.project_of(here, user, project, "Scenario")
-        values = wanted.arguments, wanted.link, user.login, wanted.constants
-        instance = launch.scenario_instance(here, known, name, *values)
+        used = access.project_of(context, user, project, "Scenario")
+        values = chosen.arguments, chosen.link, user.login, chosen.constants
+        instance = launch.scenario_instance(context, used, name, *values)
     except ApiError as error:
         details = error.body.get("error_message") or error.body.get("faults") or []
-        said = "; ".join([str(error).rstrip("."), *([details] if isinstance(details, str) else map(str, details))])
-        return _launch_page(request, project, document, form, filled, {"": said}, error.status)
+        fault = "; ".join([str(error).rstrip("."), *([details] if isinstance(details, str) else map(str, details))])
+        return _launch_page(request, project, document, form, filled, {"": fault}, error.status)
     return see(f"/runs/{instance.id}")
 
 
-def _form(here: Context, user: User, project: str, name: str) -> tuple[forms.Document, forms.Form]:
-    known = here.catalog.scenarios(access.project_of(here, user, project, "Scenario").name)
-    if name not in known:
+def _form(context: Context, user: User, project: str, name: str) -> tuple[forms.Document, forms.Form]:
+    scenarios = context.catalog.scenarios(access.project_of(context, user, project, "Scenario").name)
+    if name not in scenarios:
         raise not_found("Scenario")
-    return known[name], forms.form_of(known[name], known, launch.jobs(here), paths.PROFILES)
+    return scenarios[name], forms.form_of(scenarios[name], scenarios, context.inventory.jobs(), paths.PROFILES)
 
 
 def _launch_page(
@@ -173,85 +176,88 @@ def _launch_page(
 
 
 @router.get("/runs")
-def listed(request: Request, user: Viewer, here: Here, page: Annotated[int, Query(ge=1, le=100000)] = 1) -> Response:
+def listed(
+    request: Request, user: Viewer, context: RequestContext, page: Annotated[int, Query(ge=1, le=100000)] = 1
+) -> Response:
     """List scenario instances, the newest first."""
-    every = [instance for instance in here.queue.instances() if access.may_see(here, user, instance)]
-    shown = every[(page - 1) * MOST_SHOWN : page * MOST_SHOWN]
-    values = {"page": page, "more": len(every) > page * MOST_SHOWN, "most": MOST_COMPARED, "now": here.clock()}
+    visible = [instance for instance in context.queue.instances() if access.may_see(context, user, instance)]
+    shown = visible[(page - 1) * MAX_SHOWN : page * MAX_SHOWN]
+    values = {"page": page, "more": len(visible) > page * MAX_SHOWN, "most": MAX_COMPARED, "now": context.clock()}
     return render(request, "runs.html", instances=shown, tones=run_pages.TONES, **values)
 
 
 @router.get("/runs/{number}")
-def run(request: Request, number: int, user: Viewer, here: Here) -> Response:
-    """Show one instance: how far it is, or what it found."""
-    instance = run_pages.find(here, user, number)
-    folder = run_pages.folder_of(here, instance)
-    view = run_pages.found([folder], instance.scenario) if folder and instance.over else None
+def run(request: Request, number: int, user: Viewer, context: RequestContext) -> Response:
+    """Show the progress or the results of one instance."""
+    instance = access.scenario_instance(context, user, number)
+    folder = run_pages.folder_of(context, instance)
+    view = run_pages.results([folder], instance.scenario) if folder and instance.ended else None
     has_report = folder is not None and (folder / "report" / "index.html").is_file()
-    link = instance.order.link
+    link = instance.request.link
     shown = {"profile": link.profile, **link.model_dump(exclude_defaults=True)}
-    values = {"view": view, "has_report": has_report, "link": shown, "again": _again(here, instance)}
-    return render(request, "run.html", bulk_columns=BULK_COLUMNS, **values, **_live(request, here, instance))
+    values = {"view": view, "has_report": has_report, "link": shown, "relaunch": _relaunch(context, instance)}
+    return render(request, "run.html", bulk_columns=BULK_COLUMNS, **values, **_live(request, context, instance))
 
 
-def _again(here: Context, instance: Instance) -> str:
-    """Return the launch page with the same values filled in."""
-    usual = (here.catalog.scenario(instance.project, instance.scenario) or {}).get("constants", {})
-    constants = instance.order.documents[instance.scenario].get("constants", {})
-    given = {f"link.{name}": value for name, value in instance.order.link.model_dump(exclude_defaults=True).items()}
-    given |= {f"argument.{name}": value for name, value in instance.order.arguments.items()}
+def _relaunch(context: Context, instance: Instance) -> str:
+    """Return the path of the launch page with the values of an instance."""
+    usual = (context.catalog.scenario(instance.project, instance.scenario) or {}).get("constants", {})
+    constants = instance.request.documents[instance.scenario].get("constants", {})
+    link = instance.request.link.model_dump(exclude_defaults=True)
+    given = {f"link.{name}": forms.form_text(value) for name, value in link.items()}
+    given |= {f"argument.{name}": value for name, value in instance.request.arguments.items()}
     given |= {f"constant.{name}": value for name, value in constants.items() if value != usual.get(name)}
     place = f"{PAGES}/scenarios/{quote(instance.project, safe='')}/{quote(instance.scenario, safe='')}"
     return f"{place}?{urlencode(given)}" if given else place
 
 
 @router.get("/runs/{number}/live")
-def live(request: Request, number: int, user: Viewer, here: Here) -> Response:
-    """Return the part of the page of an instance that changes while it runs."""
-    return render(request, "live.html", **_live(request, here, run_pages.find(here, user, number)))
+def live(request: Request, number: int, user: Viewer, context: RequestContext) -> Response:
+    """Return the part of an instance's page that changes while it runs."""
+    return render(request, "live.html", **_live(request, context, access.scenario_instance(context, user, number)))
 
 
 @router.get("/runs/{number}/events")
-def events(request: Request, number: int, user: Viewer, here: Here) -> Response:
-    """Push that part as server-sent events while the instance runs, to whom it may be shown."""
-    run_pages.find(here, user, number)
+def events(request: Request, number: int, user: Viewer, context: RequestContext) -> Response:
+    """Send that part as server-sent events while the instance runs and the account may see it."""
+    access.scenario_instance(context, user, number)
 
-    def look() -> tuple[str, bool] | None:
+    def current() -> tuple[str, bool] | None:
         try:
-            instance = run_pages.find(here, pages.viewer(request), number)
+            instance = access.scenario_instance(context, pages.viewer(request), number)
         except (ApiError, pages.LoginNeededError):
-            return None  # the session is over, or the project belongs to others now
-        page = render(request, "live.html", **_live(request, here, instance))
-        return bytes(page.body).decode(), instance.over
+            return None  # the session has ended, or the account may no longer see the instance
+        page = render(request, "live.html", **_live(request, context, instance))
+        return bytes(page.body).decode(), instance.ended
 
-    return Events(look, request.app.state.listeners)
+    return Events(current, request.app.state.listeners)
 
 
-def _live(request: Request, here: Context, instance: Instance) -> dict[str, object]:
-    folder = run_pages.folder_of(here, instance)
-    curves = request.app.state.watcher.look(folder) if folder else None
-    ahead = sum(other.id < instance.id for other in here.queue.live()) if not instance.over else 0
+def _live(request: Request, context: Context, instance: Instance) -> dict[str, object]:
+    folder = run_pages.folder_of(context, instance)
+    curves = request.app.state.watcher.curves(folder) if folder else None
+    ahead = sum(other.id < instance.id for other in context.queue.live()) if not instance.ended else 0
     return {
         "instance": instance,
         "tone": run_pages.TONES.get(instance.status, "bad"),
         "phase": run_pages.phase(instance, ahead),
-        "steps": run_pages.steps(instance, instance.stopped or here.clock()),
+        "steps": run_pages.steps(instance, instance.stopped or context.clock()),
         "charts": run_pages.charts(curves, instance) if curves and curves.start_unix_s is not None else [],
-        "elapsed": (instance.stopped or here.clock()) - instance.launched,
+        "elapsed": (instance.stopped or context.clock()) - instance.launched,
     }
 
 
 @router.post("/runs/{number}/stop")
-def stop(number: int, user: Runner, here: Here) -> Response:
+def stop(number: int, user: Runner, context: RequestContext) -> Response:
     """Stop an instance."""
-    here.queue.stop(run_pages.find(here, user, number).id)
+    context.queue.stop(access.scenario_instance(context, user, number).id)
     return see(f"/runs/{number}")
 
 
 @router.get("/runs/{number}/report")
-def one_report(number: int, user: Viewer, here: Here) -> Response:
+def one_report(number: int, user: Viewer, context: RequestContext) -> Response:
     """Return the report of an instance."""
-    folder = run_pages.folder_of(here, run_pages.find(here, user, number))
+    folder = run_pages.folder_of(context, access.scenario_instance(context, user, number))
     path = folder / "report" / "index.html" if folder else None
     if path is None or not path.is_file():
         raise not_found("report")
@@ -259,18 +265,22 @@ def one_report(number: int, user: Viewer, here: Here) -> Response:
 
 
 @router.get("/compare")
-def compare(request: Request, user: Viewer, here: Here, run: Annotated[list[int] | None, Query()] = None) -> Response:
+def compare(
+    request: Request, user: Viewer, context: RequestContext, run: Annotated[list[int] | None, Query()] = None
+) -> Response:
     """Show the results of several instances side by side."""
-    instances, folders = run_pages.side_by_side(here, user, run or [], MOST_COMPARED)
-    values = {"tones": run_pages.TONES, "view": run_pages.found(folders, "compared"), "bulk_columns": BULK_COLUMNS}
+    instances, folders = run_pages.side_by_side(context, user, run or [], MAX_COMPARED)
+    values = {"tones": run_pages.TONES, "view": run_pages.results(folders, "compared"), "bulk_columns": BULK_COLUMNS}
     return render(request, "compare.html", instances=instances, **values)
 
 
 @router.get("/compare/report")
-def compared_report(user: Viewer, here: Here, run: Annotated[list[int] | None, Query()] = None) -> Response:
+def compared_report(
+    user: Viewer, context: RequestContext, run: Annotated[list[int] | None, Query()] = None
+) -> Response:
     """Return one report of several instances."""
-    instances, folders = run_pages.side_by_side(here, user, run or [], MOST_COMPARED)
-    view = run_pages.found(folders, f"Runs {', '.join(str(instance.id) for instance in instances)}")
+    instances, folders = run_pages.side_by_side(context, user, run or [], MAX_COMPARED)
+    view = run_pages.results(folders, f"Runs {', '.join(str(instance.id) for instance in instances)}")
     if view is None:
         raise not_found("report")
     return pages.report(render_report(view))

@@ -97,7 +97,7 @@ def loopback() -> Iterator[list[str]]:
 
 
 @pytest.mark.net
-def test_the_real_dumpcap_stops_when_told_and_at_its_bound(trial: Started, loopback: list[str]) -> None:
+def test_the_real_dumpcap_stops_on_sigterm_and_at_its_limit(trial: Started, loopback: list[str]) -> None:
     job = trial("satlab_capture")
     bounded = job.run("lo", "-t", "1", within=loopback)
     assert bounded[0] == 0, bounded[1]
@@ -105,7 +105,7 @@ def test_the_real_dumpcap_stops_when_told_and_at_its_bound(trial: Started, loopb
     deadline = time.monotonic() + 20
     while not _captures(process.pid) and time.monotonic() < deadline:
         time.sleep(0.02)
-    time.sleep(0.3)  # for packets to come: nothing outside tells how many have
+    time.sleep(0.3)  # for packets to come: their number is not visible outside
     process.terminate()
     assert process.wait(10) == 0, process.stdout.read()
     counts = [record["packets"] for record in job.records() if "packets" in record]

@@ -52,7 +52,7 @@ def run(folder: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
     return done.returncode, document
 
 
-def test_each_request_gives_both_times(tmp_path: Path, port: int) -> None:
+def test_each_request_has_both_times(tmp_path: Path, port: int) -> None:
     code, document = run(tmp_path, f"http://127.0.0.1:{port}/", "-n", "3")
     assert code == 0
     assert [r["status"] for r in document["requests"]] == ["ok"] * 3

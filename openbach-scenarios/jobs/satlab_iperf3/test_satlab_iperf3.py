@@ -91,7 +91,7 @@ def test_a_stopped_server_stores_what_it_has(job: Job, port: int, tmp_path: Path
     server = job(1, "-p", str(port), "server", "-B", "127.0.0.1")
     client = job(2, "-p", str(port), "client", "127.0.0.1", "-t", "20", "-R", "udp", "-b", "1M")
     wait_for_tcp(port, "01")
-    time.sleep(1)  # iperf3 tells nobody how many intervals it has
+    time.sleep(1)  # iperf3 does not report how many intervals it has
     server.send_signal(signal.SIGTERM)
     assert server.wait(5) == 0
     assert report(tmp_path, 1)["intervals"]
@@ -107,7 +107,7 @@ def test_an_idle_server_that_is_stopped_stores_nothing(job: Job, port: int, tmp_
     assert not (tmp_path / "files").exists()
 
 
-# An iperf3 that says what it is told to, and exits with 0, as the real one does after some errors.
+# A stand-in for iperf3 that prints a given report and exits with 0, as the real one does after some errors.
 FAKE = "#!/bin/sh\ncat <<'END'\n{text}\nEND\nexit 0\n"
 STREAM = {"bits_per_second": 1.0, "bytes": 1, "end": 0.1, "sender": False}
 TOTAL = {"sum_received": {"bits_per_second": 1.0, "bytes": 1}}
@@ -134,8 +134,8 @@ def test_the_client_fails_closed(job: Job, tmp_path: Path, text: str, status: in
     (tmp_path / "iperf3").chmod(0o755)
     path = f"{tmp_path}:{os.environ['PATH']}"
     client = job(2, "client", "127.0.0.1", "-t", "1", "-R", "tcp", "-C", "bbr", path=path)
-    _, talk = client.communicate(timeout=20)
-    assert (client.returncode, said in talk) == (status, True), talk
+    _, log = client.communicate(timeout=20)
+    assert (client.returncode, said in log) == (status, True), log
 
 
 @pytest.mark.parametrize("arguments", [["client", "a.host"], ["client", "::1", "-t", "0"], ["server", "-x"], []])

@@ -47,14 +47,14 @@ def target(protocol: str = "h3") -> Any:
 
 @pytest.fixture
 def timeline() -> Any:
-    """Return what Chromium 156 told of a load over HTTP/3 without delay."""
+    """Return what Chromium 156 reported of a load over HTTP/3 without delay."""
     return json.loads((HERE / "fixtures" / "timeline-h3.json").read_text())
 
 
 def judged(timeline: Any, protocol: str = "h3", status: str = "failed") -> Any:
-    wanted = target(protocol)
-    started = job.empty_record(wanted, PROGRAMS, 0) | {"status": status, "start_unix_s": 1.0, "wall_s": 2.0}
-    record = job.judge(started, timeline, wanted)
+    page = target(protocol)
+    started = job.empty_record(page, PROGRAMS, 0) | {"status": status, "start_unix_s": 1.0, "wall_s": 2.0}
+    record = job.judge(started, timeline, page)
     jsonschema.validate(record, json.loads((SCHEMAS / "page-load.schema.json").read_text()))
     return record
 
@@ -141,7 +141,7 @@ def test_a_load_event_after_the_deadline_does_not_count(timeline: Any) -> None:
     assert (record["status"], record["page_load_time_ms"], record["load_event_end_ms"]) == ("censored", None, None)
 
 
-def test_a_driver_that_fails_gives_a_failed_record(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_fails_leaves_a_failed_record(monkeypatch: pytest.MonkeyPatch) -> None:
     def crash(*_: Any) -> Any:
         raise WebDriverException("session not created\nwith a long\nstack")
 

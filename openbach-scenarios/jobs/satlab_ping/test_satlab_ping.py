@@ -36,7 +36,7 @@ PING 198.18.4.2 (198.18.4.2) 56(84) bytes of data.
 SUMMARY = "4 packets transmitted, 2 received, 50% packet loss, time 3004ms\n"
 
 
-def test_replies_losses_and_duplicates_are_told_apart() -> None:
+def test_replies_losses_and_duplicates_are_distinguished() -> None:
     echo = module().Echo()
     replies = [reply for line in LINES.splitlines() if (reply := echo.take(line))]
     assert replies == [(1795262219250, 600.0), (1795262220250, 601.5)]

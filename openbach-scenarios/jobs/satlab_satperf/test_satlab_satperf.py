@@ -14,7 +14,7 @@ from satlab.common import paths
 
 PROGRAM = Path(__file__).parent / "files" / "satlab_satperf.py"
 
-# A satperf that notes its arguments, writes lines to --output, and ends as it is told.
+# A satperf that notes its arguments, writes lines to --output, and ends with a given status.
 FAKE = """#!/bin/sh
 echo "$@" > {folder}/argv
 while [ "$1" != --output ]; do shift; done

@@ -42,7 +42,7 @@ def test_figures_are_those_of_the_interval(module: Load, tmp_path: Path) -> None
     assert (rates["lan0"]["rx_bps"], rates["lan0"]["tx_bps"], rates["lan0"]["dropped_packets"]) == (2e6, 0, 0)
 
 
-def test_shares_are_told_apart(module: Load, tmp_path: Path) -> None:
+def test_shares_are_distinguished(module: Load, tmp_path: Path) -> None:
     job = module("satlab_system_load")
     zero = job.Sample(0.0, dict.fromkeys(job._CPU, 0), 0, {})
     spent = {"user": 30, "nice": 10, "system": 15, "irq": 5, "softirq": 20, "steal": 4, "idle": 10, "iowait": 6}
@@ -52,7 +52,7 @@ def test_shares_are_told_apart(module: Load, tmp_path: Path) -> None:
     ]
 
 
-def test_an_interface_made_anew_gives_no_figure(module: Load, tmp_path: Path) -> None:
+def test_an_interface_made_anew_has_no_figure(module: Load, tmp_path: Path) -> None:
     job = module("satlab_system_load")
     before = job.read(proc(tmp_path, 1, 1, 1_000_000), 10.0)
     after = job.read(proc(tmp_path, 2, 2, 10), 11.0)

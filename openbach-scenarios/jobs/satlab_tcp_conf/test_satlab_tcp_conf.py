@@ -69,17 +69,17 @@ def test_a_route_keeps_what_is_not_asked_for(job: ModuleType) -> None:
     assert changed == "198.18.4.0/24 via 198.18.2.1 dev lan1 proto static initcwnd 10 congctl reno initrwnd 40"
 
 
-def test_presets_are_those_of_table_3_and_give_way_to_a_window(job: ModuleType) -> None:
+def test_presets_are_those_of_table_3_and_a_window_overrides_theirs(job: ModuleType) -> None:
     assert [(p.wmem_max, p.rmem_max, p.initial_window) for p in job.PRESETS.values()] == [
         (4_000_000, 6_000_000, 10),
         (4_000_000, 6_000_000, 100),
         (33_000_000, 33_000_000, 10),
         (33_000_000, 33_000_000, 100),
     ]
-    wanted = job.parser().parse_args(["-p", "D", "--client-side-initial-window", "20"])
-    sides = job.sides_asked(wanted)
+    options = job.parser().parse_args(["-p", "D", "--client-side-initial-window", "20"])
+    sides = job.requested_sides(options)
     assert (sides["server"].initial_window, sides["client"].initial_window) == (100, 20)
-    assert job.sides_asked(job.parser().parse_args(["-p", "B", "-w", "30"]))["server"].initial_window == 30
+    assert job.requested_sides(job.parser().parse_args(["-p", "B", "-w", "30"]))["server"].initial_window == 30
 
 
 @pytest.mark.parametrize("arguments", [["-w", "-1"], ["-w", "10001"], ["-C", "Cubic;"], ["-p", "E"], ["-c", "host"]])

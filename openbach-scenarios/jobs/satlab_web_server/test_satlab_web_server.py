@@ -32,14 +32,14 @@ job = load_module()
 
 
 @pytest.fixture
-def wanted(tmp_path: Path) -> Any:
+def page_request(tmp_path: Path) -> Any:
     for name in ("server.key", "server.crt"):
         (tmp_path / name).touch()
-    return job.Wanted(Path("/www/kepler/site"), "h3", IPv4Address("198.18.4.2"), 443, "cubic", tmp_path, tmp_path)
+    return job.Request(Path("/www/kepler/site"), "h3", IPv4Address("198.18.4.2"), 443, "cubic", tmp_path, tmp_path)
 
 
-def with_field(wanted: Any, **fields: Any) -> Any:
-    return job.Wanted(**(vars(wanted) | fields))
+def with_field(page_request: Any, **fields: Any) -> Any:
+    return job.Request(**(vars(page_request) | fields))
 
 
 def host(monkeypatch: pytest.MonkeyPatch, answers: dict[str, tuple[int, str, str]]) -> None:
@@ -76,10 +76,10 @@ def nginx(version: str, modules: str = "") -> tuple[int, str, str]:
     ],
 )
 def test_the_first_server_that_can_do_it_is_chosen(
-    monkeypatch: pytest.MonkeyPatch, wanted: Any, installed: Any, protocol: str, name: str
+    monkeypatch: pytest.MonkeyPatch, page_request: Any, installed: Any, protocol: str, name: str
 ) -> None:
     host(monkeypatch, installed)
-    assert job.choose(with_field(wanted, protocol=protocol)).name == name
+    assert job.choose(with_field(page_request, protocol=protocol)).name == name
 
 
 @pytest.mark.parametrize(
@@ -92,18 +92,18 @@ def test_the_first_server_that_can_do_it_is_chosen(
         ({"h2o": OLD_H2O}, "cubic", "h2o here has no HTTP/3"),
     ],
 )
-def test_without_a_server_each_reason_is_told(
-    monkeypatch: pytest.MonkeyPatch, wanted: Any, installed: Any, algorithm: str, reason: str
+def test_without_a_server_each_reason_is_reported(
+    monkeypatch: pytest.MonkeyPatch, page_request: Any, installed: Any, algorithm: str, reason: str
 ) -> None:
     host(monkeypatch, installed)
     with pytest.raises(job.JobError, match=re.escape(reason)) as caught:
-        job.choose(with_field(wanted, congestion_control=algorithm))
+        job.choose(with_field(page_request, congestion_control=algorithm))
     assert caught.value.status == 3
     assert caught.value.hint == "apt-get install ngtcp2-server"
 
 
-def test_h2o_neither_compresses_nor_upgrades_nor_speaks_tls_on_h1(wanted: Any) -> None:
-    config = job.h2o_config(with_field(wanted, protocol="h1", port=80))
+def test_h2o_neither_compresses_nor_upgrades_nor_speaks_tls_on_h1(page_request: Any) -> None:
+    config = job.h2o_config(with_field(page_request, protocol="h1", port=80))
     assert config["listen"] == {"host": "198.18.4.2", "port": 80}
     assert (config["compress"], config["file.send-compressed"], config["http1-upgrade-to-http2"]) == (
         "OFF",
@@ -112,27 +112,27 @@ def test_h2o_neither_compresses_nor_upgrades_nor_speaks_tls_on_h1(wanted: Any) -
     )
 
 
-def test_nginx_neither_compresses_nor_speaks_http2(wanted: Any) -> None:
-    text = job.nginx_config(with_field(wanted, protocol="h1", port=80))
+def test_nginx_neither_compresses_nor_speaks_http2(page_request: Any) -> None:
+    text = job.nginx_config(with_field(page_request, protocol="h1", port=80))
     assert "gzip off;" in text
     assert "http2" not in text
     assert "listen 198.18.4.2:80;" in text
-    assert "quic" in job.nginx_config(wanted)
+    assert "quic" in job.nginx_config(page_request)
 
 
-def test_a_missing_key_is_told(wanted: Any) -> None:
-    (wanted.pki / "server.key").unlink()
+def test_a_missing_key_is_reported(page_request: Any) -> None:
+    (page_request.pki / "server.key").unlink()
     with pytest.raises(job.JobError, match=r"server\.key: cannot be read"):
-        job.key_pair(wanted)
+        job.key_pair(page_request)
 
 
 @pytest.mark.parametrize(("protocol", "kind"), [("h1", socket.SOCK_STREAM), ("h3", socket.SOCK_DGRAM)])
-def test_a_port_in_use_is_told_in_one_line(wanted: Any, protocol: str, kind: socket.SocketKind) -> None:
+def test_a_port_in_use_is_reported_in_one_line(page_request: Any, protocol: str, kind: socket.SocketKind) -> None:
     with socket.socket(socket.AF_INET, kind) as holder:
         holder.bind((str(LOOPBACK), 0))
         if kind == socket.SOCK_STREAM:
             holder.listen()
-        taken = with_field(wanted, protocol=protocol, bind=LOOPBACK, port=holder.getsockname()[1])
+        taken = with_field(page_request, protocol=protocol, bind=LOOPBACK, port=holder.getsockname()[1])
         with pytest.raises(job.JobError, match="port in use") as caught:
             job.check_port(taken)
         assert caught.value.status == 3
@@ -214,11 +214,11 @@ def test_a_page_that_was_not_generated_ends_the_job(tmp_path: Path, capsys: pyte
     assert "holds no index.html" in capsys.readouterr().err
 
 
-def test_the_record_of_the_server_is_stored(monkeypatch: pytest.MonkeyPatch, wanted: Any) -> None:
+def test_the_record_of_the_server_is_stored(monkeypatch: pytest.MonkeyPatch, page_request: Any) -> None:
     sent: dict[str, Any] = {}
     monkeypatch.setattr(job.collect_agent, "store_files", lambda _now, **files: sent.update(files) or "OK")
     monkeypatch.setattr(job.collect_agent, "send_stat", lambda _now, **values: sent.update(values) or "OK")
-    job.record(with_field(wanted, protocol="h1"), "kepler", job.Server("h2o", "2.2.5", ["h2o"]), {"bbr"})
+    job.record(with_field(page_request, protocol="h1"), "kepler", job.Server("h2o", "2.2.5", ["h2o"]), {"bbr"})
     content = json.loads(Path(sent["server_json"]).read_text())
     assert content["congestion_control"] == {"asked": "cubic", "observed": ["bbr"]}
     assert content["server"] == "h2o"

@@ -2,7 +2,7 @@
 //! What requests and plans take on air (ETSI EN 301 545-2).
 //!
 //! A request is a control message of a burst of its own, in a slot that the terminal has once every request period whether
-//! it asks or not; the message has a type, the status of the terminal, its C/N report and its transmission mode, a byte
+//! it asks or not; the message has a type, the status of the terminal, its `Es/N0` report and its transmission mode, a byte
 //! each, and two bytes per capacity request. A plan is a TBTP2 (clause 6.4.9) that names the terminal of each slot of the
 //! superframe by a byte (assignment format 1), in the lower-layer signalling of GSE (protocol type 0x0082).
 //!

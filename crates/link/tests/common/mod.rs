@@ -4,7 +4,7 @@
 
 use dvb::modcod::{FrameSize, ModCod};
 use dvb::rcs2::Waveform;
-use link::{Accepted, Carrier, Link, LinkConfig, Loss, LossUnit, Nanos, Queue};
+use link::{Accepted, Carrier, Link, LinkConfig, Loss, LossUnit, Nanos, Queue, Stage};
 
 pub const GEO: Nanos = 250_000_000;
 

@@ -7,7 +7,9 @@ use dvb::gse::{Label, LabelField, Packet};
 use dvb::modcod::{FrameSize, ModCod};
 use dvb::rcs2::Waveform;
 use dvb::sdu::SIGNALLING;
-use link::{Accepted, Carrier, Frame, Link, LinkConfig, Loss, LossUnit, Nanos, Queue, Signalling};
+use link::{
+    Accepted, Carrier, Frame, Link, LinkConfig, Loss, LossUnit, Nanos, Queue, Signalling, Stage,
+};
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64;
 

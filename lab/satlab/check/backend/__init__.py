@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where the samples of a check come from: the virtual clock or a real lab."""
+"""Backends that take samples: the virtual clock, and programs in a real lab."""

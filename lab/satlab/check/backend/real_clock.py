@@ -1,17 +1,13 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Samples on the real clock: each in a fresh lab that is calibrated before and watched meanwhile.
 
-Both programs run in cells; packets are taken at the client's interface.
+Both programs run in sandboxes; packets are captured at the client's interface.
 """
 
 import contextlib
-import itertools
-import os
 import shutil
-import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from ipaddress import IPv4Address, ip_address
@@ -20,23 +16,24 @@ from typing import Any, Literal
 
 from satlab.check import case_link
 from satlab.check.case_link import CaseLink
-from satlab.check.endpoint.pair import CLIENT, SERVER, EndpointPair, EndpointProgram, SatperfPair, TransferRequest
+from satlab.check.endpoint.pair import CLIENT, SERVER, EndpointPair, EndpointProgram, TransferRequest
+from satlab.check.endpoint.satperf import SatperfPair
 from satlab.check.samples import Sample
 from satlab.check.sandbox import sandbox
 from satlab.check.sandbox.sandbox import ExitReport, Limits, Mount, Sandbox, SandboxedProcess
 from satlab.check.suite import Case, Suite
-from satlab.check.trace import capture, pcap, server_qlog, traces
+from satlab.check.trace import pcap, qlog_transfer, traces
 from satlab.check.trace.capture import Capture
 from satlab.check.trace.pcap import CapturedTransfer
+from satlab.check.trace.symptoms import symptoms
+from satlab.common import scratch
 from satlab.common.errors import HostError
 from satlab.common.processes import wait
 from satlab.common.topology import Role
 from satlab.experiment import calibrate
-from satlab.experiment.calibrate import MetricsFile
-from satlab.link import control
-from satlab.link.expectation import expectation
-from satlab.link.linkplan import LinkPlan
-from satlab.netlab import lab, netns, ownership, pki, privileges
+from satlab.experiment.session import NetnsHost, metrics_of, new_lab_id, run_session
+from satlab.link.plan import LinkPlan
+from satlab.netlab import netns, pki, privileges
 from satlab.netlab.lab import Lab
 
 START_S = 10.0
@@ -46,8 +43,7 @@ GRACE_S = 15.0
 END_S = 5.0
 WATCH_S = 0.25
 KEPT_BYTES = 16 << 20
-"""Of each end's files, those up to this size are kept, larger ones are what was transferred."""
-_NUMBERS = itertools.count()
+"""Of each endpoint's files, those up to this size are kept, larger ones are what was transferred."""
 
 
 @dataclass(frozen=True)
@@ -65,43 +61,41 @@ class RealClock:
         return self.ends.name
 
     def sample(self, suite: Suite, case: Case, link: CaseLink, seed: int, raw: Path) -> Sample:
-        """Bring a lab up, let the programs talk, take the lab down."""
-        lacking = self.ends.lacks(case)
+        """Run the programs in a lab of their own."""
+        lacking = self.ends.unsupported_reason(case)
         if lacking:
             return Sample(case.id, seed, "unsupported", lacking, (None,) * max(1, len(suite.marks_mb)))
         folder = _emptied(raw / f"{case.id}-{seed}")
-        metrics = MetricsFile(folder / "link.jsonl")
-        request = case_link.for_lab(link, case, seed, metrics.path)
-        with ownership.owned(f"check-{os.getpid() % 100000}-{next(_NUMBERS) % 1000}") as name:
-            try:
-                up = Lab.up(name, self.ends.topology(), request)
-                checks = calibrate.before(up.plan, calibrate.probe_link(up, up.plan, server_address(up), metrics))
-                began_unix_s = time.time()
-                found = self._log(up, suite, case, seed, folder)
-                broken = up.status().reason
-            finally:
-                lab.down(name)
-        if broken:
-            raise HostError(f"the lab broke during {case.id}: {broken}")
-        lines = metrics.lines()
-        checks += calibrate.during(lines, expectation(up.plan, "satlink"), began_unix_s)
-        calibrate.write(folder / "calibration.json", up.config.run_id, checks)
-        off = ", ".join(check.name for check in checks if not check.ok)
-        # Of files of outside programs nothing is read but what `told` has made of their qlog.
-        is_traced = isinstance(self.ends, SatperfPair) or "spent_s" in found.sources
+        request = case_link.for_lab(link, case, seed, folder / "link.jsonl")
+        session = run_session(
+            NetnsHost(new_lab_id("check"), self.ends.topology(), request),
+            lambda up, halt: self._transfer(up, (suite, case, seed), folder, halt),
+            stop=self.stop,
+        )
+        if session.outcome is None:
+            raise KeyboardInterrupt
+        if session.broken:
+            raise HostError(f"the lab broke during {case.id}: {session.broken}")
+        calibrate.write(folder / "calibration.json", session.lab.config.run_id, session.checks)
+        # Of files of outside programs nothing is read but what `server_qlog` has made of their qlog.
+        is_traced = isinstance(self.ends, SatperfPair) or "spent_s" in session.outcome.sources
         trace = traces.read(raw, case.id, seed, link.plan) if is_traced else None
-        spent = None if trace is None else trace.spent_s()
-        return replace(found, calibration=off, spent_s=spent, **_returned(lines, began_unix_s))
+        return replace(
+            session.outcome,
+            calibration=", ".join(check.name for check in session.checks if not check.ok),
+            spent_s=None if trace is None else trace.spent_s(),
+            **_returned(metrics_of(session.lab).each(), session.began_unix_s),
+        )
 
-    def _log(self, up: Lab, suite: Suite, case: Case, seed: int, folder: Path) -> Sample:
-        """Start the server, then the client once or twice; give the sample of the last connection."""
-        host = server_address(up)
-        with tempfile.TemporaryDirectory(prefix="satlab-check-") as private:
-            keys = pki.create(Path(private) / "pki", self.ends.server_names, [ip_address(host)], datetime.now(UTC))
-            request = TransferRequest(suite, case, seed, host, keys, Path(private) / "ends")
-            cells = {side: _cell(request, side, self.ends.server_names) for side in (SERVER, CLIENT)}
+    def _transfer(self, up: Lab, what: tuple[Suite, Case, int], folder: Path, halt: threading.Event) -> Sample:
+        """Start the server, then the client once or twice; return the sample of the last connection."""
+        host = up.topology.address_of(Role.SERVER)
+        with scratch.folder("satlab-check-") as private:
+            keys = pki.create(private / "pki", self.ends.server_names, [ip_address(host)], datetime.now(UTC))
+            request = TransferRequest(*what, host, keys, private / "endpoints")
+            sandboxes = {side: _sandbox(request, side, self.ends.server_names) for side in (SERVER, CLIENT)}
             try:
-                return _Sitting(self.ends, self.stop, up, request, cells, folder).sample()
+                return _Sitting(self.ends, self.stop, halt, up, request, sandboxes, folder).sample()
             finally:
                 for side in (SERVER, CLIENT):
                     _keep(request.folder / side, folder / side)
@@ -109,22 +103,23 @@ class RealClock:
 
 @dataclass(frozen=True)
 class _Sitting:
-    """One server and its clients."""
+    """One server and its clients. `halt` is set when `stop` is, or when the lab breaks."""
 
     ends: EndpointPair
     stop: threading.Event
+    halt: threading.Event
     up: Lab
     request: TransferRequest
-    cells: dict[str, Sandbox]
+    sandboxes: dict[str, Sandbox]
     folder: Path
 
     def sample(self) -> Sample:
-        """Let them talk; give the sample of the last connection."""
+        """Run them; return the sample of the last connection."""
         with self.ends.path(self.up, self.request, self.folder) as faults:
-            found = self.request.failed("; ".join(faults)) if faults else self._between()
-        if faults and found.status == "ok":
-            return replace(found, status="failed", reason="; ".join(faults))
-        return replace(found, **self.ends.beyond(self.request, self.folder))
+            result = self.request.failed("; ".join(faults)) if faults else self._between()
+        if faults and result.status == "ok":
+            return replace(result, status="failed", reason="; ".join(faults))
+        return replace(result, **self.ends.path_figures(self.request, self.folder))
 
     def _between(self) -> Sample:
         with _running(self._start(SERVER, self.ends.server(self.request), "server.log")) as server:
@@ -133,24 +128,23 @@ class _Sitting:
                 return self.request.failed(f"the server does not listen on port {self.ends.port} after {START_S:g} s")
             if (gone := server.poll()) is not None:
                 return self._without_server(gone)
-            found = self.request.failed("no connection was made")
+            result = self.request.failed("no connection was made")
             for number in range(self.request.connections):
                 if number:
-                    self.stop.wait(self.request.case.second_after_s)
-                found, ended, seen = self._connection(server, number)
-                if found.status != "ok" and number + 1 < self.request.connections:
-                    return replace(self.request.failed(f"first transfer: {found.reason}"), status=found.status)
-            return self._complete(found, server.stop(), ended, seen)
+                    self.halt.wait(self.request.case.second_after_s)
+                result, ended, seen = self._connection(server, number)
+                if result.status != "ok" and number + 1 < self.request.connections:
+                    return replace(self.request.failed(f"first transfer: {result.reason}"), status=result.status)
+            return self._complete(result, server.stop(), ended, seen)
 
     def _connection(self, server: SandboxedProcess, number: int) -> tuple[Sample, ExitReport, CapturedTransfer | None]:
         captured = self.folder / f"client-{number}.pcap"
         with Capture(self.up, *_client_interface(self.up)).running(captured):
-            if self.up.config.timeline and self.up.config.control:
-                control.start_timeline(Path(self.up.config.control))
+            self.up.start_timeline()
             client = self._start(CLIENT, self.ends.client(self.request, number), f"client-{number}.log")
             with _running(client):
                 ended, why = self._await(server, client)
-        seen = pcap.read(capture.read(captured), IPv4Address(self.request.host), self.ends.port)
+        seen = pcap.transfer_of(pcap.read(captured), IPv4Address(self.request.host), self.ends.port)
         if why:
             return self._came_to_nothing(why), ended, seen
         return self.ends.sample(self.request, number, ended, seen), ended, seen
@@ -162,70 +156,73 @@ class _Sitting:
     def _came_to_nothing(self, why: str) -> Sample:
         return self.request.failed(why, "unsupported" if why == UNSUPPORTED else "failed")
 
-    def _complete(self, found: Sample, server: ExitReport, client: ExitReport, seen: CapturedTransfer | None) -> Sample:
-        """Add what is seen from outside, whoever talked."""
+    def _complete(self, base: Sample, server: ExitReport, client: ExitReport, seen: CapturedTransfer | None) -> Sample:
+        """Add what is seen from outside, of whatever programs."""
         used = {"client": (client.cpu_s, client.waited_s), "server": (server.cpu_s, server.waited_s)}
         more: dict[str, Any] = {}
         if seen is not None and self.request.case.direction == "download":
             more["goodput_interop_bps"] = seen.goodput_bps(self.request.size)
-            more["symptoms"] = pcap.symptoms(seen, *_typical(self.up.plan), used)
-            found = server_qlog.add(found, self.ends, self.request, self.folder, seen, self.up.plan.rtt_ms.mean / 2000)
+            more["symptoms"] = symptoms(seen, *_typical(self.up.plan), used)
+            folders, one_way_s = self.ends.qlog_folders(self.request), self.up.plan.rtt_ms.mean / 2000
+            base = qlog_transfer.add(base, folders, self.request.size, self.folder, seen, one_way_s)
         return replace(
-            found, client_cpu_s=client.cpu_s, server_cpu_s=server.cpu_s,
+            base, client_cpu_s=client.cpu_s, server_cpu_s=server.cpu_s,
             client_peak_bytes=client.peak_bytes, server_peak_bytes=server.peak_bytes, **more,
         )  # fmt: skip
 
     def _await(self, server: SandboxedProcess, client: SandboxedProcess) -> tuple[ExitReport, str]:
-        """Wait for the client's end; give it, and why it has no meaning if the server or the lab came first."""
+        """Wait for the client's end; return it, and why it has no meaning if the server or the lab came first."""
         while (ended := client.poll(WATCH_S)) is None:
             if self.stop.is_set():
                 raise KeyboardInterrupt
             gone = server.poll()
             if gone is not None and client.poll(END_S) is None:
                 return client.stop(), self._without_server(gone).reason
-            if self.up.status().phase != "up":
+            if self.halt.is_set() and not self.stop.is_set():
                 return client.stop(), "the lab broke"
         return ended, UNSUPPORTED if ended.status == NOT_SUPPORTED else ""
 
     def _start(self, side: str, program: EndpointProgram, log: str) -> SandboxedProcess:
         enter = self.up.enter_argv(self.up.topology.node_of(Role(side)))
-        cell = self.cells[side]
-        for bind in program.binds:
-            if bind.source.is_relative_to(self.request.pki.folder):
-                privileges.give(bind.source, cell.uid)
-        cell = replace(
-            cell, binds=(*program.binds, *cell.binds), environment=program.environment, base=program.base,
-            capabilities=program.capabilities, hosts=program.hosts or cell.hosts,
+        box, own = self.sandboxes[side], self.request.folder / side
+        if own.stat().st_uid != box.uid:  # what is put there is the program's from its first start
+            privileges.give_tree(own, box.uid)
+        for mount in program.mounts:
+            if mount.source.is_relative_to(own) and mount.source.resolve() != mount.source:
+                raise HostError(f"the {side} has replaced its folder {mount.source.name} by a link")
+            if mount.source.is_relative_to(self.request.pki.folder):
+                privileges.give(mount.source, box.uid)
+        box = replace(
+            box, mounts=(*program.mounts, *box.mounts), environment=program.environment, base=program.base,
+            capabilities=program.capabilities, hosts=program.hosts or box.hosts,
         )  # fmt: skip
-        return sandbox.start(enter, cell, program.argv, self.folder / log)
+        return sandbox.start(enter, box, program.argv, self.folder / log)
 
 
 NOT_SUPPORTED = 127
-"""Exit status of a program that does not support what is asked, as the QUIC interop runner's endpoints have it."""
+"""Exit status of a program that does not support the request, as the QUIC interop runner's endpoints have it."""
 UNSUPPORTED = "the program does not support it (exit status 127)"
 
 
-def _cell(request: TransferRequest, side: str, names: tuple[str, ...]) -> Sandbox:
+def _sandbox(request: TransferRequest, side: str, names: tuple[str, ...]) -> Sandbox:
     folder = request.folder / side
     folder.mkdir(parents=True)
     known = "".join(f"{request.host} {name}\n" for name in names)
     seconds = request.connections * (request.case.timeout_s + GRACE_S) + (request.case.second_after_s or 0) + START_S
     hosts = f"127.0.0.1 localhost\n{known}"
-    cell = Sandbox(binds=(Mount(folder, writable=True),), name=side, hosts=hosts, bounds=Limits(seconds))
-    privileges.give(folder, cell.uid)
-    return cell
+    return Sandbox(mounts=(Mount(folder, writable=True),), name=side, hosts=hosts, limits=Limits(seconds))
 
 
 def _emptied(folder: Path) -> Path:
     """Make a sample's folder; what a sample that was stopped has left in it goes."""
     if folder.exists():
-        shutil.rmtree(folder)
+        scratch.remove(folder)
     folder.mkdir()
     return folder
 
 
 def _keep(theirs: Path, kept: Path) -> None:
-    """Keep an end's files, links and what is too large left out; they are worth nothing but a look."""
+    """Keep an endpoint's files, links and what is too large left out; they are worth nothing but a look."""
     for file in sorted(theirs.rglob("*")):
         if file.is_file() and not file.is_symlink() and file.lstat().st_size <= KEPT_BYTES:
             target = kept / file.relative_to(theirs)
@@ -235,7 +232,7 @@ def _keep(theirs: Path, kept: Path) -> None:
 
 @contextlib.contextmanager
 def _running(program: SandboxedProcess) -> Iterator[SandboxedProcess]:
-    """See that a program ends with the block."""
+    """Stop a program when the block ends."""
     try:
         yield program
     finally:
@@ -247,16 +244,11 @@ def _typical(plan: LinkPlan) -> tuple[float, float]:
     return plan.rtt_ms.mean / 1000, plan.forward.udp_goodput_bps
 
 
-def _returned(lines: list[dict[str, Any]], since_unix_s: float) -> dict[str, Any]:
+def _returned(lines: Iterable[Mapping[str, Any]], since_unix_s: float) -> dict[str, Any]:
     """Count what crossed the return link since a moment of the Unix clock."""
     samples = [line["return"] for line in lines if line["type"] == "sample" and line["t_unix_s"] > since_unix_s]
     counts: Callable[[str], int] = lambda name: sum(one[name] for one in samples if one)  # noqa: E731
     return {"return_packets": counts("out_packets"), "return_bytes": counts("out_bytes")}
-
-
-def server_address(up: Lab) -> str:
-    """Return the server's address."""
-    return up.topology.nodes[up.topology.node_of(Role.SERVER)].address
 
 
 def _client_interface(up: Lab) -> tuple[str, str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One sample of a case under the virtual clock: `satvirtual` drives quinn-proto over satlink's own link model."""
+"""Samples under the virtual clock: `satvirtual` drives quinn-proto over satlink's own link model."""
 
 import json
 import os
@@ -25,8 +25,6 @@ DEADLINE_S = 300.0
 
 @dataclass(frozen=True)
 class VirtualClock:
-    """The backend; options of both ends, samples at once."""
-
     client: Options = field(default_factory=dict)
     server: Options = field(default_factory=dict)
     at_once: int = os.cpu_count() or 1
@@ -34,13 +32,16 @@ class VirtualClock:
     stack: str = "quinn-proto 0.11"
 
     def sample(self, suite: Suite, case: Case, link: CaseLink, seed: int, raw: Path) -> Sample:
-        """Take one sample; the same for the same input."""
+        """Take one sample. Equal inputs have equal samples."""
         return run(link, transfer(suite, case, seed, self.client, self.server), raw, case)
 
 
 def transfer(suite: Suite, case: Case, seed: int, client: Options, server: Options) -> dict[str, Any]:
-    """Return what is sent (schemas/virtual-transfer.schema.json). Where in a frame it starts is drawn from the seed."""
-    second = case.second_after_s is not None
+    """Return the request for satvirtual (schemas/virtual-transfer.schema.json).
+
+    The seed decides when the transfer starts, between 0 and 1 s: at any phase of a frame.
+    """
+    has_second = case.second_after_s is not None
     return {
         "schema": "satlab/virtual-transfer/1",
         "seed": seed,
@@ -48,10 +49,10 @@ def transfer(suite: Suite, case: Case, seed: int, client: Options, server: Optio
         "bytes": round(suite.marks_mb[-1] * MB),
         "marks_bytes": [round(mark * MB) for mark in suite.marks_mb],
         "streams": 1,
-        "start_s": random.Random(seed).random(),  # noqa: S311 - a phase, no secret
-        "repeats": 2 if second else 1,
+        "start_s": random.Random(seed).random(),  # noqa: S311 - a phase, not a secret
+        "repeats": 2 if has_second else 1,
         "pause_s": case.second_after_s or 0.0,
-        "zero_rtt": second,
+        "zero_rtt": has_second,
         "timeout_s": case.timeout_s,
         "client": dict(client),
         "server": dict(server),
@@ -59,46 +60,48 @@ def transfer(suite: Suite, case: Case, seed: int, client: Options, server: Optio
 
 
 def run(link: CaseLink, request: Mapping[str, Any], folder: Path, case: Case) -> Sample:
-    """Run one sample; raw files stay in `folder` as CASE-SEED.{link,transfer,outcome}.json.
+    """Run satvirtual in `folder`, and leave its input and output there: CASE-SEED.{link,transfer,outcome}.json.
 
     Raises:
-        ConfigError: the program refuses an option.
-        HostError: it is missing, hangs or dies.
+        ConfigError: satvirtual refuses an option.
+        HostError: satvirtual is missing, hangs or dies.
     """
     seed = request["seed"]
-    names = [folder / f"{case.id}-{seed}.{kind}.json" for kind in ("link", "transfer", "outcome")]
-    config = case_link.at_work(link, case, seed, request["start_s"])
-    names[0].write_text(config.to_json())
-    names[1].write_text(json.dumps(request, indent=1))
-    argv = [str(paths.SATVIRTUAL), "--link", str(names[0]), "--transfer", str(names[1])]
+    link_file, transfer_file, outcome_file = (
+        folder / f"{case.id}-{seed}.{kind}.json" for kind in ("link", "transfer", "outcome")
+    )
+    link_file.write_text(case_link.for_virtual_clock(link, case, seed, request["start_s"], folder).to_json())
+    transfer_file.write_text(json.dumps(request, indent=1))
+    argv = [str(paths.SATVIRTUAL), "--link", link_file.name, "--transfer", transfer_file.name]
     try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE_S, check=False)
+        done = subprocess.run(
+            argv, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE_S, check=False
+        )
     except (FileNotFoundError, PermissionError) as error:
         raise HostError(f"{argv[0]}: {error.strerror}", "build it: ./satlab --install virtual") from error
     except subprocess.TimeoutExpired as error:
-        raise HostError(f"satvirtual gave no answer in {DEADLINE_S:g} s ({names[1]})") from error
+        raise HostError(f"satvirtual did not end within {DEADLINE_S:g} s ({transfer_file})") from error
     if done.returncode == ExitStatus.USAGE:
         raise refusal(done.stderr.decode(errors="replace"), "satvirtual refuses the transfer")
     if done.returncode not in (ExitStatus.OK, ExitStatus.FAILED):
         raise HostError(
             f"satvirtual ended with status {done.returncode}: {done.stderr.decode(errors='replace')[-300:]}"
         )
-    names[2].write_bytes(done.stdout)
+    outcome_file.write_bytes(done.stdout)
     return sample(case, json.loads(done.stdout))
 
 
 def sample(case: Case, outcome: Mapping[str, Any]) -> Sample:
-    """Read the outcome of a case: its last transfer, or the one that kept it from coming to that."""
+    """Return the sample of an outcome: its last transfer; a failed first transfer fails the case."""
     last = outcome["transfers"][-1]
-    wanted = 2 if case.second_after_s else 1
-    came = len(outcome["transfers"]) == wanted
+    is_complete = len(outcome["transfers"]) == (2 if case.second_after_s else 1)
     sender, receiver = last["sender"] or {}, last["receiver"] or {}
     return Sample(
         case=case.id,
         seed=outcome["request"]["seed"],
         status=last["status"],
-        reason=last["reason"] if came else f"first transfer: {last['reason']}",
-        times_s=tuple(mark["t_s"] if came else None for mark in last["marks"]),
+        reason=last["reason"] if is_complete else f"first transfer: {last['reason']}",
+        times_s=tuple(mark["t_s"] if is_complete else None for mark in last["marks"]),
         handshake_ms=last["handshake_ms"],
         time_to_first_byte_ms=last["time_to_first_byte_ms"],
         sent_datagrams=sender.get("sent_datagrams"),

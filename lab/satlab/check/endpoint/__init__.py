@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The QUIC programs under test: built-in stacks, command lines, interop-runner endpoints, TCP with PEPs."""
+"""The programs under test: satperf, command lines, endpoints of the QUIC interop runner, TCP with PEPs."""

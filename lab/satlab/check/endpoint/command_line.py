@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Anybody's client and server, by their command lines: a download over whatever they speak, judged from outside.
+"""Any client and server, given as command lines: a download, judged by the client's exit, its files and the packets.
 
-A command is split as a shell would (quotes, no expansion), never given to one. In its words these are replaced:
+A command is split into words as by a shell (quotes, no expansion); no shell runs it. PLACEHOLDERS are replaced in its
+words.
 """
 
 import filecmp
@@ -11,12 +12,12 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from satlab.check.endpoint.pair import CLIENT, NAME, PORT, SERVER, EndpointProgram, LabPair, TransferRequest, shown
+from satlab.check.endpoint.pair import CLIENT, NAME, PORT, SERVER, EndpointProgram, LabPair, TransferRequest, read_only
 from satlab.check.samples import Sample, Status
 from satlab.check.sandbox.sandbox import ExitReport
 from satlab.check.suite import Case
@@ -25,143 +26,137 @@ from satlab.common.errors import ConfigError, Fault, HostError
 
 PLACEHOLDERS = {
     "host": "the server's address",
-    "port": "its port",
-    "name": "its name, which its certificate has and /etc/hosts knows",
-    "bytes": "how much is to be transferred",
-    "path": "where on the server it is, as in a URL",
-    "url": "all of that as https://name:port/path",
-    "www": "folder that the server serves, which holds the file of that path",
-    "cert": "server's certificate chain, PEM",
-    "key": "its private key, PEM",
-    "ca": "certificate that the client may trust, PEM",
-    "out": "empty folder: what the client leaves there must be the file",
-    "qlog": "folder for qlog files, each end's own",
-    "state": "folder that stays between two connections, for sessions and tokens",
+    "port": "the server's port",
+    "name": "the server's name, in its certificate and in /etc/hosts",
+    "bytes": "size of the file",
+    "path": "path of the file in the URL",
+    "url": "https://name:port/path",
+    "www": "folder that the server serves; it has the file",
+    "cert": "the server's certificate chain, PEM",
+    "key": "the server's private key, PEM",
+    "ca": "certificate that the client trusts, PEM",
+    "out": "empty folder: the client must leave the file there, and nothing else",
+    "qlog": "folder for qlog files, one per endpoint",
+    "state": "folder that is kept between two connections, for sessions and tokens",
 }
 PAYLOAD = "payload"
 _PLACEHOLDER = re.compile(r"\{([a-z]+)\}")
 HANG_S = 5.0
-"""A transfer that was cut off and had not moved for so long hung; else it was only slow."""
-COMPLETE = 0.98
-"""Share of the payload that must have crossed where the client leaves no file."""
+"""A transfer at its timeout is stalled if nothing arrived for this time; else it is slow."""
+MIN_COMPLETE_SHARE = 0.98
+"""Of the payload that must have arrived where the client leaves no file."""
 
 
 @dataclass(frozen=True)
 class CommandLinePair(LabPair):
-    """The words of both commands; `shown` are files and folders that they need beside the host's programs."""
+    """The words of both commands; `allow_read` are files and folders that they need besides the host's programs."""
 
     name: str
     client_words: tuple[str, ...]
     server_words: tuple[str, ...]
-    shown: tuple[Path, ...] = ()
+    allow_read: tuple[Path, ...] = ()
     protocol: Literal["udp", "tcp"] = "udp"
 
-    def lacks(self, case: Case) -> str:
-        """Return why it cannot do a case."""
+    def unsupported_reason(self, case: Case) -> str:
         if case.direction == "upload":
-            return "uploads are not timed where they arrive with programs from outside"
+            return "uploads of external programs are not supported: nothing times their arrival"
         if case.second_after_s is not None and not any("{state}" in word for word in self.client_words):
             return "the client's command has no {state} to keep a session in"
         return ""
 
     def server(self, request: TransferRequest) -> EndpointProgram:
-        """Return the server and make what it serves."""
+        """Return the server and write the file that it serves."""
         www = request.folder / "www"
         www.mkdir()
-        (www / PAYLOAD).write_bytes(random.Random(request.seed).randbytes(request.size))  # noqa: S311 - a file, no secret
+        (www / PAYLOAD).write_bytes(random.Random(request.seed).randbytes(request.size))  # noqa: S311 - not a secret
         keys = request.pki
-        _own(request.folder / SERVER / "qlog")
-        return EndpointProgram(
-            _filled(self.server_words, request, SERVER), shown(www, keys.server_cert, keys.server_key, *self.shown)
-        )
+        (request.folder / SERVER / "qlog").mkdir()
+        mounts = read_only(www, keys.server_cert, keys.server_key, *self.allow_read)
+        return EndpointProgram(_filled(self.server_words, request, SERVER), mounts)
 
     def client(self, request: TransferRequest, number: int) -> EndpointProgram:
-        """Return the client, with an empty folder for what it downloads."""
-        theirs = request.folder / CLIENT
-        shutil.rmtree(theirs / "out", ignore_errors=True)
-        for name in ("out", "state", "qlog"):
-            _own(theirs / name)
-        return EndpointProgram(_filled(self.client_words, request, CLIENT), shown(request.pki.ca_cert, *self.shown))
+        """Return the client, with an empty folder for the download of each connection."""
+        if number == 0:  # once the program has run, nothing is written to its folders
+            for name in (*map(_out, range(request.connections)), "state", "qlog"):
+                (request.folder / CLIENT / name).mkdir()
+        mounts = read_only(request.pki.ca_cert, *self.allow_read)
+        return EndpointProgram(_filled(self.client_words, request, CLIENT, number), mounts)
 
-    def qlog(self, request: TransferRequest, side: str) -> Path | None:
-        """Return the folder that {qlog} names."""
-        return request.folder / side / "qlog"
+    def qlog_folders(self, request: TransferRequest) -> Mapping[str, Path]:
+        return {side: request.folder / side / "qlog" for side in (SERVER, CLIENT)}
 
     def sample(self, request: TransferRequest, number: int, ended: ExitReport, wire: CapturedTransfer | None) -> Sample:
-        """Judge a download by how the client ended, what it left, and what crossed."""
         if wire is None:
             return request.failed(f"the client sent nothing{': ' if ended.reason else ''}{ended.reason}")
-        status, reason = self._outcome(request, ended, wire)
-        came = sum(one.size for one in wire.arrivals)
-        # A whole transfer's headers are spread over it; of one that was cut off nobody knows how much they are.
-        times = wire.times_s(request.marks, request.size if status == "ok" else came)
-        handshake = wire.handshake_s
-        return Sample(
-            request.case.id, request.seed, status, reason, times,
-            handshake_ms=None if handshake is None else handshake * 1000,
-        )  # fmt: skip
+        status, reason = self._outcome(request, number, ended, wire)
+        # The headers of a complete transfer are spread over its payload. Those of an incomplete one are unknown.
+        times = wire.times_s(request.marks, request.size if status == "ok" else wire.arrived_bytes)
+        return Sample(request.case.id, request.seed, status, reason, times, handshake_ms=wire.handshake_ms)
 
-    def _outcome(self, request: TransferRequest, ended: ExitReport, wire: CapturedTransfer) -> tuple[Status, str]:
-        if ended.why.startswith("it did not end within"):
+    def _outcome(
+        self, request: TransferRequest, number: int, ended: ExitReport, wire: CapturedTransfer
+    ) -> tuple[Status, str]:
+        if ended.stop_reason.startswith("it did not end within"):
             last_s = max((one.t_s for one in wire.arrivals), default=0.0)
-            moved = request.case.timeout_s - last_s < HANG_S
-            return ("censored", ended.why) if moved else ("failed", f"it hangs: nothing came after {last_s:.1f} s")
+            is_moving = request.case.timeout_s - last_s < HANG_S
+            if is_moving:
+                return "censored", ended.stop_reason
+            return "failed", f"it stalled: nothing arrived after {last_s:.1f} s"
         if ended.reason:
             return "failed", ended.reason
         if any("{out}" in word for word in self.client_words):
-            wrong = compare(request.folder / CLIENT / "out", [request.folder / "www" / PAYLOAD])
-            said = f"; it said: {ended.said}" if ended.said else ""
-            return ("failed", wrong + said) if wrong else ("ok", "")
-        came = sum(one.size for one in wire.arrivals)
-        if came < COMPLETE * request.size:
-            return "failed", f"the client says it is done, but {came} of {request.size} bytes came"
+            fault = compare(request.folder / CLIENT / _out(number), [request.folder / "www" / PAYLOAD])
+            output = f"; its last output: {ended.output_tail}" if ended.output_tail else ""
+            return ("failed", fault + output) if fault else ("ok", "")
+        if wire.arrived_bytes < MIN_COMPLETE_SHARE * request.size:
+            return "failed", f"the client ended with status 0, but {wire.arrived_bytes} of {request.size} bytes arrived"
         return "ok", ""
 
 
-def compare(out: Path, wanted: Iterable[Path]) -> str:
-    """Return what is wrong with the files of a client: each requested one must be there intact, and no other."""
-    files = {file.name: file for file in wanted}
-    left = {file.name: file for file in out.iterdir()}
-    for name, file in sorted(files.items()):
-        mine = left.get(name)
-        if mine is None or mine.is_symlink() or not mine.is_file():
+def compare(out: Path, served: Iterable[Path]) -> str:
+    """Return the first fault of a client's files: each served one must be there unchanged, and no other."""
+    expected = {file.name: file for file in served}
+    if out.is_symlink() or not out.is_dir():
+        return "wrong file: the folder for downloads is missing"
+    received = {file.name: file for file in out.iterdir()}
+    for name, file in sorted(expected.items()):
+        copy = received.get(name)
+        if copy is None or copy.is_symlink() or not copy.is_file():
             return f"wrong file: {name} is missing"
-        if not filecmp.cmp(mine, file, shallow=False):
-            sizes = f"{mine.stat().st_size} bytes for {file.stat().st_size}"
-            return f"wrong file: {name} is not what the server has ({sizes})"
-    unasked = sorted(left.keys() - files.keys())
-    return f"wrong file: nobody asked for {unasked[0][:60]!r}" if unasked else ""
+        if not filecmp.cmp(copy, file, shallow=False):
+            sizes = f"{copy.stat().st_size} bytes, the server's has {file.stat().st_size}"
+            return f"wrong file: {name} differs from the server's ({sizes})"
+    unexpected = sorted(received.keys() - expected.keys())
+    return f"wrong file: {unexpected[0][:60]!r} was not requested" if unexpected else ""
 
 
-def _own(folder: Path) -> None:
-    """Make a folder for whoever owns the one that it lies in."""
-    folder.mkdir(exist_ok=True)
-    owner = folder.parent.stat()
-    os.chown(folder, owner.st_uid, owner.st_gid)
+def _out(number: int) -> str:
+    """Return the name of the folder for the download of a connection."""
+    return f"out-{number}" if number else "out"
 
 
-def _filled(words: tuple[str, ...], request: TransferRequest, side: str) -> tuple[str, ...]:
-    """Put values in the place of names; every word stays one word."""
-    theirs, keys = request.folder / CLIENT, request.pki
+def _filled(words: tuple[str, ...], request: TransferRequest, side: str, number: int = 0) -> tuple[str, ...]:
+    """Replace placeholders; every word stays one word."""
+    client, keys = request.folder / CLIENT, request.pki
     values = {
         "host": request.host, "port": str(PORT), "name": NAME, "bytes": str(request.size), "path": f"/{PAYLOAD}",
         "url": f"https://{NAME}:{PORT}/{PAYLOAD}", "www": str(request.folder / "www"),
         "cert": str(keys.server_cert), "key": str(keys.server_key), "ca": str(keys.ca_cert),
-        "out": str(theirs / "out"), "state": str(theirs / "state"), "qlog": str(request.folder / side / "qlog"),
+        "out": str(client / _out(number)), "state": str(client / "state"), "qlog": str(request.folder / side / "qlog"),
     }  # fmt: skip
-    return tuple(_PLACEHOLDER.sub(lambda found: values[found[1]], word) for word in words)
+    return tuple(_PLACEHOLDER.sub(lambda match: values[match[1]], word) for word in words)
 
 
-def parse(client: str | None, server: str | None, show: Iterable[Path] = ()) -> CommandLinePair:
-    """Read the commands of both ends.
+def parse(client: str | None, server: str | None, allow_read: Iterable[Path] = ()) -> CommandLinePair:
+    """Parse the commands of both endpoints. The folder of each program is readable, too.
 
     Raises:
         ConfigError: with every fault.
     """
     texts = {"--client-cmd": client or "", "--server-cmd": server or ""}
     words: list[tuple[str, ...]] = []
-    needed = [path.resolve() for path in show]
-    faults = [Fault("--show", f"{path} is not there") for path in show if not path.exists()]
+    needed = [path.resolve() for path in allow_read]
+    faults = [Fault("--allow-read", f"{path} does not exist") for path in allow_read if not path.exists()]
     for option, text in texts.items():
         try:
             split = shlex.split(text)
@@ -172,33 +167,35 @@ def parse(client: str | None, server: str | None, show: Iterable[Path] = ()) -> 
         faults += [Fault(option, f"{{{name}}} is unknown", ", ".join(PLACEHOLDERS)) for name in sorted(unknown)]
         program = shutil.which(split[0]) if split else None
         if program is None:
-            faults.append(Fault(option, f"{split[0]} is no program" if split else "is missing", "give both ends"))
+            reason = f"{split[0]} is not a program" if split else "is missing"
+            faults.append(Fault(option, reason, "both commands are needed"))
             continue
         program = str(Path(program).absolute())
         words.append((program, *split[1:]))
         needed.append(Path(program).resolve().parent)
     if faults:
-        raise ConfigError("the programs of the ends", faults)
-    near, far = words
-    return CommandLinePair(f"{Path(near[0]).name} to {Path(far[0]).name}", near, far, _beside_the_host(needed))
+        raise ConfigError("the commands of the endpoints", faults)
+    client_words, server_words = words
+    name = f"{Path(client_words[0]).name} to {Path(server_words[0]).name}"
+    return CommandLinePair(name, client_words, server_words, _outside_the_host_programs(needed))
 
 
-def _beside_the_host(places: Iterable[Path]) -> tuple[Path, ...]:
-    """Leave out what every cell shows."""
-    return tuple(path for path in dict.fromkeys(places) if path.parts[1:2] not in (("usr",), ("bin",), ("sbin",)))
+def _outside_the_host_programs(files: Iterable[Path]) -> tuple[Path, ...]:
+    """Leave out what every sandbox has."""
+    return tuple(path for path in dict.fromkeys(files) if path.parts[1:2] not in (("usr",), ("bin",), ("sbin",)))
 
 
 def ngtcp2() -> CommandLinePair:
-    """Return ngtcp2's client and server as Debian packs them (GnuTLS), with windows that hold 250 Mbit/s at 650 ms.
+    """Return ngtcp2's client and server from Debian's packages (GnuTLS), with windows for 250 Mbit/s at 650 ms.
 
     Raises:
         HostError: they are not installed.
     """
     places = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin"))
-    found = [shutil.which(name, path=places) for name in ("gtlsclient", "gtlsserver")]
-    if None in found:
+    programs = [shutil.which(name, path=places) for name in ("gtlsclient", "gtlsserver")]
+    if None in programs:
         raise HostError("ngtcp2's programs are not installed", "apt-get install ngtcp2-client ngtcp2-server")
-    client, server = map(str, found)
+    client, server = map(str, programs)
     quiet = ("--quiet", "--no-quic-dump", "--no-http-dump", "--qlog-dir={qlog}")
     windows = ("--max-data=64M", "--max-stream-data-bidi-local=64M", "--max-window=64M", "--max-stream-window=64M")
     state = ("--session-file={state}/session", "--tp-file={state}/parameters", "--download={out}")

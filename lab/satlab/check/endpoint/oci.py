@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The root file system of an OCI image archive (OCI image layout 1.0), unpacked with bounds.
+"""Unpack the root file system of an OCI image archive (OCI image layout 1.0), with limits.
 
-Nothing in an image can lead out of the target: its links are followed as a process in the image would see them, device
-nodes and set-user bits are left out.
+Nothing is written outside the target: links are followed as by a process whose root is the image. Device nodes and
+set-user-ID bits are dropped.
 """
 
 import io
@@ -19,81 +19,83 @@ from typing import IO, Any
 
 from satlab.common.errors import ConfigError
 
-MOST_FILES, MOST_BYTES = 300_000, 8 << 30
+MAX_FILES, MAX_BYTES = 300_000, 8 << 30
 """Of all layers together."""
-MOST_JSON = 4 << 20
-MOST_LINKS = 40
-"""As the kernel (path_resolution(7))."""
+MAX_JSON_BYTES = 4 << 20
+MAX_LINKS = 40
+"""The kernel's limit (path_resolution(7))."""
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
 
 
 def unpack(archive: Path, target: Path) -> None:
-    """Unpack an image's layers into `target`, an empty folder.
+    """Unpack all layers of an image into `target`, an empty folder.
 
     Raises:
-        ConfigError: it is no such archive, or is beyond the bounds.
+        ConfigError: the file is not an OCI archive, or exceeds a limit.
     """
     try:
         with tarfile.open(archive) as image:
-            budget = _Budget()
+            limit = _Limit()
             for layer in _layers(image):
                 with _blob(image, layer["digest"]) as data, tarfile.open(fileobj=data, mode="r|*") as members:
                     for member in members:
-                        budget.take(member)
+                        limit.count(member)
                         _apply(members, member, target)
     except (tarfile.TarError, OSError, ValueError, KeyError, IndexError, EOFError, zlib.error) as error:
-        raise ConfigError(f"{archive} is no OCI archive: {error}", hint="skopeo copy ... oci-archive:FILE") from error
+        raise ConfigError(
+            f"{archive} is not an OCI archive: {error}", hint="skopeo copy ... oci-archive:FILE"
+        ) from error
 
 
-class _Budget:
+class _Limit:
     def __init__(self) -> None:
-        self._files, self._bytes = MOST_FILES, MOST_BYTES
+        self._files, self._bytes = 0, 0
 
-    def take(self, member: tarfile.TarInfo) -> None:
-        self._files -= 1
-        self._bytes -= member.size
-        if self._files < 0 or self._bytes < 0:
-            raise ValueError(f"its layers hold more than {MOST_FILES} files or {MOST_BYTES} bytes")
+    def count(self, member: tarfile.TarInfo) -> None:
+        self._files += 1
+        self._bytes += member.size
+        if self._files > MAX_FILES or self._bytes > MAX_BYTES:
+            raise ValueError(f"its layers have more than {MAX_FILES} files or {MAX_BYTES} bytes")
 
 
 def _layers(image: tarfile.TarFile) -> Iterator[dict[str, Any]]:
-    """Go from the index to the manifest of this machine's image; give its layers from the lowest."""
+    """Yield the layers of the image for this machine, lowest first."""
     document = _json(image, "index.json")
-    mine = _ARCHITECTURES.get(platform.machine(), platform.machine())
+    machine = _ARCHITECTURES.get(platform.machine(), platform.machine())
     for _ in range(3):
         if "layers" in document:
             yield from document["layers"]
             return
-        found = document["manifests"]
-        fitting = [one for one in found if one.get("platform", {}).get("architecture", mine) == mine]
-        if not fitting:
-            raise ValueError(f"it has no image for {mine}")
-        document = _json(image, _place(fitting[0]["digest"]))
-    raise ValueError("its index leads to no manifest")
+        manifests = document["manifests"]
+        matching = [one for one in manifests if one.get("platform", {}).get("architecture", machine) == machine]
+        if not matching:
+            raise ValueError(f"it has no image for {machine}")
+        document = _json(image, _blob_path(matching[0]["digest"]))
+    raise ValueError("its index names no manifest")
 
 
 def _json(image: tarfile.TarFile, name: str) -> dict[str, Any]:
     with _open(image, name) as file:
-        document: dict[str, Any] = json.loads(file.read(MOST_JSON))
+        document: dict[str, Any] = json.loads(file.read(MAX_JSON_BYTES))
     return document
 
 
 def _blob(image: tarfile.TarFile, digest: str) -> IO[bytes]:
-    return _open(image, _place(digest))
+    return _open(image, _blob_path(digest))
 
 
-def _place(digest: str) -> str:
-    kind, _, name = digest.partition(":")
-    if not (kind.isalnum() and name.isalnum()):
-        raise ValueError(f"{digest[:80]!r} is no digest")
-    return f"blobs/{kind}/{name}"
+def _blob_path(digest: str) -> str:
+    algorithm, _, value = digest.partition(":")
+    if not (algorithm.isalnum() and value.isalnum()):
+        raise ValueError(f"{digest[:80]!r} is not a digest")
+    return f"blobs/{algorithm}/{value}"
 
 
 def _open(image: tarfile.TarFile, name: str) -> IO[bytes]:
-    for spelt in (name, f"./{name}"):
+    for spelling in (name, f"./{name}"):
         try:
-            file = image.extractfile(spelt)
+            file = image.extractfile(spelling)
         except KeyError:
             continue
         return file or io.BytesIO()
@@ -101,7 +103,7 @@ def _open(image: tarfile.TarFile, name: str) -> IO[bytes]:
 
 
 def _apply(members: tarfile.TarFile, member: tarfile.TarInfo, root: Path) -> None:
-    """Put one member of a layer into the tree, or take away what it says is gone."""
+    """Write one member of a layer, or remove what its whiteout file names."""
     path = PurePosixPath("/", member.name)
     if not path.name:
         return
@@ -116,57 +118,57 @@ def _apply(members: tarfile.TarFile, member: tarfile.TarInfo, root: Path) -> Non
         _put(members, member, folder / _name(path.name), root)
 
 
-def _put(members: tarfile.TarFile, member: tarfile.TarInfo, place: Path, root: Path) -> None:
+def _put(members: tarfile.TarFile, member: tarfile.TarInfo, target: Path, root: Path) -> None:
     if member.isdir():
-        if place.is_symlink() or not place.is_dir():
-            _remove(place)
-            place.mkdir()
-        place.chmod(member.mode & 0o777 | stat.S_IRWXU)
+        if target.is_symlink() or not target.is_dir():
+            _remove(target)
+            target.mkdir()
+        target.chmod(member.mode & 0o777 | stat.S_IRWXU)
         return
-    _remove(place)
+    _remove(target)
     if member.issym():
-        place.symlink_to(member.linkname)
+        target.symlink_to(member.linkname)
     elif member.islnk():
         source = PurePosixPath("/", member.linkname)
-        os.link(_resolved(root, source.parent) / _name(source.name), place, follow_symlinks=False)
+        os.link(_resolved(root, source.parent) / _name(source.name), target, follow_symlinks=False)
     elif member.isreg():
         data = members.extractfile(member)
-        with place.open("xb") as file:
+        with target.open("xb") as file:
             shutil.copyfileobj(data or io.BytesIO(), file)
-        place.chmod(member.mode & 0o777 | stat.S_IRUSR)
+        target.chmod(member.mode & 0o777 | stat.S_IRUSR)
 
 
 def _name(name: str) -> str:
     if name in ("", ".", "..") or "/" in name or "\0" in name:
-        raise ValueError(f"{name[:80]!r} is no name")
+        raise ValueError(f"{name[:80]!r} is not a file name")
     return name
 
 
-def _remove(place: Path) -> None:
-    if place.is_dir() and not place.is_symlink():
-        shutil.rmtree(place)
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
     else:
-        place.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
 
 
 def _resolved(root: Path, path: PurePosixPath) -> Path:
-    """Follow a path as a process with this root would; what is not there yet is taken as folders."""
-    here, todo, links = root, [*path.parts[1:]][::-1], 0
-    while todo:
-        part = todo.pop()
+    """Resolve a path as a process with this root would; parts that do not exist are taken as folders."""
+    current, remaining, links = root, [*path.parts[1:]][::-1], 0
+    while remaining:
+        part = remaining.pop()
         if part in ("", "."):
             continue
         if part == "..":
-            here = here.parent if here != root else root
+            current = current.parent if current != root else root
             continue
-        following = here / part
-        if not following.is_symlink():
-            here = following
+        child = current / part
+        if not child.is_symlink():
+            current = child
             continue
         links += 1
-        if links > MOST_LINKS:
-            raise ValueError(f"{str(path)[:80]!r} leads through too many links")
-        target = PurePosixPath(following.readlink())
-        here = root if target.is_absolute() else here
-        todo += [part for part in target.parts if part != "/"][::-1]
-    return here
+        if links > MAX_LINKS:
+            raise ValueError(f"{str(path)[:80]!r} has too many links")
+        target = PurePosixPath(child.readlink())
+        current = root if target.is_absolute() else current
+        remaining += [part for part in target.parts if part != "/"][::-1]
+    return current

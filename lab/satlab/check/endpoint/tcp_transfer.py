@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`tcp_end.py server|client REQUEST`: a transfer over plain TCP, timed where it arrives; standard library alone.
+"""`tcp_transfer.py server|client REQUEST`: a transfer over plain TCP, timed at its receiver; standard library alone.
 
 REQUEST is JSON: host, port, and for the client direction, bytes, marks (bytes), timeout_s, output (file). The client
-sends it as its first line. Times are of the Unix clock, which both ends share.
+sends it to the server as its first line. Times are of the Unix clock, which both endpoints share.
 """
 
 import json
@@ -15,35 +15,35 @@ from typing import Any
 CHUNK_BYTES = 1 << 18
 
 
-def serve(wanted: dict[str, Any]) -> None:
-    """Answer one client after another until somebody ends us."""
-    with socket.create_server((wanted["host"], wanted["port"])) as listener:
+def serve(request: dict[str, Any]) -> None:
+    """Serve one client after another until the process is ended."""
+    with socket.create_server((request["host"], request["port"])) as listener:
         while True:
             connection, _ = listener.accept()
             with connection:
-                asked = json.loads(line_of(connection))
-                if asked["direction"] == "download":
-                    send(connection, asked["bytes"])
+                transfer = json.loads(read_line(connection))
+                if transfer["direction"] == "download":
+                    send(connection, transfer["bytes"])
                 else:
-                    connection.sendall(json.dumps(receive(connection, asked)).encode() + b"\n")
+                    connection.sendall(json.dumps(receive(connection, transfer)).encode() + b"\n")
 
 
-def ask(wanted: dict[str, Any]) -> dict[str, Any]:
-    """Transfer; give what came when."""
+def run_client(request: dict[str, Any]) -> dict[str, Any]:
+    """Run the transfer and return the receiver's result with the client's times."""
     began = time.time()
-    with socket.create_connection((wanted["host"], wanted["port"]), timeout=wanted["timeout_s"]) as connection:
+    with socket.create_connection((request["host"], request["port"]), timeout=request["timeout_s"]) as connection:
         connected = time.time()
-        connection.sendall(json.dumps(wanted).encode() + b"\n")
-        if wanted["direction"] == "download":
-            told = receive(connection, wanted)
+        connection.sendall(json.dumps(request).encode() + b"\n")
+        if request["direction"] == "download":
+            result = receive(connection, request)
         else:
-            send(connection, wanted["bytes"])
-            told = json.loads(line_of(connection))
-    return {"began": began, "connected": connected, **told}
+            send(connection, request["bytes"])
+            result = json.loads(read_line(connection))
+    return {"began": began, "connected": connected, **result}
 
 
-def line_of(connection: socket.socket) -> bytes:
-    """Read a line and not a byte of what follows it."""
+def read_line(connection: socket.socket) -> bytes:
+    """Read a line and no byte after it."""
     line = b""
     while not line.endswith(b"\n") and (byte := connection.recv(1)):
         line += byte
@@ -51,18 +51,17 @@ def line_of(connection: socket.socket) -> bytes:
 
 
 def send(connection: socket.socket, count: int) -> None:
-    """Send so many bytes."""
     chunk = bytes(CHUNK_BYTES)
     while count > 0:
         count -= connection.send(chunk[:count])
 
 
-def receive(connection: socket.socket, wanted: dict[str, Any]) -> dict[str, Any]:
-    """Receive until all is there, the other end is gone, or the time is over."""
-    end = time.time() + wanted["timeout_s"]
+def receive(connection: socket.socket, request: dict[str, Any]) -> dict[str, Any]:
+    """Receive until all bytes have arrived, the sender closes, or the timeout."""
+    end = time.time() + request["timeout_s"]
     buffer, count, first = bytearray(CHUNK_BYTES), 0, None
     reached: list[float] = []
-    while count < wanted["bytes"] and (left := end - time.time()) > 0:
+    while count < request["bytes"] and (left := end - time.time()) > 0:
         connection.settimeout(left)
         try:
             size = connection.recv_into(buffer)
@@ -73,18 +72,17 @@ def receive(connection: socket.socket, wanted: dict[str, Any]) -> dict[str, Any]
         now = time.time()
         first = first or now
         count += size
-        reached += [now for mark in wanted["marks"][len(reached) :] if count >= mark]
+        reached += [now for mark in request["marks"][len(reached) :] if count >= mark]
     return {"bytes": count, "first": first, "reached": reached, "late": time.time() >= end}
 
 
 def main() -> int:
-    """Be one of the ends."""
-    wanted = json.loads(sys.argv[2])
+    request = json.loads(sys.argv[2])
     try:
         if sys.argv[1] == "server":
-            serve(wanted)
+            serve(request)
         else:
-            Path(wanted["output"]).write_text(json.dumps(ask(wanted)))
+            Path(request["output"]).write_text(json.dumps(run_client(request)))
     except (OSError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Programs from outside: their command lines, and verdicts on what they left and what crossed."""
+"""External programs: their command lines, and samples from exit status, files and packets."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ def request(folder: Path, **case: Any) -> TransferRequest:
     return TransferRequest(read, read.cases[0], 7, "198.18.4.2", Pki(Path("/pki"), ""), folder)
 
 
-def crossed(size: int, lasted_s: float = 10.0) -> CapturedTransfer:
+def captured(size: int, lasted_s: float = 10.0) -> CapturedTransfer:
     sent = [Datagram(0.0, False, 1200, ("initial",)), Datagram(0.6, True, 1200, ("initial",))]
     step = (lasted_s - 1) / (size // 1000)
     return CapturedTransfer(
@@ -46,51 +47,67 @@ def test_t03_each_word_of_a_command_stays_one_word(tmp_path: Path) -> None:
     assert Path(argv[0]).is_absolute()
 
 
-def test_all_faults_of_commands_are_told_at_once(tmp_path: Path) -> None:
+def test_all_faults_of_commands_are_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         command_line.parse("echo {hots} {prot}", "no-such-program-x", [tmp_path / "none"])
-    told = " ".join(map(str, caught.value.faults))
-    assert all(word in told for word in ("{hots}", "{prot}", "no-such-program-x", "none")), told
+    text = " ".join(map(str, caught.value.faults))
+    assert all(word in text for word in ("{hots}", "{prot}", "no-such-program-x", "none")), text
     with pytest.raises(ConfigError) as caught:
         command_line.parse("echo 'open", None)
     assert [fault.place for fault in caught.value.faults] == ["--client-cmd", "--server-cmd"]
 
 
-def test_what_lies_beside_a_program_is_shown_and_the_host_s_places_are_not_repeated(tmp_path: Path) -> None:
-    program = tmp_path / "mine"
+def test_the_folder_of_a_program_is_readable_unless_the_host_s(tmp_path: Path) -> None:
+    program = tmp_path / "program"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
-    assert command_line.parse(str(program), "cat").shown == (tmp_path.resolve(),)
+    assert command_line.parse(str(program), "cat").allow_read == (tmp_path.resolve(),)
 
 
-def test_cases_that_cannot_be_done_are_told(tmp_path: Path) -> None:
+def test_unsupported_cases_have_a_reason(tmp_path: Path) -> None:
     pair = CommandLinePair("x", ("c",), ("s",))
-    assert "uploads" in pair.lacks(request(tmp_path, direction="upload").case)
+    assert "uploads" in pair.unsupported_reason(request(tmp_path, direction="upload").case)
     (tmp_path / "b").mkdir()
-    assert "{state}" in pair.lacks(request(tmp_path / "b", second_after_s=10).case)
+    assert "{state}" in pair.unsupported_reason(request(tmp_path / "b", second_after_s=10).case)
+
+
+def test_t17_a_second_start_writes_nowhere_that_the_first_could_prepare(tmp_path: Path) -> None:
+    pair, transfer = CommandLinePair("x", ("c", "{out}"), ("s",)), request(tmp_path, second_after_s=10)
+    (tmp_path / "victim").mkdir()
+    first = pair.client(transfer, 0).argv
+    for name in ("out", "out-1", "state", "qlog"):
+        if (tmp_path / CLIENT / name).is_dir():
+            (tmp_path / CLIENT / name).rmdir()
+        (tmp_path / CLIENT / name).symlink_to(tmp_path / "victim")
+    if os.geteuid() == 0:
+        os.chown(tmp_path / CLIENT, 1234, 1234)
+    second = pair.client(transfer, 1).argv
+    assert first[1] != second[1] and Path(second[1]).is_symlink()
+    assert (tmp_path / "victim").stat().st_uid == os.geteuid() and not list((tmp_path / "victim").iterdir())
+    assert "folder for downloads is missing" in pair.sample(transfer, 1, DONE, captured(103_000)).reason
 
 
 @pytest.mark.parametrize(
-    ("spoil", "words"),
+    ("change", "words"),
     [
         (lambda out: None, ""),
         (lambda out: (out / "payload").unlink(), "payload is missing"),
         (
             lambda out: (out / "payload").write_bytes(b"x" * 99),
-            "(99 bytes for 100000); it said: no room",
+            "(99 bytes, the server's has 100000); its last output: no room",
         ),
-        (lambda out: (out / "more").write_bytes(b""), "nobody asked for"),
+        (lambda out: (out / "more").write_bytes(b""), "'more' was not requested"),
         (lambda out: ((out / "payload").unlink(), (out / "payload").symlink_to("/etc/passwd")), "payload is missing"),
     ],
 )
-def test_a_wrong_file_is_named(tmp_path: Path, spoil: Any, words: str) -> None:
-    pair, asked = CommandLinePair("x", ("c", "{out}"), ("s",)), request(tmp_path)
-    pair.server(asked)
-    pair.client(asked, 0)
+def test_a_wrong_file_is_named(tmp_path: Path, change: Any, words: str) -> None:
+    pair, transfer = CommandLinePair("x", ("c", "{out}"), ("s",)), request(tmp_path)
+    pair.server(transfer)
+    pair.client(transfer, 0)
     out = tmp_path / CLIENT / "out"
     (out / "payload").write_bytes((tmp_path / "www" / "payload").read_bytes())
-    spoil(out)
-    found = pair.sample(asked, 0, replace(DONE, said="no room"), crossed(103_000))
+    change(out)
+    found = pair.sample(transfer, 0, replace(DONE, output_tail="no room"), captured(103_000))
     assert found.status == ("failed" if words else "ok") and words in found.reason
     if not words:
         assert found.times_s[1] == pytest.approx(10.0, abs=0.1) and found.times_s[0] == pytest.approx(5.5, abs=0.1)
@@ -99,23 +116,28 @@ def test_a_wrong_file_is_named(tmp_path: Path, spoil: Any, words: str) -> None:
 @pytest.mark.parametrize(
     ("ended", "wire", "status", "words"),
     [
-        (DONE, crossed(50_000), "failed", "says it is done"),
-        (ExitReport(1, "", 0.1, 1, "no route"), crossed(103_000), "failed", "it ended with status 1: no route"),
-        (ExitReport(-11, "", 0.1, 1, ""), crossed(50_000), "failed", "signal 11"),
-        (ExitReport(-9, "it did not end within 315 s", 0.1, 1, ""), crossed(50_000, 299.0), "censored", "within 315 s"),
-        (ExitReport(-9, "it did not end within 315 s", 0.1, 1, ""), crossed(50_000, 20.0), "failed", "it hangs"),
+        (DONE, captured(50_000), "failed", "ended with status 0, but 51000 of 100000"),
+        (ExitReport(1, "", 0.1, 1, "no route"), captured(103_000), "failed", "it ended with status 1: no route"),
+        (ExitReport(-11, "", 0.1, 1, ""), captured(50_000), "failed", "signal 11"),
+        (
+            ExitReport(-9, "it did not end within 315 s", 0.1, 1, ""),
+            captured(50_000, 299.0),
+            "censored",
+            "within 315 s",
+        ),
+        (ExitReport(-9, "it did not end within 315 s", 0.1, 1, ""), captured(50_000, 20.0), "failed", "it stalled"),
         (DONE, None, "failed", "the client sent nothing"),
     ],
 )
-def test_what_did_not_end_well_is_named(
+def test_a_failed_transfer_has_its_reason(
     tmp_path: Path, ended: ExitReport, wire: CapturedTransfer | None, status: str, words: str
 ) -> None:
     found = CommandLinePair("x", ("c",), ("s",)).sample(request(tmp_path), 0, ended, wire)
     assert found.status == status and words in found.reason
 
 
-def test_a_transfer_that_was_cut_off_reached_what_came(tmp_path: Path) -> None:
+def test_an_incomplete_transfer_has_the_marks_that_it_reached(tmp_path: Path) -> None:
     found = CommandLinePair("x", ("c",), ("s",)).sample(
-        request(tmp_path), 0, ExitReport(1, "", 0, 0, ""), crossed(60_000)
+        request(tmp_path), 0, ExitReport(1, "", 0, 0, ""), captured(60_000)
     )
     assert found.times_s[0] is not None and found.times_s[1] is None

@@ -67,7 +67,7 @@ def unpacked(tmp_path: Path, *layers: bytes) -> Path:
     return root
 
 
-def test_layers_are_laid_on_each_other(tmp_path: Path) -> None:
+def test_layers_are_applied_in_order(tmp_path: Path) -> None:
     lower = layer(("usr/bin", None), ("usr/bin/a", b"1"), ("bin", ("link", "usr/bin")), ("old/x", b""), ("gone", b""))
     upper = layer(("bin/b", b"2"), (".wh.gone", b""), ("old/.wh..wh..opq", b""), ("usr/bin/c", ("hard", "usr/bin/a")))
     root = unpacked(tmp_path, lower, upper)
@@ -88,7 +88,7 @@ def test_layers_are_laid_on_each_other(tmp_path: Path) -> None:
         [("a", ("link", "b")), ("b", ("link", "a")), ("a/out", b"x")],
     ],
 )
-def test_t04_t11_nothing_in_an_image_leads_out_of_it(members: list[Member], tmp_path: Path) -> None:
+def test_t04_t11_an_image_is_unpacked_in_its_folder_alone(members: list[Member], tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret")
     try:
         root = unpacked(tmp_path, layer(*members))
@@ -98,13 +98,13 @@ def test_t04_t11_nothing_in_an_image_leads_out_of_it(members: list[Member], tmp_
     assert {path.name for path in tmp_path.iterdir()} == {"secret", "root", "image.tar"}
 
 
-def test_t11_images_have_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(oci, "MOST_BYTES", 1000)
+def test_t11_images_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oci, "MAX_BYTES", 1000)
     with pytest.raises(ConfigError, match="bytes"):
         unpacked(tmp_path, layer(("a", bytes(600)), ("b", bytes(600))))
 
 
-def test_what_is_no_image_is_refused(tmp_path: Path) -> None:
+def test_a_file_without_an_image_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"no archive")
     with pytest.raises(ConfigError):
         oci.unpack(tmp_path / "x", tmp_path)
@@ -141,19 +141,31 @@ def test_the_lab_has_the_addresses_of_the_contract() -> None:
 
 
 def test_environment_and_folders_are_those_of_the_contract(tmp_path: Path) -> None:
-    asked = request(tmp_path, test="keyupdate", server_test="transfer")
+    transfer = request(tmp_path, test="keyupdate", server_test="transfer")
     with interop_endpoint.opened(SCRIPT) as found:
-        server, client = found.server(asked), found.client(asked, 0)
+        server, client = found.server(transfer), found.client(transfer, 0)
     assert (server.environment["ROLE"], server.environment["TESTCASE"]) == ("server", "transfer")
     assert (client.environment["ROLE"], client.environment["TESTCASE"]) == ("client", "keyupdate")
     urls = client.environment["REQUESTS"].split()
     assert len(urls) == 2 and all(url.startswith("https://server4:443/") for url in urls)
     assert {file.name for file in (tmp_path / "www").iterdir()} == {url.rpartition("/")[2] for url in urls}
-    places = {bind.target: bind.writable for bind in server.binds}
+    places = {bind.target: bind.writable for bind in server.mounts}
     assert places.items() >= {"/www": False, "/certs": False, "/logs": True, "/run_endpoint.sh": False}.items()
-    assert {bind.target: bind.writable for bind in client.binds}["/downloads"] is True
+    assert {bind.target: bind.writable for bind in client.mounts}["/downloads"] is True
     assert "/setup.sh" in places and server.argv == ("/run_endpoint.sh",)
     assert sorted(file.name for file in (tmp_path / CLIENT / "certs").iterdir()) == ["ca.pem", "cert.pem", "priv.key"]
+
+
+def test_t17_a_second_start_writes_nowhere_that_the_first_could_prepare(tmp_path: Path) -> None:
+    transfer, victim = request(tmp_path), tmp_path / "victim"
+    victim.mkdir()
+    with interop_endpoint.opened(SCRIPT) as found:
+        found.server(transfer)
+        found.client(transfer, 0)
+        (tmp_path / CLIENT / "certs").rename(tmp_path / "away")
+        (tmp_path / CLIENT / "certs").symlink_to(victim)
+        found.client(transfer, 1)
+    assert not list(victim.iterdir())
 
 
 def test_a_folder_without_a_script_is_refused(tmp_path: Path) -> None:
@@ -162,7 +174,7 @@ def test_a_folder_without_a_script_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("role", "test"), [("server", "invented"), ("client", "invented"), ("server", "keyupdate")])
-def test_the_script_around_ngtcp2_says_what_it_does_not_support(role: str, test: str, tmp_path: Path) -> None:
+def test_the_script_of_ngtcp2_refuses_unsupported_test_cases(role: str, test: str, tmp_path: Path) -> None:
     text = (SCRIPT / "run_endpoint.sh").read_text().replace("/setup.sh", ":").replace("/wait-for-it.sh", ":")
     (tmp_path / "run.sh").write_text(text)
     names = ("REQUESTS", "SERVER_PARAMS", "CLIENT_PARAMS", "QLOGDIR")
@@ -174,7 +186,7 @@ def test_the_script_around_ngtcp2_says_what_it_does_not_support(role: str, test:
     assert done.returncode == 127, done.stderr
 
 
-def seen(names: list[bytes], *kinds: Kind) -> CapturedTransfer:
+def captured(names: list[bytes], *kinds: Kind) -> CapturedTransfer:
     first = Datagram(0.0, False, 1200, ("initial",))
     initials = [Datagram(0.6 + n, True, 1200, ("initial",), (name,)) for n, name in enumerate(names)]
     others = [Datagram(3.0, True, 100, (kind,)) for kind in kinds]
@@ -184,27 +196,27 @@ def seen(names: list[bytes], *kinds: Kind) -> CapturedTransfer:
 @pytest.mark.parametrize(
     ("case", "wire", "words"),
     [
-        ({}, seen([b"a", b"a"]), ""),
-        ({"handshakes": 1}, seen([b"a", b"b"]), "2 handshakes, 1 expected"),
-        ({"retry": True}, seen([b"a"]), "no Retry was sent"),
-        ({"retry": True}, seen([b"a"], "retry"), ""),
-        ({"retry": False}, seen([b"a"], "retry"), "a Retry was sent"),
+        ({}, captured([b"a", b"a"]), ""),
+        ({"handshakes": 1}, captured([b"a", b"b"]), "2 handshakes, 1 expected"),
+        ({"retry": True}, captured([b"a"]), "no Retry was sent"),
+        ({"retry": True}, captured([b"a"], "retry"), ""),
+        ({"retry": False}, captured([b"a"], "retry"), "a Retry was sent"),
     ],
 )
-def test_what_shows_on_the_wire_decides(
+def test_handshakes_and_retries_are_checked(
     case: dict[str, Any], wire: CapturedTransfer, words: str, tmp_path: Path
 ) -> None:
-    asked, pair = request(tmp_path, **case), InteropPair("x", Path("/"))
-    pair.server(asked)
-    pair.client(asked, 0)
+    transfer, pair = request(tmp_path, **case), InteropPair("x", Path("/"))
+    pair.server(transfer)
+    pair.client(transfer, 0)
     for file in (tmp_path / "www").iterdir():
         shutil.copy(file, tmp_path / CLIENT / "downloads")
-    found = pair.sample(asked, 0, DONE, wire)
+    found = pair.sample(transfer, 0, DONE, wire)
     assert (found.status, found.reason) == ("failed" if words else "ok", words)
     next((tmp_path / CLIENT / "downloads").iterdir()).write_bytes(b"")
-    assert "wrong file" in pair.sample(asked, 0, DONE, wire).reason
+    assert "wrong file" in pair.sample(transfer, 0, DONE, wire).reason
 
 
-def test_cases_that_need_what_satlab_lacks_say_so(tmp_path: Path) -> None:
+def test_a_lacking_test_case_has_its_reason(tmp_path: Path) -> None:
     pair = InteropPair("x", Path("/"))
-    assert pair.lacks(request(tmp_path, lacking="no NAT").case) == "no NAT"
+    assert pair.unsupported_reason(request(tmp_path, lacking="no NAT").case) == "no NAT"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""TCP's ends over loopback, and what is read of them."""
+"""tcp_transfer.py over loopback, and its samples."""
 
 import json
 import socket
@@ -37,29 +37,29 @@ def port(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         number = int(free.getsockname()[1])
     monkeypatch.setattr(tcp_pep, "PORT", number)
-    asked = json.dumps({"host": "127.0.0.1", "port": number})
-    with subprocess.Popen([sys.executable, "-I", "-S", str(tcp_pep._END), "server", asked]) as server:
+    server_request = json.dumps({"host": "127.0.0.1", "port": number})
+    with subprocess.Popen([sys.executable, "-I", "-S", str(tcp_pep._TRANSFER), "server", server_request]) as server:
         assert wait(lambda: any(f":{number:04X}" in row for row in Path("/proc/net/tcp").read_text().split()), 10)
         yield number
         server.terminate()
 
 
 @pytest.mark.parametrize("direction", ["download", "upload"])
-def test_a_transfer_is_timed_where_it_arrives(port: int, direction: str, tmp_path: Path) -> None:
-    asked = request(tmp_path, direction=direction)
-    subprocess.run(TcpPepPair().client(asked, 0).argv, check=True, timeout=20)
-    found = TcpPepPair().sample(asked, 0, DONE, None)
+def test_a_transfer_is_timed_by_its_receiver(port: int, direction: str, tmp_path: Path) -> None:
+    transfer = request(tmp_path, direction=direction)
+    subprocess.run(TcpPepPair().client(transfer, 0).argv, check=True, timeout=20)
+    found = TcpPepPair().sample(transfer, 0, DONE, None)
     assert found.status == "ok" and found.handshake_ms is not None and found.time_to_first_byte_ms is not None
     assert found.times_s[0] is not None and found.times_s[1] is not None and 0 < found.times_s[0] <= found.times_s[1]
 
 
-def test_what_came_in_part_is_no_success(tmp_path: Path) -> None:
-    asked = request(tmp_path)
-    told = {"began": 1.0, "connected": 1.6, "first": 2.3, "bytes": 200_000, "reached": [2.5], "late": True}
-    (tmp_path / CLIENT / "client-0.json").write_text(json.dumps(told))
-    found = TcpPepPair().sample(asked, 0, DONE, None)
+def test_an_incomplete_transfer_is_not_a_success(tmp_path: Path) -> None:
+    transfer = request(tmp_path)
+    result = {"began": 1.0, "connected": 1.6, "first": 2.3, "bytes": 200_000, "reached": [2.5], "late": True}
+    (tmp_path / CLIENT / "client-0.json").write_text(json.dumps(result))
+    found = TcpPepPair().sample(transfer, 0, DONE, None)
     assert (found.status, found.times_s) == ("censored", (1.5, None))
-    (tmp_path / CLIENT / "client-0.json").write_text(json.dumps(told | {"late": False}))
-    assert TcpPepPair().sample(asked, 0, DONE, None).status == "failed"
-    nothing = TcpPepPair().sample(asked, 1, ExitReport(1, "", 0, 0, "Connection refused"), None)
+    (tmp_path / CLIENT / "client-0.json").write_text(json.dumps(result | {"late": False}))
+    assert TcpPepPair().sample(transfer, 0, DONE, None).status == "failed"
+    nothing = TcpPepPair().sample(transfer, 1, ExitReport(1, "", 0, 0, "Connection refused"), None)
     assert (nothing.status, nothing.reason) == ("failed", "it ended with status 1: Connection refused")

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A check as tables, HTML page, JUnit XML and interop-runner result."""
+"""Reports of a check: tables, HTML page, JUnit XML, result of the QUIC interop runner."""

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A check as one HTML file: verdicts, where the time went, and for each traced transfer what held it up when."""
+"""A check as one HTML file: its tables, the time by cause, and a plot of each traced transfer."""
 
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from satlab.check.check_run import CheckResult
+from satlab.check.check_result import CheckResult
 from satlab.check.report import check_tables
 from satlab.check.samples import Sample
 from satlab.check.trace import causes, traces
@@ -16,7 +16,7 @@ from satlab.report import html
 from satlab.report.figures import PATTERN, DataTable, Figure, Json, axis, line, text
 
 MAX_POINTS = 600
-"""Points of a curve: more than a plot has pixels for helps nobody, and a page holds many plots."""
+"""Of a curve. A plot has no more pixels, and a page has many plots."""
 STYLE: dict[Cause, tuple[str, str]] = {
     "handshake": ("--c4", ""),
     "slow start": ("--c2", ""),
@@ -33,62 +33,60 @@ STYLE: dict[Cause, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class PlottedTransfer:
-    """A traced transfer to draw; the one whose time is the median of its case is shown at once."""
+    """The transfer of median duration of each case is shown, the others are folded."""
 
     sample: Sample
     trace: TransferTrace
     is_median: bool
 
     @property
-    def key(self) -> str:
-        """Name it, in words and on the page."""
+    def title(self) -> str:
         return f"{self.sample.case}, seed {self.sample.seed}"
 
 
 @dataclass(frozen=True)
 class CheckPage:
-    """What the template shows."""
+    """The data of the template."""
 
-    findings: CheckResult
+    check: CheckResult
     sections: Sequence[check_tables.Section]
 
     @property
     def title(self) -> str:
-        """Return the page's title."""
-        return f"{self.findings.suite.name}: {self.findings.backend.stack}, {self.findings.backend.clock} clock"
+        return f"{self.check.suite.name}: {self.check.input.stack}, {self.check.input.clock} clock"
 
     def tiles(self) -> list[tuple[str, str, str]]:
         """Return (figure, caption, state)."""
-        judged = [one for one in self.findings.judged if one.target_s is not None]
+        judged = [one for one in self.check.verdicts if one.target_s is not None]
         met = sum(one.result == "pass" for one in judged)
-        samples = [one for case in self.findings.samples.values() for one in case]
-        ended = sum(one.status == "ok" for one in samples)
+        samples = [one for case in self.check.samples.values() for one in case]
+        complete = sum(one.status == "ok" for one in samples)
         tiles = [
             (f"{met}/{len(judged)}", "targets met", "good" if met == len(judged) else "bad"),
-            (f"{ended}/{len(samples)}", "transfers complete, the others cut off or failed", ""),
+            (f"{complete}/{len(samples)}", "transfers complete", ""),
         ]
-        if self.findings.compared is not None:
-            slower = sum(one.is_slower for one in self.findings.compared)
+        if self.check.comparisons is not None:
+            slower = sum(one.is_slower for one in self.check.comparisons)
             tiles.append((str(slower), "comparisons slower than the baseline", "bad" if slower else "good"))
-        if self.findings.simulated_s is not None:
-            times = self.findings.simulated_s / self.findings.real_s
-            tiles.append((f"{times:.0f}\u00d7", "as fast as real time, over all", ""))
+        if self.check.simulated_s is not None:
+            factor = self.check.simulated_s / self.check.real_s
+            tiles.append((f"{factor:.0f}\u00d7", "as fast as real time", ""))
         return tiles
 
 
-def write(findings: CheckResult) -> Path:
-    """Write `check.html` into the check's folder, at once, and give its path."""
-    runs = _runs(findings)
-    bars = _bars(findings)
-    plots = {run.key: (run, _plot(run)) for run in runs}
-    drawn = [*bars, *(figure for _, figure in plots.values())]
+def write(check: CheckResult) -> Path:
+    """Write `check.html` into the check's folder, atomically."""
+    transfers = _transfers(check)
+    bars = _bars(check)
+    plots = [(transfer, _plot(transfer)) for transfer in transfers]
     text = html.page(
-        "check.html", drawn, page=CheckPage(findings, check_tables.sections(findings)), bars=bars,
-        meaning=causes.MEANING,
-        shown=[figure for run, figure in plots.values() if run.is_median],
-        others=[figure for run, figure in plots.values() if not run.is_median], words=check_tables.TEXTS,
+        "check.html", [*bars, *(figure for _, figure in plots)],
+        page=CheckPage(check, check_tables.sections(check)), bars=bars, meaning=causes.MEANING,
+        shown=[figure for transfer, figure in plots if transfer.is_median],
+        folded=[figure for transfer, figure in plots if not transfer.is_median],
+        text_columns=check_tables.TEXT_COLUMNS,
     )  # fmt: skip
-    path = findings.folder / "check.html"
+    path = check.folder / "check.html"
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     scratch.write_text(text, encoding="utf-8")
     scratch.replace(path)
@@ -96,28 +94,28 @@ def write(findings: CheckResult) -> Path:
     return path
 
 
-def _runs(findings: CheckResult) -> list[PlottedTransfer]:
-    """Read the traces that the samples left."""
-    found = []
-    for case, samples in findings.samples.items():
+def _transfers(check: CheckResult) -> list[PlottedTransfer]:
+    """Read the traces of all samples that have one."""
+    transfers = []
+    for case, samples in check.samples.items():
         traced = sorted((one for one in samples if one.spent_s), key=lambda one: sum((one.spent_s or {}).values()))
-        for place, sample in enumerate(traced):
-            trace = traces.read(findings.folder / "raw", case, sample.seed, findings.links[case].plan)
+        for rank, sample in enumerate(traced):
+            trace = traces.read(check.folder / "raw", case, sample.seed, check.links[case].plan)
             if trace is not None:
-                found.append(PlottedTransfer(sample, trace, place == (len(traced) - 1) // 2))
-    return found
+                transfers.append(PlottedTransfer(sample, trace, rank == (len(traced) - 1) // 2))
+    return transfers
 
 
-def _bars(findings: CheckResult) -> list[Figure]:
-    """Draw what share of its time each case spent for each cause."""
-    found = {case: spent for case in findings.samples if (spent := findings.spent_s(case)) is not None}
-    if not found:
+def _bars(check: CheckResult) -> list[Figure]:
+    """Plot the share of each cause in the time of each case."""
+    traced = {case: spent for case in check.samples if (spent := check.spent_s(case)) is not None}
+    if not traced:
         return []
     data: list[Json] = []
     for cause in causes.CAUSES:
-        shares = [100 * spent[cause] / sum(spent.values()) for spent in found.values()]
+        shares = [100 * spent[cause] / sum(spent.values()) for spent in traced.values()]
         if any(shares):
-            bar = _bar(cause, [round(share, 2) for share in shares], list(found))
+            bar = _bar(cause, [round(share, 2) for share in shares], list(traced))
             data.append(bar | {"hovertemplate": "%{y}: %{x:.1f} %"})
     layout = {
         "xaxis": axis("Share of the transfer's time (%)", range=[0, 100]),
@@ -127,19 +125,19 @@ def _bars(findings: CheckResult) -> list[Figure]:
     }
     table = DataTable(
         ("case", *causes.CAUSES),
-        tuple((case, *(f"{spent[cause]:.3f}" for cause in causes.CAUSES)) for case, spent in found.items()),
+        tuple((case, *(f"{spent[cause]:.3f}" for cause in causes.CAUSES)) for case, spent in traced.items()),
     )
-    caption = "Means over the samples of a case. The table gives seconds."
+    caption = "Means of the samples of a case. The table is in seconds."
     document = {"data": data, "layout": layout}
-    return [Figure("spent", "Where the time went", caption, document, 130 + 32 * len(found), table)]
+    return [Figure("spent", "Where the time went", caption, document, 130 + 32 * len(traced), table)]
 
 
-def _bar(cause: Cause, lengths: Sequence[float], places: Sequence[str]) -> Json:
+def _bar(cause: Cause, lengths: Sequence[float], labels: Sequence[str]) -> Json:
     colour, shape = STYLE[cause]
     marker = {"color": colour, "line": {"width": 0}, "pattern": {**PATTERN, "shape": shape}}
     return {
         "type": "bar", "orientation": "h", "name": text(cause), "legendgroup": cause,
-        "x": list(lengths), "y": [text(place) for place in places], "marker": marker,
+        "x": list(lengths), "y": [text(label) for label in labels], "marker": marker,
     }  # fmt: skip
 
 
@@ -160,17 +158,17 @@ ROWS: tuple[tuple[str, str, tuple[tuple[str, int, Value], ...]], ...] = (
         "ms",
         (
             ("RTT at the sender (ms)", 4, lambda state: state.rtt_ms),
-            ("payload's queue (ms)", 2, lambda state: state.payload_queue_ms),
-            ("acknowledgements' queue (ms)", 3, lambda state: state.ack_queue_ms),
+            ("queue of the payload (ms)", 2, lambda state: state.payload_queue_ms),
+            ("queue of acknowledgements (ms)", 3, lambda state: state.ack_queue_ms),
         ),
     ),
 )
 """Axis, its unit, and curves (name, style, value) of the rows below the band."""
 
 
-def _plot(run: PlottedTransfer) -> Figure:
-    """Draw the causes as a band over time, with window, bytes in flight, queues and RTT below it."""
-    trace, spans = run.trace, run.trace.spans()
+def _plot(transfer: PlottedTransfer) -> Figure:
+    """Plot the causes as a band over time, with window, bytes in flight, queues and RTT below it."""
+    trace, spans = transfer.trace, transfer.trace.spans()
     states = _thinned(trace.states)
     data = _band(spans)
     for y_axis, _, curves in ROWS:
@@ -187,23 +185,25 @@ def _plot(run: PlottedTransfer) -> Figure:
     }
     spent = trace.spent_s()
     parts = ", ".join(f"{cause} {time:.2f}" for cause, time in spent.items() if time)
-    caption = f"{trace.end_s:.2f} s ({run.sample.status}): {parts}. Queues as the time the link needs for what waits."
+    caption = (
+        f"{trace.end_s:.2f} s ({transfer.sample.status}): {parts}. Queues as the time that their link takes to send."
+    )
     table = DataTable(
         ("cause", "from (s)", "until (s)"),
         tuple((span.cause, f"{span.start_s:.3f}", f"{span.end_s:.3f}") for span in spans),
     )
-    key = f"run-{run.sample.case}-{run.sample.seed}"
-    return Figure(key, run.key, caption, {"data": data, "layout": layout}, 560, table)
+    key = f"run-{transfer.sample.case}-{transfer.sample.seed}"
+    return Figure(key, transfer.title, caption, {"data": data, "layout": layout}, 560, table)
 
 
 def _band(spans: Sequence[Span]) -> list[Json]:
     """Return one row of bars, coloured by cause."""
     data: list[Json] = []
     for cause in causes.CAUSES:
-        mine = [span for span in spans if span.cause == cause]
-        if mine:
-            bar = _bar(cause, [round(span.end_s - span.start_s, 3) for span in mine], [""] * len(mine))
-            bar |= {"base": [round(span.start_s, 3) for span in mine], "width": 1}
+        own = [span for span in spans if span.cause == cause]
+        if own:
+            bar = _bar(cause, [round(span.end_s - span.start_s, 3) for span in own], [""] * len(own))
+            bar |= {"base": [round(span.start_s, 3) for span in own], "width": 1}
             data.append(bar | {"hovertemplate": "from %{base:.2f} s until %{x:.2f} s"})
     return data
 

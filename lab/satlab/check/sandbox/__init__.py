@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Isolation of programs under test."""
+"""Isolation of untrusted programs."""

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`cell.py SPEC`: run one program that nobody vouches for, and tell on the descriptor of the report how it ended.
+"""`sandbox_init.py SPEC`: run one untrusted program, and write to the report's descriptor how it ended.
 
-The program has a user of its own, no capability but those granted, no way to more, process and mount namespaces of its
-own, a root in which it can read what is shown and write where it is told, and bounds on time, memory, processes and
-disk. Its network is the namespace that this program was started in. The first process of its namespace stays outside
-its reach: it watches the bounds, keeps the talk within its own, and takes all processes with it when it ends.
+The program has its own user, process and mount namespaces, and root file system; only the granted capabilities; and
+limits on time, memory, processes, disk and output. Its network namespace is that of this program. The first process of
+its process namespace (init) enforces the limits, and all other processes end with it. The program cannot reach it.
 
-A program of its own, and of the standard library alone, so that it starts fast; needs root. SPEC is the JSON that
-`confine` writes.
+Standard library alone, so that it starts fast; needs root. SPEC is the JSON that sandbox.py writes.
 """
 
 import contextlib
@@ -34,23 +32,23 @@ CAPABILITY_VERSION_3 = 0x20080522
 """<linux/sched.h>, <linux/mount.h>, <linux/prctl.h>, <linux/capability.h>."""
 DEVICES = ("null", "zero", "full", "random", "urandom")
 HOST_PLACES = ("bin", "sbin", "lib", "lib32", "lib64", "libx32", "usr", "etc", "opt", "nix")
-"""What of a host's root holds programs; the rest holds people's and services' own."""
+"""Folders of the host's root that have programs; the others have users' and services' data."""
 OWN_PLACES = ("proc", "sys", "dev", "tmp", "run")
-"""What is made anew whatever the root."""
-WATCH_S = 0.05
-DISK_WATCH_S = 0.2
-TERM_S = 2.0
-TALK_HEAD, TALK_TAIL = 256 << 10, 16 << 10
-MOST_FILES = 20_000
+"""Made anew in every sandbox."""
+POLL_S = 0.05
+DISK_POLL_S = 0.2
+TERMINATE_S = 2.0
+OUTPUT_HEAD_BYTES, OUTPUT_TAIL_BYTES = 256 << 10, 16 << 10
+MAX_FILES = 20_000
 FORKS = 4
-"""Processes and threads that a program may start in all, as a multiple of those that it may have at a time: one that
-forks without end may have come to grief before anybody has looked."""
+"""Processes and threads that a program may start in total, as a multiple of those that it may have at once: a fork bomb
+may have failed before it is polled."""
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> int:
-    """Start the first process of the namespaces and end with it."""
+    """Start the init process of new namespaces and wait for it."""
     spec = json.loads(sys.argv[1])
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     _check(_LIBC.unshare(CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWPID), "unshare")
@@ -62,22 +60,23 @@ def main() -> int:
 
 
 def _first(spec: dict[str, Any]) -> int:
-    """Be the namespace's first process; everything in it ends with us."""
-    asked: list[int] = []
-    signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
+    """The init process: everything in its namespace ends with it."""
+    terminated: list[int] = []
+    signal.signal(signal.SIGTERM, lambda *_: terminated.append(1))
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     try:
         _build_root(spec)
         _mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
-        ours, theirs = os.pipe()
+        read_end, write_end = os.pipe()
         program = os.fork()
         if program == 0:
-            os.close(ours)
-            _become(spec, theirs)
-        os.close(theirs)
-        report = _Watch(spec, program, ours, asked).until_its_end()
+            os.close(read_end)
+            _run_program(spec, write_end)
+        os.close(write_end)
+        report = _Supervisor(spec, program, read_end, terminated).run()
     except OSError as error:
-        report = {"status": -signal.SIGKILL, "why": f"the cell cannot be built: {error}", "cpu_s": 0, "peak_bytes": 0}
+        reason = f"its sandbox cannot be built: {error}"
+        report = {"status": -signal.SIGKILL, "stop_reason": reason, "cpu_s": 0, "peak_bytes": 0}
     os.write(spec["report"], json.dumps(report).encode())
     return 0
 
@@ -86,30 +85,30 @@ def _first(spec: dict[str, Any]) -> int:
 
 
 def _build_root(spec: dict[str, Any]) -> None:
-    """Make `spec["root"]`, an empty folder, the root: read-only binds of programs, and what the spec shows."""
+    """Mount the root file system on `spec["root"]`, an empty folder: programs, read-only, and the spec's mounts."""
     _mount(None, "/", None, MS_REC | MS_PRIVATE)
     os.umask(0o022)
     root, base = Path(spec["root"]), Path(spec["base"])
-    # Sources may lie below what becomes the root, so they are held before.
-    held = [(os.open(source, os.O_PATH), root / target[1:], writable) for source, target, writable in spec["binds"]]
+    # A source may lie below what becomes the root, so all are opened before.
+    held = [(os.open(source, os.O_PATH), root / target[1:], writable) for source, target, writable in spec["mounts"]]
     names = HOST_PLACES if spec["base"] == "/" else sorted({each.name for each in base.iterdir()} - set(OWN_PLACES))
     programs = [name for name in names if os.path.lexists(base / name)]
     held[:0] = [(os.open(base / name, os.O_PATH | os.O_NOFOLLOW), root / name, False) for name in programs]
-    _scratch(root, "mode=0755,size=4m")
+    _mount_tmpfs(root, "mode=0755,size=4m")
     for name, options in (("tmp", f"mode=1777,size={spec['disk_bytes']}"), ("run", "mode=0755,size=1m")):
-        _scratch(root / name, options)
+        _mount_tmpfs(root / name, options)
     _make_devices(root / "dev")
     for handle, target, writable in held:
-        _show(handle, target, writable=writable)
+        _bind(handle, target, writable=writable)
     for name, kind, more in (("proc", "proc", 0), ("sys", "sysfs", MS_RDONLY)):
         (root / name).mkdir()
         _mount(kind, root / name, kind, MS_NOSUID | MS_NODEV | MS_NOEXEC | more)
     if spec["hosts"] is not None:
-        _cover(root / "etc/hosts", spec["hosts"], root / "run/hosts")
+        _replace_file(root / "etc/hosts", spec["hosts"], root / "run/hosts")
     _check(_LIBC.sethostname(spec["name"].encode(), len(spec["name"])), "sethostname")
 
 
-def _scratch(folder: Path, options: str) -> None:
+def _mount_tmpfs(folder: Path, options: str) -> None:
     folder.mkdir(exist_ok=True)
     _mount("tmpfs", folder, "tmpfs", MS_NOSUID | MS_NODEV, options)
 
@@ -117,22 +116,22 @@ def _scratch(folder: Path, options: str) -> None:
 def _make_devices(folder: Path) -> None:
     folder.mkdir()
     for name in DEVICES:
-        _show(os.open(f"/dev/{name}", os.O_PATH), folder / name, writable=True)
-    _scratch(folder / "shm", "mode=1777,size=64m")
+        _bind(os.open(f"/dev/{name}", os.O_PATH), folder / name, writable=True)
+    _mount_tmpfs(folder / "shm", "mode=1777,size=64m")
     (folder / "fd").symlink_to("/proc/self/fd")
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         (folder / name).symlink_to(f"/proc/self/fd/{number}")
 
 
-def _cover(target: Path, text: str, own: Path) -> None:
-    """Put a file of ours over one that is there; without one there, nothing reads it."""
-    own.write_text(text)
+def _replace_file(target: Path, text: str, scratch: Path) -> None:
+    """Mount a file with `text` over `target` if that is a file."""
+    scratch.write_text(text)
     if target.is_file() and not target.is_symlink():
-        _mount(own, target, None, MS_BIND)
+        _mount(scratch, target, None, MS_BIND)
 
 
-def _show(handle: int, target: Path, *, writable: bool) -> None:
-    """Let what a handle is on show up at `target`; links are copied as they are."""
+def _bind(handle: int, target: Path, *, writable: bool) -> None:
+    """Bind-mount an open file or folder on `target`; symbolic links are copied."""
     mode = os.fstat(handle).st_mode
     target.parent.mkdir(parents=True, exist_ok=True)
     if stat.S_ISLNK(mode):
@@ -151,18 +150,18 @@ def _show(handle: int, target: Path, *, writable: bool) -> None:
 # --- the program ----------------------------------------------------------------------------------------------------
 
 
-def _become(spec: dict[str, Any], talk: int) -> None:
-    """Give up everything, then become the program. Never comes back: what fails is said in the talk."""
+def _run_program(spec: dict[str, Any], output: int) -> None:
+    """Drop all privileges and run the program in this process. Does not return; errors go to the program's output."""
     try:
-        os.dup2(talk, 1)
-        os.dup2(talk, 2)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
         os.close(spec["report"])
         os.setsid()
         Path("/proc/self/oom_score_adj").write_text("1000")  # the first to go when memory is short
         os.chroot(spec["root"])
         os.chdir(spec["cwd"])
-        _bound(spec)
-        _drop(spec["uid"], spec["capabilities"])
+        _set_limits(spec)
+        _drop_privileges(spec["uid"], spec["capabilities"])
         for number in (signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
         os.execvpe(spec["argv"][0], spec["argv"], spec["environment"])  # noqa: S606 - an argument vector
@@ -171,21 +170,21 @@ def _become(spec: dict[str, Any], talk: int) -> None:
     os._exit(126)
 
 
-def _bound(spec: dict[str, Any]) -> None:
+def _set_limits(spec: dict[str, Any]) -> None:
     for kind, value in (
-        (resource.RLIMIT_NPROC, FORKS * spec["processes"]),  # the watch names it, this holds until then
+        (resource.RLIMIT_NPROC, FORKS * spec["processes"]),  # holds until the supervisor polls, which reports it
         (resource.RLIMIT_FSIZE, spec["disk_bytes"]),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_MEMLOCK, 64 << 20),
         (resource.RLIMIT_NOFILE, 4096),
     ):
-        _, most = resource.getrlimit(kind)
-        least = value if most == resource.RLIM_INFINITY else min(value, most)
-        resource.setrlimit(kind, (least, least))
+        _, hard = resource.getrlimit(kind)
+        limit = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (limit, limit))
 
 
-def _drop(uid: int, capabilities: list[int]) -> None:
-    """Become a user with these capabilities (numbers) alone, and no way to more."""
+def _drop_privileges(uid: int, capabilities: list[int]) -> None:
+    """Become a user with only these capabilities (numbers), who cannot gain more."""
     for number in set(range(LAST_CAPABILITY + 1)) - set(capabilities):
         _LIBC.prctl(PR_CAPBSET_DROP, number, 0, 0, 0)  # an older kernel has fewer
     os.setgroups([])
@@ -201,28 +200,28 @@ def _drop(uid: int, capabilities: list[int]) -> None:
     _prctl(PR_SET_NO_NEW_PRIVS, 1)
 
 
-# --- the watch ------------------------------------------------------------------------------------------------------
+# --- the supervisor -------------------------------------------------------------------------------------------------
 
 
-class _Watch:
-    """Sees a program to its end, which comes by itself, by a bound, or because somebody asks."""
+class _Supervisor:
+    """Runs in the init process until the program ends, exceeds a limit, or SIGTERM arrives (`terminated`)."""
 
-    def __init__(self, spec: dict[str, Any], program: int, talk: int, asked: list[int]) -> None:
-        self._spec, self._program, self._talk, self._asked = spec, program, talk, asked
+    def __init__(self, spec: dict[str, Any], program: int, output: int, terminated: list[int]) -> None:
+        self._spec, self._program, self._output, self._terminated = spec, program, output, terminated
         self._began = time.monotonic()
-        self._next_disk, self._asked_at = 0.0, 0.0
-        self._peak, self._head, self._tail, self._left_out = 0, 0, b"", 0
-        os.set_blocking(talk, False)
-        self._wanted = _Wanted()
-        self._wanted.start()
+        self._next_disk, self._terminated_at = 0.0, 0.0
+        self._peak, self._head_bytes, self._tail, self._omitted_bytes = 0, 0, b"", 0
+        os.set_blocking(output, False)
+        self._demand = _CpuDemand()
+        self._demand.start()
 
-    def until_its_end(self) -> dict[str, Any]:
-        """Wait for the end; give the report."""
-        status, why = None, ""
-        while status is None and not why:
-            self._listen(WATCH_S)
+    def run(self) -> dict[str, Any]:
+        """Return the report, after all processes of the namespace have ended."""
+        status, stop_reason = None, ""
+        while status is None and not stop_reason:
+            self._copy_output(POLL_S)
             status = self._reap()
-            why = "" if status is not None else self._excess()
+            stop_reason = "" if status is not None else self._stop_reason()
         with contextlib.suppress(ProcessLookupError):
             os.kill(-1, signal.SIGKILL)
         while True:
@@ -232,115 +231,115 @@ class _Watch:
                 break
             if pid == self._program:
                 status = os.waitstatus_to_exitcode(raw)
-        self._listen(0)
-        if self._left_out:
-            os.write(1, f"\n[{self._left_out} bytes left out]\n".encode() + self._tail)
+        self._copy_output(0)
+        if self._omitted_bytes:
+            os.write(1, f"\n[{self._omitted_bytes} bytes omitted]\n".encode() + self._tail)
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         peak = max(self._peak, used.ru_maxrss * 1024)
         cpu_s = round(used.ru_utime + used.ru_stime, 3)
         if status != 0:
-            why = why or self._too_much_written()
-        return {"status": status, "why": why, "cpu_s": cpu_s, "peak_bytes": peak, "waited_s": self._waited_s(cpu_s)}
+            stop_reason = stop_reason or self._disk_excess()
+        return {
+            "status": status, "stop_reason": stop_reason, "cpu_s": cpu_s, "peak_bytes": peak,
+            "waited_s": round(max(0.0, self._demand.seconds() - cpu_s), 3),
+        }  # fmt: skip
 
-    def _waited_s(self, cpu_s: float) -> float:
-        return round(max(0.0, self._wanted.seconds() - cpu_s), 3)
+    def _disk_excess(self) -> str:
+        is_full = self._written_bytes() >= self._spec["disk_bytes"]
+        return f"it wrote {self._spec['disk_bytes'] >> 20} MiB or more" if is_full else ""
 
-    def _too_much_written(self) -> str:
-        full = self._written() >= self._spec["disk_bytes"]
-        return f"it wrote {self._spec['disk_bytes'] >> 20} MiB or more" if full else ""
-
-    def _listen(self, seconds: float) -> None:
-        """Take what the program says, as long as there is something, but not for ever."""
-        if select.select([self._talk], [], [], seconds)[0]:
+    def _copy_output(self, wait_s: float) -> None:
+        """Copy the program's output: at most 4 MiB per call, so that limits are polled meanwhile."""
+        if select.select([self._output], [], [], wait_s)[0]:
             for _ in range(64):
                 try:
-                    said = os.read(self._talk, 1 << 16)
+                    data = os.read(self._output, 1 << 16)
                 except BlockingIOError:
                     return
-                if not said:
-                    time.sleep(seconds)  # it has closed its talk: only the watch is left
+                if not data:
+                    time.sleep(wait_s)  # the program has closed its output: select does not wait any more
                     return
-                self._keep(said)
+                self._log(data)
 
-    def _keep(self, said: bytes) -> None:
-        room = max(0, TALK_HEAD - self._head)
+    def _log(self, data: bytes) -> None:
+        room = max(0, OUTPUT_HEAD_BYTES - self._head_bytes)
         if room:
-            os.write(1, said[:room])
-            self._head += len(said[:room])
-        if said[room:]:
-            self._tail = (self._tail + said[room:])[-TALK_TAIL:]
-            self._left_out += len(said[room:])
+            os.write(1, data[:room])
+            self._head_bytes += len(data[:room])
+        if data[room:]:
+            self._tail = (self._tail + data[room:])[-OUTPUT_TAIL_BYTES:]
+            self._omitted_bytes += len(data[room:])
 
     def _reap(self) -> int | None:
-        found = None
+        """Reap ended processes; return the program's status once it has ended."""
+        status = None
         with contextlib.suppress(ChildProcessError):
             while True:
                 pid, raw = os.waitpid(-1, os.WNOHANG)
                 if pid == 0:
                     break
                 if pid == self._program:
-                    found = os.waitstatus_to_exitcode(raw)
-        return found
+                    status = os.waitstatus_to_exitcode(raw)
+        return status
 
-    def _excess(self) -> str:
-        """Return which bound was passed; nothing if none was."""
+    def _stop_reason(self) -> str:
+        """Return why the program must be killed now; empty if it may go on."""
         now = time.monotonic()
-        if self._asked:
-            if not self._asked_at:
-                self._asked_at = now
+        if self._terminated:
+            if not self._terminated_at:
+                self._terminated_at = now
                 os.kill(self._program, signal.SIGTERM)
-            elif now - self._asked_at > TERM_S:
-                return "it did not end when asked to"
+            elif now - self._terminated_at > TERMINATE_S:
+                return f"it did not end within {TERMINATE_S:g} s of SIGTERM"
         if now - self._began > self._spec["seconds"]:
             return f"it did not end within {self._spec['seconds']:g} s"
-        threads, resident = _usage()
-        self._peak = max(self._peak, resident)
-        most = self._spec["processes"]
-        if threads > most or _started() >= FORKS * most:
-            return f"it forks without end: more than {most} processes at a time, or {FORKS} times as many in all"
-        if resident > self._spec["memory_bytes"]:
+        threads, resident_bytes = _usage()
+        self._peak = max(self._peak, resident_bytes)
+        processes = self._spec["processes"]
+        if threads > processes or _started() >= FORKS * processes:
+            return f"fork bomb: it has more than {processes} processes, or started more than {FORKS} times as many"
+        if resident_bytes > self._spec["memory_bytes"]:
             return f"it took more than {self._spec['memory_bytes'] >> 20} MiB of memory"
         if now >= self._next_disk:
-            self._next_disk = now + DISK_WATCH_S
-            return self._too_much_written()
+            self._next_disk = now + DISK_POLL_S
+            return self._disk_excess()
         return ""
 
-    def _written(self) -> int:
-        """Return the bytes in the folders that it may write; the bound where there are too many files."""
+    def _written_bytes(self) -> int:
+        """Return the bytes in writable folders; the limit if there are more than MAX_FILES files."""
         total = files = 0
-        for _, target, writable in self._spec["binds"]:
+        for _, target, writable in self._spec["mounts"]:
             for folder, _, names in os.walk(self._spec["root"] + target) if writable else ():
                 for name in names:
                     files += 1
                     with contextlib.suppress(OSError):
                         total += (Path(folder) / name).lstat().st_blocks * 512
-                    if files > MOST_FILES:
+                    if files > MAX_FILES:
                         return int(self._spec["disk_bytes"])
-        scratch = os.statvfs(self._spec["root"] + "/tmp")  # noqa: S108 - the cell's own
+        scratch = os.statvfs(self._spec["root"] + "/tmp")  # noqa: S108 - the sandbox's own
         return int(self._spec["disk_bytes"]) if scratch.f_bavail == 0 else total
 
 
-class _Wanted(threading.Thread):
-    """Samples how long some thread of the namespace runs or could run (state R, proc(5)), whether it had a core or not.
+class _CpuDemand(threading.Thread):
+    """Samples for how long a thread of the namespace runs or could run (state R, proc(5)), with or without a core.
 
-    No counter of the kernel's has all that a thread waits for: not where a limit of its group's CPU time (cgroups(7))
-    stops it. It samples by a clock of its own: a program that talks wakes the watch just when it runs.
+    No counter of the kernel includes all waits: not those by a CPU limit of the thread's group (cgroups(7)). It samples
+    in a thread of its own, because the supervisor wakes on output: just when the program runs.
     """
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self._began, self._runnable, self._looked = time.monotonic(), 0, 0
+        self._began, self._runnable, self._samples = time.monotonic(), 0, 0
 
     def run(self) -> None:
-        """Look until the process ends."""
         while True:
-            time.sleep(WATCH_S)
+            time.sleep(POLL_S)
             self._runnable += _is_runnable()
-            self._looked += 1
+            self._samples += 1
 
     def seconds(self) -> float:
-        """Return the time until now in which one was runnable, s."""
-        return (time.monotonic() - self._began) * self._runnable / max(1, self._looked)
+        """Return the time so far in which a thread was runnable."""
+        return (time.monotonic() - self._began) * self._runnable / max(1, self._samples)
 
 
 def _is_runnable() -> bool:
@@ -359,7 +358,7 @@ def _started() -> int:
 
 
 def _usage() -> tuple[int, int]:
-    """Return threads and resident bytes of all processes of this namespace but the first (proc(5), /proc/PID/stat)."""
+    """Return threads and resident bytes of all processes of this namespace except init (proc(5), /proc/PID/stat)."""
     threads = pages = 0
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and entry.name != "1":

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What packets and qlog files show of a transfer, and the causes of its duration."""
+"""A transfer from its packets, qlog files and sender states, and the causes of its duration."""

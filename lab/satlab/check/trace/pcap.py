@@ -1,29 +1,45 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the packets at a client tell of a transfer: times, goodput, and what slowed it down, without a key."""
+"""pcap files of a client's packet headers, and a transfer as its packets show it without keys: times and goodput."""
 
 import math
+import os
 import struct
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
-from itertools import accumulate, pairwise
-from statistics import median
+from itertools import accumulate
+from pathlib import Path
 from typing import Literal
-
-from satlab.check.trace.capture import Packet
 
 UDP, TCP = 17, 6
 Kind = Literal["initial", "0-rtt", "handshake", "retry", "1-rtt"]
 _LONG: tuple[Kind, ...] = ("initial", "0-rtt", "handshake", "retry")
 """Types of long headers, RFC 9000, section 17.2."""
-SYN = 0x02
 NS = 1e-9
+FULL_DATAGRAM_BYTES = 1200
+"""UDP payload that each path must carry (RFC 9000, section 14)."""
+LONG_SNAP_BYTES = 2048
+"""Captured bytes of packets with a long QUIC header, whose datagram may have more packets."""
+_MAGIC_NS, _LINKTYPE_RAW = 0xA1B23C4D, 101
+_HEADER, _RECORD = struct.Struct("=IHHiIII"), struct.Struct("=IIII")
+
+
+@dataclass(frozen=True)
+class Packet:
+    """An IPv4 packet: time in ns of the Unix clock, its length on the wire, and its first bytes (`head`)."""
+
+    t_ns: int
+    length: int
+    head: bytes
 
 
 @dataclass(frozen=True)
 class Datagram:
-    """One packet of the connection: time in s since the first one, payload in bytes above UDP or TCP, what is in it."""
+    """A packet of the connection: time in s since the first one, and its payload above UDP or TCP in bytes (`size`).
+
+    `kinds` and `ids` are the types and source connection ids of its QUIC packets.
+    """
 
     t_s: float
     from_server: bool
@@ -33,13 +49,13 @@ class Datagram:
 
     @property
     def is_data(self) -> bool:
-        """Return whether it may hold payload: 1-RTT packets, and whatever TCP carries."""
+        """Whether it may carry the transfer's payload: a 1-RTT packet, or any payload of TCP."""
         return self.size > 0 and self.kinds[-1:] in ((), ("1-rtt",))
 
 
 @dataclass(frozen=True)
 class CapturedTransfer:
-    """A transfer as its client's interface saw it; `protocol` is 17 or 6, times are since the client's first packet."""
+    """A transfer at its client's interface; `protocol` is 17 or 6, times are since the client's first packet."""
 
     protocol: int
     datagrams: tuple[Datagram, ...]
@@ -47,127 +63,136 @@ class CapturedTransfer:
 
     @property
     def arrivals(self) -> list[Datagram]:
-        """Return what came from the server and may hold payload."""
+        """Datagrams from the server that may carry payload."""
         return [one for one in self.datagrams if one.from_server and one.is_data]
 
     @property
+    def arrived_bytes(self) -> int:
+        return sum(one.size for one in self.arrivals)
+
+    @property
     def handshake_s(self) -> float | None:
-        """Return when the client could speak: its first 1-RTT packet after the server's first; SYN-ACK with TCP."""
+        """The client's first 1-RTT packet after the server's first packet; with TCP the SYN-ACK."""
         answer = self.first_answer_s
         if self.protocol == TCP or answer is None:
             return answer
-        mine = (one.t_s for one in self.datagrams if not one.from_server and "1-rtt" in one.kinds and one.t_s >= answer)
-        return next(mine, None)
+        sent = (one for one in self.datagrams if not one.from_server and one.t_s >= answer)
+        return next((one.t_s for one in sent if "1-rtt" in one.kinds), None)
+
+    @property
+    def handshake_ms(self) -> float | None:
+        return None if self.handshake_s is None else self.handshake_s * 1000
 
     @property
     def first_answer_s(self) -> float | None:
-        """Return when the server's first packet came."""
+        """Time of the server's first packet."""
         return next((one.t_s for one in self.datagrams if one.from_server), None)
 
     @property
     def first_byte_s(self) -> float | None:
-        """Return when the first packet came that may hold payload: full, and after the client could ask; else None.
+        """Time of the first full 1-RTT packet from the server after the client could request; None if there is none.
 
-        Full is what has 1200 bytes of UDP payload, which each path must carry (RFC 9000, section 14): what a server
-        sends before its payload, settings and tickets, is less. A probe of the path's MTU is full: it may make this
-        earlier than the first byte was, never later.
+        A full packet has FULL_DATAGRAM_BYTES or more. What a server sends before the payload (settings, tickets) is
+        smaller. A probe of the path's MTU is full: this may be earlier than the first byte, never later.
         """
         if self.protocol == TCP:
             return next((one.t_s for one in self.arrivals), None)
-        mine = (one for one in self.datagrams if not one.from_server)
-        asked = next((one.t_s for one in mine if {"0-rtt", "1-rtt"} & set(one.kinds)), math.inf)
-        full = (one.t_s for one in self.arrivals if one.kinds == ("1-rtt",) and one.size >= FULL_PACKET)
-        return next((t_s for t_s in full if t_s > asked), None)
+        sent = (one for one in self.datagrams if not one.from_server)
+        requested_s = next((one.t_s for one in sent if {"0-rtt", "1-rtt"} & set(one.kinds)), math.inf)
+        full = (one.t_s for one in self.arrivals if one.kinds == ("1-rtt",) and one.size >= FULL_DATAGRAM_BYTES)
+        return next((t_s for t_s in full if t_s > requested_s), None)
 
     @property
     def server_ids(self) -> set[bytes]:
-        """Return the source connection ids of the server's Initial packets: one for each handshake."""
+        """Source connection ids of the server's Initial packets: one per handshake."""
         initials = (one for one in self.datagrams if one.from_server and "initial" in one.kinds)
         return {name for one in initials for name in one.ids}
 
     def count(self, kind: Kind, *, from_server: bool) -> int:
-        """Count the datagrams of one side that hold a packet of a kind."""
+        """Count the datagrams from one side that have a packet of a kind."""
         return sum(kind in one.kinds for one in self.datagrams if one.from_server is from_server)
 
     def times_s(self, marks: Sequence[int], size: int) -> tuple[float | None, ...]:
-        """Tell when each of the amounts `marks` of `size` bytes had come, by its share of all that came.
+        """Return when each amount of `marks` (of `size` bytes) had arrived: when its share of all bytes had.
 
-        Headers, retransmissions and what else a stack sends are taken as spread evenly over the payload.
+        Headers, retransmissions and other frames are assumed to be spread evenly over the payload.
         """
-        came = self.arrivals
-        total = list(accumulate(one.size for one in came))
+        arrivals = self.arrivals
+        total = list(accumulate(one.size for one in arrivals))
         if not total:
             return (None,) * len(marks)
         return tuple(
-            came[min(bisect_left(total, total[-1] * mark / size), len(came) - 1)].t_s if mark <= size else None
+            arrivals[min(bisect_left(total, total[-1] * mark / size), len(arrivals) - 1)].t_s if mark <= size else None
             for mark in marks
         )
 
     def goodput_bps(self, size: int) -> float | None:
         """Return the QUIC interop runner's goodput: payload bits over the time of the server's 1-RTT packets."""
-        came = self.arrivals
-        lasted = came[-1].t_s - came[0].t_s if came else 0.0
-        return 8 * size / lasted if lasted > 0 else None
+        arrivals = self.arrivals
+        duration_s = arrivals[-1].t_s - arrivals[0].t_s if arrivals else 0.0
+        return 8 * size / duration_s if duration_s > 0 else None
 
 
-def read(packets: Sequence[Packet], server: IPv4Address, port: int) -> CapturedTransfer | None:
-    """Find the packets between a client and a server's port; None where there are none."""
-    found: list[Datagram] = []
-    protocol = start = 0
+def transfer_of(packets: Sequence[Packet], server: IPv4Address, port: int) -> CapturedTransfer | None:
+    """Return the transfer between a client and a server's port; None without its packets.
+
+    It starts with the client's first packet: earlier ones from the server are of another connection.
+    """
+    datagrams: list[Datagram] = []
+    protocol = start_ns = 0
     for packet in packets:
         parsed = _parse(packet, server.packed, port)
-        if parsed is None or not (protocol in (0, parsed[0]) and (found or not parsed[1])):
+        if parsed is None or not (protocol in (0, parsed[0]) and (datagrams or not parsed[1])):
             continue
         protocol, from_server, payload, size = parsed
-        start = start or packet.t_ns
-        parts = list(parts_of(payload)) if protocol == UDP else []
+        start_ns = start_ns or packet.t_ns
+        parts = list(quic_packets(payload)) if protocol == UDP else []
         kinds, ids = tuple(kind for kind, _ in parts), tuple(name for _, name in parts if name)
-        found.append(Datagram((packet.t_ns - start) * NS, from_server, size, kinds, ids))
-    return CapturedTransfer(protocol, tuple(found), start * NS) if found else None
+        datagrams.append(Datagram((packet.t_ns - start_ns) * NS, from_server, size, kinds, ids))
+    return CapturedTransfer(protocol, tuple(datagrams), start_ns * NS) if datagrams else None
 
 
 def _parse(packet: Packet, server: bytes, port: int) -> tuple[int, bool, bytes, int] | None:
-    """Return protocol, whether it is the server's, the payload's first bytes and its size."""
+    """Return protocol, whether it is from the server, first bytes and size of the payload; None for other packets."""
     head = packet.head
     if len(head) < 28 or head[0] >> 4 != 4 or head[9] not in (UDP, TCP):
         return None
-    words = 4 * (head[0] & 0xF)
-    source, destination = struct.unpack_from("!HH", head, words)
+    ip_bytes = 4 * (head[0] & 0xF)
+    source, destination = struct.unpack_from("!HH", head, ip_bytes)
     from_server = head[12:16] == server and source == port
     if not from_server and not (head[16:20] == server and destination == port):
         return None
-    above = 8 if head[9] == UDP else 4 * (head[words + 12] >> 4)
-    start = words + above
+    start = ip_bytes + (8 if head[9] == UDP else 4 * (head[ip_bytes + 12] >> 4))
     return head[9], from_server, head[start:], packet.length - start
 
 
-def tcp_again(packets: Sequence[Packet]) -> float | None:
-    """Return the share of bytes that had been sent before, of the TCP flow with the most bytes; None without any.
+def tcp_retransmitted_share(packets: Sequence[Packet]) -> float | None:
+    """Return the share of retransmitted bytes in the largest TCP flow; None without a flow.
 
-    What lies below the furthest sequence number (RFC 9293, section 3.4, modulo 2^32) has been sent before.
+    Bytes below the highest sequence number so far (RFC 9293, section 3.4, modulo 2^32) are retransmitted.
     """
     flows: dict[bytes, tuple[int, int, int]] = {}
     for packet in packets:
         head = packet.head
-        words = 4 * (head[0] & 0xF) if head else 0
-        if len(head) < words + 20 or head[0] >> 4 != 4 or head[9] != TCP:
+        ip_bytes = 4 * (head[0] & 0xF) if head else 0
+        if len(head) < ip_bytes + 20 or head[0] >> 4 != 4 or head[9] != TCP:
             continue
-        size = packet.length - words - 4 * (head[words + 12] >> 4)
+        size = packet.length - ip_bytes - 4 * (head[ip_bytes + 12] >> 4)
         if size <= 0:
             continue
-        flow, sequence = head[12:20] + head[words : words + 4], int.from_bytes(head[words + 4 : words + 8])
-        furthest, whole, again = flows.get(flow, (sequence, 0, 0))
-        ahead = (sequence + size - furthest + (1 << 31)) % (1 << 32) - (1 << 31)
-        again += min(size, max(0, size - ahead))
-        flows[flow] = ((furthest + max(0, ahead)) % (1 << 32), whole + size, again)
-    most = max(flows.values(), key=lambda flow: flow[1], default=None)
-    return most[2] / most[1] if most else None
+        flow, sequence = head[12:20] + head[ip_bytes : ip_bytes + 4], int.from_bytes(head[ip_bytes + 4 : ip_bytes + 8])
+        highest, total, retransmitted = flows.get(flow, (sequence, 0, 0))
+        new = (sequence + size - highest + (1 << 31)) % (1 << 32) - (1 << 31)
+        retransmitted += min(size, max(0, size - new))
+        flows[flow] = ((highest + max(0, new)) % (1 << 32), total + size, retransmitted)
+    largest = max(flows.values(), key=lambda flow: flow[1], default=None)
+    return largest[2] / largest[1] if largest else None
 
 
-def parts_of(payload: bytes) -> Iterator[tuple[Kind, bytes]]:
-    """Yield kind and source connection id (none for 1-RTT) of the QUIC packets of a datagram (RFC 9000, section 12.2).
+def quic_packets(payload: bytes) -> Iterator[tuple[Kind, bytes]]:
+    """Yield type and source connection id (empty for 1-RTT) of a datagram's QUIC packets (RFC 9000, section 12.2).
 
-    What is cut off or no QUIC version 1 ends the list.
+    Ends at a packet that is cut off or not of QUIC version 1.
     """
     while payload:  # the fixed bit may be greased (RFC 9287)
         if not payload[0] & 0x80:
@@ -183,7 +208,7 @@ def parts_of(payload: bytes) -> Iterator[tuple[Kind, bytes]]:
 
 
 def _after_long_header(payload: bytes, kind: Kind) -> tuple[bytes, bytes]:
-    """Return the source connection id and what follows the packet. Raises IndexError where it is cut off."""
+    """Return the source connection id, and the payload after the packet. Raises IndexError if it is cut off."""
     at = 6 + payload[5]
     name = payload[at + 1 : at + 1 + payload[at]]
     at += 1 + payload[at]
@@ -197,7 +222,7 @@ def _after_long_header(payload: bytes, kind: Kind) -> tuple[bytes, bytes]:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Read a variable-length integer (RFC 9000, section 16); give it and the place behind it."""
+    """Return a variable-length integer (RFC 9000, section 16), and the position after it."""
     size = 1 << (data[at] >> 6)
     value = data[at] & 0x3F
     for byte in data[at + 1 : at + size]:
@@ -205,86 +230,24 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     return value, at + size
 
 
-# --- what slowed it down --------------------------------------------------------------------------------------------
-
-SMALL_WINDOW_PACKETS = 4
-"""An initial window below this is told: RFC 9002, section 7.2 recommends ten packets, RFC 2581 allowed two."""
-FULL_PACKET = 1200
-STEADY = 0.15
-"""A window that does not change by more than this share from round trip to round trip is taken as a limit."""
-LONGER_PERCENT = 25
-BELOW_RATE = 0.7
-LEAST_ROUNDS = 6
-BUSY = 0.85
-"""Share of a core from which a program is taken as limited by it."""
-WAITING = 0.25
-"""Share of the time from which waiting for a core is told. A program that gets what it needs hardly ever waits."""
+def write(path: Path, packets: Iterable[Packet]) -> None:
+    """Write a pcap file with times in ns (draft-ietf-opsawg-pcap), readable by its owner alone."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(_HEADER.pack(_MAGIC_NS, 2, 4, 0, 0, LONG_SNAP_BYTES, _LINKTYPE_RAW))
+        for packet in packets:
+            seconds, nanoseconds = divmod(packet.t_ns, 1_000_000_000)
+            file.write(_RECORD.pack(seconds, nanoseconds, len(packet.head), packet.length) + packet.head)
 
 
-def symptoms(
-    wire: CapturedTransfer, rtt_s: float, rate_bps: float, cpu_s: Mapping[str, tuple[float, float]]
-) -> tuple[str, ...]:
-    """Name what slowed a download down, as far as it shows from outside.
-
-    `rtt_s` is the idle link's; `rate_bps` what it carries; `cpu_s` how long each program (its name) ran, and how long
-    it could have run and had no core.
-    """
-    lasted = wire.datagrams[-1].t_s
-    found = [_lost_handshake(wire, rtt_s), _small_start(wire, rtt_s), _constant_window(wire, rtt_s, rate_bps)]
-    for name, (used, waited) in cpu_s.items():
-        if lasted > 1 and used > BUSY * lasted:
-            found.append(f"CPU limit: the {name} took {used / lasted:.0%} of a core")
-        elif lasted > 1 and waited > WAITING * lasted:
-            took = f"took {used / lasted:.1%} of a core"
-            found.append(f"CPU limit: the {name} waited for a core {waited / lasted:.0%} of the time, and {took}")
-    return tuple(filter(None, found))
-
-
-def _lost_handshake(wire: CapturedTransfer, rtt_s: float) -> str:
-    answer, done = wire.first_answer_s, wire.handshake_s
-    if answer is not None and answer > 1.5 * rtt_s:
-        return f"lost handshake packet: the first answer came after {answer:.2f} s, a round trip is {rtt_s:.2f} s"
-    if answer is not None and done is not None and done - answer > 0.7 * rtt_s and wire.protocol == UDP:
-        retries = wire.count("retry", from_server=True)
-        if done - answer > (retries + 0.7) * rtt_s:
-            return f"lost handshake packet: the handshake took {done:.2f} s, a round trip is {rtt_s:.2f} s"
-    return ""
-
-
-def _small_start(wire: CapturedTransfer, rtt_s: float) -> str:
-    """Look at the first flight of payload: what comes a round trip after the client could ask."""
-    done = wire.handshake_s
-    if done is None:
-        return ""
-    came = [one for one in wire.arrivals if one.t_s > done + 0.9 * rtt_s]
-    flight = [one.size for one in came if one.t_s < came[0].t_s + 0.6 * rtt_s]
-    rest = sum(one.size for one in came) - sum(flight)
-    if sum(flight) < SMALL_WINDOW_PACKETS * FULL_PACKET < rest:
-        return f"small initial window: the first flight held {sum(flight)} bytes in {len(flight)} packets"
-    return ""
-
-
-def _constant_window(wire: CapturedTransfer, rtt_s: float, rate_bps: float) -> str:
-    """Look whether each round trip of the later part brings the same amount, and less than the link could carry.
-
-    A window's round trip is a little longer than the idle link's, so round trips of several lengths are tried.
-    """
-    came = wire.arrivals
-    if not came:
-        return ""
-    times, total = [one.t_s for one in came], [0, *accumulate(one.size for one in came)]
-    middle = (times[0] + times[-1]) / 2
-    later = total[-1] - total[bisect_left(times, middle)]
-    if 8 * later > BELOW_RATE * rate_bps * (times[-1] - middle):
-        return ""
-    found = []
-    for percent in range(100, 100 + LONGER_PERCENT):
-        lasting = rtt_s * percent / 100
-        edges = [middle + n * lasting for n in range(math.floor((times[-1] - middle) / lasting) + 1)]
-        rounds = [after - before for before, after in pairwise(total[bisect_left(times, edge)] for edge in edges)]
-        if len(rounds) >= LEAST_ROUNDS:
-            found.append(((max(rounds) - min(rounds)) / max(median(rounds), 1), median(rounds), rate_bps * lasting / 8))
-    spread, typical, room = min(found, default=(math.inf, 0.0, 0.0))
-    if spread > 2 * STEADY:
-        return ""
-    return f"constant window: {typical / 1e6:.2f} MB a round trip, where the link carries {room / 1e6:.2f} MB"
+def read(path: Path) -> list[Packet]:
+    """Read a file of `write`. Raises ValueError for other files."""
+    data = path.read_bytes()
+    if len(data) < _HEADER.size or _HEADER.unpack_from(data)[0] != _MAGIC_NS:
+        raise ValueError(f"{path} is not a pcap file with times in ns")
+    packets, offset = [], _HEADER.size
+    while offset + _RECORD.size <= len(data):
+        seconds, nanoseconds, captured, length = _RECORD.unpack_from(data, offset)
+        offset += _RECORD.size
+        packets.append(Packet(seconds * 1_000_000_000 + nanoseconds, length, data[offset : offset + captured]))
+        offset += captured
+    return packets

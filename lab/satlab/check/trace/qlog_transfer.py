@@ -1,23 +1,127 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a qlog file tells of a transfer: the sender's states, what it sent again, when the receiver got something."""
+"""A transfer from its endpoints' qlog files: losses, retransmissions, first byte, and the sender's states."""
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+from satlab.check.samples import Sample, UnusedSource
+from satlab.check.trace import qlog
 from satlab.check.trace.causes import DATAGRAM_BYTES, Supply
-from satlab.check.trace.qlog import Event, QlogFile, number
+from satlab.check.trace.pcap import CapturedTransfer
+from satlab.check.trace.qlog import Event, QlogError, QlogFile, number
 
-STEP_S = 0.05
-"""Between two states, at the least."""
-POINTS = 100_000
-STREAMS = 10_000
-"""Streams that are told apart; a transfer has a few."""
+FILE = "qlog.json"
+"""In a sample's folder: the states of the server, by the client's clock."""
+MIN_COMPLETE_SHARE = 0.9
+"""Of the payload that must be in the qlog of a complete transfer: a program that is killed loses its last lines."""
+MIN_INTERVAL_S = 0.05
+"""Between two states."""
+MAX_POINTS = 100_000
+MAX_STREAMS = 10_000
+"""More streams are ignored; a transfer has a few."""
+Figures = dict[str, tuple[Any, str]]
+"""Fields of a sample: value and source."""
+
+
+def add(
+    sample: Sample, folders: Mapping[str, Path], size: int, folder: Path, wire: CapturedTransfer, one_way_s: float
+) -> Sample:
+    """Add the figures of qlog files to the sample of a download of `size` bytes; a figure that it has is kept.
+
+    `folders` are those of the qlog files, by side; without any the sample is returned unchanged. The server's states
+    are written to FILE in `folder`. `one_way_s` is the delay of the idle link from the client to the server.
+    """
+    if not folders:
+        return sample
+    figures: Figures = {}
+    warnings = []
+    for side, qlog_folder in folders.items():
+        try:
+            transfer = _open(qlog_folder, side, size, wire, is_complete=sample.status == "ok")
+        except QlogError as error:
+            warnings.append(UnusedSource(error.kind, side, str(error)))
+            continue
+        if side == "server":
+            figures |= _server_figures(transfer)
+            figures |= _write_states(transfer, folder, wire, one_way_s, sample.times_s[-1])
+        else:
+            figures |= _client_figures(transfer)
+    if "time_to_first_byte_ms" not in figures and wire.first_byte_s is not None:
+        figures["time_to_first_byte_ms"] = (wire.first_byte_s * 1000, "packets")
+    figures = {name: figure for name, figure in figures.items() if getattr(sample, name) is None}
+    return replace(
+        sample, **{name: value for name, (value, _) in figures.items()},
+        sources={name: source for name, (_, source) in figures.items()}, warnings=tuple(warnings),
+    )  # fmt: skip
+
+
+def _open(folder: Path, side: str, size: int, wire: CapturedTransfer, *, is_complete: bool) -> "QlogTransfer":
+    """Read the newest qlog file of a folder.
+
+    Raises:
+        QlogError: there is none, it cannot be used, or it is not of the captured transfer.
+    """
+    file = qlog.newest(folder)
+    if file is None:
+        raise QlogError("missing", "no file")
+    if len(wire.server_ids) > 1:
+        raise QlogError("does not fit", f"the packets are of {len(wire.server_ids)} connections")
+    log = qlog.opened(file)
+    if log.side != side:
+        raise QlogError("does not fit", f"its vantage point is the {log.side}")
+    transfer = read(log, size)
+    if side == "server" and is_complete and transfer.new_bytes < MIN_COMPLETE_SHARE * size:
+        raise QlogError("does not fit", f"it has {transfer.new_bytes:.0f} bytes of streams, {size} arrived")
+    return transfer
+
+
+def _client_figures(transfer: "QlogTransfer") -> Figures:
+    sent_s, received_s = transfer.first_sent_s, transfer.first_stream_received_s
+    if sent_s is None or received_s is None:
+        return {}
+    return {"time_to_first_byte_ms": ((received_s - sent_s) * 1000, "qlog of the client")}
+
+
+def _server_figures(transfer: "QlogTransfer") -> Figures:
+    values = {
+        "lost_packets": transfer.reported_lost_packets,
+        "retransmitted_share": transfer.retransmitted_share,
+    }
+    return {name: (value, "qlog of the server") for name, value in values.items() if value is not None}
+
+
+def _write_states(
+    transfer: "QlogTransfer", folder: Path, wire: CapturedTransfer, one_way_s: float, end_s: float | None
+) -> Figures:
+    """Write the states to FILE, by the client's clock, which starts with its first packet; none if they are unknown.
+
+    They end with the last payload byte (`end_s`), or with the last packet if that never arrived: satperf's endpoints
+    exchange results after the payload. The server's clock is set so that no packet of the client arrives before it was
+    sent and had crossed the link: neither the first one nor the first one with a short header.
+    """
+    requested_s = transfer.first_stream_received_s or transfer.first_short_received_s
+    last_s = max((one.t_s for one in wire.arrivals), default=0.0) if end_s is None else end_s
+    if transfer.first_received_s is None or requested_s is None or not transfer.points:
+        return {}
+    pairs = [(0.0, transfer.first_received_s), (wire.handshake_s, transfer.first_short_received_s)]
+    later_s = one_way_s + max(sent - received for sent, received in pairs if sent is not None and received is not None)
+    points = [asdict(point) | {"t_s": point.t_s + later_s} for point in transfer.points]
+    document = {
+        "start_unix_s": wire.start_unix_s, "asked_s": requested_s + later_s, "end_s": last_s, "points": points,
+    }  # fmt: skip
+    (folder / FILE).write_text(json.dumps(document))
+    return {"spent_s": (None, "qlog of the server, link")}
+
+
+# --- one file -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class SenderPoint:
-    """A sender's state at `t_s` by its own clock."""
+    """A sender's state at `t_s` by its own clock; see causes.SenderState."""
 
     t_s: float
     cwnd_bytes: float
@@ -30,40 +134,38 @@ class SenderPoint:
 
 @dataclass
 class QlogTransfer:
-    """One connection as one end tells it. Times are of that end's clock in s, None for what never was.
+    """A connection in the qlog of one endpoint. Times in s by that endpoint's clock; None for what never happened."""
 
-    `asked_s` is when the first bytes of a stream came; `again_bytes` are those of `stream_bytes` that had been sent
-    before; `points` are the sender's states.
-    """
-
-    sent_s: float | None = None
-    received_s: float | None = None
-    short_received_s: float | None = None
-    stream_received_s: float | None = None
+    first_sent_s: float | None = None
+    first_received_s: float | None = None
+    first_short_received_s: float | None = None
+    """The first packet with a short header."""
+    first_stream_received_s: float | None = None
+    """The first bytes of a request stream."""
     points: list[SenderPoint] = field(default_factory=list)
     sent_packets: int = 0
     lost_packets: int = 0
     stream_bytes: float = 0
-    again_bytes: float = 0
+    """Sent, including `retransmitted_bytes`."""
+    retransmitted_bytes: float = 0
 
     @property
     def new_bytes(self) -> float:
-        """Return what of the streams was sent at least once."""
-        return self.stream_bytes - self.again_bytes
+        """Stream bytes that were sent at least once."""
+        return self.stream_bytes - self.retransmitted_bytes
 
     @property
-    def told_lost_packets(self) -> int | None:
-        """Return what the file tells of losses; quiche's tells of none, though it sends again."""
-        return None if self.again_bytes and not self.lost_packets else self.lost_packets
+    def reported_lost_packets(self) -> int | None:
+        """None if the file has retransmissions and no losses: quiche does not log losses."""
+        return None if self.retransmitted_bytes and not self.lost_packets else self.lost_packets
 
     @property
     def retransmitted_share(self) -> float | None:
-        """Return the share of the stream bytes that had been sent before."""
-        return self.again_bytes / self.stream_bytes if self.stream_bytes else None
+        return self.retransmitted_bytes / self.stream_bytes if self.stream_bytes else None
 
 
 def read(log: QlogFile, size: int) -> QlogTransfer:
-    """Take a file's events; a sender that has sent `size` bytes of streams has nothing left to send.
+    """Read all events of a file; a sender that has sent `size` bytes of streams has no more data.
 
     Raises:
         QlogError: the file is broken or too large.
@@ -72,145 +174,143 @@ def read(log: QlogFile, size: int) -> QlogTransfer:
     for event in log.events:
         reader.take(event)
     reader.finish()
-    return reader.account
+    return reader.transfer
 
 
 class _Reader:
-    """Steps through the events of one end."""
-
     def __init__(self, log: QlogFile, size: int) -> None:
-        self.account = QlogTransfer()
-        self._own, self._unit_ms, self._size = int(log.side == "server"), log.unit_ms, size
+        self.transfer = QlogTransfer()
+        self._own_bit, self._unit_ms, self._size = int(log.side == "server"), log.unit_ms, size
         self._metrics: dict[str, float] = {}
-        self._now = self._next = 0.0
+        self._now = self._next_point = 0.0
         self._sent: dict[float, float] = {}
-        self._initial: dict[str, float] = {}
+        """Highest offset sent, by stream."""
+        self._initial_credit: dict[str, float] = {}
         self._credit: dict[float | None, float] = {}
-        self._whole = 0.0
-        self._last: float | None = None
+        """Of a stream; None: of the connection."""
+        self._sent_bytes = 0.0
+        self._last_stream: float | None = None
 
     def take(self, event: Event) -> None:
-        """Count one event."""
-        if event.t_s >= self._next and self._metrics:
-            self._note()
-            self._next = event.t_s + STEP_S
+        if event.t_s >= self._next_point and self._metrics:
+            self._add_point()
+            self._next_point = event.t_s + MIN_INTERVAL_S
         self._now = event.t_s
         match event.name:
             case "metrics_updated":
-                self._measured(event.data)
+                self._metrics_updated(event.data)
             case "packet_sent":
                 self._packet_sent(event.data)
             case "packet_received":
                 self._packet_received(event.data)
             case "packet_lost":
-                self.account.lost_packets += 1
+                self.transfer.lost_packets += 1
             case "parameters_set" if "remote" in (event.data.get("owner"), event.data.get("initiator")):
-                self._promised(event.data)
+                self._peer_parameters(event.data)
 
     def finish(self) -> None:
-        """Keep the last state."""
+        """Add the last state."""
         if self._metrics:
-            self._note()
+            self._add_point()
 
-    def _note(self) -> None:
+    def _add_point(self) -> None:
         values = self._metrics
         window = values.get("congestion_window", values.get("cwnd"))
-        if window is None or len(self.account.points) >= POINTS:
+        if window is None or len(self.transfer.points) >= MAX_POINTS:
             return
         threshold = values.get("ssthresh")
-        self.account.points.append(
+        self.transfer.points.append(
             SenderPoint(
                 t_s=self._now,
                 cwnd_bytes=window,
                 in_flight_bytes=values.get("bytes_in_flight", 0.0),
                 is_slow_start=threshold is None or window < threshold,
                 rtt_ms=values.get("smoothed_rtt", 0.0) * self._unit_ms,
-                lost_packets=self.account.lost_packets or int(self.account.again_bytes > 0),
+                lost_packets=self.transfer.lost_packets or int(self.transfer.retransmitted_bytes > 0),
                 supply=self._supply(),
             )
         )
 
     def _supply(self) -> Supply:
-        if self.account.new_bytes >= self._size:
+        if self.transfer.new_bytes >= self._size:
             return "done"
-        if self._last is None:
+        if self._last_stream is None:
             return "slow"
-        stream = self._credit.get(self._last, self._initial.get(self._direction(self._last)))
-        rooms = [self._credit.get(None, self._initial.get("data")), stream]
-        used = [self._whole, self._sent[self._last]]
-        is_blocked = any(
-            room is not None and room - out < DATAGRAM_BYTES for room, out in zip(rooms, used, strict=True)
+        initial = self._initial_credit.get(self._initial_parameter(self._last_stream))
+        stream_credit = self._credit.get(self._last_stream, initial)
+        connection_credit = self._credit.get(None, self._initial_credit.get("data"))
+        credit_and_sent = (
+            (connection_credit, self._sent_bytes),
+            (stream_credit, self._sent[self._last_stream]),
         )
+        is_blocked = any(credit is not None and credit - sent < DATAGRAM_BYTES for credit, sent in credit_and_sent)
         return "blocked" if is_blocked else "slow"
 
-    def _direction(self, stream: float) -> str:
-        """Name the peer's parameter for what we may send on a stream (RFC 9000, sections 2.1 and 18.2)."""
+    def _initial_parameter(self, stream: float) -> str:
+        """Return the peer's transport parameter for data on a stream (RFC 9000, sections 2.1 and 18.2)."""
         if int(stream) & 2:
             return "stream_data_uni"
-        return "stream_data_bidi_remote" if int(stream) & 1 == self._own else "stream_data_bidi_local"
+        return "stream_data_bidi_remote" if int(stream) & 1 == self._own_bit else "stream_data_bidi_local"
 
-    def _measured(self, data: Mapping[str, Any]) -> None:
-        """Take over what is told; what is not has not changed."""
-        for name in ("congestion_window", "cwnd", "bytes_in_flight", "smoothed_rtt"):
+    def _metrics_updated(self, data: Mapping[str, Any]) -> None:
+        """Values that are not in the event are unchanged."""
+        for name in ("congestion_window", "cwnd", "bytes_in_flight", "smoothed_rtt", "ssthresh"):
             value = number(data, name)
             if value is not None:
                 self._metrics[name] = value
-        threshold = number(data, "ssthresh")
-        if threshold is not None:
-            self._metrics["ssthresh"] = threshold
 
-    def _promised(self, data: Mapping[str, Any]) -> None:
+    def _peer_parameters(self, data: Mapping[str, Any]) -> None:
         for name in ("data", "stream_data_uni", "stream_data_bidi_local", "stream_data_bidi_remote"):
             value = number(data, f"initial_max_{name}")
             if value is not None:
-                self._initial[name] = value
+                self._initial_credit[name] = value
 
     def _packet_sent(self, data: Mapping[str, Any]) -> None:
-        self.account.sent_packets += 1
-        if self.account.sent_s is None:
-            self.account.sent_s = self._now
+        self.transfer.sent_packets += 1
+        if self.transfer.first_sent_s is None:
+            self.transfer.first_sent_s = self._now
         for frame in _frames(data):
             if frame.get("frame_type") == "stream":
-                self._sent_on_stream(*_stream(frame))
+                self._stream_sent(*_stream(frame))
 
-    def _sent_on_stream(self, stream: float, offset: float, length: float) -> None:
-        if stream not in self._sent and len(self._sent) >= STREAMS:
+    def _stream_sent(self, stream: float, offset: float, length: float) -> None:
+        if stream not in self._sent and len(self._sent) >= MAX_STREAMS:
             return
-        before = self._sent.setdefault(stream, 0.0)
+        highest = self._sent.setdefault(stream, 0.0)
         end = offset + length
-        self.account.stream_bytes += length
-        # Streams are sent in order: what lies below the furthest byte has been sent before.
-        self.account.again_bytes += max(0.0, min(end, before) - offset)
-        if end > before:
-            self._whole += end - before
+        self.transfer.stream_bytes += length
+        # Streams are sent in order: bytes below the highest offset were sent before.
+        self.transfer.retransmitted_bytes += max(0.0, min(end, highest) - offset)
+        if end > highest:
+            self._sent_bytes += end - highest
             self._sent[stream] = end
-            self._last = stream
+            self._last_stream = stream
 
     def _packet_received(self, data: Mapping[str, Any]) -> None:
-        account = self.account
-        if account.received_s is None:
-            account.received_s = self._now
+        transfer = self.transfer
+        if transfer.first_received_s is None:
+            transfer.first_received_s = self._now
         header = data.get("header")
         kind = data.get("packet_type") or (header.get("packet_type") if isinstance(header, dict) else None)
-        if account.short_received_s is None and str(kind).upper() == "1RTT":
-            account.short_received_s = self._now
+        if transfer.first_short_received_s is None and str(kind).upper() == "1RTT":
+            transfer.first_short_received_s = self._now
         for frame in _frames(data):
-            self._received_frame(frame)
+            self._frame_received(frame)
 
-    def _received_frame(self, frame: Mapping[str, Any]) -> None:
+    def _frame_received(self, frame: Mapping[str, Any]) -> None:
         match frame.get("frame_type"):
             case "stream":
                 stream, _, length = _stream(frame)
-                # HTTP/3 and QPACK have streams of their own, of one direction.
-                if self.account.stream_received_s is None and length and not int(stream) & 3:
-                    self.account.stream_received_s = self._now
+                # HTTP/3 and QPACK use unidirectional streams of their own.
+                if self.transfer.first_stream_received_s is None and length and not int(stream) & 3:
+                    self.transfer.first_stream_received_s = self._now
             case "max_data":
-                self._raised(None, number(frame, "maximum"))
+                self._credit_raised(None, number(frame, "maximum"))
             case "max_stream_data":
-                self._raised(number(frame, "stream_id"), number(frame, "maximum"))
+                self._credit_raised(number(frame, "stream_id"), number(frame, "maximum"))
 
-    def _raised(self, stream: float | None, limit: float | None) -> None:
-        if limit is not None and (stream in self._credit or len(self._credit) < STREAMS):
+    def _credit_raised(self, stream: float | None, limit: float | None) -> None:
+        if limit is not None and (stream in self._credit or len(self._credit) < MAX_STREAMS):
             self._credit[stream] = max(limit, self._credit.get(stream, 0.0))
 
 
@@ -220,7 +320,7 @@ def _frames(data: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _stream(frame: Mapping[str, Any]) -> tuple[float, float, float]:
-    """Return id, offset and length of a stream frame, as the three programs name them; 0 where nothing is told."""
+    """Return id, offset and length of a stream frame by any of the names in use; 0 for what is missing."""
     stream = number(frame, "stream_id")
     length = number(frame, "length")
     if length is None:

@@ -17,9 +17,9 @@ FULL = SenderState(0, 100_000, 100_000, False, True, False, "blocked", 650, 0, 0
 """A window in slow start that is full."""
 
 
-def trace(*states: SenderState, asked_s: float | None = 0.0) -> TransferTrace:
+def trace(*states: SenderState, requested_s: float | None = 0.0) -> TransferTrace:
     """Return states at 1 s, 2 s and so on, the last one at the end."""
-    return TransferTrace(asked_s, float(len(states)), [replace(state, t_s=t) for t, state in enumerate(states, 1)])
+    return TransferTrace(requested_s, float(len(states)), [replace(state, t_s=t) for t, state in enumerate(states, 1)])
 
 
 def causes_of(*states: SenderState) -> list[str]:
@@ -34,12 +34,18 @@ def causes_of(*states: SenderState) -> list[str]:
         ({"is_slow_start": False}, "congestion avoidance"),
         ({"is_slow_start": False, "lost_packets": 1}, "loss recovery"),
         ({"payload_queue_ms": 50, "lost_packets": 1, "ack_queue_ms": 50}, "link"),
+        ({"payload_queue_ms": 10.1}, "link"),
+        ({"payload_queue_ms": 9.9}, "slow start"),
         ({"ack_queue_ms": 50}, "ack link"),
+        ({"ack_queue_ms": 9.9}, "slow start"),
         ({"is_app_limited": True}, "slow start"),
         ({"is_app_limited": True, "in_flight_bytes": 50_000}, "flow control"),
+        ({"is_app_limited": True, "in_flight_bytes": 100_000 - 2 * 1472}, "flow control"),
+        ({"is_app_limited": True, "in_flight_bytes": 100_000 - 2 * 1472 + 1}, "slow start"),
         ({"is_app_limited": True, "in_flight_bytes": 50_000, "supply": "slow"}, "application"),
         ({"is_app_limited": True, "in_flight_bytes": 50_000, "supply": "done"}, "delivery"),
         ({"is_handshaking": True, "in_flight_bytes": 3_600}, "handshake"),
+        ({"is_handshaking": True}, "slow start"),
         ({"in_flight_bytes": 49_000}, "host"),
         ({"in_flight_bytes": 51_000}, "slow start"),
     ],
@@ -49,14 +55,16 @@ def test_each_rule_names_its_cause(changes: dict[str, Any], cause: str) -> None:
     assert causes_of(state, state, state)[-1] == cause
 
 
-def test_a_queue_at_one_end_of_an_interval_is_a_burst() -> None:
-    assert causes_of(FULL, replace(FULL, payload_queue_ms=30), FULL) == ["slow start"]
+@pytest.mark.parametrize("changes", [{"payload_queue_ms": 30.0}, {"ack_queue_ms": 30.0}])
+def test_a_queue_at_one_end_of_an_interval_is_a_burst(changes: dict[str, Any]) -> None:
+    assert causes_of(FULL, replace(FULL, **changes), FULL) == ["slow start"]
 
 
-def test_a_pause_shorter_than_a_round_trip_is_no_fault_of_the_host() -> None:
+def test_a_pause_shorter_than_a_round_trip_is_not_the_host() -> None:
     low = replace(FULL, in_flight_bytes=10_000, rtt_ms=1_500)
     assert causes_of(FULL, low, FULL) == ["slow start"]
     assert causes_of(FULL, low, low, low) == ["slow start", "host"]
+    assert causes_of(low, low) == ["slow start", "host"]  # a round trip begins with the request
 
 
 def test_the_spans_are_a_partition() -> None:
@@ -65,9 +73,9 @@ def test_the_spans_are_a_partition() -> None:
     assert all(one.end_s == other.start_s for one, other in pairwise(spans))
 
 
-@pytest.mark.parametrize("asked_s", [None, 2.0, 5.0])
-def test_a_sender_that_never_knew_what_to_send_spent_all_on_the_handshake(asked_s: float | None) -> None:
-    assert trace(FULL, FULL, asked_s=asked_s).spent_s()["handshake"] == 2.0
+@pytest.mark.parametrize("requested_s", [None, 2.0, 5.0])
+def test_without_a_request_all_time_is_the_handshake(requested_s: float | None) -> None:
+    assert trace(FULL, FULL, requested_s=requested_s).spent_s()["handshake"] == 2.0
     assert TransferTrace(0.0, 2.0, []).spent_s()["handshake"] == 2.0
 
 
@@ -130,7 +138,7 @@ def test_a_return_link_of_50_kbit_s_holds_up_the_acknowledgements(tmp_path: Path
     assert spent["ack link"] > 1.0 and causes.largest(spent) == "ack link", spent
 
 
-def test_the_handshake_takes_a_round_trip_and_the_way_of_the_request(tmp_path: Path) -> None:
+def test_the_handshake_takes_a_round_trip_and_the_request_half_of_one(tmp_path: Path) -> None:
     spent = transferred(tmp_path)
     assert spent["handshake"] == pytest.approx(1.5 * 0.65, abs=0.05)
     assert spent["delivery"] == pytest.approx(0.5 * 0.65, abs=0.1)

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Packets at a client: files of them, what is in a datagram, times, and what slowed a transfer down."""
+"""Captured packets: files, QUIC packets of a datagram, times of a transfer, symptoms."""
 
 import struct
+from dataclasses import replace
 from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
 
 from satlab.check.trace import capture, pcap
-from satlab.check.trace.capture import Packet
-from satlab.check.trace.pcap import CapturedTransfer, Datagram
+from satlab.check.trace.pcap import CapturedTransfer, Datagram, Packet
+from satlab.check.trace.symptoms import symptoms
 
 CLIENT, SERVER, PORT = IPv4Address("198.18.1.2"), IPv4Address("198.18.4.2"), 4433
 RTT_S = 0.66
@@ -26,25 +27,25 @@ def long_packet(kind: int, source: bytes, size: int, token: bytes = b"") -> byte
 
 
 def udp(payload: bytes, *, t_ns: int, from_server: bool = True, cut: int | None = None) -> Packet:
-    ends = (SERVER, CLIENT) if from_server else (CLIENT, SERVER)
+    addresses = (SERVER, CLIENT) if from_server else (CLIENT, SERVER)
     ports = (PORT, 50000) if from_server else (50000, PORT)
     length = 28 + len(payload)
-    head = struct.pack("!BBHHHBBH4s4s", 0x45, 0, length, 0, 0, 64, 17, 0, ends[0].packed, ends[1].packed)
+    head = struct.pack("!BBHHHBBH4s4s", 0x45, 0, length, 0, 0, 64, 17, 0, *(address.packed for address in addresses))
     data = head + struct.pack("!HHHH", *ports, 8 + len(payload), 0) + payload
     return Packet(t_ns, length, data[:cut])
 
 
-def test_a_file_of_packets_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_a_file_of_packets_is_read_as_written(tmp_path: Path) -> None:
     packets = [udp(b"\x40" + bytes(1199), t_ns=1_700_000_000_123_456_789 + n, cut=80) for n in range(3)]
-    capture.write(tmp_path / "x.pcap", packets)
-    assert capture.read(tmp_path / "x.pcap") == packets
+    pcap.write(tmp_path / "x.pcap", packets)
+    assert pcap.read(tmp_path / "x.pcap") == packets
     assert (tmp_path / "x.pcap").stat().st_mode & 0o777 == 0o600
     (tmp_path / "y.pcap").write_bytes(b"no pcap, but as long as the head of one")
-    with pytest.raises(ValueError, match="no pcap"):
-        capture.read(tmp_path / "y.pcap")
+    with pytest.raises(ValueError, match="not a pcap"):
+        pcap.read(tmp_path / "y.pcap")
 
 
-def test_a_block_of_the_kernel_s_ring_is_read() -> None:
+def test_a_block_of_the_kernel_s_ring_is_parsed() -> None:
     first, second = b"\x45" + bytes(27), b"\x45" + bytes(59)
     head = struct.pack("=IIIIII", 3, 0, 1, 2, 48, 0)
     records = b""
@@ -57,15 +58,22 @@ def test_a_block_of_the_kernel_s_ring_is_read() -> None:
     ]
 
 
-def test_coalesced_packets_are_told_apart() -> None:
+def test_coalesced_packets_are_separated() -> None:
     datagram = long_packet(0, b"srv1", 60, b"token") + long_packet(2, b"srv1", 300) + b"\x41" + bytes(40)
-    assert list(pcap.parts_of(datagram)) == [("initial", b"srv1"), ("handshake", b"srv1"), ("1-rtt", b"")]
-    assert list(pcap.parts_of(long_packet(3, b"srv2", 20))) == [("retry", b"srv2")]
+    assert list(pcap.quic_packets(datagram)) == [("initial", b"srv1"), ("handshake", b"srv1"), ("1-rtt", b"")]
+    four_bytes = long_packet(2, b"srv1", 0)[:-2] + (0x80000000 | 300).to_bytes(4, "big") + b"\xff" * 300
+    assert list(pcap.quic_packets(four_bytes + b"\x41")) == [("handshake", b"srv1"), ("1-rtt", b"")]
+
+
+def test_a_retry_is_the_last_packet_of_its_datagram() -> None:
+    """Its token has no length (RFC 9000, section 17.2.5): here it looks like a length of 0 and a 1-RTT packet."""
+    datagram = long_packet(3, b"srv2", 0)[:-2] + b"\x00" + b"\x41" * 30
+    assert list(pcap.quic_packets(datagram)) == [("retry", b"srv2")]
 
 
 @pytest.mark.parametrize("data", [b"", b"\x00" * 30, b"\xc0", b"\xc0\0\0\0\x01\xff", bytes([0xFF] * 12), b"\x80abc"])
-def test_what_is_no_quic_harms_nothing(data: bytes) -> None:
-    assert len(list(pcap.parts_of(data))) <= 1
+def test_payload_that_is_not_quic_yields_one_packet_at_most(data: bytes) -> None:
+    assert len(list(pcap.quic_packets(data))) <= 1
 
 
 def test_a_transfer_is_read_from_its_packets() -> None:
@@ -77,15 +85,60 @@ def test_a_transfer_is_read_from_its_packets() -> None:
         udp(long_packet(2, b"cli", 60) + b"\x40" + bytes(50), t_ns=770 * ms, from_server=False),
         *[udp(b"\x40" + bytes(999), t_ns=(1400 + n) * ms, cut=80) for n in range(100)],
     ]
-    seen = pcap.read(packets, SERVER, PORT)
-    assert seen is not None and seen.protocol == pcap.UDP
-    assert [seen.first_answer_s, seen.handshake_s] == pytest.approx([0.66, 0.67])
-    assert seen.server_ids == {b"srv"}
-    # 100 datagrams of 1000 bytes carry 90,000 bytes of payload: half of it is there with the 50th.
-    assert seen.times_s((45_000, 90_000), 90_000) == pytest.approx((1.349, 1.399))
-    assert seen.times_s((200_000,), 100_000) == (None,)
-    assert seen.goodput_bps(90_000) == pytest.approx(90_000 * 8 / 0.099)
-    assert pcap.read(packets[:1], SERVER, PORT) is None and pcap.read(packets, SERVER, 443) is None
+    transfer = pcap.transfer_of(packets, SERVER, PORT)
+    assert transfer is not None and transfer.protocol == pcap.UDP
+    assert [transfer.first_answer_s, transfer.handshake_s] == pytest.approx([0.66, 0.67])
+    assert transfer.server_ids == {b"srv"}
+    # 100 datagrams of 1000 bytes carry 90,000 bytes of payload: half of it has arrived with the 50th.
+    assert transfer.times_s((45_000, 90_000), 90_000) == pytest.approx((1.349, 1.399))
+    assert transfer.times_s((200_000,), 100_000) == (None,)
+    assert transfer.goodput_bps(90_000) == pytest.approx(90_000 * 8 / 0.099)
+    assert (transfer.count("initial", from_server=True), transfer.count("initial", from_server=False)) == (1, 1)
+    assert pcap.transfer_of(packets[:1], SERVER, PORT) is None and pcap.transfer_of(packets, SERVER, 443) is None
+
+
+def edited(packet: Packet, **fields: bytes) -> Packet:
+    """Return a packet with other bytes at `byte_N` of its IP packet."""
+    head = bytearray(packet.head)
+    for name, data in fields.items():
+        at = int(name.removeprefix("byte_"))
+        head[at : at + len(data)] = data
+    return Packet(packet.t_ns, packet.length, bytes(head))
+
+
+def test_a_short_header_before_the_answer_is_of_an_earlier_connection() -> None:
+    transfer = download([1])
+    stray = Datagram(0.0, False, 40, ("1-rtt",))
+    assert CapturedTransfer(pcap.UDP, (stray, *transfer.datagrams)).handshake_s == transfer.handshake_s
+
+
+def test_packets_of_other_connections_are_ignored() -> None:
+    first = udp(long_packet(0, b"cli", 1100), t_ns=100, from_server=False)
+    answer = udp(long_packet(0, b"srv", 100), t_ns=200)
+    other_port = struct.pack("!H", PORT + 1)
+    ignored = [
+        edited(answer, byte_20=other_port),  # from another port of the server
+        edited(first, byte_22=other_port),  # to another port of the server
+        edited(answer, byte_9=bytes([pcap.TCP])),
+        edited(answer, byte_0=b"\x65"),  # IPv6
+        edited(answer, byte_9=b"\x01"),  # ICMP
+        Packet(300, 60, answer.head[:22]),
+    ]
+    transfer = pcap.transfer_of([first, answer, *ignored], SERVER, PORT)
+    assert transfer is not None and [one.size for one in transfer.datagrams] == [first.length - 28, answer.length - 28]
+
+
+def test_ip_options_are_skipped() -> None:
+    plain = udp(b"\x41" + bytes(99), t_ns=1, from_server=False)
+    head = b"\x46" + plain.head[1:20] + bytes(4) + plain.head[20:]
+    transfer = pcap.transfer_of([Packet(1, plain.length + 4, head)], SERVER, PORT)
+    assert transfer is not None and (transfer.datagrams[0].size, transfer.datagrams[0].kinds) == (100, ("1-rtt",))
+
+
+def test_payload_may_be_coalesced_and_acknowledgements_of_tcp_have_none() -> None:
+    assert Datagram(0, True, 900, ("handshake", "1-rtt")).is_data
+    assert not Datagram(0, True, 900, ("1-rtt", "handshake")).is_data
+    assert Datagram(0, True, 900, ()).is_data and not Datagram(0, True, 0, ()).is_data
 
 
 # --- symptoms -------------------------------------------------------------------------------------------------------
@@ -94,7 +147,7 @@ def test_a_transfer_is_read_from_its_packets() -> None:
 def download(
     rounds: list[int], *, answer_s: float = RTT_S, done_s: float = RTT_S + 0.01, payload: int = 1200
 ) -> CapturedTransfer:
-    """A download that brings so many packets in each round trip after the request."""
+    """Return a download with `rounds` packets in each round trip after the request."""
     sent: list[Datagram] = [
         Datagram(0.0, False, 1200, ("initial",)),
         Datagram(answer_s, True, 1200, ("initial", "handshake")),
@@ -108,9 +161,9 @@ def download(
     return CapturedTransfer(pcap.UDP, tuple(sent))
 
 
-def named(seen: CapturedTransfer, **cpu_s: float) -> tuple[str, ...]:
+def named(transfer: CapturedTransfer, **cpu_s: float) -> tuple[str, ...]:
     used = {name: (took, 0.0) for name, took in cpu_s.items()}
-    return tuple(one.partition(":")[0] for one in pcap.symptoms(seen, RTT_S, RATE_BPS, used))
+    return tuple(one.partition(":")[0] for one in symptoms(transfer, RTT_S, RATE_BPS, used))
 
 
 HEALTHY = [10, 20, 40, 80, 160, 320, 640, 1280, 2560, 2560, 2560, 2560, 2560, 2560, 2560]
@@ -121,67 +174,108 @@ def test_a_healthy_download_has_no_symptom() -> None:
 
 
 def test_a_constant_window_is_named_with_its_size() -> None:
-    seen = download([10, 20, 40, 80, 160, 320, 640, *[833] * 12])
-    assert named(seen) == ("constant window",)
-    assert "1.00 MB a round trip" in pcap.symptoms(seen, RTT_S, RATE_BPS, {})[0]
+    transfer = download([10, 20, 40, 80, 160, 320, 640, *[833] * 12])
+    assert named(transfer) == ("constant window",)
+    assert "1.00 MB per round trip" in symptoms(transfer, RTT_S, RATE_BPS, {})[0]
 
 
 @pytest.mark.parametrize("idle", [0.99, 0.95, 0.9])
-def test_a_window_whose_round_trip_is_longer_than_the_idle_link_s_is_found(idle: float) -> None:
-    seen = download([10, 20, 40, 80, 160, 320, 640, *[833] * 14])
-    found = pcap.symptoms(seen, idle * RTT_S, RATE_BPS, {})
-    [told] = [one for one in found if one.startswith("constant window")]
-    assert float(told.split()[2]) == pytest.approx(1.0, rel=0.1)
+def test_a_constant_window_is_found_if_its_round_trip_is_longer(idle: float) -> None:
+    transfer = download([10, 20, 40, 80, 160, 320, 640, *[833] * 14])
+    found = symptoms(transfer, idle * RTT_S, RATE_BPS, {})
+    [text] = [one for one in found if one.startswith("constant window")]
+    assert float(text.split()[2]) == pytest.approx(1.0, rel=0.1)
 
 
-def test_a_window_that_grows_is_no_constant_one() -> None:
+def test_a_growing_window_is_not_constant() -> None:
     assert named(download([10, 20, 40, *range(300, 1300, 50)])) == ()
 
 
 def test_a_small_initial_window_is_named() -> None:
     assert named(download([1, 2, 4, 8, *HEALTHY])) == ("small initial window",)
     assert named(download([3])) == ()  # it had no more to send
+    assert named(download([3, 6, *HEALTHY])) == ("small initial window",)
+    assert named(download([4, 8, *HEALTHY])) == ()
 
 
-def test_a_lost_handshake_packet_is_named_whose_ever_it_was() -> None:
+def test_a_lost_handshake_packet_of_either_side_is_named() -> None:
     assert named(download(HEALTHY, answer_s=1.66, done_s=1.67)) == ("lost handshake packet",)
     assert named(download(HEALTHY, done_s=RTT_S + 1.3)) == ("lost handshake packet",)
+    assert named(download(HEALTHY, answer_s=1.6 * RTT_S, done_s=1.6 * RTT_S)) == ("lost handshake packet",)
+    assert named(download(HEALTHY, answer_s=1.4 * RTT_S, done_s=1.4 * RTT_S)) == ()
+
+
+def test_a_retry_costs_a_round_trip_and_is_not_a_lost_packet() -> None:
+    slow = download(HEALTHY, done_s=2 * RTT_S + 0.01)
+    assert named(slow) == ("lost handshake packet",)
+    retry = Datagram(RTT_S, True, 100, ("retry",))
+    first, answer, *rest = slow.datagrams
+    retried = CapturedTransfer(pcap.UDP, (first, retry, replace(answer, t_s=2 * RTT_S), *rest))
+    assert (retried.count("retry", from_server=True), retried.count("retry", from_server=False)) == (1, 0)
+    assert named(retried) == ()
+    of_the_client = CapturedTransfer(pcap.UDP, (first, answer, replace(retry, from_server=False), *rest))
+    assert named(of_the_client) == ("lost handshake packet",)
+
+
+def test_a_window_that_is_constant_for_a_few_round_trips_is_not_named() -> None:
+    assert named(download([833] * 8)) == ()
+
+
+def test_a_short_transfer_has_no_cpu_limit() -> None:
+    short = CapturedTransfer(pcap.UDP, tuple(one for one in download(HEALTHY).datagrams if one.t_s < 1))
+    assert named(short, client=1.0) == ()
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.2, 0), (0.3, 1)])
+def test_a_quarter_of_the_time_without_a_core_is_a_symptom(share: float, count: int) -> None:
+    transfer = download(HEALTHY)
+    waited_s = share * transfer.datagrams[-1].t_s
+    assert len(symptoms(transfer, RTT_S, RATE_BPS, {"client": (0.1, waited_s)})) == count
 
 
 def test_a_program_that_takes_a_core_is_named() -> None:
     assert named(download(HEALTHY), client=1.0, server=9.9) == ("CPU limit",)
 
 
-def test_what_tcp_sent_again_is_counted_over_the_wrap() -> None:
-    def segment(sequence: int, size: int) -> Packet:
+def test_tcp_retransmissions_are_counted_across_the_wrap() -> None:
+    def segment(sequence: int, size: int, port: int = 5) -> Packet:
         head = bytearray(udp(bytes(20), t_ns=1).head[:20])
         head[9] = pcap.TCP
-        return Packet(1, 40 + size, bytes(head) + struct.pack("!HHIIBBHHH", 4433, 5, sequence, 0, 0x50, 0, 0, 0, 0))
+        return Packet(1, 40 + size, bytes(head) + struct.pack("!HHIIBBHHH", 4433, port, sequence, 0, 0x50, 0, 0, 0, 0))
 
     top = (1 << 32) - 500
     sent = [segment(top, 1000), segment(500, 1000), segment(top, 1000), segment(1000, 1000), segment(2000, 0)]
-    assert pcap.tcp_again(sent) == pytest.approx(1500 / 4000)
-    assert pcap.tcp_again([udp(b"x", t_ns=1), Packet(1, 20, b""), Packet(1, 40, b"\x45" * 20)]) is None
+    assert pcap.tcp_retransmitted_share(sent) == pytest.approx(1500 / 4000)
+    larger = [segment(number * 1000, 1000, port=6) for number in range(6)]  # another connection: nothing is repeated
+    assert pcap.tcp_retransmitted_share([*sent, *larger]) == 0
+    assert pcap.tcp_retransmitted_share([udp(b"x", t_ns=1), Packet(1, 20, b""), Packet(1, 40, b"\x45" * 20)]) is None
 
 
 def test_a_program_that_gets_no_core_is_named() -> None:
-    [told] = pcap.symptoms(download(HEALTHY), RTT_S, RATE_BPS, {"client": (0.5, 1.0), "server": (0.2, 9.9)})
-    assert told.startswith("CPU limit: the server waited for a core 9") and "of a core" in told
+    [text] = symptoms(download(HEALTHY), RTT_S, RATE_BPS, {"client": (0.5, 1.0), "server": (0.2, 9.9)})
+    assert text.startswith("CPU limit: the server waited for a core 9") and "of a core" in text
 
 
-def test_the_first_byte_is_the_first_full_packet_after_the_client_could_ask() -> None:
-    seen = download([1])
+def test_the_first_byte_is_the_first_full_packet_after_the_request() -> None:
+    transfer = download([1])
     early = Datagram(RTT_S + 0.005, True, 1200, ("1-rtt",))  # before the request: the end of the handshake
     small = Datagram(2 * RTT_S, True, 300, ("1-rtt",))  # a ticket
     full = Datagram(2 * RTT_S + 0.2, True, 1250, ("1-rtt",))
-    whole = CapturedTransfer(pcap.UDP, (*seen.datagrams[:2], early, seen.datagrams[2], small, full))
+    whole = CapturedTransfer(pcap.UDP, (*transfer.datagrams[:2], early, transfer.datagrams[2], small, full))
     assert whole.first_byte_s == full.t_s
     assert CapturedTransfer(pcap.UDP, whole.datagrams[:-1]).first_byte_s is None
-    assert CapturedTransfer(pcap.UDP, seen.datagrams[:2]).first_byte_s is None
+    assert CapturedTransfer(pcap.UDP, transfer.datagrams[:2]).first_byte_s is None
 
 
-def test_a_greased_fixed_bit_hides_nothing() -> None:
+def test_a_full_packet_has_1200_bytes_and_follows_a_0_rtt_request_at_once() -> None:
+    sent = Datagram(0.0, False, 1200, ("initial", "0-rtt"))
+    coalesced = Datagram(RTT_S, True, 1250, ("handshake", "1-rtt"))
+    small, full = (Datagram(RTT_S + n / 100, True, 1198 + n, ("1-rtt",)) for n in (1, 2))
+    assert CapturedTransfer(pcap.UDP, (sent, coalesced, small, full)).first_byte_s == full.t_s
+
+
+def test_a_greased_fixed_bit_is_ignored() -> None:
     # RFC 9287: what is long stays long, and a short header is whatever has the first bit cleared.
     datagram = bytearray(long_packet(2, b"cli", 60)) + b"\x01" + bytes(40)
     datagram[0] &= ~0x40
-    assert [kind for kind, _ in pcap.parts_of(bytes(datagram))] == ["handshake", "1-rtt"]
+    assert [kind for kind, _ in pcap.quic_packets(bytes(datagram))] == ["handshake", "1-rtt"]

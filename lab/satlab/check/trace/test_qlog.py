@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""qlog files: what three programs write is read alike; what is broken, huge or hostile is refused and harms nothing."""
+"""qlog files: three programs' forms are read alike; broken, too large and hostile files are refused."""
 
 import json
 import os
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from satlab.check.endpoint.pair import CLIENT, SERVER
-from satlab.check.endpoint.test_command_line import request
 from satlab.check.samples import Sample, UnusedSource
-from satlab.check.trace import qlog, qlog_transfer, server_qlog
+from satlab.check.trace import qlog, qlog_transfer
 from satlab.check.trace.pcap import UDP, CapturedTransfer, Datagram
 from satlab.check.trace.qlog import QlogError
 from satlab.check.trace.qlog_transfer import QlogTransfer
@@ -100,12 +100,17 @@ def read(folder: Path, data: bytes, name: str = "x.sqlog", size: int = SIZE) -> 
 
 
 @pytest.mark.parametrize("program", ["ngtcp2", "quiche", "picoquic"])
-def test_what_three_programs_write_is_read_alike(program: str, tmp_path: Path) -> None:
+def test_the_forms_of_three_programs_are_read_alike(program: str, tmp_path: Path) -> None:
     if program == "picoquic":
         found = read(tmp_path, json.dumps(picoquic()).encode(), "x.qlog")
     else:
         found = read(tmp_path, sequence(ngtcp2() if program == "ngtcp2" else quiche()))
-    assert (found.received_s, found.short_received_s, found.stream_received_s, found.sent_s) == (0, 0.09, 0.09, 0.1)
+    assert (
+        found.first_received_s,
+        found.first_short_received_s,
+        found.first_stream_received_s,
+        found.first_sent_s,
+    ) == (0, 0.09, 0.09, 0.1)
     assert (found.sent_packets, found.lost_packets, found.retransmitted_share) == (4, 1, 0.25)
     assert [(one.t_s, one.supply, one.lost_packets) for one in found.points[-3:]] == [
         (0.6, "slow", 1), (0.701, "done", 1), (0.8, "done", 1),
@@ -115,9 +120,9 @@ def test_what_three_programs_write_is_read_alike(program: str, tmp_path: Path) -
     assert {(one.cwnd_bytes, one.rtt_ms) for one in found.points} == {(12000, 650)}
 
 
-def test_what_is_sent_again_was_lost_where_no_loss_is_told(tmp_path: Path) -> None:
+def test_a_retransmission_without_a_logged_loss_is_a_loss(tmp_path: Path) -> None:
     found = read(tmp_path, sequence([one for one in ngtcp2() if one["name"] != "recovery:packet_lost"]))
-    assert (found.lost_packets, found.told_lost_packets, found.retransmitted_share) == (0, None, 0.25)
+    assert (found.lost_packets, found.reported_lost_packets, found.retransmitted_share) == (0, None, 0.25)
     assert [one.lost_packets for one in found.points[-2:]] == [1, 1] and not found.points[0].lost_packets
 
 
@@ -127,8 +132,9 @@ def test_a_threshold_below_the_window_ends_slow_start(tmp_path: Path) -> None:
     assert [one.is_slow_start for one in found.points[-2:]] == [False, False]
 
 
-def test_relative_and_previous_times(tmp_path: Path) -> None:
-    way = {"trace": {"vantage_point": {"type": "client"}, "common_fields": {"time_format": "delta"}}}
+@pytest.mark.parametrize("name", ["delta", "relative_to_previous_event"])
+def test_times_since_the_previous_event_are_added_up(name: str, tmp_path: Path) -> None:
+    way = {"trace": {"vantage_point": {"type": "client"}, "common_fields": {"time_format": name}}}
     steps = [{"time": 100, "name": "x"}, {"time": 50, "name": "y"}]
     (tmp_path / "x.sqlog").write_bytes(sequence(steps, way))
     assert [one.t_s for one in qlog.opened(tmp_path / "x.sqlog").events] == pytest.approx([0.1, 0.15])
@@ -136,7 +142,87 @@ def test_relative_and_previous_times(tmp_path: Path) -> None:
     assert [one.t_s for one in qlog.opened(tmp_path / "x.sqlog").events] == pytest.approx([0.1, 0.1])
 
 
-def test_the_last_record_of_a_program_that_was_ended_may_be_cut(tmp_path: Path) -> None:
+def test_array_events_may_name_their_type_event_type(tmp_path: Path) -> None:
+    document = picoquic()
+    document["traces"][0]["event_fields"][2] = "event_type"
+    assert read(tmp_path, json.dumps(document).encode(), "x.qlog").sent_packets == 4
+
+
+def test_lines_without_separators_are_a_sequence_by_their_name(tmp_path: Path) -> None:
+    assert read(tmp_path, sequence(ngtcp2()).replace(b"\x1e", b"")).sent_packets == 4
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(0, 0.0), (1.5, 1.5), ((1 << 53) - 1, 2.0**53 - 1), (1 << 53, None), (-1, None), (True, None), ("1", None)],
+)
+def test_numbers_are_finite_and_positive(value: Any, expected: float | None) -> None:
+    assert qlog.number({"a": value}, "a") == expected and qlog.number([value], "a") is None
+
+
+def test_the_newest_qlog_file_is_used(tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    for age, name in enumerate(("newer.txt", "below/new.sqlog", "old.qlog")):
+        (tmp_path / name).write_bytes(b"")
+        os.utime(tmp_path / name, (1000 - age, 1000 - age))
+    assert qlog.newest(tmp_path) == tmp_path / "below/new.sqlog"
+
+
+def supply(folder: Path, *events: tuple[str, dict[str, Any]], size: int = 10_000) -> str:
+    """Return the supply of a server after events, 10 ms apart, and 1000 bytes on stream 0 at first."""
+    metrics = {"congestion_window": 12_000, "bytes_in_flight": 1000}
+    first = ("metrics_updated", metrics), ("packet_sent", packet("1RTT", stream(0, 1000)))
+    records = [{"time": 10 * n, "name": name, "data": data} for n, (name, data) in enumerate((*first, *events))]
+    return read(folder, sequence(records), size=size).points[-1].supply
+
+
+def peer(**limits: int) -> tuple[str, dict[str, Any]]:
+    unlimited = {"initial_max_data": 1 << 20, "initial_max_stream_data_bidi_local": 1 << 20}
+    return "parameters_set", {"owner": "remote"} | unlimited | {
+        f"initial_max_{key}": value for key, value in limits.items()
+    }
+
+
+def frames(kind: str, *each: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    return kind, packet("1RTT", *each)
+
+
+ON_STREAM_1, ON_STREAM_3 = ({**stream(0, 1000), "stream_id": number} for number in (1, 3))
+CREDIT = {"frame_type": "max_data"}
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        ([peer()], "slow"),
+        ([peer(data=2000)], "blocked"),
+        ([peer(stream_data_bidi_local=2000)], "blocked"),
+        ([peer(stream_data_bidi_remote=2000, stream_data_uni=2000)], "slow"),
+        ([peer(stream_data_bidi_remote=2000), frames("packet_sent", ON_STREAM_1)], "blocked"),
+        ([peer(stream_data_uni=2000), frames("packet_sent", ON_STREAM_3)], "blocked"),
+        ([("parameters_set", {"owner": "local", "initial_max_data": 2000})], "slow"),
+        ([peer(data=2000), frames("packet_received", CREDIT | {"maximum": 9000}, CREDIT | {"maximum": 2100})], "slow"),
+    ],
+)
+def test_credit_is_that_of_the_peer_for_the_kind_of_stream(
+    events: list[tuple[str, dict[str, Any]]], expected: str, tmp_path: Path
+) -> None:
+    assert supply(tmp_path, *events) == expected
+
+
+def test_retransmissions_do_not_complete_a_transfer(tmp_path: Path) -> None:
+    again, more = frames("packet_sent", stream(0, 1000)), frames("packet_sent", stream(1000, 1000))
+    assert supply(tmp_path, again, size=2000) == "slow" and supply(tmp_path, again, more, size=2000) == "done"
+
+
+def test_the_request_is_the_first_data_of_a_request_stream(tmp_path: Path) -> None:
+    control, empty = {**stream(0, 9), "stream_id": 2}, stream(0, 0)
+    events = [frames("packet_received", frame) for frame in (control, empty, stream(0, 70))]
+    records = [{"time": 10 * n, "name": name, "data": data} for n, (name, data) in enumerate(events)]
+    assert read(tmp_path, sequence(records)).first_stream_received_s == 0.02
+
+
+def test_the_last_record_may_be_truncated(tmp_path: Path) -> None:
     whole = sequence(ngtcp2())
     assert read(tmp_path, whole[:-30]).sent_packets == 4
 
@@ -150,35 +236,36 @@ def test_the_last_record_of_a_program_that_was_ended_may_be_cut(tmp_path: Path) 
         (sequence([], {"trace": {"vantage_point": {"type": "network"}}}), "broken"),
         (sequence([]) + b"\x1e" + b"[" * 100_000 + b"\n", "broken"),
         (sequence([]) + b"\x1e{\x00\xff}\n", "broken"),
+        (json.dumps(picoquic() | {"traces": picoquic()["traces"] * 2}).encode(), "broken"),
         (sequence([{"name": "x"}]), "broken"),
         (sequence([{"time": -1, "name": "x"}]), "broken"),
         (sequence([]) + b'\x1e{"time": 1e999, "name": "x"}\n', "broken"),
         (sequence([]) + b'\x1e{"time": NaN, "name": "x"}\n', "broken"),
         (sequence([]) + b'\x1e{"time": 1' + b"0" * 5000 + b', "name": "x"}\n', "broken"),
-        (sequence([]) + b"\x1e" + b" " * (qlog.LINE_BYTES + 1) + b"\n", "too large"),
+        (sequence([]) + b"\x1e" + b" " * (qlog.MAX_LINE_BYTES + 1) + b"\n", "too large"),
     ],
 )
 def test_t11_a_broken_or_hostile_file_is_refused(data: bytes, kind: str, tmp_path: Path) -> None:
     with pytest.raises(QlogError) as caught:
-        read(tmp_path, data)
+        read(tmp_path, data, "x.qlog" if data[:1] == b"{" else "x.sqlog")
     assert caught.value.kind == kind and len(str(caught.value)) < 200
 
 
-def test_t11_size_and_events_have_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_t11_size_and_events_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "x.sqlog"
     file.write_bytes(b"")
-    os.truncate(file, qlog.FILE_BYTES + 1)
+    os.truncate(file, qlog.MAX_FILE_BYTES + 1)
     with pytest.raises(QlogError, match="MiB"):
         qlog.opened(file)
     with pytest.raises(QlogError, match="one document"):
         (tmp_path / "x.qlog").write_bytes(b"{")
-        os.truncate(tmp_path / "x.qlog", qlog.DOCUMENT_BYTES + 1)
+        os.truncate(tmp_path / "x.qlog", qlog.MAX_DOCUMENT_BYTES + 1)
         qlog.opened(tmp_path / "x.qlog")
-    monkeypatch.setattr(qlog, "EVENTS", 5)
+    monkeypatch.setattr(qlog, "MAX_EVENTS", 5)
     with pytest.raises(QlogError, match="5 events"):
         read(tmp_path, sequence(ngtcp2()))
-    monkeypatch.setattr(qlog_transfer, "POINTS", 2)
-    monkeypatch.setattr(qlog, "EVENTS", 100)
+    monkeypatch.setattr(qlog_transfer, "MAX_POINTS", 2)
+    monkeypatch.setattr(qlog, "MAX_EVENTS", 100)
     assert len(read(tmp_path, sequence(ngtcp2())).points) == 2
 
 
@@ -225,91 +312,95 @@ def test_t11_damaged_files_raise_nothing_else(tmp_path: Path) -> None:
     assert 100 < read_whole < 700
 
 
-# --- joined with the packets ----------------------------------------------------------------------------------------
+# --- joined with packets ----------------------------------------------------------------------------------------
 
 
-class Asks:
-    """Ends that are asked for qlog."""
-
-    def qlog(self, asked: Any, side: str) -> Path:
-        """Return the folder."""
-        return Path(asked.folder / side / "qlog")
+BOTH = (SERVER, CLIENT)
 
 
-def seen() -> CapturedTransfer:
-    """The client's packets of that transfer: the server's clock is 325 ms after the client's, as the link is."""
+def captured() -> CapturedTransfer:
+    """The client's packets of that transfer. The server's clock starts 325 ms later: after the delay of the link."""
     short = [Datagram(1.1 + n / 10, True, 1250, ("1-rtt",)) for n in range(4)]
-    mine = (Datagram(0.0, False, 1200, ("initial",)), Datagram(0.09, False, 90, ("1-rtt",)))
+    sent = (Datagram(0.0, False, 1200, ("initial",)), Datagram(0.09, False, 90, ("1-rtt",)))
     answer = Datagram(0.05, True, 1200, ("initial",))
-    return CapturedTransfer(UDP, (mine[0], answer, mine[1], *short), 1000.0)
+    return CapturedTransfer(UDP, (sent[0], answer, sent[1], *short), 1000.0)
 
 
-CUT_OFF = Sample("a", 1, "censored", "", (None,))
+INCOMPLETE = Sample("a", 1, "censored", "", (None,))
 
 
 def joined(
     folder: Path, server: bytes | None, client: bytes | None = None, wire: CapturedTransfer | None = None,
-    found: Sample = CUT_OFF, asks: type[Asks] = Asks,
+    sample: Sample = INCOMPLETE, sides: tuple[str, ...] = BOTH,
 ) -> Sample:  # fmt: skip
-    asked = request(folder)
+    """Join qlog files of both endpoints (None: no file) with packets; `sides` are those whose qlog is read."""
     for side, data in ((SERVER, server), (CLIENT, client)):
-        place = folder / side / "qlog"
-        place.mkdir()
+        (folder / side).mkdir(parents=True)
         if data is not None:
-            (place / "x.sqlog").write_bytes(data)
-    ends: Any = asks()
-    return server_qlog.add(found, ends, asked, folder, wire or seen(), 0.325)
+            (folder / side / "x.sqlog").write_bytes(data)
+    folders = {side: folder / side for side in sides}
+    return qlog_transfer.add(sample, folders, 100_000, folder, wire or captured(), 0.325)
 
 
-def test_a_sender_s_qlog_tells_losses_and_its_states_by_the_client_s_clock(tmp_path: Path) -> None:
+def test_a_server_s_qlog_has_losses_and_states_by_the_client_s_clock(tmp_path: Path) -> None:
     found = joined(tmp_path, sequence(ngtcp2()))
     assert (found.lost_packets, found.retransmitted_share) == (1, 0.25)
-    document = json.loads((tmp_path / server_qlog.FILE).read_text())
+    document = json.loads((tmp_path / qlog_transfer.FILE).read_text())
     assert document["asked_s"] == pytest.approx(0.325 + 0.09) and document["end_s"] == pytest.approx(1.4)
     assert document["points"][-1]["t_s"] == pytest.approx(0.325 + 0.8)
     assert found.sources["spent_s"].startswith("qlog of the server")
-    assert found.warnings == (UnusedSource("missing", "client", "it left none"),)
+    assert found.warnings == (UnusedSource("missing", "client", "no file"),)
 
 
-def test_the_first_byte_is_the_client_s_word_or_that_of_its_packets(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
+def test_the_first_byte_is_from_the_client_s_qlog_or_its_packets(tmp_path: Path) -> None:
     head = {"trace": {"vantage_point": {"type": "client"}}}
     got = {"time": 1250, "name": "transport:packet_received", "data": packet("1RTT", stream(0, 900))}
     client = sequence([{"time": 5, "name": "transport:packet_sent", "data": packet("initial")}, got], head)
-    said = joined(tmp_path / "a", None, client)
-    assert said.time_to_first_byte_ms == pytest.approx(1245)
-    assert said.sources == {"time_to_first_byte_ms": "qlog of the client"}
-    silent = joined(tmp_path / "b", None)
-    assert silent.time_to_first_byte_ms == pytest.approx(1100)
-    assert silent.sources == {"time_to_first_byte_ms": "packets"}
-    assert (silent.lost_packets, silent.retransmitted_share) == (None, None)
-    assert not (tmp_path / "b" / server_qlog.FILE).exists()
+    logged = joined(tmp_path / "a", None, client)
+    assert logged.time_to_first_byte_ms == pytest.approx(1245)
+    assert logged.sources == {"time_to_first_byte_ms": "qlog of the client"}
+    unlogged = joined(tmp_path / "b", None)
+    assert unlogged.time_to_first_byte_ms == pytest.approx(1100)
+    assert unlogged.sources == {"time_to_first_byte_ms": "packets"}
+    assert (unlogged.lost_packets, unlogged.retransmitted_share) == (None, None)
+    assert not (tmp_path / "b" / qlog_transfer.FILE).exists()
 
 
-def test_ends_that_tell_their_first_byte_themselves_are_asked_for_the_sender_s_qlog_alone(tmp_path: Path) -> None:
-    class Sender(Asks):
-        def qlog(self, asked: Any, side: str) -> Any:
-            return super().qlog(asked, side) if side == SERVER else None
-
-    found = Sample("a", 1, "censored", "", (1.0,), time_to_first_byte_ms=1300.0, lost_packets=7)
-    added = joined(tmp_path, sequence(quiche()), found=found, asks=Sender)
+def test_figures_that_the_programs_report_are_kept(tmp_path: Path) -> None:
+    sample = Sample("a", 1, "censored", "", (1.0,), time_to_first_byte_ms=1300.0, lost_packets=7)
+    added = joined(tmp_path, sequence(quiche()), sample=sample, sides=(SERVER,))
     assert (added.time_to_first_byte_ms, added.lost_packets, added.retransmitted_share) == (1300.0, 7, 0.25)
     assert not added.warnings
     assert set(added.sources) == {"retransmitted_share", "spent_s"}
-    assert json.loads((tmp_path / server_qlog.FILE).read_text())["end_s"] == 1.0, (
-        "not the last packet, but the last byte"
-    )
+    # The last payload byte, not the last packet.
+    assert json.loads((tmp_path / qlog_transfer.FILE).read_text())["end_s"] == 1.0
 
 
-def test_a_qlog_of_something_else_does_not_fit(tmp_path: Path) -> None:
-    for name in "abc":
-        (tmp_path / name).mkdir()
+def test_a_qlog_of_another_transfer_does_not_fit(tmp_path: Path) -> None:
     other = joined(tmp_path / "a", sequence([], {"trace": {"vantage_point": {"type": "client"}}}))
     assert [one.kind for one in other.warnings] == ["does not fit", "missing"]
-    twice = seen()
     initials = [Datagram(0.05 * n, True, 1200, ("initial",), (bytes([n]),)) for n in (1, 2)]
-    many = joined(tmp_path / "b", sequence(ngtcp2()), wire=CapturedTransfer(UDP, (*twice.datagrams, *initials)))
+    many = joined(tmp_path / "b", sequence(ngtcp2()), wire=CapturedTransfer(UDP, (*captured().datagrams, *initials)))
     assert "2 connections" in many.warnings[0].reason and many.lost_packets is None
-    whole = joined(tmp_path / "c", sequence(ngtcp2()), found=Sample("a", 1, "ok", "", (1.0,)))
-    assert "3000 bytes of streams, 100000 came" in whole.warnings[0].reason
+    whole = joined(tmp_path / "c", sequence(ngtcp2()), sample=Sample("a", 1, "ok", "", (1.0,)))
+    assert "3000 bytes of streams, 100000 arrived" in whole.warnings[0].reason
+
+
+def test_no_packet_arrives_before_it_has_crossed_the_link(tmp_path: Path) -> None:
+    """The client sends its first packet with a short header at 0.2 s, which the server has at 0.09 s by its clock."""
+    first, answer, short, *rest = captured().datagrams
+    late = CapturedTransfer(UDP, (first, answer, replace(short, t_s=0.2), *rest), 1000.0)
+    joined(tmp_path, sequence(ngtcp2()), wire=late)
+    document = json.loads((tmp_path / qlog_transfer.FILE).read_text())
+    assert document["asked_s"] == pytest.approx(0.325 + 0.2)
+
+
+def test_states_are_50_ms_apart_and_the_last_one_is_kept(tmp_path: Path) -> None:
+    metrics = {"congestion_window": 12_000, "bytes_in_flight": 0}
+    records = [{"time": 10 * n, "name": "metrics_updated", "data": metrics} for n in range(13)]
+    times = [one.t_s for one in read(tmp_path, sequence(records)).points]
+    assert times == pytest.approx([0.0, 0.06, 0.12])
+
+
+def test_programs_without_qlog_keep_their_sample(tmp_path: Path) -> None:
+    assert qlog_transfer.add(INCOMPLETE, {}, 100_000, tmp_path, captured(), 0.325) is INCOMPLETE

@@ -68,10 +68,24 @@ def test_queues_are_times_of_their_links() -> None:
     assert spent(download(), forward=2_000, back=2_000) == {"handshake": 0.9, "ack link": 3.1}  # 1.6 and 16 ms
 
 
-def test_a_sender_without_credit_and_one_without_cpu_are_told_apart() -> None:
+def test_a_sender_without_credit_and_one_without_cpu_are_distinguished() -> None:
     assert "flow control" in spent(download(app_limited=True, in_flight_bytes=50_000))
     assert "delivery" in spent(download(app_limited=True, in_flight_bytes=50_000, handed=True))
     assert "host" in spent(download(in_flight_bytes=20_000))
+
+
+def test_a_loss_limits_the_window_from_then_on() -> None:
+    lines = download()
+    lines[12] |= {"lost_packets": 1}  # the interval until 1.6 s by the server's clock
+    assert spent(lines) == {"handshake": 0.9, "slow start": 0.9, "loss recovery": 2.2}
+
+
+def test_queues_are_those_of_the_time() -> None:
+    samples = [
+        one | ({"forward": {"queue_bytes": 25_000}} if one.get("t_unix_s", 0) > 1002 else {}) for one in link(0, 0)
+    ]
+    trace = traces.of_satperf(download(), samples, PLAN)
+    assert trace is not None and trace.spent_s()["link"] == pytest.approx(1.9, abs=0.11)
 
 
 def test_an_upload_is_sent_once_the_client_s_handshake_is_complete() -> None:
@@ -95,20 +109,21 @@ def test_a_server_s_qlog_is_judged_with_the_link_s_queues() -> None:
         point(3.5, "done", 20_000, 1),
     ]  # fmt: skip
     document = {"start_unix_s": 1000.0, "asked_s": 0.9, "end_s": 4.0, "points": points}
-    told = traces.of_account(document, link(0, 0), PLAN).spent_s()
-    assert {cause: time for cause, time in told.items() if time} == pytest.approx(
+    spent_s = traces.of_qlog(document, link(0, 0), PLAN).spent_s()
+    assert {cause: time for cause, time in spent_s.items() if time} == pytest.approx(
         {"handshake": 0.9, "congestion avoidance": 0.1, "flow control": 1.0, "loss recovery": 1.0, "delivery": 1.0}
     )
-    assert traces.of_account(document, link(25_000, 0), PLAN).spent_s()["link"] == pytest.approx(3.1)
+    assert traces.of_qlog(document, link(25_000, 0), PLAN).spent_s()["link"] == pytest.approx(3.1)
 
 
-def test_what_does_not_say_enough_is_no_trace(tmp_path: Path) -> None:
+def test_files_without_the_sender_s_states_are_no_trace(tmp_path: Path) -> None:
     assert traces.of_satperf(download(in_flight_bytes=None), [], PLAN) is None  # quiche
     assert traces.of_satperf(download()[:-2], [], PLAN) is None
     assert traces.of_satperf([], [], PLAN) is None
     assert traces.read(tmp_path, "a", 1, PLAN) is None
     (tmp_path / "a-1" / "client").mkdir(parents=True)
-    file = tmp_path / "a-1" / "client" / "client-0.jsonl"
-    file.write_text("\n".join(map(json.dumps, download())))
+    for number, lines in enumerate(([], download())):  # two connections: the last one is the sample
+        file = tmp_path / "a-1" / "client" / f"client-{number}.jsonl"
+        file.write_text("\n".join(map(json.dumps, lines)))
     trace = traces.read(tmp_path, "a", 1, PLAN)
     assert trace is not None and trace.end_s == pytest.approx(4.0)

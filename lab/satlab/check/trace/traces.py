@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What samples leave behind as traces that `why` can judge.
+"""Read the trace of a transfer from the raw files of its sample.
 
-satvirtual's outcome, or satperf's and the link's lines, or what a qlog file told and the link's lines.
+Three sources: satvirtual's outcome; satperf's output and link metrics; the states of a server's qlog and link metrics.
 """
 
 import json
@@ -11,34 +11,34 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from satlab.check.endpoint.pair import read_lines
-from satlab.check.trace import server_qlog
+from satlab.check.sandbox.sandbox import read_json_lines
+from satlab.check.trace import qlog_transfer
 from satlab.check.trace.causes import SenderState, TransferTrace
-from satlab.link.linkplan import LinkPlan
+from satlab.link.plan import LinkPlan
 
 Lines = Sequence[Mapping[str, Any]]
 
 
 def read(raw: Path, case: str, seed: int, plan: LinkPlan) -> TransferTrace | None:
-    """Return the trace of a sample below `raw`; None where it left none that says enough."""
+    """Return the trace of a sample below `raw`; None if its files do not have the sender's states."""
     outcome = raw / f"{case}-{seed}.outcome.json"
     if outcome.is_file():
         return of_outcome(json.loads(outcome.read_text()))
     folder = raw / f"{case}-{seed}"
-    account = folder / server_qlog.FILE
-    if account.is_file():
-        return of_account(json.loads(account.read_text()), read_lines(folder / "link.jsonl"), plan)
+    states = folder / qlog_transfer.FILE
+    if states.is_file():
+        return of_qlog(json.loads(states.read_text()), read_json_lines(folder / "link.jsonl"), plan)
     last = max(folder.glob("client/client-*.jsonl"), default=None)
     if last is None:
         return None
-    return of_satperf(read_lines(last), read_lines(folder / "link.jsonl"), plan)
+    return of_satperf(read_json_lines(last), read_json_lines(folder / "link.jsonl"), plan)
 
 
 def of_outcome(outcome: Mapping[str, Any]) -> TransferTrace:
-    """Read the trace of the last transfer of what `satvirtual` tells."""
+    """Return the trace of the last transfer in satvirtual's outcome."""
     last = outcome["transfers"][-1]
     start = last["started_s"]
-    payload, acks = _queues(outcome["request"]["direction"] == "download")
+    payload, acks = _directions(outcome["request"]["direction"] == "download")
     states = [
         SenderState(
             t_s=one["t_s"] - start,
@@ -56,48 +56,55 @@ def of_outcome(outcome: Mapping[str, Any]) -> TransferTrace:
         for one in outcome["samples"]
         if one["t_s"] >= start
     ]
-    asked = last["asked_ms"]
-    return TransferTrace(None if asked is None else asked / 1e3, last["duration_s"], states)
+    requested_ms = last["asked_ms"]
+    return TransferTrace(None if requested_ms is None else requested_ms / 1e3, last["duration_s"], states)
 
 
 def of_satperf(lines: Lines, link: Lines, plan: LinkPlan) -> TransferTrace | None:
-    """Read the lines of a client's file (schemas/satperf.schema.json) and the link's metrics.
+    """Return the trace of a client's output (schemas/satperf.schema.json) and link metrics.
 
-    None where no end tells how it sent: the connection came to nothing, or quiche made it.
+    None if it does not have the sender's states: the connection failed, or the library is quiche.
     """
     starts = {line["side"]: line for line in lines if line["type"] == "start"}
-    ends = {line["side"]: line for line in lines if line["type"] == "summary"}
+    summaries = {line["side"]: line for line in lines if line["type"] == "summary"}
     sides = {start["role"]: side for side, start in starts.items()}
     sender, receiver = sides.get("sender"), sides.get("receiver")
-    sent = [line for line in lines if line["type"] == "interval" and line["side"] == sender]
-    if not sent or receiver not in ends or sent[0].get("in_flight_bytes") is None:
+    intervals = [line for line in lines if line["type"] == "interval" and line["side"] == sender]
+    if not intervals or receiver not in summaries or intervals[0].get("in_flight_bytes") is None:
         return None
-    zero = starts["client"]["t_unix_s"]
-    later = {side: start["t_unix_s"] - zero for side, start in starts.items()}
-    # A server's first line comes with the request; a client sends once its handshake is complete.
-    asked = sent[0]["t_s"] + later["server"] if sender == "server" else (ends["client"]["handshake_ms"] or 0) / 1e3
-    queues = _Queues(link, zero, plan, is_download=sender == "server")
-    lost = accumulate(line["lost_packets"] for line in sent)
+    zero_unix_s = starts["client"]["t_unix_s"]
+    later_s = {side: start["t_unix_s"] - zero_unix_s for side, start in starts.items()}
+    # A server's first line is written at the request; a client sends once its handshake is complete.
+    if sender == "server":
+        requested_s = intervals[0]["t_s"] + later_s["server"]
+    else:
+        requested_s = (summaries["client"]["handshake_ms"] or 0) / 1e3
+    queues = _Queues(link, zero_unix_s, plan, is_download=sender == "server")
+    lost_packets = accumulate(line["lost_packets"] for line in intervals)
     states = [
-        _state(line, line["t_s"] + later[str(sender)], total, queues) for line, total in zip(sent, lost, strict=True)
+        _state(line, line["t_s"] + later_s[str(sender)], lost, queues)
+        for line, lost in zip(intervals, lost_packets, strict=True)
     ]
-    return TransferTrace(asked, _end_s(ends[receiver], later[receiver]), states)
+    return TransferTrace(requested_s, _end_s(summaries[receiver], later_s[receiver]), states)
 
 
-def of_account(document: Mapping[str, Any], link: Lines, plan: LinkPlan) -> TransferTrace:
-    """Read what `told` has made of a server's qlog, and the link's metrics."""
+def of_qlog(document: Mapping[str, Any], link: Lines, plan: LinkPlan) -> TransferTrace:
+    """Return the trace of the states of a server's qlog (qlog_transfer.FILE) and link metrics."""
     queues = _Queues(link, document["start_unix_s"], plan, is_download=True)
     states = []
-    for one in document["points"]:
-        payload_ms, ack_ms = queues.at(one["t_s"])
-        is_limited = one["supply"] != "slow"
-        more = {"payload_queue_ms": payload_ms, "ack_queue_ms": ack_ms, "is_app_limited": is_limited}
-        states.append(SenderState(is_handshaking=False, **one, **more))
+    for point in document["points"]:
+        payload_queue_ms, ack_queue_ms = queues.at(point["t_s"])
+        states.append(
+            SenderState(
+                **point, is_handshaking=False, is_app_limited=point["supply"] != "slow",
+                payload_queue_ms=payload_queue_ms, ack_queue_ms=ack_queue_ms,
+            )
+        )  # fmt: skip
     return TransferTrace(document["asked_s"], document["end_s"], states)
 
 
 def _state(line: Mapping[str, Any], t_s: float, lost: int, queues: "_Queues") -> SenderState:
-    payload_ms, ack_ms = queues.at(t_s)
+    payload_queue_ms, ack_queue_ms = queues.at(t_s)
     return SenderState(
         t_s=t_s,
         cwnd_bytes=line["cwnd_bytes"],
@@ -108,30 +115,30 @@ def _state(line: Mapping[str, Any], t_s: float, lost: int, queues: "_Queues") ->
         supply="done" if line["handed"] else "blocked",
         rtt_ms=line["rtt_ms"],
         lost_packets=lost,
-        payload_queue_ms=payload_ms,
-        ack_queue_ms=ack_ms,
+        payload_queue_ms=payload_queue_ms,
+        ack_queue_ms=ack_queue_ms,
     )
 
 
 def _end_s(receiver: Mapping[str, Any], later_s: float) -> float:
-    """Return the time of the last payload byte, or of the end where none came."""
+    """Return the time of the last payload byte; of the end of the connection if none arrived."""
     goodput_bps = receiver["goodput_bps"]
     return float(receiver["bytes"] * 8 / goodput_bps if goodput_bps else receiver["t_s"]) + later_s
 
 
 class _Queues:
-    """Queues of the link over time, s since `zero_unix_s`, as the time that their link needs for them, ms."""
+    """The link's queues over time (s since `zero_unix_s`), in ms that the link needs for them."""
 
     def __init__(self, lines: Lines, zero_unix_s: float, plan: LinkPlan, *, is_download: bool) -> None:
         samples = [line for line in lines if line["type"] == "sample"]
         rates_bps = {"forward": plan.forward.rate_bps, "return": plan.return_.rate_bps}
         self._times = [line["t_unix_s"] - zero_unix_s for line in samples]
         self._ms = [
-            [line[name]["queue_bytes"] * 8e3 / rates_bps[name] for line in samples] for name in _queues(is_download)
+            [line[name]["queue_bytes"] * 8e3 / rates_bps[name] for line in samples] for name in _directions(is_download)
         ]
 
     def at(self, t_s: float) -> tuple[float, float]:
-        """Return payload's and acknowledgements' queue by the first sample that is no earlier; 0 without samples."""
+        """Return the queues of payload and acknowledgements at the next sample; 0 without samples."""
         if not self._times:
             return 0.0, 0.0
         index = min(bisect_left(self._times, t_s), len(self._times) - 1)
@@ -139,6 +146,6 @@ class _Queues:
         return payload[index], acks[index]
 
 
-def _queues(is_download: bool) -> tuple[str, str]:
-    """Name the link of the payload and that of its acknowledgements."""
+def _directions(is_download: bool) -> tuple[str, str]:
+    """Return the directions of payload and acknowledgements."""
     return ("forward", "return") if is_download else ("return", "forward")

@@ -92,7 +92,7 @@ class _Connection:
             os.close(handle)
 
     def store(self, statistic: str, source: Path, *, copy: bool) -> str:
-        """Put a file into the run; give its path relative to `raw`."""
+        """Put a file into the run; return its path relative to `raw`."""
         folder = Path("files") / f"{self.sender['job_name']}-{self.sender['job_instance_id']}"
         (self.raw / folder).mkdir(parents=True, exist_ok=True)
         extension = source.suffix if _NAME.fullmatch(f"x{source.suffix}") else ""
@@ -136,7 +136,7 @@ def _flag(section: configparser.SectionProxy, default: int) -> int:
 
 def _check_time(timestamp: int) -> None:
     if isinstance(timestamp, bool) or not isinstance(timestamp, int | float) or timestamp < _YEAR_MS:
-        raise _RefusedError(f"{timestamp!r} lies in 1970: give the timestamp in milliseconds")
+        raise _RefusedError(f"{timestamp!r} lies in 1970: pass the timestamp in milliseconds")
 
 
 class _State:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Job instances: those of scenarios, and jobs that are started by themselves, each in a lab of its own."""
+"""Job instances: those of scenarios, and jobs without a scenario, each of which runs in its own lab."""
 
 from collections.abc import Iterator
 from http import HTTPStatus
@@ -8,43 +8,40 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse, Response
 
-from satlab.serve import instance_view, launch
-from satlab.serve.accounts import Role, User
-from satlab.serve.api_errors import ApiError, ViewError, not_found
-from satlab.serve.context import Body, Context, Here
-from satlab.serve.identity import Runner, Viewer, forbidden
-from satlab.serve.queue import Instance
-from satlab.serve.routes import access
-from satlab.serve.routes.agents import accepted, done
+from satlab.serve import access, instance_view, launch
+from satlab.serve.access import Runner, Viewer
+from satlab.serve.accounts import Role
+from satlab.serve.api_answers import ApiError, ViewError, accepted, completed, not_found
+from satlab.serve.context import Body, Context, RequestContext
 
 router = APIRouter()
 
 
 @router.post("/job_instance/")
-def act(user: Runner, body: Body, here: Here) -> Response:
+def act(user: Runner, body: Body, context: RequestContext) -> Response:
     """Start a job, stop jobs, or stop everything (administrators)."""
     match body.get("action"):
         case "start":
-            return _start(here, user, body)
+            return _start(context, user, body)
         case "stop":
             for number in _numbers(body, "job_instance_ids"):
-                _stop(here, user, number)
+                _stop(context, user, number)
             return accepted()
         case "kill":
             if user.role is not Role.ADMIN:
-                raise forbidden("This needs the role admin", user.login)
-            for instance in here.queue.live():
-                here.queue.stop(instance.id)
+                raise access.forbidden("This needs the role admin", user.login)
+            for instance in context.queue.live():
+                context.queue.stop(instance.id)
             return Response(status_code=HTTPStatus.NO_CONTENT)
         case action:
             raise ApiError(HTTPStatus.BAD_REQUEST, f"Unknown action: {action}")
 
 
-def _start(here: Context, user: User, body: dict[str, Any]) -> Response:
+def _start(context: Context, user: Viewer, body: dict[str, Any]) -> Response:
     agent, job, arguments = (body.get(key) for key in ("agent_ip", "job_name", "instance_args"))
     if not isinstance(agent, str) or not isinstance(job, str) or not isinstance(arguments or {}, dict):
         raise ViewError(HTTPStatus.BAD_REQUEST, "Missing parameter: agent_ip, job_name or instance_args")
-    instance = launch.job_instance(here, agent, job, arguments or {}, user.login)
+    instance = launch.job_instance(context, agent, job, arguments or {}, user.login)
     return JSONResponse({"job_instance_id": instance.first_job}, HTTPStatus.ACCEPTED)
 
 
@@ -55,72 +52,71 @@ def _numbers(body: dict[str, Any], key: str) -> list[int]:
     return value
 
 
-def _stop(here: Context, user: User, number: int) -> None:
-    """Stop a job that was started by itself; one of a scenario ends with its scenario."""
-    instance = _known(here, user, number)
+def _stop(context: Context, user: Viewer, number: int) -> None:
+    """Stop a job without a scenario; the job of a scenario ends with its scenario."""
+    instance = access.job_instance(context, user, number)
     if instance.kind == "scenario":
         raise ApiError(HTTPStatus.CONFLICT, "The job belongs to a scenario: stop the scenario_instance")
-    here.queue.stop(instance.id)
+    context.queue.stop(instance.id)
 
 
 @router.get("/job_instance/")
-def running(user: Viewer, here: Here, address: Annotated[list[str], Query()]) -> Response:
+def running(user: Viewer, context: RequestContext, address: Annotated[list[str], Query()]) -> Response:
     """List the job instances that run on agents."""
-    found = [
+    listed = [
         {
             "address": each,
             "installed_jobs": [
-                {"job_name": name, "instances": [job for job in _live(here, user) if _is(job, each, name)]}
-                for name in launch.jobs(here)
+                {"job_name": name, "instances": [job for job in _live(context, user) if _is(job, each, name)]}
+                for name in context.inventory.jobs()
             ],
         }
         for each in address
     ]
-    return JSONResponse({"instances": found}, HTTPStatus.ACCEPTED)
+    return JSONResponse({"instances": listed}, HTTPStatus.ACCEPTED)
 
 
 def _is(job: dict[str, Any], address: str, name: str) -> bool:
     return bool(job["agent"] == address and job["name"] == name)
 
 
-def _live(here: Context, user: User) -> Iterator[dict[str, Any]]:
-    for instance in here.queue.live():
-        if not access.may_see(here, user, instance):
+def _live(context: Context, user: Viewer) -> Iterator[dict[str, Any]]:
+    for instance in context.queue.live():
+        if not access.may_see(context, user, instance):
             continue
         for progress in instance_view.job_progress(instance):
-            job = instance_view.job(here, instance, progress["id"])
+            job = instance_view.job(context, instance, progress["id"])
             if job is not None and job["status"] == "Running":
                 yield job
 
 
 @router.get("/job_instance/{number}/")
-def one(number: int, user: Viewer, here: Here) -> dict[str, Any]:
-    """Return a job instance."""
-    found = instance_view.job(here, _known(here, user, number), number)
-    if found is None:
+def one(number: int, user: Viewer, context: RequestContext) -> dict[str, Any]:
+    job = instance_view.job(context, access.job_instance(context, user, number), number)
+    if job is None:
         raise not_found("JobInstance")
-    return found
+    return job
 
 
 @router.post("/job_instance/{number}/")
-def act_on(number: int, user: Runner, body: Body, here: Here) -> Response:
-    """Stop a job, or start it again with other arguments."""
-    instance = _known(here, user, number)
+def act_on(number: int, user: Runner, body: Body, context: RequestContext) -> Response:
+    """Stop a job, or restart it with the same or other arguments."""
+    instance = access.job_instance(context, user, number)
     match body.get("action"):
         case "stop":
-            _stop(here, user, number)
+            _stop(context, user, number)
         case "restart":
-            found = instance_view.job(here, instance, number)
-            if found is None:
+            job = instance_view.job(context, instance, number)
+            if job is None:
                 raise not_found("JobInstance")
             arguments = body.get("instance_args")
             return _start(
-                here,
+                context,
                 user,
                 {
-                    "agent_ip": found["agent"],
-                    "job_name": found["name"],
-                    "instance_args": found["arguments"] if arguments is None else arguments,
+                    "agent_ip": job["agent"],
+                    "job_name": job["name"],
+                    "instance_args": job["arguments"] if arguments is None else arguments,
                 },
             )
         case action:
@@ -129,15 +125,7 @@ def act_on(number: int, user: Runner, body: Body, here: Here) -> Response:
 
 
 @router.get("/job_instance/{number}/state/")
-def state(number: int, user: Viewer, here: Here) -> dict[str, Any]:
-    """Tell that everything asked of a job instance is done."""
-    _known(here, user, number)
-    return {key: done(here) for key in ("start", "stop", "restart")}
-
-
-def _known(here: Context, user: User, number: int) -> Instance:
-    instance = here.queue.find_job(number)
-    if instance is None:
-        raise not_found("JobInstance")
-    access.check_instance(here, user, instance)
-    return instance
+def state(number: int, user: Viewer, context: RequestContext) -> dict[str, Any]:
+    """Report every operation as completed."""
+    access.job_instance(context, user, number)
+    return {key: completed(context.clock()) for key in ("start", "stop", "restart")}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Jobs: the shipped ones, added ones, and where they are installed (everywhere, until somebody says otherwise)."""
+"""Jobs: shipped and uploaded ones, and the agents that they are installed on (all, until uninstalled)."""
 
 import os
 from difflib import SequenceMatcher
@@ -16,13 +16,10 @@ from satlab.common.errors import ConfigError
 from satlab.openbach import descriptor
 from satlab.openbach.descriptor import Argument, Descriptor, Level
 from satlab.openbach.document import is_name
-from satlab.serve import launch, uploads
-from satlab.serve.api_errors import ApiError, ViewError, not_found
-from satlab.serve.context import Context, Here, body_of
-from satlab.serve.identity import Admin, Viewer
-from satlab.serve.initial_content import agents
-from satlab.serve.instance_view import date
-from satlab.serve.routes.agents import accepted, done, known
+from satlab.serve import uploads
+from satlab.serve.access import Admin, Viewer
+from satlab.serve.api_answers import ApiError, ViewError, accepted, completed, date, not_found
+from satlab.serve.context import Context, RequestContext, body_of
 
 router = APIRouter()
 
@@ -54,7 +51,7 @@ def job_json(job: Descriptor) -> dict[str, Any]:
 
 
 def _disabled_json(name: str, reason: str) -> dict[str, Any]:
-    """Return a job whose files are not valid: nothing of it is known but its name; `disabled` is ours."""
+    """Return a job with invalid files, of which only the name is known. `disabled` is not in OpenBACH."""
     general = {"name": name, "description": "", "job_version": "", "keywords": [], "persistent": False}
     return {
         "general": general,
@@ -102,20 +99,25 @@ def _argument_json(argument: Argument) -> dict[str, Any]:
 
 @router.get("/job/")
 def every(
-    request: Request, user: Viewer, here: Here, address: str | None = None, string_to_search: str | None = None
+    request: Request,
+    user: Viewer,
+    context: RequestContext,
+    address: str | None = None,
+    string_to_search: str | None = None,
 ) -> Any:
-    """List the jobs, those like a text, or those installed on an agent."""
+    """List all jobs, those with a name similar to a text, or those installed on an agent."""
     del user
-    found, disabled = launch.catalogue(here)
+    valid, disabled = context.inventory.all_jobs()
     if "external" in request.query_params:
         return []
     if address is not None:
-        names = [name for name in found if launch.is_installed(here, name, known(here, address))]
-        return {"agent": address, "installed_jobs": [_installed(here, name) for name in names]}
+        context.inventory.check_agent(address)
+        names = [name for name in valid if context.inventory.is_installed(name, address)]
+        return {"agent": address, "installed_jobs": [_installed(context, name) for name in names]}
     if string_to_search is not None:
         ratio = _ratio(request.query_params.get("ratio", "60"))
-        return [job_json(job) for job in found.values() if _alike(job, string_to_search[:100]) >= ratio]
-    return [*map(job_json, found.values()), *(_disabled_json(*entry) for entry in disabled.items())]
+        return [job_json(job) for job in valid.values() if _alike(job, string_to_search[:100]) >= ratio]
+    return [*map(job_json, valid.values()), *(_disabled_json(*entry) for entry in disabled.items())]
 
 
 def _ratio(text: str) -> float:
@@ -128,10 +130,10 @@ def _alike(job: Descriptor, text: str) -> float:
     return max(SequenceMatcher(None, text.lower(), word).ratio() * 100 for word in (job.name, *job.name.split("_")))
 
 
-def _installed(here: Context, name: str) -> dict[str, Any]:
+def _installed(context: Context, name: str) -> dict[str, Any]:
     return {
         "name": name,
-        "update_status": date(here.clock()),
+        "update_status": date(context.clock()),
         "severity": 2,
         "local_severity": 2,
         "default_stat_policy": {"local": True, "storage": True, "broadcast": False},
@@ -140,28 +142,29 @@ def _installed(here: Context, name: str) -> dict[str, Any]:
 
 
 @router.post("/job/")
-def add(user: Admin, body: Posted, here: Here) -> Any:
-    """Add a job of the product by name, or an uploaded one; or install jobs on agents."""
+def add(user: Admin, body: Posted, context: RequestContext) -> Any:
+    """Add a shipped job by name, or an uploaded one; or install jobs on agents."""
     del user
     if body.get("action") in ("install", "uninstall"):
         names, addresses = (_texts(body, key) for key in ("names", "addresses"))
-        return _install(here, names, addresses, install=body["action"] == "install")
+        context.inventory.install(names, addresses, installed=body["action"] == "install")
+        return accepted()
     name = body.get("name")
     if not isinstance(name, str):
         raise ViewError(HTTPStatus.BAD_REQUEST, "Missing parameter: name")
     if not is_name(name):
-        raise ApiError(HTTPStatus.BAD_REQUEST, "The name of a Job is not one", entry_name=name[:100])
+        raise ApiError(HTTPStatus.BAD_REQUEST, "The name of the Job is invalid", entry_name=name[:100])
     if hasattr(body.get("file"), "file"):
-        return job_json(_upload(here, name, body["file"].file))
+        return job_json(_upload(context, name, body["file"].file))
     job = _checked(paths.JOBS / name)
-    here.store.write("INSERT OR REPLACE INTO jobs VALUES (?, ?)", name, str(paths.JOBS / name))
+    context.inventory.add_job(name, paths.JOBS / name)
     return job_json(job)
 
 
-def _upload(here: Context, name: str, file: Any) -> Descriptor:
+def _upload(context: Context, name: str, file: Any) -> Descriptor:
     if (paths.JOBS / name).exists():
-        raise ApiError(HTTPStatus.CONFLICT, "A job of the product cannot be replaced", entry_name=name)
-    folder = here.settings.jobs / name
+        raise ApiError(HTTPStatus.CONFLICT, "A shipped job cannot be replaced", entry_name=name)
+    folder = context.settings.jobs / name
     try:
         uploads.unpack(file, folder, _checked)
     except ConfigError as error:
@@ -170,24 +173,24 @@ def _upload(here: Context, name: str, file: Any) -> Descriptor:
 
 
 def _checked(folder: Path) -> Descriptor:
-    """Read a job. `path` of the request counts for nothing: a controller's paths are not the client's to choose."""
+    """Read a job. `path` of the request is not used: clients must not choose paths of the controller."""
     if not (folder / "files" / f"{folder.name}.yml").is_file():
         raise ApiError(HTTPStatus.BAD_REQUEST, "The configuration file of the Job is not present")
     try:
         return descriptor.load_job(folder)
     except ConfigError as error:
-        said = "The configuration file of the Job does not contain valid data"
-        raise ApiError(HTTPStatus.BAD_REQUEST, said, faults=[fault.reason for fault in error.faults]) from error
+        what = "The configuration file of the Job does not contain valid data"
+        raise ApiError(HTTPStatus.BAD_REQUEST, what, faults=[fault.reason for fault in error.faults]) from error
 
 
 @router.get("/job/{name}/")
-def one(name: str, user: Viewer, here: Here, type: str = "json") -> Any:  # noqa: A002 - the contract's name
-    """Return a job, or one part of it."""
+def one(name: str, user: Viewer, context: RequestContext, type: str = "json") -> Any:  # noqa: A002 - the contract's name
+    """Return a job, or the part of it that `type` names."""
     del user
-    disabled = launch.catalogue(here)[1]
+    disabled = context.inventory.all_jobs()[1]
     if name in disabled and type == "json":
         return _disabled_json(name, disabled[name])
-    job = _known(here, name)
+    job = context.inventory.job(name)
     match type:
         case "statistics" | "keywords":
             text = job_json(job)
@@ -196,8 +199,8 @@ def one(name: str, user: Viewer, here: Here, type: str = "json") -> Any:  # noqa
         case "help":
             return {"job_name": name, "help": _help(job)}
         case "agents":
-            places = agents(here.topology).items()
-            on = [{"agent__name": n, "agent__address": a} for a, n in places if launch.is_installed(here, name, a)]
+            places = context.inventory.agents.items()
+            on = [{"agent__name": n, "agent__address": a} for a, n in places if context.inventory.is_installed(name, a)]
             return {"job_name": name, "installed_on": on}
         case "json":
             return job_json(job)
@@ -210,26 +213,27 @@ def _help(job: Descriptor) -> str:
 
 
 @router.post("/job/{name}/")
-def act(name: str, user: Admin, body: Posted, here: Here) -> Response:
-    """Install a job on agents or take it off; severities and policies have no meaning here."""
+def act(name: str, user: Admin, body: Posted, context: RequestContext) -> Response:
+    """Install a job on agents or uninstall it. Severities and policies have no effect."""
     del user
-    _known(here, name)
+    context.inventory.job(name)
     action = body.get("action")
     if action in ("install", "uninstall"):
-        return _install(here, [name], _texts(body, "addresses"), install=action == "install")
+        context.inventory.install([name], _texts(body, "addresses"), installed=action == "install")
+        return accepted()
     if action in ("log_severity", "stat_policy"):
         return accepted()
     raise ApiError(HTTPStatus.BAD_REQUEST, f"Unknown action: {action}")
 
 
 @router.delete("/job/{name}/")
-def remove(name: str, user: Admin, here: Here) -> Response:
-    """Remove an uploaded job, also a disabled one; forget a shipped one, which is back after the next start."""
+def remove(name: str, user: Admin, context: RequestContext) -> Response:
+    """Remove an uploaded job, also a disabled one; or a shipped one, until the next start of the server."""
     del user
-    if not any(name in each for each in launch.catalogue(here)):
+    if not any(name in each for each in context.inventory.all_jobs()):
         raise not_found("Job")
-    here.store.write("DELETE FROM jobs WHERE name = ?", name)
-    uploaded = here.settings.jobs / name
+    context.inventory.remove_job(name)
+    uploaded = context.settings.jobs / name
     if os.path.lexists(uploaded):
         try:
             uploads.remove(uploaded)
@@ -239,32 +243,12 @@ def remove(name: str, user: Admin, here: Here) -> Response:
 
 
 @router.get("/job/{name}/state/")
-def state(name: str, user: Viewer, here: Here, address: str = "") -> dict[str, Any]:
-    """Tell that everything asked of a job on an agent is done."""
+def state(name: str, user: Viewer, context: RequestContext, address: str = "") -> dict[str, Any]:
+    """Report every operation as completed."""
     del user
-    _known(here, name)
-    known(here, address)
-    return {key: done(here) for key in ("install", "uninstall", "log_severity", "stat_policy")}
-
-
-def _install(here: Context, names: list[str], addresses: list[str], *, install: bool) -> Response:
-    for name in names:
-        _known(here, name)
-    sql = "DELETE FROM uninstalled WHERE job = ? AND agent = ?"
-    if not install:
-        sql = "INSERT OR IGNORE INTO uninstalled VALUES (?, ?)"
-    with here.store.transaction() as connection:
-        for address in addresses:
-            known(here, address)
-            connection.executemany(sql, [(name, address) for name in names])
-    return accepted()
-
-
-def _known(here: Context, name: str) -> Descriptor:
-    job = launch.jobs(here).get(name)
-    if job is None:
-        raise not_found("Job")
-    return job
+    context.inventory.job(name)
+    context.inventory.check_agent(address)
+    return {key: completed(context.clock()) for key in ("install", "uninstall", "log_severity", "stat_policy")}
 
 
 def _texts(body: dict[str, Any], key: str) -> list[str]:

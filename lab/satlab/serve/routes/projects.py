@@ -7,32 +7,28 @@ from typing import Any
 
 from fastapi import APIRouter, Response
 
-from satlab.serve import launch
 from satlab.serve.acceptance import normalised
-from satlab.serve.accounts import User
-from satlab.serve.api_errors import ApiError, ViewError, conflict, not_found
+from satlab.serve.access import Anybody, Runner, Viewer, may_use, project_of
+from satlab.serve.api_answers import ApiError, ViewError, conflict, not_found
 from satlab.serve.catalog import Entity, Project
-from satlab.serve.context import Body, Context, Here
-from satlab.serve.identity import Anybody, Runner, Viewer
-from satlab.serve.initial_content import agents
-from satlab.serve.routes.access import may, project_of
+from satlab.serve.context import Body, Context, RequestContext
 from satlab.serve.routes.scenarios import save
 
 router = APIRouter()
 
-MOST_TEXT = 10_000
+MAX_TEXT = 10_000
 _NAME = re.compile(r"[^/\x00-\x1f\x7f]{1,64}")
 
 
-def project_json(here: Context, project: Project) -> dict[str, Any]:
-    """Return a project as OpenBACH does; the lab's networks are those of its nodes."""
-    scenarios = [normalised(document) for document in here.catalog.scenarios(project.name).values()]
-    networks = {name: str(network.subnet) for name, network in here.topology.networks.items()}
+def project_json(context: Context, project: Project) -> dict[str, Any]:
+    """Return a project as OpenBACH does; its networks are those of the lab."""
+    scenarios = [normalised(document) for document in context.catalog.scenarios(project.name).values()]
+    networks = {name: str(network.subnet) for name, network in context.topology.networks.items()}
     return {
         "name": project.name,
         "description": project.description,
         "owners": list(project.owners),
-        "entity": [entity_json(here, entity) for entity in project.entities],
+        "entity": [entity_json(context, entity) for entity in project.entities],
         "scenario": scenarios,
         "network": [{"name": name, "address": address} for name, address in networks.items()],
         "hidden_network": [],
@@ -40,116 +36,112 @@ def project_json(here: Context, project: Project) -> dict[str, Any]:
     }
 
 
-def entity_json(here: Context, entity: Entity) -> dict[str, Any]:
+def entity_json(context: Context, entity: Entity) -> dict[str, Any]:
     """Return an entity as OpenBACH does."""
-    node = agents(here.topology).get(entity.agent or "")
-    ends = here.topology.nodes[node].interfaces.items() if node else ()
+    node = context.inventory.agents.get(entity.agent or "")
+    interfaces = context.topology.nodes[node].interfaces.items() if node else ()
     networks = [
         {
-            "name": end.network,
-            "address": str(here.topology.networks[end.network].subnet),
-            "interface": interface,
-            "ip": str(end.address),
+            "name": interface.network,
+            "address": str(context.topology.networks[interface.network].subnet),
+            "interface": name,
+            "ip": str(interface.address),
         }
-        for interface, end in ends
+        for name, interface in interfaces
     ]
-    agent = launch.agent_json(here, entity.agent) if node and entity.agent else None
+    agent = context.inventory.agent(entity.agent) if node and entity.agent else None
     return {"name": entity.name, "description": entity.description, "agent": agent, "networks": networks}
 
 
 @router.get("/project/")
-def projects(user: Anybody, here: Here) -> list[dict[str, Any]]:
-    """List what the account may see; a stranger sees nothing."""
-    return [project_json(here, each) for each in here.catalog.projects() if user is not None and may(user, each)]
+def projects(user: Anybody, context: RequestContext) -> list[dict[str, Any]]:
+    """List the projects that the account may use; none without an account."""
+    return [
+        project_json(context, each) for each in context.catalog.projects() if user is not None and may_use(user, each)
+    ]
 
 
 @router.post("/project/")
-def create(user: Runner, body: Body, here: Here) -> dict[str, Any]:
-    """Make a project with entities and scenarios, or nothing of it."""
+def create(user: Runner, body: Body, context: RequestContext) -> dict[str, Any]:
+    """Create a project with entities and scenarios, completely or not at all."""
     name = _name(body, "Project")
     if name.isdecimal():
         raise ApiError(HTTPStatus.BAD_REQUEST, "The name of a Project cannot be composed of digits only")
-    with here.store.transaction():
-        if here.catalog.project(name) is not None:
+    with context.store.transaction():
+        if context.catalog.project(name) is not None:
             raise conflict("Project")
-        here.catalog.put_project(_read(here, body, name))
+        context.catalog.put_project(_read(context, body, name))
         for document in _list(body, "scenario"):
-            save(here, name, document)
-    return project_json(here, project_of(here, user, name))
+            save(context, name, document)
+    return project_json(context, project_of(context, user, name))
 
 
 @router.get("/project/{name}/")
-def project(name: str, user: Viewer, here: Here) -> dict[str, Any]:
-    """Return a project."""
-    return project_json(here, project_of(here, user, name))
+def project(name: str, user: Viewer, context: RequestContext) -> dict[str, Any]:
+    return project_json(context, project_of(context, user, name))
 
 
 @router.put("/project/{name}/")
-def change(name: str, user: Runner, body: Body, here: Here) -> dict[str, Any]:
+def change(name: str, user: Runner, body: Body, context: RequestContext) -> dict[str, Any]:
     """Replace description, owners and entities."""
-    project_of(here, user, name)
+    project_of(context, user, name)
     if body.get("name", name) != name:
         raise ApiError(HTTPStatus.BAD_REQUEST, "The name in the Project data does not match with the name.")
-    here.catalog.put_project(_read(here, body, name))
-    return project_json(here, project_of(here, user, name))
+    context.catalog.put_project(_read(context, body, name))
+    return project_json(context, project_of(context, user, name))
 
 
 @router.post("/project/{name}/")
-def topology(name: str, user: Runner, here: Here) -> dict[str, Any]:
-    """Do nothing: the topology is the lab's, and known."""
-    return project_json(here, project_of(here, user, name))
+def topology(name: str, user: Runner, context: RequestContext) -> dict[str, Any]:
+    """Return the project unchanged: the lab defines the topology."""
+    return project_json(context, project_of(context, user, name))
 
 
 @router.delete("/project/{name}/")
-def remove(name: str, user: Runner, here: Here) -> Response:
+def remove(name: str, user: Runner, context: RequestContext) -> Response:
     """Remove a project with its entities and scenarios."""
-    project_of(here, user, name)
-    here.catalog.remove_project(name)
+    project_of(context, user, name)
+    context.catalog.remove_project(name)
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
 @router.get("/project/{name}/entity/")
-def entities(name: str, user: Viewer, here: Here) -> list[dict[str, Any]]:
-    """List the entities."""
-    return [entity_json(here, entity) for entity in project_of(here, user, name).entities]
+def entities(name: str, user: Viewer, context: RequestContext) -> list[dict[str, Any]]:
+    return [entity_json(context, entity) for entity in project_of(context, user, name).entities]
 
 
 @router.post("/project/{name}/entity/")
-def add_entity(name: str, user: Runner, body: Body, here: Here) -> dict[str, Any]:
-    """Add an entity."""
-    known = project_of(here, user, name)
-    entity = _entity(here, body)
+def add_entity(name: str, user: Runner, body: Body, context: RequestContext) -> dict[str, Any]:
+    known = project_of(context, user, name)
+    entity = _entity(context, body)
     if entity.name in [each.name for each in known.entities]:
         raise conflict("Entity")
-    here.catalog.put_entity(name, entity)
-    return project_json(here, project_of(here, user, name))
+    context.catalog.put_entity(name, entity)
+    return project_json(context, project_of(context, user, name))
 
 
 @router.get("/project/{name}/entity/{entity}/")
-def entity(name: str, entity: str, user: Viewer, here: Here) -> dict[str, Any]:
-    """Return an entity."""
-    return entity_json(here, _known(here, user, name, entity))
+def entity(name: str, entity: str, user: Viewer, context: RequestContext) -> dict[str, Any]:
+    return entity_json(context, _known(context, user, name, entity))
 
 
 @router.put("/project/{name}/entity/{entity}/")
-def change_entity(name: str, entity: str, user: Runner, body: Body, here: Here) -> dict[str, Any]:
-    """Replace an entity."""
-    _known(here, user, name, entity)
-    changed = _entity(here, {**body, "name": entity})
-    here.catalog.put_entity(name, changed)
-    return entity_json(here, changed)
+def change_entity(name: str, entity: str, user: Runner, body: Body, context: RequestContext) -> dict[str, Any]:
+    _known(context, user, name, entity)
+    changed = _entity(context, {**body, "name": entity})
+    context.catalog.put_entity(name, changed)
+    return entity_json(context, changed)
 
 
 @router.delete("/project/{name}/entity/{entity}/")
-def remove_entity(name: str, entity: str, user: Runner, here: Here) -> Response:
-    """Remove an entity."""
-    _known(here, user, name, entity)
-    here.catalog.remove_entity(name, entity)
+def remove_entity(name: str, entity: str, user: Runner, context: RequestContext) -> Response:
+    _known(context, user, name, entity)
+    context.catalog.remove_entity(name, entity)
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
-def _known(here: Context, user: User, project: str, name: str) -> Entity:
-    for each in project_of(here, user, project).entities:
+def _known(context: Context, user: Viewer, project: str, name: str) -> Entity:
+    for each in project_of(context, user, project).entities:
         if each.name == name:
             return each
     raise not_found("Entity")
@@ -164,25 +156,25 @@ def _name(body: dict[str, Any], what: str) -> str:
     return name
 
 
-def _read(here: Context, body: dict[str, Any], name: str) -> Project:
+def _read(context: Context, body: dict[str, Any], name: str) -> Project:
     owners = [str(owner) for owner in _list(body, "owners")]
-    missing = [owner for owner in owners if here.accounts.find(owner) is None]
+    missing = [owner for owner in owners if context.accounts.find(owner) is None]
     if missing:
         raise not_found("User")
-    entities = [_entity(here, entity) for entity in _list(body, "entity")]
+    entities = [_entity(context, entity) for entity in _list(body, "entity")]
     if len({entity.name for entity in entities}) < len(entities):
         raise conflict("Entity")
-    return Project(name, str(body.get("description", ""))[:MOST_TEXT], tuple(owners), tuple(entities))
+    return Project(name, str(body.get("description", ""))[:MAX_TEXT], tuple(owners), tuple(entities))
 
 
-def _entity(here: Context, body: Any) -> Entity:
+def _entity(context: Context, body: Any) -> Entity:
     if not isinstance(body, dict):
         raise ViewError(HTTPStatus.BAD_REQUEST, "Missing parameter: entity")
     agent = body.get("agent")
     address = str(agent.get("address", "")) if isinstance(agent, dict) else None
-    if address is not None and address not in agents(here.topology):
+    if address is not None and address not in context.inventory.agents:
         raise not_found("Agent")
-    return Entity(_name(body, "Entity"), str(body.get("description", ""))[:MOST_TEXT], address)
+    return Entity(_name(body, "Entity"), str(body.get("description", ""))[:MAX_TEXT], address)
 
 
 def _list(body: dict[str, Any], key: str) -> list[Any]:

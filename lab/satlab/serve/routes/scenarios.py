@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Scenarios with their versions. A refusal is OpenBACH's: the first thing wrong, with its place."""
+"""Scenarios with their versions. As in OpenBACH, an invalid one is refused with the first fault and its place."""
 
 from http import HTTPStatus
 from typing import Any
@@ -7,29 +7,26 @@ from typing import Any
 from fastapi import APIRouter, Response
 
 from satlab.openbach.document import NAME_RULE, is_name
-from satlab.serve import acceptance, launch
+from satlab.serve import acceptance
 from satlab.serve.acceptance import RefusalError
-from satlab.serve.accounts import User
-from satlab.serve.api_errors import ApiError, conflict, not_found
+from satlab.serve.access import Runner, Viewer, project_of
+from satlab.serve.api_answers import ApiError, conflict, date, not_found
 from satlab.serve.catalog import Document
-from satlab.serve.context import Body, Context, Here
-from satlab.serve.identity import Runner, Viewer
-from satlab.serve.instance_view import date
-from satlab.serve.routes import access
+from satlab.serve.context import Body, Context, RequestContext
 
 router = APIRouter()
 
 
-def save(here: Context, project: str, document: Document) -> Document:
+def save(context: Context, project: str, document: Document) -> Document:
     """Store a new scenario. Raises ApiError."""
     if not isinstance(document, dict) or not isinstance(document.get("name"), str):
         raise ApiError(HTTPStatus.BAD_REQUEST, "You must provide a name to create a Scenario")
-    if here.catalog.scenario(project, document["name"]) is not None:
+    if context.catalog.scenario(project, document["name"]) is not None:
         raise conflict("Scenario")
-    return _store(here, project, document)
+    return _store(context, project, document)
 
 
-def _store(here: Context, project: str, document: Document) -> Document:
+def _store(context: Context, project: str, document: Document) -> Document:
     name = document["name"]
     if not is_name(name):
         raise ApiError(HTTPStatus.BAD_REQUEST, f"The name of a Scenario becomes the name of a file: {NAME_RULE}")
@@ -38,7 +35,7 @@ def _store(here: Context, project: str, document: Document) -> Document:
         error.body = {"message": "Unexpected exception appeared", **error.body}
         raise error
     try:
-        acceptance.check(document, launch.jobs(here))
+        acceptance.check(document, context.inventory.jobs())
     except RefusalError as refusal:
         raise ApiError(
             HTTPStatus.BAD_REQUEST,
@@ -47,7 +44,7 @@ def _store(here: Context, project: str, document: Document) -> Document:
             error_message=refusal.body,
             scenario_data=document,
         ) from refusal
-    here.catalog.add_version(project, name, document)
+    context.catalog.add_version(project, name, document)
     return acceptance.normalised(document)
 
 
@@ -57,66 +54,62 @@ def _functions(document: Document) -> list[Document]:
 
 
 @router.get("/project/{project}/scenario/")
-def scenarios(project: str, user: Viewer, here: Here) -> list[Document]:
-    """List the scenarios of a project, each in its latest version."""
-    access.project_of(here, user, project)
-    return [acceptance.normalised(document) for document in here.catalog.scenarios(project).values()]
+def scenarios(project: str, user: Viewer, context: RequestContext) -> list[Document]:
+    """List the latest versions of the scenarios of a project."""
+    project_of(context, user, project)
+    return [acceptance.normalised(document) for document in context.catalog.scenarios(project).values()]
 
 
 @router.post("/project/{project}/scenario/")
-def create(project: str, user: Runner, body: Body, here: Here) -> Document:
-    """Make a scenario."""
-    access.project_of(here, user, project)
-    return save(here, project, body)
+def create(project: str, user: Runner, body: Body, context: RequestContext) -> Document:
+    project_of(context, user, project)
+    return save(context, project, body)
 
 
 @router.get("/project/{project}/scenario/{name}/")
-def scenario(project: str, name: str, user: Viewer, here: Here) -> Document:
-    """Return a scenario."""
-    return acceptance.normalised(_known(here, user, project, name))
+def scenario(project: str, name: str, user: Viewer, context: RequestContext) -> Document:
+    return acceptance.normalised(_known(context, user, project, name))
 
 
 @router.put("/project/{project}/scenario/{name}/")
-def change(project: str, name: str, user: Runner, body: Body, here: Here) -> Document:
-    """Make a new version; instances keep the one that they were launched with."""
-    _known(here, user, project, name)
+def change(project: str, name: str, user: Runner, body: Body, context: RequestContext) -> Document:
+    """Store a new version. Instances keep the version of their launch."""
+    _known(context, user, project, name)
     if "name" not in body:
         what = "The Scenario data to modify an existing Scenario does not contain the Scenario name."
         raise ApiError(HTTPStatus.BAD_REQUEST, what)
     if body["name"] != name:
         what = "The name in the Scenario data does not match with the name of the scenario."
         raise ApiError(HTTPStatus.BAD_REQUEST, what)
-    return _store(here, project, body)
+    return _store(context, project, body)
 
 
 @router.delete("/project/{project}/scenario/{name}/")
-def remove(project: str, name: str, user: Runner, here: Here) -> Response:
-    """Remove a scenario with all its versions."""
-    _known(here, user, project, name)
-    here.catalog.remove_scenario(project, name)
+def remove(project: str, name: str, user: Runner, context: RequestContext) -> Response:
+    _known(context, user, project, name)
+    context.catalog.remove_scenario(project, name)
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
 @router.get("/project/{project}/scenario/{name}/versions/")
-def versions(project: str, name: str, user: Viewer, here: Here) -> list[dict[str, Any]]:
+def versions(project: str, name: str, user: Viewer, context: RequestContext) -> list[dict[str, Any]]:
     """List the versions of a scenario (not in OpenBACH)."""
-    _known(here, user, project, name)
-    return [{"version": number, "date": date(when)} for number, when in here.catalog.versions(project, name)]
+    _known(context, user, project, name)
+    return [{"version": number, "date": date(when)} for number, when in context.catalog.versions(project, name)]
 
 
 @router.post("/project/{project}/scenario/{name}/")
-def favorite(project: str, name: str, user: Runner, body: Body, here: Here) -> Response:
-    """Note or forget a favorite."""
-    _known(here, user, project, name)
+def favorite(project: str, name: str, user: Runner, body: Body, context: RequestContext) -> Response:
+    _known(context, user, project, name)
     if body.get("action") != "favorite":
         raise ApiError(HTTPStatus.BAD_REQUEST, f"Unknown action: {body.get('action')}")
-    here.catalog.set_favorite(user.login, project, name, favorite=bool(body.get("favorite")))
+    context.catalog.set_favorite(user.login, project, name, favorite=bool(body.get("favorite")))
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
-def _known(here: Context, user: User, project: str, name: str) -> Document:
-    access.project_of(here, user, project, "Scenario")
-    document = here.catalog.scenario(project, name)
+def _known(context: Context, user: Viewer, project: str, name: str) -> Document:
+    project_of(context, user, project, "Scenario")
+    document = context.catalog.scenario(project, name)
     if document is None:
         raise not_found("Scenario")
     return document

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Statistics of job instances, and what OpenBACH's clients ask for in vain here: logs, files, databases."""
+"""Statistics of job instances; and logs, files and databases of OpenBACH, which this server does not have."""
 
 from collections.abc import Iterator
 from http import HTTPStatus
@@ -7,30 +7,31 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 
-from satlab.serve import export
-from satlab.serve.accounts import User
-from satlab.serve.api_errors import ApiError, not_found
-from satlab.serve.context import Context, Here
+from satlab.serve import access, export
+from satlab.serve.access import Admin, Viewer
+from satlab.serve.api_answers import ApiError
+from satlab.serve.context import Context, RequestContext
 from satlab.serve.export import Record, statistics
-from satlab.serve.identity import Admin, Viewer
-from satlab.serve.routes import access
 
 router = APIRouter()
 
-MOST_INSTANCES = 50
-"""How many of the latest instances of a project are looked through for names of statistics."""
+MAX_INSTANCES = 50
+"""Number of a project's latest instances that are searched for names of statistics."""
+
+MAX_VALUE = 1e150
+"""Largest number in a histogram or variance; its square is a float."""
 
 
 @router.get("/statistics/{project}/")
-def of_project(project: str, user: Viewer, here: Here) -> dict[str, list[str]]:
-    """Name the statistics that the jobs of a project have sent, by job."""
-    access.project_of(here, user, project)
-    found: dict[str, set[str]] = {}
-    for instance in here.queue.instances(project, limit=MOST_INSTANCES):
-        for record in export.records(here, instance):
+def of_project(project: str, user: Viewer, context: RequestContext) -> dict[str, list[str]]:
+    """Return the names of the statistics that the jobs of a project have sent, by job."""
+    access.project_of(context, user, project)
+    names: dict[str, set[str]] = {}
+    for instance in context.queue.instances(project, limit=MAX_INSTANCES):
+        for record in export.records(context, instance):
             if not record["_metadata"]["is_file"]:
-                found.setdefault(record["_metadata"]["job_name"], set()).update(statistics(record))
-    return {job: sorted(names) for job, names in sorted(found.items())}
+                names.setdefault(record["_metadata"]["job_name"], set()).update(statistics(record))
+    return {job: sorted(names[job]) for job in sorted(names)}
 
 
 @router.get("/statistic/{number}/")
@@ -38,37 +39,33 @@ def of_job(
     number: int,
     request: Request,
     user: Viewer,
-    here: Here,
+    context: RequestContext,
     name: str | None = None,
     suffix: str | None = None,
     histogram: Annotated[int | None, Query(ge=1, le=1000)] = None,
 ) -> Any:
-    """Return names, the origin, or the samples of one statistic: as they are, as a histogram, as mean and variance."""
-    asked = request.query_params
-    found = list(_of(here, user, number))
-    if name is None and "origin" in asked:
-        return min((record["_metadata"]["time"] for record in found), default=None)
+    """Return names of statistics, the earliest time, or one statistic: samples, a histogram, or mean and variance."""
+    options = request.query_params
+    sent = list(_of(context, user, number))
+    if name is None and "origin" in options:
+        return min((record["_metadata"]["time"] for record in sent), default=None)
     if name is None:
-        names = {name for record in found for name in statistics(record)}
-        suffixes = {record["_metadata"]["suffix"] for record in found if "suffix" in record["_metadata"]}
+        names = {name for record in sent for name in statistics(record)}
+        suffixes = {record["_metadata"]["suffix"] for record in sent if "suffix" in record["_metadata"]}
         return {"statistics": sorted(names), "suffixes": sorted(suffixes)}
-    samples = [(r["_metadata"]["time"], r[name]) for r in found if name in r and _has(r, suffix)]
+    samples = [(r["_metadata"]["time"], r[name]) for r in sent if name in r and _has(r, suffix)]
     if histogram is not None:
         return _histogram([float(value) for _, value in samples if _is_number(value)], histogram)
-    if "comparative" in asked:
+    if "comparative" in options:
         return _comparative([float(value) for _, value in samples if _is_number(value)])
-    origin = _whole(asked.get("origin"))
+    origin = _whole(options.get("origin"))
     if not samples:
         return []
     return {name: [value for _, value in samples], "time": [when - origin for when, _ in samples]}
 
 
-def _of(here: Context, user: User, number: int) -> Iterator[Record]:
-    instance = here.queue.find_job(number)
-    if instance is None:
-        raise not_found("JobInstance")
-    access.check_instance(here, user, instance)
-    for record in export.records(here, instance):
+def _of(context: Context, user: Viewer, number: int) -> Iterator[Record]:
+    for record in export.records(context, access.job_instance(context, user, number)):
         meta = record["_metadata"]
         if meta["job_instance_id"] == number and not meta["is_file"]:
             yield record
@@ -79,7 +76,7 @@ def _has(record: Record, suffix: str | None) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_VALUE
 
 
 def _whole(text: str | None) -> int:
@@ -111,14 +108,14 @@ def _comparative(values: list[float]) -> dict[str, float] | None:
 
 @router.get("/logs/")
 def logs(user: Viewer) -> list[Any]:
-    """Return the logs that belong to no instance: none, each job's log is in its run folder."""
+    """Return no logs: the log of each job is in its run folder."""
     del user
     return []
 
 
 @router.get("/databases/")
 def databases(user: Viewer) -> dict[str, Any]:
-    """Tell that there are no databases: statistics lie in the run folders."""
+    """Return no databases: statistics are in the run folders."""
     del user
     return {"influxdb": None, "elasticsearch": None}
 
@@ -126,7 +123,9 @@ def databases(user: Viewer) -> dict[str, Any]:
 @router.post("/file/")
 @router.post("/reboot/")
 @router.delete("/databases/")
-def not_here(user: Admin) -> None:
-    """Refuse what would reach into nodes, or has no meaning here."""
+def unsupported(user: Admin) -> None:
+    """Refuse operations on nodes and databases."""
     del user
-    raise ApiError(HTTPStatus.UNPROCESSABLE_ENTITY, "The nodes of the embedded lab are made anew for every run")
+    raise ApiError(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "Not supported: the nodes of the embedded lab are created for each run"
+    )

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-// What moves: the page of a run while it runs, and the count of runs to compare. Everything else works without it.
+// Updates the page of an active run, and the number of runs to compare. Everything else works without scripts.
 "use strict";
 
 const PERIOD_MS = 1000;
@@ -10,7 +10,7 @@ function follow(live) {
   const url = location.pathname.replace(/\/$/, "");
   let wait = PERIOD_MS;
 
-  // Shows what is new; false when it was the last time, and the whole page follows.
+  // Replaces the live part. Returns false after the final one: then the whole page is loaded again.
   function show(text) {
     const next = new DOMParser().parseFromString(text, "text/html").getElementById("live");
     if (!next) throw new Error("no live part");
@@ -24,7 +24,7 @@ function follow(live) {
     return true;
   }
 
-  // The server pushes; where it does not, for lack of room or since the session is over, the page polls.
+  // The server sends events. If it refuses (too many listeners, the session has ended), the page polls.
   function listen() {
     const source = new EventSource(url + "/events");
     source.onmessage = (event) => {
@@ -54,9 +54,9 @@ function count(form) {
   const button = form.querySelector("[data-compare-button]");
   const most = Number(form.dataset.compare);
   function update() {
-    const ticked = form.querySelectorAll("input[name=run]:checked").length;
-    button.disabled = ticked < 2 || ticked > most;
-    button.textContent = ticked < 2 ? "Compare the ticked runs" : `Compare ${ticked} runs`;
+    const selected = form.querySelectorAll("input[name=run]:checked").length;
+    button.disabled = selected < 2 || selected > most;
+    button.textContent = selected < 2 ? "Compare the selected runs" : `Compare ${selected} runs`;
   }
   form.addEventListener("change", update);
   update();

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job: ends when jobs that run on this node have said that they are ready.
+"""OpenBACH job: ends when jobs of this node are ready.
 
 OpenBACH's `launched_ids` waits until an agent has started a program, not until it serves. A job of ours that is ready
-binds the abstract Unix socket of its name, which the kernel takes away with the job (unix(7)); this one waits for it.
+binds the abstract Unix socket of its name, which the kernel removes with the job (unix(7)). This job waits for it.
 Exit statuses: 0 all are ready, 1 one was not in time, 2 arguments.
 """
 
@@ -17,7 +17,7 @@ import collect_agent
 
 FILTER = Path(__file__).with_name("satlab_await_rstats_filter.conf")
 JOBS = ("satlab_pep", "satlab_satperf", "satlab_tcp_conf", "satlab_web_server")
-"""Jobs that say so."""
+"""Jobs that bind such a socket."""
 POLL_S = 0.05
 SOCKETS = Path("/proc/net/unix")
 
@@ -28,13 +28,13 @@ def announced(table: str) -> set[str]:
     return {path.removeprefix("@") for path in paths if path.startswith("@")}
 
 
-def missing(wanted: set[str], deadline_s: float) -> set[str]:
-    """Wait for jobs, and give those that were not ready in time."""
+def missing(jobs: set[str], deadline_s: float) -> set[str]:
+    """Wait for jobs; return those that were not ready in time."""
     deadline = time.monotonic() + deadline_s
-    while left := wanted - announced(SOCKETS.read_text(encoding="utf-8", errors="replace")):
+    while left := jobs - announced(SOCKETS.read_text(encoding="utf-8", errors="replace")):
         if time.monotonic() > deadline:
             return left
-        time.sleep(POLL_S)  # the kernel tells nobody of new sockets
+        time.sleep(POLL_S)  # the kernel does not report new sockets
     return set()
 
 
@@ -43,12 +43,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("-d", "--deadline-s", type=float, default=30.0, help="how long to wait, s")
     parser.add_argument("jobs", nargs="+", choices=JOBS, help="jobs of this node that must be ready")
-    wanted = parser.parse_args()
+    options = parser.parse_args()
     began = time.monotonic()
-    left = missing(set(wanted.jobs), wanted.deadline_s)
+    left = missing(set(options.jobs), options.deadline_s)
     if left:
-        said = f"error: {', '.join(sorted(left))} was not ready after {wanted.deadline_s:g} s"
-        collect_agent.send_log(syslog.LOG_ERR, said)
+        message = f"error: {', '.join(sorted(left))} was not ready after {options.deadline_s:g} s"
+        collect_agent.send_log(syslog.LOG_ERR, message)
         return 1
     collect_agent.send_stat(collect_agent.now(), waited_ms=round(1000 * (time.monotonic() - began), 1))
     return 0

@@ -27,42 +27,41 @@ _NAME = re.compile(r"(?!-)[^\s/]{1,15}")
 
 @dataclass(frozen=True)
 class Capture:
-    """What dumpcap said at its end."""
+    """What dumpcap reported at its end."""
 
     packets: int
     dropped: int
     size: int
 
 
-def argv(wanted: argparse.Namespace, file: Path) -> list[str]:
-    """Return dumpcap's command line."""
-    bounds = ["-a", f"duration:{wanted.seconds}", "-a", f"filesize:{wanted.megabytes * 1000}"]
-    filtering = ["-f", wanted.filter] if wanted.filter else []
-    snaplen = ["-s", str(wanted.snaplen)] if wanted.snaplen else []
-    return ["dumpcap", "-q", "-p", "-i", wanted.interface, *bounds, *snaplen, *filtering, "-w", str(file)]
+def argv(options: argparse.Namespace, file: Path) -> list[str]:
+    limits = ["-a", f"duration:{options.seconds}", "-a", f"filesize:{options.megabytes * 1000}"]
+    filtering = ["-f", options.filter] if options.filter else []
+    snaplen = ["-s", str(options.snaplen)] if options.snaplen else []
+    return ["dumpcap", "-q", "-p", "-i", options.interface, *limits, *snaplen, *filtering, "-w", str(file)]
 
 
-def read(talk: str, file: Path) -> Capture | None:
-    """Read what dumpcap said; None when it did not capture to its end."""
-    counts = _COUNTS.search(talk)
+def read(log: str, file: Path) -> Capture | None:
+    """Read dumpcap's log; None when it did not capture to its end."""
+    counts = _COUNTS.search(log)
     if counts is None or not file.is_file():
         return None
     return Capture(int(counts[1]), int(counts[2]), file.stat().st_size)
 
 
 def run(command: list[str]) -> str:
-    """Run dumpcap until a bound is reached or this job is stopped; give what it said."""
+    """Run dumpcap until a limit is reached or this job is stopped; return its log."""
     try:
         dumpcap = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     except OSError as error:
         return f"dumpcap cannot be started: {error}"
-    # dumpcap ends in order on SIGTERM. An agent may have told it before it tells us.
+    # dumpcap ends in order on SIGTERM. An agent may have signalled it before us.
     signal.signal(signal.SIGTERM, lambda *_: dumpcap.terminate())
     return dumpcap.communicate()[1]
 
 
 def keep(capture: Capture, file: Path) -> bool:
-    """Send the figures and store the file; tell whether all was taken."""
+    """Send the figures and store the file; return whether both were accepted."""
     when = collect_agent.now()
     figures: dict[str, Any] = {
         "packets": capture.packets,
@@ -104,14 +103,14 @@ def _arguments() -> argparse.Namespace:
 
 def main() -> int:
     """Run the job; 0 when the capture came to its end and was stored."""
-    wanted = _arguments()
-    os.umask(0o077)  # what people send is nobody else's business
+    options = _arguments()
+    os.umask(0o077)  # captured packets are private
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "capture.pcapng"
-        talk = run(argv(wanted, file))
-        capture = read(talk, file)
+        log = run(argv(options, file))
+        capture = read(log, file)
         if capture is None:
-            collect_agent.send_log(syslog.LOG_ERR, " ".join(talk.split())[:500])
+            collect_agent.send_log(syslog.LOG_ERR, " ".join(log.split())[:500])
             return 1
         if capture.dropped:
             collect_agent.send_log(syslog.LOG_WARNING, f"{capture.dropped} packets are missing in the capture")

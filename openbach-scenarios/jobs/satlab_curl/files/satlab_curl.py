@@ -36,33 +36,33 @@ def request(url: str, timeout_s: float) -> Request:
     return judge(started, done.returncode, done.stdout, done.stderr)
 
 
-def judge(started: float, code: int, output: str, talk: str) -> Request:
-    """Read what curl wrote, and decide: ok, censored, or failed with its reason."""
+def judge(started: float, code: int, output: str, log: str) -> Request:
+    """Return the request by curl's output: ok, censored, or failed with its reason."""
     try:
-        told = json.loads(output)
+        timing = json.loads(output)
     except ValueError:
-        return _result(started, "failed", talk.strip() or f"curl ended with status {code}", {})
+        return _result(started, "failed", log.strip() or f"curl ended with status {code}", {})
     if code == TIMED_OUT:
-        return _result(started, "censored", talk.strip(), told)
-    if code or told["response_code"] != 200:
-        return _result(started, "failed", talk.strip() or f"status {told['response_code']}", {})
-    return _result(started, "ok", "", told)
+        return _result(started, "censored", log.strip(), timing)
+    if code or timing["response_code"] != 200:
+        return _result(started, "failed", log.strip() or f"status {timing['response_code']}", {})
+    return _result(started, "ok", "", timing)
 
 
-def _result(started: float, status: str, reason: str, told: Request) -> Request:
+def _result(started: float, status: str, reason: str, timing: Request) -> Request:
     times = {"connect_ms": "time_connect", "ttfb_ms": "time_starttransfer", "total_ms": "time_total"}
     return {
         "start_unix_s": started,
         "status": status,
         "reason": reason,
         # 0 means: not reached. What a request that was cut off took in total is its deadline.
-        **{name: round(told[key] * 1000, 3) if told.get(key) else None for name, key in times.items()},
-        "bytes": told.get("size_download", 0),
+        **{name: round(timing[key] * 1000, 3) if timing.get(key) else None for name, key in times.items()},
+        "bytes": timing.get("size_download", 0),
     }
 
 
 def publish(url: str, requests: list[Request]) -> bool:
-    """Send and store what was measured; tell whether all went well."""
+    """Send and store what was measured; return whether all requests succeeded and were stored."""
     for one in requests:
         times = {key: one[key] for key in ("connect_ms", "ttfb_ms") if one["status"] == "ok"}
         if times:
@@ -100,8 +100,8 @@ def main() -> int:
     parser.add_argument("url", type=_url)
     parser.add_argument("-n", "--requests", type=_count, default=1)
     parser.add_argument("-t", "--timeout", type=_seconds, default=33.0)
-    wanted = parser.parse_args()
-    return 0 if publish(wanted.url, [request(wanted.url, wanted.timeout) for _ in range(wanted.requests)]) else 1
+    options = parser.parse_args()
+    return 0 if publish(options.url, [request(options.url, options.timeout) for _ in range(options.requests)]) else 1
 
 
 if __name__ == "__main__":

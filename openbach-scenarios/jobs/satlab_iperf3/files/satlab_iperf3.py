@@ -31,7 +31,7 @@ Report = dict[str, Any]
 
 
 class _Iperf3:
-    """Runs iperf3, one at a time, and ends it when this job is told to end."""
+    """Runs iperf3, one at a time, and ends it when this job is stopped."""
 
     def __init__(self) -> None:
         self.stopped = False
@@ -44,21 +44,21 @@ class _Iperf3:
             self._process.terminate()  # iperf3 then prints the JSON of what it has
 
     def run(self, arguments: list[str], timeout_s: float | None = None) -> Report:
-        """Run iperf3 to its end and give its JSON; a failure stands in the key `error`."""
+        """Run iperf3 to its end and return its JSON; a failure is in the key `error`."""
         argv = ["iperf3", *arguments]
         self._process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        if self.stopped:  # told to end while it was starting
+        if self.stopped:  # stopped while it was starting
             self._process.terminate()
         late = ""
         try:
-            output, talk = self._process.communicate(timeout=timeout_s)
+            output, log = self._process.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:
             late = f"not over after {timeout_s:g} s"
             self._process.kill()
-            output, talk = self._process.communicate()
+            output, log = self._process.communicate()
         code = self._process.returncode
         self._process = None
-        return _read(output, late or (f"exit status {code}: {talk.strip()}" if code else ""))
+        return _read(output, late or (f"exit status {code}: {log.strip()}" if code else ""))
 
 
 def _read(output: str, failure: str) -> Report:
@@ -74,22 +74,22 @@ def _read(output: str, failure: str) -> Report:
     return report
 
 
-def server_arguments(wanted: argparse.Namespace) -> list[str]:
+def server_arguments(options: argparse.Namespace) -> list[str]:
     """Return iperf3's arguments for a server that takes one transfer."""
-    bind = ["-B", str(wanted.bind)] if wanted.bind else []
-    return ["-s", "-1", "-J", "-i", str(wanted.metrics_interval), "-p", str(wanted.port), *bind]
+    bind = ["-B", str(options.bind)] if options.bind else []
+    return ["-s", "-1", "-J", "-i", str(options.metrics_interval), "-p", str(options.port), *bind]
 
 
-def client_arguments(wanted: argparse.Namespace) -> list[str]:
+def client_arguments(options: argparse.Namespace) -> list[str]:
     """Return iperf3's arguments for a client."""
-    arguments = ["-c", str(wanted.server_ip), "-J", "-i", str(wanted.metrics_interval), "-p", str(wanted.port)]
-    arguments += ["-t", str(wanted.duration_s), "--connect-timeout", str(CONNECT_TIMEOUT_MS)]
-    if wanted.reverse:
+    arguments = ["-c", str(options.server_ip), "-J", "-i", str(options.metrics_interval), "-p", str(options.port)]
+    arguments += ["-t", str(options.duration_s), "--connect-timeout", str(CONNECT_TIMEOUT_MS)]
+    if options.reverse:
         arguments.append("-R")
-    if wanted.protocol == "udp":
-        return [*arguments, "-u", "-b", wanted.bandwidth, "-l", str(wanted.datagram_bytes)]
-    if wanted.protocol == "tcp" and wanted.cong_control:
-        return [*arguments, "-C", wanted.cong_control]
+    if options.protocol == "udp":
+        return [*arguments, "-u", "-b", options.bandwidth, "-l", str(options.datagram_bytes)]
+    if options.protocol == "tcp" and options.cong_control:
+        return [*arguments, "-C", options.cong_control]
     return arguments
 
 
@@ -141,7 +141,7 @@ def send(report: Report) -> None:
 
 
 def keep(report: Report) -> bool:
-    """Send and store what a transfer left; tell whether it is all there."""
+    """Send and store what a transfer left; return whether it is complete."""
     failure = report.get("error")
     if failure:
         collect_agent.send_log(syslog.LOG_ERR, f"iperf3: {failure}")
@@ -155,42 +155,42 @@ def keep(report: Report) -> bool:
     return not failure and bool(answer == "OK")
 
 
-def congestion_fault(report: Report, asked: str | None) -> str:
-    """Return what is wrong with the congestion control that the sender really used; '' when it is the one asked for."""
+def congestion_fault(report: Report, requested: str | None) -> str:
+    """Return how the sender's congestion control differs from the requested one; '' when it does not."""
     used = report.get("end", {}).get("sender_tcp_congestion")
-    if asked and used != asked:
-        return f"the sender used congestion control {used}, not {asked}"
+    if requested and used != requested:
+        return f"the sender used congestion control {used}, not {requested}"
     return ""
 
 
-def serve(wanted: argparse.Namespace) -> int:
-    """Take transfers until told to end, or one with `exit`; 0 when all went well."""
+def serve(options: argparse.Namespace) -> int:
+    """Accept transfers until stopped, or one with `exit`; 0 when all succeeded."""
     iperf3 = _Iperf3()
     good = True
     while not iperf3.stopped:
-        report = iperf3.run(server_arguments(wanted))
+        report = iperf3.run(server_arguments(options))
         # An agent that stops this job ends iperf3 first: not a failure, and no reason to start another one.
         if _INTERRUPTED in str(report.get("error", "")):
             keep(report)
             return 0 if good else 1
         good = keep(report) and good
-        if wanted.exit or not report.get("intervals"):  # no data: it cannot listen, or a stranger called
+        if options.exit or not report.get("intervals"):  # no data: it cannot listen, or a stranger called
             break
     return 0 if good else 1
 
 
-def transfer(wanted: argparse.Namespace) -> int:
-    """Make one transfer; 0 when it came to its end as asked."""
+def transfer(options: argparse.Namespace) -> int:
+    """Make one transfer; 0 when it was complete, with the requested congestion control."""
     iperf3 = _Iperf3()
     deadline = time.monotonic() + READY_S
     while True:
-        report = iperf3.run(client_arguments(wanted), wanted.duration_s + MARGIN_S)
+        report = iperf3.run(client_arguments(options), options.duration_s + MARGIN_S)
         waiting = _NOT_READY in str(report.get("error", "")) and not report.get("intervals")
         if not waiting or iperf3.stopped or time.monotonic() >= deadline:
             break
-        time.sleep(0.1)  # iperf3's server takes a probe for a client, so trying is the way to ask whether it listens
+        time.sleep(0.1)  # iperf3's server takes a probe for a client, so only a transfer shows whether it listens
     complete = keep(report)
-    fault = "" if report.get("error") else congestion_fault(report, getattr(wanted, "cong_control", None))
+    fault = "" if report.get("error") else congestion_fault(report, getattr(options, "cong_control", None))
     if fault:
         collect_agent.send_log(syslog.LOG_ERR, fault)
     return 0 if complete and report.get("intervals") and not fault else 1
@@ -226,8 +226,8 @@ def _arguments() -> argparse.Namespace:
 
 def main() -> int:
     """Run the job."""
-    wanted = _arguments()
-    return serve(wanted) if wanted.mode == "server" else transfer(wanted)
+    options = _arguments()
+    return serve(options) if options.mode == "server" else transfer(options)
 
 
 if __name__ == "__main__":

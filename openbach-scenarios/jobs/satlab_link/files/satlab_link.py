@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job: changes the emulated link while it runs, or tells how it is set, through satlink's control socket."""
+"""OpenBACH job: changes the emulated link while it runs, or reports its settings, through satlink's control socket."""
 
 import argparse
 import json
@@ -29,11 +29,11 @@ Answer = dict[str, Any]
 
 
 class LinkError(Exception):
-    """Nobody answers, or the link refuses the request."""
+    """The link does not answer, or refuses the request."""
 
 
 def ask(path: str, request: Answer) -> Answer:
-    """Send one request and give the answer (schemas/link-control.schema.json). Raises LinkError."""
+    """Send one request and return the answer (schemas/link-control.schema.json). Raises LinkError."""
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(ANSWER_DEADLINE_S)
@@ -48,32 +48,32 @@ def ask(path: str, request: Answer) -> Answer:
     return answer
 
 
-def change(wanted: argparse.Namespace) -> Answer:
-    """Return the `set` of the request: what was chosen alone. The link checks the values."""
+def change(options: argparse.Namespace) -> Answer:
+    """Return the `set` of the request: only what was chosen. The link checks the values."""
     chosen = {
-        **{name: getattr(wanted, name) for name in ("delay_ms", "outage", "attenuation_db", "modcod")},
-        "symbol_rate_baud": wanted.symbol_rate_baud,
-        "loss": _losses(wanted) or None,
-        "jitter": None if wanted.jitter_ms is None else {"uniform_ms": wanted.jitter_ms},
-        "queue": wanted.queue and wanted.queue | _management(wanted),
+        **{name: getattr(options, name) for name in ("delay_ms", "outage", "attenuation_db", "modcod")},
+        "symbol_rate_baud": options.symbol_rate_baud,
+        "loss": _losses(options) or None,
+        "jitter": None if options.jitter_ms is None else {"uniform_ms": options.jitter_ms},
+        "queue": options.queue and options.queue | _management(options),
     }
     fields = {name: value for name, value in chosen.items() if value is not None}
-    if wanted.handover is not None:
+    if options.handover is not None:
         new = {name: fields.pop(name) for name in OF_THE_NEW_LINK if name in fields}
-        fields["handover"] = {"waiting": wanted.handover, **new}
-    return {"direction": wanted.direction, **fields}
+        fields["handover"] = {"waiting": options.handover, **new}
+    return {"direction": options.direction, **fields}
 
 
-def _losses(wanted: argparse.Namespace) -> Answer | list[Answer]:
-    ratio = [] if wanted.loss_ratio is None else [{"ratio": wanted.loss_ratio}]
-    model = [] if wanted.loss_model is None else [wanted.loss_model]
-    found = [loss | {"unit": wanted.loss_unit} for loss in ratio + model]
+def _losses(options: argparse.Namespace) -> Answer | list[Answer]:
+    ratio = [] if options.loss_ratio is None else [{"ratio": options.loss_ratio}]
+    model = [] if options.loss_model is None else [options.loss_model]
+    found = [loss | {"unit": options.loss_unit} for loss in ratio + model]
     return found[0] if len(found) == 1 else found
 
 
-def _management(wanted: argparse.Namespace) -> Answer:
+def _management(options: argparse.Namespace) -> Answer:
     """Return what makes a queue an actively managed one."""
-    chosen = {"aqm": wanted.aqm, "interval_ms": wanted.aqm_interval_ms, "ecn": True if wanted.ecn else None}
+    chosen = {"aqm": options.aqm, "interval_ms": options.aqm_interval_ms, "ecn": True if options.ecn else None}
     return {name: value for name, value in chosen.items() if value is not None}
 
 
@@ -94,14 +94,14 @@ def statistics(fields: Answer) -> Answer:
 
 
 def state(path: str) -> dict[str, Answer]:
-    """Return what holds now as statistics, by direction."""
+    """Return the current state as statistics, by direction."""
     return {name: statistics(fields or {}) for name, fields in ask(path, {"get": "state"})["directions"].items()}
 
 
-def await_change(path: str, wanted: Answer) -> None:
-    """Wait until the link's threads have taken a change over. An outage may be over sooner than it is seen."""
-    names = ("forward", "return") if wanted["direction"] == "both" else (wanted["direction"],)
-    all_fields = wanted | wanted.get("handover", {})
+def await_change(path: str, request: Answer) -> None:
+    """Wait until the link's threads have applied a change. An outage may be over sooner than it is seen."""
+    names = ("forward", "return") if request["direction"] == "both" else (request["direction"],)
+    all_fields = request | request.get("handover", {})
     fields = {name: value for name, value in statistics(all_fields).items() if name != "outage"}
     deadline = time.monotonic() + CHANGE_DEADLINE_S
     while not all(fields.items() <= state(path)[name].items() for name in names):
@@ -110,8 +110,8 @@ def await_change(path: str, wanted: Answer) -> None:
         time.sleep(0.02)  # the state can only be polled
 
 
-def tell(path: str) -> None:
-    """Send what holds now, one record per direction."""
+def send_state(path: str) -> None:
+    """Send the current state, one record per direction."""
     when = collect_agent.now()
     for direction, found in state(path).items():
         if found:
@@ -164,12 +164,14 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("-s", "--socket", default=os.environ.get("SATLAB_CONTROL", SOCKET), help="control socket")
     actions = parser.add_subparsers(dest="action", required=True)
     actions.add_parser("show", help="send what holds now")
-    actions.add_parser("timeline", help="start the time line that waits for it")
+    actions.add_parser("timeline", help="start the timeline that waits for it")
     setting = actions.add_parser("set", help="change one direction, or both of the satellite link")
     setting.add_argument("direction", choices=DIRECTIONS)
     setting.add_argument("-d", "--delay-ms", type=float, help="one-way delay, ms")
     setting.add_argument("-l", "--loss-ratio", type=float, help="loss ratio, 0 to 1, in place of all losses")
-    setting.add_argument("-m", "--loss-model", type=_loss_model, help="a loss process, likewise, or beside the ratio")
+    setting.add_argument(
+        "-m", "--loss-model", type=_loss_model, help="a loss process, likewise, or in addition to the ratio"
+    )
     setting.add_argument("-u", "--loss-unit", choices=("packet", "frame"), default="packet", help="what is lost")
     setting.add_argument("-j", "--jitter-ms", type=float, help="jitter, ms: uniform from 0")
     setting.add_argument("-o", "--outage", type=_outage, help="on, off, or seconds after which it ends")
@@ -181,25 +183,25 @@ def _arguments() -> argparse.Namespace:
     setting.add_argument("-A", "--aqm", choices=("codel", "fq-codel", "pie"), help="active management of that queue")
     setting.add_argument("-i", "--aqm-interval-ms", type=float, help="its interval, ms")
     setting.add_argument("-e", "--ecn", action="store_true", help="it marks in place of early drops")
-    wanted = parser.parse_args()
-    if wanted.action == "set":
-        if wanted.queue is None and _management(wanted):
+    options = parser.parse_args()
+    if options.action == "set":
+        if options.queue is None and _management(options):
             parser.error("set: aqm, its interval and ecn need a queue")
-        if len(change(wanted)) == 1:
-            parser.error("set: nothing to change: give a delay, losses, an attenuation, a handover ...")
-    return wanted
+        if len(change(options)) == 1:
+            parser.error("set: nothing to change: name a delay, losses, an attenuation, a handover ...")
+    return options
 
 
 def main() -> int:
-    """Run the job; 0 when the link did what was asked and its state was sent, 1 otherwise."""
-    wanted = _arguments()
+    """Run the job; 0 when the link did what was requested and its state was sent, 1 otherwise."""
+    options = _arguments()
     try:
-        if wanted.action == "set":
-            ask(wanted.socket, {"set": change(wanted)})
-            await_change(wanted.socket, change(wanted))
-        elif wanted.action == "timeline":
-            ask(wanted.socket, {"start": "timeline"})
-        tell(wanted.socket)
+        if options.action == "set":
+            ask(options.socket, {"set": change(options)})
+            await_change(options.socket, change(options))
+        elif options.action == "timeline":
+            ask(options.socket, {"start": "timeline"})
+        send_state(options.socket)
     except LinkError as error:
         collect_agent.send_log(syslog.LOG_ERR, str(error))
         return 1

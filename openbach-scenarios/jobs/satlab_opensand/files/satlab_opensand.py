@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job: runs one OpenSAND 8.2 entity from a profile folder until it is stopped, and tells when it is ready."""
+"""OpenBACH job: runs one OpenSAND 8.2 entity from a profile folder until it is stopped, and reports its readiness."""
 
 import argparse
 import os
@@ -19,19 +19,19 @@ FILTER = Path(__file__).with_name("satlab_opensand_rstats_filter.conf")
 END_DEADLINE_S = 5.0
 """OpenSAND ends within a second of SIGTERM; what does not is killed."""
 MARKS = {"Blocks initialized": "initialized_s", "Login complete": "logged_on_s"}
-"""OpenSAND 8.2 says no more of its start than these lines; its exit code says little (0 also after a bad option)."""
+"""OpenSAND 8.2 logs no more of its start than these lines; its exit code is 0 even after a bad option."""
 
 
 @dataclass
 class Entity:
-    """What an entity has said of its start: times in s since then, and its last error."""
+    """What an entity has logged of its start: times in s since then, and its last error."""
 
     name: str
     reached: dict[str, float] = field(default_factory=dict)
     error: str = ""
 
     def take(self, line: str, elapsed_s: float) -> dict[str, float]:
-        """Read one line of its log; give what it reached by it."""
+        """Read one line of its log; return what it reached by it."""
         if "][ERROR]" in line or "][CRITICAL]" in line:
             self.error = line.strip()
         found = {stat: elapsed_s for mark, stat in MARKS.items() if mark in line and stat not in self.reached}
@@ -44,14 +44,14 @@ class Entity:
         return ("logged_on_s" if self.name == "st" else "initialized_s") in self.reached
 
 
-def argv(wanted: argparse.Namespace) -> list[str]:
+def argv(options: argparse.Namespace) -> list[str]:
     """Return OpenSAND's command line; a transparent satellite has no profile."""
-    files = {"-i": f"infrastructure_{wanted.entity}.xml", "-t": "topology.xml"}
-    if wanted.entity != "sat":
-        files["-p"] = f"profile_{wanted.entity}.xml"
+    files = {"-i": f"infrastructure_{options.entity}.xml", "-t": "topology.xml"}
+    if options.entity != "sat":
+        files["-p"] = f"profile_{options.entity}.xml"
     return [
-        wanted.program,
-        *(part for option, name in files.items() for part in (option, f"{wanted.folder}/{name}")),
+        options.program,
+        *(part for option, name in files.items() for part in (option, f"{options.folder}/{name}")),
         "-v",
     ]
 
@@ -59,7 +59,7 @@ def argv(wanted: argparse.Namespace) -> list[str]:
 def follow(process: "subprocess.Popen[bytes]", entity: Entity, ready_s: float) -> str:
     """Read the log to its end; '' when the entity was ready in time, else why not."""
     start = time.monotonic()
-    assert process.stderr is not None  # noqa: S101 - asked for
+    assert process.stderr is not None  # noqa: S101 - it is a pipe
     watched = select.poll()
     watched.register(process.stderr, select.POLLIN | select.POLLHUP)
     rest = b""
@@ -107,24 +107,24 @@ def _arguments() -> argparse.Namespace:
 
 def main() -> int:
     """Run until stopped; 0 when the entity was ready in time and ran until then."""
-    wanted = _arguments()
+    options = _arguments()
     try:
         process = subprocess.Popen(
-            argv(wanted), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+            argv(options), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         )
     except OSError as error:
-        collect_agent.send_log(syslog.LOG_ERR, f"{wanted.program} cannot be started: {error}")
+        collect_agent.send_log(syslog.LOG_ERR, f"{options.program} cannot be started: {error}")
         return 1
     signal.signal(signal.SIGTERM, lambda *_: process.terminate())
-    entity = Entity(wanted.entity)
-    fault = follow(process, entity, wanted.ready)
+    entity = Entity(options.entity)
+    fault = follow(process, entity, options.ready)
     code = _end(process)
-    # SIGTERM ends a ready entity with 0: the stop that was asked for, whoever of us was told first.
+    # SIGTERM ends a ready entity with 0, even if an agent signals it before us.
     if not fault and code not in (0, -signal.SIGTERM):
         fault = f"it ended with {code}"
     if fault:
         last = f"; its last error: {entity.error}" if entity.error else ""
-        collect_agent.send_log(syslog.LOG_ERR, f"OpenSAND {wanted.entity}: {fault}{last}")
+        collect_agent.send_log(syslog.LOG_ERR, f"OpenSAND {options.entity}: {fault}{last}")
     return 1 if fault else 0
 
 

@@ -4,7 +4,7 @@
 
 Times are those of Kosek et al., IFIP Networking 2022: Response Start (`responseStart` of the navigation), First
 Contentful Paint and Page Load Time (`loadEventStart`), in ms since the start of the navigation. A load counts only if
-every object of the page came, whole, over the protocol that was asked for.
+every object of the page came, whole, over the requested protocol.
 Exit statuses: 0 all loads ok, 1 a load is not ok or the job was stopped, 2 arguments, 3 no browser, driver or page.
 """
 
@@ -245,7 +245,7 @@ def cpu_seconds() -> tuple[float, float]:
 
 
 def load(target: Target, programs: Programs, index: int, timeout_s: float) -> dict[str, Any]:
-    """Load the page once and give its record (schema satlab/page-load/1). Raises nothing but `Stopped`."""
+    """Load the page once and return its record (schema satlab/page-load/1). Raises nothing but `Stopped`."""
     record = empty_record(target, programs, index)
     started = time.monotonic()
     record["start_unix_s"] = time.time()
@@ -270,7 +270,7 @@ def load(target: Target, programs: Programs, index: int, timeout_s: float) -> di
 
 
 def navigate(driver: webdriver.Chrome, url: str) -> bool:
-    """Load `url` up to its load event; tell whether the deadline passed first."""
+    """Load `url` up to its load event; return whether the deadline passed first."""
     try:
         driver.get(url)
     except TimeoutException:
@@ -346,13 +346,13 @@ def judge(record: dict[str, Any], timeline: Mapping[str, Any], target: Target) -
 
 def faults_of(timeline: Mapping[str, Any], target: Target) -> list[str]:
     """Return every reason why a load that reached its load event does not count."""
-    wanted = PROTOCOLS[target.protocol][2]
+    expected = PROTOCOLS[target.protocol][2]
     sizes = {urlsplit(r["name"]).path: r["encoded_body_bytes"] for r in timeline["resources"]}
-    wrong = [r for r in timeline["resources"] if r["next_hop_protocol"] != wanted]
+    wrong = [r for r in timeline["resources"] if r["next_hop_protocol"] != expected]
     bad = [r for r in timeline["resources"] if r["response_status"] != 200]
     faults = [
         some(
-            [f"{urlsplit(r['name']).path} {r['next_hop_protocol'] or 'unknown'}" for r in wrong], f"not over {wanted}"
+            [f"{urlsplit(r['name']).path} {r['next_hop_protocol'] or 'unknown'}" for r in wrong], f"not over {expected}"
         ),
         some([f"{urlsplit(r['name']).path} {r['response_status']}" for r in bad], "status not 200"),
         some([path for path in target.expected if path not in sizes], "missing"),
@@ -401,10 +401,10 @@ def read_target(page: str, protocol: str, server: IPv4Address, root: Path, pki: 
             rows = list(csv.DictReader(file))
         expected = {"/" if row["loaded_as"] == "document" else "/" + row["path"]: int(row["bytes"]) for row in rows}
     except (OSError, KeyError, ValueError) as error:
-        hint = "generate the page (satlab.webtarget.build) and set SATLAB_WWW"
+        hint = "generate the page (satlab.netlab.web_target) and set SATLAB_WWW"
         raise JobError(f"page {page}: {error!r}", hint) from error
     if not expected:
-        raise JobError(f"page {page}: its manifest is empty", "generate it again: satlab.webtarget.build")
+        raise JobError(f"page {page}: its manifest is empty", "generate it again: satlab.netlab.web_target")
     spki = ""
     if PROTOCOLS[protocol][0] == "https":
         try:
@@ -439,7 +439,7 @@ def delivered(answer: object) -> None:
 
 
 def measure(target: Target, runs: int, timeout_s: float) -> bool:
-    """Load the page `runs` times, one after the other; tell whether all loads are ok."""
+    """Load the page `runs` times, one after the other; return whether all loads are ok."""
     programs = find_programs()
     all_ok = True
     with tempfile.TemporaryDirectory(prefix="satlab_page_load_records_") as folder:
@@ -500,7 +500,7 @@ def stop(_number: int, _frame: FrameType | None) -> None:
 
 
 def main() -> int:
-    """Load, publish, and tell by the exit status whether all went well."""
+    """Load and publish; the exit status is 0 when all loads are ok."""
     arguments = parser().parse_args()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)

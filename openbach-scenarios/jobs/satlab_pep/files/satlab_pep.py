@@ -59,9 +59,9 @@ class JobError(Exception):
 
 @dataclass(frozen=True)
 class Engine:
-    """A proxy program that can do what is wanted. `catch` narrows the packets that are led into it.
+    """A proxy program that can serve the request. `catch` narrows the packets that are led into it.
 
-    `count` gives the connections that it has had from what it has said so far.
+    `count` returns the number of its connections by its log so far.
     """
 
     name: str
@@ -73,8 +73,8 @@ class Engine:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What is wanted, checked; `scratch` is a private folder."""
+class Request:
+    """What to split, checked; `scratch` is a private folder."""
 
     engine: str
     client: IPv4Address
@@ -88,11 +88,11 @@ class Wanted:
 # --- the engines ----------------------------------------------------------------------------------
 
 
-def haproxy(wanted: Wanted) -> Engine:
+def haproxy(request: Request) -> Engine:
     """HAProxy, transparent on both legs, in the foreground."""
     program = find("haproxy", "apt-get install haproxy")
-    config, admin = wanted.scratch / "haproxy.cfg", wanted.scratch / "admin.sock"
-    config.write_text(haproxy_config(wanted.port, admin), encoding="utf-8")
+    config, admin = request.scratch / "haproxy.cfg", request.scratch / "admin.sock"
+    config.write_text(haproxy_config(request.port, admin), encoding="utf-8")
     found = re.search(r"HAProxy version (\S+)", run(program, "-v"))
     argv = [program, "-db", "-q", "-f", str(config)]
     return Engine("haproxy", found[1] if found else "unknown", argv, "tcp", lambda _: haproxy_connections(admin))
@@ -131,27 +131,27 @@ def haproxy_connections(admin: Path) -> int:
     return next(int(row[column]) for row in rows if row[:2] == ["pep", "FRONTEND"])
 
 
-def pepsal(wanted: Wanted) -> Engine:
-    """PEPsal, where a package provides it; it tells each connection in its log."""
+def pepsal(request: Request) -> Engine:
+    """PEPsal, where a package provides it; it logs each connection."""
     program = find("pepsal", "no Debian release has it: install the package of a SATCOM lab, or use the engine haproxy")
-    log = wanted.scratch / "pepsal.log"
-    argv = [program, "-v", "-p", str(wanted.port), "-c", "2000", "-l", str(log)]
-    return Engine("pepsal", "unknown", argv, "tcp", lambda talk: talk.count("New incoming connection"))
+    log = request.scratch / "pepsal.log"
+    argv = [program, "-v", "-p", str(request.port), "-c", "2000", "-l", str(log)]
+    return Engine("pepsal", "unknown", argv, "tcp", lambda text: text.count("New incoming connection"))
 
 
-def satpep(wanted: Wanted) -> Engine:
+def satpep(request: Request) -> Engine:
     """The QUIC PEP: it listens on the server's own port, because its answers come from there."""
     program = find("satpep", "build it: cargo build --release -p satpep")
-    mode = wanted.engine.removeprefix("quic").lstrip("-") or "default"
+    mode = request.engine.removeprefix("quic").lstrip("-") or "default"
     trust = [("--cert", "server.crt"), ("--key", "server.key"), ("--ca", "ca.crt")]
-    argv = [program, "quic", "--listen", f"0.0.0.0:{wanted.port}", "--transparent", "--keep-client-address"]
-    argv += ["--mode", mode, "--drain-ms", str(DRAIN_MS), *wanted.leg_options]
-    argv += [word for flag, name in trust for word in (flag, str(wanted.pki / name))]
+    argv = [program, "quic", "--listen", f"0.0.0.0:{request.port}", "--transparent", "--keep-client-address"]
+    argv += ["--mode", mode, "--drain-ms", str(DRAIN_MS), *request.leg_options]
+    argv += [word for flag, name in trust for word in (flag, str(request.pki / name))]
     version = run(program, "--version").strip().removeprefix("satpep ")
-    return Engine("satpep", version, argv, "udp", lambda talk: talk.count(ACCEPTED), f"udp dport {wanted.port}")
+    return Engine("satpep", version, argv, "udp", lambda text: text.count(ACCEPTED), f"udp dport {request.port}")
 
 
-ENGINES: dict[str, Callable[[Wanted], Engine]] = {
+ENGINES: dict[str, Callable[[Request], Engine]] = {
     "haproxy": haproxy,
     "pepsal": pepsal,
     "quic": satpep,
@@ -169,7 +169,7 @@ def find(program: str, hint: str) -> str:
 
 
 def run(*argv: str, text: str | None = None) -> str:
-    """Run a short command and give its output."""
+    """Run a short command and return its output."""
     try:
         done = subprocess.run(argv, input=text, capture_output=True, text=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -182,7 +182,7 @@ def run(*argv: str, text: str | None = None) -> str:
 # --- catching what passes -------------------------------------------------------------------------
 
 
-def ruleset(engine: Engine, wanted: Wanted, interface: str) -> str:
+def ruleset(engine: Engine, request: Request, interface: str) -> str:
     """Return the packet rules.
 
     Packets of the proxy's own connections, whose local address is a stranger's, come home; what the client sends to
@@ -190,24 +190,24 @@ def ruleset(engine: Engine, wanted: Wanted, interface: str) -> str:
     """
     home = f"meta l4proto {engine.protocol} socket transparent 1 meta mark set {MARK} accept"
     catch = (
-        f'iifname "{interface}" ip saddr {wanted.client} ip daddr {wanted.server} meta l4proto {engine.protocol} '
-        f"{engine.catch} tproxy to :{wanted.port} meta mark set {MARK} accept"
+        f'iifname "{interface}" ip saddr {request.client} ip daddr {request.server} meta l4proto {engine.protocol} '
+        f"{engine.catch} tproxy to :{request.port} meta mark set {MARK} accept"
     )
     hook = "type filter hook prerouting priority mangle; policy accept;"
     return f"table ip {TABLE} {{\nchain prerouting {{\n{hook}\n{home}\n{catch}\n}}\n}}\n"
 
 
 @contextlib.contextmanager
-def caught(engine: Engine, wanted: Wanted) -> Iterator[None]:
+def caught(engine: Engine, request: Request) -> Iterator[None]:
     """Lead what passes into the proxy for the time of the block."""
     release()  # what a killed job has left
-    towards = re.search(r" dev (\S+)", run("ip", "-o", "route", "get", str(wanted.client)))
+    towards = re.search(r" dev (\S+)", run("ip", "-o", "route", "get", str(request.client)))
     if not towards:
-        raise JobError(f"no route to the client {wanted.client}", "see: ip route")
+        raise JobError(f"no route to the client {request.client}", "see: ip route")
     try:
         run("ip", "rule", "add", "fwmark", str(MARK), "lookup", str(ROUTES))
         run("ip", "route", "add", "local", "0.0.0.0/0", "dev", "lo", "table", str(ROUTES))
-        run("nft", "-f", "-", text=ruleset(engine, wanted, towards[1]))
+        run("nft", "-f", "-", text=ruleset(engine, request, towards[1]))
         yield
     finally:
         release()
@@ -226,17 +226,17 @@ def release() -> None:
 # --- life of the proxy ----------------------------------------------------------------------------
 
 
-def serve(wanted: Wanted, stop: threading.Event) -> None:
+def serve(request: Request, stop: threading.Event) -> None:
     """Start the proxy, lead traffic into it, watch it until `stop`, and leave `pep.json`."""
-    engine = ENGINES[wanted.engine](wanted)
-    check_port(engine.protocol, wanted.port)
-    log = wanted.scratch / "log"
+    engine = ENGINES[request.engine](request)
+    check_port(engine.protocol, request.port)
+    log = request.scratch / "log"
     with log.open("wb") as output:
         child = subprocess.Popen(engine.argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
     connections, fault = 0, ""
     try:
-        wait_ready(engine, wanted.port, child, log, stop)
-        with caught(engine, wanted), announce():
+        wait_ready(engine, request.port, child, log, stop)
+        with caught(engine, request), announce():
             while not stop.wait(WATCH_S):
                 check_alive(engine, child, log, stop)
                 connections = counted(engine, log, connections)
@@ -245,14 +245,14 @@ def serve(wanted: Wanted, stop: threading.Event) -> None:
         raise
     finally:
         end(child)
-        record(wanted, engine, connections, log, fault)
+        record(request, engine, connections, log, fault)
 
 
 def announce() -> socket.socket:
-    """Tell that the job is ready, satlab_await for as long as the job lives."""
+    """Report that the job is ready, to satlab_await until the socket is closed."""
     collect_agent.send_stat(collect_agent.now(), ready=1)
     door = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    with contextlib.suppress(OSError):  # another instance on this node has said so
+    with contextlib.suppress(OSError):  # another instance on this node has bound it
         door.bind("\0satlab_pep")
     return door
 
@@ -266,13 +266,13 @@ def counted(engine: Engine, log: Path, before: int) -> int:
 
 
 def check_port(protocol: str, port: int) -> None:
-    """Refuse a port that somebody listens on: the proxy's own message would be lost in its log."""
+    """Refuse a port in use: the proxy's own message would be lost in its log."""
     if is_bound(protocol, port):
         raise JobError(f"port {port} is in use", "choose another --port, or see who has it: ss -lntup")
 
 
 def is_bound(protocol: str, port: int) -> bool:
-    """Look whether somebody listens on a port (proc(5): /proc/net/tcp and udp)."""
+    """Return whether a port is listened on (proc(5): /proc/net/tcp and udp)."""
     state = LISTENING if protocol == "tcp" else UDP_BOUND
     lines = Path(f"/proc/net/{protocol}").read_text(encoding="ascii").splitlines()[1:]
     return any(line.split()[1].endswith(f":{port:04X}") and line.split()[3] == state for line in lines)
@@ -305,26 +305,26 @@ def end(child: subprocess.Popen[bytes]) -> None:
         child.wait()
 
 
-def record(wanted: Wanted, engine: Engine, connections: int, log: Path, fault: str) -> None:
-    """Store what the proxy was, how many connections it has split, what it said of them, and what ended it early."""
+def record(request: Request, engine: Engine, connections: int, log: Path, fault: str) -> None:
+    """Store what the proxy was, how many connections it has split, its report on them, and what ended it early."""
     content = {
         "schema": "satlab/pep/1",
         "engine": engine.name,
         "version": engine.version,
         "argv": engine.argv,
-        "client": str(wanted.client),
-        "server": str(wanted.server),
+        "client": str(request.client),
+        "server": str(request.server),
         "connections": counted(engine, log, connections),
-        "report": told(log),
+        "report": report_lines(log),
         "fault": fault,
     }
-    path = wanted.scratch / "pep.json"
+    path = request.scratch / "pep.json"
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     if str(answer := collect_agent.store_files(collect_agent.now(), pep_json=str(path))).startswith("KO"):
         raise JobError(f"the collector refused pep.json: {answer}", "see the collector's log", status=1)
 
 
-def told(log: Path) -> list[dict[str, object]]:
+def report_lines(log: Path) -> list[dict[str, object]]:
     """Return the JSON lines that the proxy wrote; HAProxy and PEPsal write none."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     return [json.loads(line) for line in lines if line[:1] == "{" and line[-1:] == "}"][:MAX_LINES]
@@ -343,7 +343,6 @@ def port_number(text: str) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the arguments."""
     options = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     options.add_argument("engine", choices=("none", *ENGINES), help="none: connections pass untouched")
     options.add_argument("client_ip", type=IPv4Address, help="whose connections are split")
@@ -361,7 +360,7 @@ def parser() -> argparse.ArgumentParser:
 def leg_value(text: str) -> str:
     """Accept a word or a number; 0 and `default` leave an option to the proxy."""
     if not re.fullmatch(r"[a-z0-9]{1,16}", text):
-        raise argparse.ArgumentTypeError("is no word and no number")
+        raise argparse.ArgumentTypeError("is neither a word nor a number")
     return "" if text in ("0", "default") else text
 
 
@@ -388,11 +387,11 @@ def main() -> int:
         return 0
     try:
         with tempfile.TemporaryDirectory(prefix="satlab_pep_") as scratch:
-            wanted = Wanted(arguments.engine, arguments.client_ip, arguments.server_ip, arguments.port, Path(scratch),
+            request = Request(arguments.engine, arguments.client_ip, arguments.server_ip, arguments.port, Path(scratch),
                             arguments.pki, leg_options(arguments))  # fmt: skip
-            if wanted.leg_options and ENGINES[wanted.engine] is not satpep:
+            if request.leg_options and ENGINES[request.engine] is not satpep:
                 raise JobError("leg options are for quic", "TCP's legs: job satlab_tcp_conf", status=2)
-            serve(wanted, stop)
+            serve(request, stop)
     except JobError as error:
         print(f"error: {error}" + (f"\nhint: {error.hint}" if error.hint else ""), file=sys.stderr)
         return error.status

@@ -27,13 +27,13 @@ _SUMMARY = re.compile(r"(\d+) packets transmitted, (\d+) received")
 
 @dataclass
 class Echo:
-    """What ping has said so far. `sent` is ping's own count, or without its summary the highest number seen."""
+    """What ping has reported so far. `sent` is ping's own count, or without its summary the highest number seen."""
 
     sent: int = 0
     rtt_ms: list[float] = field(default_factory=list)
 
     def take(self, line: str) -> tuple[int, float] | None:
-        """Read one line of `ping -n -D -O`; give (time in ms since the epoch, round-trip time in ms) of a reply."""
+        """Read one line of `ping -n -D -O`; return (time in ms since the epoch, round-trip time in ms) of a reply."""
         if reply := _REPLY.match(line):
             self.sent = max(self.sent, int(reply[2]))
             self.rtt_ms.append(float(reply[3]))
@@ -78,9 +78,9 @@ def _store(document: dict[str, object]) -> str:
 
 def main() -> int:
     """Run the job; 0 when at least one reply came and the file was stored."""
-    wanted = _arguments()
-    destination = str(wanted.destination_ip)
-    argv = ["ping", "-n", "-D", "-O", "-i", str(wanted.interval), "-c", str(wanted.count), destination]
+    options = _arguments()
+    destination = str(options.destination_ip)
+    argv = ["ping", "-n", "-D", "-O", "-i", str(options.interval), "-c", str(options.count), destination]
     start_unix_s = time.time()
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ping:
         # ping answers SIGINT with its summary, and then its output ends here.

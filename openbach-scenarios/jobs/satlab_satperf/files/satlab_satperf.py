@@ -35,32 +35,32 @@ MARGIN_S = 90.0
 Line = dict[str, Any]
 
 
-def leg_arguments(wanted: argparse.Namespace) -> list[str]:
+def leg_arguments(options: argparse.Namespace) -> list[str]:
     """Return satperf's options of a leg; what was not chosen is left to it."""
     names = ("stack", *LEG_OPTIONS, *LEG_OPTIONS_BYTES)
-    chosen = {name: getattr(wanted, name) for name in names if getattr(wanted, name)}
+    chosen = {name: getattr(options, name) for name in names if getattr(options, name)}
     return [word for name, value in chosen.items() for word in (f"--{name.replace('_', '-')}", str(value))]
 
 
-def server_arguments(wanted: argparse.Namespace, pki: Path) -> list[str]:
+def server_arguments(options: argparse.Namespace, pki: Path) -> list[str]:
     """Return satperf's arguments for a server."""
-    place = ["--listen", f"{wanted.bind}:{wanted.port}"]
+    place = ["--listen", f"{options.bind}:{options.port}"]
     trust = ["--cert", str(pki / "server.crt"), "--key", str(pki / "server.key")]
-    return ["server", *place, *trust, *(["--once"] if wanted.exit else [])]
+    return ["server", *place, *trust, *(["--once"] if options.exit else [])]
 
 
-def client_arguments(wanted: argparse.Namespace, pki: Path) -> list[str]:
+def client_arguments(options: argparse.Namespace, pki: Path) -> list[str]:
     """Return satperf's arguments for a client."""
-    place = ["--connect", f"{wanted.server_ip}:{wanted.port}", "--server-name", wanted.server_name]
-    amount = ["--bytes", str(wanted.bytes)] if wanted.bytes else ["--duration", f"{wanted.duration_s:g}"]
-    direction = "upload" if wanted.upload else "download"
-    more = ["--direction", direction, "--streams", str(wanted.streams)]
-    session = ["--zero-rtt", wanted.zero_rtt] if wanted.zero_rtt else []
+    place = ["--connect", f"{options.server_ip}:{options.port}", "--server-name", options.server_name]
+    amount = ["--bytes", str(options.bytes)] if options.bytes else ["--duration", f"{options.duration_s:g}"]
+    direction = "upload" if options.upload else "download"
+    more = ["--direction", direction, "--streams", str(options.streams)]
+    session = ["--zero-rtt", options.zero_rtt] if options.zero_rtt else []
     return ["client", *place, "--ca", str(pki / "ca.crt"), *amount, *more, *session]
 
 
 def run(argv: list[str], output: Path, timeout_s: float | None, serves: int | None) -> int:
-    """Run satperf to its end, or until this job is told to end, and give its status. `serves`: the port of a server."""
+    """Run satperf to its end, or until this job is stopped, and return its status. `serves`: the port of a server."""
     with subprocess.Popen([*argv, "--output", str(output)]) as process, contextlib.ExitStack() as until_end:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: process.terminate())
@@ -77,15 +77,15 @@ def run(argv: list[str], output: Path, timeout_s: float | None, serves: int | No
 
 
 def is_bound(port: int) -> bool:
-    """Look whether somebody has a UDP port (proc(5): /proc/net/udp)."""
+    """Return whether a UDP port is bound (proc(5): /proc/net/udp)."""
     lines = Path("/proc/net/udp").read_text(encoding="ascii").splitlines()[1:]
     return any(line.split()[1].endswith(f":{port:04X}") for line in lines)
 
 
 def announce() -> socket.socket:
-    """Tell satlab_await that the server is ready, for as long as the job lives."""
+    """Signal to satlab_await that the server is ready, until the socket is closed."""
     door = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    with contextlib.suppress(OSError):  # another instance on this node has said so
+    with contextlib.suppress(OSError):  # another instance on this node has bound it
         door.bind("\0satlab_satperf")
     return door
 
@@ -115,7 +115,7 @@ def send(lines: list[Line]) -> None:
 
 
 def keep(lines: list[Line], folder: Path) -> bool:
-    """Send and store what satperf wrote; tell whether it was stored."""
+    """Send and store what satperf wrote; return whether it was stored."""
     if not lines:
         return False
     send(lines)
@@ -126,19 +126,21 @@ def keep(lines: list[Line], folder: Path) -> bool:
 
 def main() -> int:
     """Run the job."""
-    wanted = parser().parse_args()
+    options = parser().parse_args()
     pki = Path(os.environ.get("SATLAB_PKI", "/etc/satlab/pki"))
     program = shutil.which("satperf")
     if not program:
         print("error: satperf is not installed\nhint: build it: cargo build --release -p satperf", file=sys.stderr)
         return 3
-    serving = wanted.mode == "server"
-    arguments = server_arguments(wanted, pki) if serving else client_arguments(wanted, pki)
-    timeout_s = None if serving else (wanted.duration_s if not wanted.bytes else 600) + MARGIN_S
+    serving = options.mode == "server"
+    arguments = server_arguments(options, pki) if serving else client_arguments(options, pki)
+    timeout_s = None if serving else (options.duration_s if not options.bytes else 600) + MARGIN_S
     with tempfile.TemporaryDirectory(prefix="satlab_satperf_") as folder:
         output = Path(folder) / "satperf.jsonl"
         began = time.monotonic()
-        status = run([program, *arguments, *leg_arguments(wanted)], output, timeout_s, wanted.port if serving else None)
+        status = run(
+            [program, *arguments, *leg_arguments(options)], output, timeout_s, options.port if serving else None
+        )
         stored = keep(read(output), Path(folder))
     collect_agent.send_log(syslog.LOG_INFO, f"satperf: status {status} after {time.monotonic() - began:.1f} s")
     if serving:
@@ -166,7 +168,6 @@ def _bounded(least: float, most: float, kind: type[int] | type[float] = int) -> 
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the arguments."""
     options = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     options.add_argument("-p", "--port", type=_bounded(1, 65535), default=4433)
     options.add_argument("-s", "--stack", choices=("quinn", "quiche"), default="quinn")

@@ -37,7 +37,7 @@ class Sample:
 
 
 def read(proc: Path, now: float) -> Sample:
-    """Read the counters. Raises OSError, and ValueError when the kernel says something else."""
+    """Read the counters. Raises OSError, and ValueError when the format is another."""
     stat = {line.split()[0]: line.split()[1:] for line in (proc / "stat").read_text().splitlines() if line}
     lines = (proc / "net" / "dev").read_text().splitlines()[2:]
     interfaces = {line.partition(":")[0].strip(): line.partition(":")[2].split() for line in lines}
@@ -91,7 +91,7 @@ def memory(proc: Path) -> Figures:
 
 
 def send(before: Sample, after: Sample) -> bool:
-    """Send one interval; tell whether all of it was taken."""
+    """Send one interval; return whether all of it was accepted."""
     when = collect_agent.now()
     answers = [collect_agent.send_stat(when, **load(before, after), **memory(PROC))]
     answers += [collect_agent.send_stat(when, name, **rates) for name, rates in traffic(before, after).items()]
@@ -113,14 +113,14 @@ def _arguments() -> argparse.Namespace:
 
 def main() -> int:
     """Run until SIGTERM or SIGINT; 0 when every sample was taken and at least one was."""
-    wanted = _arguments()
+    options = _arguments()
     stop = threading.Event()
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, lambda *_: stop.set())
     samples, good = 0, True
     try:
         before = read(PROC, time.monotonic())
-        while not stop.wait(max(0.0, before.monotonic_s + wanted.interval - time.monotonic())):
+        while not stop.wait(max(0.0, before.monotonic_s + options.interval - time.monotonic())):
             after = read(PROC, time.monotonic())
             good = send(before, after) and good
             before, samples = after, samples + 1

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job: give TCP of one node its parameters until it is stopped, and watch that its connections have them.
+"""OpenBACH job: set TCP parameters of one node until it is stopped, and check that its connections use them.
 
 Congestion control and initial windows are set on every route (ip-route(8): congctl, initcwnd, initrwnd), buffers by
-tcp_rmem and tcp_wmem; `ss -ti` tells what the connections really use. When the job ends, all is as it was.
-Exit statuses: 0 stopped, 1 a connection has another congestion control or window than asked for, 2 arguments, 3 the
+tcp_rmem and tcp_wmem; `ss -ti` shows what the connections use. When the job ends, all is as before.
+Exit statuses: 0 stopped, 1 a connection has another congestion control or window than requested, 2 arguments, 3 the
 host cannot do it.
 """
 
@@ -113,28 +113,31 @@ class Connection:
         if self.bytes_acked <= HANDSHAKE_BYTES and not self.retransmits:
             self.initial_window = cwnd
 
-    def fault(self, asked: Side) -> str:
-        """Return what differs from what was asked for; '' when nothing does."""
+    def fault(self, requested: Side) -> str:
+        """Return what differs from the request; '' when nothing does."""
         where = f"{self.local} to {self.peer} (side {self.side})"
-        if asked.congestion_control not in (None, self.congestion_control):
-            return f"{where} uses {self.congestion_control}, not {asked.congestion_control}"
-        if None not in (asked.initial_window, self.initial_window) and asked.initial_window != self.initial_window:
-            return f"{where} starts with a window of {self.initial_window}, not {asked.initial_window}"
+        if requested.congestion_control not in (None, self.congestion_control):
+            return f"{where} uses {self.congestion_control}, not {requested.congestion_control}"
+        if (
+            None not in (requested.initial_window, self.initial_window)
+            and requested.initial_window != self.initial_window
+        ):
+            return f"{where} starts with a window of {self.initial_window}, not {requested.initial_window}"
         return ""
 
 
 @dataclass
 class Watch:
-    """The connections of this node, sample by sample; `sides` by interface, what was asked for by side."""
+    """The connections of this node, sample by sample; `sides` by interface, what is requested by side."""
 
     sides: dict[str, str]
-    asked: dict[str, Side]
+    requested: dict[str, Side]
     interface_of: dict[str, str] = field(default_factory=dict)
     connections: dict[tuple[str, str], Connection] = field(default_factory=dict)
     samples: int = 0
 
     def take(self, listing: str) -> None:
-        """Take what `ss -tinOH state established` says; connections of the host with itself are left out."""
+        """Take the output of `ss -tinOH state established`; connections of the host with itself are left out."""
         self.samples += 1
         for line in listing.splitlines():
             words = line.split()
@@ -151,7 +154,7 @@ class Watch:
 
     def fault(self) -> str:
         """Return the first fault of any connection."""
-        found = (c.fault(self.asked[c.side]) for c in self.connections.values())
+        found = (c.fault(self.requested[c.side]) for c in self.connections.values())
         return next(filter(None, found), "")
 
     def _interface(self, address: str) -> str:
@@ -164,7 +167,7 @@ class Watch:
 
 
 def run(*argv: str) -> str:
-    """Run a short command and give its output."""
+    """Run a short command and return its output."""
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -193,23 +196,23 @@ def with_parameters(route: str, side: Side) -> str:
     return " ".join([route, *words])
 
 
-def set_routes(wanted: Sequence[str]) -> None:
-    """Replace routes, and see that the kernel shows them."""
-    for route in wanted:
+def set_routes(lines: Sequence[str]) -> None:
+    """Replace routes, and check that the kernel shows them."""
+    for route in lines:
         run("ip", "route", "replace", *route.split())
     shown = [sorted(route.split()) for route in routes()]
-    for route in wanted:
+    for route in lines:
         if sorted(route.split()) not in shown:
             raise JobError(f"the kernel does not show the route {route}", "see: ip route", status=1)
 
 
 @contextlib.contextmanager
-def parameters(sides: dict[str, str], asked: dict[str, Side], buffers: Preset | None) -> Iterator[None]:
+def parameters(sides: dict[str, str], requested: dict[str, Side], buffers: Preset | None) -> Iterator[None]:
     """Set routes and buffers for the time of the block."""
     before = routes()
     memory = {name: (SYSCTL / name).read_text() for name in ("tcp_rmem", "tcp_wmem")}
     try:
-        set_routes([with_parameters(route, asked[sides.get(device(route), "server")]) for route in before])
+        set_routes([with_parameters(route, requested[sides.get(device(route), "server")]) for route in before])
         if buffers:
             for name, largest in (("tcp_rmem", buffers.rmem_max), ("tcp_wmem", buffers.wmem_max)):
                 low, middle, _ = memory[name].split()
@@ -230,13 +233,13 @@ def device(route: str) -> str:
 # --- the job --------------------------------------------------------------------------------------
 
 
-def serve(wanted: argparse.Namespace, stop: threading.Event) -> None:
+def serve(options: argparse.Namespace, stop: threading.Event) -> None:
     """Set the parameters, sample until `stop`, and leave `tcp_conf.json`."""
-    asked = sides_asked(wanted)
-    client = interface_towards(str(wanted.client_ip)) if wanted.client_ip else ""
+    requested = requested_sides(options)
+    client = interface_towards(str(options.client_ip)) if options.client_ip else ""
     sides = {client: "client"} if client else {}
-    watch = Watch(sides, asked)
-    with parameters(sides, asked, PRESETS.get(wanted.preset)), announce():
+    watch = Watch(sides, requested)
+    with parameters(sides, requested, PRESETS.get(options.preset)), announce():
         in_force = {"routes": routes(), "tcp_rmem": read("tcp_rmem"), "tcp_wmem": read("tcp_wmem")}
         fault = ""
         try:
@@ -244,29 +247,29 @@ def serve(wanted: argparse.Namespace, stop: threading.Event) -> None:
                 watch.take(run("ss", "-tinOH", "state", "established"))
                 fault = watch.fault()
         finally:
-            store(wanted, watch, in_force)
+            store(options, watch, in_force)
     if fault:
         raise JobError(fault, "see what else sets it: a program's own socket option, or the host", status=1)
 
 
 def announce() -> socket.socket:
-    """Tell that the job is ready, satlab_await for as long as the job lives."""
+    """Report that the job is ready, to satlab_await until the socket is closed."""
     collect_agent.send_stat(collect_agent.now(), ready=1)
     door = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    with contextlib.suppress(OSError):  # another instance on this node has said so
+    with contextlib.suppress(OSError):  # another instance on this node has bound it
         door.bind("\0satlab_tcp_conf")
     return door
 
 
-def sides_asked(wanted: argparse.Namespace) -> dict[str, Side]:
-    """Return what is asked for of each side: a preset's window gives way to one that is named."""
-    preset = PRESETS.get(wanted.preset)
-    window = wanted.initial_window or (preset.initial_window if preset else None)
-    server = Side(wanted.congestion_control, window, wanted.initial_receive_window)
+def requested_sides(options: argparse.Namespace) -> dict[str, Side]:
+    """Return the request of each side; a window that is named overrides that of a preset."""
+    preset = PRESETS.get(options.preset)
+    window = options.initial_window or (preset.initial_window if preset else None)
+    server = Side(options.congestion_control, window, options.initial_receive_window)
     client = Side(
-        wanted.client_side_congestion_control or server.congestion_control,
-        wanted.client_side_initial_window or server.initial_window,
-        wanted.client_side_initial_receive_window or server.initial_receive_window,
+        options.client_side_congestion_control or server.congestion_control,
+        options.client_side_initial_window or server.initial_window,
+        options.client_side_initial_receive_window or server.initial_receive_window,
     )
     return {"server": server, "client": client}
 
@@ -276,16 +279,16 @@ def read(name: str) -> list[int]:
     return [int(word) for word in (SYSCTL / name).read_text().split()]
 
 
-def store(wanted: argparse.Namespace, watch: Watch, in_force: Mapping[str, object]) -> None:
-    """Store what was asked for, what the kernel shows, and what the connections used."""
+def store(options: argparse.Namespace, watch: Watch, in_force: Mapping[str, object]) -> None:
+    """Store what was requested, what the kernel shows, and what the connections used."""
     document = {
         "schema": "satlab/tcp-conf/1",
-        "preset": wanted.preset,
-        "asked": {name: asdict(side) for name, side in watch.asked.items()},
+        "preset": options.preset,
+        "asked": {name: asdict(side) for name, side in watch.requested.items()},
         **in_force,
         "samples": watch.samples,
         "connections": [
-            asdict(c) | {"fault": c.fault(watch.asked[c.side])} for c in watch.connections.values()
+            asdict(c) | {"fault": c.fault(watch.requested[c.side])} for c in watch.connections.values()
         ],
     }  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
@@ -311,7 +314,6 @@ def window(text: str) -> int | None:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the options."""
     options = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     options.add_argument("-C", "--congestion-control", type=algorithm, help="on every route; default: as it is")
     options.add_argument("-w", "--initial-window", type=window, help="segments, on every route; default: as it is")
@@ -326,12 +328,12 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> int:
     """Hold the parameters until SIGTERM or SIGINT."""
-    wanted = parser().parse_args()
+    options = parser().parse_args()
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     try:
-        serve(wanted, stop)
+        serve(options, stop)
     except JobError as error:
         print(f"error: {error}" + (f"\nhint: {error.hint}" if error.hint else ""), file=sys.stderr)
         return error.status

@@ -50,8 +50,8 @@ class JobError(Exception):
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What is to be served, checked. `site` is the document root; `scratch` a private folder for configuration."""
+class Request:
+    """What to serve, checked. `site` is the document root; `scratch` a private folder for configuration."""
 
     site: Path
     protocol: str
@@ -64,60 +64,60 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Server:
-    """A program that can serve what is wanted: its name, version and argument vector."""
+    """A program that can serve the request: its name, version and argument vector."""
 
     name: str
     version: str
     argv: list[str]
 
 
-Choice = Callable[[Wanted], Server | str]  # a server, or the reason why it is none
+Choice = Callable[[Request], Server | str]  # a server, or the reason why it cannot serve the request
 
 
 # --- the servers ----------------------------------------------------------------------------------
 
 
-def choose(wanted: Wanted) -> Server:
-    """Return the first server of the protocol's list that can do what is wanted; say of each other why not."""
+def choose(request: Request) -> Server:
+    """Return the first server of the protocol's list that can serve the request. Raises JobError with all reasons."""
     choices: dict[str, tuple[Choice, ...]] = {"h1": (h2o, nginx), "h2": (h2o, nginx), "h3": (h2o, gtlsserver, nginx)}
     refusals = []
-    for choice in choices[wanted.protocol]:
-        answer = choice(wanted)
+    for choice in choices[request.protocol]:
+        answer = choice(request)
         if isinstance(answer, Server):
             return answer
         refusals.append(answer)
-    package = "ngtcp2-server" if wanted.protocol == "h3" else "h2o"
-    what = f"no server for {wanted.protocol} with {wanted.congestion_control}: {'; '.join(refusals)}"
+    package = "ngtcp2-server" if request.protocol == "h3" else "h2o"
+    what = f"no server for {request.protocol} with {request.congestion_control}: {'; '.join(refusals)}"
     raise JobError(what, f"apt-get install {package}")
 
 
-def h2o(wanted: Wanted) -> Server | str:
+def h2o(request: Request) -> Server | str:
     """H2O, without compression; over HTTP/3 only if it accepts such a configuration (2.2.5 does not)."""
     if not (program := find("h2o")):
         return "h2o is not installed"
-    config = wanted.scratch / "h2o.json"
-    config.write_text(json.dumps(h2o_config(wanted), indent=1), encoding="utf-8")  # JSON is a subset of YAML
-    if wanted.protocol == "h3" and run(program, "-m", "test", "-c", str(config)).returncode != 0:
+    config = request.scratch / "h2o.json"
+    config.write_text(json.dumps(h2o_config(request), indent=1), encoding="utf-8")  # JSON is a subset of YAML
+    if request.protocol == "h3" and run(program, "-m", "test", "-c", str(config)).returncode != 0:
         return "h2o here has no HTTP/3 with this congestion control"
     version = run(program, "--version").stdout.split("\n")[0].removeprefix("h2o version ")
     return Server("h2o", version, [program, "-m", "worker", "-c", str(config)])
 
 
-def h2o_config(wanted: Wanted) -> dict[str, object]:
+def h2o_config(request: Request) -> dict[str, object]:
     """Return H2O's configuration. It runs as the job's own user, which can read the page and the key."""
-    listen: dict[str, object] = {"host": str(wanted.bind), "port": wanted.port}
-    if wanted.protocol != "h1":
-        key, certificate = key_pair(wanted)
+    listen: dict[str, object] = {"host": str(request.bind), "port": request.port}
+    if request.protocol != "h1":
+        key, certificate = key_pair(request)
         listen["ssl"] = {"key-file": str(key), "certificate-file": str(certificate)}
-    if wanted.protocol == "h3":
+    if request.protocol == "h3":
         listen["type"] = "quic"
-        if wanted.congestion_control != "reno":  # its default
-            listen["quic"] = {"cc": wanted.congestion_control}
+        if request.congestion_control != "reno":  # its default
+            listen["quic"] = {"cc": request.congestion_control}
     return {
         **({"user": "root"} if os.geteuid() == 0 else {}),
-        "pid-file": str(wanted.scratch / "h2o.pid"),
+        "pid-file": str(request.scratch / "h2o.pid"),
         "listen": listen,
-        "hosts": {"default": {"paths": {"/": {"file.dir": str(wanted.site)}}}},
+        "hosts": {"default": {"paths": {"/": {"file.dir": str(request.site)}}}},
         "file.mime.settypes": {mime: [f".{extension}"] for mime, extension in TYPES.items()},
         "file.dirlisting": "OFF",
         "file.send-compressed": "OFF",
@@ -126,62 +126,62 @@ def h2o_config(wanted: Wanted) -> dict[str, object]:
     }
 
 
-def gtlsserver(wanted: Wanted) -> Server | str:
+def gtlsserver(request: Request) -> Server | str:
     """The example server of ngtcp2: HTTP/3 alone, its congestion control chosen by option, no Alt-Svc header."""
     if not (program := find("gtlsserver")):
         return "gtlsserver is not installed"
     offered = re.search(r"--cc=\(([^)]*)\)", run(program, "--help").stdout)
-    if not offered or wanted.congestion_control not in offered[1].split("|"):
-        return f"gtlsserver has no congestion control {wanted.congestion_control}"
-    mimes = wanted.scratch / "mime.types"
+    if not offered or request.congestion_control not in offered[1].split("|"):
+        return f"gtlsserver has no congestion control {request.congestion_control}"
+    mimes = request.scratch / "mime.types"
     mimes.write_text("".join(f"{mime} {extension}\n" for mime, extension in TYPES.items()), encoding="ascii")
-    options = [f"--cc={wanted.congestion_control}", f"--mime-types-file={mimes}", f"--htdocs={wanted.site}"]
-    key, certificate = key_pair(wanted)
-    place = [str(wanted.bind), str(wanted.port), str(key), str(certificate)]
+    options = [f"--cc={request.congestion_control}", f"--mime-types-file={mimes}", f"--htdocs={request.site}"]
+    key, certificate = key_pair(request)
+    place = [str(request.bind), str(request.port), str(key), str(certificate)]
     asked = run("dpkg-query", "--show", "--showformat=${Version}", "ngtcp2-server")
     version = asked.stdout.strip() if asked.returncode == 0 else "unknown"
     return Server("gtlsserver", version, [program, "--quiet", *options, *place])
 
 
-def nginx(wanted: Wanted) -> Server | str:
+def nginx(request: Request) -> Server | str:
     """Use nginx as one worker in the foreground; over HTTP/3 only with its module and the right congestion control."""
     if not (program := find("nginx")):
         return "nginx is not installed"
     about = run(program, "-V").stderr
     found = re.search(r"nginx/(\d+)\.(\d+)\.(\d+)", about)
     version = (int(found[1]), int(found[2]), int(found[3])) if found else (0, 0, 0)
-    if wanted.protocol == "h3":
+    if request.protocol == "h3":
         built_in = "cubic" if version >= NGINX_WITH_CUBIC else "reno"
         if "http_v3_module" not in about:
             return "nginx here has no HTTP/3"
-        if wanted.congestion_control != built_in:
+        if request.congestion_control != built_in:
             return f"nginx here has {built_in} alone over QUIC"
-    config = wanted.scratch / "nginx.conf"
-    config.write_text(nginx_config(wanted), encoding="utf-8")
-    argv = [program, "-p", str(wanted.scratch), "-e", "stderr", "-c", str(config)]
+    config = request.scratch / "nginx.conf"
+    config.write_text(nginx_config(request), encoding="utf-8")
+    argv = [program, "-p", str(request.scratch), "-e", "stderr", "-c", str(config)]
     return Server("nginx", ".".join(map(str, version)), argv)
 
 
-def nginx_config(wanted: Wanted) -> str:
+def nginx_config(request: Request) -> str:
     """Return nginx's configuration: no compression, no access log, all files in the private folder."""
-    listen = f"listen {wanted.bind}:{wanted.port}"
-    if wanted.protocol != "h1":
-        key, certificate = key_pair(wanted)
-        kind = "quic" if wanted.protocol == "h3" else "ssl http2"
+    listen = f"listen {request.bind}:{request.port}"
+    if request.protocol != "h1":
+        key, certificate = key_pair(request)
+        kind = "quic" if request.protocol == "h3" else "ssl http2"
         listen += f" {kind}; ssl_protocols TLSv1.3; ssl_certificate {certificate}; ssl_certificate_key {key}"
     bodies = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     return "\n".join(
         [
             *(["user root;"] if os.geteuid() == 0 else []),
-            f"daemon off; worker_processes 1; pid {wanted.scratch}/nginx.pid; error_log stderr;",
+            f"daemon off; worker_processes 1; pid {request.scratch}/nginx.pid; error_log stderr;",
             "events {}",
             "http {",
             "access_log off; gzip off; sendfile on; tcp_nopush on; keepalive_requests 10000;",
-            *(f"{body}_temp_path {wanted.scratch}/{body};" for body in bodies),
+            *(f"{body}_temp_path {request.scratch}/{body};" for body in bodies),
             "types {",
             *(f'"{mime}" {extension};' for mime, extension in TYPES.items()),
             "}",
-            f"server {{ {listen}; root {wanted.site}; }}",
+            f"server {{ {listen}; root {request.site}; }}",
             "}\n",
         ]
     )
@@ -192,9 +192,9 @@ def find(program: str) -> str | None:
     return shutil.which(program, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin")
 
 
-def key_pair(wanted: Wanted) -> tuple[Path, Path]:
-    """Return private key and certificate, which `satlab.pki` made."""
-    key, certificate = wanted.pki / "server.key", wanted.pki / "server.crt"
+def key_pair(request: Request) -> tuple[Path, Path]:
+    """Return private key and certificate, which `satlab.netlab.pki` made."""
+    key, certificate = request.pki / "server.key", request.pki / "server.crt"
     for path in (key, certificate):
         if not os.access(path, os.R_OK):
             raise JobError(f"{path}: cannot be read", "set SATLAB_PKI to the folder of the run's certificates")
@@ -204,27 +204,27 @@ def key_pair(wanted: Wanted) -> tuple[Path, Path]:
 # --- life of the child ----------------------------------------------------------------------------
 
 
-def check_port(wanted: Wanted) -> None:
-    """Bind the address once, so that a taken port is told in one clear line."""
-    udp = wanted.protocol == "h3"
+def check_port(request: Request) -> None:
+    """Bind the address once, so that a port in use is reported in one clear line."""
+    udp = request.protocol == "h3"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM if udp else socket.SOCK_STREAM) as probe:
         if not udp:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((str(wanted.bind), wanted.port))
+            probe.bind((str(request.bind), request.port))
         except OSError as error:
-            place = f"{'UDP' if udp else 'TCP'} {wanted.bind}:{wanted.port}"
+            place = f"{'UDP' if udp else 'TCP'} {request.bind}:{request.port}"
             reason = "port in use" if error.errno == errno.EADDRINUSE else error.strerror
             raise JobError(f"{place}: {reason}", "choose another --port, or see who has it: ss -lntup") from error
 
 
-def is_ready(wanted: Wanted) -> bool:
+def is_ready(request: Request) -> bool:
     """Return whether the server accepts: a TCP connection, or for QUIC a bound UDP port."""
-    if wanted.protocol == "h3":
-        return udp_bound(Path("/proc/net/udp").read_text(encoding="ascii"), wanted.bind, wanted.port)
-    target = IPv4Address("127.0.0.1") if wanted.bind.is_unspecified else wanted.bind
+    if request.protocol == "h3":
+        return udp_bound(Path("/proc/net/udp").read_text(encoding="ascii"), request.bind, request.port)
+    target = IPv4Address("127.0.0.1") if request.bind.is_unspecified else request.bind
     try:
-        socket.create_connection((str(target), wanted.port), timeout=1.0).close()
+        socket.create_connection((str(target), request.port), timeout=1.0).close()
     except OSError:
         return False
     return True
@@ -254,53 +254,53 @@ def congestion_controls(listing: str) -> set[str]:
     return found
 
 
-def serve(wanted: Wanted, page: str, stop: threading.Event) -> None:
-    """Start the server, tell when it is ready, watch it until `stop`, and leave `server.json`."""
-    check_port(wanted)
-    server = choose(wanted)
-    log = wanted.scratch / "log"
+def serve(request: Request, page: str, stop: threading.Event) -> None:
+    """Start the server, report when it is ready, watch it until `stop`, and leave `server.json`."""
+    check_port(request)
+    server = choose(request)
+    log = request.scratch / "log"
     with log.open("wb") as output:
         child = subprocess.Popen(server.argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
     observed: set[str] = set()
     try:
-        wait_ready(wanted, child, log, stop)
+        wait_ready(request, child, log, stop)
         with announce():
             while not stop.wait(OBSERVE_S):
                 check_alive(child, log)
-                if wanted.protocol != "h3" and not observed:
-                    observed = congestion_controls(sockets(wanted.port))
-                    check_congestion_control(observed, wanted.congestion_control)
+                if request.protocol != "h3" and not observed:
+                    observed = congestion_controls(sockets(request.port))
+                    check_congestion_control(observed, request.congestion_control)
     finally:
         end(child)
-        record(wanted, page, server, observed)
+        record(request, page, server, observed)
 
 
 def announce() -> socket.socket:
-    """Tell that the job is ready, satlab_await for as long as the job lives."""
+    """Report that the job is ready, to satlab_await until the socket is closed."""
     collect_agent.send_stat(collect_agent.now(), ready=1)
     door = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    with contextlib.suppress(OSError):  # another instance on this node has said so
+    with contextlib.suppress(OSError):  # another instance on this node has bound it
         door.bind("\0satlab_web_server")
     return door
 
 
 def sockets(port: int) -> str:
-    """Return what the kernel says of the open TCP connections of a port."""
+    """Return the open TCP connections of a port, as `ss -ti` prints them."""
     return run("ss", "-tinH", "state", "established", f"sport = :{port}").stdout
 
 
-def check_congestion_control(observed: set[str], wanted: str) -> None:
-    """Raise if TCP uses another congestion control: what is measured would not be what was asked for."""
-    if others := sorted(observed - {wanted}):
-        reason = f"TCP uses {', '.join(others)}, not {wanted}"
-        raise JobError(reason, f"set it on the route: ip route change ... congctl {wanted}", status=1)
+def check_congestion_control(observed: set[str], requested: str) -> None:
+    """Raise if TCP uses another congestion control: then the measurement is not the requested one."""
+    if others := sorted(observed - {requested}):
+        reason = f"TCP uses {', '.join(others)}, not {requested}"
+        raise JobError(reason, f"set it on the route: ip route change ... congctl {requested}", status=1)
 
 
-def wait_ready(wanted: Wanted, child: subprocess.Popen[bytes], log: Path, stop: threading.Event) -> None:
+def wait_ready(request: Request, child: subprocess.Popen[bytes], log: Path, stop: threading.Event) -> None:
     """Poll for readiness until the deadline."""
     for _ in range(round(READY_DEADLINE_S / POLL_S)):
         check_alive(child, log)
-        if is_ready(wanted) or stop.wait(POLL_S):
+        if is_ready(request) or stop.wait(POLL_S):
             return
     raise JobError(f"the server was not ready after {READY_DEADLINE_S:g} s: {tail(log)}", status=1)
 
@@ -321,24 +321,26 @@ def end(child: subprocess.Popen[bytes]) -> None:
         child.wait()
 
 
-def record(wanted: Wanted, page: str, server: Server, observed: set[str]) -> None:
-    """Store what served the page, and send whether TCP used the congestion control that was asked for."""
+def record(request: Request, page: str, server: Server, observed: set[str]) -> None:
+    """Store what served the page, and send whether TCP used the congestion control that was requested."""
     content = {
         "server": server.name,
         "version": server.version,
         "argv": server.argv,
-        "protocol": wanted.protocol,
+        "protocol": request.protocol,
         "page": page,
-        "address": f"{wanted.bind}:{wanted.port}",
+        "address": f"{request.bind}:{request.port}",
         "alt_svc": False,
-        "congestion_control": {"asked": wanted.congestion_control, "observed": sorted(observed)},
+        "congestion_control": {"asked": request.congestion_control, "observed": sorted(observed)},
     }
-    path = wanted.scratch / "server.json"
+    path = request.scratch / "server.json"
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     if str(answer := collect_agent.store_files(collect_agent.now(), server_json=str(path))).startswith("KO"):
         raise JobError(f"the collector refused server.json: {answer}", "see the collector's log", status=1)
     if observed:
-        collect_agent.send_stat(collect_agent.now(), congestion_control_ok=int(observed == {wanted.congestion_control}))
+        collect_agent.send_stat(
+            collect_agent.now(), congestion_control_ok=int(observed == {request.congestion_control})
+        )
 
 
 def tail(log: Path) -> str:
@@ -347,7 +349,7 @@ def tail(log: Path) -> str:
 
 
 def run(*argv: str) -> subprocess.CompletedProcess[str]:
-    """Run a short command and give its output; a missing program is a failed one."""
+    """Run a short command and return its output; a missing program is a failed one."""
     try:
         return subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -410,11 +412,11 @@ def main() -> int:
     port = arguments.port or {"h1": 80, "h2": 443, "h3": 443}[arguments.protocol]
     try:
         if not (site / "index.html").is_file():
-            raise JobError(f"{site}: holds no index.html", "generate the page: satlab.webtarget.build", status=2)
+            raise JobError(f"{site}: holds no index.html", "generate the page: satlab.netlab.web_target", status=2)
         with tempfile.TemporaryDirectory(prefix="satlab_web_server_") as scratch:
-            wanted = Wanted(site, arguments.protocol, arguments.bind, port, arguments.congestion_control,
+            request = Request(site, arguments.protocol, arguments.bind, port, arguments.congestion_control,
                             arguments.pki, Path(scratch))  # fmt: skip
-            serve(wanted, arguments.page, stop)
+            serve(request, arguments.page, stop)
     except JobError as error:
         print(f"error: {error}" + (f"\nhint: {error.hint}" if error.hint else ""), file=sys.stderr)
         return error.status

@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""raw/link.jsonl: what the emulator counted per direction (schemas/link-metrics.schema.json)."""
+
+import math
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter
+
+from collect.raw import Model
+from collect.records import Record, Series, failed
+
+DIRECTIONS = ("forward", "return", "terrestrial_down", "terrestrial_up")
+SERIES = {
+    "link_queue_bytes": "queue_bytes",
+    "link_rate_bps": "rate_bps",
+    "link_dropped_packets": "dropped_packets",
+    "link_lost_packets": "lost_packets",
+    "link_lost_frames": "lost_frames",
+    "link_es_n0_db": "es_n0_db",
+    "link_threshold_db": "threshold_db",
+    "link_modcod_id": "modcod_id",
+    "link_frame_fill_ratio": "frame_fill_ratio",
+    "link_slots_assigned": "slots_assigned",
+    "link_slots_used": "slots_used",
+    "link_slots_free": "slots_free",
+    "link_requests": "requests",
+    "link_requests_lost": "requests_lost",
+    "link_plans_lost": "plans_lost",
+    "link_release_late_p99_us": "late_p99_us",
+}
+"""Metric of a series and the counter it is read from."""
+
+
+class Heard(Model):
+    """What came in from the entity before, over one interval; `silent_ms` since its last datagram, or None: never."""
+
+    datagrams: int
+    strangers: int
+    malformed: int
+    silent_ms: float | None
+
+
+class Counters(Model):
+    """One direction over one interval; queue figures are those of the interval's end."""
+
+    queue_bytes: int
+    queue_packets: int
+    in_packets: int
+    in_bytes: int
+    out_packets: int
+    out_bytes: int
+    rate_bps: float
+    dropped_packets: int
+    marked_packets: int = 0
+    lost_packets: int
+    frames: int
+    lost_frames: int | None = None
+    frames_by_modcod: dict[str, int] = Field(default_factory=dict)
+    modcod_id: int | None = None
+    threshold_db: float | None = None
+    es_n0_db: float | None = None
+    frame_fill_ratio: float | None
+    superframes: int | None = None
+    slots_assigned: int | None = None
+    slots_free: int | None = None
+    slots_signalling: int | None = None
+    requests: int | None = None
+    requests_lost: int | None = None
+    plans_lost: int | None = None
+    signalling_bytes: int = 0
+    late_p50_us: float | None
+    late_p99_us: float | None
+    late_max_us: float | None
+    late_packets: int
+    heard: Heard | None = None
+
+    @property
+    def slots_used(self) -> int | None:
+        """Return the bursts sent where slots are assigned on demand."""
+        return None if self.slots_assigned is None else self.frames
+
+
+class PerDirection(Model):
+    """One figure for each direction; None where no packet crossed."""
+
+    forward: float | None
+    return_: float | None = Field(alias="return")
+    terrestrial_down: float | None
+    terrestrial_up: float | None
+
+    def of(self, direction: str) -> float | None:
+        """Return the figure of one of `DIRECTIONS`."""
+        value: float | None = getattr(self, _field(direction))
+        return value
+
+
+class Header(Model):
+    """First line: where the metrics come from."""
+
+    type: Literal["header"]
+    schema_: Literal["satlab/link-metrics/1"] = Field(alias="schema")
+    run_id: str
+    version: str
+    profile_sha256: str
+    config_sha256: str
+    seed: int
+    clock: str
+    start_unix_s: float
+    interval_ms: int
+    late_limit_us: int
+    sched_fifo: bool
+    memory_locked: bool
+    entity: Literal["all", "st", "sat", "gw"] = "all"
+
+
+class Sample(Model):
+    """One interval, stamped at its end; None where another emulator or entity carries a direction."""
+
+    type: Literal["sample"]
+    t_unix_s: float
+    forward: Counters | None
+    return_: Counters | None = Field(alias="return")
+    terrestrial_down: Counters | None
+    terrestrial_up: Counters | None
+
+    def of(self, direction: str) -> Counters | None:
+        """Return the counters of one of `DIRECTIONS`."""
+        counters: Counters | None = getattr(self, _field(direction))
+        return counters
+
+
+class Change(Model):
+    """A change of a direction while the link ran: the field that was set, and why it was refused if it was."""
+
+    type: Literal["change"]
+    t_unix_s: float
+    t_s: float
+    direction: Literal["forward", "return", "terrestrial_down", "terrestrial_up"]
+    origin: Literal["control", "timeline", "profile"]
+    set: dict[str, Any]
+    error: str | None
+
+
+class End(Model):
+    """Last line: release error over the emulator's whole life, us; CPU time in s."""
+
+    type: Literal["end"]
+    t_unix_s: float
+    reason: str
+    late_p50_us: PerDirection
+    late_p99_us: PerDirection
+    late_max_us: PerDirection
+    cpu_s: float
+
+
+AnyLine = Header | Sample | Change | End
+Line = Annotated[AnyLine, Field(discriminator="type")]
+ADAPTER: TypeAdapter[AnyLine] = TypeAdapter(Line)
+
+
+@dataclass(frozen=True)
+class Window:
+    """The time during which the scenario's jobs ran. Calibration fills queues on purpose before it."""
+
+    start_unix_s: float
+    stop_unix_s: float
+
+    def holds(self, t_unix_s: float) -> bool:
+        """Return whether a moment lies inside."""
+        return self.start_unix_s <= t_unix_s <= self.stop_unix_s
+
+
+@dataclass
+class _Direction:
+    """One direction: its counters inside the window, added up, and a column of each metric over the whole run."""
+
+    inside: int = 0
+    sums: Counter[str] = field(default_factory=Counter)
+    queue_max_bytes: int = 0
+    has_frames: bool = False
+    by_modcod: Counter[str] = field(default_factory=Counter)
+    t_s: "array[float]" = field(default_factory=lambda: array("d"))
+    columns: "dict[str, array[float]]" = field(default_factory=dict)
+
+    def take(self, counters: Counters, t_s: float) -> None:
+        """Append to the columns; one begins where its metric is first counted."""
+        before = len(self.t_s)
+        self.t_s.append(t_s)
+        for metric, counter in SERIES.items():
+            value = getattr(counters, counter)
+            if value is not None and metric not in self.columns:
+                self.columns[metric] = array("d", [math.nan]) * before
+            if metric in self.columns:
+                self.columns[metric].append(math.nan if value is None else value)
+
+    def add(self, counters: Counters) -> None:
+        """Add what was counted inside the window."""
+        self.inside += 1
+        for name in ("in_packets", "out_bytes", "dropped_packets", "lost_packets", "late_packets"):
+            self.sums[name] += getattr(counters, name)
+        self.sums["lost_frames"] += counters.lost_frames or 0
+        self.queue_max_bytes = max(self.queue_max_bytes, counters.queue_bytes)
+        self.has_frames = self.has_frames or bool(counters.modcod_id)
+        self.by_modcod.update(counters.frames_by_modcod)
+        if counters.superframes:
+            self.sums["superframes"] += counters.superframes
+            self.sums["slots_assigned"] += counters.slots_assigned or 0
+            self.sums["slots_used"] += counters.frames
+            self.sums["slots_free"] += counters.slots_free or 0
+
+    def totals(self, labels: Mapping[str, str]) -> list[Record]:
+        """Return the sums inside the window."""
+        if not self.inside:
+            return [failed("link_dropped_packets", labels, "no link sample while the jobs ran")]
+        return [
+            Record("link_in_packets", self.sums["in_packets"], labels),
+            Record("link_out_bytes", self.sums["out_bytes"], labels),
+            Record("link_dropped_packets", self.sums["dropped_packets"], labels),
+            Record("link_lost_packets", self.sums["lost_packets"], labels),
+            Record("link_late_packets", self.sums["late_packets"], labels),
+            Record("link_queue_max_bytes", self.queue_max_bytes, labels),
+            *self._slots(labels),
+            *self._frames(labels),
+        ]
+
+    def _slots(self, labels: Mapping[str, str]) -> list[Record]:
+        """Return means per superframe where slots are assigned on demand."""
+        superframes = self.sums["superframes"]
+        names = ("slots_assigned", "slots_used", "slots_free") if superframes else ()
+        return [Record(f"link_{name}_mean", self.sums[name] / superframes, labels) for name in names]
+
+    def _frames(self, labels: Mapping[str, str]) -> list[Record]:
+        """Return frames lost and frames sent by MODCOD or waveform, where the direction has frames and counts them."""
+        if not self.has_frames:
+            return []
+        sent = [Record("link_modcod_frames", count, {**labels, "modcod": m}) for m, count in self.by_modcod.items()]
+        return [Record("link_lost_frames", self.sums["lost_frames"], labels), *sent]
+
+    def series(self, labels: Mapping[str, str]) -> Series:
+        """Return the columns, in the order of `SERIES`."""
+        return Series(labels, self.t_s, {metric: self.columns[metric] for metric in SERIES if metric in self.columns})
+
+
+class Metrics:
+    """What an emulator's lines say, read one at a time: series over the whole run, totals inside `window` (None: all).
+
+    A direction that another emulator carries has no records.
+    """
+
+    def __init__(self, lines: Iterable[AnyLine], run_start_unix_s: float, window: Window | None) -> None:
+        self._end: End | None = None
+        self._limits: list[int] = []
+        self._directions = {direction: _Direction() for direction in DIRECTIONS}
+        self._has_samples = False
+        for line in lines:
+            match line:
+                case Sample():
+                    self._take(line, run_start_unix_s, window)
+                case Header():
+                    self._limits.append(line.late_limit_us)
+                case End() if self._end is None:
+                    self._end = line
+
+    def _take(self, sample: Sample, origin: float, window: Window | None) -> None:
+        self._has_samples = True
+        for direction, seen in self._directions.items():
+            counters = sample.of(direction)
+            if counters is not None:
+                seen.take(counters, sample.t_unix_s - origin)
+                if window is None or window.holds(sample.t_unix_s):
+                    seen.add(counters)
+
+    def records(self) -> list[Record | Series]:
+        """Return all records of a link."""
+        found: list[Record | Series] = [Record("link_late_limit_us", limit) for limit in self._limits]
+        for direction in DIRECTIONS:
+            found += self.of(direction, direction)
+        if self._end is None:
+            return [*found, failed("link_cpu_s", {}, "the emulator's metrics have no end line: it died or was killed")]
+        return [*found, Record("link_cpu_s", self._end.cpu_s)]
+
+    def of(self, direction: str, label: str) -> list[Record | Series]:
+        """Return the records of one of `DIRECTIONS`; they call it `label`."""
+        seen, labels = self._directions[direction], {"direction": label}
+        if self._has_samples and not seen.t_s:
+            return []
+        return [*seen.totals(labels), *_lateness(self._end, direction, labels), seen.series(labels)]
+
+
+def _lateness(end: End | None, direction: str, labels: Mapping[str, str]) -> list[Record]:
+    if end is None:
+        return [failed("link_release_late_p99_us", labels, "the emulator's metrics have no end line")]
+    figures = {
+        "link_release_late_p50_us": end.late_p50_us.of(direction),
+        "link_release_late_p99_us": end.late_p99_us.of(direction),
+        "link_release_late_max_us": end.late_max_us.of(direction),
+    }
+    return [Record(metric, value, labels) for metric, value in figures.items() if value is not None]
+
+
+def _field(direction: str) -> str:
+    return "return_" if direction == "return" else direction

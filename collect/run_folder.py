@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A run folder to its table of records."""
+
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import polars as pl
+from pydantic import Field, TypeAdapter
+
+from collect import calibration, curl, goodput, jobs, link_samples, pages, pep, ping, satperf, tcp_conf
+from collect.integrity import differences
+from collect.jobs import Job
+from collect.pages import PageLoad
+from collect.raw import Lines, Model, Unreadable, read_json, read_jsonl, stored_files
+from collect.records import Identity, Record, Series, failed, table, write
+
+
+class RunFolderError(Exception):
+    """The folder is not a run: it has no readable manifest, so nothing in it can be attributed."""
+
+
+class Manifest(Model):
+    """What produced a run (schemas/manifest.schema.json); times in seconds since the epoch."""
+
+    schema_: Literal["satlab/manifest/1"] = Field(alias="schema")
+    run_id: str
+    satlab_version: str
+    scenario: str
+    scenario_sha256: str
+    profile: str
+    profile_sha256: str
+    lab: Literal["netns", "vm"]
+    emulator: str
+    arguments: dict[str, str]
+    seed: int
+    started_unix_s: float
+    ended_unix_s: float | None
+    status: Literal["running", "ok", "failed", "interrupted"]
+    reason: str
+    exit_status: int | None
+    host: dict[str, Any]
+    versions: dict[str, str]
+    files: dict[str, str]
+    legs: list[dict[str, str]] = Field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """How files of one kind become records: the job that stores them, as which statistic, their shape."""
+
+    job: str
+    stat: str
+    adapter: TypeAdapter[Any]
+    metrics: tuple[str, ...]
+    records: Callable[[Any, Mapping[str, str]], Iterable[Record]]
+
+
+_READERS = (
+    _Reader("satlab_ping", ping.STAT, ping.ADAPTER, ping.MAIN_METRICS, ping.records),
+    _Reader("satlab_curl", curl.STAT, curl.ADAPTER, curl.MAIN_METRICS, curl.records),
+    _Reader("satlab_tcp_conf", tcp_conf.STAT, tcp_conf.ADAPTER, tcp_conf.MAIN_METRICS, tcp_conf.records),
+    _Reader("satlab_pep", pep.STAT, pep.ADAPTER, pep.MAIN_METRICS, pep.records),
+)
+"""Jobs whose files are read one by one."""
+_LEGS = {"tcp_leg_ok": "tcp", "quic_leg_ok": "quic"}
+"""Metrics of a leg of a connection, and its protocol."""
+_OF_A_LEG = (
+    "congestion_control",
+    "congestion_control_asked",
+    "initial_window",
+    "initial_window_asked",
+    "ack_threshold",
+)
+MANIFEST: TypeAdapter[Manifest] = TypeAdapter(Manifest)
+JOB: TypeAdapter[Job] = TypeAdapter(Job)
+
+
+@dataclass(frozen=True)
+class StoredLoad:
+    """A page load as it was stored, or why it cannot be read, and the job that stored it."""
+
+    job: Job
+    content: PageLoad | Unreadable
+
+
+def manifest(run_dir: Path) -> Manifest:
+    """Read a run's manifest. Raises `RunFolderError`."""
+    content = read_json(run_dir, "manifest.json", MANIFEST)
+    if isinstance(content, Unreadable):
+        raise RunFolderError(f"{run_dir} is not a run folder: {content.reason}")
+    return content
+
+
+def collect(run_dir: Path) -> pl.DataFrame:
+    """Collect all records of a run and write them to records.parquet. Raises `RunFolderError`, OSError."""
+    frame = gather(run_dir)
+    write(frame, run_dir / "records.parquet")
+    return frame
+
+
+def gather(run_dir: Path) -> pl.DataFrame:
+    """Collect all records of a run without writing anything. Raises `RunFolderError`."""
+    about = manifest(run_dir)
+    identity = Identity(about.run_id, about.scenario, about.profile, about.lab)
+    raw, origin = run_dir / "raw", about.started_unix_s
+    ended, note = read_jsonl(raw, "jobs.jsonl", JOB)
+    found: list[Record | Series] = [_run(about), *_note("raw/jobs.jsonl", note), *_calibration(raw)]
+    found += jobs.records(ended, origin)
+    found += _transfers(raw, ended, origin)
+    found += _pages(raw, ended)
+    quic = _Reader(
+        "satlab_satperf",
+        satperf.STAT,
+        satperf.ADAPTER,
+        satperf.MAIN_METRICS,
+        lambda content, labels: satperf.records(content, labels, origin),
+    )
+    found += [record for reader in (*_READERS, quic) for record in _documents(raw, ended, reader)]
+    found += _unclaimed(raw, ended)
+    # Hosts of the VM lab carry the terrestrial segment themselves: with OpenSAND satlink has no part in the path.
+    if about.lab == "netns" or about.emulator == "satlink":
+        found += _link(raw, ended, origin)
+    return table(identity, found)
+
+
+def verify(run_dir: Path) -> list[str]:
+    """Name every raw file that is not what the run wrote: changed, missing or foreign. Raises `RunFolderError`.
+
+    A run that never ended has no digests; then all of its files are foreign.
+    """
+    return differences(run_dir, manifest(run_dir).files)
+
+
+def legs(run_dir: Path) -> list[dict[str, str]]:
+    """Return what each leg of the run's connections had in force, as `ss -ti` and satpep saw it, for the manifest.
+
+    A leg: `node`, `protocol`, `leg` (interface, or side of satpep), congestion control and initial window (packets;
+    several where its connections differed) as seen and as requested, `fault` where these differ.
+    """
+    raw = run_dir / "raw"
+    ended, _ = read_jsonl(raw, "jobs.jsonl", JOB)
+    readers = [reader for reader in _READERS if set(reader.metrics) & {"tcp_leg_ok", "pep_connections_count"}]
+    found = [record for reader in readers for record in _documents(raw, ended, reader) if record.metric in _LEGS]
+    return [_leg(record) for record in found]
+
+
+def _leg(record: Record) -> dict[str, str]:
+    labels = record.labels
+    place = labels.get("interface") or labels.get("side", "")
+    in_force = {name: labels[name] for name in _OF_A_LEG if labels.get(name)}
+    about = {"node": labels["entity"], "protocol": _LEGS[record.metric], "leg": place}
+    return about | in_force | ({"fault": record.reason} if record.reason else {})
+
+
+def stored_loads(run_dir: Path) -> list[StoredLoad]:
+    """Return every stored page load of a run, in the order of the jobs and loads."""
+    ended, _ = read_jsonl(run_dir / "raw", "jobs.jsonl", JOB)
+    return _loads(run_dir / "raw", [job for job in ended if job.job == "satlab_page_load"])
+
+
+def _loads(raw: Path, ended: Sequence[Job]) -> list[StoredLoad]:
+    found = []
+    for job in ended:
+        for name in stored_files(raw, job.folder, pages.STAT):
+            content = read_json(raw, name, pages.ADAPTER)
+            found.append(StoredLoad(job, content))
+    return found
+
+
+def _run(about: Manifest) -> Record:
+    labels = {"exit_status": "" if about.exit_status is None else str(about.exit_status)}
+    if about.status == "ok":
+        return Record("run_ok", 1.0, labels)
+    if about.status == "running":
+        return Record("run_ok", None, labels, status="censored", reason="the run has no end: still running or killed")
+    return failed("run_ok", labels, f"{about.status}: {about.reason}" if about.reason else about.status)
+
+
+def _note(name: str, note: str) -> list[Record]:
+    """Turn a reader's note into a record, so that a short file never passes for a whole one."""
+    if not note:
+        return []
+    incomplete = note.endswith("the last line is incomplete and was left out")
+    return [Record("raw_file_ok", None, {"file": name}, status="censored" if incomplete else "failed", reason=note)]
+
+
+def _calibration(raw: Path) -> list[Record]:
+    content = read_json(raw, "calibration.json", calibration.ADAPTER)
+    if isinstance(content, Unreadable):
+        return [failed("calibration_ok", {}, content.reason)]
+    return calibration.records(content)
+
+
+def _transfers(raw: Path, ended: Sequence[Job], origin: float) -> list[Record]:
+    documents = []
+    missing: list[Record] = []
+    for job in (j for j in ended if j.job == "satlab_iperf3"):
+        files = stored_files(raw, job.folder, goodput.STAT)
+        for name in files:
+            content = read_json(raw, name, goodput.ADAPTER)
+            document = goodput.Document(job, content)
+            made = _sound(name, partial(goodput.records, [document], origin))
+            documents.append(goodput.Document(job, made) if isinstance(made, Unreadable) else document)
+        if not files:
+            missing += _nothing_stored(job, goodput.MAIN_METRICS, goodput.STAT)
+    return [*goodput.records(documents, origin), *missing]
+
+
+def _pages(raw: Path, ended: Sequence[Job]) -> list[Record]:
+    reader = _Reader("satlab_page_load", pages.STAT, pages.ADAPTER, pages.MAIN_METRICS, pages.records)
+    found = _documents(raw, ended, reader)
+    return [*found, *pages.over_loads(found)]
+
+
+def _documents(raw: Path, ended: Sequence[Job], reader: _Reader) -> list[Record]:
+    found: list[Record] = []
+    for job in (j for j in ended if j.job == reader.job and not _stores_nothing(j)):
+        files = stored_files(raw, job.folder, reader.stat)
+        for name in files:
+            content = read_json(raw, name, reader.adapter)
+            if not isinstance(content, Unreadable):
+                content = _sound(name, partial(reader.records, content, job.labels))
+            if isinstance(content, Unreadable):
+                found += [failed(metric, job.labels, content.reason) for metric in reader.metrics]
+            else:
+                found += content
+        if not files:
+            found += _nothing_stored(job, reader.metrics, reader.stat)
+    return found
+
+
+def _sound(name: str, make: Callable[[], Iterable[Record]]) -> list[Record] | Unreadable:
+    """Make the records of a document; Unreadable if its form is right but its values are no measurement's."""
+    try:
+        made = list(make())
+        for record in made:
+            if not math.isfinite(record.value or 0) or not math.isfinite(record.t_s or 0):
+                raise ValueError(f"{record.metric} is not finite")
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        return Unreadable(f"{Path(name).name}: its values make no sense: {type(error).__name__}: {str(error)[:200]}")
+    return made
+
+
+def _stores_nothing(job: Job) -> bool:
+    """Return whether nothing is due: a PEP of engine `none`, the serving side of a transfer."""
+    words = {"satlab_pep": "none", "satlab_satperf": "server"}
+    return job.job in words and words[job.job] in job.argv
+
+
+def _nothing_stored(job: Job, metrics: Sequence[str], stat: str) -> list[Record]:
+    reason = f"raw/files/{job.folder}/{stat}.json is missing: the job stored no result"
+    return [failed(metric, job.labels, reason) for metric in metrics]
+
+
+def _unclaimed(raw: Path, ended: Sequence[Job]) -> list[Record]:
+    """Mark results whose job has no line in jobs.jsonl: the runner died before the job did."""
+    known = {job.folder for job in ended}
+    paths = [path for path in (raw / "files").glob("*") if path.is_dir()]
+    folders = sorted(os.fsencode(path.name).decode(errors="replace") for path in paths)
+    reason = "raw/jobs.jsonl has no line for the job that stored this; its figures are left out"
+    return [failed("job_ok", {"file": f"raw/files/{name}"}, reason) for name in folders if name not in known]
+
+
+def _link(raw: Path, ended: Sequence[Job], origin: float) -> list[Record | Series]:
+    window = None
+    if ended:
+        window = link_samples.Window(min(j.start_unix_s for j in ended), max(j.stop_unix_s for j in ended))
+    lines = Lines(raw, "link.jsonl", link_samples.ADAPTER)
+    metrics = link_samples.Metrics(lines, origin, window)
+    return [*_note("raw/link.jsonl", lines.note), *metrics.records(), *_lan(raw, origin, window)]
+
+
+def _lan(raw: Path, origin: float, window: link_samples.Window | None) -> list[Record | Series]:
+    """Return what the client's LAN did, where an emulator of its own carried it."""
+    if not (raw / "lan.jsonl").exists():
+        return []
+    lines = Lines(raw, "lan.jsonl", link_samples.ADAPTER)
+    metrics = link_samples.Metrics(lines, origin, window)
+    down, up = metrics.of("terrestrial_down", "lan_down"), metrics.of("terrestrial_up", "lan_up")
+    return [*_note("raw/lan.jsonl", lines.note), *down, *up]

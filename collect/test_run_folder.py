@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whole run folders: complete, damaged, cut off, tampered with."""
+
+import itertools
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import polars as pl
+import pytest
+from pydantic import BaseModel, TypeAdapter
+
+import collect
+from collect import calibration, link_samples, pages, ping
+from collect.fixtures import example_run
+from collect.fixtures.example_run import Example
+from collect.run_folder import JOB, MANIFEST
+
+SCHEMAS = Path(__file__).parents[1] / "schemas"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return example_run.write(tmp_path, Example(duration_s=6.0, loads={"h1": 3, "h3": 3}, censored=1))
+
+
+def summary(frame: pl.DataFrame, metric: str, **labels: str) -> list[dict[str, Any]]:
+    rows = [row for row in collect.summaries(frame) if row["metric"] == metric]
+    return [row for row in rows if labels.items() <= row["labels"].items()]
+
+
+def value(frame: pl.DataFrame, metric: str, **labels: str) -> float | None:
+    (row,) = summary(frame, metric, **labels)
+    found: float | None = row["value"]
+    return found
+
+
+def test_a_complete_run_has_every_figure(run: Path) -> None:
+    frame = collect.collect(run)
+    assert frame.schema == collect.SCHEMA
+    assert value(frame, "goodput_bps") is not None
+    assert value(frame, "calibration_ok") == 1.0
+    assert len(summary(frame, "calibration_check_ok")) == 4
+    assert value(frame, "page_load_time_ms", protocol="h1", stat="median") is not None
+    assert value(frame, "link_release_late_p99_us", direction="forward") == pytest.approx(41.2)
+    (median,) = summary(frame, "page_load_time_ms", protocol="h3", stat="median")
+    assert {"n": "2", "censored": "1"}.items() <= median["labels"].items()
+
+
+def test_directions_of_another_emulator_have_no_records(run: Path) -> None:
+    path = run / "raw" / "link.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    left_out = {"forward": None, "return": None}
+    path.write_text("".join(json.dumps(x | left_out if x["type"] == "sample" else x) + "\n" for x in lines))
+    schema = json.loads((SCHEMAS / "link-metrics.schema.json").read_text())
+    jsonschema.validate(json.loads(path.read_text().splitlines()[5]), schema)
+    rows = [row for row in collect.gather(run).to_dicts() if row["metric"].startswith("link_")]
+    assert {json.loads(row["labels"]).get("direction") for row in rows} == {"terrestrial_down", "terrestrial_up", None}
+    assert {row["status"] for row in rows} == {"ok"}
+
+
+def test_parquet_holds_the_table_and_no_scratch_file_is_left(run: Path) -> None:
+    frame = collect.collect(run)
+    assert pl.read_parquet(run / "records.parquet").equals(frame)
+    assert sorted(p.name for p in run.iterdir()) == ["manifest.json", "plan.json", "raw", "records.parquet"]
+
+
+def test_collecting_twice_results_in_the_same_bytes(run: Path) -> None:
+    collect.collect(run)
+    first = (run / "records.parquet").read_bytes()
+    collect.collect(run)
+    assert (run / "records.parquet").read_bytes() == first
+
+
+def test_all_records_follow_their_schema(run: Path) -> None:
+    (run / "raw" / "link.jsonl").unlink()
+    validator = jsonschema.Draft202012Validator(json.loads((SCHEMAS / "records.schema.json").read_text()))
+    frame = collect.collect(run)
+    for row in [*collect.summaries(frame), *series(frame)]:
+        validator.validate(row)
+
+
+def series(frame: pl.DataFrame) -> Iterator[dict[str, Any]]:
+    for row in frame.filter(pl.col("t_s").is_not_null()).to_dicts():
+        yield row | {"labels": json.loads(row["labels"])}
+
+
+def test_calibration_s_own_drops_are_not_counted(run: Path) -> None:
+    frame = collect.collect(run)
+    in_series = sum(
+        row["value"] for row in series(frame) if row["metric"] == "link_dropped_packets" and row["t_s"] < 12
+    )
+    assert in_series == 30 * 30
+    lines = (run / "raw" / "link.jsonl").read_text().splitlines()
+    samples = [json.loads(line) for line in lines if '"sample"' in line]
+    later = sum(s["forward"]["dropped_packets"] for s in samples if s["t_unix_s"] >= example_run.START + 12)
+    assert value(frame, "link_dropped_packets", direction="forward") == later
+
+
+COUNTED = {
+    "link_in_packets": "in_packets",
+    "link_out_bytes": "out_bytes",
+    "link_dropped_packets": "dropped_packets",
+    "link_lost_packets": "lost_packets",
+    "link_late_packets": "late_packets",
+}
+
+
+def planted(run: Path, source: str = "link.jsonl", target: str = "link.jsonl") -> dict[str, dict[str, int]]:
+    """Write three samples while the jobs run, each counter of each direction with its own value; return the sums."""
+    lines = [json.loads(line) for line in (run / "raw" / source).read_text().splitlines()]
+    during = [line for line in lines if line["type"] == "sample" and line["t_unix_s"] > example_run.START + 12.5][:3]
+    numbers = itertools.count(1)
+    chosen = {d: {name: 1000 * next(numbers) for name in COUNTED.values()} for d in example_run.DIRECTIONS}
+    for line in lines:
+        for direction, values in chosen.items() if line["type"] == "sample" else ():
+            line[direction] |= values if line in during else dict.fromkeys(values, 0)
+    (run / "raw" / target).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return {direction: {name: 3 * value for name, value in values.items()} for direction, values in chosen.items()}
+
+
+def test_each_counter_of_each_direction_is_summed_as_itself(run: Path) -> None:
+    sums, frame = planted(run), collect.gather(run)
+    for direction, values in sums.items():
+        found = {counter: value(frame, metric, direction=direction) for metric, counter in COUNTED.items()}
+        assert found == values, direction
+    assert value(frame, "link_cpu_s") == 4.2
+
+
+def test_the_lan_s_directions_are_those_of_its_own_emulator(run: Path) -> None:
+    """Down is towards the client; the LAN's satlink carries it as its terrestrial segment."""
+    sums, frame = planted(run, target="lan.jsonl"), collect.gather(run)
+    for way in ("down", "up"):
+        found = {counter: value(frame, metric, direction=f"lan_{way}") for metric, counter in COUNTED.items()}
+        assert found == sums[f"terrestrial_{way}"], way
+    lan = {row["labels"]["direction"] for row in summary(frame, "link_in_packets")} - {*example_run.DIRECTIONS}
+    assert lan == {"lan_down", "lan_up"}
+
+
+RAW_FILES = [
+    ("raw/calibration.json", "calibration_ok"),
+    ("raw/files/satlab_iperf3-2/iperf3_json.json", "goodput_bps"),
+    ("raw/files/satlab_page_load-3/page_load_json.json", "page_load_time_ms"),
+    ("raw/link.jsonl", "link_cpu_s"),
+    ("raw/jobs.jsonl", "job_ok"),
+]
+
+
+@pytest.mark.parametrize(("name", "metric"), RAW_FILES)
+@pytest.mark.parametrize("damage", [Path.unlink, lambda p: p.write_bytes(b"\xff\x00{"), lambda p: p.write_text("[]\n")])
+def test_any_damaged_raw_file_is_a_failed_sample(
+    run: Path, name: str, metric: str, damage: Callable[[Path], None]
+) -> None:
+    folder = (run / name).parent
+    damage(run / name)
+    if "page_load" in name and not (run / name).exists():
+        shutil.rmtree(folder)
+    frame = collect.collect(run)
+    assert [row for row in summary(frame, metric) if row["status"] == "failed" and row["reason"]], name
+
+
+@pytest.mark.parametrize("name", ["raw/link.jsonl", "raw/jobs.jsonl"])
+def test_a_cut_off_last_line_is_tolerated_and_noted(run: Path, name: str) -> None:
+    content = (run / name).read_bytes()
+    (run / name).write_bytes(content[:-20])
+    (note,) = summary(collect.collect(run), "raw_file_ok")
+    assert (note["status"], note["labels"]["file"]) == ("censored", name)
+    assert "last line is incomplete" in note["reason"]
+
+
+def test_a_job_that_did_not_end_normally_is_a_failed_sample(run: Path) -> None:
+    change_job(run, 2, status="Error", exit_code=1, log="boom\n")
+    rows = summary(collect.collect(run), "job_ok", instance="2")
+    assert [(r["value"], r["status"], r["reason"]) for r in rows] == [
+        (None, "failed", "Error: ended with status 1: boom")
+    ]
+
+
+@pytest.mark.parametrize(("job", "status"), [("satlab_web_server", "ok"), ("satlab_iperf3", "censored")])
+def test_to_be_stopped_is_the_ordinary_end_of_servers_only(run: Path, job: str, status: str) -> None:
+    change_job(run, 2, status="Stopped", exit_code=None, job=job)
+    (row,) = summary(collect.collect(run), "job_ok", instance="2")
+    assert row["status"] == status
+
+
+def test_results_without_a_job_line_are_named(run: Path) -> None:
+    (run / "raw" / "files" / "satlab_ping-99").mkdir()
+    (row,) = summary(collect.collect(run), "job_ok", file="raw/files/satlab_ping-99")
+    assert row["status"] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"), [("failed", "failed"), ("interrupted", "failed"), ("running", "censored")]
+)
+def test_how_the_run_ended_is_a_record(run: Path, status: str, expected: str) -> None:
+    about = json.loads((run / "manifest.json").read_text()) | {"status": status, "reason": "out of disk"}
+    (run / "manifest.json").write_text(json.dumps(about))
+    (row,) = summary(collect.collect(run), "run_ok")
+    assert row["status"] == expected
+
+
+@pytest.mark.parametrize("text", [None, "", "{}", "[1]"])
+def test_a_folder_without_manifest_is_not_a_run(run: Path, text: str | None) -> None:
+    (run / "manifest.json").unlink() if text is None else (run / "manifest.json").write_text(text)
+    with pytest.raises(collect.RunFolderError, match=r"is not a run folder: manifest\.json"):
+        collect.collect(run)
+
+
+def test_ping_results_in_median_and_losses(run: Path) -> None:
+    content = {"schema": "satlab/ping/1", "destination": "198.18.4.2", "sent": 4, "received": 3,
+               "rtt_ms": [583.0, 581.0, 590.0], "start_unix_s": 1.0}  # fmt: skip
+    add_ping(run, content)
+    frame = collect.collect(run)
+    assert value(frame, "rtt_ms", stat="median") == 583.0
+    assert value(frame, "ping_lost_packets") == 1
+
+
+def test_ping_without_replies_is_a_failed_sample(run: Path) -> None:
+    add_ping(run, {"schema": "satlab/ping/1", "destination": "198.18.4.2", "sent": 4, "received": 0,
+                   "rtt_ms": [], "start_unix_s": 1.0})  # fmt: skip
+    calibrated, echoed = summary(collect.collect(run), "rtt_ms")
+    assert (calibrated["labels"]["source"], calibrated["status"]) == ("calibration", "ok")
+    assert (echoed["status"], echoed["reason"]) == ("failed", "none of 4 echoes came back")
+
+
+def change_job(run: Path, instance: int, **change: Any) -> None:
+    path = run / "raw" / "jobs.jsonl"
+    jobs = [json.loads(line) for line in path.read_text().splitlines()]
+    jobs = [job | change if job["job_instance_id"] == instance else job for job in jobs]
+    path.write_text("".join(json.dumps(job) + "\n" for job in jobs))
+
+
+def add_ping(run: Path, content: dict[str, Any]) -> None:
+    path = run / "raw" / "jobs.jsonl"
+    job = json.loads(path.read_text().splitlines()[0]) | {"job": "satlab_ping", "job_instance_id": 50}
+    path.write_text(path.read_text() + json.dumps(job) + "\n")
+    folder = run / "raw" / "files" / "satlab_ping-50"
+    folder.mkdir()
+    (folder / "ping_json.json").write_text(json.dumps(content))
+
+
+# --- the interface: models and schemas agree ----------------------------------------------------------------------
+
+MODELS: dict[str, TypeAdapter[Any]] = {
+    "manifest": MANIFEST, "jobs": JOB, "calibration": calibration.ADAPTER, "page-load": pages.ADAPTER,
+    "ping": ping.ADAPTER,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_have_the_fields_of_their_schemas(name: str) -> None:
+    schema = json.loads((SCHEMAS / f"{name}.schema.json").read_text())
+    model = MODELS[name].json_schema()
+    assert set(model["properties"]) == set(schema["properties"])
+    assert set(model["required"]) == set(schema["required"])
+
+
+def test_link_models_have_the_fields_of_their_schema() -> None:
+    schema = json.loads((SCHEMAS / "link-metrics.schema.json").read_text())
+    kinds = schema["oneOf"]
+    models: list[type[BaseModel]] = [link_samples.Header, link_samples.Sample, link_samples.End, link_samples.Change]
+    for model, kind in zip(models, kinds, strict=True):
+        assert set(model.model_json_schema()["properties"]) == set(kind["properties"])
+    assert set(link_samples.Counters.model_json_schema()["required"]) == set(schema["$defs"]["direction"]["required"])
+
+
+def test_example_runs_follow_the_schemas(run: Path) -> None:
+    def check(name: str, *documents: Any) -> None:
+        validator = jsonschema.Draft202012Validator(json.loads((SCHEMAS / f"{name}.schema.json").read_text()))
+        for document in documents:
+            validator.validate(document)
+
+    check("manifest", json.loads((run / "manifest.json").read_text()))
+    check("calibration", json.loads((run / "raw" / "calibration.json").read_text()))
+    check("link-plan", json.loads((run / "plan.json").read_text())["link"])
+    for path in run.glob("raw/files/satlab_page_load-*/*.json"):
+        check("page-load", json.loads(path.read_text()))
+    for name, lines in (("jobs", "jobs.jsonl"), ("link-metrics", "link.jsonl")):
+        check(name, *map(json.loads, (run / "raw" / lines).read_text().splitlines()[-30:]))
+
+
+# --- T12: tampered or mixed-up results ------------------------------------------------------------------------------
+
+
+def test_untouched_run_verifies(run: Path) -> None:
+    assert collect.verify(run) == []
+
+
+def test_t12_a_flipped_byte_is_named(run: Path) -> None:
+    path = run / "raw" / "files" / "satlab_iperf3-2" / "iperf3_json.json"
+    content = bytearray(path.read_bytes())
+    content[100] ^= 1
+    path.write_bytes(content)
+    (found,) = collect.verify(run)
+    assert found.startswith("raw/files/satlab_iperf3-2/iperf3_json.json: changed")
+
+
+def test_a_missing_file_is_named(run: Path) -> None:
+    (run / "raw" / "calibration.json").unlink()
+    assert collect.verify(run) == ["raw/calibration.json: missing"]
+
+
+def test_t12_files_of_another_run_are_named(run: Path, tmp_path: Path) -> None:
+    other = example_run.write(tmp_path, Example(run_id="other", duration_s=7.0, seed=9))
+    shutil.copy(other / "raw" / "link.jsonl", run / "raw" / "link.jsonl")
+    shutil.copy(other / "raw" / "jobs.jsonl", run / "raw" / "jobs-2.jsonl")
+    found = collect.verify(run)
+    assert [line.split(":")[0] for line in found] == ["raw/jobs-2.jsonl", "raw/link.jsonl"]
+
+
+def test_a_link_out_of_the_folder_is_not_a_plain_file(run: Path) -> None:
+    path = run / "raw" / "link.jsonl"
+    moved = path.rename(run / "elsewhere.jsonl")
+    path.symlink_to(moved)
+    assert collect.verify(run) == ["raw/link.jsonl: is not a plain file"]

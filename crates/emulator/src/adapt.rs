@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! Adaptive coding from the profile: what there is to choose from, and what a link starts with.
+
+use dvb::acm::Selector;
+use dvb::modcod::{FrameSize, ModCod};
+use link::{Acm, Coding};
+use profile::Profile;
+
+use crate::demand;
+use crate::timing::Timing;
+
+/// Hysteresis of ACM above a threshold and its margin, dB: more than the hundredths by which a
+/// measured `Es/N0` wavers, less than most steps between thresholds.
+const HYSTERESIS_DB: f64 = 0.3;
+
+/// The most efficient MODCOD at the `Es/N0` of the start, as the terminal logged on with it.
+pub(crate) fn first_modcod(profile: &Profile) -> ModCod {
+    let (down, margin_db) = (&profile.forward, profile.settings.forward_margin_db);
+    Selector::new(&down.modcods, FrameSize::Normal, false, margin_db, 0.0)
+        .map_or(down.modcod, |mut it| it.report(profile.forward_es_n0_db(1)))
+}
+
+/// Adaptive coding, where a carrier allows more than one MODCOD or waveform.
+pub(crate) fn acm(profile: &Profile, allowed: Vec<Coding>, margin_db: f64) -> Option<Acm> {
+    (allowed.len() > 1).then(|| Acm {
+        allowed,
+        margin_db,
+        hysteresis_db: HYSTERESIS_DB,
+        period: (u64::from(profile.settings.acm_refresh_ms) * 1_000_000).max(1),
+        superframe: profile.return_link.superframe_ns,
+    })
+}
+
+/// The waveforms of the return carrier, with the slots that each makes of what was agreed.
+pub(crate) fn waveforms(timing: Timing, profile: &Profile) -> Vec<Coding> {
+    let all = profile.return_link.waveforms.iter();
+    let slots = |&it| Coding::Waveform(it, demand::slots_of(timing, profile, it).most);
+    all.map(slots).collect()
+}

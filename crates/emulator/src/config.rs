@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! `link.json` (schemas/link-config.schema.json): every fault at once, unknown fields refused.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::demand::OtherLoad;
+use crate::direction::{self, Direction};
+use crate::timeline::{self, Timeline};
+use crate::timing::Timing;
+use crate::traces::Traces;
+use crate::units::ns_of_ms;
+use crate::validate;
+
+pub use crate::traces::ReadFile;
+
+/// What `satlink` is asked to emulate.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// SHA-256 of the file, hexadecimal.
+    pub sha256: String,
+    /// Name of the run, copied into the metrics header.
+    pub run_id: String,
+    /// Profile folder; relative paths count from the working directory.
+    pub profile: PathBuf,
+    /// Take of a profile what the loader of `OpenSAND` takes although it is wrong.
+    pub lenient: bool,
+    /// Seed of the run; each direction derives its own.
+    pub seed: u64,
+    /// When frames open.
+    pub timing: Timing,
+    /// GW to ST.
+    pub forward: Direction,
+    /// ST to GW.
+    pub return_link: Direction,
+    /// Delay of the terrestrial segment, each way, ns.
+    pub terrestrial_delay_ns: u64,
+    /// Satellite segment, terminal and gateway side; `None`: `OpenSAND` carries it.
+    pub satellite: Option<[Port; 2]>,
+    /// Terrestrial segment, gateway and server side; `None`: there is none.
+    pub terrestrial: Option<[Port; 2]>,
+    /// File that metrics are appended to.
+    pub metrics: PathBuf,
+    /// Time between two samples, ms.
+    pub metrics_interval_ms: u64,
+    /// Collector that gets the samples as probes of `OpenSAND`, if there is one.
+    pub probes: Option<Probes>,
+    /// Control socket, if there is one.
+    pub control: Option<PathBuf>,
+    /// Changes that are known beforehand.
+    pub timeline: Option<Timeline>,
+    /// Traffic of other terminals.
+    pub others: Vec<OtherLoad>,
+    /// Where the entities are when each is a process.
+    pub emulation: Option<Emulation>,
+}
+
+impl Config {
+    /// The devices: terrestrial segment, then satellite segment.
+    pub fn ports(&self) -> impl Iterator<Item = &Port> {
+        let terrestrial = self.terrestrial.iter().flatten();
+        terrestrial.chain(self.satellite.iter().flatten())
+    }
+}
+
+/// A collector of probes.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Probes {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Path of the network namespace from which it is reached; `parent`: that of the parent process; `None`: that of this
+    /// process.
+    pub netns: Option<PathBuf>,
+}
+
+/// A TUN device in a network namespace.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Port {
+    /// Path of the namespace, e.g. `/run/netns/NAME`.
+    pub netns: PathBuf,
+    /// Name of the device, 1 to 15 characters.
+    pub tun: String,
+}
+
+/// Addresses of the entities on the emulation network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Emulation {
+    /// Terminal.
+    pub st: Ipv4Addr,
+    /// Satellite.
+    pub sat: Ipv4Addr,
+    /// Gateway.
+    pub gw: Ipv4Addr,
+    /// UDP port of the forward direction; the return direction has the next.
+    pub port: u16,
+}
+
+/// Every fault of a configuration; displays one per line as `file: field: reason (remedy)`.
+#[derive(Debug, PartialEq, Error)]
+#[error("{}", .0.join("\n"))]
+pub struct ConfigError(pub Vec<String>);
+
+/// The fields of the file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Fields {
+    #[serde(rename = "schema")]
+    _schema: String,
+    run_id: String,
+    profile: PathBuf,
+    #[serde(default)]
+    lenient: bool,
+    seed: u64,
+    timing: Timing,
+    forward: Value,
+    #[serde(rename = "return")]
+    return_link: Value,
+    terrestrial_one_way_delay_ms: f64,
+    st: Option<Port>,
+    gw: Option<Port>,
+    near: Option<Port>,
+    far: Option<Port>,
+    metrics: PathBuf,
+    metrics_interval_ms: u64,
+    probes: Option<Probes>,
+    control: Option<PathBuf>,
+    timeline: Option<timeline::Fields>,
+    others: Option<Vec<OtherLoad>>,
+    emulation: Option<Emulation>,
+}
+
+/// Checks the text of a configuration. Loss traces come from `read`.
+///
+/// # Errors
+/// All faults of the text.
+pub fn parse(text: &str, read: &ReadFile<'_>) -> Result<Config, ConfigError> {
+    let value: Value = serde_json::from_str(text).map_err(|error| {
+        ConfigError(vec![format!(
+            "is no JSON: {error} (see schemas/link-config.schema.json)"
+        )])
+    })?;
+    let mut traces = Traces::new(read);
+    let has_satellite = !value["st"].is_null();
+    let faults = validate::faults("satlab/link-config", "", &value, has_satellite, &mut traces);
+    if !faults.is_empty() {
+        return Err(ConfigError(faults));
+    }
+    let sha256 = profile::sha256_hex(text.as_bytes());
+    config(value, sha256, &traces).map_err(|error| ConfigError(vec![error.to_string()]))
+}
+
+fn config(value: Value, sha256: String, traces: &Traces<'_>) -> serde_json::Result<Config> {
+    let fields = Fields::deserialize(value)?;
+    let segment = |one: Option<Port>, other: Option<Port>| Some([one?, other?]);
+    let timeline = fields.timeline.map(|it| Timeline::read(it, traces));
+    Ok(Config {
+        sha256,
+        run_id: fields.run_id,
+        profile: fields.profile,
+        lenient: fields.lenient,
+        seed: fields.seed,
+        timing: fields.timing,
+        forward: direction::read(&fields.forward, traces)?,
+        return_link: direction::read(&fields.return_link, traces)?,
+        terrestrial_delay_ns: ns_of_ms(fields.terrestrial_one_way_delay_ms),
+        satellite: segment(fields.st, fields.gw),
+        terrestrial: segment(fields.near, fields.far),
+        metrics: fields.metrics,
+        metrics_interval_ms: fields.metrics_interval_ms,
+        probes: fields.probes,
+        control: fields.control,
+        timeline: timeline.transpose()?,
+        others: fields.others.unwrap_or_default(),
+        emulation: fields.emulation,
+    })
+}
+
+/// As [`parse`], for tests: no file is there.
+#[cfg(test)]
+pub(crate) fn parse_alone(text: &str) -> Result<Config, ConfigError> {
+    parse(text, &|_| {
+        Err("cannot be read: there is no such file".to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{parse_alone as parse, *};
+    use crate::direction::Limit;
+    use crate::testing::example;
+    use serde_json::json;
+    use std::path::Path;
+
+    fn faults(value: &Value) -> String {
+        parse(&value.to_string())
+            .expect_err("must be refused")
+            .to_string()
+    }
+
+    #[test]
+    fn complete_configuration_is_read() {
+        let config = parse(&example("geo").to_string()).unwrap();
+        assert_eq!(config.terrestrial_delay_ns, 40_000_000);
+        assert_eq!(config.forward.queue.limit, Limit::Bdp(1.0));
+        assert_eq!(config.timing, Timing::Standard);
+        assert_eq!(
+            config.terrestrial.unwrap()[1].netns,
+            Path::new("/run/netns/far")
+        );
+        assert_eq!(config.sha256.len(), 64);
+    }
+
+    #[test]
+    fn every_fault_is_reported_with_its_place() {
+        let mut value = example("geo");
+        value["timing"] = json!("fast");
+        value["seed"] = json!(-1);
+        value["forward"]["queue"] = json!({"bdp": 1, "bytes": 1});
+        value["return"]["loss"]["ratio"] = json!(1.5);
+        value["return"]["loss"]["burst"] = json!(3);
+        value["near"]["tun"] = json!("sixteen-letters-");
+        value["metrics_interval_ms"] = json!(1);
+        value["colour"] = json!("blue");
+        value["probes"] = json!({"address": "localhost", "port": 1});
+        value.as_object_mut().unwrap().remove("run_id");
+        let faults = faults(&value);
+        for expected in [
+            "timing: \"fast\" is not allowed (one of: standard, opensand)",
+            "seed: -1 is not allowed (an integer, 0 to",
+            "forward.queue: needs exactly one of bdp, bytes and packets",
+            "return.loss.ratio: 1.5 is not allowed (a number from 0 to 1)",
+            "return.loss.burst: is unknown",
+            "near.tun: \"sixteen-letters-\" is not allowed (a text of 1 to 15 bytes)",
+            "metrics_interval_ms: 1 is not allowed (an integer, 10 to 10000)",
+            "colour: is unknown",
+            "probes.address: \"localhost\" is not allowed (an address and a UDP port",
+            "probes.port: is unknown",
+            "run_id: is missing",
+        ] {
+            assert!(faults.contains(expected), "{expected} not in\n{faults}");
+        }
+        assert_eq!(faults.lines().count(), 11, "{faults}");
+    }
+
+    #[test]
+    fn shapes_other_than_objects_are_refused() {
+        assert!(parse("[1]").is_err());
+        assert!(parse("{").is_err());
+        let mut value = example("geo");
+        value["st"] = json!("st");
+        value["forward"]["queue"] = json!({});
+        assert_eq!(faults(&value).lines().count(), 2);
+    }
+
+    #[test]
+    fn satellite_segment_is_whole_or_left_out() {
+        let mut value = example("geo");
+        value["gw"] = Value::Null;
+        assert!(faults(&value).starts_with("gw: is no object"));
+        value["st"] = Value::Null;
+        let config = parse(&value.to_string()).unwrap();
+        assert_eq!(config.satellite, None);
+        assert_eq!(config.ports().count(), 2);
+    }
+
+    #[test]
+    fn one_device_is_one_end() {
+        let mut value = example("geo");
+        value["far"] = value["near"].clone();
+        assert!(faults(&value).contains("far: is the same device as near"));
+    }
+
+    #[test]
+    fn addresses_are_read_and_checked() {
+        let read = |emulation: Value| {
+            let mut value = example("geo");
+            value["emulation"] = emulation;
+            parse(&value.to_string()).map(|config| config.emulation)
+        };
+        let local = Emulation {
+            st: Ipv4Addr::new(127, 99, 0, 3),
+            sat: Ipv4Addr::new(127, 99, 0, 1),
+            gw: Ipv4Addr::new(127, 99, 0, 2),
+            port: 41_733,
+        };
+        let good =
+            json!({"st": "127.99.0.3", "sat": "127.99.0.1", "gw": "127.99.0.2", "port": 41733});
+        assert_eq!(read(good.clone()).unwrap(), Some(local));
+        assert_eq!(read(Value::Null).unwrap(), None);
+        let mut bad = good;
+        bad["gw"] = "127.99.0.1".into();
+        assert!(
+            read(bad.clone())
+                .unwrap_err()
+                .to_string()
+                .contains("one address")
+        );
+        bad["st"] = "somewhere".into();
+        bad["port"] = 65_535.into();
+        let faults = read(bad).unwrap_err().to_string();
+        for part in [
+            "emulation.st: \"somewhere\" is not allowed",
+            "emulation.port: 65535",
+        ] {
+            assert!(faults.contains(part), "{faults}");
+        }
+    }
+}

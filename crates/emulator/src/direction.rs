@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! One direction of the satellite link in `link.json`: queue, losses, jitter, outages.
+
+use link::{
+    Aqm, Carrier, CoDel, FqCoDel, GilbertElliott, Jitter, Loss, LossModel, LossUnit, Nanos, Pie,
+};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::traces::Traces;
+use crate::units::{ns_of_ms, ns_of_s};
+
+/// Full-size IPv4 packet on a path with an MTU of 1500.
+pub const IP_PACKET_BYTES: usize = 1500;
+
+/// What a direction adds to the profile.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Direction {
+    /// Queue in front of the carrier.
+    pub queue: Queue,
+    /// Loss processes, outages among them.
+    pub losses: Vec<Loss>,
+    /// The outages alone.
+    pub outages: Option<Loss>,
+    /// Variation of the delay.
+    pub jitter: Jitter,
+    /// What of it can change at run time, as it was given.
+    pub requested: Map<String, Value>,
+}
+
+/// Queue of a direction.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(from = "QueueFields")]
+pub struct Queue {
+    /// Drop-tail limit.
+    pub limit: Limit,
+    /// Active management.
+    pub aqm: Aqm,
+    /// Mark ECN-capable packets in place of an early drop.
+    pub ecn: bool,
+}
+
+/// Drop-tail limit of a direction.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Limit {
+    /// Multiples of the direction's bandwidth-delay product.
+    Bdp(f64),
+    /// Bytes of waiting IP packets.
+    Bytes(u64),
+    /// Waiting packets.
+    Packets(u64),
+}
+
+/// Bandwidth-delay product: bytes that the carrier sends in one round trip; 0 for a wire.
+pub(crate) fn bdp_bytes(carrier: &Carrier, rtt_ns: u64) -> u64 {
+    (carrier.rate_bps().unwrap_or(0.0) * rtt_ns as f64 / 8e9).round() as u64
+}
+
+impl Queue {
+    /// The queue, its limit in bytes and packets. One given in BDP holds at least one full-size packet, else a path without
+    /// delay would carry nothing.
+    #[must_use]
+    pub fn of_link(self, bdp_bytes: u64) -> link::Queue {
+        let (bytes, packets) = match self.limit {
+            Limit::Bytes(bytes) => (bytes, u64::MAX),
+            Limit::Bdp(factor) => {
+                let bytes = (bdp_bytes as f64 * factor).round() as u64;
+                (bytes.max(IP_PACKET_BYTES as u64), u64::MAX)
+            }
+            Limit::Packets(packets) => (u64::MAX, packets),
+        };
+        link::Queue {
+            bytes,
+            packets,
+            aqm: self.aqm,
+            ecn: self.ecn,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct QueueFields {
+    #[serde(flatten)]
+    limit: Limit,
+    aqm: Option<Management>,
+    #[serde(default)]
+    ecn: bool,
+    target_ms: Option<f64>,
+    interval_ms: Option<f64>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Management {
+    Codel,
+    FqCodel,
+    Pie,
+}
+
+impl From<QueueFields> for Queue {
+    fn from(fields: QueueFields) -> Self {
+        let (pie, codel) = (Pie::default(), CoDel::default());
+        let target = |default: Nanos| fields.target_ms.map_or(default, ns_of_ms);
+        let codel = CoDel {
+            target: target(codel.target),
+            interval: fields.interval_ms.map_or(codel.interval, ns_of_ms).max(1),
+        };
+        let aqm = match fields.aqm {
+            None => Aqm::DropTail,
+            Some(Management::Codel) => Aqm::CoDel(codel),
+            Some(Management::FqCodel) => Aqm::FqCoDel(FqCoDel {
+                codel,
+                ..FqCoDel::default()
+            }),
+            Some(Management::Pie) => Aqm::Pie(Pie {
+                target: target(pie.target),
+                ..pie
+            }),
+        };
+        Self {
+            limit: fields.limit,
+            aqm,
+            ecn: fields.ecn,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Fields {
+    queue: Queue,
+    loss: Value,
+    jitter: Option<JitterFields>,
+    outages_s: Option<Vec<[f64; 2]>>,
+}
+
+/// Takes a direction from a checked configuration.
+pub(crate) fn read(value: &Value, traces: &Traces<'_>) -> serde_json::Result<Direction> {
+    let fields = Fields::deserialize(value)?;
+    let mut losses = losses(&fields.loss, traces)?;
+    let outages = fields.outages_s.map(|windows| {
+        let windows = windows.into_iter().map(|it| it.map(ns_of_s));
+        Loss {
+            model: LossModel::Windows(windows.map(|[start, end]| start..end).collect()),
+            unit: LossUnit::Frame,
+        }
+    });
+    losses.extend(outages.clone());
+    let requested =
+        ["queue", "loss", "jitter"].map(|name| Some((name.to_owned(), value.get(name)?.clone())));
+    Ok(Direction {
+        queue: fields.queue,
+        losses,
+        outages,
+        jitter: fields.jitter.map_or(Jitter::None, Jitter::from),
+        requested: requested.into_iter().flatten().collect(),
+    })
+}
+
+#[derive(Deserialize)]
+struct LossFields {
+    #[serde(with = "Unit")]
+    unit: LossUnit,
+    #[serde(flatten)]
+    model: Model,
+}
+
+#[derive(Deserialize)]
+#[serde(remote = "LossUnit", rename_all = "lowercase")]
+enum Unit {
+    Packet,
+    Frame,
+}
+
+/// Distinguished by their fields: `model` may be left out for independent losses.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Model {
+    Independent {
+        ratio: f64,
+    },
+    GilbertElliott {
+        p: f64,
+        r: f64,
+        #[serde(default)]
+        good_ratio: f64,
+        bad_ratio: Option<f64>,
+        step_ms: Option<f64>,
+    },
+    Bursts {
+        period_ms: f64,
+        duration_ms: f64,
+        #[serde(default)]
+        first_ms: f64,
+    },
+    Trace {
+        file: String,
+    },
+}
+
+/// One loss process or a list of them, checked.
+pub(crate) fn losses(value: &Value, traces: &Traces<'_>) -> serde_json::Result<Vec<Loss>> {
+    let all = value
+        .as_array()
+        .map_or(std::slice::from_ref(value), Vec::as_slice);
+    all.iter()
+        .map(|it| loss(LossFields::deserialize(it)?, traces))
+        .collect()
+}
+
+fn loss(fields: LossFields, traces: &Traces<'_>) -> serde_json::Result<Loss> {
+    let model = match fields.model {
+        Model::Independent { ratio } => LossModel::Bernoulli { ratio },
+        Model::GilbertElliott {
+            p,
+            r,
+            good_ratio,
+            bad_ratio,
+            step_ms,
+        } => LossModel::GilbertElliott(GilbertElliott {
+            p,
+            r,
+            good: good_ratio,
+            bad: bad_ratio.unwrap_or(1.0),
+            step: step_ms.map(|ms| ns_of_ms(ms).max(1)),
+        }),
+        Model::Bursts {
+            period_ms,
+            duration_ms,
+            first_ms,
+        } => LossModel::Bursts {
+            period: ns_of_ms(period_ms),
+            duration: ns_of_ms(duration_ms),
+            first: ns_of_ms(first_ms),
+        },
+        Model::Trace { file } => {
+            let unread = || serde::de::Error::custom(format!("{file}: was not read"));
+            traces.model(&file).ok_or_else(unread)?
+        }
+    };
+    let unit = fields.unit;
+    Ok(Loss { model, unit })
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub(crate) enum JitterFields {
+    Uniform { uniform_ms: f64 },
+    Normal { mean_ms: f64, sigma_ms: f64 },
+}
+
+impl From<JitterFields> for Jitter {
+    fn from(fields: JitterFields) -> Self {
+        match fields {
+            JitterFields::Uniform { uniform_ms } => Self::Uniform {
+                most: ns_of_ms(uniform_ms),
+            },
+            JitterFields::Normal { mean_ms, sigma_ms } => Self::Normal {
+                mean: ns_of_ms(mean_ms),
+                sigma: ns_of_ms(sigma_ms),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::parse_alone as parse;
+    use crate::testing::example;
+    use serde_json::json;
+
+    fn direction(edit: impl FnOnce(&mut Value)) -> Result<Direction, String> {
+        let mut value = example("geo");
+        edit(&mut value["forward"]);
+        let config = parse(&value.to_string()).map_err(|faults| faults.to_string())?;
+        Ok(config.forward)
+    }
+
+    #[test]
+    fn fields_left_out_mean_what_they_meant() {
+        let plain = direction(|_| {}).unwrap();
+        assert_eq!(plain.jitter, Jitter::None);
+        assert_eq!(plain.losses, [Loss::random(0.0, LossUnit::Packet)]);
+        assert_eq!((plain.queue.aqm, plain.queue.ecn), (Aqm::DropTail, false));
+    }
+
+    #[test]
+    fn queues_are_read() {
+        let queue = |queue: Value| direction(|forward| forward["queue"] = queue).unwrap().queue;
+        assert_eq!(queue(json!({"packets": 200})).limit, Limit::Packets(200));
+        let codel = queue(json!({"bdp": 1, "aqm": "codel", "ecn": true, "interval_ms": 600}));
+        let (target, interval) = (5_000_000, 600_000_000);
+        assert_eq!(codel.aqm, Aqm::CoDel(CoDel { target, interval }));
+        assert!(codel.ecn);
+        let fq = queue(json!({"bdp": 1, "aqm": "fq-codel", "target_ms": 20}));
+        assert!(matches!(fq.aqm, Aqm::FqCoDel(fq) if fq.codel.target == 20_000_000));
+        assert_eq!(
+            queue(json!({"bdp": 1, "aqm": "pie"})).aqm,
+            Aqm::Pie(Pie::default())
+        );
+    }
+
+    #[test]
+    fn losses_jitter_and_outages_are_read() {
+        let read = direction(|forward| {
+            forward["loss"] = json!([
+                {"model": "gilbert-elliott", "p": 0.01, "r": 0.167, "step_ms": 10, "unit": "frame"},
+                {"model": "bursts", "period_ms": 1000, "duration_ms": 20, "unit": "packet"},
+                {"ratio": 0.01, "unit": "packet"},
+            ]);
+            forward["jitter"] = json!({"mean_ms": 3, "sigma_ms": 0.5});
+            forward["outages_s"] = json!([[1, 2.5], [3, 4]]);
+        })
+        .unwrap();
+        let LossModel::GilbertElliott(chain) = read.losses[0].model else {
+            panic!("{read:?}")
+        };
+        assert_eq!(
+            (chain.step, chain.bad.to_bits()),
+            (Some(10_000_000), 1f64.to_bits())
+        );
+        let (period, duration, first) = (1_000_000_000, 20_000_000, 0);
+        assert_eq!(
+            read.losses[1].model,
+            LossModel::Bursts {
+                period,
+                duration,
+                first
+            }
+        );
+        assert_eq!(read.losses[2], Loss::random(0.01, LossUnit::Packet));
+        let windows = [1_000_000_000..2_500_000_000, 3_000_000_000..4_000_000_000];
+        assert_eq!(read.losses[3].model, LossModel::Windows(windows.into()));
+        let (mean, sigma) = (3_000_000, 500_000);
+        assert_eq!(read.jitter, Jitter::Normal { mean, sigma });
+        let uniform = direction(|forward| forward["jitter"] = json!({"uniform_ms": 2})).unwrap();
+        assert_eq!(uniform.jitter, Jitter::Uniform { most: 2_000_000 });
+    }
+
+    #[test]
+    fn every_fault_has_its_place() {
+        let faults = direction(|forward| {
+            forward["queue"] = json!({"bdp": 1, "aqm": "red", "target_ms": -1, "ecn": 1});
+            forward["loss"] = json!([
+                {"model": "gilbert-elliott", "p": 2, "unit": "frame", "q": 1},
+                {"model": "bursts", "period_ms": 10, "duration_ms": 20, "unit": "packet"},
+                {"model": "trace", "file": "/nonexistent", "unit": "packet"},
+                7,
+            ]);
+            forward["jitter"] = json!({"mean_ms": 1});
+            forward["outages_s"] = json!([[2, 1]]);
+        })
+        .unwrap_err();
+        for expected in [
+            "forward.queue.aqm: \"red\" is not allowed (one of: codel, fq-codel, pie)",
+            "forward.queue.target_ms: -1 is not allowed",
+            "forward.queue.ecn: 1 is not allowed (true or false)",
+            "forward.loss[0].p: 2 is not allowed",
+            "forward.loss[0].r: is missing",
+            "forward.loss[0].q: is unknown",
+            "forward.loss[1]: a burst of duration_ms does not fit",
+            "forward.loss[2].file: /nonexistent: cannot be read",
+            "forward.loss[3]: is no object",
+            "forward.jitter.sigma_ms: is missing",
+            "forward.outages_s: [[2,1]] is not allowed (pairs",
+        ] {
+            assert!(faults.contains(expected), "{expected} not in\n{faults}");
+        }
+        let ecn = direction(|forward| forward["queue"] = json!({"bdp": 1, "ecn": true}));
+        assert!(ecn.unwrap_err().contains("a drop-tail queue does not mark"));
+    }
+}

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! One emulated satellite path without clock, socket, thread or file: configuration, plan, scheduled changes, and the loop
+//! over the four directions.
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
+
+mod adapt;
+pub mod bundle;
+pub mod config;
+pub mod demand;
+pub mod direction;
+pub mod directions;
+pub mod drive;
+pub mod links;
+pub mod offload;
+pub mod plan;
+pub mod request;
+mod rules;
+pub mod scheduled;
+pub mod set;
+#[cfg(test)]
+mod testing;
+pub mod timeline;
+pub mod timing;
+mod traces;
+mod units;
+mod validate;

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! From configuration and profile to the four links.
+
+use dvb::modcod::FrameSize;
+use link::{Carrier, Coding, LinkConfig, Reception};
+use profile::Profile;
+
+use crate::adapt::{acm, first_modcod, waveforms};
+use crate::config::Config;
+use crate::demand;
+use crate::direction::{Direction, bdp_bytes};
+use crate::set::Target;
+use crate::timing::Timing;
+
+/// Configurations of the four directions, in the order of [`crate::directions::DIRECTIONS`].
+pub type Links = [LinkConfig; 4];
+
+/// The four links of a configuration.
+#[must_use]
+pub fn links(config: &Config, profile: &Profile) -> Links {
+    let [forward, back] = carriers(config.timing, profile);
+    let rtt_ns = rtt_ns(config, profile);
+    let radio = |carrier: Carrier, direction: &Direction, seed: u64| LinkConfig {
+        losses: direction.losses.clone(),
+        jitter: direction.jitter,
+        ..LinkConfig::new(
+            carrier,
+            profile.one_way_delay_ns,
+            direction.queue.of_link(bdp_bytes(&carrier, rtt_ns)),
+            seed,
+        )
+    };
+    let wire = |seed: u64| {
+        // A wire has no queue.
+        let queue = link::Queue::drop_tail(0);
+        LinkConfig::new(Carrier::Wire, config.terrestrial_delay_ns, queue, seed)
+    };
+    let seed = |direction: u64| direction_seed(config.seed, direction);
+    let reception = |es_n0_db: f64, minimal_es_n0_db: Option<f64>| {
+        Some(Reception {
+            minimal_es_n0_db,
+            ..Reception::gate(es_n0_db)
+        })
+    };
+    let (st, settings) = (&profile.st_profile.physical, &profile.settings);
+    let modcods = profile.forward.modcods.iter().copied().map(Coding::ModCod);
+    let forward = LinkConfig {
+        reception: reception(profile.forward_es_n0_db(1), st.minimal_es_n0_db),
+        acm: acm(profile, modcods.collect(), settings.forward_margin_db),
+        signalling: demand::signalling(config.timing, profile),
+        ..radio(forward, &config.forward, seed(0))
+    };
+    let demand = demand::demand(&config.others, profile, &forward);
+    [
+        forward,
+        LinkConfig {
+            reception: reception(
+                profile.return_es_n0_db(1),
+                profile.gw_physical.minimal_es_n0_db,
+            ),
+            demand,
+            acm: acm(
+                profile,
+                waveforms(config.timing, profile),
+                settings.return_margin_db,
+            ),
+            ..radio(back, &config.return_link, seed(1))
+        },
+        wire(seed(2)),
+        wire(seed(3)),
+    ]
+}
+
+/// What changes of the four directions start from.
+#[must_use]
+pub fn targets(config: &Config, profile: &Profile) -> [Target; 4] {
+    let rtt_ns = rtt_ns(config, profile);
+    let mut directions = [&config.forward, &config.return_link].into_iter();
+    links(config, profile).map(|link| {
+        let direction = directions.next();
+        Target {
+            carrier: link.carrier,
+            rtt_ns,
+            delay_ns: link.delay,
+            queue: direction.map(|it| it.queue),
+            outages: direction.and_then(|it| it.outages.clone()),
+            has_plans: link.demand.is_some(),
+        }
+    })
+}
+
+/// Forward and return carrier.
+fn carriers(timing: Timing, profile: &Profile) -> [Carrier; 2] {
+    let (down, up, label) = (&profile.forward, &profile.return_link, profile.st.mac);
+    let modcod = first_modcod(profile);
+    match timing {
+        Timing::Standard => [
+            Carrier::Forward {
+                symbol_rate: down.symbol_rate,
+                modcod,
+                frame_size: FrameSize::Normal,
+                pilots: false,
+                label,
+            },
+            Carrier::Return {
+                symbol_rate: up.symbol_rate,
+                waveform: up.waveform,
+                superframe: up.superframe_ns,
+                slots: demand::slots(timing, profile).most,
+            },
+        ],
+        Timing::OpenSand => [
+            Carrier::OpenSandForward {
+                symbol_rate: down.symbol_rate,
+                modcod,
+                tick: down.tick_ns,
+                label,
+            },
+            Carrier::OpenSandReturn {
+                symbol_rate: up.symbol_rate,
+                waveform: up.waveform,
+                superframe: up.superframe_ns,
+                slots: demand::slots(timing, profile).most,
+            },
+        ],
+    }
+}
+
+/// Round trip of the propagation alone.
+pub(crate) fn rtt_ns(config: &Config, profile: &Profile) -> u64 {
+    2 * (profile.one_way_delay_ns + config.terrestrial_delay_ns)
+}
+
+/// `SplitMix64` (Steele, Lea, Flood, OOPSLA 2014) over seed and direction: neighbouring seeds give unrelated streams.
+fn direction_seed(seed: u64, direction: u64) -> u64 {
+    let step = |state: u64| {
+        let z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    };
+    step(step(seed) ^ direction)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directions_have_seeds_of_their_own() {
+        let seeds: Vec<_> = (0..4)
+            .map(|direction| direction_seed(7, direction))
+            .collect();
+        for (index, seed) in seeds.iter().enumerate() {
+            assert!(!seeds[..index].contains(seed));
+        }
+        assert_ne!(seeds[1], direction_seed(8, 1));
+        assert_eq!(seeds[1], direction_seed(7, 1));
+    }
+}

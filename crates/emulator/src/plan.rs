@@ -1,0 +1,456 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! The figures that the frame arithmetic promises of a configuration (schemas/link-plan.schema.json).
+
+use dvb::dama;
+use link::{
+    Aqm, Carrier, LinkConfig, LinkError, LossModel, LossUnit, echo_rtt, steady_goodput_bps,
+};
+use profile::Profile;
+use serde::Serialize;
+
+use crate::adapt::first_modcod;
+use crate::config::Config;
+use crate::demand;
+use crate::direction::{IP_PACKET_BYTES, bdp_bytes};
+use crate::links::{links, rtt_ns};
+use crate::timing::Timing;
+use crate::units::ms;
+
+/// UDP payload of it: less 20 bytes IPv4 and 8 bytes UDP.
+const UDP_PAYLOAD_BYTES: usize = 1472;
+/// TCP payload of it: less 20 bytes IPv4, 20 bytes TCP and 12 bytes timestamp option.
+const TCP_PAYLOAD_BYTES: usize = 1448;
+/// IPv4 packet of a default `ping`: 56 bytes, ICMP and IPv4 header.
+const ECHO_BYTES: usize = 84;
+
+/// The plan, as printed by `satlink plan`.
+#[derive(Debug, Serialize)]
+pub struct Plan {
+    schema: &'static str,
+    version: &'static str,
+    profile: String,
+    profile_sha256: String,
+    timing: Timing,
+    seed: u64,
+    forward: Segment<Bbframes>,
+    #[serde(rename = "return")]
+    return_link: Segment<Bursts>,
+    terrestrial_one_way_delay_ms: f64,
+    rtt_ms: RttMs,
+    advice: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Segment<Frames> {
+    symbol_rate_baud: u64,
+    modcod_id: u8,
+    modcod: String,
+    es_n0_db: f64,
+    rate_bps: f64,
+    one_way_delay_ms: f64,
+    queue_bytes: u64,
+    queue_discipline: &'static str,
+    queue_ecn: bool,
+    bdp_bytes: u64,
+    loss_ratio: f64,
+    loss_unit: &'static str,
+    loss_models: Vec<&'static str>,
+    jitter_mean_ms: f64,
+    #[serde(flatten)]
+    frames: Frames,
+    udp_goodput_bps: f64,
+    tcp_goodput_bps: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Bbframes {
+    frame_ns: u64,
+    frame_payload_bytes: usize,
+    /// `None`: one MODCOD whatever happens.
+    acm: Option<Adaptive>,
+}
+
+#[derive(Debug, Serialize)]
+struct Adaptive {
+    modcod_ids: Vec<u8>,
+    margin_db: f64,
+    hysteresis_db: f64,
+    report_period_ms: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Bursts {
+    superframe_ns: u64,
+    slots_per_superframe: u32,
+    burst_payload_bytes: usize,
+    demand: Option<Planned>,
+}
+
+/// Demand assignment in the plan.
+#[derive(Debug, Serialize)]
+struct Planned {
+    carrier_slots: u32,
+    cra_slots: u32,
+    synchro_ms: f64,
+    request_bytes: usize,
+    plan_bytes: usize,
+    first_packet_ms: FirstPacketMs,
+    other_terminals: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct FirstPacketMs {
+    min: f64,
+    mean: f64,
+    max: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct RttMs {
+    configured: f64,
+    min: f64,
+    mean: f64,
+    max: f64,
+}
+
+/// Bytes of full-size packets that a queue holds at most.
+fn queue_bytes(queue: &link::Queue) -> u64 {
+    let of_packets = queue.packets.saturating_mul(IP_PACKET_BYTES as u64);
+    queue.bytes.min(of_packets)
+}
+
+/// Works out the plan.
+///
+/// # Errors
+/// A direction cannot be a link; a checked profile and configuration leave no reason for that.
+pub fn plan(config: &Config, profile: &Profile) -> Result<Plan, LinkError> {
+    let [forward, back, ..] = links(config, profile);
+    let rtt_ns = rtt_ns(config, profile);
+    let rtt = echo_rtt(&forward, &back, 2 * config.terrestrial_delay_ns, ECHO_BYTES)?;
+    let (down, up) = (&profile.forward, &profile.return_link);
+    Ok(Plan {
+        schema: "satlab/link-plan/1",
+        version: env!("CARGO_PKG_VERSION"),
+        profile: config.profile.display().to_string(),
+        profile_sha256: profile.sha256.clone(),
+        timing: config.timing,
+        seed: config.seed,
+        forward: segment(
+            &forward,
+            rtt_ns,
+            (
+                down.symbol_rate,
+                first_modcod(profile).id,
+                first_modcod(profile).to_string(),
+                profile.forward_es_n0_db(1),
+            ),
+            Bbframes {
+                frame_ns: forward.carrier.frame_duration(),
+                frame_payload_bytes: forward.carrier.frame_payload(),
+                acm: forward.acm.as_ref().map(|acm| Adaptive {
+                    modcod_ids: down.modcods.iter().map(|modcod| modcod.id).collect(),
+                    margin_db: acm.margin_db,
+                    hysteresis_db: acm.hysteresis_db,
+                    report_period_ms: ms(acm.period),
+                }),
+            },
+        ),
+        return_link: segment(
+            &back,
+            rtt_ns,
+            (
+                up.symbol_rate,
+                up.waveform.id,
+                up.waveform.to_string(),
+                profile.return_es_n0_db(1),
+            ),
+            Bursts {
+                superframe_ns: up.superframe_ns,
+                slots_per_superframe: slots(&back.carrier),
+                burst_payload_bytes: back.carrier.frame_payload(),
+                demand: planned(config.timing, profile, &back)?,
+            },
+        ),
+        terrestrial_one_way_delay_ms: ms(config.terrestrial_delay_ns),
+        rtt_ms: RttMs {
+            configured: ms(rtt_ns),
+            min: ms(rtt.min),
+            mean: ms(rtt.mean),
+            max: ms(rtt.max),
+        },
+        advice: advice(config, profile, &forward, &back),
+    })
+}
+
+/// Demand assignment of the return link; `None` without.
+///
+/// # Errors
+/// The configuration cannot be a link.
+fn planned(
+    timing: Timing,
+    profile: &Profile,
+    back: &LinkConfig,
+) -> Result<Option<Planned>, LinkError> {
+    let Some(assigned) = &back.demand else {
+        return Ok(None);
+    };
+    let slots = demand::slots(timing, profile);
+    let first = link::idle_delay(back, ECHO_BYTES)?;
+    Ok(Some(Planned {
+        carrier_slots: slots.carrier,
+        cra_slots: slots.cra,
+        synchro_ms: ms(assigned.synchro),
+        request_bytes: dama::SAC_BYTES,
+        plan_bytes: demand::signalling(timing, profile).map_or(0, |it| dama::tbtp2_bytes(it.slots)),
+        first_packet_ms: FirstPacketMs {
+            min: ms(first.min),
+            mean: ms(first.mean),
+            max: ms(first.max),
+        },
+        other_terminals: assigned.others.len(),
+    }))
+}
+
+/// Bursts per superframe; 0 for a carrier that is no return link.
+fn slots(carrier: &Carrier) -> u32 {
+    match *carrier {
+        Carrier::Return { slots, .. } | Carrier::OpenSandReturn { slots, .. } => slots,
+        Carrier::Forward { .. } | Carrier::OpenSandForward { .. } | Carrier::Wire => 0,
+    }
+}
+
+/// Share of units lost in the long run, with a unit of its own each; outages, which end, left out.
+fn loss_ratio(link: &LinkConfig) -> f64 {
+    let kept = link.losses.iter().map(|loss| 1.0 - loss.model.mean_ratio());
+    // One process is its own ratio, without rounding.
+    match &link.losses[..] {
+        [only] => only.model.mean_ratio(),
+        _ => 1.0 - kept.product::<f64>(),
+    }
+}
+
+/// Name of a loss process as in the configuration.
+fn loss_model(model: &LossModel) -> &'static str {
+    match model {
+        LossModel::Bernoulli { .. } => "bernoulli",
+        LossModel::GilbertElliott(_) => "gilbert-elliott",
+        LossModel::Bursts { .. } => "bursts",
+        LossModel::Windows(_) | LossModel::Units(_) => "trace",
+    }
+}
+
+/// Name of the queue discipline as in the configuration.
+fn discipline(aqm: Aqm) -> &'static str {
+    match aqm {
+        Aqm::DropTail => "drop-tail",
+        Aqm::CoDel(_) => "codel",
+        Aqm::FqCoDel(_) => "fq-codel",
+        Aqm::Pie(_) => "pie",
+    }
+}
+
+fn segment<Frames>(
+    link: &LinkConfig,
+    rtt_ns: u64,
+    (symbol_rate_baud, modcod_id, modcod, es_n0_db): (u64, u8, String, f64),
+    frames: Frames,
+) -> Segment<Frames> {
+    Segment {
+        symbol_rate_baud,
+        modcod_id,
+        modcod,
+        // Thousandths of a dB: more digits would be noise of the logarithm.
+        es_n0_db: (es_n0_db * 1e3).round() / 1e3,
+        rate_bps: link.carrier.rate_bps().unwrap_or(0.0),
+        one_way_delay_ms: ms(link.delay),
+        queue_bytes: queue_bytes(&link.queue),
+        queue_discipline: discipline(link.queue.aqm),
+        queue_ecn: link.queue.ecn,
+        bdp_bytes: bdp_bytes(&link.carrier, rtt_ns),
+        loss_ratio: loss_ratio(link),
+        loss_unit: match link.losses.first().map(|loss| loss.unit) {
+            Some(LossUnit::Frame) => "frame",
+            _ => "packet",
+        },
+        loss_models: link
+            .losses
+            .iter()
+            .map(|loss| loss_model(&loss.model))
+            .collect(),
+        jitter_mean_ms: link.jitter.mean_ns() / 1e6,
+        frames,
+        udp_goodput_bps: steady_goodput_bps(link, IP_PACKET_BYTES, UDP_PAYLOAD_BYTES),
+        tcp_goodput_bps: steady_goodput_bps(link, IP_PACKET_BYTES, TCP_PAYLOAD_BYTES),
+    }
+}
+
+fn advice(
+    config: &Config,
+    profile: &Profile,
+    forward: &LinkConfig,
+    back: &LinkConfig,
+) -> Vec<String> {
+    let warnings = profile.warnings.as_slice().iter().map(ToString::to_string);
+    let mut advice: Vec<_> = profile.advice.iter().cloned().chain(warnings).collect();
+    let bdp = bdp_bytes(&forward.carrier, rtt_ns(config, profile));
+    advice.push(format!("one TCP flow fills the forward link only with send and receive buffers of {} bytes (2 BDP)", 2 * bdp));
+    for (name, link) in [("forward", forward), ("return", back)] {
+        if link.queue.bytes < IP_PACKET_BYTES as u64 {
+            advice.push(format!(
+                "the {name} queue of {} bytes is smaller than one 1500-byte packet",
+                link.queue.bytes
+            ));
+        }
+        if let Aqm::CoDel(codel) | Aqm::FqCoDel(link::FqCoDel { codel, .. }) = link.queue.aqm {
+            let rtt_ns = rtt_ns(config, profile);
+            if codel.interval < rtt_ns {
+                advice.push(format!(
+                    "the {name} queue's CoDel interval of {} ms is below the round trip of {} ms: it signals again before \
+                     a sender can have answered (RFC 8289 section 4.3); interval_ms {:.0} would cover it",
+                    ms(codel.interval),
+                    ms(rtt_ns),
+                    ms(rtt_ns) * 1.1
+                ));
+            }
+        }
+    }
+    advice
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::parse_alone as parse;
+    use crate::direction::{Limit, Queue};
+    use crate::testing::{example, schema_faults};
+    use serde_json::{Value, json};
+
+    fn planned(name: &str, edit: impl FnOnce(&mut Value)) -> Value {
+        let mut value = example(name);
+        edit(&mut value);
+        let config = parse(&value.to_string()).unwrap();
+        let profile = profile::load(&config.profile).unwrap();
+        serde_json::to_value(plan(&config, &profile).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn geo_and_leo_have_the_figures_of_the_frame_arithmetic() {
+        for (name, delay_ms, frames) in [("geo", 250.0, 580.0), ("leo", 16.0, 112.0)] {
+            let plan = planned(name, |_| {});
+            let forward = &plan["forward"];
+            assert_eq!(forward["symbol_rate_baud"], 40_000_000);
+            assert_eq!(
+                (&forward["modcod_id"], &forward["modcod"]),
+                (&json!(1), &json!("QPSK 1/4"))
+            );
+            assert_eq!(forward["es_n0_db"], 16.99);
+            assert_eq!(
+                (&forward["frame_ns"], &forward["frame_payload_bytes"]),
+                (&json!(812_250), &json!(1991))
+            );
+            assert!((forward["rate_bps"].as_f64().unwrap() - 19.6097e6).abs() < 100.0);
+            assert_eq!(forward["one_way_delay_ms"], delay_ms);
+            let bdp = 19_609_726.0 * frames / 8e3;
+            assert!(
+                (forward["bdp_bytes"].as_f64().unwrap() - bdp).abs() < 2.0,
+                "{forward}"
+            );
+            assert_eq!(forward["queue_bytes"], forward["bdp_bytes"]);
+            let back = &plan["return"];
+            assert_eq!(
+                (&back["slots_per_superframe"], &back["burst_payload_bytes"]),
+                (&json!(171), &json!(194))
+            );
+            assert!((back["rate_bps"].as_f64().unwrap() - 10.0147e6).abs() < 100.0);
+            assert_eq!(plan["rtt_ms"]["configured"], frames);
+        }
+    }
+
+    #[test]
+    fn goodput_lies_below_the_rate_and_rtt_above_propagation() {
+        let plan = planned("geo", |_| {});
+        for direction in ["forward", "return"] {
+            let of = |name: &str| plan[direction][name].as_f64().unwrap();
+            let ratio = of("udp_goodput_bps") / of("rate_bps");
+            assert!((0.90..0.98).contains(&ratio), "{direction} {ratio}");
+            assert!((of("tcp_goodput_bps") / of("udp_goodput_bps") - 1448.0 / 1472.0).abs() < 1e-3);
+        }
+        let rtt = |name: &str| plan["rtt_ms"][name].as_f64().unwrap();
+        assert!(
+            rtt("configured") < rtt("min") && rtt("min") < rtt("mean") && rtt("mean") < rtt("max")
+        );
+        assert!(rtt("max") < rtt("configured") + 3.0, "{}", rtt("max"));
+    }
+
+    #[test]
+    fn plan_has_exactly_the_fields_of_its_schema() {
+        let schema = include_str!("../../../schemas/link-plan.schema.json");
+        let plan = planned("leo", |_| {});
+        assert_eq!(schema_faults(schema, &plan), [""; 0]);
+    }
+
+    #[test]
+    fn queue_follows_its_unit() {
+        let plan = planned("geo", |value| {
+            value["forward"]["queue"] = json!({"bytes": 1000});
+            value["return"]["queue"] = json!({"bdp": 0.5});
+        });
+        assert_eq!(plan["forward"]["queue_bytes"], 1000);
+        let half = plan["return"]["bdp_bytes"].as_f64().unwrap() / 2.0;
+        assert!((plan["return"]["queue_bytes"].as_f64().unwrap() - half).abs() <= 1.0);
+        assert!(
+            plan["advice"]
+                .to_string()
+                .contains("smaller than one 1500-byte packet")
+        );
+        let (aqm, ecn) = (Aqm::DropTail, false);
+        let limit = Limit::Bdp(1.0);
+        assert_eq!(Queue { limit, aqm, ecn }.of_link(0).bytes, 1500);
+        let packets = planned("geo", |value| {
+            value["forward"]["queue"] = json!({"packets": 20});
+        });
+        assert_eq!(packets["forward"]["queue_bytes"], 30_000);
+    }
+
+    #[test]
+    fn timing_of_opensand_has_its_frames_and_round_trip() {
+        let plan = planned("geo", |value| value["timing"] = json!("opensand"));
+        assert_eq!(plan["timing"], "opensand");
+        let of = |direction: &str, name: &str| plan[direction][name].as_f64().unwrap();
+        assert!((of("forward", "rate_bps") - 19.541e6).abs() < 1e3);
+        assert!((18.5e6..18.9e6).contains(&of("forward", "udp_goodput_bps")));
+        assert_eq!(plan["return"]["slots_per_superframe"], 149);
+        assert_eq!(plan["return"]["burst_payload_bytes"], 223);
+        // 4 ms, and half of 10 and of 26.5 ms.
+        let above = of("rtt_ms", "mean") - of("rtt_ms", "configured");
+        assert!((above - 22.25).abs() < 1e-6, "{above}");
+    }
+
+    #[test]
+    fn impairments_and_management_are_told() {
+        let plan = planned("geo", |value| {
+            value["forward"]["queue"] = json!({"bdp": 1, "aqm": "codel", "ecn": true});
+            value["forward"]["loss"] = json!([
+                {"model": "gilbert-elliott", "p": 0.1, "r": 0.3, "unit": "frame"},
+                {"ratio": 0.5, "unit": "frame"},
+            ]);
+            value["forward"]["jitter"] = json!({"uniform_ms": 4});
+        });
+        let forward = &plan["forward"];
+        assert_eq!(forward["queue_discipline"], "codel");
+        assert_eq!(
+            forward["loss_models"],
+            json!(["gilbert-elliott", "bernoulli"])
+        );
+        assert!((forward["loss_ratio"].as_f64().unwrap() - (1.0 - 0.75 * 0.5)).abs() < 1e-12);
+        assert_eq!(forward["jitter_mean_ms"], 2.0);
+        let advice = plan["advice"].to_string();
+        assert!(
+            advice.contains("interval_ms 638 would cover it"),
+            "{advice}"
+        );
+        let bare = planned("geo", |_| {});
+        let mean = |plan: &Value| plan["rtt_ms"]["mean"].as_f64().unwrap();
+        assert!((mean(&plan) - mean(&bare) - 2.0).abs() < 1e-5);
+    }
+}

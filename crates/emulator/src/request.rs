@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! A request on the control socket (schemas/link-control.schema.json).
+
+use schema::Faults;
+use serde_json::Value;
+
+use crate::set::Set;
+use crate::traces::{ReadFile, Traces};
+use crate::validate;
+
+/// What is asked of a running link.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Request {
+    /// Changes, at once.
+    Set(Set),
+    /// Its state.
+    GetState,
+    /// The start of the time line.
+    StartTimeline,
+}
+
+/// Reads a request. Any bytes are read; loss traces come from `read`.
+///
+/// # Errors
+/// All faults.
+pub fn parse(text: &[u8], has_satellite: bool, read: &ReadFile<'_>) -> Result<Request, Faults> {
+    let value: Value = serde_json::from_slice(text)
+        .map_err(|error| vec![format!("request: is no JSON: {error}")])?;
+    let mut traces = Traces::new(read);
+    let schema = "satlab/link-control#/$defs/request";
+    let faults = validate::faults(schema, "request", &value, has_satellite, &mut traces);
+    if !faults.is_empty() {
+        return Err(faults);
+    }
+    if value.get("start").is_some() {
+        return Ok(Request::StartTimeline);
+    }
+    let set = value.get("set").map(|set| Set::read(set, &traces));
+    match set.transpose() {
+        Ok(set) => Ok(set.map_or(Request::GetState, Request::Set)),
+        Err(error) => Err(vec![format!("request.set: {error}")]),
+    }
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! What the schemas cannot say of a configuration or a change: values against each other.
+
+use schema::Faults;
+use serde_json::Value;
+
+use crate::directions::{BOTH, DIRECTIONS};
+use crate::set::{CHANGES, CHANGES_OF_WIRES};
+use crate::units::ns_of_ms;
+
+/// Windows follow each other without overlap.
+pub(crate) fn is_in_order(windows: &Value) -> bool {
+    let edges = windows.as_array().into_iter().flatten();
+    let edges = edges.flat_map(|it| it.as_array().into_iter().flatten());
+    edges.filter_map(Value::as_f64).is_sorted()
+}
+
+/// A burst fits its period.
+pub(crate) fn bursts(place: &str, loss: &Value, faults: &mut Faults) {
+    let time = |name: &str| loss[name].as_f64();
+    let (Some(period), Some(duration)) = (time("period_ms"), time("duration_ms")) else {
+        return;
+    };
+    if ns_of_ms(period) == 0 || duration > period {
+        faults.push(format!(
+            "{place}: a burst of duration_ms does not fit period_ms (period above 0, duration at most the period)"
+        ));
+    }
+}
+
+/// Options of a queue fit its management.
+pub(crate) fn queue(place: &str, queue: &Value, faults: &mut Faults) {
+    if queue["ecn"] == true && queue["aqm"].is_null() {
+        faults.push(format!(
+            "{place}.ecn: a drop-tail queue does not mark (add \"aqm\", or leave ecn out)"
+        ));
+    }
+    if queue["aqm"] == "pie" && !queue["interval_ms"].is_null() {
+        faults.push(format!("{place}.interval_ms: is unknown (remove it)"));
+    }
+}
+
+/// One device cannot be two ends.
+pub(crate) fn distinct_ports(config: &Value, faults: &mut Faults) {
+    let names = ["near", "far", "st", "gw"];
+    let present = names.map(|name| (name, &config[name]));
+    for (index, (name, port)) in present.iter().enumerate() {
+        let same = |(_, other): &&(&str, &Value)| port.is_object() && *other == *port;
+        for (other, _) in present[..index].iter().filter(same) {
+            faults.push(format!(
+                "{name}: is the same device as {other} (give each end its own TUN device)"
+            ));
+        }
+    }
+}
+
+/// Every entity has an address of its own.
+pub(crate) fn distinct_entities(place: &str, emulation: &Value, faults: &mut Faults) {
+    let [st, sat, gw] = ["st", "sat", "gw"].map(|name| &emulation[name]);
+    if emulation.is_null() {
+        return;
+    }
+    if st == sat || sat == gw || st == gw {
+        faults.push(format!(
+            "{place}.sat: two entities have one address (give each its own)"
+        ));
+    }
+}
+
+/// The changes are some, and such as the direction knows.
+pub(crate) fn set(place: &str, set: &Value, has_satellite: bool, faults: &mut Faults) {
+    let direction = set["direction"].as_str().unwrap_or_default();
+    let is_radio = DIRECTIONS[..2].contains(&direction) || direction == BOTH;
+    let is_wire = DIRECTIONS[2..].contains(&direction);
+    if is_radio && !has_satellite {
+        faults.push(format!(
+            "{place}.direction: another emulator carries it (terrestrial_down or terrestrial_up)"
+        ));
+    }
+    let given: Vec<_> = CHANGES
+        .into_iter()
+        .filter(|name| set.get(name).is_some())
+        .collect();
+    if given.is_empty() {
+        faults.push(format!(
+            "{place}: changes nothing (give one of: {})",
+            CHANGES.join(", ")
+        ));
+    }
+    for name in given {
+        if is_wire && CHANGES[CHANGES_OF_WIRES..].contains(&name) {
+            faults.push(format!("{place}.{name}: a wire has none (leave it out)"));
+        } else if name == "modcod" && direction != DIRECTIONS[0] {
+            faults.push(format!(
+                "{place}.modcod: only the forward link has MODCODs (direction forward)"
+            ));
+        }
+    }
+}

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! For tests of this crate, and by path of those that use it.
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "each crate uses some; a test fails by panicking"
+)]
+
+use serde_json::{Value, json};
+
+/// A complete configuration on the shipped profile `name`.
+pub(crate) fn example(name: &str) -> Value {
+    let profile = format!(
+        "{}/../../opensand-profiles/{name}",
+        env!("CARGO_MANIFEST_DIR")
+    );
+    let port = |node: &str| json!({"netns": format!("/run/netns/{node}"), "tun": "sat0"});
+    let direction = json!({"queue": {"bdp": 1.0}, "loss": {"ratio": 0.0, "unit": "packet"}});
+    json!({
+        "schema": "satlab/link-config/1", "run_id": "r1", "profile": profile, "timing": "standard", "seed": 7,
+        "forward": direction, "return": direction, "terrestrial_one_way_delay_ms": 40.0,
+        "st": port("st"), "gw": port("gw"), "near": port("near"), "far": port("far"),
+        "metrics": "link.jsonl", "metrics_interval_ms": 100,
+    })
+}
+
+/// Faults of `value` against the text of a schema.
+pub(crate) fn schema_faults(text: &str, value: &Value) -> Vec<String> {
+    let schemas = schema::Schemas::parse(&[text]).unwrap();
+    let id = serde_json::from_str::<Value>(text).unwrap()["$id"].clone();
+    schemas.check(id.as_str().unwrap(), "", value, &mut |_, _, _, _| {})
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! The time line of `link.json`: changes at times that are known beforehand.
+
+use link::Nanos;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::scheduled::{Origin, Scheduled};
+use crate::set::{Set, Target};
+use crate::traces::Traces;
+use crate::units::ns_of_s;
+
+/// Changes at their times.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Timeline {
+    /// Its time 0 is that of the emulator; else that of the request that starts it.
+    pub starts_at_once: bool,
+    /// In order of time; steps of one time in the order given.
+    steps: Vec<(Nanos, Set)>,
+}
+
+/// `timeline` of the file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Fields {
+    starts: Starts,
+    steps: Vec<Step>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Starts {
+    AtOnce,
+    OnRequest,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Step {
+    at_s: f64,
+    set: Value,
+}
+
+impl Timeline {
+    /// Takes a checked time line.
+    pub(crate) fn read(fields: Fields, traces: &Traces<'_>) -> serde_json::Result<Self> {
+        let step = |step: Step| Ok((ns_of_s(step.at_s), Set::read(&step.set, traces)?));
+        let steps: serde_json::Result<Vec<_>> = fields.steps.into_iter().map(step).collect();
+        let mut steps = steps?;
+        steps.sort_by_key(|(at, _)| *at);
+        Ok(Self {
+            starts_at_once: matches!(fields.starts, Starts::AtOnce),
+            steps,
+        })
+    }
+
+    /// Number of steps.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// Its changes, with the direction of each, when its time 0 is `zero`.
+    pub fn scheduled(
+        &self,
+        targets: &[Target; 4],
+        zero: Nanos,
+    ) -> impl Iterator<Item = (usize, Scheduled)> {
+        self.steps
+            .iter()
+            .flat_map(move |(at, set)| set.scheduled(targets, zero + at, Origin::Timeline))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::parse_alone as parse;
+    use crate::testing::example;
+    use serde_json::json;
+
+    fn timeline(value: &Value) -> Result<Option<Timeline>, String> {
+        let mut config = example("geo");
+        config["timeline"] = value.clone();
+        let config = parse(&config.to_string()).map_err(|faults| faults.to_string())?;
+        Ok(config.timeline)
+    }
+
+    #[test]
+    fn steps_are_sorted_by_time() {
+        let set = |ms: u64| json!({"direction": "return", "delay_ms": ms});
+        let steps = json!([{"at_s": 2.5, "set": set(1)}, {"at_s": 0, "set": set(2)}]);
+        let read = timeline(&json!({"starts": "on-request", "steps": steps}))
+            .unwrap()
+            .unwrap();
+        assert!(!read.starts_at_once);
+        let times: Vec<_> = read.steps.iter().map(|(at, _)| *at).collect();
+        assert_eq!(times, [0, 2_500_000_000]);
+        assert_eq!(timeline(&Value::Null).unwrap(), None);
+    }
+
+    #[test]
+    fn every_fault_has_its_place() {
+        let steps =
+            json!([{"at_s": -1, "set": {"direction": "both", "delay_ms": "x"}}, 7, {"at_s": 1}]);
+        let faults = timeline(&json!({"starts": "later", "steps": steps})).unwrap_err();
+        for expected in [
+            "timeline.starts: \"later\" is not allowed (one of: at-once, on-request)",
+            "timeline.steps[0].at_s: -1 is not allowed",
+            "timeline.steps[0].set.delay_ms: \"x\" is not allowed",
+            "timeline.steps[1]: is no object",
+            "timeline.steps[2].set: is missing",
+        ] {
+            assert!(faults.contains(expected), "{expected} not in\n{faults}");
+        }
+        assert!(
+            timeline(&json!({"starts": "at-once", "steps": 1}))
+                .unwrap_err()
+                .contains("a list of at most")
+        );
+    }
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! Files and requests against their schemas, and against what schemas cannot say.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::LazyLock;
+
+use schema::{Faults, Schemas};
+use serde_json::Value;
+
+use crate::rules;
+use crate::traces::Traces;
+
+static SCHEMAS: LazyLock<Schemas> = LazyLock::new(|| {
+    #[expect(clippy::expect_used, reason = "the texts are part of this program")]
+    Schemas::parse(&[
+        include_str!("../../../schemas/link-config.schema.json"),
+        include_str!("../../../schemas/link-control.schema.json"),
+    ])
+    .expect("schemas are whole")
+});
+
+/// Faults of `value` against a schema, e.g. `satlab/link-config#/$defs/set`; `place` names it, and is empty for a file.
+pub(crate) fn faults(
+    schema: &str,
+    place: &str,
+    value: &Value,
+    has_satellite: bool,
+    traces: &mut Traces<'_>,
+) -> Faults {
+    let mut rule = |name: &str, place: &str, value: &Value, faults: &mut Faults| {
+        let text = value.as_str().unwrap_or_default();
+        let mut refuse_unless = |is_ok: bool| {
+            if !is_ok {
+                faults.push(format!("{place}: is no {name}"));
+            }
+        };
+        match name {
+            "ipv4" => refuse_unless(text.parse::<Ipv4Addr>().is_ok()),
+            "socket-address" => refuse_unless(text.parse::<SocketAddr>().is_ok()),
+            "windows" => refuse_unless(rules::is_in_order(value)),
+            "loss-trace" => traces.check(place, text, faults),
+            "bursts" => rules::bursts(place, value, faults),
+            "queue" => rules::queue(place, value, faults),
+            "set" => rules::set(place, value, has_satellite, faults),
+            "distinct-ports" => rules::distinct_ports(value, faults),
+            "entity-addresses" => rules::distinct_entities(place, value, faults),
+            _ => faults.push(format!("{place}: no rule is called {name}")),
+        }
+    };
+    SCHEMAS.check(schema, place, value, &mut rule)
+}

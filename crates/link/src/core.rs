@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! What every role of a direction has: configuration, ACM loop, slot assignment, channel, counters.
+
+use crate::Nanos;
+use crate::acm::Loop;
+use crate::assign::{Assigning, Stations};
+use crate::carrier::Carrier;
+use crate::change::{Change, changed};
+use crate::channel::{Channel, frame_error_ratio};
+use crate::config::{LinkConfig, LinkError};
+use crate::grid::Grid;
+use crate::jitter::Jittering;
+use crate::ledger::Ledger;
+use crate::loss::Losses;
+use crate::ring::Ring;
+
+/// State that all roles share.
+#[derive(Debug)]
+pub struct Core {
+    pub(crate) config: LinkConfig,
+    pub(crate) acm: Option<Loop>,
+    pub(crate) assigning: Option<Assigning>,
+    pub(crate) channel: Channel,
+    pub(crate) ledger: Ledger,
+    pub(crate) now: Nanos,
+    /// Changes so far: each starts generators of its own.
+    pub(crate) generation: u64,
+}
+
+/// What a step of adaptive coding did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Adapted {
+    /// No event was due.
+    Nothing,
+    /// An event without consequence for the carrier.
+    Worked,
+    /// The carrier is another one since then.
+    Retuned(Nanos),
+}
+
+impl Core {
+    /// At time 0; `stations` of the demand assignment are here.
+    pub(crate) fn new(mut config: LinkConfig, stations: Stations) -> Result<Self, LinkError> {
+        config.check()?;
+        let mut acm = None;
+        if let Some(wanted) = &config.acm {
+            let selector = wanted.selector(&config.carrier)?;
+            config.carrier = config.carrier.with_coding(selector.current());
+            acm = Some(Loop::new(wanted, selector));
+        }
+        let in_flight = Ring::for_bytes(bytes_in_flight(&config));
+        Ok(Self {
+            acm,
+            assigning: Assigning::new(&config, stations),
+            channel: Channel::new(&config, in_flight),
+            ledger: Ledger::default(),
+            now: 0,
+            generation: 0,
+            config,
+        })
+    }
+
+    /// Works off the next event of adaptive coding if it comes before now and not after `opening`.
+    #[inline]
+    pub(crate) fn adapt(&mut self, opening: Option<Nanos>) -> Adapted {
+        let (Some(acm), Some(reception)) = (&mut self.acm, &self.config.reception) else {
+            return Adapted::Nothing;
+        };
+        let at = acm.next_event();
+        if at >= self.now || opening.is_some_and(|start| start < at) {
+            return Adapted::Nothing;
+        }
+        let until = opening.unwrap_or(self.now - 1);
+        acm.step(reception.effective_es_n0_db(), self.channel.delay, until);
+        let carrier = self.adapted(self.config.carrier);
+        if carrier == self.config.carrier {
+            return Adapted::Worked;
+        }
+        self.retune(carrier);
+        Adapted::Retuned(at)
+    }
+
+    /// The carrier with the MODCOD or waveform that adaptive coding chooses, if it does.
+    fn adapted(&self, carrier: Carrier) -> Carrier {
+        let choice = self.acm.as_ref().and_then(Loop::choice);
+        choice.map_or(carrier, |coding| carrier.with_coding(coding))
+    }
+
+    /// Changes to another carrier of the same kind.
+    fn retune(&mut self, carrier: Carrier) {
+        self.config.carrier = carrier;
+        if let (Some(assigning), Some(dama)) = (&mut self.assigning, carrier.dama()) {
+            assigning.retune(dama.waveform);
+        }
+        self.channel.frame_error_ratio = frame_error_ratio(&self.config);
+    }
+
+    /// Takes the configuration after a change, if it is possible.
+    pub(crate) fn reconfigure(&mut self, change: &Change) -> Result<(), LinkError> {
+        let is_on_demand = self.config.demand.is_some();
+        if is_on_demand && matches!(change, Change::Carrier(_) | Change::Handover(_)) {
+            return Err(LinkError::OnDemand);
+        }
+        let config = changed(&self.config, change)?;
+        config.check()?;
+        self.generation += 1;
+        self.config = config;
+        Ok(())
+    }
+
+    /// Applies a change that [`Core::reconfigure`] has taken.
+    pub(crate) fn apply(&mut self, change: &Change) {
+        let (seed, generation) = (self.config.seed, self.generation);
+        match change {
+            Change::Delay(delay) => {
+                self.channel.delay = *delay;
+                if let Some(assigning) = &mut self.assigning {
+                    assigning.set_delay(*delay);
+                }
+            }
+            Change::Losses(losses) => self.channel.losses = Losses::new(losses, seed, generation),
+            Change::Jitter(jitter) => {
+                self.channel.jitter = Jittering::new(*jitter, seed, generation);
+            }
+            Change::Outage(is_down) => self.channel.is_down = *is_down,
+            Change::EsN0(_) | Change::Attenuation(_) | Change::Queue(_) => {}
+            Change::Modcod(modcod) => {
+                self.hold(modcod.is_some());
+                self.retune(self.adapted(self.config.carrier));
+            }
+            Change::SymbolRate(_) | Change::Carrier(_) => self.retune(self.config.carrier),
+            Change::Handover(handover) => {
+                self.hold(false);
+                self.config.carrier = self.adapted(handover.carrier);
+                self.channel.delay = handover.delay;
+            }
+            Change::Plans(change) => {
+                if let (Some(assigning), Some(demand)) = (&mut self.assigning, &self.config.demand)
+                {
+                    let path = &mut assigning.plan_path;
+                    path.change(change, &demand.plans, seed, generation);
+                }
+            }
+            Change::Plan {
+                grant,
+                free,
+                signalling,
+            } => {
+                if let Some(assigning) = &mut self.assigning {
+                    let at = self.now.saturating_add(self.channel.delay);
+                    assigning.receive_plan(at, *grant, (*free, *signalling));
+                }
+            }
+        }
+        self.channel.frame_error_ratio = frame_error_ratio(&self.config);
+    }
+
+    fn hold(&mut self, is_held: bool) {
+        if let Some(acm) = &mut self.acm {
+            acm.hold(is_held);
+        }
+    }
+}
+
+/// Bytes between sender and receiver of a saturated carrier; 0 for a wire, where nothing bounds them.
+fn bytes_in_flight(config: &LinkConfig) -> u64 {
+    let openings = Grid::new(&config.carrier, 0).map_or(0.0, |grid| 2.0 * grid.spacing());
+    let time = config.delay as f64 + openings + config.jitter.most_ns();
+    let allowed = config.acm.iter().flat_map(|acm| &acm.allowed);
+    let rate_bps = allowed
+        .map(|&coding| config.carrier.with_coding(coding))
+        .chain([config.carrier])
+        .filter_map(|carrier| carrier.rate_bps())
+        .fold(0.0, f64::max);
+    (rate_bps / 8.0 * time / 1e9) as u64
+}

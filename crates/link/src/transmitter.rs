@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! The sending side of a direction: queue, frames, losses of frames. [`Link`] has the receiving side, too.
+
+use crate::acm::Loop;
+use crate::air::Decapsulator;
+use crate::assign::{Assigning, Stations, Step, Superframe};
+use crate::change::{Change, Handover, Waiting};
+use crate::config::{LinkConfig, LinkError};
+use crate::core::{Adapted, Core};
+use crate::exit::Exit;
+use crate::framed::Framed;
+use crate::ledger::{Event, Frame};
+use crate::queue::{Fifos, Queue};
+use crate::stage::{Accepted, Stage};
+use crate::{Carrier, Nanos};
+use dvb::dama::{Level, Request};
+use dvb::sdu::Filled;
+
+/// The sending side of a direction, and what stands behind it.
+///
+/// Frames open at fixed times whether the caller is punctual or not: a call first works off all that should have happened
+/// before its `now`. A packet pushed at `now` can enter a frame that opens at `now` or later. A `now` before an earlier
+/// one is taken as the earlier one.
+#[derive(Debug)]
+pub struct Transmitter<E> {
+    core: Core,
+    framed: Option<Framed>,
+    queue: Fifos,
+    exit: E,
+}
+
+/// A whole direction: packets in, packets out.
+pub type Link = Transmitter<Local>;
+
+/// The receiver in the same process; `None` on a wire.
+#[derive(Debug)]
+pub struct Local(Option<Decapsulator>);
+
+impl Link {
+    /// An idle link at time 0.
+    ///
+    /// # Errors
+    /// The configuration cannot be a link.
+    pub fn new(config: LinkConfig) -> Result<Self, LinkError> {
+        let exit = Local(Decapsulator::new(&config.carrier));
+        Self::with_exit(config, Stations::All, exit)
+    }
+}
+
+impl Exit for Local {
+    const IS_LOCAL: bool = true;
+
+    fn deliver(&mut self, end: Nanos, frame: &[u8], filled: Filled, core: &mut Core) {
+        let channel = &mut core.channel;
+        let Some(decapsulator) = &mut self.0 else {
+            return;
+        };
+        let mut kept = Filled::default();
+        decapsulator.receive(frame, |packet| {
+            if channel.loses_packet(end) {
+                return;
+            }
+            kept.packets += 1;
+            kept.bytes += packet.len() as u64;
+            channel.deliver(end, packet);
+        });
+        // Packets come out in the frame that holds their last byte, or never.
+        let lost = (filled.packets - kept.packets, filled.bytes - kept.bytes);
+        core.ledger.lose(end, lost.0, lost.1);
+    }
+
+    fn miss(&mut self) {
+        if let Some(decapsulator) = &mut self.0 {
+            decapsulator.miss();
+        }
+    }
+
+    fn request(&mut self, request: Request, end: Nanos, core: &mut Core) {
+        if let Some(assigning) = &mut core.assigning {
+            assigning.receive_request(end.saturating_add(core.channel.delay), request);
+        }
+    }
+
+    /// On a wire a frame is a packet, so that losses of both units act.
+    fn send_unframed(&mut self, packet: &[u8], core: &mut Core) {
+        let (channel, now) = (&mut core.channel, core.now);
+        if channel.loses_frame(now) | channel.loses_packet(now) {
+            core.ledger.lose(now, 1, packet.len() as u64);
+        } else {
+            channel.deliver(now, packet);
+        }
+    }
+
+    fn renew(&mut self, carrier: &Carrier) {
+        self.0 = Decapsulator::new(carrier);
+    }
+}
+
+impl<E: Exit> Transmitter<E> {
+    pub(crate) fn with_exit(
+        config: LinkConfig,
+        stations: Stations,
+        exit: E,
+    ) -> Result<Self, LinkError> {
+        let core = Core::new(config, stations)?;
+        Ok(Self {
+            framed: Framed::new(&core.config, 0),
+            queue: Fifos::new(&core.config, core.config.queue, 0),
+            core,
+            exit,
+        })
+    }
+
+    /// Advances to `now` and offers one packet of 1 to 65 535 bytes.
+    pub fn push(&mut self, now: Nanos, packet: &[u8]) -> Accepted {
+        self.advance(now);
+        let now = self.core.now;
+        self.core.ledger.offer(now, packet.len());
+        let idle = self.is_idle();
+        let is_taken = match &mut self.framed {
+            Some(framed) if framed.air.accepts(packet) => {
+                if idle {
+                    framed.skip_to(now);
+                }
+                let pending = framed.air.pending() as u64;
+                self.queue.push(now, packet, pending, &mut self.core.ledger)
+            }
+            None if (1..=65_535).contains(&packet.len()) => {
+                self.exit.send_unframed(packet, &mut self.core);
+                true
+            }
+            _ => {
+                self.core.ledger.drop(now, packet.len());
+                false
+            }
+        };
+        if is_taken {
+            Accepted::Queued
+        } else {
+            Accepted::Dropped
+        }
+    }
+
+    /// Start and end of the next frame with something to send; `None` while there is none, or no slot for it.
+    fn opening(&self) -> Option<(Nanos, Nanos)> {
+        let framed = self.framed.as_ref()?;
+        if self.is_idle() {
+            return framed.next_plan();
+        }
+        framed.next_opening()
+    }
+
+    /// Works off the next event of adaptive coding if it comes before now and not after `opening`.
+    fn adapt(&mut self, opening: Option<Nanos>) -> bool {
+        let adapted = self.core.adapt(opening);
+        if let Adapted::Retuned(at) = adapted {
+            self.retune(at);
+        }
+        adapted != Adapted::Nothing
+    }
+
+    /// Goes over to the carrier in force at the first opening from `at` on.
+    fn retune(&mut self, at: Nanos) {
+        if let Some(framed) = &mut self.framed {
+            framed.change(&self.core.config.carrier, at);
+        }
+    }
+
+    /// Works off the next event of the demand assignment if it comes before now and not after `opening`.
+    fn assign(&mut self, opening: Option<Nanos>) -> bool {
+        let Some(assigning) = &mut self.core.assigning else {
+            return false;
+        };
+        let at = assigning.next_event();
+        if at >= self.core.now || opening.is_some_and(|start| start < at) {
+            return false;
+        }
+        let (queue, config, framed) = (&self.queue, &self.core.config, self.framed.as_ref());
+        let levels = || framed.map_or_else(Vec::new, |framed| levels(config, framed, queue));
+        match assigning.step(self.core.channel.delay, levels) {
+            Step::Inside => {}
+            Step::Requested { request, end } => self.send_request(request, end),
+            Step::PlanLost => self.core.ledger.counters.plans_lost += 1,
+            Step::Superframe(superframe) => self.begin(superframe),
+        }
+        true
+    }
+
+    /// A request leaves in a burst that ends at `end`.
+    fn send_request(&mut self, request: Request, end: Nanos) {
+        let asks = u64::from(request != Request::default());
+        self.core.ledger.counters.requests += asks;
+        if self.core.channel.loses_frame(end) {
+            self.core.ledger.counters.requests_lost += asks;
+        } else {
+            self.exit.request(request, end, &mut self.core);
+        }
+    }
+
+    /// A superframe begins.
+    fn begin(&mut self, superframe: Superframe) {
+        if let Some(framed) = &mut self.framed {
+            framed.assign(&self.core.config.carrier, superframe);
+        }
+        let counters = &mut self.core.ledger.counters;
+        counters.superframes += 1;
+        counters.slots_assigned += u64::from(superframe.slots);
+        counters.slots_free += u64::from(superframe.free);
+        counters.slots_signalling += u64::from(superframe.signalling);
+    }
+
+    /// Delay between the end of a frame and what comes out.
+    fn delay(&self) -> Nanos {
+        if E::IS_LOCAL {
+            self.core.config.delay
+        } else {
+            0
+        }
+    }
+
+    /// When a frame that waits may have something for `pop`.
+    fn next_frame(&self) -> Option<Nanos> {
+        if self.is_idle() {
+            return None;
+        }
+        let delay = self.delay();
+        let Some((start, end)) = self.opening() else {
+            // The next superframe may bring a slot.
+            let superframe = self.core.assigning.as_ref()?.next_superframe();
+            return Some(superframe.saturating_add(delay));
+        };
+        // Until the frame opens, adaptive coding may make it shorter.
+        let report = self.core.acm.as_ref().map(Loop::next_event);
+        let report = report.filter(|&report| report <= start);
+        Some(report.unwrap_or(end).saturating_add(delay))
+    }
+
+    fn replace_queue(&mut self, queue: Queue) {
+        let pending = self.pending();
+        let new = Fifos::new(&self.core.config, queue, self.core.generation).after(&self.queue);
+        let mut old = std::mem::replace(&mut self.queue, new);
+        old.drain(|since, packet| {
+            self.queue
+                .push(since, packet, pending, &mut self.core.ledger);
+        });
+    }
+
+    fn hand_over(&mut self, handover: Handover) {
+        let new = Fifos::new(&self.core.config, handover.queue, self.core.generation);
+        let mut old = std::mem::replace(&mut self.queue, new);
+        let mut waiting = Vec::new();
+        let cut = self
+            .framed
+            .as_mut()
+            .and_then(|framed| framed.air.take_back());
+        waiting.extend(cut.map(|packet| (self.core.now, packet)));
+        old.drain(|since, packet| waiting.push((since, packet.to_vec())));
+        if handover.waiting == Waiting::Flush {
+            for (_, packet) in waiting.drain(..) {
+                self.exit.send_unframed(&packet, &mut self.core);
+            }
+        }
+        self.core.apply(&Change::Handover(handover));
+        self.framed = Framed::new(&self.core.config, self.core.now);
+        self.exit.renew(&self.core.config.carrier);
+        for (since, packet) in waiting {
+            let accepts = |framed: &Framed| framed.air.accepts(&packet);
+            match (&self.framed, handover.waiting) {
+                (None, Waiting::Keep) => self.exit.send_unframed(&packet, &mut self.core),
+                (Some(framed), Waiting::Keep) if accepts(framed) => {
+                    self.queue.push(since, &packet, 0, &mut self.core.ledger);
+                }
+                _ => self.core.ledger.drop(self.core.now, packet.len()),
+            }
+        }
+    }
+
+    /// Keeps every event from now on, until [`Link::take_events`] fetches them. Memory grows with them: for tests and
+    /// analysis, not for the real-time loop.
+    pub fn record_events(&mut self) {
+        self.core.ledger.log.get_or_insert_default();
+    }
+
+    /// Events recorded since the last call, in the order of their working off.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        self.core
+            .ledger
+            .log
+            .as_mut()
+            .map_or_else(Vec::new, std::mem::take)
+    }
+
+    /// Keeps every frame sent from now on, until [`Link::take_frames`] fetches them; memory as with
+    /// [`Link::record_events`].
+    pub fn record_frames(&mut self) {
+        self.core.ledger.frames.get_or_insert_default();
+    }
+
+    /// Frames recorded since the last call, in the order of their sending.
+    pub fn take_frames(&mut self) -> Vec<Frame> {
+        self.core
+            .ledger
+            .frames
+            .as_mut()
+            .map_or_else(Vec::new, std::mem::take)
+    }
+
+    fn pending(&self) -> u64 {
+        let framed = self.framed.as_ref();
+        framed.map_or(0, |framed| framed.air.pending()) as u64
+    }
+
+    fn is_idle(&self) -> bool {
+        self.queue().1 == 0
+    }
+}
+
+impl<E: Exit> Stage for Transmitter<E> {
+    fn core(&self) -> &Core {
+        &self.core
+    }
+
+    fn core_mut(&mut self) -> &mut Core {
+        &mut self.core
+    }
+
+    fn advance(&mut self, now: Nanos) {
+        self.core.now = self.core.now.max(now);
+        loop {
+            let opening = self.opening().map(|(start, _)| start);
+            let opening = opening.filter(|&start| start < self.core.now);
+            if self.adapt(opening) || self.assign(opening) {
+                continue;
+            }
+            let (Some(framed), Some(start)) = (&mut self.framed, opening) else {
+                return;
+            };
+            // Openings before a plan have passed unused.
+            framed.skip_to(start);
+            framed.open(&mut self.queue, &mut self.exit, &mut self.core);
+        }
+    }
+
+    fn offer(&mut self, now: Nanos, packet: &[u8]) {
+        // What is no IP packet never reached the modem: it is neither traffic nor a drop.
+        if matches!(packet.first().map(|byte| byte >> 4), Some(4 | 6)) {
+            let _: Accepted = self.push(now, packet);
+        }
+    }
+
+    fn pop(&mut self, now: Nanos, out: &mut Vec<u8>) -> Option<Nanos> {
+        self.advance(now);
+        let due = self.core.channel.pop(self.core.now, out)?;
+        if E::IS_LOCAL {
+            self.core.ledger.release(due, out.len());
+        }
+        Some(due)
+    }
+
+    fn set(&mut self, now: Nanos, change: &Change) -> Result<(), LinkError> {
+        self.advance(now);
+        self.core.reconfigure(change)?;
+        if let Change::Handover(handover) = change {
+            self.hand_over(*handover);
+            return Ok(());
+        }
+        self.core.apply(change);
+        match change {
+            Change::Queue(queue) => self.replace_queue(*queue),
+            Change::Modcod(_) | Change::SymbolRate(_) | Change::Carrier(_) => {
+                self.retune(self.core.now);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn next_event(&self) -> Option<Nanos> {
+        let due = self.core.channel.next_due().or_else(|| self.next_frame());
+        let assigning = self.core.assigning.as_ref();
+        let message = assigning.and_then(Assigning::next_message);
+        due.into_iter().chain(message).min()
+    }
+
+    /// The rest of the delay is for the work on a packet.
+    fn patience(&self) -> Nanos {
+        self.delay() / 2
+    }
+
+    fn queue(&self) -> (u64, u64) {
+        let pending = self.pending();
+        let (bytes, packets) = self.queue.size();
+        (bytes + pending, packets + u64::from(pending > 0))
+    }
+}
+
+/// What the terminal has to ask for, FIFO by FIFO.
+fn levels(config: &LinkConfig, framed: &Framed, queue: &Fifos) -> Vec<Level> {
+    let payload = config.carrier.frame_payload() as u64;
+    let fifos = config.demand.iter().flat_map(|demand| &demand.fifos);
+    let sizes = queue.levels(framed.air.pending() as u64);
+    fifos
+        .zip(sizes)
+        .map(|(fifo, (bytes, packets))| Level {
+            access: fifo.access,
+            bytes: framed.air.on_air(bytes, packets, payload),
+        })
+        .collect()
+}

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The result of a check, and check.json: the file that it is saved in, and read from as a baseline."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import satlab
+from satlab.check.case_link import CaseLink
+from satlab.check.samples import Options, Sample, UnusedSource
+from satlab.check.suite import Suite
+from satlab.check.trace import causes
+from satlab.check.verdict import BaselineComparison, TargetVerdict
+from satlab.common.errors import ConfigError, ExitStatus
+
+SCHEMA = "satlab/check/1"
+FILE = "check.json"
+
+
+@dataclass(frozen=True)
+class SampleInput:
+    """What samples depend on besides suite and case."""
+
+    clock: Literal["virtual", "real"]
+    stack: str
+    client: Options = field(default_factory=dict)
+    server: Options = field(default_factory=dict)
+    seed: int = 1
+
+    def document(self) -> dict[str, Any]:
+        options = {"client": dict(self.client), "server": dict(self.server)}
+        return {"clock": self.clock, "stack": self.stack, "options": options, "seed": self.seed}
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """Samples and links by case. `comparisons` is None without a baseline; `others` are documents of other checks."""
+
+    suite: Suite
+    input: SampleInput
+    links: dict[str, CaseLink]
+    samples: dict[str, list[Sample]]
+    verdicts: list[TargetVerdict]
+    comparisons: list[BaselineComparison] | None
+    others: Sequence[dict[str, Any]]
+    folder: Path
+    began_unix_s: float
+    real_s: float
+
+    @property
+    def status(self) -> ExitStatus:
+        """1: a target is missed or, with a baseline, a case is slower; 4: not measurable; 5: nothing is supported."""
+        results = {one.result for one in self.verdicts}
+        is_missed = "fail" in results if self.comparisons is None else any(one.is_slower for one in self.comparisons)
+        if is_missed:
+            return ExitStatus.FAILED
+        if "not measurable" in results | {one.result for one in self.comparisons or ()}:
+            return ExitStatus.UNCALIBRATED
+        return ExitStatus.UNSUPPORTED if results == {"unsupported"} else ExitStatus.OK
+
+    @property
+    def simulated_s(self) -> float | None:
+        """Virtual time of all samples together; None for the real clock."""
+        times = [one.simulated_s for samples in self.samples.values() for one in samples]
+        return sum(time or 0.0 for time in times) if any(times) else None
+
+    def spent_s(self, case: str) -> dict[str, float] | None:
+        """Return the mean seconds per cause of a case's transfers; None if none was traced."""
+        traced = [one.spent_s for one in self.samples[case] if one.spent_s is not None]
+        return causes.mean(traced) if traced else None
+
+    def document(self) -> dict[str, Any]:
+        """Return the contents of check.json (schemas/check.schema.json)."""
+        return {
+            "schema": SCHEMA,
+            "version": satlab.__version__,
+            "suite": self.suite.name,
+            "source": self.suite.source,
+            "marks_mb": list(self.suite.marks_mb),
+            **self.input.document(),
+            "real_s": round(self.real_s, 3),
+            "simulated_s": None if self.simulated_s is None else round(self.simulated_s, 3),
+            "cases": [self._case(name) for name in self.samples],
+            "compared": None if self.comparisons is None else [_comparison(one) for one in self.comparisons],
+        }
+
+    def _case(self, name: str) -> dict[str, Any]:
+        link = self.links[name]
+        return {
+            "id": name,
+            "forward_mbps": link.forward_mbps,
+            "return_mbps": link.return_mbps,
+            "rtt_ms": link.plan.rtt_ms.mean,
+            "queue_bytes": [link.plan.forward.queue_bytes, link.plan.return_.queue_bytes],
+            "spent_s": self.spent_s(name),
+            "verdicts": [_verdict(one) for one in self.verdicts if one.case == name],
+            "samples": [asdict(one) for one in self.samples[name]],
+        }
+
+
+def _verdict(one: TargetVerdict) -> dict[str, Any]:
+    document = asdict(one)
+    del document["case"]
+    spread = document.pop("interval_s")
+    times = {"median_s": one.median_s, "low_s": spread["low"], "high_s": spread["high"]}
+    return document | {key: _finite(value) for key, value in times.items()}
+
+
+def _comparison(one: BaselineComparison) -> dict[str, Any]:
+    times = {"median_s": one.median_s, "baseline_s": one.baseline_s, "ratio": one.ratio}
+    return asdict(one) | {key: _finite(value) for key, value in times.items()} | {"is_slower": one.is_slower}
+
+
+def _finite(value: float) -> float | None:
+    """JSON has no infinity: a mark that was never reached is null."""
+    return None if math.isinf(value) else value
+
+
+def load(path: Path, suite: Suite) -> dict[str, Any]:
+    """Read a check.json.
+
+    Raises:
+        ConfigError: the file is not a check.json, or is of another suite.
+    """
+    try:
+        document: dict[str, Any] = json.loads(path.read_text())
+        same = (document["schema"], document["suite"], tuple(document["marks_mb"]))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}", hint=f"earlier checks are in runs/check-.../{FILE}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise _invalid(path, error) from error
+    if same != (SCHEMA, suite.name, suite.marks_mb):
+        raise ConfigError(f"{path} is of suite {document['suite']}", hint=f"use a {FILE} of suite {suite.name}")
+    return document
+
+
+def load_samples(path: Path, suite: Suite) -> dict[str, list[Sample]]:
+    """Read the samples of a check.json by case. Raises ConfigError as `load`."""
+    return samples_of(load(path, suite), path)
+
+
+def samples_of(document: dict[str, Any], path: Path) -> dict[str, list[Sample]]:
+    """Return the samples of a document that was read from `path`. Raises ConfigError for invalid ones."""
+    try:
+        return {case["id"]: [_sample(one) for one in case["samples"]] for case in document["cases"]}
+    except (KeyError, TypeError) as error:
+        raise _invalid(path, error) from error
+
+
+def _sample(document: dict[str, Any]) -> Sample:
+    tuples = {name: tuple(document.get(name, ())) for name in ("times_s", "symptoms")}
+    tuples["warnings"] = tuple(UnusedSource(**one) for one in document.get("warnings", ()))
+    return Sample(**document | tuples)
+
+
+def _invalid(path: Path, error: Exception) -> ConfigError:
+    return ConfigError(f"{path} is not a valid {SCHEMA} file: {error}", hint=f"use the {FILE} of an earlier check")

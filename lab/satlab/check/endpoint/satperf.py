@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""satperf at both endpoints: its commands, and samples from its output (schemas/satperf.schema.json)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from satlab.check.endpoint.pair import CLIENT, NAME, PORT, SERVER, EndpointProgram, LabPair, TransferRequest, read_only
+from satlab.check.samples import Options, Sample, Status
+from satlab.check.sandbox.sandbox import ExitReport, read_json_lines
+from satlab.check.suite import Case
+from satlab.check.trace.pcap import CapturedTransfer
+from satlab.common import paths
+
+
+@dataclass(frozen=True)
+class SatperfPair(LabPair):
+    """satperf with one of its QUIC libraries; `options` of client and server as on its command line."""
+
+    library: str
+    options: tuple[Options, Options] = field(default_factory=lambda: ({}, {}))
+
+    protocol: Literal["udp"] = "udp"
+
+    @property
+    def name(self) -> str:
+        return f"satperf {self.library}"
+
+    def unsupported_reason(self, case: Case) -> str:
+        needs_session = case.second_after_s is not None and self.library != "quiche"
+        return f"satperf cannot keep a session for the next run with {self.library}" if needs_session else ""
+
+    def server(self, request: TransferRequest) -> EndpointProgram:
+        keys = request.pki
+        argv = [str(paths.SATPERF), "server", "--listen", f"{request.host}:{PORT}"]
+        argv += ["--cert", str(keys.server_cert), "--key", str(keys.server_key)]
+        argv += ["--output", str(request.folder / SERVER / "server.jsonl"), *self._stack_options(1)]
+        if (folder := self.qlog_folders(request).get(SERVER)) is not None:
+            argv += ["--qlog", str(folder)]
+        return EndpointProgram(tuple(argv), read_only(paths.SATPERF, keys.server_cert, keys.server_key))
+
+    def client(self, request: TransferRequest, number: int) -> EndpointProgram:
+        argv = [str(paths.SATPERF), "client", "--connect", f"{request.host}:{PORT}", "--server-name", NAME]
+        argv += ["--ca", str(request.pki.ca_cert), "--bytes", str(request.size), "--direction", request.case.direction]
+        argv += ["--timeout", f"{request.case.timeout_s:g}", "--output", str(_client_file(request, number))]
+        if request.connections > 1:
+            argv += ["--zero-rtt", str(request.folder / CLIENT / "session")]
+        return EndpointProgram((*argv, *self._stack_options(0)), read_only(paths.SATPERF, request.pki.ca_cert))
+
+    def qlog_folders(self, request: TransferRequest) -> Mapping[str, Path]:
+        """quiche reports the bytes in flight in its qlog alone; quinn needs none."""
+        is_needed = self.library == "quiche" and request.case.direction == "download"
+        return {SERVER: request.folder / SERVER / "qlog"} if is_needed else {}
+
+    def _stack_options(self, side: int) -> list[str]:
+        pairs = self.options[side].items()
+        options = [word for name, value in pairs for word in (f"--{name.replace('_', '-')}", str(value))]
+        return ["--stack", self.library, *options]
+
+    def sample(self, request: TransferRequest, number: int, ended: ExitReport, wire: CapturedTransfer | None) -> Sample:
+        """Read the client's file; it has the server's lines, too."""
+        lines = read_json_lines(_client_file(request, number))
+        return sample_of(request, lines, ended.reason or "the client left no summary")
+
+
+def _client_file(request: TransferRequest, number: int) -> Path:
+    return request.folder / CLIENT / f"client-{number}.jsonl"
+
+
+def sample_of(request: TransferRequest, lines: Sequence[dict[str, Any]], missing: str) -> Sample:
+    """Return the sample of a client's lines; `missing` is the reason of the failure if they have no summary."""
+    starts = {line["side"]: line for line in lines if line["type"] == "start"}
+    summaries = {line["side"]: line for line in lines if line["type"] == "summary"}
+    if "client" not in summaries:
+        return request.failed(missing)
+    client = summaries["client"]
+    sides = {start["role"]: side for side, start in starts.items()}
+    receiver, sender = (summaries.get(sides.get(role, ""), {}) for role in ("receiver", "sender"))
+    status: Status = "ok" if client["status"] == "ok" else "failed"
+    if client["reason"].startswith("timeout after"):
+        status = "censored"
+    times: tuple[float | None, ...] = (None,) * len(request.marks)
+    if receiver:
+        side = receiver["side"]
+        # Each side's times count from its own start, the suite's from the client's.
+        later_s = starts[side]["t_unix_s"] - starts["client"]["t_unix_s"]
+        intervals = [line for line in lines if line["type"] == "interval" and line["side"] == side]
+        times = tuple(reached_s(receiver, intervals, mark, later_s) for mark in request.marks)
+        if receiver["data_equal"] is False and status == "ok":
+            status, client["reason"] = "failed", "the received data differs from the sent data"
+    return Sample(
+        case=request.case.id,
+        seed=request.seed,
+        status=status,
+        reason="" if status == "ok" else client["reason"],
+        times_s=times,
+        handshake_ms=client["handshake_ms"],
+        time_to_first_byte_ms=receiver.get("time_to_first_byte_ms"),
+        sent_datagrams=sender.get("sent_packets"),
+        lost_packets=sender.get("lost_packets"),
+        acks=receiver.get("acks_sent"),
+    )
+
+
+_EXACT = {2_000_000: "reached_2mb_s", 10_000_000: "reached_10mb_s", 100_000_000: "reached_100mb_s"}
+"""Amounts that satperf times itself."""
+
+
+def reached_s(
+    summary: dict[str, Any], intervals: Sequence[dict[str, Any]], mark: int, later_s: float = 0.0
+) -> float | None:
+    """Return when `mark` bytes had arrived; by linear interpolation for amounts that satperf does not time itself.
+
+    `later_s` is the receiver's start, since the client's.
+    """
+    if mark in _EXACT:
+        time = summary[_EXACT[mark]]
+        return None if time is None else float(time) + later_s
+    received = 0
+    for line in intervals:
+        received += line["bytes"]
+        if received >= mark:
+            beyond_s: float = (received - mark) / line["bytes"] * line["interval_s"]
+            return float(line["t_s"]) - beyond_s + later_s
+    return None

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from satlab.common import scratch
+from satlab.common.errors import HostError
+
+
+@pytest.fixture(autouse=True)
+def _nothing_deep_stays(tmp_path: Path) -> Iterator[None]:
+    """Remove what a failed test leaves: pytest's own removal is recursive."""
+    yield
+    subprocess.run(["rm", "-rf", "--", str(tmp_path)], check=True)
+
+
+def nest(folder: Path, depth: int) -> None:
+    """Make folders in each other, deeper than a path or Python's recursion reaches."""
+    here = os.open(folder, os.O_PATH)
+    for _ in range(depth):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_PATH, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+
+
+def test_t18_a_deep_tree_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    nest(tmp_path / "tree", 3000)
+    scratch.remove(tmp_path / "tree")
+    assert not list(tmp_path.iterdir())
+    scratch.remove(tmp_path / "tree")  # nothing to do
+
+
+def test_t18_links_are_removed_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "file").touch()
+    (tmp_path / "-rf").mkdir()
+    (tmp_path / "-rf" / "link").symlink_to(tmp_path / "kept")
+    scratch.remove(tmp_path / "-rf")
+    assert [path.name for path in tmp_path.rglob("*")] == ["kept", "file"]
+
+
+def test_t18_what_cannot_be_removed_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    stays = tmp_path / ("x" * 300)
+    with pytest.raises(HostError, match="File name too long"):
+        scratch.remove(stays)
+    scratch.try_remove(stays)
+    assert str(stays) in caplog.text
+    (tmp_path / "slow").mkdir()
+    with pytest.raises(HostError, match="is not removed after 0 s"):
+        scratch.remove(tmp_path / "slow", within_s=0)
+
+
+def test_t18_a_temporary_folder_goes_with_its_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with scratch.folder("satlab-test-", mode=0o711) as folder:
+        assert folder.stat().st_mode & 0o777 == 0o711
+        nest(folder, 3000)
+    assert not folder.exists()

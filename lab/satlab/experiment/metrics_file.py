@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The emulator's metrics (schemas/link-metrics.schema.json) while it writes them."""
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+SETTLE_DEADLINE_S = 10.0
+POLL_S = 0.02
+
+
+@dataclass(frozen=True)
+class MetricsFile:
+    """raw/link.jsonl of a run."""
+
+    path: Path
+
+    def each(self) -> Iterator[dict[str, Any]]:
+        """Read the lines written so far one at a time; one that is still being written is left for the next call."""
+        with self.path.open(encoding="utf-8") as file:
+            yield from (json.loads(line) for line in file if line.endswith("\n"))
+
+    def lines(self) -> list[dict[str, Any]]:
+        return list(self.each())
+
+    def samples(self) -> list[dict[str, Any]]:
+        return [line for line in self.lines() if line["type"] == "sample"]
+
+    def forward_drops(self, since: int, packets: int) -> int:
+        """Return how many of the first `packets` after sample number `since` the full forward queue dropped.
+
+        A receiver counts up to the last packet that reached it; it does not miss what was dropped after that one. The
+        drops of one sample count as spread evenly over it.
+        """
+        drops, left = 0.0, packets
+        for counters in (sample["forward"] for sample in self.samples()[since:] if sample["forward"]):
+            entered = counters["in_packets"]
+            drops += counters["dropped_packets"] * (min(entered, left) / entered if entered else 1)
+            left = max(0, left - entered)
+        return round(drops)
+
+    def settle(self) -> None:
+        """Wait, no longer than `SETTLE_DEADLINE_S`, until satlink's satellite queues are empty in two samples.
+
+        What a probe sent has left the link then.
+        """
+        start, end = len(self.samples()), time.monotonic() + SETTLE_DEADLINE_S
+        while time.monotonic() < end:
+            last = self.samples()[start:][-2:]
+            queues = [s[d]["queue_packets"] for s in last for d in ("forward", "return") if s[d]]
+            if len(last) == 2 and not any(queues):
+                return
+            time.sleep(POLL_S)

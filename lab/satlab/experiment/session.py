@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One session of a lab: bring it up, calibrate it, run a body on it, watch it meanwhile, take it down."""
+
+import contextlib
+import itertools
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+from satlab.common.console import ProgressLog
+from satlab.common.topology import Role, Topology
+from satlab.experiment import calibrate, link_probe
+from satlab.experiment.calibrate import CalibrationCheck
+from satlab.experiment.link_probe import NamespaceShell, ProbePath
+from satlab.experiment.metrics_file import MetricsFile
+from satlab.link.config import LinkRequest, client_lan
+from satlab.link.expectation import expectation
+from satlab.netlab import lab as labs
+from satlab.netlab import ownership
+from satlab.netlab.lab import Lab
+
+WATCH_S = 0.25
+"""How often a session looks whether its lab is still up, s."""
+QUIET = ProgressLog(quiet=True)
+LabT = TypeVar("LabT")
+OutcomeT = TypeVar("OutcomeT")
+_NUMBERS = itertools.count()
+
+
+class Host(Protocol[LabT]):
+    """Where a lab is: namespaces of this host, machines over ssh, or behind a controller."""
+
+    def opened(self, log: ProgressLog) -> AbstractContextManager[LabT]:
+        """Bring the lab up; take it down when the block ends.
+
+        Raises:
+            ConfigError, HostError: it cannot be brought up.
+        """
+
+    def calibrate(self, lab: LabT) -> list[CalibrationCheck]:
+        """Measure RTT, rate and losses, and judge them."""
+
+    def broken(self, lab: LabT) -> str:
+        """Return what has broken the lab; nothing while it is up."""
+
+    def release_errors(self, lab: LabT, since_unix_s: float) -> list[CalibrationCheck]:
+        """Judge how exact the emulator was from `since_unix_s` on; called when the lab is down."""
+
+
+@dataclass(frozen=True)
+class SessionResult(Generic[LabT, OutcomeT]):
+    """What became of a session. `outcome`: the body's result, None if the session was stopped before it.
+
+    `began_unix_s`: when the body began, 0 if it did not. `broken`: what broke the lab.
+    """
+
+    lab: LabT
+    outcome: OutcomeT | None
+    before: list[CalibrationCheck]
+    during: list[CalibrationCheck]
+    began_unix_s: float
+    broken: str
+
+    @property
+    def checks(self) -> list[CalibrationCheck]:
+        return [*self.before, *self.during]
+
+
+def run_session(
+    host: Host[LabT],
+    body: Callable[[LabT, threading.Event], OutcomeT],
+    log: ProgressLog = QUIET,
+    stop: threading.Event | None = None,
+) -> SessionResult[LabT, OutcomeT]:
+    """Run a body on a calibrated lab, which is down again afterwards however the body ends.
+
+    The body's event is set when `stop` is, or when the lab breaks: what runs on would only hang.
+
+    Raises:
+        ConfigError, HostError: the lab cannot be brought up or taken down.
+    """
+    stop = stop or threading.Event()
+    outcome, began_unix_s = None, 0.0
+    with host.opened(log) as lab:
+        with log.step("calibration") as step:
+            before = host.calibrate(lab)
+            step.outcome = calibrate.verdict(before) or "within tolerance"
+        if not stop.is_set():
+            began_unix_s = time.time()
+            with _halting(lambda: bool(host.broken(lab)), stop) as halt:
+                outcome = body(lab, halt)
+        broken = host.broken(lab)
+    during = host.release_errors(lab, began_unix_s)
+    return SessionResult(lab, outcome, before, during, began_unix_s, broken)
+
+
+@contextlib.contextmanager
+def _halting(is_broken: Callable[[], bool], stop: threading.Event) -> Iterator[threading.Event]:
+    """Yield an event that is set when `stop` is, or when the lab breaks."""
+    halt, over = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        while not (stop.is_set() or is_broken()):
+            if over.wait(WATCH_S):
+                return
+        halt.set()
+
+    watcher = threading.Thread(target=watch, name="watch", daemon=True)
+    watcher.start()
+    try:
+        yield halt
+    finally:
+        over.set()
+        watcher.join()
+
+
+def new_lab_id(kind: str) -> str:
+    """Return the id of a lab of this process' own; `kind` has at most five characters."""
+    return f"{kind}-{os.getpid() % 100000}-{next(_NUMBERS) % 1000}"
+
+
+@dataclass(frozen=True)
+class NetnsHost:
+    """The embedded lab: namespaces of this host, of which this process is the owner."""
+
+    lab_id: str
+    topology: Topology
+    link: LinkRequest
+
+    @contextlib.contextmanager
+    def opened(self, log: ProgressLog) -> Iterator[Lab]:
+        with ownership.owned(self.lab_id):
+            try:
+                with log.step("lab up"):
+                    lab = Lab.up(self.lab_id, self.topology, self.link)
+                for note in lab.notes:
+                    log.line(f"note: {note}")
+                yield lab
+            finally:
+                with log.step("lab down"):
+                    labs.down(self.lab_id)
+
+    def calibrate(self, lab: Lab) -> list[CalibrationCheck]:
+        """Measure from the client; from its proxy where the client's LAN has losses, which are not the link's."""
+        proxy, client = client_lan(lab.topology)
+        server = lab.topology.node_of(Role.SERVER)
+        path = ProbePath((proxy if lab.lan else client).node, server, lab.topology.address_of(Role.SERVER))
+        emulator = lab.config.emulator
+        probe = link_probe.probe_link(NamespaceShell(lab), lab.plan, emulator, path, metrics_of(lab))
+        return calibrate.before(lab.plan, probe, emulator)
+
+    def broken(self, lab: Lab) -> str:
+        """Return what has broken the lab, or that somebody has taken it down."""
+        status = lab.status()
+        return "" if status.phase == "up" else status.reason or "the lab was taken down"
+
+    def release_errors(self, lab: Lab, since_unix_s: float) -> list[CalibrationCheck]:
+        expected = expectation(lab.plan, lab.config.emulator)
+        return calibrate.during(metrics_of(lab).each(), expected, since_unix_s)
+
+
+def metrics_of(lab: Lab) -> MetricsFile:
+    return MetricsFile(Path(lab.config.metrics))

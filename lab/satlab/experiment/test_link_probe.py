@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is offered to the link and what is read of ping, iperf3 and the emulator's metrics. No link is needed."""
+
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from satlab.common import processes
+from satlab.experiment import link_probe, metrics_file
+from satlab.experiment.link_probe import Echoes, NamespaceShell, ProbeError, ProbePath, probe_link
+from satlab.experiment.metrics_file import MetricsFile
+from satlab.link.plan import LinkPlan
+
+PLAN = cast(
+    LinkPlan,
+    SimpleNamespace(
+        rtt_ms=SimpleNamespace(configured=580, min=581.0, mean=581.5, max=582.0),
+        return_=SimpleNamespace(demand=None),
+        forward=SimpleNamespace(udp_goodput_bps=19e6, rate_bps=19.6e6),
+    ),
+)
+PATH = ProbePath("proxy-st", "server", "192.0.2.1")
+PING = "{count} received\nrtt min/avg/max/mdev = {ms}/{ms}/{ms}/0 ms"
+FLOW = json.dumps(
+    {
+        "intervals": [{"sum": {"seconds": 0.1, "bits_per_second": 19e6}}] * 4,
+        "end": {"sum": {"packets": 1}, "sum_received": {"packets": 6000, "lost_packets": 300}},
+    }
+)
+
+
+class FakeShell:
+    """Answers ping and iperf3; `log` has what was run where."""
+
+    def __init__(self, pings: Sequence[str], flow: str = FLOW) -> None:
+        self.log: list[tuple[str, ...]] = []
+        self.pings, self.flow = iter(pings), flow
+        self.on_flow: Callable[[], None] = lambda: None
+
+    def output(self, node: str, argv: Sequence[str], within_s: float) -> str:
+        assert within_s > 0
+        self.log.append((node, *argv))
+        if argv[0] == "ping":
+            return next(self.pings)
+        self.on_flow()
+        return self.flow
+
+    @contextlib.contextmanager
+    def listener(self, node: str, address: str) -> Iterator[None]:
+        self.log.append((node, "listen", address))
+        yield
+        self.log.append((node, "end"))
+
+
+def sample(dropped: int = 0, forward: int = 0, return_: int = 0) -> dict[str, Any]:
+    directions = {"forward": forward, "return": return_}
+    return {
+        "type": "sample",
+        **{
+            name: {"in_packets": 0, "dropped_packets": dropped, "queue_packets": queue}
+            for name, queue in directions.items()
+        },
+    }
+
+
+def append(path: Path, *lines: dict[str, Any]) -> None:
+    with path.open("a") as file:
+        file.write("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_more_than_the_link_carries_is_offered_from_the_server_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_probe, "_drain", lambda *_: pytest.fail("satlink reports its queues"))
+    shell = FakeShell([PING.format(count=40, ms=581.5)])
+    probe = probe_link(shell, PLAN, "satlink", PATH)
+    echo, listen, flow, end = shell.log
+    assert (echo[:2], echo[-1]) == (("proxy-st", "ping"), "192.0.2.1")
+    assert echo[echo.index("-c") + 1] == "40"
+    assert (listen, end) == (("server", "listen", "192.0.2.1"), ("server", "end"))
+    assert (flow[:2], flow[-1]) == (("proxy-st", "iperf3"), "192.0.2.1")
+    assert {"-R", "-u", "-J"} < set(flow)  # the server sends
+    offered_bps = int(flow[flow.index("-b") + 1])
+    assert offered_bps == 21_560_000
+    assert offered_bps > 1.05 * PLAN.forward.rate_bps, "the link has to be the limit"
+    assert probe == link_probe.Probe(Echoes(40, 581.5, 581.5, 581.5), 19e6, 6000, 300, 0, {})
+
+
+def test_drops_of_the_full_queue_are_those_of_the_flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, shell = tmp_path / "link.jsonl", FakeShell([PING.format(count=40, ms=581.5)])
+    append(file, {"type": "header"}, sample(dropped=7))
+    shell.on_flow = lambda: append(file, sample(dropped=100, forward=9))
+    # What is still queued when the flow ends leaves later, and may be dropped until then.
+    late = iter([sample(dropped=20, forward=3), sample(), sample()])
+    monkeypatch.setattr(time, "sleep", lambda _: append(file, next(late)))
+    probe = probe_link(shell, PLAN, "satlink", PATH, MetricsFile(file))
+    assert probe.queue_drops == 120
+
+
+def test_a_probe_that_fails_leaves_its_reason() -> None:
+    shell = FakeShell(["40 packets transmitted, 0 received"], '{"error": "no route"}')
+    probe = probe_link(shell, PLAN, "satlink", PATH)
+    assert (probe.rtt, probe.rate_bps, probe.packets) == (None, None, 0)
+    assert probe.notes == {"rtt": "no echo came back", "rate": "iperf3: no route"}
+    shell = FakeShell([PING.format(count=40, ms=581.5)], "oops")
+    assert "gave no JSON" in probe_link(shell, PLAN, "satlink", PATH).notes["rate"]
+
+
+def test_opensand_s_probe_waits_until_an_echo_meets_no_queue() -> None:
+    """Its RTT may be 640 ms; an echo that fails tells nothing."""
+    pings = [PING.format(count=40, ms=600), "", *(PING.format(count=1, ms=ms) for ms in (900, 650, 610, 1))]
+    shell = FakeShell(pings)
+    probe_link(shell, PLAN, "opensand", PATH)
+    assert "1/1/1" in next(shell.pings)
+
+
+# --- metrics --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("samples", "looks"),
+    [
+        ([sample(), sample()], 2),
+        ([sample(forward=1), sample(), sample()], 3),
+        ([sample(return_=1), sample(), sample()], 3),
+        ([sample(), sample(forward=1), sample(), sample()], 4),
+        ([{"type": "sample", "forward": None, "return": None}] * 2, 2),  # another emulator carries them
+    ],
+)
+def test_a_link_has_settled_after_two_samples_without_a_queue(
+    samples: list[dict[str, Any]], looks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, left = tmp_path / "link.jsonl", iter(samples)
+    append(file, sample(), sample())  # from before: they say nothing of what was sent since
+    monkeypatch.setattr(time, "sleep", lambda _: append(file, next(left)))
+    MetricsFile(file).settle()
+    assert len(MetricsFile(file).samples()) == 2 + looks
+
+
+def test_a_link_that_does_not_settle_is_waited_for_ten_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, now = tmp_path / "link.jsonl", [0.0]
+    append(file, sample(forward=1))
+
+    def sleep(_: float) -> None:
+        now[0] += 1.0
+        append(file, sample(forward=1))
+
+    monkeypatch.setattr(metrics_file, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+    MetricsFile(file).settle()
+    assert now[0] == 10.0
+
+
+def test_metrics_file_ignores_a_line_that_is_being_written(tmp_path: Path) -> None:
+    path = tmp_path / "link.jsonl"
+    append(path, {"type": "header"}, {"type": "sample", "forward": {"in_packets": 9, "dropped_packets": 3}})
+    with path.open("a") as file:
+        file.write('{"type": "sam')
+    assert MetricsFile(path).forward_drops(0, 9) == 3
+
+
+@pytest.mark.parametrize(
+    ("since", "packets", "drops"),
+    [(0, 0, 0), (1, 90, 0), (1, 100, 0), (1, 150, 10), (1, 200, 20), (1, 250, 20), (0, 300, 27)],
+)
+def test_drops_count_among_the_packets_that_the_receiver_knows_of(
+    since: int, packets: int, drops: int, tmp_path: Path
+) -> None:
+    """The flow begins with the second sample; a packet dropped after the last received one is not missed."""
+    path = tmp_path / "link.jsonl"
+    counts = [(100, 7), (100, 0), (100, 20), (0, 0)]
+    figures = [{"in_packets": entered, "dropped_packets": dropped} for entered, dropped in counts]
+    append(path, {"type": "header"}, *({"type": "sample", "forward": one} for one in figures), {"type": "end"})
+    assert MetricsFile(path).forward_drops(since, packets) == drops
+
+
+# --- what programs print --------------------------------------------------------------------------------------------
+
+
+def test_the_summary_of_ping_is_read_and_no_reply_is_an_error() -> None:
+    output = "40 packets transmitted, 39 received, 2.5% packet loss\nrtt min/avg/max/mdev = 1.5/2.25/3/0.1 ms, pipe 2\n"
+    assert link_probe.echoes(output) == Echoes(39, 1.5, 2.25, 3.0)
+    with pytest.raises(ProbeError):
+        link_probe.echoes("3 packets transmitted, 0 received, 100% packet loss, time 51ms\n")
+
+
+def test_steady_rate_leaves_the_ramp_and_short_intervals_out() -> None:
+    intervals = [
+        {"sum": {"seconds": seconds, "bits_per_second": bps}}
+        for seconds, bps in ((0.1, 0), (0.1, 10e6), (0.1, 19e6), (0.1, 19.2e6), (0.01, 99e6))
+    ]
+    assert link_probe.steady_rate_bps({"intervals": intervals}) == pytest.approx(19.1e6)
+    assert link_probe.steady_rate_bps({}) is None
+
+
+# --- programs -------------------------------------------------------------------------------------------------------
+
+HERE = NamespaceShell(cast(Any, SimpleNamespace(enter_argv=lambda _: ["env"])))
+LISTEN = "import socket, time\nwith socket.create_server(('127.0.0.1', {port})): time.sleep(20)"
+
+
+def test_a_program_without_an_answer_in_time_is_an_error() -> None:
+    assert HERE.output("client", ["echo", "x"], 5) == "x\n"
+    assert HERE.output("client", ["sh", "-c", "echo y; exit 1"], 5) == "y\n"
+    with pytest.raises(ProbeError, match="no answer within"):
+        HERE.output("client", ["sleep", "5"], 0.05)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port
+
+
+def test_a_listener_is_there_when_its_block_begins_and_gone_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This one ignores SIGTERM."""
+    port = free_port()
+    script = f"import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n{LISTEN.format(port=port)}"
+    monkeypatch.setattr(link_probe, "listener_argv", lambda _: [sys.executable, "-c", script])
+    monkeypatch.setattr(link_probe, "PROBE_PORT", port)
+    monkeypatch.setattr(link_probe, "END_S", 0.1)
+    with HERE.listener("server", "127.0.0.1"):
+        socket.create_connection(("127.0.0.1", port)).close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
+
+
+@pytest.mark.parametrize("command", ["import time; time.sleep(20)", "pass", LISTEN])
+def test_a_listener_on_another_port_or_one_that_ended_is_none(command: str) -> None:
+    process = subprocess.Popen([sys.executable, "-c", command.format(port=free_port())])
+    try:
+        with pytest.raises(ProbeError, match="nothing listens"):
+            link_probe.wait_for_listener(process, free_port(), deadline_s=0.5)
+    finally:
+        processes.finish(process, 1)
+
+
+def test_a_connection_from_a_port_is_no_listener_on_it() -> None:
+    process = subprocess.Popen(["sleep", "20"])
+    try:
+        with (
+            socket.create_server(("127.0.0.1", 0)) as server,
+            socket.create_connection(server.getsockname(), source_address=("127.0.0.1", 0)) as client,
+            pytest.raises(ProbeError, match="nothing listens"),
+        ):
+            link_probe.wait_for_listener(process, client.getsockname()[1], deadline_s=0.1)
+    finally:
+        processes.finish(process, 1)

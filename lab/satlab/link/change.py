@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Options of `satlab link set`: changes of a link that is up."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ValidationError, ValidationInfo, field_validator
+
+from satlab.common.errors import ConfigError, Fault
+from satlab.link.config import Aqm, LinkSet
+from satlab.link.limits import limits
+from satlab.link.option_model import Help, Options, invalid
+from satlab.link.options import LossOptions, QueueOptions
+
+Direction = Literal["forward", "return", "both", "terrestrial_down", "terrestrial_up"]
+
+
+class ChangeOptions(Options):
+    """What can change beside loss model and queue; None: stays as it is."""
+
+    delay_ms: Annotated[
+        float | None, limits("timeline.steps.set.delay_ms"), Help("Delay", "One-way delay.", "Link", unit="ms")
+    ] = None
+    attenuation_db: Annotated[
+        float | None,
+        limits("timeline.steps.set.attenuation_db"),
+        Help("Attenuation", "Reduces the Es/N0, beyond what the profile does.", "Link", unit="dB"),
+    ] = None
+    modcod: Annotated[
+        str | None,
+        Help("MODCOD", "forward: MODCOD of EN 302 307-1 that stays, 1 to 28; or acm.", "Link", metavar="ID"),
+    ] = None
+    symbol_rate_baud: Annotated[
+        float | None,
+        limits("timeline.steps.set.symbol_rate_baud"),
+        Help("Symbol rate", "Symbols per second, e.g. 10e6; the MODCOD stays.", "Link", unit="Baud"),
+    ] = None
+    handover: Annotated[
+        Literal["keep", "flush", "drop"] | None,
+        Help(
+            "Handover",
+            "Another link, with the delay, symbol rate and queue given, takes over at once; waiting packets move to "
+            "it, leave with the old one, or are dropped.",
+            "Link",
+        ),
+    ] = None
+    outage: Annotated[
+        str | None, Help("Outage", "on, off, or seconds after which it ends.", "Link", metavar="STATE")
+    ] = None
+    loss: Annotated[
+        float | None,
+        limits("timeline.steps.set.loss.ratio"),
+        Help("Loss ratio", "Loss ratio in place of all losses.", "Losses", metavar="RATIO"),
+    ] = None
+    jitter_ms: Annotated[
+        float | None,
+        limits("timeline.steps.set.jitter.uniform_ms"),
+        Help("Jitter", "Jitter, uniform from 0 to this.", "Timing", unit="ms"),
+    ] = None
+
+
+class LinkChange(QueueOptions, LossOptions, ChangeOptions):
+    """All options of a change."""
+
+    @field_validator("aqm")
+    @classmethod
+    def _needs_queue(cls, aqm: Aqm | None, info: ValidationInfo) -> Aqm | None:
+        if aqm and info.data.get("queue", "") is None:
+            raise invalid("needs --queue", "give the limit as well")
+        return aqm
+
+    @field_validator("outage")
+    @classmethod
+    def _is_outage(cls, text: str | None) -> str | None:
+        try:
+            if text not in (None, "on", "off"):
+                float(text)
+        except ValueError:
+            raise invalid("is not a time", "write on, off, or seconds") from None
+        return text
+
+    def link_set(self, direction: Direction) -> LinkSet:
+        """Return the change of a direction. Raises ConfigError with every fault."""
+        fields: dict[str, Any] = {
+            "direction": direction,
+            "delay_ms": self.delay_ms,
+            "attenuation_db": self.attenuation_db,
+            "modcod": self.modcod,
+            "symbol_rate_baud": self.symbol_rate_baud,
+        }
+        if self.loss is not None or self.loss_model is not None:
+            fields["loss"] = self.losses(self.loss or 0.0)
+        if self.jitter_ms is not None:
+            fields["jitter"] = {"uniform_ms": self.jitter_ms}
+        if self.outage is not None:
+            fields["outage"] = self.outage == "on" if self.outage in ("on", "off") else float(self.outage)
+        if self.queue is not None:
+            fields["queue"] = self.queue_rule(self.queue)
+        fields = {name: value for name, value in fields.items() if value is not None}
+        if self.handover is not None:
+            new = {name: fields.pop(name) for name in ("delay_ms", "symbol_rate_baud", "queue") if name in fields}
+            fields["handover"] = {"waiting": self.handover, **new}
+        try:
+            return LinkSet.model_validate(fields)
+        except ValidationError as error:
+            faults = [Fault(".".join(map(str, e["loc"])) or "set", e["msg"]) for e in error.errors(include_url=False)]
+            raise ConfigError("the link cannot be changed like this", faults, "satlab link set --help") from error

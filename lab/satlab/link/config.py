@@ -1,0 +1,406 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The configuration of a link: what a user requests (`LinkRequest`) and what satlink reads (`LinkConfig`, link.json).
+
+The models mirror `schemas/link-config.schema.json`, and read their limits from it.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
+
+from satlab.common import netns_names
+from satlab.common.errors import ConfigError, Fault
+from satlab.common.topology import InterfaceEnd, NetworkKind, Role, Topology
+from satlab.link.limits import limits
+
+DEFAULT_BDP = 1.2
+"""Drop-tail limit in bandwidth-delay products of the direction."""
+METRICS_INTERVAL_MS = 100
+
+Emulator = Literal["satlink", "opensand"]
+"""What carries the satellite segment: satlink, or the real OpenSAND."""
+
+Timing = Literal["standard", "opensand"]
+"""Frames as the standards open them, or in batches on the ticks of OpenSAND 8.2."""
+Aqm = Literal["codel", "fq-codel", "pie"]
+"""Active queue management."""
+LossUnit = Literal["packet", "frame"]
+"""The unit of a loss: an IP packet, or a BBFRAME or burst."""
+
+Ratio = Annotated[float, limits("forward.loss.ratio")]
+Milliseconds = Annotated[float, limits("forward.jitter.uniform_ms")]
+DelayMs = Annotated[float, limits("terrestrial_one_way_delay_ms")]
+Seconds = Annotated[float, limits("timeline.steps.at_s")]
+SymbolRate = Annotated[int, limits("timeline.steps.set.symbol_rate_baud")]
+Seed = Annotated[int, limits("seed")]
+
+# "return" is a keyword of Python; a plain alias would take the Python name away from type checkers.
+RETURN = AliasChoices("return", "return_")
+
+
+class LinkModel(BaseModel):
+    """Read-only, and closed to fields that the schema does not name."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Sparse(LinkModel):
+    """Leaves out what is None: satlink has the defaults."""
+
+    @model_serializer(mode="wrap")
+    def _chosen(self, full: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in full(self).items() if value is not None}
+
+
+class _Queue(_Sparse):
+    """Active queue management: RFC 8289, 8290 or 8033; `ecn` marks in place of an early drop (RFC 3168)."""
+
+    aqm: Aqm | None = None
+    ecn: bool | None = None
+    target_ms: Milliseconds | None = None
+    interval_ms: Milliseconds | None = None
+
+
+class BdpQueue(_Queue):
+    """Limit as a multiple of the direction's bandwidth-delay product."""
+
+    bdp: Annotated[float, limits("forward.queue.bdp"), Field(allow_inf_nan=False)]
+
+
+class BytesQueue(_Queue):
+    """Limit in bytes."""
+
+    bytes: Annotated[int, limits("forward.queue.bytes")]
+
+
+class PacketsQueue(_Queue):
+    """Limit in packets."""
+
+    packets: Annotated[int, limits("forward.queue.packets")]
+
+
+class _Loss(_Sparse):
+    unit: LossUnit = "packet"
+
+
+class Loss(_Loss):
+    """Independent losses: `ratio` of IP packets, or of BBFRAMEs and bursts (`unit`)."""
+
+    ratio: Ratio = 0.0
+
+
+class GilbertElliott(_Loss):
+    """Two states: `p` good to bad, `r` bad to good, per unit or per `step_ms`; a loss ratio in each."""
+
+    model: Literal["gilbert-elliott"] = "gilbert-elliott"
+    p: Ratio
+    r: Ratio
+    good_ratio: Ratio | None = None
+    bad_ratio: Ratio | None = None
+    step_ms: Annotated[Milliseconds, Field(gt=0)] | None = None
+
+
+class Bursts(_Loss):
+    """Everything is lost for `duration_ms` of every `period_ms`, the first time at `first_ms`."""
+
+    model: Literal["bursts"] = "bursts"
+    period_ms: Annotated[Milliseconds, Field(gt=0)]
+    duration_ms: Milliseconds
+    first_ms: Milliseconds | None = None
+
+
+class Trace(_Loss):
+    """Recorded losses: lines 0 or 1, one unit each; or lines START END in seconds."""
+
+    model: Literal["trace"] = "trace"
+    file: Annotated[str, limits("forward.loss.file")]
+
+
+class UniformJitter(LinkModel):
+    """Uniform between 0 and `uniform_ms`."""
+
+    uniform_ms: Milliseconds
+
+
+class NormalJitter(LinkModel):
+    """Normal, cut at 0."""
+
+    mean_ms: Milliseconds
+    sigma_ms: Milliseconds
+
+
+Queue = BdpQueue | BytesQueue | PacketsQueue
+LossProcess = Loss | GilbertElliott | Bursts | Trace
+
+
+class Direction(_Sparse):
+    """What one direction of the satellite link adds to the profile; several losses add up."""
+
+    queue: Queue = BdpQueue(bdp=DEFAULT_BDP)
+    loss: LossProcess | tuple[LossProcess, ...] = Loss()
+    jitter: UniformJitter | NormalJitter | None = None
+    outages_s: tuple[tuple[Seconds, Seconds], ...] | None = None
+
+
+_TERRESTRIAL = {"delay_ms", "loss", "jitter", "outage"}
+"""What can change of a terrestrial direction."""
+
+
+class Handover(_Sparse):
+    """Another link takes over; what is None is as in profile and configuration.
+
+    `waiting`: packets in the queue move to the new link, leave with the old one, or are dropped.
+    """
+
+    waiting: Literal["keep", "flush", "drop"]
+    delay_ms: DelayMs | None = None
+    symbol_rate_baud: SymbolRate | None = None
+    queue: Queue | None = None
+
+
+class LinkSet(_Sparse):
+    """Changes of one direction of a running link, or of both of its satellite segment; at least one.
+
+    `delay_ms` is one way. `outage`: true until false, or for seconds. `attenuation_db` reduces the Es/N0, beyond
+    what the profile does. `modcod`: an id of EN 302 307-1 that stays in force, or the loop chooses again (acm);
+    forward alone. A terrestrial direction has neither queue nor what a radio link has.
+    """
+
+    direction: Literal["forward", "return", "both", "terrestrial_down", "terrestrial_up"]
+    delay_ms: DelayMs | None = None
+    loss: LossProcess | tuple[LossProcess, ...] | None = None
+    jitter: UniformJitter | NormalJitter | None = None
+    outage: Annotated[bool, Field(strict=True)] | Annotated[float, limits("timeline.steps.set.outage")] | None = None
+    queue: Queue | None = None
+    attenuation_db: Annotated[float | None, limits("timeline.steps.set.attenuation_db")] = None
+    modcod: Annotated[int, limits("timeline.steps.set.modcod")] | Literal["acm"] | None = None
+    symbol_rate_baud: SymbolRate | None = None
+    handover: Handover | None = None
+
+    @model_validator(mode="after")
+    def _changes_something(self) -> Self:
+        given = self.model_fields_set - {"direction"}
+        if not given:
+            names = ", ".join(name for name in type(self).model_fields if name != "direction")
+            raise ValueError(f"changes nothing: give one of {names}")
+        if self.direction.startswith("terrestrial") and (foreign := given - _TERRESTRIAL):
+            raise ValueError(f"a terrestrial direction has no {', '.join(sorted(foreign))}")
+        if self.modcod is not None and self.direction != "forward":
+            raise ValueError("only the direction forward has MODCODs")
+        return self
+
+
+class TimelineStep(LinkModel):
+    """A set at its time, in s since the start of the time line."""
+
+    at_s: Seconds
+    set_: LinkSet = Field(alias="set")
+
+
+Steps = Annotated[tuple[TimelineStep, ...], limits("timeline.steps")]
+
+
+class Timeline(LinkModel):
+    """Changes at known times; time 0 is the emulator's start, or the request that starts the time line."""
+
+    starts: Literal["at-once", "on-request"]
+    steps: Steps
+
+
+class OtherLoad(_Sparse):
+    """Traffic of another terminal on the return carrier; from the emulator's start, or `from_s`, up to `until_s`."""
+
+    terminal: Annotated[int, limits("others.terminal")]
+    return_kbps: Annotated[int, limits("others.return_kbps")]
+    from_s: Seconds | None = None
+    until_s: Seconds | None = None
+
+
+class Attachment(LinkModel):
+    """A TUN: the file of its network namespace and its name there."""
+
+    netns: Annotated[str, limits("st.netns")]
+    tun: Annotated[str, limits("st.tun")]
+
+
+class Probes(LinkModel):
+    """A collector of OpenSAND's probes at ADDRESS:PORT, reached from satlab's own network namespace."""
+
+    address: str
+    netns: Literal["parent"] = "parent"
+
+
+class LinkConfig(LinkModel):
+    """The configuration that `satlink validate|plan|run` reads; `link.json`.
+
+    `st` and `gw` are None where OpenSAND carries the satellite segment: satlink then serves the terrestrial one alone.
+    """
+
+    schema_: Literal["satlab/link-config/1"] = Field(default="satlab/link-config/1", alias="schema")
+    run_id: Annotated[str, limits("run_id")]
+    profile: Annotated[str, limits("profile")]
+    lenient: bool = False
+    timing: Timing = "standard"
+    seed: Seed
+    forward: Direction
+    return_: Direction = Field(validation_alias=RETURN, serialization_alias="return")
+    terrestrial_one_way_delay_ms: DelayMs
+    st: Attachment | None
+    gw: Attachment | None
+    near: Attachment
+    far: Attachment
+    metrics: Annotated[str, limits("metrics")]
+    metrics_interval_ms: Annotated[int, limits("metrics_interval_ms")]
+    probes: Probes | None = None
+    control: Annotated[str | None, limits("control")] = None
+    timeline: Timeline | None = None
+    others: Annotated[tuple[OtherLoad, ...], limits("others")] = ()
+
+    @model_validator(mode="after")
+    def _whole_segment(self) -> Self:
+        if (self.st is None) != (self.gw is None):
+            raise ValueError("st and gw are one segment: give both, or null for both")
+        return self
+
+    @property
+    def emulator(self) -> Emulator:
+        """What carries the satellite segment."""
+        return "opensand" if self.st is None else "satlink"
+
+    def to_json(self) -> str:
+        """Return the text of `link.json`."""
+        return self.model_dump_json(by_alias=True, indent=2) + "\n"
+
+
+@dataclass(frozen=True)
+class LinkRequest:
+    """What a user may choose of a link.
+
+    `profile` is a folder of OpenSAND XML, whose satellite segment `emulator` carries; `terrestrial_one_way_delay_ms`
+    replaces the topology's; `metrics` is the file of the link metrics, `logs` the folder of OpenSAND's logs (None: the
+    lab's own folder). `probes` is the ADDRESS:PORT of a collector that gets every sample under OpenSAND's probe names.
+    `lan_loss` is the ratio of packets lost on the client's LAN, each way. `lenient`: accept what OpenSAND's loader
+    accepts of a profile although it is wrong.
+    """
+
+    profile: Path
+    emulator: Emulator = "satlink"
+    seed: int = 1
+    timing: Timing = "standard"
+    forward: Direction = field(default_factory=Direction)
+    return_: Direction = field(default_factory=Direction)
+    terrestrial_one_way_delay_ms: float | None = None
+    run_id: str = "lab"
+    metrics: Path | None = None
+    logs: Path | None = None
+    metrics_interval_ms: int = METRICS_INTERVAL_MS
+    timeline: Timeline | None = None
+    others: tuple[OtherLoad, ...] = ()
+    probes: str | None = None
+    lan_loss: float = 0.0
+    lenient: bool = False
+
+
+def build_config(
+    topology: Topology, lab_id: str, request: LinkRequest, *, metrics: Path, control: Path | None = None
+) -> LinkConfig:
+    """Join a topology and a request to one configuration; `metrics` is used where the request names no file.
+
+    `control` is the socket on which the link can be changed while it runs.
+
+    Raises:
+        ConfigError: a value is out of its limits; every fault.
+    """
+    st, gw = (
+        _attachment(topology, lab_id, NetworkKind.SATELLITE, role) if request.emulator == "satlink" else None
+        for role in (Role.ST, Role.GW)
+    )
+    far = _attachment(topology, lab_id, NetworkKind.INTERNET, Role.SERVER)
+    near = _attachment(topology, lab_id, NetworkKind.INTERNET, None)
+    delay_ms = request.terrestrial_one_way_delay_ms
+    if delay_ms is None:
+        delay_ms = topology.networks[topology.network_of(NetworkKind.INTERNET)].one_way_delay_ms or 0.0
+    try:
+        return LinkConfig(
+            run_id=request.run_id,
+            profile=str(request.profile.resolve()),
+            lenient=request.lenient,
+            timing=request.timing,
+            seed=request.seed,
+            forward=request.forward,
+            return_=request.return_,
+            terrestrial_one_way_delay_ms=delay_ms,
+            st=st,
+            gw=gw,
+            near=near,
+            far=far,
+            metrics=str((request.metrics or metrics).resolve()),
+            metrics_interval_ms=request.metrics_interval_ms,
+            probes=Probes(address=request.probes) if request.probes else None,
+            control=str(control) if control else None,
+            timeline=request.timeline,
+            others=request.others,
+        )
+    except ValidationError as error:
+        raise ConfigError("the link cannot be used as requested", faults_of(error, "link")) from error
+
+
+def build_lan_config(topology: Topology, lab_id: str, beside: LinkConfig, loss: float) -> LinkConfig:
+    """Return the configuration of a satlink of its own that carries the client's LAN and loses packets, each way.
+
+    It is a wire without delay, with seed and interval of the path's satlink `beside` it and `lan.jsonl` as its metrics.
+    """
+    # Down is from far to near: to the client.
+    far, near = client_lan(topology)
+    lossy = {"loss": {"ratio": loss, "unit": "packet"}}
+    steps = [{"at_s": 0, "set": {"direction": one, **lossy}} for one in ("terrestrial_down", "terrestrial_up")]
+    return LinkConfig(
+        run_id=beside.run_id,
+        profile=beside.profile,
+        seed=beside.seed,
+        forward=Direction(),
+        return_=Direction(),
+        terrestrial_one_way_delay_ms=0,
+        st=None,
+        gw=None,
+        near=Attachment(netns=str(netns_names.path(lab_id, near.node)), tun=near.interface),
+        far=Attachment(netns=str(netns_names.path(lab_id, far.node)), tun=far.interface),
+        metrics=str(Path(beside.metrics).with_name("lan.jsonl")),
+        metrics_interval_ms=beside.metrics_interval_ms,
+        timeline=Timeline(starts="at-once", steps=tuple(map(TimelineStep.model_validate, steps))),
+    )
+
+
+def client_lan(topology: Topology) -> tuple[InterfaceEnd, InterfaceEnd]:
+    """Return the interfaces on the client's network: the other node's, and the client's own."""
+    client = topology.nodes[topology.node_of(Role.CLIENT)]
+    ends = topology.ends(next(iter(client.interfaces.values())).network)
+    near, far = sorted(ends, key=lambda end: topology.nodes[end.node].role is Role.CLIENT)
+    return near, far
+
+
+def _attachment(topology: Topology, lab_id: str, kind: NetworkKind, role: Role | None) -> Attachment:
+    """Return a network's interface at the node with `role`; None = the one that is not the server's."""
+    ends = topology.ends(topology.network_of(kind))
+    roles = {end: topology.nodes[end.node].role for end in ends}
+    end = next(e for e in ends if (roles[e] is role if role else roles[e] is not Role.SERVER))
+    return Attachment(netns=str(netns_names.path(lab_id, end.node)), tun=end.interface)
+
+
+def faults_of(error: ValidationError, place: str) -> list[Fault]:
+    """Return every fault of a document at `place`."""
+    return [
+        Fault(".".join(map(str, (place, *e["loc"]))), f"{e['msg']}, got {e['input']!r}"[:200])
+        for e in error.errors(include_url=False)
+    ]

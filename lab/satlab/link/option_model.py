@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A model of options: one definition of each, from which command line, web form and requests are made."""
+
+from dataclasses import dataclass
+from typing import Any, Literal, Self, get_args
+
+import annotated_types
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
+
+from satlab.common.errors import ConfigError, Fault
+
+Group = Literal["Link", "Losses", "Queue and AQM", "Timing", "Output"]
+_LONG = 15
+"""Digits of a limit that nobody reaches."""
+GROUPS: tuple[Group, ...] = get_args(Group)
+"""In the order in which they are shown."""
+
+
+@dataclass(frozen=True)
+class Help:
+    """How an option is presented; it stands in the annotation of its field.
+
+    `unit` of a number, `metavar` for the form of any other value; `short` is a letter. `opensand`: the real OpenSAND
+    can do it, too.
+    """
+
+    label: str
+    text: str
+    group: Group
+    unit: str = ""
+    metavar: str = ""
+    short: str = ""
+    opensand: bool = False
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option; `range` are the limits of a number in words."""
+
+    name: str
+    kind: Any
+    default: Any
+    help: Help
+    range: str
+
+    @property
+    def flag(self) -> str:
+        return f"--{self.name.replace('_', '-')}"
+
+    @property
+    def text(self) -> str:
+        """The help with the limits."""
+        return f"{self.help.text.rstrip('.')}; {self.range}." if self.range else self.help.text
+
+
+class Options(BaseModel):
+    """Read-only. As pydantic has it, the options of a class stand behind those of its bases, the last base first."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @classmethod
+    def of(cls, **given: Any) -> Self:
+        """Check options of the command line. Raises ConfigError with every fault."""
+        try:
+            return cls(**given)
+        except ValidationError as error:
+            faults = [fault_of(cls, detail) for detail in error.errors(include_url=False)]
+            if len(faults) == 1:
+                raise ConfigError(f"{faults[0].place}: {faults[0].reason}", hint=faults[0].remedy) from error
+            raise ConfigError(f"{len(faults)} options cannot be used", faults) from error
+
+
+def options_of(model: type[Options]) -> tuple[Option, ...]:
+    """Return the options of a model, by group."""
+    every = [_option(model, name) for name in model.model_fields]
+    return tuple(sorted(every, key=lambda option: GROUPS.index(option.help.group)))
+
+
+def fault_of(model: type[Options], detail: Any) -> Fault:
+    """Return the fault that is described in one of pydantic's errors."""
+    name, value = str(detail["loc"][0]), detail["input"]
+    option = next(option for option in options_of(model) if option.name == name)
+    shown = "" if value is True else f" {value:g}" if isinstance(value, float) else f" {value}"
+    remedy = detail.get("ctx", {}).get("remedy", option.range)
+    return Fault(f"{option.flag}{shown}", detail["msg"].removeprefix("Input "), remedy)
+
+
+def invalid(reason: str, remedy: str) -> PydanticCustomError:
+    """Return the error that a validator of an option raises."""
+    return PydanticCustomError("option", "{reason}", {"reason": reason, "remedy": remedy})
+
+
+def _option(model: type[Options], name: str) -> Option:
+    field = model.model_fields[name]
+    return Option(name, field.annotation, field.default, _help(model, name), _range(field))
+
+
+def _help(model: type[Options], name: str) -> Help:
+    """Return an option's help; a class that narrows an option of its base has the base's."""
+    bases = [base for base in model.__mro__ if issubclass(base, Options) and name in base.model_fields]
+    return next(each for base in bases for each in base.model_fields[name].metadata if isinstance(each, Help))
+
+
+def _range(field: FieldInfo) -> str:
+    limits: dict[str, str] = {}
+    for each in field.metadata:
+        for name in ("gt", "ge", "le"):
+            value = getattr(each, name, None) if isinstance(each, annotated_types.BaseMetadata) else None
+            if value is not None:
+                limits[name] = str(int(value)) if value == int(value) else f"{value:g}"
+    low = f"above {limits['gt']}" if "gt" in limits else limits.get("ge")
+    if low is None or "le" not in limits:
+        return ""
+    return f"{low} to {limits['le']}" if len(limits["le"]) < _LONG else f"{low} or more"

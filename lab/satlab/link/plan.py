@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What satlink's framing arithmetic answers for a configuration (`LinkPlan`): no privileges, nothing is changed.
+
+The models mirror `schemas/link-plan.schema.json`.
+"""
+
+import tempfile
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from satlab.common.paths import SATLINK
+from satlab.link.config import RETURN, Aqm, LinkConfig, LinkModel, LossUnit
+from satlab.link.satlink import ask
+
+
+class _DirectionPlan(LinkModel):
+    """One direction: rates in bit/s, sizes in bytes, delay in ms, ratios in 0..1.
+
+    `rate_bps` is the payload of the frames on air, encapsulation headers included; the goodputs are steady payload
+    rates over IPv4: UDP with 1472-byte datagrams, TCP with 1448-byte segments.
+    """
+
+    symbol_rate_baud: float
+    modcod_id: int
+    modcod: str
+    es_n0_db: float
+    rate_bps: float
+    one_way_delay_ms: float
+    queue_bytes: int
+    queue_discipline: Literal["drop-tail"] | Aqm = "drop-tail"
+    queue_ecn: bool = False
+    bdp_bytes: int
+    loss_ratio: float
+    loss_unit: LossUnit
+    loss_models: tuple[Literal["bernoulli", "gilbert-elliott", "bursts", "trace"], ...] = ("bernoulli",)
+    jitter_mean_ms: float = 0.0
+    udp_goodput_bps: float
+    tcp_goodput_bps: float
+
+
+class AcmPlan(LinkModel):
+    """What adaptive coding chooses from; levels in dB."""
+
+    modcod_ids: tuple[int, ...]
+    margin_db: float
+    hysteresis_db: float
+    report_period_ms: float
+
+
+class ForwardPlan(_DirectionPlan):
+    """DVB-S2 carrier: one frame lasts `frame_ns` and holds `frame_payload_bytes`.
+
+    With `acm` all of it is as at the start; without, the MODCOD stays.
+    """
+
+    frame_ns: int
+    frame_payload_bytes: int
+    acm: AcmPlan | None = None
+
+
+class FirstPacket(LinkModel):
+    """One-way delay of an 84-byte IPv4 packet on an idle return link, ms."""
+
+    min: float
+    mean: float
+    max: float
+
+
+class DemandPlan(LinkModel):
+    """Slots on demand: a superframe's bursts, of all terminals and of the ST's constant rate; one request a synchro."""
+
+    carrier_slots: int
+    cra_slots: int
+    synchro_ms: float
+    request_bytes: int = 0
+    plan_bytes: int = 0
+    first_packet_ms: FirstPacket
+    other_terminals: int
+
+
+class ReturnPlan(_DirectionPlan):
+    """DVB-RCS2 carrier: `slots_per_superframe` bursts of `burst_payload_bytes` in each `superframe_ns`."""
+
+    superframe_ns: int
+    slots_per_superframe: int
+    burst_payload_bytes: int
+    demand: DemandPlan | None = None
+
+
+class RttPlan(LinkModel):
+    """RTT of an 84-byte IPv4 echo on an idle link, ms: `configured` is propagation, the others add the frame model."""
+
+    configured: float
+    min: float
+    mean: float
+    max: float
+
+
+class LinkPlan(LinkModel):
+    """What the framing arithmetic says of a link: the expectation that measurements are held against."""
+
+    schema_: Literal["satlab/link-plan/1"] = Field(alias="schema")
+    version: str
+    profile: str
+    profile_sha256: str
+    timing: str
+    seed: int
+    forward: ForwardPlan
+    return_: ReturnPlan = Field(validation_alias=RETURN, serialization_alias="return")
+    terrestrial_one_way_delay_ms: float
+    rtt_ms: RttPlan
+    advice: tuple[str, ...]
+
+    def to_json(self) -> str:
+        """Return the text of `plan.json`."""
+        return self.model_dump_json(by_alias=True, indent=2) + "\n"
+
+
+def plan_link(config: LinkConfig, satlink: Path = SATLINK) -> LinkPlan:
+    """Ask satlink what the link will be like; checks the profile on the way.
+
+    Raises:
+        ConfigError: profile or configuration are wrong; holds satlink's own fault lines.
+        HostError: the program is missing, hangs, or answers what its schema does not allow.
+    """
+    with tempfile.NamedTemporaryFile("w", prefix="satlab-link-", suffix=".json") as file:
+        file.write(config.to_json())
+        file.flush()
+        return ask(LinkPlan, satlink, "plan", [file.name], f"profile {config.profile} is not usable")

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""T11 of the threat table: limits and isolation of untrusted programs."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from satlab.check.sandbox import sandbox
+from satlab.check.sandbox.sandbox import ExitReport, Limits, Mount, Sandbox
+
+pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
+
+SMALL = Limits(seconds=5, memory_bytes=64 << 20, processes=32, disk_bytes=8 << 20)
+
+
+def run(script: str, tmp_path: Path, limits: Limits = SMALL) -> ExitReport:
+    """Run a shell script in a sandbox that may write to /out. Its output is in tmp_path/log."""
+    out = tmp_path / "out"
+    out.mkdir(exist_ok=True)
+    box = Sandbox(mounts=(Mount(out, "/out", writable=True),), limits=limits)
+    os.chown(out, box.uid, box.uid)
+    program = sandbox.start(["unshare", "--net", "--"], box, ["sh", "-c", script], tmp_path / "log")
+    try:
+        ended = program.poll(20)
+        assert ended is not None, "the program exceeded its limits and was not ended"
+        return ended
+    finally:
+        program.stop()
+        assert not (tmp_path / "log.root").exists() and not processes_of(box.uid)
+
+
+def processes_of(uid: int) -> list[str]:
+    processes = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and entry.stat().st_uid == uid:
+                processes.append(entry.name)
+        except OSError:
+            continue
+    return processes
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("exec sleep 100", "it did not end within 2 s"),
+        ("trap '' TERM; while :; do sleep 1; done", "it did not end within 2 s"),
+        ("f() { f | f & }; f; sleep 100", "fork bomb"),
+        ("cat /dev/zero > /out/large", "it wrote 8 MiB or more"),
+        ("while :; do head -c 1000000 /dev/zero > /out/f$((i = i + 1)); done", "it wrote 8 MiB or more"),
+        ("cat /dev/zero > /tmp/large; sleep 100", "it wrote 8 MiB or more"),
+        ("head -c 500000000 /dev/zero | tail", "it took more than 64 MiB of memory"),
+        ("setsid sleep 100 & exit 0", ""),
+    ],
+)
+def test_t11_a_program_that_exceeds_a_limit_is_ended_with_the_reason(script: str, reason: str, tmp_path: Path) -> None:
+    ended = run(script, tmp_path, Limits(2, 64 << 20, 32, 8 << 20) if "within" in reason else SMALL)
+    assert ended.stop_reason.startswith(reason) and bool(ended.stop_reason) is bool(reason), ended
+
+
+def test_t11_it_reads_no_user_data_and_writes_to_its_folders_alone(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    with subprocess.Popen(["sleep", "60"]) as victim:
+        script = f"""
+            cat {secret}; ls /root /home /var /run/netns; cat /proc/{victim.pid}/environ; kill {victim.pid}
+            touch /usr/x /etc/x /x; mount -t tmpfs none /out; unshare --mount true; chroot / true; su -c id
+            ip link set lo up; nsenter --net=/proc/1/ns/net true; cat /proc/1/environ; env
+            echo DONE
+        """
+        run(script, tmp_path)
+        assert victim.poll() is None
+        victim.kill()
+    output = (tmp_path / "log").read_text()
+    assert "DONE" in output and "secret\n" not in output
+    for refused in ("/usr/x", "/etc/x", "/x", "mount", "unshare", "chroot", "lo", "/proc/1/environ"):
+        assert refused in output, refused
+    assert not any(name in output for name in ("SUDO", "TOKEN", "PYTHONPATH"))
+
+
+def test_t11_it_has_no_privilege_and_its_own_user(tmp_path: Path) -> None:
+    run("cat /proc/self/status", tmp_path)
+    status = dict(line.split(":\t", 1) for line in (tmp_path / "log").read_text().splitlines() if ":\t" in line)
+    assert {status[key] for key in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {"0" * 16}
+    assert status["NoNewPrivs"] == "1" and int(status["Uid"].split()[0]) >= 1_900_000_000
+    assert int(status["NSpid"].split()[-1]) < 10
+
+
+def test_t11_its_network_is_its_parent_s_namespace(tmp_path: Path) -> None:
+    run("ls /sys/class/net; cat /proc/net/dev", tmp_path)
+    interfaces = {line.partition(":")[0].strip() for line in (tmp_path / "log").read_text().splitlines() if ":" in line}
+    assert interfaces == {"lo"}
+
+
+def test_t11_endless_output_is_truncated_and_its_end_kept(tmp_path: Path) -> None:
+    ended = run("head -c 3000000 /dev/zero | tr '\\0' x; echo; echo last words", tmp_path)
+    assert (ended.status, ended.output_tail.endswith("last words")) == (0, True)
+    assert (tmp_path / "log").stat().st_size < 400_000
+
+
+def test_status_cpu_time_and_memory_are_reported(tmp_path: Path) -> None:
+    ended = run("i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; exit 127", tmp_path)
+    assert ended.status == 127 and ended.cpu_s > 0.01 and ended.peak_bytes > 100_000
+    assert run("kill -SEGV $$", tmp_path).reason == "it ended with signal 11"
+
+
+def test_a_stopped_program_can_end_by_itself(tmp_path: Path) -> None:
+    program = sandbox.start(
+        [], Sandbox(), ["sh", "-c", "trap 'echo bye; exit 3' TERM; while :; do sleep 0.1; done"], tmp_path / "log"
+    )
+    assert program.poll(0.5) is None
+    ended = program.stop()
+    assert (ended.status, ended.output_tail) == (3, "bye")
+
+
+def test_a_program_runs_in_the_root_of_an_image(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    for program in ("sh", "ls"):
+        file = Path(shutil.which(program) or program).resolve()
+        libraries = subprocess.run(["ldd", str(file)], capture_output=True, text=True, check=True).stdout
+        for each in (file, *map(Path, re.findall(r"(/\S+)", libraries))):
+            target = root / (f"bin/{program}" if each == file else str(each)[1:])
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(each, target)
+    (root / "etc").mkdir(exist_ok=True)
+    (root / "etc" / "hosts").write_text("1.2.3.4 image\n")
+    script = "ls /; while read line; do echo $line; done < /etc/hosts; echo x > /etc/hosts; echo x > /bin/x"
+    running = sandbox.start([], Sandbox(base=root, hosts="5.6.7.8 lab\n"), ["/bin/sh", "-c", script], tmp_path / "log")
+    ended = running.poll(20) or running.stop()
+    output = (tmp_path / "log").read_text().split("\n")
+    assert ended.stop_reason == "" and {"bin", "etc", "proc", "tmp", "5.6.7.8 lab"} <= set(output), output
+    assert "usr" not in output or (root / "usr").exists()
+    assert not (root / "bin" / "x").exists() and (root / "etc" / "hosts").read_text() == "1.2.3.4 image\n"
+
+
+def test_a_mount_is_at_the_path_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "file").write_text("text\n")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    box = Sandbox(mounts=(Mount(tmp_path / "link"),))
+    running = sandbox.start([], box, ["cat", str(tmp_path / "link" / "file")], tmp_path / "log")
+    ended = running.poll(20) or running.stop()
+    assert (ended.status, ended.output_tail) == (0, "text")

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Write the files that are made from others: OpenSAND profiles and the schema of the root helper's requests."""
+
+import fnmatch
+import json
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from satlab.common.paths import PROFILES, ROOT, SCHEMAS
+from satlab.rootd import verbs
+
+BASE = PROFILES / "_base"
+Layer = Mapping[str, Mapping[str, Any]]
+"""Changes by pattern of file names: path below `root` -> text, or what is added; and `from`, the base file."""
+
+
+def files() -> Iterator[tuple[Path, str]]:
+    """Yield each file with its text."""
+    for overlay in sorted(BASE.glob("*.yml")):
+        if overlay.name != "base.yml":
+            yield from profile(overlay.stem)
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Request to the root helper of satlab serve, one JSON line; made from satlab.rootd.verbs",
+        **verbs.REQUEST.json_schema(),
+    }
+    yield SCHEMAS / "rootd-request.schema.json", json.dumps(schema, indent=2) + "\n"
+
+
+def profile(name: str) -> Iterator[tuple[Path, str]]:
+    """Yield the files of a profile: those of the base with the changes of `base.yml` and `NAME.yml`."""
+    layers: list[Layer] = [yaml.safe_load((BASE / f"{each}.yml").read_text()) or {} for each in ("base", name)]
+    sources = {file: changes["from"] for layer in layers for file, changes in layer.items() if "from" in changes}
+    for file, source in sources.items():
+        model = ET.parse(BASE / source).getroot()  # noqa: S314 - a file of this tree
+        for layer in layers:
+            for pattern, changes in layer.items():
+                if fnmatch.fnmatch(file, pattern):
+                    _apply(model, changes, f"{name}.yml: {file}")
+        ET.indent(model)
+        text = ET.tostring(model, encoding="unicode").replace(" />", "/>")
+        yield PROFILES / name / file, f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
+
+
+def _apply(model: ET.Element, changes: Mapping[str, Any], place: str) -> None:
+    for path, value in changes.items():
+        if path == "from":
+            continue
+        parent, _, last = path.rpartition("/")
+        if isinstance(value, dict):
+            (element,) = model.findall(f"root/{parent}")
+            names = [child.tag for child in element]
+            index = names.index(value["after"]) + 1 if "after" in value else len(names)
+            element.insert(index, _element(last, value["add"]))
+            continue
+        found = model.findall(f"root/{path}")
+        if not found:
+            raise KeyError(f"{place}: {path}")
+        for element in found:
+            element.text = _text(value)
+
+
+def _element(tag: str, value: Any) -> ET.Element:
+    element = ET.Element(tag)
+    if isinstance(value, dict):
+        element.extend(_element(name, child) for name, child in value.items())
+    else:
+        element.text = _text(value)
+    return element
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+if __name__ == "__main__":
+    for path, text in files():
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            print(path.relative_to(ROOT))
