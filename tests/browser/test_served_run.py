@@ -72,7 +72,7 @@ def test_a_page_load_over_geo_from_login_to_report(served: tuple[str, str], chro
     chrome.find_element(By.ID, "login").send_keys("admin")
     chrome.find_element(By.ID, "password").send_keys(token)
     chrome.find_element(By.CSS_SELECTOR, "button.primary").click()
-    until(lambda: "What do you want" in text(chrome), "login")
+    until(lambda: "Choose a scenario" in text(chrome), "login")
 
     chrome.find_element(By.PARTIAL_LINK_TEXT, "page_load").click()
     until(lambda: chrome.find_elements(By.ID, "argument.protocol"), "form")

@@ -18,7 +18,7 @@ import pytest
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
-from satlab.experiment import calibrate, run
+from satlab.experiment import link_probe, run
 from satlab.link.options import LinkOptions
 from satlab.netlab import lab, ownership
 from tests.net.conftest import AsPlanned
@@ -84,7 +84,7 @@ def test_a_link_at_half_its_rate_passes_no_test(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_planned: AsPlanned
 ) -> None:
     """A probe that offers half of the rate makes the link look slower; `as_planned` must not excuse that."""
-    monkeypatch.setattr(calibrate, "PROBE_OVERLOAD", 0.5)
+    monkeypatch.setattr(link_probe, "PROBE_OVERLOAD", 0.5)
     request = run.RunRequest(paths.SCENARIOS / "ping.json", LinkOptions(profile="leo"), {"count": "1"}, report=False)
 
     def attempt(runs: Path) -> ExitStatus:

@@ -7,6 +7,9 @@ that the roles ask for what the repositories have, not that OpenSAND or OpenBACH
 
 import os
 import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,21 +50,20 @@ class Repository:
 
 def build(folder: Path, opensand: Path) -> Repository:
     """Build the repository; `opensand` is the program that plays OpenSAND."""
-    home = folder / "gnupg"
-    home.mkdir(parents=True, mode=0o700)
-    identity = "satlab stand-in <standin@satlab.test>"
-    _gpg(home, "--quick-generate-key", "--passphrase", "", identity, "default", "default", "1d")
-    key = folder / "standin.asc"
-    key.write_text(_gpg(home, "--armor", "--export", identity))
-    served = folder / "served"
-    pool = served / "net4sat" / SUITE / "pool"
-    pool.mkdir(parents=True)
-    versions = [(name, *rest) for name, rest in PACKAGES.items()]
-    versions += [(name, version, "") for name, version in OTHER_VERSIONS.items()]
-    for name, version, depends in versions:
-        _deb(folder / "trees" / f"{name}-{version}", pool, name, version, depends, opensand)
-    _index(served / "net4sat" / SUITE, home)
-    _run(["gpgconf", "--homedir", str(home), "--kill", "gpg-agent"])
+    folder.mkdir(parents=True)
+    with _keyring() as home:
+        identity = "satlab stand-in <standin@satlab.test>"
+        _gpg(home, "--quick-generate-key", "--passphrase", "", identity, "default", "default", "1d")
+        key = folder / "standin.asc"
+        key.write_text(_gpg(home, "--armor", "--export", identity))
+        served = folder / "served"
+        pool = served / "net4sat" / SUITE / "pool"
+        pool.mkdir(parents=True)
+        versions = [(name, *rest) for name, rest in PACKAGES.items()]
+        versions += [(name, version, "") for name, version in OTHER_VERSIONS.items()]
+        for name, version, depends in versions:
+            _deb(folder / "trees" / f"{name}-{version}", pool, name, version, depends, opensand)
+        _index(served / "net4sat" / SUITE, home)
     return Repository(served, key, _openbach(folder / "openbach", served / "openbach.git"))
 
 
@@ -124,6 +126,14 @@ def _openbach(tree: Path, bare: Path) -> str:
     _run(["git", "clone", "-q", "--bare", str(tree), str(bare)])
     _run(["git", "-C", str(bare), "update-server-info"])
     return _run(["git", "-C", str(bare), "rev-parse", "HEAD"]).strip()
+
+
+@contextmanager
+def _keyring() -> Iterator[Path]:
+    """Yield an empty home of GnuPG. Its path is short: the agent's sockets lie there (unix(7): 107 bytes)."""
+    with tempfile.TemporaryDirectory(prefix="gpg-") as name:
+        yield Path(name)
+        _run(["gpgconf", "--homedir", name, "--kill", "gpg-agent"])
 
 
 def _gpg(home: Path, *words: str) -> str:

@@ -106,7 +106,14 @@ def test_a_run_starts_its_emulator_afresh(tmp_path: Path, emulator: Emulator, re
 
 
 PING = "40 packets transmitted, 40 received\nrtt min/avg/max/mdev = 581.0/581.5/582.0/0.1 ms"
-COUNTERS = {"dropped_packets": 3, "queue_packets": 0, "out_packets": 100, "late_packets": 0, "late_max_us": 1.0}
+COUNTERS = {
+    "in_packets": 100,
+    "dropped_packets": 3,
+    "queue_packets": 0,
+    "out_packets": 100,
+    "late_packets": 0,
+    "late_max_us": 1.0,
+}
 SAMPLE = {"type": "sample", "t_unix_s": 2.0, "forward": COUNTERS, "return": COUNTERS}
 
 

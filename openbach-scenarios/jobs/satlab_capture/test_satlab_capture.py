@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
+import contextlib
 import os
 import shutil
 import signal
@@ -116,5 +117,8 @@ def test_the_real_dumpcap_stops_on_sigterm_and_at_its_limit(trial: Started, loop
 def _captures(pid: int) -> bool:
     """Return whether the job's dumpcap has its file open."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    files = [str(file.readlink()) for child in children for file in Path(f"/proc/{child}/fd").iterdir()]
-    return any(name.endswith("capture.pcapng") for name in files)
+    for child in children:
+        with contextlib.suppress(FileNotFoundError):  # it closed a file, or ended, meanwhile
+            if any(str(file.readlink()).endswith("capture.pcapng") for file in Path(f"/proc/{child}/fd").iterdir()):
+                return True
+    return False
