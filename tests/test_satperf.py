@@ -136,6 +136,26 @@ def test_options_in_force_are_told(bench: Bench) -> None:
     assert start["request"] == {"direction": "download", "bytes": None, "duration_ms": 300, "streams": 1}
 
 
+@pytest.mark.parametrize("direction", ["download", "upload"])
+def test_a_source_with_a_rate_sets_the_pace(bench: Bench, direction: str) -> None:
+    with bench.server("--once") as server:
+        done = bench.client(server.port, "--bytes", "1000000", "--source-mbps", "8", "--direction", direction)
+    got = summary(done.stdout, "client" if direction == "download" else "server")
+    assert (got["status"], got["data_equal"]) == ("ok", True)
+    assert got["t_s"] >= 0.98
+    assert lines(done.stdout)[0]["request"]["source_mbps"] == 8
+
+
+@pytest.mark.parametrize("direction", ["download", "upload"])
+@pytest.mark.parametrize("stack", STACKS)
+def test_a_server_ends_with_its_client(bench: Bench, stack: str, direction: str) -> None:
+    for _ in range(5):
+        with bench.server("--stack", stack, "--once") as server:
+            done = bench.client(server.port, "--stack", stack, "--bytes", "2000000", "--direction", direction)
+            assert done.returncode == 0, done.stderr
+            assert server.process.wait(5) == 0
+
+
 @pytest.mark.parametrize("stack", STACKS)
 @pytest.mark.parametrize("fault", ["ca", "name"])
 def test_t08_a_refused_certificate_fails_with_its_reason(bench: Bench, stack: str, fault: str, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 //! What the QUIC tools share: the options of one leg and what quinn makes of them, certificates, reassembly, qlog.
 //!
 //! A leg is one QUIC connection of a chain client - Proxy-ST - Proxy-GW - server. Nothing here owns a socket, a clock
-//! or a thread; files are read and written where a function says so.
+//! or a thread; only functions that take a path touch files.
 
 mod options;
 mod qlog;
@@ -13,7 +13,7 @@ mod watch;
 
 pub use options::{CongestionControl, Fault, Faults, LegOptions};
 pub use qlog::{QlogFile, QlogHealth};
-pub use reassembly::{Overfull, Reassembly};
+pub use reassembly::{Reassembly, ReassemblyLimit};
 pub use tls::{TlsError, client_crypto, client_tls, server_crypto, server_tls};
 pub use transport::{INITIAL_DATAGRAM, transport};
 pub use watch::{SenderState, sender_state};

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Options of one leg, as command line and configuration files give them.
+//! Options of one leg, on command lines and in configuration files.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Who decides how much may be in flight.
+/// Congestion control algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum CongestionControl {
@@ -138,7 +138,7 @@ impl LegOptions {
     }
 }
 
-/// One option that cannot be.
+/// An invalid option.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     /// Name as on the command line, without dashes; configuration files write `_` for `-`.
@@ -147,7 +147,7 @@ pub struct Fault {
     pub why: String,
 }
 
-/// Every fault of a set of options.
+/// All invalid options of a set.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct Faults(pub Vec<Fault>);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! qlog files (draft-ietf-quic-qlog-main-schema) whose faults are not lost in the stack that writes them.
+//! qlog files (draft-ietf-quic-qlog-main-schema) that keep write errors, which stacks only log.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -13,18 +13,18 @@ pub struct QlogFile {
     health: QlogHealth,
 }
 
-/// Tells whether the file is still whole.
+/// Whether the file is complete.
 #[derive(Debug, Clone, Default)]
 pub struct QlogHealth(Arc<OnceLock<String>>);
 
 impl QlogHealth {
     /// Keeps a failure, unless there was one before.
     pub fn note(&self, what: &str) {
-        // Only the first failure says what happened.
+        // Later failures follow from the first.
         let _ = self.0.set(what.to_owned());
     }
 
-    /// Why writing failed first, if it did.
+    /// The first failure.
     #[must_use]
     pub fn fault(&self) -> Option<&str> {
         self.0.get().map(String::as_str)

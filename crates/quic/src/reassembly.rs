@@ -15,14 +15,14 @@ pub struct Reassembly {
     next: u64,
     held: usize,
     limit: usize,
-    /// Chunks beyond `next`, by their offset. quinn gives no byte twice; overlaps are cut all the same.
+    /// Chunks beyond `next`, by their offset. quinn returns no byte twice; overlaps are removed nevertheless.
     chunks: BTreeMap<u64, Bytes>,
 }
 
 /// A gap stayed open while more than the limit arrived behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{held} bytes wait behind a gap at offset {offset}, more than the limit of {limit}")]
-pub struct Overfull {
+pub struct ReassemblyLimit {
     /// Bytes held.
     pub held: usize,
     /// First byte that is missing.
@@ -54,7 +54,7 @@ impl Reassembly {
     ///
     /// # Errors
     /// More bytes than the limit wait behind a gap.
-    pub fn insert(&mut self, mut offset: u64, mut bytes: Bytes) -> Result<(), Overfull> {
+    pub fn insert(&mut self, mut offset: u64, mut bytes: Bytes) -> Result<(), ReassemblyLimit> {
         let known = self.covered_until(offset).saturating_sub(offset);
         let cut = bytes
             .len()
@@ -79,7 +79,7 @@ impl Reassembly {
             offset = start.saturating_add(len as u64);
         }
         if self.held > self.limit && !self.ready() {
-            return Err(Overfull {
+            return Err(ReassemblyLimit {
                 held: self.held,
                 offset: self.next,
                 limit: self.limit,
@@ -88,7 +88,7 @@ impl Reassembly {
         Ok(())
     }
 
-    /// Gives the next bytes in order, if they are there.
+    /// Returns the next bytes in order, if they have arrived.
     pub fn pop(&mut self) -> Option<Bytes> {
         let entry = self
             .chunks
@@ -100,7 +100,7 @@ impl Reassembly {
         Some(bytes)
     }
 
-    /// Bytes given in order so far.
+    /// Bytes returned in order so far.
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.next
@@ -171,7 +171,7 @@ mod tests {
         let error = stream.insert(20, Bytes::from_static(&[0])).unwrap_err();
         assert_eq!(
             error,
-            Overfull {
+            ReassemblyLimit {
                 held: 11,
                 offset: 0,
                 limit: 10

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Certificates and keys of the lab's own CA to rustls.
+//! TLS configurations from PEM files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ConfigBuilder, ConfigSide, RootCertStore, ServerConfig, WantsVerifier};
 
-/// Why there is no TLS configuration.
+/// Error of a TLS configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A PEM file cannot be read or has no item of the kind wanted.
@@ -17,9 +17,9 @@ pub enum TlsError {
     Pem {
         /// The file.
         path: PathBuf,
-        /// What was looked for.
+        /// Expected kind.
         what: &'static str,
-        /// Why it was not found.
+        /// Reason.
         source: pem::Error,
     },
     /// Certificate and key do not fit, or are of a kind that rustls does not take.
@@ -30,7 +30,7 @@ pub enum TlsError {
     NoInitialSuite(#[from] NoInitialCipherSuite),
 }
 
-/// Gives a server's TLS for quinn: chain and PKCS 8 key in PEM, protocols for ALPN, 0-RTT accepted if asked.
+/// Returns a server's TLS for quinn: chain and PKCS 8 key in PEM, protocols for ALPN, 0-RTT accepted with `zero_rtt`.
 ///
 /// # Errors
 /// Files that cannot be used; nothing is guessed.
@@ -45,7 +45,7 @@ pub fn server_crypto(
     Ok(config.try_into()?)
 }
 
-/// Gives a server's TLS before it is quinn's, without ALPN: clones share their session tickets, whatever ALPN they get.
+/// Returns a server's rustls configuration without ALPN: clones share their session tickets, whatever ALPN they get.
 ///
 /// # Errors
 /// As for [`server_crypto`].
@@ -55,12 +55,12 @@ pub fn server_tls(cert: &Path, key: &Path, zero_rtt: bool) -> Result<ServerConfi
     let mut config = tls13(ServerConfig::builder_with_provider)?
         .with_no_client_auth()
         .with_single_cert(chain, key)?;
-    // QUIC knows no other bound than "none" (RFC 9001 section 4.6.1).
+    // QUIC allows no other value (RFC 9001 section 4.6.1).
     config.max_early_data_size = if zero_rtt { u32::MAX } else { 0 };
     Ok(config)
 }
 
-/// Gives a client's TLS for quinn. Only certificates of `ca` (PEM) are trusted; there is no way round that.
+/// Returns a client's TLS for quinn. Only certificates of `ca` (PEM) are trusted.
 ///
 /// # Errors
 /// Files that cannot be used.
@@ -74,7 +74,7 @@ pub fn client_crypto(
     Ok(config.try_into()?)
 }
 
-/// Gives a client's TLS before it is quinn's, without ALPN: clones share their session tickets, whatever ALPN they get.
+/// Returns a client's rustls configuration without ALPN: clones share their session tickets, whatever ALPN they get.
 ///
 /// # Errors
 /// As for [`client_crypto`].

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Options of a leg to quinn's transport configuration.
+//! quinn's transport configuration from the options of a leg.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,13 +7,13 @@ use std::time::Duration;
 use quinn_proto::congestion::{ControllerFactory, CubicConfig, NewRenoConfig};
 use quinn_proto::{AckFrequencyConfig, IdleTimeout, TransportConfig, VarInt};
 
-use crate::watch::Watching;
-use crate::{CongestionControl, Fault, Faults, LegOptions};
+use crate::options::{CongestionControl, Fault, Faults, LegOptions};
+use crate::watch::ObservedFactory;
 
 /// Datagram size before the path's MTU is known, bytes (RFC 9000 section 14.1); the unit of initial windows.
 pub const INITIAL_DATAGRAM: u32 = 1200;
 
-/// Gives quinn's configuration of one end of a leg. Stream counts, keep-alive and qlog are the caller's.
+/// Returns quinn's configuration of one end of a leg. Stream counts, keep-alive and qlog are the caller's.
 ///
 /// quinn closes a connection once one ordered stream buffers more than 1,024 separate spans, which a satellite link
 /// exceeds by far; read streams unordered into a [`crate::Reassembly`], as that leaves nothing in quinn's buffer.
@@ -24,7 +24,7 @@ pub fn transport(options: &LegOptions) -> Result<TransportConfig, Faults> {
     options.check()?;
     let mut config = TransportConfig::default();
     config
-        .congestion_controller_factory(Arc::new(Watching(controller(options)?)))
+        .congestion_controller_factory(Arc::new(ObservedFactory(controller(options)?)))
         .receive_window(varint(options.receive_window))
         .stream_receive_window(varint(options.stream_receive_window))
         .send_window(options.send_window)
@@ -36,7 +36,7 @@ pub fn transport(options: &LegOptions) -> Result<TransportConfig, Faults> {
     Ok(config)
 }
 
-/// What the receiver is asked for, if anything. As the receiver still acknowledges reordered packets at once
+/// Requests of the ACK frequency extension, if any. As the receiver still acknowledges reordered packets at once
 /// (reordering threshold 2), losses are found as fast as without.
 fn ack_frequency(options: &LegOptions) -> Option<AckFrequencyConfig> {
     if options.ack_threshold.is_none() && options.max_ack_delay_ms.is_none() {
@@ -53,9 +53,7 @@ fn ack_frequency(options: &LegOptions) -> Option<AckFrequencyConfig> {
     Some(config)
 }
 
-pub(crate) fn controller(
-    options: &LegOptions,
-) -> Result<Arc<dyn ControllerFactory + Send + Sync>, Faults> {
+fn controller(options: &LegOptions) -> Result<Arc<dyn ControllerFactory + Send + Sync>, Faults> {
     // quinn sends only what leaves at least one byte of the window free: with 1200 bytes it would send nothing, ever.
     let window = u64::from(options.initial_window) * u64::from(INITIAL_DATAGRAM) + 1;
     Ok(match options.congestion_control {
@@ -86,6 +84,7 @@ fn varint(value: u64) -> VarInt {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::watch::tests::origin;
 
     fn debug(options: &LegOptions) -> String {
         format!("{:?}", transport(options).unwrap())
@@ -125,9 +124,7 @@ mod tests {
                 initial_window: 100,
                 ..LegOptions::default()
             };
-            let built = controller(&options)
-                .unwrap()
-                .build(std::time::Instant::now(), 1200);
+            let built = controller(&options).unwrap().build(origin(), 1200);
             assert_eq!(built.initial_window(), 120_001);
             assert_eq!(built.window(), 120_001);
         }

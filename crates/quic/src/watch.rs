@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! What quinn's congestion controller is told and quinn itself does not tell: bytes in flight, and whether there was
+//! State of quinn's congestion controller that quinn does not report itself: bytes in flight, and whether there was
 //! anything to send.
 
 use std::any::Any;
@@ -22,28 +22,28 @@ pub struct SenderState {
     pub is_app_limited: bool,
 }
 
-/// Gives the state of a connection made with [`crate::transport`]; `None` with another controller.
+/// Returns the state of a connection made with [`crate::transport`]; `None` with another controller.
 #[must_use]
 pub fn sender_state(connection: &Connection) -> Option<SenderState> {
     let controller = connection.congestion_state().clone_box().into_any();
-    let watched = controller.downcast::<Watched>().ok()?;
-    let metrics = watched.inner.metrics();
+    let observed = controller.downcast::<Observed>().ok()?;
+    let metrics = observed.inner.metrics();
     Some(SenderState {
         cwnd_bytes: metrics.congestion_window,
-        in_flight_bytes: watched.in_flight,
+        in_flight_bytes: observed.in_flight,
         is_slow_start: metrics
             .ssthresh
             .is_none_or(|threshold| metrics.congestion_window < threshold),
-        is_app_limited: watched.is_app_limited,
+        is_app_limited: observed.is_app_limited,
     })
 }
 
-/// Makes watched controllers.
-pub(crate) struct Watching(pub Arc<dyn ControllerFactory + Send + Sync>);
+/// Builds observed controllers.
+pub(crate) struct ObservedFactory(pub Arc<dyn ControllerFactory + Send + Sync>);
 
-impl ControllerFactory for Watching {
+impl ControllerFactory for ObservedFactory {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
-        Box::new(Watched {
+        Box::new(Observed {
             inner: Arc::clone(&self.0).build(now, current_mtu),
             in_flight: 0,
             is_app_limited: false,
@@ -52,13 +52,13 @@ impl ControllerFactory for Watching {
 }
 
 /// A controller that decides as `inner` does.
-struct Watched {
+struct Observed {
     inner: Box<dyn Controller>,
     in_flight: u64,
     is_app_limited: bool,
 }
 
-impl Controller for Watched {
+impl Controller for Observed {
     fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
         self.in_flight += bytes;
         self.inner.on_sent(now, bytes, last_packet_number);
@@ -128,26 +128,34 @@ impl Controller for Watched {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use quinn_proto::congestion::CubicConfig;
+
     use super::*;
+
+    /// Any moment: only differences count.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "std has no other way to make one"
+    )]
+    pub(crate) fn origin() -> Instant {
+        Instant::now()
+    }
 
     #[test]
     fn in_flight_is_sent_less_lost_until_an_acknowledgement_tells_it() {
-        let options = crate::LegOptions::default();
-        let now = Instant::now();
-        let mut watched = Watched {
-            inner: crate::transport::controller(&options)
-                .unwrap()
-                .build(now, 1200),
+        let now = origin();
+        let mut observed = Observed {
+            inner: Arc::new(CubicConfig::default()).build(now, 1200),
             in_flight: 0,
             is_app_limited: false,
         };
-        watched.on_sent(now, 5_000, 3);
-        watched.on_congestion_event(now, now, false, 1_200);
-        assert_eq!(watched.in_flight, 3_800);
-        watched.on_end_acks(now, 2_400, true, Some(2));
-        assert_eq!((watched.in_flight, watched.is_app_limited), (2_400, true));
-        let copy = watched.clone_box().into_any();
-        assert_eq!(copy.downcast::<Watched>().ok().unwrap().in_flight, 2_400);
+        observed.on_sent(now, 5_000, 3);
+        observed.on_congestion_event(now, now, false, 1_200);
+        assert_eq!(observed.in_flight, 3_800);
+        observed.on_end_acks(now, 2_400, true, Some(2));
+        assert_eq!((observed.in_flight, observed.is_app_limited), (2_400, true));
+        let copy = observed.clone_box().into_any();
+        assert_eq!(copy.downcast::<Observed>().ok().unwrap().in_flight, 2_400);
     }
 }

@@ -2,16 +2,16 @@
 //! A proxy that splits QUIC connections, after Kosek et al., "Exploring Proxying QUIC and HTTP/3 for Satellite
 //! Communication", IFIP Networking 2022, section II-D.
 //!
-//! `doorway` and `hello` see what a client wants, `ends` accepts it and dials the next hop, `splice` joins both
-//! connections, `relay` each direction of each stream.
+//! `inspected_socket` and `client_hello` read what a client asks for, `connector` accepts it and dials the next hop,
+//! `splice` joins both connections, `relay` each direction of each stream.
 
 use std::io;
 
 use tokio::runtime::{Builder, Runtime};
 
-pub mod doorway;
-pub mod ends;
-pub mod hello;
+pub mod client_hello;
+pub mod connector;
+pub mod inspected_socket;
 pub mod options;
 pub mod pair;
 pub mod proxy;
@@ -22,8 +22,8 @@ pub mod sys;
 pub mod tickets;
 pub mod window;
 
-/// The event loop of a proxy: one thread, whose tasks take turns. A stream is then read before quinn has taken in more than
-/// a few dozen further datagrams, however long the host left the process waiting: with more threads, one could pile up
+/// The event loop of a proxy: one thread for all tasks. A stream is then read before quinn has received more than a few
+/// dozen further datagrams, however long the host did not schedule the process: with more threads, one could pile up
 /// more separate spans than quinn allows while the reader's thread is held up (`tests/chain/gaps.rs`).
 ///
 /// # Errors

@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     match quic(*options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            // Whoever closed stderr does not want to know.
+            // stderr may be closed.
             let _ = writeln!(
                 io::stderr(),
                 "error: {}\nhint: {}",

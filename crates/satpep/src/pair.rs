@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! The life of one proxied connection, from the client's hello to the last line about it.
+//! One proxied connection, from the `ClientHello` to its last record.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -12,12 +12,12 @@ use rustls::pki_types::ServerName;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use crate::doorway::Doorway;
-use crate::ends::{Begun, DialError, Ends, expected_name, negotiated_alpn};
-use crate::hello::ClientHello;
+use crate::client_hello::ClientHello;
+use crate::connector::{Connector, DialError, LegConnection, expected_name, negotiated_alpn};
+use crate::inspected_socket::InspectedSocket;
 use crate::options::{Mode, QuicOptions};
 use crate::report::{Closed, Outcome, Record, Report, Sample};
-use crate::splice::{Crossed, Ending, Leg, PepCode, splice};
+use crate::splice::{Ending, Leg, PepCode, Relayed, splice};
 
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -27,15 +27,15 @@ pub struct Shared {
     /// Options in force.
     pub options: QuicOptions,
     /// Makes connections.
-    pub ends: Ends,
+    pub connector: Connector,
     /// Where lines go.
     pub report: Report,
-    /// Turns true when the proxy's patience is over.
+    /// Becomes true when remaining connections have to end.
     pub stop: watch::Receiver<bool>,
 }
 
-/// A connection attempt and what it wants.
-struct Wish {
+/// A connection attempt.
+struct Request {
     number: u64,
     client: SocketAddr,
     next_hop: SocketAddr,
@@ -44,14 +44,14 @@ struct Wish {
     since: Instant,
 }
 
-/// Serves one connection attempt; gives its last line, or why it was turned away.
+/// Serves one connection attempt; returns its last record, or why it was refused.
 ///
 /// # Errors
-/// No usable hello came: there is nothing to proxy.
+/// No usable `ClientHello` arrived.
 pub async fn serve(
     shared: &Shared,
     incoming: Incoming,
-    door: &Doorway,
+    socket: &InspectedSocket,
     port: u16,
     number: u64,
 ) -> Result<Closed, String> {
@@ -59,7 +59,7 @@ pub async fn serve(
     let client = incoming.remote_address();
     let limit = Duration::from_millis(shared.options.handshake_timeout_ms);
     let dcid = incoming.orig_dst_cid();
-    let Ok(hello) = timeout(limit, door.hello(&dcid)).await else {
+    let Ok(hello) = timeout(limit, socket.hello(&dcid)).await else {
         incoming.ignore();
         return Err(format!("no ClientHello within {limit:?}"));
     };
@@ -74,7 +74,7 @@ pub async fn serve(
             return Err(error.to_string());
         }
     };
-    let wish = Wish {
+    let request = Request {
         number,
         client,
         next_hop: shared.options.next_hop.unwrap_or(destination),
@@ -86,19 +86,19 @@ pub async fn serve(
         connection: number,
         client,
         destination,
-        next_hop: wish.next_hop,
-        server_name: wish.hello.server_name.clone(),
-        alpn: (wish.hello.alpn.iter())
+        next_hop: request.next_hop,
+        server_name: request.hello.server_name.clone(),
+        alpn: (request.hello.alpn.iter())
             .map(|name| String::from_utf8_lossy(name).into_owned())
             .collect(),
     });
-    Ok(match shared.connect(&wish, incoming).await {
-        Ok((client, server)) => shared.join(&wish, client, server).await,
-        Err(error) => wish.failed(&error),
+    Ok(match shared.connect(&request, incoming).await {
+        Ok((client, server)) => shared.join(&request, client, server).await,
+        Err(error) => request.failed(&error),
     })
 }
 
-impl Wish {
+impl Request {
     fn failed(&self, error: &DialError) -> Closed {
         Closed {
             connection: self.number,
@@ -107,8 +107,8 @@ impl Wish {
             alpn: None,
             zero_rtt: false,
             duration_s: self.since.elapsed().as_secs_f64(),
-            from_client: (&Crossed::default()).into(),
-            from_server: (&Crossed::default()).into(),
+            from_client: (&Relayed::default()).into(),
+            from_server: (&Relayed::default()).into(),
             client_side: None,
             server_side: None,
             qlog_fault: None,
@@ -122,20 +122,24 @@ impl Wish {
 
 impl Shared {
     /// Brings up both legs in the order of the mode.
-    async fn connect(&self, wish: &Wish, incoming: Incoming) -> Result<(Begun, Begun), DialError> {
+    async fn connect(
+        &self,
+        request: &Request,
+        incoming: Incoming,
+    ) -> Result<(LegConnection, LegConnection), DialError> {
         if self.options.mode == Mode::H3Capable {
-            self.next_hop_first(wish, incoming).await
+            self.next_hop_first(request, incoming).await
         } else {
-            self.both_at_once(wish, incoming).await
+            self.both_at_once(request, incoming).await
         }
     }
 
     async fn next_hop_first(
         &self,
-        wish: &Wish,
+        request: &Request,
         incoming: Incoming,
-    ) -> Result<(Begun, Begun), DialError> {
-        let server = match self.dial(wish, wish.hello.alpn.clone()).await {
+    ) -> Result<(LegConnection, LegConnection), DialError> {
+        let server = match self.dial(request, request.hello.alpn.clone()).await {
             Ok(server) => server,
             Err(error) => {
                 incoming.refuse();
@@ -144,7 +148,7 @@ impl Shared {
         };
         let alpn = negotiated_alpn(&server.connection);
         let datagrams = server.connection.max_datagram_size().is_some();
-        let accepted = self.accept(wish, incoming, alpn, datagrams);
+        let accepted = self.accept(request, incoming, alpn, datagrams);
         match accepted {
             Ok(client) => Ok((client, server)),
             Err(error) => {
@@ -154,16 +158,16 @@ impl Shared {
         }
     }
 
-    /// The client's first choice of protocol is taken, as there is no time to ask the next hop.
+    /// Accepts the client's first protocol, as the next hop has not answered yet.
     async fn both_at_once(
         &self,
-        wish: &Wish,
+        request: &Request,
         incoming: Incoming,
-    ) -> Result<(Begun, Begun), DialError> {
-        let alpn = wish.hello.alpn.first().cloned();
-        let client = self.accept(wish, incoming, alpn.clone(), true)?;
+    ) -> Result<(LegConnection, LegConnection), DialError> {
+        let alpn = request.hello.alpn.first().cloned();
+        let client = self.accept(request, incoming, alpn.clone(), true)?;
         let dialled = tokio::select! {
-            dialled = self.dial(wish, alpn.into_iter().collect()) => dialled,
+            dialled = self.dial(request, alpn.into_iter().collect()) => dialled,
             error = client.connection.closed() => Err(DialError::Configuration(format!("client side: {error}"))),
         };
         match dialled {
@@ -177,25 +181,34 @@ impl Shared {
 
     fn accept(
         &self,
-        wish: &Wish,
+        request: &Request,
         incoming: Incoming,
         alpn: Option<Vec<u8>>,
         datagrams: bool,
-    ) -> Result<Begun, DialError> {
-        let name = wish.qlog_name("client-side");
-        (self.ends).accept(incoming, wish.since, alpn, datagrams, &name)
+    ) -> Result<LegConnection, DialError> {
+        let name = request.qlog_name("client-side");
+        (self.connector).accept(incoming, request.since, alpn, datagrams, &name)
     }
 
-    async fn dial(&self, wish: &Wish, alpn: Vec<Vec<u8>>) -> Result<Begun, DialError> {
-        let client = self.options.keep_client_address.then_some(wish.client);
-        let name = wish.qlog_name("server-side");
-        (self.ends)
-            .dial(wish.next_hop, client, &wish.server_name, alpn, &name)
+    async fn dial(
+        &self,
+        request: &Request,
+        alpn: Vec<Vec<u8>>,
+    ) -> Result<LegConnection, DialError> {
+        let client = self.options.keep_client_address.then_some(request.client);
+        let name = request.qlog_name("server-side");
+        (self.connector)
+            .dial(request.next_hop, client, &request.server_name, alpn, &name)
             .await
     }
 
-    /// Passes on until the end, and tells of it.
-    async fn join(&self, wish: &Wish, mut client: Begun, mut server: Begun) -> Closed {
+    /// Relays until the end, and returns the last record.
+    async fn join(
+        &self,
+        request: &Request,
+        mut client: LegConnection,
+        mut server: LegConnection,
+    ) -> Closed {
         let zero_rtt = server.handshake.is_some();
         let handshakes = (client.handshake.take(), server.handshake.take());
         let windows = [&self.options.client_side.0, &self.options.server_side.0]
@@ -203,14 +216,14 @@ impl Shared {
         let legs = Legs {
             client: Leg::new(client.connection.clone(), windows[0]),
             server: Leg::new(server.connection.clone(), windows[1]),
-            begun: (client, server),
+            connections: (client, server),
             fault: OnceLock::new(),
         };
         let aside = async {
             tokio::join!(
                 self.client_handshake(&legs, handshakes.0),
-                self.early_data(wish, &legs, handshakes.1),
-                self.sample(wish, &legs),
+                self.early_data(request, &legs, handshakes.1),
+                self.sample(request, &legs),
                 self.stop(&legs),
             );
             pending::<Infallible>().await
@@ -219,15 +232,15 @@ impl Shared {
             ending = splice(&legs.client, &legs.server) => ending,
             never = aside => match never {},
         };
-        legs.closed(wish, &ending, zero_rtt)
+        legs.closed(request, &ending, zero_rtt)
     }
 
     /// Notes when the client's handshake is done, and ends the connection if it never is.
     async fn client_handshake(&self, legs: &Legs, handshake: Option<ZeroRttAccepted>) {
         let Some(handshake) = handshake else { return };
-        let client = &legs.begun.0;
+        let client = &legs.connections.0;
         match timeout(self.handshake_limit(), handshake).await {
-            // The value means something to who dialled alone. What failed is closed.
+            // The value has a meaning at the dialling end alone. A failed handshake closes the connection.
             Ok(_) if client.connection.close_reason().is_none() => client.note_handshake(),
             Ok(_) => {}
             Err(_) => legs.break_off(PepCode::OtherLeg, "client side: handshake overdue"),
@@ -236,26 +249,26 @@ impl Shared {
 
     /// Notes when the next hop has answered early data. If it refused them, the connection cannot go on: what the client
     /// sent is gone. Its tickets are worth nothing then.
-    async fn early_data(&self, wish: &Wish, legs: &Legs, handshake: Option<ZeroRttAccepted>) {
+    async fn early_data(&self, request: &Request, legs: &Legs, handshake: Option<ZeroRttAccepted>) {
         let Some(handshake) = handshake else { return };
-        let server = &legs.begun.1;
+        let server = &legs.connections.1;
         match timeout(self.handshake_limit(), handshake).await {
             Ok(true) => return server.note_handshake(),
             Ok(false) if server.connection.close_reason().is_some() => {}
             Ok(false) => legs.break_off(PepCode::ZeroRttRejected, "next hop: early data refused"),
             Err(_) => legs.break_off(PepCode::NextHop, "next hop: no answer to early data"),
         }
-        if let Ok(name) = ServerName::try_from(wish.server_name.clone()) {
-            self.ends.tickets.forget(&name);
+        if let Ok(name) = ServerName::try_from(request.server_name.clone()) {
+            self.connector.tickets.forget(&name);
         }
     }
 
-    async fn sample(&self, wish: &Wish, legs: &Legs) {
+    async fn sample(&self, request: &Request, legs: &Legs) {
         let mut ticks = interval(SAMPLE_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while self.report.wants_samples() {
             ticks.tick().await;
-            self.report.sample(&legs.sample(wish.number));
+            self.report.sample(&legs.sample(request.number));
         }
     }
 
@@ -274,7 +287,7 @@ impl Shared {
 struct Legs {
     client: Leg,
     server: Leg,
-    begun: (Begun, Begun),
+    connections: (LegConnection, LegConnection),
     /// Why the proxy itself ended the connection.
     fault: OnceLock<&'static str>,
 }
@@ -294,20 +307,20 @@ impl Legs {
     fn sample(&self, connection: u64) -> Sample {
         Sample {
             connection,
-            from_client: (&*self.client.crossed).into(),
-            from_server: (&*self.server.crossed).into(),
-            client_side: self.begun.0.state(),
-            server_side: self.begun.1.state(),
+            from_client: (&*self.client.relayed).into(),
+            from_server: (&*self.server.relayed).into(),
+            client_side: self.connections.0.state(),
+            server_side: self.connections.1.state(),
         }
     }
 
-    fn closed(&self, wish: &Wish, ending: &Ending, zero_rtt: bool) -> Closed {
-        let (client, server) = &self.begun;
+    fn closed(&self, request: &Request, ending: &Ending, zero_rtt: bool) -> Closed {
+        let (client, server) = &self.connections;
         let mut qlogs = [client, server].into_iter();
         let alpn = negotiated_alpn(&server.connection).or(negotiated_alpn(&client.connection));
         let fault = self.fault.get();
         Closed {
-            connection: wish.number,
+            connection: request.number,
             outcome: if fault.is_some() {
                 Outcome::Lost
             } else {
@@ -316,9 +329,9 @@ impl Legs {
             reason: fault.map_or_else(|| ending.to_string(), ToString::to_string),
             alpn: alpn.map(|name| String::from_utf8_lossy(&name).into_owned()),
             zero_rtt,
-            duration_s: wish.since.elapsed().as_secs_f64(),
-            from_client: (&*self.client.crossed).into(),
-            from_server: (&*self.server.crossed).into(),
+            duration_s: request.since.elapsed().as_secs_f64(),
+            from_client: (&*self.client.relayed).into(),
+            from_server: (&*self.server.relayed).into(),
             client_side: Some(client.state()),
             server_side: Some(server.state()),
             qlog_fault: qlogs.find_map(|it| it.qlog.as_ref()?.fault().map(str::to_owned)),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! The proxy as a whole: where it listens, how many it serves, how it ends.
+//! The proxy: listens, serves connections, shuts down.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -13,8 +13,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::doorway::Doorway;
-use crate::ends::Ends;
+use crate::connector::Connector;
+use crate::inspected_socket::InspectedSocket;
 use crate::options::QuicOptions;
 use crate::pair::{self, Shared};
 use crate::report::{Closed, Outcome, Record, Report, millis};
@@ -23,9 +23,9 @@ use crate::sys;
 
 const SCHEMA: &str = "satlab/satpep/1";
 /// A priming connection that failed is tried again after this time.
-const PRIME_AGAIN: Duration = Duration::from_secs(1);
-/// After the last `CONNECTION_CLOSE`, peers get this long to be told again.
-const FAREWELL: Duration = Duration::from_secs(1);
+const PRIME_RETRY: Duration = Duration::from_secs(1);
+/// Time in which a lost `CONNECTION_CLOSE` is sent again.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why the proxy does not start.
 #[derive(Debug, thiserror::Error)]
@@ -55,11 +55,11 @@ pub enum StartError {
 #[derive(Debug)]
 pub struct Proxy {
     shared: Arc<Shared>,
-    doors: Vec<(Endpoint, Arc<Doorway>, u16)>,
+    listeners: Vec<(Endpoint, Arc<InspectedSocket>, u16)>,
     stop: watch::Sender<bool>,
 }
 
-/// What a proxy did.
+/// Totals of a proxy.
 #[derive(Debug, Default)]
 struct Totals {
     attempts: u64,
@@ -70,7 +70,7 @@ struct Totals {
     from_server_bytes: u64,
 }
 
-type Served = Result<Closed, (SocketAddr, String)>;
+type ServeResult = Result<Closed, (SocketAddr, String)>;
 
 impl Proxy {
     /// Listens; clients are served once [`Proxy::run`] runs. `options` must have passed their check. Needs [`crate::runtime`].
@@ -84,28 +84,28 @@ impl Proxy {
                 error,
             })?;
         }
-        let ends = Ends::new(options.clone())?;
-        let doors = (options.listen.iter())
-            .map(|address| open_door(&ends, &options, *address))
+        let connector = Connector::new(options.clone())?;
+        let listeners = (options.listen.iter())
+            .map(|address| listen(&connector, &options, *address))
             .collect::<Result<_, _>>()?;
         let (stop, stopped) = watch::channel(false);
         let shared = Arc::new(Shared {
             options,
-            ends,
+            connector,
             report,
             stop: stopped,
         });
         Ok(Self {
             shared,
-            doors,
+            listeners,
             stop,
         })
     }
 
-    /// Addresses that the proxy listens on; ports that were asked for as 0 have their number.
+    /// Addresses that the proxy listens on; port 0 is replaced by the port in use.
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        (self.doors.iter())
+        (self.listeners.iter())
             .filter_map(|(endpoint, ..)| endpoint.local_addr().ok())
             .collect()
     }
@@ -118,13 +118,13 @@ impl Proxy {
         let mut served = JoinSet::new();
         let mut totals = Totals::default();
         let (found, mut arrivals) = tokio::sync::mpsc::channel(1);
-        let mut doors = JoinSet::new();
-        for (endpoint, door, port) in self.doors.iter().cloned() {
+        let mut accepting = JoinSet::new();
+        for (endpoint, socket, port) in self.listeners.iter().cloned() {
             let found = found.clone();
-            doors.spawn(async move {
+            accepting.spawn(async move {
                 while let Some(incoming) = endpoint.accept().await {
                     // Fails only when the proxy is gone, and the connection is refused with it.
-                    let _ = found.send((incoming, Arc::clone(&door), port)).await;
+                    let _ = found.send((incoming, Arc::clone(&socket), port)).await;
                 }
             });
         }
@@ -132,14 +132,14 @@ impl Proxy {
         let reason = loop {
             tokio::select! {
                 reason = &mut shutdown => break reason,
-                Some((incoming, door, port)) = arrivals.recv() => {
-                    self.receive(&mut served, &mut totals, incoming, door, port);
+                Some((incoming, socket, port)) = arrivals.recv() => {
+                    self.receive(&mut served, &mut totals, incoming, socket, port);
                 }
                 Some(ended) = served.join_next() => self.count(&mut totals, ended.ok()),
             }
         };
         priming.abort_all();
-        doors.abort_all();
+        accepting.abort_all();
         drop(arrivals);
         self.end(served, &mut totals).await;
         self.shared.report.record(&self.summary(reason, &totals));
@@ -147,10 +147,10 @@ impl Proxy {
 
     fn receive(
         &self,
-        served: &mut JoinSet<Served>,
+        served: &mut JoinSet<ServeResult>,
         totals: &mut Totals,
         incoming: Incoming,
-        door: Arc<Doorway>,
+        socket: Arc<InspectedSocket>,
         port: u16,
     ) {
         let client = incoming.remote_address();
@@ -162,7 +162,7 @@ impl Proxy {
         totals.attempts += 1;
         let (shared, number) = (Arc::clone(&self.shared), totals.attempts);
         served.spawn(async move {
-            pair::serve(&shared, incoming, &door, port, number)
+            pair::serve(&shared, incoming, &socket, port, number)
                 .await
                 .map_err(|reason| (client, reason))
         });
@@ -175,7 +175,7 @@ impl Proxy {
             .record(&Record::Refused { client, reason });
     }
 
-    fn count(&self, totals: &mut Totals, ended: Option<Served>) {
+    fn count(&self, totals: &mut Totals, ended: Option<ServeResult>) {
         match ended {
             // It panicked, which it does not.
             None => totals.failed += 1,
@@ -190,16 +190,16 @@ impl Proxy {
         }
     }
 
-    /// Lets the connections end by themselves for a while, then ends them.
-    async fn end(&self, mut served: JoinSet<Served>, totals: &mut Totals) {
-        for (endpoint, ..) in &self.doors {
+    /// Waits for connections to end, then closes the rest.
+    async fn end(&self, mut served: JoinSet<ServeResult>, totals: &mut Totals) {
+        for (endpoint, ..) in &self.listeners {
             endpoint.set_server_config(None);
         }
-        let patience = Duration::from_millis(self.shared.options.drain_ms);
+        let drain = Duration::from_millis(self.shared.options.drain_ms);
         let mut stop = std::pin::pin!(async {
-            sleep(patience).await;
+            sleep(drain).await;
             let _ = self.stop.send(true);
-            sleep(FAREWELL).await;
+            sleep(CLOSE_TIMEOUT).await;
         });
         let mut overdue = false;
         while !overdue && !served.is_empty() {
@@ -212,14 +212,14 @@ impl Proxy {
                 }
             }
         }
-        for (endpoint, ..) in &self.doors {
+        for (endpoint, ..) in &self.listeners {
             endpoint.close(PepCode::Shutdown.into(), b"satpep ends");
-            // Whoever does not answer by then does not need to know.
-            let _ = timeout(FAREWELL, endpoint.wait_idle()).await;
+            // Peers that do not answer by then time out.
+            let _ = timeout(CLOSE_TIMEOUT, endpoint.wait_idle()).await;
         }
     }
 
-    /// Keeps a session ticket at hand for each name asked for.
+    /// Keeps a session ticket for each name of `--prime`.
     fn prime(&self) -> JoinSet<()> {
         let mut priming = JoinSet::new();
         for name in self.shared.options.prime.clone() {
@@ -232,15 +232,15 @@ impl Proxy {
                     return;
                 };
                 loop {
-                    shared.ends.tickets.absent(&server_name).await;
+                    shared.connector.tickets.absent(&server_name).await;
                     if let Err(reason) = fetch_ticket(&shared, next_hop, &name, &server_name).await
                     {
-                        // Whoever closed stderr does not want to know.
+                        // stderr may be closed.
                         let _ = writeln!(
                             io::stderr(),
                             "warning: priming {name}: {reason}; trying again"
                         );
-                        sleep(PRIME_AGAIN).await;
+                        sleep(PRIME_RETRY).await;
                     }
                 }
             });
@@ -280,28 +280,28 @@ impl Proxy {
     }
 }
 
-fn open_door(
-    ends: &Ends,
+fn listen(
+    connector: &Connector,
     options: &QuicOptions,
     address: SocketAddr,
-) -> Result<(Endpoint, Arc<Doorway>, u16), StartError> {
-    let crypto = ends.server_crypto(Vec::new())?;
-    let listen = |error| StartError::Listen { address, error };
-    let socket = sys::udp_socket(address, options.transparent).map_err(listen)?;
+) -> Result<(Endpoint, Arc<InspectedSocket>, u16), StartError> {
+    let crypto = connector.server_crypto(Vec::new())?;
+    let failed = |error| StartError::Listen { address, error };
+    let socket = sys::udp_socket(address, options.transparent).map_err(failed)?;
     let runtime = Arc::new(TokioRuntime);
-    let socket = runtime.wrap_udp_socket(socket).map_err(listen)?;
-    let door = Arc::new(Doorway::new(socket, Arc::clone(&crypto) as _));
+    let socket = runtime.wrap_udp_socket(socket).map_err(failed)?;
+    let socket = Arc::new(InspectedSocket::new(socket, Arc::clone(&crypto) as _));
     let mut config = quinn::ServerConfig::with_crypto(crypto);
     config.max_incoming(options.max_connections);
     let endpoint = Endpoint::new_with_abstract_socket(
         EndpointConfig::default(),
         Some(config),
-        Arc::clone(&door) as _,
+        Arc::clone(&socket) as _,
         runtime,
     )
-    .map_err(listen)?;
-    let port = endpoint.local_addr().map_err(listen)?.port();
-    Ok((endpoint, door, port))
+    .map_err(failed)?;
+    let port = endpoint.local_addr().map_err(failed)?.port();
+    Ok((endpoint, socket, port))
 }
 
 /// Makes a connection for its session ticket alone.
@@ -314,18 +314,18 @@ async fn fetch_ticket(
     let since = Instant::now();
     let limit = Duration::from_millis(shared.options.handshake_timeout_ms);
     let alpn = vec![shared.options.prime_alpn.clone().into_bytes()];
-    let begun = shared
-        .ends
+    let leg = shared
+        .connector
         .dial(next_hop, None, name, alpn, &format!("satpep-prime-{name}"))
         .await
         .map_err(|error| error.to_string())?;
     let ticket = tokio::select! {
-        ticket = timeout(limit, shared.ends.tickets.present(server_name)) => {
+        ticket = timeout(limit, shared.connector.tickets.present(server_name)) => {
             ticket.map_err(|_| format!("no session ticket within {limit:?}"))
         }
-        error = begun.connection.closed() => Err(error.to_string()),
+        error = leg.connection.closed() => Err(error.to_string()),
     };
-    begun.connection.close(0u32.into(), b"primed");
+    leg.connection.close(0u32.into(), b"primed");
     ticket?;
     shared.report.record(&Record::Primed {
         server_name: name.into(),

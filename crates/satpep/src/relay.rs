@@ -17,25 +17,25 @@ use crate::window::Window;
 const MOST_READY_BYTES: usize = 256 * 1024;
 /// Chunks handed to quinn at once.
 const BATCH: usize = 64;
-/// Chunks shorter than this are copied: each keeps the datagram it came in alive.
+/// Chunks shorter than this are copied: each keeps its datagram in memory.
 const SHORT_CHUNK_BYTES: usize = 512;
 
 /// How a direction ended.
 #[derive(Debug)]
-pub enum End {
+pub enum RelayEnd {
     /// FIN was passed on, and the peer has acknowledged everything.
     Finished,
-    /// Reset by the sender, or stopped by the receiver; the other side was told the same code.
+    /// Reset by the sender, or stopped by the receiver; the other side got the same code.
     Aborted,
-    /// A connection is gone. What was read is written. The ends must live until the other connection is closed:
-    /// dropping them would finish and stop the stream as if its peers had.
-    Torn(TornEnds),
+    /// A connection is gone. What was read is written. The stream must live until the other connection is closed:
+    /// dropping it would finish and stop it as if its peers had.
+    Torn(TornStream),
 }
 
-/// Both ends of a torn direction.
-pub type TornEnds = Box<(RecvStream, SendStream)>;
+/// Both halves of a torn direction.
+pub type TornStream = Box<(RecvStream, SendStream)>;
 
-/// Passes on what comes from `from` until the end of the stream or of a connection.
+/// Forwards data from `from` until the end of the stream or of a connection.
 ///
 /// `window` is that of the connection of `from`; `passed` counts the bytes written to `to`.
 pub async fn relay(
@@ -43,51 +43,51 @@ pub async fn relay(
     mut to: SendStream,
     window: &Window,
     passed: &AtomicU64,
-) -> End {
-    let mut flow = Flow::new(window);
+) -> RelayEnd {
+    let mut buffer = Buffer::new(window);
     // Its own future, as it must go on while `to` is written to.
     let mut stopped = pin!(to.stopped());
     let abort = |from: &mut RecvStream, to: &mut SendStream, code| {
         // Either may have ended in the meantime, which is as good.
         let _ = from.stop(code);
         let _ = to.reset(code);
-        End::Aborted
+        RelayEnd::Aborted
     };
     loop {
-        if flow.is_done() {
-            // Fails only after a reset, of which `stopped` tells.
+        if buffer.is_done() {
+            // Fails only after a reset, which `stopped` reports.
             let _ = to.finish();
         }
         tokio::select! {
             biased;
             stop = &mut stopped => return match stop {
                 Ok(Some(code)) => abort(&mut from, &mut to, code),
-                Ok(None) => End::Finished,
+                Ok(None) => RelayEnd::Finished,
                 Err(_) => torn(from, to),
             },
-            input = input(&mut from, flow.wants()) => match input {
-                Input::Chunk(offset, bytes) => flow.take_in(offset, bytes),
-                Input::Fin => flow.ended = Some(Source::Fin),
+            input = input(&mut from, buffer.read_mode()) => match input {
+                Input::Chunk(offset, bytes) => buffer.insert(offset, bytes),
+                Input::Fin => buffer.ended = Some(SourceEnd::Fin),
                 Input::Reset(code) => return abort(&mut from, &mut to, code),
-                Input::Lost => flow.ended = Some(Source::Lost),
+                Input::Lost => buffer.ended = Some(SourceEnd::Lost),
             },
-            written = to.write_chunks(flow.batch()), if !flow.ready.is_empty() => match written {
+            written = to.write_chunks(buffer.batch()), if !buffer.ready.is_empty() => match written {
                 Ok(written) => {
                     passed.fetch_add(written.bytes as u64, Relaxed);
-                    flow.passed_on(written.chunks, written.bytes);
+                    buffer.written(written.chunks, written.bytes);
                 }
                 Err(WriteError::Stopped(code)) => return abort(&mut from, &mut to, code),
                 Err(_) => return torn(from, to),
             },
         }
-        if flow.is_torn() {
+        if buffer.is_torn() {
             return torn(from, to);
         }
     }
 }
 
-fn torn(from: RecvStream, to: SendStream) -> End {
-    End::Torn(Box::new((from, to)))
+fn torn(from: RecvStream, to: SendStream) -> RelayEnd {
+    RelayEnd::Torn(Box::new((from, to)))
 }
 
 /// What the sending peer did.
@@ -98,50 +98,50 @@ enum Input {
     Lost,
 }
 
-/// What is wanted of the sending peer.
+/// What is read from the sending peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wants {
+enum ReadMode {
     /// The next bytes, in whatever order: quinn closes a connection when it has to keep more than 1,024 separate spans.
     Data,
-    /// Only to know of a reset.
-    Pause,
-    Nothing,
+    /// Only a reset.
+    ResetOnly,
+    Off,
 }
 
-async fn input(from: &mut RecvStream, wants: Wants) -> Input {
-    match wants {
-        Wants::Data => match from.read_chunk(usize::MAX, false).await {
+async fn input(from: &mut RecvStream, read_mode: ReadMode) -> Input {
+    match read_mode {
+        ReadMode::Data => match from.read_chunk(usize::MAX, false).await {
             Ok(Some(chunk)) => Input::Chunk(chunk.offset, chunk.bytes),
             Ok(None) => Input::Fin,
             Err(ReadError::Reset(code)) => Input::Reset(code),
             Err(_) => Input::Lost,
         },
-        Wants::Pause => match from.received_reset().await {
+        ReadMode::ResetOnly => match from.received_reset().await {
             Ok(Some(code)) => Input::Reset(code),
-            // Data that came before the end is still there to be read.
+            // Data that arrived before the end can still be read.
             Ok(None) | Err(_) => pending().await,
         },
-        Wants::Nothing => pending().await,
+        ReadMode::Off => pending().await,
     }
 }
 
-/// No more comes from the sending peer.
+/// How the sending peer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Source {
+enum SourceEnd {
     Fin,
     Lost,
 }
 
 /// Bytes between reading and writing.
-struct Flow<'a> {
+struct Buffer<'a> {
     window: &'a Window,
     gaps: Reassembly,
     ready: VecDeque<Bytes>,
     ready_bytes: usize,
-    ended: Option<Source>,
+    ended: Option<SourceEnd>,
 }
 
-impl<'a> Flow<'a> {
+impl<'a> Buffer<'a> {
     fn new(window: &'a Window) -> Self {
         Self {
             window,
@@ -153,16 +153,16 @@ impl<'a> Flow<'a> {
         }
     }
 
-    fn wants(&self) -> Wants {
+    fn read_mode(&self) -> ReadMode {
         match self.ended {
-            Some(_) => Wants::Nothing,
+            Some(_) => ReadMode::Off,
             // While there are gaps, every datagram that closes one would be a separate span in quinn's buffer.
-            None if self.ready_bytes < MOST_READY_BYTES || !self.gaps.is_empty() => Wants::Data,
-            None => Wants::Pause,
+            None if self.ready_bytes < MOST_READY_BYTES || !self.gaps.is_empty() => ReadMode::Data,
+            None => ReadMode::ResetOnly,
         }
     }
 
-    fn take_in(&mut self, offset: u64, bytes: Bytes) {
+    fn insert(&mut self, offset: u64, bytes: Bytes) {
         self.window.hold(bytes.len());
         let bytes = if bytes.len() < SHORT_CHUNK_BYTES {
             Bytes::copy_from_slice(&bytes)
@@ -184,22 +184,22 @@ impl<'a> Flow<'a> {
     }
 
     /// quinn took `bytes`, and with them `chunks` whole chunks.
-    fn passed_on(&mut self, chunks: usize, bytes: usize) {
+    fn written(&mut self, chunks: usize, bytes: usize) {
         self.ready.drain(..chunks);
         self.ready_bytes -= bytes;
         self.window.release(bytes);
     }
 
     fn is_done(&self) -> bool {
-        self.ended == Some(Source::Fin) && self.ready.is_empty()
+        self.ended == Some(SourceEnd::Fin) && self.ready.is_empty()
     }
 
     fn is_torn(&self) -> bool {
-        self.ended == Some(Source::Lost) && self.ready.is_empty()
+        self.ended == Some(SourceEnd::Lost) && self.ready.is_empty()
     }
 }
 
-impl Drop for Flow<'_> {
+impl Drop for Buffer<'_> {
     fn drop(&mut self) {
         self.window.release(self.ready_bytes + self.gaps.held());
     }

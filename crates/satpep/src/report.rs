@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! JSON lines for whoever started the proxy: schemas/satpep.schema.json. A slow or absent reader never holds traffic up.
+//! Output as JSON lines, schemas/satpep.schema.json. A slow or absent reader never delays traffic.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -16,7 +16,7 @@ use quinn::Connection;
 use serde::Serialize;
 
 use crate::options::Mode;
-use crate::splice::Crossed;
+use crate::splice::Relayed;
 
 /// Lines that wait for a slow reader; further ones are dropped and counted.
 const QUEUE_LINES: usize = 10_000;
@@ -48,14 +48,14 @@ pub enum Record {
         /// Options in force towards the next hop.
         server_side: LegOptions,
     },
-    /// A session ticket came.
+    /// A session ticket arrived.
     Primed {
         /// Server name it is for.
         server_name: String,
         /// From dialling to the ticket, ms.
         took_ms: f64,
     },
-    /// A client said hello.
+    /// A client sent a `ClientHello`.
     Accepted {
         /// Number of the connection, from 1.
         connection: u64,
@@ -70,7 +70,7 @@ pub enum Record {
         /// Protocols offered.
         alpn: Vec<String>,
     },
-    /// A connection was turned away.
+    /// A connection was refused.
     Refused {
         /// The client.
         client: SocketAddr,
@@ -87,7 +87,7 @@ pub enum Record {
         connections: u64,
         /// Of them, those that never reached the next hop.
         failed: u64,
-        /// Connections turned away.
+        /// Connections refused.
         refused: u64,
         /// Stream bytes from clients.
         from_client_bytes: u64,
@@ -115,11 +115,11 @@ pub struct Closed {
     pub alpn: Option<String>,
     /// Early data went to the next hop.
     pub zero_rtt: bool,
-    /// Since the hello, s.
+    /// Since the `ClientHello`, s.
     pub duration_s: f64,
-    /// What came from the client.
+    /// Received from the client.
     pub from_client: Counts,
-    /// What came from the server.
+    /// Received from the server.
     pub from_server: Counts,
     /// The leg to the client, once accepted.
     pub client_side: Option<LegState>,
@@ -141,7 +141,7 @@ pub enum Outcome {
     Failed,
 }
 
-/// What crossed in one direction.
+/// What was relayed in one direction.
 #[derive(Debug, Default, Serialize)]
 pub struct Counts {
     /// Stream bytes.
@@ -151,21 +151,21 @@ pub struct Counts {
     datagrams_dropped: u64,
 }
 
-impl From<&Crossed> for Counts {
-    fn from(crossed: &Crossed) -> Self {
+impl From<&Relayed> for Counts {
+    fn from(relayed: &Relayed) -> Self {
         Self {
-            bytes: crossed.bytes.load(Relaxed),
-            streams: crossed.streams.load(Relaxed),
-            datagrams: crossed.datagrams.load(Relaxed),
-            datagrams_dropped: crossed.datagrams_dropped.load(Relaxed),
+            bytes: relayed.bytes.load(Relaxed),
+            streams: relayed.streams.load(Relaxed),
+            datagrams: relayed.datagrams.load(Relaxed),
+            datagrams_dropped: relayed.datagrams_dropped.load(Relaxed),
         }
     }
 }
 
-/// What quinn says of a leg.
+/// quinn's counters of a leg.
 #[derive(Debug, Serialize)]
 pub struct LegState {
-    /// From hello or dialling to the end of the handshake, ms.
+    /// From `ClientHello` or dialling to the end of the handshake, ms.
     handshake_ms: Option<f64>,
     rtt_ms: f64,
     cwnd_bytes: u64,
@@ -207,9 +207,9 @@ impl LegState {
 pub struct Sample {
     /// Number of the connection.
     pub connection: u64,
-    /// What came from the client so far.
+    /// Received from the client so far.
     pub from_client: Counts,
-    /// What came from the server so far.
+    /// Received from the server so far.
     pub from_server: Counts,
     /// The leg to the client.
     pub client_side: LegState,
@@ -223,7 +223,7 @@ pub fn millis(duration: Duration) -> f64 {
     duration.as_micros() as f64 / 1e3
 }
 
-/// Takes lines without ever waiting.
+/// Queues lines; never waits.
 #[derive(Debug, Clone)]
 pub struct Report {
     records: SyncSender<String>,
@@ -232,7 +232,7 @@ pub struct Report {
     metrics_fault: Arc<OnceLock<String>>,
 }
 
-/// Writes what was taken; to be joined when all reports are dropped.
+/// The writing threads; to be joined when all reports are dropped.
 #[derive(Debug)]
 pub struct Writers(Vec<JoinHandle<()>>);
 
@@ -275,7 +275,7 @@ impl Report {
         Ok((report, Writers(writers)))
     }
 
-    /// Whether anybody wants samples.
+    /// Whether samples are written.
     #[must_use]
     pub fn wants_samples(&self) -> bool {
         self.samples.is_some() && self.metrics_fault.get().is_none()
@@ -322,7 +322,7 @@ impl Writers {
     /// Waits until everything is written.
     pub fn join(self) {
         for writer in self.0 {
-            // A writer does not panic; if it did, its lines are lost and said to be nowhere.
+            // A writer does not panic; if it did, its lines are lost.
             let _ = writer.join();
         }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Two connections made one: streams with the same ids, datagrams, and the end of either.
+//! Joins two connections: streams with the same ids, datagrams, and the end of either.
 
 use std::fmt;
 use std::pin::pin;
@@ -12,14 +12,14 @@ use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::relay::{End, TornEnds, relay};
+use crate::relay::{RelayEnd, TornStream, relay};
 use crate::window::Window;
 
 /// After the end of one connection, the other may take this long to acknowledge finished streams.
 const FLUSH: Duration = Duration::from_secs(10);
 
 /// Codes of connections that the proxy closes on its own behalf. HTTP/3 takes codes that it does not know for
-/// `H3_NO_ERROR` (RFC 9114 section 9); the reason phrase tells more.
+/// `H3_NO_ERROR` (RFC 9114 section 9); the reason phrase has details.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum PepCode {
@@ -49,9 +49,9 @@ pub enum Side {
     Server,
 }
 
-/// What crossed, in one direction.
+/// What was relayed in one direction.
 #[derive(Debug, Default)]
-pub struct Crossed {
+pub struct Relayed {
     /// Stream bytes.
     pub bytes: AtomicU64,
     /// Streams that this side opened, of both kinds.
@@ -69,8 +69,8 @@ pub struct Leg {
     pub connection: Connection,
     /// Its receive window.
     pub window: Arc<Window>,
-    /// What came from it and was passed on.
-    pub crossed: Arc<Crossed>,
+    /// What it received and the other leg sent.
+    pub relayed: Arc<Relayed>,
 }
 
 impl Leg {
@@ -80,7 +80,7 @@ impl Leg {
         Self {
             window: Arc::new(Window::new(connection.clone(), receive_window)),
             connection,
-            crossed: Arc::default(),
+            relayed: Arc::default(),
         }
     }
 }
@@ -90,7 +90,7 @@ impl Leg {
 pub struct Ending {
     /// The side that ended.
     pub side: Side,
-    /// What quinn says of it.
+    /// quinn's reason.
     pub error: ConnectionError,
     /// Finished streams were not acknowledged in time by the other side.
     pub cut: bool,
@@ -133,8 +133,8 @@ pub async fn splice(client: &Leg, server: &Leg) -> Ending {
     let (side, error) = tokio::select! {
         biased;
         ended = &mut first => ended,
-        ends = &mut work => {
-            torn = Some(ends);
+        streams = &mut work => {
+            torn = Some(streams);
             first.await
         }
     };
@@ -151,7 +151,7 @@ pub async fn splice(client: &Leg, server: &Leg) -> Ending {
     Ending { side, error, cut }
 }
 
-/// Code and reason that tell the other peer of an end. quinn can send no code of the transport, so that these become
+/// Code and reason of the other leg's `CONNECTION_CLOSE`. quinn can send no transport error code, so that these become
 /// [`PepCode::OtherLeg`] with their text.
 fn closing(error: &ConnectionError) -> (VarInt, Vec<u8>) {
     match error {
@@ -166,8 +166,8 @@ fn closing(error: &ConnectionError) -> (VarInt, Vec<u8>) {
 
 /// Passes on the streams of one kind that the peer of `from` opens. quinn accepts and opens streams in the order of
 /// their ids, so that both connections count alike. Ends when either connection has ended and all streams with it;
-/// gives the ends that must not be dropped before the other connection is closed.
-async fn carry(from: &Leg, to: &Leg, dir: Dir) -> Vec<TornEnds> {
+/// returns the streams that must not be dropped before the other connection is closed.
+async fn carry(from: &Leg, to: &Leg, dir: Dir) -> Vec<TornStream> {
     let mut relays = JoinSet::new();
     let mut torn = Vec::new();
     let mut accepted: Option<(Option<SendStream>, RecvStream)> = None;
@@ -176,8 +176,8 @@ async fn carry(from: &Leg, to: &Leg, dir: Dir) -> Vec<TornEnds> {
     while open || !relays.is_empty() {
         tokio::select! {
             Some(ended) = relays.join_next(), if !relays.is_empty() => {
-                if let Ok(End::Torn(ends)) = ended {
-                    torn.push(ends);
+                if let Ok(RelayEnd::Torn(stream)) = ended {
+                    torn.push(stream);
                 }
             }
             _ = &mut gone, if open => open = false,
@@ -191,7 +191,7 @@ async fn carry(from: &Leg, to: &Leg, dir: Dir) -> Vec<TornEnds> {
                     open = false;
                     continue;
                 };
-                from.crossed.streams.fetch_add(1, Relaxed);
+                from.relayed.streams.fetch_add(1, Relaxed);
                 spawn(&mut relays, receive, send, from);
                 if let (Some(answer), Some(back)) = (answer, back) {
                     spawn(&mut relays, answer, back, to);
@@ -202,9 +202,9 @@ async fn carry(from: &Leg, to: &Leg, dir: Dir) -> Vec<TornEnds> {
     torn
 }
 
-fn spawn(relays: &mut JoinSet<End>, receive: RecvStream, send: SendStream, from: &Leg) {
+fn spawn(relays: &mut JoinSet<RelayEnd>, receive: RecvStream, send: SendStream, from: &Leg) {
     let from = from.clone();
-    relays.spawn(async move { relay(receive, send, &from.window, &from.crossed.bytes).await });
+    relays.spawn(async move { relay(receive, send, &from.window, &from.relayed.bytes).await });
 }
 
 async fn accept(
@@ -243,9 +243,9 @@ async fn carry_datagrams(from: &Leg, to: &Leg) {
         };
         let Ok(datagram) = datagram else { return };
         let counter = match to.connection.send_datagram(datagram) {
-            Ok(()) => &from.crossed.datagrams,
+            Ok(()) => &from.relayed.datagrams,
             Err(SendDatagramError::ConnectionLost(_)) => return,
-            Err(_) => &from.crossed.datagrams_dropped,
+            Err(_) => &from.relayed.datagrams_dropped,
         };
         counter.fetch_add(1, Relaxed);
     }

@@ -37,7 +37,7 @@ pub fn udp_socket(address: SocketAddr, transparent: bool) -> io::Result<UdpSocke
     Ok(socket.into())
 }
 
-/// Sets a buffer whatever `net.core.[rw]mem_max` says; without `CAP_NET_ADMIN`, as far as they let.
+/// Sets a buffer beyond `net.core.[rw]mem_max`; without `CAP_NET_ADMIN`, up to them.
 fn enlarge(
     socket: &Socket,
     forced: libc::c_int,

@@ -34,7 +34,7 @@ impl Tickets {
         self.until(|tickets| !tickets.contains_key(name)).await;
     }
 
-    /// Throws the tickets for `name` away: the next hop does not know them any more.
+    /// Drops the tickets for `name`: the next hop does not accept them any more.
     pub fn forget(&self, name: &ServerName<'static>) {
         self.lock().remove(name);
         self.changed.notify_waiters();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! Flow control of a connection whose streams are read out of order.
 //!
-//! quinn gives credit back for what was read, though it may wait here for a gap before it, or for the next hop. The
+//! quinn returns credit for data that was read, though it may wait here behind a gap, or for the next hop. The
 //! connection's window is made smaller by what waits, so that the peer never has more under way than it was granted:
 //! the memory of a connection is bounded whatever its peers do, and a gap costs no more than with ordered reads.
 
@@ -20,8 +20,8 @@ pub struct Window {
 #[derive(Debug, Default)]
 struct Waiting {
     bytes: u64,
-    /// What quinn knows of.
-    told: u64,
+    /// The value that quinn's window takes into account.
+    applied: u64,
 }
 
 impl Window {
@@ -49,9 +49,9 @@ impl Window {
     fn change(&self, by: impl Fn(u64) -> u64) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.bytes = by(waiting.bytes);
-        // A sixteenth is told: each time takes the connection's lock, and may send a frame.
-        if waiting.bytes.abs_diff(waiting.told) >= self.full / 16 {
-            waiting.told = waiting.bytes;
+        // In steps of a sixteenth: each change takes the connection's lock, and may send a frame.
+        if waiting.bytes.abs_diff(waiting.applied) >= self.full / 16 {
+            waiting.applied = waiting.bytes;
             let left = self.full.saturating_sub(waiting.bytes);
             self.connection
                 .set_receive_window(VarInt::from_u64(left).unwrap_or(VarInt::MAX));

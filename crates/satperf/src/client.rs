@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! The client: asks, transfers, stops, fetches the server's lines.
+//! The client: sends its request, transfers, stops, fetches the server's lines.
 //!
-//! satperf/1: the client's first bidirectional stream carries its request, one line of JSON. Payload goes in
-//! unidirectional streams of the sender. The client ends its side of the first stream when it has what it wanted (or its
+//! satperf/1: the client's first bidirectional stream carries its request, one line of JSON. Payload is sent on
+//! unidirectional streams of the sender. The client ends its side of the first stream when it has all payload (or its
 //! time is over); the server then sends its own lines there. An upload by bytes ends by itself.
 
 use std::rc::Rc;
@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use crate::app::Progress;
 use crate::app::{App, code};
-use crate::book::{Book, End, Setting};
-use crate::flow::{Receiving, Sending};
+use crate::connection_log::{ConnectionLog, Context, Ending};
 use crate::record::{Direction, Request};
 use crate::stack::{Conn, Event, Read, Stack};
+use crate::streams::{Receiving, Sending, SourceState};
 
 /// Most bytes of a server's lines: days of them.
 const REPORT_LIMIT: usize = 256 << 20;
@@ -25,11 +26,11 @@ pub struct Client {
     request: Request,
     start: Instant,
     deadline: Instant,
-    book: Book,
+    log: ConnectionLog,
     control: Option<u64>,
-    asking: Bytes,
+    unsent_request: Bytes,
     sending: Sending,
-    /// There is payload for the next step.
+    /// The stack may take more payload at once.
     more: bool,
     receiving: Receiving,
     /// The measurement is over; what follows is the server's report.
@@ -39,32 +40,40 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client on a connection that was started at `now`, to be over at `now + timeout`.
+    /// A client on a connection that was started at `now` and may take until `now + timeout`.
+    #[must_use]
     pub fn new(
-        setting: Rc<Setting>,
+        context: Rc<Context>,
         conn: Conn,
         peer: String,
         request: Request,
         now: Instant,
         timeout: Duration,
     ) -> Self {
-        let mut book = Book::new(setting, now);
-        book.start(now, peer, request);
+        let mut log = ConnectionLog::new(context, now);
+        log.start(now, peer, request);
         Self {
             conn,
             request,
             start: now,
             deadline: now + timeout,
-            book,
+            log,
             control: None,
-            asking: Bytes::new(),
-            sending: Sending::new(request.bytes, request.streams),
+            unsent_request: Bytes::new(),
+            sending: Sending::new(&request),
             more: false,
             receiving: Receiving::default(),
             stopped: false,
             report: Vec::new(),
             outcome: None,
         }
+    }
+
+    /// How far the transfer has come at this end.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        let measurement = &self.log.measurement;
+        Progress::new(self.conn, measurement, &self.sending, &self.receiving)
     }
 
     fn stop_time(&self) -> Option<Instant> {
@@ -76,24 +85,38 @@ impl Client {
         self.request.direction == Direction::Upload
     }
 
-    fn ask(&mut self, stack: &mut dyn Stack) {
+    /// Streams that were opened for early data are gone.
+    fn start_again(&mut self) {
+        self.control = None;
+        self.unsent_request = Bytes::new();
+        self.sending = Sending::new(&self.request);
+    }
+
+    /// Sends the request, and the payload of an upload.
+    fn send_request(&mut self, now: Instant, stack: &mut dyn Stack) {
         self.more = false;
         if self.control.is_none() && stack.may_write(self.conn) {
             self.control = stack.open(self.conn, true);
             let mut line = serde_json::to_vec(&self.request).unwrap_or_default();
             line.push(b'\n');
-            self.asking = line.into();
+            self.unsent_request = line.into();
         }
-        if let Some(control) = self.control.filter(|_| !self.asking.is_empty()) {
-            stack.write(self.conn, control, &mut self.asking);
+        if let Some(control) = self.control.filter(|_| !self.unsent_request.is_empty()) {
+            stack.write(self.conn, control, &mut self.unsent_request);
         }
-        if self.uploads() && self.control.is_some() && self.asking.is_empty() && !self.stopped {
-            self.more = self.sending.push(stack, self.conn);
-            self.book.meter.handed(self.sending.is_handed());
+        if self.uploads()
+            && self.control.is_some()
+            && self.unsent_request.is_empty()
+            && !self.stopped
+        {
+            self.more = self.sending.push(now, stack, self.conn);
+            let measurement = &mut self.log.measurement;
+            measurement.requested.get_or_insert(now);
+            measurement.handed = self.sending.state() == SourceState::Done;
         }
     }
 
-    /// Reads what is there; `Some`: the report is complete or cannot be.
+    /// Reads what is there; `Some` once the report is complete or cannot be.
     fn read(&mut self, now: Instant, stack: &mut dyn Stack) -> Option<Result<(), String>> {
         let mut end = None;
         while let Some(stream) = stack.readable(self.conn) {
@@ -115,12 +138,12 @@ impl Client {
             }
         }
         if !self.stopped && !self.uploads() {
-            self.book.meter.received(now, self.receiving.bytes);
+            self.log.measurement.received(now, self.receiving.bytes);
         }
         end
     }
 
-    /// Ends the measurement when its time is over or all payload came; the report may take longer.
+    /// Ends the measurement when its time is over or all payload arrived; the report may take longer.
     fn stop(&mut self, now: Instant, stack: &mut dyn Stack) {
         let late = self.stop_time().is_some_and(|stop| stop <= now);
         let whole = !self.uploads() && self.receiving.is_done(self.request.streams);
@@ -128,22 +151,14 @@ impl Client {
             return;
         }
         self.stopped = true;
-        self.book.interval(now, &stack.stats(self.conn));
+        self.log.interval(now, &stack.stats(self.conn));
         self.sending.stop(stack, self.conn);
         if let Some(control) = self.control {
             stack.finish(self.conn, control);
         }
     }
 
-    fn data_equal(&self) -> Option<bool> {
-        let whole = self
-            .request
-            .bytes
-            .is_none_or(|bytes| bytes == self.receiving.bytes);
-        (!self.uploads()).then_some(whole && self.receiving.differing == 0)
-    }
-
-    /// Takes over the server's lines; tells what is wrong with them.
+    /// Adds the server's lines; returns what is wrong with them.
     fn copy_report(&mut self) -> Option<String> {
         let report = std::mem::take(&mut self.report);
         let Ok(text) = String::from_utf8(report) else {
@@ -160,7 +175,7 @@ impl Client {
             if value["type"] == "summary" {
                 status = Some((value["status"] == "ok", value["reason"].to_string()));
             }
-            self.book.copy(line);
+            self.log.copy(line);
         }
         match status {
             Some((true, _)) => None,
@@ -172,23 +187,19 @@ impl Client {
     fn finish(&mut self, now: Instant, stack: &mut dyn Stack, mut failure: Option<String>) {
         let stats = stack.stats(self.conn);
         if !self.stopped {
-            self.book.interval(now, &stats);
+            self.log.interval(now, &stats);
         }
         if failure.is_none() {
             failure = self.copy_report();
         }
-        let data_equal = self.data_equal();
-        if failure.is_none() && data_equal == Some(false) {
-            let (got, wrong) = (self.receiving.bytes, self.receiving.differing);
-            failure = Some(format!(
-                "payload is not the one due: {got} bytes came, {wrong} of them wrong"
-            ));
-        }
+        let fault = (!self.uploads()).then(|| self.receiving.fault(&self.request));
+        let data_equal = fault.as_ref().map(Option::is_none);
+        failure = failure.or(fault.flatten());
         let zero_rtt = stack.zero_rtt(self.conn);
-        self.book.end(
+        self.log.end(
             now,
             &stats,
-            End {
+            Ending {
                 failure: failure.clone(),
                 zero_rtt,
                 data_equal,
@@ -201,9 +212,14 @@ impl Client {
 impl App for Client {
     fn step(&mut self, now: Instant, stack: &mut dyn Stack) {
         let mut lost = None;
-        while let Some((_, event)) = stack.poll() {
+        while let Some((conn, event)) = stack.poll() {
             match event {
-                Event::Connected => self.book.meter.connected(now),
+                // A late event of an earlier connection.
+                _ if conn != self.conn => {}
+                Event::Connected => {
+                    self.log.measurement.connected.get_or_insert(now);
+                }
+                Event::EarlyDataRejected => self.start_again(),
                 Event::Closed(close) => lost = Some(close.reason),
                 Event::Accepted(_) => {}
             }
@@ -211,11 +227,11 @@ impl App for Client {
         if self.outcome.is_some() {
             return;
         }
-        self.ask(stack);
+        self.send_request(now, stack);
         let report = self.read(now, stack);
         self.stop(now, stack);
         if !self.stopped {
-            self.book.tick(now, &stack.stats(self.conn));
+            self.log.tick(now, || stack.stats(self.conn));
         }
         match (report, lost) {
             (Some(Ok(())), _) => {
@@ -237,9 +253,10 @@ impl App for Client {
         if self.outcome.is_some() {
             return None;
         }
-        let tick = (!self.stopped).then(|| self.book.meter.due());
+        let tick = (!self.stopped).then(|| self.log.measurement.due());
         let more = self.more.then_some(self.start);
-        [more, tick, self.stop_time(), Some(self.deadline)]
+        let source = self.sending.due().filter(|_| !self.stopped);
+        [more, tick, source, self.stop_time(), Some(self.deadline)]
             .into_iter()
             .flatten()
             .min()
@@ -257,6 +274,6 @@ impl App for Client {
     }
 
     fn lines(&mut self) -> Vec<String> {
-        self.book.take()
+        self.log.take()
     }
 }

@@ -1,19 +1,8 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! `satperf`: measures QUIC connections. Client and server, two QUIC libraries behind one interface.
 
-mod app;
-mod book;
-mod client;
-mod flow;
-mod meter;
 mod net;
 mod output;
-mod payload;
-mod record;
-mod server;
-#[cfg(test)]
-mod simulation;
-mod stack;
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -26,15 +15,16 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use quic::LegOptions;
+use satperf::app::App;
+use satperf::client::Client;
+use satperf::connection_log::Context;
+use satperf::record::{Direction, Request, Side};
+use satperf::server::Server;
+use satperf::stack::{self, MAX_STREAMS, Setup, Stack, StackError, TlsFiles};
+use satperf::streams::{MAX_SOURCE_MBPS, is_source_rate};
 
-use crate::app::App;
-use crate::book::Setting;
-use crate::client::Client;
-use crate::net::{Socket, Trouble};
+use crate::net::{RunError, Socket};
 use crate::output::Output;
-use crate::record::{Direction, Request, Side};
-use crate::server::Server;
-use crate::stack::{MAX_STREAMS, Setup, Stack, StackError, Trust};
 
 const EXIT_STATUSES: &str = "Exit status: 0 done, 1 the transfer failed (the summary line says why), 2 usage or \
 configuration, 3 the host cannot do it (address in use, disk full), 130 interrupted.\n\
@@ -50,7 +40,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Answer clients until SIGINT or SIGTERM; says on stderr where it listens
+    /// Answer clients until SIGINT or SIGTERM; writes to stderr where it listens
     Server(ServerArgs),
     /// Transfer once and measure
     Client(ClientArgs),
@@ -116,6 +106,9 @@ struct ClientArgs {
     /// Streams at once (1 to 100)
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_STREAMS)))]
     streams: u32,
+    /// The sender's application generates payload at this rate, Mbit/s [default: all is there at once]
+    #[arg(long, value_name = "MBPS", value_parser = source_mbps)]
+    source_mbps: Option<f64>,
     /// Offer the session in this file for 0-RTT, if it is there, and leave the new one in it (mode 0600); quiche only
     #[arg(long, value_name = "SESSION_FILE")]
     zero_rtt: Option<PathBuf>,
@@ -146,6 +139,11 @@ fn seconds(text: &str) -> Result<Duration, String> {
     } else {
         Err("not within 0.001 to 86400 s".into())
     }
+}
+
+fn source_mbps(text: &str) -> Result<f64, String> {
+    let rate = text.parse().ok().filter(|rate| is_source_rate(*rate));
+    rate.ok_or_else(|| format!("not above 0 and up to {MAX_SOURCE_MBPS} Mbit/s"))
 }
 
 /// An error that ends the program: status, one line, and what to do next.
@@ -183,7 +181,7 @@ impl From<StackError> for Failure {
     }
 }
 
-/// Says something on stderr, whose reader may be gone.
+/// Writes to stderr, whose reader may be gone.
 fn note(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
@@ -203,11 +201,11 @@ fn main() -> ExitCode {
 }
 
 fn serve(args: ServerArgs) -> Result<(), Failure> {
-    let trust = Trust::Server {
+    let tls = TlsFiles::Server {
         cert: args.cert,
         key: args.key,
     };
-    let mut stack = make(&args.common, trust, None)?;
+    let mut stack = make(&args.common, &tls, None)?;
     let mut socket = Socket::bind(args.listen).map_err(|error| {
         Failure::new(
             3,
@@ -216,16 +214,16 @@ fn serve(args: ServerArgs) -> Result<(), Failure> {
         )
     })?;
     let mut output = open(&args.common.output)?;
-    let setting = setting(Side::Server, stack.as_ref(), &socket);
-    let mut app = Server::new(setting, args.once);
+    let context = context(Side::Server, stack.as_ref(), &socket);
+    let mut app = Server::new(context, args.once);
     note(&format!("satperf: listening on {}", socket.local()));
     run(&mut socket, stack.as_mut(), &mut app, &mut output)
 }
 
 fn measure(args: ClientArgs) -> Result<(), Failure> {
     let session = args.zero_rtt.as_deref().map(read_session).transpose()?;
-    let trust = Trust::Client { ca: args.ca };
-    let mut stack = make(&args.common, trust, session)?;
+    let tls = TlsFiles::Client { ca: args.ca };
+    let mut stack = make(&args.common, &tls, session)?;
     let mut socket = Socket::towards(args.connect).map_err(|error| {
         Failure::new(
             3,
@@ -242,16 +240,17 @@ fn measure(args: ClientArgs) -> Result<(), Failure> {
             .duration
             .map(|it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX)),
         streams: args.streams,
+        source_mbps: args.source_mbps,
     };
     let rest = args
         .amount
         .duration
         .map_or(Duration::from_secs(600), |it| it + Duration::from_secs(60));
-    let setting = setting(Side::Client, stack.as_ref(), &socket);
+    let context = context(Side::Client, stack.as_ref(), &socket);
     let now = Instant::now();
     let conn = stack.connect(now, socket.local(), args.connect, &args.server_name)?;
     let mut app = Client::new(
-        setting,
+        context,
         conn,
         args.connect.to_string(),
         request,
@@ -287,19 +286,19 @@ fn read_session(path: &Path) -> Result<Vec<u8>, Failure> {
 
 fn make(
     common: &Common,
-    trust: Trust,
+    tls: &TlsFiles,
     session: Option<Vec<u8>>,
 ) -> Result<Box<dyn Stack>, Failure> {
     let setup = Setup {
         options: common.leg.clone(),
-        trust,
         qlog: common.qlog.clone(),
         session,
+        seed: None,
     };
     Ok(match common.stack {
-        StackName::Quinn => Box::new(stack::quinn::Quinn::new(setup)?),
+        StackName::Quinn => Box::new(stack::quinn::Quinn::new(setup, tls)?),
         #[cfg(feature = "quiche")]
-        StackName::Quiche => Box::new(stack::quiche::Quiche::new(setup)?),
+        StackName::Quiche => Box::new(stack::quiche::Quiche::new(setup, tls)?),
         #[cfg(not(feature = "quiche"))]
         StackName::Quiche => {
             return Err(Failure::new(
@@ -321,11 +320,11 @@ fn open(path: &Path) -> Result<Output, Failure> {
     })
 }
 
-fn setting(side: Side, stack: &dyn Stack, socket: &Socket) -> Rc<Setting> {
+fn context(side: Side, stack: &dyn Stack, socket: &Socket) -> Rc<Context> {
     let unix = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0.0, |it| it.as_secs_f64());
-    Rc::new(Setting {
+    Rc::new(Context {
         side,
         stack: stack.name(),
         options: stack.options().clone(),
@@ -374,17 +373,17 @@ fn run(
             why,
             "the lines written so far tell how far it came; qlog: --qlog DIR",
         )),
-        Err(Trouble::Signal) => Err(Failure::new(
+        Err(RunError::Signal) => Err(Failure::new(
             130,
             "interrupted",
             "what was measured is written",
         )),
-        Err(Trouble::Output(why)) => Err(Failure::new(
+        Err(RunError::Output(why)) => Err(Failure::new(
             3,
             why,
             "make room, or choose another --output or --qlog",
         )),
-        Err(Trouble::Socket(error)) => Err(Failure::new(
+        Err(RunError::Socket(error)) => Err(Failure::new(
             3,
             format!("UDP socket: {error}"),
             "check interfaces: ip address",

@@ -9,11 +9,11 @@ use bytes::BytesMut;
 use quinn_udp::{EcnCodepoint, RecvMeta, UdpSocketState};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
+use satperf::app::App;
+use satperf::record;
+use satperf::stack::{Datagram, Stack, Transmit};
 
-use crate::app::App;
 use crate::output::Output;
-use crate::record;
-use crate::stack::{Datagram, Stack, Transmit};
 
 /// Bridges a host that is late by 60 ms at 1 Gbit/s (the kernel counts its own overhead, about as much again).
 const BUFFER: usize = 16 << 20;
@@ -28,14 +28,14 @@ const SEGMENTS: usize = 40;
 const BURSTS: usize = 64;
 
 /// Longest sleep: signals are looked for as often.
-const NAP: Duration = Duration::from_millis(100);
+const MAX_WAIT: Duration = Duration::from_millis(100);
 
 /// A UDP socket with what it needs for QUIC.
 pub struct Socket {
     udp: UdpSocket,
     state: UdpSocketState,
     local: SocketAddr,
-    /// What the kernel had no room for.
+    /// A burst that the kernel had no room for.
     unsent: Option<(Transmit, Vec<u8>)>,
     space: Vec<u8>,
 }
@@ -97,7 +97,7 @@ impl Socket {
         self.state.max_gso_segments().min(SEGMENTS)
     }
 
-    /// Gives the stack what has come, one system call's worth; tells whether there may be more.
+    /// Passes received datagrams of one system call to the stack; returns whether there may be more.
     fn receive(&mut self, stack: &mut dyn Stack) -> io::Result<bool> {
         let mut buffers: Vec<_> = self.space.chunks_mut(JOINED).map(IoSliceMut::new).collect();
         let mut metas = [RecvMeta::default(); quinn_udp::BATCH_SIZE];
@@ -131,7 +131,7 @@ impl Socket {
         Ok(count == metas.len())
     }
 
-    /// Sends what the stack has; tells whether there may be more.
+    /// Sends what the stack has; returns whether there may be more.
     fn send(&mut self, stack: &mut dyn Stack, now: Instant) -> io::Result<bool> {
         for _ in 0..BURSTS {
             let mut burst = self.unsent.take();
@@ -163,7 +163,9 @@ impl Socket {
     }
 
     fn wait(&self, until: Instant) -> io::Result<()> {
-        let timeout = until.saturating_duration_since(Instant::now()).min(NAP);
+        let timeout = until
+            .saturating_duration_since(Instant::now())
+            .min(MAX_WAIT);
         let mut flags = PollFlags::IN;
         flags.set(PollFlags::OUT, self.unsent.is_some());
         let timeout = Timespec::try_from(timeout).map_err(io::Error::other)?;
@@ -176,7 +178,7 @@ impl Socket {
 
 /// Why a run stopped, other than by the application's own outcome.
 #[derive(Debug)]
-pub enum Trouble {
+pub enum RunError {
     /// The socket failed.
     Socket(io::Error),
     /// A line or a qlog could not be written.
@@ -185,54 +187,60 @@ pub enum Trouble {
     Signal,
 }
 
-/// Runs until the application has an outcome. Its lines go to `output` as they come about.
+/// Runs until the application has an outcome and what it sent last has left. Its lines go to `output` as they are
+/// written.
 ///
 /// # Errors
-/// Socket, output and signals; the application was told and its last lines were written as far as possible.
+/// Socket, output and signals; the application was interrupted and its last lines were written as far as possible.
 pub fn run(
     socket: &mut Socket,
     stack: &mut dyn Stack,
     app: &mut dyn App,
     output: &mut Output,
     signalled: &dyn Fn() -> bool,
-) -> Result<Result<(), String>, Trouble> {
-    let mut trouble = None;
+) -> Result<Result<(), String>, RunError> {
+    let mut stopped = None;
     loop {
-        let more = socket.receive(stack).map_err(Trouble::Socket)?;
+        let more = socket.receive(stack).map_err(RunError::Socket)?;
         let now = Instant::now();
         if stack.timeout().is_some_and(|due| due <= now) {
             stack.handle_timeout(now);
         }
         app.step(now, stack);
-        if trouble.is_none() {
-            trouble = look(stack, signalled);
-            if let Some((_, why)) = &trouble {
+        if stopped.is_none() {
+            stopped = reason_to_stop(stack, signalled);
+            if let Some((_, why)) = &stopped {
                 app.interrupt(now, stack, why);
             }
         }
         if let Err(error) = output.write(&app.lines()) {
             let why = format!("output: {error}");
             app.interrupt(now, stack, &why);
-            trouble.get_or_insert((Trouble::Output(why.clone()), why));
+            stopped.get_or_insert((RunError::Output(why.clone()), why));
         }
-        let busy = socket.send(stack, now).map_err(Trouble::Socket)?;
+        let busy = socket.send(stack, now).map_err(RunError::Socket)?;
         if let Some(outcome) = app.outcome() {
-            return trouble.map_or(Ok(outcome), |(trouble, _)| Err(trouble));
+            if let Some((error, _)) = stopped {
+                return Err(error);
+            }
+            if !busy && socket.unsent.is_none() {
+                return Ok(outcome);
+            }
         }
         if !more && !busy {
             let wake = [stack.timeout(), app.wake()].into_iter().flatten().min();
             socket
-                .wait(wake.unwrap_or(now + NAP))
-                .map_err(Trouble::Socket)?;
+                .wait(wake.unwrap_or(now + MAX_WAIT))
+                .map_err(RunError::Socket)?;
         }
     }
 }
 
 /// Looks for reasons to stop that do not come from the network.
-fn look(stack: &dyn Stack, signalled: &dyn Fn() -> bool) -> Option<(Trouble, String)> {
+fn reason_to_stop(stack: &dyn Stack, signalled: &dyn Fn() -> bool) -> Option<(RunError, String)> {
     if let Some(why) = stack.qlog_fault() {
         let why = format!("qlog: {why}");
-        return Some((Trouble::Output(why.clone()), why));
+        return Some((RunError::Output(why.clone()), why));
     }
-    signalled().then(|| (Trouble::Signal, "interrupted".to_owned()))
+    signalled().then(|| (RunError::Signal, "interrupted".to_owned()))
 }

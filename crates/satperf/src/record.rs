@@ -10,13 +10,13 @@ use crate::stack::{Stats, ZeroRtt};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Side {
-    /// Connects and asks.
+    /// Connects and sends the request.
     Client,
     /// Listens and answers.
     Server,
 }
 
-/// Which way the payload goes.
+/// Direction of the payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
@@ -26,8 +26,8 @@ pub enum Direction {
     Upload,
 }
 
-/// What a client asks for: the first line of its first bidirectional stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// A client's request: the first line of its first bidirectional stream.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
     /// Which way.
@@ -38,9 +38,12 @@ pub struct Request {
     pub duration_ms: Option<u64>,
     /// Number of streams.
     pub streams: u32,
+    /// Rate at which the sender's application generates payload, Mbit/s; `None`: all is there at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_mbps: Option<f64>,
 }
 
-/// The socket as the kernel gave it.
+/// Socket options in force.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Socket {
     /// Bytes.
@@ -62,7 +65,8 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// What came since `before`. Losses may be taken back, so they never count below zero.
+    /// Returns what was added since `before`. Losses may be taken back, so they never count below zero.
+    #[must_use]
     pub fn between(before: &Stats, now: &Stats) -> Self {
         let acks =
             |before: Option<u64>, now: Option<u64>| Some(now?.saturating_sub(before.unwrap_or(0)));
@@ -88,7 +92,7 @@ pub enum Line {
     Summary(Box<Summary>),
 }
 
-/// Who measures what.
+/// Which end measures what.
 #[derive(Debug, Serialize)]
 pub struct Start {
     /// Name and version of the schema.
@@ -113,7 +117,7 @@ pub struct Start {
     pub socket: Socket,
 }
 
-/// What happened since the line before.
+/// Figures since the line before.
 #[derive(Debug, Serialize)]
 pub struct Interval {
     /// Which end.
@@ -144,7 +148,7 @@ pub struct Interval {
     pub counts: Counts,
 }
 
-/// What it came to.
+/// Totals of a connection.
 #[derive(Debug, Serialize)]
 pub struct Summary {
     /// Which end.
@@ -157,7 +161,7 @@ pub struct Summary {
     pub t_s: f64,
     /// Complete handshake.
     pub handshake_ms: Option<f64>,
-    /// What became of early data.
+    /// Result of early data.
     pub zero_rtt: ZeroRtt,
     /// First payload byte.
     pub time_to_first_byte_ms: Option<f64>,
@@ -171,7 +175,7 @@ pub struct Summary {
     pub reached_10mb_s: Option<f64>,
     /// As above.
     pub reached_100mb_s: Option<f64>,
-    /// All payload that was due came, unchanged.
+    /// All payload arrived, unchanged.
     pub data_equal: Option<bool>,
     /// Packets.
     #[serde(flatten)]

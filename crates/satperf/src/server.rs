@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! The server: one session per connection; the protocol is told in `client`.
+//! The server: one session per connection; `client` describes the protocol.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -8,11 +8,12 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
+use crate::app::Progress;
 use crate::app::{App, code};
-use crate::book::{Book, End, Setting};
-use crate::flow::{Receiving, Sending};
+use crate::connection_log::{ConnectionLog, Context, Ending};
 use crate::record::{Direction, Request};
-use crate::stack::{Conn, Event, MAX_STREAMS, Read, Stack};
+use crate::stack::{Conn, Event, MAX_STREAMS, Read, Stack, Stats};
+use crate::streams::{Receiving, Sending, SourceState, is_source_rate};
 
 /// Connections at once; further ones are refused.
 const MAX_SESSIONS: usize = 64;
@@ -24,14 +25,14 @@ struct Session {
     conn: Conn,
     peer: SocketAddr,
     start: Instant,
-    book: Book,
+    log: ConnectionLog,
     control: Option<u64>,
     inbox: Vec<u8>,
     /// The client has ended its side of the control stream.
     stopped: bool,
     request: Option<Request>,
     sending: Sending,
-    /// There is payload for the next step.
+    /// The stack may take more payload at once.
     more: bool,
     receiving: Receiving,
     /// All lines so far, for the client.
@@ -39,42 +40,45 @@ struct Session {
     lines: Vec<String>,
     report: Option<Bytes>,
     outcome: Option<Result<(), String>>,
+    /// Totals at the outcome: the stack forgets them.
+    stats: Stats,
 }
 
 impl Session {
-    fn new(setting: Rc<Setting>, conn: Conn, peer: SocketAddr, now: Instant) -> Self {
+    fn new(context: Rc<Context>, conn: Conn, peer: SocketAddr, now: Instant) -> Self {
         Self {
             conn,
             peer,
             start: now,
-            book: Book::new(setting, now),
+            log: ConnectionLog::new(context, now),
             control: None,
             inbox: Vec::new(),
             stopped: false,
             request: None,
-            sending: Sending::new(None, 0),
+            sending: Sending::nothing(),
             more: false,
             receiving: Receiving::default(),
             history: String::new(),
             lines: Vec::new(),
             report: None,
             outcome: None,
+            stats: Stats::default(),
         }
     }
 
-    /// Does what is due; `Err`: the client broke the rules.
+    /// Does what is due; `Err`: the client violated the protocol.
     fn step(&mut self, now: Instant, stack: &mut dyn Stack) -> Result<(), &'static str> {
         if self.outcome.is_none() {
             self.read(now, stack)?;
             if self.request.is_some() {
-                self.more = self.sending.push(stack, self.conn);
-                self.book.meter.handed(self.sending.is_handed());
-                self.book.tick(now, &stack.stats(self.conn));
+                self.more = self.sending.push(now, stack, self.conn);
+                self.log.measurement.handed = self.sending.state() == SourceState::Done;
+                self.log.tick(now, || stack.stats(self.conn));
                 self.collect();
                 self.stop(now, stack);
             }
         }
-        self.tell(stack);
+        self.send_report(stack);
         Ok(())
     }
 
@@ -82,16 +86,21 @@ impl Session {
         while let Some(stream) = stack.readable(self.conn) {
             // Client's bidirectional streams are 0, 4, 8, ... (RFC 9000 section 2.1).
             if stream % 4 == 0 {
-                self.read_control(stream, stack)?;
+                self.read_control(now, stream, stack)?;
             } else {
                 self.receiving.pull(stack, self.conn, stream);
             }
         }
-        self.book.meter.received(now, self.receiving.bytes);
+        self.log.measurement.received(now, self.receiving.bytes);
         Ok(())
     }
 
-    fn read_control(&mut self, stream: u64, stack: &mut dyn Stack) -> Result<(), &'static str> {
+    fn read_control(
+        &mut self,
+        now: Instant,
+        stream: u64,
+        stack: &mut dyn Stack,
+    ) -> Result<(), &'static str> {
         if *self.control.get_or_insert(stream) != stream {
             return Err("one request per connection");
         }
@@ -101,7 +110,7 @@ impl Session {
         if self.request.is_none() {
             if let Some(end) = self.inbox.iter().position(|byte| *byte == b'\n') {
                 let request = parse(&self.inbox[..end])?;
-                self.begin(request);
+                self.begin(now, request);
                 return Ok(());
             }
             if self.inbox.len() > REQUEST_LIMIT || self.stopped {
@@ -111,15 +120,16 @@ impl Session {
         Ok(())
     }
 
-    fn begin(&mut self, request: Request) {
+    fn begin(&mut self, now: Instant, request: Request) {
         if request.direction == Direction::Download {
-            self.sending = Sending::new(request.bytes, request.streams);
+            self.log.measurement.requested = Some(now);
+            self.sending = Sending::new(&request);
         }
         self.request = Some(request);
-        self.book.start(self.start, self.peer.to_string(), request);
+        self.log.start(self.start, self.peer.to_string(), request);
     }
 
-    /// Ends the measurement when the client says so, or an upload is complete.
+    /// Ends the measurement when the client ends its control stream, or an upload is complete.
     fn stop(&mut self, now: Instant, stack: &mut dyn Stack) {
         let Some(request) = self.request else { return };
         let uploaded =
@@ -127,22 +137,16 @@ impl Session {
         if !self.stopped && !uploaded {
             return;
         }
-        let whole = request
-            .bytes
-            .is_none_or(|bytes| bytes == self.receiving.bytes);
-        let data_equal = (request.direction == Direction::Upload)
-            .then_some(whole && self.receiving.differing == 0);
-        let failure = (data_equal == Some(false)).then(|| {
-            let (got, wrong) = (self.receiving.bytes, self.receiving.differing);
-            format!("payload is not the one due: {got} bytes came, {wrong} of them wrong")
-        });
+        let is_upload = request.direction == Direction::Upload;
+        let fault = is_upload.then(|| self.receiving.fault(&request));
+        let data_equal = fault.as_ref().map(Option::is_none);
         self.sending.stop(stack, self.conn);
-        self.finish(now, stack, failure, data_equal);
+        self.finish(now, stack, fault.flatten(), data_equal);
         self.report = Some(Bytes::from(std::mem::take(&mut self.history)));
     }
 
     /// Sends the report, as far as it is taken now.
-    fn tell(&mut self, stack: &mut dyn Stack) {
+    fn send_report(&mut self, stack: &mut dyn Stack) {
         let (Some(report), Some(control)) = (&mut self.report, self.control) else {
             return;
         };
@@ -171,24 +175,25 @@ impl Session {
     ) {
         let stats = stack.stats(self.conn);
         if self.request.is_some() {
-            self.book.interval(now, &stats);
+            self.log.interval(now, &stats);
         }
         let zero_rtt = stack.zero_rtt(self.conn);
-        self.book.end(
+        self.log.end(
             now,
             &stats,
-            End {
+            Ending {
                 failure: failure.clone(),
                 zero_rtt,
                 data_equal,
             },
         );
         self.collect();
+        self.stats = stats;
         self.outcome = Some(failure.map_or(Ok(()), Err));
     }
 
     fn collect(&mut self) {
-        for line in self.book.take() {
+        for line in self.log.take() {
             self.history += &line;
             self.history.push('\n');
             self.lines.push(line);
@@ -205,28 +210,66 @@ fn parse(line: &[u8]) -> Result<Request, &'static str> {
     if request.bytes.is_some() == request.duration_ms.is_some() {
         return Err("the request needs either bytes or a duration");
     }
+    if request
+        .source_mbps
+        .is_some_and(|rate| !is_source_rate(rate))
+    {
+        return Err("the source's rate is out of range");
+    }
     Ok(request)
 }
 
 /// See the module.
 pub struct Server {
-    setting: Rc<Setting>,
+    context: Rc<Context>,
     once: bool,
     sessions: BTreeMap<Conn, Session>,
+    /// The last one that is over.
+    previous: Option<Session>,
     lines: Vec<String>,
     outcome: Option<Result<(), String>>,
 }
 
 impl Server {
     /// A server; `once`: it ends with its first connection.
-    pub fn new(setting: Rc<Setting>, once: bool) -> Self {
+    #[must_use]
+    pub fn new(context: Rc<Context>, once: bool) -> Self {
         Self {
-            setting,
+            context,
             once,
             sessions: BTreeMap::new(),
+            previous: None,
             lines: Vec::new(),
             outcome: None,
         }
+    }
+
+    /// How far the transfer of the newest connection has come at this end, also when it is over.
+    #[must_use]
+    pub fn progress(&self) -> Option<Progress> {
+        let it = self.newest()?;
+        let measurement = &it.log.measurement;
+        Some(Progress::new(
+            it.conn,
+            measurement,
+            &it.sending,
+            &it.receiving,
+        ))
+    }
+
+    /// Totals of the newest connection, also when it is over.
+    #[must_use]
+    pub fn stats(&self, stack: &dyn Stack) -> Option<Stats> {
+        let session = self.newest()?;
+        Some(match session.outcome {
+            None => stack.stats(session.conn),
+            Some(_) => session.stats,
+        })
+    }
+
+    fn newest(&self) -> Option<&Session> {
+        let current = self.sessions.values().next_back();
+        current.or(self.previous.as_ref())
     }
 
     fn event(&mut self, now: Instant, stack: &mut dyn Stack, conn: Conn, event: Event) {
@@ -237,24 +280,26 @@ impl Server {
             }
             Event::Accepted(peer) => {
                 self.sessions
-                    .insert(conn, Session::new(self.setting.clone(), conn, peer, now));
+                    .insert(conn, Session::new(self.context.clone(), conn, peer, now));
             }
             Event::Connected => {
                 if let Some(session) = self.sessions.get_mut(&conn) {
-                    session.book.meter.connected(now);
+                    session.log.measurement.connected.get_or_insert(now);
                 }
             }
-            Event::Closed(close) => self.over(now, stack, conn, &close.reason),
+            // A server sends no early data.
+            Event::EarlyDataRejected => {}
+            Event::Closed(close) => self.end_session(now, stack, conn, &close.reason),
         }
     }
 
-    /// The connection is gone: whatever was not finished has failed.
-    fn over(&mut self, now: Instant, stack: &mut dyn Stack, conn: Conn, why: &str) {
+    /// The connection ended: an unfinished session has failed.
+    fn end_session(&mut self, now: Instant, stack: &mut dyn Stack, conn: Conn, why: &str) {
         let Some(mut session) = self.sessions.remove(&conn) else {
             return;
         };
         if session.outcome.is_none() {
-            // What came together with the end counts; why it ended stands already.
+            // Data that arrived together with the end counts.
             let _ = session.step(now, stack);
         }
         if session.outcome.is_none() {
@@ -262,8 +307,9 @@ impl Server {
         }
         self.lines.append(&mut session.lines);
         if self.once {
-            self.outcome = session.outcome;
+            self.outcome.clone_from(&session.outcome);
         }
+        self.previous = Some(session);
         stack.forget(conn);
     }
 }
@@ -282,7 +328,7 @@ impl App for Server {
         }
         for (conn, why) in broken {
             stack.close(now, conn, code::PROTOCOL, why);
-            self.over(now, stack, conn, why);
+            self.end_session(now, stack, conn, why);
         }
     }
 
@@ -290,11 +336,11 @@ impl App for Server {
         let running = self.sessions.values().filter(|it| it.outcome.is_none());
         let due = |session: &Session| {
             session.request?;
-            Some(if session.more {
-                session.start
-            } else {
-                session.book.meter.due()
-            })
+            if session.more {
+                return Some(session.start);
+            }
+            let line = session.log.measurement.due();
+            Some(session.sending.due().map_or(line, |due| due.min(line)))
         };
         running.filter_map(due).min()
     }
@@ -302,7 +348,7 @@ impl App for Server {
     fn interrupt(&mut self, now: Instant, stack: &mut dyn Stack, why: &str) {
         for conn in self.sessions.keys().copied().collect::<Vec<_>>() {
             stack.close(now, conn, code::INTERRUPTED, why);
-            self.over(now, stack, conn, why);
+            self.end_session(now, stack, conn, why);
         }
         self.outcome = Some(Err(why.into()));
     }

@@ -1,31 +1,25 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! QUIC over the emulated link under a virtual clock: the state machines of `satlink` and of quinn-proto, stepped by one
-//! loop. No socket, no thread, no real time: the same input gives the same output, as fast as the CPU allows.
+//! satperf's client and server over the emulated link under a virtual clock: the state machines of `satlink` and of
+//! quinn-proto, stepped by one loop. No socket, no thread, no real time: the same input gives the same output, as fast as
+//! the CPU allows.
 
-use std::collections::VecDeque;
 use std::error::Error;
 
-use link::Link;
 use profile::Profile;
-use satlink::config::Config;
-use satlink::drive::{self, Drive, Report, Snapshot};
-use satlink::order::Order;
-use satlink::plan::{self, TRAVEL};
+use satperf::record::Request;
 
-pub mod flow;
-pub mod host;
+pub mod endpoint;
 pub mod outcome;
 pub mod packet;
+pub mod path;
 pub mod tls;
 pub mod transfer;
 pub mod world;
 
-use outcome::{Direction, Outcome, Sample};
+use outcome::Outcome;
+use path::{Config, LinkHistory, Path};
 use transfer::Transfer;
 use world::World;
-
-const FORWARD: usize = 0;
-const RETURN: usize = 1;
 
 /// Runs transfers over a link. A time line acts from virtual time 0.
 ///
@@ -36,20 +30,11 @@ pub fn run(
     profile: &Profile,
     transfer: &Transfer,
 ) -> Result<Outcome, Box<dyn Error>> {
-    let mut drives = drives(config, profile)?;
-    let mut world = World::new(transfer.clone(), orders(config, profile))?;
-    let mut snapshots: [Vec<Snapshot>; 4] = Default::default();
-    drive::run(&mut drives, &mut world, |slot, report| {
-        if let Report::Snapshot(snapshot) = report {
-            snapshots[TRAVEL[slot]].push(*snapshot);
-        }
-    })
-    .map_err(|gone| gone.1)?;
+    let path = Path::planned(config, profile)?;
+    let (mut world, history) = simulate(path, transfer, transfer.request(), false)?;
     for sample in &mut world.samples {
-        sample.forward_queue_ms = queue_ms(&snapshots[FORWARD], sample);
-        sample.return_queue_ms = queue_ms(&snapshots[RETURN], sample);
+        history.fill(sample);
     }
-    let link = snapshots.iter().enumerate();
     Ok(Outcome {
         schema: "satlab/virtual-outcome/1",
         version: env!("CARGO_PKG_VERSION"),
@@ -60,39 +45,25 @@ pub fn run(
         request: transfer.clone(),
         transfers: world.done,
         samples: world.samples,
-        link: link
-            .filter_map(|(index, all)| Some(Direction::of(index, all.last()?)))
-            .collect(),
+        link: history.directions(),
     })
 }
 
-fn drives(config: &Config, profile: &Profile) -> Result<Vec<Drive>, link::LinkError> {
-    let links = plan::links(config, profile);
-    let drive = |index: &usize| {
-        let link = Link::new(links[*index].clone())?;
-        Ok(Drive::new(link, world::SAMPLE, 1))
-    };
-    TRAVEL.iter().map(drive).collect()
-}
-
-fn orders(config: &Config, profile: &Profile) -> [VecDeque<Order>; 4] {
-    let mut orders: [VecDeque<Order>; 4] = Default::default();
-    if let Some(timeline) = &config.timeline {
-        for (direction, order) in timeline.orders(&plan::targets(config, profile), 0) {
-            let slot = TRAVEL.iter().position(|&index| index == direction);
-            orders[slot.unwrap_or(0)].push_back(order);
-        }
+/// Runs transfers over a path. `request` is what each client asks for, and may differ from that of `transfer`; with
+/// `wants_lines` satperf's lines of output are kept, reports included.
+///
+/// # Errors
+/// A library refuses what it was given.
+pub fn simulate(
+    path: Path,
+    transfer: &Transfer,
+    request: Request,
+    wants_lines: bool,
+) -> Result<(World, LinkHistory), Box<dyn Error>> {
+    let mut world = World::new(transfer.clone(), request, wants_lines)?;
+    let history = path.run(&mut world)?;
+    match world.error.take() {
+        Some(error) => Err(error.into()),
+        None => Ok((world, history)),
     }
-    orders
-}
-
-/// Time that the carrier needs for what waits at the end of the interval in which the sample was taken, ms.
-fn queue_ms(snapshots: &[Snapshot], sample: &Sample) -> f64 {
-    let tick = (sample.t_s * 1e9) as u64 / world::SAMPLE;
-    let after = snapshots.partition_point(|snapshot| snapshot.tick < tick.max(1));
-    let found = snapshots.get(after);
-    found.map_or(0.0, |snapshot| {
-        let rate_bps = snapshot.carrier.rate_bps().unwrap_or(f64::INFINITY);
-        (snapshot.queue.0 as f64 * 8e6 / rate_bps).round() / 1e3
-    })
 }

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! What is told at the end, schemas/virtual-outcome.schema.json. Times are virtual.
+//! The result, schemas/virtual-outcome.schema.json. Times are virtual.
 
 use link::{Counters, Nanos};
-use quinn_proto::ConnectionStats;
-use satlink::drive::Snapshot;
-use satlink::plan::DIRECTIONS;
+use satperf::stack::Stats;
+use satperf::streams::SourceState;
 use serde::Serialize;
 
-use crate::flow::Supply;
 use crate::transfer::Transfer;
 
-/// The whole answer.
+/// The whole document.
 #[derive(Debug, Serialize)]
 pub struct Outcome {
     /// Name and version of the schema.
@@ -19,16 +17,16 @@ pub struct Outcome {
     pub version: &'static str,
     /// QUIC library.
     pub stack: &'static str,
-    /// What moved the time.
+    /// Kind of clock.
     pub clock: &'static str,
     /// Hash of the link's configuration.
     pub config_sha256: String,
     /// Hash of the profile.
     pub profile_sha256: String,
-    /// What was asked for.
+    /// The transfers as requested.
     pub request: Transfer,
     /// One per connection, in order.
-    pub transfers: Vec<Done>,
+    pub transfers: Vec<TransferResult>,
     /// Every 50 ms while a transfer runs.
     pub samples: Vec<Sample>,
     /// The link, over all.
@@ -37,8 +35,8 @@ pub struct Outcome {
 
 /// One transfer.
 #[derive(Debug, Serialize)]
-pub struct Done {
-    /// `ok`; `censored` when the time was over; `failed` when the connection ended before the payload was there.
+pub struct TransferResult {
+    /// `ok`; `censored` when the time was over; `failed` when the client failed for another reason.
     pub status: &'static str,
     /// Why not `ok`.
     pub reason: String,
@@ -86,18 +84,18 @@ pub struct Stack {
     blocked_by_flow_control: u64,
 }
 
-impl From<ConnectionStats> for Stack {
-    fn from(stats: ConnectionStats) -> Self {
-        let frames = stats.frame_tx;
+impl From<Stats> for Stack {
+    /// quinn counts all of them.
+    fn from(stats: Stats) -> Self {
         Self {
-            sent_datagrams: stats.udp_tx.datagrams,
-            sent_bytes: stats.udp_tx.bytes,
-            sent_acks: frames.acks,
-            lost_packets: stats.path.lost_packets,
-            congestion_events: stats.path.congestion_events,
-            cwnd_bytes: stats.path.cwnd,
-            rtt_ms: stats.path.rtt.as_secs_f64() * 1e3,
-            blocked_by_flow_control: frames.data_blocked + frames.stream_data_blocked,
+            sent_datagrams: stats.sent_datagrams.unwrap_or(0),
+            sent_bytes: stats.sent_bytes,
+            sent_acks: stats.acks_sent.unwrap_or(0),
+            lost_packets: stats.lost_packets,
+            congestion_events: stats.congestion_events.unwrap_or(0),
+            cwnd_bytes: stats.cwnd_bytes,
+            rtt_ms: stats.rtt.as_secs_f64() * 1e3,
+            blocked_by_flow_control: stats.blocked_frames.unwrap_or(0),
         }
     }
 }
@@ -119,8 +117,8 @@ pub struct Sample {
     pub slow_start: bool,
     /// The window had room, but there was nothing to send, or nothing that flow control allowed.
     pub app_limited: bool,
-    /// What the sender's application has for the stack.
-    pub supply: Supply,
+    /// What the sending application has for the stack.
+    pub supply: SourceState,
     /// The sender's smoothed round-trip time, ms.
     pub rtt_ms: f64,
     /// Packets that the sender has declared lost.
@@ -147,12 +145,11 @@ pub struct Direction {
 }
 
 impl Direction {
-    /// Counters of a direction (index into [`DIRECTIONS`]).
+    /// The counters under their names.
     #[must_use]
-    pub fn of(index: usize, snapshot: &Snapshot) -> Self {
-        let counters: Counters = snapshot.counters;
+    pub fn new(name: &'static str, counters: Counters) -> Self {
         Self {
-            name: DIRECTIONS[index],
+            name,
             in_packets: counters.packets_in,
             out_packets: counters.packets_out,
             out_bytes: counters.bytes_out,

@@ -1,35 +1,33 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! UDP datagrams as IPv4 packets: what the link carries.
+//! UDP datagrams as IPv4 packets, which the link carries.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
-
-use quinn_proto::EcnCodepoint;
 
 /// IPv4 header without options (RFC 791) and UDP header (RFC 768), bytes.
 pub const HEADER: usize = 20 + 8;
 
-/// A datagram that arrived.
+/// A received datagram.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Datagram<'a> {
-    /// Where it comes from.
+    /// Source address and port.
     pub source: SocketAddrV4,
-    /// Congestion marks (RFC 3168).
-    pub ecn: Option<EcnCodepoint>,
+    /// ECN codepoint (RFC 3168); `None`: Not-ECT.
+    pub ecn: Option<u8>,
     /// UDP payload.
     pub payload: &'a [u8],
 }
 
-/// Gives the IPv4 packet of a datagram of at most 65 507 bytes. Nobody on the path looks at checksums: they are zero.
+/// Returns the IPv4 packet of a datagram of at most 65 507 bytes. Checksums are zero, as nothing on the path checks them.
 #[must_use]
 pub fn encode(
     source: SocketAddrV4,
     destination: SocketAddrV4,
-    ecn: Option<EcnCodepoint>,
+    ecn: Option<u8>,
     payload: &[u8],
 ) -> Vec<u8> {
     let length = |bytes: usize| u16::try_from(bytes).unwrap_or(u16::MAX).to_be_bytes();
     let mut packet = Vec::with_capacity(HEADER + payload.len());
-    packet.extend([0x45, ecn.map_or(0, |mark| mark as u8)]);
+    packet.extend([0x45, ecn.unwrap_or(0)]);
     packet.extend(length(HEADER + payload.len()));
     packet.extend([0, 0, 0x40, 0, 64, 17, 0, 0]);
     packet.extend(source.ip().octets());
@@ -42,7 +40,7 @@ pub fn encode(
     packet
 }
 
-/// Reads what [`encode`] wrote; `None` for anything shorter than its headers.
+/// Reverses [`encode`]; `None` for anything shorter than its headers.
 #[must_use]
 pub fn decode(packet: &[u8]) -> Option<Datagram<'_>> {
     let (header, payload) = packet.split_at_checked(HEADER)?;
@@ -50,7 +48,7 @@ pub fn decode(packet: &[u8]) -> Option<Datagram<'_>> {
     let port = u16::from_be_bytes(header[20..22].try_into().ok()?);
     Some(Datagram {
         source: SocketAddrV4::new(Ipv4Addr::from(address), port),
-        ecn: EcnCodepoint::from_bits(header[1]),
+        ecn: Some(header[1] & 3).filter(|ecn| *ecn != 0),
         payload,
     })
 }
@@ -64,7 +62,7 @@ mod tests {
 
     #[test]
     fn datagrams_come_back_with_source_and_mark() {
-        for ecn in [None, Some(EcnCodepoint::Ect0), Some(EcnCodepoint::Ce)] {
+        for ecn in [None, Some(2), Some(3)] {
             let packet = encode(SOURCE, DESTINATION, ecn, b"payload");
             assert_eq!(packet.len(), HEADER + 7);
             assert_eq!(u16::from_be_bytes([packet[2], packet[3]]), 35);

@@ -8,18 +8,17 @@ use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use rcgen::{CertificateParams, KeyPair, PKCS_ED25519, SerialNumber};
 use rustls::RootCertStore;
 use rustls::pki_types::PrivateKeyDer;
+use satperf::stack::ALPN;
+use satperf::stack::quinn::Crypto;
 
 /// The server's name in its certificate.
 pub const NAME: &str = "server.satlab.test";
-const ALPN: &[u8] = b"satvirtual";
 
-/// Gives TLS of the client, which sends 0-RTT data if asked, and of the server. Session tickets live as long as the two.
+/// Makes the TLS of the client, which sends 0-RTT data with `zero_rtt`, and of the server. Both keep their session tickets.
 ///
 /// # Errors
-/// What the libraries say; nothing of it depends on input.
-pub fn pair(
-    zero_rtt: bool,
-) -> Result<(QuicClientConfig, QuicServerConfig), Box<dyn std::error::Error>> {
+/// Those of the libraries; none depends on input.
+pub fn pair(zero_rtt: bool) -> Result<(Crypto, Crypto), Box<dyn std::error::Error>> {
     let key = KeyPair::generate_for(&PKCS_ED25519)?;
     let mut params = CertificateParams::new([NAME.to_owned()])?;
     params.serial_number = Some(SerialNumber::from(1));
@@ -43,5 +42,7 @@ pub fn pair(
         .with_no_client_auth();
     client.alpn_protocols = vec![ALPN.to_vec()];
     client.enable_early_data = zero_rtt;
-    Ok((client.try_into()?, server.try_into()?))
+    let client = Arc::new(QuicClientConfig::try_from(client)?);
+    let server = Arc::new(QuicServerConfig::try_from(server)?);
+    Ok((Crypto::Client(client), Crypto::Server(server)))
 }

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! `transfer.json` (schemas/virtual-transfer.schema.json): what is sent, every fault at once, unknown fields refused.
+//! `transfer.json` (schemas/virtual-transfer.schema.json). Errors list every fault; unknown fields are refused.
 
 use quic::LegOptions;
+pub use satperf::record::Direction;
+use satperf::record::Request;
+use satperf::streams::{MAX_SOURCE_MBPS, is_source_rate};
 use serde::{Deserialize, Serialize};
 
 /// The version of the file this release reads.
 pub const SCHEMA: &str = "satlab/virtual-transfer/1";
 /// Most bytes of one transfer.
 const MAX_BYTES: u64 = 10_000_000_000;
-/// Fastest source, Mbit/s.
-const MAX_SOURCE_MBPS: f64 = 100_000.0;
 /// Longest virtual time of one transfer, s.
 const MAX_TIMEOUT_S: f64 = 100_000.0;
 
@@ -19,9 +20,9 @@ const MAX_TIMEOUT_S: f64 = 100_000.0;
 pub struct Transfer {
     /// Name and version of the schema.
     pub schema: String,
-    /// Seed of connection ids and of whatever else the stack draws.
+    /// Seed of connection ids and of the stack's other random choices.
     pub seed: u64,
-    /// Who sends.
+    /// Direction of the payload.
     pub direction: Direction,
     /// Payload, bytes.
     pub bytes: u64,
@@ -29,7 +30,7 @@ pub struct Transfer {
     pub marks_bytes: Vec<u64>,
     /// Payload streams.
     pub streams: u32,
-    /// How fast the sender's application makes the payload, Mbit/s; `None`: it is there at once.
+    /// Rate at which the sender's application generates payload, Mbit/s; `None`: all is there at once.
     #[serde(default)]
     pub source_mbps: Option<f64>,
     /// Virtual time of the first start, s: where in a frame a transfer starts is a matter of chance on air.
@@ -46,16 +47,6 @@ pub struct Transfer {
     pub client: LegOptions,
     /// The server's end.
     pub server: LegOptions,
-}
-
-/// Who sends the payload.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Direction {
-    /// The server.
-    Download,
-    /// The client.
-    Upload,
 }
 
 impl Transfer {
@@ -95,8 +86,7 @@ impl Transfer {
                 "repeats: 1 to 100".into(),
             ),
             (
-                self.source_mbps
-                    .is_none_or(|rate| rate > 0.0 && rate <= MAX_SOURCE_MBPS),
+                self.source_mbps.is_none_or(is_source_rate),
                 format!("source_mbps: above 0, to {MAX_SOURCE_MBPS}"),
             ),
             (
@@ -125,13 +115,16 @@ impl Transfer {
             .collect()
     }
 
-    /// Bytes of each stream: the payload in equal parts, the first takes the rest.
+    /// The request of satperf's client.
     #[must_use]
-    pub fn parts(&self) -> Vec<u64> {
-        let streams = u64::from(self.streams);
-        let mut parts = vec![self.bytes / streams; self.streams as usize];
-        parts[0] += self.bytes % streams;
-        parts
+    pub fn request(&self) -> Request {
+        Request {
+            direction: self.direction,
+            bytes: Some(self.bytes),
+            duration_ms: None,
+            streams: self.streams,
+            source_mbps: self.source_mbps,
+        }
     }
 }
 
@@ -194,14 +187,5 @@ mod tests {
         let text = serde_json::to_string(&download()).unwrap();
         let text = text.replacen('{', "{\"speed\": 1,", 1);
         assert!(Transfer::parse(&text).unwrap_err().contains("speed"));
-    }
-
-    #[test]
-    fn parts_sum_up() {
-        let three = Transfer {
-            streams: 3,
-            ..download()
-        };
-        assert_eq!(three.parts(), [33_334, 33_333, 33_333]);
     }
 }

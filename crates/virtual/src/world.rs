@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Both hosts and the time between them: the clock and the devices of the emulator's own loop.
+//! Both endpoints, their applications and the time between them.
 
-use std::collections::VecDeque;
-use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use link::Nanos;
-use quic::{LegOptions, sender_state};
-use quinn_proto::{ClientConfig, ConnectionId, ServerConfig};
-use satlink::bundle::Bundle;
-use satlink::drive::{Gone, Io};
-use satlink::order::Order;
+use quic::LegOptions;
+use satperf::app::{App, Progress};
+use satperf::client::Client;
+use satperf::connection_log::Context;
+use satperf::record::{Direction, Request, Side, Socket};
+use satperf::server::Server;
+use satperf::stack::quinn::{NAME, Quinn};
+use satperf::stack::{Conn, Setup, Stack, StackError, Stats, ZeroRtt};
+use satperf::streams::SourceState;
 
-use crate::flow::{Habits, REQUEST_BYTES, Supply};
-use crate::host::{Host, Session};
-use crate::outcome::{Done, Mark, Sample, seconds};
+use crate::endpoint::Endpoint;
+use crate::outcome::{Mark, Sample, TransferResult, seconds};
 use crate::tls;
-use crate::transfer::{Direction, Transfer};
+use crate::transfer::Transfer;
 
 /// Time between two samples.
 pub const SAMPLE: Nanos = 50_000_000;
@@ -30,288 +30,315 @@ const SERVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(198, 18, 4, 2), 443
 /// A transfer that runs.
 struct Running {
     started: Nanos,
-    /// Streams are open.
-    is_open: bool,
-    /// They were opened before the handshake was complete.
-    is_early: bool,
-    /// Streams that the server has answered.
-    answered: usize,
-    /// When the sender knew what to send.
-    asked: Option<Nanos>,
+    client: Client,
+    conn: Conn,
+    /// The server's connection before this one.
+    previous: Option<Conn>,
     marks: Vec<Option<Nanos>>,
+    /// When all payload had arrived; the client then fetches the server's report.
+    completed: Option<Nanos>,
 }
 
-/// Clock and devices. Directions are numbered in the order of travel: terrestrial down, forward, return, terrestrial up.
+/// Endpoints and clock.
 pub struct World {
     now: Nanos,
+    /// Virtual time 0, as stacks and applications take times as `Instant`.
+    zero: Instant,
     transfer: Transfer,
-    client: Host,
-    server: Host,
-    config: ClientConfig,
-    /// From terrestrial down to forward, and from return to terrestrial up.
-    between: [VecDeque<Vec<u8>>; 2],
-    orders: [VecDeque<Order>; 4],
+    request: Request,
+    /// The client's end.
+    pub client: Endpoint,
+    /// The server's end.
+    pub server: Endpoint,
+    /// What all clients have in common.
+    context: Rc<Context>,
+    server_app: Server,
     running: Option<Running>,
     /// When the next transfer starts.
     next_start: Option<Nanos>,
     next_sample: Nanos,
     /// Transfers that are over.
-    pub done: Vec<Done>,
-    /// Every [`SAMPLE`] of a running transfer; queues are not known here.
+    pub done: Vec<TransferResult>,
+    /// Every [`SAMPLE`] until the payload has arrived; queues are not known here.
     pub samples: Vec<Sample>,
+    /// satperf's lines of output, if wanted: client's, server's.
+    pub lines: [Vec<String>; 2],
+    wants_lines: bool,
+    /// A connection could not be started: the simulation ended.
+    pub error: Option<StackError>,
+}
+
+/// The origin of virtual time. Any moment serves, as only differences count.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "std has no other way to make one"
+)]
+fn origin() -> Instant {
+    Instant::now()
+}
+
+fn nanos(seconds: f64) -> Nanos {
+    (seconds * 1e9) as Nanos
 }
 
 impl World {
-    /// Two idle hosts at time 0, when the first transfer starts. `orders` are changes of the link, by direction of travel.
+    /// Two idle endpoints at time 0. With `wants_lines` the last client fetches its report, too; else the simulation ends
+    /// when its payload has arrived.
     ///
     /// # Errors
     /// The libraries refuse options or certificates.
     pub fn new(
         transfer: Transfer,
-        orders: [VecDeque<Order>; 4],
+        request: Request,
+        wants_lines: bool,
     ) -> Result<Self, Box<dyn std::error::Error>> {
+        quic::transport(&transfer.client)?;
+        quic::transport(&transfer.server)?;
         let (client_tls, server_tls) = tls::pair(transfer.zero_rtt)?;
-        let mut config = ClientConfig::new(Arc::new(client_tls));
-        let ids = AtomicU64::new(transfer.seed << 32 | 1 << 31);
-        config
-            .initial_dst_cid_provider(Arc::new(move || {
-                ConnectionId::new(&ids.fetch_add(1, Ordering::Relaxed).to_be_bytes())
-            }))
-            .transport_config(Arc::new(quic::transport(&transfer.client)?));
-        let mut server = ServerConfig::with_crypto(Arc::new(server_tls));
-        server.transport_config(Arc::new(quic::transport(&transfer.server)?));
-        let (seed, zero) = (transfer.seed, Instant::now());
-        let rate = transfer.source_mbps.map(|rate| rate / 8e3);
-        let (up, down) = match transfer.direction {
-            Direction::Download => (None, rate),
-            Direction::Upload => (rate, None),
+        let zero = origin();
+        let setup = |options: &LegOptions| Setup {
+            options: options.clone(),
+            seed: Some(transfer.seed),
+            ..Setup::default()
         };
-        let habits = |rate, leg: &LegOptions| Habits {
-            rate,
-            stream_window: leg.stream_receive_window,
+        let context = |side, options: &LegOptions| {
+            Rc::new(Context {
+                side,
+                stack: NAME,
+                options: options.clone(),
+                socket: Socket::default(),
+                epoch: (zero, 0.0),
+                cpu_s: || 0.0,
+            })
         };
-        let (near, far) = (habits(up, &transfer.client), habits(down, &transfer.server));
+        let client = Quinn::with_crypto(setup(&transfer.client), client_tls);
+        let server = Quinn::with_crypto(setup(&transfer.server), server_tls);
         Ok(Self {
             now: 0,
-            client: Host::new(CLIENT, SERVER, near, None, seed, zero),
-            server: Host::new(SERVER, CLIENT, far, Some(server), seed, zero),
-            config,
-            between: Default::default(),
-            orders,
+            zero,
+            client: Endpoint::new(client, CLIENT),
+            server: Endpoint::new(server, SERVER),
+            context: context(Side::Client, &transfer.client),
+            server_app: Server::new(context(Side::Server, &transfer.server), false),
             running: None,
-            next_start: Some((transfer.start_s * 1e9) as Nanos),
+            next_start: Some(nanos(transfer.start_s)),
             next_sample: 0,
             done: Vec::new(),
             samples: Vec::new(),
+            lines: Default::default(),
+            wants_lines,
+            error: None,
             transfer,
+            request,
         })
     }
 
-    /// Ends of the payload: sender, receiver.
-    fn ends(&mut self) -> [Option<&mut Session>; 2] {
-        let (client, server) = (self.client.newest(), self.server.newest());
-        match self.transfer.direction {
+    /// Virtual time.
+    #[must_use]
+    pub fn now(&self) -> Nanos {
+        self.now
+    }
+
+    /// Virtual time, as stacks take it.
+    #[must_use]
+    pub fn instant(&self) -> Instant {
+        self.zero + Duration::from_nanos(self.now)
+    }
+
+    fn since_zero(&self, at: Instant) -> Nanos {
+        at.saturating_duration_since(self.zero).as_nanos() as Nanos
+    }
+
+    /// Advances the time until an endpoint has packets or `deadline` has come; not at all if the path is busy. Returns
+    /// false when all transfers are over.
+    pub fn advance(&mut self, deadline: Nanos, is_busy: bool) -> bool {
+        loop {
+            self.work();
+            if !self.control() {
+                return false;
+            }
+            self.work();
+            let has_packets = !self.client.out.is_empty() || !self.server.out.is_empty();
+            if is_busy || has_packets || deadline <= self.now {
+                return true;
+            }
+            let own = self.own_deadline().unwrap_or(Nanos::MAX);
+            if deadline <= own {
+                self.now = deadline;
+                return true;
+            }
+            self.now = own.max(self.now + 1);
+        }
+    }
+
+    fn work(&mut self) {
+        let now = self.instant();
+        let client = self.running.as_mut().map(|it| &mut it.client);
+        self.client.work(now, client.map(|it| it as &mut dyn App));
+        self.server.work(now, Some(&mut self.server_app));
+        if self.wants_lines {
+            self.lines[1].extend(self.server_app.lines());
+        }
+    }
+
+    /// Starts, observes and ends transfers; returns whether there is something to come.
+    fn control(&mut self) -> bool {
+        if self.next_start.is_some_and(|at| at <= self.now) {
+            self.next_start = None;
+            if let Err(error) = self.start() {
+                self.error = Some(error);
+                return false;
+            }
+        }
+        if let Some(mut running) = self.running.take() {
+            if running.completed.is_none() {
+                self.observe(&mut running);
+            }
+            if self.wants_lines {
+                self.lines[0].extend(running.client.lines());
+            } else if running.completed.is_some() && self.is_last() {
+                return false;
+            }
+            match running.client.outcome() {
+                None => self.running = Some(running),
+                Some(outcome) => self.end(&running, outcome),
+            }
+        }
+        self.running.is_some() || self.next_start.is_some()
+    }
+
+    fn start(&mut self) -> Result<(), StackError> {
+        let now = self.instant();
+        let conn = (self.client.stack).connect(now, CLIENT.into(), SERVER.into(), tls::NAME)?;
+        let client = Client::new(
+            Rc::clone(&self.context),
+            conn,
+            SERVER.to_string(),
+            self.request,
+            now,
+            Duration::from_secs_f64(self.transfer.timeout_s),
+        );
+        self.running = Some(Running {
+            started: self.now,
+            client,
+            conn,
+            previous: self.server_app.progress().map(|it| it.conn),
+            marks: vec![None; self.transfer.marks_bytes.len()],
+            completed: None,
+        });
+        self.work();
+        Ok(())
+    }
+
+    /// Notes marks, samples, and whether all payload has arrived.
+    fn observe(&mut self, running: &mut Running) {
+        let [sender, receiver] = self.progress(running);
+        let arrived = receiver.map_or(0, |it| it.bytes);
+        for (mark, bytes) in running.marks.iter_mut().zip(&self.transfer.marks_bytes) {
+            if arrived >= *bytes {
+                mark.get_or_insert(self.now);
+            }
+        }
+        if self.now >= self.next_sample {
+            self.next_sample = (self.now / SAMPLE + 1) * SAMPLE;
+            self.sample(running, sender, arrived);
+        }
+        if self.request.bytes.is_some_and(|bytes| arrived >= bytes) {
+            running.completed = Some(self.now);
+            let differing = receiver.map_or(0, |it| it.differing);
+            let outcome = match differing {
+                0 => Ok(()),
+                _ => Err(format!("{differing} bytes of the payload are wrong")),
+            };
+            self.record(running, outcome);
+        }
+    }
+
+    /// Both ends of the payload: sender, receiver.
+    fn progress(&self, running: &Running) -> [Option<Progress>; 2] {
+        let server = self.server_app.progress();
+        let is_new = |it: &Progress| Some(it.conn) != running.previous;
+        self.by_role(Some(running.client.progress()), server.filter(is_new))
+    }
+
+    fn stats(&self, running: &Running) -> [Option<Stats>; 2] {
+        let server = self.server_app.stats(&self.server.stack);
+        self.by_role(Some(self.client.stack.stats(running.conn)), server)
+    }
+
+    fn by_role<T>(&self, client: T, server: T) -> [T; 2] {
+        match self.request.direction {
             Direction::Download => [server, client],
             Direction::Upload => [client, server],
         }
     }
 
-    /// Payload that has arrived.
-    fn received(&mut self) -> u64 {
-        let [_, receiver] = self.ends();
-        receiver.map_or(0, |session| session.flow.received)
+    fn is_last(&self) -> bool {
+        let is_ok = self.done.last().is_some_and(|done| done.status == "ok");
+        !is_ok || self.done.len() >= self.transfer.repeats as usize
     }
 
-    /// Starts, watches and ends transfers; true while there is something to come.
-    fn script(&mut self) -> bool {
-        if self.next_start.is_some_and(|at| at <= self.now) {
-            self.next_start = None;
-            self.start();
+    /// The client has an outcome. Once the payload has arrived, the transfer has its own.
+    fn end(&mut self, running: &Running, outcome: Result<(), String>) {
+        if running.completed.is_none() {
+            self.record(running, outcome);
         }
-        let Some(mut running) = self.running.take() else {
-            return self.next_start.is_some();
+        self.client.stack.forget(running.conn);
+        if !self.is_last() {
+            let end = running.completed.unwrap_or(self.now);
+            let next = end + nanos(self.transfer.pause_s);
+            self.next_start = Some(next.max(self.now));
+        }
+    }
+
+    /// Records the figures of a transfer at its end, or when its payload has arrived.
+    fn record(&mut self, running: &Running, outcome: Result<(), String>) {
+        let is_late = self.now - running.started >= nanos(self.transfer.timeout_s);
+        let (status, reason) = match outcome {
+            Ok(()) => ("ok", String::new()),
+            Err(reason) if is_late => ("censored", reason),
+            Err(reason) => ("failed", reason),
         };
-        self.advance(&mut running);
-        self.sample();
-        match self.verdict(&running) {
-            None => self.running = Some(running),
-            Some((status, reason)) => self.end(&running, status, reason),
-        }
-        self.running.is_some() || self.next_start.is_some()
-    }
-
-    fn start(&mut self) {
-        self.server.forget();
-        let mut running = Running {
-            started: self.now,
-            is_open: false,
-            is_early: false,
-            answered: 0,
-            asked: None,
-            marks: vec![None; self.transfer.marks_bytes.len()],
-        };
-        match self
-            .client
-            .connect(self.now, self.config.clone(), tls::NAME)
-        {
-            Ok(()) => {
-                let early = self.transfer.zero_rtt;
-                if early
-                    && self
-                        .client
-                        .newest()
-                        .is_some_and(|it| it.connection.has_0rtt())
-                {
-                    (running.is_open, running.is_early) = (self.open(), true);
-                }
-                self.running = Some(running);
-            }
-            Err(reason) => self.end(&running, "failed", reason),
-        }
-    }
-
-    /// Opens the client's streams.
-    fn open(&mut self) -> bool {
-        let parts = match self.transfer.direction {
-            Direction::Download => vec![REQUEST_BYTES; self.transfer.streams as usize],
-            Direction::Upload => self.transfer.parts(),
-        };
-        let session = self.client.newest();
-        session.is_some_and(|it| it.flow.open(&mut it.connection, &parts))
-    }
-
-    /// What the applications do next, and which marks are passed.
-    fn advance(&mut self, running: &mut Running) {
-        let connected = self.client.newest().and_then(|session| {
-            let accepted = session.connection.accepted_0rtt();
-            session.seen.connected.map(|_| accepted)
-        });
-        if let Some(accepted) = connected {
-            if running.is_early && !accepted {
-                running.is_early = false;
-                running.is_open = self.open();
-            } else if !running.is_open {
-                running.is_open = self.open();
-            }
-        }
-        if self.transfer.direction == Direction::Download
-            && let Some(session) = self.server.newest()
-            && session.flow.accepted.len() > running.answered
-        {
-            let parts = self.transfer.parts();
-            for (stream, part) in session
-                .flow
-                .accepted
-                .clone()
-                .into_iter()
-                .zip(parts)
-                .skip(running.answered)
-            {
-                session.flow.answer(stream, part);
-                running.answered += 1;
-            }
-        }
-        let is_asked = match self.transfer.direction {
-            Direction::Download => running.answered > 0,
-            Direction::Upload => running.is_open,
-        };
-        let (now, received) = (self.now, self.received());
-        if is_asked {
-            running.asked.get_or_insert(now);
-        }
-        for (mark, bytes) in running.marks.iter_mut().zip(&self.transfer.marks_bytes) {
-            if received >= *bytes {
-                mark.get_or_insert(now);
-            }
-        }
-    }
-
-    /// How the transfer has ended, if it has.
-    fn verdict(&mut self, running: &Running) -> Option<(&'static str, String)> {
-        let received = self.received();
-        if received >= self.transfer.bytes {
-            return Some(("ok", String::new()));
-        }
-        let lost = [self.client.newest(), self.server.newest()]
-            .into_iter()
-            .flatten()
-            .find_map(|session| session.seen.lost.clone());
-        if let Some(reason) = lost {
-            return Some(("failed", reason));
-        }
-        (self.now >= self.give_up(running)).then(|| {
-            let limit = self.transfer.timeout_s;
-            (
-                "censored",
-                format!("{received} bytes after {limit} s of virtual time"),
-            )
-        })
-    }
-
-    fn give_up(&self, running: &Running) -> Nanos {
-        running.started + (self.transfer.timeout_s * 1e9) as Nanos
-    }
-
-    fn end(&mut self, running: &Running, status: &'static str, reason: String) {
         let since = |at: Nanos| seconds(at - running.started);
+        let ms = |at: Option<Instant>| at.map(|at| since(self.since_zero(at)) * 1e3);
         let marks = running.marks.iter().zip(&self.transfer.marks_bytes);
         let marks = marks.map(|(at, bytes)| Mark {
             bytes: *bytes,
             t_s: at.map(since),
         });
-        let marks = marks.collect();
-        let handshake = self.client.newest().and_then(|it| it.seen.connected);
-        let [sender, receiver] = self.ends();
-        let first = receiver.as_ref().and_then(|it| it.seen.first_byte);
-        let done = Done {
+        let [sender, receiver] = self.progress(running);
+        let [of_sender, of_receiver] = self.stats(running);
+        self.done.push(TransferResult {
             status,
             reason,
             started_s: seconds(running.started),
-            handshake_ms: handshake.map(|at| since(at) * 1e3),
-            asked_ms: running.asked.map(|at| since(at) * 1e3),
-            time_to_first_byte_ms: first.map(|at| since(at) * 1e3),
-            bytes: receiver.as_ref().map_or(0, |it| it.flow.received),
-            sender: sender.map(|it| it.stats().into()),
-            receiver: receiver.map(|it| it.stats().into()),
+            handshake_ms: ms(running.client.progress().connected),
+            asked_ms: ms(sender.and_then(|it| it.requested)),
+            time_to_first_byte_ms: ms(receiver.and_then(|it| it.first_byte)),
+            bytes: receiver.map_or(0, |it| it.bytes),
+            sender: sender.and(of_sender).map(Into::into),
+            receiver: receiver.and(of_receiver).map(Into::into),
             duration_s: since(self.now),
-            marks,
-            zero_rtt: running.is_early,
-        };
-        self.done.push(done);
-        self.client.close(self.now);
-        self.server.close(self.now);
-        if status == "ok" && self.done.len() < self.transfer.repeats as usize {
-            self.next_start = Some(self.now + (self.transfer.pause_s * 1e9) as Nanos);
-        }
+            marks: marks.collect(),
+            zero_rtt: self.client.stack.zero_rtt(running.conn) == ZeroRtt::Accepted,
+        });
     }
 
-    fn sample(&mut self) {
-        if self.now < self.next_sample {
-            return;
-        }
-        self.next_sample = (self.now / SAMPLE + 1) * SAMPLE;
-        let (now, received_bytes) = (self.now, self.received());
-        let [sender, _] = self.ends();
-        let state = sender.as_ref().and_then(|it| sender_state(&it.connection));
-        let path = sender
-            .as_ref()
-            .map(|it| it.stats().path)
-            .unwrap_or_default();
-        let handshaking = sender
-            .as_ref()
-            .is_none_or(|it| it.connection.is_handshaking());
-        let supply = sender.map_or(Supply::Slow, |it| it.flow.supply());
+    fn sample(&mut self, running: &Running, sender: Option<Progress>, received_bytes: u64) {
+        let [stats, _] = self.stats(running);
+        let stats = sender.and(stats).unwrap_or_default();
+        let controller = stats.sender;
         self.samples.push(Sample {
-            t_s: seconds(now),
+            t_s: seconds(self.now),
             received_bytes,
-            cwnd_bytes: path.cwnd,
-            in_flight_bytes: state.map_or(0, |it| it.in_flight_bytes),
-            handshaking,
-            slow_start: state.is_none_or(|it| it.is_slow_start),
-            app_limited: state.is_some_and(|it| it.is_app_limited),
-            supply,
-            rtt_ms: (path.rtt.as_secs_f64() * 1e6).round() / 1e3,
-            lost_packets: path.lost_packets,
+            cwnd_bytes: stats.cwnd_bytes,
+            in_flight_bytes: controller.map_or(0, |it| it.in_flight_bytes),
+            handshaking: sender.is_none_or(|it| it.connected.is_none()),
+            slow_start: controller.is_none_or(|it| it.is_slow_start),
+            app_limited: controller.is_some_and(|it| it.is_app_limited),
+            supply: sender.map_or(SourceState::Slow, |it| it.source),
+            rtt_ms: (stats.rtt.as_secs_f64() * 1e6).round() / 1e3,
+            lost_packets: stats.lost_packets,
             forward_queue_ms: 0.0,
             return_queue_ms: 0.0,
         });
@@ -319,79 +346,17 @@ impl World {
 
     /// The next moment at which something happens without a packet.
     fn own_deadline(&mut self) -> Option<Nanos> {
-        let script = match &self.running {
-            Some(running) => Some(self.give_up(running).min(self.next_sample)),
-            None => self.next_start,
-        };
-        let hosts = [
-            self.client.deadline(self.now),
-            self.server.deadline(self.now),
+        let sample = self.running.as_ref().filter(|it| it.completed.is_none());
+        let sample = sample.map(|_| self.next_sample);
+        let client = self.running.as_ref().and_then(|it| it.client.wake());
+        let timers = [
+            self.client.stack.timeout(),
+            self.server.stack.timeout(),
+            client,
+            self.server_app.wake(),
         ];
-        hosts.into_iter().chain([script]).flatten().min()
-    }
-
-    fn has_packets(&self) -> bool {
-        let [down, up] = &self.between;
-        let hosts = [&self.client.out, &self.server.out];
-        [down, up]
-            .into_iter()
-            .chain(hosts)
-            .any(|queue| !queue.is_empty())
-    }
-}
-
-impl Io for World {
-    fn now(&self) -> Nanos {
-        self.now
-    }
-
-    fn wait(&mut self, deadline: Nanos, _: Nanos) -> Result<bool, Gone> {
-        loop {
-            self.client.work(self.now);
-            self.server.work(self.now);
-            if !self.script() {
-                return Ok(false);
-            }
-            self.client.work(self.now);
-            self.server.work(self.now);
-            if self.has_packets() || deadline <= self.now {
-                return Ok(true);
-            }
-            let own = self.own_deadline().unwrap_or(Nanos::MAX);
-            if deadline <= own {
-                self.now = deadline;
-                return Ok(true);
-            }
-            self.now = own.max(self.now + 1);
-        }
-    }
-
-    fn read(&mut self, direction: usize, buffer: &mut [u8]) -> io::Result<Option<(Nanos, usize)>> {
-        let [down, up] = &mut self.between;
-        let queue = match direction {
-            0 => &mut self.server.out,
-            1 => down,
-            2 => &mut self.client.out,
-            _ => up,
-        };
-        Ok(queue.pop_front().map(|packet| {
-            buffer[..packet.len()].copy_from_slice(&packet);
-            (self.now, packet.len())
-        }))
-    }
-
-    fn write(&mut self, direction: usize, bundle: &mut Bundle) -> io::Result<bool> {
-        let (_, packet) = bundle.finish();
-        match direction {
-            0 => self.between[0].push_back(packet.to_vec()),
-            1 => self.client.receive(self.now, packet),
-            2 => self.between[1].push_back(packet.to_vec()),
-            _ => self.server.receive(self.now, packet),
-        }
-        Ok(true)
-    }
-
-    fn order(&mut self, direction: usize) -> Option<Order> {
-        self.orders[direction].pop_front()
+        let timers = timers.map(|at| at.map(|at| self.since_zero(at)));
+        let own = timers.into_iter().chain([sample, self.next_start]);
+        own.flatten().min()
     }
 }

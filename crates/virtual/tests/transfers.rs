@@ -9,8 +9,8 @@
 use std::path::Path;
 
 use satlink::config::{Config, parse};
-use satvirtual::flow::Supply;
-use satvirtual::outcome::{Done, Outcome};
+use satperf::streams::SourceState;
+use satvirtual::outcome::{Outcome, TransferResult};
 use satvirtual::transfer::{Direction, SCHEMA, Transfer};
 use serde_json::{Value, json};
 
@@ -56,7 +56,7 @@ fn run(config: &Config, transfer: &Transfer) -> Outcome {
     satvirtual::run(config, &profile, transfer).unwrap()
 }
 
-fn only(outcome: &Outcome) -> &Done {
+fn only(outcome: &Outcome) -> &TransferResult {
     assert_eq!(outcome.transfers.len(), 1);
     &outcome.transfers[0]
 }
@@ -137,6 +137,20 @@ fn what_takes_too_long_is_censored_and_what_dies_is_failed() {
 }
 
 #[test]
+fn payload_in_time_is_ok_though_the_report_is_late() {
+    let alone = run(&link(0.0, &Value::Null), &transfer(200_000));
+    // Less than the round trip in which the client fetches the server's report.
+    let twice = Transfer {
+        repeats: 2,
+        timeout_s: only(&alone).duration_s + 0.1,
+        ..transfer(200_000)
+    };
+    let outcome = run(&link(0.0, &Value::Null), &twice);
+    let statuses: Vec<_> = outcome.transfers.iter().map(|done| done.status).collect();
+    assert_eq!(statuses, ["ok", "ok"]);
+}
+
+#[test]
 fn losses_are_repaired_and_counted() {
     let outcome = run(&link(0.02, &Value::Null), &transfer(2_000_000));
     assert_eq!(only(&outcome).status, "ok");
@@ -173,7 +187,7 @@ fn a_slow_source_sets_the_pace() {
     let limited = outcome
         .samples
         .iter()
-        .filter(|one| one.app_limited && one.supply == Supply::Slow);
+        .filter(|one| one.app_limited && one.supply == SourceState::Slow);
     // Slow start takes three round trips to follow the source.
     assert!(
         limited.count() * 10 > outcome.samples.len() * 3,

@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use ::quic::{Faults, LegOptions, SenderState, TlsError};
+use ::quic::{Faults, LegOptions, QlogFile, QlogHealth, SenderState, TlsError};
 use bytes::{Bytes, BytesMut};
 
 /// Handle of a connection, never used again within a process.
@@ -22,21 +22,21 @@ pub const ALPN: &[u8] = b"satperf/1";
 pub const MAX_STREAMS: u32 = 100;
 
 /// What every stack is made from.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Setup {
     /// Options of this side.
     pub options: LegOptions,
-    /// Certificates and keys.
-    pub trust: Trust,
     /// Folder for qlog files.
     pub qlog: Option<PathBuf>,
-    /// Session of an earlier connection, for 0-RTT (client).
+    /// Session of an earlier process, for 0-RTT (client, quiche).
     pub session: Option<Vec<u8>>,
+    /// Makes connection ids and other random choices the same in every run, for simulations (quinn).
+    pub seed: Option<u64>,
 }
 
 /// Files of the TLS handshake.
 #[derive(Debug, Clone)]
-pub enum Trust {
+pub enum TlsFiles {
     /// A server shows a certificate.
     Server {
         /// Chain, PEM.
@@ -51,6 +51,44 @@ pub enum Trust {
     },
 }
 
+/// qlog files of an endpoint's connections.
+struct Qlogs {
+    dir: Option<PathBuf>,
+    healths: Vec<QlogHealth>,
+}
+
+impl Qlogs {
+    fn new(setup: &Setup) -> Self {
+        Self {
+            dir: setup.qlog.clone(),
+            healths: Vec::new(),
+        }
+    }
+
+    /// Makes a file, if files are wanted; a failure is kept.
+    fn create(&mut self, name: &str) -> Result<Option<QlogFile>, StackError> {
+        let Some(dir) = &self.dir else {
+            return Ok(None);
+        };
+        let (result, health) = match QlogFile::create(dir, name) {
+            Ok((file, health)) => (Ok(Some(file)), health),
+            Err(source) => {
+                let (dir, health) = (dir.clone(), QlogHealth::default());
+                let error = StackError::Qlog { dir, source };
+                health.note(&error.to_string());
+                (Err(error), health)
+            }
+        };
+        self.healths.push(health);
+        result
+    }
+
+    fn fault(&self) -> Option<String> {
+        let mut faults = self.healths.iter().filter_map(QlogHealth::fault);
+        faults.next().map(str::to_owned)
+    }
+}
+
 /// Why a stack or a connection cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum StackError {
@@ -60,12 +98,12 @@ pub enum StackError {
     /// Certificate, key or CA cannot be used.
     #[error("{0}")]
     Tls(#[from] TlsError),
-    /// The library's own words.
+    /// The library's own message.
     #[error("{what}: {why}")]
     Library {
         /// What was attempted.
         what: &'static str,
-        /// What the library said.
+        /// The library's message.
         why: String,
     },
     /// A qlog file cannot be made.
@@ -78,23 +116,25 @@ pub enum StackError {
     },
 }
 
-/// What happened to a connection.
+/// A change of a connection's state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// A client came (server).
+    /// A client connected (server).
     Accepted(SocketAddr),
     /// The handshake is complete.
     Connected,
-    /// The peer, the idle timer or a fault ended it; not told of an own [`Stack::close`].
+    /// The server took no early data: streams that were opened for it are gone (client).
+    EarlyDataRejected,
+    /// The peer, the idle timer or a fault ended it; there is none after an own [`Stack::close`].
     Closed(Close),
 }
 
-/// How a connection ended.
+/// End of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Close {
     /// The application closed it with code 0.
     pub clean: bool,
-    /// In words, with the code.
+    /// Description with the code.
     pub reason: String,
 }
 
@@ -111,7 +151,7 @@ pub struct Transmit {
     pub segment: Option<usize>,
 }
 
-/// A datagram that came.
+/// A received datagram.
 #[derive(Debug)]
 pub struct Datagram {
     /// Where from.
@@ -131,14 +171,13 @@ pub enum Read {
     Open,
     /// All was read.
     Finished,
-    /// The peer gave up the stream.
+    /// The peer reset the stream.
     Reset,
 }
 
-/// What became of early data.
+/// Result of early data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
-#[cfg_attr(not(feature = "quiche"), expect(dead_code))] // quinn has no 0-RTT over runs.
 pub enum ZeroRtt {
     /// No session was offered.
     NotAsked,
@@ -157,6 +196,8 @@ pub struct Stats {
     pub rtt: Duration,
     /// QUIC packets sent.
     pub sent_packets: u64,
+    /// Datagrams sent, where counted.
+    pub sent_datagrams: Option<u64>,
     /// Datagrams (quinn) or packets (quiche) received.
     pub received_packets: u64,
     /// Packets declared lost.
@@ -169,7 +210,11 @@ pub struct Stats {
     pub acks_sent: Option<u64>,
     /// ACK frames received, where counted.
     pub acks_received: Option<u64>,
-    /// What holds this end's sending up, where told.
+    /// Congestion events (RFC 9002 section 7.3.2), where counted.
+    pub congestion_events: Option<u64>,
+    /// `DATA_BLOCKED` and `STREAM_DATA_BLOCKED` frames sent, where counted.
+    pub blocked_frames: Option<u64>,
+    /// State of this end's congestion controller, where available.
     pub sender: Option<SenderState>,
 }
 
@@ -193,9 +238,9 @@ pub trait Stack {
     -> Option<Transmit>;
     /// When [`Stack::handle_timeout`] and [`Stack::transmit`] are due at the latest.
     fn timeout(&mut self) -> Option<Instant>;
-    /// Does what is due at `now`.
+    /// Handles timers that are due at `now`.
     fn handle_timeout(&mut self, now: Instant);
-    /// Gives the next event.
+    /// Returns the next event.
     fn poll(&mut self) -> Option<(Conn, Event)>;
     /// Application data may be sent, be it early data.
     fn may_write(&self, conn: Conn) -> bool;
@@ -205,23 +250,23 @@ pub trait Stack {
     fn write(&mut self, conn: Conn, stream: u64, data: &mut Bytes);
     /// Ends a stream.
     fn finish(&mut self, conn: Conn, stream: u64);
-    /// Gives up a stream that was being written.
+    /// Resets a stream that was being written.
     fn reset(&mut self, conn: Conn, stream: u64);
-    /// Gives a stream that has something new.
+    /// Returns a stream that has something new.
     fn readable(&mut self, conn: Conn) -> Option<u64>;
     /// Reads in order what is there.
     fn read(&mut self, conn: Conn, stream: u64, sink: &mut dyn FnMut(&[u8])) -> Read;
     /// Closes a connection at once.
     fn close(&mut self, now: Instant, conn: Conn, code: u32, reason: &str);
-    /// Lets go of a connection that ended; its totals are gone, too.
+    /// Drops a connection that ended, with its totals.
     fn forget(&mut self, conn: Conn);
     /// Totals of a connection; zeros for one that was forgotten.
     fn stats(&self, conn: Conn) -> Stats;
-    /// What became of early data.
+    /// Result of early data.
     fn zero_rtt(&self, conn: Conn) -> ZeroRtt;
     /// Session for a later 0-RTT connection, once the server gave one (client).
     fn session(&self, conn: Conn) -> Option<Vec<u8>>;
-    /// Why a qlog file is not whole.
+    /// Why a qlog file is incomplete.
     fn qlog_fault(&self) -> Option<String>;
     /// Options in force, where the library needs others than those given.
     fn options(&self) -> &LegOptions;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! quiche. It reads the clock itself, so the `now` of the interface only serves pacing here.
+//! quiche. It reads the clock itself; the `now` of the interface is used for pacing only.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt::Display;
@@ -7,10 +7,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ::quic::{
-    CongestionControl, Fault, Faults, LegOptions, QlogFile, QlogHealth, client_crypto,
-    server_crypto,
-};
+use ::quic::{CongestionControl, Fault, Faults, LegOptions, client_crypto, server_crypto};
 use ::quiche::{
     Config, CongestionControlAlgorithm, ConnectionId, Header, RecvInfo, SendInfo, Shutdown,
 };
@@ -18,14 +15,14 @@ use bytes::{Buf, Bytes};
 use ring::rand::{SecureRandom, SystemRandom};
 
 use super::{
-    ALPN, Close, Conn, Datagram, Event, MAX_STREAMS, Read, Setup, Stack, StackError, Stats,
-    Transmit, Trust, ZeroRtt,
+    ALPN, Close, Conn, Datagram, Event, MAX_STREAMS, Qlogs, Read, Setup, Stack, StackError, Stats,
+    TlsFiles, Transmit, ZeroRtt,
 };
 
 /// As in Cargo.lock.
 pub const NAME: &str = "quiche 0.28.0";
 
-/// UDP payload per datagram: fits an IPv6 packet of 1,400 bytes, as quiche is not asked to look for more.
+/// UDP payload per datagram: fits an IPv6 packet of 1,400 bytes, as path MTU discovery is off.
 const DATAGRAM: usize = 1350;
 
 /// Packets that are due this soon leave together: waking up for each would cost more than it shapes.
@@ -38,13 +35,14 @@ const BBR_INITIAL_RTT_MS: u32 = 1000;
 /// `ssl_early_data_accepted` of `BoringSSL`.
 const EARLY_DATA_ACCEPTED: u32 = 2;
 
-struct Held {
+/// A connection that the application has not dropped, or that still has packets to send.
+struct Entry {
     connection: ::quiche::Connection,
-    /// A packet that was made, but is not due yet or did not fit its burst.
+    /// A packet that quiche has made, but that is not due yet or did not fit its burst.
     waiting: Option<(Vec<u8>, SendInfo)>,
     connected: bool,
     closed: bool,
-    /// The application asks for it no more.
+    /// The application has dropped it.
     forgotten: bool,
     /// Streams opened: unidirectional, bidirectional.
     opened: [u64; 2],
@@ -54,57 +52,53 @@ struct Held {
 pub struct Quiche {
     setup: Setup,
     config: Config,
-    held: BTreeMap<Conn, Held>,
+    is_server: bool,
+    connections: BTreeMap<Conn, Entry>,
     routes: HashMap<ConnectionId<'static>, Conn>,
     next: Conn,
     events: VecDeque<(Conn, Event)>,
-    answers: VecDeque<(SocketAddr, Vec<u8>)>,
-    qlogs: Vec<QlogHealth>,
+    responses: VecDeque<(SocketAddr, Vec<u8>)>,
+    qlogs: Qlogs,
     scratch: Vec<u8>,
 }
 
 impl Quiche {
-    /// A client's or server's end, told by what is trusted.
+    /// A client's or server's endpoint.
     ///
     /// # Errors
     /// Options that quiche has not, certificates that cannot be used.
-    pub fn new(mut setup: Setup) -> Result<Self, StackError> {
+    pub fn new(mut setup: Setup, tls: &TlsFiles) -> Result<Self, StackError> {
         check(&setup.options)?;
         if setup.options.congestion_control == CongestionControl::Bbr {
             let initial_rtt_ms = &mut setup.options.initial_rtt_ms;
             *initial_rtt_ms = BBR_INITIAL_RTT_MS.max(*initial_rtt_ms);
         }
         Ok(Self {
-            config: config(&setup)?,
+            config: config(&setup.options, tls)?,
+            is_server: matches!(tls, TlsFiles::Server { .. }),
+            qlogs: Qlogs::new(&setup),
             setup,
-            held: BTreeMap::new(),
+            connections: BTreeMap::new(),
             routes: HashMap::new(),
             next: 0,
             events: VecDeque::new(),
-            answers: VecDeque::new(),
-            qlogs: Vec::new(),
+            responses: VecDeque::new(),
             scratch: vec![0; 64 << 10],
         })
     }
 
-    fn hold(
+    fn add(
         &mut self,
         mut connection: ::quiche::Connection,
         side: &str,
     ) -> Result<Conn, StackError> {
         let conn = self.next;
         self.next += 1;
-        if let Some(dir) = &self.setup.qlog {
-            let name = format!("quiche-{side}-{conn}");
-            let (file, health) =
-                QlogFile::create(dir, &name).map_err(|source| StackError::Qlog {
-                    dir: dir.clone(),
-                    source,
-                })?;
+        let name = format!("quiche-{side}-{conn}");
+        if let Some(file) = self.qlogs.create(&name)? {
             connection.set_qlog(Box::new(file), name, format!("satperf {side}"));
-            self.qlogs.push(health);
         }
-        let held = Held {
+        let entry = Entry {
             connection,
             waiting: None,
             connected: false,
@@ -112,68 +106,61 @@ impl Quiche {
             forgotten: false,
             opened: [0; 2],
         };
-        self.held.insert(conn, held);
+        self.connections.insert(conn, entry);
         Ok(conn)
     }
 
     /// Starts a connection for a first packet, or answers it.
     fn accept(&mut self, header: &Header<'_>, from: SocketAddr, to: SocketAddr) -> Option<Conn> {
-        if matches!(self.setup.trust, Trust::Client { .. }) || header.ty != ::quiche::Type::Initial
-        {
+        if !self.is_server || header.ty != ::quiche::Type::Initial {
             return None;
         }
         if !::quiche::version_is_supported(header.version) {
             let mut answer = vec![0; DATAGRAM];
             let len = ::quiche::negotiate_version(&header.scid, &header.dcid, &mut answer).ok()?;
             answer.truncate(len);
-            self.answers.push_back((from, answer));
+            self.responses.push_back((from, answer));
             return None;
         }
         let id = random_id()?;
         let connection = ::quiche::accept(&id, None, to, from, &mut self.config).ok()?;
-        let conn = match self.hold(connection, "server") {
-            Ok(conn) => conn,
-            Err(error) => {
-                let health = QlogHealth::default();
-                health.note(&error.to_string());
-                self.qlogs.push(health);
-                return None;
-            }
-        };
+        let conn = self.add(connection, "server").ok()?;
         self.routes.insert(id, conn);
-        // The client goes on with the number of its choice until it has seen ours.
+        // The client uses the connection id that it chose until it has seen ours.
         self.routes.insert(header.dcid.clone().into_owned(), conn);
         self.events.push_back((conn, Event::Accepted(from)));
         Some(conn)
     }
 
-    /// Takes the connection's news.
-    fn settle(&mut self, conn: Conn) {
-        let Some(held) = self.held.get_mut(&conn) else {
+    /// Queues the connection's events for the application.
+    fn process_events(&mut self, conn: Conn) {
+        let Some(entry) = self.connections.get_mut(&conn) else {
             return;
         };
-        if held.connection.is_established() && !held.connected {
-            held.connected = true;
+        if entry.connection.is_established() && !entry.connected {
+            entry.connected = true;
             self.events.push_back((conn, Event::Connected));
         }
-        if let Some(close) = ending(&held.connection).filter(|_| !held.closed) {
-            held.closed = true;
+        if let Some(close) = ending(&entry.connection).filter(|_| !entry.closed) {
+            entry.closed = true;
             self.events.push_back((conn, Event::Closed(close)));
         }
         // A connection that was closed here has its last packet to send.
-        if held.forgotten && (held.connection.is_draining() || held.connection.is_closed()) {
-            self.held.remove(&conn);
+        if entry.forgotten && (entry.connection.is_draining() || entry.connection.is_closed()) {
+            self.connections.remove(&conn);
             self.routes.retain(|_, known| *known != conn);
         }
     }
 
     fn connection(&mut self, conn: Conn) -> Option<&mut ::quiche::Connection> {
-        self.held.get_mut(&conn).map(|held| &mut held.connection)
+        self.connections
+            .get_mut(&conn)
+            .map(|entry| &mut entry.connection)
     }
 }
 
-impl Held {
-    /// The next packet, which may have to wait.
+impl Entry {
+    /// Returns the next packet, which may not be due yet.
     fn packet(&mut self) -> Option<(Vec<u8>, SendInfo)> {
         self.waiting.take().or_else(|| {
             let mut packet = vec![0; DATAGRAM];
@@ -183,7 +170,8 @@ impl Held {
         })
     }
 
-    /// Joins packets of one size that are due by `now`; a shorter one ends the burst.
+    /// Joins packets of one size that are due by `now`; a shorter one ends the burst. Pacing ends with the connection: the
+    /// application does not wait for it, and the peer needs the `CONNECTION_CLOSE`.
     fn burst(&mut self, now: Instant, segments: usize, buffer: &mut Vec<u8>) -> Option<Transmit> {
         let mut burst: Option<(SendInfo, usize)> = None;
         for _ in 0..segments {
@@ -192,7 +180,8 @@ impl Held {
             };
             let fits =
                 burst.is_none_or(|(first, segment)| packet.len() <= segment && info.to == first.to);
-            if info.at > now + SLACK || !fits {
+            let is_early = info.at > now + SLACK && self.connection.local_error().is_none();
+            if is_early || !fits {
                 self.waiting = Some((packet, info));
                 break;
             }
@@ -232,13 +221,15 @@ impl Stack for Quiche {
         let id = random_id().ok_or_else(|| failed("connect", &"no random numbers"))?;
         let connection = ::quiche::connect(Some(name), &id, local, remote, &mut self.config)
             .map_err(|error| failed("connect", &error))?;
-        let conn = self.hold(connection, "client")?;
+        let conn = self.add(connection, "client")?;
         self.routes.insert(id, conn);
-        if let (Some(session), Some(held)) = (self.setup.session.as_ref(), self.held.get_mut(&conn))
+        if let (Some(session), Some(entry)) =
+            (self.setup.session.as_ref(), self.connections.get_mut(&conn))
         {
             if !session.is_empty() {
                 let why = "not a session of quiche; delete the file and make a new one";
-                held.connection
+                entry
+                    .connection
                     .set_session(session)
                     .map_err(|error| failed("0-RTT", &format!("{error}: {why}")))?;
             }
@@ -264,7 +255,7 @@ impl Stack for Quiche {
             // A fault of a packet is the connection's, which then ends with it, or the packet is ignored.
             let _ = connection.recv(data, RecvInfo { from, to });
         }
-        self.settle(conn);
+        self.process_events(conn);
     }
 
     fn transmit(
@@ -273,7 +264,7 @@ impl Stack for Quiche {
         segments: usize,
         buffer: &mut Vec<u8>,
     ) -> Option<Transmit> {
-        if let Some((to, bytes)) = self.answers.pop_front() {
+        if let Some((to, bytes)) = self.responses.pop_front() {
             buffer.extend_from_slice(&bytes);
             return Some(Transmit {
                 to,
@@ -282,23 +273,23 @@ impl Stack for Quiche {
                 segment: None,
             });
         }
-        self.held
+        self.connections
             .values_mut()
-            .find_map(|held| held.burst(now, segments, buffer))
+            .find_map(|entry| entry.burst(now, segments, buffer))
     }
 
     fn timeout(&mut self) -> Option<Instant> {
-        self.held.values().filter_map(Held::due).min()
+        self.connections.values().filter_map(Entry::due).min()
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        for conn in self.held.keys().copied().collect::<Vec<_>>() {
+        for conn in self.connections.keys().copied().collect::<Vec<_>>() {
             if let Some(connection) = self.connection(conn) {
                 if connection.timeout_instant().is_some_and(|due| due <= now) {
                     connection.on_timeout();
                 }
             }
-            self.settle(conn);
+            self.process_events(conn);
         }
     }
 
@@ -307,34 +298,36 @@ impl Stack for Quiche {
     }
 
     fn may_write(&self, conn: Conn) -> bool {
-        self.held.get(&conn).is_some_and(|Held { connection, .. }| {
-            (connection.is_established() || connection.is_in_early_data())
-                && !connection.is_closed()
-        })
+        self.connections
+            .get(&conn)
+            .is_some_and(|Entry { connection, .. }| {
+                (connection.is_established() || connection.is_in_early_data())
+                    && !connection.is_closed()
+            })
     }
 
     fn open(&mut self, conn: Conn, both: bool) -> Option<u64> {
-        let held = self.held.get_mut(&conn)?;
+        let entry = self.connections.get_mut(&conn)?;
         let left = if both {
-            held.connection.peer_streams_left_bidi()
+            entry.connection.peer_streams_left_bidi()
         } else {
-            held.connection.peer_streams_left_uni()
+            entry.connection.peer_streams_left_uni()
         };
         // Opened streams count for quiche once something was written to them.
-        let number = &mut held.opened[usize::from(both)];
+        let number = &mut entry.opened[usize::from(both)];
         if left == 0 {
             return None;
         }
-        let id = *number * 4 + u64::from(held.connection.is_server()) + if both { 0 } else { 2 };
+        let id = *number * 4 + u64::from(entry.connection.is_server()) + if both { 0 } else { 2 };
         *number += 1;
         // Makes it known to quiche, so that the peer's limit is kept.
-        held.connection.stream_priority(id, 127, true).ok()?;
+        entry.connection.stream_priority(id, 127, true).ok()?;
         Some(id)
     }
 
     fn write(&mut self, conn: Conn, stream: u64, data: &mut Bytes) {
         if let Some(connection) = self.connection(conn) {
-            // Blocked, stopped or gone: the data stays where it is; the session's end tells which.
+            // Blocked, stopped or gone: the data stays where it is; the end of the session follows.
             data.advance(connection.stream_send(stream, data, false).unwrap_or(0));
         }
     }
@@ -356,11 +349,11 @@ impl Stack for Quiche {
     }
 
     fn read(&mut self, conn: Conn, stream: u64, sink: &mut dyn FnMut(&[u8])) -> Read {
-        let Some(held) = self.held.get_mut(&conn) else {
+        let Some(entry) = self.connections.get_mut(&conn) else {
             return Read::Reset;
         };
         loop {
-            match held.connection.stream_recv(stream, &mut self.scratch) {
+            match entry.connection.stream_recv(stream, &mut self.scratch) {
                 Ok((len, end)) => {
                     sink(&self.scratch[..len]);
                     if end {
@@ -375,24 +368,27 @@ impl Stack for Quiche {
     }
 
     fn close(&mut self, _: Instant, conn: Conn, code: u32, reason: &str) {
-        if let Some(held) = self.held.get_mut(&conn) {
-            held.closed = true;
-            let _ = held.connection.close(true, code.into(), reason.as_bytes());
+        if let Some(entry) = self.connections.get_mut(&conn) {
+            entry.closed = true;
+            let _ = entry.connection.close(true, code.into(), reason.as_bytes());
         }
     }
 
     fn forget(&mut self, conn: Conn) {
-        if let Some(held) = self.held.get_mut(&conn) {
-            held.forgotten = true;
-            self.settle(conn);
+        if let Some(entry) = self.connections.get_mut(&conn) {
+            entry.forgotten = true;
+            self.process_events(conn);
         }
     }
 
     fn stats(&self, conn: Conn) -> Stats {
-        let Some(held) = self.held.get(&conn) else {
+        let Some(entry) = self.connections.get(&conn) else {
             return Stats::default();
         };
-        let (all, path) = (held.connection.stats(), held.connection.path_stats().next());
+        let (all, path) = (
+            entry.connection.stats(),
+            entry.connection.path_stats().next(),
+        );
         Stats {
             cwnd_bytes: path.as_ref().map_or(0, |path| path.cwnd as u64),
             rtt: path.map_or(Duration::ZERO, |path| path.rtt),
@@ -401,15 +397,14 @@ impl Stack for Quiche {
             lost_packets: all.lost as u64,
             sent_bytes: all.sent_bytes,
             lost_bytes: all.lost_bytes,
-            acks_sent: None,
-            acks_received: None,
-            sender: None,
+            blocked_frames: Some(all.data_blocked_sent_count + all.stream_data_blocked_sent_count),
+            ..Stats::default()
         }
     }
 
     fn zero_rtt(&self, conn: Conn) -> ZeroRtt {
-        match self.held.get(&conn) {
-            Some(held) if held.connection.early_data_reason() == EARLY_DATA_ACCEPTED => {
+        match self.connections.get(&conn) {
+            Some(entry) if entry.connection.early_data_reason() == EARLY_DATA_ACCEPTED => {
                 ZeroRtt::Accepted
             }
             Some(_)
@@ -426,7 +421,7 @@ impl Stack for Quiche {
     }
 
     fn session(&self, conn: Conn) -> Option<Vec<u8>> {
-        self.held
+        self.connections
             .get(&conn)?
             .connection
             .session()
@@ -434,10 +429,7 @@ impl Stack for Quiche {
     }
 
     fn qlog_fault(&self) -> Option<String> {
-        self.qlogs
-            .iter()
-            .find_map(QlogHealth::fault)
-            .map(str::to_owned)
+        self.qlogs.fault()
     }
 
     fn options(&self) -> &LegOptions {
@@ -465,7 +457,7 @@ fn failed(what: &'static str, why: &dyn Display) -> StackError {
     }
 }
 
-/// Refuses what quiche has not.
+/// Refuses options that quiche does not support.
 fn check(options: &LegOptions) -> Result<(), Faults> {
     options.check()?;
     let asked = [
@@ -487,11 +479,10 @@ fn check(options: &LegOptions) -> Result<(), Faults> {
     }
 }
 
-fn config(setup: &Setup) -> Result<Config, StackError> {
-    let options = &setup.options;
+fn config(options: &LegOptions, tls: &TlsFiles) -> Result<Config, StackError> {
     let library = |error| failed("quiche", &error);
     let mut config = Config::new(::quiche::PROTOCOL_VERSION).map_err(library)?;
-    trust(&mut config, &setup.trust)?;
+    load(&mut config, tls)?;
     config.set_application_protos(&[ALPN]).map_err(library)?;
     config.enable_early_data();
     config.set_cc_algorithm(match options.congestion_control {
@@ -516,10 +507,10 @@ fn config(setup: &Setup) -> Result<Config, StackError> {
     Ok(config)
 }
 
-/// Loads certificates. rustls reads them first, as its words on a faulty file are clearer.
-fn trust(config: &mut Config, trust: &Trust) -> Result<(), StackError> {
-    match trust {
-        Trust::Server { cert, key } => {
+/// Loads certificates. rustls reads them first, as its messages on a faulty file are clearer.
+fn load(config: &mut Config, tls: &TlsFiles) -> Result<(), StackError> {
+    match tls {
+        TlsFiles::Server { cert, key } => {
             server_crypto(cert, key, &[ALPN], true)?;
             config
                 .load_cert_chain_from_pem_file(text(cert)?)
@@ -528,7 +519,7 @@ fn trust(config: &mut Config, trust: &Trust) -> Result<(), StackError> {
                 .load_priv_key_from_pem_file(text(key)?)
                 .map_err(|error| failed("private key", &error))
         }
-        Trust::Client { ca } => {
+        TlsFiles::Client { ca } => {
             client_crypto(ca, &[ALPN], true)?;
             config
                 .load_verify_locations_from_file(text(ca)?)

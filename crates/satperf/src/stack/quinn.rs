@@ -7,41 +7,45 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-use ::quic::{
-    LegOptions, QlogFile, QlogHealth, Reassembly, client_crypto, sender_state, server_crypto,
-    transport,
-};
+use ::quic::{LegOptions, Reassembly, client_crypto, sender_state, server_crypto, transport};
 use bytes::Bytes;
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::{
-    ClientConfig, Connection, ConnectionError, ConnectionHandle, DatagramEvent, Dir, EcnCodepoint,
-    Endpoint, EndpointConfig, Incoming, QlogConfig, ReadError, ServerConfig, StreamEvent, StreamId,
-    TransportConfig, VarInt,
+    ClientConfig, Connection, ConnectionError, ConnectionHandle, ConnectionId,
+    ConnectionIdGenerator, DatagramEvent, Dir, EcnCodepoint, Endpoint, EndpointConfig, Incoming,
+    QlogConfig, ReadError, ServerConfig, StreamEvent, StreamId, TransportConfig, VarInt,
 };
 
 use super::{
-    ALPN, Close, Conn, Datagram, Event, MAX_STREAMS, Read, Setup, Stack, StackError, Stats,
-    Transmit, Trust, ZeroRtt,
+    ALPN, Close, Conn, Datagram, Event, MAX_STREAMS, Qlogs, Read, Setup, Stack, StackError, Stats,
+    TlsFiles, Transmit, ZeroRtt,
 };
 
 /// As in Cargo.lock.
 pub const NAME: &str = "quinn-proto 0.11.19";
 
-enum Crypto {
+/// TLS of an endpoint.
+pub enum Crypto {
+    /// Its clones share session tickets; 0-RTT is used if it is enabled in there.
     Client(Arc<QuicClientConfig>),
+    /// See [`server_crypto`].
     Server(Arc<QuicServerConfig>),
 }
 
-struct Held {
+/// A connection that the application has not dropped, or that still has packets to send.
+struct Entry {
     handle: ConnectionHandle,
     connection: Connection,
+    /// A client's session allowed early data.
+    is_early: bool,
     readable: VecDeque<StreamId>,
     streams: HashMap<StreamId, Reassembly>,
-    /// The endpoint knows it no more.
+    /// The endpoint has dropped it.
     drained: bool,
-    /// The application asks for it no more.
+    /// The application has dropped it.
     forgotten: bool,
 }
 
@@ -49,22 +53,24 @@ struct Held {
 pub struct Quinn {
     setup: Setup,
     crypto: Crypto,
+    /// With a seed: the client's first destination connection ids.
+    first_ids: Option<Arc<AtomicU64>>,
     endpoint: Endpoint,
-    held: BTreeMap<Conn, Held>,
-    /// quinn uses its handles again.
+    connections: BTreeMap<Conn, Entry>,
+    /// quinn reuses its handles.
     conns: HashMap<ConnectionHandle, Conn>,
     next: Conn,
     events: VecDeque<(Conn, Event)>,
-    answers: VecDeque<(Transmit, Vec<u8>)>,
-    qlogs: Vec<QlogHealth>,
+    responses: VecDeque<(Transmit, Vec<u8>)>,
+    qlogs: Qlogs,
 }
 
 impl Quinn {
-    /// A client's or server's end, told by what is trusted.
+    /// A client's or server's endpoint with certificates from files.
     ///
     /// # Errors
     /// Options that quinn has not, certificates that cannot be used.
-    pub fn new(setup: Setup) -> Result<Self, StackError> {
+    pub fn new(setup: Setup, tls: &TlsFiles) -> Result<Self, StackError> {
         transport(&setup.options)?;
         if setup.session.is_some() {
             return Err(StackError::Library {
@@ -72,27 +78,43 @@ impl Quinn {
                 why: "rustls keeps sessions in memory only; use --stack quiche".into(),
             });
         }
-        let crypto = match &setup.trust {
-            Trust::Client { ca } => Crypto::Client(Arc::new(client_crypto(ca, &[ALPN], false)?)),
-            Trust::Server { cert, key } => {
+        let crypto = match tls {
+            TlsFiles::Client { ca } => Crypto::Client(Arc::new(client_crypto(ca, &[ALPN], false)?)),
+            TlsFiles::Server { cert, key } => {
                 Crypto::Server(Arc::new(server_crypto(cert, key, &[ALPN], true)?))
             }
         };
+        Ok(Self::with_crypto(setup, crypto))
+    }
+
+    /// An endpoint with TLS made by the caller.
+    #[must_use]
+    pub fn with_crypto(setup: Setup, crypto: Crypto) -> Self {
         let server = match &crypto {
             Crypto::Client(_) => None,
             Crypto::Server(crypto) => Some(Arc::new(ServerConfig::with_crypto(crypto.clone()))),
         };
-        Ok(Self {
-            endpoint: Endpoint::new(Arc::new(EndpointConfig::default()), server, true, None),
+        let mut config = EndpointConfig::default();
+        if let Some(seed) = setup.seed {
+            let mut bytes = [0; 32];
+            bytes[..8].copy_from_slice(&seed.to_be_bytes());
+            bytes[8] = server.is_some().into();
+            config.rng_seed(Some(bytes));
+            let ids = counted_ids(seed, 0);
+            config.cid_generator(move || Box::new(CountedIds(Arc::clone(&ids))));
+        }
+        Self {
+            endpoint: Endpoint::new(Arc::new(config), server, true, None),
+            first_ids: setup.seed.map(|seed| counted_ids(seed, FIRST_IDS)),
+            qlogs: Qlogs::new(&setup),
             setup,
             crypto,
-            held: BTreeMap::new(),
+            connections: BTreeMap::new(),
             conns: HashMap::new(),
             next: 0,
             events: VecDeque::new(),
-            answers: VecDeque::new(),
-            qlogs: Vec::new(),
-        })
+            responses: VecDeque::new(),
+        }
     }
 
     /// Transport configuration of the next connection, with a qlog file of its own.
@@ -101,35 +123,30 @@ impl Quinn {
         config
             .max_concurrent_uni_streams(MAX_STREAMS.into())
             .max_concurrent_bidi_streams(MAX_STREAMS.into());
-        if let Some(dir) = &self.setup.qlog {
-            let name = format!("quinn-{side}-{}", self.next);
-            let (file, health) =
-                QlogFile::create(dir, &name).map_err(|source| StackError::Qlog {
-                    dir: dir.clone(),
-                    source,
-                })?;
+        let name = format!("quinn-{side}-{}", self.next);
+        if let Some(file) = self.qlogs.create(&name)? {
             let mut qlog = QlogConfig::default();
             qlog.writer(Box::new(file))
                 .title(Some(name))
                 .start_time(now);
             config.qlog_stream(qlog.into_stream());
-            self.qlogs.push(health);
         }
         Ok(Arc::new(config))
     }
 
-    fn hold(&mut self, handle: ConnectionHandle, connection: Connection) -> Conn {
+    fn add(&mut self, handle: ConnectionHandle, connection: Connection) -> Conn {
         let conn = self.next;
         self.next += 1;
-        let held = Held {
+        let entry = Entry {
             handle,
+            is_early: connection.side().is_client() && connection.has_0rtt(),
             connection,
             readable: VecDeque::new(),
             streams: HashMap::new(),
             drained: false,
             forgotten: false,
         };
-        self.held.insert(conn, held);
+        self.connections.insert(conn, entry);
         self.conns.insert(handle, conn);
         conn
     }
@@ -149,69 +166,67 @@ impl Quinn {
                     .accept(incoming, now, &mut buffer, Some(Arc::new(config)))
                 {
                     Ok((handle, connection)) => {
-                        let conn = self.hold(handle, connection);
+                        let conn = self.add(handle, connection);
                         self.events.push_back((conn, Event::Accepted(peer)));
-                        self.settle(conn);
+                        self.process_events(conn);
                         None
                     }
                     Err(error) => error.response,
                 }
             }
-            // A qlog file cannot be made: the fault is kept, the client is told no.
-            Err(error) => {
-                self.fault(&error);
-                Some(self.endpoint.refuse(incoming, &mut buffer))
-            }
+            // A qlog file cannot be made.
+            Err(_) => Some(self.endpoint.refuse(incoming, &mut buffer)),
         };
         if let Some(answer) = answer {
-            self.answers.push_back((burst(&answer), buffer));
+            self.responses.push_back((burst(&answer), buffer));
         }
     }
 
-    fn fault(&mut self, error: &StackError) {
-        let health = QlogHealth::default();
-        health.note(&error.to_string());
-        self.qlogs.push(health);
-    }
-
-    /// Lets connection and endpoint talk, and takes the connection's news.
-    fn settle(&mut self, conn: Conn) {
-        let Some(held) = self.held.get_mut(&conn) else {
+    /// Passes events between connection and endpoint, and queues those for the application.
+    fn process_events(&mut self, conn: Conn) {
+        let Some(entry) = self.connections.get_mut(&conn) else {
             return;
         };
-        while let Some(event) = held.connection.poll_endpoint_events() {
-            if let Some(event) = self.endpoint.handle_event(held.handle, event) {
-                held.connection.handle_event(event);
+        while let Some(event) = entry.connection.poll_endpoint_events() {
+            if let Some(event) = self.endpoint.handle_event(entry.handle, event) {
+                entry.connection.handle_event(event);
             }
         }
-        while let Some(event) = held.connection.poll() {
+        while let Some(event) = entry.connection.poll() {
             match event {
-                quinn_proto::Event::Connected => self.events.push_back((conn, Event::Connected)),
+                quinn_proto::Event::Connected => {
+                    self.events.push_back((conn, Event::Connected));
+                    if entry.is_early && !entry.connection.accepted_0rtt() {
+                        self.events.push_back((conn, Event::EarlyDataRejected));
+                    }
+                }
                 quinn_proto::Event::ConnectionLost { reason } => {
                     self.events.push_back((conn, Event::Closed(close(&reason))));
                 }
                 quinn_proto::Event::Stream(StreamEvent::Opened { dir }) => {
-                    while let Some(id) = held.connection.streams().accept(dir) {
-                        held.readable.push_back(id);
+                    while let Some(id) = entry.connection.streams().accept(dir) {
+                        entry.readable.push_back(id);
                     }
                 }
                 quinn_proto::Event::Stream(StreamEvent::Readable { id }) => {
-                    held.readable.push_back(id);
+                    entry.readable.push_back(id);
                 }
                 _ => {}
             }
         }
-        if held.connection.is_drained() && !held.drained {
-            held.drained = true;
-            self.conns.remove(&held.handle);
+        if entry.connection.is_drained() && !entry.drained {
+            entry.drained = true;
+            self.conns.remove(&entry.handle);
         }
-        if held.drained && held.forgotten {
-            self.held.remove(&conn);
+        if entry.drained && entry.forgotten {
+            self.connections.remove(&conn);
         }
     }
 
     fn connection(&mut self, conn: Conn) -> Option<&mut Connection> {
-        self.held.get_mut(&conn).map(|held| &mut held.connection)
+        self.connections
+            .get_mut(&conn)
+            .map(|entry| &mut entry.connection)
     }
 }
 
@@ -233,11 +248,16 @@ impl Stack for Quinn {
         };
         let mut config = ClientConfig::new(crypto.clone());
         config.transport_config(transport);
+        if let Some(ids) = &self.first_ids {
+            let mut ids = CountedIds(Arc::clone(ids));
+            let id = ids.generate_cid();
+            config.initial_dst_cid_provider(Arc::new(move || id));
+        }
         let (handle, connection) = self
             .endpoint
             .connect(now, config, remote, name)
             .map_err(|error| failed(error.to_string()))?;
-        Ok(self.hold(handle, connection))
+        Ok(self.add(handle, connection))
     }
 
     fn receive(&mut self, now: Instant, datagram: Datagram) {
@@ -260,11 +280,11 @@ impl Stack for Quinn {
                 if let Some(connection) = self.connection(conn) {
                     connection.handle_event(event);
                 }
-                self.settle(conn);
+                self.process_events(conn);
             }
             Some(DatagramEvent::NewConnection(incoming)) => self.accept(now, incoming),
             Some(DatagramEvent::Response(answer)) => {
-                self.answers.push_back((burst(&answer), buffer));
+                self.responses.push_back((burst(&answer), buffer));
             }
             None => {}
         }
@@ -276,35 +296,40 @@ impl Stack for Quinn {
         segments: usize,
         buffer: &mut Vec<u8>,
     ) -> Option<Transmit> {
-        if let Some((transmit, bytes)) = self.answers.pop_front() {
+        if let Some((transmit, bytes)) = self.responses.pop_front() {
             buffer.extend_from_slice(&bytes);
             return Some(transmit);
         }
-        self.held
+        self.connections
             .values_mut()
-            .find_map(|held| held.connection.poll_transmit(now, segments, buffer))
+            .find_map(|entry| entry.connection.poll_transmit(now, segments, buffer))
             .map(|it| burst(&it))
     }
 
     fn timeout(&mut self) -> Option<Instant> {
-        self.held
+        self.connections
             .values_mut()
-            .filter_map(|held| held.connection.poll_timeout())
+            .filter_map(|entry| entry.connection.poll_timeout())
             .min()
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        let due = |held: &mut Held| held.connection.poll_timeout().is_some_and(|due| due <= now);
+        let due = |entry: &mut Entry| {
+            entry
+                .connection
+                .poll_timeout()
+                .is_some_and(|due| due <= now)
+        };
         let late: Vec<_> = self
-            .held
+            .connections
             .iter_mut()
-            .filter_map(|(conn, held)| due(held).then_some(*conn))
+            .filter_map(|(conn, entry)| due(entry).then_some(*conn))
             .collect();
         for conn in late {
             if let Some(connection) = self.connection(conn) {
                 connection.handle_timeout(now);
             }
-            self.settle(conn);
+            self.process_events(conn);
         }
     }
 
@@ -313,9 +338,9 @@ impl Stack for Quinn {
     }
 
     fn may_write(&self, conn: Conn) -> bool {
-        self.held
-            .get(&conn)
-            .is_some_and(|held| !held.connection.is_handshaking() && !held.connection.is_closed())
+        self.connections.get(&conn).is_some_and(|entry| {
+            (entry.is_early || !entry.connection.is_handshaking()) && !entry.connection.is_closed()
+        })
     }
 
     fn open(&mut self, conn: Conn, both: bool) -> Option<u64> {
@@ -326,7 +351,7 @@ impl Stack for Quinn {
 
     fn write(&mut self, conn: Conn, stream: u64, data: &mut Bytes) {
         if let Some(connection) = self.connection(conn) {
-            // Blocked, stopped or gone: the data stays where it is; the session's end tells which.
+            // Blocked, stopped or gone: the data stays where it is; the end of the session follows.
             let _ = connection
                 .send_stream(id(stream))
                 .write_chunks(std::slice::from_mut(data));
@@ -348,20 +373,20 @@ impl Stack for Quinn {
     }
 
     fn readable(&mut self, conn: Conn) -> Option<u64> {
-        let id = self.held.get_mut(&conn)?.readable.pop_front()?;
+        let id = self.connections.get_mut(&conn)?.readable.pop_front()?;
         Some(VarInt::from(id).into_inner())
     }
 
     fn read(&mut self, conn: Conn, stream: u64, sink: &mut dyn FnMut(&[u8])) -> Read {
-        let Some(held) = self.held.get_mut(&conn) else {
+        let Some(entry) = self.connections.get_mut(&conn) else {
             return Read::Reset;
         };
         let window = self.setup.options.stream_receive_window;
-        let order = held
+        let order = entry
             .streams
             .entry(id(stream))
             .or_insert_with(|| Reassembly::behind(window));
-        let mut receiving = held.connection.recv_stream(id(stream));
+        let mut receiving = entry.connection.recv_stream(id(stream));
         // A stream that was read to its end before is not reported again.
         let Ok(mut chunks) = receiving.read(false) else {
             return Read::Open;
@@ -369,12 +394,12 @@ impl Stack for Quinn {
         let end = loop {
             match chunks.next(usize::MAX) {
                 Ok(Some(chunk)) => {
-                    if let Err(overfull) = order.insert(chunk.offset, chunk.bytes) {
+                    if let Err(error) = order.insert(chunk.offset, chunk.bytes) {
                         self.events.push_back((
                             conn,
                             Event::Closed(Close {
                                 clean: false,
-                                reason: overfull.to_string(),
+                                reason: error.to_string(),
                             }),
                         ));
                         break Read::Reset;
@@ -391,7 +416,7 @@ impl Stack for Quinn {
         // The caller transmits after each step in any case.
         let _ = chunks.finalize();
         if end != Read::Open {
-            held.streams.remove(&id(stream));
+            entry.streams.remove(&id(stream));
         }
         end
     }
@@ -407,33 +432,40 @@ impl Stack for Quinn {
     }
 
     fn forget(&mut self, conn: Conn) {
-        if let Some(held) = self.held.get_mut(&conn) {
-            held.forgotten = true;
-            self.settle(conn);
+        if let Some(entry) = self.connections.get_mut(&conn) {
+            entry.forgotten = true;
+            self.process_events(conn);
         }
     }
 
     fn stats(&self, conn: Conn) -> Stats {
-        let Some(held) = self.held.get(&conn) else {
+        let Some(entry) = self.connections.get(&conn) else {
             return Stats::default();
         };
-        let stats = held.connection.stats();
+        let stats = entry.connection.stats();
         Stats {
             cwnd_bytes: stats.path.cwnd,
             rtt: stats.path.rtt,
             sent_packets: stats.path.sent_packets,
+            sent_datagrams: Some(stats.udp_tx.datagrams),
             received_packets: stats.udp_rx.datagrams,
             lost_packets: stats.path.lost_packets,
             sent_bytes: stats.udp_tx.bytes,
             lost_bytes: stats.path.lost_bytes,
             acks_sent: Some(stats.frame_tx.acks),
             acks_received: Some(stats.frame_rx.acks),
-            sender: sender_state(&held.connection),
+            congestion_events: Some(stats.path.congestion_events),
+            blocked_frames: Some(stats.frame_tx.data_blocked + stats.frame_tx.stream_data_blocked),
+            sender: sender_state(&entry.connection),
         }
     }
 
-    fn zero_rtt(&self, _: Conn) -> ZeroRtt {
-        ZeroRtt::NotAsked
+    fn zero_rtt(&self, conn: Conn) -> ZeroRtt {
+        match self.connections.get(&conn) {
+            Some(entry) if entry.is_early && entry.connection.accepted_0rtt() => ZeroRtt::Accepted,
+            Some(entry) if entry.is_early => ZeroRtt::Refused,
+            _ => ZeroRtt::NotAsked,
+        }
     }
 
     fn session(&self, _: Conn) -> Option<Vec<u8>> {
@@ -441,10 +473,7 @@ impl Stack for Quinn {
     }
 
     fn qlog_fault(&self) -> Option<String> {
-        self.qlogs
-            .iter()
-            .find_map(QlogHealth::fault)
-            .map(str::to_owned)
+        self.qlogs.fault()
     }
 
     fn options(&self) -> &LegOptions {
@@ -456,7 +485,32 @@ impl Stack for Quinn {
     }
 }
 
-/// Stream numbers come from quinn or from counting on from there.
+/// Distinguishes first destination connection ids from an endpoint's own.
+const FIRST_IDS: u64 = 1 << 31;
+
+fn counted_ids(seed: u64, kind: u64) -> Arc<AtomicU64> {
+    Arc::new(AtomicU64::new(seed << 32 | kind))
+}
+
+/// Connection ids that are the same in every run. Unpredictable ones protect against off-path attackers, which a
+/// simulation does not have.
+struct CountedIds(Arc<AtomicU64>);
+
+impl ConnectionIdGenerator for CountedIds {
+    fn generate_cid(&mut self) -> ConnectionId {
+        ConnectionId::new(&self.0.fetch_add(1, Ordering::Relaxed).to_be_bytes())
+    }
+
+    fn cid_len(&self) -> usize {
+        size_of::<u64>()
+    }
+
+    fn cid_lifetime(&self) -> Option<Duration> {
+        None
+    }
+}
+
+/// Stream numbers come from quinn, or follow from one.
 fn id(stream: u64) -> StreamId {
     VarInt::from_u64(stream).unwrap_or(VarInt::MAX).into()
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! A listening socket that remembers what the clients said first.
+//! A UDP socket that reads the `ClientHello` of each connection attempt before quinn does.
 
 use std::fmt;
 use std::io::{self, IoSliceMut};
@@ -13,18 +13,18 @@ use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, UdpPoller};
 use tokio::sync::Notify;
 
-use crate::hello::{ClientHello, Hellos};
+use crate::client_hello::{ClientHello, PendingHellos};
 
-/// Passes datagrams between quinn and its own socket, and looks into those that open a connection.
-pub struct Doorway {
+/// Passes datagrams between quinn and its own socket, and inspects Initial packets.
+pub struct InspectedSocket {
     socket: Arc<dyn AsyncUdpSocket>,
     crypto: Arc<dyn ServerConfig>,
-    hellos: Mutex<Hellos>,
+    hellos: Mutex<PendingHellos>,
     completed: Notify,
 }
 
-impl Doorway {
-    /// Stands before `socket`; `crypto` gives the keys of Initial packets.
+impl InspectedSocket {
+    /// Wraps `socket`; `crypto` gives the keys of Initial packets.
     #[must_use]
     pub fn new(socket: Arc<dyn AsyncUdpSocket>, crypto: Arc<dyn ServerConfig>) -> Self {
         Self {
@@ -46,28 +46,28 @@ impl Doorway {
         }
     }
 
-    fn look_into(&self, datagrams: &[u8], stride: usize) {
+    fn inspect(&self, datagrams: &[u8], stride: usize) {
         for datagram in datagrams.chunks(stride.max(1)) {
-            // Only long headers: the others are the bulk, and cost nothing here.
+            // Only long headers: the others are most of the traffic, and cost nothing here.
             let is_long = datagram.first().is_some_and(|first| first & 0x80 != 0);
-            if is_long && self.lock().look_into(datagram, &*self.crypto) {
+            if is_long && self.lock().inspect(datagram, &*self.crypto) {
                 self.completed.notify_waiters();
             }
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Hellos> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, PendingHellos> {
         self.hellos.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl fmt::Debug for Doorway {
+impl fmt::Debug for InspectedSocket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Doorway({:?})", self.socket)
+        write!(f, "InspectedSocket({:?})", self.socket)
     }
 }
 
-impl AsyncUdpSocket for Doorway {
+impl AsyncUdpSocket for InspectedSocket {
     fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
         Arc::clone(&self.socket).create_io_poller()
     }
@@ -85,7 +85,7 @@ impl AsyncUdpSocket for Doorway {
         let result = self.socket.poll_recv(cx, buffers, meta);
         if let Poll::Ready(Ok(count)) = result {
             for (buffer, meta) in buffers.iter().zip(&meta[..count]) {
-                self.look_into(&buffer[..meta.len], meta.stride);
+                self.inspect(&buffer[..meta.len], meta.stride);
             }
         }
         result

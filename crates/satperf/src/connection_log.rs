@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! The lines of one connection, as they come about.
+//! The lines of output of one connection.
 
 use std::rc::Rc;
 use std::time::Instant;
 
 use quic::LegOptions;
 
-use crate::meter::Meter;
+use crate::measurement::Measurement;
 use crate::record::{Direction, Line, Request, Side, Socket, Start};
 use crate::stack::{Stats, ZeroRtt};
 
-/// What holds for all connections of a process.
+/// What all connections of an endpoint have in common.
 #[derive(Debug)]
-pub struct Setting {
+pub struct Context {
     /// Which end this is.
     pub side: Side,
     /// Name and version of the QUIC library.
@@ -23,87 +23,88 @@ pub struct Setting {
     pub socket: Socket,
     /// One moment on both clocks: monotonic, and Unix time in s.
     pub epoch: (Instant, f64),
-    /// Gives user and system time of this process, s.
+    /// Returns user and system time of this process, s.
     pub cpu_s: fn() -> f64,
 }
 
 /// How a connection ended.
 #[derive(Debug)]
-pub struct End {
-    /// Why it did not end well.
+pub struct Ending {
+    /// Reason of a failure.
     pub failure: Option<String>,
-    /// What became of early data.
+    /// Result of early data.
     pub zero_rtt: ZeroRtt,
-    /// Whether the payload was the one due; `None` at the sender.
+    /// Whether the payload was complete and unchanged; `None` at the sender.
     pub data_equal: Option<bool>,
 }
 
-/// Lines of one connection.
+/// Measures one connection and writes its lines.
 #[derive(Debug)]
-pub struct Book {
-    setting: Rc<Setting>,
-    /// What is measured.
-    pub meter: Meter,
+pub struct ConnectionLog {
+    context: Rc<Context>,
+    /// The measurement so far.
+    pub(crate) measurement: Measurement,
     lines: Vec<String>,
 }
 
-impl Book {
-    /// Opens at time 0.
-    pub fn new(setting: Rc<Setting>, now: Instant) -> Self {
-        let meter = Meter::new(setting.side, now);
+impl ConnectionLog {
+    /// An empty log; `now` is time 0 of the connection.
+    #[must_use]
+    pub fn new(context: Rc<Context>, now: Instant) -> Self {
+        let measurement = Measurement::new(context.side, now);
         Self {
-            setting,
-            meter,
+            context,
+            measurement,
             lines: Vec::new(),
         }
     }
 
     /// Writes the first line. `start` is time 0.
     pub fn start(&mut self, start: Instant, peer: String, request: Request) {
-        let (instant, unix) = self.setting.epoch;
-        let sends = (request.direction == Direction::Upload) == (self.setting.side == Side::Client);
+        let (instant, unix) = self.context.epoch;
+        let sends = (request.direction == Direction::Upload) == (self.context.side == Side::Client);
         self.push(&Line::Start(Start {
             schema: "satlab/satperf/1",
-            side: self.setting.side,
+            side: self.context.side,
             role: if sends { "sender" } else { "receiver" },
             version: env!("CARGO_PKG_VERSION"),
-            stack: self.setting.stack,
+            stack: self.context.stack,
             t_unix_s: unix + start.saturating_duration_since(instant).as_secs_f64(),
             peer,
             request,
-            options: self.setting.options.clone(),
-            socket: self.setting.socket,
+            options: self.context.options.clone(),
+            socket: self.context.socket,
         }));
     }
 
     /// Writes the line of an interval if it is due.
-    pub fn tick(&mut self, now: Instant, stats: &Stats) {
-        if self.meter.due() <= now {
-            self.interval(now, stats);
+    pub fn tick(&mut self, now: Instant, stats: impl FnOnce() -> Stats) {
+        if self.measurement.due() <= now {
+            self.interval(now, &stats());
         }
     }
 
-    /// Writes the line of an interval at once.
+    /// Writes the line of an interval, also before its end.
     pub fn interval(&mut self, now: Instant, stats: &Stats) {
-        if let Some(line) = self.meter.interval(now, stats) {
+        if let Some(line) = self.measurement.interval(now, stats) {
             self.push(&Line::Interval(line));
         }
     }
 
     /// Writes the last line.
-    pub fn end(&mut self, now: Instant, stats: &Stats, end: End) {
-        let mut summary = self.meter.summary(now, stats, end.failure, end.zero_rtt);
-        summary.data_equal = end.data_equal;
-        summary.cpu_s = (self.setting.cpu_s)();
+    pub fn end(&mut self, now: Instant, stats: &Stats, ending: Ending) {
+        let mut summary = (self.measurement).summary(now, stats, ending.failure, ending.zero_rtt);
+        summary.data_equal = ending.data_equal;
+        summary.cpu_s = (self.context.cpu_s)();
         self.push(&Line::Summary(Box::new(summary)));
     }
 
-    /// Takes over a line of the peer.
+    /// Adds a line of the peer.
     pub fn copy(&mut self, line: &str) {
         self.lines.push(line.to_owned());
     }
 
-    /// Gives the lines since the last call.
+    /// Returns the lines since the last call.
     pub fn take(&mut self) -> Vec<String> {
         std::mem::take(&mut self.lines)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Both ends of a proxied connection: how a client is accepted, and how the next hop is dialled.
+//! Both legs of a proxied connection: accepts the client and dials the next hop.
 
 use std::any::Any;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -20,15 +20,15 @@ use crate::report::LegState;
 use crate::sys;
 use crate::tickets::Tickets;
 
-/// The next hop stays connected while the client does: this often it is shown a sign of life.
+/// Interval of PING frames to the next hop, which stays connected while the client does.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// What a peer may send before both legs are there. So little cannot come in more separate spans than quinn allows,
-/// though nobody reads yet; [`crate::window::Window`] opens the window to its full size.
+/// though no stream is read yet; [`crate::window::Window`] opens the window to its full size.
 const EARLY_BYTES: u64 = 1 << 20;
 
-/// Certificates, tickets and options; makes connections of them.
+/// Makes connections from certificates, tickets and options.
 #[derive(Debug)]
-pub struct Ends {
+pub struct Connector {
     options: QuicOptions,
     server_tls: rustls::ServerConfig,
     client_tls: rustls::ClientConfig,
@@ -36,31 +36,32 @@ pub struct Ends {
     pub tickets: Arc<Tickets>,
 }
 
-/// A connection and what is known of its beginning.
-pub struct Begun {
+/// A connection and its handshake.
+pub struct LegConnection {
     /// Streams can be opened and accepted.
     pub connection: Connection,
-    /// Ends with the handshake, where that still goes on; for who dialled, tells whether early data was taken.
+    /// Completes with the handshake, if that is still running; the value of the dialling end is whether early data was
+    /// accepted.
     pub handshake: Option<ZeroRttAccepted>,
-    /// Time from hello or dialling to the end of the handshake.
-    pub took: OnceLock<Duration>,
+    /// Time from `ClientHello` or dialling to the end of the handshake.
+    pub handshake_time: OnceLock<Duration>,
     /// When it began.
     pub since: Instant,
-    /// Where its qlog file goes.
+    /// State of its qlog file.
     pub qlog: Option<QlogHealth>,
 }
 
-impl Begun {
+impl LegConnection {
     /// Notes that the handshake is done now.
     pub fn note_handshake(&self) {
         // Noted before only if it ended before the first stream.
-        let _ = self.took.set(self.since.elapsed());
+        let _ = self.handshake_time.set(self.since.elapsed());
     }
 
-    /// What quinn says of the connection now.
+    /// Current counters of the connection.
     #[must_use]
     pub fn state(&self) -> LegState {
-        LegState::of(&self.connection, self.took.get().copied())
+        LegState::of(&self.connection, self.handshake_time.get().copied())
     }
 }
 
@@ -70,7 +71,7 @@ pub enum DialError {
     /// No socket: address taken, or not allowed.
     #[error("socket for the next hop: {0}")]
     Socket(std::io::Error),
-    /// TLS or addresses that quinn refuses.
+    /// quinn refuses TLS or addresses.
     #[error("{0}")]
     Configuration(String),
     /// The handshake failed.
@@ -81,7 +82,7 @@ pub enum DialError {
     Overdue(Duration),
 }
 
-impl Ends {
+impl Connector {
     /// Reads the certificates.
     ///
     /// # Errors
@@ -99,7 +100,7 @@ impl Ends {
         })
     }
 
-    /// Keys of Initial packets, and what an endpoint is opened with.
+    /// TLS of a listening endpoint, which also has the keys of Initial packets.
     ///
     /// # Errors
     /// Certificate and key do not fit.
@@ -112,7 +113,7 @@ impl Ends {
     /// Accepts a client with the protocol `alpn`; its streams are there before the handshake ends.
     ///
     /// # Errors
-    /// What quinn says, or a qlog file that cannot be made.
+    /// quinn refuses, or the qlog file cannot be made.
     pub fn accept(
         &self,
         incoming: Incoming,
@@ -120,7 +121,7 @@ impl Ends {
         alpn: Option<Vec<u8>>,
         datagrams: bool,
         name: &str,
-    ) -> Result<Begun, DialError> {
+    ) -> Result<LegConnection, DialError> {
         let crypto = self
             .server_crypto(alpn.into_iter().collect())
             .map_err(|error| DialError::Configuration(error.to_string()))?;
@@ -135,19 +136,19 @@ impl Ends {
         let (connection, handshake) = connecting
             .into_0rtt()
             .map_err(|_| DialError::Configuration("the client cannot be accepted".into()))?;
-        Ok(Begun {
+        Ok(LegConnection {
             connection,
             handshake: Some(handshake),
-            took: OnceLock::new(),
+            handshake_time: OnceLock::new(),
             since,
             qlog,
         })
     }
 
-    /// Connects to `target` in the name of a client; waits for the handshake unless early data can be sent.
+    /// Connects to `target` on behalf of a client; waits for the handshake unless early data can be sent.
     ///
     /// # Errors
-    /// Whatever keeps it from being connected in time.
+    /// No connection in time.
     pub async fn dial(
         &self,
         target: SocketAddr,
@@ -155,7 +156,7 @@ impl Ends {
         server_name: &str,
         alpn: Vec<Vec<u8>>,
         name: &str,
-    ) -> Result<Begun, DialError> {
+    ) -> Result<LegConnection, DialError> {
         let mut tls = self.client_tls.clone();
         tls.alpn_protocols = alpn;
         let refused = |error: &dyn std::fmt::Display| DialError::Configuration(error.to_string());
@@ -168,7 +169,7 @@ impl Ends {
         let connecting = outward(target, client)?
             .connect_with(config, target, server_name)
             .map_err(|error| refused(&error))?;
-        let took = OnceLock::new();
+        let handshake_time = OnceLock::new();
         let (connection, handshake) = match connecting.into_0rtt() {
             Ok((connection, handshake)) => (connection, Some(handshake)),
             Err(connecting) => {
@@ -176,14 +177,14 @@ impl Ends {
                 let connection = tokio::time::timeout(limit, connecting)
                     .await
                     .map_err(|_| DialError::Overdue(limit))??;
-                let _ = took.set(since.elapsed());
+                let _ = handshake_time.set(since.elapsed());
                 (connection, None)
             }
         };
-        Ok(Begun {
+        Ok(LegConnection {
             connection,
             handshake,
-            took,
+            handshake_time,
             since,
             qlog,
         })
@@ -247,7 +248,7 @@ pub fn negotiated_alpn(connection: &Connection) -> Option<Vec<u8>> {
     data.downcast::<HandshakeData>().ok()?.protocol
 }
 
-/// The name that a certificate must have: that of the client's wish, else the address it went to.
+/// The name that a certificate must have: the client's server name, else its destination address.
 ///
 /// # Errors
 /// The client's name is none.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! From totals at moments to lines of intervals and a summary.
+//! Times and totals of one connection at one end: lines of intervals and a summary.
 
 use std::time::{Duration, Instant};
 
@@ -14,29 +14,37 @@ const MARKS: [u64; 3] = [2_000_000, 10_000_000, 100_000_000];
 
 /// Measures one connection at one end.
 #[derive(Debug)]
-pub struct Meter {
+pub struct Measurement {
     side: Side,
     start: Instant,
-    handshake: Option<Duration>,
-    first: Option<Duration>,
-    last: Option<Duration>,
-    marks: [Option<Duration>; 3],
-    bytes: u64,
-    handed: bool,
+    /// When the handshake was complete.
+    pub connected: Option<Instant>,
+    /// When this end knew what to send, if it is the sender.
+    pub requested: Option<Instant>,
+    /// When the first payload byte arrived.
+    pub first_byte: Option<Instant>,
+    last_byte: Option<Instant>,
+    marks: [Option<Instant>; 3],
+    /// Payload received in order.
+    pub bytes: u64,
+    /// The stack has taken all payload of this end.
+    pub handed: bool,
     line: Instant,
     line_bytes: u64,
     line_stats: Stats,
 }
 
-impl Meter {
+impl Measurement {
     /// Begins at time 0.
+    #[must_use]
     pub fn new(side: Side, start: Instant) -> Self {
         Self {
             side,
             start,
-            handshake: None,
-            first: None,
-            last: None,
+            connected: None,
+            requested: None,
+            first_byte: None,
+            last_byte: None,
             marks: [None; 3],
             bytes: 0,
             handed: false,
@@ -46,43 +54,32 @@ impl Meter {
         }
     }
 
-    /// Time since time 0.
-    pub fn age(&self, now: Instant) -> Duration {
-        now.saturating_duration_since(self.start)
+    fn since_start(&self, at: Instant) -> Duration {
+        at.saturating_duration_since(self.start)
     }
 
-    /// The handshake is complete.
-    pub fn connected(&mut self, now: Instant) {
-        self.handshake.get_or_insert(self.age(now));
-    }
-
-    /// Takes the total of payload received in order so far.
+    /// Notes the total of payload received in order.
     pub fn received(&mut self, now: Instant, bytes: u64) {
         if bytes <= self.bytes {
             return;
         }
-        let age = self.age(now);
         self.bytes = bytes;
-        self.first.get_or_insert(age);
-        self.last = Some(age);
+        self.first_byte.get_or_insert(now);
+        self.last_byte = Some(now);
         for (mark, reached) in MARKS.into_iter().zip(&mut self.marks) {
             if bytes >= mark {
-                reached.get_or_insert(age);
+                reached.get_or_insert(now);
             }
         }
     }
 
-    /// The stack has taken all payload of this end.
-    pub fn handed(&mut self, is_all: bool) {
-        self.handed = is_all;
-    }
-
     /// When the next line is due.
+    #[must_use]
     pub fn due(&self) -> Instant {
         self.line + INTERVAL
     }
 
-    /// The line from the last one until `now`; `None` if no time has passed.
+    /// Returns the line from the last one until `now`; `None` if no time has passed.
     pub fn interval(&mut self, now: Instant, stats: &Stats) -> Option<Interval> {
         let length = now.saturating_duration_since(self.line).as_secs_f64();
         if length == 0.0 {
@@ -91,7 +88,7 @@ impl Meter {
         let bytes = self.bytes - self.line_bytes;
         let line = Interval {
             side: self.side,
-            t_s: self.age(now).as_secs_f64(),
+            t_s: self.since_start(now).as_secs_f64(),
             length_s: length,
             bytes,
             goodput_bps: bytes as f64 * 8.0 / length,
@@ -107,7 +104,8 @@ impl Meter {
         Some(line)
     }
 
-    /// What it came to. `failure`: why it did not end well.
+    /// Returns the last line.
+    #[must_use]
     pub fn summary(
         &self,
         now: Instant,
@@ -115,19 +113,20 @@ impl Meter {
         failure: Option<String>,
         zero_rtt: ZeroRtt,
     ) -> Summary {
-        let seconds = |age: Option<Duration>| age.map(|age| age.as_secs_f64());
+        let after = |at: Option<Instant>| at.map(|at| self.since_start(at));
+        let seconds = |at| after(at).map(|it| it.as_secs_f64());
         let [two, ten, hundred] = self.marks.map(seconds);
-        let busy = self.last.filter(|last| !last.is_zero());
+        let busy = seconds(self.last_byte).filter(|last| *last > 0.0);
         Summary {
             side: self.side,
             status: if failure.is_none() { "ok" } else { "failed" },
             reason: failure.unwrap_or_else(|| "done".into()),
-            t_s: self.age(now).as_secs_f64(),
-            handshake_ms: self.handshake.map(millis),
+            t_s: self.since_start(now).as_secs_f64(),
+            handshake_ms: after(self.connected).map(millis),
             zero_rtt,
-            time_to_first_byte_ms: self.first.map(millis),
+            time_to_first_byte_ms: after(self.first_byte).map(millis),
             bytes: self.bytes,
-            goodput_bps: busy.map(|last| self.bytes as f64 * 8.0 / last.as_secs_f64()),
+            goodput_bps: busy.map(|last| self.bytes as f64 * 8.0 / last),
             reached_2mb_s: two,
             reached_10mb_s: ten,
             reached_100mb_s: hundred,
@@ -160,9 +159,9 @@ mod tests {
     #[test]
     fn intervals_are_differences_and_the_summary_totals() {
         let start = Instant::now();
-        let mut meter = Meter::new(Side::Client, start);
-        meter.connected(at(start, 40));
-        meter.received(at(start, 60), 1_000_000);
+        let mut measured = Measurement::new(Side::Client, start);
+        measured.connected = Some(at(start, 40));
+        measured.received(at(start, 60), 1_000_000);
         let stats = Stats {
             sent_packets: 10,
             acks_sent: Some(4),
@@ -170,26 +169,26 @@ mod tests {
             lost_bytes: 100,
             ..Stats::default()
         };
-        let line = serde_json::to_value(meter.interval(at(start, 100), &stats)).unwrap();
+        let line = serde_json::to_value(measured.interval(at(start, 100), &stats)).unwrap();
         assert_eq!(
             (&line["bytes"], &line["goodput_bps"]),
             (&1_000_000.into(), &80_000_000.0.into())
         );
-        meter.received(at(start, 150), 2_500_000);
+        measured.received(at(start, 150), 2_500_000);
         let stats = Stats {
             sent_packets: 15,
             acks_sent: Some(7),
             ..stats
         };
-        let line = serde_json::to_value(meter.interval(at(start, 200), &stats)).unwrap();
+        let line = serde_json::to_value(measured.interval(at(start, 200), &stats)).unwrap();
         assert_eq!(
             (&line["bytes"], &line["sent_packets"], &line["acks_sent"]),
             (&1_500_000.into(), &5.into(), &3.into())
         );
         assert_eq!(line["acks_received"], serde_json::Value::Null);
-        assert!(meter.interval(at(start, 200), &stats).is_none());
+        assert!(measured.interval(at(start, 200), &stats).is_none());
 
-        let summary = meter.summary(at(start, 250), &stats, None, ZeroRtt::NotAsked);
+        let summary = measured.summary(at(start, 250), &stats, None, ZeroRtt::NotAsked);
         assert_eq!((summary.status, summary.reason.as_str()), ("ok", "done"));
         assert_eq!(
             (summary.handshake_ms, summary.time_to_first_byte_ms),
@@ -206,7 +205,7 @@ mod tests {
     #[test]
     fn nothing_received_is_no_goodput() {
         let start = Instant::now();
-        let failed = Meter::new(Side::Client, start).summary(
+        let failed = Measurement::new(Side::Client, start).summary(
             start,
             &Stats::default(),
             Some("gone".into()),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! What a client asks for before anybody answers: server name and protocols of its `ClientHello`.
+//! Server name and protocols of a `ClientHello`, read from Initial packets.
 //!
 //! Initial packets are protected with keys that follow from the client's first destination connection id (RFC 9001
 //! section 5.2), so that a proxy can read them before it decides whether and as what to accept the connection.
@@ -11,7 +11,7 @@ use quic::Reassembly;
 use quinn::ConnectionId;
 use quinn::crypto::ServerConfig;
 
-/// Connection attempts whose `ClientHello` is kept until somebody takes it; the oldest goes first.
+/// Connection attempts whose `ClientHello` is kept until the proxy takes it; the oldest is dropped first.
 const MOST_ATTEMPTS: usize = 256;
 /// A `ClientHello` with a post-quantum key share has 2 kB.
 const MOST_HELLO_BYTES: usize = 16 * 1024;
@@ -27,9 +27,9 @@ pub struct ClientHello {
     pub alpn: Vec<Vec<u8>>,
 }
 
-/// The `ClientHello`s of connection attempts that were not taken yet.
+/// `ClientHello`s of connection attempts that the proxy has not taken yet.
 #[derive(Debug, Default)]
-pub struct Hellos {
+pub struct PendingHellos {
     attempts: HashMap<Vec<u8>, Attempt>,
     oldest: VecDeque<Vec<u8>>,
 }
@@ -40,18 +40,18 @@ enum Attempt {
     Whole(ClientHello),
 }
 
-impl Hellos {
-    /// Looks into one received datagram. Whatever is not an Initial packet of a client is passed over.
+impl PendingHellos {
+    /// Inspects one received datagram. Anything but an Initial packet of a client is ignored.
     ///
     /// Returns whether a `ClientHello` became complete.
-    pub fn look_into(&mut self, datagram: &[u8], crypto: &dyn ServerConfig) -> bool {
+    pub fn inspect(&mut self, datagram: &[u8], crypto: &dyn ServerConfig) -> bool {
         let Some((dcid, crypto_frames)) = open_initial(datagram, crypto) else {
             return false;
         };
         self.add(dcid, crypto_frames).unwrap_or(false)
     }
 
-    /// Hands out the `ClientHello` of the attempt with this original destination connection id.
+    /// Returns the `ClientHello` of the attempt with this original destination connection id.
     pub fn take(&mut self, dcid: &[u8]) -> Option<ClientHello> {
         let Some(Attempt::Whole(_)) = self.attempts.get(dcid) else {
             return None;
@@ -95,11 +95,11 @@ impl Hellos {
     }
 }
 
-/// Gives destination connection id and payload of a client's Initial packet at the start of a datagram.
+/// Returns destination connection id and payload of a client's Initial packet at the start of a datagram.
 fn open_initial(datagram: &[u8], crypto: &dyn ServerConfig) -> Option<(Vec<u8>, BytesMut)> {
     let mut rest = datagram;
     let first = take_u8(&mut rest)?;
-    // Long header, type Initial (RFC 9000 section 17.2.2). Who resumes may have cleared the fixed bit (RFC 9287).
+    // Long header, type Initial (RFC 9000 section 17.2.2). A resuming client may have cleared the fixed bit (RFC 9287).
     if first & 0xb0 != 0x80 {
         return None;
     }
@@ -140,7 +140,7 @@ fn open_initial(datagram: &[u8], crypto: &dyn ServerConfig) -> Option<(Vec<u8>, 
     Some((dcid.to_vec(), payload))
 }
 
-/// Gives offset and data of the next CRYPTO frame; `None` at the end or at a frame that a first flight does not have.
+/// Returns offset and data of the next CRYPTO frame; `None` at the end or at a frame that a first flight does not have.
 fn next_crypto_frame(payload: &mut bytes::Bytes) -> Option<(u64, bytes::Bytes)> {
     loop {
         let mut rest = &payload[..];
@@ -288,11 +288,11 @@ mod tests {
 
     #[test]
     fn name_and_protocols_are_read_from_the_first_datagram() {
-        let (crypto, mut hellos) = (crypto(), Hellos::default());
+        let (crypto, mut hellos) = (crypto(), PendingHellos::default());
         let alpn = [b"h3".to_vec(), b"satperf".to_vec()];
         let flight = first_flight("kepler.satlab.test", &alpn);
-        assert!(hellos.look_into(&flight[0], &crypto));
-        assert!(!hellos.look_into(&flight[0], &crypto), "it comes but once");
+        assert!(hellos.inspect(&flight[0], &crypto));
+        assert!(!hellos.inspect(&flight[0], &crypto), "it comes but once");
         let hello = hellos.take(&dcid(&flight[0])).unwrap();
         assert_eq!(hello.server_name.as_deref(), Some("kepler.satlab.test"));
         assert_eq!(hello.alpn, alpn);
@@ -302,14 +302,14 @@ mod tests {
 
     #[test]
     fn a_hello_over_several_datagrams_is_put_together_in_any_order() {
-        let (crypto, mut hellos) = (crypto(), Hellos::default());
+        let (crypto, mut hellos) = (crypto(), PendingHellos::default());
         let alpn: Vec<_> = (0..12u8).map(|index| vec![b'a' + index; 200]).collect();
         let flight = first_flight("a.test", &alpn);
         assert!(flight.len() > 1);
         let complete: Vec<_> = flight
             .iter()
             .rev()
-            .map(|datagram| hellos.look_into(datagram, &crypto))
+            .map(|datagram| hellos.inspect(datagram, &crypto))
             .collect();
         assert_eq!(complete.iter().filter(|it| **it).count(), 1);
         assert_eq!(hellos.take(&dcid(&flight[0])).unwrap().alpn, alpn);
@@ -317,18 +317,18 @@ mod tests {
 
     #[test]
     fn an_address_is_no_name() {
-        let (crypto, mut hellos) = (crypto(), Hellos::default());
+        let (crypto, mut hellos) = (crypto(), PendingHellos::default());
         let flight = first_flight("127.0.0.1", &[]);
-        assert!(hellos.look_into(&flight[0], &crypto));
+        assert!(hellos.inspect(&flight[0], &crypto));
         let hello = hellos.take(&dcid(&flight[0])).unwrap();
         assert_eq!(hello, ClientHello::default());
     }
 
     #[test]
     fn attempts_that_nobody_takes_are_forgotten() {
-        let (crypto, mut hellos) = (crypto(), Hellos::default());
+        let (crypto, mut hellos) = (crypto(), PendingHellos::default());
         for _ in 0..MOST_ATTEMPTS + 10 {
-            hellos.look_into(&first_flight("a.test", &[])[0], &crypto);
+            hellos.inspect(&first_flight("a.test", &[])[0], &crypto);
         }
         assert_eq!(hellos.attempts.len(), MOST_ATTEMPTS);
         assert_eq!(hellos.oldest.len(), MOST_ATTEMPTS);
@@ -337,23 +337,23 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..1500)) {
-            let (crypto, mut hellos) = (crypto(), Hellos::default());
-            hellos.look_into(&bytes, &crypto);
+            let (crypto, mut hellos) = (crypto(), PendingHellos::default());
+            hellos.inspect(&bytes, &crypto);
             let mut initial = bytes;
             if initial.len() > 5 {
                 initial[..5].copy_from_slice(&[0xc3, 0, 0, 0, 1]);
             }
-            hellos.look_into(&initial, &crypto);
+            hellos.inspect(&initial, &crypto);
             parse_client_hello(&initial);
             next_crypto_frame(&mut initial.into());
         }
 
         #[test]
         fn damaged_datagrams_are_passed_over(at in 0usize..1200, bit in 0u8..8) {
-            let (crypto, mut hellos) = (crypto(), Hellos::default());
+            let (crypto, mut hellos) = (crypto(), PendingHellos::default());
             let mut datagram = first_flight("a.test", &[]).remove(0);
             datagram[at] ^= 1 << bit;
-            prop_assert!(!hellos.look_into(&datagram, &crypto));
+            prop_assert!(!hellos.inspect(&datagram, &crypto));
         }
     }
 }

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! The QUIC application of `satperf`: a client and a server that transfer payload and measure, over one of two QUIC
+//! libraries. Everything here is stepped by packets and time; sockets and the clock are the program's (`main.rs`), or a
+//! simulation's (`crates/virtual`).
+
+pub mod app;
+pub mod client;
+pub mod connection_log;
+mod measurement;
+mod payload;
+pub mod record;
+pub mod server;
+pub mod stack;
+pub mod streams;

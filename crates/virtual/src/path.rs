@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! The emulated path between both endpoints: satlink's loop over its directions, with a [`World`] as clock and devices.
+//! All that the simulation needs of satlink is used in this module.
+
+use std::collections::VecDeque;
+use std::io;
+
+use link::{Link, LinkConfig, LinkError, Nanos};
+use profile::Profile;
+pub use satlink::config::Config;
+
+use satlink::bundle::Bundle;
+use satlink::drive::{self, Drive, Gone, Io, Report, Snapshot};
+use satlink::order::Order;
+use satlink::plan::{self, DIRECTIONS, TRAVEL};
+
+use crate::outcome::{Direction, Sample};
+use crate::world::{SAMPLE, World};
+
+const FORWARD: usize = 0;
+const RETURN: usize = 1;
+
+/// The four directions in the order in which packets travel: terrestrial down, forward, return, terrestrial up.
+pub struct Path(Vec<Drive>);
+
+impl Path {
+    /// The path of a configuration; its time line acts from virtual time 0.
+    ///
+    /// # Errors
+    /// The configuration is no link.
+    pub fn planned(config: &Config, profile: &Profile) -> Result<Self, LinkError> {
+        let mut path = Self::new(&plan::links(config, profile))?;
+        if let Some(timeline) = &config.timeline {
+            for (direction, order) in timeline.orders(&plan::targets(config, profile), 0) {
+                let slot = TRAVEL.iter().position(|&index| index == direction);
+                path.0[slot.unwrap_or(0)].schedule(order);
+            }
+        }
+        Ok(path)
+    }
+
+    /// A path of these links: forward, return, terrestrial down, terrestrial up.
+    ///
+    /// # Errors
+    /// A configuration is no link.
+    pub fn new(links: &[LinkConfig; 4]) -> Result<Self, LinkError> {
+        let drive = |index: &usize| Ok(Drive::new(Link::new(links[*index].clone())?, SAMPLE, 1));
+        TRAVEL.iter().map(drive).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Carries packets until the transfers of `world` are over.
+    ///
+    /// # Errors
+    /// None in practice: the devices are queues.
+    pub fn run(mut self, world: &mut World) -> io::Result<LinkHistory> {
+        let mut snapshots: [Vec<Snapshot>; 4] = Default::default();
+        let between = Default::default();
+        drive::run(
+            &mut self.0,
+            &mut Devices { world, between },
+            |slot, report| {
+                if let Report::Snapshot(snapshot) = report {
+                    snapshots[TRAVEL[slot]].push(*snapshot);
+                }
+            },
+        )
+        .map_err(|gone| gone.1)?;
+        Ok(LinkHistory(snapshots))
+    }
+}
+
+/// State of the directions every [`SAMPLE`].
+pub struct LinkHistory([Vec<Snapshot>; 4]);
+
+impl LinkHistory {
+    /// Adds the link's queues to a sample.
+    pub fn fill(&self, sample: &mut Sample) {
+        sample.forward_queue_ms = queue_ms(&self.0[FORWARD], sample.t_s);
+        sample.return_queue_ms = queue_ms(&self.0[RETURN], sample.t_s);
+    }
+
+    /// Totals of each direction.
+    #[must_use]
+    pub fn directions(&self) -> Vec<Direction> {
+        let all = DIRECTIONS.iter().zip(&self.0);
+        all.filter_map(|(name, snapshots)| Some(Direction::new(name, snapshots.last()?.counters)))
+            .collect()
+    }
+}
+
+/// Time that the carrier needs for what waits at the end of the interval of the moment `t_s`, ms.
+fn queue_ms(snapshots: &[Snapshot], t_s: f64) -> f64 {
+    let tick = (t_s * 1e9) as u64 / SAMPLE;
+    let after = snapshots.partition_point(|snapshot| snapshot.tick < tick.max(1));
+    let found = snapshots.get(after);
+    found.map_or(0.0, |snapshot| {
+        let rate_bps = snapshot.carrier.rate_bps().unwrap_or(f64::INFINITY);
+        (snapshot.queue.0 as f64 * 8e6 / rate_bps).round() / 1e3
+    })
+}
+
+/// Queues in place of network devices.
+struct Devices<'a> {
+    world: &'a mut World,
+    /// From terrestrial down to forward, and from return to terrestrial up.
+    between: [VecDeque<Vec<u8>>; 2],
+}
+
+impl Io for Devices<'_> {
+    fn now(&self) -> Nanos {
+        self.world.now()
+    }
+
+    fn wait(&mut self, deadline: Nanos, _: Nanos) -> Result<bool, Gone> {
+        let is_busy = self.between.iter().any(|queue| !queue.is_empty());
+        Ok(self.world.advance(deadline, is_busy))
+    }
+
+    fn read(&mut self, direction: usize, buffer: &mut [u8]) -> io::Result<Option<(Nanos, usize)>> {
+        let [down, up] = &mut self.between;
+        let queue = match direction {
+            0 => &mut self.world.server.out,
+            1 => down,
+            2 => &mut self.world.client.out,
+            _ => up,
+        };
+        Ok(queue.pop_front().map(|packet| {
+            buffer[..packet.len()].copy_from_slice(&packet);
+            (self.world.now(), packet.len())
+        }))
+    }
+
+    fn write(&mut self, direction: usize, bundle: &mut Bundle) -> io::Result<bool> {
+        let (_, packet) = bundle.finish();
+        let now = self.world.instant();
+        match direction {
+            0 => self.between[0].push_back(packet.to_vec()),
+            1 => self.world.client.receive(now, packet),
+            2 => self.between[1].push_back(packet.to_vec()),
+            _ => self.world.server.receive(now, packet),
+        }
+        Ok(true)
+    }
+
+    fn order(&mut self, _: usize) -> Option<Order> {
+        None
+    }
+}
