@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::Command;
 
 use seccompiler::BpfProgram;
@@ -19,8 +20,12 @@ const LAST_CAPABILITY: u8 = 63;
 const OPEN_FILES: u64 = 4096;
 const LOCKED_BYTES: u64 = 64 << 20;
 
-/// What is opened before the root changes.
+/// The program, and what is opened before the root changes.
 pub struct Prepared {
+    /// Its argument vector, not empty. Its variables are this process's.
+    pub argv: Vec<String>,
+    /// Its working directory inside the sandbox.
+    pub cwd: PathBuf,
     /// The user namespace of the lab.
     pub user_namespace: Option<File>,
     /// The compiled system-call filters.
@@ -29,22 +34,13 @@ pub struct Prepared {
 
 /// Becomes the program. Returns only with an error.
 pub fn become_it(spec: &Spec, prepared: &Prepared, groups: &Groups, output: &OwnedFd) -> io::Error {
-    match confine(spec, prepared, groups, output) {
-        Ok(()) => {
-            let mut command = Command::new(&spec.argv[0]);
-            command
-                .args(&spec.argv[1..])
-                .env_clear()
-                .envs(&spec.environment);
-            let error = command.exec();
-            let _ = writeln!(io::stderr(), "{}: {error}", spec.argv[0]);
-            error
-        }
-        Err(error) => {
-            let _ = writeln!(io::stderr(), "sandbox: {error}");
-            error
-        }
-    }
+    let name = &prepared.argv[0];
+    let error = match confine(spec, prepared, groups, output) {
+        Ok(()) => Command::new(name).args(&prepared.argv[1..]).exec(),
+        Err(error) => io::Error::new(error.kind(), format!("sandbox: {error}")),
+    };
+    let _ = writeln!(io::stderr(), "error: {name}: {error}");
+    error
 }
 
 fn confine(spec: &Spec, prepared: &Prepared, groups: &Groups, output: &OwnedFd) -> io::Result<()> {
@@ -53,7 +49,7 @@ fn confine(spec: &Spec, prepared: &Prepared, groups: &Groups, output: &OwnedFd) 
     sys::new_session()?;
     groups.join()?;
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000"); // the first to go when the host runs out of memory
-    std::env::set_current_dir(&spec.cwd)?;
+    std::env::set_current_dir(&prepared.cwd)?;
     limit(spec)?;
     sys::new_keyring()?;
     if let Some(namespace) = &prepared.user_namespace {

@@ -1,21 +1,14 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! What to run and what it may do: `schemas/sandbox.schema.json`.
+//! What a sandboxed program sees and may do: `schemas/sandbox.schema.json`.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// A program and its sandbox.
+/// A sandbox.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
-    /// Argument vector; the first word is found by `PATH` of `environment`.
-    pub argv: Vec<String>,
-    /// All variables that the program has.
-    pub environment: BTreeMap<String, String>,
-    /// Working directory inside the sandbox.
-    pub cwd: PathBuf,
     /// User and group.
     pub uid: u32,
     /// Capability numbers of capabilities(7), granted inside `user_namespace`.
@@ -39,7 +32,8 @@ pub struct Spec {
     #[serde(default)]
     pub hosts: Option<String>,
     /// Descriptor that the report goes to, as one JSON object.
-    pub report: i32,
+    #[serde(default)]
+    pub report: Option<i32>,
     /// What the program may use.
     pub limits: Limits,
 }
@@ -74,10 +68,13 @@ pub struct Limits {
     pub files: u64,
     /// Between SIGTERM and SIGKILL, s.
     pub grace_s: f64,
+    /// First its descendants are ended, within this time, s, then the program.
+    #[serde(default)]
+    pub descendants_grace_s: f64,
 }
 
 /// How the program ended.
-#[derive(Debug, Default, Serialize, PartialEq)]
+#[derive(Debug, Default, Serialize, Deserialize, PartialEq)]
 pub struct Report {
     /// Exit status; -N for signal N.
     pub status: i32,
@@ -90,7 +87,7 @@ pub struct Report {
     /// Time in which a thread was runnable and had no core, s, from samples.
     pub waited_s: f64,
     /// Which kernel interface enforced memory and processes: `cgroup2`, `cgroup1` or `watch`.
-    pub enforced_by: &'static str,
+    pub enforced_by: String,
 }
 
 impl Spec {
@@ -100,9 +97,6 @@ impl Spec {
     /// It is no JSON of this shape, or a path inside is relative.
     pub fn parse(text: &str) -> Result<Self, String> {
         let spec: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        if spec.argv.is_empty() {
-            return Err("argv is empty".to_owned());
-        }
         let inside = |path: &PathBuf| {
             path.is_absolute() && !path.components().any(|part| part.as_os_str() == "..")
         };
@@ -120,8 +114,8 @@ pub mod tests {
     /// A spec as text, with `more` members.
     pub fn text(more: &str) -> String {
         format!(
-            r#"{{"argv": ["true"], "environment": {{}}, "cwd": "/tmp", "uid": 1, "root": "/r", "base": "/",
-            "mounts": [{{"source": "/a", "target": "/b"}}], "name": "x", "report": 3, "limits":
+            r#"{{"uid": 1, "root": "/r", "base": "/",
+            "mounts": [{{"source": "/a", "target": "/b"}}], "name": "x", "limits":
             {{"memory_bytes": 1, "processes": 1, "disk_bytes": 1, "files": 1, "grace_s": 1}}{more}}}"#
         )
     }

@@ -216,6 +216,13 @@ pub fn note_sigterm() {
     }
 }
 
+/// Ends this process by a signal, as the program ended.
+pub fn end_by(number: libc::c_int) {
+    default_signal(number);
+    // SAFETY: numbers only.
+    unsafe { libc::raise(number) };
+}
+
 /// Whether SIGTERM came.
 pub fn asked_to_end() -> bool {
     ASKED_TO_END.load(Ordering::Relaxed)

@@ -26,6 +26,11 @@ fn processes() -> impl Iterator<Item = PathBuf> {
         .map(|entry| entry.path())
 }
 
+/// Numbers of all processes.
+pub fn pids() -> impl Iterator<Item = libc::pid_t> {
+    processes().filter_map(|path| path.file_name()?.to_str()?.parse().ok())
+}
+
 /// Usage at this moment. Processes that end meanwhile do not count.
 pub fn now() -> Usage {
     let mut usage = Usage::default();

@@ -14,6 +14,14 @@ use crate::{sys, usage};
 const TICK: Duration = Duration::from_millis(50);
 const DISK_TICKS: u32 = 4;
 
+/// Who has been asked to end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Running,
+    Descendants,
+    Program,
+}
+
 /// The state of one watch.
 struct Watch<'a> {
     limits: &'a Limits,
@@ -22,6 +30,7 @@ struct Watch<'a> {
     program: libc::pid_t,
     began: Instant,
     asked: Option<Instant>,
+    stage: Stage,
     ticks: u32,
     runnable: u32,
     peak_bytes: u64,
@@ -41,6 +50,7 @@ pub fn until_end(spec: &Spec, groups: &Groups, program: libc::pid_t, mut output:
         program,
         began: Instant::now(),
         asked: None,
+        stage: Stage::Running,
         ticks: 0,
         runnable: 0,
         peak_bytes: 0,
@@ -114,19 +124,36 @@ impl Watch<'_> {
 
     fn time(&mut self) -> String {
         if sys::asked_to_end() {
-            let asked = *self.asked.get_or_insert_with(|| {
-                sys::signal(self.program, libc::SIGTERM);
-                Instant::now()
-            });
-            if asked.elapsed().as_secs_f64() > self.limits.grace_s {
+            let asked = *self.asked.get_or_insert_with(Instant::now);
+            let descendants = Duration::from_secs_f64(self.limits.descendants_grace_s);
+            let grace = descendants + Duration::from_secs_f64(self.limits.grace_s);
+            if asked.elapsed() > grace {
                 return "it did not end when it was asked to".to_owned();
             }
+            self.ask(asked.elapsed() < descendants);
         }
         match self.limits.seconds {
             Some(most) if self.began.elapsed().as_secs_f64() > most => {
                 format!("it did not end within {most} s")
             }
             _ => String::new(),
+        }
+    }
+
+    /// Asks once: the descendants of the program while there are some and their time lasts, then the program.
+    fn ask(&mut self, is_their_time: bool) {
+        let descendants: Vec<_> = usage::pids().filter(|&pid| pid != self.program).collect();
+        if is_their_time && !descendants.is_empty() {
+            if self.stage == Stage::Running {
+                self.stage = Stage::Descendants;
+                signal_all(&descendants, libc::SIGTERM);
+            }
+        } else if self.stage != Stage::Program {
+            if self.stage == Stage::Descendants {
+                signal_all(&descendants, libc::SIGKILL);
+            }
+            self.stage = Stage::Program;
+            sys::signal(self.program, libc::SIGTERM);
         }
     }
 
@@ -175,7 +202,13 @@ impl Watch<'_> {
             cpu_s: milli(cpu_s),
             peak_bytes: self.peak_bytes.max(largest).max(self.groups.peak_bytes()),
             waited_s: milli((wanted_s - cpu_s).max(0.0)),
-            enforced_by: self.groups.enforced_by(),
+            enforced_by: self.groups.enforced_by().to_owned(),
         }
+    }
+}
+
+fn signal_all(pids: &[libc::pid_t], number: libc::c_int) {
+    for &pid in pids {
+        sys::signal(pid, number);
     }
 }
