@@ -26,7 +26,20 @@ LAYERS = (
     ("cli",),
 )
 """Packages of `lab/satlab`, lowest first; a package uses its own layer and lower ones."""
-CRATES = ("dvb", "link", "profile", "schema", "emulator", "cli", "satlink", "quic", "satperf", "virtual", "satpep")
+CRATES = (
+    "dvb",
+    "link",
+    "profile",
+    "schema",
+    "emulator",
+    "cli",
+    "satlink",
+    "quic",
+    "satperf",
+    "virtual",
+    "satpep",
+    "confine",
+)
 _USE = re.compile(r"\bcrate::(\w+)")
 
 

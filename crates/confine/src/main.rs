@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! `satbox`: runs one program in a sandbox, or makes the namespaces of a lab. Started by root.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+mod cgroup;
+mod filter;
+mod namespaces;
+mod output;
+mod program;
+mod root;
+mod spec;
+mod sys;
+mod usage;
+mod watch;
+
+use cgroup::Groups;
+use output::Output;
+use program::Prepared;
+use spec::{Report, Spec};
+use sys::Fork;
+
+const USAGE: &str = "usage: satbox run SPEC-FILE -- COMMAND...     the command has this program's variables and working directory
+       satbox namespaces USER-FILE FIRST-UID COUNT NETWORK-FILE...";
+/// Largest spec, bytes.
+const MOST_SPEC: u64 = 4 << 20;
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let result = match words.as_slice() {
+        ["run", spec, "--", program @ ..] if !program.is_empty() => {
+            read(spec).and_then(|spec| run(&spec, program))
+        }
+        ["namespaces", user, first, count, networks @ ..] => make(user, first, count, networks),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidInput, USAGE)),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "error: {error}");
+            ExitCode::from(if error.kind() == io::ErrorKind::InvalidInput {
+                2
+            } else {
+                3
+            })
+        }
+    }
+}
+
+fn invalid(why: impl std::fmt::Display) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, why.to_string())
+}
+
+fn make(user: &str, first: &str, count: &str, networks: &[&str]) -> io::Result<ExitCode> {
+    namespaces::make(&namespaces::Request {
+        user: user.into(),
+        first_uid: first.parse().map_err(invalid)?,
+        uids: count.parse().map_err(invalid)?,
+        networks: networks.iter().map(PathBuf::from).collect(),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn read(path: &str) -> io::Result<Spec> {
+    let mut text = String::new();
+    File::open(path)?
+        .take(MOST_SPEC)
+        .read_to_string(&mut text)?;
+    Spec::parse(&text).map_err(invalid)
+}
+
+/// Starts the first process of new namespaces, waits for it and ends as the program did; SIGTERM is passed on.
+fn run(spec: &Spec, program: &[&str]) -> io::Result<ExitCode> {
+    sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong)?;
+    let report = spec.report.map(sys::inherited).transpose()?;
+    if let Some(path) = &spec.network {
+        sys::enter(&File::open(path)?, libc::CLONE_NEWNET)?;
+    }
+    let argv = program.iter().map(ToString::to_string).collect();
+    let cwd = std::env::current_dir()?;
+    let groups = Groups::make(
+        &format!("{}-{}", spec.name, std::process::id()),
+        &spec.limits,
+    );
+    sys::unshare(NAMESPACES)?;
+    sys::note_sigterm();
+    let (read, write) = sys::pipe()?;
+    match sys::fork()? {
+        Fork::Child => {
+            drop((read, report));
+            let ended = first(spec, argv, cwd, &groups).unwrap_or_else(|error| Report {
+                status: -libc::SIGKILL,
+                why: format!("the sandbox cannot be built: {error}"),
+                enforced_by: groups.enforced_by().to_owned(),
+                ..Report::default()
+            });
+            serde_json::to_writer(File::from(write), &ended)?;
+            std::process::exit(0);
+        }
+        Fork::Parent(first) => {
+            drop(write);
+            wait(first);
+            groups.remove();
+            finish(File::from(read), report)
+        }
+    }
+}
+
+/// Namespaces of a sandbox, all of the initial user namespace: nothing inside may change them.
+const NAMESPACES: libc::c_int = libc::CLONE_NEWNS
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWCGROUP;
+
+/// Passes SIGTERM on until the first process has ended.
+fn wait(first: libc::pid_t) {
+    let mut is_passed_on = false;
+    while sys::reap(true).is_none() {
+        if sys::asked_to_end() && !is_passed_on {
+            sys::signal(first, libc::SIGTERM);
+            is_passed_on = true;
+        }
+    }
+}
+
+/// Hands the report on and ends with the program's status or signal; an exceeded limit is an error line in the log.
+fn finish(mut from_first: File, to: Option<File>) -> io::Result<ExitCode> {
+    let mut text = String::new();
+    from_first.read_to_string(&mut text)?;
+    let ended: Report =
+        serde_json::from_str(&text).map_err(|_| io::Error::other("the sandbox was killed"))?;
+    if let Some(mut to) = to {
+        to.write_all(text.as_bytes())?;
+    } else if !ended.why.is_empty() {
+        return Err(io::Error::other(ended.why));
+    }
+    if ended.status < 0 {
+        sys::end_by(-ended.status);
+    }
+    Ok(ExitCode::from(u8::try_from(ended.status).unwrap_or(1)))
+}
+
+/// Process 1 of the PID namespace: everything in it ends with this one.
+fn first(spec: &Spec, argv: Vec<String>, cwd: PathBuf, groups: &Groups) -> io::Result<Report> {
+    sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong)?;
+    let user_namespace = spec.user_namespace.as_ref().map(File::open).transpose()?;
+    let prepared = Prepared {
+        argv,
+        cwd,
+        user_namespace,
+        filters: filter::compile()?,
+    };
+    root::build(spec)?;
+    let (read, write) = sys::pipe()?;
+    match sys::fork()? {
+        Fork::Child => {
+            drop(read);
+            program::become_it(spec, &prepared, groups, &write);
+            std::process::exit(126);
+        }
+        Fork::Parent(program) => {
+            drop(write);
+            Ok(watch::until_end(spec, groups, program, Output::new(read)?))
+        }
+    }
+}

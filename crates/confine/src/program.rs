@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! From root of the host to the program: limits, user, capabilities, filter, exec.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use seccompiler::BpfProgram;
+
+use crate::cgroup::Groups;
+use crate::spec::Spec;
+use crate::{filter, sys};
+
+/// Processes and threads that may be started in all, as a multiple of those at a time.
+pub const FORKS: u64 = 4;
+const LAST_CAPABILITY: u8 = 63;
+const OPEN_FILES: u64 = 4096;
+const LOCKED_BYTES: u64 = 64 << 20;
+
+/// The program, and what is opened before the root changes.
+pub struct Prepared {
+    /// Its argument vector, not empty. Its variables are this process's.
+    pub argv: Vec<String>,
+    /// Its working directory inside the sandbox.
+    pub cwd: PathBuf,
+    /// The user namespace of the lab.
+    pub user_namespace: Option<File>,
+    /// The compiled system-call filters.
+    pub filters: [BpfProgram; 2],
+}
+
+/// Becomes the program. Returns only with an error.
+pub fn become_it(spec: &Spec, prepared: &Prepared, groups: &Groups, output: &OwnedFd) -> io::Error {
+    let name = &prepared.argv[0];
+    let error = match confine(spec, prepared, groups, output) {
+        Ok(()) => Command::new(name).args(&prepared.argv[1..]).exec(),
+        Err(error) => io::Error::new(error.kind(), format!("sandbox: {error}")),
+    };
+    let _ = writeln!(io::stderr(), "error: {name}: {error}");
+    error
+}
+
+fn confine(spec: &Spec, prepared: &Prepared, groups: &Groups, output: &OwnedFd) -> io::Result<()> {
+    sys::duplicate(output, 1)?;
+    sys::duplicate(output, 2)?;
+    sys::new_session()?;
+    groups.join()?;
+    let _ = std::fs::write("/proc/self/oom_score_adj", "1000"); // the first to go when the host runs out of memory
+    std::env::set_current_dir(&prepared.cwd)?;
+    limit(spec)?;
+    sys::new_keyring()?;
+    if let Some(namespace) = &prepared.user_namespace {
+        sys::enter(namespace, libc::CLONE_NEWUSER)?;
+    }
+    drop_privileges(spec, prepared.user_namespace.is_some())?;
+    for number in [libc::SIGTERM, libc::SIGPIPE, libc::SIGXFSZ] {
+        sys::default_signal(number);
+    }
+    filter::apply(&prepared.filters)
+}
+
+fn limit(spec: &Spec) -> io::Result<()> {
+    let limits = &spec.limits;
+    for (resource, value) in [
+        (libc::RLIMIT_NPROC, FORKS * limits.processes),
+        (libc::RLIMIT_FSIZE, limits.disk_bytes),
+        (libc::RLIMIT_CORE, 0),
+        (libc::RLIMIT_MEMLOCK, LOCKED_BYTES),
+        (libc::RLIMIT_NOFILE, OPEN_FILES),
+    ] {
+        sys::limit(resource, value)?;
+    }
+    Ok(())
+}
+
+/// Leaves this process with the granted capabilities, which count in the lab's user namespace only, and no way to more.
+fn drop_privileges(spec: &Spec, may_be_granted: bool) -> io::Result<()> {
+    let granted: &[u8] = if may_be_granted {
+        &spec.capabilities
+    } else {
+        &[]
+    };
+    for number in (0..=LAST_CAPABILITY).filter(|number| !granted.contains(number)) {
+        // Numbers above the kernel's last answer EINVAL.
+        let _ = sys::prctl(libc::PR_CAPBSET_DROP, libc::c_ulong::from(number));
+    }
+    sys::prctl(libc::PR_SET_KEEPCAPS, 1)?;
+    sys::become_user(spec.uid)?;
+    sys::set_capabilities(granted.iter().map(|number| 1_u64 << number).sum())?;
+    granted
+        .iter()
+        .try_for_each(|&number| sys::raise_ambient(number))?;
+    sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1)
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! The root that a program finds: programs read-only, what the spec shows, everything else new and small.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use crate::spec::Spec;
+use crate::sys;
+
+/// Folders of a host's root that hold programs; the others hold people's and services' data.
+const HOST_PLACES: [&str; 10] = [
+    "bin", "sbin", "lib", "lib32", "lib64", "libx32", "usr", "etc", "opt", "nix",
+];
+/// Folders that are new in every sandbox.
+const OWN_PLACES: [&str; 5] = ["proc", "sys", "dev", "tmp", "run"];
+const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
+/// `/dev/shm`, bytes.
+const SHARED_MEMORY: u64 = 256 << 20;
+
+/// A host path that is held open while the root is made, as it may lie below it.
+struct Held {
+    file: File,
+    target: PathBuf,
+    writable: bool,
+}
+
+/// Builds the root at `spec.root` and makes it this process's. The mount namespace must be new.
+///
+/// # Errors
+/// The kernel refuses a mount, or a source does not exist.
+pub fn build(spec: &Spec) -> io::Result<()> {
+    sys::make_private()?;
+    let held = hold(spec)?;
+    let root = &spec.root;
+    scratch(root, "mode=0755,size=4m")?;
+    std::env::set_current_dir(root)?;
+    let inside = |name: &str| root.join(name);
+    scratch(
+        &inside("tmp"),
+        &format!(
+            "mode=1777,size={},nr_inodes={}",
+            spec.limits.disk_bytes, spec.limits.files
+        ),
+    )?;
+    scratch(&inside("run"), "mode=0755,size=1m")?;
+    devices(&inside("dev"))?;
+    for each in &held {
+        show(each, root)?;
+    }
+    let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+    for (name, kind, more) in [("proc", c"proc", 0), ("sys", c"sysfs", libc::MS_RDONLY)] {
+        fs::create_dir(inside(name))?;
+        sys::mount_new(kind, &inside(name), flags | more, "")?;
+    }
+    if let Some(hosts) = &spec.hosts {
+        cover(&inside("etc/hosts"), hosts, &inside("run/hosts"))?;
+    }
+    sys::set_host_name(&spec.name)?;
+    sys::pivot_root()
+}
+
+fn hold(spec: &Spec) -> io::Result<Vec<Held>> {
+    let names: Vec<String> = if spec.base == Path::new("/") {
+        HOST_PLACES.map(str::to_owned).to_vec()
+    } else {
+        let entries = fs::read_dir(&spec.base)?.collect::<Result<Vec<_>, _>>()?;
+        let names = entries
+            .iter()
+            .map(|entry| entry.file_name().to_string_lossy().into_owned());
+        names
+            .filter(|name| !OWN_PLACES.contains(&name.as_str()))
+            .collect()
+    };
+    let mut held = Vec::new();
+    for name in names {
+        let source = spec.base.join(&name);
+        if source.symlink_metadata().is_ok() {
+            let target = PathBuf::from("/").join(name);
+            held.push(Held {
+                file: path_handle(&source, libc::O_NOFOLLOW)?,
+                target,
+                writable: false,
+            });
+        }
+    }
+    for mount in &spec.mounts {
+        let file = path_handle(&mount.source, 0).map_err(|error| named(&mount.source, &error))?;
+        held.push(Held {
+            file,
+            target: mount.target.clone(),
+            writable: mount.writable,
+        });
+    }
+    Ok(held)
+}
+
+fn path_handle(path: &Path, more: i32) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_PATH | libc::O_CLOEXEC | more)
+        .open(path)
+}
+
+fn scratch(folder: &Path, options: &str) -> io::Result<()> {
+    if !folder.is_dir() {
+        fs::create_dir(folder)?;
+    }
+    sys::mount_new(c"tmpfs", folder, libc::MS_NOSUID | libc::MS_NODEV, options)
+}
+
+fn devices(folder: &Path) -> io::Result<()> {
+    fs::create_dir(folder)?;
+    for name in DEVICES {
+        let file = path_handle(&Path::new("/dev").join(name), 0)?;
+        show(
+            &Held {
+                file,
+                target: Path::new("/").join(name),
+                writable: true,
+            },
+            folder,
+        )?;
+    }
+    scratch(
+        &folder.join("shm"),
+        &format!("mode=1777,size={SHARED_MEMORY}"),
+    )?;
+    symlink("/proc/self/fd", folder.join("fd"))?;
+    for (number, name) in ["stdin", "stdout", "stderr"].iter().enumerate() {
+        symlink(format!("/proc/self/fd/{number}"), folder.join(name))?;
+    }
+    Ok(())
+}
+
+/// Makes a held path visible below `root`; a symbolic link is copied.
+fn show(held: &Held, root: &Path) -> io::Result<()> {
+    let kind = held.file.metadata()?.file_type();
+    let target = root.join(held.target.strip_prefix("/").unwrap_or(&held.target));
+    if let Some(parent) = target.parent() {
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o755)
+            .create(parent)?;
+    }
+    if kind.is_symlink() {
+        return symlink(sys::link_target(&held.file)?, &target);
+    }
+    if kind.is_dir() {
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o755)
+            .create(&target)?;
+    } else if target.symlink_metadata().is_err() {
+        File::create(&target)?;
+    }
+    let tree = sys::clone_tree(&held.file, held.writable, kind.is_char_device())
+        .map_err(|error| named(&held.target, &error))?;
+    sys::attach(&tree, &target).map_err(|error| named(&held.target, &error))
+}
+
+/// Mounts a new file over one that exists; without one there, nothing reads it.
+fn cover(target: &Path, text: &str, own: &Path) -> io::Result<()> {
+    fs::write(own, text)?;
+    match target.symlink_metadata() {
+        Ok(found) if found.is_file() => sys::bind(own, target),
+        _ => Ok(()),
+    }
+}
+
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}

@@ -1,0 +1,421 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! The system calls of this program.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Set by SIGTERM.
+static ASKED_TO_END: AtomicBool = AtomicBool::new(false);
+/// `mount_setattr(2)`: `AT_RECURSIVE` of <linux/fcntl.h>.
+const AT_RECURSIVE: libc::c_int = 0x8000;
+/// Which side of a fork this is.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Fork {
+    /// The new process.
+    Child,
+    /// The caller, with the number of the new process.
+    Parent(libc::pid_t),
+}
+
+fn check(result: libc::c_long) -> io::Result<libc::c_long> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
+
+fn c_string(path: &Path) -> io::Result<CString> {
+    Ok(CString::new(path.as_os_str().as_bytes())?)
+}
+
+/// fork(2). This program has one thread.
+pub fn fork() -> io::Result<Fork> {
+    // SAFETY: single-threaded, so the child may go on as any process.
+    match check(libc::c_long::from(unsafe { libc::fork() }))? {
+        0 => Ok(Fork::Child),
+        pid => Ok(Fork::Parent(pid as libc::pid_t)),
+    }
+}
+
+/// pipe2(2), close-on-exec: read end, write end.
+pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut ends = [0; 2];
+    // SAFETY: `ends` has room for two descriptors, which nobody else owns.
+    unsafe {
+        check(libc::c_long::from(libc::pipe2(
+            ends.as_mut_ptr(),
+            libc::O_CLOEXEC,
+        )))?;
+        Ok((OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])))
+    }
+}
+
+/// Takes over an inherited descriptor.
+pub fn inherited(number: RawFd) -> io::Result<File> {
+    // SAFETY: F_GETFD only looks; a number that is open and handed to us is ours.
+    unsafe {
+        check(libc::c_long::from(libc::fcntl(
+            number,
+            libc::F_SETFD,
+            libc::FD_CLOEXEC,
+        )))?;
+        Ok(File::from_raw_fd(number))
+    }
+}
+
+/// dup2(2), without close-on-exec.
+pub fn duplicate(from: &OwnedFd, to: RawFd) -> io::Result<()> {
+    // SAFETY: numbers only.
+    check(libc::c_long::from(unsafe {
+        libc::dup2(from.as_raw_fd(), to)
+    }))
+    .map(drop)
+}
+
+/// Makes reads of a descriptor return at once.
+pub fn set_nonblocking(fd: &OwnedFd) -> io::Result<()> {
+    // SAFETY: numbers only.
+    check(libc::c_long::from(unsafe {
+        libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK)
+    }))
+    .map(drop)
+}
+
+/// Waits until there is something to read or `milliseconds` are over.
+pub fn readable(fd: &OwnedFd, milliseconds: i32) -> bool {
+    let mut poll = libc::pollfd {
+        fd: fd.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: one entry.
+    unsafe { libc::poll(&raw mut poll, 1, milliseconds) > 0 }
+}
+
+/// unshare(2).
+pub fn unshare(flags: libc::c_int) -> io::Result<()> {
+    // SAFETY: numbers only; single-threaded.
+    check(libc::c_long::from(unsafe { libc::unshare(flags) })).map(drop)
+}
+
+/// setns(2).
+pub fn enter(namespace: &File, kind: libc::c_int) -> io::Result<()> {
+    // SAFETY: numbers only; single-threaded.
+    check(libc::c_long::from(unsafe {
+        libc::setns(namespace.as_raw_fd(), kind)
+    }))
+    .map(drop)
+}
+
+/// prctl(2) with one argument.
+pub fn prctl(option: libc::c_int, value: libc::c_ulong) -> io::Result<()> {
+    // SAFETY: options used here take numbers.
+    check(libc::c_long::from(unsafe {
+        libc::prctl(option, value, 0, 0, 0)
+    }))
+    .map(drop)
+}
+
+/// Adds a granted capability to the ambient set.
+pub fn raise_ambient(capability: u8) -> io::Result<()> {
+    let (raise, number) = (
+        libc::PR_CAP_AMBIENT_RAISE as libc::c_ulong,
+        libc::c_ulong::from(capability),
+    );
+    // SAFETY: numbers only.
+    check(libc::c_long::from(unsafe {
+        libc::prctl(libc::PR_CAP_AMBIENT, raise, number, 0, 0)
+    }))
+    .map(drop)
+}
+
+/// Sets effective, permitted and inheritable capabilities to a mask.
+pub fn set_capabilities(mask: u64) -> io::Result<()> {
+    /// `_LINUX_CAPABILITY_VERSION_3` of <linux/capability.h>.
+    const VERSION: u32 = 0x2008_0522;
+    let header = [VERSION, 0];
+    let (low, high) = (mask as u32, (mask >> 32) as u32);
+    let data = [low, low, low, high, high, high];
+    // SAFETY: header and data have the layout of version 3.
+    check(unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), data.as_ptr()) }).map(drop)
+}
+
+/// Becomes a user and group without supplementary groups; capabilities are kept if that was asked for.
+pub fn become_user(uid: u32) -> io::Result<()> {
+    // SAFETY: numbers only.
+    unsafe {
+        check(libc::c_long::from(libc::setgroups(0, std::ptr::null())))?;
+        check(libc::c_long::from(libc::setresgid(uid, uid, uid)))?;
+        check(libc::c_long::from(libc::setresuid(uid, uid, uid))).map(drop)
+    }
+}
+
+/// Lowers a resource limit; one that is lower stays.
+pub fn limit(resource: libc::__rlimit_resource_t, value: u64) -> io::Result<()> {
+    let mut held = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `held` is one rlimit.
+    unsafe {
+        check(libc::c_long::from(libc::getrlimit(resource, &raw mut held)))?;
+        let least = value.min(held.rlim_max);
+        let new = libc::rlimit {
+            rlim_cur: least,
+            rlim_max: least,
+        };
+        check(libc::c_long::from(libc::setrlimit(
+            resource,
+            &raw const new,
+        )))
+        .map(drop)
+    }
+}
+
+/// A session keyring of its own, so that the caller's cannot be read.
+pub fn new_keyring() -> io::Result<()> {
+    /// `KEYCTL_JOIN_SESSION_KEYRING` of <linux/keyctl.h>.
+    const JOIN: libc::c_int = 1;
+    // SAFETY: a null name makes an anonymous keyring.
+    let result = unsafe { libc::syscall(libc::SYS_keyctl, JOIN, std::ptr::null::<libc::c_char>()) };
+    match check(result) {
+        Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => Ok(()), // a kernel without keyrings
+        other => other.map(drop),
+    }
+}
+
+/// A new session.
+pub fn new_session() -> io::Result<()> {
+    // SAFETY: no argument.
+    check(libc::c_long::from(unsafe { libc::setsid() })).map(drop)
+}
+
+/// Sends a signal; a process that is gone is no error.
+pub fn signal(pid: libc::pid_t, number: libc::c_int) {
+    // SAFETY: numbers only.
+    unsafe { libc::kill(pid, number) };
+}
+
+/// Notes SIGTERM for [`asked_to_end`]; waits are interrupted by it.
+pub fn note_sigterm() {
+    extern "C" fn note(_: libc::c_int) {
+        ASKED_TO_END.store(true, Ordering::Relaxed);
+    }
+    // SAFETY: the handler only stores to an atomic; without SA_RESTART it interrupts waits.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = note as *const () as libc::sighandler_t;
+        libc::sigaction(libc::SIGTERM, &raw const action, std::ptr::null_mut());
+    }
+}
+
+/// Ends this process by a signal, as the program ended.
+pub fn end_by(number: libc::c_int) {
+    default_signal(number);
+    // SAFETY: numbers only.
+    unsafe { libc::raise(number) };
+}
+
+/// Whether SIGTERM came.
+pub fn asked_to_end() -> bool {
+    ASKED_TO_END.load(Ordering::Relaxed)
+}
+
+/// Default action for a signal.
+pub fn default_signal(number: libc::c_int) {
+    // SAFETY: SIG_DFL is a valid disposition.
+    unsafe { libc::signal(number, libc::SIG_DFL) };
+}
+
+/// One ended child: its number and its status (-N: signal N). `None`: no child has ended, or there is none.
+pub fn reap(wait: bool) -> Option<(libc::pid_t, i32)> {
+    let mut raw = 0;
+    // SAFETY: `raw` is one int.
+    let pid = unsafe { libc::waitpid(-1, &raw mut raw, if wait { 0 } else { libc::WNOHANG }) };
+    let status = if libc::WIFSIGNALED(raw) {
+        -libc::WTERMSIG(raw)
+    } else {
+        libc::WEXITSTATUS(raw)
+    };
+    (pid > 0).then_some((pid, status))
+}
+
+/// CPU time (s) and the largest resident set (bytes) of the children that were reaped.
+pub fn children_usage() -> (f64, u64) {
+    // SAFETY: an all-zero rusage is valid, and is filled in.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage);
+        usage
+    };
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+    (
+        seconds(usage.ru_utime) + seconds(usage.ru_stime),
+        usage.ru_maxrss as u64 * 1024,
+    )
+}
+
+/// mount(2) of a new file system.
+pub fn mount_new(
+    kind: &CStr,
+    target: &Path,
+    flags: libc::c_ulong,
+    options: &str,
+) -> io::Result<()> {
+    let (target, options) = (c_string(target)?, CString::new(options)?);
+    // SAFETY: all are C strings that live through the call.
+    let result = unsafe {
+        libc::mount(
+            kind.as_ptr(),
+            target.as_ptr(),
+            kind.as_ptr(),
+            flags,
+            options.as_ptr().cast(),
+        )
+    };
+    check(libc::c_long::from(result)).map(drop)
+}
+
+/// Keeps mounts of this namespace from reaching others.
+pub fn make_private() -> io::Result<()> {
+    let none = std::ptr::null();
+    // SAFETY: a change of propagation takes no source, type or data.
+    let result = unsafe {
+        libc::mount(
+            none,
+            c"/".as_ptr(),
+            none,
+            libc::MS_REC | libc::MS_PRIVATE,
+            none.cast(),
+        )
+    };
+    check(libc::c_long::from(result)).map(drop)
+}
+
+/// A detached copy of a mount tree: no set-user-ID, read-only unless `writable`, no devices unless it is one.
+pub fn clone_tree(source: &File, writable: bool, device: bool) -> io::Result<OwnedFd> {
+    let flags = libc::OPEN_TREE_CLONE
+        | libc::OPEN_TREE_CLOEXEC
+        | (AT_RECURSIVE | libc::AT_EMPTY_PATH) as u32;
+    let mut set = libc::MOUNT_ATTR_NOSUID;
+    set |= if writable { 0 } else { libc::MOUNT_ATTR_RDONLY };
+    set |= if device { 0 } else { libc::MOUNT_ATTR_NODEV };
+    let attributes = libc::mount_attr {
+        attr_set: set,
+        attr_clr: 0,
+        propagation: libc::MS_PRIVATE,
+        userns_fd: 0,
+    };
+    // SAFETY: an empty path means the descriptor itself; `attributes` has the kernel's layout and size.
+    unsafe {
+        let tree = check(libc::syscall(
+            libc::SYS_open_tree,
+            source.as_raw_fd(),
+            c"".as_ptr(),
+            flags,
+        ))?;
+        let tree = OwnedFd::from_raw_fd(tree as RawFd);
+        check(libc::syscall(
+            libc::SYS_mount_setattr,
+            tree.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH | AT_RECURSIVE,
+            &raw const attributes,
+            size_of::<libc::mount_attr>(),
+        ))?;
+        Ok(tree)
+    }
+}
+
+/// Attaches a detached mount tree.
+pub fn attach(tree: &OwnedFd, target: &Path) -> io::Result<()> {
+    let target = c_string(target)?;
+    // SAFETY: an empty source path means the descriptor itself.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_move_mount,
+            tree.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_FDCWD,
+            target.as_ptr(),
+            libc::MOVE_MOUNT_F_EMPTY_PATH,
+        )
+    };
+    check(result).map(drop)
+}
+
+/// Mounts a file on another, both by path.
+pub fn bind(source: &Path, target: &Path) -> io::Result<()> {
+    let (source, target) = (c_string(source)?, c_string(target)?);
+    let none = std::ptr::null();
+    // SAFETY: C strings that live through the call; a bind takes neither type nor data.
+    let result = unsafe {
+        libc::mount(
+            source.as_ptr(),
+            target.as_ptr(),
+            none,
+            libc::MS_BIND,
+            none.cast(),
+        )
+    };
+    check(libc::c_long::from(result)).map(drop)
+}
+
+/// Makes the working directory, a mount point, the root, and lets go of the old one.
+pub fn pivot_root() -> io::Result<()> {
+    // SAFETY: C strings; the old root is stacked below the new one, then detached.
+    unsafe {
+        check(libc::syscall(
+            libc::SYS_pivot_root,
+            c".".as_ptr(),
+            c".".as_ptr(),
+        ))?;
+        check(libc::c_long::from(libc::umount2(
+            c".".as_ptr(),
+            libc::MNT_DETACH,
+        )))?;
+        check(libc::c_long::from(libc::chdir(c"/".as_ptr()))).map(drop)
+    }
+}
+
+/// sethostname(2).
+pub fn set_host_name(name: &str) -> io::Result<()> {
+    // SAFETY: pointer and length of one string.
+    check(libc::c_long::from(unsafe {
+        libc::sethostname(name.as_ptr().cast(), name.len())
+    }))
+    .map(drop)
+}
+
+/// Detaches the mount on a file.
+pub fn unmount(target: &Path) -> io::Result<()> {
+    let target = c_string(target)?;
+    // SAFETY: one C string.
+    check(libc::c_long::from(unsafe {
+        libc::umount2(target.as_ptr(), libc::MNT_DETACH)
+    }))
+    .map(drop)
+}
+
+/// What a symbolic link, opened itself, contains.
+pub fn link_target(link: &File) -> io::Result<std::path::PathBuf> {
+    let mut buffer = [0_u8; libc::PATH_MAX as usize];
+    // SAFETY: an empty path means the descriptor itself; pointer and length of one buffer.
+    let length = unsafe {
+        libc::readlinkat(
+            link.as_raw_fd(),
+            c"".as_ptr(),
+            buffer.as_mut_ptr().cast(),
+            buffer.len(),
+        )
+    };
+    let length = check(length as libc::c_long)? as usize;
+    Ok(std::ffi::OsStr::from_bytes(&buffer[..length]).into())
+}

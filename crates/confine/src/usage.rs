@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! What the processes of this PID namespace use, from proc(5). This process has number 1 and does not count.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Threads, resident bytes, and whether a thread is runnable (state R).
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    /// Threads of all processes.
+    pub threads: u64,
+    /// Resident memory; pages that processes share count once each.
+    pub resident_bytes: u64,
+    /// A thread runs or could run.
+    pub is_runnable: bool,
+}
+
+const PAGE: u64 = 4096;
+
+fn processes() -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let is_one = |name: &str| name != "1" && name.bytes().all(|byte| byte.is_ascii_digit());
+    entries
+        .filter(move |entry| entry.file_name().to_str().is_some_and(is_one))
+        .map(|entry| entry.path())
+}
+
+/// Numbers of all processes.
+pub fn pids() -> impl Iterator<Item = libc::pid_t> {
+    processes().filter_map(|path| path.file_name()?.to_str()?.parse().ok())
+}
+
+/// Usage at this moment. Processes that end meanwhile do not count.
+pub fn now() -> Usage {
+    let mut usage = Usage::default();
+    for process in processes() {
+        let Some(fields) = fields(&process.join("stat")) else {
+            continue;
+        };
+        usage.threads += fields
+            .get(17)
+            .and_then(|text| text.parse::<u64>().ok())
+            .unwrap_or(0);
+        usage.resident_bytes += PAGE
+            * fields
+                .get(21)
+                .and_then(|text| text.parse::<u64>().ok())
+                .unwrap_or(0);
+        let tasks = fs::read_dir(process.join("task"))
+            .into_iter()
+            .flatten()
+            .flatten();
+        let mut states = tasks.filter_map(|task| self::fields(&task.path().join("stat")));
+        usage.is_runnable = usage.is_runnable
+            || states.any(|fields| fields.first().is_some_and(|state| state == "R"));
+    }
+    usage
+}
+
+/// Fields of a `stat` file after the name, which may hold spaces.
+fn fields(path: &Path) -> Option<Vec<String>> {
+    let text = fs::read_to_string(path).ok()?;
+    let (_, rest) = text.rsplit_once(')')?;
+    Some(rest.split_ascii_whitespace().map(str::to_owned).collect())
+}
+
+/// Processes and threads that were started so far: the last number given (`/proc/loadavg`).
+pub fn started() -> u64 {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split_ascii_whitespace()
+        .last()
+        .and_then(|word| word.parse().ok())
+        .unwrap_or(0)
+}
+
+/// Bytes on disk and number of entries below `folders`, counted until one of them exceeds its limit.
+///
+/// Unlinked files that a process still holds open count as well.
+pub fn disk(folders: &[PathBuf], most_bytes: u64, most_files: u64) -> (u64, u64) {
+    let (mut bytes, mut files) = (0, 0);
+    let mut waiting: Vec<PathBuf> = folders.to_vec();
+    while let Some(folder) = waiting.pop() {
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            files += 1;
+            let Ok(found) = entry.metadata() else {
+                continue;
+            };
+            bytes += found.blocks() * 512;
+            if found.is_dir() {
+                waiting.push(entry.path());
+            }
+            if bytes > most_bytes || files > most_files {
+                return (bytes, files);
+            }
+        }
+    }
+    (bytes + unlinked_bytes(folders), files)
+}
+
+/// Bytes of open files without a name on the file systems of `folders`.
+fn unlinked_bytes(folders: &[PathBuf]) -> u64 {
+    let devices: Vec<u64> = folders
+        .iter()
+        .filter_map(|folder| folder.metadata().ok())
+        .map(|found| found.dev())
+        .collect();
+    let mut seen = std::collections::BTreeSet::new();
+    let mut bytes = 0;
+    for process in processes() {
+        for entry in fs::read_dir(process.join("fd"))
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            let Ok(found) = fs::metadata(entry.path()) else {
+                continue;
+            };
+            let is_unlinked =
+                found.is_file() && found.nlink() == 0 && devices.contains(&found.dev());
+            if is_unlinked && seen.insert((found.dev(), found.ino())) {
+                bytes += found.blocks() * 512;
+            }
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_of_every_kind_count() {
+        let folder = std::env::temp_dir().join(format!("satbox-usage-{}", std::process::id()));
+        fs::create_dir_all(folder.join("a/b")).unwrap();
+        fs::write(folder.join("a/file"), vec![1; 10_000]).unwrap();
+        let (bytes, files) = disk(std::slice::from_ref(&folder), u64::MAX, u64::MAX);
+        assert!(files == 3 && bytes >= 10_000, "{bytes} {files}");
+        assert_eq!(disk(std::slice::from_ref(&folder), u64::MAX, 1).1, 2);
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_process_name_may_hold_a_bracket() {
+        let path = std::env::temp_dir().join(format!("satbox-stat-{}", std::process::id()));
+        fs::write(&path, "7 (a) b) R 1 2").unwrap();
+        assert_eq!(fields(&path).unwrap(), ["R", "1", "2"]);
+        fs::remove_file(path).unwrap();
+    }
+}
