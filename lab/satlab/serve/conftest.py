@@ -105,7 +105,7 @@ def context(app: FastAPI) -> Context:
 
 
 def client_of(app: FastAPI, login: str = "") -> TestClient:
-    """Return a client that is logged in, or a anonymous's."""
+    """Return a client that is logged in; without `login`, an anonymous one."""
     client = TestClient(app, base_url=f"http://{HOST}", raise_server_exceptions=False)
     if login:
         assert client.post("/login/", json={"login": login, "password": PASSWORD}).status_code == 200
