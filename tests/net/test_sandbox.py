@@ -5,32 +5,49 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from satlab.check.sandbox import sandbox
-from satlab.check.sandbox.sandbox import ExitReport, Limits, Mount, Sandbox
+from satlab.check import sandboxed
+from satlab.check.sandboxed import ExitReport
+from satlab.common import paths
+from satlab.netlab.privileges import FIRST_UID, UIDS
+from satlab.netlab.sandbox import Limits, Mount, Place, Sandbox
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
 
+NOWHERE = Place()
 SMALL = Limits(seconds=5, memory_bytes=64 << 20, processes=32, disk_bytes=8 << 20)
 
 
-def run(script: str, tmp_path: Path, limits: Limits = SMALL) -> ExitReport:
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    """A network namespace that belongs to a user namespace."""
+    user, network = tmp_path / "user-namespace", tmp_path / "networks" / "network"
+    argv = [paths.SATBOX, "namespaces", user, str(FIRST_UID), str(UIDS), network]
+    subprocess.run(list(map(str, argv)), check=True)
+    try:
+        yield Place(network, user)
+    finally:
+        subprocess.run(["umount", "-l", user, network, network.parent], check=True)
+
+
+def run(script: str, tmp_path: Path, limits: Limits = SMALL, place: Place = NOWHERE) -> ExitReport:
     """Run a shell script in a sandbox that may write to /out. Its output is in tmp_path/log."""
     out = tmp_path / "out"
     out.mkdir(exist_ok=True)
-    box = Sandbox(mounts=(Mount(out, "/out", writable=True),), limits=limits)
+    box = Sandbox(mounts=(Mount(out, "/out", writable=True),), limits=limits, place=place)
     os.chown(out, box.uid, box.uid)
-    program = sandbox.start(["unshare", "--net", "--"], box, ["sh", "-c", script], tmp_path / "log")
+    program = sandboxed.start(box, ["sh", "-c", script], {}, tmp_path / "log")
     try:
         ended = program.poll(20)
         assert ended is not None, "the program exceeded its limits and was not ended"
         return ended
     finally:
         program.stop()
-        assert not (tmp_path / "log.root").exists() and not processes_of(box.uid)
+        assert not [*tmp_path.glob("log.root"), *tmp_path.glob("log.sandbox")] and not processes_of(box.uid)
 
 
 def processes_of(uid: int) -> list[str]:
@@ -62,7 +79,7 @@ def test_t11_a_program_that_exceeds_a_limit_is_ended_with_the_reason(script: str
     assert ended.stop_reason.startswith(reason) and bool(ended.stop_reason) is bool(reason), ended
 
 
-def test_t11_it_reads_no_user_data_and_writes_to_its_folders_alone(tmp_path: Path) -> None:
+def test_t11_it_reads_no_user_data_and_writes_to_its_folders_alone(tmp_path: Path, place: Place) -> None:
     secret = tmp_path / "secret"
     secret.write_text("secret")
     with subprocess.Popen(["sleep", "60"]) as victim:
@@ -72,7 +89,7 @@ def test_t11_it_reads_no_user_data_and_writes_to_its_folders_alone(tmp_path: Pat
             ip link set lo up; nsenter --net=/proc/1/ns/net true; cat /proc/1/environ; env
             echo DONE
         """
-        run(script, tmp_path)
+        run(script, tmp_path, place=place)
         assert victim.poll() is None
         victim.kill()
     output = (tmp_path / "log").read_text()
@@ -90,8 +107,8 @@ def test_t11_it_has_no_privilege_and_its_own_user(tmp_path: Path) -> None:
     assert int(status["NSpid"].split()[-1]) < 10
 
 
-def test_t11_its_network_is_its_parent_s_namespace(tmp_path: Path) -> None:
-    run("ls /sys/class/net; cat /proc/net/dev", tmp_path)
+def test_t11_its_network_is_the_given_namespace(tmp_path: Path, place: Place) -> None:
+    run("ls /sys/class/net; cat /proc/net/dev", tmp_path, place=place)
     interfaces = {line.partition(":")[0].strip() for line in (tmp_path / "log").read_text().splitlines() if ":" in line}
     assert interfaces == {"lo"}
 
@@ -109,8 +126,8 @@ def test_status_cpu_time_and_memory_are_reported(tmp_path: Path) -> None:
 
 
 def test_a_stopped_program_can_end_by_itself(tmp_path: Path) -> None:
-    program = sandbox.start(
-        [], Sandbox(), ["sh", "-c", "trap 'echo bye; exit 3' TERM; while :; do sleep 0.1; done"], tmp_path / "log"
+    program = sandboxed.start(
+        Sandbox(), ["sh", "-c", "trap 'echo bye; exit 3' TERM; while :; do sleep 0.1; done"], {}, tmp_path / "log"
     )
     assert program.poll(0.5) is None
     ended = program.stop()
@@ -129,7 +146,9 @@ def test_a_program_runs_in_the_root_of_an_image(tmp_path: Path) -> None:
     (root / "etc").mkdir(exist_ok=True)
     (root / "etc" / "hosts").write_text("1.2.3.4 image\n")
     script = "ls /; while read line; do echo $line; done < /etc/hosts; echo x > /etc/hosts; echo x > /bin/x"
-    running = sandbox.start([], Sandbox(base=root, hosts="5.6.7.8 lab\n"), ["/bin/sh", "-c", script], tmp_path / "log")
+    running = sandboxed.start(
+        Sandbox(base=root, hosts="5.6.7.8 lab\n"), ["/bin/sh", "-c", script], {}, tmp_path / "log"
+    )
     ended = running.poll(20) or running.stop()
     output = (tmp_path / "log").read_text().split("\n")
     assert ended.stop_reason == "" and {"bin", "etc", "proc", "tmp", "5.6.7.8 lab"} <= set(output), output
@@ -142,6 +161,6 @@ def test_a_mount_is_at_the_path_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "real" / "file").write_text("text\n")
     (tmp_path / "link").symlink_to(tmp_path / "real")
     box = Sandbox(mounts=(Mount(tmp_path / "link"),))
-    running = sandbox.start([], box, ["cat", str(tmp_path / "link" / "file")], tmp_path / "log")
+    running = sandboxed.start(box, ["cat", str(tmp_path / "link" / "file")], {}, tmp_path / "log")
     ended = running.poll(20) or running.stop()
     assert (ended.status, ended.output_tail) == (0, "text")

@@ -17,6 +17,8 @@ pub struct Usage {
 }
 
 const PAGE: u64 = 4096;
+/// Folders in folders; each name has at most 255 bytes, and a path of 4096 bytes or more cannot be opened.
+const DEEPEST: u32 = 12;
 
 fn processes() -> impl Iterator<Item = PathBuf> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -76,11 +78,16 @@ pub fn started() -> u64 {
 
 /// Bytes on disk and number of entries below `folders`, counted until one of them exceeds its limit.
 ///
-/// Unlinked files that a process still holds open count as well.
+/// Unlinked files that a process still holds open count as well. `u64::MAX` bytes: folders are nested deeper than
+/// `DEEPEST`, and what is below them is not counted.
 pub fn disk(folders: &[PathBuf], most_bytes: u64, most_files: u64) -> (u64, u64) {
     let (mut bytes, mut files) = (0, 0);
-    let mut waiting: Vec<PathBuf> = folders.to_vec();
-    while let Some(folder) = waiting.pop() {
+    let mut waiting: Vec<(PathBuf, u32)> =
+        folders.iter().map(|folder| (folder.clone(), 0)).collect();
+    while let Some((folder, depth)) = waiting.pop() {
+        if depth > DEEPEST {
+            return (u64::MAX, files);
+        }
         for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
             files += 1;
             let Ok(found) = entry.metadata() else {
@@ -88,7 +95,7 @@ pub fn disk(folders: &[PathBuf], most_bytes: u64, most_files: u64) -> (u64, u64)
             };
             bytes += found.blocks() * 512;
             if found.is_dir() {
-                waiting.push(entry.path());
+                waiting.push((entry.path(), depth + 1));
             }
             if bytes > most_bytes || files > most_files {
                 return (bytes, files);

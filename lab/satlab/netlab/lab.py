@@ -44,6 +44,7 @@ from satlab.link.config import Emulator, LinkConfig, LinkRequest, build_config, 
 from satlab.link.opensand import Platform
 from satlab.link.plan import LinkPlan, plan_link
 from satlab.netlab import netns
+from satlab.netlab.sandbox import Place
 
 RUN = Path("/run/satlab")
 READY_DEADLINE_S = 5.0
@@ -171,6 +172,11 @@ class Lab:
             )
         return ["nsenter", f"--net={netns_names.path(self.lab_id, node)}", "--"]
 
+    def place(self, node: str) -> Place:
+        """Return the namespaces of a node."""
+        user = netns_names.user_path(self.lab_id)
+        return Place(netns_names.path(self.lab_id, node), user if user.exists() else None)
+
     def start_timeline(self) -> None:
         """Start the link's time line where it has one; it waits for that."""
         if self.config.timeline and self.config.control:
@@ -295,7 +301,8 @@ def _build(lab: Lab, commands: dict[str, _Command], platform: Platform | None, i
     if lab.lan:
         _write(folder / "lan.json", lab.lan.to_json())
     taps = platform.taps(lab.topology) if platform else None
-    netns.build(lab.topology, lab.lab_id, taps, client_lan(lab.topology)[0].network if lab.lan else None)
+    carried = client_lan(lab.topology)[0].network if lab.lan else None
+    netns.build(lab.topology, lab.lab_id, taps, carried)
     interrupts.check()
     processes = {name: _start(lab, command) for name, command in commands.items()}
     state = state.model_copy(update={"processes": processes})

@@ -39,15 +39,3 @@ def test_the_return_link_is_counted_from_the_start_of_the_transfer() -> None:
     ]
     lines.append({"type": "sample", "t_unix_s": 4.0, "return": None})
     assert real_clock._returned(lines, 1.5) == {"return_packets": 6, "return_bytes": 240}
-
-
-def test_links_and_large_files_of_a_program_are_not_kept(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(real_clock, "KEPT_BYTES", 10)
-    theirs = tmp_path / "theirs"
-    (theirs / "logs").mkdir(parents=True)
-    (theirs / "logs" / "keys.log").write_text("keys")
-    (theirs / "large").write_text("x" * 11)
-    (theirs / "link").symlink_to("/etc/passwd")
-    real_clock._keep(theirs, tmp_path / "kept")
-    kept = [file.relative_to(tmp_path / "kept") for file in (tmp_path / "kept").rglob("*") if file.is_file()]
-    assert kept == [Path("logs/keys.log")]

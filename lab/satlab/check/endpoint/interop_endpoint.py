@@ -18,12 +18,12 @@ from pathlib import Path
 from socket import create_server
 from typing import Any, Literal
 
+from satlab.check import sandboxed
 from satlab.check.endpoint import oci
 from satlab.check.endpoint.command_line import compare
 from satlab.check.endpoint.pair import CLIENT, SERVER, EndpointProgram, TransferRequest
 from satlab.check.samples import Sample, Status
-from satlab.check.sandbox import sandbox
-from satlab.check.sandbox.sandbox import ExitReport, Limits, Mount, Sandbox
+from satlab.check.sandboxed import ExitReport, NotStartedError
 from satlab.check.suite import Case
 from satlab.check.trace.pcap import CapturedTransfer
 from satlab.common import paths, scratch, topology
@@ -31,6 +31,7 @@ from satlab.common.errors import ConfigError
 from satlab.common.topology import Role, Topology
 from satlab.netlab import netns, privileges
 from satlab.netlab.lab import Lab
+from satlab.netlab.sandbox import Limits, Mount, Sandbox
 
 SCRIPT = "run_endpoint.sh"
 PORT = 443
@@ -147,12 +148,13 @@ class InteropPair:
                 mount.source.mkdir()
                 privileges.give(mount.source, box.uid)
             program = self._script(role, f"unknown-{secrets.token_hex(4)}", "", mounts)
-            box = replace(
-                box, mounts=program.mounts, base=program.base, environment=program.environment,
-                capabilities=program.capabilities,
-            )  # fmt: skip
-            node = up.topology.node_of(Role(role))
-            running = sandbox.start(up.enter_argv(node), box, program.argv, folder / f"compliance-{role}.log")
+            node = up.place(up.topology.node_of(Role(role)))
+            box = replace(box, place=node, mounts=program.mounts, base=program.base, capabilities=program.capabilities)
+            try:
+                log = folder / f"compliance-{role}.log"
+                running = sandboxed.start(box, program.argv, program.environment, log)
+            except NotStartedError as error:
+                return f"the {role}: {error}"
             ended = running.poll(COMPLIANCE_S + 5) or running.stop()
         if ended.status == UNSUPPORTED:
             return ""

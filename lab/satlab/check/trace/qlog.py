@@ -64,7 +64,10 @@ def newest(folder: Path) -> Path | None:
     walked = itertools.islice(os.walk(folder), MAX_FILES)
     for subfolder, _, names in walked if folder.is_dir() and not folder.is_symlink() else ():
         for name in names[:MAX_FILES]:
-            status = (Path(subfolder) / name).lstat()
+            try:
+                status = (Path(subfolder) / name).lstat()
+            except OSError:  # a path that is too long
+                continue
             if name.endswith((".qlog", ".sqlog")) and stat.S_ISREG(status.st_mode):
                 files.append((status.st_mtime_ns, Path(subfolder) / name))
     return max(files)[1] if files else None

@@ -11,7 +11,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from satlab.check.sandbox.sandbox import read_json_lines
+from satlab.check.sandboxed import read_json_lines
 from satlab.check.trace import qlog_transfer
 from satlab.check.trace.causes import SenderState, TransferTrace
 from satlab.link.plan import LinkPlan
