@@ -5,6 +5,8 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,8 +15,12 @@ import pytest
 from satlab.check import sandboxed
 from satlab.check.sandboxed import ExitReport
 from satlab.common import paths
-from satlab.netlab.privileges import FIRST_UID, UIDS
+from satlab.common.processes import wait
+from satlab.netlab import sandbox
+from satlab.netlab.job_host import JOB_LIMITS
 from satlab.netlab.sandbox import Limits, Mount, Place, Sandbox
+from satlab.openbach.job_process import JobProcess
+from tests.places import new_place
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
 
@@ -24,14 +30,8 @@ SMALL = Limits(seconds=5, memory_bytes=64 << 20, processes=32, disk_bytes=8 << 2
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
-    """A network namespace that belongs to a user namespace."""
-    user, network = tmp_path / "user-namespace", tmp_path / "networks" / "network"
-    argv = [paths.SATBOX, "namespaces", user, str(FIRST_UID), str(UIDS), network]
-    subprocess.run(list(map(str, argv)), check=True)
-    try:
-        yield Place(network, user)
-    finally:
-        subprocess.run(["umount", "-l", user, network, network.parent], check=True)
+    with new_place(tmp_path) as made:
+        yield made
 
 
 def run(script: str, tmp_path: Path, limits: Limits = SMALL, place: Place = NOWHERE) -> ExitReport:
@@ -164,3 +164,36 @@ def test_a_mount_is_at_the_path_that_names_it(tmp_path: Path) -> None:
     running = sandboxed.start(box, ["cat", str(tmp_path / "link" / "file")], {}, tmp_path / "log")
     ended = running.poll(20) or running.stop()
     assert (ended.status, ended.output_tail) == (0, "text")
+
+
+REPORTS = """
+import os, signal, sys, time
+def stopped(who):
+    def handler(*_):
+        os.write(1, (who + " stopped\\n").encode())
+        os._exit(0)
+    return handler
+child = os.fork()
+signal.signal(signal.SIGTERM, stopped("job" if child else "child"))
+if child:
+    print("up", flush=True)
+while True:
+    time.sleep(1)
+"""
+
+
+def test_t24_descendants_are_stopped_first_then_the_job_then_its_stop_command_runs(tmp_path: Path) -> None:
+    root, log = tmp_path / "root", tmp_path / "log"
+    root.mkdir()
+    enter = Sandbox(mounts=sandbox.programs(), limits=JOB_LIMITS).argv(tmp_path / "spec", root)
+    job = JobProcess(
+        [*enter, sys.executable, "-c", REPORTS],
+        stop_argv=[*enter, "echo", "after"],
+        environment={"HOME": sandbox.HOME, "PATH": paths.STANDARD_PATH},
+        log=log,
+    )
+    assert wait(lambda: "up" in log.read_text(), 10)
+    job.stop()
+    assert wait(lambda: job.poll(time.monotonic()) is not None, 10)
+    job.close()
+    assert log.read_text().splitlines() == ["up", "child stopped", "job stopped", "after"]

@@ -144,6 +144,9 @@ impl Watch<'_> {
         let started = usage::started();
         let forked = started.saturating_sub(self.started);
         self.started = started;
+        if self.groups.are_limits() {
+            return [false, false]; // the kernel counts shared pages once
+        }
         let most = self.limits.processes;
         [
             now.resident_bytes > self.limits.memory_bytes,

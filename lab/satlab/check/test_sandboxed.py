@@ -34,7 +34,7 @@ def test_links_pipes_and_large_files_of_a_program_are_not_kept(
     assert kept(tmp_path) == ["logs/keys.log"]
 
 
-def test_many_small_and_sparse_files_of_a_program_stay_within_bounds(
+def test_t25_many_small_and_sparse_files_of_a_program_stay_within_bounds(
     tmp_path: Path, theirs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sandboxed, "KEPT_BYTES", 2500)
@@ -47,7 +47,9 @@ def test_many_small_and_sparse_files_of_a_program_stay_within_bounds(
     assert kept(tmp_path) == ["sparse0"]
 
 
-def test_deep_folders_of_a_program_are_left_out(tmp_path: Path, theirs: Path, request: pytest.FixtureRequest) -> None:
+def test_t25_deep_folders_of_a_program_are_left_out(
+    tmp_path: Path, theirs: Path, request: pytest.FixtureRequest
+) -> None:
     request.addfinalizer(lambda: scratch.remove(tmp_path))  # pytest's own removal is recursive
     place = theirs
     for _ in range(1100):
