@@ -41,7 +41,7 @@ def run(
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="Value of an argument, or another value for a constant; or the link's internet_delay_ms, "
+            help="Value of an argument, or a new value of a constant; or the link's internet_delay_ms, "
             "satcom_delay_ms, satcom_loss_percent, satcom_attenuation_db. Repeatable.",
         ),
     ] = None,

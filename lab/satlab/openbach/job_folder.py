@@ -72,7 +72,7 @@ def _commands(job: Descriptor) -> Iterator[Fault]:
 
 
 def _filter(path: Path) -> Iterator[Fault]:
-    """Find what rstats cannot read; without the file it stores and broadcasts everything, which is not a fault."""
+    """Find faults of rstats' filter file. It may be missing: then rstats stores and broadcasts everything."""
     parser = configparser.ConfigParser(interpolation=None)
     try:
         parser.read(path, encoding="utf-8")

@@ -74,7 +74,7 @@ class Engine:
 
 @dataclass(frozen=True)
 class Request:
-    """What to split, checked; `scratch` is a private folder."""
+    """Checked options: the connections to split; `scratch` is a private folder."""
 
     engine: str
     client: IPv4Address

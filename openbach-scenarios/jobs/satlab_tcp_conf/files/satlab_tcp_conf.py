@@ -184,7 +184,7 @@ def interface_towards(address: str) -> str:
 
 
 def routes() -> list[str]:
-    """Return the routes of the main table, each as the words that make it."""
+    """Return the routes of the main table, one line each, without the state of the interface."""
     return [re.sub(r" (linkdown|dead)\b", "", line).strip() for line in run("ip", "-o", "route").splitlines()]
 
 
