@@ -222,7 +222,7 @@ fn planted_faults_are_named() {
                 && fault.line > 0
                 && format!("{} ({})", fault.reason, fault.remedy).contains(part)
         });
-        assert!(hit, "{edit:?} gave\n{faults}");
+        assert!(hit, "not refused: {edit:?}\n{faults}");
     }
 }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Commands that measure, and those that read what was measured."""
+"""Commands that measure, and those that read measurements."""
 
 import functools
 import json
@@ -174,7 +174,7 @@ def reproduce(
     ] = False,
     json_lines: Annotated[bool, typer.Option("--json", help="The results as JSON on stdout.")] = False,
 ) -> int:
-    """Repeat a paper's evaluation, each run in a fresh lab, and show its tables beside ours."""
+    """Repeat a paper's evaluation, each run in a fresh lab, and compare its tables with the published ones."""
     from satlab.reproduce import reproduction, result_tables
 
     del paper
@@ -214,11 +214,11 @@ def influx(
 @with_options(LinkOptions, "lenient")
 def validate(
     paths: Annotated[
-        list[Path], typer.Argument(help="Profiles, scenarios, time lines, jobs, pages, folders of these, lab.yml.")
+        list[Path], typer.Argument(help="Profiles, scenarios, timelines, jobs, pages, folders of these, lab.yml.")
     ],
     link: LinkOptions,
 ) -> int:
-    """Check files without touching anything; every fault is printed."""
+    """Check files without changing anything; every fault is printed."""
     from satlab.experiment import validate
 
     needs.ensure("link")

@@ -16,7 +16,7 @@ from satlab.link.options import LinkOptions
 vm_app = typer.Typer(no_args_is_help=True, help="The lab as virtual machines: Vagrant, Ansible, OpenSAND, OpenBACH.")
 app.add_typer(vm_app, name="vm")
 LINK = ("profile", "emulator", "seed", "loss", "loss_unit", "queue_bdp")
-"""What can be chosen of the link."""
+"""Options of the link."""
 Variables = Annotated[
     list[str] | None, typer.Option("--var", help="NAME=VALUE: variable of the Ansible roles. Repeatable.")
 ]
@@ -45,7 +45,7 @@ def provision(
     variables: Variables = None,
     quiet: Quiet = False,
 ) -> int:
-    """Provision machines that are up: another link, another emulator, what was changed in the roles."""
+    """Provision machines that are up: another link or emulator, or changed roles."""
     from satlab.vm import vm_commands
 
     needs.ensure("link", "vm")
@@ -69,7 +69,7 @@ def inventory(
 
 @command(group=vm_app)
 def status(json_lines: JsonLines = False) -> int:
-    """Show every machine. Exit status 1 when one is not up or not well."""
+    """Show every machine. Exit status 1 when one is down or degraded."""
     from satlab.vm import vm_commands
 
     needs.ensure("link", "vm")
@@ -112,7 +112,7 @@ def run(
 
 @command(group=vm_app)
 def down(quiet: Quiet = False) -> int:
-    """Destroy the machines and what was generated for them."""
+    """Destroy the machines and the files generated for them."""
     from satlab.vm import vm_commands
 
     needs.ensure("link", "vm")

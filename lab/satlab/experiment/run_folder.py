@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The folder of a run, which says how the run went whatever happens; and what every run does around its scenario."""
+"""The folder of a run, which always has the run's result; and the steps of every run around its scenario."""
 
 import json
 import threading
@@ -32,7 +32,7 @@ RunScenario = Callable[[LabT, Callable[[JobProgress], None], threading.Event], S
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What plan.json and manifest.json say of a run before it starts.
+    """The part of plan.json and manifest.json that is known before the run.
 
     `file`: of the scenario. `lab`: `netns` or `vm`. `options`: those of the link, as on the command line.
     """

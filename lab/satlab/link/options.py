@@ -217,7 +217,7 @@ class LocalOptions(Options):
     timeline: Annotated[
         Path | None,
         Help(
-            "Time line",
+            "Timeline",
             "JSON list of changes at their times, s since the lab is up; of a run, since its scenario starts.",
             "Timing",
             metavar="FILE",
@@ -289,14 +289,14 @@ class LinkOptions(LocalOptions, QueueOptions, LossOptions, PathOptions):
         )
 
     def _timeline(self, starts: Literal["at-once", "on-request"]) -> Timeline | None:
-        """Return the time line; an empty one where the profile's files have to wait for a request, too."""
+        """Return the timeline; an empty one where the profile's files have to wait for a request, too."""
         if self.timeline is None and starts == "at-once":
             return None
         steps = control.load_steps(self.timeline) if self.timeline else ()
         return Timeline(starts=starts, steps=steps)
 
     def _refuse_what_opensand_cannot(self) -> None:
-        """Raise ConfigError for all that the profile says to OpenSAND, and options do not."""
+        """Raise ConfigError for every option that OpenSAND does not support."""
         faults = [
             Fault(f"{option.flag} {value}", "OpenSAND cannot do this", "leave it out")
             for option in options_of(LinkOptions)
@@ -309,7 +309,7 @@ class LinkOptions(LocalOptions, QueueOptions, LossOptions, PathOptions):
 
 
 def shipped_profiles(folder: Path = PROFILES) -> tuple[str, ...]:
-    """Return the names of the profiles in a folder, geo first; what they are made from (`_base`) is none."""
+    """Return the names of the profiles in a folder, geo first; without their common base (`_base`)."""
     names = [path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("_")]
     return tuple(sorted(names, key=lambda name: (name != "geo", name)))
 

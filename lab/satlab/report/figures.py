@@ -37,7 +37,7 @@ PROTOCOL_STYLE = {"h1": 1, "h2": 2, "h3": 0}
 
 @dataclass(frozen=True)
 class DataTable:
-    """The same data for those who cannot or will not look at the plot."""
+    """The data of a plot as text."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]

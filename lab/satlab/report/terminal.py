@@ -112,7 +112,7 @@ def _calibration(rows: Sequence[Row]) -> Table:
 
 
 def _deviation(row: Row) -> str:
-    """Return what was measured and within which bounds it should have been."""
+    """Return a measured value and its bounds."""
     name, unit = CHECKS.get(row.labels["check"], row.labels["check"]), row.labels["unit"]
     if row.value is None:
         return f"{name}: not measured, {row.reason}"

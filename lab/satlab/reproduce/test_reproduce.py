@@ -246,7 +246,7 @@ def filled(tmp_path: Path) -> Campaign:
     return made
 
 
-def test_medians_stand_beside_the_published_ones(tmp_path: Path) -> None:
+def test_medians_are_compared_with_the_published_ones(tmp_path: Path) -> None:
     found = results.read(filled(tmp_path))
     lines = {(one.cell.kind, one.metric): one for one in found.pages}
     h1 = lines["h1", "response_start_ms"]

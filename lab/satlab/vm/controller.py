@@ -20,10 +20,10 @@ from satlab.common.errors import ConfigError, Fault, HostError, RunError
 PORT = 8000
 LOOK_DEADLINE_S = 20.0
 WORK_DEADLINE_S = 300.0
-"""For one answer: adding an entity lets the controller request facts of every agent of the project, and an export is
+"""For one answer: when an entity is added, the controller requests facts of every agent of the project; an export is
 made on request."""
 TRIES = 5
-"""For a GET whose connection breaks: its HTTP server resets connections now and then. Nothing else is sent twice."""
+"""For a GET whose connection breaks: its HTTP server resets connections now and then. Only GET is repeated."""
 INSTALL_DEADLINE_S = 900.0
 POLL_S = 1.0
 MOST_BYTES = 1 << 30

@@ -43,7 +43,7 @@ GRACE_S = 15.0
 END_S = 5.0
 WATCH_S = 0.25
 KEPT_BYTES = 16 << 20
-"""Of each endpoint's files, those up to this size are kept, larger ones are what was transferred."""
+"""Files of an endpoint up to this size are kept; larger ones are payload."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class _Sitting:
         return self.request.failed(why, "unsupported" if why == UNSUPPORTED else "failed")
 
     def _complete(self, base: Sample, server: ExitReport, client: ExitReport, seen: CapturedTransfer | None) -> Sample:
-        """Add what is seen from outside, of whatever programs."""
+        """Add what is measured without the programs' help: processor time and the captured packets."""
         used = {"client": (client.cpu_s, client.waited_s), "server": (server.cpu_s, server.waited_s)}
         more: dict[str, Any] = {}
         if seen is not None and self.request.case.direction == "download":
@@ -214,7 +214,7 @@ def _sandbox(request: TransferRequest, side: str, names: tuple[str, ...]) -> San
 
 
 def _emptied(folder: Path) -> Path:
-    """Make a sample's folder; what a sample that was stopped has left in it goes."""
+    """Make a sample's folder; the files of an earlier, stopped attempt are removed."""
     if folder.exists():
         scratch.remove(folder)
     folder.mkdir()
@@ -222,7 +222,7 @@ def _emptied(folder: Path) -> Path:
 
 
 def _keep(theirs: Path, kept: Path) -> None:
-    """Keep an endpoint's files, links and what is too large left out; they are worth nothing but a look."""
+    """Keep an endpoint's files for diagnosis, without links and large files."""
     for file in sorted(theirs.rglob("*")):
         if file.is_file() and not file.is_symlink() and file.lstat().st_size <= KEPT_BYTES:
             target = kept / file.relative_to(theirs)
@@ -245,7 +245,7 @@ def _typical(plan: LinkPlan) -> tuple[float, float]:
 
 
 def _returned(lines: Iterable[Mapping[str, Any]], since_unix_s: float) -> dict[str, Any]:
-    """Count what crossed the return link since a moment of the Unix clock."""
+    """Count packets and bytes on the return link since an instant of the Unix clock."""
     samples = [line["return"] for line in lines if line["type"] == "sample" and line["t_unix_s"] > since_unix_s]
     counts: Callable[[str], int] = lambda name: sum(one[name] for one in samples if one)  # noqa: E731
     return {"return_packets": counts("out_packets"), "return_bytes": counts("out_bytes")}
@@ -257,7 +257,7 @@ def _client_interface(up: Lab) -> tuple[str, str]:
 
 
 def _listens(up: Lab, protocol: str, port: int) -> bool:
-    """Look whether the server's namespace has a socket on the port."""
+    """Return whether the server's namespace has a socket on the port."""
     node = up.topology.node_of(Role.SERVER)
     return any(netns.inside(up.lab_id, node, _has_port, table, port) for table in (protocol, f"{protocol}6"))
 
