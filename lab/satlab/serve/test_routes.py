@@ -4,6 +4,7 @@
 import csv
 import io
 import json
+import re
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -284,11 +285,13 @@ def test_t04_the_archive_holds_files_of_the_run_alone(ended: Path, viewer: TestC
     assert viewer.get("/scenario_instance/1/?files_count").json() == {"satlab_ping": {"ping_json": 4}}
     data = viewer.get("/scenario_instance/1/archive/?satlab_ping=ping_json").content
     with tarfile.open(fileobj=io.BytesIO(data)) as outer:
-        assert outer.getnames() == ["scenario_instance_1.csv", "satlab_ping.tar.gz"]
-        inner = outer.extractfile("satlab_ping.tar.gz")
+        text, packed = outer.getnames()
+        assert text == "scenario_instance_1.csv"
+        assert re.fullmatch(r"client\.satlab_ping_\(1\)\.ping_json\.\w{8}\.tar\.gz", packed)
+        inner = outer.extractfile(packed)
         assert inner is not None
         with tarfile.open(fileobj=io.BytesIO(inner.read())) as files:
-            assert files.getnames() == ["satlab_ping-1/ping.json"]
+            assert files.getnames() == ["ping.json"]
     plain = viewer.get("/scenario_instance/1/archive/")
     assert plain.headers["content-disposition"] == 'attachment; filename="scenario1.tar.gz"'
     assert plain.text.startswith("@agent_name,")
