@@ -14,6 +14,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import IO, Any
 
+from satlab.openbach.document import is_name
 from satlab.serve.api_answers import ApiError, date
 from satlab.serve.context import Context
 from satlab.serve.instance_view import job_progress, scenario_tree
@@ -191,6 +192,8 @@ def _stored(context: Context, instance: Instance, job: str, statistic: str) -> I
 
     The name is `ENTITY.JOB_(INSTANCE).STATISTIC.RANDOM.tar.gz`.
     """
+    if not (is_name(job) and is_name(statistic)):
+        return
     raw = (context.settings.runs / str(instance.run_id) / "raw").resolve()
     entities = {progress["id"]: progress["entity"] for progress in job_progress(instance)}
     seen = set[Path]()
@@ -198,9 +201,10 @@ def _stored(context: Context, instance: Instance, job: str, statistic: str) -> I
         about = record["_metadata"]
         if about["is_file"] and about["job_name"] == job and statistic in record:
             path, number = raw / str(record[statistic]), about["job_instance_id"]
-            if number in entities and path not in seen and _is_stored(path, raw / "files"):
+            entity = entities.get(number) or str(about.get("agent_name", ""))
+            if is_name(entity) and path not in seen and _is_stored(path, raw / "files"):
                 seen.add(path)
-                yield f"{entities[number]}.{job}_({number}).{statistic}.{secrets.token_hex(4)}.tar.gz", path
+                yield f"{entity}.{job}_({number}).{statistic}.{secrets.token_hex(4)}.tar.gz", path
 
 
 def _is_stored(path: Path, folder: Path) -> bool:
