@@ -282,6 +282,33 @@ def test_another_congestion_control_than_asked_for_fails_the_job(chain: Chain) -
     assert "uses cubic, not reno" in log
 
 
+def test_a_session_on_a_control_network_is_neither_changed_nor_judged(chain: Chain) -> None:
+    """What the conductor of a real OpenBACH keeps open to each agent: here it uses another congestion control."""
+    peer = ("peer", "name", "mgmt0", "netns", f"{chain.name}-client")
+    chain.run("proxy", "ip", "link", "add", "mgmt0", "type", "veth", *peer)
+    for node, address in (("proxy", "198.19.0.1"), ("client", "198.19.0.2")):
+        chain.run(node, "ip", "addr", "add", f"{address}/24", "dev", "mgmt0")
+        chain.run(node, "ip", "link", "set", "mgmt0", "up")
+    before = chain.run("proxy", "ip", "route", "show", "dev", "mgmt0")
+    chain.start("client", "iperf3", "-s", "-1", "-B", "198.19.0.2")
+    until(lambda: ":1451 " in chain.run("client", "cat", "/proc/net/tcp"), "iperf3")
+    session = chain.start("proxy", "iperf3", "-c", "198.19.0.2", "-t", "4", "-C", "reno")
+    until(lambda: "198.19.0.2:5201" in chain.run("proxy", "ss", "-tnH"), "a session on the control network")
+    conf = chain.job("satlab_tcp_conf", "-C", "cubic", "-w", "40")
+    chain.ready("satlab_tcp_conf")
+    client = ask(chain)
+    assert says(client)
+    assert chain.run("proxy", "ip", "route", "show", "dev", "mgmt0") == before
+    assert "initcwnd 40" in chain.run("proxy", "ip", "route", "show", "dev", "lan0")
+    assert session.wait(20) == 0
+    assert conf.poll() is None, "the session has not failed the job"
+    assert stop(conf)[0] == 0
+    assert all(
+        "198.19." not in c["peer"]
+        for c in chain.stored("satlab_tcp_conf", "tcp_conf_json", "tcp-conf.schema.json")["connections"]
+    )
+
+
 def test_an_unknown_congestion_control_is_refused_and_nothing_is_changed(chain: Chain) -> None:
     before = chain.state()
     conf = chain.job("satlab_tcp_conf", "-C", "hybla9")
