@@ -91,15 +91,16 @@ pub fn load(path: &Path) -> Result<(Config, Profile), Failure> {
 /// # Errors
 /// It has faults.
 pub fn load_profile(dir: &Path, mode: Mode) -> Result<Profile, Failure> {
-    profile::load_as(dir, mode).map_err(|faults| {
-        log(&faults.to_string());
-        let what = format!(
-            "{} faults in profile {}",
-            faults.as_slice().len(),
-            dir.display()
-        );
-        Failure::usage(what, PROFILE_HINT)
-    })
+    profile::load_as(dir, mode).map_err(|faults| refused_profile(dir, &faults))
+}
+
+/// Logs the faults of a profile; returns the failure that they are.
+#[must_use]
+pub fn refused_profile(dir: &Path, faults: &profile::Faults) -> Failure {
+    log(&faults.to_string());
+    let count = faults.as_slice().len();
+    let what = format!("{count} faults in profile {}", dir.display());
+    Failure::usage(what, PROFILE_HINT)
 }
 
 /// The text of a loss trace.

@@ -28,6 +28,16 @@ pub(crate) fn bursts(place: &str, loss: &Value, faults: &mut Faults) {
     }
 }
 
+/// A shortest burst is counted in steps.
+pub(crate) fn chain(place: &str, loss: &Value, faults: &mut Faults) {
+    let time = |name: &str| loss[name].as_f64().unwrap_or_default();
+    if ns_of_ms(time("min_burst_ms")) > 0 && loss["step_ms"].is_null() {
+        faults.push(format!(
+            "{place}.min_burst_ms: a chain without time has no bursts of a length (add \"step_ms\")"
+        ));
+    }
+}
+
 /// Options of a queue fit its management.
 pub(crate) fn queue(place: &str, queue: &Value, faults: &mut Faults) {
     if queue["ecn"] == true && queue["aqm"].is_null() {

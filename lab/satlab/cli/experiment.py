@@ -15,6 +15,7 @@ from satlab.cli.base import (
     RecordsCsv,
     Runs,
     command,
+    print_json_lines,
     print_records,
     settings_of,
     status_of,
@@ -34,7 +35,7 @@ from satlab.link.options import LinkOptions
 )
 @with_options(LinkOptions)
 def run(
-    scenario: Annotated[Path, typer.Argument(help="OpenBACH scenario (JSON).")],
+    scenario: Annotated[Path, typer.Argument(help="OpenBACH scenario: a JSON file, or the name of a shipped one.")],
     link: LinkOptions,
     settings: Annotated[
         list[str] | None,
@@ -70,12 +71,13 @@ def run(
 ) -> int:
     """Run one scenario in a fresh lab: calibrate, measure, collect, report."""
     from satlab.experiment import run as running
+    from satlab.experiment import shipped
     from satlab.link import testbed
 
     needs.ensure("link" if dry_run else "lab")
     bed = testbed.choose(settings_of(settings or ()), link)
     request = running.RunRequest(
-        scenario=scenario,
+        scenario=shipped.scenario_file(scenario),
         link=bed.link,
         settings=bed.settings,
         at_start=bed.at_start,
@@ -94,6 +96,25 @@ def run(
     outcome = running.execute(prepared, ProgressLog(quiet), stop_on_signal())
     print_records([outcome.folder], [outcome.records], json_lines=json_lines, csv=csv)
     return outcome.status
+
+
+@command(name="list")
+def list_shipped(
+    kind: Annotated[Literal["scenarios", "profiles", "pages", "jobs", "suites"] | None, typer.Argument()] = None,
+    json_lines: Annotated[bool, typer.Option("--json", help="JSON lines on stdout.")] = False,
+) -> int:
+    """List what ships with satlab: scenarios with their arguments, profiles, pages, jobs, suites."""
+    from satlab.experiment import shipped
+
+    for each in shipped.KINDS if kind is None else (kind,):
+        entries = shipped.shipped(each)
+        if json_lines:
+            print_json_lines({"kind": each, "name": name, "description": text} for name, text in entries.items())
+            continue
+        print(f"{each}:")
+        for name, text in entries.items():
+            print(f"  {name:<{max(map(len, entries))}}  {text}")
+    return ExitStatus.OK
 
 
 @command()
@@ -177,7 +198,10 @@ def reproduce(
 @command()
 def influx(
     folders: Annotated[list[Path], typer.Argument(help="Run folders.")],
-    to: Annotated[str, typer.Option(envvar="SATLAB_INFLUX", help="http://[user:password@]host[:8086][/database]")],
+    to: Annotated[
+        str,
+        typer.Option(envvar="SATLAB_INFLUX", help="The database.", metavar="http://USER:PASSWORD@HOST:8086/DATABASE"),
+    ],
 ) -> int:
     """Send the statistics of runs to an InfluxDB 1.x; sending them twice changes nothing."""
     from satlab.experiment import influx as database

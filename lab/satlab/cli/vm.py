@@ -78,7 +78,7 @@ def status(json_lines: JsonLines = False) -> int:
 
 @command(group=vm_app)
 def run(
-    scenario: Annotated[Path, typer.Argument(help="OpenBACH scenario (JSON).")],
+    scenario: Annotated[Path, typer.Argument(help="OpenBACH scenario: a JSON file, or the name of a shipped one.")],
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="NAME=VALUE: an argument of the scenario, or a new value of a constant."),
@@ -98,11 +98,12 @@ def run(
     quiet: Quiet = False,
 ) -> int:
     """Run a scenario on the machines, through OpenBACH's controller or over ssh: same run folder, same report."""
+    from satlab.experiment.shipped import scenario_file
     from satlab.vm import vm_commands
     from satlab.vm import vm_run as running
 
     needs.ensure("link", "vm")
-    prepared = vm_commands.prepared(scenario, settings_of(settings or ()), openbach, over_ssh=over_ssh)
+    prepared = vm_commands.prepared(scenario_file(scenario), settings_of(settings or ()), openbach, over_ssh=over_ssh)
     log = ProgressLog(quiet)
     outcome = running.execute(prepared, runs, log, stop_on_signal(), deadline)
     vm_commands.forward(outcome.folder, influx, log)

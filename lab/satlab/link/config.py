@@ -101,7 +101,10 @@ class Loss(_Loss):
 
 
 class GilbertElliott(_Loss):
-    """Two states: `p` good to bad, `r` bad to good, per unit or per `step_ms`; a loss ratio in each."""
+    """Two states: `p` good to bad, `r` bad to good, per unit or per `step_ms`; a loss ratio in each.
+
+    Bad times shorter than `min_burst_ms` are good.
+    """
 
     model: Literal["gilbert-elliott"] = "gilbert-elliott"
     p: Ratio
@@ -109,6 +112,7 @@ class GilbertElliott(_Loss):
     good_ratio: Ratio | None = None
     bad_ratio: Ratio | None = None
     step_ms: Annotated[Milliseconds, Field(gt=0)] | None = None
+    min_burst_ms: Milliseconds | None = None
 
 
 class Bursts(_Loss):

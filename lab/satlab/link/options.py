@@ -37,7 +37,7 @@ from satlab.link.config import (
 from satlab.link.limits import limits
 from satlab.link.option_model import Help, Options, invalid, options_of
 
-LOSS_MODELS = "gilbert-elliott:P,R[,STEP_MS], bursts:PERIOD_MS,DURATION_MS or trace:FILE"
+LOSS_MODELS = "gilbert-elliott:P,R[,STEP_MS[,MIN_BURST_MS]], bursts:PERIOD_MS,DURATION_MS or trace:FILE"
 """How a loss model is written."""
 QUEUES = "1.2bdp, 60000bytes or 200packets"
 """How a queue limit is written."""
@@ -332,8 +332,8 @@ def loss_model(text: str, unit: LossUnit) -> LossProcess:
     values = rest.split(",")
     try:
         match name, len(values):
-            case "gilbert-elliott", 2 | 3:
-                chain = dict(zip(("p", "r", "step_ms"), values, strict=False))
+            case "gilbert-elliott", 2 | 3 | 4:
+                chain = dict(zip(("p", "r", "step_ms", "min_burst_ms"), values, strict=False))
                 return GilbertElliott.model_validate({"unit": unit, **chain})
             case "bursts", 2:
                 return Bursts.model_validate({"unit": unit, "period_ms": values[0], "duration_ms": values[1]})

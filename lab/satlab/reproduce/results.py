@@ -49,14 +49,18 @@ class CampaignRun:
 
 @dataclass(frozen=True)
 class CellResult:
-    """All runs of a cell that are done."""
+    """All runs of a cell that are done; only the calibrated ones are counted."""
 
     cell: Cell
     runs: tuple[CampaignRun, ...] = field(default=())
 
+    @property
+    def counted(self) -> list[CampaignRun]:
+        return [run for run in self.runs if run.exit_status != ExitStatus.UNCALIBRATED]
+
     def samples(self, metric: str) -> Samples:
         """Return a metric's samples; a run without the metric is a failed sample."""
-        samples = [run.figures.get(metric, ("failed", None)) for run in self.runs]
+        samples = [run.figures.get(metric, ("failed", None)) for run in self.counted]
         return Samples(
             tuple(value for status, value in samples if status == "ok" and value is not None),
             sum(status == "censored" for status, _ in samples),
@@ -66,7 +70,7 @@ class CellResult:
     @property
     def curves(self) -> list[Curve]:
         """Return the curves of the transfers that came to their end."""
-        return [run.curve for run in self.runs if run.curve is not None]
+        return [run.curve for run in self.counted if run.curve is not None]
 
     @property
     def early_bytes(self) -> list[float]:
@@ -75,8 +79,8 @@ class CellResult:
 
     @property
     def uncalibrated(self) -> int:
-        """Return the number of runs that were out of calibration."""
-        return sum(run.exit_status == ExitStatus.UNCALIBRATED for run in self.runs)
+        """Return the number of runs that were out of calibration, which are not counted."""
+        return len(self.runs) - len(self.counted)
 
 
 @dataclass(frozen=True)
