@@ -98,7 +98,7 @@ impl Spec {
     /// Reads a spec.
     ///
     /// # Errors
-    /// It is no JSON that fits the schema, with every fault; a path inside leads out; a capability would be the host's.
+    /// The text is not JSON that fits the schema (all faults), a path inside leads out, or a capability would be the host's.
     pub fn parse(text: &str) -> Result<Self, String> {
         let value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
         let schemas = Schemas::parse(&[SCHEMA])?;

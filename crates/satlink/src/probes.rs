@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! Samples for the collectors of `OpenSAND` 8.2: its probe names and units, one datagram per entity and sample.
 //!
-//! A datagram is `<epoch ms> <probe> <value> <probe> <value> ... entity <name>`. What a link here has no counterpart of (a
-//! satellite, requests of terminals, the parts of the two legs) is left out. Throughputs count the Ethernet frames that
+//! A datagram is `<epoch ms> <probe> <value> <probe> <value> ... entity <name>`. Probes without a counterpart here (a
+//! satellite, requests of terminals, the parts of the two legs) are left out. Throughputs count the Ethernet frames that
 //! `OpenSAND` carries: 14 bytes more a packet than the IP packets here.
 
 use std::fmt::Write;
@@ -25,7 +25,7 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// A collector; whether somebody listens there does not matter.
+    /// Address of a collector; it need not be running.
     ///
     /// # Errors
     /// There is no such namespace, or no way to the address from there.
@@ -164,7 +164,7 @@ impl Datagram {
         let _ = write!(self.0, " {probe} {value:.6}");
     }
 
-    /// What was sent; or, of a receiver, what came through and what did not.
+    /// Traffic sent; or, of a receiver, received and lost.
     fn modcods(&mut self, prefix: &str, link: &Direction, received: Option<&Direction>) {
         let Some(id) = link.modcod_id.map(u64::from) else {
             return;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a calibration should measure for a plan, with the tolerance of each emulator."""
+"""The expected results of a calibration for a plan, with the tolerance of each emulator."""
 
 from dataclasses import dataclass
 
@@ -14,15 +14,15 @@ OPENSAND_RTT_MS = (4.0, 22.0, 60.0)
 """Least, mean and largest RTT of OpenSAND 8.2.0 above propagation, ms, at its usual frames of 10 and 26.5 ms: it
 releases on their ticks. The least and the largest are those of 1000 echoes on a busy host."""
 OPENSAND_RATE = (0.90, 1.01)
-"""Steady forward rate of OpenSAND 8.2.0 as a ratio of the frame model's. As released it loses packets at saturation,
-and gave 0.87 to 0.91 on a loaded host."""
+"""Steady forward rate of OpenSAND 8.2.0 as a ratio of the frame model's. As released it loses packets at saturation;
+0.87 to 0.91 was measured on a loaded host."""
 
 
 @dataclass(frozen=True)
 class Expectation:
-    """What an emulator is held to: RTT in ms, forward UDP goodput in bit/s, and which of satlink's directions count.
+    """Bounds of a calibration: RTT in ms, forward UDP goodput in bit/s, and which of satlink's directions count.
 
-    `loss`: whether losses can be told from those of a full queue.
+    `loss`: whether losses can be distinguished from those of a full queue.
     """
 
     rtt_ms: float
@@ -36,7 +36,7 @@ class Expectation:
 
 
 def expectation(plan: LinkPlan, emulator: Emulator) -> Expectation:
-    """Return the plan's figures with the tolerance of who carries the satellite segment."""
+    """Return the plan's figures with the tolerance of the emulator."""
     rtt, rate = plan.rtt_ms, plan.forward.udp_goodput_bps
     if emulator == "satlink":
         low, high = rate * (1 - RATE_MARGIN), rate * (1 + RATE_MARGIN)

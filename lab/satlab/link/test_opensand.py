@@ -156,7 +156,7 @@ def test_exit_codes_have_a_meaning(code: int, says: str) -> None:
         ),
     ],
 )
-def test_logs_tell_how_far_a_start_came(role: Role, log: str, says: str) -> None:
+def test_logs_show_the_progress_of_a_start(role: Role, log: str, says: str) -> None:
     assert opensand.progress(role, log) == says
 
 

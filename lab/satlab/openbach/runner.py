@@ -53,7 +53,7 @@ def nobody_watches(_: ScenarioInstance) -> None:
 
 
 class JobHost(Protocol):
-    """Where jobs run: how to enter a node, and what its programs need in their environment."""
+    """The host of jobs: how to enter a node, and the environment of its programs."""
 
     def enter_argv(self, entity: str, job: str) -> list[str]:
         """Return the words before a command of a job that make it run there.
@@ -110,7 +110,7 @@ class JobProgress:
 
 @dataclass(frozen=True)
 class ScenarioResult:
-    """How a run ended. `status` is OpenBACH's label; `reason` is '' when all went well."""
+    """How a run ended. `status` is OpenBACH's label; `reason` is '' after a success."""
 
     outcome: Outcome
     status: str
@@ -138,7 +138,7 @@ def run(
     """Run a scenario to its end; nothing that it started is left running, however it ends.
 
     `stop` interrupts it; after `deadline_s` seconds it is stopped and has failed. Files go to `raw_dir`. `watch` is
-    called with the whole instance at every turn.
+    called with the whole instance at every step.
 
     Raises OSError when `raw_dir` cannot be written.
     """
