@@ -26,7 +26,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
@@ -58,6 +58,7 @@ SATLINK_PROCESS = "satlink"
 LAN_PROCESS = "satlink-lan"
 """The satlink that carries the client's LAN, where that loses packets."""
 
+_NO_USER_NAMESPACE = "this kernel allows no user namespace: jobs that need CAP_NET_ADMIN or CAP_NET_RAW are refused"
 _LAB_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,15}")
 
 
@@ -131,7 +132,7 @@ class Lab:
                 _remove(lab_id)
                 interrupts.check()
                 raise
-        return lab
+        return lab if netns_names.user_path(lab_id).exists() else replace(lab, notes=(*notes, _NO_USER_NAMESPACE))
 
     @classmethod
     def attach(cls, lab_id: str) -> "Lab":

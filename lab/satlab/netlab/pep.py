@@ -48,7 +48,7 @@ def proxy(
         privileges.give_tree(place, uid)
     mounts = (*sandbox.programs(), Mount(folder, writable=True), *map(Mount, readable))
     box = Sandbox(uid, up.place(node), mounts, name=node, capabilities=capabilities, limits=JOB_LIMITS)
-    with scratch.folder("satlab-pep-") as ours:
+    with scratch.folder("pep") as ours:
         (ours / "root").mkdir()
         nodes = up.topology.nodes
         ends = [nodes[up.topology.node_of(role)].address for role in (Role.CLIENT, Role.SERVER)]

@@ -90,7 +90,7 @@ class RealClock:
     def _transfer(self, up: Lab, what: tuple[Suite, Case, int], folder: Path, halt: threading.Event) -> Sample:
         """Start the server, then the client once or twice; return the sample of the last connection."""
         host = up.topology.address_of(Role.SERVER)
-        with scratch.folder("satlab-check-") as private:
+        with scratch.folder("check") as private:
             keys = pki.create(private / "pki", self.ends.server_names, [ip_address(host)], datetime.now(UTC))
             request = TransferRequest(*what, host, keys, private / "endpoints")
             sandboxes = {side: _sandbox(request, side, self.ends.server_names) for side in (SERVER, CLIENT)}

@@ -142,7 +142,7 @@ class InteropPair:
 
     def _compliance_fault(self, up: Lab, folder: Path, role: str) -> str:
         """Request an unknown test case, which an endpoint must refuse with status 127."""
-        with scratch.folder("satlab-compliance-") as place:
+        with scratch.folder("compliance") as place:
             box = Sandbox(name=role, hosts=hosts(), limits=Limits(COMPLIANCE_S))
             mounts = [Mount(place / name, f"/{name}", writable=True) for name in ("downloads", "logs")]
             for mount in mounts:
@@ -220,7 +220,7 @@ def opened(endpoint: Path) -> Iterator[InteropPair]:
     Raises:
         ConfigError: `endpoint` is none of these.
     """
-    with scratch.folder("satlab-endpoint-") as own:
+    with scratch.folder("endpoint") as own:
         if endpoint.is_file():
             root = own / "root"
             root.mkdir()
