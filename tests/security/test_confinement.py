@@ -271,7 +271,7 @@ time.sleep(20)
         "nested too deeply",
     ),
     "processes": (
-        "import os, time\nfor n in range(200):\n    if os.fork() == 0: time.sleep(20); os._exit(0)\ntime.sleep(20)",
+        "import os\nfor n in range(200):\n    if os.fork() == 0: os.execv('/bin/sleep', ['sleep', '20'])\nos.wait()",
         "more than 64 processes",
     ),
 }

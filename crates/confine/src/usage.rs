@@ -107,27 +107,32 @@ pub fn disk(folders: &[PathBuf], most_bytes: u64, most_files: u64) -> (u64, u64)
 
 /// Bytes of open files without a name on the file systems of `folders`.
 fn unlinked_bytes(folders: &[PathBuf]) -> u64 {
-    let devices: Vec<u64> = folders
-        .iter()
-        .filter_map(|folder| folder.metadata().ok())
-        .map(|found| found.dev())
-        .collect();
+    let devices = devices(folders);
+    nameless_bytes(|device| devices.contains(&device))
+}
+
+/// Bytes of open files without a name that are on none of the file systems of `folders`: memfd_create(2).
+pub fn memory_files(folders: &[PathBuf]) -> u64 {
+    let devices = devices(folders);
+    nameless_bytes(|device| !devices.contains(&device))
+}
+
+fn devices(folders: &[PathBuf]) -> Vec<u64> {
+    let found = folders.iter().filter_map(|folder| folder.metadata().ok());
+    found.map(|found| found.dev()).collect()
+}
+
+fn nameless_bytes(is_on: impl Fn(u64) -> bool) -> u64 {
     let mut seen = std::collections::BTreeSet::new();
     let mut bytes = 0;
-    for process in processes() {
-        for entry in fs::read_dir(process.join("fd"))
-            .into_iter()
-            .flatten()
-            .flatten()
-        {
-            let Ok(found) = fs::metadata(entry.path()) else {
-                continue;
-            };
-            let is_unlinked =
-                found.is_file() && found.nlink() == 0 && devices.contains(&found.dev());
-            if is_unlinked && seen.insert((found.dev(), found.ino())) {
-                bytes += found.blocks() * 512;
-            }
+    let folders = processes().filter_map(|process| fs::read_dir(process.join("fd")).ok());
+    for entry in folders.flatten().flatten() {
+        let Ok(found) = fs::metadata(entry.path()) else {
+            continue;
+        };
+        let is_nameless = found.is_file() && found.nlink() == 0 && is_on(found.dev());
+        if is_nameless && seen.insert((found.dev(), found.ino())) {
+            bytes += found.blocks() * 512;
         }
     }
     bytes

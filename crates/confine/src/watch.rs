@@ -148,8 +148,9 @@ impl Watch<'_> {
             return [false, false]; // the kernel counts shared pages once
         }
         let most = self.limits.processes;
+        let memory = now.resident_bytes + usage::memory_files(&self.writable);
         [
-            now.resident_bytes > self.limits.memory_bytes,
+            memory > self.limits.memory_bytes,
             now.threads > most || forked > most.max(MOST_FORKS),
         ]
     }
