@@ -45,6 +45,8 @@ class PageLoad(Model):
     reason: str
     start_unix_s: float
     wall_s: float
+    connect_start_ms: float | None = None
+    connect_end_ms: float | None = None
     response_start_ms: float | None
     first_contentful_paint_ms: float | None
     page_load_time_ms: float | None

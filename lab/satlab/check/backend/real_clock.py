@@ -15,14 +15,14 @@ from ipaddress import IPv4Address, ip_address
 from pathlib import Path
 from typing import Any, Literal
 
-from satlab.check import case_link
+from satlab.check import case_link, physics
 from satlab.check.case_link import CaseLink
 from satlab.check.endpoint.pair import CLIENT, SERVER, EndpointPair, EndpointProgram, TransferRequest
 from satlab.check.endpoint.satperf import SatperfPair
 from satlab.check.samples import Sample, within_limit
 from satlab.check.sandbox import sandbox
 from satlab.check.sandbox.sandbox import ExitReport, Limits, Mount, Sandbox, SandboxedProcess
-from satlab.check.suite import Case, Suite
+from satlab.check.suite import MB, Case, Suite
 from satlab.check.trace import pcap, qlog, qlog_transfer, traces
 from satlab.check.trace.capture import Capture
 from satlab.check.trace.pcap import CapturedTransfer
@@ -83,8 +83,11 @@ class RealClock:
         # Of files of outside programs nothing is read but what `server_qlog` has made of their qlog.
         is_traced = isinstance(self.ends, SatperfPair) or "spent_s" in session.outcome.sources
         trace = traces.read(raw, case.id, seed, link.plan) if is_traced else None
+        marks = [round(mark * MB) for mark in suite.marks_mb] or [sum(case.files_bytes)]
+        # TCP goes through proxies alone.
+        outcome = physics.possible(session.outcome, case, marks, link, has_proxies=self.ends.protocol == "tcp")
         return replace(
-            session.outcome,
+            outcome,
             calibration=", ".join(check.name for check in session.checks if not check.ok),
             spent_s=None if trace is None else trace.spent_s(),
             **_returned(metrics_of(session.lab).each(), session.began_unix_s),

@@ -43,6 +43,9 @@ DRIVER_GRACE_S = 15.0  # what the driver may take beyond the deadline of the loa
 SCRIPT_TIMEOUT_S = 10.0
 PR_SET_CHILD_SUBREAPER = 36  # prctl(2), <linux/prctl.h>
 
+# The navigation opens its own connection: no socket is opened ahead of it, whose handshake would not be in its times.
+PREFERENCES = {"net.network_prediction_options": 2}  # 2: never (chrome/browser/preloading/preloading_prefs.h)
+
 # Reads the browser's performance timeline (W3C Navigation Timing 2, Resource Timing 2, Paint Timing, LCP). Unless
 # `arguments[0]` is false, waits for the end of the load event first, and asks afterwards which server it was.
 READ_TIMELINE = """
@@ -56,7 +59,8 @@ const read = (largest, server) => {
     encoded_body_bytes: e.encodedBodySize, transfer_bytes: e.transferSize});
   const [navigation] = performance.getEntriesByType('navigation');
   const paint = performance.getEntriesByName('first-contentful-paint')[0];
-  return {response_start_ms: ms(navigation.responseStart), load_event_start_ms: ms(navigation.loadEventStart),
+  return {connect_start_ms: ms(navigation.connectStart), connect_end_ms: ms(navigation.connectEnd),
+    response_start_ms: ms(navigation.responseStart), load_event_start_ms: ms(navigation.loadEventStart),
     load_event_end_ms: ms(navigation.loadEventEnd), first_contentful_paint_ms: ms(paint ? paint.startTime : null),
     largest_contentful_paint_ms: ms(largest), server: server, url: document.URL, error: failure(),
     resources: [navigation, ...performance.getEntriesByType('resource')].map(pick)};
@@ -181,6 +185,7 @@ def fresh_browser(target: Target, programs: Programs, timeout_s: float) -> Itera
     with tempfile.TemporaryDirectory(prefix="satlab_page_load_", ignore_cleanup_errors=True) as scratch:
         options = webdriver.ChromeOptions()
         options.binary_location = programs.browser
+        options.add_experimental_option("prefs", PREFERENCES)
         for argument in browser_arguments(target, Path(scratch) / "profile", sandbox=may_sandbox()):
             options.add_argument(argument)
         service = webdriver.ChromeService(executable_path=programs.driver)
@@ -297,7 +302,7 @@ def empty_record(target: Target, programs: Programs, index: int) -> dict[str, An
         "reason": "",
         "start_unix_s": 0.0,
         "wall_s": 0.0,
-        **dict.fromkeys((*times, "largest_contentful_paint_ms")),
+        **dict.fromkeys(("connect_start_ms", "connect_end_ms", *times, "largest_contentful_paint_ms")),
         "expected_objects": len(target.expected),
         "expected_bytes": sum(target.expected.values()),
         "objects": 0,
@@ -341,7 +346,8 @@ def judge(record: dict[str, Any], timeline: Mapping[str, Any], target: Target) -
         "load_event_end_ms": None if censored else timeline["load_event_end_ms"],
         "largest_contentful_paint_ms": timeline["largest_contentful_paint_ms"],
     }
-    return record | {key: value or None for key, value in times.items()}  # 0 in the timeline means: not yet
+    connection = {key: timeline[key] for key in ("connect_start_ms", "connect_end_ms")}
+    return record | connection | {key: value or None for key, value in times.items()}  # 0 there means: not yet
 
 
 def faults_of(timeline: Mapping[str, Any], target: Target) -> list[str]:
