@@ -117,7 +117,13 @@ mod tests {
                 windows.push((number, id.key, id.first.wrapping_add(1), id.count));
             }
         }
-        let expected = [(2, 0, 0, 3), (5, 1, 0, 6), (8, 2, 0, 9), (11, 3, 3, 9), (14, 4, 6, 9)];
+        let expected = [
+            (2, 0, 0, 3),
+            (5, 1, 0, 6),
+            (8, 2, 0, 9),
+            (11, 3, 3, 9),
+            (14, 4, 6, 9),
+        ];
         assert_eq!(windows, expected);
     }
 

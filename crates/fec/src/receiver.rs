@@ -200,7 +200,10 @@ impl Receiver {
     /// Delivers what is known before `end`, and gives up the rest of it.
     fn pass(&mut self, end: u64, deliver: &mut impl FnMut(&[u8])) {
         for position in self.next..end.min(self.decoder.window().end) {
-            self.decoder.packet(position).into_iter().for_each(&mut *deliver);
+            self.decoder
+                .packet(position)
+                .into_iter()
+                .for_each(&mut *deliver);
         }
         self.next = self.next.max(end);
     }

@@ -6,9 +6,7 @@ mod common;
 
 use common::{MS, Tunnel, code};
 use fec::{Code, Delivery, Nanos};
-use link::{
-    Carrier, GilbertElliott, Link, LinkConfig, Loss, LossModel, LossUnit, Queue, Stage,
-};
+use link::{Carrier, GilbertElliott, Link, LinkConfig, Loss, LossModel, LossUnit, Queue, Stage};
 
 const CODES: [(u16, u16); 4] = [(10, 100), (5, 100), (2, 100), (3, 20)];
 
@@ -128,8 +126,10 @@ fn unrepaired_share_is_that_of_an_ideal_decoder() {
             let code = Code::new(step, 100).ok();
             let percent = 100.0 * unrepaired(code, &model, 1);
             println!("{name} step {step}: {percent:.3} %, ideal {expected} %");
-            assert!((percent - expected).abs() <= 0.3, "{name} step {step}: {percent:.3} %");
-
+            assert!(
+                (percent - expected).abs() <= 0.3,
+                "{name} step {step}: {percent:.3} %"
+            );
         }
     }
 }

@@ -70,7 +70,11 @@ proptest! {
 
 /// Any frames, and then a good stream of another sender.
 fn swallow(frames: &[Vec<u8>], is_in_order: bool) {
-    let delivery = if is_in_order { HOLD } else { Delivery::Immediate };
+    let delivery = if is_in_order {
+        HOLD
+    } else {
+        Delivery::Immediate
+    };
     let mut receiver = Receiver::new(32, delivery);
     for (at, frame) in frames.iter().enumerate() {
         let now = at as u64 * MS;
@@ -187,7 +191,9 @@ fn the_last_packets_of_a_stream_are_covered() {
     }
     let due = tunnel.sender.next_timeout().unwrap();
     let mut frames = Vec::new();
-    tunnel.sender.timeout(due, |frame| frames.push(frame.to_vec()));
+    tunnel
+        .sender
+        .timeout(due, |frame| frames.push(frame.to_vec()));
     tunnel.receive(due, &frames[0]);
     assert_eq!(tunnel.out.last(), Some(&102));
     // No later packet had shown that it was missing.

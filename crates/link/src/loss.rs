@@ -393,7 +393,11 @@ mod tests {
         assert!((burst(&long) - 14.99).abs() < 0.2, "{}", burst(&long));
         // Packets of 1400 bytes at 10 Mbit/s for 10 minutes.
         let packets = pattern(optical(), 2, 535_714, 1_120_000);
-        assert!((ratio(&packets) - 0.027).abs() < 0.006, "{}", ratio(&packets));
+        assert!(
+            (ratio(&packets) - 0.027).abs() < 0.006,
+            "{}",
+            ratio(&packets)
+        );
     }
 
     #[test]
@@ -408,7 +412,13 @@ mod tests {
         assert!((got - 0.01 / 0.177).abs() < 0.002, "{got}");
         for (p, is_lost) in [(0.0, false), (1.0, true)] {
             let (r, step, shortest) = (1e-18, Some(1), 1);
-            let model = LossModel::GilbertElliott(GilbertElliott { p, r, step, shortest, ..chain });
+            let model = LossModel::GilbertElliott(GilbertElliott {
+                p,
+                r,
+                step,
+                shortest,
+                ..chain
+            });
             assert_eq!(losses(model, 1).lose(LossUnit::Packet, Nanos::MAX), is_lost);
         }
     }
