@@ -64,6 +64,10 @@ def times(a: int, b: int) -> int:
 INVERSE = {a: next(b for b in range(1, 256) if times(a, b) == 1) for a in range(1, 256)}
 
 
+class MalformedError(Exception):
+    """Bytes that are no frame, or no source symbol."""
+
+
 @dataclass
 class Equation:
     """Coefficients by number of the packet, and the sum."""
@@ -92,7 +96,8 @@ class Decoder:
         if frame[0] == 0:
             self.packets[int.from_bytes(frame[-4:])] = frame[1:-4]
             return
-        assert frame[0] == 1, frame
+        if frame[0] != 1:
+            raise MalformedError(frame)
         key, spread, first = int.from_bytes(frame[1:3]), int.from_bytes(frame[3:5]), int.from_bytes(frame[5:9])
         values = coefficients(key, spread >> 12, spread & 0xFFF)
         numbers = ((first + place) & MASK for place in range(len(values)))
@@ -125,6 +130,6 @@ class Decoder:
 def packet_in(symbol: bytes) -> bytes:
     """Return the packet of a source symbol; what follows it must be zeros."""
     length = int.from_bytes(symbol[1:HEAD])
-    assert symbol[0] == 0, symbol
-    assert not any(symbol[HEAD + length :]), symbol
+    if symbol[0] or any(symbol[HEAD + length :]):
+        raise MalformedError(symbol)
     return bytes(symbol[HEAD : HEAD + length])

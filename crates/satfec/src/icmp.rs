@@ -6,6 +6,8 @@ const HEADER: usize = 20;
 const QUOTED: usize = 68;
 const ICMP: u8 = 1;
 const TTL: u8 = 64;
+/// Types of ICMP messages that are never answered (RFC 1122 section 3.2.2).
+const ERRORS: [u8; 5] = [3, 4, 5, 11, 12];
 
 /// The answer to `packet` with the MTU of the path; `None` for what is not answered: no IPv4, ICMP errors, later fragments.
 ///
@@ -14,7 +16,9 @@ const TTL: u8 = 64;
 pub fn fragmentation_needed(packet: &[u8], mtu: u16) -> Option<Vec<u8>> {
     let header: &[u8; HEADER] = packet.first_chunk()?;
     let is_later_fragment = u16::from_be_bytes([header[6], header[7]]) & 0x1fff != 0;
-    if header[0] >> 4 != 4 || header[9] == ICMP || is_later_fragment {
+    let payload = packet.get(4 * usize::from(header[0] & 15)..)?;
+    let is_error = header[9] == ICMP && payload.first().is_none_or(|kind| ERRORS.contains(kind));
+    if header[0] >> 4 != 4 || is_error || is_later_fragment {
         return None;
     }
     let quoted = &packet[..packet.len().min(QUOTED)];
@@ -73,6 +77,9 @@ mod tests {
     fn errors_fragments_and_others_are_not_answered() {
         let mut icmp = udp(100);
         icmp[9] = ICMP;
+        icmp[20] = 8;
+        assert!(fragmentation_needed(&icmp, 1240).is_some());
+        icmp[20] = 3;
         let mut fragment = udp(100);
         fragment[7] = 1;
         let mut six = udp(100);

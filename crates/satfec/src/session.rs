@@ -189,6 +189,8 @@ impl Session {
 
     fn greeted(&mut self, now: Nanos, hello: &Hello, output: &mut impl Output) {
         if hello.mtu != self.parameters.mtu {
+            // The peer is to learn it, too.
+            self.greet(now, output);
             self.events.push(Event::OtherMtu(hello.mtu));
             return;
         }
