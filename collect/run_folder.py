@@ -12,7 +12,7 @@ from typing import Any, Literal
 import polars as pl
 from pydantic import Field, TypeAdapter
 
-from collect import calibration, curl, goodput, jobs, link_samples, pages, pep, ping, satperf, tcp_conf
+from collect import calibration, curl, goodput, jobs, link_samples, opensand, pages, pep, ping, satperf, tcp_conf
 from collect.integrity import differences
 from collect.jobs import Job
 from collect.pages import PageLoad
@@ -125,6 +125,8 @@ def gather(run_dir: Path) -> pl.DataFrame:
     # Hosts of the VM lab carry the terrestrial segment themselves: with OpenSAND satlink has no part in the path.
     if about.lab == "netns" or about.emulator == "satlink":
         found += _link(raw, ended, origin)
+    if about.emulator == "opensand":
+        found += opensand.records(raw, origin)
     return table(identity, found)
 
 

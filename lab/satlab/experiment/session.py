@@ -6,12 +6,13 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
+from collect import opensand
 from satlab.common.console import ProgressLog
 from satlab.common.topology import Role, Topology
 from satlab.experiment import calibrate, link_probe
@@ -131,6 +132,8 @@ class NetnsHost:
     lab_id: str
     topology: Topology
     link: LinkRequest
+    probed: dict[str, int | None] = field(default_factory=dict, compare=False)
+    """What OpenSAND's logs had counted as lost when calibration ended."""
 
     @contextlib.contextmanager
     def opened(self, log: ProgressLog) -> Iterator[Lab]:
@@ -152,6 +155,7 @@ class NetnsHost:
         path = ProbePath((proxy if lab.lan else client).node, server, lab.topology.address_of(Role.SERVER))
         emulator = lab.config.emulator
         probe = link_probe.probe_link(NamespaceShell(lab), lab.plan, emulator, path, metrics_of(lab))
+        self.probed.update(self._lost() or {})
         return calibrate.before(lab.plan, probe, emulator)
 
     def broken(self, lab: Lab) -> str:
@@ -161,7 +165,15 @@ class NetnsHost:
 
     def release_errors(self, lab: Lab, since_unix_s: float) -> list[CalibrationCheck]:
         expected = expectation(lab.plan, lab.config.emulator)
-        return calibrate.during(metrics_of(lab).each(), expected, since_unix_s)
+        checks = calibrate.during(metrics_of(lab).each(), expected, since_unix_s)
+        if (lost := self._lost()) is not None:
+            checks += calibrate.opensand_losses(self.probed, lost)
+        return checks
+
+    def _lost(self) -> Mapping[str, int | None] | None:
+        """Count what the logs of OpenSAND in the run's folder report as lost so far; None without them."""
+        logs = self.link.logs
+        return opensand.all_losses(logs.parent) if logs and self.link.emulator == "opensand" else None
 
 
 def metrics_of(lab: Lab) -> MetricsFile:

@@ -22,6 +22,9 @@ CHECKS = {
     "late_packet_ratio": "packets released late",
     "late_packet_ratio.forward": "packets released late, forward",
     "late_packet_ratio.return": "packets released late, return",
+    "opensand_losses.gse_encapsulation": "lost by OpenSAND's GW",
+    "opensand_losses.gse_reassembly": "lost by OpenSAND's reassembly",
+    "opensand_losses.socket": "losses in OpenSAND's sockets",
 }
 
 
