@@ -137,10 +137,9 @@ impl Framed {
         }
         let rest = frame.len() - plans - filled.used;
         if self.defects && (1..SMALLEST_REST).contains(&rest) && self.air.is_unsent() {
-            let dropped = self.air.take_back();
-            dropped
-                .iter()
-                .for_each(|packet| ledger.drop(start, packet.len()));
+            if let Some(packet) = self.air.take_back() {
+                ledger.drop(start, packet.len());
+            }
             queue.drain(|_, packet| ledger.drop(start, packet.len()));
         }
         ledger.counters.signalling_bytes += plans as u64;

@@ -192,7 +192,7 @@ def prepare(profile: Path, topology: Topology, satlink: Path) -> Platform:
     """
     folder = profile.resolve()
     description = describe(folder, satlink)
-    faults = list(_misfits(description, topology))
+    faults = list(misfits(description, topology))
     if faults:
         raise ConfigError(f"profile {folder} does not fit lab.yml", faults, "make both equal")
     return Platform(find_program(), folder, description)
@@ -215,7 +215,7 @@ def find_program() -> Path:
     return Path(program).absolute()
 
 
-def _misfits(description: Description, topology: Topology) -> Iterator[Fault]:
+def misfits(description: Description, topology: Topology) -> Iterator[Fault]:
     """Find where profile and topology differ: addresses on the emulation network, names of interfaces.
 
     What is left of a profile that was read leniently may have no host that could have it.
