@@ -191,7 +191,7 @@ profile_app = typer.Typer(no_args_is_help=True, help="OpenSAND profiles.")
 app.add_typer(profile_app, name="profile")
 
 
-@command("import", group=profile_app)
+@command(profile_app, name="import")
 def import_profile(
     folder: Annotated[Path, typer.Argument(help="A lab of OpenSAND 8.2, in any layout of its tools.")],
     to: Annotated[Path | None, typer.Option(help="New folder for the profile; default: its name, here.")] = None,
