@@ -12,7 +12,20 @@ from typing import Any, Literal
 import polars as pl
 from pydantic import Field, TypeAdapter
 
-from collect import calibration, curl, floors, goodput, jobs, link_samples, pages, pep, ping, satperf, tcp_conf
+from collect import (
+    calibration,
+    curl,
+    floors,
+    goodput,
+    jobs,
+    link_samples,
+    opensand,
+    pages,
+    pep,
+    ping,
+    satperf,
+    tcp_conf,
+)
 from collect.floors import Floors
 from collect.integrity import differences
 from collect.jobs import Job
@@ -130,6 +143,8 @@ def gather(run_dir: Path) -> pl.DataFrame:
     # Hosts of the VM lab carry the terrestrial segment themselves: with OpenSAND satlink has no part in the path.
     if about.lab == "netns" or about.emulator == "satlink":
         found += _link(raw, ended, origin)
+    if about.emulator == "opensand":
+        found += opensand.records(raw, origin)
     return table(identity, found)
 
 

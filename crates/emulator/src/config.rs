@@ -33,6 +33,8 @@ pub struct Config {
     pub seed: u64,
     /// When frames open.
     pub timing: Timing,
+    /// With `OpenSAND`'s timing also its losses and FIFOs.
+    pub opensand_defects: bool,
     /// GW to ST.
     pub forward: Direction,
     /// ST to GW.
@@ -119,6 +121,8 @@ struct Fields {
     lenient: bool,
     seed: u64,
     timing: Timing,
+    #[serde(default)]
+    opensand_defects: bool,
     forward: Value,
     #[serde(rename = "return")]
     return_link: Value,
@@ -167,6 +171,7 @@ fn config(value: Value, sha256: String, traces: &Traces<'_>) -> serde_json::Resu
         lenient: fields.lenient,
         seed: fields.seed,
         timing: fields.timing,
+        opensand_defects: fields.opensand_defects,
         forward: direction::read(&fields.forward, traces)?,
         return_link: direction::read(&fields.return_link, traces)?,
         terrestrial_delay_ns: ns_of_ms(fields.terrestrial_one_way_delay_ms),

@@ -14,6 +14,7 @@ from satlab.cli.base import (
     Records,
     RecordsCsv,
     Runs,
+    app,
     command,
     print_json_lines,
     print_records,
@@ -207,6 +208,24 @@ def influx(
     from satlab.experiment import influx as database
 
     print(f"{database.send(folders, to)} points")
+    return ExitStatus.OK
+
+
+profile_app = typer.Typer(no_args_is_help=True, help="OpenSAND profiles.")
+app.add_typer(profile_app, name="profile")
+
+
+@command(profile_app, name="import")
+def import_profile(
+    folder: Annotated[Path, typer.Argument(help="A lab of OpenSAND 8.2, in any layout of its tools.")],
+    to: Annotated[Path | None, typer.Option(help="New folder for the profile; default: its name, here.")] = None,
+) -> int:
+    """Read a lab of OpenSAND, show what was understood and what satlink cannot do, and write a profile."""
+    from satlab.experiment import profile_import
+
+    needs.ensure("link")
+    for line in profile_import.run(folder, to or Path(folder.resolve().name)).lines():
+        print(line)
     return ExitStatus.OK
 
 

@@ -108,7 +108,7 @@ def prepare(request: RunRequest) -> PreparedRun:
     link = request.link.request(run_id, folder.metrics, folder.logs, timeline_starts="on-request")
     link = testbed.starting_with(link, request.at_start)
     if link.emulator == "opensand":
-        opensand.prepare(link.profile, lab, paths.SATLINK, lenient=link.lenient)
+        opensand.prepare(link.profile, lab, paths.SATLINK)
     plan = plan_link(build_config(lab, lab_id(run_id), link, metrics=folder.metrics))
     about = RunPlan(
         run_id=run_id,

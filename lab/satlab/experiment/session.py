@@ -6,12 +6,13 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
+from collect import opensand
 from satlab.common.console import ProgressLog
 from satlab.common.topology import Role, Topology
 from satlab.experiment import calibrate, host_load, link_probe
@@ -136,6 +137,8 @@ class NetnsHost:
     topology: Topology
     link: LinkRequest
     states: list[HostState] = field(default_factory=list)
+    probed: dict[str, int | None] = field(default_factory=dict, compare=False)
+    """What OpenSAND's logs had counted as lost when calibration ended."""
 
     @contextlib.contextmanager
     def opened(self, log: ProgressLog) -> Iterator[Lab]:
@@ -159,6 +162,7 @@ class NetnsHost:
         emulator = lab.config.emulator
         probe = link_probe.probe_link(NamespaceShell(lab), lab.plan, emulator, path, metrics_of(lab))
         self._note_state()
+        self.probed.update(self._lost() or {})
         return calibrate.before(lab.plan, probe, emulator)
 
     def _note_state(self) -> None:
@@ -174,8 +178,15 @@ class NetnsHost:
 
     def release_errors(self, lab: Lab, since_unix_s: float) -> list[CalibrationCheck]:
         expected = expectation(lab.plan, lab.config.emulator)
-        released = calibrate.during(metrics_of(lab).each(), expected, since_unix_s)
-        return [*released, *(host_load.between(self.states[0], self.states[-1]) if len(self.states) > 1 else ())]
+        checks = calibrate.during(metrics_of(lab).each(), expected, since_unix_s)
+        if (lost := self._lost()) is not None:
+            checks += calibrate.opensand_losses(self.probed, lost)
+        return [*checks, *(host_load.between(self.states[0], self.states[-1]) if len(self.states) > 1 else ())]
+
+    def _lost(self) -> Mapping[str, int | None] | None:
+        """Count what the logs of OpenSAND in the run's folder report as lost so far; None without them."""
+        logs = self.link.logs
+        return opensand.all_losses(logs.parent) if logs and self.link.emulator == "opensand" else None
 
 
 def metrics_of(lab: Lab) -> MetricsFile:

@@ -17,7 +17,7 @@ def check(path: Path, *, lenient: bool = False) -> list[str]:
     """
     if not path.exists():
         raise ConfigError(f"{path}: no such file or folder")
-    if path.is_dir() and any(path.glob("*.xml")):
+    if path.suffix == ".xml" or (path.is_dir() and _is_profile(path)):
         return _profile(path, lenient=lenient)
     if path.is_dir() and (path / "page.yml").is_file():
         web_target.load(path.name, path.parent)
@@ -30,6 +30,13 @@ def check(path: Path, *, lenient: bool = False) -> list[str]:
     else:
         return _below(path, lenient=lenient)
     return []
+
+
+def _is_profile(folder: Path) -> bool:
+    """Return whether a folder holds a profile in one of OpenSAND's layouts, or one of its releases before 6."""
+    marks = ("*.xml", "*/infrastructure.xml", "entities/*/infrastructure.xml", "core*.conf")
+    found = (file for mark in marks for file in folder.glob(mark))
+    return any(file.parent == folder or not file.parent.name.startswith((".", "_")) for file in found)
 
 
 def _below(folder: Path, *, lenient: bool) -> list[str]:

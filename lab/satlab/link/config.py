@@ -216,10 +216,14 @@ Steps = Annotated[tuple[TimelineStep, ...], limits("timeline.steps")]
 
 
 class Timeline(LinkModel):
-    """Changes at known times; time 0 is the emulator's start, or the request that starts the timeline."""
+    """Changes at known times; time 0 is the emulator's start, or the request that starts the timeline.
+
+    `file` is where the user wrote it; satlink does not read it.
+    """
 
     starts: Literal["at-once", "on-request"]
     steps: Steps
+    file: str | None = Field(default=None, exclude=True)
 
 
 class OtherLoad(_Sparse):
@@ -256,6 +260,7 @@ class LinkConfig(LinkModel):
     profile: Annotated[str, limits("profile")]
     lenient: bool = False
     timing: Timing = "standard"
+    opensand_defects: bool = False
     seed: Seed
     forward: Direction
     return_: Direction = Field(validation_alias=RETURN, serialization_alias="return")
@@ -295,13 +300,14 @@ class LinkRequest:
     replaces the topology's; `metrics` is the file of the link metrics, `logs` the folder of OpenSAND's logs (None: the
     lab's own folder). `probes` is the ADDRESS:PORT of a collector that gets every sample under OpenSAND's probe names.
     `lan_loss` is the ratio of packets lost on the client's LAN, each way. `lenient`: accept what OpenSAND's loader
-    accepts of a profile although it is wrong.
+    accepts of a profile although it is wrong. `opensand_defects`, with that timing: the losses and FIFOs of 8.2.0.
     """
 
     profile: Path
     emulator: Emulator = "satlink"
     seed: int = 1
     timing: Timing = "standard"
+    opensand_defects: bool = False
     forward: Direction = field(default_factory=Direction)
     return_: Direction = field(default_factory=Direction)
     terrestrial_one_way_delay_ms: float | None = None
@@ -341,6 +347,7 @@ def build_config(
             profile=str(request.profile.resolve()),
             lenient=request.lenient,
             timing=request.timing,
+            opensand_defects=request.opensand_defects,
             seed=request.seed,
             forward=request.forward,
             return_=request.return_,

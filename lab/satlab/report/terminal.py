@@ -26,6 +26,9 @@ CHECKS = {
     "cpu_steal_ratio": "CPU time stolen",
     "memory_wait_ratio": "waits for memory",
     "host_loss_ratio": "packets lost by the host",
+    "opensand_losses.gse_encapsulation": "lost by OpenSAND's GW",
+    "opensand_losses.gse_reassembly": "lost by OpenSAND's reassembly",
+    "opensand_losses.socket": "losses in OpenSAND's sockets",
 }
 
 
