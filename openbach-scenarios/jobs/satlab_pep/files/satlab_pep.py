@@ -43,7 +43,7 @@ MARK = 0x5A7
 ROUTES = 1447
 """Routing table that brings marked packets home; the number of the mark, in decimal."""
 CONSENT = Path("/etc/satlab/quic-proxy-consent")
-"""The consent of the operator of a host that is no lab's namespace: root owns this file, nobody else can write it."""
+"""The consent of the operator of a host outside the embedded lab: root owns this file, nobody else can write it."""
 ACCEPTED = '"type":"accepted"'
 """What satpep's line for a new connection holds (schemas/satpep.schema.json)."""
 LEG_OPTIONS = ("congestion-control", "initial-window", "ack-threshold", "max-ack-delay-ms")
@@ -155,7 +155,7 @@ def satpep(request: Request) -> Engine:
 
 
 def consent() -> list[str]:
-    """Return what lets satpep read QUIC on this host although it is no lab, if the host's operator has consented."""
+    """Return what lets satpep read QUIC on this host although it is not a lab's, if the host's operator has consented."""
     try:
         about = CONSENT.lstat()
     except OSError:

@@ -197,8 +197,8 @@ def measured_interfaces(networks: Sequence[IPv4Network]) -> frozenset[str]:
     lines = [line.split() for line in run("ip", "-o", "-4", "address").splitlines()]
     found = {words[1] for words in lines if any(IPv4Interface(words[3]).ip in network for network in networks)}
     if not found:
-        told = ", ".join(map(str, networks))
-        raise JobError(f"no interface has an address in {told}", "name the measured networks with --network")
+        named = ", ".join(map(str, networks))
+        raise JobError(f"no interface has an address in {named}", "name the measured networks with --network")
     return frozenset(found)
 
 
