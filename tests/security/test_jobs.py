@@ -77,7 +77,7 @@ def run_jobs(tmp_path: Path) -> Run:
             enter_argv=lambda _: [],
         )
         scenario = BoundScenario("attack", {}, tuple(functions))
-        host = LabHost(lab, folder, jobs=jobs)
+        host = LabHost(lab, folder, jobs=[jobs])
         return runner.run(scenario, host, tmp_path / "raw", lambda _: None, threading.Event(), 30.0)
 
     return run_them

@@ -24,6 +24,7 @@ class ServeRequest:
     """Options of `satlab serve`. `public`: host name that clients use; without it only this host is served.
 
     `allowed`: names, with the port where it is not the default, by which a proxy on this host is called.
+    `jobs`: folder of further jobs, `privileges`: the operator's file of what these may do.
     """
 
     listen: str
@@ -33,6 +34,8 @@ class ServeRequest:
     certificate: Path | None = None
     key: Path | None = None
     allowed: tuple[str, ...] = ()
+    jobs: Path | None = None
+    privileges: Path | None = None
 
 
 @dataclass(frozen=True)
