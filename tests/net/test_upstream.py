@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from satlab.common.console import ProgressLog
+from satlab.common.errors import ExitStatus
+from satlab.experiment.run import RunRequest, entities_of, execute, prepare
+from satlab.link.options import LinkOptions
 from satlab.openbach.fixtures.upstream_shapes import JOBS, start, write_job
 
 pytestmark = pytest.mark.net

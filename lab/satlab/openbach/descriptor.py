@@ -316,7 +316,7 @@ def _read(folder: Path, faults: list[Fault], warnings: list[Fault] | None) -> De
     found = list(_level_faults(file.arguments, "arguments"))
     unclear = [*_greedy(file.arguments, "arguments"), *_name_faults(file.arguments)]
     if file.general.name not in ("", name):
-        unclear.append(("general.name", f"{file.general.name!r} is not the name of the folder", "OpenBACH takes that"))
+        found.append(("general.name", f"{file.general.name!r} is not the name of the folder", "OpenBACH takes that"))
     if warnings is None:
         found += unclear
     else:
