@@ -20,13 +20,12 @@ import pathlib, re, subprocess, sys
 import collect_agent
 here = pathlib.Path(__file__).parents[1] / "fping_rstats_filter.conf"
 with collect_agent.use_configuration(str(here)):
+    routes = subprocess.run(["ip", "route", "add", "192.0.2.0/24", "dev", "lo"], capture_output=True)
+    collect_agent.send_stat(collect_agent.now(), may_route=int(routes.returncode == 0))
     count = sys.argv[sys.argv.index("-c") + 1]
     done = subprocess.run(["ping", "-c", count, "-i", "0.2", sys.argv[1]], capture_output=True, text=True)
     for rtt in re.findall(r"time=([0-9.]+)", done.stdout):
         collect_agent.send_stat(collect_agent.now(), rtt=float(rtt))
-    # Raw sockets, and so the routes of others, are what the operator grants or does not.
-    routes = subprocess.run(["ip", "route", "add", "192.0.2.0/24", "dev", "lo"], capture_output=True)
-    collect_agent.send_stat(collect_agent.now(), may_route=int(routes.returncode == 0))
     sys.exit(done.returncode)
 """
 

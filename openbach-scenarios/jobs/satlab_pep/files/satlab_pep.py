@@ -155,7 +155,7 @@ def satpep(request: Request) -> Engine:
 
 
 def consent() -> list[str]:
-    """Return what lets satpep read QUIC on this host although it is not a lab's, if the host's operator has consented."""
+    """Return what lets satpep read QUIC on a host that is not a lab's, if its operator has consented."""
     try:
         about = CONSENT.lstat()
     except OSError:
