@@ -76,7 +76,7 @@ class Attacker:
         (self.folder / "private").mkdir()
         config = SimpleNamespace(control=None)
         lab: Any = SimpleNamespace(topology=topology.load(paths.LAB_FILE), config=config, place=lambda _: self.place)
-        host = LabHost(lab, self.folder / "private", jobs=self.shown)
+        host = LabHost(lab, self.folder / "private", jobs=[self.shown])
         raw, scenario = self.folder / "raw", BoundScenario("attack", {}, (function,))
         result = runner.run(scenario, host, raw, lambda _: None, threading.Event(), 60.0)
         return Outcome((raw / f"logs/{name}-1.log").read_text(), result.reason, raw / "files")

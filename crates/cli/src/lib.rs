@@ -77,7 +77,12 @@ pub fn load(path: &Path) -> Result<(Config, Profile), Failure> {
         let hint = "fields and ranges: schemas/link-config.schema.json";
         refused(&error.0, hint)
     })?;
-    let profile = load_profile(&config.profile, Mode::of(config.lenient))?;
+    let profile = match config.satellite {
+        Some(_) => load_profile(&config.profile, Mode::of(config.lenient))?,
+        // OpenSAND carries the satellite segment and judges the profile.
+        None => profile::read(&config.profile, Mode::Lenient)
+            .map_err(|faults| refused_profile(&config.profile, &faults))?,
+    };
     let faults = demand::check(&config.others, &profile);
     if faults.is_empty() {
         Ok((config, profile))

@@ -50,6 +50,15 @@ pub(crate) fn queue(place: &str, queue: &Value, faults: &mut Faults) {
     }
 }
 
+/// The defects of `OpenSAND` are those of its timing.
+pub(crate) fn defects(config: &Value, faults: &mut Faults) {
+    if config["opensand_defects"] == true && config["timing"] != "opensand" {
+        faults.push(
+            "opensand_defects: needs the timing of OpenSAND (\"timing\": \"opensand\")".into(),
+        );
+    }
+}
+
 /// One device cannot be two ends.
 pub(crate) fn distinct_ports(config: &Value, faults: &mut Faults) {
     let names = ["near", "far", "st", "gw"];

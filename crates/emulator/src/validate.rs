@@ -43,7 +43,10 @@ pub(crate) fn faults(
             "chain" => rules::chain(place, value, faults),
             "queue" => rules::queue(place, value, faults),
             "set" => rules::set(place, value, has_satellite, faults),
-            "distinct-ports" => rules::distinct_ports(value, faults),
+            "whole-configuration" => {
+                rules::distinct_ports(value, faults);
+                rules::defects(value, faults);
+            }
             "entity-addresses" => rules::distinct_entities(place, value, faults),
             _ => faults.push(format!("{place}: no rule is called {name}")),
         }

@@ -251,6 +251,13 @@ fn incomplete(dir: &Path) -> Fault {
     }
 }
 
+/// Every profile, the further terminals' included.
+fn check_buffers(roots: &Roots<'_>, faults: &mut Faults) {
+    let further = roots.further.iter().map(|(_, root)| root);
+    let profiles = roots.gw.iter().chain(&roots.st).chain(further);
+    profiles.for_each(|root| access::check_buffer(root, faults));
+}
+
 /// Checks every part, so that no fault hides another, and assembles the profile.
 fn assemble(roots: &Roots<'_>, faults: &mut Faults) -> Option<Profile> {
     let (topology, gw) = (roots.topology.as_ref(), roots.gw.as_ref());
@@ -259,11 +266,7 @@ fn assemble(roots: &Roots<'_>, faults: &mut Faults) -> Option<Profile> {
         topology::check(topology, entities.as_ref(), faults);
     }
     let gw_qos = gw.and_then(|gw| qos::read(gw, "gw_fifos", faults));
-    [gw, roots.st.as_ref()]
-        .into_iter()
-        .flatten()
-        .chain(roots.further.iter().map(|(_, root)| root))
-        .for_each(|root| access::check_buffer(root, faults));
+    check_buffers(roots, faults);
     let gw_physical = gw.and_then(|gw| physical::read(gw, faults));
     let mut st_profile = |root: &Place<'_>| terminal::read(root, topology, gw, faults);
     let own = roots.st.as_ref().and_then(&mut st_profile);

@@ -11,9 +11,8 @@ use serde::Serialize;
 
 use cli::{Failure, PROFILE_HINT, load, log, refused_profile};
 use emulator::config::Config;
-use emulator::timing::Timing;
-use emulator::{demand, plan};
-use satlink::describe::description;
+use emulator::plan;
+use satlink::describe::{description, inspection, summary};
 use satlink::entity::Entity;
 use satlink::run;
 
@@ -48,6 +47,12 @@ enum Command {
         #[arg(value_name = "PROFILE_DIR")]
         profile: PathBuf,
     },
+    /// Print what satlink makes of a profile, as JSON: link, warnings, what it does not carry, faults
+    Inspect {
+        /// Profile folder, in any layout of `OpenSAND`'s tools
+        #[arg(value_name = "PROFILE_DIR")]
+        profile: PathBuf,
+    },
     /// Print what the frame arithmetic says: rates (bit/s), delays (ms), queues (bytes), goodput (bit/s)
     Plan {
         /// Link configuration, schemas/link-config.schema.json
@@ -73,6 +78,9 @@ fn main() -> ExitCode {
             json,
         } => validate(&profiles, Mode::of(lenient), json),
         Command::Describe { profile } => describe(&profile),
+        Command::Inspect { profile } => {
+            print_json(&inspection(&profile::read(&profile, Mode::Lenient)))
+        }
         Command::Plan { config } => {
             load(&config).and_then(|(config, profile)| print_plan(&config, &profile))
         }
@@ -148,20 +156,6 @@ fn checked(path: &Path, mode: Mode) -> Result<(Faults, String), Faults> {
     let profile = profile::load_as(path, mode)?;
     let summary = summary(&profile);
     Ok((profile.warnings, summary))
-}
-
-fn summary(profile: &Profile) -> String {
-    let (forward, back) = (&profile.forward, &profile.return_link);
-    format!(
-        "forward {} at {:.3} Mbaud, return {} in {}{} slots per {} ms, {} ms one way",
-        forward.modcod,
-        forward.symbol_rate as f64 / 1e6,
-        back.waveform,
-        if profile.is_on_demand() { "up to " } else { "" },
-        demand::slots(Timing::Standard, profile).most,
-        back.superframe_ns as f64 / 1e6,
-        profile.one_way_delay_ns as f64 / 1e6,
-    )
 }
 
 fn print_plan(config: &Config, profile: &Profile) -> Result<(), Failure> {

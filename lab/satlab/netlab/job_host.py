@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What jobs find on the nodes of the embedded lab: a user for this run alone, the pages, a certificate authority."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
@@ -10,6 +10,7 @@ from satlab.common import paths
 from satlab.common.errors import HostError
 from satlab.common.topology import Role
 from satlab.netlab import pki, privileges, sandbox, web_target
+from satlab.netlab.grants import Grants
 from satlab.netlab.lab import Lab
 from satlab.netlab.sandbox import Limits, Mount, Sandbox
 
@@ -29,13 +30,19 @@ class LabHost:
     """Runs jobs inside a lab's namespaces, each in a sandbox of its own.
 
     `folder` (root's alone, outside the run folder) holds pages, keys and what sandboxes are made from. `entities`: who
-    plays them, entity to node; None: every node plays itself. `jobs`: a folder of further jobs.
+    plays them, entity to node; None: every node plays itself. `jobs`: folders of further jobs, `granted`: what the
+    operator lets these do.
     """
 
     def __init__(
-        self, lab: Lab, folder: Path, entities: Mapping[str, str] | None = None, jobs: Path | None = None
+        self,
+        lab: Lab,
+        folder: Path,
+        entities: Mapping[str, str] | None = None,
+        jobs: Iterable[Path] = (),
+        granted: Grants | None = None,
     ) -> None:
-        self._lab, self._entities = lab, entities
+        self._lab, self._entities, self._granted = lab, entities, granted or {}
         self._uid = privileges.new_uid()
         self._www, self._pki = folder / "www", folder / "pki"
         self._specs, self._root = folder / "sandboxes", folder / "root"
@@ -50,8 +57,7 @@ class LabHost:
         addresses = [ip_address(str(i.address)) for i in server.interfaces.values()]
         pki.create(self._pki, hosts, addresses, datetime.now(UTC))
         privileges.give_tree(self._pki, self._uid)
-        seen = (self._www, self._pki, *([jobs] if jobs else []))
-        self._mounts = [*sandbox.programs(), *map(Mount, seen)]
+        self._mounts = [*sandbox.programs(), *map(Mount, (self._www, self._pki, *jobs))]
         self._control = Path(lab.config.control) if lab.config.control else None
         if self._control:  # its folder is closed: a job sees it only where it is shown
             privileges.give(self._control, self._uid)
@@ -66,7 +72,8 @@ class LabHost:
         Raises:
             HostError: the host cannot grant them.
         """
-        node, capabilities = self.node(entity), privileges.CAPABILITIES.get(job, ())
+        granted = privileges.CAPABILITIES if job in privileges.SHIPPED else self._granted
+        node, capabilities = self.node(entity), granted.get(job, ())
         place = self._lab.place(node)
         if why := sandbox.lacking(place, capabilities):
             raise HostError(f"{job}: {why}", "allow user namespaces: sysctl user.max_user_namespaces=10000")

@@ -22,6 +22,13 @@ CHECKS = {
     "late_packet_ratio": "packets released late",
     "late_packet_ratio.forward": "packets released late, forward",
     "late_packet_ratio.return": "packets released late, return",
+    "browser_wait_ratio": "browser without a core",
+    "cpu_steal_ratio": "CPU time stolen",
+    "memory_wait_ratio": "waits for memory",
+    "host_loss_ratio": "packets lost by the host",
+    "opensand_losses.gse_encapsulation": "lost by OpenSAND's GW",
+    "opensand_losses.gse_reassembly": "lost by OpenSAND's reassembly",
+    "opensand_losses.socket": "losses in OpenSAND's sockets",
 }
 
 

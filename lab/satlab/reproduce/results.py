@@ -18,7 +18,7 @@ from satlab.common.errors import ExitStatus
 from satlab.common.paths import ROOT
 from satlab.common.statistics import Interval, Samples, Verdict
 from satlab.reproduce.campaign import Campaign, Done
-from satlab.reproduce.matrix import Cell
+from satlab.reproduce.matrix import DEFECTS, Cell
 
 TABLE_II = ROOT / "baselines" / "seed-002-table2.csv"
 BULK = ROOT / "baselines" / "seed-002-bulk.csv"
@@ -248,12 +248,17 @@ def _kind(row: Mapping[str, str]) -> str:
 
 def published_page(cell: Cell, metric: str) -> float | None:
     """Return Table II's median, ms."""
-    return _table(TABLE_II, "median_ms").get((cell.orbit, cell.loss_ratio, cell.kind, metric))
+    return _published(TABLE_II, "median_ms", cell, metric)
 
 
 def published_bulk(cell: Cell, metric: str) -> float | None:
-    """Return the bulk transfers of the paper's dataset, s."""
-    return _table(BULK, "time_s").get((cell.orbit, cell.loss_ratio, cell.kind, metric))
+    """Return what the paper's dataset says of bulk transfers, s."""
+    return _published(BULK, "time_s", cell, metric)
+
+
+def _published(file: Path, column: str, cell: Cell, metric: str) -> float | None:
+    """Return the figure of a cell: the paper measured over OpenSAND, so with its defects or not it is the same."""
+    return _table(file, column).get((cell.orbit, cell.loss_ratio, cell.kind.removesuffix(DEFECTS), metric))
 
 
 def line(result: CellResult, metric: str, published: float | None) -> FigureComparison:
