@@ -111,7 +111,7 @@ fn unlinked_bytes(folders: &[PathBuf]) -> u64 {
     nameless_bytes(|device| devices.contains(&device))
 }
 
-/// Bytes of open files without a name that are on none of the file systems of `folders`: memfd_create(2).
+/// Bytes of open files without a name that are on none of the file systems of `folders`: `memfd_create(2)`.
 pub fn memory_files(folders: &[PathBuf]) -> u64 {
     let devices = devices(folders);
     nameless_bytes(|device| !devices.contains(&device))
