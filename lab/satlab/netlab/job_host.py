@@ -76,7 +76,7 @@ class LabHost:
         node, capabilities = self.node(entity), granted.get(job, ())
         place = self._lab.place(node)
         if why := sandbox.lacking(place, capabilities):
-            raise HostError(f"{job}: {why}", "allow user namespaces: sysctl user.max_user_namespaces=10000")
+            raise HostError(f"{job}: {why}", sandbox.ALLOW)
         shown = [Mount(self._control)] if self._control and job in privileges.LINK_CONTROLLERS else []
         box = Sandbox(
             self._uid, place, (*self._mounts, *shown), name=node, capabilities=capabilities, limits=JOB_LIMITS

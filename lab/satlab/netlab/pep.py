@@ -42,7 +42,7 @@ def proxy(
     """
     uid, capabilities = privileges.new_uid(), privileges.CAPABILITIES[JOB]
     if why := sandbox.lacking(up.place(node), capabilities):
-        raise HostError(f"{JOB}: {why}", "allow user namespaces: sysctl user.max_user_namespaces=10000")
+        raise HostError(f"{JOB}: {why}", sandbox.ALLOW)
     folder.mkdir()
     for place in (folder, *readable):
         privileges.give_tree(place, uid)

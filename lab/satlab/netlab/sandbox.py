@@ -95,6 +95,10 @@ class Sandbox:
         return [str(paths.SATBOX), "run", str(spec), "--"]
 
 
+ALLOW = "allow user namespaces: sysctl user.max_user_namespaces=10000"
+"""Remedy for what `lacking` returns."""
+
+
 def lacking(place: Place, capabilities: Iterable[str]) -> str:
     """Return why a program that needs capabilities cannot run in a place; empty if it can.
 
