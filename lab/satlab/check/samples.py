@@ -25,6 +25,7 @@ class Sample:
     - `return_packets`, `return_bytes`: on the return link during the transfer.
     - `retransmitted_share`: of the payload sender's bytes.
     - `client_wait_s`, `server_wait_s`: for which the program could run and had no core.
+    - `ledgers`: by direction (forward, return), where its packets went (trace/ledger.py).
     - `symptoms`: causes of a slow transfer that packets and CPU times show.
     - `spent_s`: seconds per cause (trace/causes.py); their sum is the duration of the transfer.
     - `simulated_s`: virtual time until the end of the transfer.
@@ -54,6 +55,7 @@ class Sample:
     server_wait_s: float | None = None
     client_peak_bytes: int | None = None
     server_peak_bytes: int | None = None
+    ledgers: Mapping[str, Mapping[str, int | None]] | None = None
     symptoms: tuple[str, ...] = ()
     spent_s: Mapping[str, float] | None = None
     simulated_s: float | None = None
