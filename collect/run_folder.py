@@ -12,7 +12,21 @@ from typing import Any, Literal
 import polars as pl
 from pydantic import Field, TypeAdapter
 
-from collect import calibration, curl, floors, goodput, jobs, link_samples, pages, pep, ping, satperf, tcp_conf
+from collect import (
+    calibration,
+    curl,
+    floors,
+    goodput,
+    jobs,
+    link_samples,
+    opensand,
+    pages,
+    pep,
+    ping,
+    satperf,
+    stream,
+    tcp_conf,
+)
 from collect.floors import Floors
 from collect.integrity import differences
 from collect.jobs import Job
@@ -65,6 +79,7 @@ _READERS = (
     _Reader("satlab_ping", ping.STAT, ping.ADAPTER, ping.MAIN_METRICS, ping.records),
     _Reader("satlab_curl", curl.STAT, curl.ADAPTER, curl.MAIN_METRICS, curl.records),
     _Reader("satlab_tcp_conf", tcp_conf.STAT, tcp_conf.ADAPTER, tcp_conf.MAIN_METRICS, tcp_conf.records),
+    _Reader("satlab_stream", stream.STAT, stream.ADAPTER, stream.MAIN_METRICS, stream.records),
     _Reader("satlab_pep", pep.STAT, pep.ADAPTER, pep.MAIN_METRICS, pep.records),
 )
 """Jobs whose files are read one by one."""
@@ -130,6 +145,8 @@ def gather(run_dir: Path) -> pl.DataFrame:
     # Hosts of the VM lab carry the terrestrial segment themselves: with OpenSAND satlink has no part in the path.
     if about.lab == "netns" or about.emulator == "satlink":
         found += _link(raw, ended, origin)
+    if about.emulator == "opensand":
+        found += opensand.records(raw, origin)
     return table(identity, found)
 
 

@@ -100,6 +100,16 @@ def test_calibration_s_own_drops_are_not_counted(run: Path) -> None:
     assert value(frame, "link_dropped_packets", direction="forward") == later
 
 
+def test_jobs_that_run_between_two_samples_have_the_counters_of_that_interval(run: Path) -> None:
+    path = run / "raw" / "jobs.jsonl"
+    jobs = [json.loads(line) for line in path.read_text().splitlines()]
+    short = {"start_unix_s": example_run.START + 12.02, "stop_unix_s": example_run.START + 12.04}
+    path.write_text("".join(json.dumps(job | short) + "\n" for job in jobs))
+    lines = [json.loads(line) for line in (run / "raw" / "link.jsonl").read_text().splitlines()]
+    (sample,) = (x for x in lines if x["type"] == "sample" and abs(x["t_unix_s"] - example_run.START - 12.1) < 0.01)
+    assert value(collect.collect(run), "link_in_packets", direction="forward") == sample["forward"]["in_packets"]
+
+
 COUNTED = {
     "link_in_packets": "in_packets",
     "link_out_bytes": "out_bytes",

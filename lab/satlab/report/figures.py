@@ -37,7 +37,7 @@ KIND_STYLE = {"HTTP/1.1": 1, "HTTP/2": 2, "HTTP/3": 0}
 
 @dataclass(frozen=True)
 class DataTable:
-    """The same data for those who cannot or will not look at the plot."""
+    """The data of a plot as text."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]

@@ -93,7 +93,7 @@ class PageFigure:
 
 @dataclass(frozen=True)
 class Failure:
-    """What has no value: the metrics, where, why."""
+    """Failed or cut-off samples: the metrics, place, reason."""
 
     run_id: str
     metrics: tuple[str, ...]
@@ -180,7 +180,7 @@ def loads(rows: Iterable[Row], metric: str) -> Iterator[Row]:
 
 
 def failures(rows: Iterable[Row]) -> list[Failure]:
-    """Return what failed or was cut off; metrics that failed together in one place are one line."""
+    """Return the failed and cut-off samples; metrics that failed together are one line."""
     groups: dict[tuple[str, str, str, str], list[str]] = defaultdict(list)
     for row in rows:
         if row.status != "ok" and "stat" not in row.labels:

@@ -26,6 +26,9 @@ CHECKS = {
     "cpu_steal_ratio": "CPU time stolen",
     "memory_wait_ratio": "waits for memory",
     "host_loss_ratio": "packets lost by the host",
+    "opensand_losses.gse_encapsulation": "lost by OpenSAND's GW",
+    "opensand_losses.gse_reassembly": "lost by OpenSAND's reassembly",
+    "opensand_losses.socket": "losses in OpenSAND's sockets",
 }
 
 
@@ -116,7 +119,7 @@ def _calibration(rows: Sequence[Row]) -> Table:
 
 
 def _deviation(row: Row) -> str:
-    """Return what was measured and within which bounds it should have been."""
+    """Return a measured value and its bounds."""
     name, unit = CHECKS.get(row.labels["check"], row.labels["check"]), row.labels["unit"]
     if row.value is None:
         return f"{name}: not measured, {row.reason}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the report says, as plain values for the template: answer first, then figures, then where they come from."""
+"""The contents of the report, as plain values for the template: answers, then figures, then their origin."""
 
 import json
 import shlex
@@ -85,7 +85,7 @@ def _options(path: Path) -> tuple[str, ...]:
 
 
 def clean(text: str) -> str:
-    """Replace control and bidirectional formatting characters, which could disguise what a text says."""
+    """Replace control and bidirectional formatting characters, which could disguise a text."""
     kept = "\n\t"
     hidden = ("Cc", "Cf", "Cs", "Co", "Cn")
     return "".join("\ufffd" if unicodedata.category(c) in hidden and c not in kept else c for c in text)
@@ -172,7 +172,7 @@ class View:
         return [(run.manifest.run_id, finding) for run in self.runs for finding in run.altered]
 
     def unfinished(self) -> list[str]:
-        """Return the ids of runs without an end: nothing vouches for their raw files."""
+        """Return the ids of runs without an end: their raw files have no digests."""
         return [run.manifest.run_id for run in self.runs if run.manifest.ended_unix_s is None]
 
     # --- tables -----------------------------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ class View:
         return ([spread] if spread else []) + falls
 
     def link_figures(self) -> list[Figure]:
-        """Draw what forward links adapted to, slots of return links on demand, and the release error of all runs."""
+        """Draw the MODCODs of forward links, the slots of return links on demand, and the release error of all runs."""
         runs = list(enumerate(self.runs, start=1))
         adapted = [figures.adaptation(self._fading(run), n) for n, run in runs]
         slots = [figures.slots(self.names[run.manifest.run_id], run.jobs_start_s, run.frame, n) for n, run in runs]

@@ -50,7 +50,7 @@ SETTLE_S, SERVER_END_S = 2.0, 10.0
 """The QUIC interop runner, too, leaves a server 10 s after its client."""
 WATCH_S = 0.25
 KEPT_BYTES = 16 << 20
-"""Of each endpoint's files, those up to this size are kept, larger ones are what was transferred."""
+"""Files of an endpoint up to this size are kept; larger ones are payload."""
 
 
 @dataclass(frozen=True)
@@ -235,7 +235,7 @@ class _Sitting:
         return self.request.failed(why, "unsupported" if why == UNSUPPORTED else "failed")
 
     def _complete(self, base: Sample, server: ExitReport, client: ExitReport, seen: CapturedTransfer | None) -> Sample:
-        """Add what is seen from outside, of whatever programs."""
+        """Add what is measured without the programs' help: processor time and the captured packets."""
         used = {"client": (client.cpu_s, client.waited_s), "server": (server.cpu_s, server.waited_s)}
         more: dict[str, Any] = {} if seen is None else {"last_packet_s": seen.last_packet_s}
         if seen is not None and self.request.case.direction == "download":
@@ -294,7 +294,7 @@ def _sandbox(request: TransferRequest, side: str, names: tuple[str, ...]) -> San
 
 
 def _emptied(folder: Path) -> Path:
-    """Make a sample's folder; what a sample that was stopped has left in it goes."""
+    """Make a sample's folder; the files of an earlier, stopped attempt are removed."""
     if folder.exists():
         scratch.remove(folder)
     folder.mkdir()
@@ -302,7 +302,7 @@ def _emptied(folder: Path) -> Path:
 
 
 def _keep(theirs: Path, kept: Path) -> None:
-    """Keep an endpoint's files, links and what is too large left out; they are worth nothing but a look."""
+    """Keep an endpoint's files for diagnosis, without links and large files."""
     for file in sorted(theirs.rglob("*")):
         if file.is_file() and not file.is_symlink() and file.lstat().st_size <= KEPT_BYTES:
             target = kept / file.relative_to(theirs)
@@ -352,7 +352,7 @@ def _interface(up: Lab, role: Role) -> tuple[str, str]:
 
 
 def _listens(up: Lab, protocol: str, port: int) -> bool:
-    """Look whether the server's namespace has a socket on the port."""
+    """Return whether the server's namespace has a socket on the port."""
     node = up.topology.node_of(Role.SERVER)
     return any(netns.inside(up.lab_id, node, _has_port, table, port) for table in (protocol, f"{protocol}6"))
 
