@@ -30,6 +30,7 @@ class Sample:
     - `spent_s`: seconds per cause (trace/causes.py); their sum is the duration of the transfer.
     - `simulated_s`: virtual time until the end of the transfer.
     - `sources`: by field, where its value is from if the measured programs did not report it.
+    - `attempts`: how often it was taken until link and host were in calibration; the last one counts.
     - `warnings`: files of the programs that were not used.
     """
 
@@ -61,6 +62,7 @@ class Sample:
     simulated_s: float | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple["UnusedSource", ...] = ()
+    attempts: int = 1
 
 
 @dataclass(frozen=True)
