@@ -3,6 +3,7 @@
 
 from collect.integrity import digests
 from collect.pages import PageLoad
+from collect.pep import NONE as NO_PEP
 from collect.records import SCHEMA, Record, summaries
 from collect.run_folder import (
     Manifest,
@@ -17,6 +18,7 @@ from collect.run_folder import (
 )
 
 __all__ = [
+    "NO_PEP",
     "SCHEMA",
     "Manifest",
     "PageLoad",

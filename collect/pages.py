@@ -66,8 +66,10 @@ class PageLoad(Model):
 ADAPTER: TypeAdapter[PageLoad] = TypeAdapter(PageLoad)
 
 
-def records(load: PageLoad, labels: Mapping[str, str]) -> list[Record]:
+def records(load: PageLoad, labels: Mapping[str, str], pep: str) -> list[Record]:
     """Return the page metrics of one load (label load: its index), its completeness and its CPU time.
+
+    `pep` is the proxy on its path, as `pep.during` has it.
 
     A failed load keeps every metric as a failed row. A censored load keeps what was measured before the deadline;
     the rest are censored rows.
@@ -76,6 +78,7 @@ def records(load: PageLoad, labels: Mapping[str, str]) -> list[Record]:
         **labels,
         "protocol": load.protocol,
         "page": load.page,
+        "pep": pep,
         "load": str(load.load_index),
         "server": load.server,
         "browser": load.browser,
@@ -100,25 +103,26 @@ def _metric(load: PageLoad, metric: str, labels: Mapping[str, str]) -> Record:
 
 
 def over_loads(per_load: Iterable[Record]) -> list[Record]:
-    """Summarise the rows of single loads per protocol and page: label stat is median, min or max.
+    """Summarise the rows of single loads per protocol, page and proxy: label stat is median, min or max.
 
     Labels n, censored and failed count the loads. A censored load took longer than any that ended, so the median
     counts it as infinite: survivors alone would look too good. Failed loads have no place in the order.
     """
-    groups: dict[tuple[str, str, str], list[Record]] = {}
+    groups: dict[tuple[str, str, str, str], list[Record]] = {}
     for record in per_load:
         if record.metric in METRICS and "load" in record.labels:
-            key = record.metric, record.labels["protocol"], record.labels["page"]
+            key = record.metric, record.labels["protocol"], record.labels["page"], record.labels["pep"]
             groups.setdefault(key, []).append(record)
     return [row for key, group in groups.items() for row in _summary(*key, group)]
 
 
-def _summary(metric: str, protocol: str, page: str, group: Sequence[Record]) -> list[Record]:
+def _summary(metric: str, protocol: str, page: str, pep: str, group: Sequence[Record]) -> list[Record]:
     values = [r.value for r in group if r.value is not None]
     censored = sum(r.status == "censored" for r in group)
     labels = {
         "protocol": protocol,
         "page": page,
+        "pep": pep,
         "n": str(len(values)),
         "censored": str(censored),
         "failed": str(sum(r.status == "failed" for r in group)),

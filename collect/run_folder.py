@@ -82,9 +82,10 @@ JOB: TypeAdapter[Job] = TypeAdapter(Job)
 
 @dataclass(frozen=True)
 class StoredLoad:
-    """A page load as it was stored, or why it cannot be read, and the job that stored it."""
+    """A page load as it was stored, or why it cannot be read, the job that stored it, and the proxy on its path."""
 
     job: Job
+    pep: str
     content: PageLoad | Unreadable
 
 
@@ -161,16 +162,12 @@ def _leg(record: Record) -> dict[str, str]:
 
 def stored_loads(run_dir: Path) -> list[StoredLoad]:
     """Return every stored page load of a run, in the order of the jobs and loads."""
-    ended, _ = read_jsonl(run_dir / "raw", "jobs.jsonl", JOB)
-    return _loads(run_dir / "raw", [job for job in ended if job.job == "satlab_page_load"])
-
-
-def _loads(raw: Path, ended: Sequence[Job]) -> list[StoredLoad]:
-    found = []
-    for job in ended:
+    raw, found = run_dir / "raw", list[StoredLoad]()
+    ended, _ = read_jsonl(raw, "jobs.jsonl", JOB)
+    for job in (job for job in ended if job.job == "satlab_page_load"):
         for name in stored_files(raw, job.folder, pages.STAT):
             content = read_json(raw, name, pages.ADAPTER)
-            found.append(StoredLoad(job, content))
+            found.append(StoredLoad(job, pep.during(job, ended), content))
     return found
 
 
@@ -214,7 +211,14 @@ def _transfers(raw: Path, ended: Sequence[Job], origin: float) -> list[Record]:
 
 
 def _pages(raw: Path, ended: Sequence[Job]) -> list[Record]:
-    reader = _Reader("satlab_page_load", pages.STAT, pages.ADAPTER, pages.MAIN_METRICS, pages.records)
+    proxies = {str(job.job_instance_id): pep.during(job, ended) for job in ended}
+    reader = _Reader(
+        "satlab_page_load",
+        pages.STAT,
+        pages.ADAPTER,
+        pages.MAIN_METRICS,
+        lambda load, labels: pages.records(load, labels, proxies[labels["instance"]]),
+    )
     found = _documents(raw, ended, reader)
     return [*found, *pages.over_loads(found)]
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! What the programs on the emulator share: failures with an exit status, and the loading of configuration and profile.
+//! Code shared by the programs that use the emulator: failures with an exit status, and the loading of configuration and profile.
 
 use std::fs;
 use std::io::{self, Write};
@@ -54,7 +54,7 @@ impl Failure {
     }
 }
 
-/// Writes to stderr. The reader may be gone, as the emulator outlives its parent; that is no error.
+/// Writes to stderr. A closed stderr is not an error: the emulator outlives its parent.
 pub fn log(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
@@ -124,7 +124,7 @@ pub fn read_text(path: &Path, most: u64) -> Result<String, String> {
     let unreadable = |error: io::Error| format!("cannot be read: {error}");
     let meta = fs::metadata(path).map_err(unreadable)?;
     if !meta.is_file() || meta.len() > most {
-        return Err(format!("is no file of at most {most} bytes"));
+        return Err(format!("is not a file of at most {most} bytes"));
     }
     fs::read_to_string(path).map_err(unreadable)
 }

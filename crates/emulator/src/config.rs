@@ -147,7 +147,7 @@ struct Fields {
 pub fn parse(text: &str, read: &ReadFile<'_>) -> Result<Config, ConfigError> {
     let value: Value = serde_json::from_str(text).map_err(|error| {
         ConfigError(vec![format!(
-            "is no JSON: {error} (see schemas/link-config.schema.json)"
+            "is not JSON: {error} (see schemas/link-config.schema.json)"
         )])
     })?;
     let mut traces = Traces::new(read);
@@ -268,7 +268,7 @@ mod tests {
     fn satellite_segment_is_whole_or_left_out() {
         let mut value = example("geo");
         value["gw"] = Value::Null;
-        assert!(faults(&value).starts_with("gw: is no object"));
+        assert!(faults(&value).starts_with("gw: is not an object"));
         value["st"] = Value::Null;
         let config = parse(&value.to_string()).unwrap();
         assert_eq!(config.satellite, None);

@@ -155,7 +155,7 @@ pub(crate) fn rtt_ns(config: &Config, profile: &Profile) -> u64 {
     2 * (profile.one_way_delay_ns + config.terrestrial_delay_ns)
 }
 
-/// `SplitMix64` (Steele, Lea, Flood, OOPSLA 2014) over seed and direction: neighbouring seeds give unrelated streams.
+/// `SplitMix64` (Steele, Lea, Flood, OOPSLA 2014) over seed and direction: streams of neighbouring seeds are unrelated.
 fn direction_seed(seed: u64, direction: u64) -> u64 {
     let step = |state: u64| {
         let z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);

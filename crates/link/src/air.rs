@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! The frame formats behind one interface: packets into a frame, frame into packets.
+//! One interface for the frame formats: encapsulates packets in a frame and decapsulates them.
 
 use crate::Carrier;
 use dvb::opensand::TAG;
@@ -135,7 +135,7 @@ impl Encapsulator {
         (whole * payload).div_ceil(payload.saturating_sub(CUT_BYTES).max(1))
     }
 
-    /// Gives the packet in fragmentation back whole.
+    /// Takes back the packet in fragmentation, whole.
     pub(crate) fn take_back(&mut self) -> Option<Vec<u8>> {
         let packet = match &mut self.codec {
             Sending::Gse(sender) => sender.take_back(),

@@ -22,11 +22,11 @@ pub(crate) struct Framed {
     pub(crate) air: Encapsulator,
     /// Next opening at which something may be sent.
     next: u64,
-    /// Openings of the grid; without end but for superframes on demand.
+    /// Number of openings of the grid: that of the planned superframe with demand assignment, else unlimited.
     openings: u64,
     /// MODCOD or waveform.
     id: u8,
-    /// Payload of the frame in hand, kept to save the allocation.
+    /// Payload of the current frame, kept to save the allocation.
     frame: Vec<u8>,
     /// Packets are lost as in `OpenSAND` 8.2.0.
     defects: bool,

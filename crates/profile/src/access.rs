@@ -24,7 +24,7 @@ pub struct Dama {
 }
 
 impl Dama {
-    /// What the terminal asks for, as `dvb::dama` has it.
+    /// The terminal's capacity, in the terms of `dvb::dama`.
     #[must_use]
     pub const fn agreement(&self) -> Agreement {
         Agreement {
@@ -64,7 +64,7 @@ pub struct Encapsulation {
     pub protection: AlpduProtection,
 }
 
-/// What `OpenSAND` writes into new profiles; it counts where the section is missing.
+/// The values of `OpenSAND`'s new profiles, used where the section is missing.
 impl Default for Encapsulation {
     fn default() -> Self {
         Self {

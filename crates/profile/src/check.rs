@@ -17,10 +17,10 @@ pub(crate) const VCM_DEFECT: &str =
 /// Why an element of an earlier release is refused.
 const EARLIER_RELEASE: &str = "element of OpenSAND 7.x or earlier, which 8.2 does not load";
 
-/// How the refusal of something `OpenSAND` knows begins.
+/// Start of the message for an `OpenSAND` feature that satlink does not support.
 pub(crate) const UNSUPPORTED: &str = "not supported by satlink 0.1";
 
-/// Checks `model[@version="1.0.0"]/root` and everything below it. Gives the place of `root` when there is one.
+/// Checks `model[@version="1.0.0"]/root` and everything below it. Returns the place of `root` if there is one.
 pub(crate) fn check_file<'a>(
     source: &'a Source,
     document: &'a roxmltree::Document<'a>,
@@ -232,7 +232,7 @@ fn check_element(place: &Place<'_>, kind: Kind, required: bool, faults: &mut Fau
     }
 }
 
-/// Checks every `item` of a list and gives their number.
+/// Checks every `item` of a list and returns their number.
 fn check_items(
     place: &Place<'_>,
     item: &'static [Element],
@@ -289,7 +289,7 @@ fn check_leaf(place: &Place<'_>, leaf: Type, required: bool, faults: &mut Faults
     }
 }
 
-/// Why `text` is no value of this type, and how bad that is.
+/// Why `text` is not a value of this type, and how severe that is.
 fn refusal(leaf: Type, text: &str) -> Option<(Severity, String)> {
     use Severity::{Error, Slip, Unsupported};
     let otherwise = |valid: bool, severity: Severity| {
@@ -337,7 +337,7 @@ fn refusal(leaf: Type, text: &str) -> Option<(Severity, String)> {
     }
 }
 
-/// Why `text` is no integer of this range; `OpenSAND` reads the digits in front, and wraps what is below zero.
+/// Why `text` is not an integer of this range. `OpenSAND` reads the leading digits, and wraps negative numbers.
 fn integer(text: &str, min: u64, max: u64) -> Option<(Severity, String)> {
     let range = min..=max;
     let all_digits = text.bytes().all(|byte| byte.is_ascii_digit());

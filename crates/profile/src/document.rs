@@ -23,13 +23,13 @@ pub(crate) struct Source {
     pub name: String,
     pub file: String,
     pub text: String,
-    /// Folder of the file: paths inside of it start here.
+    /// Folder of the file: its paths are relative to it.
     pub dir: PathBuf,
     lines: Vec<usize>,
 }
 
 impl Source {
-    /// Reads `dir/name`; refuses what is no regular file, too large, not UTF-8 or nested too deeply.
+    /// Reads `dir/name`; refuses anything but a regular file, and one that is too large, not UTF-8 or nested too deeply.
     pub fn read(dir: &Path, name: &str, faults: &mut Faults) -> Option<Self> {
         let path = dir.join(name);
         let file = path.display().to_string();
@@ -169,7 +169,7 @@ pub(crate) fn read_capped(path: &Path) -> Result<String, Refusal> {
     let meta = fs::metadata(path).map_err(unreadable)?;
     if !meta.is_file() {
         return Err(refuse(
-            "is no regular file".into(),
+            "is not a regular file".into(),
             "put the file itself here",
         ));
     }
@@ -379,7 +379,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// What `OpenSAND` takes for an integer: the digits that a text starts with; below zero it wraps, here in 16 bits.
+/// The integer that `OpenSAND` reads: the leading digits of a text; negative numbers wrap, here in 16 bits.
 pub(crate) fn lenient_integer(text: &str) -> Option<u64> {
     let (negative, digits) = text
         .strip_prefix('-')

@@ -61,7 +61,7 @@ pub(crate) const TERMINAL: Role = Role {
     list: "infrastructure/terminals",
 };
 
-/// Checks the files against themselves and each other; gives the entities if all three are readable.
+/// Checks each file and the files against each other; returns the entities if all three are readable.
 pub(crate) fn check(files: &Infrastructures<'_>, faults: &mut Faults) -> Option<Entities> {
     let present: Vec<_> = [&files.sat, &files.gw, &files.st]
         .into_iter()
@@ -139,7 +139,7 @@ fn host(section: &Place<'_>) -> Option<Host> {
     })
 }
 
-/// A malformed address, which lenient loading takes as `OpenSAND` does, reaches nobody.
+/// The unspecified address in place of a malformed one, which lenient loading accepts as `OpenSAND` does.
 pub(crate) fn address(section: &Place<'_>) -> Ipv4Addr {
     section
         .value("emu_address")
@@ -242,7 +242,7 @@ fn check_platform(root: &Place<'_>, faults: &mut Faults) {
         .collect();
     if let Some(default) = root.value::<u64>("infrastructure/default_gw") {
         if default != 65_535 && !gateways.contains(&default) {
-            let reason = format!("{default} is no gateway of this platform");
+            let reason = format!("{default} is not a gateway of this platform");
             root.nearest("infrastructure/default_gw").slip(
                 faults,
                 reason,

@@ -86,9 +86,9 @@ impl Faults {
         &self.0
     }
 
-    /// Those of which `wanted` holds.
-    pub(crate) fn select(&self, wanted: impl Fn(Severity) -> bool) -> Self {
-        let chosen = self.0.iter().filter(|fault| wanted(fault.severity));
+    /// The faults whose severity satisfies `matches`.
+    pub(crate) fn select(&self, matches: impl Fn(Severity) -> bool) -> Self {
+        let chosen = self.0.iter().filter(|fault| matches(fault.severity));
         Self(chosen.cloned().collect())
     }
 

@@ -23,7 +23,7 @@ pub(crate) struct Layout {
 }
 
 /// Finds the files: those of [`FILES`]; or a folder with `infrastructure.xml` and `profile.xml` for each entity, in the
-/// folder itself or in `entities`, with `topology.xml` beside them or in one of them.
+/// folder itself or in `entities`, with `topology.xml` next to them or in one of them.
 pub(crate) fn find(dir: &Path, faults: &mut Faults) -> Layout {
     if let Some(old) = FILES_OF_5.iter().find(|name| is_there(dir, name)) {
         faults.push(Fault {
@@ -81,10 +81,10 @@ fn of_entities(dir: &Path, entities: &[Entity]) -> Layout {
         let folder = found.first().map_or(role, |entity| entity.folder.as_str());
         format!("{folder}/{name}")
     };
-    let beside = entities
+    let nested = entities
         .iter()
         .map(|entity| format!("{}/topology.xml", entity.folder));
-    let topology = std::iter::once("topology.xml".to_owned()).chain(beside);
+    let topology = std::iter::once("topology.xml".to_owned()).chain(nested);
     let topology = topology.into_iter().find(|name| is_there(dir, name));
     let further = terminals
         .iter()

@@ -5,7 +5,7 @@
 //! satlink carries: what is well written beyond that is refused by name, see [`supported`].
 //!
 //! Strict: unknown, missing, repeated, misplaced or contradictory elements are faults, each with file, line, element path
-//! and remedy. [`Mode::Lenient`] takes what the loader of `OpenSAND` 8.2.0 takes, and warns. The parser knows neither DTD nor
+//! and remedy. [`Mode::Lenient`] accepts what the loader of `OpenSAND` 8.2.0 accepts, with a warning. The parser knows neither DTD nor
 //! entities, and size and depth are capped before it starts.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 

@@ -111,7 +111,7 @@ fn accept(dir: &Path, counts: impl Fn(Severity) -> bool) -> Result<Profile, Faul
             ..profile
         }),
         None if faults.is_empty() => {
-            // Nothing to emulate came of it: what was let pass is what is wrong.
+            // No profile resulted, so the tolerated faults are the cause.
             let mut faults = found;
             if faults.is_empty() {
                 faults.push(incomplete(dir));
@@ -163,7 +163,7 @@ fn table_of(root: &Place<'_>, faults: &mut Faults) -> Option<&'static [schema::E
         root.fault(
             faults,
             "is none of OpenSAND's files",
-            format!("one of {names} tells which"),
+            format!("one of {names} is needed"),
         );
     }
     found.map(|(_, table)| *table)
@@ -258,7 +258,7 @@ fn check_buffers(roots: &Roots<'_>, faults: &mut Faults) {
     profiles.for_each(|root| access::check_buffer(root, faults));
 }
 
-/// Checks every part, so that no fault hides another, and puts together what they give.
+/// Checks every part, so that no fault hides another, and assembles the profile.
 fn assemble(roots: &Roots<'_>, faults: &mut Faults) -> Option<Profile> {
     let (topology, gw) = (roots.topology.as_ref(), roots.gw.as_ref());
     let entities = entities::check(&roots.infrastructures, faults);
@@ -335,7 +335,7 @@ pub fn sha256_hex(data: &[u8]) -> String {
 fn hash<'a>(sources: impl Iterator<Item = &'a Source>, profile: &Profile) -> String {
     let mut data = String::new();
     for source in sources {
-        // The length keeps the border between two files apart from their contents.
+        // With the length, the boundary between two files cannot be mistaken for content.
         let _ = write!(
             data,
             "{} {}\n{}",

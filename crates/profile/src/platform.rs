@@ -82,7 +82,7 @@ fn parse(dir: &Path, layout: &Layout, faults: &mut Faults) -> Option<Platform> {
     })
 }
 
-/// The profile beside an infrastructure file; of a satellite only where it has one (regeneration).
+/// The profile of an infrastructure file's entity; a satellite has one only if it regenerates.
 #[expect(clippy::disallowed_methods, reason = "files of the profile")]
 fn profile_of(dir: &Path, layout: &Layout, at: usize) -> Option<String> {
     match at {
@@ -128,8 +128,8 @@ fn further(root: &Place<'_>, own: &Station, layout: &Layout) -> Vec<Station> {
     let station = |item: &Place<'_>| {
         let id: u8 = item.value("entity_id").filter(|id| *id != own.entity_id)?;
         let profile = layout.further.iter().find(|(of, _)| *of == id);
-        let beside = profile.map(|(_, name)| name.replace("profile", "infrastructure"));
-        let folder = beside.filter(|name| name.ends_with("/infrastructure.xml"));
+        let own_file = profile.map(|(_, name)| name.replace("profile", "infrastructure"));
+        let folder = own_file.filter(|name| name.ends_with("/infrastructure.xml"));
         Some(Station {
             entity_id: id,
             emu_address: address(item),

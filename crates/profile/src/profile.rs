@@ -49,8 +49,7 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// The return link of the ST is more than a constant rate in one queue: slots are asked for, or classes of traffic are
-    /// told apart.
+    /// Whether the return link of the ST has more than a constant rate and one queue: capacity requests or traffic classes.
     #[must_use]
     pub const fn is_on_demand(&self) -> bool {
         self.st_profile.dama.is_on_demand() || self.st_profile.qos.is_tagged
@@ -85,7 +84,7 @@ impl Profile {
     }
 }
 
-/// What a profile holds beyond what satlink 0.1 carries, with file, line and element; empty: satlink runs it as written.
+/// The elements of a profile that satlink 0.1 does not support, with file, line and element. Empty: it runs as written.
 #[must_use]
 pub fn supported(profile: &Profile) -> Faults {
     profile.unsupported.clone()

@@ -88,7 +88,7 @@ fn check_tables(topology: &Place<'_>, faults: &mut Faults) {
                     row.fault_at(
                         "id",
                         faults,
-                        format!("id {id} is no known {what}"),
+                        format!("id {id} is not a known {what}"),
                         format!("ids {range}"),
                     );
                 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! What the entities of a platform need of their machines.
+//! The requirements of a platform's entities on their machines.
 
 use emulator::demand;
 use emulator::timing::Timing;

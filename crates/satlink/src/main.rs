@@ -177,7 +177,10 @@ fn print(text: &str) -> Result<(), Failure> {
 }
 
 fn unprinted(error: &io::Error) -> Failure {
-    Failure::host(format!("stdout: {error}"), "give stdout a place to go")
+    Failure::host(
+        format!("stdout: {error}"),
+        "redirect stdout to a file or program that can be written",
+    )
 }
 
 #[cfg(test)]

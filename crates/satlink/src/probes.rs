@@ -29,7 +29,7 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// A collector; whether somebody listens there does not matter.
+    /// Address of a collector; it need not be running.
     ///
     /// # Errors
     /// There is no such namespace, or no way to the address from there.
@@ -335,7 +335,7 @@ impl Datagram {
         let _ = write!(self.0, " {probe} {value:.6}");
     }
 
-    /// What was sent; or, of a receiver, what came through and what did not.
+    /// Traffic sent; or, of a receiver, received and lost.
     fn modcods(&mut self, prefix: &str, link: &Direction, received: Option<&Direction>) {
         let Some(id) = link.modcod_id.map(u64::from) else {
             return;

@@ -2,7 +2,7 @@
 """The interface between a check and its backends: suite, case, link and seed in, one sample out."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -18,6 +18,8 @@ class Sample:
     """One transfer. None: the backend does not measure it.
 
     - `times_s`: from the client's first packet to each mark of the suite; None for a mark that was not reached.
+    - `last_packet_s`: of the server, at the client's interface. `times_s` does not include packets after the
+      payload; the difference is shown.
     - `calibration`: checks of the link that were out of tolerance; empty if none was.
     - `goodput_interop_bps`: as the QUIC interop runner defines it.
     - `return_packets`, `return_bytes`: on the return link during the transfer.
@@ -40,6 +42,7 @@ class Sample:
     lost_packets: int | None = None
     retransmitted_share: float | None = None
     acks: int | None = None
+    last_packet_s: float | None = None
     calibration: str = ""
     goodput_interop_bps: float | None = None
     return_packets: int | None = None
@@ -66,6 +69,19 @@ class UnusedSource:
     @property
     def text(self) -> str:
         return f"qlog of the {self.side} not used ({self.kind}): {self.reason}"
+
+
+def within_limit(sample: Sample, case: Case, *, has_marks: bool) -> Sample:
+    """Return the sample as it counts by the time limit of its case: marks after it were not reached in time.
+
+    A test case that took longer has failed.
+    """
+    last_s = sample.times_s[-1]
+    if sample.status != "ok" or last_s is None or last_s <= case.timeout_s:
+        return sample
+    times = tuple(None if time is None or time > case.timeout_s else time for time in sample.times_s)
+    reason = f"it took {last_s:.1f} s, the limit is {case.timeout_s:g} s"
+    return replace(sample, times_s=times, status="censored" if has_marks else "failed", reason=reason)
 
 
 class Backend(Protocol):

@@ -17,7 +17,7 @@ from satlab.check.backend.virtual_clock import VirtualClock
 from satlab.check.check_result import CheckResult
 from satlab.check.endpoint import selection
 from satlab.check.report import check_page, check_tables, exports
-from satlab.check.samples import Sample, Status, UnusedSource
+from satlab.check.samples import Sample, Status, UnusedSource, within_limit
 from satlab.check.suite import Case, Suite
 from satlab.check.verdict import BaselineComparison
 from satlab.common import paths
@@ -160,6 +160,16 @@ def test_a_failed_connection_fails_its_case() -> None:
 def judged(*samples: Sample) -> verdict.TargetVerdict:
     [found] = verdict.against_targets(small(), small().cases, {"a": samples})
     return found
+
+
+def test_a_transfer_beyond_its_time_limit_does_not_pass() -> None:
+    case = Case.model_validate({"id": "loss", "forward_mbps": 10, "return_mbps": 2, "timeout_s": 60})
+    late = Sample("loss", 1, "ok", "", (20.0, 78.2))
+    whole = within_limit(late, case, has_marks=False)
+    assert (whole.status, whole.reason) == ("failed", "it took 78.2 s, the limit is 60 s")
+    marked = within_limit(late, case, has_marks=True)
+    assert (marked.status, marked.times_s) == ("censored", (20.0, None))
+    assert within_limit(replace(late, times_s=(20.0, 59.9)), case, has_marks=False).status == "ok"
 
 
 def test_samples_over_a_link_out_of_calibration_are_kept_and_not_counted() -> None:

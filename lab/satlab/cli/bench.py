@@ -102,7 +102,7 @@ def bench_agree(
     json_lines: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
     quiet: Quiet = False,
 ) -> int:
-    """Compare the virtual clock with a real lab, by quinn's times over the same links. Status 1: they differ."""
+    """Compare the virtual clock with a real lab, by quinn's times. Status 1: they differ; 4: not measurable."""
     from satlab.bench import clock_agreement
     from satlab.check.endpoint import selection
 
@@ -112,4 +112,6 @@ def bench_agree(
     result = clock_agreement.measure(suite, cases or (), up_to_mb, runs, options, ProgressLog(quiet))
     for line in [json.dumps(result, indent=1)] if json_lines else clock_agreement.lines(result):
         print(line)
-    return ExitStatus.OK if result["agree"] else ExitStatus.FAILED
+    if not result["agree"]:
+        return ExitStatus.FAILED
+    return ExitStatus.OK if result["is_measurable"] else ExitStatus.UNCALIBRATED

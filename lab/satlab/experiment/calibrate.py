@@ -25,7 +25,7 @@ LOSS_SLACK = 0.001
 LOSS_DEVIATIONS = 4
 LATE_RATIO_LIMIT = 0.01
 """Share of packets that may leave later than satlink's limit on the release error (header of its metrics) while the
-scenario runs. What the emulator reaches on a quiet host is a promise of its own, measured in docs/measurements.md."""
+scenario runs. The release error on a quiet host is in docs/measurements.md."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def before(plan: LinkPlan, probe: Probe, emulator: Emulator = "satlink") -> list
 
 
 def _loss_check(plan: LinkPlan, probe: Probe) -> CalibrationCheck:
-    """Judge the losses that no full queue explains, within four standard deviations of the binomial distribution.
+    """Judge the losses other than queue drops, within four standard deviations of the binomial distribution.
 
     A lost frame takes every packet that has a byte in it: with the loss unit `frame`, a packet of n bytes in frames
     of m bytes is hit with 1 - (1 - p)^k, k between n/m (rounded up) and one more. Losses that come in bursts are
@@ -91,7 +91,7 @@ def during(
 ) -> list[CalibrationCheck]:
     """Judge satlink's release error from `since_unix_s` (Unix time, s; start of the scenario) to the end of `metrics`.
 
-    A single late packet marks no run, however few there are.
+    A single late packet is always within tolerance.
     """
     limit, has_end = None, False
     released, late = Counter[str](), Counter[str]()

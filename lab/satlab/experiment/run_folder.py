@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The folder of a run, which says how the run went whatever happens; and what every run does around its scenario."""
+"""The folder of a run, which always has the run's result; and the steps of every run around its scenario."""
 
 import json
 import threading
@@ -32,7 +32,7 @@ RunScenario = Callable[[LabT, Callable[[JobProgress], None], threading.Event], S
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What plan.json and manifest.json say of a run before it starts.
+    """The part of plan.json and manifest.json that is known before the run.
 
     `file`: of the scenario. `lab`: `netns` or `vm`. `options`: those of the link, as on the command line.
     """
@@ -136,7 +136,10 @@ class RunFolder:
             if title is not None:
                 report.build({self.path: records}, self.path / "report" / "index.html", title)
         ownership.give_to_caller(self.path)
-        return RunResult(self.path, worst(status, records), reason, records)
+        failed = failed_samples(records)
+        if failed and status in (ExitStatus.OK, ExitStatus.UNCALIBRATED):
+            status, reason = ExitStatus.FAILED, failed
+        return RunResult(self.path, status, reason, records)
 
     def _begin(self, plan: RunPlan, versions: Mapping[str, str], log: ProgressLog) -> Manifest:
         ownership.make_folder(self.path)
@@ -186,8 +189,15 @@ class RunFolder:
         ownership.give_to_caller(self.path)
 
 
-def worst(status: ExitStatus, records: polars.DataFrame) -> ExitStatus:
-    """A run whose jobs ended well may still hold failed samples: that is a failed run."""
+def failed_samples(records: polars.DataFrame) -> str:
+    """Return the first failed or censored sample's metric and reason and how many there are; "" if there is none.
+
+    A run whose jobs ended well may still hold some: that is a failed run.
+    """
     sample = ~polars.col("metric").str.starts_with("calibration") & polars.col("t_s").is_null()
     bad = records.filter(sample & (polars.col("status") != "ok"))
-    return ExitStatus.FAILED if status in (ExitStatus.OK, ExitStatus.UNCALIBRATED) and len(bad) else status
+    if not len(bad):
+        return ""
+    first = bad.row(0, named=True)
+    more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
+    return f"{first['metric']}: {first['reason'] or first['status']}{more}"

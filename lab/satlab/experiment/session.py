@@ -55,7 +55,7 @@ class Host(Protocol[LabT]):
 
 @dataclass(frozen=True)
 class SessionResult(Generic[LabT, OutcomeT]):
-    """What became of a session. `outcome`: the body's result, None if the session was stopped before it.
+    """Result of a session. `outcome`: the body's result, None if the session was stopped before it.
 
     `began_unix_s`: when the body began, 0 if it did not. `broken`: what broke the lab.
     """
@@ -78,9 +78,9 @@ def run_session(
     log: ProgressLog = QUIET,
     stop: threading.Event | None = None,
 ) -> SessionResult[LabT, OutcomeT]:
-    """Run a body on a calibrated lab, which is down again afterwards however the body ends.
+    """Run a body on a calibrated lab, which is taken down afterwards in any case.
 
-    The body's event is set when `stop` is, or when the lab breaks: what runs on would only hang.
+    The body's event is set when `stop` is, or when the lab breaks.
 
     Raises:
         ConfigError, HostError: the lab cannot be brought up or taken down.
@@ -159,7 +159,7 @@ class NetnsHost:
         return calibrate.before(lab.plan, probe, emulator)
 
     def broken(self, lab: Lab) -> str:
-        """Return what has broken the lab, or that somebody has taken it down."""
+        """Return what has broken the lab, or that another process has taken it down."""
         status = lab.status()
         return "" if status.phase == "up" else status.reason or "the lab was taken down"
 

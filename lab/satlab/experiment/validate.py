@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satlab validate`: what a path holds, and every fault in it."""
+"""`satlab validate`: recognizes the files of a path and reports every fault in them."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from satlab.openbach import descriptor, job_folder, scenario
 
 
 def check(path: Path, *, lenient: bool = False) -> list[str]:
-    """Check a profile, page, job, lab.yml, scenarios, time lines, or a folder of these; ConfigError has every fault.
+    """Check a profile, page, job, lab.yml, scenarios, timelines, or a folder of these; ConfigError has every fault.
 
     Returns the warnings: where `lenient`, what OpenSAND's loader accepts of a profile although it is wrong.
     """
@@ -60,7 +60,7 @@ def _below(folder: Path, *, lenient: bool) -> list[str]:
 
 
 def _documents(files: list[Path]) -> list[Fault]:
-    """Check JSON files: a list is a time line of the link, anything else is a scenario."""
+    """Check JSON files: a list is a timeline of the link, anything else is a scenario."""
     faults: list[Fault] = []
     timelines = [file for file in files if file.read_bytes().lstrip()[:1] == b"["]
     for file in timelines:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a calibration should measure for a plan, with the tolerance of each emulator."""
+"""The expected results of a calibration for a plan, with the tolerance of each emulator."""
 
 from dataclasses import dataclass
 
@@ -19,9 +19,9 @@ OPENSAND_RATE = (0.90, 1.01)
 
 @dataclass(frozen=True)
 class Expectation:
-    """What an emulator is held to: RTT in ms, forward UDP goodput in bit/s, and which of satlink's directions count.
+    """Bounds of a calibration: RTT in ms, forward UDP goodput in bit/s, and which of satlink's directions count.
 
-    `loss`: whether losses can be told from those of a full queue.
+    `loss`: whether losses can be distinguished from those of a full queue.
     """
 
     rtt_ms: float
@@ -35,7 +35,7 @@ class Expectation:
 
 
 def expectation(plan: LinkPlan, emulator: Emulator) -> Expectation:
-    """Return the plan's figures with the tolerance of who carries the satellite segment."""
+    """Return the plan's figures with the tolerance of the emulator."""
     rtt, rate = plan.rtt_ms, plan.forward.udp_goodput_bps
     if emulator == "satlink":
         low, high = rate * (1 - RATE_MARGIN), rate * (1 + RATE_MARGIN)

@@ -25,7 +25,7 @@ PROGRAM = "opensand"
 PROGRAM_VARIABLE = "SATLAB_OPENSAND"
 START_ORDER = (Role.SAT, Role.GW, Role.ST)
 NICENESS = -15
-"""At normal priority a busy host gave round-trip times of up to 790 ms where 530 ms are usual."""
+"""At normal priority, round-trip times on a busy host were up to 790 ms instead of the usual 530 ms."""
 SOCKET_BUFFER_BYTES = 1048580
 """OpenSAND's default `udp_rmem`; the kernel cuts it to net.core.rmem_max, and BBFRAMEs come in bursts."""
 RMEM_MAX = Path("/proc/sys/net/core/rmem_max")
@@ -163,7 +163,7 @@ class Platform:
         return {node: Tap(e.tap_iface, e.mac_address) for node, e in grounds if isinstance(e, GroundEntity)}
 
     def notes(self) -> list[str]:
-        """Return what of the profile does not work on this host."""
+        """Return the parts of the profile that this host does not support."""
         rmem_max = int(RMEM_MAX.read_text())
         if rmem_max >= SOCKET_BUFFER_BYTES:
             return []
@@ -218,7 +218,7 @@ def find_program() -> Path:
 def misfits(description: Description, topology: Topology) -> Iterator[Fault]:
     """Find where profile and topology differ: addresses on the emulation network, names of interfaces.
 
-    What is left of a profile that was read leniently may have no host that could have it.
+    A profile that was read leniently may have an address that no host can have.
     """
     for role in START_ORDER:
         entity, node = description.of(role), topology.node_of(role)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What satlink's framing arithmetic answers for a configuration (`LinkPlan`): no privileges, nothing is changed.
+"""The plan of a configuration (`LinkPlan`) from satlink's frame arithmetic. Needs no privileges, changes nothing.
 
 The models mirror `schemas/link-plan.schema.json`.
 """
@@ -42,7 +42,7 @@ class _DirectionPlan(LinkModel):
 
 
 class AcmPlan(LinkModel):
-    """What adaptive coding chooses from; levels in dB."""
+    """MODCODs that adaptive coding chooses from; Es/N0 in dB."""
 
     modcod_ids: tuple[int, ...]
     margin_db: float
@@ -53,7 +53,7 @@ class AcmPlan(LinkModel):
 class ForwardPlan(_DirectionPlan):
     """DVB-S2 carrier: one frame lasts `frame_ns` and holds `frame_payload_bytes`.
 
-    With `acm` all of it is as at the start; without, the MODCOD stays.
+    With `acm` the values are those at the start; without it the MODCOD is constant.
     """
 
     frame_ns: int
@@ -100,7 +100,7 @@ class RttPlan(LinkModel):
 
 
 class LinkPlan(LinkModel):
-    """What the framing arithmetic says of a link: the expectation that measurements are held against."""
+    """The figures of a link from the frame arithmetic: the expected values of measurements."""
 
     schema_: Literal["satlab/link-plan/1"] = Field(alias="schema")
     version: str
@@ -120,7 +120,7 @@ class LinkPlan(LinkModel):
 
 
 def plan_link(config: LinkConfig, satlink: Path = SATLINK) -> LinkPlan:
-    """Ask satlink what the link will be like; checks the profile on the way.
+    """Return satlink's plan of a configuration; also checks the profile.
 
     Raises:
         ConfigError: profile or configuration are wrong; holds satlink's own fault lines.

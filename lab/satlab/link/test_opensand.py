@@ -215,7 +215,7 @@ def test_exit_codes_have_a_meaning(code: int, says: str) -> None:
         ),
     ],
 )
-def test_logs_tell_how_far_a_start_came(role: Role, log: str, says: str) -> None:
+def test_logs_show_the_progress_of_a_start(role: Role, log: str, says: str) -> None:
     machine = Machine(role.value, role.value, role, platform().description.of(role))
     assert opensand.progress(machine, log) == says
 

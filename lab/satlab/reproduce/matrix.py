@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The matrix of Kosek et al., IFIP Networking 2022, section III: 2 orbits x 4 losses x 8 measurement types.
 
-Some types are ours, and run where named: QUIC and HTTP/3 through proxies whose connection to each other is warm, and
+More types are not in the paper and run only if named: QUIC and HTTP/3 through proxies with a warmed-up connection, and
 TCP and HTTP/1.1 over a link that loses what OpenSAND 8.2.0 loses.
 """
 
@@ -75,7 +75,7 @@ class Cell:
 
     @property
     def browser(self) -> bool:
-        """Return whether its runs start a browser, which wants two cores."""
+        """Return whether its runs start a browser, which needs two cores."""
         return KINDS[self.kind].browser
 
     @property
@@ -104,7 +104,8 @@ ALL = tuple(cell for cell in EVERY if cell.kind not in OURS)
 
 
 def select(patterns: Sequence[str]) -> list[Cell]:
-    """Return the cells that at least one pattern names (`geo/0/h1`, `*/0/h3*`), in the paper's order; its own for none.
+    """Return the cells that at least one pattern names (`geo/0/h1`, `*/0/h3*`), in the paper's order; without a
+    pattern the paper's cells.
 
     Raises ConfigError for a pattern that names no cell.
     """
@@ -118,13 +119,13 @@ def select(patterns: Sequence[str]) -> list[Cell]:
 
 
 def _names(pattern: str, cell: Cell) -> bool:
-    """Return whether a pattern names a cell; one of ours only by its type written out, so that * stays the paper's."""
+    """Return whether a pattern names a cell. `*` stands for the paper's types only; others must be written out."""
     is_meant = cell.kind not in OURS or pattern.endswith(f"/{cell.kind}")
     return is_meant and fnmatchcase(cell.name, pattern)
 
 
 def arguments(request: RunRequest) -> list[str]:
-    """Return the words after `satlab` that make a run."""
+    """Return the arguments of `satlab` for a run."""
     link = request.link
     words = ["run", str(request.scenario), "--runs", str(request.runs), "--profile", link.profile]
     words += ["--seed", str(link.seed), "--loss", f"{link.loss:g}", "--loss-unit", link.loss_unit]

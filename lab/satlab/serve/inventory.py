@@ -39,7 +39,7 @@ class Inventory:
     def check_agent(self, address: str) -> None:
         """Raises ApiError: 404 for an address that is not an agent's."""
         if address not in self.agents:
-            raise not_found("Agent")
+            raise not_found("Agent", agent_address=address)
 
     def jobs(self) -> dict[str, Descriptor]:
         """Return the jobs that can run."""
@@ -49,7 +49,7 @@ class Inventory:
         """Return a job that can run. Raises ApiError: 404."""
         job = self.jobs().get(name)
         if job is None:
-            raise not_found("Job")
+            raise not_found("Job", job_name=name)
         return job
 
     def all_jobs(self) -> tuple[dict[str, Descriptor], dict[str, str]]:

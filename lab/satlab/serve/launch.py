@@ -41,7 +41,7 @@ def scenario_instance(
     """
     scenarios = context.catalog.scenarios(project.name)
     if name not in scenarios:
-        raise not_found("Scenario")
+        raise not_found("Scenario", scenario_name=name, project_name=project.name)
     if constants:
         scenarios[name] = {**scenarios[name], "constants": {**scenarios[name].get("constants", {}), **constants}}
     values = {key: str(value) for key, value in arguments.items()}
@@ -58,7 +58,7 @@ def job_instance(context: Context, agent: str, job: str, arguments: Document, lo
     """Queue one job as a scenario that is not listed. Raises ApiError."""
     jobs = context.inventory.jobs()
     if job not in jobs:
-        raise not_found("Job")
+        raise not_found("Job", job_name=job)
     context.inventory.check_agent(agent)
     node = context.inventory.agents[agent]
     start = {"entity_name": node, job: arguments}

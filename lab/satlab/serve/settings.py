@@ -12,6 +12,7 @@ class Settings:
     """Sizes in bytes, times in s.
 
     `hosts`: accepted values of the header Host, in lower case, with the port where it is not the scheme's default.
+    `allowed`: further ones, by which a proxy before the service is called; its origins are http or https.
     `secure`: clients use TLS, so cookies are marked Secure and origins are https.
     `most_queued`: largest number of scenario instances that wait. `most_runs`: number of run folders that are kept; the
     oldest are removed first. `launch_bytes`: largest request of a launch, with the documents of all its scenarios.
@@ -22,6 +23,7 @@ class Settings:
     state: Path
     hosts: frozenset[str]
     secure: bool = False
+    allowed: frozenset[str] = frozenset()
     session_s: float = 12 * 3600
     most_queued: int = 250
     most_runs: int = 500
@@ -56,6 +58,7 @@ class ApiPlan(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     state: Path
     hosts: list[str]
+    allowed: list[str] = []
     helper: Path
     listener: int
     certificate: int | None = None

@@ -29,6 +29,7 @@ def start_api(
     plan = ApiPlan(
         state=state,
         hosts=place.hosts(request.public, secure=secure),
+        allowed=[name.lower() for name in request.allowed],
         helper=helper,
         listener=listener.fileno(),
         certificate=tls[0] if secure else None,

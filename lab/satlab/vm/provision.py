@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a VM lab is provisioned with, kept in one private folder, and Ansible's plays over it."""
+"""The files that a VM lab is provisioned with, in one private folder, and the runs of Ansible's playbooks."""
 
 import os
 import queue
@@ -46,7 +46,7 @@ _MESSAGE_END = 200
 
 @dataclass(frozen=True)
 class VmFolder:
-    """The private folder of a lab: what is generated for it, and logs."""
+    """The private folder of a lab: generated files and logs."""
 
     path: Path
 
@@ -93,7 +93,7 @@ class VmFolder:
 
 @dataclass(frozen=True)
 class PlayRecap:
-    """What a play did on one host."""
+    """Result of a play on one host."""
 
     ok: int
     changed: int
@@ -291,5 +291,5 @@ def _why(text: str) -> str:
 
 
 def _shortened(text: str) -> str:
-    """Leave the middle of a long message out: modules report a fault first, ssh last."""
+    """Shorten a long message in the middle: modules report a fault at its start, ssh at its end."""
     return text if len(text) <= 2 * _MESSAGE_END else f"{text[:_MESSAGE_END]} ... {text[-_MESSAGE_END:]}"

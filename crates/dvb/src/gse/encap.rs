@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Packets into data fields.
+//! Encapsulation of packets in data fields.
 
 use super::packet::{CRC_LEN, Label, LabelField, MAX_LENGTH, Packet};
 use super::{MAX_PDU, MIN_DATA_FIELD};
@@ -62,7 +62,7 @@ impl Encapsulator {
         self
     }
 
-    /// Gives the packet in hand back whole; its fragments on air will never be complete.
+    /// Takes back the packet in fragmentation, whole; its fragments on air will never be complete.
     pub fn take_back(&mut self) -> Option<Vec<u8>> {
         self.current.take_back()
     }
@@ -82,8 +82,8 @@ impl Encapsulator {
     /// Fills `field` from the packet in hand and from `next`, which writes the next packet into the empty vector and
     /// says whether there was one. The rest of the field becomes padding.
     ///
-    /// What is no unit of the service (IP packet) of at most [`MAX_PDU`] bytes is taken and discarded. A field below [`MIN_DATA_FIELD`] may
-    /// stay empty.
+    /// Anything but an IP packet of at most [`MAX_PDU`] bytes is taken and discarded. A field shorter than
+    /// [`MIN_DATA_FIELD`] may stay empty.
     pub fn fill(&mut self, field: &mut [u8], mut next: impl FnMut(&mut Vec<u8>) -> bool) -> Filled {
         debug_assert!(field.len() >= MIN_DATA_FIELD);
         let service = self.service;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! The elements of `OpenSAND` 8.2 profiles: one table per file, in the order the files are written.
 //!
-//! The table knows more than satlink does: values that are legal in `OpenSAND` but not carried by this release stand in
-//! the `refused` half of a [`Type::Choice`] or in a [`Kind::RefusedList`], so that they are refused by name.
+//! Values that `OpenSAND` allows and this release does not support are in the `refused` half of a [`Type::Choice`] or in a
+//! [`Kind::RefusedList`], so that they are refused by name.
 
 mod infrastructure;
 mod profile;
@@ -25,7 +25,7 @@ pub(crate) enum Type {
     Bool,
     /// Any text.
     Text,
-    /// One of the words; the second list holds those that `OpenSAND` knows and satlink does not support.
+    /// One of the words; the second list has those that `OpenSAND` supports and satlink does not.
     Choice(&'static [&'static str], &'static [&'static str]),
     /// MODCOD or waveform ids: `;` between ids, `-` for a range.
     WaveForms,

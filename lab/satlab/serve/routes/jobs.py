@@ -231,7 +231,7 @@ def remove(name: str, user: Admin, context: RequestContext) -> Response:
     """Remove an uploaded job, also a disabled one; or a shipped one, until the next start of the server."""
     del user
     if not any(name in each for each in context.inventory.all_jobs()):
-        raise not_found("Job")
+        raise not_found("Job", job_name=name)
     context.inventory.remove_job(name)
     uploaded = context.settings.jobs / name
     if os.path.lexists(uploaded):

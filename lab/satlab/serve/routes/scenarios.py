@@ -111,5 +111,5 @@ def _known(context: Context, user: Viewer, project: str, name: str) -> Document:
     project_of(context, user, project, "Scenario")
     document = context.catalog.scenario(project, name)
     if document is None:
-        raise not_found("Scenario")
+        raise not_found("Scenario", scenario_name=name, project_name=project)
     return document
