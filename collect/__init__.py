@@ -2,7 +2,7 @@
 """Raw files of a run to records. Reads run folders only; knows nothing of the lab that filled them."""
 
 from collect.integrity import digests
-from collect.pages import PageLoad
+from collect.pages import HOST_METRICS, PageLoad
 from collect.pep import NONE as NO_PEP
 from collect.records import SCHEMA, Record, summaries
 from collect.run_folder import (
@@ -18,6 +18,7 @@ from collect.run_folder import (
 )
 
 __all__ = [
+    "HOST_METRICS",
     "NO_PEP",
     "SCHEMA",
     "Manifest",

@@ -17,6 +17,8 @@ from collect.records import Record, Status, failed, sample
 
 STAT = "page_load_json"
 MAIN_METRICS = ("response_start_ms", "first_contentful_paint_ms", "page_load_time_ms")
+HOST_METRICS = ("cpu_wait_s", "cpu_wait_longest_s", "yardstick_ms", "long_tasks_ms")
+"""What the host did to the browser: waits for a core of all its threads and of one, a known task, tasks above 50 ms."""
 METRICS = (*MAIN_METRICS, "largest_contentful_paint_ms")
 
 
@@ -45,6 +47,8 @@ class PageLoad(Model):
     reason: str
     start_unix_s: float
     wall_s: float
+    connect_start_ms: float | None = None
+    connect_end_ms: float | None = None
     response_start_ms: float | None
     first_contentful_paint_ms: float | None
     page_load_time_ms: float | None
@@ -60,6 +64,10 @@ class PageLoad(Model):
     server: str
     cpu_user_s: float | None
     cpu_system_s: float | None
+    cpu_wait_s: float | None = None
+    cpu_wait_longest_s: float | None = None
+    yardstick_ms: float | None = None
+    long_tasks_ms: float | None = None
     resources: list[Resource]
 
 
@@ -89,6 +97,7 @@ def records(load: PageLoad, labels: Mapping[str, str], pep: str) -> list[Record]
     found.append(Record("objects_count", load.objects, own))
     if load.cpu_user_s is not None and load.cpu_system_s is not None:
         found.append(Record("cpu_s", load.cpu_user_s + load.cpu_system_s, own))
+    found += [Record(name, value, own) for name in HOST_METRICS if (value := getattr(load, name)) is not None]
     return found
 
 

@@ -49,6 +49,8 @@ pub struct Config {
     pub metrics: PathBuf,
     /// Time between two samples, ms.
     pub metrics_interval_ms: u64,
+    /// Largest size of that file and the older one beside it, bytes; `None`: it grows.
+    pub metrics_max_bytes: Option<u64>,
     /// Collector that gets the samples as probes of `OpenSAND`, if there is one.
     pub probes: Option<Probes>,
     /// Control socket, if there is one.
@@ -133,6 +135,7 @@ struct Fields {
     far: Option<Port>,
     metrics: PathBuf,
     metrics_interval_ms: u64,
+    metrics_max_bytes: Option<u64>,
     probes: Option<Probes>,
     control: Option<PathBuf>,
     timeline: Option<timeline::Fields>,
@@ -179,6 +182,7 @@ fn config(value: Value, sha256: String, traces: &Traces<'_>) -> serde_json::Resu
         terrestrial: segment(fields.near, fields.far),
         metrics: fields.metrics,
         metrics_interval_ms: fields.metrics_interval_ms,
+        metrics_max_bytes: fields.metrics_max_bytes,
         probes: fields.probes,
         control: fields.control,
         timeline: timeline.transpose()?,

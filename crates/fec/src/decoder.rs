@@ -79,7 +79,7 @@ impl Decoder {
     /// The position that an identifier means: the one nearest to the newest symbol.
     #[must_use]
     pub fn position(&self, esi: u32) -> u64 {
-        let ahead = esi.wrapping_sub(self.end as u32).cast_signed();
+        let ahead = i32::from_ne_bytes(esi.wrapping_sub(self.end as u32).to_ne_bytes());
         self.end.saturating_add_signed(i64::from(ahead))
     }
 

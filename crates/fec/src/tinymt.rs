@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! TinyMT32, the generator of RFC 8682.
+//! `TinyMT32`, the generator of RFC 8682.
 
 const MAT1: u32 = 0x8f70_11ee;
 const MAT2: u32 = 0xfc78_ff1f;
@@ -64,6 +64,7 @@ mod tests {
     use super::*;
 
     /// RFC 8682 section 2.3, figure 2: seed 1.
+    #[expect(clippy::unreadable_literal, reason = "as in the RFC")]
     const SEED_1: [u32; 50] = [
         2545341989, 981918433, 3715302833, 2387538352, 3591001365, 3820442102, 2114400566,
         2196103051, 2783359912, 764534509, 643179475, 1822416315, 881558334, 4207026366,

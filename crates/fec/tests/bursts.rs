@@ -18,8 +18,7 @@ fn leaked(code: Code, first: u64, length: u64, is_next_kept: bool) -> u64 {
     for number in 0..total {
         let is_hit = |number: u64| (first..first + length).contains(&number);
         tunnel.push(number * MS, number, |_, is_repair| {
-            let is_inside = is_hit(number) && (!is_repair || is_hit(number + 1) || !is_next_kept);
-            is_inside
+            is_hit(number) && (!is_repair || is_hit(number + 1) || !is_next_kept)
         });
     }
     assert_eq!(tunnel.counters().lost + tunnel.out.len() as u64, total);
@@ -87,7 +86,7 @@ fn unrepaired(code: Option<Code>, model: &LossModel, seed: u64) -> f64 {
         link.push(now, &[0; 20]);
         std::iter::from_fn(|| link.pop(now, &mut released)).count() == 0
     };
-    const PACKETS: u64 = 400_000;
+    const PACKETS: u64 = 150_000;
     for number in 0..PACKETS {
         tunnel.push(tunnel.frames * FRAME, number, |frame, _| is_lost(frame));
     }
@@ -114,18 +113,23 @@ fn dvb() -> LossModel {
     }
 }
 
-/// Shares of an ideal decoder, Monte Carlo, in percent; the real one is within 0.3 points.
+/// In percent, within 0.3 points of an ideal decoder: elimination over the whole stream with random coefficients, another
+/// implementation, 100,000 packets.
 #[test]
 fn unrepaired_share_is_that_of_an_ideal_decoder() {
     let steps = [0, 10, 5, 2];
     for (name, model, expected) in [
-        ("optical", optical(), [2.86, 1.86, 0.49, 0.015]),
-        ("dvb", dvb(), [5.67, 3.75, 0.0, 0.0]),
+        ("optical", optical(), [2.80, 2.40, 0.79, 0.0]),
+        ("dvb", dvb(), [5.69, 5.66, 0.01, 0.0]),
     ] {
         for (step, expected) in steps.into_iter().zip(expected) {
             let code = Code::new(step, 100).ok();
             let percent = 100.0 * unrepaired(code, &model, 1);
             println!("{name} step {step}: {percent:.3} %, ideal {expected} %");
+            assert!(
+                (percent - expected).abs() <= 0.3,
+                "{name} step {step}: {percent:.3} %"
+            );
         }
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! Samples for the collectors of `OpenSAND` 8.2: its probe names and units, one datagram per entity and sample.
 //!
-//! A datagram is `<epoch ms> <probe> <value> <probe> <value> ... entity <name>`. What a link here has no counterpart of (a
-//! satellite, contents of requests) is left out. Throughputs count the Ethernet frames that `OpenSAND` carries: 14 bytes more
+//! A datagram is `<epoch ms> <probe> <value> <probe> <value> ... entity <name>`. Probes without a counterpart here (a
+//! satellite, contents of requests) are left out. Throughputs count the Ethernet frames that `OpenSAND` carries: 14 bytes more
 //! a packet than the IP packets here. Delay and attenuation are those of the profile; link changes are not in them. Log
 //! lines go to the port after that of the probes, as in `OpenSAND` (5361 and 5362).
 

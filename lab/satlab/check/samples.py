@@ -18,12 +18,13 @@ class Sample:
     """One transfer. None: the backend does not measure it.
 
     - `times_s`: from the client's first packet to each mark of the suite; None for a mark that was not reached.
-    - `last_packet_s`: of the server, at the client's interface. `times_s` does not include packets after the
-      payload; the difference is shown.
-    - `calibration`: checks of the link that were out of tolerance; empty if none was.
+    - `last_packet_s`: of the server, at the client's interface. What a server sends after the payload is no part of
+      `times_s`; the difference is shown.
+    - `calibration`: checks of link and host that were out of tolerance; empty if none was.
     - `goodput_interop_bps`: as the QUIC interop runner defines it.
     - `return_packets`, `return_bytes`: on the return link during the transfer.
     - `retransmitted_share`: of the payload sender's bytes.
+    - `client_wait_s`, `server_wait_s`: for which the program could run and had no core.
     - `symptoms`: causes of a slow transfer that packets and CPU times show.
     - `spent_s`: seconds per cause (trace/causes.py); their sum is the duration of the transfer.
     - `simulated_s`: virtual time until the end of the transfer.
@@ -49,6 +50,8 @@ class Sample:
     return_bytes: int | None = None
     client_cpu_s: float | None = None
     server_cpu_s: float | None = None
+    client_wait_s: float | None = None
+    server_wait_s: float | None = None
     client_peak_bytes: int | None = None
     server_peak_bytes: int | None = None
     symptoms: tuple[str, ...] = ()

@@ -33,6 +33,20 @@ Records = Annotated[
     bool, typer.Option("--json", help="Summary records as JSON lines on stdout.", rich_help_panel=OUTPUT)
 ]
 RecordsCsv = Annotated[bool, typer.Option("--csv", help="Summary records as CSV on stdout.", rich_help_panel=OUTPUT)]
+Jobs = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder of further jobs, such as OpenBACH's own; scenarios and jobs are read as OpenBACH reads them, with "
+        "warnings.",
+        envvar="SATLAB_JOBS",
+        exists=True,
+        file_okay=False,
+    ),
+]
+Privileges = Annotated[
+    Path | None,
+    typer.Option(help="YAML file of what further jobs may do: {fping: [net_raw]}.", envvar="SATLAB_PRIVILEGES"),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors alone.", rich_help_panel=OUTPUT)]
 
 

@@ -3,7 +3,8 @@
 
 import fnmatch
 import json
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Literal
 
 import typer
 
@@ -81,6 +82,26 @@ def bench_check(
         caught = ", ".join(f"{case} {count}" for case, count in result["caught"].items())
         alarms = f"{result['false_alarms']} false alarms in {comparisons} comparisons of equal builds"
         print(f"{alarms}; slowdowns found in {comparisons}: {caught}; {result['real_s']} s")
+    return ExitStatus.OK
+
+
+@command(group=bench_app, name="host-load")
+def bench_host_load(
+    levels: Annotated[str, typer.Option(help="Numbers of processes that each keep a core busy.")] = "0,1,2,4,8,16",
+    samples: Annotated[int, typer.Option(help="Page loads at each level.", min=2, max=1000)] = 40,
+    protocol: Annotated[Literal["h1", "h2", "h3"], typer.Option(help="Protocol of the page loads.")] = "h3",
+    out: Annotated[Path, typer.Option(help="Folder for the runs.")] = Path("runs"),
+    json_lines: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
+    quiet: Quiet = False,
+) -> int:
+    """Measure how the load of the host changes page loads, and whether those that are off are marked."""
+    from satlab.bench import host_load
+
+    needs.ensure("lab")
+    needs.root(NETNS)
+    result = host_load.measure([int(n) for n in levels.split(",")], samples, protocol, out, ProgressLog(quiet))
+    for line in [json.dumps(result, indent=1)] if json_lines else host_load.lines(result):
+        print(line)
     return ExitStatus.OK
 
 

@@ -10,6 +10,8 @@ import typer
 
 from satlab.cli.base import (
     OUTPUT,
+    Jobs,
+    Privileges,
     Quiet,
     Records,
     RecordsCsv,
@@ -50,6 +52,12 @@ def run(
     deadline: Annotated[
         float, typer.Option(help="The scenario is stopped after this time.", metavar="<s>", min=1)
     ] = 900.0,
+    jobs: Jobs = None,
+    privileges: Privileges = None,
+    entity: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=NODE", help="The node that plays an entity of the scenario. Repeatable."),
+    ] = None,
     runs: Runs = Path("runs"),
     json_lines: Records = False,
     csv: RecordsCsv = False,
@@ -86,8 +94,13 @@ def run(
         deadline_s=deadline,
         report=not no_report,
         influx=influx,
+        jobs=(jobs,) if jobs else (),
+        privileges=privileges,
+        entities=running.entities_of(settings_of(entity)) if entity else None,
     )
     prepared = running.prepare(request)
+    for warning in prepared.warnings:
+        ProgressLog(quiet).line(f"warning: {warning}")
     if dry_run:
         print(json.dumps(prepared.document(), indent=1))
         return ExitStatus.OK
@@ -236,6 +249,7 @@ def validate(
         list[Path], typer.Argument(help="Profiles, scenarios, timelines, jobs, pages, folders of these, lab.yml.")
     ],
     link: LinkOptions,
+    jobs: Jobs = None,
 ) -> int:
     """Check files without changing anything; every fault is printed."""
     from satlab.experiment import validate
@@ -244,7 +258,7 @@ def validate(
     log = ProgressLog()
 
     def checked(path: Path) -> int:
-        for warning in validate.check(path, lenient=link.lenient):
+        for warning in validate.check(path, lenient=link.lenient, jobs=jobs):
             log.line(warning)
         log.line(f"{path}: ok")
         return ExitStatus.OK

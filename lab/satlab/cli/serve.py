@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from satlab.cli.base import Quiet, command
+from satlab.cli.base import Jobs, Privileges, Quiet, command
 from satlab.common import needs
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
@@ -30,6 +30,8 @@ def serve(
     allow_host: Annotated[
         list[str], typer.Option(help="Name[:port] by which a proxy on this host, such as nginx, is called. Repeatable.")
     ] = [],  # noqa: B006 - typer copies it
+    jobs: Jobs = None,
+    privileges: Privileges = None,
     set_password: Annotated[
         str | None, typer.Option(metavar="LOGIN", help="Make an account or change its password, and end.")
     ] = None,
@@ -49,6 +51,6 @@ def serve(
         password = getpass.getpass() if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
         supervisor.set_password(state, set_password, Role[role.upper()], password)
         return ExitStatus.OK
-    request = ServeRequest(listen, socket, state, public, tls_cert, tls_key, tuple(allow_host))
+    request = ServeRequest(listen, socket, state, public, tls_cert, tls_key, tuple(allow_host), jobs, privileges)
     supervisor.run(request, ProgressLog(quiet), stop_on_signal())
     return ExitStatus.OK

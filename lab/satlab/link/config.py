@@ -272,6 +272,7 @@ class LinkConfig(LinkModel):
     far: Attachment
     metrics: Annotated[str, limits("metrics")]
     metrics_interval_ms: Annotated[int, limits("metrics_interval_ms")]
+    metrics_max_bytes: Annotated[int | None, limits("metrics_max_bytes")] = None
     probes: Probes | None = None
     control: Annotated[str | None, limits("control")] = None
     timeline: Timeline | None = None
@@ -324,9 +325,17 @@ class LinkRequest:
 
 
 def build_config(
-    topology: Topology, lab_id: str, request: LinkRequest, *, metrics: Path, control: Path | None = None
+    topology: Topology,
+    lab_id: str,
+    request: LinkRequest,
+    *,
+    metrics: Path,
+    control: Path | None = None,
+    metrics_max_bytes: int | None = None,
 ) -> LinkConfig:
-    """Join a topology and a request to one configuration; `metrics` is used where the request names no file.
+    """Join a topology and a request to one configuration.
+
+    `metrics` is used where the request names no file, and then has at most `metrics_max_bytes` (None: no limit).
 
     `control` is the socket on which the link can be changed while it runs.
 
@@ -359,6 +368,7 @@ def build_config(
             far=far,
             metrics=str((request.metrics or metrics).resolve()),
             metrics_interval_ms=request.metrics_interval_ms,
+            metrics_max_bytes=None if request.metrics else metrics_max_bytes,
             probes=Probes(address=request.probes) if request.probes else None,
             control=str(control) if control else None,
             timeline=request.timeline,
@@ -390,6 +400,7 @@ def build_lan_config(topology: Topology, lab_id: str, path: LinkConfig, loss: fl
         far=Attachment(netns=str(netns_names.path(lab_id, far.node)), tun=far.interface),
         metrics=str(Path(path.metrics).with_name("lan.jsonl")),
         metrics_interval_ms=path.metrics_interval_ms,
+        metrics_max_bytes=path.metrics_max_bytes,
         timeline=Timeline(starts="at-once", steps=tuple(map(TimelineStep.model_validate, steps))),
     )
 

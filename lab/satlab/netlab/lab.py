@@ -5,7 +5,8 @@ A lab is its namespaces (`netns`), one satlink process in the SAT's namespace, a
 
 - `lab.json`: what was built and how far (written whole or not at all), `link.json`, `plan.json`: its link
 - `control.sock`: satlink's control socket
-- `satlink.out`, `satlink.log`: its stdout and stderr; `link.jsonl`: link metrics, unless the request names another file
+- `satlink.out`, `satlink.log`: its stdout and stderr
+- `link.jsonl`, before it `link.jsonl.1`: link metrics, at most METRICS_MAX_BYTES, unless the request names another file
 - `opensand-{sat,gw,st}.log`: OpenSAND's logs, unless the request names another folder; `opensand/`: its infrastructure
   files, and beside the logs' folder its own logs and probes
 
@@ -46,6 +47,8 @@ from satlab.link.opensand import Platform
 from satlab.link.plan import LinkPlan, plan_link
 from satlab.netlab import netns
 
+METRICS_MAX_BYTES = 64 << 20
+"""Of link metrics in /run, which is memory: the latest 25 to 50 minutes (1.9 GB a day)."""
 RUN = Path("/run/satlab")
 READY_DEADLINE_S = 5.0
 """For satlink to serve its TUNs, and the links to have carrier."""
@@ -115,7 +118,9 @@ class Lab:
         check_id(lab_id)
         netns.check_host()
         folder = _folder(lab_id)
-        config = build_config(topology, lab_id, request, metrics=folder / "link.jsonl", control=folder / "control.sock")
+        metrics, control = folder / "link.jsonl", folder / "control.sock"
+        bounds = {"metrics_max_bytes": METRICS_MAX_BYTES}
+        config = build_config(topology, lab_id, request, metrics=metrics, control=control, **bounds)
         platform = None
         if request.emulator == "opensand":
             platform = opensand.prepare(request.profile, topology, satlink)

@@ -24,6 +24,7 @@ class ServeRequest:
     """Options of `satlab serve`. `public`: host name that clients use; without it only this host is served.
 
     `allowed`: names, with the port where it is not the default, by which a proxy on this host is called.
+    `jobs`: folder of further jobs, `privileges`: the operator's file of what these may do.
     """
 
     listen: str
@@ -33,6 +34,8 @@ class ServeRequest:
     certificate: Path | None = None
     key: Path | None = None
     allowed: tuple[str, ...] = ()
+    jobs: Path | None = None
+    privileges: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -68,9 +71,7 @@ def check(request: ServeRequest) -> ListenAddress:
     place = _parse(request.listen)
     wrong = [name for name in request.allowed if not _HOST.fullmatch(name)]
     if wrong:
-        raise ConfigError(
-            f"--allow-host {wrong[0]}: is not a host name with or without a port", hint="lab.example:8080"
-        )
+        raise ConfigError(f"--allow-host {wrong[0]}: is not a host name", hint="for example lab.example:8080")
     is_open = place.address is not None and not place.address.is_loopback
     if is_open and request.public is None:
         hint = "add --public NAME (the host name that clients use), --tls-cert and --tls-key; or listen on 127.0.0.1"

@@ -15,14 +15,14 @@ from ipaddress import IPv4Address, ip_address
 from pathlib import Path
 from typing import Any, Literal
 
-from satlab.check import case_link
+from satlab.check import case_link, physics
 from satlab.check.case_link import CaseLink
 from satlab.check.endpoint.pair import CLIENT, SERVER, EndpointPair, EndpointProgram, TransferRequest
 from satlab.check.endpoint.satperf import SatperfPair
 from satlab.check.samples import Sample, within_limit
 from satlab.check.sandbox import sandbox
 from satlab.check.sandbox.sandbox import ExitReport, Limits, Mount, Sandbox, SandboxedProcess
-from satlab.check.suite import Case, Suite
+from satlab.check.suite import MB, Case, Suite
 from satlab.check.trace import pcap, qlog, qlog_transfer, traces
 from satlab.check.trace.capture import Capture
 from satlab.check.trace.pcap import CapturedTransfer
@@ -31,7 +31,8 @@ from satlab.common import scratch
 from satlab.common.errors import HostError
 from satlab.common.processes import wait
 from satlab.common.topology import Role
-from satlab.experiment import calibrate
+from satlab.experiment import calibrate, host_load
+from satlab.experiment.calibrate import CalibrationCheck
 from satlab.experiment.session import NetnsHost, metrics_of, new_lab_id, run_session
 from satlab.link.plan import LinkPlan
 from satlab.netlab import netns, pki, privileges
@@ -79,13 +80,17 @@ class RealClock:
             raise KeyboardInterrupt
         if session.broken:
             raise HostError(f"the lab broke during {case.id}: {session.broken}")
-        calibrate.write(folder / "calibration.json", session.lab.config.run_id, session.checks)
+        checks = [*session.checks, *_waits(session.outcome)]
+        calibrate.write(folder / "calibration.json", session.lab.config.run_id, checks)
         # Of files of outside programs nothing is read but what `server_qlog` has made of their qlog.
         is_traced = isinstance(self.ends, SatperfPair) or "spent_s" in session.outcome.sources
         trace = traces.read(raw, case.id, seed, link.plan) if is_traced else None
+        marks = [round(mark * MB) for mark in suite.marks_mb] or [sum(case.files_bytes)]
+        # TCP goes through proxies alone.
+        outcome = physics.possible(session.outcome, case, marks, link, has_proxies=self.ends.protocol == "tcp")
         return replace(
-            session.outcome,
-            calibration=", ".join(check.name for check in session.checks if not check.ok),
+            outcome,
+            calibration=", ".join(check.name for check in checks if not check.ok),
             spent_s=None if trace is None else trace.spent_s(),
             **_returned(metrics_of(session.lab).each(), session.began_unix_s),
         )
@@ -189,6 +194,7 @@ class _Sitting:
             base = qlog_transfer.add(base, folders, self.request.size, self.folder, seen, one_way_s)
         whole = replace(
             base, client_cpu_s=client.cpu_s, server_cpu_s=server.cpu_s,
+            client_wait_s=client.waited_s, server_wait_s=server.waited_s,
             client_peak_bytes=client.peak_bytes, server_peak_bytes=server.peak_bytes, **more,
         )  # fmt: skip
         return within_limit(whole, self.request.case, has_marks=bool(self.request.marks))
@@ -260,6 +266,13 @@ def _running(program: SandboxedProcess) -> Iterator[SandboxedProcess]:
         yield program
     finally:
         program.stop()
+
+
+def _waits(sample: Sample) -> list[CalibrationCheck]:
+    """Judge how long the programs waited for a core, as a share of the transfer."""
+    waits = {CLIENT: sample.client_wait_s, SERVER: sample.server_wait_s}
+    known = {name: seconds for name, seconds in waits.items() if seconds is not None}
+    return host_load.of_programs(known, sample.last_packet_s or 0.0)
 
 
 def _typical(plan: LinkPlan) -> tuple[float, float]:
