@@ -23,6 +23,8 @@ from collect.records import Identity, Record, table
 from satlab import report
 from satlab.common.errors import ConfigError
 from satlab.report import figures, published, view
+from satlab.report import rows as read
+from satlab.report.rows import Row
 from satlab.report.view import View, clean
 
 HOSTILE = "</script><script>window.owned=1</script><img src=x onerror=window.owned=1>{{7*7}}\x1b[31m\u202e<b>&amp;"

@@ -56,8 +56,8 @@ def restore(destination: str, before: Sequence[Sequence[str]]) -> None:
     """Make the routes to a destination what they were."""
     for route in routes(destination):
         ip("delete", *route)
-    for route in before:
-        ip("add", *route)
+    for earlier in before:
+        ip("add", *earlier)
 
 
 def hold(options: argparse.Namespace, stop: threading.Event) -> None:

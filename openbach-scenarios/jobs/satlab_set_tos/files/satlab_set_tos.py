@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """OpenBACH job: mark packets that leave or cross this node with a DiffServ code point, until the job is stopped.
 
-An nftables rule selects them by addresses, protocol and ports; its counter is reported. Marks that a program sets itself
-are replaced. Exit statuses: 0 stopped, 2 arguments, 3 the host cannot do it.
+An nftables rule selects them by addresses, protocol and ports; its counter is reported. Marks of the program itself are
+replaced. Exit statuses: 0 stopped, 2 arguments, 3 the host cannot do it.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from ipaddress import IPv4Network
 from pathlib import Path
 
@@ -57,7 +58,7 @@ def ruleset(options: argparse.Namespace) -> str:
     rule = " ".join([*words, f"counter ip dscp set {options.dscp}"])
     name = table_name()
     chain = "type filter hook postrouting priority mangle; policy accept;"
-    return f"table ip {name}\ndelete table ip {name}\ntable ip {name} {{\nchain mark {{\n{chain}\n{rule}\n}}\n}}\n"
+    return f"table ip {name}\ndelete table ip {name}\ntable ip {name} {{\nchain marking {{\n{chain}\n{rule}\n}}\n}}\n"
 
 
 def counted() -> tuple[int, int]:
@@ -93,7 +94,7 @@ def announce() -> socket.socket:
     return door
 
 
-def number(least: int, most: int) -> object:
+def number(least: int, most: int) -> Callable[[str], int]:
     """Return a reader of a whole number within bounds."""
 
     def read(text: str) -> int:

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from ipaddress import IPv4Address
 from pathlib import Path
 
@@ -89,7 +89,7 @@ def watch(options: argparse.Namespace, stop: threading.Event) -> int:
             return samples
 
 
-def bounded(least: float, most: float, kind: type) -> object:
+def bounded(least: float, most: float, kind: Callable[[str], float]) -> Callable[[str], float]:
     """Return a reader of a number within bounds."""
 
     def read(text: str) -> float:
