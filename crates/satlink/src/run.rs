@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! `satlink run`: devices, a real-time thread for each direction, the metrics writer, and the end of all of them.
+//! `satlink run`: starts and ends the devices, a real-time thread for each direction, and the metrics writer.
 
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
@@ -252,7 +252,7 @@ impl Worker {
             .map_err(|error| Failure::host(format!("epoll: {error}"), "see ulimit -n"))?;
         if let Some(error) = devices.refused_stamps() {
             log(&format!(
-                "arrivals are not noted: {error}; packets count as come when they are read (give CAP_BPF)"
+                "no arrival times: {error}; packets count as arrived when they are read (grant CAP_BPF)"
             ));
         }
         Ok(Self {
@@ -331,7 +331,8 @@ fn events() -> Result<(Event, Event), Failure> {
     Ok((event()?, event()?))
 }
 
-/// Plans of demand assignment leave a gateway beside its forward frames, and reach a terminal's return link with them.
+/// Connects the directions for demand assignment: a gateway sends its plans by the forward socket, and a terminal passes
+/// plans that it receives there to its return link.
 fn join_plans(entity: Entity, directions: &mut [Prepared]) -> Result<(), Failure> {
     let [forward, back, ..] = directions else {
         return Ok(());
@@ -380,7 +381,7 @@ fn directions(
         .collect()
 }
 
-/// The direction, or the part of it that is here.
+/// The direction, or this process's part of it.
 fn drive_of(
     link: LinkConfig,
     role: Option<Role>,

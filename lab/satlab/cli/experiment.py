@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Commands that measure, and those that read what was measured."""
+"""Commands that measure, and those that read measurements."""
 
 import functools
 import json
@@ -16,7 +16,9 @@ from satlab.cli.base import (
     Records,
     RecordsCsv,
     Runs,
+    app,
     command,
+    print_json_lines,
     print_records,
     settings_of,
     status_of,
@@ -36,14 +38,14 @@ from satlab.link.options import LinkOptions
 )
 @with_options(LinkOptions)
 def run(
-    scenario: Annotated[Path, typer.Argument(help="OpenBACH scenario (JSON).")],
+    scenario: Annotated[Path, typer.Argument(help="OpenBACH scenario: a JSON file, or the name of a shipped one.")],
     link: LinkOptions,
     settings: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="Value of an argument, or another value for a constant; or the link's internet_delay_ms, "
+            help="Value of an argument, or a new value of a constant; or the link's internet_delay_ms, "
             "satcom_delay_ms, satcom_loss_percent, satcom_attenuation_db. Repeatable.",
         ),
     ] = None,
@@ -78,12 +80,13 @@ def run(
 ) -> int:
     """Run one scenario in a fresh lab: calibrate, measure, collect, report."""
     from satlab.experiment import run as running
+    from satlab.experiment import shipped
     from satlab.link import testbed
 
     needs.ensure("link" if dry_run else "lab")
     bed = testbed.choose(settings_of(settings or ()), link)
     request = running.RunRequest(
-        scenario=scenario,
+        scenario=shipped.scenario_file(scenario),
         link=bed.link,
         settings=bed.settings,
         at_start=bed.at_start,
@@ -107,6 +110,25 @@ def run(
     outcome = running.execute(prepared, ProgressLog(quiet), stop_on_signal())
     print_records([outcome.folder], [outcome.records], json_lines=json_lines, csv=csv)
     return outcome.status
+
+
+@command(name="list")
+def list_shipped(
+    kind: Annotated[Literal["scenarios", "profiles", "pages", "jobs", "suites"] | None, typer.Argument()] = None,
+    json_lines: Annotated[bool, typer.Option("--json", help="JSON lines on stdout.")] = False,
+) -> int:
+    """List what ships with satlab: scenarios with their arguments, profiles, pages, jobs, suites."""
+    from satlab.experiment import shipped
+
+    for each in shipped.KINDS if kind is None else (kind,):
+        entries = shipped.shipped(each)
+        if json_lines:
+            print_json_lines({"kind": each, "name": name, "description": text} for name, text in entries.items())
+            continue
+        print(f"{each}:")
+        for name, text in entries.items():
+            print(f"  {name:<{max(map(len, entries))}}  {text}")
+    return ExitStatus.OK
 
 
 @command()
@@ -166,7 +188,7 @@ def reproduce(
     ] = False,
     json_lines: Annotated[bool, typer.Option("--json", help="The results as JSON on stdout.")] = False,
 ) -> int:
-    """Repeat a paper's evaluation, each run in a fresh lab, and show its tables beside ours."""
+    """Repeat a paper's evaluation, each run in a fresh lab, and compare its tables with the published ones."""
     from satlab.reproduce import reproduction, result_tables
 
     del paper
@@ -190,7 +212,10 @@ def reproduce(
 @command()
 def influx(
     folders: Annotated[list[Path], typer.Argument(help="Run folders.")],
-    to: Annotated[str, typer.Option(envvar="SATLAB_INFLUX", help="http://[user:password@]host[:8086][/database]")],
+    to: Annotated[
+        str,
+        typer.Option(envvar="SATLAB_INFLUX", help="The database.", metavar="http://USER:PASSWORD@HOST:8086/DATABASE"),
+    ],
 ) -> int:
     """Send the statistics of runs to an InfluxDB 1.x; sending them twice changes nothing."""
     from satlab.experiment import influx as database
@@ -199,16 +224,34 @@ def influx(
     return ExitStatus.OK
 
 
+profile_app = typer.Typer(no_args_is_help=True, help="OpenSAND profiles.")
+app.add_typer(profile_app, name="profile")
+
+
+@command(profile_app, name="import")
+def import_profile(
+    folder: Annotated[Path, typer.Argument(help="A lab of OpenSAND 8.2, in any layout of its tools.")],
+    to: Annotated[Path | None, typer.Option(help="New folder for the profile; default: its name, here.")] = None,
+) -> int:
+    """Read a lab of OpenSAND, show what was understood and what satlink cannot do, and write a profile."""
+    from satlab.experiment import profile_import
+
+    needs.ensure("link")
+    for line in profile_import.run(folder, to or Path(folder.resolve().name)).lines():
+        print(line)
+    return ExitStatus.OK
+
+
 @command()
 @with_options(LinkOptions, "lenient")
 def validate(
     paths: Annotated[
-        list[Path], typer.Argument(help="Profiles, scenarios, time lines, jobs, pages, folders of these, lab.yml.")
+        list[Path], typer.Argument(help="Profiles, scenarios, timelines, jobs, pages, folders of these, lab.yml.")
     ],
     link: LinkOptions,
     jobs: Jobs = None,
 ) -> int:
-    """Check files without touching anything; every fault is printed."""
+    """Check files without changing anything; every fault is printed."""
     from satlab.experiment import validate
 
     needs.ensure("link")

@@ -23,7 +23,7 @@ def serve(
     socket: Annotated[Path | None, typer.Option(help="Unix socket in place of an address.")] = None,
     state: Annotated[Path, typer.Option(help="Folder of accounts, queue and run folders.")] = Path("/var/lib/satlab"),
     public: Annotated[
-        str | None, typer.Option(help="Serve others, who call the service by this host name; needs TLS and accounts.")
+        str | None, typer.Option(help="Host name by which other machines reach the service; needs TLS and accounts.")
     ] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its private key, PEM.")] = None,

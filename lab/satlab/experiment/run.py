@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """One run: check everything, bring up a fresh lab, calibrate, run the scenario, take the lab down, collect, report.
 
-`prepare` touches nothing; `execute` leaves a run folder whatever happens, and never a lab.
+`prepare` changes nothing; `execute` always leaves a run folder, and never a lab.
 """
 
 import shutil
@@ -38,10 +38,10 @@ FREE_BYTES_NEEDED = 500_000_000
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What a run shall be; the deadline in s.
+    """A run as requested; the deadline in s.
 
-    `entities`: who plays the scenario's entities, entity to node; None: every node plays itself. `jobs`: folders of
-    jobs beside the shipped ones, read as OpenBACH reads them. `privileges`: the operator's file of what these may do.
+    `entities`: the node of each entity of the scenario; None: that of the same name. `jobs`: folders of jobs
+    beside the shipped ones, read as OpenBACH reads them. `privileges`: the operator's file of what these may do.
     `run_id`: None = one is made. `endless`: let a job run that nothing stops.
     `influx`: URL of an InfluxDB that gets the statistics, too. `at_start`: changes of the link as it starts.
     """
@@ -64,7 +64,7 @@ class RunRequest:
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """A request whose every part was checked, and the plan that follows."""
+    """A checked request, and the link's plan."""
 
     request: RunRequest
     topology: topology.Topology
@@ -112,7 +112,7 @@ def entities_of(named: Mapping[str, str]) -> dict[str, str]:
 
 
 def prepare(request: RunRequest) -> PreparedRun:
-    """Check scenario, arguments, profile, topology and pages; touches nothing."""
+    """Check scenario, arguments, profile, topology and pages; changes nothing."""
     lab = topology.load(paths.LAB_FILE)
     # A job's name decides its capabilities: those of shipped jobs are not given to others of the same name.
     jobs = descriptor.all_jobs(request.jobs)
@@ -131,7 +131,7 @@ def prepare(request: RunRequest) -> PreparedRun:
     link = request.link.request(run_id, folder.metrics, folder.logs, timeline_starts="on-request")
     link = testbed.starting_with(link, request.at_start)
     if link.emulator == "opensand":
-        opensand.prepare(link.profile, lab, paths.SATLINK, lenient=link.lenient)
+        opensand.prepare(link.profile, lab, paths.SATLINK)
     plan = plan_link(build_config(lab, lab_id(run_id), link, metrics=folder.metrics))
     about = RunPlan(
         run_id=run_id,
@@ -171,7 +171,7 @@ def lab_id(run_id: str) -> str:
 def execute(
     prepared: PreparedRun, log: ProgressLog, stop: threading.Event, watch: runner.Watch = runner.nobody_watches
 ) -> RunResult:
-    """Run what was prepared. Leaves a run folder that says how it went, and no lab. `watch` is called at every turn.
+    """Execute a prepared run. Leaves a run folder with the result, and no lab. `watch` is called at every step.
 
     Raises:
         HostError: the host cannot go on; the folder then says so, too.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satlab validate`: what a path holds, and every fault in it."""
+"""`satlab validate`: recognizes the files of a path and reports every fault in them."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,7 +12,7 @@ from satlab.openbach import descriptor, job_folder, scenario
 
 
 def check(path: Path, *, lenient: bool = False, jobs: Path | None = None) -> list[str]:
-    """Check a profile, page, job, lab.yml, scenarios, time lines, or a folder of these; ConfigError has every fault.
+    """Check a profile, page, job, lab.yml, scenarios, timelines, or a folder of these; ConfigError has every fault.
 
     `jobs`: a folder of further jobs; then jobs and scenarios are read as OpenBACH reads them.
 
@@ -21,7 +21,7 @@ def check(path: Path, *, lenient: bool = False, jobs: Path | None = None) -> lis
     """
     if not path.exists():
         raise ConfigError(f"{path}: no such file or folder")
-    if path.is_dir() and any(path.glob("*.xml")):
+    if path.suffix == ".xml" or (path.is_dir() and _is_profile(path)):
         return _profile(path, lenient=lenient)
     if path.is_dir() and (path / "page.yml").is_file():
         web_target.load(path.name, path.parent)
@@ -34,6 +34,13 @@ def check(path: Path, *, lenient: bool = False, jobs: Path | None = None) -> lis
     else:
         return _below(path, lenient=lenient, jobs=jobs)
     return []
+
+
+def _is_profile(folder: Path) -> bool:
+    """Return whether a folder holds a profile in one of OpenSAND's layouts, or one of its releases before 6."""
+    marks = ("*.xml", "*/infrastructure.xml", "entities/*/infrastructure.xml", "core*.conf")
+    found = (file for mark in marks for file in folder.glob(mark))
+    return any(file.parent == folder or not file.parent.name.startswith((".", "_")) for file in found)
 
 
 def _below(folder: Path, *, lenient: bool, jobs: Path | None) -> list[str]:
@@ -57,7 +64,7 @@ def _below(folder: Path, *, lenient: bool, jobs: Path | None) -> list[str]:
 
 
 def _documents(path: Path, files: list[Path], jobs: Path | None) -> list[str]:
-    """Check JSON files: a list is a time line of the link, anything else is a scenario. Returns the warnings."""
+    """Check JSON files: a list is a timeline of the link, anything else is a scenario. Returns the warnings."""
     faults: list[Fault] = []
     timelines = [file for file in files if file.read_bytes().lstrip()[:1] == b"["]
     for file in timelines:

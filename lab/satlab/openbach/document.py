@@ -85,7 +85,7 @@ class Node:
         return ""
 
     def integer(self) -> int | None:
-        """Read an integer (a numeric string or a boolean is none); None after a fault."""
+        """Read an integer, not a numeric string or boolean; None after a fault."""
         if isinstance(self.value, int) and not isinstance(self.value, bool):
             return self.value
         self._wrong("an integer")

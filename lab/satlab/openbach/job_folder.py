@@ -17,9 +17,9 @@ _PLAY = ("hosts", "import_playbook", "ansible.builtin.import_playbook")
 
 
 def check_folder(job: Descriptor) -> list[Fault]:
-    """Return what keeps a controller from installing the job on its agents, or its agents from starting it.
+    """Return the faults that would prevent a controller from installing the job, or an agent from starting it.
 
-    The controller reads nothing but the descriptor when a job is added, so all of this comes out late.
+    The controller reads only the descriptor when a job is added, so it would find them late.
     """
     folder = job.files.parent
     faults = [fault for verb in ("install", "uninstall") for fault in _playbook(folder / f"{verb}_{job.name}.yml")]
@@ -49,7 +49,7 @@ def _playbook(path: Path) -> Iterator[Fault]:
 
 
 def _commands(job: Descriptor) -> Iterator[Fault]:
-    """Find programs of the job's own that are not there."""
+    """Find programs of the job that are missing."""
     own = f"{AGENT_JOBS}/{job.name}/"
     words = {word for platform in job.platforms for word in (*platform.command, *platform.command_stop)}
     for word in sorted(words):
@@ -60,7 +60,7 @@ def _commands(job: Descriptor) -> Iterator[Fault]:
 
 
 def _filter(path: Path) -> Iterator[Fault]:
-    """Find what rstats cannot read; without the file it stores and broadcasts everything, which is not a fault."""
+    """Find faults of rstats' filter file. It may be missing: then rstats stores and broadcasts everything."""
     parser = configparser.ConfigParser(interpolation=None)
     try:
         parser.read(path, encoding="utf-8")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a scenario is once read. All times in seconds."""
+"""The model of a scenario. All times in seconds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Wait:
 
 
 class Policy(Enum):
-    """What follows when a function errors or its job fails."""
+    """The reaction to an error of a function or a failure of its job."""
 
     FAIL = "fail"
     IGNORE = "ignore"
@@ -86,7 +86,7 @@ class Function:
 
     @property
     def starts(self) -> bool:
-        """Return whether a job or a sub-scenario comes out of this function."""
+        """Return whether this function starts a job or a sub-scenario."""
         return not isinstance(self.action, Stop)
 
 
@@ -111,7 +111,7 @@ class BoundScenario:
 
 @dataclass(frozen=True)
 class ScenarioContext:
-    """What a scenario is checked against: known jobs, entities, the folder of its sub-scenarios.
+    """The context of a scenario's check: known jobs, entities, the folder of its sub-scenarios.
 
     `endless`: a job that nothing stops is not a fault. `warnings`: where to note what OpenBACH accepts, such as
     unknown keys and entities; None: these are faults.

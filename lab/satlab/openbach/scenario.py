@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Read OpenBACH scenario JSON and check it whole: `load`, then `bind` sets the values of its arguments.
 
-Refused is what OpenBACH 2.7 itself refuses, what it accepts and then hangs or fails on, and what the embedded lab
-does not run. Every fault names file, function and path.
+It refuses scenarios that OpenBACH 2.7 refuses, that OpenBACH accepts and then hangs or fails on, and that the embedded
+lab does not support. Every fault names file, function and path.
 """
 
 from __future__ import annotations

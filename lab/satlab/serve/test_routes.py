@@ -247,7 +247,7 @@ def test_t12_records_that_are_none_are_left_out(ended: Path, viewer: TestClient)
     assert [row["rtt_ms"] for row in rows(viewer)] == ["580.0"]
 
 
-def test_t14_text_is_no_formula_and_no_markup(ended: Path, viewer: TestClient) -> None:
+def test_t14_text_is_neither_formula_nor_markup(ended: Path, viewer: TestClient) -> None:
     write(ended, stat(1, title="=HYPERLINK(0)", other="@SUM(1)", page="<script>"))
     (row,) = rows(viewer)
     assert (row["title"], row["other"], row["page"]) == ("'=HYPERLINK(0)", "'@SUM(1)", "<script>")

@@ -241,7 +241,7 @@ def test_strangers_and_viewers_save_nothing(anonymous: TestClient, viewer: TestC
         assert "originated_by" in answer.json()
 
 
-def test_a_scenario_comes_back_normalised_and_can_be_sent_again(runner: TestClient) -> None:
+def test_a_scenario_is_returned_normalised_and_can_be_saved_as_such(runner: TestClient) -> None:
     saved = runner.post(SCENARIOS, json=GOOD).json()
     functions = saved[F]
     assert [function["label"] for function in functions] == ["1", "client", "3"]

@@ -22,10 +22,10 @@ LOOK_DEADLINE_S = 20.0
 UPDATE_S_PER_AGENT = 12.0
 """Further time for an answer about each agent: an update is an Ansible run (12.6 to 24.8 s for 5 agents, 2.7.0)."""
 WORK_DEADLINE_S = 300.0
-"""For one answer: adding an entity lets the controller request facts of every agent of the project, and an export is
+"""For one answer: when an entity is added, the controller requests facts of every agent of the project; an export is
 made on request."""
 TRIES = 5
-"""For a GET whose connection breaks: its HTTP server resets connections now and then. Nothing else is sent twice."""
+"""For a GET whose connection breaks: its HTTP server resets connections now and then. Only GET is repeated."""
 INSTALL_DEADLINE_S = 900.0
 POLL_S = 1.0
 MOST_BYTES = 1 << 30

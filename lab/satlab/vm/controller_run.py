@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A scenario through an OpenBACH controller: launch, poll until it is over, fetch what it recorded into the run folder.
+"""A scenario through an OpenBACH controller: launch, poll until it has ended, fetch its records into the run folder.
 
 The controller's director and agents run the jobs; the folder is the one that `satlab.openbach.runner` writes. Exit
 codes of jobs stay with the agents: OpenBACH reports statuses only.
@@ -34,10 +34,10 @@ SETTLE_S = 20.0
 STOP_DEADLINE_S = 60.0
 """For the end of an instance after its stop was requested; then the run fails."""
 LOST_S = 60.0
-"""A controller that does not answer for so long is considered lost."""
+"""A controller that does not answer within this time is considered lost."""
 OVER = (ScenarioStatus.FINISHED_OK, ScenarioStatus.FINISHED_KO, ScenarioStatus.STOPPED)
 CONTROLLER_ZONE = ZoneInfo("Europe/Paris")
-"""Of dates that name none: times of statistics in the CSV (OpenBACH 2.7's configured zone)."""
+"""Time zone of dates without one: times of statistics in the CSV (OpenBACH 2.7's configured zone)."""
 _META = re.compile("@|time$")
 Instance = Mapping[str, Any]
 
@@ -176,7 +176,7 @@ class _Changes:
         self._known: dict[int, str] = {}
 
     def look(self, instance: Instance) -> None:
-        """Take in how the instance is now."""
+        """Update the progress from the instance's present state."""
         for _, function in _functions(instance):
             job = function.get("job")
             if job and self._known.get(job["id"]) != job["status"]:
@@ -216,7 +216,7 @@ def _reason(instance: Instance) -> str:
 
 
 def _job_records(instance: Instance, scenario: BoundScenario, over_unix_s: float) -> Iterator[JobRecord]:
-    """Yield what is known of each job; one without an end date has ended with the scenario.
+    """Yield the record of each job; one without an end date has ended with the scenario.
 
     `argv` are the arguments alone: OpenBACH does not report the command.
     """

@@ -12,7 +12,7 @@ def test_a_command_names_what_is_asked_for(module: Callable[[str], ModuleType]) 
         ["add", "198.51.100.0/24", "-g", "192.0.2.2", "-i", "lan0", "-w", "20", "-r", "40"]
     )
     expected = "198.51.100.0/24 via 192.0.2.2 dev lan0 initcwnd 20 initrwnd 40"
-    assert job.wanted(options) == expected.split()
+    assert job.requested(options) == expected.split()
     assert job.parser().parse_args(["delete", "default"]).destination == "default"
 
 

@@ -42,7 +42,7 @@ def test_an_ideal_call_has_the_default_rating_of_the_standard(job: ModuleType) -
 
 # Idd grows from 100 ms on; a GEO hop alone costs some 20 of 93 points.
 @pytest.mark.parametrize(("delay_ms", "idd"), [(100, 0.0), (150, 0.12), (200, 2.99), (300, 14.73), (400, 24.6)])
-def test_delay_costs_what_the_standard_s_equation_gives(job: ModuleType, delay_ms: float, idd: float) -> None:
+def test_delay_costs_what_the_standard_s_equation_says(job: ModuleType, delay_ms: float, idd: float) -> None:
     assert job.delay_impairment(delay_ms) == pytest.approx(idd, abs=0.6)
 
 

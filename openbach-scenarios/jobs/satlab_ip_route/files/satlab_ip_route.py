@@ -44,8 +44,8 @@ def routes(destination: str) -> list[list[str]]:
     return [re.sub(r" (linkdown|dead)\b", "", line).split() for line in lines if line.strip()]
 
 
-def wanted(options: argparse.Namespace) -> list[str]:
-    """Return the words of the route that is asked for."""
+def requested(options: argparse.Namespace) -> list[str]:
+    """Return the words of the requested route."""
     words = [str(options.destination)]
     for name, value in (("via", options.gateway), ("dev", options.device), ("initcwnd", options.initcwnd)):
         words += [name, str(value)] if value is not None else []
@@ -65,7 +65,7 @@ def hold(options: argparse.Namespace, stop: threading.Event) -> None:
     destination = str(options.destination)
     before = routes(destination)
     try:
-        ip(options.operation, *(wanted(options) if options.operation != "delete" else [destination]))
+        ip(options.operation, *(requested(options) if options.operation != "delete" else [destination]))
         collect_agent.send_stat(collect_agent.now(), ready=1)
         with announce():
             if not options.stay:

@@ -43,7 +43,7 @@ MARK = 0x5A7
 ROUTES = 1447
 """Routing table that brings marked packets home; the number of the mark, in decimal."""
 CONSENT = Path("/etc/satlab/quic-proxy-consent")
-"""The consent of the operator of a host outside the embedded lab: root owns this file, nobody else can write it."""
+"""Consent of the host's operator outside a lab's namespaces: a file that root owns and no other user can write."""
 ACCEPTED = '"type":"accepted"'
 """What satpep's line for a new connection holds (schemas/satpep.schema.json)."""
 LEG_OPTIONS = ("congestion-control", "initial-window", "ack-threshold", "max-ack-delay-ms")
@@ -77,7 +77,7 @@ class Engine:
 
 @dataclass(frozen=True)
 class Request:
-    """What to split, checked; `scratch` is a private folder."""
+    """Checked options: the connections to split; `scratch` is a private folder."""
 
     engine: str
     client: IPv4Address
@@ -155,7 +155,7 @@ def satpep(request: Request) -> Engine:
 
 
 def consent() -> list[str]:
-    """Return what lets satpep read QUIC on a host that is not a lab's, if its operator has consented."""
+    """Return satpep's option for a host outside a lab, if the host's operator has consented."""
     try:
         about = CONSENT.lstat()
     except OSError:

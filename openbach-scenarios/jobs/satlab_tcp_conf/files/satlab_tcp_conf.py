@@ -197,13 +197,13 @@ def measured_interfaces(networks: Sequence[IPv4Network]) -> frozenset[str]:
     lines = [line.split() for line in run("ip", "-o", "-4", "address").splitlines()]
     found = {words[1] for words in lines if any(IPv4Interface(words[3]).ip in network for network in networks)}
     if not found:
-        named = ", ".join(map(str, networks))
-        raise JobError(f"no interface has an address in {named}", "name the measured networks with --network")
+        names = ", ".join(map(str, networks))
+        raise JobError(f"no interface has an address in {names}", "name the measured networks with --network")
     return frozenset(found)
 
 
 def routes(measured: frozenset[str]) -> list[str]:
-    """Return the routes of the main table through these interfaces, each as the words that make it."""
+    """Return the routes of the main table through these interfaces, one line each, without the link state."""
     every = [re.sub(r" (linkdown|dead)\b", "", line).strip() for line in run("ip", "-o", "route").splitlines()]
     return [route for route in every if device(route) in measured]
 
