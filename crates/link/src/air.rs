@@ -62,7 +62,7 @@ impl Encapsulator {
                 gse(label, service)
             }
             Carrier::Return { .. } | Carrier::OpenSandReturn { .. } => rle(service),
-            Carrier::Wire => return None,
+            Carrier::Line { .. } | Carrier::Wire => return None,
         };
         Some(Self { codec, service })
     }
@@ -142,7 +142,7 @@ impl Decapsulator {
             Carrier::Return { .. } | Carrier::OpenSandReturn { .. } => {
                 Receiving::Rle(rle::Decapsulator::new())
             }
-            Carrier::Wire => return None,
+            Carrier::Line { .. } | Carrier::Wire => return None,
         };
         let header = header(service(carrier)?);
         Some(Self { codec, header })
@@ -176,6 +176,6 @@ const fn service(carrier: &Carrier) -> Option<Service> {
     match carrier {
         Carrier::Forward { .. } | Carrier::Return { .. } => Some(Service::Ip),
         Carrier::OpenSandForward { .. } | Carrier::OpenSandReturn { .. } => Some(Service::Ethernet),
-        Carrier::Wire => None,
+        Carrier::Line { .. } | Carrier::Wire => None,
     }
 }
