@@ -142,7 +142,11 @@ impl Wire {
             }
             let rtt_ns = Self::rtt_ns([&halves[0], &halves[1]]);
             for (index, half) in halves.iter().enumerate().filter(|it| meant[it.0]) {
-                all.extend(step.changes(half, rtt_ns)?.into_iter().map(|it| (index, it)));
+                all.extend(
+                    step.changes(half, rtt_ns)?
+                        .into_iter()
+                        .map(|it| (index, it)),
+                );
             }
         }
         Ok(all)

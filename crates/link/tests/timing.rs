@@ -85,7 +85,8 @@ fn a_line_has_a_queue_a_rate_and_a_delay_that_change() {
         let _: Accepted = link.push(0, &packet(number, 1500));
     }
     assert_eq!(link.counters().packets_dropped, 1);
-    link.set(1_000_000, &Change::Carrier(line(1_000_000))).unwrap();
+    link.set(1_000_000, &Change::Carrier(line(1_000_000)))
+        .unwrap();
     link.set(1_000_000, &Change::Delay(2 * GEO)).unwrap();
     let released = drain(&mut link, u64::MAX);
     let expected = [GEO + 1_200_000, 2 * GEO + 13_200_000, 2 * GEO + 25_200_000];

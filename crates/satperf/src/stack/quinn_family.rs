@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! quinn's protocol core (quinn-proto), without its runtime.
+//! A stack on the protocol core of quinn, or of a library that has its interface (`super::proto`), without its runtime. What
+//! differs between them is in the parent module.
 //!
-//! Streams are read unordered and put in order here: quinn closes a connection once it buffers more than 1,024 separate
-//! spans of one stream, and a lossy or overrun 250 Mbit/s satellite link leaves ten times as many.
+//! Streams are read unordered and put in order here: these libraries close a connection once it buffers more than 1,024
+//! separate spans of one stream, and a lossy or overrun 250 Mbit/s satellite link leaves ten times as many.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -10,28 +11,27 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use ::quic::{LegOptions, Reassembly, client_crypto, sender_state, server_crypto, transport};
+use ::quic::{LegOptions, Reassembly};
 use bytes::Bytes;
-use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
-use quinn_proto::{
-    ClientConfig, Connection, ConnectionError, ConnectionHandle, ConnectionId,
-    ConnectionIdGenerator, DatagramEvent, Dir, EcnCodepoint, Endpoint, EndpointConfig, Incoming,
-    QlogConfig, ReadError, ServerConfig, StreamEvent, StreamId, TransportConfig, VarInt,
-};
 
-use super::{
-    ALPN, Close, Conn, Datagram, Event, MAX_STREAMS, Qlogs, Read, Setup, Stack, StackError, Stats,
+use super::proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use super::proto::{
+    ClientConfig, Connection, ConnectionError, ConnectionHandle, ConnectionId,
+    ConnectionIdGenerator, DatagramEvent, Dir, EcnCodepoint, Endpoint, EndpointConfig,
+    Event as LibraryEvent, Incoming, ReadError, ServerConfig, StreamEvent, StreamId,
+    Transmit as LibraryTransmit, TransportConfig, VarInt,
+};
+use super::{NAME, differences};
+use crate::stack::{
+    Close, Conn, Datagram, Event, MAX_STREAMS, Qlogs, Read, Setup, Stack, StackError, Stats,
     TlsFiles, Transmit, ZeroRtt,
 };
-
-/// As in Cargo.lock.
-pub const NAME: &str = "quinn-proto 0.11.19";
 
 /// TLS of an endpoint.
 pub enum Crypto {
     /// Its clones share session tickets; 0-RTT is used if it is enabled in there.
     Client(Arc<QuicClientConfig>),
-    /// See [`server_crypto`].
+    /// Its clones share session tickets, too.
     Server(Arc<QuicServerConfig>),
 }
 
@@ -50,14 +50,14 @@ struct Entry {
 }
 
 /// See the module.
-pub struct Quinn {
+pub struct Family {
     setup: Setup,
     crypto: Crypto,
     /// With a seed: the client's first destination connection ids.
     first_ids: Option<Arc<AtomicU64>>,
     endpoint: Endpoint,
     connections: BTreeMap<Conn, Entry>,
-    /// quinn reuses its handles.
+    /// The library reuses its handles.
     conns: HashMap<ConnectionHandle, Conn>,
     next: Conn,
     events: VecDeque<(Conn, Event)>,
@@ -65,25 +65,20 @@ pub struct Quinn {
     qlogs: Qlogs,
 }
 
-impl Quinn {
+impl Family {
     /// A client's or server's endpoint with certificates from files.
     ///
     /// # Errors
-    /// Options that quinn has not, certificates that cannot be used.
+    /// Options that the library has not, certificates that cannot be used.
     pub fn new(setup: Setup, tls: &TlsFiles) -> Result<Self, StackError> {
-        transport(&setup.options)?;
+        differences::transport(&setup)?;
         if setup.session.is_some() {
             return Err(StackError::Library {
-                what: "0-RTT with quinn",
+                what: "0-RTT with this stack",
                 why: "rustls keeps sessions in memory only; use --stack quiche".into(),
             });
         }
-        let crypto = match tls {
-            TlsFiles::Client { ca } => Crypto::Client(Arc::new(client_crypto(ca, &[ALPN], false)?)),
-            TlsFiles::Server { cert, key } => {
-                Crypto::Server(Arc::new(server_crypto(cert, key, &[ALPN], true)?))
-            }
-        };
+        let crypto = differences::crypto(tls)?;
         Ok(Self::with_crypto(setup, crypto))
     }
 
@@ -101,10 +96,10 @@ impl Quinn {
             bytes[8] = server.is_some().into();
             config.rng_seed(Some(bytes));
             let ids = counted_ids(seed, 0);
-            config.cid_generator(move || Box::new(CountedIds(Arc::clone(&ids))));
+            differences::set_ids(&mut config, move || Box::new(CountedIds(Arc::clone(&ids))));
         }
         Self {
-            endpoint: Endpoint::new(Arc::new(config), server, true, None),
+            endpoint: differences::endpoint(config, server),
             first_ids: setup.seed.map(|seed| counted_ids(seed, FIRST_IDS)),
             qlogs: Qlogs::new(&setup),
             setup,
@@ -119,17 +114,17 @@ impl Quinn {
 
     /// Transport configuration of the next connection, with a qlog file of its own.
     fn transport(&mut self, now: Instant, side: &str) -> Result<Arc<TransportConfig>, StackError> {
-        let mut config = transport(&self.setup.options)?;
+        let mut config = differences::transport(&self.setup)?;
         config
             .max_concurrent_uni_streams(MAX_STREAMS.into())
             .max_concurrent_bidi_streams(MAX_STREAMS.into());
-        let name = format!("quinn-{side}-{}", self.next);
+        if let Some(bytes) = self.setup.datagram_bytes {
+            config.initial_mtu(bytes).mtu_discovery_config(None);
+        }
+        let library = NAME.split('-').next().unwrap_or(NAME);
+        let name = format!("{library}-{side}-{}", self.next);
         if let Some(file) = self.qlogs.create(&name)? {
-            let mut qlog = QlogConfig::default();
-            qlog.writer(Box::new(file))
-                .title(Some(name))
-                .start_time(now);
-            config.qlog_stream(qlog.into_stream());
+            differences::set_qlog(&mut config, file, name, now);
         }
         Ok(Arc::new(config))
     }
@@ -194,21 +189,21 @@ impl Quinn {
         }
         while let Some(event) = entry.connection.poll() {
             match event {
-                quinn_proto::Event::Connected => {
+                LibraryEvent::Connected => {
                     self.events.push_back((conn, Event::Connected));
                     if entry.is_early && !entry.connection.accepted_0rtt() {
                         self.events.push_back((conn, Event::EarlyDataRejected));
                     }
                 }
-                quinn_proto::Event::ConnectionLost { reason } => {
+                LibraryEvent::ConnectionLost { reason } => {
                     self.events.push_back((conn, Event::Closed(close(&reason))));
                 }
-                quinn_proto::Event::Stream(StreamEvent::Opened { dir }) => {
+                LibraryEvent::Stream(StreamEvent::Opened { dir }) => {
                     while let Some(id) = entry.connection.streams().accept(dir) {
                         entry.readable.push_back(id);
                     }
                 }
-                quinn_proto::Event::Stream(StreamEvent::Readable { id }) => {
+                LibraryEvent::Stream(StreamEvent::Readable { id }) => {
                     entry.readable.push_back(id);
                 }
                 _ => {}
@@ -230,7 +225,7 @@ impl Quinn {
     }
 }
 
-impl Stack for Quinn {
+impl Stack for Family {
     fn connect(
         &mut self,
         now: Instant,
@@ -269,10 +264,8 @@ impl Stack for Quinn {
         } = datagram;
         let ecn = ecn.and_then(EcnCodepoint::from_bits);
         let mut buffer = Vec::new();
-        match self
-            .endpoint
-            .handle(now, from, Some(to.ip()), ecn, data, &mut buffer)
-        {
+        let path = (from, to.ip());
+        match differences::handle(&mut self.endpoint, now, path, ecn, data, &mut buffer) {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 let Some(&conn) = self.conns.get(&handle) else {
                     return;
@@ -302,7 +295,7 @@ impl Stack for Quinn {
         }
         self.connections
             .values_mut()
-            .find_map(|entry| entry.connection.poll_transmit(now, segments, buffer))
+            .find_map(|entry| differences::transmit(&mut entry.connection, now, segments, buffer))
             .map(|it| burst(&it))
     }
 
@@ -352,9 +345,7 @@ impl Stack for Quinn {
     fn write(&mut self, conn: Conn, stream: u64, data: &mut Bytes) {
         if let Some(connection) = self.connection(conn) {
             // Blocked, stopped or gone: the data stays where it is; the end of the session follows.
-            let _ = connection
-                .send_stream(id(stream))
-                .write_chunks(std::slice::from_mut(data));
+            differences::write(connection, id(stream), data);
         }
     }
 
@@ -438,26 +429,9 @@ impl Stack for Quinn {
         }
     }
 
-    fn stats(&self, conn: Conn) -> Stats {
-        let Some(entry) = self.connections.get(&conn) else {
-            return Stats::default();
-        };
-        let stats = entry.connection.stats();
-        Stats {
-            cwnd_bytes: stats.path.cwnd,
-            rtt: stats.path.rtt,
-            sent_packets: stats.path.sent_packets,
-            sent_datagrams: Some(stats.udp_tx.datagrams),
-            received_packets: stats.udp_rx.datagrams,
-            lost_packets: stats.path.lost_packets,
-            sent_bytes: stats.udp_tx.bytes,
-            lost_bytes: stats.path.lost_bytes,
-            acks_sent: Some(stats.frame_tx.acks),
-            acks_received: Some(stats.frame_rx.acks),
-            congestion_events: Some(stats.path.congestion_events),
-            blocked_frames: Some(stats.frame_tx.data_blocked + stats.frame_tx.stream_data_blocked),
-            sender: sender_state(&entry.connection),
-        }
+    fn stats(&mut self, conn: Conn) -> Stats {
+        self.connection(conn)
+            .map_or_else(Stats::default, differences::stats)
     }
 
     fn zero_rtt(&self, conn: Conn) -> ZeroRtt {
@@ -510,12 +484,12 @@ impl ConnectionIdGenerator for CountedIds {
     }
 }
 
-/// Stream numbers come from quinn, or follow from one.
+/// Stream numbers come from the library, or follow from one.
 fn id(stream: u64) -> StreamId {
     VarInt::from_u64(stream).unwrap_or(VarInt::MAX).into()
 }
 
-fn burst(transmit: &quinn_proto::Transmit) -> Transmit {
+fn burst(transmit: &LibraryTransmit) -> Transmit {
     Transmit {
         to: transmit.destination,
         from: transmit.src_ip,
