@@ -128,18 +128,17 @@ impl<E: Exit> Transmitter<E> {
                 let pending = framed.air.pending() as u64;
                 self.queue.push(now, packet, pending, &mut self.core.ledger)
             }
-            None if (1..=65_535).contains(&packet.len()) => match &mut self.line {
-                Some(line) => {
+            None if (1..=65_535).contains(&packet.len()) => {
+                if let Some(line) = &mut self.line {
                     if idle {
                         line.skip_to(now);
                     }
                     self.queue.push(now, packet, 0, &mut self.core.ledger)
-                }
-                None => {
+                } else {
                     self.exit.send_unframed(now, packet, &mut self.core);
                     true
                 }
-            },
+            }
             _ => {
                 self.core.ledger.drop(now, packet.len());
                 false

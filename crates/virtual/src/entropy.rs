@@ -36,5 +36,5 @@ unsafe extern "C" fn getrandom(buffer: *mut u8, length: usize, _flags: u32) -> i
         // SAFETY: `place` is below `length`.
         unsafe { buffer.add(place).write(byte) };
     }
-    length as isize
+    isize::try_from(length).unwrap_or(isize::MAX)
 }

@@ -33,8 +33,8 @@ mod differences {
     use std::time::{Duration, Instant};
 
     use ::quic::{
-        CongestionControl, Fault, Faults, INITIAL_DATAGRAM, LegOptions, QlogFile, TlsError,
-        client_tls, server_tls,
+        CongestionControl, Fault, Faults, INITIAL_DATAGRAM, LegOptions, QlogFile, client_tls,
+        server_tls,
     };
     use bytes::{Bytes, BytesMut};
     use noq_proto::congestion::{Bbr3Config, ControllerFactory, CubicConfig, NewRenoConfig};
@@ -118,7 +118,7 @@ mod differences {
                 ))
             }
             TlsFiles::Server { cert, key } => {
-                let mut tls = server_tls(cert, key, true).map_err(TlsError::from)?;
+                let mut tls = server_tls(cert, key, true)?;
                 tls.alpn_protocols = vec![ALPN.to_vec()];
                 let made = tls.try_into();
                 Crypto::Server(Arc::new(

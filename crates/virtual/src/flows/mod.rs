@@ -32,5 +32,5 @@ pub fn run(spec: &Spec, satellite: Option<&(Config, Profile)>) -> Result<Outcome
     if let Some(error) = world.error.take() {
         return Err(error.into());
     }
-    Ok(outcome::outcome(spec, world.records(), &history))
+    Ok(outcome::outcome(spec, &world.records(), &history))
 }

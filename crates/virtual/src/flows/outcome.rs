@@ -135,10 +135,10 @@ fn series(bins: &[Option<Counts>]) -> Series {
 
 /// Puts the document together.
 #[must_use]
-pub fn outcome(spec: &Spec, records: Vec<Record>, history: &LinkHistory) -> Outcome {
+pub fn outcome(spec: &Spec, records: &[Record], history: &LinkHistory) -> Outcome {
     let queues = history.queues();
-    let all = statistics::All::new(spec, &records, &queues);
-    let flows = spec.flows.iter().zip(&records).enumerate();
+    let all = statistics::All::new(spec, records, &queues);
+    let flows = spec.flows.iter().zip(records).enumerate();
     let flows = flows.map(|(index, (flow, record))| {
         let totals = record.totals;
         let end_s = record.ended.map_or(spec.duration_s, seconds);

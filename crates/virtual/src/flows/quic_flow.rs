@@ -178,24 +178,25 @@ impl QuicFlow {
             self.server.stats(server.stack.as_mut()),
         );
         let is_download = self.request.direction == Direction::Download;
-        let (received, receiver, sender) = if is_download {
+        let (arrived, receiver, sender) = if is_download {
             (progress.0, stats.0, stats.1)
         } else {
             (progress.1, stats.1, stats.0)
         };
-        let (receiver, sender) = (receiver.unwrap_or_default(), sender.unwrap_or_default());
+        let at_receiver = receiver.unwrap_or_default();
+        let sender = sender.unwrap_or_default();
         self.last = Counts {
-            payload_bytes: received.map_or(0, |it| it.bytes),
-            differing_bytes: received.map_or(0, |it| it.differing),
-            received_bytes: receiver.received_bytes,
-            received_packets: receiver.received_packets,
+            payload_bytes: arrived.map_or(0, |it| it.bytes),
+            differing_bytes: arrived.map_or(0, |it| it.differing),
+            received_bytes: at_receiver.received_bytes,
+            received_packets: at_receiver.received_packets,
             sent_packets: sender.sent_packets,
             lost_packets: sender.lost_packets,
             sent_bytes: sender.sent_bytes,
             lost_bytes: sender.lost_bytes,
             cwnd_bytes: sender.cwnd_bytes,
             rtt_ms: sender.rtt.as_secs_f64() * 1e3,
-            acks: receiver.acks_sent.unwrap_or(0),
+            acks: at_receiver.acks_sent.unwrap_or(0),
             is_connected: progress.0.is_some_and(|it| it.connected.is_some()),
         };
         self.last

@@ -216,7 +216,7 @@ impl Running {
         let at = zero + Duration::from_nanos(now);
         let quic = match &mut self.body {
             Body::Udp(udp) => {
-                let side = if self.spec.is_forward() { 1 } else { 0 };
+                let side = usize::from(self.spec.is_forward());
                 let until = now.min(self.stop.saturating_sub(1));
                 udp.work(until, &mut out[side]);
                 self.due = if udp.next < self.stop {
