@@ -326,3 +326,14 @@ def test_a_link_out_of_the_folder_is_not_a_plain_file(run: Path) -> None:
     moved = path.rename(run / "elsewhere.jsonl")
     path.symlink_to(moved)
     assert collect.verify(run) == ["raw/link.jsonl: is not a plain file"]
+
+
+def test_page_loads_name_the_proxy_on_their_path(tmp_path: Path) -> None:
+    folder = example_run.write(tmp_path, Example(duration_s=0, loads={"h1": 1}, pep="haproxy"))
+    assert summary(collect.gather(folder), "page_load_time_ms", load="1", pep="haproxy")
+    path = folder / "raw" / "jobs.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for changes, pep in (({"argv": []}, "unknown"), ({"stop_unix_s": 0.0}, "none")):
+        changed = [line | (changes if line["job"] == "satlab_pep" else {}) for line in lines]
+        path.write_text("".join(json.dumps(line) + "\n" for line in changed))
+        assert summary(collect.gather(folder), "page_load_time_ms", load="1", pep=pep)

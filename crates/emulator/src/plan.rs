@@ -295,6 +295,10 @@ fn advice(
 ) -> Vec<String> {
     let warnings = profile.warnings.as_slice().iter().map(ToString::to_string);
     let mut advice: Vec<_> = profile.advice.iter().cloned().chain(warnings).collect();
+    // Only where OpenSAND carries the satellite segment is there anything.
+    let unsupported = profile::supported(profile);
+    let passed_on = unsupported.as_slice().iter();
+    advice.extend(passed_on.map(|it| format!("for OpenSAND alone, and not in this plan: {it}")));
     let bdp = bdp_bytes(&forward.carrier, rtt_ns(config, profile));
     advice.push(format!("one TCP flow fills the forward link only with send and receive buffers of {} bytes (2 BDP)", 2 * bdp));
     for (name, link) in [("forward", forward), ("return", back)] {

@@ -416,7 +416,8 @@ mod tests {
     #[test]
     fn processor_time_is_read() {
         let begin = Instant::now();
-        while begin.elapsed() < Duration::from_millis(30) {}
-        assert!(cpu_s() > 0.0);
+        while cpu_s() == 0.0 {
+            assert!(begin.elapsed() < Duration::from_secs(60));
+        }
     }
 }

@@ -10,10 +10,13 @@ import typer
 
 from satlab.cli.base import (
     OUTPUT,
+    Jobs,
+    Privileges,
     Quiet,
     Records,
     RecordsCsv,
     Runs,
+    app,
     command,
     print_json_lines,
     print_records,
@@ -42,13 +45,19 @@ def run(
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="Value of an argument, or another value for a constant; or the link's internet_delay_ms, "
+            help="Value of an argument, or a new value of a constant; or the link's internet_delay_ms, "
             "satcom_delay_ms, satcom_loss_percent, satcom_attenuation_db. Repeatable.",
         ),
     ] = None,
     deadline: Annotated[
         float, typer.Option(help="The scenario is stopped after this time.", metavar="<s>", min=1)
     ] = 900.0,
+    jobs: Jobs = None,
+    privileges: Privileges = None,
+    entity: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=NODE", help="The node that plays an entity of the scenario. Repeatable."),
+    ] = None,
     runs: Runs = Path("runs"),
     json_lines: Records = False,
     csv: RecordsCsv = False,
@@ -85,8 +94,13 @@ def run(
         deadline_s=deadline,
         report=not no_report,
         influx=influx,
+        jobs=(jobs,) if jobs else (),
+        privileges=privileges,
+        entities=running.entities_of(settings_of(entity)) if entity else None,
     )
     prepared = running.prepare(request)
+    for warning in prepared.warnings:
+        ProgressLog(quiet).line(f"warning: {warning}")
     if dry_run:
         print(json.dumps(prepared.document(), indent=1))
         return ExitStatus.OK
@@ -217,6 +231,24 @@ def influx(
     return ExitStatus.OK
 
 
+profile_app = typer.Typer(no_args_is_help=True, help="OpenSAND profiles.")
+app.add_typer(profile_app, name="profile")
+
+
+@command(profile_app, name="import")
+def import_profile(
+    folder: Annotated[Path, typer.Argument(help="A lab of OpenSAND 8.2, in any layout of its tools.")],
+    to: Annotated[Path | None, typer.Option(help="New folder for the profile; default: its name, here.")] = None,
+) -> int:
+    """Read a lab of OpenSAND, show what was understood and what satlink cannot do, and write a profile."""
+    from satlab.experiment import profile_import
+
+    needs.ensure("link")
+    for line in profile_import.run(folder, to or Path(folder.resolve().name)).lines():
+        print(line)
+    return ExitStatus.OK
+
+
 @command()
 @with_options(LinkOptions, "lenient")
 def validate(
@@ -224,6 +256,7 @@ def validate(
         list[Path], typer.Argument(help="Profiles, scenarios, timelines, jobs, pages, folders of these, lab.yml.")
     ],
     link: LinkOptions,
+    jobs: Jobs = None,
 ) -> int:
     """Check files without changing anything; every fault is printed."""
     from satlab.experiment import validate
@@ -232,7 +265,7 @@ def validate(
     log = ProgressLog()
 
     def checked(path: Path) -> int:
-        for warning in validate.check(path, lenient=link.lenient):
+        for warning in validate.check(path, lenient=link.lenient, jobs=jobs):
             log.line(warning)
         log.line(f"{path}: ok")
         return ExitStatus.OK
