@@ -6,7 +6,7 @@ use link::{Carrier, Change, Handover, LinkConfig, Loss, LossUnit, Nanos, Waiting
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::direction::{Queue, bdp_bytes};
+use crate::direction::{IP_PACKET_BYTES, Queue, bdp_bytes};
 use crate::links::{Links, direction_seed};
 use crate::scheduled::{Origin, Scheduled};
 use crate::units::{ns_of_ms, ns_of_s};
@@ -109,6 +109,31 @@ impl Wire {
         halves.iter().map(|half| ns_of_ms(half.delay_ms)).sum()
     }
 
+    /// Most bytes that can be on the way or in a queue of one direction: of the highest rate, the longest delays and the
+    /// largest queue that come up.
+    ///
+    /// # Errors
+    /// A queue that the schema does not allow.
+    pub fn most_in_flight(&self) -> serde_json::Result<u64> {
+        let mut most = 0;
+        let halves = [&self.forward, &self.back];
+        let delays = |half: &Half| {
+            let steps = self.timeline.iter().filter_map(|step| step.delay_ms);
+            steps.fold(half.delay_ms, f64::max)
+        };
+        let rtt_ns: Nanos = halves.iter().map(|half| ns_of_ms(delays(half))).sum();
+        for half in halves {
+            let states = self.timeline.iter().map(|step| half.after(step));
+            for state in states.chain([half.clone()]) {
+                let queue = state.queue(rtt_ns)?;
+                let full_size = IP_PACKET_BYTES as u64;
+                let waiting = queue.bytes.min(queue.packets.saturating_mul(full_size));
+                most = most.max(waiting.saturating_add(bdp_bytes(&state.carrier(), rtt_ns)));
+            }
+        }
+        Ok(most)
+    }
+
     /// The four directions, in the order of [`crate::directions::DIRECTIONS`].
     ///
     /// # Errors
@@ -201,6 +226,16 @@ mod tests {
         assert_eq!((forward.queue.bytes, back.queue.bytes), (75_000, 75_000));
         assert_eq!(forward.delay, 30_000_000);
         assert_eq!([down.carrier, up.carrier], [Carrier::Wire; 2]);
+    }
+
+    #[test]
+    fn what_can_be_on_the_way_counts_every_change() {
+        assert_eq!(wire(&json!([])).most_in_flight().unwrap(), 150_000);
+        let steps = json!([
+            {"at_s": 1, "direction": "both", "delay_ms": 60},
+            {"at_s": 2, "direction": "forward", "rate_mbps": 50, "queue": {"packets": 100}},
+        ]);
+        assert_eq!(wire(&steps).most_in_flight().unwrap(), 750_000 + 150_000);
     }
 
     #[test]

@@ -62,10 +62,10 @@ fn forward_grid_does_not_drift_at_an_odd_symbol_rate() {
 #[test]
 fn a_line_sends_packet_after_packet_at_its_rate() {
     // 10 Mbit/s: 1500 bytes take 1.2 ms; the third packet finds the line free.
-    let line = Carrier::Line {
+    let carrier = Carrier::Line {
         rate_bps: 10_000_000,
     };
-    let (released, link) = run(&config(line), &[(0, 1500), (1, 1500), (9_000_000, 100)]);
+    let (released, link) = run(&config(carrier), &[(0, 1500), (1, 1500), (9_000_000, 100)]);
     assert_eq!(dues(&released), [1_200_000, 2_400_000, 9_080_000]);
     assert_eq!(link.counters().packets_out, 3);
     let none = config(Carrier::Line { rate_bps: 0 });
@@ -74,10 +74,10 @@ fn a_line_sends_packet_after_packet_at_its_rate() {
 
 #[test]
 fn a_line_has_a_queue_a_rate_and_a_delay_that_change() {
-    let line = |rate_bps| Carrier::Line { rate_bps };
+    let at_rate = |rate_bps| Carrier::Line { rate_bps };
     let mut link = link::Link::new(LinkConfig {
         queue: Queue::drop_tail(3000),
-        ..config(line(10_000_000))
+        ..config(at_rate(10_000_000))
     })
     .unwrap();
     // One on the line, two in the queue, and one too many.
@@ -85,7 +85,7 @@ fn a_line_has_a_queue_a_rate_and_a_delay_that_change() {
         let _: Accepted = link.push(0, &packet(number, 1500));
     }
     assert_eq!(link.counters().packets_dropped, 1);
-    link.set(1_000_000, &Change::Carrier(line(1_000_000)))
+    link.set(1_000_000, &Change::Carrier(at_rate(1_000_000)))
         .unwrap();
     link.set(1_000_000, &Change::Delay(2 * GEO)).unwrap();
     let released = drain(&mut link, u64::MAX);

@@ -35,9 +35,8 @@ def outcome(request: dict[str, Any], status: str = "ok", reno: float = 9.6, bbr:
         }
         for start in (0.0, 90.0)
     ]
-    series = {
-        name: [round(rate * 12500)] * count for name in ("payload_bytes", "received_bytes", "lost_packets", "cwnd_bytes")
-    }
+    names = ("payload_bytes", "received_bytes", "lost_packets", "cwnd_bytes")
+    series = {name: [round(rate * 12500)] * count for name in names}
     return {"flows": [{"status": status, "phases": phases, "bins": {**series, "rtt_ms": [10 * rate] * count}}]}
 
 

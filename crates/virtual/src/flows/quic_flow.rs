@@ -44,7 +44,7 @@ impl QuicFlow {
         flow: &Flow,
         library: Library,
         addresses: [SocketAddrV4; 2],
-        seed: u64,
+        (seed, send_window): (u64, u64),
         zero: Instant,
     ) -> Result<Self, Box<dyn Error>> {
         let setup = |options: LegOptions| Setup {
@@ -53,7 +53,11 @@ impl QuicFlow {
             datagram_bytes: flow.datagram_bytes,
             ..Setup::default()
         };
-        let (sender, receiver) = (setup(flow.sender()), setup(flow.receiver()));
+        let sender = LegOptions {
+            send_window,
+            ..flow.sender()
+        };
+        let (sender, receiver) = (setup(sender), setup(flow.receiver()));
         let (setups, direction) = if flow.is_forward() {
             ([receiver, sender], Direction::Download)
         } else {

@@ -171,6 +171,20 @@ impl Spec {
         }
     }
 
+    /// Bytes that a sender keeps: four times what can be on the way, as slow start overshoots; it is generated at once, so that
+    /// more would cost time and memory for nothing.
+    #[must_use]
+    pub fn send_window(&self, flow: &Flow) -> u64 {
+        let default = LegOptions::default().send_window;
+        if let Some(window) = flow.window_bytes {
+            return (window + window / 2).min(1 << 32);
+        }
+        let most = self.wire.as_ref().and_then(|it| it.most_in_flight().ok());
+        most.map_or(default, |most| {
+            most.saturating_mul(4).clamp(1 << 20, default)
+        })
+    }
+
     /// Values against each other.
     fn faults(&self) -> Faults {
         let mut faults = Faults::new();

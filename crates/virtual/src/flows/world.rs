@@ -193,7 +193,11 @@ impl Running {
                 // Of 32 bits: connection ids are made of it.
                 let seed = spec.seed.wrapping_mul(1_000).wrapping_add(index as u64) & 0x7fff_ffff;
                 Body::Quic(Box::new(QuicFlow::new(
-                    flow, library, addresses, seed, zero,
+                    flow,
+                    library,
+                    addresses,
+                    (seed, spec.send_window(flow)),
+                    zero,
                 )?))
             }
         };
