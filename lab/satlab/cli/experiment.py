@@ -90,6 +90,8 @@ def run(
         return ExitStatus.OK
     if prepared.needs_quic:
         needs.ensure("quic")
+    if prepared.needs_fec:
+        needs.ensure("fec")
     needs.root(NETNS)
     outcome = running.execute(prepared, ProgressLog(quiet), stop_on_signal())
     print_records([outcome.folder], [outcome.records], json_lines=json_lines, csv=csv)
