@@ -351,7 +351,8 @@ def test_the_job_leads_traffic_through_the_tunnel_and_leaves_nothing_behind(pair
         stored = each.stored()
         assert (stored["code"], stored["fault"]) == ("5,100", "")
         summary = stored["report"][-1]
-        assert (summary["type"], summary["sources_received"]) == ("summary", 10)
+        assert summary["type"] == "summary"
+        assert summary["sources_received"] >= 10
         assert '"recovered"' in (each.raw / "stats.jsonl").read_text()
     assert reaches(pair), "without the tunnel packets pass as before"
 

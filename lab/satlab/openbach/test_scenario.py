@@ -352,6 +352,8 @@ VALUES = {
     "bulk_tcp": {"duration": "5"},
     "bulk_udp": {"duration": "5"},
     "fade": {"attenuation_db": "6"},
+    "fec": {"code": "5,100", "duration": "5"},
+    "fec_five": {"code": "none", "duration": "5"},
     "link_calibration": {"duration": "5"},
     "page_load": {"protocol": "h3"},
     "ping": {"count": "3"},
