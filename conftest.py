@@ -58,16 +58,20 @@ def own_run_folder() -> None:
 
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc] # xdist has no types
-    """Any worker takes any test, but one worker takes all tests of a file that has a fixture for the whole module."""
+    """Any worker takes any test, but one worker takes all tests of a scope."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        return file if shares_a_fixture(self.config.rootpath / file) else nodeid
+        return scope(self.config.rootpath / file) or nodeid
 
 
 @functools.cache
-def shares_a_fixture(file: Path) -> bool:
-    return 'scope="module"' in file.read_text()
+def scope(file: Path) -> str:
+    """Return the scope of a file's tests: what its `SCOPE` says, the file if it has a fixture for all, else none."""
+    text = file.read_text()
+    if named := re.search(r'^SCOPE = "(\w+)"', text, re.MULTILINE):
+        return named[1]
+    return str(file) if 'scope="module"' in text else ""
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:

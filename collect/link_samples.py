@@ -169,9 +169,9 @@ class Window:
     start_unix_s: float
     stop_unix_s: float
 
-    def holds(self, t_unix_s: float) -> bool:
-        """Return whether a moment lies inside."""
-        return self.start_unix_s <= t_unix_s <= self.stop_unix_s
+    def overlaps(self, start_unix_s: float, stop_unix_s: float) -> bool:
+        """Return whether an interval has a part inside: jobs may start and end between two samples."""
+        return stop_unix_s >= self.start_unix_s and start_unix_s < self.stop_unix_s
 
 
 @dataclass
@@ -256,6 +256,7 @@ class Metrics:
         self._limits: list[int] = []
         self._directions = {direction: _Direction() for direction in DIRECTIONS}
         self._has_samples = False
+        self._sampled_until = -math.inf
         for line in lines:
             match line:
                 case Sample():
@@ -271,8 +272,9 @@ class Metrics:
             counters = sample.of(direction)
             if counters is not None:
                 seen.take(counters, sample.t_unix_s - origin)
-                if window is None or window.holds(sample.t_unix_s):
+                if window is None or window.overlaps(self._sampled_until, sample.t_unix_s):
                     seen.add(counters)
+        self._sampled_until = sample.t_unix_s
 
     def records(self) -> list[Record | Series]:
         """Return all records of a link."""

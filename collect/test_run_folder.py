@@ -100,6 +100,16 @@ def test_calibration_s_own_drops_are_not_counted(run: Path) -> None:
     assert value(frame, "link_dropped_packets", direction="forward") == later
 
 
+def test_jobs_that_run_between_two_samples_have_the_counters_of_that_interval(run: Path) -> None:
+    path = run / "raw" / "jobs.jsonl"
+    jobs = [json.loads(line) for line in path.read_text().splitlines()]
+    short = {"start_unix_s": example_run.START + 12.02, "stop_unix_s": example_run.START + 12.04}
+    path.write_text("".join(json.dumps(job | short) + "\n" for job in jobs))
+    lines = [json.loads(line) for line in (run / "raw" / "link.jsonl").read_text().splitlines()]
+    (sample,) = (x for x in lines if x["type"] == "sample" and abs(x["t_unix_s"] - example_run.START - 12.1) < 0.01)
+    assert value(collect.collect(run), "link_in_packets", direction="forward") == sample["forward"]["in_packets"]
+
+
 COUNTED = {
     "link_in_packets": "in_packets",
     "link_out_bytes": "out_bytes",
@@ -316,3 +326,14 @@ def test_a_link_out_of_the_folder_is_not_a_plain_file(run: Path) -> None:
     moved = path.rename(run / "elsewhere.jsonl")
     path.symlink_to(moved)
     assert collect.verify(run) == ["raw/link.jsonl: is not a plain file"]
+
+
+def test_page_loads_name_the_proxy_on_their_path(tmp_path: Path) -> None:
+    folder = example_run.write(tmp_path, Example(duration_s=0, loads={"h1": 1}, pep="haproxy"))
+    assert summary(collect.gather(folder), "page_load_time_ms", load="1", pep="haproxy")
+    path = folder / "raw" / "jobs.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for changes, pep in (({"argv": []}, "unknown"), ({"stop_unix_s": 0.0}, "none")):
+        changed = [line | (changes if line["job"] == "satlab_pep" else {}) for line in lines]
+        path.write_text("".join(json.dumps(line) + "\n" for line in changed))
+        assert summary(collect.gather(folder), "page_load_time_ms", load="1", pep=pep)

@@ -5,8 +5,10 @@ import contextlib
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -79,11 +81,21 @@ class Chain:
 
     folder: Path
     pki: Path
+    homes: Path
     started: list[Satpep] = field(default_factory=list)
 
     def node(self, role: str) -> str:
         """Return the name of a namespace."""
         return f"satpep-{os.getpid()}-{role}"
+
+    def home(self) -> Path:
+        """Make a home for a job. Its path is short: those of Chromium's sockets have at most 107 bytes."""
+        return Path(tempfile.mkdtemp(dir=self.homes))
+
+    def end(self) -> None:
+        """End all proxies."""
+        for proxy in self.started:
+            proxy.end()
 
     def start(self, role: str, *argv: str) -> "subprocess.Popen[str]":
         """Start a command on a node."""
@@ -123,7 +135,8 @@ def _popen(argv: list[str], out: IO[bytes], errors: IO[bytes]) -> "subprocess.Po
 @contextlib.contextmanager
 def chain(folder: Path, pki: Path) -> Iterator[Chain]:
     """Make the namespaces and their routes and packet rules; end all proxies and take everything away."""
-    made = Chain(folder, pki)
+    homes = Path(tempfile.mkdtemp(prefix="h-", dir="/tmp"))
+    made = Chain(folder, pki, homes)
     try:
         for role in NODES:
             _node(made.node(role))
@@ -140,8 +153,8 @@ def chain(folder: Path, pki: Path) -> Iterator[Chain]:
             run(*inside, "nft", "-f", "-", text=RULES)
         yield made
     finally:
-        for proxy in made.started:
-            proxy.end()
+        made.end()
+        shutil.rmtree(homes, ignore_errors=True)
         for role in NODES:
             subprocess.run(["ip", "netns", "delete", made.node(role)], check=False, capture_output=True)
 

@@ -43,11 +43,11 @@ def row(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
 def job(row: Chain, role: str, name: str, place: Path, *argv: str) -> "subprocess.Popen[str]":
     """Start an OpenBACH job on a node; what it sends goes to `place`."""
     (place / "raw").mkdir(parents=True)
-    (place / "home").mkdir()
+    home = row.home()
     variables = {
         "PATH": os.environ["PATH"],
-        "HOME": str(place / "home"),
-        "TMPDIR": str(place / "home"),
+        "HOME": str(home),
+        "TMPDIR": str(home),
         "PYTHONPATH": str(SHIM),
         "SATLAB_RAW": str(place / "raw"),
         "SATLAB_AGENT": role,
@@ -69,7 +69,7 @@ def statistics(place: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("mode", ["default", "h3-capable", "warm"])
 def test_the_whole_page_comes_over_h3_through_both_proxies(row: Chain, mode: str) -> None:
-    there, here = row.folder / f"{mode}-s", row.folder / f"{mode}-c"  # short: Chromium's sockets lie below
+    there, here = row.folder / f"{mode}-s", row.folder / f"{mode}-c"
     server = job(row, "server", "satlab_web_server", there, "-P", "h3", "-B", SERVER)
     try:
         until(lambda: server.poll() is not None or any("ready" in s for s in statistics(there)), "readiness")
@@ -81,6 +81,9 @@ def test_the_whole_page_comes_over_h3_through_both_proxies(row: Chain, mode: str
         load = job(row, "client", "satlab_page_load", here, "h3", SERVER, "-n", str(LOADS))
         _, errors = load.communicate(timeout=DEADLINE_S * LOADS)
         assert load.returncode == 0, errors
+    except BaseException:
+        row.end()
+        raise
     finally:
         server.terminate()
         server.communicate(timeout=DEADLINE_S)

@@ -301,6 +301,30 @@ def test_an_endpoint_that_follows_the_contract_passes_over_geo(tmp_path: Path) -
     assert found.status in (ExitStatus.OK, ExitStatus.UNCALIBRATED)
 
 
+CLAIMS = (
+    ("--key-update=1s", "--quiet", "keyupdate", "no key update: the client"),
+    ('options+=("${session[@]}" --disable-early-data)', ":", "resumption", "no session was resumed"),
+)
+
+
+@pytest.mark.usefixtures("_ngtcp2")
+@pytest.mark.parametrize(("does", "pretends", "case", "words"), CLAIMS)
+def test_an_endpoint_that_only_claims_a_test_case_fails(
+    does: str, pretends: str, case: str, words: str, tmp_path: Path
+) -> None:
+    """It accepts the case and leaves all files. The honest one passes: its script differs in one word."""
+    folder = shutil.copytree(NGTCP2, tmp_path / "endpoint")
+    script_file = folder / "run_endpoint.sh"
+    text = script_file.read_text()
+    assert text.count(does) == 1
+    script_file.write_text(text.replace(does, pretends))
+    with interop_endpoint.opened(folder) as pair:
+        found = sample(tmp_path, "interop", case, pair=pair)
+    assert found.status == "failed" and words in found.reason, found
+    with interop_endpoint.opened(NGTCP2) as pair:
+        assert sample(tmp_path / "honest", "interop", case, pair=pair).status == "ok"
+
+
 def test_an_endpoint_that_accepts_any_test_case_is_not_compliant(tmp_path: Path) -> None:
     folder = tmp_path / "endpoint"
     folder.mkdir()

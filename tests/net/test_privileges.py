@@ -81,7 +81,7 @@ def probe(tmp_path: Path, victim: int, as_planned: AsPlanned) -> dict[str, Any]:
         tmp_path / "probe.json",
         link=LinkOptions(profile="leo"),
         settings={"victim": str(victim)},
-        jobs=tmp_path / "jobs",
+        jobs=(tmp_path / "jobs",),
         report=False,
     )
     outcome = as_planned(lambda runs: execute(replace(request, runs=runs)))

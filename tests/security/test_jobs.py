@@ -77,7 +77,7 @@ def run_jobs(tmp_path: Path) -> Run:
             enter_argv=lambda _: [],
         )
         scenario = BoundScenario("attack", {}, tuple(functions))
-        host = LabHost(lab, folder, jobs=jobs)
+        host = LabHost(lab, folder, jobs=[jobs])
         return runner.run(scenario, host, tmp_path / "raw", lambda _: None, threading.Event(), 30.0)
 
     return run_them
@@ -180,7 +180,7 @@ def test_t19_a_job_of_a_shipped_name_does_not_take_its_capabilities(tmp_path: Pa
         '{"name": "ping", "openbach_functions": [{"id": 1, "start_job_instance": {"entity_name": "client",'
         ' "satlab_ping": {"destination_ip": "198.18.4.2", "count": 1}}}]}'
     )
-    prepared = run.prepare(run.RunRequest(scenario, LinkOptions(profile="leo"), jobs=tmp_path / "jobs"))
+    prepared = run.prepare(run.RunRequest(scenario, LinkOptions(profile="leo"), jobs=(tmp_path / "jobs",)))
     (function,) = prepared.scenario.functions
     assert isinstance(function.action, StartJob)
     assert str(paths.JOBS) in " ".join(function.action.job.command())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! What the programs on the emulator share: failures with an exit status, and the loading of configuration and profile.
+//! Code shared by the programs that use the emulator: failures with an exit status, and the loading of configuration and profile.
 
 use std::fs;
 use std::io::{self, Write};
@@ -54,7 +54,7 @@ impl Failure {
     }
 }
 
-/// Writes to stderr. The reader may be gone, as the emulator outlives its parent; that is no error.
+/// Writes to stderr. A closed stderr is not an error: the emulator outlives its parent.
 pub fn log(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
@@ -77,7 +77,12 @@ pub fn load(path: &Path) -> Result<(Config, Profile), Failure> {
         let hint = "fields and ranges: schemas/link-config.schema.json";
         refused(&error.0, hint)
     })?;
-    let profile = load_profile(&config.profile, Mode::of(config.lenient))?;
+    let profile = match config.satellite {
+        Some(_) => load_profile(&config.profile, Mode::of(config.lenient))?,
+        // OpenSAND carries the satellite segment and judges the profile.
+        None => profile::read(&config.profile, Mode::Lenient)
+            .map_err(|faults| refused_profile(&config.profile, &faults))?,
+    };
     let faults = demand::check(&config.others, &profile);
     if faults.is_empty() {
         Ok((config, profile))
@@ -91,15 +96,16 @@ pub fn load(path: &Path) -> Result<(Config, Profile), Failure> {
 /// # Errors
 /// It has faults.
 pub fn load_profile(dir: &Path, mode: Mode) -> Result<Profile, Failure> {
-    profile::load_as(dir, mode).map_err(|faults| {
-        log(&faults.to_string());
-        let what = format!(
-            "{} faults in profile {}",
-            faults.as_slice().len(),
-            dir.display()
-        );
-        Failure::usage(what, PROFILE_HINT)
-    })
+    profile::load_as(dir, mode).map_err(|faults| refused_profile(dir, &faults))
+}
+
+/// Logs the faults of a profile; returns the failure that they are.
+#[must_use]
+pub fn refused_profile(dir: &Path, faults: &profile::Faults) -> Failure {
+    log(&faults.to_string());
+    let count = faults.as_slice().len();
+    let what = format!("{count} faults in profile {}", dir.display());
+    Failure::usage(what, PROFILE_HINT)
 }
 
 /// The text of a loss trace.
@@ -118,7 +124,7 @@ pub fn read_text(path: &Path, most: u64) -> Result<String, String> {
     let unreadable = |error: io::Error| format!("cannot be read: {error}");
     let meta = fs::metadata(path).map_err(unreadable)?;
     if !meta.is_file() || meta.len() > most {
-        return Err(format!("is no file of at most {most} bytes"));
+        return Err(format!("is not a file of at most {most} bytes"));
     }
     fs::read_to_string(path).map_err(unreadable)
 }

@@ -94,7 +94,7 @@ impl Spec {
     /// Reads a spec.
     ///
     /// # Errors
-    /// It is no JSON of this shape, or a path inside is relative.
+    /// The text is not JSON of this shape, or a path in it is relative.
     pub fn parse(text: &str) -> Result<Self, String> {
         let spec: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
         let inside = |path: &PathBuf| {

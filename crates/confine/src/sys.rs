@@ -197,7 +197,7 @@ pub fn new_session() -> io::Result<()> {
     check(libc::c_long::from(unsafe { libc::setsid() })).map(drop)
 }
 
-/// Sends a signal; a process that is gone is no error.
+/// Sends a signal. It is not an error if the process has ended.
 pub fn signal(pid: libc::pid_t, number: libc::c_int) {
     // SAFETY: numbers only.
     unsafe { libc::kill(pid, number) };

@@ -193,7 +193,7 @@ impl Watch<'_> {
                 _ => why,
             };
         }
-        let wanted_s = self.began.elapsed().as_secs_f64() * f64::from(self.runnable)
+        let demand_s = self.began.elapsed().as_secs_f64() * f64::from(self.runnable)
             / f64::from(self.ticks.max(1));
         let milli = |seconds: f64| (seconds * 1e3).round() / 1e3;
         Report {
@@ -201,7 +201,7 @@ impl Watch<'_> {
             why,
             cpu_s: milli(cpu_s),
             peak_bytes: self.peak_bytes.max(largest).max(self.groups.peak_bytes()),
-            waited_s: milli((wanted_s - cpu_s).max(0.0)),
+            waited_s: milli((demand_s - cpu_s).max(0.0)),
             enforced_by: self.groups.enforced_by().to_owned(),
         }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Adaptive coding and modulation: which MODCOD or waveform a measured `Es/N0` allows, and what becomes of a frame that asks for more.
+//! Adaptive coding and modulation: which MODCOD or waveform a measured `Es/N0` allows, and whether a frame that needs more is received.
 //!
 //! The selection follows ETSI EN 302 307-1 annex D in spirit: down at once, up with hysteresis. Thresholds are the ideal
 //! `Es/N0` of table 13.
@@ -9,7 +9,7 @@ use crate::modcod::{FrameSize, ModCod};
 /// A MODCOD or waveform to choose from.
 #[derive(Clone, Copy, Debug)]
 pub struct Rung<C> {
-    /// What it is.
+    /// The MODCOD or waveform.
     pub coding: C,
     /// `Es/N0` that it needs, hundredths of a dB.
     pub threshold_centi_db: i16,
@@ -50,8 +50,9 @@ impl Selector<ModCod> {
 impl<C: Copy> Selector<C> {
     /// A selector that starts at the most robust of the `allowed`; `None` if there is none.
     ///
-    /// `margin_db` is added to every threshold: a fade of s dB/s seen t seconds late needs s * t. `hysteresis_db` comes on
-    /// top of it before the selector climbs. What another one beats in both efficiency and threshold is never chosen.
+    /// `margin_db` is added to every threshold: a fade of s dB/s seen t seconds late needs s * t. `hysteresis_db` is
+    /// added to that for a change to a higher efficiency. A coding with a lower efficiency and a higher threshold than
+    /// another one is never chosen.
     #[must_use]
     pub fn of(mut allowed: Vec<Rung<C>>, margin_db: f64, hysteresis_db: f64) -> Option<Self> {
         // Of equal thresholds the most efficient comes first, so that the others are seen as dominated.
@@ -91,8 +92,8 @@ impl<C: Copy> Selector<C> {
         self.ladder[self.current].coding
     }
 
-    /// Takes an `Es/N0` report in dB and gives what to use from now on: at once the most efficient that fits if the one
-    /// in use does not, the most robust if none does; a more efficient one only if it fits with hysteresis.
+    /// Returns the coding to use after an `Es/N0` report in dB. If the current one no longer fits: the most efficient that
+    /// fits, or the most robust if none does. Else a more efficient one only if it fits with hysteresis.
     pub fn report(&mut self, es_n0_db: f64) -> C {
         if self.fits(self.current, es_n0_db) {
             let climbed = self.highest(es_n0_db - self.hysteresis_db);

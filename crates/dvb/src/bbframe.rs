@@ -76,8 +76,8 @@ pub enum BbFrameError {
     /// `TS/GS` or roll-off has a value that DVB-S2 reserves.
     #[error("MATYPE-1 {0:#04x} is reserved")]
     Reserved(u8),
-    /// The data field is no whole number of bytes, or longer than the frame.
-    #[error("data field of {0} bits is no whole number of bytes within the frame")]
+    /// The data field is not a whole number of bytes, or longer than the frame.
+    #[error("data field of {0} bits is not a whole number of bytes within the frame")]
     DataField(u16),
 }
 

@@ -218,7 +218,7 @@ impl ModCod {
         }
     }
 
-    /// Symbols of one PLFRAME: PLHEADER, slots and, if wanted, pilots.
+    /// Symbols of one PLFRAME: PLHEADER, slots and, with `pilots`, pilot blocks.
     #[must_use]
     pub const fn plframe_symbols(self, size: FrameSize, pilots: bool) -> u64 {
         let payload = (size.fec_frame_bits() / self.modulation.bits_per_symbol()) as u64;

@@ -2,7 +2,7 @@
 //! Frame arithmetic of `OpenSAND` 8.2 where it differs from the standards.
 //!
 //! `OpenSAND` counts a BBFRAME as `Kbch` bits with a header of its own, and takes its length in symbols from the rounded
-//! efficiency column of the wave-form table it ships; a burst holds what the nominal code rate says.
+//! efficiency column of the waveform table it ships. A burst holds the bytes of the nominal code rate.
 
 use crate::modcod::{FrameSize, ModCod};
 use crate::rcs2::Waveform;
@@ -10,13 +10,21 @@ use crate::rcs2::Waveform;
 /// Bytes of a BBFRAME that are `OpenSAND`'s own header.
 const HEADER_BYTES: u32 = 6;
 
-/// Efficiency column of the `dvb_s2` wave-form table as shipped, thousandths of bit/symbol, MODCOD 1 first.
+/// Smallest rest of a BBFRAME that takes a first fragment: the header that GSE needs with a label of 6 bytes (TS 102 606-1).
+/// 8.2.0 neither fills nor closes a BBFRAME with a smaller one.
+pub const SMALLEST_REST: usize = 13;
+
+/// Bytes that 8.2.0 has in front of each packet beyond the Ethernet header: a tag (802.1Q). The rates that it reached show
+/// them: 18.70 Mbit/s without its losses, and a loss of 41 % with MODCOD 28 that packets of 14 bytes less do not meet.
+pub const TAG: usize = 4;
+
+/// Efficiency column of the `dvb_s2` waveform table as shipped, thousandths of bit/symbol, MODCOD 1 first.
 const EFFICIENCY_MILLI: [u64; 28] = [
     490, 656, 789, 988, 1188, 1322, 1487, 1587, 1655, 1767, 1789, 1780, 1981, 2228, 2479, 2646,
     2679, 2637, 2967, 3166, 3300, 3523, 3567, 3703, 3952, 4120, 4398, 4453,
 ];
 
-/// Bytes of a BBFRAME that carry GSE; `OpenSAND` knows normal frames only.
+/// Bytes of a BBFRAME that carry GSE; `OpenSAND` has normal frames only.
 #[must_use]
 pub fn bbframe_payload(modcod: ModCod) -> usize {
     let bytes = modcod.kbch(FrameSize::Normal).unwrap_or(0) / 8;

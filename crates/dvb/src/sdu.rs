@@ -19,7 +19,7 @@ pub const ETHERNET_HEADER: usize = 14;
 
 static CRC32: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_MPEG_2);
 
-/// Protocol type of an IP packet, from its version nibble; `None` if it is no IP packet.
+/// Protocol type of an IP packet, from its version nibble; `None` if it is not one.
 #[must_use]
 pub fn protocol_type(packet: &[u8]) -> Option<u16> {
     match packet.first()? >> 4 {
@@ -40,7 +40,7 @@ pub enum Service {
 }
 
 impl Service {
-    /// Protocol type of a service data unit; `None` if it is no unit of this service.
+    /// Protocol type of a service data unit; `None` if the service does not carry it.
     #[must_use]
     pub fn protocol_type(self, sdu: &[u8]) -> Option<u16> {
         match self {
@@ -75,6 +75,8 @@ pub struct Filled {
 pub(crate) struct Current {
     packet: Vec<u8>,
     sent: usize,
+    /// A fragment of it is sent, which may hold no byte of it.
+    started: bool,
 }
 
 impl Current {
@@ -96,9 +98,9 @@ impl Current {
         true
     }
 
-    /// Gives the packet in hand back whole; what was sent of it is of no use without the rest.
+    /// Takes back the packet in fragmentation, whole; the fragments already sent are of no use.
     pub(crate) fn take_back(&mut self) -> Option<Vec<u8>> {
-        self.sent = 0;
+        (self.sent, self.started) = (0, false);
         let packet = std::mem::take(&mut self.packet);
         (!packet.is_empty()).then_some(packet)
     }
@@ -113,17 +115,18 @@ impl Current {
     }
 
     pub(crate) fn is_fragmented(&self) -> bool {
-        self.sent > 0
+        self.started
     }
 
     /// Marks `bytes` more as sent; once that was all, adds the packet to `filled` and makes room for the next.
     pub(crate) fn advance(&mut self, bytes: usize, filled: &mut Filled) {
         self.sent += bytes;
+        self.started = true;
         if self.sent >= self.packet.len() {
             filled.packets += 1;
             filled.bytes += self.packet.len() as u64;
             self.packet.clear();
-            self.sent = 0;
+            (self.sent, self.started) = (0, false);
         }
     }
 }

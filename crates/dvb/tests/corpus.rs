@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Replays the kept inputs of `corpus/`: whatever once was interesting must not panic. A crash found later becomes a file
+//! Replays the inputs in `corpus/`: none may panic. A crash found later becomes a file
 //! there.
 
 #![allow(clippy::unwrap_used)] // Helpers outside of #[test] functions too.

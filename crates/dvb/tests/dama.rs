@@ -326,7 +326,7 @@ fn overload_is_shared_evenly_and_nothing_stays_idle() {
 }
 
 proptest! {
-    /// Over any requests: never beyond capacity, nothing free while somebody's wish is open, no volume lost or invented.
+    /// Over any requests: never beyond capacity, nothing free while a request is unserved, no volume lost or invented.
     #[test]
     fn plans_are_bounded_work_conserving_and_exact(
         requests in prop::collection::vec((0u8..5, 0u32..60_000, 0u32..2000), 1..60),
@@ -349,11 +349,11 @@ proptest! {
             for (id, grant) in &plan.grants {
                 let slot = usize::from(*id);
                 let alive = plan.superframe < rates[slot].1;
-                let wish = if alive { carrier.bursts_of_rate(rates[slot].0) } else { 0 };
-                prop_assert!(grant.cra == 35 && grant.rbdc <= wish && grant.vbdc <= volumes[slot]);
+                let requested = if alive { carrier.bursts_of_rate(rates[slot].0) } else { 0 };
+                prop_assert!(grant.cra == 35 && grant.rbdc <= requested && grant.vbdc <= volumes[slot]);
                 volumes[slot] -= grant.vbdc;
                 if plan.free > 0 {
-                    prop_assert!(grant.rbdc == wish && volumes[slot] == 0);
+                    prop_assert!(grant.rbdc == requested && volumes[slot] == 0);
                     prop_assert_eq!(grant.fca, carrier.bursts_of_rate(fca_kbps));
                 }
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Adaptive coding from the profile: what there is to choose from, and what a link starts with.
+//! Adaptive coding from the profile: the MODCODs to choose from, and the one at the start.
 
 use dvb::acm::Selector;
 use dvb::modcod::{FrameSize, ModCod};

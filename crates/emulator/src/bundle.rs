@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! Packets of one flow that leave together are written as one large packet: the host receives them in one go, as from a
-//! network card with receive offload. Only what segmentation gives back as it was is put together.
+//! network card with receive offload. Packets are merged only if segmentation restores them byte for byte.
 
 use crate::offload::{
     Header, NEEDS_CHECKSUM, TCP_CHECKSUM, TCP4, TCP6, UDP, UDP_CHECKSUM, fold, get, is_ipv4,
@@ -145,7 +145,7 @@ impl Bundle {
         (self.packets, self.length)
     }
 
-    /// The packet to write, and its header. To be called once, then [`Bundle::clear`].
+    /// Returns the packet to write, and its header. Call it once, then [`Bundle::clear`].
     pub fn finish(&mut self) -> (Header, &[u8]) {
         let Some(layout) = self.layout.filter(|_| self.packets > 1) else {
             return (Header::default(), &self.bytes);

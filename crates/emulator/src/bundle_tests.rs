@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! What is put together comes apart as it was.
+//! Merged packets are restored byte for byte by segmentation.
 
 use super::*;
 use crate::offload::tests::{Sample, cut, sample};

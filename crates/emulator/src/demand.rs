@@ -50,7 +50,7 @@ pub fn check(loads: &[OtherLoad], profile: &Profile) -> Vec<String> {
     let mut faults = Vec::new();
     if !loads.is_empty() && !profile.is_on_demand() {
         faults.push(
-            "others: on constant rates alone nobody competes for slots (remove it, or enable RBDC or VBDC)".to_owned(),
+            "others: with constant rates only, terminals do not compete for slots (remove it, or enable RBDC or VBDC)".to_owned(),
         );
     }
     for load in loads.iter().filter(|load| !ids.contains(&load.terminal)) {
@@ -93,7 +93,7 @@ pub fn demand(loads: &[OtherLoad], profile: &Profile, forward: &LinkConfig) -> O
     })
 }
 
-/// What signalling needs that every terminal has to receive: the threshold of the most robust MODCOD, dB.
+/// `Es/N0` at which every terminal receives signalling: the threshold of the most robust MODCOD, dB.
 fn most_robust_db(profile: &Profile) -> f64 {
     let thresholds = profile.forward.modcods.iter().map(|it| it.es_n0_db());
     thresholds.fold(profile.forward.modcod.es_n0_db(), f64::min)

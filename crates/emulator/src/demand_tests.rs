@@ -54,7 +54,7 @@ fn faults(others: &Value, name: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_constant_rate_is_no_demand() {
+fn a_constant_rate_has_no_demand_assignment() {
     assert_eq!(demand(&[], &profile("geo"), &forward("geo")), None);
     assert_eq!(signalling(Timing::Standard, &profile("geo")), None);
     let slots = slots(Timing::Standard, &profile("geo"));
@@ -77,7 +77,7 @@ fn demand_of_the_example_profile() {
 }
 
 #[test]
-fn plan_of_the_example_profile_tells_its_first_packet() {
+fn plan_of_the_example_profile_predicts_its_first_packet() {
     let config = parse(&example("geo-dama").to_string()).unwrap();
     let plan = plan::plan(&config, &profile("geo-dama")).unwrap();
     let plan = serde_json::to_value(plan).unwrap();
@@ -111,7 +111,7 @@ fn loads_of_others_are_read_and_checked() {
         kbps: 500,
     };
     assert_eq!(demand.others[0].load, [load]);
-    assert!(faults(&good, "geo")[0].contains("nobody competes"));
+    assert!(faults(&good, "geo")[0].contains("do not compete"));
     assert!(faults(&good, "geo")[1].contains("ST 4 does not share"));
     let bad = faults(
         &json!([{"terminal": -1, "return_kbps": 0, "to_s": 1}, 7]),
@@ -121,7 +121,7 @@ fn loads_of_others_are_read_and_checked() {
         "others[0].terminal: -1 is not allowed",
         "others[0].return_kbps: 0 is not allowed",
         "others[0].to_s: is unknown",
-        "others[1]: is no object",
+        "others[1]: is not an object",
     ] {
         assert!(bad.iter().any(|fault| fault.contains(expected)), "{bad:?}");
     }

@@ -24,7 +24,7 @@ pub struct Direction {
     pub outages: Option<Loss>,
     /// Variation of the delay.
     pub jitter: Jitter,
-    /// What of it can change at run time, as it was given.
+    /// Its settings that can change at run time, as in the file.
     pub requested: Map<String, Value>,
 }
 
@@ -368,7 +368,7 @@ mod tests {
             "forward.loss[3].min_burst_ms: a chain without time has no bursts of a length (add \"step_ms\")",
             "forward.loss[1]: a burst of duration_ms does not fit",
             "forward.loss[2].file: /nonexistent: cannot be read",
-            "forward.loss[4]: is no object",
+            "forward.loss[4]: is not an object",
             "forward.jitter.sigma_ms: is missing",
             "forward.outages_s: [[2,1]] is not allowed (pairs",
         ] {

@@ -25,7 +25,7 @@ pub trait Io {
 
     /// Sleeps until there is input for a direction or the deadline has come; `false` at a stop.
     ///
-    /// Input may wait for `patience` ns where [`Io::read`] gives its arrival time: nothing has to leave earlier.
+    /// Where [`Io::read`] returns arrival times, input may wait for `patience` ns, as nothing has to leave earlier.
     ///
     /// # Errors
     /// The device of a direction is gone.
@@ -70,7 +70,7 @@ pub struct Heard {
     pub datagrams: u64,
     /// Datagrams of others, dropped.
     pub strangers: u64,
-    /// What the neighbour sent and is no datagram of an entity.
+    /// Datagrams of the neighbour that cannot be parsed.
     pub malformed: u64,
     /// Time since the last datagram of the neighbour, ns; `None`: none came.
     pub silent: Option<u64>,
@@ -184,7 +184,7 @@ pub struct Drive {
     late_packets: u64,
     input: Vec<u8>,
     output: Vec<u8>,
-    /// What is written next, and when each packet of it was due.
+    /// The packets to write next, and their due times.
     bundle: Bundle,
     dues: Vec<Nanos>,
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! What a TUN device leaves to its reader: segmentation and checksums. Large packets of TCP and UDP come in whole and are
-//! cut here into the IP packets that the link carries, byte for byte those that the kernel would have made.
+//! The reader's part of TUN offload: segmentation and checksums. Large packets of TCP and UDP are cut into the IP packets
+//! that the link carries, byte for byte those that the kernel would have made.
 //!
 //! Header of a read or write: virtio 1.2, 5.1.6 (`struct virtio_net_hdr`). Checksums: RFC 1071.
 
@@ -177,7 +177,7 @@ impl Segments {
         self.position() >= self.bytes.len()
     }
 
-    /// Writes the next segment, an IP packet, to `out`, which has room for it, and gives its length.
+    /// Writes the next segment, an IP packet, to `out`, which has room for it, and returns its length.
     pub fn next(&mut self, out: &mut [u8]) -> Option<usize> {
         if self.is_empty() {
             return None;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Segments against packets that are built one by one, with a checksum of another hand.
+//! Segments compared with packets that are built one by one, with an independent checksum.
 
 use super::*;
 use rand_core::{RngCore, SeedableRng};
@@ -200,7 +200,7 @@ fn headers_are_read_as_they_are_written() {
 }
 
 #[test]
-fn headers_that_lie_give_nothing() {
+fn inconsistent_headers_yield_no_segment() {
     let mut random = Pcg64::seed_from_u64(3);
     let whole = sample(&mut random, 3000);
     let (good, packet) = large(&whole, 1000);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! The figures that the frame arithmetic promises of a configuration (schemas/link-plan.schema.json).
+//! The figures that the frame arithmetic predicts for a configuration (schemas/link-plan.schema.json).
 
 use dvb::dama;
 use link::{
@@ -16,9 +16,9 @@ use crate::links::{links, rtt_ns};
 use crate::timing::Timing;
 use crate::units::ms;
 
-/// UDP payload of it: less 20 bytes IPv4 and 8 bytes UDP.
+/// UDP payload of a packet of 1500 bytes: less 20 bytes IPv4 and 8 bytes UDP.
 const UDP_PAYLOAD_BYTES: usize = 1472;
-/// TCP payload of it: less 20 bytes IPv4, 20 bytes TCP and 12 bytes timestamp option.
+/// TCP payload of the same: less 20 bytes IPv4, 20 bytes TCP and 12 bytes timestamp option.
 const TCP_PAYLOAD_BYTES: usize = 1448;
 /// IPv4 packet of a default `ping`: 56 bytes, ICMP and IPv4 header.
 const ECHO_BYTES: usize = 84;
@@ -66,7 +66,7 @@ struct Segment<Frames> {
 struct Bbframes {
     frame_ns: u64,
     frame_payload_bytes: usize,
-    /// `None`: one MODCOD whatever happens.
+    /// `None`: constant coding.
     acm: Option<Adaptive>,
 }
 
@@ -211,7 +211,7 @@ fn planned(
     }))
 }
 
-/// Bursts per superframe; 0 for a carrier that is no return link.
+/// Bursts per superframe; 0 for a carrier other than a return link.
 fn slots(carrier: &Carrier) -> u32 {
     match *carrier {
         Carrier::Return { slots, .. } | Carrier::OpenSandReturn { slots, .. } => slots,
@@ -292,6 +292,10 @@ fn advice(
 ) -> Vec<String> {
     let warnings = profile.warnings.as_slice().iter().map(ToString::to_string);
     let mut advice: Vec<_> = profile.advice.iter().cloned().chain(warnings).collect();
+    // Only where OpenSAND carries the satellite segment is there anything.
+    let unsupported = profile::supported(profile);
+    let passed_on = unsupported.as_slice().iter();
+    advice.extend(passed_on.map(|it| format!("for OpenSAND alone, and not in this plan: {it}")));
     let bdp = bdp_bytes(&forward.carrier, rtt_ns(config, profile));
     advice.push(format!("one TCP flow fills the forward link only with send and receive buffers of {} bytes (2 BDP)", 2 * bdp));
     for (name, link) in [("forward", forward), ("return", back)] {
@@ -427,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn impairments_and_management_are_told() {
+    fn impairments_and_management_are_reported() {
         let plan = planned("geo", |value| {
             value["forward"]["queue"] = json!({"bdp": 1, "aqm": "codel", "ecn": true});
             value["forward"]["loss"] = json!([

@@ -15,7 +15,7 @@ pub enum Request {
     Set(Set),
     /// Its state.
     GetState,
-    /// The start of the time line.
+    /// The start of the timeline.
     StartTimeline,
 }
 
@@ -25,7 +25,7 @@ pub enum Request {
 /// All faults.
 pub fn parse(text: &[u8], has_satellite: bool, read: &ReadFile<'_>) -> Result<Request, Faults> {
     let value: Value = serde_json::from_slice(text)
-        .map_err(|error| vec![format!("request: is no JSON: {error}")])?;
+        .map_err(|error| vec![format!("request: is not JSON: {error}")])?;
     let mut traces = Traces::new(read);
     let schema = "satlab/link-control#/$defs/request";
     let faults = validate::faults(schema, "request", &value, has_satellite, &mut traces);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! What the schemas cannot say of a configuration or a change: values against each other.
+//! Rules that the schemas cannot express: values of a configuration or change against each other.
 
 use schema::Faults;
 use serde_json::Value;
@@ -50,6 +50,15 @@ pub(crate) fn queue(place: &str, queue: &Value, faults: &mut Faults) {
     }
 }
 
+/// The defects of `OpenSAND` are those of its timing.
+pub(crate) fn defects(config: &Value, faults: &mut Faults) {
+    if config["opensand_defects"] == true && config["timing"] != "opensand" {
+        faults.push(
+            "opensand_defects: needs the timing of OpenSAND (\"timing\": \"opensand\")".into(),
+        );
+    }
+}
+
 /// One device cannot be two ends.
 pub(crate) fn distinct_ports(config: &Value, faults: &mut Faults) {
     let names = ["near", "far", "st", "gw"];
@@ -58,7 +67,7 @@ pub(crate) fn distinct_ports(config: &Value, faults: &mut Faults) {
         let same = |(_, other): &&(&str, &Value)| port.is_object() && *other == *port;
         for (other, _) in present[..index].iter().filter(same) {
             faults.push(format!(
-                "{name}: is the same device as {other} (give each end its own TUN device)"
+                "{name}: is the same device as {other} (set a TUN device for each)"
             ));
         }
     }
@@ -72,12 +81,12 @@ pub(crate) fn distinct_entities(place: &str, emulation: &Value, faults: &mut Fau
     }
     if st == sat || sat == gw || st == gw {
         faults.push(format!(
-            "{place}.sat: two entities have one address (give each its own)"
+            "{place}.sat: two entities have one address (set one for each)"
         ));
     }
 }
 
-/// The changes are some, and such as the direction knows.
+/// There is at least one change, and the direction supports all of them.
 pub(crate) fn set(place: &str, set: &Value, has_satellite: bool, faults: &mut Faults) {
     let direction = set["direction"].as_str().unwrap_or_default();
     let is_radio = DIRECTIONS[..2].contains(&direction) || direction == BOTH;
@@ -93,7 +102,7 @@ pub(crate) fn set(place: &str, set: &Value, has_satellite: bool, faults: &mut Fa
         .collect();
     if given.is_empty() {
         faults.push(format!(
-            "{place}: changes nothing (give one of: {})",
+            "{place}: changes nothing (set one of: {})",
             CHANGES.join(", ")
         ));
     }

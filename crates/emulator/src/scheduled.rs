@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Changes of a link at known times: from the control socket, the time line, and from a profile whose attenuation or delay
+//! Changes of a link at known times: from the control socket, the timeline, and from a profile whose attenuation or delay
 //! varies.
 
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub struct Scheduled {
     pub lasts: Option<Nanos>,
     /// The end of an outage that was given with its length.
     pub is_end: bool,
-    /// The variation of the profile that goes on after this change.
+    /// The variation of the profile that continues after this change.
     pub variation: Option<Variation>,
     /// Where it comes from.
     pub origin: Origin,
@@ -85,7 +85,7 @@ impl Scheduled {
 pub enum Origin {
     /// The control socket.
     Control,
-    /// The time line of the configuration.
+    /// The timeline of the configuration.
     Timeline,
     /// A file or a periodic attenuation of the profile.
     Profile,

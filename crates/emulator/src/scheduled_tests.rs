@@ -16,7 +16,7 @@ fn series(text: &str, looped: bool) -> Series {
 }
 
 /// The first changes of a variation that starts at 7 ns, as (time since then in ms, what was requested).
-fn told(variation: &Variation, count: usize) -> Vec<(u64, Value)> {
+fn first_changes(variation: &Variation, count: usize) -> Vec<(u64, Value)> {
     let mut change = variation.start(7);
     let mut seen = Vec::new();
     for _ in 0..count {
@@ -42,7 +42,7 @@ fn attenuation_changes_with_its_steps_and_holds_its_end() {
     let db = |db: f64| serde_json::json!({"es_n0_db": db});
     // Steps of 1 s; the third, fourth and fifth have 0, 5 and 10 dB; then a look ahead now and then.
     assert_eq!(
-        told(&forward[0], 5),
+        first_changes(&forward[0], 5),
         [
             (0, db(16.99)),
             (3000, db(13.807)),
@@ -86,12 +86,12 @@ fn files_of_a_profile_folder_are_followed_with_and_without_loop() {
     let db = |db: f64| serde_json::json!({"es_n0_db": db});
     // Without loop the last value holds, and is looked at now and then.
     assert_eq!(
-        told(&back[0], 3),
+        first_changes(&back[0], 3),
         [(0, ms(250.0)), (2000, ms(200.0)), (66_000, ms(200.0))]
     );
     // Steps 0, 1 and 2 of the loop, which begins with step 1.
     assert_eq!(
-        told(&forward[0], 5),
+        first_changes(&forward[0], 5),
         [
             (0, db(16.99)),
             (1000, db(16.461)),
@@ -115,11 +115,11 @@ fn delay_follows_the_files_of_both_entities() {
         };
     });
     let [forward, back, ..] = variations(&profile);
-    assert_eq!(told(&forward[0], 4), told(&back[0], 4));
+    assert_eq!(first_changes(&forward[0], 4), first_changes(&back[0], 4));
     let ms = |ms: f64| serde_json::json!({"delay_ms": ms});
     // The loop has steps 0, 1 and 2, and begins with step 1.
     assert_eq!(
-        told(&forward[0], 4),
+        first_changes(&forward[0], 4),
         [
             (0, ms(250.0)),
             (300, ms(225.0)),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! What a request or a step of the time line sets, and the changes of the links that follow.
+//! What a request or a step of the timeline sets, and the changes of the links that follow.
 
 use dvb::modcod::ModCod;
 use link::{Carrier, Change, Handover, Jitter, Loss, Nanos, Waiting};

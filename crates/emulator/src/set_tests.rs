@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Sets: their faults, and what becomes of them.
+//! Sets: their faults and their changes.
 
 use super::*;
 use crate::config::parse_alone as parse;
@@ -46,7 +46,7 @@ fn plans_meet_what_happens_to_the_forward_link() {
         .collect();
     let plans = Change::Plans(Box::new(down.clone()));
     assert_eq!(changes, [(0, down.clone()), (1, plans), (1, down)]);
-    // It ends with the outage, and nobody is told of it twice.
+    // It ends with the outage, and is reported once.
     let (_, mirrored) = &scheduled[1];
     assert!(mirrored.requested.is_empty());
     let end = mirrored.next(5).unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! The time line of `link.json`: changes at times that are known beforehand.
+//! The timeline of `link.json`: changes at times that are known beforehand.
 
 use link::Nanos;
 use serde::Deserialize;
@@ -42,7 +42,7 @@ struct Step {
 }
 
 impl Timeline {
-    /// Takes a checked time line.
+    /// Reads a checked timeline.
     pub(crate) fn read(fields: Fields, traces: &Traces<'_>) -> serde_json::Result<Self> {
         let step = |step: Step| Ok((ns_of_s(step.at_s), Set::read(&step.set, traces)?));
         let steps: serde_json::Result<Vec<_>> = fields.steps.into_iter().map(step).collect();
@@ -108,7 +108,7 @@ mod tests {
             "timeline.starts: \"later\" is not allowed (one of: at-once, on-request)",
             "timeline.steps[0].at_s: -1 is not allowed",
             "timeline.steps[0].set.delay_ms: \"x\" is not allowed",
-            "timeline.steps[1]: is no object",
+            "timeline.steps[1]: is not an object",
             "timeline.steps[2].set: is missing",
         ] {
             assert!(faults.contains(expected), "{expected} not in\n{faults}");

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use link::LossModel;
 use schema::Faults;
 
-/// Gives the text of a file by its path, or why it cannot.
+/// Returns the text of the file at a path, or why it cannot be read.
 pub type ReadFile<'a> = dyn Fn(&str) -> Result<String, String> + 'a;
 
 /// Traces that were read, by path.
@@ -23,7 +23,7 @@ impl<'a> Traces<'a> {
         }
     }
 
-    /// Reads the trace of a file. What is wrong with it is a fault of `place`.
+    /// Reads the trace of a file. Its faults are those of `place`.
     pub(crate) fn check(&mut self, place: &str, path: &str, faults: &mut Faults) {
         if self.models.contains_key(path) {
             return;

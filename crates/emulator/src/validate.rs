@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Files and requests against their schemas, and against what schemas cannot say.
+//! Checks files and requests against their schemas and [`crate::rules`].
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::LazyLock;
@@ -31,7 +31,7 @@ pub(crate) fn faults(
         let text = value.as_str().unwrap_or_default();
         let mut refuse_unless = |is_ok: bool| {
             if !is_ok {
-                faults.push(format!("{place}: is no {name}"));
+                faults.push(format!("{place}: is not a valid {name}"));
             }
         };
         match name {
@@ -43,7 +43,10 @@ pub(crate) fn faults(
             "chain" => rules::chain(place, value, faults),
             "queue" => rules::queue(place, value, faults),
             "set" => rules::set(place, value, has_satellite, faults),
-            "distinct-ports" => rules::distinct_ports(value, faults),
+            "whole-configuration" => {
+                rules::distinct_ports(value, faults);
+                rules::defects(value, faults);
+            }
             "entity-addresses" => rules::distinct_entities(place, value, faults),
             _ => faults.push(format!("{place}: no rule is called {name}")),
         }

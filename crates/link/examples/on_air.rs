@@ -6,7 +6,7 @@
 //! - `on_air tables SEED FOLDER`: TBTP2s of any content alone, what they say in `said.txt`: superframe, first slot, slots, terminal
 //! - `on_air return SEED FOLDER`: `bursts.txt`, one burst per line: `ok` or `lost`, its payload in hexadecimal
 //!
-//! Beside all but tables `sent.txt` and `received.txt`: one packet per line in hexadecimal.
+//! All but `tables` also write `sent.txt` and `received.txt`: one packet per line in hexadecimal.
 
 #[path = "../tests/common/on_air.rs"]
 mod on_air;

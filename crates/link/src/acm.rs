@@ -20,7 +20,7 @@ pub struct Acm {
     pub allowed: Vec<Coding>,
     /// Added to every threshold, dB: a fade of s dB/s seen t seconds late needs s * t.
     pub margin_db: f64,
-    /// Wanted on top of it before the MODCOD goes up, dB.
+    /// Required in addition before the MODCOD goes up, dB.
     pub hysteresis_db: f64,
     /// Time between two reports, above 0.
     pub period: Nanos,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Demand assignment at work: terminals and planner, joined with the delay of the link.
+//! Demand assignment of a link: terminals and planner, and the delay between them.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -83,7 +83,7 @@ enum Due {
 }
 
 impl Assigning {
-    /// Everybody logged on long before time 0; `None` without demand assignment, or for a process that has none of it.
+    /// All terminals are logged on at time 0. `None` without demand assignment, or for a process without a part in it.
     pub(crate) fn new(config: &LinkConfig, stations: Stations) -> Option<Self> {
         let (has_own, has_planner) = match stations {
             Stations::All => (true, true),
@@ -150,7 +150,7 @@ impl Assigning {
         }
     }
 
-    /// The propagation delay is another one from now on, and every terminal knows it.
+    /// Changes the propagation delay; all terminals adopt it at once.
     pub(crate) fn set_delay(&mut self, delay: Nanos) {
         let round_trip = round_trip(self.carrier, delay);
         let others = self.others.iter_mut().map(|other| &mut other.terminal);
@@ -394,11 +394,11 @@ struct Background {
     terminal: Terminal,
     access: dama::Access,
     load: Vec<Load>,
-    /// All that came up to a moment, in 1e-6 bit, and what of it was sent.
+    /// Volume sent, 1e-6 bit.
     sent: u128,
 }
 
-/// 1e-6 bit in a byte: kbit/s times ns gives such.
+/// A byte in units of 1e-6 bit, which is kbit/s times ns.
 const BYTE: u128 = 8_000_000;
 
 impl Background {

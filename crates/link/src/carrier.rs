@@ -44,6 +44,9 @@ pub enum Carrier {
         tick: Nanos,
         /// GSE label of the receiver.
         label: [u8; 6],
+        /// Lose what 8.2.0 loses: where a packet meets a rest of a BBFRAME below [`dvb::opensand::SMALLEST_REST`], the frame
+        /// stays open and every packet that waits is lost.
+        defects: bool,
     },
     /// The return link as `OpenSAND` 8.2 schedules it: all bursts of a superframe, of Ethernet frames, at its tick.
     OpenSandReturn {

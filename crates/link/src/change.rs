@@ -24,7 +24,7 @@ pub enum Change {
     Modcod(Option<ModCod>),
     /// Symbols per second from the next opening of the frame grid on.
     SymbolRate(u64),
-    /// Queue. What waits moves into it, oldest first; what does not fit is dropped.
+    /// Queue. Waiting packets move into it, oldest first; those that do not fit are dropped.
     Queue(Queue),
     /// MODCOD, waveform, symbol rate or slots of the same kind of carrier, from the next opening of the frame grid on;
     /// the grid starts anew there. Not with demand assignment.
@@ -38,7 +38,7 @@ pub enum Change {
     Plan {
         /// Bursts of the terminal.
         grant: Grant,
-        /// Bursts that nobody got.
+        /// Bursts that were not granted.
         free: u32,
         /// Bursts kept for requests.
         signalling: u32,
@@ -67,12 +67,12 @@ pub struct Handover {
     pub delay: Nanos,
     /// Its queue.
     pub queue: Queue,
-    /// What becomes of what waits at that moment. Fragments already on air are of no use to the new receiver: the packet
+    /// What happens to waiting packets. Fragments already on air are of no use to the new receiver: the packet
     /// in fragmentation counts as waiting, whole.
     pub waiting: Waiting,
 }
 
-/// What becomes of waiting packets at a handover.
+/// What happens to waiting packets at a handover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
     /// Moves to the new queue; what does not fit is dropped.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Behind the carrier: losses, propagation, jitter.
+//! The path behind the carrier: losses, propagation, jitter.
 
 use crate::jitter::Jittering;
 use crate::loss::Losses;
@@ -20,7 +20,7 @@ pub(crate) struct Channel {
     pub(crate) is_down: bool,
     reception: Pcg64,
     in_flight: Ring,
-    /// Latest due time given: packets keep their order whatever becomes of the delay.
+    /// Latest due time so far: packets keep their order when the delay changes.
     last_due: Nanos,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! What a link is asked to be.
+//! The configuration of one direction.
 
 use crate::{Acm, Carrier, Demand, Jitter, Loss, LossModel, Nanos, Queue, Signalling};
 use dvb::acm::ErrorModel;
@@ -13,7 +13,7 @@ pub struct LinkConfig {
     pub carrier: Carrier,
     /// Propagation delay.
     pub delay: Nanos,
-    /// What waits for the carrier. A [`Carrier::Wire`] has no queue and ignores it.
+    /// Queue in front of the carrier. A [`Carrier::Wire`] has no queue and ignores it.
     pub queue: Queue,
     /// Loss processes; a unit is lost if any of them takes it.
     pub losses: Vec<Loss>,
@@ -21,7 +21,7 @@ pub struct LinkConfig {
     pub jitter: Jitter,
     /// Reception of the frames; `None`: perfect. A wire ignores it.
     pub reception: Option<Reception>,
-    /// What chooses the MODCOD of a forward carrier; `None`: it stays. Needs a reception.
+    /// Selection of the MODCOD of a forward carrier; `None`: constant. Needs a reception.
     pub acm: Option<Acm>,
     /// Assignment of the slots on demand; `None`: the slots of the carrier in every superframe.
     pub demand: Option<Demand>,
@@ -89,7 +89,7 @@ pub enum LinkError {
     /// The jitter is too long.
     #[error("jitter of {0} ns is above an hour")]
     Jitter(Nanos),
-    /// `Es/N0` or the width of the error model is no number, or the width is not above 0.
+    /// `Es/N0` or the width of the error model is not a number, or the width is not above 0.
     #[error("Es/N0 must be a number, the width of its slope above 0")]
     Reception,
     /// Reception is perfect: there is no `Es/N0` to change.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! What every role of a direction has: configuration, ACM loop, slot assignment, channel, counters.
+//! The state of every role of a direction: configuration, ACM loop, slot assignment, channel, counters.
 
 use crate::Nanos;
 use crate::acm::Loop;
@@ -43,10 +43,10 @@ impl Core {
     pub(crate) fn new(mut config: LinkConfig, stations: Stations) -> Result<Self, LinkError> {
         config.check()?;
         let mut acm = None;
-        if let Some(wanted) = &config.acm {
-            let selector = wanted.selector(&config.carrier)?;
+        if let Some(settings) = &config.acm {
+            let selector = settings.selector(&config.carrier)?;
             config.carrier = config.carrier.with_coding(selector.current());
-            acm = Some(Loop::new(wanted, selector));
+            acm = Some(Loop::new(settings, selector));
         }
         let in_flight = Ring::for_bytes(bytes_in_flight(&config));
         Ok(Self {

@@ -5,8 +5,8 @@
 //! ```text
 //! "slf1" | kind (1) | 0 (3) | session (4) | sequence number (4) | payload
 //! ```
-//! Numbers are big-endian. A sender counts its frames from 0 in a session of its own, so that a receiver knows what it missed
-//! and when the sender started anew. Requests and plans, as signs of life, have neither. A request is rate, volume and whether
+//! Numbers are big-endian. A sender counts its frames from 0 in a session of its own, so that a receiver can
+//! count missed frames and detect a restart of the sender. Requests and plans, like heartbeats, have neither. A request is rate, volume and whether
 //! the volume is absolute; a plan the bursts of the terminal by kind (CRA, RBDC, VBDC, FCA), the free ones and those for
 //! requests: numbers of four bytes.
 
@@ -30,7 +30,7 @@ const PLAN: u8 = 3;
 /// What a datagram carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Datagram<'a> {
-    /// A sign of life.
+    /// A heartbeat.
     Hello,
     /// A frame.
     Frame {
@@ -47,7 +47,7 @@ pub enum Datagram<'a> {
     Plan {
         /// Bursts of the terminal.
         grant: Grant,
-        /// Bursts that nobody got.
+        /// Bursts that were not granted.
         free: u32,
         /// Bursts kept for requests.
         signalling: u32,
@@ -72,10 +72,10 @@ fn numbers<const N: usize>(payload: &[u8]) -> Option<[u32; N]> {
 pub struct BadDatagram;
 
 impl<'a> Datagram<'a> {
-    /// Reads a datagram. Any bytes are told apart.
+    /// Parses a datagram.
     ///
     /// # Errors
-    /// They are none.
+    /// [`BadDatagram`] if the bytes are not one.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, BadDatagram> {
         let (head, payload) = bytes.split_first_chunk::<HEADER>().ok_or(BadDatagram)?;
         let [a, b, c, d, kind, 0, 0, 0, rest @ ..] = head else {

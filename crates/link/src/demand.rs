@@ -27,7 +27,7 @@ pub struct Demand {
     pub fca_kbps: u32,
     /// Time between two requests of a terminal, above 0.
     pub synchro: Nanos,
-    /// Terminals that share the carrier. What they ask and are told is not lost.
+    /// Terminals that share the carrier. Their requests and plans are not lost.
     pub others: Vec<Other>,
     /// What plans meet on their way.
     pub plans: Plans,
@@ -109,7 +109,7 @@ const fn plan_seed(seed: u64) -> u64 {
 /// A FIFO of the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fifo {
-    /// What is asked for it.
+    /// Its kind of capacity.
     pub access: Access,
     /// Most packets in it, at least 1.
     pub packets: u64,
@@ -118,9 +118,9 @@ pub struct Fifo {
 /// Another terminal of the carrier: it competes for slots, its traffic is a volume without packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Other {
-    /// What it may ask for.
+    /// Limits of its requests.
     pub agreement: Agreement,
-    /// What it asks by.
+    /// Kind of its requests.
     pub access: Access,
     /// Its traffic.
     pub load: Vec<Load>,

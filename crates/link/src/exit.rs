@@ -6,7 +6,7 @@ use crate::{Carrier, Nanos};
 use dvb::dama::Request;
 use dvb::sdu::Filled;
 
-/// Where frames go. A trait, so that the loop over frames knows its exit at compile time.
+/// Where frames go. A trait, so that the exit of the loop over frames is known at compile time.
 pub trait Exit: Send {
     /// Packets come out, not datagrams.
     const IS_LOCAL: bool;

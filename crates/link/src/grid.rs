@@ -71,7 +71,7 @@ impl Grid {
         Nanos::try_from(start).unwrap_or(Nanos::MAX)
     }
 
-    /// End of it.
+    /// End of slot or frame `k`.
     pub(crate) fn end(&self, k: u64) -> Nanos {
         match self.burst {
             Some(duration) => self.start(k).saturating_add(duration),
@@ -135,7 +135,7 @@ impl Quota {
         enough
     }
 
-    /// What is left counts at the next opening while something waits for it, else it has passed unused.
+    /// Unused capacity counts at the next opening while a packet waits; else it is lost.
     pub(crate) fn close(&mut self, something_waits: bool) {
         if !something_waits {
             self.left = 0;

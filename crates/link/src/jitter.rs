@@ -30,7 +30,7 @@ pub enum Jitter {
 const LONGEST: Nanos = 3_600_000_000_000;
 
 impl Jitter {
-    /// Mean of the added time, ns. What a packet waits for one before it is not in it.
+    /// Mean of the added time, ns, without the wait of a packet for an earlier one.
     #[must_use]
     pub fn mean_ns(self) -> f64 {
         match self {

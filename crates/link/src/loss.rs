@@ -25,7 +25,7 @@ pub enum LossUnit {
     Frame,
 }
 
-/// Law of a loss process. A unit is judged at the moment it is sent whole: the end of its frame.
+/// Model of a loss process. It acts on a packet or frame at the end of its transmission.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LossModel {
     /// Independent losses of this ratio, 0 to 1.
@@ -185,7 +185,7 @@ impl Losses {
         Self(losses.iter().enumerate().map(start).collect())
     }
 
-    /// Whether a unit sent whole at `now` is lost. Each process of this unit makes its step, whatever the others say.
+    /// Whether a packet or frame whose transmission ends at `now` is lost. All processes advance, also if one loses it.
     pub(crate) fn lose(&mut self, unit: LossUnit, now: Nanos) -> bool {
         let mut lost = false;
         for running in &mut self.0 {
@@ -307,15 +307,15 @@ mod tests {
     #[test]
     fn bernoulli_holds_the_ratio_within_three_sigma() {
         const TRIALS: u64 = 1_000_000;
-        for (seed, wanted) in [(1, 0.001), (2, 0.01), (3, 0.1), (4, 0.5), (5, 0.9)] {
+        for (seed, expected) in [(1, 0.001), (2, 0.01), (3, 0.1), (4, 0.5), (5, 0.9)] {
             let got = ratio(&pattern(
-                LossModel::Bernoulli { ratio: wanted },
+                LossModel::Bernoulli { ratio: expected },
                 seed,
                 TRIALS,
                 1,
             ));
-            let sigma = (wanted * (1.0 - wanted) / TRIALS as f64).sqrt();
-            assert!((got - wanted).abs() <= 3.0 * sigma, "{got} at {wanted}");
+            let sigma = (expected * (1.0 - expected) / TRIALS as f64).sqrt();
+            assert!((got - expected).abs() <= 3.0 * sigma, "{got} at {expected}");
         }
         let of = |ratio| pattern(LossModel::Bernoulli { ratio }, 1, 10_000, 1);
         assert!(of(0.0).iter().all(|lost| !lost) && of(1.0).iter().all(|&lost| lost));

@@ -51,7 +51,7 @@ pub fn steady_goodput_bps(
         ..demand.clone()
     });
     let Ok(mut link) = Link::new(LinkConfig {
-        // Requests wait for plans, frames for nobody.
+        // Only requests need the delay: they wait for plans.
         delay: if on_demand.is_some() { config.delay } else { 0 },
         demand: on_demand,
         losses: random,

@@ -4,7 +4,7 @@
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64;
 
-/// What draws; each process has a generator of its own, so that one does not disturb another.
+/// Random processes. Each has its own generator, so that one does not change the draws of another.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Process {
     /// Loss process of this index.

@@ -34,7 +34,7 @@ impl Ring {
         self.packets.front().map(|&(time, _)| time)
     }
 
-    /// Moves the oldest packet to `out`, which is cleared first, and gives its time.
+    /// Moves the oldest packet to `out`, which is cleared first, and returns its time.
     pub(crate) fn pop(&mut self, out: &mut Vec<u8>) -> Option<Nanos> {
         let (time, len) = self.packets.pop_front()?;
         let len = len as usize;
@@ -47,7 +47,7 @@ impl Ring {
         Some(time)
     }
 
-    /// Throws the oldest packet away and gives its length.
+    /// Discards the oldest packet and returns its length.
     pub(crate) fn discard(&mut self) -> Option<usize> {
         let (_, len) = self.packets.pop_front()?;
         self.bytes.drain(..len as usize);

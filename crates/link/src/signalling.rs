@@ -51,7 +51,7 @@ impl Plans {
         self.next.saturating_mul(self.signalling.period)
     }
 
-    /// Fills the front of a frame that opens at `start`; gives the bytes taken. What is left has room for packets, or is zero.
+    /// Fills the front of a frame that opens at `start` and returns the bytes used. The rest has room for packets, or is zero.
     pub(crate) fn put(&mut self, start: Nanos, frame: &mut [u8]) -> usize {
         let begun = start / self.signalling.period + 1;
         if begun > self.next {

@@ -7,20 +7,20 @@ use crate::config::{LinkConfig, LinkError, Reception};
 use crate::core::Core;
 use crate::ledger::Counters;
 
-/// What became of a packet that was offered.
+/// Result of offering a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accepted {
     /// Waits for the carrier.
     Queued,
-    /// The queue was full or chose to drop it early, or the carrier cannot carry the packet: no IP, empty, or too long for
-    /// GSE or RLE. Or a datagram that is none.
+    /// The queue was full or chose to drop it early, or the carrier cannot carry the packet: not IP, empty, or too long for
+    /// GSE or RLE. Also a malformed datagram.
     Dropped,
 }
 
-/// A direction, or the part of it that a process has: [`crate::Link`], [`crate::Sender`], [`crate::Relay`],
+/// A direction, or one process's part of it: [`crate::Link`], [`crate::Sender`], [`crate::Relay`],
 /// [`crate::Receiver`].
 pub trait Stage: Send {
-    /// State that all have.
+    /// The state shared by all roles.
     fn core(&self) -> &Core;
 
     /// The same, to be changed.
@@ -32,8 +32,8 @@ pub trait Stage: Send {
     /// Advances to `now` and offers one packet, or a datagram where the stage takes those. What is neither is ignored.
     fn offer(&mut self, now: Nanos, bytes: &[u8]);
 
-    /// Advances to `now`, moves the oldest packet or datagram due at or before `now` to `out` (cleared first) and gives its
-    /// due time.
+    /// Advances to `now`, moves the oldest packet or datagram due at or before `now` to `out` (cleared first) and returns
+    /// its due time.
     fn pop(&mut self, now: Nanos, out: &mut Vec<u8>) -> Option<Nanos> {
         self.advance(now);
         let core = self.core_mut();
@@ -80,7 +80,7 @@ pub trait Stage: Send {
         &self.core().config
     }
 
-    /// What happened up to the last call that took a time.
+    /// Counters up to the last call that had a time.
     fn counters(&self) -> Counters {
         self.core().ledger.counters
     }

@@ -16,7 +16,7 @@ use crate::{Carrier, Nanos};
 use dvb::dama::{Level, Request};
 use dvb::sdu::Filled;
 
-/// The sending side of a direction, and what stands behind it.
+/// The sending side of a direction, and its exit.
 ///
 /// Frames open at fixed times whether the caller is punctual or not: a call first works off all that should have happened
 /// before its `now`. A packet pushed at `now` can enter a frame that opens at `now` or later. A `now` before an earlier
@@ -342,7 +342,7 @@ impl<E: Exit> Stage for Transmitter<E> {
     }
 
     fn offer(&mut self, now: Nanos, packet: &[u8]) {
-        // What is no IP packet never reached the modem: it is neither traffic nor a drop.
+        // Anything but an IP packet is neither traffic nor a drop: it never reached the modem.
         if matches!(packet.first().map(|byte| byte >> 4), Some(4 | 6)) {
             let _: Accepted = self.push(now, packet);
         }

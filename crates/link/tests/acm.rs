@@ -144,6 +144,7 @@ fn the_loop_chooses_what_the_carrier_can_send() {
         modcod: MODCODS[27],
         tick: 2_500_000,
         label,
+        defects: false,
     };
     let mut link = Link::new(adaptive(tick, 16.5, acm(0.0))).unwrap();
     link.set(S, &Change::Attenuation(30.0)).unwrap();
@@ -207,7 +208,7 @@ fn saturated(acm: Acm, seconds: u64, attenuation_db: impl Fn(f64) -> f64) -> Vec
     let es_n0_db = |now: Nanos| CLEAR_DB - attenuation_db(now as f64 / 1e9);
     let oldest = acm.period + acm.superframe + 2 * GEO;
     let mut link = Link::new(adaptive(forward(2_000_000, 1), CLEAR_DB, acm)).unwrap();
-    // What the loop finds at the start is no part of the story.
+    // The first adjustments of the loop are not part of the test.
     let warm_up = 5 * S;
     let mut last = link.counters();
     let mut found = Vec::new();
@@ -309,11 +310,11 @@ fn golden(name: &str, got: &str) {
     if std::env::var_os("GOLDEN").is_some() {
         std::fs::write(&path, got).unwrap();
     }
-    let wanted = std::fs::read_to_string(path).unwrap();
-    for (got, wanted) in got.lines().zip(wanted.lines()) {
-        assert_eq!(got, wanted);
+    let golden = std::fs::read_to_string(path).unwrap();
+    for (line, expected) in got.lines().zip(golden.lines()) {
+        assert_eq!(line, expected);
     }
-    assert_eq!(got.lines().count(), wanted.lines().count());
+    assert_eq!(got.lines().count(), golden.lines().count());
 }
 
 /// A return link of all waveforms of a burst length; 10 Mbit/s as a constant rate.
@@ -347,12 +348,12 @@ fn returning(es_n0_db: f64) -> LinkConfig {
 fn the_waveform_follows_the_gateway_s_c_n_with_a_plan() {
     let mut link = Link::new(returning(17.0)).unwrap();
     link.set(S + 1, &Change::Attenuation(10.0)).unwrap();
-    // Measured at 2 s, seen at 2.25 s, told with the plan of the gateway's next superframe, and in force a propagation and a wait
-    // for the terminal's superframe later.
+    // Measured at 2 s, received at 2.25 s, sent with the plan of the gateway's next superframe, and in force after
+    // the propagation and the wait for the terminal's superframe.
     let seen = 2 * S + GEO;
     let phase = GEO % SUPERFRAME;
-    let told = (seen - phase).div_ceil(SUPERFRAME) * SUPERFRAME + phase;
-    let acts = (told + GEO).div_ceil(SUPERFRAME) * SUPERFRAME;
+    let sent = (seen - phase).div_ceil(SUPERFRAME) * SUPERFRAME + phase;
+    let acts = (sent + GEO).div_ceil(SUPERFRAME) * SUPERFRAME;
     link.advance(acts);
     assert_eq!(link.config().carrier.waveform_id(), 12);
     link.advance(acts + 1);

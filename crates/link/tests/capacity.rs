@@ -164,8 +164,8 @@ fn golden_goodput_over_loss_and_queue() {
         std::fs::write(path, &table).unwrap();
     }
     let golden = std::fs::read_to_string(path).unwrap();
-    for (line, (got, wanted)) in table.lines().zip(golden.lines()).enumerate() {
-        assert_eq!(got, wanted, "line {}", line + 1);
+    for (line, (got, expected)) in table.lines().zip(golden.lines()).enumerate() {
+        assert_eq!(got, expected, "line {}", line + 1);
     }
     assert_eq!(table.lines().count(), golden.lines().count());
 }

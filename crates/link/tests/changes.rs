@@ -273,7 +273,7 @@ fn story(seed: u64) -> String {
 }
 
 #[test]
-fn same_seed_gives_a_byte_identical_log_and_another_seed_another() {
+fn log_is_byte_identical_with_the_same_seed_and_differs_with_another() {
     let log = story(7);
     assert_eq!(log, story(7));
     assert_ne!(log, story(8));

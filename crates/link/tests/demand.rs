@@ -1,105 +1,21 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! A return link on demand, packets in bursts: first packets, loops, sharing, priorities.
+//! Demand assignment of the return link: first packets, loops, sharing, priorities.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
+#[path = "common/demand.rs"]
+mod demand;
 
+use demand::{
+    BURST, CRA, MS, NOTHING, RBDC, SUPERFRAME, VBDC, config, first_packet, model, packet,
+};
 use dvb::dama::{Access, Agreement};
 use dvb::rcs2::Waveform;
 use link::{
-    Accepted, Carrier, Change, Counters, Demand, Fifo, Link, LinkConfig, LinkError, Load, Loss,
-    LossModel, LossUnit, Nanos, Other, Plans, Queue, Reception, Signalling, Stage, echo_rtt,
-    steady_goodput_bps,
+    Accepted, Carrier, Change, Counters, Demand, Link, LinkConfig, LinkError, Load, Nanos, Other,
+    Queue, Signalling, Stage, echo_rtt, steady_goodput_bps,
 };
-
-const MS: Nanos = 1_000_000;
-const SUPERFRAME: Nanos = 26_500_000;
-const SYNCHRO: Nanos = 1000 * MS;
-/// One burst of 536 symbols at 16 Mbaud.
-const BURST: Nanos = 33_500;
-
-const NOTHING: Agreement = Agreement {
-    cra_kbps: 0,
-    rbdc_max_kbps: None,
-    vbdc_max_kbit: None,
-    duration: 23,
-};
-const CRA: Agreement = Agreement {
-    cra_kbps: 50,
-    ..NOTHING
-};
-const RBDC: Agreement = Agreement {
-    rbdc_max_kbps: Some(40_000),
-    ..NOTHING
-};
-const VBDC: Agreement = Agreement {
-    vbdc_max_kbit: Some(10_000),
-    ..NOTHING
-};
-
-fn config(accesses: &[Access], agreement: Agreement, one_way_ms: u64) -> LinkConfig {
-    let carrier = Carrier::Return {
-        symbol_rate: 16_000_000,
-        waveform: Waveform::by_id(12).unwrap(),
-        superframe: SUPERFRAME,
-        slots: 791,
-    };
-    let fifo = |&access: &Access| Fifo {
-        access,
-        packets: 10_000,
-    };
-    let mut fifo_of_dscp = [accesses.len() as u8 - 1; 64];
-    // Expedited forwarding into the first FIFO.
-    fifo_of_dscp[46] = 0;
-    LinkConfig {
-        demand: Some(Demand {
-            fifos: accesses.iter().map(fifo).collect(),
-            fifo_of_dscp,
-            agreement,
-            fca_kbps: 0,
-            synchro: SYNCHRO,
-            others: Vec::new(),
-            plans: Plans::default(),
-        }),
-        ..LinkConfig::new(carrier, one_way_ms * MS, Queue::drop_tail(1 << 30), 1)
-    }
-}
-
-fn packet(length: usize, dscp: u8) -> Vec<u8> {
-    let mut packet = vec![0; length];
-    (packet[0], packet[1]) = (0x45, dscp << 2);
-    packet
-}
-
-/// Delay of one 84-byte packet that comes to an idle link at `at`.
-fn first_packet(config: &LinkConfig, at: Nanos) -> Nanos {
-    let mut link = Link::new(config.clone()).unwrap();
-    assert_eq!(link.push(at, &packet(84, 0)), Accepted::Queued);
-    let mut out = Vec::new();
-    let mut now = at;
-    loop {
-        // Only told times: the real-time loop has no others.
-        now = link.next_event().unwrap().max(now);
-        if let Some(due) = link.pop(now, &mut out) {
-            assert_eq!((due, out.len()), (now, 84));
-            return due - at;
-        }
-        assert!(now < at + 10_000 * MS);
-    }
-}
-
-/// The model: an offer waits for the next request, which is a burst and flies, waits for the planner, flies, waits for the superframe; data
-/// flies. Every term from the clocks alone.
-fn model(at: Nanos, one_way: Nanos) -> Nanos {
-    let next = |time: Nanos, period: Nanos, phase: Nanos| {
-        (time.saturating_sub(phase)).div_ceil(period) * period + phase
-    };
-    let asked = next(at, SYNCHRO, 0) + BURST + one_way;
-    let planned = next(asked, SUPERFRAME, one_way % SUPERFRAME);
-    let granted = next(planned + one_way, SUPERFRAME, 0);
-    granted + BURST + one_way - at
-}
 
 #[test]
 fn first_packet_on_demand_takes_what_the_model_says() {
@@ -369,130 +285,6 @@ fn ticks_of_opensand_carry_grants_too() {
     assert!(seen.packets_out.abs_diff(20_000) < 100);
     let took = first_packet(&config, 3_000_100 * MS / 1000);
     assert!(took > 1700 * MS && took < 1810 * MS, "{took}");
-}
-
-/// A link whose plans, or whose bursts, are lost in a window of time.
-fn losing(
-    access: Access,
-    agreement: Agreement,
-    plans: bool,
-    window: std::ops::Range<Nanos>,
-) -> LinkConfig {
-    let mut config = config(&[access], agreement, 250);
-    let loss = Loss {
-        model: LossModel::Windows([window].into()),
-        unit: LossUnit::Frame,
-    };
-    if plans {
-        config.demand.as_mut().unwrap().plans.losses = vec![loss];
-    } else {
-        config.losses = vec![loss];
-    }
-    config
-}
-
-#[test]
-fn a_lost_request_costs_a_request_period() {
-    for (access, agreement) in [(Access::Rbdc, RBDC), (Access::Vbdc, VBDC)] {
-        // The request of 4 s, a burst of 33.5 us, is lost; that of 5 s comes through.
-        let window = 4000 * MS..4000 * MS + BURST + 1;
-        let config = losing(access, agreement, false, window);
-        let at = 3100 * MS;
-        assert_eq!(
-            first_packet(&config, at),
-            1000 * MS + model(4100 * MS, 250 * MS),
-            "{access:?}"
-        );
-        let mut link = Link::new(config).unwrap();
-        link.push(at, &packet(84, 0));
-        link.advance(9000 * MS);
-        let seen = link.counters();
-        assert_eq!(
-            (seen.requests, seen.requests_lost, seen.plans_lost),
-            (2, 1, 0)
-        );
-    }
-}
-
-#[test]
-fn a_lost_plan_leaves_its_superframe_without_bursts() {
-    // Bursts by rate come again with the next plan, those by volume with the next request.
-    let plain =
-        |access, agreement: Agreement| first_packet(&config(&[access], agreement, 250), 3100 * MS);
-    // Request at 4 s, heard 250.0335 ms later; plans are made at 250 ms modulo 26.5 ms.
-    let heard = 4250 * MS + BURST;
-    let first = (heard - 11_500_000).div_ceil(SUPERFRAME) * SUPERFRAME + 11_500_000;
-    let window = first..first + 1;
-    let rbdc = losing(Access::Rbdc, RBDC, true, window.clone());
-    assert_eq!(
-        first_packet(&rbdc, 3100 * MS),
-        plain(Access::Rbdc, RBDC) + SUPERFRAME
-    );
-    let vbdc = losing(Access::Vbdc, VBDC, true, window);
-    assert_eq!(
-        first_packet(&vbdc, 3100 * MS),
-        1000 * MS + model(4100 * MS, 250 * MS)
-    );
-}
-
-#[test]
-fn losses_of_requests_and_plans_hold_their_ratio_and_starve_nobody() {
-    for (access, agreement) in [(Access::Rbdc, RBDC), (Access::Vbdc, VBDC)] {
-        let mut lossy = config(&[access], agreement, 16);
-        lossy.losses = vec![Loss::random(0.1, LossUnit::Frame)];
-        lossy.demand.as_mut().unwrap().plans.losses = vec![Loss::random(0.1, LossUnit::Frame)];
-        let mut link = Link::new(lossy).unwrap();
-        let mut out = Vec::new();
-        for index in 0..400_000 {
-            link.push(index * MS, &packet(100, 0));
-            while link.pop(index * MS, &mut out).is_some() {}
-        }
-        let seen = link.counters();
-        let ratio = |lost: u64, of: u64| lost as f64 / of as f64;
-        // 400 requests and 15094 plans: three standard deviations.
-        assert!(
-            (ratio(seen.requests_lost, seen.requests) - 0.1).abs() < 0.046,
-            "{seen:?}"
-        );
-        assert!(
-            (ratio(seen.plans_lost, seen.superframes) - 0.1).abs() < 0.008,
-            "{seen:?}"
-        );
-        let waiting = link.queue().1;
-        assert!(waiting < 6000, "{access:?}: {waiting} wait");
-        assert!(
-            seen.packets_out + seen.packets_lost > 394_000,
-            "{access:?}: {seen:?}"
-        );
-    }
-}
-
-#[test]
-fn plans_follow_the_forward_link() {
-    let mut config = config(&[Access::Rbdc], RBDC, 250);
-    config.demand.as_mut().unwrap().plans = Plans {
-        losses: Vec::new(),
-        reception: Some(Reception::gate(5.0)),
-        threshold_db: 1.0,
-    };
-    let mut link = Link::new(config).unwrap();
-    let lost_in = |link: &mut Link, from_ms: u64, change: Change| {
-        link.advance(from_ms * MS);
-        let before = link.counters().plans_lost;
-        link.set(from_ms * MS, &Change::Plans(Box::new(change)))
-            .unwrap();
-        link.advance((from_ms + 1060) * MS);
-        link.counters().plans_lost - before
-    };
-    assert_eq!(lost_in(&mut link, 2000, Change::Attenuation(3.9)), 0);
-    assert_eq!(lost_in(&mut link, 4000, Change::Attenuation(4.1)), 40);
-    assert_eq!(lost_in(&mut link, 6000, Change::EsN0(5.2)), 0);
-    assert_eq!(lost_in(&mut link, 8000, Change::Outage(true)), 40);
-    assert_eq!(lost_in(&mut link, 10_000, Change::Outage(false)), 0);
-    let all = vec![Loss::random(1.0, LossUnit::Frame)];
-    assert_eq!(lost_in(&mut link, 12_000, Change::Losses(all)), 40);
-    let packets = vec![Loss::random(1.0, LossUnit::Packet)];
-    assert_eq!(lost_in(&mut link, 14_000, Change::Losses(packets)), 0);
 }
 
 #[test]

@@ -113,8 +113,8 @@ proptest! {
     }
 }
 
-/// What a sender that gives way by a twentieth per drop or mark, once in 200 ms, meets in 60 s at QPSK 1/2, 10 Mbaud:
-/// mean waiting time in ms, drops, marks, and share of the carrier that was used.
+/// Runs a sender that slows down by a twentieth per drop or mark, at most once in 200 ms, for 60 s at QPSK 1/2, 10 Mbaud.
+/// Returns mean waiting time in ms, drops, marks, and the share of the carrier that was used.
 fn standing(queue: Queue, ecn: u8) -> (f64, u64, u64, f64) {
     let mut link = Link::new(LinkConfig {
         queue,
@@ -188,7 +188,7 @@ fn active_management_keeps_a_standing_queue_near_its_target() {
             dropped == 0 || matches!(aqm, Aqm::Pie(_)),
             "{aqm:?}: {dropped} dropped"
         );
-        // Others are dropped, whatever the queue is asked to.
+        // Packets without ECN are dropped, whatever the setting of the queue.
         let (_, dropped, marked, _) = standing(queue(aqm, true), 0);
         assert!(dropped > 0 && marked == 0, "{aqm:?}");
     }

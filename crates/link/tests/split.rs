@@ -77,8 +77,8 @@ fn packet(length: usize, mark: u8) -> Vec<u8> {
     packet
 }
 
-/// Moves everything that is due up to `until` on; gives what came out with its due time. Datagrams for which `drops` says
-/// so are lost between sender and satellite.
+/// Forwards everything that is due up to `until` and returns the packets that left, with their due times. Datagrams for
+/// which `drops` returns true are lost between sender and satellite.
 fn run(split: &mut Split, until: Nanos, mut drops: impl FnMut() -> bool) -> Vec<(Nanos, Vec<u8>)> {
     let (mut out, mut datagram) = (Vec::new(), Vec::new());
     let Split {

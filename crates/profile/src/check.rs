@@ -8,16 +8,19 @@ use roxmltree::Node;
 
 use crate::document::{Place, Source, elements, join, lenient_integer};
 use crate::fault::{Faults, Severity};
-use crate::schema::{Element, Kind, Need, Type};
+use crate::schema::{Element, Kind, Need, Type, earlier};
 
 /// Why VCM is not offered.
 pub(crate) const VCM_DEFECT: &str =
     "OpenSAND 8.2.0 divides ratios as integers and crashes at start with two groups (D5)";
 
-/// How the refusal of something `OpenSAND` knows begins.
+/// Why an element of an earlier release is refused.
+const EARLIER_RELEASE: &str = "element of OpenSAND 7.x or earlier, which 8.2 does not load";
+
+/// Start of the message for an `OpenSAND` feature that satlink does not support.
 pub(crate) const UNSUPPORTED: &str = "not supported by satlink 0.1";
 
-/// Checks `model[@version="1.0.0"]/root` and everything below it. Gives the place of `root` when there is one.
+/// Checks `model[@version="1.0.0"]/root` and everything below it. Returns the place of `root` if there is one.
 pub(crate) fn check_file<'a>(
     source: &'a Source,
     document: &'a roxmltree::Document<'a>,
@@ -111,6 +114,12 @@ fn check_section(
             }
         };
         match place.get(row.name) {
+            // Of the section of another kind of entity OpenSAND reads no value.
+            Some(child) if matches!(row.need, Need::When(..)) && !needed => {
+                let mut found = Faults::default();
+                check_element(&child, row.kind, needed, &mut found);
+                faults.extend(found.select(|severity| severity == Severity::Error));
+            }
             Some(child) => check_element(&child, row.kind, needed, faults),
             None if needed => {
                 let remedy = format!("add <{}>: {}", row.name, describe(row.kind));
@@ -171,13 +180,14 @@ fn check_names(place: &Place<'_>, rows: &[&'static Element], faults: &mut Faults
         let path = join(&place.path, name);
         let Some(position) = rows.iter().position(|row| row.name == name) else {
             let known: Vec<_> = rows.iter().map(|row| row.name).collect();
-            place.source.fault(
-                faults,
-                Some(node),
-                path,
-                "unknown element",
-                format!("known here: {}", known.join(", ")),
-            );
+            let (reason, remedy) = match earlier(&path) {
+                Some(now) => (EARLIER_RELEASE, format!("write a profile of 8.2: {now}")),
+                None => (
+                    "unknown element",
+                    format!("known here: {}", known.join(", ")),
+                ),
+            };
+            place.source.fault(faults, Some(node), path, reason, remedy);
             continue;
         };
         let child = Place {
@@ -222,7 +232,7 @@ fn check_element(place: &Place<'_>, kind: Kind, required: bool, faults: &mut Fau
     }
 }
 
-/// Checks every `item` of a list and gives their number.
+/// Checks every `item` of a list and returns their number.
 fn check_items(
     place: &Place<'_>,
     item: &'static [Element],
@@ -279,7 +289,7 @@ fn check_leaf(place: &Place<'_>, leaf: Type, required: bool, faults: &mut Faults
     }
 }
 
-/// Why `text` is no value of this type, and how bad that is.
+/// Why `text` is not a value of this type, and how severe that is.
 fn refusal(leaf: Type, text: &str) -> Option<(Severity, String)> {
     use Severity::{Error, Slip, Unsupported};
     let otherwise = |valid: bool, severity: Severity| {
@@ -327,7 +337,7 @@ fn refusal(leaf: Type, text: &str) -> Option<(Severity, String)> {
     }
 }
 
-/// Why `text` is no integer of this range; `OpenSAND` reads the digits in front, and wraps what is below zero.
+/// Why `text` is not an integer of this range. `OpenSAND` reads the leading digits, and wraps negative numbers.
 fn integer(text: &str, min: u64, max: u64) -> Option<(Severity, String)> {
     let range = min..=max;
     let all_digits = text.bytes().all(|byte| byte.is_ascii_digit());

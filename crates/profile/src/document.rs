@@ -23,13 +23,13 @@ pub(crate) struct Source {
     pub name: String,
     pub file: String,
     pub text: String,
-    /// Folder of the file: paths inside of it start here.
+    /// Folder of the file: its paths are relative to it.
     pub dir: PathBuf,
     lines: Vec<usize>,
 }
 
 impl Source {
-    /// Reads `dir/name`; refuses what is no regular file, too large, not UTF-8 or nested too deeply.
+    /// Reads `dir/name`; refuses anything but a regular file, and one that is too large, not UTF-8 or nested too deeply.
     pub fn read(dir: &Path, name: &str, faults: &mut Faults) -> Option<Self> {
         let path = dir.join(name);
         let file = path.display().to_string();
@@ -84,6 +84,31 @@ impl Source {
                 });
             })
             .ok()
+    }
+
+    /// `model/root`, unchecked; `None` where it is not there.
+    pub fn root<'a>(&'a self, document: &'a Document<'a>) -> Option<Place<'a>> {
+        let model = document.root_element();
+        let node = elements(model).find(|node| node.tag_name().name() == "root")?;
+        Some(Place {
+            source: self,
+            node,
+            path: String::new(),
+        })
+    }
+
+    /// As [`Source::root`]; without one it is a fault.
+    pub fn checked_root<'a>(
+        &'a self,
+        document: &'a Document<'a>,
+        faults: &mut Faults,
+    ) -> Option<Place<'a>> {
+        let root = self.root(document);
+        if root.is_none() {
+            let remedy = "the root of an OpenSAND 8.2 file is <model version=\"1.0.0\"><root>";
+            self.fault(faults, None, "model", "has no <root> below <model>", remedy);
+        }
+        root
     }
 
     /// Line of a node, from 1. A table of line ends keeps this cheap for files full of faults.
@@ -144,7 +169,7 @@ pub(crate) fn read_capped(path: &Path) -> Result<String, Refusal> {
     let meta = fs::metadata(path).map_err(unreadable)?;
     if !meta.is_file() {
         return Err(refuse(
-            "is no regular file".into(),
+            "is not a regular file".into(),
             "put the file itself here",
         ));
     }
@@ -309,6 +334,11 @@ impl<'a> Place<'a> {
         self.reported(Severity::Slip, faults, reason, remedy);
     }
 
+    /// Reports this element as something that is loaded, and of no use.
+    pub fn note(&self, faults: &mut Faults, reason: impl Into<String>, remedy: impl Into<String>) {
+        self.reported(Severity::Note, faults, reason, remedy);
+    }
+
     /// Reports this element as something that satlink does not carry.
     pub fn refuse(
         &self,
@@ -349,7 +379,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// What `OpenSAND` takes for an integer: the digits that a text starts with; below zero it wraps, here in 16 bits.
+/// The integer that `OpenSAND` reads: the leading digits of a text; negative numbers wrap, here in 16 bits.
 pub(crate) fn lenient_integer(text: &str) -> Option<u64> {
     let (negative, digits) = text
         .strip_prefix('-')

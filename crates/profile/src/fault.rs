@@ -12,6 +12,8 @@ pub(crate) enum Severity {
     Error,
     /// `OpenSAND` starts, but not as the file says: a fault, unless one asks to be as lenient.
     Slip,
+    /// Loaded as it is written, and of no use: a warning, always.
+    Note,
     /// Well written, but not carried by this release of satlink.
     Unsupported,
 }
@@ -67,6 +69,11 @@ impl Faults {
         self.0.push(fault);
     }
 
+    /// Adds faults.
+    pub(crate) fn extend(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
     /// True when nothing is wrong.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -79,9 +86,9 @@ impl Faults {
         &self.0
     }
 
-    /// Those of which `wanted` holds.
-    pub(crate) fn select(&self, wanted: impl Fn(Severity) -> bool) -> Self {
-        let chosen = self.0.iter().filter(|fault| wanted(fault.severity));
+    /// The faults whose severity satisfies `matches`.
+    pub(crate) fn select(&self, matches: impl Fn(Severity) -> bool) -> Self {
+        let chosen = self.0.iter().filter(|fault| matches(fault.severity));
         Self(chosen.cloned().collect())
     }
 

@@ -5,7 +5,7 @@
 //! satlink carries: what is well written beyond that is refused by name, see [`supported`].
 //!
 //! Strict: unknown, missing, repeated, misplaced or contradictory elements are faults, each with file, line, element path
-//! and remedy. [`Mode::Lenient`] takes what the loader of `OpenSAND` 8.2.0 takes, and warns. The parser knows neither DTD nor
+//! and remedy. [`Mode::Lenient`] accepts what the loader of `OpenSAND` 8.2.0 accepts, with a warning. The parser knows neither DTD nor
 //! entities, and size and depth are capped before it starts.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
@@ -15,8 +15,10 @@ mod check;
 mod document;
 mod entities;
 mod fault;
+mod layout;
 mod load;
 mod physical;
+mod platform;
 mod profile;
 mod qos;
 mod radio;
@@ -28,10 +30,11 @@ mod topology;
 
 pub use access::{AlpduProtection, Dama, Encapsulation, Settings};
 pub use document::{MAX_BYTES, MAX_DEPTH};
-pub use entities::{Host, Platform, Station};
+pub use entities::Host;
 pub use fault::{Fault, Faults};
-pub use load::{FILES, Mode, load, load_as, read, sha256_hex};
+pub use load::{FILES, Mode, check_single, load, load_as, read, sha256_hex};
 pub use physical::{Attenuation, Delay, Leg, Physical};
+pub use platform::{Platform, Station, platform};
 pub use profile::{Profile, supported};
 pub use qos::{AccessType, Class, Fifo, Qos, pcp_of_dscp};
 pub use radio::{Forward, Return, combined_es_n0_db, cra_slots, slot_limit};

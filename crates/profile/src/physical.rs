@@ -138,9 +138,9 @@ pub struct Physical {
     pub delay: Delay,
     /// `Es/N0` below which it drops every frame, dB; `None`: the threshold of each frame's MODCOD.
     pub minimal_es_n0_db: Option<f64>,
-    /// What it sends.
+    /// Uplink.
     pub uplink: Leg,
-    /// What it receives.
+    /// Downlink.
     pub downlink: Leg,
 }
 
@@ -159,7 +159,7 @@ impl Physical {
         delay.into_iter().chain(attenuation)
     }
 
-    /// True if a file of it ends and is not to start again.
+    /// True if one of its files ends and is not repeated.
     #[must_use]
     pub fn has_open_end(&self) -> bool {
         self.series().any(|series| !series.is_looped())

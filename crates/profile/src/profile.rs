@@ -2,7 +2,7 @@
 //! A satellite link as a profile folder describes it.
 
 use crate::access::{Encapsulation, Settings};
-use crate::entities::{Host, Platform};
+use crate::entities::Host;
 use crate::fault::Faults;
 use crate::physical::Physical;
 use crate::qos::Qos;
@@ -21,8 +21,6 @@ pub struct Profile {
     pub gw: Host,
     /// Id of the satellite.
     pub sat_id: u8,
-    /// What `OpenSAND` itself needs of its machines.
-    pub platform: Platform,
     /// One-way propagation delay at the start, ns: every packet passes the delay of both ground entities.
     pub one_way_delay_ns: u64,
     /// Carrier from GW to ST.
@@ -51,8 +49,7 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// The return link of the ST is more than a constant rate in one queue: slots are asked for, or classes of traffic are
-    /// told apart.
+    /// Whether the return link of the ST has more than a constant rate and one queue: capacity requests or traffic classes.
     #[must_use]
     pub const fn is_on_demand(&self) -> bool {
         self.st_profile.dama.is_on_demand() || self.st_profile.qos.is_tagged
@@ -87,7 +84,7 @@ impl Profile {
     }
 }
 
-/// What a profile holds beyond what satlink 0.1 carries, with file, line and element; empty: satlink runs it as written.
+/// The elements of a profile that satlink 0.1 does not support, with file, line and element. Empty: it runs as written.
 #[must_use]
 pub fn supported(profile: &Profile) -> Faults {
     profile.unsupported.clone()

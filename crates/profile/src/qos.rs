@@ -26,7 +26,7 @@ pub enum AccessType {
 }
 
 impl AccessType {
-    /// What is asked of the planner for it; `None` beyond demand assignment.
+    /// Kind of its capacity requests; `None` without demand assignment.
     #[must_use]
     pub const fn dama(self) -> Option<Access> {
         match self {
@@ -47,7 +47,7 @@ pub struct Fifo {
     pub name: String,
     /// Most packets in it.
     pub capacity_packets: u16,
-    /// What serves it.
+    /// Its kind of capacity.
     pub access: AccessType,
 }
 

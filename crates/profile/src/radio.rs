@@ -136,7 +136,7 @@ fn best_id(
     best
 }
 
-/// Threshold of an id in a wave-form table, dB.
+/// Threshold of an id in a waveform table, dB.
 fn threshold_db(rows: &[Place<'_>], id: u8) -> Option<f64> {
     let row = rows.iter().find(|row| row.value("id") == Some(id))?;
     row.value("threshold")

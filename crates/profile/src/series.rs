@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Files of delay and attenuation over time, and the values they give.
+//! Files of delay and attenuation over time, and their values at an instant.
 
 use crate::document::{Place, read_capped};
 use crate::fault::{Fault, Faults, Severity};
@@ -10,14 +10,14 @@ const MOST_FAULTS: usize = 20;
 /// A value over time: points that are joined by straight lines.
 ///
 /// One `STEP VALUE` pair a line; empty lines and lines that start with `#` are skipped, the order of lines does not matter,
-/// and of a step that stands twice the last counts.
+/// and of a step that occurs twice the last counts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
     points: Vec<(u64, f64)>,
     looped: bool,
 }
 
-/// A line that is no `STEP VALUE` pair: its number from 1, and why.
+/// An invalid line, not a `STEP VALUE` pair: its number from 1, and why.
 pub type BadLine = (u32, String);
 
 impl Series {
@@ -38,7 +38,10 @@ impl Series {
                 }
                 None if bad.len() < MOST_FAULTS => {
                     let shown: String = line.chars().take(40).collect();
-                    bad.push((index as u32 + 1, format!("{shown:?} is no STEP VALUE pair")));
+                    bad.push((
+                        index as u32 + 1,
+                        format!("{shown:?} is not a STEP VALUE pair"),
+                    ));
                 }
                 None => {}
             }

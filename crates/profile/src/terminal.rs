@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! The terminals of a platform: where they belong, and what their profiles say.
+//! The terminals of a platform: their spots and profiles.
 
 use std::net::Ipv4Addr;
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use profile::{FILES, MAX_DEPTH, Mode, load, load_as};
 use tempfile::TempDir;
 
-/// Loads a profile whose topology is `write`n by the caller; gives the faults and asserts that it was quick.
+/// Loads a profile whose topology `write` makes; asserts that it was quick, and returns the faults.
 fn refused(write: impl FnOnce(&Path)) -> String {
     let geo = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../opensand-profiles/geo");
     let dir = TempDir::new().unwrap();
@@ -94,7 +94,7 @@ fn test_t05_many_nodes_are_refused() {
 #[test]
 fn test_t05_special_files_are_refused() {
     let faults = refused(|path| std::os::unix::fs::symlink("/dev/zero", path).unwrap());
-    assert!(faults.contains("is no regular file"), "{faults}");
+    assert!(faults.contains("is not a regular file"), "{faults}");
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn test_t05_cut_files_never_panic() {
     refused(|path| fs::write(path, [0xff, 0xfe, b'<']).unwrap());
 }
 
-/// Replays the kept inputs of a fuzz target as the file `name` of the GEO profile; gives how many were refused and taken.
+/// Replays the kept inputs of a fuzz target as the file `name` of the GEO profile; returns how many were refused and accepted.
 fn replay(target: &str, name: &str) -> [usize; 2] {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     let dir = TempDir::new().unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! What `OpenSAND` knows beyond what satlink carries is read as plain data and named; lenient loading warns.
+//! `OpenSAND` features that satlink does not support are read as plain data and reported; lenient loading warns.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -274,7 +274,7 @@ fn further_terminals_may_have_their_own_profile() {
     let faults = read(dir.path(), Mode::Strict).unwrap_err();
     assert_eq!(elements(&faults), ["access/settings/category"], "{faults}");
     assert!(faults.as_slice()[0].file.ends_with("profile_st11.xml"));
-    // Terminals that nobody knows, and a second profile of the first one.
+    // Unknown terminals, and a second profile of the first one.
     for (name, part) in [
         ("profile_st12.xml", "no ST 12"),
         ("profile_st1.xml", "is the profile of ST 1"),
@@ -384,7 +384,7 @@ fn advice_names_what_opensand_makes_of_it() {
 }
 
 #[rustfmt::skip]
-/// What the loader of `OpenSAND` 8.2.0 takes although it is wrong: edit, and the element that is warned about.
+/// Errors that the loader of `OpenSAND` 8.2.0 accepts: edit, and the element that the warning names.
 const TAKEN: &[(Edit, &str)] = &[
     (("profile_st.xml", "<cra>10000<", "<cra>10000.7<"), "access/dama/cra"),
     (("profile_st.xml", "<cra>10000<", "<cra>10000kbps<"), "access/dama/cra"),
@@ -496,7 +496,7 @@ fn planner_grants_what_the_profile_agrees() {
             })
             .collect();
         assert_eq!(levels.len(), 5);
-        // RBDC and VBDC are off: whatever waits, nothing is asked for.
+        // RBDC and VBDC are off: nothing is requested, whatever waits.
         assert_eq!(terminal.request(7, &levels), Some(Request::default()));
         assert_eq!(terminal.next_event(), 1_000_000_007);
     }
@@ -531,7 +531,7 @@ fn hostile_values_never_panic() {
             .iter()
             .enumerate()
             .filter(|(_, line)| line.contains("</") && line.contains('>'));
-        // The wave-form tables repeat themselves; their first rows stand for the rest.
+        // The waveform tables are repetitive; their first rows are enough.
         for (index, line) in leaves.filter(|(index, _)| *index < 140 || lines.len() - index < 45) {
             let (Some(start), Some(end)) = (line.find('>'), line.rfind("</")) else {
                 continue;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! What the QUIC tools share: the options of one leg and what quinn makes of them, certificates, reassembly, qlog.
+//! Code shared by the QUIC tools: the options of one leg and quinn's configuration from them, certificates, reassembly, qlog.
 //!
 //! A leg is one QUIC connection of a chain client - Proxy-ST - Proxy-GW - server. Nothing here owns a socket, a clock
 //! or a thread; only functions that take a path touch files.

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fault_is_told_with_its_range() {
+    fn every_fault_is_reported_with_its_range() {
         let options = LegOptions {
             initial_window: 0,
             ack_threshold: Some(0),

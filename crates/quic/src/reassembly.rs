@@ -43,8 +43,8 @@ impl Reassembly {
         }
     }
 
-    /// An empty stream of a connection with this stream receive window, bytes: while a lost packet is sent again, perhaps
-    /// more than once, quinn grants credit for what was read behind the gap, so several windows may wait.
+    /// An empty stream of a connection with this stream receive window, bytes. Several windows may wait: during a
+    /// retransmission, perhaps a repeated one, quinn grants credit for what was read behind the gap.
     #[must_use]
     pub fn behind(window: u64) -> Self {
         Self::new(usize::try_from(window.saturating_mul(WINDOWS_HELD)).unwrap_or(usize::MAX))
@@ -180,9 +180,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the cuts, overlaps, repetitions and order: the bytes come out once each and in order.
+        /// With any cuts, overlaps, repetitions and order, each byte comes out once and in order.
         #[test]
-        fn any_chunks_give_the_stream(
+        fn any_chunks_yield_the_stream(
             data in prop::collection::vec(any::<u8>(), 1..300),
             cuts in prop::collection::vec((0usize..300, 1usize..40), 0..60),
         ) {

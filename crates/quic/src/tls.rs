@@ -12,7 +12,7 @@ use rustls::{ClientConfig, ConfigBuilder, ConfigSide, RootCertStore, ServerConfi
 /// Error of a TLS configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A PEM file cannot be read or has no item of the kind wanted.
+    /// A PEM file cannot be read or has no item of the required kind.
     #[error("{path}: no {what}: {source}")]
     Pem {
         /// The file.

@@ -143,7 +143,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn in_flight_is_sent_less_lost_until_an_acknowledgement_tells_it() {
+    fn in_flight_is_sent_less_lost_until_an_acknowledgement_reports_it() {
         let now = origin();
         let mut observed = Observed {
             inner: Arc::new(CubicConfig::default()).build(now, 1200),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! The control socket: requests as lines of JSON, each answered by a line (schemas/link-control.schema.json).
 //!
-//! Served by an ordinary thread, one connection at a time. What it decides reaches the real-time threads through their
-//! mailboxes, and what they did comes back with the metrics.
+//! Served by an ordinary thread, one connection at a time. Its changes reach the real-time threads through their
+//! mailboxes; applied changes come back with the metrics.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -64,7 +64,7 @@ impl State {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let (Some(fields), None) = (&mut state[*direction], &applied.error) {
             let mut requested = applied.change.requested.clone();
-            // A handover is many changes at once, and what happens to waiting packets is no state.
+            // A handover is many changes at once; what it does to waiting packets is not part of the state.
             if let Some(Value::Object(mut all)) = requested.remove("handover") {
                 all.remove("waiting");
                 // The new link is as in the profile but for what was said.
@@ -87,11 +87,11 @@ impl State {
     }
 }
 
-/// What answers requests; knows no socket.
+/// Answers requests, without a socket.
 pub struct Controller<'a> {
     /// The configuration.
     pub config: &'a Config,
-    /// What changes start from.
+    /// The state before the change.
     pub targets: [Target; 4],
     /// What the profile changes by itself, by direction.
     pub variations: [Vec<Variation>; 4],
@@ -99,7 +99,7 @@ pub struct Controller<'a> {
     pub mailboxes: [Option<Arc<Mailbox>>; 4],
     /// Fields in force.
     pub state: &'a State,
-    /// Whether the time line has begun.
+    /// Whether the timeline has started.
     pub has_started: bool,
 }
 
@@ -146,14 +146,14 @@ impl Controller<'_> {
         })
     }
 
-    /// Starts the time line: its time 0 is `now`.
+    /// Starts the timeline: its time 0 is `now`.
     fn start(&mut self, now: Nanos) -> Result<Value, Vec<String>> {
         let fault = |reason: &str| Err(vec![format!("request.start: {reason}")]);
         if self.config.timeline.is_none() {
-            return fault("there is no time line (give one in link.json)");
+            return fault("there is no timeline (set one in link.json)");
         }
         if self.has_started {
-            return fault("the time line has begun already");
+            return fault("the timeline has already started");
         }
         self.begin(now)?;
         Ok(json!({"ok": true, "t_s": seconds(now)}))
@@ -163,12 +163,12 @@ impl Controller<'_> {
     pub fn start_at_once(&mut self) {
         let timeline = self.config.timeline.as_ref();
         if timeline.is_none_or(|timeline| timeline.starts_at_once) {
-            // The mailboxes are empty and hold the longest time line.
+            // The mailboxes are empty and hold the longest timeline.
             let _ = self.begin(0);
         }
     }
 
-    /// Time 0 of the time line, and of what the profile changes by itself, is `zero`.
+    /// Time 0 of the timeline, and of the profile's own changes, is `zero`.
     fn begin(&mut self, zero: Nanos) -> Result<(), Vec<String>> {
         self.has_started = true;
         let variations = self.variations.iter().enumerate();
@@ -211,7 +211,7 @@ fn seconds(now: Nanos) -> f64 {
     now as f64 / 1e9
 }
 
-/// A listening socket, whose file goes with it.
+/// A listening socket; its file is removed with it.
 #[derive(Debug)]
 pub struct Socket {
     listener: UnixListener,
@@ -260,7 +260,7 @@ impl Socket {
                 continue;
             }
             match self.listener.accept() {
-                // A client that goes away, or does not read, is its own loss.
+                // An error concerns this client only: it closed, or does not read.
                 Ok((stream, _)) => drop(serve_connection(stream, controller, stop, start)),
                 Err(error) if is_passing(&error) => {}
                 Err(error) => return Err(error),
@@ -275,7 +275,7 @@ impl Drop for Socket {
     }
 }
 
-/// Nobody listens at a socket that is there.
+/// Whether a socket file exists on which no process listens.
 fn is_stale(path: &Path) -> bool {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
     let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;

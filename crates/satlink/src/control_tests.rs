@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! The controller with requests of all kinds, and the socket with a client.
+//! The controller with each kind of request, and the socket with a client.
 
 use std::io::{BufRead, BufReader};
 use std::thread;
@@ -58,7 +58,7 @@ fn set_reaches_the_mailboxes_of_its_directions() {
 }
 
 #[test]
-fn faulty_request_changes_nothing_and_tells_all() {
+fn faulty_request_changes_nothing_and_reports_all() {
     let config = config(|_| {});
     let state = state(&config);
     let mut controller = controller(&config, &state);
@@ -104,7 +104,7 @@ fn state_follows_what_was_carried_out() {
 }
 
 #[test]
-fn variations_of_the_profile_begin_with_the_time_line() {
+fn variations_of_the_profile_start_with_the_timeline() {
     let begun = |timeline: Value| {
         let config = config(|value| value["timeline"] = timeline);
         let state = state(&config);
@@ -121,13 +121,13 @@ fn variations_of_the_profile_begin_with_the_time_line() {
         let _ = controller.answer(5, br#"{"start": "timeline"}"#);
         let later = posted(&controller, 0);
         assert!(posted(&controller, 1).is_empty());
-        let told = |changes: Vec<Scheduled>| {
+        let summary = |changes: Vec<Scheduled>| {
             changes
                 .iter()
                 .map(|it| (it.at, it.origin))
                 .collect::<Vec<_>>()
         };
-        [at_once, later].map(told)
+        [at_once, later].map(summary)
     };
     let (now, later) = (vec![(0, Origin::Profile)], vec![(5, Origin::Profile)]);
     let waiting = json!({"starts": "on-request", "steps": []});
@@ -161,7 +161,7 @@ fn a_handover_shows_as_the_link_that_took_over() {
 }
 
 #[test]
-fn time_line_starts_once_at_its_request() {
+fn timeline_starts_once_at_its_request() {
     let steps = json!([{"at_s": 1, "set": {"direction": "forward", "outage": 2}}]);
     let config =
         config(|value| value["timeline"] = json!({"starts": "on-request", "steps": steps}));
@@ -240,7 +240,7 @@ fn socket_answers_line_by_line_and_goes_without_a_trace() {
                 .collect::<Vec<_>>()
         };
         let answers = ask(b"{\"get\": \"state\"}\n\xff\xfe\n");
-        assert!(answers[0].contains("\"ok\":true") && answers[1].contains("is no JSON"));
+        assert!(answers[0].contains("\"ok\":true") && answers[1].contains("is not JSON"));
         drop(UnixStream::connect(&path).unwrap());
         let long = ask(&vec![b'x'; MAX_REQUEST + 5000]);
         assert!(

@@ -21,30 +21,30 @@ use crate::tun::Tun;
 const NAP: Nanos = 150_000;
 /// The same where arrivals are noted, and the delay of the link allows for it: what waits in the device's queue stays short.
 const LONG_NAP: Nanos = 1_000_000;
-/// So close to a deadline, waiting costs more than looking at the clock until then.
+/// This close to a deadline, waiting costs more than polling the clock.
 const SPIN: Nanos = 10_000;
 /// Deadlines in a row after which the stop event is checked, however close the next one is.
 const UNHEEDED: u32 = 256;
 
-/// How much earlier than wanted the timer is set: what most of the last wakes were late at least, for timers of a virtual
-/// machine are late by tens of microseconds, and hardly ever by less. Who wakes too early looks at the clock until then.
+/// The timer advance: the wake-up latency that most of the last wake-ups had at least. In a virtual machine it is tens of
+/// microseconds, and hardly ever less. A thread that wakes too early polls the clock.
 #[derive(Debug, Default)]
-struct Lead {
-    /// By how much the last wakes were late, ns; the oldest is overwritten.
+struct TimerAdvance {
+    /// Latencies of the last wake-ups, ns; the oldest is overwritten.
     late: [Nanos; Self::WAKES],
     next: usize,
     ns: Nanos,
 }
 
-impl Lead {
-    /// Few, so that it holds for sparse packets soon after dense ones.
+impl TimerAdvance {
+    /// Few, so that it adapts soon when sparse packets follow dense ones.
     const WAKES: usize = 16;
-    /// Of 16 wakes so many come too early, and spin.
+    /// Of 16 wake-ups, the number that come too early and spin.
     const EARLY: usize = 4;
-    /// No wake spins longer than this, ns.
+    /// Bound on the spinning of a wake-up, ns.
     const MOST: Nanos = 100_000;
 
-    /// Learns from a wake by a timer set for `set`.
+    /// Adds a wake-up at `woke` by a timer set for `set`.
     fn learn(&mut self, set: Nanos, woke: Nanos) {
         self.late[self.next] = woke.saturating_sub(set);
         self.next = (self.next + 1) % Self::WAKES;
@@ -104,9 +104,9 @@ pub struct Devices {
     timer: Timer,
     /// The deadline that the timer was set for.
     armed: Nanos,
-    /// When it goes off: earlier, by what it is late.
+    /// Its expiry: earlier than the deadline by the timer advance.
     goes_off: Nanos,
-    lead: Lead,
+    timer_advance: TimerAdvance,
     /// Deadlines since the last look at the descriptors.
     unheeded: u32,
     /// Arrivals are noted at all inputs.
@@ -141,7 +141,7 @@ impl Devices {
             timer,
             armed: 0,
             goes_off: 0,
-            lead: Lead::default(),
+            timer_advance: TimerAdvance::default(),
             unheeded: 0,
             start,
             origin: sys::monotonic_ns() - start.elapsed().as_nanos() as u64,
@@ -170,10 +170,10 @@ impl Devices {
             return Ok(false);
         }
         self.unheeded += 1;
-        if left > SPIN + self.lead.ns {
+        if left > SPIN + self.timer_advance.ns {
             self.arm(deadline)?;
             self.timer.wait()?;
-            self.lead.learn(self.goes_off, self.now());
+            self.timer_advance.learn(self.goes_off, self.now());
         }
         self.spin(deadline);
         Ok(true)
@@ -192,7 +192,7 @@ impl Devices {
         }
         self.armed = deadline;
         let now = self.now();
-        self.goes_off = now.max(deadline.saturating_sub(self.lead.ns));
+        self.goes_off = now.max(deadline.saturating_sub(self.timer_advance.ns));
         self.timer.set(Duration::from_nanos(self.goes_off - now))
     }
 
@@ -207,7 +207,7 @@ impl Devices {
                 .poll
                 .is_readable(self.ends.len() + 1 + self.mailboxes.len())
             {
-                self.lead.learn(self.goes_off, self.now());
+                self.timer_advance.learn(self.goes_off, self.now());
                 self.spin(deadline);
             }
         }
@@ -296,22 +296,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lead_is_what_most_wakes_are_late_at_least() {
-        let lead_after = |late_us: [Nanos; 16]| {
-            let mut lead = Lead::default();
+    fn timer_advance_is_below_most_wake_up_latencies() {
+        let timer_advance_after = |late_us: [Nanos; 16]| {
+            let mut timer_advance = TimerAdvance::default();
             for (set, late) in (1..).zip(late_us) {
-                lead.learn(set, set + late * 1000);
+                timer_advance.learn(set, set + late * 1000);
             }
-            lead.ns
+            timer_advance.ns
         };
         let spread = [
             44, 31, 32, 33, 900, 35, 36, 37, 38, 39, 40, 41, 42, 43, 20, 34,
         ];
-        assert_eq!(lead_after(spread), 34_000);
-        assert_eq!(lead_after([2; 16]), 2_000);
-        assert_eq!(lead_after([300; 16]), Lead::MOST);
-        let mut one = Lead::default();
+        assert_eq!(timer_advance_after(spread), 34_000);
+        assert_eq!(timer_advance_after([2; 16]), 2_000);
+        assert_eq!(timer_advance_after([300; 16]), TimerAdvance::MOST);
+        let mut one = TimerAdvance::default();
         one.learn(5, 40_005);
-        assert_eq!(one.ns, 0, "one wake is no rule");
+        assert_eq!(one.ns, 0, "one wake-up is not enough");
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! What a path is joined to: TUN devices in their namespaces, and between processes UDP sockets.
+//! The ends of a path: TUN devices in their namespaces, and UDP sockets between processes.
 
 use std::io;
 
@@ -54,13 +54,13 @@ fn open_split(config: &Config, entity: Entity) -> Result<Ends, Failure> {
         );
         return Err(lacks(
             &what,
-            "give the addresses of st, sat and gw and a port: schemas/link-config.schema.json",
+            "set the addresses of st, sat and gw and a port: schemas/link-config.schema.json",
         ));
     };
     let Some([st, gw]) = &config.satellite else {
         return Err(lacks(
             "st and gw are null: OpenSAND carries the satellite segment",
-            "give both in the configuration",
+            "set both in the configuration",
         ));
     };
     let (tun, [down, up]) = match entity {
@@ -113,8 +113,7 @@ fn hint(error: &io::Error, port: &Port) -> String {
         Some(libc::EPERM | libc::EACCES) => "run as root".into(),
         Some(libc::EBUSY) => "another process is attached to the device; end it first".into(),
         Some(libc::EINVAL) => {
-            "the device is no TUN device, or has other flags (wanted: tun, no packet information)"
-                .into()
+            "not a TUN device, or one with other flags (needed: tun, no packet information)".into()
         }
         _ => {
             let name = port.netns.file_name().unwrap_or(port.netns.as_os_str());
@@ -131,7 +130,7 @@ mod tests {
     use emulator::config::parse;
 
     #[test]
-    fn what_cannot_be_opened_is_told_with_a_remedy() {
+    fn what_cannot_be_opened_is_reported_with_a_remedy() {
         let config = parse(&example("geo").to_string(), &cli::read_trace).unwrap();
         let refusal = |entity| open(&config, entity).err().unwrap();
         let lacks = refusal(Entity::Sat);
@@ -145,7 +144,7 @@ mod tests {
             ("/none/st", libc::ENOENT, "bring the lab up first"),
             ("/proc", libc::EPERM, "run as root"),
             ("/proc", libc::EBUSY, "end it first"),
-            ("/proc", libc::EINVAL, "no TUN device"),
+            ("/proc", libc::EINVAL, "not a TUN device"),
             (
                 "/proc",
                 libc::ENODEV,

@@ -3,7 +3,7 @@
 //!
 //! Each direction has a port: forward the first, return the next. An entity takes datagrams of its neighbour of that direction
 //! alone, and sends the next one a heartbeat every metrics interval. Capacity requests travel with the bursts of the return link,
-//! plans beside the frames of the forward link.
+//! plans from the forward link's socket.
 
 use std::io;
 use std::net::{SocketAddrV4, UdpSocket};
@@ -91,10 +91,10 @@ pub struct Air {
     heard: Heard,
     last: Option<Instant>,
     buffer: Vec<u8>,
-    /// At the terminal: where plans that come in are posted.
+    /// At the terminal: mailbox for received plans.
     return_link: Option<Arc<Mailbox>>,
     /// At the gateway: the path of plans to the terminal.
-    beside: Option<(UdpSocket, SocketAddrV4)>,
+    plans: Option<(UdpSocket, SocketAddrV4)>,
 }
 
 impl Air {
@@ -114,7 +114,7 @@ impl Air {
         };
         let socket = UdpSocket::bind(own)?;
         socket.set_nonblocking(true)?;
-        // The kernel gives what it allows.
+        // The kernel caps the size at its own limit.
         let _ = sys::set_receive_buffer(&socket, BUFFER);
         Ok(Self {
             socket,
@@ -124,7 +124,7 @@ impl Air {
             last: None,
             buffer: vec![0; HEADER + MAX_PAYLOAD + 1],
             return_link: None,
-            beside: None,
+            plans: None,
         })
     }
 
@@ -146,11 +146,11 @@ impl Air {
             last: None,
             buffer: self.buffer.clone(),
             return_link: None,
-            beside: None,
+            plans: None,
         })
     }
 
-    /// Plans that come in here go to the return link behind `mailbox`.
+    /// Passes received plans to the return link with this `mailbox`.
     pub fn post_plans(&mut self, mailbox: &Arc<Mailbox>) {
         self.return_link = Some(Arc::clone(mailbox));
     }
@@ -160,13 +160,13 @@ impl Air {
     /// # Errors
     /// No descriptor is left.
     pub fn send_plans_by(&mut self, forward: &Self) -> io::Result<()> {
-        self.beside = Some((forward.socket.try_clone()?, forward.to));
+        self.plans = Some((forward.socket.try_clone()?, forward.to));
         Ok(())
     }
 
     /// Sends a plan to the terminal.
     pub fn send_plan(&self, datagram: &[u8]) {
-        if let Some((socket, to)) = &self.beside {
+        if let Some((socket, to)) = &self.plans {
             let _ = socket.send_to(datagram, to);
         }
     }
@@ -197,7 +197,7 @@ impl Air {
     /// The next frame of the neighbour; everything else is counted and dropped.
     pub fn read(&mut self, out: &mut [u8]) -> Option<usize> {
         for _ in 0..BATCH {
-            // An error is one of the network's, e.g. nobody listening at the far end: there is no datagram.
+            // An error is one of the network's, e.g. no listener at the neighbour: there is no datagram.
             let (length, from) = self.socket.recv_from(&mut self.buffer).ok()?;
             if from != self.from.into() {
                 self.heard.strangers += 1;
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_at_the_far_end_is_no_error() {
+    fn an_absent_neighbour_is_not_an_error() {
         let emulation = Emulation {
             port: 41_743,
             ..LOCAL

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! `raw/link.jsonl` (schemas/link-metrics.schema.json): the lines of the file.
 
-use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::path::Path;
 
 use emulator::directions::DIRECTIONS;
 use emulator::drive::{Late, Snapshot};
@@ -114,14 +112,6 @@ pub enum Message {
     End(Box<End>),
 }
 
-/// Opens the metrics file for appending.
-///
-/// # Errors
-/// The file cannot be created or opened.
-pub fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).open(path)
-}
-
 /// Where samples go.
 pub struct Output<W> {
     /// Lines.
@@ -132,8 +122,8 @@ pub struct Output<W> {
     pub collector: Option<Collector>,
 }
 
-/// Writes header, samples and end line. A write error ends the writing, not the link: it goes once to `log`, and what is
-/// still received is thrown away. Gives `false` after a write error.
+/// Writes header, samples and end line. A write error ends the writing, not the link: it is logged once, later samples are
+/// discarded, and the result is `false`.
 pub fn write_all(
     mut output: Output<impl Write>,
     header: &Header,

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! `satlink run`: devices, a real-time thread for each direction, the metrics writer, and the end of all of them.
+//! `satlink run`: starts and ends the devices, a real-time thread for each direction, and the metrics writer.
 
-use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -20,6 +19,7 @@ use link::{Link, LinkConfig, LinkError, Receiver as LinkReceiver, Relay, Sender}
 use profile::Profile;
 
 use crate::awake::{self, Awake};
+use crate::bounded::Bounded;
 use crate::control::{Controller, Socket, State};
 use crate::devices::{Devices, End};
 use crate::ends::{self, Ends};
@@ -105,8 +105,8 @@ pub fn run(config: &Config, profile: &Profile, entity: Entity) -> Result<(), Fai
     })
 }
 
-fn open_metrics(config: &Config) -> Result<File, Failure> {
-    metrics::open(&config.metrics).map_err(|error| {
+fn open_metrics(config: &Config) -> Result<Bounded, Failure> {
+    Bounded::open(&config.metrics, config.metrics_max_bytes).map_err(|error| {
         let what = format!("{}: {error}", config.metrics.display());
         Failure::host(
             what,
@@ -137,7 +137,7 @@ fn bind(path: &Path) -> Result<Socket, Failure> {
 
 /// Writes metrics to their end. The control socket's state and the host's cores see each message first.
 fn write_metrics(
-    output: Output<File>,
+    output: Output<Bounded>,
     header: &Header,
     messages: &Receiver<Message>,
     state: &State,
@@ -252,7 +252,7 @@ impl Worker {
             .map_err(|error| Failure::host(format!("epoll: {error}"), "see ulimit -n"))?;
         if let Some(error) = devices.refused_stamps() {
             log(&format!(
-                "arrivals are not noted: {error}; packets count as come when they are read (give CAP_BPF)"
+                "no arrival times: {error}; packets count as arrived when they are read (grant CAP_BPF)"
             ));
         }
         Ok(Self {
@@ -331,7 +331,8 @@ fn events() -> Result<(Event, Event), Failure> {
     Ok((event()?, event()?))
 }
 
-/// Plans of demand assignment leave a gateway beside its forward frames, and reach a terminal's return link with them.
+/// Connects the directions for demand assignment: a gateway sends its plans by the forward socket, and a terminal passes
+/// plans that it receives there to its return link.
 fn join_plans(entity: Entity, directions: &mut [Prepared]) -> Result<(), Failure> {
     let [forward, back, ..] = directions else {
         return Ok(());
@@ -380,7 +381,7 @@ fn directions(
         .collect()
 }
 
-/// The direction, or the part of it that is here.
+/// The direction, or this process's part of it.
 fn drive_of(
     link: LinkConfig,
     role: Option<Role>,

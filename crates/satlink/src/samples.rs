@@ -64,6 +64,9 @@ pub(crate) struct Direction {
     pub out_bytes: u64,
     pub rate_bps: f64,
     pub dropped_packets: u64,
+    /// For probes alone.
+    #[serde(skip)]
+    pub dropped_bytes: u64,
     pub marked_packets: u64,
     pub lost_packets: u64,
     pub frames: u64,
@@ -105,7 +108,7 @@ pub(crate) struct HeardLine {
 }
 
 impl Direction {
-    /// What happened between two snapshots. A packet that the receiving device refused counts as dropped, not as out.
+    /// The sample of the time between two snapshots. A packet that the receiving device refused counts as dropped, not as out.
     fn between(last: Option<&Snapshot>, now: &Snapshot, seconds: f64) -> Self {
         let delta = |value: fn(&Snapshot) -> u64| value(now).saturating_sub(last.map_or(0, value));
         let out_bytes = delta(|s| s.counters.bytes_out - s.refused.1);
@@ -122,6 +125,7 @@ impl Direction {
             out_bytes,
             rate_bps: out_bytes as f64 * 8.0 / seconds,
             dropped_packets: delta(|s| s.counters.packets_dropped + s.refused.0),
+            dropped_bytes: delta(|s| s.counters.bytes_dropped),
             marked_packets: delta(|s| s.counters.packets_marked),
             lost_packets: delta(|s| s.counters.packets_lost),
             frames: delta(|s| s.counters.frames_sent),
@@ -189,8 +193,8 @@ impl Joiner {
         }
     }
 
-    /// Takes a snapshot; gives a sample when it completes a tick. A tick that a direction missed is left
-    /// out: counters run on, so the next sample covers both.
+    /// Adds a snapshot; returns a sample when it completes a tick. A tick that a direction missed is left out: counters run
+    /// on, so the next sample covers both.
     pub(crate) fn add(&mut self, direction: usize, snapshot: Box<Snapshot>) -> Option<Sample> {
         self.waiting[direction].as_mut()?.push_back(snapshot);
         let mut newest = 0;

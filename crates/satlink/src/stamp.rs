@@ -2,8 +2,8 @@
 //! When packets arrived. The kernel notes the time at which each packet enters a TUN device's queue, so that a thread may
 //! read it later, together with others, and the link still sees it come when it came.
 //!
-//! The notes are a ring beside the queue, in the same order. Where a packet was dropped between note and queue the two run
-//! apart, until the queue is found empty.
+//! The times are in a ring, in the order of the queue. A packet that is dropped after its time was noted puts the two out
+//! of step, until the queue is found empty.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -32,7 +32,7 @@ impl Stamps {
         })
     }
 
-    /// Arrivals so far; to be asked before a read that may find the queue empty.
+    /// Arrivals so far; call it before a read that may find the queue empty.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.notes.count()

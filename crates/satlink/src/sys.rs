@@ -16,7 +16,7 @@ use std::time::Duration;
 /// Stack that is touched before a real-time loop starts, bytes; its frames need far less.
 const PREFAULT_BYTES: usize = 128 * 1024;
 
-/// Turns the `-1` of a system call into the error it stands for.
+/// Turns the `-1` of a system call into `errno`'s error.
 pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result == -1 {
         Err(io::Error::last_os_error())
@@ -27,7 +27,7 @@ pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
 
 /// A raw descriptor that a call has just returned.
 pub(crate) fn owned(fd: libc::c_int) -> io::Result<OwnedFd> {
-    // SAFETY: the kernel has just created `fd` for this call, nobody else owns it.
+    // SAFETY: the kernel has just created `fd` for this call, it has no other owner.
     check(fd).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -223,7 +223,7 @@ impl Timer {
         .map(drop)
     }
 
-    /// Waits until the timer that is set goes off, or returns early after a signal.
+    /// Waits until the timer expires, or returns early after a signal.
     ///
     /// # Errors
     /// What `read` says.

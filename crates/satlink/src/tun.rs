@@ -21,7 +21,7 @@ pub struct Tun {
     takes: Takes,
     /// Or why the kernel does not note arrivals.
     stamps: Result<Stamps, Arc<io::Error>>,
-    /// What is left of a large packet, and when it came.
+    /// The unread segments of a large packet, and its arrival time.
     segments: Segments,
     came: Option<u64>,
 }
@@ -68,7 +68,7 @@ impl Tun {
         self.takes
     }
 
-    /// Whether [`Tun::read`] gives arrival times.
+    /// Whether [`Tun::read`] returns arrival times.
     ///
     /// # Errors
     /// The kernel would not note it.

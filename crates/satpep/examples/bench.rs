@@ -49,7 +49,7 @@ async fn serve(origin: Endpoint) {
     }
 }
 
-/// Gives the median round-trip time, ms, and the goodput, bit/s.
+/// Returns the median round-trip time, ms, and the goodput, bit/s.
 async fn measure(connection: Connection) -> (f64, f64) {
     let (mut send, mut answer) = connection.open_bi().await.unwrap();
     let mut times = Vec::new();
@@ -71,19 +71,19 @@ async fn measure(connection: Connection) -> (f64, f64) {
     (times[PINGS / 2].as_secs_f64() * 1e3, goodput)
 }
 
-/// Runs what `begin` starts on a thread of its own, for as long as the process lives; gives its address.
+/// Runs what `begin` starts on a thread of its own, for as long as the process lives; returns its address.
 fn start<F: Future<Output = ()>>(
     begin: impl FnOnce() -> (SocketAddr, F) + Send + 'static,
 ) -> SocketAddr {
-    let (tell, told) = channel();
+    let (sender, receiver) = channel();
     thread::spawn(move || {
         let runtime = satpep::runtime().unwrap();
         let _inside = runtime.enter();
         let (address, work) = begin();
-        tell.send(address).unwrap();
+        sender.send(address).unwrap();
         runtime.block_on(work);
     });
-    told.recv().unwrap()
+    receiver.recv().unwrap()
 }
 
 fn start_origin(pki: Arc<Pki>) -> SocketAddr {

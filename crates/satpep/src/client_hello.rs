@@ -159,7 +159,7 @@ fn next_crypto_frame(payload: &mut bytes::Bytes) -> Option<(u64, bytes::Bytes)> 
     }
 }
 
-/// Reads a whole `ClientHello` (RFC 8446 section 4.1.2); `None` while it is incomplete, or when it is none.
+/// Reads a whole `ClientHello` (RFC 8446 section 4.1.2); `None` if the bytes are incomplete or something else.
 fn parse_client_hello(message: &[u8]) -> Option<ClientHello> {
     let mut rest = message;
     if take_u8(&mut rest)? != 1 {
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_no_name() {
+    fn an_address_is_not_a_name() {
         let (crypto, mut hellos) = (crypto(), PendingHellos::default());
         let flight = first_flight("127.0.0.1", &[]);
         assert!(hellos.inspect(&flight[0], &crypto));

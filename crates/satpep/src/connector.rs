@@ -225,7 +225,7 @@ fn outward(target: SocketAddr, client: Option<SocketAddr>) -> Result<Endpoint, D
     };
     let socket = match client {
         None => sys::udp_socket(any, false),
-        // A client may talk to two servers from one port.
+        // A client may use one port for two servers.
         Some(client) => sys::udp_socket(client, true).or_else(|error| match error.kind() {
             std::io::ErrorKind::AddrInUse => sys::udp_socket((client.ip(), 0).into(), true),
             _ => Err(error),

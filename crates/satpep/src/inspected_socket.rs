@@ -24,7 +24,7 @@ pub struct InspectedSocket {
 }
 
 impl InspectedSocket {
-    /// Wraps `socket`; `crypto` gives the keys of Initial packets.
+    /// Wraps `socket`; `crypto` derives the keys of Initial packets.
     #[must_use]
     pub fn new(socket: Arc<dyn AsyncUdpSocket>, crypto: Arc<dyn ServerConfig>) -> Self {
         Self {

@@ -2,7 +2,7 @@
 //! A proxy that splits QUIC connections, after Kosek et al., "Exploring Proxying QUIC and HTTP/3 for Satellite
 //! Communication", IFIP Networking 2022, section II-D.
 //!
-//! `inspected_socket` and `client_hello` read what a client asks for, `connector` accepts it and dials the next hop,
+//! `inspected_socket` and `client_hello` read a client's server name and protocols, `connector` accepts it and dials the next hop,
 //! `splice` joins both connections, `relay` each direction of each stream.
 
 use std::io;

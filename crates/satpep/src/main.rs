@@ -63,7 +63,7 @@ fn quic(options: QuicOptions) -> Result<(), Failure> {
     if !options.outside_a_lab && !sys::in_namespace_named(LAB_PREFIX) {
         return Err(Failure {
             status: 2,
-            what: "this is no network namespace of a lab, and satpep reads what its users send"
+            what: "this is not a network namespace of a lab, and satpep reads what its users send"
                 .into(),
             hint: "run it on a node of a lab, or add --outside-a-lab if all users agreed",
         });
@@ -72,7 +72,7 @@ fn quic(options: QuicOptions) -> Result<(), Failure> {
         Report::new(io::stdout(), options.metrics.as_deref()).map_err(|error| Failure {
             status: 3,
             what: format!("metrics file: {error}"),
-            hint: "give --metrics a file in a folder that exists",
+            hint: "set --metrics to a file in a folder that exists",
         })?;
     let runtime = satpep::runtime().map_err(|error| host(format!("event loop: {error}")))?;
     let result = runtime.block_on(async {
@@ -105,7 +105,7 @@ fn start(error: &StartError) -> Failure {
         StartError::Tls(_) => Failure {
             status: 2,
             what: error.to_string(),
-            hint: "give --cert, --key and --ca the PEM files of the lab's CA",
+            hint: "set --cert, --key and --ca to the PEM files of the lab's CA",
         },
         StartError::Listen { .. } | StartError::Qlog { .. } => host(error.to_string()),
     }

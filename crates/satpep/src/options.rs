@@ -18,7 +18,7 @@ pub enum Mode {
     Default,
     /// The next hop first: the client sees the server's settings before it can ask for anything
     H3Capable,
-    /// Both at once, and the next hop by 0-RTT where it gave a session ticket before
+    /// Both at once, and the next hop by 0-RTT with a session ticket from an earlier connection
     Warm,
 }
 
@@ -31,7 +31,7 @@ pub struct QuicOptions {
     /// Take connections that are meant for other hosts (nft tproxy to --listen) and answer in their name
     #[arg(long)]
     pub transparent: bool,
-    /// Proxy or server behind this one [default: where the client wanted to go; needs --transparent]
+    /// Proxy or server behind this one [default: the client's destination; needs --transparent]
     #[arg(long, value_name = "ADDR:PORT")]
     pub next_hop: Option<SocketAddr>,
     /// Order of the handshakes
@@ -95,7 +95,7 @@ impl QuicOptions {
         if self.next_hop.is_none() && !self.transparent {
             fault(
                 "next-hop",
-                "without it only --transparent knows where to go".into(),
+                "without it, only --transparent knows the destination".into(),
             );
         }
         let listening = |address: &SocketAddr| self.listen.contains(address);
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fault_is_told() {
+    fn every_fault_is_reported() {
         let options = parse(&[
             "--max-connections",
             "0",

@@ -24,7 +24,7 @@ use crate::sys;
 const SCHEMA: &str = "satlab/satpep/1";
 /// A priming connection that failed is tried again after this time.
 const PRIME_RETRY: Duration = Duration::from_secs(1);
-/// Time in which a lost `CONNECTION_CLOSE` is sent again.
+/// Time in which a lost `CONNECTION_CLOSE` is repeated.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why the proxy does not start.

@@ -35,7 +35,7 @@ pub enum Record {
         pid: u32,
         /// Addresses in force.
         listen: Vec<SocketAddr>,
-        /// `None`: where the client wanted to go.
+        /// `None`: the client's destination.
         next_hop: Option<SocketAddr>,
         /// Takes connections that are meant for others.
         transparent: bool,
@@ -61,7 +61,7 @@ pub enum Record {
         connection: u64,
         /// The client.
         client: SocketAddr,
-        /// Where the client wanted to go.
+        /// The destination of the client's packets.
         destination: SocketAddr,
         /// Where it is sent.
         next_hop: SocketAddr,
@@ -246,7 +246,7 @@ impl Report {
         metrics: Option<&Path>,
     ) -> io::Result<(Self, Writers)> {
         let (records, from_records) = sync_channel(QUEUE_LINES);
-        // The reader may be gone while traffic goes on; that is no error.
+        // A closed stdout is not an error: traffic continues.
         let mut writers = vec![thread::spawn(move || drop(drain(&from_records, out)))];
         let metrics_fault = Arc::new(OnceLock::new());
         let mut samples = None;
@@ -343,7 +343,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_disk_is_told_once_and_stops_only_the_samples() {
+    fn a_full_disk_is_reported_once_and_stops_only_the_samples() {
         let (report, writers) = Report::new(io::sink(), Some(Path::new("/dev/full"))).unwrap();
         let refused = || Record::Refused {
             client: "127.0.0.1:1".parse().unwrap(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Linux calls: UDP sockets, transparent where asked, and where this process runs. The only module with `unsafe`.
+//! Linux calls: UDP sockets, transparent on request, and the namespace of this process. The only module with `unsafe`.
 #![allow(unsafe_code)]
 
 use std::fs;
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_host_is_no_lab() {
+    fn the_host_is_not_a_lab() {
         assert!(!in_namespace_named("no-such-lab-"));
     }
 }

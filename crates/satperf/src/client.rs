@@ -131,7 +131,7 @@ impl Client {
                     }
                     Read::Open => end,
                     Read::Finished => Some(Ok(())),
-                    Read::Reset => Some(Err("the server gave up its report".into())),
+                    Read::Reset => Some(Err("the server reset the stream of its report".into())),
                 };
             } else {
                 self.receiving.pull(stack, self.conn, stream);
@@ -162,12 +162,12 @@ impl Client {
     fn copy_report(&mut self) -> Option<String> {
         let report = std::mem::take(&mut self.report);
         let Ok(text) = String::from_utf8(report) else {
-            return Some("the server's report is no text".into());
+            return Some("the server's report is not UTF-8".into());
         };
         let mut status = None;
         for line in text.lines() {
             let Ok(value) = serde_json::from_str::<serde_json::Value>(line) else {
-                return Some("the server's report is no JSON".into());
+                return Some("the server's report is not JSON".into());
             };
             if value["side"] != "server" {
                 return Some("the server's report speaks for another".into());

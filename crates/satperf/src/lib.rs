@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! The QUIC application of `satperf`: a client and a server that transfer payload and measure, over one of two QUIC
-//! libraries. Everything here is stepped by packets and time; sockets and the clock are the program's (`main.rs`), or a
-//! simulation's (`crates/virtual`).
+//! libraries. Packets and time are inputs; the program (`main.rs`) or a simulation
+//! (`crates/virtual`) has the sockets and the clock.
 
 pub mod app;
 pub mod client;

@@ -170,7 +170,7 @@ impl From<StackError> for Failure {
             StackError::Qlog { .. } => Self::new(
                 3,
                 error.to_string(),
-                "give --qlog a folder that can be written",
+                "set --qlog to a folder that can be written",
             ),
             error => Self::new(
                 2,
@@ -263,7 +263,7 @@ fn measure(args: ClientArgs) -> Result<(), Failure> {
             Failure::new(
                 3,
                 format!("{}: {error}", path.display()),
-                "give --zero-rtt a file that can be written",
+                "set --zero-rtt to a file that can be written",
             )
         })?;
     }
@@ -278,7 +278,7 @@ fn read_session(path: &Path) -> Result<Vec<u8>, Failure> {
             Failure::new(
                 2,
                 format!("{}: {error}", path.display()),
-                "give --zero-rtt a file of an earlier run, or a new name",
+                "set --zero-rtt to a file of an earlier run, or to a new name",
             )
         }),
     }
@@ -315,7 +315,7 @@ fn open(path: &Path) -> Result<Output, Failure> {
         Failure::new(
             3,
             format!("{}: {error}", path.display()),
-            "give --output a file that can be written",
+            "set --output to a file that can be written",
         )
     })
 }
@@ -371,7 +371,7 @@ fn run(
         Ok(Err(why)) => Err(Failure::new(
             1,
             why,
-            "the lines written so far tell how far it came; qlog: --qlog DIR",
+            "the lines written so far show the progress; for a qlog: --qlog DIR",
         )),
         Err(RunError::Signal) => Err(Failure::new(
             130,
@@ -404,7 +404,8 @@ mod tests {
     #[test]
     fn processor_time_is_read() {
         let begin = Instant::now();
-        while begin.elapsed() < Duration::from_millis(30) {}
-        assert!(cpu_s() > 0.0);
+        while cpu_s() == 0.0 {
+            assert!(begin.elapsed() < Duration::from_secs(60));
+        }
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Times and totals of one connection at one end: lines of intervals and a summary.
+//! Times and totals of one connection at one endpoint: lines of intervals and a summary.
 
 use std::time::{Duration, Instant};
 
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_received_is_no_goodput() {
+    fn nothing_received_has_no_goodput() {
         let start = Instant::now();
         let failed = Measurement::new(Side::Client, start).summary(
             start,

@@ -84,7 +84,7 @@ impl Socket {
         self.local
     }
 
-    /// Sizes as the kernel gave them.
+    /// Buffer sizes as the kernel granted them.
     pub fn describe(&self) -> record::Socket {
         record::Socket {
             send_buffer_bytes: self.state.send_buffer_size((&self.udp).into()).unwrap_or(0),
@@ -107,7 +107,7 @@ impl Socket {
         {
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-            // What an ICMP message reports is no more than a hint (RFC 9000 section 21.1.1.4).
+            // An ICMP message is only a hint (RFC 9000 section 21.1.1.4).
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(true),
             Err(error) => return Err(error),
         };

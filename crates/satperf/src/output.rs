@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Where lines and sessions go.
+//! The output file or stdout, and the file of the session.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_told() {
+    fn a_full_disk_is_reported() {
         let mut output = Output::open(Some(Path::new("/dev/full"))).unwrap();
         assert!(
             output

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_cut_gives_the_same_bytes() {
+    fn any_cut_has_the_same_bytes() {
         let mut whole = [0; 10_000];
         fill(3, 0, &mut whole);
         for (offset, len) in [

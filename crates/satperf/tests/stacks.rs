@@ -134,7 +134,7 @@ fn download(client: &mut Quinn, server: &mut Quinn) -> ZeroRtt {
 }
 
 #[test]
-fn a_request_whose_early_data_is_rejected_is_sent_again() {
+fn a_request_whose_early_data_is_rejected_is_repeated() {
     let pki = Pki::new("early");
     let server = || Quinn::new(Setup::default(), &pki.server()).unwrap();
     let tls = quic::client_crypto(&pki.cert(), &[ALPN], true).unwrap();

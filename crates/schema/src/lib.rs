@@ -2,9 +2,9 @@
 //! JSON against a JSON Schema (draft 2020-12, the keywords that the project's schemas use): every fault at once, each with
 //! its place and a remedy.
 //!
-//! Stricter than the draft: `1.0` is no integer, lengths count bytes of UTF-8, and no text holds a NUL. Two keywords have a
-//! meaning of their own here: `remedy` says in words what a value must be, and replaces all faults below it by one; `format`
-//! names a [`Rule`], for what a schema cannot say.
+//! Stricter than the draft: `1.0` is not an integer, lengths count bytes of UTF-8, and no text holds a NUL. Two keywords have a
+//! meaning of their own here: `remedy` describes a valid value in words, and replaces all faults below it by one; `format`
+//! names a [`Rule`] that a schema cannot express.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
 use serde_json::Value;
@@ -43,7 +43,7 @@ impl Schemas {
     /// Reads schema documents.
     ///
     /// # Errors
-    /// A text is no JSON, or has keywords that [`Schemas::check`] does not know.
+    /// A text is not JSON, or has keywords that [`Schemas::check`] does not know.
     pub fn parse(texts: &[&str]) -> Result<Self, String> {
         let documents = texts.iter().map(|text| serde_json::from_str(text));
         let documents = documents.collect::<Result<Vec<Value>, _>>();
@@ -182,8 +182,8 @@ impl Walk<'_, '_, '_> {
         }
     }
 
-    /// Exactly one branch has to hold. Faults are those of the branch that the value seems to be meant for: by its type, by
-    /// its constant fields, else by the smallest number of faults.
+    /// Exactly one branch must hold. The faults are those of the most likely branch: by the value's type, by its constant
+    /// fields, else by the smallest number of faults.
     fn one_of(&mut self, node: Node<'_>, place: &str, value: &Value, faults: &mut Faults) {
         let branches: Vec<_> = items(&node.schema["oneOf"]).map(|it| node.at(it)).collect();
         if branches.is_empty() {
@@ -249,7 +249,7 @@ impl Walk<'_, '_, '_> {
     }
 }
 
-/// The names of which one has to be there, where that is all that the branches say.
+/// The fields of which one is required, if the branches require nothing else.
 fn alternatives<'a>(branches: &[Node<'a>]) -> Option<Vec<&'a str>> {
     let name = |node: &Node<'a>| {
         let fields = node.schema.as_object()?;
@@ -259,7 +259,7 @@ fn alternatives<'a>(branches: &[Node<'a>]) -> Option<Vec<&'a str>> {
     branches.iter().map(name).collect()
 }
 
-/// The field by whose constant a schema is told from others, if the value's is another one.
+/// The field whose constant distinguishes a schema from its alternatives, if the value has another one there.
 fn tag<'a>(schema: &'a Value, value: &Value) -> Option<&'a str> {
     let properties = schema["properties"].as_object().into_iter().flatten();
     let is_required = |name: &str| words(&schema["required"]).any(|it| it == name);

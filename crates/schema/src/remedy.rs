@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! What a schema asks for, in words.
+//! Descriptions of what a schema requires.
 
 use serde_json::Value;
 
@@ -54,7 +54,7 @@ impl Schemas {
         let place = if place.is_empty() { "the file" } else { place };
         let remedy = self.remedy(node);
         if !value.is_object() && remedy.starts_with("an object") && !remedy.contains(", or ") {
-            return format!("{place}: is no object (see {})", file(node.document));
+            return format!("{place}: is not an object (see {})", file(node.document));
         }
         format!("{place}: {value} is not allowed ({remedy})")
     }

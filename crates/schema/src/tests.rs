@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! The walker on a schema that has every keyword.
+//! The checker with a schema that has every keyword.
 
 use super::*;
 use serde_json::json;
@@ -67,9 +67,9 @@ fn every_fault_has_its_place_and_remedy() {
     assert_eq!(
         faults(&two),
         [
-            "limit: is no object (see schemas/main.schema.json)",
+            "limit: is not an object (see schemas/main.schema.json)",
             "shape[0].w: 1.0 is not allowed (an integer from 1)",
-            "shape[1]: is no object (see schemas/shapes.schema.json)",
+            "shape[1]: is not an object (see schemas/shapes.schema.json)",
             "name: is missing (a text of 1 to 3 bytes)",
             "even: is unknown (remove it)",
         ]
@@ -85,7 +85,7 @@ fn every_fault_has_its_place_and_remedy() {
     );
     assert_eq!(
         faults(&json!([])),
-        ["the file: is no object (see schemas/main.schema.json)"]
+        ["the file: is not an object (see schemas/main.schema.json)"]
     );
 }
 

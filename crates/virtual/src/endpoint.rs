@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! One end of the path: a QUIC stack at an address, and its packets.
+//! One endpoint of the path: a QUIC stack at an address, and its packets.
 
 use std::collections::VecDeque;
 use std::net::{SocketAddr, SocketAddrV4};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! satperf's client and server over the emulated link under a virtual clock: the state machines of `satlink` and of
-//! quinn-proto, stepped by one loop. No socket, no thread, no real time: the same input gives the same output, as fast as
-//! the CPU allows.
+//! quinn-proto, stepped by one loop. No socket, no thread, no real time: equal input produces equal output, as
+//! fast as the CPU allows.
 
 use std::error::Error;
 
@@ -21,10 +21,10 @@ use path::{Config, LinkHistory, Path};
 use transfer::Transfer;
 use world::World;
 
-/// Runs transfers over a link. A time line acts from virtual time 0.
+/// Runs transfers over a link. A timeline starts at virtual time 0.
 ///
 /// # Errors
-/// The configuration is no link, or a library refuses what it was given.
+/// The configuration is invalid, or a library refuses its input.
 pub fn run(
     config: &Config,
     profile: &Profile,

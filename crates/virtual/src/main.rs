@@ -67,5 +67,8 @@ fn read(path: &Path) -> Result<Transfer, Failure> {
 }
 
 fn unprinted(error: &dyn std::fmt::Display) -> Failure {
-    Failure::host(format!("stdout: {error}"), "give stdout a place to go")
+    Failure::host(
+        format!("stdout: {error}"),
+        "redirect stdout to a file or program that can be written",
+    )
 }

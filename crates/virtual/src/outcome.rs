@@ -123,7 +123,7 @@ pub struct Sample {
     pub rtt_ms: f64,
     /// Packets that the sender has declared lost.
     pub lost_packets: u64,
-    /// Time that the forward link needs for what waits in front of it, ms.
+    /// Time that the forward link needs for the bytes in its queue, ms.
     pub forward_queue_ms: f64,
     /// The same of the return link, ms.
     pub return_queue_ms: f64,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! The emulated path between both endpoints: satlink's loop over its directions, with a [`World`] as clock and devices.
-//! All that the simulation needs of the emulator is used in this module.
+//! Only this module uses the emulator.
 
 use std::collections::VecDeque;
 use std::io;
@@ -25,10 +25,10 @@ const RETURN: usize = 1;
 pub struct Path(Vec<Drive>);
 
 impl Path {
-    /// The path of a configuration; its time line acts from virtual time 0.
+    /// The path of a configuration; its timeline starts at virtual time 0.
     ///
     /// # Errors
-    /// The configuration is no link.
+    /// The configuration is invalid.
     pub fn planned(config: &Config, profile: &Profile) -> Result<Self, LinkError> {
         let mut path = Self::new(&links::links(config, profile))?;
         if let Some(timeline) = &config.timeline {
@@ -43,7 +43,7 @@ impl Path {
     /// A path of these links: forward, return, terrestrial down, terrestrial up.
     ///
     /// # Errors
-    /// A configuration is no link.
+    /// A configuration is invalid.
     pub fn new(links: &[LinkConfig; 4]) -> Result<Self, LinkError> {
         let drive = |index: &usize| Ok(Drive::new(Link::new(links[*index].clone())?, SAMPLE, 1));
         TRAVEL.iter().map(drive).collect::<Result<_, _>>().map(Self)

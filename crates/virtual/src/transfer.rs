@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fault_is_told_at_once() {
+    fn every_fault_is_reported_at_once() {
         let mut bad = download();
         (bad.bytes, bad.streams, bad.timeout_s) = (0, 0, -1.0);
         bad.client.initial_window = 0;

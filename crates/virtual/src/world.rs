@@ -61,7 +61,7 @@ pub struct World {
     pub done: Vec<TransferResult>,
     /// Every [`SAMPLE`] until the payload has arrived; queues are not known here.
     pub samples: Vec<Sample>,
-    /// satperf's lines of output, if wanted: client's, server's.
+    /// satperf's lines of output, if requested: client's, server's.
     pub lines: [Vec<String>; 2],
     wants_lines: bool,
     /// A connection could not be started: the simulation ended.

@@ -77,7 +77,7 @@ fn a_download_takes_the_round_trips_it_must() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_bytes() {
+fn the_bytes_are_equal_with_equal_seeds() {
     let (config, transfer) = (link(0.001, &Value::Null), transfer(1_000_000));
     let text = |transfer| serde_json::to_string(&run(&config, transfer)).unwrap();
     let once = text(&transfer);

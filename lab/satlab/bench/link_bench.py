@@ -75,10 +75,10 @@ class Flow:
 
 @dataclass(frozen=True)
 class Rate:
-    """One lab. `counted_loss_packets`: what satlink says it lost or dropped under load; what is lost beyond fell in a
-    TUN's queue or a socket of a busy host.
+    """One lab. `counted_loss_packets`: satlink's losses and drops under load; all other losses were in a TUN's queue
+    or a socket of a busy host.
 
-    `rtt_above_model_ms`: mean of the echoes less the frame model's mean. `rss_mb`: most resident memory.
+    `rtt_above_model_ms`: mean of the echoes less the frame model's mean. `rss_mb`: largest resident memory.
     `out_of_calibration`: the checks that did not hold.
     """
 
@@ -104,7 +104,7 @@ class TimerBaseline:
 
 @dataclass(frozen=True)
 class Baseline:
-    """The host without the link: as fast as iperf3 goes over a veth pair and over a plain TUN copy (`*_most`).
+    """The host without the link: iperf3's largest rate over a veth pair and over a plain TUN copy (`*_most`).
 
     `tun_copy`: the copy at the rate of each lab, in their order; None where a flow failed, `failure` says why.
     """
@@ -118,7 +118,7 @@ class Baseline:
 
 @dataclass(frozen=True)
 class Promise:
-    """A figure that the specification promises, and what was measured; None: it was not, and so it is not met."""
+    """A figure that the specification promises, and its measured value; None: not measured, so not met."""
 
     name: str
     target: str
@@ -135,7 +135,7 @@ def _at_least(name: str, limit: float, unit: str, measured: float | None) -> Pro
 
 
 def promises(result: dict[str, Any]) -> list[Promise]:
-    """Hold a result against what is promised of the link's speed. What was not requested is missing, not missed."""
+    """Compare a result with the promised speed of the link. Promises that were not requested are left out."""
     made = []
     for rate in result["rates"]:
         flow, name = rate["load"], f"{rate['rate_mbps']:g} Mbit/s"
@@ -312,7 +312,7 @@ class _Bench:
 
 
 def _output(argv: list[str]) -> dict[str, Any]:
-    """Run a program; return what it prints, nothing if it failed."""
+    """Run a program and return its stdout; empty if it failed."""
     done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False)
     return json.loads(done.stdout) if done.returncode == 0 else {}
 
@@ -353,7 +353,7 @@ def profile_of(rate_mbps: float, folder: Path) -> Path:
 
 @dataclass(frozen=True)
 class _Load:
-    """What a lab under load gave; as in `Rate`."""
+    """Measurements of a lab under load; fields as in `Rate`."""
 
     flow: Flow | None
     counted_loss_packets: int | None

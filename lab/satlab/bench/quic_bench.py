@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satlab bench quic`: what satperf reaches on this host, over a veth pair and over a large satellite link.
+"""`satlab bench quic`: satperf's performance on this host, over a veth pair and over a large satellite link.
 
 Large: 250 Mbit/s forward and a tenth of it back, 650 ms, a queue of one BDP, 100 MB (draft-kuhn-quic-4-sat-07,
 section 3), for every congestion control that is offered. A benchmark: it fails no test, and a transfer that fails
@@ -108,7 +108,7 @@ Connect = Callable[[str, Sequence[str], Sequence[str], float], Transfer]
 
 @contextlib.contextmanager
 def server(up: Lab, node: str, options: Sequence[str], folder: Path) -> Iterator[Connect]:
-    """Run a server for as long as the block lasts, and yield what runs a client of it.
+    """Run a server during the block; yields the function that runs its client.
 
     Raises:
         HostError: satperf is missing, or its server does not start.

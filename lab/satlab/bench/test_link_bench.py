@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The benchmark's own arithmetic; what it measures is no test's business."""
+"""The benchmark's arithmetic, without measurements."""
 
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def result() -> dict[str, object]:
     }  # fmt: skip
 
 
-def test_a_result_is_told_with_its_ratios() -> None:
+def test_a_result_is_reported_with_its_ratios() -> None:
     text = "\n".join(link_bench.lines(result()))
     assert "rate 1.00, CPU per packet 2.00" in text
     assert "1 of 2 at 20 Mbit/s" in text
@@ -71,7 +71,7 @@ def test_a_promise_that_was_not_measured_is_not_met() -> None:
     assert "MISSED     1100 Mbit/s: received: not measured (>= 1000 Mbit/s)" in list(link_bench.lines(failed))
 
 
-def test_a_flow_that_failed_is_told_not_left_out() -> None:
+def test_a_failed_flow_is_reported_not_omitted() -> None:
     failed = result()
     failed["rates"][0] |= {"load": None, "failure": "iperf3: no route", "counted_loss_packets": None, "rtt_ms": None}  # type: ignore[index]
     assert "250 Mbit/s: iperf3: no route" in "\n".join(link_bench.lines(failed))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the QUIC benchmark tells; what it measures is no test's business."""
+"""The output of the QUIC benchmark, without measurements."""
 
 from typing import Any
 
@@ -16,21 +16,21 @@ SUMMARY: dict[str, Any] = {
 }  # fmt: skip
 
 
-def told(client: dict[str, Any] | None, said: str = "") -> str:
+def output(client: dict[str, Any] | None, said: str = "") -> str:
     host = {"cores": 2, "cpu": "a CPU", "system": "a system", "load_1min": 0.5}
     case = {"name": "quinn cubic loss 1%", "client": client, "server": SUMMARY if client else None, "said": said}
     return "\n".join(quic_bench.lines({"host": host, "load_1min_end": 1.0, "cases": [case]}))
 
 
-def test_a_transfer_is_told_with_its_check() -> None:
-    text = told(SUMMARY)
+def test_a_transfer_is_reported_with_its_check() -> None:
+    text = output(SUMMARY)
     assert "quinn cubic loss 1%: 56.1 Mbit/s, 14.9 s, data equal, 1.0% retransmitted, 3432 ACKs" in text
-    assert "DATA DIFFERS" in told(SUMMARY | {"data_equal": False})
+    assert "DATA DIFFERS" in output(SUMMARY | {"data_equal": False})
 
 
-def test_a_transfer_that_failed_is_told_with_its_reason() -> None:
-    assert "failed: timed out" in told(SUMMARY | {"status": "failed", "reason": "timed out"})
-    assert "failed: error: UDP socket" in told(None, "error: UDP socket")
+def test_a_failed_transfer_is_reported_with_its_reason() -> None:
+    assert "failed: timed out" in output(SUMMARY | {"status": "failed", "reason": "timed out"})
+    assert "failed: error: UDP socket" in output(None, "error: UDP socket")
 
 
 def test_summaries_are_found_by_side() -> None:
@@ -46,14 +46,14 @@ def test_every_offered_congestion_control_is_measured_with_and_without_loss() ->
         assert {(case.stack, case.congestion_control) for case in quic_bench.CASES if case.loss == loss} == offered
 
 
-def test_a_program_that_is_not_built_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_is_not_built_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paths, "SATPERF", paths.ROOT / "nonexistent")
     with pytest.raises(HostError, match="missing") as caught, quic_bench.server(None, "server", [], paths.ROOT):  # type: ignore[arg-type]
         pass
     assert "satlab --install quic" in str(caught.value.hint)
 
 
-def test_a_case_is_named_by_all_that_tells_it_from_others() -> None:
+def test_names_of_cases_are_unique() -> None:
     names = [case.name for case in quic_bench.CASES]
     assert len(set(names)) == len(names)
     assert "quinn reno loss 1% pep quic" in names

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A UDP flow for benchmarks that leaves the CPU to what is measured: datagrams leave and arrive in large packets.
+"""A UDP flow for benchmarks, with little CPU time: datagrams leave and arrive in large packets.
 
-`receive ADDRESS PORT BYTES` prints `{"ready": true}`, then what arrived; `send ADDRESS PORT BYTES BPS SECONDS` prints
-what was sent. BYTES is the payload of a datagram, BPS the rate of all payload.
+`receive ADDRESS PORT BYTES` prints `{"ready": true}`, then the counts of the received datagrams; `send ADDRESS
+PORT BYTES BPS SECONDS` prints those of the sent ones. BYTES is the payload of a datagram, BPS the rate of all payload.
 """
 
 import json
@@ -18,7 +18,7 @@ TICK_S = 0.001
 """Datagrams leave in bursts as long as this, as iperf3's do."""
 MOST_BYTES, MOST_DATAGRAMS = 65_000, 64
 SILENCE_S = 2.0
-"""A receiver that has heard nothing for so long after the first datagram is done."""
+"""A receiver ends after this time without a datagram, s; it waits longer for the first one."""
 
 
 def bursts(size: int, bps: float, seconds: float) -> Iterator[tuple[float, int]]:
@@ -51,7 +51,7 @@ def send(address: str, port: int, size: int, bps: float, seconds: float) -> dict
 
 
 def receive(address: str, port: int, size: int) -> dict[str, float]:
-    """Count datagrams from the first one until there is silence."""
+    """Count datagrams from the first one until SILENCE_S without any."""
     buffer = bytearray(65_536)
     received, first, last = 0, 0.0, 0.0
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:

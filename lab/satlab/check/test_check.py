@@ -11,13 +11,13 @@ from xml.etree import ElementTree
 import jsonschema
 import pytest
 
-from satlab.check import check_result, check_run, suite, verdict
+from satlab.check import case_link, check_result, check_run, physics, suite, verdict
 from satlab.check.backend import virtual_clock
 from satlab.check.backend.virtual_clock import VirtualClock
 from satlab.check.check_result import CheckResult
 from satlab.check.endpoint import selection
 from satlab.check.report import check_page, check_tables, exports
-from satlab.check.samples import Sample, Status, UnusedSource
+from satlab.check.samples import Sample, Status, UnusedSource, within_limit
 from satlab.check.suite import Case, Suite
 from satlab.check.verdict import BaselineComparison
 from satlab.common import paths
@@ -160,6 +160,46 @@ def test_a_failed_connection_fails_its_case() -> None:
 def judged(*samples: Sample) -> verdict.TargetVerdict:
     [found] = verdict.against_targets(small(), small().cases, {"a": samples})
     return found
+
+
+def test_a_transfer_beyond_its_time_limit_does_not_pass() -> None:
+    case = Case.model_validate({"id": "loss", "forward_mbps": 10, "return_mbps": 2, "timeout_s": 60})
+    late = Sample("loss", 1, "ok", "", (20.0, 78.2))
+    whole = within_limit(late, case, has_marks=False)
+    assert (whole.status, whole.reason) == ("failed", "it took 78.2 s, the limit is 60 s")
+    marked = within_limit(late, case, has_marks=True)
+    assert (marked.status, marked.times_s) == ("censored", (20.0, None))
+    assert within_limit(replace(late, times_s=(20.0, 59.9)), case, has_marks=False).status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("changes", "case_changes", "words"),
+    [
+        ({}, {}, ""),
+        ({"handshake_ms": 640.0}, {}, "handshake 640.0 ms"),
+        ({"time_to_first_byte_ms": 1290.0}, {}, "first byte"),
+        ({"time_to_first_byte_ms": 660.0}, {"second_after_s": 1}, ""),
+        ({"times_s": (1.29, 9.0)}, {}, "time to 0.1 MB"),
+        ({"times_s": (1.5, 8.9)}, {}, "time to 10 MB"),
+        ({"times_s": (1.5, 5.3)}, {"changes": [{"at_s": 1, "forward_mbps": 20}]}, ""),
+        ({"times_s": (1.1, 8.9)}, {"direction": "upload", "return_mbps": 10}, ""),
+        ({"status": "failed", "handshake_ms": 1.0}, {}, ""),
+    ],
+)
+def test_a_sample_faster_than_its_link_has_failed(
+    changes: dict[str, Any], case_changes: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    document = {"schema": "satlab/suite/1", "name": "t", "source": "x", "link": {"rtt_ms": 650, "queue_bdp": 1}}
+    one = {"id": "a", "forward_mbps": 10, "return_mbps": 2, "targets_s": [None, None]} | case_changes
+    plan = Suite.model_validate(document | {"marks_mb": [0.1, 10], "cases": [one]})
+    link = case_link.build(plan, plan.cases[0], tmp_path)
+    sample = replace(Sample("a", 1, "ok", "", (1.5, 9.5), 660.0, 1310.0), **changes)
+    found = physics.possible(sample, plan.cases[0], (100_000, 10_000_000), link)
+    assert words in found.reason and (found is sample) is not bool(words)
+    if words:
+        assert (found.status, found.times_s) == ("failed", (None, None))
+        if "handshake" in words:
+            assert physics.possible(sample, plan.cases[0], (), link, has_proxies=True) is sample
 
 
 def test_samples_over_a_link_out_of_calibration_are_kept_and_not_counted() -> None:

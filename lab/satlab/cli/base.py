@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What all commands share: the program, options, and one printer for errors."""
+"""Code shared by all commands: the program, options, and one printer for errors."""
 
 import functools
 import inspect
@@ -27,12 +27,26 @@ app = typer.Typer(
 )
 
 OUTPUT: Group = "Output"
-Runs = Annotated[Path, typer.Option("--runs", help="Folder that run folders are made in.", rich_help_panel=OUTPUT)]
+Runs = Annotated[Path, typer.Option("--runs", help="Folder for the run folders.", rich_help_panel=OUTPUT)]
 LabName = Annotated[str, typer.Option("--lab", "-l", help="Name of the lab; several live side by side.")]
 Records = Annotated[
     bool, typer.Option("--json", help="Summary records as JSON lines on stdout.", rich_help_panel=OUTPUT)
 ]
 RecordsCsv = Annotated[bool, typer.Option("--csv", help="Summary records as CSV on stdout.", rich_help_panel=OUTPUT)]
+Jobs = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder of further jobs, such as OpenBACH's own; scenarios and jobs are read as OpenBACH reads them, with "
+        "warnings.",
+        envvar="SATLAB_JOBS",
+        exists=True,
+        file_okay=False,
+    ),
+]
+Privileges = Annotated[
+    Path | None,
+    typer.Option(help="YAML file of what further jobs may do: {fping: [net_raw]}.", envvar="SATLAB_PRIVILEGES"),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors alone.", rich_help_panel=OUTPUT)]
 
 
@@ -135,14 +149,14 @@ def settings_of(pairs: Iterable[str]) -> dict[str, str]:
 
 @app.callback(invoke_without_command=True)
 def common(version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False) -> None:
-    """Offer what goes without a command."""
+    """Define the options that go without a command."""
     if version:
         print(f"satlab {__version__}")
         raise typer.Exit
 
 
 def print_records(folders: list[Path], frames: list[Any], *, json_lines: bool, csv: bool) -> None:
-    """Print what a run found on stdout: a table for people, JSON lines or CSV for programs."""
+    """Print the results of a run on stdout: a table for people, JSON lines or CSV for programs."""
     import collect
     from satlab import report
 

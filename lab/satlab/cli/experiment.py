@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Commands that measure, and those that read what was measured."""
+"""Commands that measure, and those that read measurements."""
 
 import functools
 import json
@@ -10,11 +10,15 @@ import typer
 
 from satlab.cli.base import (
     OUTPUT,
+    Jobs,
+    Privileges,
     Quiet,
     Records,
     RecordsCsv,
     Runs,
+    app,
     command,
+    print_json_lines,
     print_records,
     settings_of,
     status_of,
@@ -34,20 +38,26 @@ from satlab.link.options import LinkOptions
 )
 @with_options(LinkOptions)
 def run(
-    scenario: Annotated[Path, typer.Argument(help="OpenBACH scenario (JSON).")],
+    scenario: Annotated[Path, typer.Argument(help="OpenBACH scenario: a JSON file, or the name of a shipped one.")],
     link: LinkOptions,
     settings: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="Value of an argument, or another value for a constant; or the link's internet_delay_ms, "
+            help="Value of an argument, or a new value of a constant; or the link's internet_delay_ms, "
             "satcom_delay_ms, satcom_loss_percent, satcom_attenuation_db. Repeatable.",
         ),
     ] = None,
     deadline: Annotated[
         float, typer.Option(help="The scenario is stopped after this time.", metavar="<s>", min=1)
     ] = 900.0,
+    jobs: Jobs = None,
+    privileges: Privileges = None,
+    entity: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=NODE", help="The node that plays an entity of the scenario. Repeatable."),
+    ] = None,
     runs: Runs = Path("runs"),
     json_lines: Records = False,
     csv: RecordsCsv = False,
@@ -70,12 +80,13 @@ def run(
 ) -> int:
     """Run one scenario in a fresh lab: calibrate, measure, collect, report."""
     from satlab.experiment import run as running
+    from satlab.experiment import shipped
     from satlab.link import testbed
 
     needs.ensure("link" if dry_run else "lab")
     bed = testbed.choose(settings_of(settings or ()), link)
     request = running.RunRequest(
-        scenario=scenario,
+        scenario=shipped.scenario_file(scenario),
         link=bed.link,
         settings=bed.settings,
         at_start=bed.at_start,
@@ -83,8 +94,13 @@ def run(
         deadline_s=deadline,
         report=not no_report,
         influx=influx,
+        jobs=(jobs,) if jobs else (),
+        privileges=privileges,
+        entities=running.entities_of(settings_of(entity)) if entity else None,
     )
     prepared = running.prepare(request)
+    for warning in prepared.warnings:
+        ProgressLog(quiet).line(f"warning: {warning}")
     if dry_run:
         print(json.dumps(prepared.document(), indent=1))
         return ExitStatus.OK
@@ -96,6 +112,25 @@ def run(
     outcome = running.execute(prepared, ProgressLog(quiet), stop_on_signal())
     print_records([outcome.folder], [outcome.records], json_lines=json_lines, csv=csv)
     return outcome.status
+
+
+@command(name="list")
+def list_shipped(
+    kind: Annotated[Literal["scenarios", "profiles", "pages", "jobs", "suites"] | None, typer.Argument()] = None,
+    json_lines: Annotated[bool, typer.Option("--json", help="JSON lines on stdout.")] = False,
+) -> int:
+    """List what ships with satlab: scenarios with their arguments, profiles, pages, jobs, suites."""
+    from satlab.experiment import shipped
+
+    for each in shipped.KINDS if kind is None else (kind,):
+        entries = shipped.shipped(each)
+        if json_lines:
+            print_json_lines({"kind": each, "name": name, "description": text} for name, text in entries.items())
+            continue
+        print(f"{each}:")
+        for name, text in entries.items():
+            print(f"  {name:<{max(map(len, entries))}}  {text}")
+    return ExitStatus.OK
 
 
 @command()
@@ -155,7 +190,7 @@ def reproduce(
     ] = False,
     json_lines: Annotated[bool, typer.Option("--json", help="The results as JSON on stdout.")] = False,
 ) -> int:
-    """Repeat a paper's evaluation, each run in a fresh lab, and show its tables beside ours."""
+    """Repeat a paper's evaluation, each run in a fresh lab, and compare its tables with the published ones."""
     from satlab.reproduce import reproduction, result_tables
 
     del paper
@@ -179,7 +214,10 @@ def reproduce(
 @command()
 def influx(
     folders: Annotated[list[Path], typer.Argument(help="Run folders.")],
-    to: Annotated[str, typer.Option(envvar="SATLAB_INFLUX", help="http://[user:password@]host[:8086][/database]")],
+    to: Annotated[
+        str,
+        typer.Option(envvar="SATLAB_INFLUX", help="The database.", metavar="http://USER:PASSWORD@HOST:8086/DATABASE"),
+    ],
 ) -> int:
     """Send the statistics of runs to an InfluxDB 1.x; sending them twice changes nothing."""
     from satlab.experiment import influx as database
@@ -188,22 +226,41 @@ def influx(
     return ExitStatus.OK
 
 
+profile_app = typer.Typer(no_args_is_help=True, help="OpenSAND profiles.")
+app.add_typer(profile_app, name="profile")
+
+
+@command(profile_app, name="import")
+def import_profile(
+    folder: Annotated[Path, typer.Argument(help="A lab of OpenSAND 8.2, in any layout of its tools.")],
+    to: Annotated[Path | None, typer.Option(help="New folder for the profile; default: its name, here.")] = None,
+) -> int:
+    """Read a lab of OpenSAND, show what was understood and what satlink cannot do, and write a profile."""
+    from satlab.experiment import profile_import
+
+    needs.ensure("link")
+    for line in profile_import.run(folder, to or Path(folder.resolve().name)).lines():
+        print(line)
+    return ExitStatus.OK
+
+
 @command()
 @with_options(LinkOptions, "lenient")
 def validate(
     paths: Annotated[
-        list[Path], typer.Argument(help="Profiles, scenarios, time lines, jobs, pages, folders of these, lab.yml.")
+        list[Path], typer.Argument(help="Profiles, scenarios, timelines, jobs, pages, folders of these, lab.yml.")
     ],
     link: LinkOptions,
+    jobs: Jobs = None,
 ) -> int:
-    """Check files without touching anything; every fault is printed."""
+    """Check files without changing anything; every fault is printed."""
     from satlab.experiment import validate
 
     needs.ensure("link")
     log = ProgressLog()
 
     def checked(path: Path) -> int:
-        for warning in validate.check(path, lenient=link.lenient):
+        for warning in validate.check(path, lenient=link.lenient, jobs=jobs):
             log.line(warning)
         log.line(f"{path}: ok")
         return ExitStatus.OK

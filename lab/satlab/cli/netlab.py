@@ -83,7 +83,7 @@ def link_set(
     change: LinkChange,
     lab: LabName = "lab",
 ) -> int:
-    """Change the link of a lab while it runs; the change stands in link.jsonl."""
+    """Change the link of a lab while it runs; the change is recorded in link.jsonl."""
     from satlab.netlab import lab_commands
 
     needs.root(NETNS)
@@ -96,7 +96,7 @@ def link_show(
     lab: LabName = "lab",
     json_lines: Annotated[bool, typer.Option("--json", help="One JSON line.")] = False,
 ) -> int:
-    """Show what holds on the link of a lab now."""
+    """Show the present state of a lab's link."""
     from satlab.netlab import lab_commands
 
     needs.root(NETNS)

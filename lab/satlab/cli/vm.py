@@ -16,7 +16,7 @@ from satlab.link.options import LinkOptions
 vm_app = typer.Typer(no_args_is_help=True, help="The lab as virtual machines: Vagrant, Ansible, OpenSAND, OpenBACH.")
 app.add_typer(vm_app, name="vm")
 LINK = ("profile", "emulator", "seed", "loss", "loss_unit", "queue_bdp")
-"""What can be chosen of the link."""
+"""Options of the link."""
 Variables = Annotated[
     list[str] | None, typer.Option("--var", help="NAME=VALUE: variable of the Ansible roles. Repeatable.")
 ]
@@ -45,7 +45,7 @@ def provision(
     variables: Variables = None,
     quiet: Quiet = False,
 ) -> int:
-    """Provision machines that are up: another link, another emulator, what was changed in the roles."""
+    """Provision machines that are up: another link or emulator, or changed roles."""
     from satlab.vm import vm_commands
 
     needs.ensure("link", "vm")
@@ -69,7 +69,7 @@ def inventory(
 
 @command(group=vm_app)
 def status(json_lines: JsonLines = False) -> int:
-    """Show every machine. Exit status 1 when one is not up or not well."""
+    """Show every machine. Exit status 1 when one is down or degraded."""
     from satlab.vm import vm_commands
 
     needs.ensure("link", "vm")
@@ -78,9 +78,10 @@ def status(json_lines: JsonLines = False) -> int:
 
 @command(group=vm_app)
 def run(
-    scenario: Annotated[Path, typer.Argument(help="OpenBACH scenario (JSON).")],
+    scenario: Annotated[Path, typer.Argument(help="OpenBACH scenario: a JSON file, or the name of a shipped one.")],
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="NAME=VALUE: an argument, or another value for a constant.")
+        list[str] | None,
+        typer.Option("--set", help="NAME=VALUE: an argument of the scenario, or a new value of a constant."),
     ] = None,
     openbach: Annotated[
         str | None,
@@ -97,11 +98,12 @@ def run(
     quiet: Quiet = False,
 ) -> int:
     """Run a scenario on the machines, through OpenBACH's controller or over ssh: same run folder, same report."""
+    from satlab.experiment.shipped import scenario_file
     from satlab.vm import vm_commands
     from satlab.vm import vm_run as running
 
     needs.ensure("link", "vm")
-    prepared = vm_commands.prepared(scenario, settings_of(settings or ()), openbach, over_ssh=over_ssh)
+    prepared = vm_commands.prepared(scenario_file(scenario), settings_of(settings or ()), openbach, over_ssh=over_ssh)
     log = ProgressLog(quiet)
     outcome = running.execute(prepared, runs, log, stop_on_signal(), deadline)
     vm_commands.forward(outcome.folder, influx, log)
@@ -111,7 +113,7 @@ def run(
 
 @command(group=vm_app)
 def down(quiet: Quiet = False) -> int:
-    """Destroy the machines and what was generated for them."""
+    """Destroy the machines and the files generated for them."""
     from satlab.vm import vm_commands
 
     needs.ensure("link", "vm")

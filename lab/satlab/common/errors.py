@@ -20,7 +20,7 @@ class ExitStatus(IntEnum):
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing wrong in a file that a user wrote: where it is, what is wrong, what to do."""
+    """A fault in a user's file: place, reason, remedy."""
 
     place: str
     reason: str

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a command needs of the host: the launcher installs or builds it the first time, and sudo makes it root.
+"""A command's requirements on the host: the launcher installs or builds programs at first use, and sudo makes it root.
 
-Both only where the launcher `./satlab` started the program; its children and tests run with what is there.
+Both only where the launcher `./satlab` started the program; its children and tests use what is installed.
 """
 
 import os

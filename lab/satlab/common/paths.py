@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where the parts of the product lie, relative to its root folder."""
+"""Paths of the product's parts, relative to its root folder."""
 
 import os
 from pathlib import Path

@@ -59,7 +59,7 @@ class _Model(BaseModel):
 
 
 class NetworkKind(StrEnum):
-    """What carries a network in the embedded lab."""
+    """How a network is carried in the embedded lab."""
 
     LAN = "lan"
     SATELLITE = "satellite"
@@ -120,7 +120,7 @@ class Node(_Model):
 
 
 class Size(StrEnum):
-    """How much of the VM lab is brought up: link and endpoints, or OpenBACH's controller and collector as well."""
+    """The size of the VM lab: link and endpoints, or OpenBACH's controller and collector as well."""
 
     SMALL = "small"
     FULL = "full"
@@ -151,7 +151,7 @@ class Machine(_Model):
 
 
 class Machines(_Model):
-    """What the VM lab adds. `control` carries ssh, Ansible and statistics, nothing measured; its first host is ours."""
+    """The VM lab. `control` carries ssh, Ansible and statistics, not measured traffic; its first host runs satlab."""
 
     control: Subnet
     box: Box
@@ -420,7 +420,7 @@ def _is_host(address: IPv4Address, subnet: IPv4Network) -> bool:
 
 
 def _completeness(topology: Topology) -> list[Found]:
-    """Check that the path is whole: the roles, two interfaces per wire, and the order client, ST, GW, server."""
+    """Check that the path is complete: the roles, two interfaces per wire, and the order client, ST, GW, server."""
     missing = [*_counts(topology)]
     return missing or [*_order(topology)]
 

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from collect import opensand
 from satlab.experiment.link_probe import PROBE_DATAGRAM_BYTES, PROBE_OVERLOAD, Probe
 from satlab.link.config import Emulator
 from satlab.link.expectation import Expectation, expectation
@@ -24,7 +25,7 @@ LOSS_SLACK = 0.001
 LOSS_DEVIATIONS = 4
 LATE_RATIO_LIMIT = 0.01
 """Share of packets that may leave later than satlink's limit on the release error (header of its metrics) while the
-scenario runs. What the emulator reaches on a quiet host is a promise of its own, measured in docs/measurements.md."""
+scenario runs. The release error on a quiet host is in docs/measurements.md."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def before(plan: LinkPlan, probe: Probe, emulator: Emulator = "satlink") -> list
 
 
 def _loss_check(plan: LinkPlan, probe: Probe) -> CalibrationCheck:
-    """Judge the losses that no full queue explains, within four standard deviations of the binomial distribution.
+    """Judge the losses other than queue drops, within four standard deviations of the binomial distribution.
 
     A lost frame takes every packet that has a byte in it: with the loss unit `frame`, a packet of n bytes in frames
     of m bytes is hit with 1 - (1 - p)^k, k between n/m (rounded up) and one more. Losses that come in bursts are
@@ -90,7 +91,7 @@ def during(
 ) -> list[CalibrationCheck]:
     """Judge satlink's release error from `since_unix_s` (Unix time, s; start of the scenario) to the end of `metrics`.
 
-    A single late packet marks no run, however few there are.
+    A single late packet is always within tolerance.
     """
     limit, has_end = None, False
     released, late = Counter[str](), Counter[str]()
@@ -116,6 +117,23 @@ def during(
         ratio = late[direction] / max(count, 1)
         checks.append(check(f"late_packet_ratio.{direction}", "", 0, ratio, 0, most, note))
     return checks
+
+
+def opensand_losses(since: Mapping[str, int | None], until: Mapping[str, int | None]) -> list[CalibrationCheck]:
+    """Judge what OpenSAND's logs say it lost while the scenario ran: any loss but that of a full queue marks the run.
+
+    `since` and `until` are counts by cause; what was lost before, while the link was probed at its full rate, is noted.
+    """
+    return [_loss_of_opensand(loss, since.get(loss.cause), until[loss.cause]) for loss in opensand.LOSSES]
+
+
+def _loss_of_opensand(loss: opensand.Loss, since: int | None, until: int | None) -> CalibrationCheck:
+    name = f"opensand_losses.{loss.cause}"
+    if since is None or until is None:
+        return check(name, loss.unit, 0, None, 0, 0, "OpenSAND's logs cannot be read")
+    before = f"{since} more during calibration"
+    note = f"{loss.meaning}; {before}. Remedy: {loss.remedy}" if until > since else f"none in its logs; {before}"
+    return check(name, loss.unit, 0, until - since, 0, 0, note)
 
 
 def deviations(checks: Sequence[CalibrationCheck]) -> list[str]:

@@ -24,7 +24,7 @@ Show = Callable[[list[Path], list[polars.DataFrame]], None]
 
 @dataclass(frozen=True)
 class Demo:
-    """What to show: length of the download in s, page loads per protocol."""
+    """The measurements: length of the download in s, page loads per protocol."""
 
     profile: str
     duration_s: float
@@ -70,6 +70,6 @@ class Demo:
 
 
 def gravest(statuses: list[ExitStatus]) -> ExitStatus:
-    """Return the status that matters most: an interrupt, a failed run, one out of calibration, or none of these."""
+    """Return the gravest status: an interrupt, a failed run, one out of calibration, or none of these."""
     gravest_first = (ExitStatus.INTERRUPTED, ExitStatus.FAILED, ExitStatus.UNCALIBRATED)
     return next((s for s in gravest_first if s in statuses), ExitStatus.OK)

@@ -29,7 +29,7 @@ VARIABLE = "SATLAB_INFLUX"
 STATISTICS = Path("raw") / "stats.jsonl"
 LINK = Path("raw") / "link.jsonl"
 PERIOD_S = 1.0
-"""How often what is new of a run is sent."""
+"""Period at which new records of a run are sent."""
 DEADLINE_S = 5.0
 """For each answer of the database."""
 BATCH_BYTES = 1 << 20
@@ -42,7 +42,7 @@ _TAGS = ("agent_name", "job_instance_id", "scenario_instance_id", "owner_scenari
 
 
 class RefusedError(Exception):
-    """The database has looked at the points and does not want them; sending them again is no use."""
+    """The database refuses the points; a repetition cannot succeed."""
 
 
 # --- line protocol --------------------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ def _key(text: str) -> str:
 
 
 def _field(value: Any) -> str:
-    """Write every number as a float: a field that is once an integer takes nothing else for ever."""
+    """Write every number as a float: InfluxDB refuses a float in a field whose first value was an integer."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
@@ -113,7 +113,7 @@ class Database:
         """Read `http[s]://[user:password@]host[:port][/database]`. Raises ConfigError."""
         parts = service_url.parse(url, _PORT)
         if parts is None or parts.path.count("/") > 1:
-            raise ConfigError("the InfluxDB is no URL", hint="write http://[user:password@]host[:8086][/openbach]")
+            raise ConfigError("the InfluxDB is not a URL", hint="write http://[user:password@]host[:8086][/openbach]")
         name = unquote(parts.path.strip("/")) or cls.name
         return cls(parts.host, parts.port, name, cls.policy, parts.user, parts.password, parts.secure)
 
@@ -122,7 +122,7 @@ class Database:
         return f"http{'s' if self.secure else ''}://{self.host}:{self.port}/{quote(self.name)}"
 
     def prepare(self) -> None:
-        """Make sure that the database is there; one that keeps points for another time stays as it is.
+        """Create the database if it is missing; one with another retention time is not changed.
 
         Raises HostError.
         """
@@ -141,12 +141,12 @@ class Database:
         except (RefusedError, ValueError, LookupError) as error:
             raise HostError(f"{self}: {error}", "look at the database's log, or leave --influx out") from error
         if "error" in result:
-            raise HostError(f"{self}: {result['error']}", "give the user the right to do so")
+            raise HostError(f"{self}: {result['error']}", "grant the user the privilege")
         series: list[dict[str, Any]] = result.get("series", [])
         return series
 
     def write(self, points: Sequence[str]) -> None:
-        """Store points. Raises HostError when the database does not answer, RefusedError when it does not want them."""
+        """Store points. Raises HostError when the database does not answer, RefusedError when it refuses them."""
         if points:
             self._post("/write", {"db": self.name, "rp": self.policy, "precision": "ms"}, "\n".join(points).encode())
 
@@ -180,7 +180,7 @@ def _statistics_points(record: Mapping[str, Any], run_id: str) -> list[str]:
 
 @dataclass
 class Feed:
-    """Sends a file of a run, as far as it is written; what was not taken is tried again. `points`: those of a line."""
+    """Sends a file of a run as it grows; points that were not accepted are repeated. `points`: those of a line."""
 
     database: Database
     file: Path
@@ -191,7 +191,7 @@ class Feed:
     _offset: int = 0
 
     def step(self) -> bool:
-        """Send one batch of what is new; return whether there may be more. Raises HostError, having sent nothing."""
+        """Send one batch of new points; return whether there may be more. Raises HostError; then no point was sent."""
         if not self.file.exists():
             return False
         with self.file.open("rb") as file:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measures a link from outside with the tools that users would take: ping, and iperf3 over UDP."""
+"""Measures a link with ping, and iperf3 over UDP, independently of the emulator's own metrics."""
 
 import contextlib
 import json
@@ -26,11 +26,11 @@ PROBE_DATAGRAM_BYTES = 1472
 PROBE_PORT = 5299
 PROBE_S = 3.0
 PROBE_SOCKET_BUFFER = "2M"
-"""At the sender and the receiver: a starved receiver must not pass for a lossy link."""
+"""At the sender and the receiver: drops of a slow receiver must not count as losses of the link."""
 ECHOES = 40
 ECHO_DEADLINE_S = 15.0
 FLOW_DEADLINE_S = 25.0
-"""For what a flow takes beyond its length."""
+"""Time of a flow beyond its length: start, handshake, report."""
 LISTEN_DEADLINE_S = 5.0
 DRAIN_DEADLINE_S = 10.0
 END_S = 5.0
@@ -67,7 +67,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class ProbePath:
-    """Between which nodes is measured: echoes start, and the flow ends, at `client`; `address` is the server's IPv4."""
+    """The nodes of a measurement: echoes start, and the flow ends, at `client`; `address` is the server's IPv4."""
 
     client: str
     server: str
@@ -81,7 +81,7 @@ class Shell(Protocol):
         """Return a command's stdout.
 
         Raises:
-            ProbeError: it gave none in time.
+            ProbeError: there was none before the deadline.
         """
 
     def listener(self, node: str, address: str) -> AbstractContextManager[object]:
@@ -99,7 +99,7 @@ class NamespaceShell:
     lab: Lab
 
     def output(self, node: str, argv: Sequence[str], within_s: float) -> str:
-        """Return a command's stdout whatever its status: ping and iperf3 write failures to it, too."""
+        """Return a command's stdout with any exit status: ping and iperf3 write failures to it, too."""
         argv = [*self.lab.enter_argv(node), *argv]
         try:
             done = subprocess.run(argv, capture_output=True, text=True, timeout=within_s, check=False)
@@ -192,7 +192,7 @@ def udp_flow(shell: Shell, path: ProbePath, offered_bps: int, seconds: float) ->
     `offered_bps` is payload; 0 is as fast as iperf3 goes.
 
     Raises:
-        ProbeError: iperf3 failed or gave no result.
+        ProbeError: iperf3 failed or returned no result.
     """
     with shell.listener(path.server, path.address):
         argv = udp_argv(path.address, offered_bps, seconds)
@@ -234,12 +234,12 @@ def read_result(text: str) -> dict[str, Any]:
     """Read iperf3's JSON.
 
     Raises:
-        ProbeError: it is none, or reports an error.
+        ProbeError: it is not JSON, or reports an error.
     """
     try:
         result: dict[str, Any] = json.loads(text)
     except json.JSONDecodeError as error:
-        raise ProbeError(f"iperf3 gave no JSON: {error}") from error
+        raise ProbeError(f"iperf3 did not return JSON: {error}") from error
     if "error" in result:
         raise ProbeError(f"iperf3: {result['error']}")
     return result

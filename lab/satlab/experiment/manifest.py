@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What produced a run: versions, hashes, seed, host (schemas/manifest.schema.json). Written before a run and after."""
+"""The origin of a run: versions, hashes, seed, host (schemas/manifest.schema.json). Written before a run and after."""
 
 import hashlib
 import json
@@ -56,7 +56,7 @@ def sha256(path: Path) -> str:
 
 
 def host() -> dict[str, Any]:
-    """Describe the host as far as figures depend on it; nothing that names it."""
+    """Describe the host as far as figures depend on it, without its name."""
     cpu = [line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
     memory = [int(line.split()[1]) * 1024 for line in _lines("/proc/meminfo") if line.startswith("MemTotal")]
     return {
@@ -72,7 +72,7 @@ def host() -> dict[str, Any]:
 
 
 def versions(satlink: Path, opensand: Path | None = None) -> dict[str, str]:
-    """Return the versions of what measures and carries: the emulators and the Debian packages that are installed."""
+    """Return the versions of the emulators and of the installed Debian packages that measure."""
     known = {
         "satlab": __version__,
         "python": platform.python_version(),

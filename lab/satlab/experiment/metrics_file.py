@@ -32,7 +32,7 @@ class MetricsFile:
     def forward_drops(self, since: int, packets: int) -> int:
         """Return how many of the first `packets` after sample number `since` the full forward queue dropped.
 
-        A receiver counts up to the last packet that reached it; it does not miss what was dropped after that one. The
+        A receiver counts losses up to the last packet that reached it, so later drops do not count. The
         drops of one sample count as spread evenly over it.
         """
         drops, left = 0.0, packets
@@ -45,7 +45,7 @@ class MetricsFile:
     def settle(self) -> None:
         """Wait, no longer than `SETTLE_DEADLINE_S`, until satlink's satellite queues are empty in two samples.
 
-        What a probe sent has left the link then.
+        Then all packets of a probe have left the link.
         """
         start, end = len(self.samples()), time.monotonic() + SETTLE_DEADLINE_S
         while time.monotonic() < end:

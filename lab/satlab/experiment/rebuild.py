@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Records and report again, from raw files alone."""
+"""Rebuilds records and report from raw files."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ from satlab.netlab import ownership
 def rebuild(folders: list[Path], out: Path | None, log: ProgressLog) -> tuple[list[polars.DataFrame], Path]:
     """Collect each run anew and build one report of all of them; return the frames and the report's path.
 
-    A raw file that is not what the manifest says is named as a warning: the figures then rest on other data.
+    A raw file whose digest differs from the manifest's is named in a warning: the figures are not those of the run.
     """
     faults = [fault for folder in folders for fault in _unusable(folder)]
     if faults:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The folder of a run, which says how the run went whatever happens; and what every run does around its scenario."""
+"""The folder of a run, which always has the run's result; and the steps of every run around its scenario."""
 
 import json
 import threading
@@ -16,7 +16,7 @@ from satlab import report
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus, SatlabError
 from satlab.common.files import write_atomically
-from satlab.experiment import calibrate, manifest
+from satlab.experiment import calibrate, host_load, manifest
 from satlab.experiment.manifest import Manifest
 from satlab.experiment.session import Host, LabT, run_session
 from satlab.link.plan import LinkPlan
@@ -32,7 +32,7 @@ RunScenario = Callable[[LabT, Callable[[JobProgress], None], threading.Event], S
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What plan.json and manifest.json say of a run before it starts.
+    """The part of plan.json and manifest.json that is known before the run.
 
     `file`: of the scenario. `lab`: `netns` or `vm`. `options`: those of the link, as on the command line.
     """
@@ -136,7 +136,10 @@ class RunFolder:
             if title is not None:
                 report.build({self.path: records}, self.path / "report" / "index.html", title)
         ownership.give_to_caller(self.path)
-        return RunResult(self.path, worst(status, records), reason, records)
+        failed = failed_samples(records)
+        if failed and status in (ExitStatus.OK, ExitStatus.UNCALIBRATED):
+            status, reason = ExitStatus.FAILED, failed
+        return RunResult(self.path, status, reason, records)
 
     def _begin(self, plan: RunPlan, versions: Mapping[str, str], log: ProgressLog) -> Manifest:
         ownership.make_folder(self.path)
@@ -162,7 +165,10 @@ class RunFolder:
             return result
 
         session = run_session(host, body, log, stop)
-        calibrated = calibrate.write(self.raw / "calibration.json", self.path.name, session.checks)
+        loads = [one.content for one in collect.stored_loads(self.path)]
+        browser = host_load.of_loads(one for one in loads if isinstance(one, collect.PageLoad))
+        checks = [*session.checks, *browser]
+        calibrated = calibrate.write(self.raw / "calibration.json", self.path.name, checks)
         result = session.outcome
         if stop.is_set() or result is None:
             return ExitStatus.INTERRUPTED, "interrupted"
@@ -172,7 +178,7 @@ class RunFolder:
             status = ExitStatus.FAILED if result.outcome == "failed" else ExitStatus.INTERRUPTED
             return status, result.reason or result.outcome
         if not calibrated:
-            return ExitStatus.UNCALIBRATED, f"calibration: {calibrate.verdict(session.checks)}"
+            return ExitStatus.UNCALIBRATED, f"calibration: {calibrate.verdict(checks)}"
         return ExitStatus.OK, ""
 
     def _finish(self, about: Manifest, status: ExitStatus, reason: str) -> None:
@@ -186,8 +192,15 @@ class RunFolder:
         ownership.give_to_caller(self.path)
 
 
-def worst(status: ExitStatus, records: polars.DataFrame) -> ExitStatus:
-    """A run whose jobs ended well may still hold failed samples: that is a failed run."""
+def failed_samples(records: polars.DataFrame) -> str:
+    """Return the first failed or censored sample's metric and reason and how many there are; "" if there is none.
+
+    A run whose jobs ended well may still hold some: that is a failed run.
+    """
     sample = ~polars.col("metric").str.starts_with("calibration") & polars.col("t_s").is_null()
     bad = records.filter(sample & (polars.col("status") != "ok"))
-    return ExitStatus.FAILED if status in (ExitStatus.OK, ExitStatus.UNCALIBRATED) and len(bad) else status
+    if not len(bad):
+        return ""
+    first = bad.row(0, named=True)
+    more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
+    return f"{first['metric']}: {first['reason'] or first['status']}{more}"

@@ -180,14 +180,14 @@ def released(t_unix_s: float, late_packets: int) -> dict[str, Any]:
 
 def test_release_error_is_judged_over_the_scenario_alone() -> None:
     lines = [{"type": "header", "late_limit_us": 1000}, released(1.0, 400), released(2.0, 5), released(3.0, 6)]
-    wanted = expectation(PLAN, "satlink")
-    judged = [(since, calibrate.during([*lines, {"type": "end"}], wanted, since)) for since in (0.0, 1.0, 2.0, 3.0)]
+    expected = expectation(PLAN, "satlink")
+    judged = [(since, calibrate.during([*lines, {"type": "end"}], expected, since)) for since in (0.0, 1.0, 2.0, 3.0)]
     found = {since: {c.name: c.ok for c in checks} for since, checks in judged}
     names = ("late_packet_ratio.forward", "late_packet_ratio.return")
     verdicts = [(0.0, False), (1.0, False), (2.0, False), (3.0, True)]
     assert found == {since: dict(zip(names, (True, ok), strict=True)) for since, ok in verdicts}
     assert judged[1][1][1].note == "later than 1000 us, of 1000; max 1700 us"
-    assert calibrate.during([*lines[:3], {"type": "end"}], wanted, 1.0)[1].ok
+    assert calibrate.during([*lines[:3], {"type": "end"}], expected, 1.0)[1].ok
 
 
 @pytest.mark.parametrize(
@@ -218,10 +218,10 @@ def test_lateness_is_judged_line_by_line(tmp_path: Path) -> None:
     sample = {"type": "sample", "t_unix_s": 1.0, **dict.fromkeys(directions, counters)}
     head, end = {"type": "header", "late_limit_us": 1000}, {"type": "end"}
     path.write_text("".join(json.dumps(line) + "\n" for line in (head, *[sample] * 5000, end)))
-    wanted = expectation(PLAN, "satlink")
+    expected = expectation(PLAN, "satlink")
     tracemalloc.start()
     try:
-        checks = calibrate.during(MetricsFile(path).each(), replace(wanted, watched=directions))
+        checks = calibrate.during(MetricsFile(path).each(), replace(expected, watched=directions))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

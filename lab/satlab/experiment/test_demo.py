@@ -25,7 +25,7 @@ FRAME = polars.DataFrame({"metric": ["goodput_bps"]})
 
 @dataclass
 class Runs:
-    """Stands in for runs: remembers what was prepared, and ends each as it is told."""
+    """Stand-in for runs: records what was prepared, and ends each with a given result."""
 
     statuses: list[ExitStatus]
     prepared: list[RunRequest] = field(default_factory=list)

@@ -135,7 +135,7 @@ def test_urls(url: str, database: Database) -> None:
 
 
 @pytest.mark.parametrize("url", ["", "db:8086", "ftp://db", "http://", "http://db/a/b", "http://db:x", "http://db?q=1"])
-def test_what_is_no_url_is_refused(url: str) -> None:
+def test_an_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(ConfigError):
         Database.of(url)
 
@@ -144,7 +144,7 @@ def test_what_is_no_url_is_refused(url: str) -> None:
 
 
 class Taker:
-    """In place of a database: takes points, or fails as told."""
+    """Stand-in for a database: accepts points, or fails on request."""
 
     def __init__(self) -> None:
         self.points: list[str] = []
@@ -160,7 +160,7 @@ def feed_of(taker: Taker, file: Path) -> Feed:
     return Feed(cast("Database", taker), file, "r")
 
 
-def test_what_was_not_taken_is_sent_again(tmp_path: Path) -> None:
+def test_points_that_were_not_accepted_are_repeated(tmp_path: Path) -> None:
     file, database = tmp_path / "stats.jsonl", Taker()
     feed = feed_of(database, file)
     assert not feed.step()
@@ -177,7 +177,7 @@ def test_what_was_not_taken_is_sent_again(tmp_path: Path) -> None:
     assert feed.sent == len(database.points) == 2
 
 
-def test_what_is_refused_is_not_sent_again(tmp_path: Path) -> None:
+def test_refused_points_are_not_repeated(tmp_path: Path) -> None:
     file, database = tmp_path / "stats.jsonl", Taker()
     file.write_text(json.dumps(record(a=1)) + "\n")
     database.failure = influx.RefusedError("400 field type conflict")
@@ -250,7 +250,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             process.wait(30)
 
 
-def test_influxdb_gives_back_what_was_sent(server: str, tmp_path: Path) -> None:
+def test_influxdb_returns_the_points(server: str, tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
     (tmp_path / "manifest.json").write_text('{"run_id": "20260101-000000-ping-geo-0001"}')
     records = [record("Flow 1, a=b", rtt_ms=601), record(rtt_ms=602.5), record(is_file=True, ping_json='a "b"\nc')]
@@ -266,7 +266,7 @@ def test_influxdb_gives_back_what_was_sent(server: str, tmp_path: Path) -> None:
     assert {row["@run_id"] for row in rows} == {"20260101-000000-ping-geo-0001"}
 
 
-def test_influxdb_gives_back_the_link(server: str, tmp_path: Path) -> None:
+def test_influxdb_returns_the_link(server: str, tmp_path: Path) -> None:
     run_id = "20260101-000000-ping-geo-0002"
     (tmp_path / "raw").mkdir()
     (tmp_path / "manifest.json").write_text(json.dumps({"run_id": run_id}))
@@ -338,7 +338,7 @@ DASHBOARD = paths.ROOT / "docs" / "dashboards" / "grafana-satlab.json"
 
 
 def test_the_dashboard_shows_what_jobs_send(server: str) -> None:
-    """Every query of the dashboard gives a series once every declared statistic and figure of the link was sent."""
+    """Every query of the dashboard returns a series after all declared statistics and link figures were sent."""
     database = Database.of(server)
     for file in paths.JOBS.glob("*/files/satlab_*.yml"):
         names = [statistic["name"] for statistic in yaml.safe_load(file.read_text())["statistics"]]

@@ -110,11 +110,11 @@ def test_a_probe_that_fails_leaves_its_reason() -> None:
     assert (probe.rtt, probe.rate_bps, probe.packets) == (None, None, 0)
     assert probe.notes == {"rtt": "no echo came back", "rate": "iperf3: no route"}
     shell = FakeShell([PING.format(count=40, ms=581.5)], "oops")
-    assert "gave no JSON" in probe_link(shell, PLAN, "satlink", PATH).notes["rate"]
+    assert "did not return JSON" in probe_link(shell, PLAN, "satlink", PATH).notes["rate"]
 
 
 def test_opensand_s_probe_waits_until_an_echo_meets_no_queue() -> None:
-    """Its RTT may be 640 ms; an echo that fails tells nothing."""
+    """Its RTT may be 640 ms; a failed echo is ignored."""
     pings = [PING.format(count=40, ms=600), "", *(PING.format(count=1, ms=ms) for ms in (900, 650, 610, 1))]
     shell = FakeShell(pings)
     probe_link(shell, PLAN, "opensand", PATH)
@@ -241,7 +241,7 @@ def test_a_listener_on_another_port_or_one_that_ended_is_none(command: str) -> N
         processes.finish(process, 1)
 
 
-def test_a_connection_from_a_port_is_no_listener_on_it() -> None:
+def test_a_connection_from_a_port_is_not_a_listener() -> None:
     process = subprocess.Popen(["sleep", "20"])
     try:
         with (

@@ -43,7 +43,7 @@ class Host(FakeHost):
 
 
 def records(metric: str, t_s: float | None, status: str) -> polars.DataFrame:
-    columns = {"metric": [metric], "t_s": [t_s], "status": [status]}
+    columns = {"metric": [metric], "t_s": [t_s], "status": [status], "reason": [""]}
     return polars.DataFrame(columns, schema_overrides={"t_s": polars.Float64})
 
 
@@ -163,17 +163,23 @@ def test_the_folder_of_a_run_that_could_not_be_done_says_why(
 
 def test_the_records_decide_with_the_scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collect, "collect", lambda _: records("page_load_ms", None, "failed"))
-    assert record(tmp_path, Host(), lambda *_: ended("ok"))[0].status is ExitStatus.FAILED
+    result = record(tmp_path, Host(), lambda *_: ended("ok"))[0]
+    assert result.status is ExitStatus.FAILED
+    assert result.reason.startswith("page_load_ms: ")
 
 
-def test_a_failed_sample_fails_a_run_whose_jobs_ended_well() -> None:
-    failed = records("page_load_ms", None, "failed")
-    assert run_folder.worst(ExitStatus.OK, failed) is ExitStatus.FAILED
-    assert run_folder.worst(ExitStatus.UNCALIBRATED, failed) is ExitStatus.FAILED
-    assert run_folder.worst(ExitStatus.INTERRUPTED, failed) is ExitStatus.INTERRUPTED
+def test_a_stopped_run_stays_interrupted_whatever_its_samples_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collect, "collect", lambda _: records("page_load_ms", None, "failed"))
+    assert record(tmp_path, Host(), lambda *_: ended("interrupted"))[0].status is ExitStatus.INTERRUPTED
+
+
+def test_only_samples_of_the_scenario_fail_a_run() -> None:
+    assert run_folder.failed_samples(records("page_load_ms", None, "failed"))
     for harmless in (
         records("calibration_check_ok", None, "failed"),
         records("page_load_ms", None, "ok"),
         records("goodput_bps", 1.0, "failed"),
     ):
-        assert run_folder.worst(ExitStatus.OK, harmless) is ExitStatus.OK
+        assert run_folder.failed_samples(harmless) == ""

@@ -15,7 +15,7 @@ Direction = Literal["forward", "return", "both", "terrestrial_down", "terrestria
 
 
 class ChangeOptions(Options):
-    """What can change beside loss model and queue; None: stays as it is."""
+    """Possible changes besides loss model and queue; None: no change."""
 
     delay_ms: Annotated[
         float | None, limits("timeline.steps.set.delay_ms"), Help("Delay", "One-way delay.", "Link", unit="ms")
@@ -65,7 +65,7 @@ class LinkChange(QueueOptions, LossOptions, ChangeOptions):
     @classmethod
     def _needs_queue(cls, aqm: Aqm | None, info: ValidationInfo) -> Aqm | None:
         if aqm and info.data.get("queue", "") is None:
-            raise invalid("needs --queue", "give the limit as well")
+            raise invalid("needs --queue", "set the limit as well")
         return aqm
 
     @field_validator("outage")

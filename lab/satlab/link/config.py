@@ -29,7 +29,7 @@ DEFAULT_BDP = 1.2
 METRICS_INTERVAL_MS = 100
 
 Emulator = Literal["satlink", "opensand"]
-"""What carries the satellite segment: satlink, or the real OpenSAND."""
+"""The emulator of the satellite segment: satlink, or the real OpenSAND."""
 
 Timing = Literal["standard", "opensand"]
 """Frames as the standards open them, or in batches on the ticks of OpenSAND 8.2."""
@@ -149,7 +149,7 @@ LossProcess = Loss | GilbertElliott | Bursts | Trace
 
 
 class Direction(_Sparse):
-    """What one direction of the satellite link adds to the profile; several losses add up."""
+    """Settings of one direction of the satellite link, on top of the profile; several losses add up."""
 
     queue: Queue = BdpQueue(bdp=DEFAULT_BDP)
     loss: LossProcess | tuple[LossProcess, ...] = Loss()
@@ -158,11 +158,11 @@ class Direction(_Sparse):
 
 
 _TERRESTRIAL = {"delay_ms", "loss", "jitter", "outage"}
-"""What can change of a terrestrial direction."""
+"""Possible changes of a terrestrial direction."""
 
 
 class Handover(_Sparse):
-    """Another link takes over; what is None is as in profile and configuration.
+    """Handover to another link; None: as in profile and configuration.
 
     `waiting`: packets in the queue move to the new link, leave with the old one, or are dropped.
     """
@@ -197,7 +197,7 @@ class LinkSet(_Sparse):
         given = self.model_fields_set - {"direction"}
         if not given:
             names = ", ".join(name for name in type(self).model_fields if name != "direction")
-            raise ValueError(f"changes nothing: give one of {names}")
+            raise ValueError(f"changes nothing: set one of {names}")
         if self.direction.startswith("terrestrial") and (foreign := given - _TERRESTRIAL):
             raise ValueError(f"a terrestrial direction has no {', '.join(sorted(foreign))}")
         if self.modcod is not None and self.direction != "forward":
@@ -206,7 +206,7 @@ class LinkSet(_Sparse):
 
 
 class TimelineStep(LinkModel):
-    """A set at its time, in s since the start of the time line."""
+    """A link change at its time, s since the start of the timeline."""
 
     at_s: Seconds
     set_: LinkSet = Field(alias="set")
@@ -216,10 +216,14 @@ Steps = Annotated[tuple[TimelineStep, ...], limits("timeline.steps")]
 
 
 class Timeline(LinkModel):
-    """Changes at known times; time 0 is the emulator's start, or the request that starts the time line."""
+    """Changes at known times; time 0 is the emulator's start, or the request that starts the timeline.
+
+    `file` is where the user wrote it; satlink does not read it.
+    """
 
     starts: Literal["at-once", "on-request"]
     steps: Steps
+    file: str | None = Field(default=None, exclude=True)
 
 
 class OtherLoad(_Sparse):
@@ -256,6 +260,7 @@ class LinkConfig(LinkModel):
     profile: Annotated[str, limits("profile")]
     lenient: bool = False
     timing: Timing = "standard"
+    opensand_defects: bool = False
     seed: Seed
     forward: Direction
     return_: Direction = Field(validation_alias=RETURN, serialization_alias="return")
@@ -266,6 +271,7 @@ class LinkConfig(LinkModel):
     far: Attachment
     metrics: Annotated[str, limits("metrics")]
     metrics_interval_ms: Annotated[int, limits("metrics_interval_ms")]
+    metrics_max_bytes: Annotated[int | None, limits("metrics_max_bytes")] = None
     probes: Probes | None = None
     control: Annotated[str | None, limits("control")] = None
     timeline: Timeline | None = None
@@ -274,12 +280,12 @@ class LinkConfig(LinkModel):
     @model_validator(mode="after")
     def _whole_segment(self) -> Self:
         if (self.st is None) != (self.gw is None):
-            raise ValueError("st and gw are one segment: give both, or null for both")
+            raise ValueError("st and gw are one segment: set both, or null for both")
         return self
 
     @property
     def emulator(self) -> Emulator:
-        """What carries the satellite segment."""
+        """The emulator of the satellite segment."""
         return "opensand" if self.st is None else "satlink"
 
     def to_json(self) -> str:
@@ -289,19 +295,20 @@ class LinkConfig(LinkModel):
 
 @dataclass(frozen=True)
 class LinkRequest:
-    """What a user may choose of a link.
+    """A user's request of a link.
 
     `profile` is a folder of OpenSAND XML, whose satellite segment `emulator` carries; `terrestrial_one_way_delay_ms`
     replaces the topology's; `metrics` is the file of the link metrics, `logs` the folder of OpenSAND's logs (None: the
     lab's own folder). `probes` is the ADDRESS:PORT of a collector that gets every sample under OpenSAND's probe names.
     `lan_loss` is the ratio of packets lost on the client's LAN, each way. `lenient`: accept what OpenSAND's loader
-    accepts of a profile although it is wrong.
+    accepts of a profile although it is wrong. `opensand_defects`, with that timing: the losses and FIFOs of 8.2.0.
     """
 
     profile: Path
     emulator: Emulator = "satlink"
     seed: int = 1
     timing: Timing = "standard"
+    opensand_defects: bool = False
     forward: Direction = field(default_factory=Direction)
     return_: Direction = field(default_factory=Direction)
     terrestrial_one_way_delay_ms: float | None = None
@@ -317,9 +324,17 @@ class LinkRequest:
 
 
 def build_config(
-    topology: Topology, lab_id: str, request: LinkRequest, *, metrics: Path, control: Path | None = None
+    topology: Topology,
+    lab_id: str,
+    request: LinkRequest,
+    *,
+    metrics: Path,
+    control: Path | None = None,
+    metrics_max_bytes: int | None = None,
 ) -> LinkConfig:
-    """Join a topology and a request to one configuration; `metrics` is used where the request names no file.
+    """Join a topology and a request to one configuration.
+
+    `metrics` is used where the request names no file, and then has at most `metrics_max_bytes` (None: no limit).
 
     `control` is the socket on which the link can be changed while it runs.
 
@@ -341,6 +356,7 @@ def build_config(
             profile=str(request.profile.resolve()),
             lenient=request.lenient,
             timing=request.timing,
+            opensand_defects=request.opensand_defects,
             seed=request.seed,
             forward=request.forward,
             return_=request.return_,
@@ -351,6 +367,7 @@ def build_config(
             far=far,
             metrics=str((request.metrics or metrics).resolve()),
             metrics_interval_ms=request.metrics_interval_ms,
+            metrics_max_bytes=None if request.metrics else metrics_max_bytes,
             probes=Probes(address=request.probes) if request.probes else None,
             control=str(control) if control else None,
             timeline=request.timeline,
@@ -360,19 +377,19 @@ def build_config(
         raise ConfigError("the link cannot be used as requested", faults_of(error, "link")) from error
 
 
-def build_lan_config(topology: Topology, lab_id: str, beside: LinkConfig, loss: float) -> LinkConfig:
-    """Return the configuration of a satlink of its own that carries the client's LAN and loses packets, each way.
+def build_lan_config(topology: Topology, lab_id: str, path: LinkConfig, loss: float) -> LinkConfig:
+    """Return the configuration of a second satlink: it carries the client's LAN and loses packets in both directions.
 
-    It is a wire without delay, with seed and interval of the path's satlink `beside` it and `lan.jsonl` as its metrics.
+    It is a wire without delay, with seed and metrics interval of the `path`'s satlink, and `lan.jsonl` as its metrics.
     """
     # Down is from far to near: to the client.
     far, near = client_lan(topology)
     lossy = {"loss": {"ratio": loss, "unit": "packet"}}
     steps = [{"at_s": 0, "set": {"direction": one, **lossy}} for one in ("terrestrial_down", "terrestrial_up")]
     return LinkConfig(
-        run_id=beside.run_id,
-        profile=beside.profile,
-        seed=beside.seed,
+        run_id=path.run_id,
+        profile=path.profile,
+        seed=path.seed,
         forward=Direction(),
         return_=Direction(),
         terrestrial_one_way_delay_ms=0,
@@ -380,8 +397,9 @@ def build_lan_config(topology: Topology, lab_id: str, beside: LinkConfig, loss: 
         gw=None,
         near=Attachment(netns=str(netns_names.path(lab_id, near.node)), tun=near.interface),
         far=Attachment(netns=str(netns_names.path(lab_id, far.node)), tun=far.interface),
-        metrics=str(Path(beside.metrics).with_name("lan.jsonl")),
-        metrics_interval_ms=beside.metrics_interval_ms,
+        metrics=str(Path(path.metrics).with_name("lan.jsonl")),
+        metrics_interval_ms=path.metrics_interval_ms,
+        metrics_max_bytes=path.metrics_max_bytes,
         timeline=Timeline(starts="at-once", steps=tuple(map(TimelineStep.model_validate, steps))),
     )
 

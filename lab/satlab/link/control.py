@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The control of a running link: satlink's socket (schemas/link-control.schema.json) and the files of time lines."""
+"""The control of a running link: satlink's socket (schemas/link-control.schema.json) and the files of timelines."""
 
 import json
 import socket
@@ -22,18 +22,18 @@ def change(path: Path, request: LinkSet) -> dict[str, Any]:
 
     Raises:
         ConfigError: satlink refuses it.
-        HostError: nobody answers at `path`.
+        HostError: there is no answer at `path`.
     """
     return ask(path, {"set": request.model_dump()})
 
 
 def state(path: Path) -> dict[str, Any]:
-    """Return what holds now: `directions`, `timeline` and the time `t_s`. Raises as `change`."""
+    """Return the state of the link: `directions`, `timeline` and the time `t_s`. Raises as `change`."""
     return ask(path, {"get": "state"})
 
 
 def start_timeline(path: Path) -> dict[str, Any]:
-    """Start the time line that waits for it. Raises as `change`."""
+    """Start a timeline that starts on request. Raises as `change`."""
     return ask(path, {"start": "timeline"})
 
 
@@ -60,7 +60,7 @@ def _fault(text: str) -> Fault:
 
 
 def load_steps(path: Path) -> tuple[TimelineStep, ...]:
-    """Read a time line: a list of {"at_s": seconds, "set": {...}}.
+    """Read a timeline: a list of {"at_s": seconds, "set": {...}}.
 
     Raises:
         ConfigError: the file cannot be read, or holds faults; all of them.
@@ -73,4 +73,4 @@ def load_steps(path: Path) -> tuple[TimelineStep, ...]:
         raise ConfigError(f"{path}: {error.strerror}") from error
     except ValidationError as error:
         hint = 'for example: [{"at_s": 10, "set": {"direction": "both", "outage": 2}}]'
-        raise ConfigError(f"{path}: not a time line", faults_of(error, str(path)), hint) from error
+        raise ConfigError(f"{path}: not a timeline", faults_of(error, str(path)), hint) from error

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Limits of the values in link.json, read from `schemas/link-config.schema.json`, where alone they are written."""
+"""Limits of the values in link.json, read from `schemas/link-config.schema.json`."""
 
 import json
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ def limits(path: str) -> Any:
 
 
 def variants(node: Node, document: Node) -> Iterator[Node]:
-    """Yield what a node of a schema may be: without references, and apart where it has variants or is a list."""
+    """Yield the alternatives of a schema's node: references resolved, variants and items of lists one by one."""
     if "$ref" in node:
         target: Node = document
         for part in node["$ref"].removeprefix("#/").split("/"):

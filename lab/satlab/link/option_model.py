@@ -13,7 +13,7 @@ from satlab.common.errors import ConfigError, Fault
 
 Group = Literal["Link", "Losses", "Queue and AQM", "Timing", "Output"]
 _LONG = 15
-"""Digits of a limit that nobody reaches."""
+"""A limit with more digits is not shown: no value reaches it."""
 GROUPS: tuple[Group, ...] = get_args(Group)
 """In the order in which they are shown."""
 

@@ -103,11 +103,26 @@ class PathOptions(Options):
             "Timing",
         ),
     ] = "standard"
+    opensand_defects: Annotated[
+        bool,
+        Help(
+            "OpenSAND's defects",
+            "With --timing opensand: lose what 8.2.0 loses in nearly full BBFRAMEs; queues are the profile's FIFOs.",
+            "Timing",
+        ),
+    ] = False
     jitter_ms: Annotated[
         float,
         limits("forward.jitter.uniform_ms"),
         Help("Jitter", "Jitter, uniform from 0 to this, order kept.", "Timing", unit="ms"),
     ] = 0.0
+
+    @field_validator("opensand_defects")
+    @classmethod
+    def _needs_its_timing(cls, value: bool, info: ValidationInfo) -> bool:
+        if value and info.data.get("timing") != "opensand":
+            raise invalid("needs --timing opensand", "add --timing opensand")
+        return value
 
 
 class LossOptions(Options):
@@ -217,7 +232,7 @@ class LocalOptions(Options):
     timeline: Annotated[
         Path | None,
         Help(
-            "Time line",
+            "Timeline",
             "JSON list of changes at their times, s since the lab is up; of a run, since its scenario starts.",
             "Timing",
             metavar="FILE",
@@ -276,6 +291,7 @@ class LinkOptions(LocalOptions, QueueOptions, LossOptions, PathOptions):
             emulator=self.emulator,
             seed=self.seed,
             timing=self.timing,
+            opensand_defects=self.opensand_defects,
             forward=direction,
             return_=direction,
             terrestrial_one_way_delay_ms=self.terrestrial_delay_ms,
@@ -289,14 +305,14 @@ class LinkOptions(LocalOptions, QueueOptions, LossOptions, PathOptions):
         )
 
     def _timeline(self, starts: Literal["at-once", "on-request"]) -> Timeline | None:
-        """Return the time line; an empty one where the profile's files have to wait for a request, too."""
+        """Return the timeline; an empty one where the profile's files have to wait for a request, too."""
         if self.timeline is None and starts == "at-once":
             return None
         steps = control.load_steps(self.timeline) if self.timeline else ()
-        return Timeline(starts=starts, steps=steps)
+        return Timeline(starts=starts, steps=steps, file=str(self.timeline) if self.timeline else None)
 
     def _refuse_what_opensand_cannot(self) -> None:
-        """Raise ConfigError for all that the profile says to OpenSAND, and options do not."""
+        """Raise ConfigError for every option that OpenSAND does not support."""
         faults = [
             Fault(f"{option.flag} {value}", "OpenSAND cannot do this", "leave it out")
             for option in options_of(LinkOptions)
@@ -309,7 +325,7 @@ class LinkOptions(LocalOptions, QueueOptions, LossOptions, PathOptions):
 
 
 def shipped_profiles(folder: Path = PROFILES) -> tuple[str, ...]:
-    """Return the names of the profiles in a folder, geo first; what they are made from (`_base`) is none."""
+    """Return the names of the profiles in a folder, geo first; without their common base (`_base`)."""
     names = [path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("_")]
     return tuple(sorted(names, key=lambda name: (name != "geo", name)))
 

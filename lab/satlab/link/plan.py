@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What satlink's framing arithmetic answers for a configuration (`LinkPlan`): no privileges, nothing is changed.
+"""The plan of a configuration (`LinkPlan`) from satlink's frame arithmetic. Needs no privileges, changes nothing.
 
 The models mirror `schemas/link-plan.schema.json`.
 """
@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from satlab.common.errors import ConfigError
 from satlab.common.paths import SATLINK
 from satlab.link.config import RETURN, Aqm, LinkConfig, LinkModel, LossUnit
 from satlab.link.satlink import ask
@@ -41,7 +42,7 @@ class _DirectionPlan(LinkModel):
 
 
 class AcmPlan(LinkModel):
-    """What adaptive coding chooses from; levels in dB."""
+    """MODCODs that adaptive coding chooses from; Es/N0 in dB."""
 
     modcod_ids: tuple[int, ...]
     margin_db: float
@@ -52,7 +53,7 @@ class AcmPlan(LinkModel):
 class ForwardPlan(_DirectionPlan):
     """DVB-S2 carrier: one frame lasts `frame_ns` and holds `frame_payload_bytes`.
 
-    With `acm` all of it is as at the start; without, the MODCOD stays.
+    With `acm` the values are those at the start; without it the MODCOD is constant.
     """
 
     frame_ns: int
@@ -99,7 +100,7 @@ class RttPlan(LinkModel):
 
 
 class LinkPlan(LinkModel):
-    """What the framing arithmetic says of a link: the expectation that measurements are held against."""
+    """The figures of a link from the frame arithmetic: the expected values of measurements."""
 
     schema_: Literal["satlab/link-plan/1"] = Field(alias="schema")
     version: str
@@ -119,13 +120,25 @@ class LinkPlan(LinkModel):
 
 
 def plan_link(config: LinkConfig, satlink: Path = SATLINK) -> LinkPlan:
-    """Ask satlink what the link will be like; checks the profile on the way.
+    """Return satlink's plan of a configuration; also checks the profile.
 
     Raises:
         ConfigError: profile or configuration are wrong; holds satlink's own fault lines.
         HostError: the program is missing, hangs, or answers what its schema does not allow.
     """
+    if config.emulator == "opensand":  # releases frames on its ticks, whatever the profile holds
+        config = config.model_copy(update={"timing": "opensand"})
     with tempfile.NamedTemporaryFile("w", prefix="satlab-link-", suffix=".json") as file:
         file.write(config.to_json())
         file.flush()
-        return ask(LinkPlan, satlink, "plan", [file.name], f"profile {config.profile} is not usable")
+        try:
+            return ask(LinkPlan, satlink, "plan", [file.name], f"profile {config.profile} is not usable")
+        except ConfigError as error:
+            raise _of_the_user(error, file.name, config) from error
+
+
+def _of_the_user(error: ConfigError, written: str, config: LinkConfig) -> ConfigError:
+    """Return a refusal that names the user's time line, and not the file `written` for satlink."""
+    timeline = config.timeline.file if config.timeline else None
+    text = str(error).replace(f"{written}: timeline.", f"{timeline or 'time line'}: ").replace(written, "the link")
+    return ConfigError(text, error.faults, error.hint)

@@ -12,7 +12,7 @@ from typing import Any
 from satlab.common.errors import HostError
 
 TAIL_BYTES = 1 << 16
-"""A sample is about 1.5 kB, and changes stand between samples: this holds the last one."""
+"""Bytes read from the end: room for the last sample (about 1.5 kB) and the changes after it."""
 HELP = {
     "queue_bytes": "IP bytes waiting at the end of the interval",
     "queue_packets": "IP packets waiting at the end of the interval",
@@ -67,7 +67,7 @@ def last_sample(path: Path) -> dict[str, Any]:
 
 
 def render(lab_id: str, sample: dict[str, Any]) -> str:
-    """Return the exposition text; what was not measured, or is carried by another emulator, is left out."""
+    """Return the exposition text, without figures that were not measured or are another emulator's."""
     directions = {name: figures for name, figures in sample.items() if isinstance(figures, dict)}
     parts = [_family("sample_time_seconds", "Unix time of the sample", [("", sample["t_unix_s"])], lab_id)]
     for field, text in HELP.items():

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from satlab.common.errors import ConfigError, ExitStatus, Fault, HostError
 
 DEADLINE_S = 60.0
-"""All of them are arithmetic on a few kB of XML: milliseconds. Beyond this the program hangs."""
+"""Each command takes milliseconds; one that takes longer than this hangs."""
 
 Answer = TypeVar("Answer", bound=BaseModel)
 
@@ -47,7 +47,7 @@ def run(satlink: Path, verb: str, arguments: Sequence[str], refused: str) -> sub
     except (FileNotFoundError, PermissionError) as error:
         raise HostError(f"{satlink}: {error.strerror}", "start through ./satlab, which builds satlink") from error
     except subprocess.TimeoutExpired as error:
-        raise HostError(f"satlink {verb} gave no answer in {DEADLINE_S:g} s") from error
+        raise HostError(f"satlink {verb} did not answer in {DEADLINE_S:g} s") from error
     if done.returncode == ExitStatus.USAGE:
         raise refusal(done.stderr, refused)
     if done.returncode != 0:

@@ -46,7 +46,7 @@ def config(**changes: Any) -> LinkConfig:
 
 
 def program(folder: Path, *, stdout: str = "", stderr: str = "", status: int = 0) -> Path:
-    """Make an executable that says what it is told to."""
+    """Make an executable with fixed output and status."""
     for name, text in (("out", stdout), ("err", stderr)):
         (folder / name).write_text(text)
     file = folder / "satlink"
@@ -86,17 +86,17 @@ def test_what_is_asked_reaches_the_configuration() -> None:
 
 
 def test_opensand_takes_the_satellite_segment_from_satlink() -> None:
-    wanted = config(emulator="opensand")
-    document = json.loads(wanted.to_json())
+    made = config(emulator="opensand")
+    document = json.loads(made.to_json())
     jsonschema.validate(document, schema("link-config"))
     assert (document["st"], document["gw"], document["near"]["tun"]) == (None, None, "inet0")
-    assert LinkConfig.model_validate_json(wanted.to_json()) == wanted
-    assert (wanted.emulator, config().emulator) == ("opensand", "satlink")
+    assert LinkConfig.model_validate_json(made.to_json()) == made
+    assert (made.emulator, config().emulator) == ("opensand", "satlink")
 
 
 def test_configuration_survives_its_file() -> None:
-    wanted = config(forward=Direction(queue=BytesQueue(bytes=1)))
-    assert LinkConfig.model_validate_json(wanted.to_json()) == wanted
+    made = config(forward=Direction(queue=BytesQueue(bytes=1)))
+    assert LinkConfig.model_validate_json(made.to_json()) == made
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_faults_of_the_profile_are_handed_on(tmp_path: Path) -> None:
         "error: profile geo has 2 faults\n"
         "geo/profile_gw.xml:12: access/dama/cra: out of range (0 to 100 (kbit/s))\n"
         "geo/topology.xml:3: frequency_plan: needs more\n"
-        "hint: mend them\n"
+        "hint: fix them\n"
     )
     with pytest.raises(ConfigError) as caught:
         plan_link(config(), program(tmp_path, stderr=said, status=2))
@@ -153,7 +153,7 @@ def test_faults_of_the_profile_are_handed_on(tmp_path: Path) -> None:
         Fault("geo/topology.xml:3: frequency_plan", "needs more"),
     )
     assert str(caught.value) == "profile geo has 2 faults"
-    assert caught.value.hint == "mend them"
+    assert caught.value.hint == "fix them"
 
 
 @pytest.mark.parametrize(
@@ -184,5 +184,5 @@ def test_missing_and_hanging_programs(tmp_path: Path, monkeypatch: pytest.Monkey
     hanging = tmp_path / "satlink"
     hanging.write_text("#!/bin/sh\nexec sleep 5\n")
     hanging.chmod(0o755)
-    with pytest.raises(HostError, match=r"no answer in 0\.05 s"):
+    with pytest.raises(HostError, match=r"did not answer in 0\.05 s"):
         plan_link(config(), hanging)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Requests to a running link, time lines, and metrics for Prometheus."""
+"""Requests to a running link, timelines, and metrics for Prometheus."""
 
 import json
 import socket
@@ -19,7 +19,7 @@ from satlab.link.options import LinkOptions
 
 
 def answered(path: Path, answer: bytes) -> tuple[threading.Thread, list[bytes]]:
-    """Serve one connection at `path` with a fixed answer; gives what was asked."""
+    """Serve one connection at `path` with a fixed answer; return the thread and the list that receives the request."""
     server = socket.socket(socket.AF_UNIX)
     server.bind(str(path))
     server.listen()
@@ -39,14 +39,14 @@ def answered(path: Path, answer: bytes) -> tuple[threading.Thread, list[bytes]]:
 def test_change_sends_what_was_chosen_alone(tmp_path: Path) -> None:
     """Fields left out do not reach the link."""
     thread, asked = answered(tmp_path / "s", b'{"ok": true, "t_s": 1.5}\n')
-    wanted = LinkSet.model_validate({"direction": "both", "delay_ms": 5, "outage": 1})
-    assert control.change(tmp_path / "s", wanted) == {"ok": True, "t_s": 1.5}
+    request = LinkSet.model_validate({"direction": "both", "delay_ms": 5, "outage": 1})
+    assert control.change(tmp_path / "s", request) == {"ok": True, "t_s": 1.5}
     thread.join()
     assert json.loads(asked[0]) == {"set": {"direction": "both", "delay_ms": 5.0, "outage": 1.0}}
 
 
 def test_refusal_lists_every_fault(tmp_path: Path) -> None:
-    """What satlink refuses is the user's to mend."""
+    """The user has to fix what satlink refuses."""
     thread, _ = answered(tmp_path / "s", b'{"ok": false, "faults": ["set.x: is unknown", "set.y: is unknown"]}\n')
     with pytest.raises(ConfigError) as caught:
         control.state(tmp_path / "s")
@@ -56,7 +56,7 @@ def test_refusal_lists_every_fault(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("answer", [b"", b"{\n", b"nonsense\n"])
 def test_silence_and_nonsense_are_the_hosts_fault(tmp_path: Path, answer: bytes) -> None:
-    """A link that is gone gives one message."""
+    """A link that has ended is reported by one message."""
     thread, _ = answered(tmp_path / "s", answer)
     with pytest.raises(HostError, match="does not answer"):
         control.start_timeline(tmp_path / "s")
@@ -65,8 +65,8 @@ def test_silence_and_nonsense_are_the_hosts_fault(tmp_path: Path, answer: bytes)
         control.state(tmp_path / "absent")
 
 
-def test_time_line_is_read(tmp_path: Path) -> None:
-    """A time line becomes part of the configuration."""
+def test_timeline_is_read(tmp_path: Path) -> None:
+    """A timeline becomes part of the configuration."""
     file = tmp_path / "t.json"
     file.write_text('[{"at_s": 2, "set": {"direction": "return", "outage": 1}}]')
     request = LinkOptions(timeline=file).request(timeline_starts="on-request")
@@ -101,7 +101,7 @@ def test_faulty_time_lines_are_refused_whole(tmp_path: Path, text: str, places: 
     """Every fault has its place."""
     file = tmp_path / "t.json"
     file.write_text(text)
-    with pytest.raises(ConfigError, match="not a time line") as caught:
+    with pytest.raises(ConfigError, match="not a timeline") as caught:
         control.load_steps(file)
     assert len(caught.value.faults) == places
     with pytest.raises(ConfigError, match="not a file"):
@@ -177,8 +177,8 @@ def test_exposition_names_lab_and_direction(tmp_path: Path) -> None:
     assert "forward" not in text
 
 
-def test_no_sample_yet_is_said(tmp_path: Path) -> None:
-    """A file without samples, or none at all, gives a message."""
+def test_absent_samples_are_reported(tmp_path: Path) -> None:
+    """A missing file, or one without samples, is reported."""
     file = tmp_path / "link.jsonl"
     file.write_text('{"type": "header"}\n')
     for path in (file, tmp_path / "absent"):

@@ -49,7 +49,7 @@ def test_queue_limits_and_management() -> None:
 
 
 def test_loss_models_and_jitter(tmp_path: Path) -> None:
-    """A model stands alone, or beside independent losses."""
+    """A loss model alone, or combined with independent losses."""
     chain = {"model": "gilbert-elliott", "p": 0.01, "r": 0.167, "step_ms": 10.0, "unit": "frame"}
     assert asked(loss_model="gilbert-elliott:0.01,0.167,10", loss_unit="frame")["loss"] == chain
     optical = {**chain, "step_ms": 1.0, "min_burst_ms": 10.0, "unit": "packet"}

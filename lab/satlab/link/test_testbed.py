@@ -25,7 +25,7 @@ def test_the_parameters_of_table_1_are_set_by_name() -> None:
     assert [c.model_dump(exclude={"direction"}) for c in chosen.at_start] == [{"delay_ms": 120}, {"attenuation_db": 3}]
 
 
-def test_a_run_s_time_line_begins_with_them(tmp_path: Path) -> None:
+def test_a_run_s_timeline_starts_with_them(tmp_path: Path) -> None:
     chosen = testbed.choose(
         {"satcom_delay_ms": "120", "satcom_loss_percent": "1", "pep": "none"}, LinkOptions(profile="leo")
     )
@@ -37,7 +37,7 @@ def test_a_run_s_time_line_begins_with_them(tmp_path: Path) -> None:
     assert link.forward.loss == Loss(ratio=0.01)
 
 
-def test_every_fault_is_told() -> None:
+def test_every_fault_is_reported() -> None:
     with pytest.raises(ConfigError) as caught:
         testbed.choose(
             {"satcom_delay_ms": "fast", "satcom_loss_percent": "101", "internet_delay_ms": "-1"}, LinkOptions()

@@ -2,7 +2,7 @@
 """Testbed parameters by the names of Kosek et al., IFIP Networking 2022, table I, for `--set`.
 
 A delay or attenuation of the satellite link acts from the start of the scenario on, after calibration; over time they
-come from the profile's files or from a time line.
+come from the profile's files or from a timeline.
 """
 
 from collections.abc import Mapping
@@ -62,9 +62,9 @@ def _fault(name: str, value: str) -> Fault | None:
 
 
 def starting_with(link: LinkRequest, changes: tuple[LinkSet, ...]) -> LinkRequest:
-    """Return a link whose time line begins with some changes."""
+    """Return a link whose timeline starts with some changes."""
     if not changes:
         return link
     steps = tuple(TimelineStep.model_validate({"at_s": 0, "set": change}) for change in changes)
-    later = link.timeline.steps if link.timeline else ()
-    return replace(link, timeline=Timeline(starts="on-request", steps=(*steps, *later)))
+    later, file = (link.timeline.steps, link.timeline.file) if link.timeline else ((), None)
+    return replace(link, timeline=Timeline(starts="on-request", steps=(*steps, *later), file=file))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What jobs find on the nodes of the embedded lab: a user for this run alone, the pages, a certificate authority."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
@@ -9,6 +9,7 @@ from pathlib import Path
 from satlab.common import paths
 from satlab.common.topology import Role
 from satlab.netlab import pki, privileges, web_target
+from satlab.netlab.grants import Grants
 from satlab.netlab.lab import Lab
 
 
@@ -20,15 +21,21 @@ def pages() -> list[str]:
 class LabHost:
     """Runs jobs inside a lab's namespaces; `folder` (private, outside the run folder) holds pages and keys.
 
-    `entities`: who plays them, entity to node; None: every node plays itself. `jobs`: a folder of further jobs.
+    `entities`: who plays them, entity to node; None: every node plays itself. `jobs`: folders of further jobs,
+    `granted`: what the operator lets these do.
     """
 
     def __init__(
-        self, lab: Lab, folder: Path, entities: Mapping[str, str] | None = None, jobs: Path | None = None
+        self,
+        lab: Lab,
+        folder: Path,
+        entities: Mapping[str, str] | None = None,
+        jobs: Iterable[Path] = (),
+        granted: Grants | None = None,
     ) -> None:
-        self._lab, self._entities = lab, entities
+        self._lab, self._entities, self._granted = lab, entities, granted or {}
         self._uid = privileges.new_uid()
-        self._visible = [*privileges.program_paths(), folder.resolve(), *([jobs.resolve()] if jobs else [])]
+        self._visible = [*privileges.program_paths(), folder.resolve(), *(each.resolve() for each in jobs)]
         self._www, self._pki = folder / "www", folder / "pki"
         folder.chmod(0o711)
         hosts = []
@@ -53,7 +60,8 @@ class LabHost:
         visible = (
             [*self._visible, self._control] if self._control and job in privileges.LINK_CONTROLLERS else self._visible
         )
-        drop = privileges.drop_argv(self._uid, privileges.CAPABILITIES.get(job, ()), visible)
+        capabilities = privileges.CAPABILITIES if job in privileges.SHIPPED else self._granted
+        drop = privileges.drop_argv(self._uid, capabilities.get(job, ()), visible)
         return [*self._lab.enter_argv(self.node(entity)), *drop]
 
     def environment(self, entity: str) -> dict[str, str]:

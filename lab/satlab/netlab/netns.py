@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Network
+from itertools import permutations
 from pathlib import Path
 from socket import AF_INET
 from typing import Any, ParamSpec, TypeVar
@@ -205,7 +206,7 @@ def _join_at_sat(lab_id: str, topology: Topology, network: str) -> None:
 def _add_neighbours(lab_id: str, topology: Topology, taps: Mapping[str, Tap]) -> None:
     """Let each end of the satellite network know the other's MAC: OpenSAND loses packets before its logon."""
     ends = topology.ends(topology.network_of(NetworkKind.SATELLITE))
-    for own, other in (ends, reversed(ends)):
+    for own, other in permutations(ends, 2):
         inside(lab_id, own.node, _add_neighbour, own.interface, str(other.address), taps[other.node].mac)
 
 

@@ -27,6 +27,8 @@ CAPABILITIES: dict[str, tuple[str, ...]] = {
     "satlab_web_server": ("net_bind_service",),
 }
 """Capabilities of a job's processes (capabilities(7), without CAP_); a job that is not listed has none."""
+SHIPPED = frozenset(path.name for path in paths.JOBS.glob("satlab_*"))
+"""Jobs whose privileges stand here; an operator grants others theirs (`netlab.grants`)."""
 LINK_CONTROLLERS = ("satlab_link",)
 """Jobs that see the control socket of the lab's link."""
 

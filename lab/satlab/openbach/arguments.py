@@ -42,7 +42,7 @@ def argv(descriptor: Descriptor, values: dict[str, Any]) -> Words:
 
 
 def arrange(descriptor: Descriptor, node: Node, values: Values) -> Words:
-    """Check the arguments of a job and put them in order; what is faulty or comes later is left out."""
+    """Check the arguments of a job and put them in order; without faulty values and those that come later."""
     return tuple(_level(descriptor.level, node, values))
 
 

@@ -2,7 +2,7 @@
 """OpenBACH's director as a state machine: stepped with (now, events), it returns what to start and stop.
 
 No clock, process or thread is in here. Times are seconds of any clock that does not go back. Statuses and their
-order of checks follow OpenBACH 2.7; where that would hang for ever (nothing runs, and what is left can never start),
+order of checks follow OpenBACH 2.7. Where OpenBACH would hang for ever (nothing runs, and no function left can start),
 the scenario instance ends `Finished Ko` with the reason.
 """
 
@@ -179,7 +179,7 @@ class StopJobAction:
 
 @dataclass(frozen=True)
 class ScenarioEnded:
-    """The scenario instance is over and nothing of it runs."""
+    """The scenario instance has ended, and so have its jobs."""
 
     status: ScenarioStatus
     reason: str
@@ -190,7 +190,7 @@ EngineAction = StartJobAction | StopJobAction | ScenarioEnded
 
 @dataclass(frozen=True)
 class FirstIds:
-    """From where the instances of a run are numbered."""
+    """The first ids of a run's instances."""
 
     scenario: int = 1
     job: int = 1
@@ -262,7 +262,7 @@ class Engine:
         self._actions.append(StartJobAction(job))
 
     def _turn(self, instance: ScenarioInstance) -> None:
-        """Make one turn of the director: stop request, failed jobs, errored functions, functions that may start."""
+        """Make one step of the director: stop request, failed jobs, errored functions, functions that may start."""
         for below in [below for below in instance.below if not below.over]:
             self._turn(below)
         if instance.ending is None:
@@ -305,7 +305,7 @@ class Engine:
         instance.ending, instance.reason = ScenarioStatus.FINISHED_KO, reason
 
     def _advance(self, instance: ScenarioInstance) -> bool:
-        """Start what may start and do what is due; return whether anything changed."""
+        """Start the functions that may start and do what is due; return whether anything changed."""
         changed = False
         for attempt in instance.functions.values():
             if attempt.status is FunctionStatus.SCHEDULED and _may_start(attempt.function, instance):
@@ -375,7 +375,7 @@ class Engine:
             self._actions.append(StopJobAction(job))
 
     def _wind_down(self, instance: ScenarioInstance) -> None:
-        """Stop what runs; once nothing does, the instance is over."""
+        """Stop the running jobs; when all have ended, end the instance."""
         for attempt in instance.functions.values():
             if attempt.status is FunctionStatus.RUNNING:
                 attempt.status = FunctionStatus.STOPPED
@@ -384,7 +384,7 @@ class Engine:
             instance.status = instance.ending
 
     def _close(self, instance: ScenarioInstance) -> None:
-        """End an instance that has nothing left to do, or nothing that it ever could do."""
+        """End an instance whose functions are all over, or whose remaining functions can never start."""
         pending = [attempt for attempt in instance.functions.values() if attempt.pending]
         if instance.busy or any(attempt.status is FunctionStatus.RUNNING for attempt in pending):
             return

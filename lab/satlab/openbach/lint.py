@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Patterns that OpenBACH accepts and that then hang: cycles, waits that cannot come true, jobs that nothing stops."""
+"""Patterns that OpenBACH accepts and that then hang: cycles, waits that never end, jobs that nothing stops."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from satlab.openbach.model import Function, Policy, StartJob, StartScenario, Sto
 Functions = Mapping[int, Function]
 
 _MAX_CYCLES = 10
-"""How many cycles are worth reporting at once."""
+"""Largest number of cycles that are reported."""
 
 
 def check_waits(functions: Functions, nodes: Mapping[int, Node]) -> None:
-    """Note every wait that can never come true."""
+    """Note every wait that never ends."""
     for function in functions.values():
         node = nodes[function.id]
         for other in _known(functions, function.wait.finished):
@@ -28,7 +28,7 @@ def check_waits(functions: Functions, nodes: Mapping[int, Node]) -> None:
                 )
         for other in _known(functions, function.wait.launched):
             if other.on_fail.policy is not Policy.FAIL:
-                node.fault(
+                node.doubt(
                     f"waits for the launch of function {other.id}, which may never succeed under on_fail "
                     f"{other.on_fail.policy.value.title()}",
                     "use ended_ids, or finished_ids",
@@ -70,7 +70,7 @@ def _unstopped(
 
 
 def _runs_on(function: Function) -> str:
-    """Return what runs until it is stopped; '' when nothing does."""
+    """Return the job that runs until it is stopped; '' without one."""
     match function.action:
         case StartJob(job=job) if job.persistent:
             return f"the job {job.name} runs until it is stopped"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a scenario is once read. All times in seconds."""
+"""The model of a scenario. All times in seconds."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from satlab.common.errors import Fault
 from satlab.openbach.arguments import Words
 from satlab.openbach.descriptor import Descriptor
 
@@ -29,7 +30,7 @@ class Wait:
 
 
 class Policy(Enum):
-    """What follows when a function errors or its job fails."""
+    """The reaction to an error of a function or a failure of its job."""
 
     FAIL = "fail"
     IGNORE = "ignore"
@@ -85,7 +86,7 @@ class Function:
 
     @property
     def starts(self) -> bool:
-        """Return whether a job or a sub-scenario comes out of this function."""
+        """Return whether this function starts a job or a sub-scenario."""
         return not isinstance(self.action, Stop)
 
 
@@ -110,15 +111,17 @@ class BoundScenario:
 
 @dataclass(frozen=True)
 class ScenarioContext:
-    """What a scenario is checked against: known jobs, entities, the folder of its sub-scenarios.
+    """The context of a scenario's check: known jobs, entities, the folder of its sub-scenarios.
 
-    `endless`: a job that nothing stops is not a fault.
+    `endless`: a job that nothing stops is not a fault. `warnings`: where to note what OpenBACH accepts, such as
+    unknown keys and entities; None: these are faults.
     """
 
     jobs: Mapping[str, Descriptor]
     entities: frozenset[str]
     folder: Path
     endless: bool = False
+    warnings: list[Fault] | None = None
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ def nobody_watches(_: ScenarioInstance) -> None:
 
 
 class JobHost(Protocol):
-    """Where jobs run: how to enter a node, and what its programs need in their environment."""
+    """The host of jobs: how to enter a node, and the environment of its programs."""
 
     def enter_argv(self, entity: str, job: str) -> list[str]:
         """Return the words before a command of a job that make it run there; they must `exec` it, not fork."""
@@ -106,7 +106,7 @@ class JobProgress:
 
 @dataclass(frozen=True)
 class ScenarioResult:
-    """How a run ended. `status` is OpenBACH's label; `reason` is '' when all went well."""
+    """How a run ended. `status` is OpenBACH's label; `reason` is '' after a success."""
 
     outcome: Outcome
     status: str
@@ -134,7 +134,7 @@ def run(
     """Run a scenario to its end; nothing that it started is left running, however it ends.
 
     `stop` interrupts it; after `deadline_s` seconds it is stopped and has failed. Files go to `raw_dir`. `watch` is
-    called with the whole instance at every turn.
+    called with the whole instance at every step.
 
     Raises OSError when `raw_dir` cannot be written.
     """
@@ -150,7 +150,7 @@ def run(
 
 @contextmanager
 def _sweep(raw_dir: Path) -> Iterator[None]:
-    """End what jobs have left behind, found by the environment that all of a run's processes share."""
+    """End processes that jobs have left behind, found by the environment variables that a run's processes share."""
     try:
         yield
     finally:

@@ -25,7 +25,7 @@ RATIOS = {
 
 @dataclass(frozen=True)
 class Values:
-    """What placeholders stand for: known texts, and names whose value comes later (they are not checked yet)."""
+    """Values of placeholders: known texts, and names whose value comes later (they are not checked yet)."""
 
     known: Mapping[str, str]
     deferred: frozenset[str] = frozenset()

@@ -26,7 +26,7 @@ STATIC = Path(__file__).parent / "static"
 def build(runs: Mapping[Path, pl.DataFrame], out_html: Path, title: str) -> Path:
     """Write the report of runs (folder: what `collect` made of it) to `out_html`, atomically, and return that path.
 
-    Raw files that are not what their run wrote are named at the top. The same runs result in the same bytes.
+    Raw files that have changed since their run are named at the top. The same runs result in the same bytes.
 
     Raises:
         ConfigError: a folder holds no run, or there is none.

@@ -64,12 +64,13 @@ class BulkTransfer:
 
 @dataclass(frozen=True)
 class PageFigure:
-    """One metric of a page over all loads of a run with one protocol, ms."""
+    """One metric of a page over all loads of a run with one protocol through one PEP (`none`: without), ms."""
 
     run_id: str
     profile: str
     page: str
     protocol: str
+    pep: str
     metric: str
     median: float | None
     low: float | None
@@ -81,6 +82,10 @@ class PageFigure:
     reason: str
 
     @property
+    def kind(self) -> str:
+        return kind_of_load(self.protocol, self.pep)
+
+    @property
     def loads(self) -> int:
         """Return the number of loads that were started."""
         return self.ended + self.failed + self.censored
@@ -88,7 +93,7 @@ class PageFigure:
 
 @dataclass(frozen=True)
 class Failure:
-    """What has no value: the metrics, where, why."""
+    """Failed or cut-off samples: the metrics, place, reason."""
 
     run_id: str
     metrics: tuple[str, ...]
@@ -140,14 +145,14 @@ def _transfer(group: Mapping[str, Row]) -> BulkTransfer:
 
 def page_figures(rows: Iterable[Row]) -> list[PageFigure]:
     """Return the page metrics in the order metric, profile, protocol, run."""
-    found: dict[tuple[str, str, str, str], dict[str, Row]] = defaultdict(dict)
+    found: dict[tuple[str, str, str, str, str], dict[str, Row]] = defaultdict(dict)
     for row in rows:
         if row.metric in PAGE_METRICS and "stat" in row.labels:
-            key = row.metric, row.run_id, row.labels["page"], row.labels["protocol"]
+            key = row.metric, row.run_id, row.labels["page"], row.labels["protocol"], row.labels["pep"]
             found[key][row.labels["stat"]] = row
     order = list(PAGE_METRICS)
     figures = [_page_figure(group) for group in found.values()]
-    return sorted(figures, key=lambda f: (order.index(f.metric), f.profile, f.page, f.protocol, f.run_id))
+    return sorted(figures, key=lambda f: (order.index(f.metric), f.profile, f.page, f.kind, f.run_id))
 
 
 def _page_figure(group: Mapping[str, Row]) -> PageFigure:
@@ -157,10 +162,16 @@ def _page_figure(group: Mapping[str, Row]) -> PageFigure:
     head = group["median"]
     count = {key: int(head.labels[key]) for key in ("n", "failed", "censored")}
     return PageFigure(
-        head.run_id, head.profile, head.labels["page"], head.labels["protocol"], head.metric,
+        head.run_id, head.profile, head.labels["page"], head.labels["protocol"], head.labels["pep"], head.metric,
         value("median"), value("min"), value("max"), count["n"], count["failed"], count["censored"],
         head.status, head.reason,
     )  # fmt: skip
+
+
+def kind_of_load(protocol: str, pep: str) -> str:
+    """Name what loads have in common that are compared with each other: the protocol, and the PEP if there is one."""
+    name = PROTOCOLS.get(protocol, protocol)
+    return name if pep == collect.NO_PEP else f"{name}, PEP {pep}"
 
 
 def loads(rows: Iterable[Row], metric: str) -> Iterator[Row]:
@@ -169,7 +180,7 @@ def loads(rows: Iterable[Row], metric: str) -> Iterator[Row]:
 
 
 def failures(rows: Iterable[Row]) -> list[Failure]:
-    """Return what failed or was cut off; metrics that failed together in one place are one line."""
+    """Return the failed and cut-off samples; metrics that failed together are one line."""
     groups: dict[tuple[str, str, str, str], list[str]] = defaultdict(list)
     for row in rows:
         if row.status != "ok" and "stat" not in row.labels:

@@ -13,7 +13,7 @@ from rich.table import Table
 import collect
 from satlab.common.console import printable
 from satlab.report import rows as read
-from satlab.report.rows import PAGE_METRICS, PROTOCOLS, BulkTransfer, PageFigure, Row
+from satlab.report.rows import PAGE_METRICS, BulkTransfer, PageFigure, Row
 
 CHECKS = {
     "rtt_ms": "round-trip time",
@@ -22,6 +22,13 @@ CHECKS = {
     "late_packet_ratio": "packets released late",
     "late_packet_ratio.forward": "packets released late, forward",
     "late_packet_ratio.return": "packets released late, return",
+    "browser_wait_ratio": "browser without a core",
+    "cpu_steal_ratio": "CPU time stolen",
+    "memory_wait_ratio": "waits for memory",
+    "host_loss_ratio": "packets lost by the host",
+    "opensand_losses.gse_encapsulation": "lost by OpenSAND's GW",
+    "opensand_losses.gse_reassembly": "lost by OpenSAND's reassembly",
+    "opensand_losses.socket": "losses in OpenSAND's sockets",
 }
 
 
@@ -72,12 +79,12 @@ def _pages(figures: Sequence[PageFigure]) -> Table:
     table = _table("Page loads, median ms", ("profile", "page", "protocol"), (*columns.values(), "loads"))
     groups: dict[tuple[str, str, str, str], dict[str, PageFigure]] = {}
     for one in figures:
-        groups.setdefault((one.run_id, one.profile, one.page, one.protocol), {})[one.metric] = one
-    for (_, profile, page, protocol), group in groups.items():
+        groups.setdefault((one.run_id, one.profile, one.page, one.kind), {})[one.metric] = one
+    for (_, profile, page, kind), group in groups.items():
         medians = [_median(group[metric]) if metric in group else "-" for metric in columns]
         count = next(iter(group.values()))
         ended = f"{group.get('page_load_time_ms', count).ended} of {count.loads}"
-        table.add_row(*(_cell(t) for t in (profile, page, PROTOCOLS.get(protocol, protocol), *medians, ended)))
+        table.add_row(*(_cell(t) for t in (profile, page, kind, *medians, ended)))
     return table
 
 
@@ -112,7 +119,7 @@ def _calibration(rows: Sequence[Row]) -> Table:
 
 
 def _deviation(row: Row) -> str:
-    """Return what was measured and within which bounds it should have been."""
+    """Return a measured value and its bounds."""
     name, unit = CHECKS.get(row.labels["check"], row.labels["check"]), row.labels["unit"]
     if row.value is None:
         return f"{name}: not measured, {row.reason}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the report says, as plain values for the template: answer first, then figures, then where they come from."""
+"""The contents of the report, as plain values for the template: answers, then figures, then their origin."""
 
 import json
 import shlex
@@ -22,15 +22,23 @@ from satlab.report.terminal import CHECKS, mbits, quantity
 
 @dataclass(frozen=True)
 class ReportRun:
-    """One run folder, read: its manifest, link plan, records, stored loads, and what is wrong with its raw files."""
+    """One run folder, read: its manifest, link plan, records, stored loads, and what is wrong with its raw files.
+
+    `loads`: kind (rows.kind_of_load) and load.
+    """
 
     manifest: collect.Manifest
     link: Mapping[str, Any] | None
     options: tuple[str, ...]
     frame: pl.DataFrame
     rows: tuple[Row, ...]
-    loads: tuple[collect.PageLoad, ...]
+    loads: tuple[tuple[str, collect.PageLoad], ...]
     altered: tuple[str, ...]
+
+    @property
+    def is_calibrated(self) -> bool:
+        whole = [row.value == 1 for row in self.rows if row.metric == "calibration_ok"]
+        return bool(whole) and all(whole)
 
     @property
     def jobs_start_s(self) -> float:
@@ -42,12 +50,16 @@ class ReportRun:
 def read_run(folder: Path, frame: pl.DataFrame) -> ReportRun:
     """Read a run folder whose records are `frame`. Raises `collect.RunFolderError`."""
     about = collect.manifest(folder)
-    loads = [stored.content for stored in collect.stored_loads(folder)]
+    loads = [
+        (read.kind_of_load(one.content.protocol, one.pep), one.content)
+        for one in collect.stored_loads(folder)
+        if isinstance(one.content, collect.PageLoad)
+    ]
     altered = collect.verify(folder) if about.ended_unix_s is not None else []
     return ReportRun(
         about, _link_plan(folder / "plan.json"), _options(folder / "plan.json") or ("--profile", about.profile),
         frame, tuple(read.summaries([frame])),
-        tuple(load for load in loads if isinstance(load, collect.PageLoad)), tuple(altered),
+        tuple(loads), tuple(altered),
     )  # fmt: skip
 
 
@@ -73,7 +85,7 @@ def _options(path: Path) -> tuple[str, ...]:
 
 
 def clean(text: str) -> str:
-    """Replace control and bidirectional formatting characters, which could disguise what a text says."""
+    """Replace control and bidirectional formatting characters, which could disguise a text."""
     kept = "\n\t"
     hidden = ("Cc", "Cf", "Cs", "Co", "Cn")
     return "".join("\ufffd" if unicodedata.category(c) in hidden and c not in kept else c for c in text)
@@ -146,8 +158,7 @@ class View:
     def _calibration_tile(self) -> Tile:
         checks = [row for run in self.runs for row in _checks(run)]
         count = f"{sum(row.value == 1 for row in checks)}/{len(checks)}"
-        whole = [row.value == 1 for row in self.rows if row.metric == "calibration_ok"]
-        if whole and all(whole):
+        if all(run.is_calibrated for run in self.runs):
             return Tile(count, "", "Calibration checks held: the link was what the plan says", "good")
         return Tile(count, "", "Calibration checks held, not all: read the figures with care", "bad")
 
@@ -161,13 +172,16 @@ class View:
         return [(run.manifest.run_id, finding) for run in self.runs for finding in run.altered]
 
     def unfinished(self) -> list[str]:
-        """Return the ids of runs without an end: nothing vouches for their raw files."""
+        """Return the ids of runs without an end: their raw files have no digests."""
         return [run.manifest.run_id for run in self.runs if run.manifest.ended_unix_s is None]
 
     # --- tables -----------------------------------------------------------------------------------------------------
 
     def comparison(self) -> list[PageComparison]:
-        """Return the page table: per metric the protocols below each other, with published medians."""
+        """Return the page table: per metric the protocols below each other, with published medians.
+
+        A run out of calibration has no deviation from them.
+        """
         lines: list[PageComparison] = []
         metric = ""
         for figure in self.page_figures:
@@ -176,9 +190,11 @@ class View:
         return lines
 
     def _comparison(self, figure: PageFigure, *, first: bool) -> PageComparison:
-        paper = self.published.get((figure.run_id, figure.protocol, figure.metric))
+        paper = self.published.get((figure.run_id, figure.kind, figure.metric))
         deviation = ""
-        if paper is not None and figure.median is not None:
+        if paper is not None and not self._run(figure.run_id).is_calibrated:
+            deviation = "not measurable"
+        elif paper is not None and figure.median is not None:
             deviation = f"{figure.median / paper - 1:+.1%}".replace("-", "\N{MINUS SIGN}")
         spread = "" if figure.low is None or figure.high is None else f"{figure.low:,.0f} to {figure.high:,.0f}"
         lost = [f"{n} {name}" for n, name in ((figure.failed, "failed"), (figure.censored, "cut off")) if n]
@@ -226,16 +242,16 @@ class View:
 
     def page_plots(self) -> list[Figure]:
         """Draw every load, then one waterfall per protocol and run, all over the same time."""
-        groups = dict.fromkeys((f.run_id, f.protocol, self._group_name(f)) for f in self.page_figures)
+        groups = dict.fromkeys((f.run_id, f.kind, self._group_name(f)) for f in self.page_figures)
         spread = figures.page_spread(self.rows, self.page_figures, self.published, list(groups))
-        typical = [(load, name) for run_id, protocol, name in groups if (load := self._typical(run_id, protocol))]
+        typical = [(load, name) for run_id, kind, name in groups if (load := self._typical(run_id, kind))]
         until_s = max((r.response_end_ms / 1000 for load, _ in typical for r in load.resources), default=0.0)
         until_s = max([until_s, *((load.page_load_time_ms or 0) / 1000 for load, _ in typical)])
         falls = [figures.waterfall(load, name, n, until_s) for n, (load, name) in enumerate(typical, start=1)]
         return ([spread] if spread else []) + falls
 
     def link_figures(self) -> list[Figure]:
-        """Draw what forward links adapted to, slots of return links on demand, and the release error of all runs."""
+        """Draw the MODCODs of forward links, the slots of return links on demand, and the release error of all runs."""
         runs = list(enumerate(self.runs, start=1))
         adapted = [figures.adaptation(self._fading(run), n) for n, run in runs]
         slots = [figures.slots(self.names[run.manifest.run_id], run.jobs_start_s, run.frame, n) for n, run in runs]
@@ -263,12 +279,12 @@ class View:
         capacity = self._capacity(one)
         return Bulk(name, run.frame, one.labels["transfer"], run.jobs_start_s, one.clock_error_s, capacity, queue)
 
-    def _typical(self, run_id: str, protocol: str) -> collect.PageLoad | None:
+    def _typical(self, run_id: str, kind: str) -> collect.PageLoad | None:
         """Return the load whose Page Load Time is nearest the median."""
         ended = [
             (load.page_load_time_ms, load)
-            for load in self._run(run_id).loads
-            if load.protocol == protocol and load.page_load_time_ms is not None
+            for own, load in self._run(run_id).loads
+            if own == kind and load.page_load_time_ms is not None
         ]
         ended.sort(key=lambda pair: (pair[0], pair[1].load_index))
         return ended[(len(ended) - 1) // 2][1] if ended else None
@@ -294,14 +310,13 @@ class View:
         return float(link[direction]["tcp_goodput_bps"])
 
     def _group_name(self, figure: PageFigure) -> str:
-        name = figures.protocol_name(figure.protocol)
-        alike = {f.run_id for f in self.page_figures if f.protocol == figure.protocol}
-        return name if len(alike) == 1 else f"{name}, {self.names[figure.run_id]}"
+        alike = {f.run_id for f in self.page_figures if f.kind == figure.kind}
+        return figure.kind if len(alike) == 1 else f"{figure.kind}, {self.names[figure.run_id]}"
 
     def _published(self) -> dict[tuple[str, str, str], float | None]:
         return {
-            (f.run_id, f.protocol, f.metric): published.published_ms(
-                f.profile, f.page, f.protocol, f.metric, self._run(f.run_id).link
+            (f.run_id, f.kind, f.metric): published.published_ms(
+                f.profile, f.page, f.protocol, f.pep, f.metric, self._run(f.run_id).link
             )
             for f in self.page_figures
         }

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Repeat a paper's evaluation: its matrix of runs, resumable, and its tables beside ours.
+"""Repeat a paper's evaluation: its matrix of runs, resumable, and a comparison of the tables.
 
-`matrix` says what is run, `campaign` what is done, `pace` how much at once, `execute` runs it, `results` reads it,
-`statistics` judges it, `page` and `tables` show it.
+`matrix` has the cells, `campaign` the runs done and left, `concurrency` the number of labs at once. `executor` runs
+them, `results` reads and judges them, `reproduction_page` and `result_tables` show them.
 """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A reproduction on disk: `campaign.json`, `runs/<orbit>/<loss>/<type>/<run id>/`, `logs/`, `report/`.
 
-What is done is read from the run folders alone, so that nothing can disagree with them after a kill: a run is done
-when it ended and its records are there. Half runs stay where they are and are repeated.
+The state is read from the run folders alone, so it is also right after a kill: a run is done when it has ended and its
+records exist. Incomplete runs are kept and repeated.
 """
 
 import contextlib
@@ -94,7 +94,7 @@ class Campaign:
         ]
 
     def todo(self) -> list[Task]:
-        """Return what is left: the first run of each cell, then the second, so that a part is a fair sample."""
+        """Return the runs left: the first of each cell, then the second, so that a part covers all cells."""
         done = {cell: self.done(cell) for cell in self.cells}
         return [
             Task(cell, number)

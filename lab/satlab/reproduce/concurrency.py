@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How many labs at once: one more while all is well, one fewer after a run that was out of calibration or short of CPU.
+"""The number of labs at once: one more after good runs, one fewer after a run out of calibration or short of CPU.
 
 A browser that waits for a core draws late, which no calibration of the link can see: the host's idle share shows it.
 """
@@ -7,7 +7,7 @@ A browser that waits for a core draws late, which no calibration of the link can
 from dataclasses import dataclass, field
 
 GREEN_RUNS_PER_STEP = 3
-"""Green runs per lab in use before another lab is tried: one lucky run proves nothing."""
+"""Good runs per lab in use before one more lab is tried."""
 CORES_PER_BROWSER = 2
 LEAST_IDLE = 0.1
 """Share of the host's CPU that has to be idle, on average, over a run with a browser."""
@@ -15,7 +15,7 @@ LEAST_IDLE = 0.1
 
 @dataclass
 class Concurrency:
-    """The number of labs at once; `fixed` by a person, or found out. `cores` are the host's."""
+    """The number of labs at once: `fixed` by the user, or adapted. `cores` are the host's."""
 
     cores: int
     fixed: int | None = None
@@ -23,15 +23,15 @@ class Concurrency:
     _green: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        """Start with what every host can do."""
+        """Start with one lab, which every host can run."""
         self.level = self.fixed or max(1, self.cores // 2)
 
     def has_room(self, running: int, browsers: int, *, browser: bool) -> bool:
-        """Return whether a run may start beside `running` runs, of which `browsers` have a browser."""
+        """Return whether one more run may start while `running` runs are active, of which `browsers` have a browser."""
         return running < self.level and (not browser or browsers < max(1, self.cores // CORES_PER_BROWSER))
 
     def ended(self, *, calibrated: bool, idle: float | None = None) -> None:
-        """Take note of a run's calibration and, of one with a browser, of the idle share of the CPU meanwhile."""
+        """Record a run's calibration and, of one with a browser, of the idle share of the CPU meanwhile."""
         if self.fixed:
             return
         is_well = calibrated and (idle is None or idle >= LEAST_IDLE)
@@ -44,7 +44,7 @@ class Concurrency:
 
 @dataclass(frozen=True)
 class CpuTime:
-    """CPU time of the host since its start, in any unit: of all cores, and what of it was idle."""
+    """CPU time of all cores since the host's start, total and idle, in any unit."""
 
     total: float
     idle: float

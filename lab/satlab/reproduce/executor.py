@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Runs what a campaign has left: each run is a `satlab run` of its own, in a fresh lab."""
+"""Executes the remaining runs of a campaign: each is a `satlab run` of its own, in a fresh lab."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ from satlab.reproduce.matrix import KINDS, arguments
 
 POLL_S = 0.1
 ATTEMPTS = 3
-"""A run that leaves no records is tried so often in one go; then the campaign ends and says so."""
+"""Attempts of a run that leaves no records; then the campaign ends with an error."""
 RUN_DEADLINE_S = 1200.0
 """`satlab run` stops its scenario after 900 s by itself."""
 STOP_DEADLINE_S = 60.0
@@ -31,7 +31,7 @@ LOG_TAIL_CHARACTERS = 400
 
 @dataclass(frozen=True)
 class RunningTask:
-    """A run that goes on; `began` on the monotonic clock, `cpu` at that moment."""
+    """A run in progress; `began` on the monotonic clock, `cpu` at that moment."""
 
     task: Task
     process: subprocess.Popen[bytes]
@@ -42,7 +42,7 @@ class RunningTask:
 
 @dataclass
 class Execution:
-    """What is left of a campaign, and what runs."""
+    """The remaining and the active runs of a campaign."""
 
     campaign: Campaign
     pace: Concurrency
@@ -54,13 +54,13 @@ class Execution:
     ended: int = 0
 
     def __post_init__(self) -> None:
-        """Find out what is left, and how long runs have taken so far."""
+        """Read the remaining runs and the durations of earlier ones."""
         self.todo = self.campaign.todo()
         for cell in self.campaign.cells:
             self.took_s[cell.kind] += [done.took_s for done in self.campaign.done(cell).values()]
 
     def go(self, stop: threading.Event) -> bool:
-        """Run all that is left; False when `stop` came first. Raises SatlabError when going on makes no sense."""
+        """Run all that is left; False when `stop` came first. Raises SatlabError when further runs would fail, too."""
         with self.campaign.locked() as lock:
             self.__post_init__()  # runs of a killed program may have ended while the lock was theirs
             try:
@@ -115,7 +115,7 @@ class Execution:
         self.log.line(f"{task.cell.name} #{task.number}: {outcome} after {done.took_s:.0f} s; {more}")
 
     def _lost(self, run: RunningTask) -> None:
-        """Take note of a run without records: bad arguments and an unable host end all, other causes may pass."""
+        """Record a run without records: invalid arguments and host faults end the campaign, others are repeated."""
         task, code = run.task, run.process.returncode
         words = run.log.read_text(errors="replace").strip()[-LOG_TAIL_CHARACTERS:].replace("\n", " | ")
         what = f"{task.cell.name} #{task.number} left no records (status {code}): {words}"
@@ -161,13 +161,13 @@ def _is_late(run: RunningTask) -> bool:
 
 
 def _end(run: RunningTask, deadline_s: float = STOP_DEADLINE_S) -> None:
-    """Wait for a run's end. What runs too long is terminated, which takes its lab down, and then killed."""
+    """Wait for a run's end. After its deadline it is terminated, which takes its lab down, and then killed."""
     if _is_late(run):
         run.process.terminate()
     processes.reap(run.process, deadline_s)
 
 
 def duration(seconds: float) -> str:
-    """Word a duration."""
+    """Return a duration as text."""
     minutes = round(seconds / 60)
     return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{max(minutes, 1)} min"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satlab reproduce`: check everything, run what is left, show the results."""
+"""`satlab reproduce`: check everything, execute the remaining runs, show the results."""
 
 import json
 import os
@@ -35,7 +35,7 @@ class ReproduceRequest:
 
 
 def prepare(request: ReproduceRequest) -> tuple[Execution, ProgressLog]:
-    """Check everything that the runs need; nothing is touched. Raises ConfigError, HostError."""
+    """Check everything that the runs need; changes nothing. Raises ConfigError, HostError."""
     cells = None if request.cells is None else matrix.select(request.cells)
     if request.resume:
         campaign = campaigns.resume(request.resume, cells, request.runs)
@@ -58,7 +58,7 @@ def parallel(text: str) -> int | None:
 
 
 def plan(execution: Execution) -> str:
-    """Return what would be done, as JSON."""
+    """Return the planned runs as JSON."""
     campaign = execution.campaign
     document = {
         "folder": str(campaign.folder),
@@ -73,7 +73,7 @@ def plan(execution: Execution) -> str:
 
 
 def execute(execution: Execution, log: ProgressLog, stop: threading.Event) -> tuple[Results, int]:
-    """Run what is left and write the results, whatever comes; return them with the exit status."""
+    """Execute the remaining runs; always write the results, and return them with the exit status."""
     campaign = execution.campaign
     campaign.save()
     left = len(execution.todo)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A reproduction as one HTML file: the conclusions, Table II and figure 2 with published values beside ours."""
+"""A reproduction as one HTML file: the conclusions, Table II and figure 2 compared with published values."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ COLUMNS = (
 NUMBERS = (3, 4, 5, 6, 7, 8, 9, 10)
 CONCLUSIONS = ("Conclusion", "Loss (%)", "Verdict", "95 % interval", "n")
 TOLERANCE = 0.10
-"""The paper's system and ours differ by more than their noise; a median within 10 % counts as met."""
+"""Tolerance of a median: the paper's system and this one differ by more than their noise."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def _grouped(lines: Sequence[FigureComparison]) -> list[tuple[str, list[tuple[st
 
 
 def write(campaign: Campaign, measured: Results, path: Path) -> Path:
-    """Write the page at once and give its path."""
+    """Write the page atomically and return its path."""
     page = ReproductionPage(campaign, measured)
     drawn = page.figures()
     text = html.page(

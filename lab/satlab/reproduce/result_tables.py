@@ -16,7 +16,7 @@ from satlab.reproduce import results
 from satlab.reproduce.results import STEP_S, FigureComparison, Results
 
 SMALL_MS = 10
-"""Below this, tenths of a ms tell."""
+"""Times below this have one decimal."""
 NOTHING = "\N{EN DASH}"
 
 
@@ -81,7 +81,7 @@ def _csv(rows: Iterable[dict[str, Any]]) -> str:
 def show(measured: Results) -> None:
     """Print tables on stdout."""
     console = Console()
-    console.print(_lines("Beside the paper", [*measured.pages, *measured.bulk]))
+    console.print(_lines("Comparison with the paper", [*measured.pages, *measured.bulk]))
     table = Table("Conclusion (GEO)", "loss %", "verdict", "95 % interval", "n", title="The paper's conclusions")
     for one in measured.conclusions:
         table.add_row(one.claim, one.loss, one.verdict, one.evidence, str(one.runs))
@@ -123,7 +123,7 @@ def figures(one: FigureComparison) -> tuple[str, ...]:
 
 
 def number(value: float | None, digits: int) -> str:
-    """Word a figure."""
+    """Return a figure as text."""
     if value is None:
         return NOTHING
     return "∞" if value == float("inf") else f"{value:,.{digits}f}"

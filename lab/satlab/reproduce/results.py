@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The figures of a campaign, cell by cell, beside the published ones."""
+"""The figures of a campaign, cell by cell, and the published ones."""
 
 import csv
 import itertools
@@ -18,7 +18,7 @@ from satlab.common.errors import ExitStatus
 from satlab.common.paths import ROOT
 from satlab.common.statistics import Interval, Samples, Verdict
 from satlab.reproduce.campaign import Campaign, Done
-from satlab.reproduce.matrix import Cell
+from satlab.reproduce.matrix import DEFECTS, Cell
 
 TABLE_II = ROOT / "baselines" / "seed-002-table2.csv"
 BULK = ROOT / "baselines" / "seed-002-bulk.csv"
@@ -26,7 +26,7 @@ PAGE_METRICS = ("response_start_ms", "first_contentful_paint_ms", "page_load_tim
 TIMINGS = ("connect_ms", "ttfb_ms")
 REACHED = {"reached_2mb_s": 2_000_000, "reached_10mb_s": 10_000_000}
 CONDITIONS = ("tcp_leg_ok", "quic_leg_ok", "pep_connections_count")
-"""What must be as asked for: else the run measured something else, and every figure of it is a failed sample."""
+"""Settings that must be as requested: else every figure of the run is a failed sample."""
 STEP_S = 0.1
 DURATION_S = 15.0
 EARLY_S = 5.0
@@ -49,14 +49,18 @@ class CampaignRun:
 
 @dataclass(frozen=True)
 class CellResult:
-    """All runs of a cell that are done."""
+    """All runs of a cell that are done; only the calibrated ones are counted."""
 
     cell: Cell
     runs: tuple[CampaignRun, ...] = field(default=())
 
+    @property
+    def counted(self) -> list[CampaignRun]:
+        return [run for run in self.runs if run.exit_status != ExitStatus.UNCALIBRATED]
+
     def samples(self, metric: str) -> Samples:
         """Return a metric's samples; a run without the metric is a failed sample."""
-        samples = [run.figures.get(metric, ("failed", None)) for run in self.runs]
+        samples = [run.figures.get(metric, ("failed", None)) for run in self.counted]
         return Samples(
             tuple(value for status, value in samples if status == "ok" and value is not None),
             sum(status == "censored" for status, _ in samples),
@@ -66,7 +70,7 @@ class CellResult:
     @property
     def curves(self) -> list[Curve]:
         """Return the curves of the transfers that came to their end."""
-        return [run.curve for run in self.runs if run.curve is not None]
+        return [run.curve for run in self.counted if run.curve is not None]
 
     @property
     def early_bytes(self) -> list[float]:
@@ -75,13 +79,13 @@ class CellResult:
 
     @property
     def uncalibrated(self) -> int:
-        """Return the number of runs that were out of calibration."""
-        return sum(run.exit_status == ExitStatus.UNCALIBRATED for run in self.runs)
+        """Return the number of runs that were out of calibration, which are not counted."""
+        return len(self.runs) - len(self.counted)
 
 
 @dataclass(frozen=True)
 class FigureComparison:
-    """One figure beside the published one; both in the unit of the metric, None where there is none."""
+    """One figure and the published one; both in the unit of the metric, None where there is none."""
 
     cell: Cell
     metric: str
@@ -226,7 +230,7 @@ def _reached(curve: Curve, size: int) -> tuple[str, float | None]:
     return ("censored", None) if step is None else ("ok", round(step * STEP_S, 3))
 
 
-# --- beside the paper -----------------------------------------------------------------------------------------------
+# --- comparison with the paper --------------------------------------------------------------------------------------
 
 
 @cache
@@ -244,12 +248,17 @@ def _kind(row: Mapping[str, str]) -> str:
 
 def published_page(cell: Cell, metric: str) -> float | None:
     """Return Table II's median, ms."""
-    return _table(TABLE_II, "median_ms").get((cell.orbit, cell.loss_ratio, cell.kind, metric))
+    return _published(TABLE_II, "median_ms", cell, metric)
 
 
 def published_bulk(cell: Cell, metric: str) -> float | None:
     """Return what the paper's dataset says of bulk transfers, s."""
-    return _table(BULK, "time_s").get((cell.orbit, cell.loss_ratio, cell.kind, metric))
+    return _published(BULK, "time_s", cell, metric)
+
+
+def _published(file: Path, column: str, cell: Cell, metric: str) -> float | None:
+    """Return the figure of a cell: the paper measured over OpenSAND, so with its defects or not it is the same."""
+    return _table(file, column).get((cell.orbit, cell.loss_ratio, cell.kind.removesuffix(DEFECTS), metric))
 
 
 def line(result: CellResult, metric: str, published: float | None) -> FigureComparison:

@@ -231,7 +231,7 @@ def test_ids_are_never_given_twice(server: Server) -> None:
     assert server.queue.launch(launch()).id == second.id + 1
 
 
-def test_what_ran_is_told_as_ended_after_a_kill(server: Server) -> None:
+def test_a_running_run_is_reported_as_ended_after_a_kill(server: Server) -> None:
     server.queue.launch(launch())
     server.step()
     job = {"id": 1, "entity": "client", "status": "Running"}

@@ -28,7 +28,7 @@ BASE_PACKAGES = (
     "iproute2", "iputils-ping", "nftables", "ca-certificates", "rsync",
 )  # fmt: skip
 BOOT_PACKAGES = ("linux-image-cloud-amd64", "initramfs-tools", "iperf3")
-"""What boots, and what the hosts of the link need in addition, so that they need no package lists."""
+"""Packages: those to boot, and those that the hosts of the link need, so that they need no package lists."""
 DISK_MIB = 8192
 DEADLINE_S = 1800
 INSECURE_KEY = (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A scenario through an OpenBACH controller: launch, poll until it is over, fetch what it recorded into the run folder.
+"""A scenario through an OpenBACH controller: launch, poll until it has ended, fetch its records into the run folder.
 
 The controller's director and agents run the jobs; the folder is the one that `satlab.openbach.runner` writes. Exit
 codes of jobs stay with the agents: OpenBACH reports statuses only.
@@ -9,6 +9,7 @@ import csv
 import io
 import json
 import re
+import shutil
 import tarfile
 import threading
 import time
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import IO, Any
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
@@ -28,13 +29,15 @@ from satlab.openbach.runner import JobProgress, JobRecord, Outcome, ScenarioResu
 from satlab.vm.controller import POLL_S, Controller
 
 PROJECT = "satlab"
+SETTLE_S = 20.0
+"""For the status of jobs that were stopped, after the end of their instance; the agent is polled every 2 s."""
 STOP_DEADLINE_S = 60.0
 """For the end of an instance after its stop was requested; then the run fails."""
 LOST_S = 60.0
-"""A controller that does not answer for so long is considered lost."""
+"""A controller that does not answer within this time is considered lost."""
 OVER = (ScenarioStatus.FINISHED_OK, ScenarioStatus.FINISHED_KO, ScenarioStatus.STOPPED)
 CONTROLLER_ZONE = ZoneInfo("Europe/Paris")
-"""Of dates that name none: times of statistics in the CSV (OpenBACH 2.7's configured zone)."""
+"""Time zone of dates without one: times of statistics in the CSV (OpenBACH 2.7's configured zone)."""
 _META = re.compile("@|time$")
 Instance = Mapping[str, Any]
 
@@ -96,8 +99,10 @@ def run(
     arguments = {name: scenario.values[name] for name in texts[-1].get("arguments", {})}
     start_unix_s = time.time()
     number = controller.launch(PROJECT, scenario.name, arguments)
-    ended, why = _watch(controller, number, on_event, stop, deadline_s)
+    seen = _Changes(on_event)
+    ended, why = _watch(controller, number, seen, stop, deadline_s)
     stop_unix_s = time.time()
+    ended = _settled(controller, number, seen, ended)
     records = tuple(_job_records(ended, stop_unix_s))
     for record in records:
         append_line(raw / "jobs.jsonl", asdict(record))
@@ -116,12 +121,12 @@ def run(
 def _watch(
     controller: Controller,
     number: int,
-    on_event: Callable[[JobProgress], None],
+    seen: "_Changes",
     stop: threading.Event,
     deadline_s: float,
 ) -> tuple[Instance, str]:
     """Poll an instance until it is over; return it, and why it was stopped unless by `stop`."""
-    stopping, why, seen, over = False, "", _Changes(on_event), threading.Event()
+    stopping, why, over = False, "", threading.Event()
     heard = time.monotonic()
     end = heard + deadline_s
     try:
@@ -148,6 +153,21 @@ def _watch(
         raise
 
 
+def _settled(controller: Controller, number: int, seen: "_Changes", instance: Instance) -> Instance:
+    """Poll an instance that is over until no job of it is `Unknown`: a job that was stopped is so at first."""
+    end = time.monotonic() + SETTLE_S
+    while _is_unsettled(instance) and time.monotonic() < end:
+        time.sleep(POLL_S)
+        instance = controller.instance(number)
+        seen.look(instance)
+    return instance
+
+
+def _is_unsettled(instance: Instance) -> bool:
+    jobs = (function.get("job") for _, function in _functions(instance))
+    return any(job and (job["status"] == JobStatus.UNKNOWN or not JobStatus(job["status"]).ended) for job in jobs)
+
+
 class _Changes:
     """Reports each change of a job's status once."""
 
@@ -156,7 +176,7 @@ class _Changes:
         self._known: dict[int, str] = {}
 
     def look(self, instance: Instance) -> None:
-        """Take in how the instance is now."""
+        """Update the progress from the instance's present state."""
         for _, function in _functions(instance):
             job = function.get("job")
             if job and self._known.get(job["id"]) != job["status"]:
@@ -196,7 +216,7 @@ def _reason(instance: Instance) -> str:
 
 
 def _job_records(instance: Instance, over_unix_s: float) -> Iterator[JobRecord]:
-    """Yield what is known of each job; one without an end date has ended with the scenario."""
+    """Yield the record of each job; one without an end date has ended with the scenario."""
     for current, function in _functions(instance):
         job = function.get("job")
         if not job:
@@ -282,32 +302,39 @@ def _unguarded(text: str) -> str:
 def store(packed: bytes, job: str, name: str, files: Path) -> None:
     """Write the files of one statistic of one job, from an export's archive of archives, below `files`.
 
-    Of the names and places in an archive, which are the controller's, only numbers are used.
+    An inner archive is called `ENTITY.JOB_(INSTANCE).STATISTIC.RANDOM.tar.gz` and holds bare files (OpenBACH 2.7.0). Of
+    the names, which are the controller's, only the number of the instance and an extension are used.
 
     Raises:
         HostError: it is not such an archive.
     """
+    called = re.compile(rf".*\.{re.escape(job)}_\(([0-9]{{1,18}})\)\.{re.escape(name)}\.[^./]+\.tar\.gz", re.DOTALL)
     try:
         with tarfile.open(fileobj=io.BytesIO(packed)) as outer:
-            inner = [outer.extractfile(m) for m in outer if m.isfile() and m.name.endswith(".tar.gz")]
-            for each in filter(None, inner):
-                with tarfile.open(fileobj=each) as content:
-                    for member in content:
-                        file = content.extractfile(member) if member.isfile() else None
-                        if file is not None:
-                            _place(PurePosixPath(member.name), job, name, files).write_bytes(file.read())
+            for each in outer:
+                inner = outer.extractfile(each) if each.isfile() and each.name.endswith(".tar.gz") else None
+                if inner is None:
+                    continue
+                found = called.fullmatch(each.name)
+                if found is None:
+                    raise HostError(f"{each.name[:200]!r} names no instance of {job}", "is the controller 2.7.0?")
+                _unpack(inner, files / f"{job}-{int(found[1])}", name)
     except (tarfile.TarError, EOFError, OSError) as error:
         raise HostError(f"the stored files of {job} cannot be read: {error}", "look at the controller") from error
 
 
-def _place(member: PurePosixPath, job: str, name: str, files: Path) -> Path:
-    """Return the place of a stored file: `<job>-<instance>/<statistic>[-N]<extension>`, as `collect_agent` does.
+def _unpack(packed: IO[bytes], folder: Path, name: str) -> None:
+    """Write the files of an inner archive to a folder; links and devices are left out."""
+    with tarfile.open(fileobj=packed) as content:
+        for member in content:
+            file = content.extractfile(member) if member.isfile() else None
+            if file is not None:
+                with _place(PurePosixPath(member.name), name, folder).open("xb") as target:
+                    shutil.copyfileobj(file, target)
 
-    A folder names the instance: `<job>-<instance>` (ours) or `<instance>` (an agent's own).
-    """
-    numbers = [part.removeprefix(f"{job}-") for part in member.parts[:-1]]
-    instance = next((number for number in numbers if number.isascii() and number.isdecimal()), "0")
-    folder = files / f"{job}-{instance}"
+
+def _place(member: PurePosixPath, name: str, folder: Path) -> Path:
+    """Return the place of a stored file: `<job>-<instance>/<statistic>[-N]<extension>`, as `collect_agent` does."""
     folder.mkdir(parents=True, exist_ok=True)
     extension = member.suffix if re.fullmatch(r"\.[A-Za-z0-9]{1,16}", member.suffix, re.ASCII) else ""
     taken = sum(

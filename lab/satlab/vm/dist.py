@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Debian packages of what guests run, so that nothing is compiled there: `python -m satlab.vm.dist FOLDER`.
+"""Debian packages of the programs for guests, so that nothing is compiled there: `python -m satlab.vm.dist FOLDER`.
 
 The same tree results in the same bytes: files are of root, with the time of the last commit, in one order.
 """
@@ -26,7 +26,7 @@ LIBRARY = Path("usr/lib/satlab")
 """Where jobs, their interpreter path and the launcher lie on guests."""
 WWW = Path("srv/satlab/www")
 PROGRAMS = ("satlink", "satperf", "satpep", "satfec")
-"""Our compiled programs; those that were built are packed, satlink must be."""
+"""satlab's compiled programs; those that are built are packed, satlink is required."""
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _LEFT_OUT = ("windows", "macos", "arm64", ".exe", ".dll", "__pycache__", "/tests/", "/_tests/")
 """Parts of Python distributions that are for other systems or for their authors."""
@@ -34,7 +34,7 @@ _LEFT_OUT = ("windows", "macos", "arm64", ".exe", ".dll", "__pycache__", "/tests
 
 @dataclass(frozen=True)
 class Package:
-    """A binary package: what it needs, and its files (path on the guest to path here)."""
+    """A binary package: its dependencies, and its files (path on the guest to path here)."""
 
     name: str
     architecture: str

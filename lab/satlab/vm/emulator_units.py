@@ -31,7 +31,7 @@ NOT_CALIBRATED = CalibrationCheck(
 
 @dataclass(frozen=True)
 class _Metrics(MetricsFile):
-    """satlink's metrics, copied from its host whenever they are looked at."""
+    """satlink's metrics, copied from its host at each read."""
 
     lab: VmLab
 
@@ -117,7 +117,7 @@ class VmHost:
         return calibrate.before(self.plan, probe, self.emulator)
 
     def broken(self, _: VmLab) -> str:
-        """Return nothing: a machine that fails shows in what runs on it."""
+        """Return nothing: the failure of a machine is a failure of its jobs."""
         return ""
 
     def release_errors(self, _: VmLab, since_unix_s: float) -> list[CalibrationCheck]:
@@ -130,7 +130,7 @@ class VmHost:
 
 @dataclass(frozen=True)
 class UnreachedHost:
-    """Machines behind a controller elsewhere: they are as they are, and nothing on them is measured."""
+    """Machines behind a controller elsewhere: satlab neither sets them up nor measures on them."""
 
     lab: VmLab
 

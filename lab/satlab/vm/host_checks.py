@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the VM lab needs of the host, checked before anything is started; everything missing is reported at once."""
+"""The VM lab's requirements on the host, checked before anything is started; all missing ones are reported at once."""
 
 import os
 import re
@@ -31,7 +31,7 @@ _COMMAND_DEADLINE_S = 60.0
 
 @dataclass(frozen=True)
 class MissingRequirement:
-    """One thing that is missing, and what to do."""
+    """A missing requirement and its remedy."""
 
     what: str
     remedy: str
@@ -39,7 +39,7 @@ class MissingRequirement:
 
 @dataclass(frozen=True)
 class Host:
-    """How the checks look at the host; tests put another one in its place."""
+    """The host as the checks see it; tests replace it."""
 
     which: Callable[[str], str | None] = shutil.which
     kvm: Path = Path("/dev/kvm")
@@ -58,7 +58,7 @@ class Host:
 
 
 def check(topology: Topology, size: Size, driver: Driver, box_name: str | None, folder: Path, host: Host) -> list[str]:
-    """Check programs, libvirt, KVM, memory, disk and box; return notes on what will be slow.
+    """Check programs, libvirt, KVM, memory, disk and box; return warnings of slow operation.
 
     Raises:
         HostError: something is missing; its text names everything that is.
@@ -134,7 +134,7 @@ def settings(environment: Mapping[str, str]) -> tuple[Size, Driver, str | None]:
     """Read LAB_SIZE, LAB_DRIVER and LAB_BOX.
 
     Raises:
-        HostError: a value that is none.
+        HostError: an invalid value.
     """
     size, driver = environment.get("LAB_SIZE", "small"), environment.get("LAB_DRIVER", "kvm")
     if size not in ("small", "full") or driver not in ("kvm", "qemu"):

@@ -27,7 +27,7 @@ GROUPS = {
 
 @dataclass(frozen=True)
 class VmOptions:
-    """What a person chooses of a lab; `variables` go to every host."""
+    """A user's choices for a lab; `variables` go to every host."""
 
     size: Size = Size.SMALL
     emulator: Emulator = "satlink"
@@ -78,7 +78,7 @@ def inventory(topology: Topology, choices: VmOptions, connection: Mapping[str, M
 
 
 def _host(topology: Topology, name: str) -> dict[str, Any]:
-    """Return what the roles need to know of one host."""
+    """Return one host's variables for the roles."""
     described: dict[str, Any] = {"ansible_host": str(machines(topology).hosts[name].address)}
     node = topology.nodes.get(name)
     if node is None:

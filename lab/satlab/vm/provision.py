@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a VM lab is provisioned with, kept in one private folder, and Ansible's plays over it."""
+"""The files that a VM lab is provisioned with, in one private folder, and the runs of Ansible's playbooks."""
 
 import os
 import queue
@@ -46,7 +46,7 @@ _MESSAGE_END = 200
 
 @dataclass(frozen=True)
 class VmFolder:
-    """The private folder of a lab: what is generated for it, and logs."""
+    """The private folder of a lab: generated files and logs."""
 
     path: Path
 
@@ -93,7 +93,7 @@ class VmFolder:
 
 @dataclass(frozen=True)
 class PlayRecap:
-    """What a play did on one host."""
+    """Result of a play on one host."""
 
     ok: int
     changed: int
@@ -132,7 +132,7 @@ def prepare(
         **(choices.variables or {}),
     }
     if choices.emulator == "opensand":
-        variables["opensand_taps"] = taps(Path(config.profile), lenient=config.lenient)
+        variables["opensand_taps"] = taps(Path(config.profile))
     chosen = VmOptions(choices.size, choices.emulator, variables)
     write(folder.inventory, inventory(topology, chosen, connection))
     return plan
@@ -149,9 +149,9 @@ def link_config(topology: Topology, options: LinkOptions) -> LinkConfig:
     return config.model_copy(update={name: Attachment(netns=_NAMESPACE, tun=f"tun-{name}") for name in names})
 
 
-def taps(profile: Path, *, lenient: bool) -> dict[str, dict[str, str]]:
+def taps(profile: Path) -> dict[str, dict[str, str]]:
     """Read from OpenSAND's XML which TAPs terminal and gateway need."""
-    found = opensand.describe(profile, paths.SATLINK, lenient=lenient)
+    found = opensand.describe(profile, paths.SATLINK)
     return {
         role: {"name": entity.tap_iface, "mac": entity.mac_address}
         for role, entity in (("st", found.st), ("gw", found.gw))
@@ -291,5 +291,5 @@ def _why(text: str) -> str:
 
 
 def _shortened(text: str) -> str:
-    """Leave the middle of a long message out: modules report a fault first, ssh last."""
+    """Shorten a long message in the middle: modules report a fault at its start, ssh at its end."""
     return text if len(text) <= 2 * _MESSAGE_END else f"{text[:_MESSAGE_END]} ... {text[-_MESSAGE_END:]}"

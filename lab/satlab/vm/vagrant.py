@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Vagrant as a program: up, state, down, and what is needed to come in by ssh without it."""
+"""Commands of Vagrant: up, state, down; and the keys for ssh without Vagrant."""
 
 import contextlib
 import os
@@ -41,7 +41,7 @@ class Vagrant:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def up(self, folder: VmFolder, names: Sequence[str], on_line: Callable[[str], None]) -> None:
-        """Bring machines up; those that are stay as they are.
+        """Bring machines up; running ones are not changed.
 
         Raises:
             HostError: a machine does not come up, with what to look at.

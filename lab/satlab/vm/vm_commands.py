@@ -65,7 +65,7 @@ def provisioned(options: LinkOptions, log: ProgressLog, variables: Mapping[str, 
 
 
 def write_inventory(options: LinkOptions, variables: Mapping[str, str]) -> Path:
-    """Write the inventory and what it refers to, for hosts that are not Vagrant's; return its path."""
+    """Write the inventory and the files that it refers to, for hosts that are not Vagrant's; return its path."""
     size, _, _ = host_checks.settings(os.environ)
     provision.prepare(FOLDER, topology.load(), VmOptions(size, options.emulator, variables), options, {})
     return FOLDER.inventory
@@ -164,7 +164,7 @@ def _service(folder: VmFolder, service: Service) -> str | None:
 
 
 def down(log: ProgressLog) -> None:
-    """Destroy every machine and forget what was generated for them."""
+    """Destroy every machine and remove the files generated for them."""
     _, driver, _ = host_checks.settings(os.environ)
     FOLDER.make()
     with log.step("machines down") as step:

@@ -30,11 +30,11 @@ from satlab.vm.ssh_job import SEPARATOR, fetch
 from satlab.vm.vm_hosts import VmLab
 
 PROGRAMS = ("satlink", "satlab-jobs", "satperf", "satpep", "opensand")
-"""Packages of emulators and of ours, whose versions stand in the manifest beside those of what measures."""
+"""Packages of emulators and of satlab; the manifest has their versions, as it has those of the measuring programs."""
 
 
 class _Jobs:
-    """Runs jobs on the lab's hosts, each through a local process that stands for it."""
+    """Runs jobs on the lab's hosts, each through a local process."""
 
     def __init__(self, lab: VmLab) -> None:
         self._lab = lab
@@ -68,7 +68,7 @@ class PreparedVmRun:
 
 
 def prepare(file: Path, settings: Mapping[str, str], lab: VmLab, controller: Controller | None = None) -> PreparedVmRun:
-    """Check a scenario against a lab that is provisioned; touches nothing. `controller` None: jobs start over ssh.
+    """Check a scenario against a lab that is provisioned; changes nothing. `controller` None: jobs start over ssh.
 
     Raises:
         ConfigError: the scenario is not usable, or the lab was never provisioned.
@@ -96,7 +96,7 @@ def prepare(file: Path, settings: Mapping[str, str], lab: VmLab, controller: Con
 def execute(
     prepared: PreparedVmRun, runs: Path, log: ProgressLog, stop: threading.Event, deadline_s: float
 ) -> RunResult:
-    """Calibrate, run the scenario, collect, report. Leaves a run folder that says how it went."""
+    """Calibrate, run the scenario, collect, report. Leaves a run folder with the result."""
     about, lab = prepared.about, prepared.lab
     folder = RunFolder(runs / about.run_id)
     host: Host[VmLab] = UnreachedHost(lab)

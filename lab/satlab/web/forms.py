@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The form of a launch: a field for each argument and constant of a scenario, with help, unit and choices.
 
-A scenario says of an argument its name and a description alone. What kind of value it takes follows from the jobs, of
-this scenario or of those that it starts, that the value is handed to.
+A scenario has only a name and a description of an argument. The type of its value follows from the jobs that receive
+it, in this scenario or in those that it starts.
 """
 
 import re
@@ -32,7 +32,7 @@ _UNITS = {"seconds": "s", "milliseconds": "ms"}
 
 @dataclass(frozen=True)
 class Field:
-    """One field: `value` is what it holds at first, '' for what must be filled in if it is `required`."""
+    """One field. `value` is its initial content; '' must be filled in if the field is `required`."""
 
     name: str
     label: str
@@ -66,7 +66,7 @@ class Form:
 
 @dataclass(frozen=True)
 class FormRequest:
-    """What a filled form requests; of the constants those that differ. `faults`: by id of the field."""
+    """The request of a filled form; only constants with a changed value. `faults`: by id of the field."""
 
     arguments: Mapping[str, str] = field(default_factory=dict)
     constants: Mapping[str, str] = field(default_factory=dict)
@@ -186,7 +186,7 @@ def _of_level(level: Level, values: object) -> Iterator[tuple[str, Argument]]:
 
 
 def _placeholders(value: object) -> Iterator[str]:
-    """Yield the names that stand alone in a value, or in the lists that it is made of."""
+    """Yield the names of placeholders that are a whole value, or a whole element of its lists."""
     if isinstance(value, list):
         for entry in value:
             yield from _placeholders(entry)
@@ -200,7 +200,7 @@ def _placeholders(value: object) -> Iterator[str]:
 
 
 def form_text(value: object) -> str:
-    """Return how a value of an option stands in the form."""
+    """Return the text of an option's value in the form."""
     if isinstance(value, bool):
         return _YES if value else _NO
     return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

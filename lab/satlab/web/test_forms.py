@@ -47,12 +47,12 @@ def test_an_argument_is_followed_into_sub_scenarios() -> None:
 def test_every_shipped_scenario_has_a_form_that_can_be_sent(name: str) -> None:
     made = form(name)
     values = {f.id: f.choices[0] if f.choices else "5" for f in made.arguments}
-    wanted = read(made, filled(made) | values)
-    assert wanted.faults == {}
-    assert set(wanted.arguments) == set(SCENARIOS[name].get("arguments", {}))
-    assert wanted.constants == {}
-    assert wanted.link is not None
-    assert wanted.link.profile == "geo"
+    request = read(made, filled(made) | values)
+    assert request.faults == {}
+    assert set(request.arguments) == set(SCENARIOS[name].get("arguments", {}))
+    assert request.constants == {}
+    assert request.link is not None
+    assert request.link.profile == "geo"
 
 
 def test_the_link_has_a_field_for_each_option_that_the_root_helper_takes() -> None:
@@ -70,8 +70,8 @@ def test_the_link_has_a_field_for_each_option_that_the_root_helper_takes() -> No
 
 def test_only_constants_that_were_changed_are_sent() -> None:
     made = form("page_load")
-    wanted = read(made, filled(made, argument__protocol="h3", constant__runs="5", constant__page=""))
-    assert (wanted.arguments, wanted.constants) == ({"protocol": "h3"}, {"runs": "5"})
+    request = read(made, filled(made, argument__protocol="h3", constant__runs="5", constant__page=""))
+    assert (request.arguments, request.constants) == ({"protocol": "h3"}, {"runs": "5"})
 
 
 @pytest.mark.parametrize(
@@ -95,11 +95,11 @@ def test_only_constants_that_were_changed_are_sent() -> None:
 )
 def test_each_fault_stands_at_its_field(change: dict[str, str], place: str) -> None:
     made = form("page_load")
-    wanted = read(made, filled(made, argument__protocol="h1") | change)
-    assert place in wanted.faults, wanted.faults
+    request = read(made, filled(made, argument__protocol="h1") | change)
+    assert place in request.faults, request.faults
 
 
-def test_every_fault_is_told_at_once() -> None:
+def test_every_fault_is_reported_at_once() -> None:
     made = form("page_load")
     assert len(read(made, filled(made, argument__protocol="", constant__runs="x", link__loss="2")).faults) == 3
 

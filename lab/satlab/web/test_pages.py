@@ -94,7 +94,7 @@ def test_t01_a_login_leads_back_to_pages_of_ours_alone(anonymous: TestClient, ba
     assert "samesite=strict" in cookie
 
 
-def test_a_wrong_password_is_told_and_braked(anonymous: TestClient) -> None:
+def test_a_wrong_password_is_reported_and_rate_limited(anonymous: TestClient) -> None:
     for _ in range(5):
         answer = post(anonymous, "/login", login="viewer", password="wrong")  # noqa: S106
         assert answer.status_code == 401
@@ -199,7 +199,7 @@ def test_t04_nothing_else_is_given(anonymous: TestClient, name: str) -> None:
         "/scenarios/none/ping",
     ],
 )
-def test_what_is_not_there_is_told_as_a_page(runner: TestClient, path: str) -> None:
+def test_a_missing_object_is_reported_by_a_page(runner: TestClient, path: str) -> None:
     answer = runner.get(f"/ui{path}")
     assert answer.status_code == 404
     assert "<h1>Not found</h1>" in answer.text
@@ -277,7 +277,7 @@ def test_a_run_from_launch_to_report(
     assert "refresh" not in page
     report = runner.get(f"/ui/runs/{number}/report")
     policy = report.headers["content-security-policy"]
-    assert policy.startswith("sandbox allow-scripts allow-downloads;"), "a report is no page of ours"
+    assert policy.startswith("sandbox allow-scripts allow-downloads;"), "a report is not one of satlab's own pages"
     assert "allow-same-origin" not in policy
     assert "script-src 'x'" in policy
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+SCOPE = "announced"
+"""Jobs announce themselves by abstract sockets, which all workers share: one takes these tests."""
 TABLE = """Num       RefCount Protocol Flags    Type St Inode Path
 0000000000000000: 00000002 00000000 00000000 0002 01 11 @satlab_pep
 0000000000000000: 00000002 00000000 00010000 0001 01 12 /run/satlab_web_server

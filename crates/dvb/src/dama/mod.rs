@@ -4,9 +4,9 @@
 //! | kind | meaning |
 //! |---|---|
 //! | CRA | constant rate agreed at logon, granted without a request |
-//! | RBDC | rate wanted now, granted up to a maximum; expires unless renewed |
-//! | VBDC | volume wanted, accumulates; served after RBDC |
-//! | FCA | capacity that is left, given without a request |
+//! | RBDC | rate requested now, granted up to a maximum; expires unless renewed |
+//! | VBDC | volume requested, accumulates; served after RBDC |
+//! | FCA | capacity that is left, granted without a request |
 //!
 //! [`Terminal`] and [`Planner`] own no clock: the caller carries [`Request`] and [`Plan`] between them with the delay of the
 //! link, calls [`Planner::plan`] once per superframe of the gateway and [`Terminal::superframe`] once per superframe of the
@@ -23,10 +23,10 @@ pub use terminal::{Agreement, Level, Terminal, Timers, serve};
 use crate::opensand;
 use crate::rcs2::Waveform;
 
-/// What a FIFO of the terminal may be served by, beyond what others leave.
+/// The kind of capacity that serves a FIFO of the terminal, besides capacity that other FIFOs leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
-    /// Constant rate: nothing is asked for it.
+    /// Constant rate: no requests.
     Cra,
     /// Rate-based requests.
     Rbdc,
@@ -112,7 +112,7 @@ pub struct Request {
     pub rbdc_kbps: u32,
     /// Volume in bursts, on top of what was asked for before.
     pub vbdc_bursts: u32,
-    /// The volume is all that is wanted (AVBDC): what was asked for before is forgotten.
+    /// AVBDC: the volume replaces all earlier requests.
     pub is_absolute: bool,
 }
 

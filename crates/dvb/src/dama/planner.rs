@@ -24,7 +24,7 @@ pub struct Plan {
     pub superframe: u64,
     /// Bursts of each terminal that is logged on, by id.
     pub grants: BTreeMap<u8, Grant>,
-    /// Bursts that nobody got.
+    /// Bursts that were not granted.
     pub free: u32,
     /// Bursts kept for requests.
     pub signalling: u32,
@@ -81,11 +81,6 @@ impl Planner {
         }
     }
 
-    /// Logs a terminal off.
-    pub fn logoff(&mut self, id: u8) {
-        self.terminals.remove(&id);
-    }
-
     /// Takes a request, which counts from the next plan on; false if the terminal is not logged on.
     pub fn request(&mut self, id: u8, request: Request) -> bool {
         let Some(entry) = self.terminals.get_mut(&id) else {
@@ -103,15 +98,15 @@ impl Planner {
     }
 
     /// Plans the next superframe, of which `signalling` bursts are kept for requests. Never more than the carrier holds:
-    /// where the wishes of one kind exceed what is left, the terminals get equal parts of it, and odd bursts go round from
-    /// superframe to superframe.
+    /// where the requests of one kind exceed what is left, the terminals get equal parts of it; the remainder of the division
+    /// goes to other terminals in each superframe.
     pub fn plan(&mut self, signalling: u32) -> Plan {
         let all = self.carrier.capacity();
         let signalling = signalling.min(all);
         let mut free = all - signalling;
-        let mut divide = |wish: &dyn Fn(&Entry) -> u32| {
-            let wishes: Vec<_> = self.terminals.values().map(wish).collect();
-            let given = share_out(&wishes, free, self.superframe);
+        let mut divide = |requested: &dyn Fn(&Entry) -> u32| {
+            let requests: Vec<_> = self.terminals.values().map(requested).collect();
+            let given = share_out(&requests, free, self.superframe);
             free -= given.iter().sum::<u32>();
             given
         };
@@ -145,21 +140,22 @@ impl Planner {
     }
 }
 
-/// Everyone gets the wish while it lasts, else equal parts; `turn` says where the odd bursts start.
-fn share_out(wishes: &[u32], mut free: u32, turn: u64) -> Vec<u32> {
-    let mut given = vec![0; wishes.len()];
-    let mut hungry: Vec<usize> = (0..wishes.len()).collect();
-    if let Some(first) = turn.checked_rem(wishes.len() as u64) {
+/// Divides `free` bursts: to each terminal what it requested, or equal parts if that is too much. The remainder of the
+/// division starts at terminal `turn` modulo their number.
+fn share_out(requests: &[u32], mut free: u32, turn: u64) -> Vec<u32> {
+    let mut given = vec![0; requests.len()];
+    let mut hungry: Vec<usize> = (0..requests.len()).collect();
+    if let Some(first) = turn.checked_rem(requests.len() as u64) {
         hungry.rotate_left(first as usize);
     }
     loop {
-        hungry.retain(|&index| given[index] < wishes[index]);
+        hungry.retain(|&index| given[index] < requests[index]);
         if hungry.is_empty() || free == 0 {
             return given;
         }
         let part = (free / hungry.len() as u32).max(1);
         for &index in &hungry {
-            let more = part.min(wishes[index] - given[index]).min(free);
+            let more = part.min(requests[index] - given[index]).min(free);
             given[index] += more;
             free -= more;
         }

@@ -45,13 +45,13 @@ pub struct Timers {
 /// Filling of one FIFO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Level {
-    /// What is asked for it.
+    /// Its kind of capacity.
     pub access: Access,
     /// Bytes in it.
     pub bytes: u64,
 }
 
-/// Serves FIFOs in strict priority, the first one first; gives the bytes of `budget` that nobody needed.
+/// Serves FIFOs in strict priority, the first one first; returns the unused bytes of `budget`.
 pub fn serve(levels: &mut [Level], mut budget: u64) -> u64 {
     for level in levels {
         let served = level.bytes.min(budget);
@@ -67,7 +67,7 @@ pub fn serve(levels: &mut [Level], mut budget: u64) -> u64 {
 /// ways and a superframe each for plan and terminal): the FIFOs less what the constant rate and the requests on their way
 /// carry until then. RBDC asks for the rate that empties this while the request lasts; VBDC for the volume not yet asked
 /// for. So nothing is asked for twice, and a steady load gets a steady rate. Where a loop passes without a burst of the
-/// volume asked for, request or plan was lost: the next request tells the whole volume (AVBDC).
+/// volume asked for, request or plan was lost: the next request states the whole volume (AVBDC).
 #[derive(Clone, Debug)]
 pub struct Terminal {
     carrier: Carrier,
@@ -198,8 +198,8 @@ impl Terminal {
     /// Bursts to ask for on top of those on their way.
     fn volume(&self, bytes: u64) -> u32 {
         let most = u64::from(self.agreement.vbdc_max_kbit.unwrap_or(0)) * 1000 / 8;
-        let wanted = self.carrier.bursts_of_volume(bytes.min(most));
-        wanted.saturating_sub(self.outstanding)
+        let needed = self.carrier.bursts_of_volume(bytes.min(most));
+        needed.saturating_sub(self.outstanding)
     }
 }
 
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn constant_rate_is_no_reason_to_ask() {
+    fn a_constant_rate_needs_no_request() {
         let mut terminal = terminal(Agreement {
             cra_kbps: 800,
             ..RBDC

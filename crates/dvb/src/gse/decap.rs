@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Data fields into packets.
+//! Reassembly of packets from data fields.
 
 use super::packet::{Label, LabelField, Packet};
 use crate::sdu::crc32;
@@ -81,7 +81,7 @@ pub struct Decapsulator {
 }
 
 impl Decapsulator {
-    /// Knows no fragment yet.
+    /// Without fragments yet.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -94,7 +94,7 @@ impl Decapsulator {
         self.lost
     }
 
-    /// Data fields that held something that is no GSE packet.
+    /// Data fields that contained anything but GSE packets and padding.
     #[must_use]
     pub fn malformed(&self) -> u64 {
         self.malformed
@@ -106,7 +106,7 @@ impl Decapsulator {
         self.expire();
     }
 
-    /// Takes one data field apart and gives each PDU that is now whole to `sink`, in the order of the last fragments.
+    /// Parses one data field and passes each PDU that is now complete to `sink`, in the order of the last fragments.
     pub fn frame(&mut self, field: &[u8], mut sink: impl FnMut(Pdu<'_>)) {
         self.frames += 1;
         self.expire();
@@ -208,7 +208,7 @@ impl Decapsulator {
         self.recycle(context);
     }
 
-    /// Gives up an incomplete PDU whose fragment id is used again.
+    /// Discards an incomplete PDU whose fragment id is used again.
     fn close(&mut self, frag_id: u8) {
         if let Some(at) = self.open.iter().position(|c| c.frag_id == frag_id) {
             let context = self.open.swap_remove(at);

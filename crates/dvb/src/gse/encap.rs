@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Packets into data fields.
+//! Encapsulation of packets in data fields.
 
 use super::packet::{CRC_LEN, Label, LabelField, MAX_LENGTH, Packet};
 use super::{MAX_PDU, MIN_DATA_FIELD};
@@ -13,6 +13,7 @@ use crate::sdu::{Current, Filled, Service, crc32};
 pub struct Encapsulator {
     label: Label,
     re_use: bool,
+    empty_starts: bool,
     service: Service,
     current: Current,
     frag_id: u8,
@@ -26,6 +27,7 @@ impl Encapsulator {
         Self {
             label,
             re_use: false,
+            empty_starts: false,
             service: Service::Ip,
             current: Current::default(),
             frag_id: 0,
@@ -40,6 +42,19 @@ impl Encapsulator {
         self
     }
 
+    /// Starts a packet also where only the header of its first fragment fits, as `OpenSAND` does.
+    #[must_use]
+    pub fn with_empty_starts(mut self) -> Self {
+        self.empty_starts = true;
+        self
+    }
+
+    /// Whether a packet is in hand of which no fragment is sent.
+    #[must_use]
+    pub fn is_unsent(&self) -> bool {
+        !self.current.packet().is_empty() && !self.current.is_fragmented()
+    }
+
     /// Carries units of `service` in place of IP packets.
     #[must_use]
     pub fn with_service(mut self, service: Service) -> Self {
@@ -47,7 +62,7 @@ impl Encapsulator {
         self
     }
 
-    /// Gives the packet in hand back whole; its fragments on air will never be complete.
+    /// Takes back the packet in fragmentation, whole; its fragments on air will never be complete.
     pub fn take_back(&mut self) -> Option<Vec<u8>> {
         self.current.take_back()
     }
@@ -67,8 +82,8 @@ impl Encapsulator {
     /// Fills `field` from the packet in hand and from `next`, which writes the next packet into the empty vector and
     /// says whether there was one. The rest of the field becomes padding.
     ///
-    /// What is no unit of the service (IP packet) of at most [`MAX_PDU`] bytes is taken and discarded. A field below [`MIN_DATA_FIELD`] may
-    /// stay empty.
+    /// Anything but an IP packet of at most [`MAX_PDU`] bytes is taken and discarded. A field shorter than
+    /// [`MIN_DATA_FIELD`] may stay empty.
     pub fn fill(&mut self, field: &mut [u8], mut next: impl FnMut(&mut Vec<u8>) -> bool) -> Filled {
         debug_assert!(field.len() >= MIN_DATA_FIELD);
         let service = self.service;
@@ -109,12 +124,9 @@ impl Encapsulator {
             (complete, pdu.len())
         } else {
             let header = 7 + label.as_bytes().len();
-            let data = room
-                .len()
-                .min(MAX_LENGTH + 2)
-                .saturating_sub(header)
-                .min(pdu.len() - 1);
-            if data == 0 {
+            let space = room.len().min(MAX_LENGTH + 2).checked_sub(header)?;
+            let data = space.min(pdu.len() - 1);
+            if data == 0 && !self.empty_starts {
                 return None;
             }
             let total_length = (2 + label.as_bytes().len() + pdu.len()) as u16;

@@ -229,7 +229,7 @@ impl<'a> Packet<'a> {
         false
     }
 
-    /// Writes the packet to the start of `out` and gives its length.
+    /// Writes the packet to the start of `out` and returns its length, bytes.
     ///
     /// # Errors
     /// [`GseError::Truncated`] if `out` is too small, [`GseError::Length`] if the packet is longer than 4097 bytes.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Burst payloads into packets.
+//! Reassembly of packets from burst payloads.
 
 use super::ppdu::{AlpduType, Header, Ppdu};
 use super::{Protection, compressed};
@@ -47,7 +47,7 @@ impl Context {
         }
     }
 
-    /// Gives the open ALPDU up; says whether there was one.
+    /// Discards the open ALPDU; returns whether there was one.
     fn abandon(&mut self) -> bool {
         let open = self.start.take().is_some();
         self.sequence = self.sequence.wrapping_add(u8::from(open));
@@ -57,7 +57,7 @@ impl Context {
     /// Closes the ALPDU with the end PPDU that holds `data`; the SDU if all of it is there.
     fn finish(&mut self, data: &[u8]) -> Option<Sdu<'_>> {
         self.push(data);
-        // Also without a start the number tells what comes next.
+        // The sequence number advances even if the start was lost.
         let expected = self.sequence;
         let found = data.last().copied();
         self.sequence = found.unwrap_or(expected).wrapping_add(1);
@@ -114,7 +114,7 @@ pub struct Decapsulator {
 }
 
 impl Decapsulator {
-    /// Knows no fragment yet.
+    /// Without fragments yet.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -127,7 +127,7 @@ impl Decapsulator {
         self.lost
     }
 
-    /// Bursts that held something that is no PPDU.
+    /// Bursts that contained anything but PPDUs and padding.
     #[must_use]
     pub fn malformed(&self) -> u64 {
         self.malformed
@@ -146,8 +146,7 @@ impl Decapsulator {
         }
     }
 
-    /// Takes one burst payload apart and gives each packet that is now whole to `sink`, in the order of the last
-    /// fragments.
+    /// Parses one burst payload and passes each packet that is now complete to `sink`, in the order of the last fragments.
     pub fn frame(&mut self, payload: &[u8], mut sink: impl FnMut(Sdu<'_>)) {
         self.frame_lost();
         let mut rest = payload;

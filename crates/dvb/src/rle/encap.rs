@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Packets into burst payloads.
+//! Encapsulation of packets in burst payloads.
 
 use super::ppdu::{AlpduType, Header, MAX_LENGTH};
 use super::{MAX_SDU, MIN_PAYLOAD, Protection, compressed};
@@ -37,7 +37,7 @@ impl Encapsulator {
         self
     }
 
-    /// Gives the packet in hand back whole; its fragments on air will never be complete.
+    /// Takes back the packet in fragmentation, whole; its fragments on air will never be complete.
     pub fn take_back(&mut self) -> Option<Vec<u8>> {
         self.current.take_back()
     }
@@ -57,8 +57,8 @@ impl Encapsulator {
     /// Fills `payload` from the packet in hand and from `next`, which writes the next packet into the empty vector and
     /// says whether there was one. The rest of the payload becomes padding.
     ///
-    /// What is no unit of the service (IP packet) of at most [`MAX_SDU`] bytes is taken and discarded. A payload below [`MIN_PAYLOAD`] may stay
-    /// empty.
+    /// Anything but an IP packet of at most [`MAX_SDU`] bytes is taken and discarded. A payload shorter than
+    /// [`MIN_PAYLOAD`] may stay empty.
     pub fn fill(
         &mut self,
         payload: &mut [u8],

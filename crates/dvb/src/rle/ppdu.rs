@@ -142,7 +142,7 @@ impl Header {
         }
     }
 
-    /// Writes a PPDU with the bytes of `pieces` to the start of `out` and gives its length.
+    /// Writes a PPDU with the bytes of `pieces` to the start of `out` and returns its length, bytes.
     ///
     /// # Errors
     /// [`RleError::Truncated`] if `out` is too small, [`RleError::Length`] if the pieces are too long for a PPDU or if a

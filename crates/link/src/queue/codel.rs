@@ -95,7 +95,7 @@ impl Controller {
     }
 }
 
-/// Tells the sender: marks the packet in `out` and keeps it, or drops it and says false.
+/// Signals congestion: marks the packet in `out` and returns true, or drops it and returns false.
 fn signal(ecn: bool, now: Nanos, out: &mut [u8], ledger: &mut Ledger) -> bool {
     let marked = ecn && ecn::mark(out);
     if marked {
@@ -117,7 +117,7 @@ mod tests {
 
     const MS: Nanos = 1_000_000;
 
-    /// Offers a packet of 1500 bytes every `gap` and takes one out every `service`; gives the times of drops.
+    /// Offers a packet of 1500 bytes every `gap` and takes one out every `service`; returns the times of drops.
     fn drops(gap: Nanos, service: Nanos, until: Nanos) -> Vec<Nanos> {
         let (mut ring, mut ledger) = (Ring::for_bytes(0), Ledger::default());
         let mut controller = Controller::default();

@@ -12,7 +12,7 @@ use crate::ledger::Ledger;
 pub(crate) struct Fifos {
     buffers: Vec<Buffer>,
     by_dscp: [u8; 64],
-    /// Where the packet last taken came from: what is left of it still counts there.
+    /// FIFO of the last packet taken: its unsent bytes still count there.
     last: usize,
 }
 

@@ -18,7 +18,7 @@ struct Flow {
     is_listed: bool,
 }
 
-/// The flows. A flow stands in one of the two lists while it is active.
+/// The flows. An active flow is in one of the two lists.
 #[derive(Debug)]
 pub(super) struct FlowQueues {
     codel: CoDel,
@@ -56,7 +56,7 @@ impl FlowQueues {
         (self.bytes, self.packets)
     }
 
-    /// Queues a packet and gives its flow (RFC 8290 section 4.1).
+    /// Queues a packet and returns its flow (RFC 8290 section 4.1).
     pub(super) fn push(&mut self, now: Nanos, packet: &[u8]) -> usize {
         let index = (flow_hash(packet, self.hash_key) % self.flows.len() as u64) as usize;
         let flow = &mut self.flows[index];
@@ -71,7 +71,7 @@ impl FlowQueues {
         index
     }
 
-    /// Drops from the head of the flow with the most bytes (section 4.1), and gives that flow and whether it is empty now.
+    /// Drops from the head of the flow with the most bytes (section 4.1), and returns that flow and whether it is empty now.
     pub(super) fn drop_from_fattest(&mut self, now: Nanos, ledger: &mut Ledger) -> (usize, bool) {
         let listed = self.new.iter().chain(&self.old).copied();
         let fattest = listed

@@ -175,7 +175,7 @@ mod tests {
     fn first_burst_passes_and_a_standing_queue_is_brought_to_the_target() {
         let (mut pie, mut ring, mut ledger) = (controller(), Ring::for_bytes(0), Ledger::default());
         let (mut out, mut first, mut late) = (vec![], None, vec![]);
-        // 12 Mbit/s of service, 15 Mbit/s offered, and a sender that gives way by a thousandth per drop.
+        // 12 Mbit/s of service, 15 Mbit/s offered, and a sender that slows down by a thousandth per drop.
         let (mut gap, mut next) = (0.8e6, 0.0);
         for now in (0..60_000 * MS).step_by(1_000_000) {
             while next <= now as f64 {

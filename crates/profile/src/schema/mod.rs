@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! The elements of `OpenSAND` 8.2 profiles: one table per file, in the order the files are written.
 //!
-//! The table knows more than satlink does: values that are legal in `OpenSAND` but not carried by this release stand in
-//! the `refused` half of a [`Type::Choice`] or in a [`Kind::RefusedList`], so that they are refused by name.
+//! Values that `OpenSAND` allows and this release does not support are in the `refused` half of a [`Type::Choice`] or in a
+//! [`Kind::RefusedList`], so that they are refused by name.
 
 mod infrastructure;
 mod profile;
@@ -25,7 +25,7 @@ pub(crate) enum Type {
     Bool,
     /// Any text.
     Text,
-    /// One of the words; the second list holds those that `OpenSAND` knows and satlink does not support.
+    /// One of the words; the second list has those that `OpenSAND` supports and satlink does not.
     Choice(&'static [&'static str], &'static [&'static str]),
     /// MODCOD or waveform ids: `;` between ids, `-` for a range.
     WaveForms,
@@ -134,6 +134,36 @@ const fn include(children: &'static [Element]) -> Element {
         need: Need::Optional,
         spared: false,
     }
+}
+
+/// Elements that files of 7.x and earlier have, by the end of their path, and what 8.2 has in their place.
+const EARLIER: [(&str, &str); 5] = [
+    (
+        "entity_sat/default_gw",
+        "the satellite has no default gateway",
+    ),
+    (
+        "infrastructure/satellite",
+        "satellites/item with entity_id and emu_address",
+    ),
+    (
+        "logs/encap",
+        "logs has no level of its own for encapsulation, extra_levels names units",
+    ),
+    (
+        "symbol_rate",
+        "bandwidth in kHz, the symbol rate times 1 + roll_off",
+    ),
+    (
+        "gse/packing_threshold",
+        "gse has max_frag_id, decap_buffer_len and compatibility_mode",
+    ),
+];
+
+/// What 8.2 has in place of an element of an earlier release; `None`: no release had it.
+pub(crate) fn earlier(path: &str) -> Option<&'static str> {
+    let found = EARLIER.iter().find(|(end, _)| path.ends_with(end));
+    found.map(|(_, now)| *now)
 }
 
 /// The id that frames to all terminals carry; entities stay below it.

@@ -166,7 +166,7 @@ impl Notes {
 
 impl Drop for Notes {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made with this address and size, and nobody uses it any longer.
+        // SAFETY: the mapping was made with this address and size, and is not used any longer.
         unsafe { libc::munmap(self.0.as_ptr().cast(), BYTES) };
     }
 }

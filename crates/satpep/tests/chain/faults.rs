@@ -43,7 +43,7 @@ async fn a_next_hop_that_never_answers_ends_at_the_deadline() {
 }
 
 #[tokio::test]
-async fn a_next_hop_that_refuses_is_told_to_the_client_at_once() {
+async fn a_refusal_by_the_next_hop_is_reported_to_the_client_at_once() {
     let pki = Pki::new();
     let origin = pki.origin(&[ALPN]);
     let (st, gw) = pki.chain(origin.local_addr().unwrap(), "h3-capable");
@@ -110,7 +110,7 @@ async fn malformed_packets_are_survived() {
 }
 
 #[tokio::test]
-async fn a_lost_origin_is_told_with_the_proxy_s_own_code() {
+async fn a_lost_origin_is_reported_with_the_proxy_s_own_code() {
     let pki = Pki::new();
     let origin = pki.origin(&[ALPN]);
     let next_hop = origin.local_addr().unwrap().to_string();

@@ -23,7 +23,7 @@ pub const ALPN: &[u8] = b"test";
 /// Long, as a busy host may be late.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A deadline for whatever a test waits for.
+/// Deadline of every wait of a test.
 pub async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, what).await.unwrap()
 }
@@ -194,7 +194,7 @@ impl Running {
             .collect()
     }
 
-    /// Waits for `count` lines of a type, and gives the last one.
+    /// Waits for `count` lines of a type and returns the last one.
     pub async fn line(&self, kind: &str, count: usize) -> Value {
         soon(async {
             loop {
@@ -210,7 +210,7 @@ impl Running {
         .await
     }
 
-    /// Ends the proxy, and gives all its lines.
+    /// Ends the proxy and returns all its lines.
     pub async fn end(self) -> Vec<Value> {
         let _ = self.stop.send(());
         soon(self.task).await.unwrap();
@@ -230,7 +230,7 @@ impl Running {
     }
 }
 
-/// Connects a client to `address`, and gives both ends of the connection that comes to be.
+/// Connects a client to `address` and returns both ends of the connection.
 pub async fn connect(
     pki: &Pki,
     address: SocketAddr,

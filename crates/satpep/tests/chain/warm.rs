@@ -75,8 +75,8 @@ async fn refused_early_data_end_the_connection_and_the_next_one_works() {
     let gw = pki.proxy_at(&gw_address, &gw_options);
     match soon(pki.client().connect(st.address, NAME).unwrap()).await {
         Ok(client) => {
-            let told = close_frame(&client).await;
-            assert_eq!(told, (0x7361_7403, "next hop: early data refused".into()));
+            let close = close_frame(&client).await;
+            assert_eq!(close, (0x7361_7403, "next hop: early data refused".into()));
         }
         // Before the client's handshake is done, its code must be hidden (RFC 9000 section 10.2.3).
         Err(ConnectionError::ConnectionClosed(frame)) => {

@@ -65,7 +65,7 @@ impl Qlogs {
         }
     }
 
-    /// Makes a file, if files are wanted; a failure is kept.
+    /// Creates a file if there is a folder for qlog; a failure is kept.
     fn create(&mut self, name: &str) -> Result<Option<QlogFile>, StackError> {
         let Some(dir) = &self.dir else {
             return Ok(None);
@@ -264,7 +264,7 @@ pub trait Stack {
     fn stats(&self, conn: Conn) -> Stats;
     /// Result of early data.
     fn zero_rtt(&self, conn: Conn) -> ZeroRtt;
-    /// Session for a later 0-RTT connection, once the server gave one (client).
+    /// Session for a later 0-RTT connection, once the server has sent one (client).
     fn session(&self, conn: Conn) -> Option<Vec<u8>>;
     /// Why a qlog file is incomplete.
     fn qlog_fault(&self) -> Option<String>;

@@ -532,7 +532,7 @@ fn load(config: &mut Config, tls: &TlsFiles) -> Result<(), StackError> {
 
 fn text(path: &Path) -> Result<&str, StackError> {
     path.to_str()
-        .ok_or_else(|| failed("path", &format!("{} is no UTF-8", path.display())))
+        .ok_or_else(|| failed("path", &format!("{} is not UTF-8", path.display())))
 }
 
 /// Why a connection ended, if it did.

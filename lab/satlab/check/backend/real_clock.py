@@ -7,6 +7,7 @@ Both programs run in sandboxes; packets are captured at the client's interface.
 import contextlib
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -14,15 +15,15 @@ from ipaddress import IPv4Address, ip_address
 from pathlib import Path
 from typing import Any, Literal
 
-from satlab.check import case_link
+from satlab.check import case_link, physics
 from satlab.check.case_link import CaseLink
 from satlab.check.endpoint.pair import CLIENT, SERVER, EndpointPair, EndpointProgram, TransferRequest
 from satlab.check.endpoint.satperf import SatperfPair
-from satlab.check.samples import Sample
+from satlab.check.samples import Sample, within_limit
 from satlab.check.sandbox import sandbox
 from satlab.check.sandbox.sandbox import ExitReport, Limits, Mount, Sandbox, SandboxedProcess
-from satlab.check.suite import Case, Suite
-from satlab.check.trace import pcap, qlog_transfer, traces
+from satlab.check.suite import MB, Case, Suite
+from satlab.check.trace import pcap, qlog, qlog_transfer, traces
 from satlab.check.trace.capture import Capture
 from satlab.check.trace.pcap import CapturedTransfer
 from satlab.check.trace.symptoms import symptoms
@@ -30,7 +31,8 @@ from satlab.common import scratch
 from satlab.common.errors import HostError
 from satlab.common.processes import wait
 from satlab.common.topology import Role
-from satlab.experiment import calibrate
+from satlab.experiment import calibrate, host_load
+from satlab.experiment.calibrate import CalibrationCheck
 from satlab.experiment.session import NetnsHost, metrics_of, new_lab_id, run_session
 from satlab.link.plan import LinkPlan
 from satlab.netlab import netns, pki, privileges
@@ -41,9 +43,11 @@ START_S = 10.0
 GRACE_S = 15.0
 """For a client to end by itself beyond the case's time."""
 END_S = 5.0
+SETTLE_S, SERVER_END_S = 2.0, 10.0
+"""The QUIC interop runner, too, leaves a server 10 s after its client."""
 WATCH_S = 0.25
 KEPT_BYTES = 16 << 20
-"""Of each endpoint's files, those up to this size are kept, larger ones are what was transferred."""
+"""Files of an endpoint up to this size are kept; larger ones are payload."""
 
 
 @dataclass(frozen=True)
@@ -76,13 +80,17 @@ class RealClock:
             raise KeyboardInterrupt
         if session.broken:
             raise HostError(f"the lab broke during {case.id}: {session.broken}")
-        calibrate.write(folder / "calibration.json", session.lab.config.run_id, session.checks)
+        checks = [*session.checks, *_waits(session.outcome)]
+        calibrate.write(folder / "calibration.json", session.lab.config.run_id, checks)
         # Of files of outside programs nothing is read but what `server_qlog` has made of their qlog.
         is_traced = isinstance(self.ends, SatperfPair) or "spent_s" in session.outcome.sources
         trace = traces.read(raw, case.id, seed, link.plan) if is_traced else None
+        marks = [round(mark * MB) for mark in suite.marks_mb] or [sum(case.files_bytes)]
+        # TCP goes through proxies alone.
+        outcome = physics.possible(session.outcome, case, marks, link, has_proxies=self.ends.protocol == "tcp")
         return replace(
-            session.outcome,
-            calibration=", ".join(check.name for check in session.checks if not check.ok),
+            outcome,
+            calibration=", ".join(check.name for check in checks if not check.ok),
             spent_s=None if trace is None else trace.spent_s(),
             **_returned(metrics_of(session.lab).each(), session.began_unix_s),
         )
@@ -135,7 +143,26 @@ class _Sitting:
                 result, ended, seen = self._connection(server, number)
                 if result.status != "ok" and number + 1 < self.request.connections:
                     return replace(self.request.failed(f"first transfer: {result.reason}"), status=result.status)
+            self._settle(server)
             return self._complete(result, server.stop(), ended, seen)
+
+    def _settle(self, server: SandboxedProcess) -> None:
+        """Wait until the server has written its qlog: no file of it has grown for SETTLE_S; at most SERVER_END_S.
+
+        It learns of the connection's end half a round trip after the client, and may write the file only then.
+        """
+        if SERVER not in self.ends.qlog_folders(self.request):
+            return
+        earlier, since_s = -1, time.monotonic()
+
+        def has_settled() -> bool:
+            nonlocal earlier, since_s
+            size = qlog.total_bytes(self.ends.qlog_folders(self.request)[SERVER])
+            if size != earlier:
+                earlier, since_s = size, time.monotonic()
+            return server.poll() is not None or time.monotonic() - since_s > SETTLE_S
+
+        wait(has_settled, SERVER_END_S)
 
     def _connection(self, server: SandboxedProcess, number: int) -> tuple[Sample, ExitReport, CapturedTransfer | None]:
         captured = self.folder / f"client-{number}.pcap"
@@ -157,18 +184,20 @@ class _Sitting:
         return self.request.failed(why, "unsupported" if why == UNSUPPORTED else "failed")
 
     def _complete(self, base: Sample, server: ExitReport, client: ExitReport, seen: CapturedTransfer | None) -> Sample:
-        """Add what is seen from outside, of whatever programs."""
+        """Add what is measured without the programs' help: processor time and the captured packets."""
         used = {"client": (client.cpu_s, client.waited_s), "server": (server.cpu_s, server.waited_s)}
-        more: dict[str, Any] = {}
+        more: dict[str, Any] = {} if seen is None else {"last_packet_s": seen.last_packet_s}
         if seen is not None and self.request.case.direction == "download":
             more["goodput_interop_bps"] = seen.goodput_bps(self.request.size)
             more["symptoms"] = symptoms(seen, *_typical(self.up.plan), used)
             folders, one_way_s = self.ends.qlog_folders(self.request), self.up.plan.rtt_ms.mean / 2000
             base = qlog_transfer.add(base, folders, self.request.size, self.folder, seen, one_way_s)
-        return replace(
+        whole = replace(
             base, client_cpu_s=client.cpu_s, server_cpu_s=server.cpu_s,
+            client_wait_s=client.waited_s, server_wait_s=server.waited_s,
             client_peak_bytes=client.peak_bytes, server_peak_bytes=server.peak_bytes, **more,
         )  # fmt: skip
+        return within_limit(whole, self.request.case, has_marks=bool(self.request.marks))
 
     def _await(self, server: SandboxedProcess, client: SandboxedProcess) -> tuple[ExitReport, str]:
         """Wait for the client's end; return it, and why it has no meaning if the server or the lab came first."""
@@ -214,7 +243,7 @@ def _sandbox(request: TransferRequest, side: str, names: tuple[str, ...]) -> San
 
 
 def _emptied(folder: Path) -> Path:
-    """Make a sample's folder; what a sample that was stopped has left in it goes."""
+    """Make a sample's folder; the files of an earlier, stopped attempt are removed."""
     if folder.exists():
         scratch.remove(folder)
     folder.mkdir()
@@ -222,7 +251,7 @@ def _emptied(folder: Path) -> Path:
 
 
 def _keep(theirs: Path, kept: Path) -> None:
-    """Keep an endpoint's files, links and what is too large left out; they are worth nothing but a look."""
+    """Keep an endpoint's files for diagnosis, without links and large files."""
     for file in sorted(theirs.rglob("*")):
         if file.is_file() and not file.is_symlink() and file.lstat().st_size <= KEPT_BYTES:
             target = kept / file.relative_to(theirs)
@@ -239,13 +268,20 @@ def _running(program: SandboxedProcess) -> Iterator[SandboxedProcess]:
         program.stop()
 
 
+def _waits(sample: Sample) -> list[CalibrationCheck]:
+    """Judge how long the programs waited for a core, as a share of the transfer."""
+    waits = {CLIENT: sample.client_wait_s, SERVER: sample.server_wait_s}
+    known = {name: seconds for name, seconds in waits.items() if seconds is not None}
+    return host_load.of_programs(known, sample.last_packet_s or 0.0)
+
+
 def _typical(plan: LinkPlan) -> tuple[float, float]:
     """Return round-trip time in s and forward rate in bit/s."""
     return plan.rtt_ms.mean / 1000, plan.forward.udp_goodput_bps
 
 
 def _returned(lines: Iterable[Mapping[str, Any]], since_unix_s: float) -> dict[str, Any]:
-    """Count what crossed the return link since a moment of the Unix clock."""
+    """Count packets and bytes on the return link since an instant of the Unix clock."""
     samples = [line["return"] for line in lines if line["type"] == "sample" and line["t_unix_s"] > since_unix_s]
     counts: Callable[[str], int] = lambda name: sum(one[name] for one in samples if one)  # noqa: E731
     return {"return_packets": counts("out_packets"), "return_bytes": counts("out_bytes")}
@@ -257,7 +293,7 @@ def _client_interface(up: Lab) -> tuple[str, str]:
 
 
 def _listens(up: Lab, protocol: str, port: int) -> bool:
-    """Look whether the server's namespace has a socket on the port."""
+    """Return whether the server's namespace has a socket on the port."""
     node = up.topology.node_of(Role.SERVER)
     return any(netns.inside(up.lab_id, node, _has_port, table, port) for table in (protocol, f"{protocol}6"))
 

@@ -25,6 +25,7 @@ from satlab.check.samples import Sample, Status
 from satlab.check.sandbox import sandbox
 from satlab.check.sandbox.sandbox import ExitReport, Limits, Mount, Sandbox
 from satlab.check.suite import Case
+from satlab.check.trace import evidence
 from satlab.check.trace.pcap import CapturedTransfer
 from satlab.common import paths, scratch, topology
 from satlab.common.errors import ConfigError
@@ -163,10 +164,9 @@ class InteropPair:
         """Judge by exit code, files and unencrypted packets, as the interop runner does."""
         if wire is None:
             return request.failed(f"the client sent nothing{': ' if ended.reason else ''}{ended.reason}")
-        reason = ended.reason or self._fault(request, wire)
-        size = wire.arrived_bytes if reason else sum(file_sizes(request))
+        status, reason = self._verdict(request, wire, ended.reason)
+        size = sum(file_sizes(request)) if status == "ok" else wire.arrived_bytes
         times = wire.times_s(request.marks or (size,), max(size, 1))
-        status: Status = "failed" if reason else "ok"
         return Sample(request.case.id, request.seed, status, reason, times, handshake_ms=wire.handshake_ms)
 
     def qlog_folders(self, request: TransferRequest) -> Mapping[str, Path]:
@@ -175,6 +175,17 @@ class InteropPair:
 
     def path_figures(self, request: TransferRequest, folder: Path) -> dict[str, Any]:
         return {}
+
+    def _verdict(self, request: TransferRequest, wire: CapturedTransfer, ended: str) -> tuple[Status, str]:
+        """Judge a client, which failed by itself if `ended` says why; none passes without files and packets."""
+        fault = ended or self._fault(request, wire) or evidence.fault(request.case, wire)
+        if fault or not request.case.key_update:
+            return ("failed", fault) if fault else ("ok", "")
+        phases = evidence.key_phases(wire, [request.folder / side / "logs" / "keys.log" for side in (CLIENT, SERVER)])
+        if phases is None:
+            return "unsupported", "key phases cannot be read: no key log that fits the packets"
+        idle = [side for side, seen in phases.items() if 1 not in seen]
+        return ("failed", f"no key update: the {idle[0]} sent no packet of key phase 1") if idle else ("ok", "")
 
     def _fault(self, request: TransferRequest, wire: CapturedTransfer) -> str:
         fault = compare(request.folder / CLIENT / "downloads", (request.folder / "www").iterdir())

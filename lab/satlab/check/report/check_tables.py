@@ -191,8 +191,8 @@ def _times_by_cause(check: CheckResult) -> Section:
 
 
 _OTHER_FIGURES_HEAD = (
-    "case", "handshake ms", "first byte ms", "source", "retrans. %", "lost packets", "source", "client CPU s",
-    "server CPU s",
+    "case", "handshake ms", "first byte ms", "source", "last byte s", "last packet s", "retrans. %", "lost packets",
+    "source", "client CPU s", "server CPU s",
 )  # fmt: skip
 
 
@@ -203,6 +203,8 @@ def _other_figures(check: CheckResult) -> Section:
             _median(samples, "handshake_ms", "{:.0f}"),
             _median(samples, "time_to_first_byte_ms", "{:.0f}"),
             _source(check, case, "time_to_first_byte_ms"),
+            _last_byte(samples),
+            _median(samples, "last_packet_s", "{:.2f}"),
             _median(samples, "retransmitted_share", "{:.2f}", 100),
             _median(samples, "lost_packets", "{:.0f}"),
             _source(check, case, "lost_packets", "retransmitted_share"),
@@ -218,6 +220,11 @@ def _other_figures(check: CheckResult) -> Section:
 def _median(samples: Sequence[Sample], name: str, shape: str, factor: float = 1) -> str:
     known = [value for one in samples if (value := getattr(one, name)) is not None]
     return shape.format(median(known) * factor) if known else UNKNOWN
+
+
+def _last_byte(samples: Sequence[Sample]) -> str:
+    known = [time for one in samples if (time := one.times_s[-1]) is not None]
+    return f"{median(known):.2f}" if known else UNKNOWN
 
 
 def _source(check: CheckResult, case: str, *names: str) -> str:

@@ -6,6 +6,7 @@ Two forms: JSON-SEQ with one record per line (ngtcp2 and quiche, qlog 0.3 and la
 size, line length, nesting, numbers and number of events have limits.
 """
 
+import contextlib
 import itertools
 import json
 import math
@@ -60,14 +61,23 @@ class QlogFile:
 
 def newest(folder: Path) -> Path | None:
     """Return the qlog file in `folder` or below that was written last; a log ends with its connection."""
-    files = []
+    return max(((status.st_mtime_ns, path) for path, status in _files(folder)), default=(0, None))[1]
+
+
+def total_bytes(folder: Path) -> int:
+    """Return the size of all qlog files in `folder` or below."""
+    return sum(status.st_size for _, status in _files(folder))
+
+
+def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """Yield the qlog files in `folder` or below, MAX_FILES in each of as many folders at most."""
     walked = itertools.islice(os.walk(folder), MAX_FILES)
     for subfolder, _, names in walked if folder.is_dir() and not folder.is_symlink() else ():
         for name in names[:MAX_FILES]:
-            status = (Path(subfolder) / name).lstat()
-            if name.endswith((".qlog", ".sqlog")) and stat.S_ISREG(status.st_mode):
-                files.append((status.st_mtime_ns, Path(subfolder) / name))
-    return max(files)[1] if files else None
+            with contextlib.suppress(OSError):  # removed meanwhile
+                status = (Path(subfolder) / name).lstat()
+                if name.endswith((".qlog", ".sqlog")) and stat.S_ISREG(status.st_mode):
+                    yield Path(subfolder) / name, status
 
 
 def opened(path: Path) -> QlogFile:

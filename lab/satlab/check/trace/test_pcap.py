@@ -76,6 +76,38 @@ def test_payload_that_is_not_quic_yields_one_packet_at_most(data: bytes) -> None
     assert len(list(pcap.quic_packets(data))) <= 1
 
 
+def tail(*sizes: int) -> CapturedTransfer:
+    """A transfer of 100 full packets, 1 ms apart, then one of each size a round trip apart."""
+    times = [1.4 + n / 1000 for n in range(100)] + [1.499 + RTT_S * n for n in range(1, len(sizes) + 1)]
+    data = [Datagram(t, True, n, ("1-rtt",)) for t, n in zip(times, [1200] * 100 + list(sizes), strict=True)]
+    return CapturedTransfer(pcap.UDP, (Datagram(0.0, False, 1200, ("initial",)), *data))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "size", "end_s"),
+    [
+        ((40, 60), 115_000, 1.499),  # an acknowledgement and CONNECTION_CLOSE, a round trip after the payload
+        ((40, 700), 115_000, 1.499 + 2 * RTT_S),
+        ((80,), 100 * (1200 - pcap.MIN_OVERHEAD_BYTES) + 50, 1.499 + RTT_S),  # the payload does not fit without it
+    ],
+)
+def test_a_transfer_ends_with_its_last_packet_of_payload(sizes: tuple[int, ...], size: int, end_s: float) -> None:
+    wire = tail(*sizes)
+    assert wire.times_s((size,), size) == pytest.approx((end_s,))
+    assert wire.last_packet_s == pytest.approx(1.499 + RTT_S * len(sizes))
+
+
+def test_aggregates_of_the_kernel_are_counted_as_their_packets() -> None:
+    ms = 1_000_000
+    hello = udp(long_packet(0, b"cli", 1100), t_ns=0, from_server=False)
+    single = udp(b"\x40" + bytes(1251), t_ns=700 * ms, cut=80)
+    merged = udp(b"\x40" + bytes(12 * 1252 + 599), t_ns=701 * ms, cut=80)
+    wire = pcap.transfer_of([hello, single, merged], SERVER, PORT)
+    assert wire is not None
+    assert [one.size for one in wire.arrivals] == [1252] * 13 + [600]
+    assert wire.arrived_bytes == 1252 * 13 + 600
+
+
 def test_a_transfer_is_read_from_its_packets() -> None:
     ms = 1_000_000
     packets = [

@@ -366,6 +366,20 @@ def test_the_first_byte_is_from_the_client_s_qlog_or_its_packets(tmp_path: Path)
     assert not (tmp_path / "b" / qlog_transfer.FILE).exists()
 
 
+def test_a_transfer_is_complete_with_the_last_new_byte_of_the_client_s_qlog(tmp_path: Path) -> None:
+    """A hole is filled last; retransmissions, and what the server sends afterwards, do not count."""
+    head = {"trace": {"vantage_point": {"type": "client"}}}
+    parts = [(1200, 0, 40_000), (1300, 60_000, 40_000), (1900, 40_000, 20_000), (2000, 0, 40_000)]
+    got = [{"time": t, "name": "packet_received", "data": packet("1RTT", stream(at, n))} for t, at, n in parts]
+    first = {"time": 5, "name": "packet_sent", "data": packet("initial")}
+    sample = Sample("a", 1, "ok", "", (1.0, 2.6))
+    found = joined(tmp_path / "a", None, sequence([first, *got], head), sample=sample)
+    assert found.times_s == pytest.approx((1.0, 1.895))
+    assert found.sources["times_s"] == "packets, the last one: qlog of the client"
+    short = joined(tmp_path / "b", None, sequence([first, *got[:2]], head), sample=sample)
+    assert short.times_s == (1.0, 2.6) and "times_s" not in short.sources
+
+
 def test_figures_that_the_programs_report_are_kept(tmp_path: Path) -> None:
     sample = Sample("a", 1, "censored", "", (1.0,), time_to_first_byte_ms=1300.0, lost_packets=7)
     added = joined(tmp_path, sequence(quiche()), sample=sample, sides=(SERVER,))
@@ -374,6 +388,15 @@ def test_figures_that_the_programs_report_are_kept(tmp_path: Path) -> None:
     assert set(added.sources) == {"retransmitted_share", "spent_s"}
     # The last payload byte, not the last packet.
     assert json.loads((tmp_path / qlog_transfer.FILE).read_text())["end_s"] == 1.0
+
+
+def test_files_below_a_folder_are_found_and_measured(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    for name, size, age in (("a/x.sqlog", 10, 1), ("y.qlog", 5, 2), ("notes.txt", 100, 0)):
+        (tmp_path / name).write_bytes(bytes(size))
+        os.utime(tmp_path / name, (1000 - age, 1000 - age))
+    assert (qlog.newest(tmp_path), qlog.total_bytes(tmp_path)) == (tmp_path / "a/x.sqlog", 15)
+    assert (qlog.newest(tmp_path / "none"), qlog.total_bytes(tmp_path / "none")) == (None, 0)
 
 
 def test_a_qlog_of_another_transfer_does_not_fit(tmp_path: Path) -> None:

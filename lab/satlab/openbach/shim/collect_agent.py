@@ -32,11 +32,11 @@ _SEVERITIES = ("emergency", "alert", "critical", "error", "warning", "notice", "
 
 
 class _RefusedError(Exception):
-    """What rstats would answer `KO` to."""
+    """A request that rstats would answer with `KO`."""
 
 
 class _Connection:
-    """What `register_collect` sets up: who sends, where to, and the filter."""
+    """The state that `register_collect` sets up: sender, destination, filter."""
 
     def __init__(self, config_file: str, environment: Mapping[str, str]) -> None:
         self.raw = Path(_needed(environment, "SATLAB_RAW"))

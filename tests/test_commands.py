@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Every command's `--help`, and every command line that a document prints."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+from satlab.cli import app
+from satlab.common import needs
+from satlab.experiment import shipped
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENTS = [ROOT / "README.md", ROOT / "openbach-scenarios/README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LAUNCHER_ONLY = {"test", "--install"}
+PRINTED = re.compile(r"\./satlab ((?:[^\n\\]|\\.|\\\n)*)")
+
+
+def commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    yield words
+    for name, below in getattr(command, "commands", {}).items():
+        yield from commands(below, (*words, name))
+
+
+@pytest.mark.parametrize("words", list(commands(typer.main.get_command(app))), ids=" ".join)
+def test_every_help_is_printed_and_builds_nothing(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("--help installs or builds")
+
+    monkeypatch.setattr(needs, "ensure", refuse)
+    result = CliRunner().invoke(app, [*words, "--help"])
+    assert result.exit_code == 0, result.output
+    assert "Usage:" in result.output
+
+
+def printed(document: Path) -> Iterator[list[str]]:
+    """Return the words of each command line of satlab that a document's code blocks have, without launcher verbs."""
+    for block in re.findall(r"^```(?:sh|bash|console)?\n(.*?)^```", document.read_text(), re.MULTILINE | re.DOTALL):
+        for line in PRINTED.findall(block):
+            for part in line.replace("\\\n", " ").split("&& ./satlab "):
+                words = shlex.split(re.sub(r"\s#.*|\s&&.*|\s[|>].*", "", part), comments=False)
+                if words and words[0] not in LAUNCHER_ONLY:
+                    yield [word for word in words if word not in ("[runs/<id>", "...]")]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_printed_command_lines_have_the_options_that_they_name(document: Path) -> None:
+    for words in printed(document):
+        command: Any = typer.main.get_command(app)
+        name, rest = "satlab", list(words)
+        while hasattr(command, "resolve_command"):
+            name, command, rest = command.resolve_command(
+                command.make_context(name, rest, resilient_parsing=True), rest
+            )
+        try:
+            command.make_context(name, rest)
+        except Exception as error:
+            raise AssertionError(f"{document.name}: ./satlab {' '.join(words)}: {error}") from error
+
+
+def test_documents_print_commands() -> None:
+    assert sum(len(list(printed(document))) for document in DOCUMENTS) > 30
+
+
+@pytest.mark.parametrize("kind", shipped.KINDS)
+def test_everything_that_ships_has_one_line(kind: shipped.Kind) -> None:
+    found = shipped.shipped(kind)
+    assert found
+    assert all(line and "\n" not in line for line in found.values())
+
+
+def test_a_shipped_scenario_is_known_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shipped.scenario_file(Path("bulk_tcp")).name == "bulk_tcp.json"
+    assert shipped.scenario_file(Path("elsewhere/bulk_tcp")) == Path("elsewhere/bulk_tcp")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bulk_tcp").touch()
+    assert shipped.scenario_file(Path("bulk_tcp")) == Path("bulk_tcp")
+    result = CliRunner().invoke(app, ["run", "bulk_tpc", "--dry-run"])
+    assert result.exit_code == 2
