@@ -186,7 +186,7 @@ def test_it_has_no_privileges_and_its_device_goes_with_it(pair: Pair) -> None:
     assert "fec0" not in run("ip", "-n", pair.node("client"), "link")
 
 
-def test_a_killed_end_is_named_and_nothing_passes_beside_the_tunnel(pair: Pair) -> None:
+def test_a_killed_end_is_named_and_no_packet_bypasses_the_tunnel(pair: Pair) -> None:
     client, server = pair.tunnel("--peer-timeout-s=2")
     client.process.kill()
     client.process.wait()
@@ -365,7 +365,7 @@ def test_a_killed_tunnel_fails_the_job_and_the_peer_stays_unreachable(pair: Pair
     assert client.process.returncode == 1
     assert "satfec ended with status -9" in said
     assert "status -9" in client.stored()["fault"]
-    assert not reaches(pair), "nothing passes beside the tunnel"
+    assert not reaches(pair), "no packet bypasses the tunnel"
     again = job(pair, "client", "5,100", name="again")
     again.ready()
     assert reaches(pair)

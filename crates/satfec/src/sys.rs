@@ -145,7 +145,7 @@ pub fn path_mtu(socket: &UdpSocket) -> io::Result<u16> {
     Ok(u16::try_from(value).unwrap_or(u16::MAX))
 }
 
-/// Gives up all capabilities, and every way to get some.
+/// Drops all capabilities, and every way to get some.
 ///
 /// # Errors
 /// The kernel refuses.

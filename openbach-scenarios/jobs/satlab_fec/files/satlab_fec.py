@@ -184,7 +184,7 @@ def record(request: Request, argv: list[str], fault: str) -> None:
         "report": report[-MAX_LINES:],
         "fault": fault,
     }
-    counted = next((line for line in reversed(report) if line["type"] in ("counters", "summary")), {})
+    counted: dict[str, Any] = next((line for line in reversed(report) if line["type"] in ("counters", "summary")), {})
     names = ("sources_received", "repairs_received", "recovered", "lost", "recovery_delay_mean_ms")
     if counted:
         collect_agent.send_stat(collect_agent.now(), **{name: counted[name] for name in names})
