@@ -111,6 +111,8 @@ def run(
         return ExitStatus.OK
     if prepared.needs_quic:
         needs.ensure("quic")
+    if prepared.needs_fec:
+        needs.ensure("fec")
     needs.root(NETNS)
     outcome = running.calibrated(prepared, Patience(wait_quiet, retries), ProgressLog(quiet), stop_on_signal())
     print_records([outcome.folder], [outcome.records], json_lines=json_lines, csv=csv)

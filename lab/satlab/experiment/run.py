@@ -88,6 +88,11 @@ class PreparedRun:
         )
 
     @property
+    def needs_fec(self) -> bool:
+        """Whether a job runs satfec."""
+        return any(started.job.name == "satlab_fec" for started in self.scenario.jobs())
+
+    @property
     def folder(self) -> RunFolder:
         return RunFolder(self.request.runs / self.about.run_id)
 

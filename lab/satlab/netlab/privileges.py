@@ -17,6 +17,7 @@ from satlab.common.errors import HostError
 
 CAPABILITIES: dict[str, tuple[str, ...]] = {
     "satlab_capture": ("net_raw",),
+    "satlab_fec": ("net_admin",),  # TUN device, routes, mark
     "satlab_ip_route": ("net_admin",),  # routes
     "satlab_iperf3": ("net_admin",),  # congestion control other than what the host lets everybody use
     "satlab_pep": ("net_admin", "net_bind_service", "net_raw"),  # packet filter, routes, transparent sockets

@@ -61,6 +61,7 @@ def test_t02_the_surface_is_this_and_nothing_more() -> None:
     }
     assert privileges.CAPABILITIES == {
         "satlab_capture": ("net_raw",),
+        "satlab_fec": ("net_admin",),
         "satlab_iperf3": ("net_admin",),
         "satlab_pep": ("net_admin", "net_bind_service", "net_raw"),
         "satlab_ping": ("net_raw",),
