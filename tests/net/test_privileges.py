@@ -51,6 +51,7 @@ found = {
     "become_root": refused(lambda: os.setuid(0)),
     "own_link": ip("link", "set", "lan0", "down"),
     "namespaces": refused(lambda: os.listdir("/run/satlab")),
+    "named": [os.path.samefile(entry, "/proc/self/ns/net") for entry in os.scandir("/run/netns")],
     "links": sorted(name for _, name in socket.if_nameindex()),
     "uid": os.getuid(),
     **{key: status[key].strip() for key in ("CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Groups")},
@@ -106,6 +107,7 @@ def test_t02_a_job_can_do_nothing_to_the_host(tmp_path: Path, as_planned: AsPlan
         "namespaces": "ENOENT",
     }
     assert {deed: found[deed] for deed in outcomes} == outcomes
+    assert found["named"] == [True], "its own namespace alone has a name: satpep runs in a lab's"
     assert found["own_link"] != 0
     assert set(found["links"]) <= {"lo", "lan0"}
     assert found["uid"] >= 1_900_000_000

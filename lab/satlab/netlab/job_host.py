@@ -77,7 +77,9 @@ class LabHost:
         place = self._lab.place(node)
         if why := sandbox.lacking(place, capabilities):
             raise HostError(f"{job}: {why}", sandbox.ALLOW)
-        shown = [Mount(self._control)] if self._control and job in privileges.LINK_CONTROLLERS else []
+        shown = [*place.name()]
+        if self._control and job in privileges.LINK_CONTROLLERS:
+            shown.append(Mount(self._control))
         box = Sandbox(
             self._uid, place, (*self._mounts, *shown), name=node, capabilities=capabilities, limits=JOB_LIMITS
         )
