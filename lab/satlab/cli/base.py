@@ -39,8 +39,6 @@ Jobs = Annotated[
         help="Folder of further jobs, such as OpenBACH's own; scenarios and jobs are read as OpenBACH reads them, with "
         "warnings.",
         envvar="SATLAB_JOBS",
-        exists=True,
-        file_okay=False,
     ),
 ]
 Privileges = Annotated[

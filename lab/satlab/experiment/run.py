@@ -222,7 +222,7 @@ def _run_scenario(
     request, folder = prepared.request, prepared.folder
     lab.start_timeline()
     feeding = influx.feeding(request.influx, folder.path, prepared.about.run_id, log)
-    with feeding, scratch.folder("satlab-run-") as private:
+    with feeding, scratch.folder("run") as private:
         host = LabHost(lab, private, request.entities, request.jobs, prepared.granted)
         on_event, watch = observers
         return runner.run(

@@ -5,7 +5,6 @@ Both programs run in sandboxes; packets are captured at the client's interface.
 """
 
 import contextlib
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,13 +14,12 @@ from ipaddress import IPv4Address, ip_address
 from pathlib import Path
 from typing import Any, Literal
 
-from satlab.check import case_link, physics
+from satlab.check import case_link, physics, sandboxed
 from satlab.check.case_link import CaseLink
 from satlab.check.endpoint.pair import CLIENT, SERVER, EndpointPair, EndpointProgram, TransferRequest
 from satlab.check.endpoint.satperf import SatperfPair
 from satlab.check.samples import Sample, within_limit
-from satlab.check.sandbox import sandbox
-from satlab.check.sandbox.sandbox import ExitReport, Limits, Mount, Sandbox, SandboxedProcess
+from satlab.check.sandboxed import ExitReport, NotStartedError, SandboxedProcess
 from satlab.check.suite import MB, Case, Suite
 from satlab.check.trace import ledger, pcap, qlog, qlog_transfer, traces
 from satlab.check.trace.capture import Capture
@@ -38,6 +36,7 @@ from satlab.experiment.session import NetnsHost, metrics_of, new_lab_id, run_ses
 from satlab.link.plan import LinkPlan
 from satlab.netlab import netns, pki, privileges
 from satlab.netlab.lab import Lab
+from satlab.netlab.sandbox import Limits, Mount, Sandbox
 
 START_S = 10.0
 """For a server to bind its port."""
@@ -49,8 +48,6 @@ IN_FLIGHT_S = 0.3
 SETTLE_S, SERVER_END_S = 2.0, 10.0
 """The QUIC interop runner, too, leaves a server 10 s after its client."""
 WATCH_S = 0.25
-KEPT_BYTES = 16 << 20
-"""Files of an endpoint up to this size are kept; larger ones are payload."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +122,7 @@ class RealClock:
     ) -> Sample:
         """Start the server, then the client once or twice; return the sample of the last connection."""
         host = up.topology.address_of(Role.SERVER)
-        with scratch.folder("satlab-check-") as private:
+        with scratch.folder("check") as private:
             keys = pki.create(private / "pki", self.ends.server_names, [ip_address(host)], datetime.now(UTC))
             request = TransferRequest(*what, host, keys, private / "endpoints")
             sandboxes = {side: _sandbox(request, side, self.ends.server_names) for side in (SERVER, CLIENT)}
@@ -137,7 +134,7 @@ class RealClock:
                 return found
             finally:
                 for side in (SERVER, CLIENT):
-                    _keep(request.folder / side, folder / side)
+                    sandboxed.keep(request.folder / side, folder / side)
 
 
 class _Taps:
@@ -175,10 +172,16 @@ class _Sitting:
     def sample(self) -> Sample:
         """Run them; return the sample of the last connection."""
         with self.ends.path(self.up, self.request, self.folder) as faults:
-            result = self.request.failed("; ".join(faults)) if faults else self._between()
+            result = self.request.failed("; ".join(faults)) if faults else self._measured()
         if faults and result.status == "ok":
             return replace(result, status="failed", reason="; ".join(faults))
         return replace(result, **self.ends.path_figures(self.request, self.folder))
+
+    def _measured(self) -> Sample:
+        try:
+            return self._between()
+        except NotStartedError as error:
+            return self.request.failed(str(error))
 
     def _between(self) -> Sample:
         with _running(self._start(SERVER, self.ends.server(self.request), "server.log")) as server:
@@ -263,20 +266,20 @@ class _Sitting:
         return ended, UNSUPPORTED if ended.status == NOT_SUPPORTED else ""
 
     def _start(self, side: str, program: EndpointProgram, log: str) -> SandboxedProcess:
-        enter = self.up.enter_argv(self.up.topology.node_of(Role(side)))
+        place = self.up.place(self.up.topology.node_of(Role(side)))
         box, own = self.sandboxes[side], self.request.folder / side
         if own.stat().st_uid != box.uid:  # what is put there is the program's from its first start
             privileges.give_tree(own, box.uid)
         for mount in program.mounts:
             if mount.source.is_relative_to(own) and mount.source.resolve() != mount.source:
-                raise HostError(f"the {side} has replaced its folder {mount.source.name} by a link")
+                raise NotStartedError(f"the {side} has replaced its folder {mount.source.name} by a link")
             if mount.source.is_relative_to(self.request.pki.folder):
                 privileges.give(mount.source, box.uid)
         box = replace(
-            box, mounts=(*program.mounts, *box.mounts), environment=program.environment, base=program.base,
+            box, place=place, mounts=(*program.mounts, *box.mounts), base=program.base,
             capabilities=program.capabilities, hosts=program.hosts or box.hosts,
         )  # fmt: skip
-        return sandbox.start(enter, box, program.argv, self.folder / log)
+        return sandboxed.start(box, program.argv, program.environment, self.folder / log)
 
 
 NOT_SUPPORTED = 127
@@ -299,15 +302,6 @@ def _emptied(folder: Path) -> Path:
         scratch.remove(folder)
     folder.mkdir()
     return folder
-
-
-def _keep(theirs: Path, kept: Path) -> None:
-    """Keep an endpoint's files for diagnosis, without links and large files."""
-    for file in sorted(theirs.rglob("*")):
-        if file.is_file() and not file.is_symlink() and file.lstat().st_size <= KEPT_BYTES:
-            target = kept / file.relative_to(theirs)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, target, follow_symlinks=False)
 
 
 @contextlib.contextmanager

@@ -49,15 +49,3 @@ def test_packets_that_the_host_lost_mark_the_sample(losses: dict[str, int], is_o
     counts = {"dropped": 0, "lost": 0, "buffer_errors": 0, "left": 1000 - gone, "arrived": 1000 - gone}
     found = real_clock._host_losses("forward", Ledger(sent=1000, entered=1000, **{**counts, **losses}))
     assert (found.name, found.ok) == ("host_loss_ratio.forward", is_ok)
-
-
-def test_links_and_large_files_of_a_program_are_not_kept(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(real_clock, "KEPT_BYTES", 10)
-    theirs = tmp_path / "theirs"
-    (theirs / "logs").mkdir(parents=True)
-    (theirs / "logs" / "keys.log").write_text("keys")
-    (theirs / "large").write_text("x" * 11)
-    (theirs / "link").symlink_to("/etc/passwd")
-    real_clock._keep(theirs, tmp_path / "kept")
-    kept = [file.relative_to(tmp_path / "kept") for file in (tmp_path / "kept").rglob("*") if file.is_file()]
-    assert kept == [Path("logs/keys.log")]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from satlab.check.case_link import IP_BYTES_PER_UDP_BYTE
-from satlab.check.sandbox.sandbox import read_json_lines
+from satlab.check.sandboxed import read_json_lines
 from satlab.check.trace import qlog_transfer
 from satlab.check.trace.causes import SenderState, TransferTrace
 from satlab.link.plan import LinkPlan
