@@ -15,7 +15,9 @@ from satlab.cli.base import (
     Quiet,
     Records,
     RecordsCsv,
+    Retries,
     Runs,
+    WaitQuiet,
     app,
     command,
     print_json_lines,
@@ -76,11 +78,14 @@ def run(
             rich_help_panel=OUTPUT,
         ),
     ] = None,
+    wait_quiet: WaitQuiet = 0.0,
+    retries: Retries = 0,
     quiet: Quiet = False,
 ) -> int:
     """Run one scenario in a fresh lab: calibrate, measure, collect, report."""
     from satlab.experiment import run as running
     from satlab.experiment import shipped
+    from satlab.experiment.quiet_host import Patience
     from satlab.link import testbed
 
     needs.ensure("link" if dry_run else "lab")
@@ -107,7 +112,7 @@ def run(
     if prepared.needs_quic:
         needs.ensure("quic")
     needs.root(NETNS)
-    outcome = running.execute(prepared, ProgressLog(quiet), stop_on_signal())
+    outcome = running.calibrated(prepared, Patience(wait_quiet, retries), ProgressLog(quiet), stop_on_signal())
     print_records([outcome.folder], [outcome.records], json_lines=json_lines, csv=csv)
     return outcome.status
 
