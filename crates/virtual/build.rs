@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Exports src/entropy.rs, which is looked up by name.
+//! Exports src/sys.rs, which is looked up by name.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -2,7 +2,7 @@
 //! `satvirtual`: QUIC transfers over an emulated link under a virtual clock.
 
 #[cfg(feature = "noq")]
-mod entropy;
+mod sys;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -101,7 +101,7 @@ fn flows(path: &Path) -> Result<bool, Failure> {
 /// What libraries draw from the operating system is the same in every run.
 fn seed(seed: u64) {
     #[cfg(feature = "noq")]
-    entropy::seed(seed);
+    sys::seed(seed);
     #[cfg(not(feature = "noq"))]
     let _ = seed;
 }
