@@ -15,6 +15,7 @@ from pydantic import Field, TypeAdapter
 from collect import (
     calibration,
     curl,
+    fec,
     floors,
     goodput,
     jobs,
@@ -79,6 +80,7 @@ _READERS = (
     _Reader("satlab_ping", ping.STAT, ping.ADAPTER, ping.MAIN_METRICS, ping.records),
     _Reader("satlab_curl", curl.STAT, curl.ADAPTER, curl.MAIN_METRICS, curl.records),
     _Reader("satlab_tcp_conf", tcp_conf.STAT, tcp_conf.ADAPTER, tcp_conf.MAIN_METRICS, tcp_conf.records),
+    _Reader("satlab_fec", fec.STAT, fec.ADAPTER, fec.MAIN_METRICS, fec.records),
     _Reader("satlab_stream", stream.STAT, stream.ADAPTER, stream.MAIN_METRICS, stream.records),
     _Reader("satlab_pep", pep.STAT, pep.ADAPTER, pep.MAIN_METRICS, pep.records),
 )

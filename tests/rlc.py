@@ -75,7 +75,7 @@ class Equation:
     factors: dict[int, int]
     total: bytearray
 
-    def add(self, factor: int, other: dict[int, int], total: bytes) -> None:
+    def add(self, factor: int, other: dict[int, int], total: bytes | bytearray) -> None:
         for number, value in other.items():
             self.factors[number] = self.factors.get(number, 0) ^ times(factor, value)
         self.factors = {number: value for number, value in self.factors.items() if value}
@@ -127,7 +127,7 @@ class Decoder:
         return {min(row.factors): packet_in(row.total) for row in alone}
 
 
-def packet_in(symbol: bytes) -> bytes:
+def packet_in(symbol: bytes | bytearray) -> bytes:
     """Return the packet of a source symbol; what follows it must be zeros."""
     length = int.from_bytes(symbol[1:HEAD])
     if symbol[0] or any(symbol[HEAD + length :]):

@@ -32,12 +32,14 @@ CRATES = (
     "profile",
     "schema",
     "emulator",
+    "fec",
     "cli",
     "satlink",
     "quic",
     "satperf",
     "virtual",
     "satpep",
+    "satfec",
     "confine",
 )
 _USE = re.compile(r"\bcrate::(\w+)")

@@ -171,6 +171,18 @@ def test_tcp_goes_through_both_proxies(tmp_path: Path) -> None:
     assert found.retransmitted_share is not None and 0 <= found.retransmitted_share < 0.5
 
 
+@pytest.mark.usefixtures("_ngtcp2")
+def test_the_ledger_closes_to_the_packet(tmp_path: Path) -> None:
+    """Also in a busy host: what a socket's full buffer loses is counted, and nothing else may be missing."""
+    found = sample(tmp_path, "small", "small", stack="ngtcp2")
+    times(found)
+    assert found.ledgers is not None
+    for one in found.ledgers.values():
+        assert (one["lost_before_link"], one["unaccounted"], one["lost_after_link"], one["lost"]) == (0, 0, 0, 0), one
+    forward = found.ledgers["forward"]
+    assert (forward["sent"] or 0) > 1400 and forward["spurious"] is not None
+
+
 # --- planted faults -------------------------------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -185,7 +186,7 @@ def test_it_has_no_privileges_and_its_device_goes_with_it(pair: Pair) -> None:
     assert "fec0" not in run("ip", "-n", pair.node("client"), "link")
 
 
-def test_a_killed_end_is_named_and_nothing_passes_beside_the_tunnel(pair: Pair) -> None:
+def test_a_killed_end_is_named_and_no_packet_bypasses_the_tunnel(pair: Pair) -> None:
     client, server = pair.tunnel("--peer-timeout-s=2")
     client.process.kill()
     client.process.wait()
@@ -265,3 +266,124 @@ def test_a_full_disk_only_costs_lines(pair: Pair) -> None:
     pair.start("server").wait_for("connected")
     assert pings(pair, 50) == 50
     assert errors.read_text().count("No space left on device") == 1
+
+
+# --- the job ------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Job:
+    """A job on a node, and what it sent."""
+
+    process: "subprocess.Popen[str]"
+    raw: Path
+
+    def ready(self) -> None:
+        stats = self.raw / "stats.jsonl"
+        until(
+            lambda: self.process.poll() is not None or (stats.exists() and '"ready": 1' in stats.read_text()), "ready"
+        )
+        assert self.process.poll() is None, self.process.communicate()
+
+    def stored(self) -> dict[str, Any]:
+        (file,) = (self.raw / "files" / "satlab_fec-1").glob("fec_json*.json")
+        document: dict[str, Any] = json.loads(file.read_text())
+        jsonschema.validate(document, json.loads((paths.SCHEMAS / "fec.schema.json").read_text()))
+        return document
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        self.process.communicate(timeout=20)
+        return self.process.returncode
+
+
+def job(pair: Pair, role: str, *argv: str, name: str = "raw") -> Job:
+    """Start the job on a node."""
+    raw = pair.folder / f"{role}-{name}"
+    raw.mkdir()
+    words = [
+        *(f"PATH={paths.PROGRAMS}:{os.environ['PATH']}", f"PYTHONPATH={paths.SHIM}", f"SATLAB_RAW={raw}"),
+        *(f"SATLAB_AGENT={role}", "JOB_NAME=satlab_fec", "JOB_INSTANCE_ID=1", "SCENARIO_INSTANCE_ID=1"),
+        "OWNER_SCENARIO_INSTANCE_ID=1",
+    ]
+    program = paths.JOBS / "satlab_fec" / "files" / "satlab_fec.py"
+    command = ["env", *words, sys.executable, str(program), WIRE[role], WIRE[OTHER[role]], *argv]
+    pipes: dict[str, Any] = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
+    return Job(subprocess.Popen(pair.inside(role, *command), text=True, **pipes), raw)
+
+
+def state(pair: Pair) -> list[str]:
+    """Return what a job must leave as it found it."""
+    asked = (("ip", "-4", "rule"), ("ip", "-4", "route", "show", "table", "all"), ("ip", "-br", "link"))
+    return [run(*pair.inside("client", *argv)) for argv in asked]
+
+
+def reaches(pair: Pair) -> bool:
+    """Ping the server's own address from the client."""
+    argv = pair.inside("client", "ping", "-c", "1", "-W", "1", WIRE["server"])
+    return subprocess.run(argv, capture_output=True, check=False).returncode == 0
+
+
+@pytest.fixture
+def jobs(pair: Pair) -> Iterator[dict[str, Job]]:
+    """The job on both nodes, ready."""
+    found = {role: job(pair, role, "5,100") for role in WIRE}
+    try:
+        for each in found.values():
+            each.ready()
+        yield found
+    finally:
+        for each in found.values():
+            if each.process.poll() is None:
+                each.stop()
+
+
+def test_the_job_leads_traffic_through_the_tunnel_and_leaves_nothing_behind(pair: Pair) -> None:
+    before = state(pair)
+    found = {role: job(pair, role, "5,100") for role in WIRE}
+    for each in found.values():
+        each.ready()
+    assert "dev fec0" in run(*pair.inside("client", "ip", "route", "get", WIRE["server"]))
+    assert all(reaches(pair) for _ in range(10))
+    assert [each.stop() for each in found.values()] == [0, 0]
+    assert state(pair) == before
+    for each in found.values():
+        stored = each.stored()
+        assert (stored["code"], stored["fault"]) == ("5,100", "")
+        summary = stored["report"][-1]
+        assert summary["type"] == "summary"
+        assert summary["sources_received"] >= 10
+        assert '"recovered"' in (each.raw / "stats.jsonl").read_text()
+    assert reaches(pair), "without the tunnel packets pass as before"
+
+
+def test_a_killed_tunnel_fails_the_job_and_the_peer_stays_unreachable(pair: Pair, jobs: dict[str, Job]) -> None:
+    client = jobs["client"]
+    (child,) = (int(pid) for pid in run("ps", "-o", "pid=", "--ppid", str(client.process.pid)).split())
+    os.kill(child, signal.SIGKILL)
+    _, said = client.process.communicate(timeout=20)
+    assert client.process.returncode == 1
+    assert "satfec ended with status -9" in said
+    assert "status -9" in client.stored()["fault"]
+    assert not reaches(pair), "no packet bypasses the tunnel"
+    again = job(pair, "client", "5,100", name="again")
+    again.ready()
+    assert reaches(pair)
+    assert again.stop() == 0
+
+
+def test_a_job_without_a_peer_names_it(pair: Pair) -> None:
+    alone = job(pair, "client", "none", "-s", "1")
+    _, said = alone.process.communicate(timeout=60)
+    assert alone.process.returncode == 1
+    assert "was silent for 1 s" in said
+    assert run(*pair.inside("client", "ip", "rule")).count("lookup 1448") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [["3"], ["0,5"], ["none", "-m", "20000"], ["none", "-o", "later"], ["none", "-l", "0"]]
+)
+def test_arguments_are_checked(pair: Pair, arguments: list[str]) -> None:
+    wrong = job(pair, "client", *arguments)
+    wrong.process.communicate(timeout=20)
+    assert wrong.process.returncode == 2

@@ -32,8 +32,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     for frame in frames {
         let change = random.next_16();
         is_lost = if is_lost { change > 5 } else { change == 0 };
-        let hex: String = frame.iter().map(|byte| format!("{byte:02x}")).collect();
-        writeln!(out, "{} {hex}", if is_lost { "lost" } else { "kept" })?;
+        write!(out, "{} ", if is_lost { "lost" } else { "kept" })?;
+        for byte in &frame {
+            write!(out, "{byte:02x}")?;
+        }
+        writeln!(out)?;
         match parse(&frame)? {
             _ if is_lost => {}
             Frame::Source { esi, packet } => {

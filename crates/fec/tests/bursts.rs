@@ -62,6 +62,10 @@ fn bursts_longer_than_the_repair_frames_of_a_window_always_leak() {
     }
 }
 
+/// 1,428 bytes on the wire at 12 Mbit/s.
+const FRAME: Nanos = 952_000;
+const PACKETS: u64 = 150_000;
+
 /// Share of packets that are not there in the end, of packets of 1,400 bytes that fill 12 Mbit/s with their repair frames.
 fn unrepaired(code: Option<Code>, model: &LossModel, seed: u64) -> f64 {
     let losses = vec![Loss {
@@ -73,8 +77,6 @@ fn unrepaired(code: Option<Code>, model: &LossModel, seed: u64) -> f64 {
         ..LinkConfig::new(Carrier::Wire, 0, Queue::drop_tail(1 << 20), seed)
     };
     let mut link = Link::new(config).unwrap();
-    // 1,428 bytes on the wire at 12 Mbit/s.
-    const FRAME: Nanos = 952_000;
     let mut tunnel = match code {
         Some(code) => Tunnel::new(code, Delivery::Immediate),
         None => Tunnel::new(common::code(1, 1), Delivery::Immediate),
@@ -86,7 +88,6 @@ fn unrepaired(code: Option<Code>, model: &LossModel, seed: u64) -> f64 {
         link.push(now, &[0; 20]);
         std::iter::from_fn(|| link.pop(now, &mut released)).count() == 0
     };
-    const PACKETS: u64 = 150_000;
     for number in 0..PACKETS {
         tunnel.push(tunnel.frames * FRAME, number, |frame, _| is_lost(frame));
     }

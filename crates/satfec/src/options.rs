@@ -30,12 +30,15 @@ pub struct Options {
     /// Name of the TUN device to make, up to 15 letters and digits
     #[arg(long, value_name = "NAME", default_value = "fec0")]
     pub device: String,
-    /// Own address in the tunnel
-    #[arg(long, value_name = "ADDR")]
-    pub address: Ipv4Addr,
+    /// Own address in the tunnel; without it the device has none, and routes have to lead into it
+    #[arg(long, value_name = "ADDR", requires = "peer_address")]
+    pub address: Option<Ipv4Addr>,
     /// The other end's address in the tunnel
-    #[arg(long, value_name = "ADDR")]
-    pub peer_address: Ipv4Addr,
+    #[arg(long, value_name = "ADDR", requires = "address")]
+    pub peer_address: Option<Ipv4Addr>,
+    /// Mark of the outer datagrams, by which rules keep them out of the tunnel (0: none)
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub mark: u32,
     /// Code of what this end sends: none, or K,Z: one repair frame after K packets over the last Z (up to 1024)
     #[arg(long, value_name = "CODE", default_value = "none", value_parser = code)]
     pub code: CodeOption,
@@ -84,13 +87,14 @@ impl Options {
         if !(1..=15).contains(&self.device.len()) || !self.device.bytes().all(is_name) {
             faults.push("--device: is not 1 to 15 letters and digits");
         }
-        if self.address == self.peer_address {
+        let inside = self.address.zip(self.peer_address);
+        if inside.is_some_and(|(own, peer)| own == peer) {
             faults.push("--peer-address: is this end's own address");
         }
         if self.listen == self.peer {
             faults.push("--peer: is where this end listens");
         }
-        if [self.address, self.peer_address].contains(self.peer.ip()) {
+        if inside.is_some_and(|(own, peer)| [own, peer].contains(self.peer.ip())) {
             faults.push("--peer: is an address in the tunnel, which would carry itself");
         }
         if faults.is_empty() {
@@ -150,7 +154,7 @@ mod tests {
         let mut options = parse(&["--device=a/b"]).unwrap();
         assert_eq!(options.check().unwrap_err().lines().count(), 1);
         options.peer_address = options.address;
-        options.peer = SocketAddrV4::new(options.address, 1);
+        options.peer = SocketAddrV4::new(options.address.unwrap(), 1);
         options.listen = options.peer;
         assert_eq!(options.check().unwrap_err().lines().count(), 4);
         assert_eq!(parse(&[]).unwrap().check(), Ok(()));

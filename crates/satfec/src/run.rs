@@ -96,7 +96,7 @@ impl Ports {
     fn open(options: &Options) -> Result<Self, RunError> {
         let socket = UdpSocket::bind(options.listen)
             .map_err(host(format!("--listen {}", options.listen)))?;
-        let connected = sys::prepare(&socket)
+        let connected = sys::prepare(&socket, options.mark)
             .and_then(|()| socket.connect(options.peer))
             .and_then(|()| socket.set_nonblocking(true));
         connected.map_err(host(format!("--peer {}", options.peer)))?;
@@ -105,8 +105,8 @@ impl Ports {
         if path < need {
             return Err(RunError::PathMtu { path, mtu, need });
         }
-        let (own, peer) = (options.address, options.peer_address);
-        let tun = sys::make_tun(&options.device, own, peer, mtu)
+        let addresses = options.address.zip(options.peer_address);
+        let tun = sys::make_tun(&options.device, addresses, mtu)
             .map_err(host(format!("--device {}", options.device)))?;
         Ok(Self {
             tun,

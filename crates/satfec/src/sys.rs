@@ -27,11 +27,11 @@ fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     }
 }
 
-/// Makes a TUN device with an address on each side of it, and turns it on. It goes away with its descriptor.
+/// Makes a TUN device, with an address on each side of it if there is one, and turns it on. It goes away with its descriptor.
 ///
 /// # Errors
 /// The name is taken, or the caller lacks `CAP_NET_ADMIN`.
-pub fn make_tun(name: &str, address: Ipv4Addr, peer: Ipv4Addr, mtu: u16) -> io::Result<File> {
+pub fn make_tun(name: &str, addresses: Option<(Ipv4Addr, Ipv4Addr)>, mtu: u16) -> io::Result<File> {
     let file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -47,10 +47,12 @@ pub fn make_tun(name: &str, address: Ipv4Addr, peer: Ipv4Addr, mtu: u16) -> io::
     };
     set(libc::SIOCSIFMTU, &|it| it.ifru_mtu = mtu.into())?;
     set(libc::SIOCSIFTXQLEN, &|it| it.ifru_metric = DEVICE_QUEUE)?;
-    set(libc::SIOCSIFADDR, &|it| it.ifru_addr = inet(address))?;
-    set(libc::SIOCSIFDSTADDR, &|it| it.ifru_dstaddr = inet(peer))?;
-    let alone = inet(Ipv4Addr::BROADCAST);
-    set(libc::SIOCSIFNETMASK, &|it| it.ifru_netmask = alone)?;
+    if let Some((own, peer)) = addresses {
+        set(libc::SIOCSIFADDR, &|it| it.ifru_addr = inet(own))?;
+        set(libc::SIOCSIFDSTADDR, &|it| it.ifru_dstaddr = inet(peer))?;
+        let alone = inet(Ipv4Addr::BROADCAST);
+        set(libc::SIOCSIFNETMASK, &|it| it.ifru_netmask = alone)?;
+    }
     let up = (libc::IFF_UP | libc::IFF_RUNNING | libc::IFF_POINTOPOINT) as libc::c_short;
     set(libc::SIOCSIFFLAGS, &|it| it.ifru_flags = up)?;
     Ok(file)
@@ -86,11 +88,15 @@ fn inet(address: Ipv4Addr) -> libc::sockaddr {
     unsafe { std::mem::transmute(value) }
 }
 
-/// Large buffers, beyond the host's limit where the caller may; and datagrams are never fragmented (RFC 1191).
+/// Large buffers, beyond the host's limit where the caller may; a mark; and datagrams are never fragmented (RFC 1191).
 ///
 /// # Errors
-/// The kernel refuses the flag "do not fragment".
-pub fn prepare(socket: &UdpSocket) -> io::Result<()> {
+/// The kernel refuses the mark, which needs `CAP_NET_ADMIN`, or the flag "do not fragment".
+pub fn prepare(socket: &UdpSocket, mark: u32) -> io::Result<()> {
+    if mark != 0 {
+        let mark = libc::c_int::from_ne_bytes(mark.to_ne_bytes());
+        set_option(socket, libc::SOL_SOCKET, libc::SO_MARK, mark)?;
+    }
     for (forced, polite) in [
         (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF),
         (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF),
@@ -139,7 +145,7 @@ pub fn path_mtu(socket: &UdpSocket) -> io::Result<u16> {
     Ok(u16::try_from(value).unwrap_or(u16::MAX))
 }
 
-/// Gives up all capabilities, and every way to get some.
+/// Drops all capabilities, and every way to get some.
 ///
 /// # Errors
 /// The kernel refuses.

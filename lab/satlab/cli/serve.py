@@ -45,7 +45,7 @@ def serve(
     from satlab.serve.accounts import Role
     from satlab.serve.listen import ServeRequest
 
-    needs.ensure("lab", "quic")
+    needs.ensure("lab", "quic", "fec")
     needs.root("the service's root helper makes network namespaces")
     if set_password is not None:
         password = getpass.getpass() if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")

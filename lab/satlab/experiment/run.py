@@ -13,8 +13,9 @@ from typing import Any
 
 from satlab.common import paths, scratch, topology
 from satlab.common.console import ProgressLog
-from satlab.common.errors import ConfigError, Fault, HostError
-from satlab.experiment import influx, manifest
+from satlab.common.errors import ConfigError, ExitStatus, Fault, HostError
+from satlab.experiment import influx, manifest, quiet_host
+from satlab.experiment.quiet_host import Patience
 from satlab.experiment.run_folder import RunFolder, RunPlan, RunResult
 from satlab.experiment.run_id import new_run_id
 from satlab.experiment.session import NetnsHost
@@ -85,6 +86,11 @@ class PreparedRun:
             or (started.job.name == "satlab_pep" and any(str(word).startswith("quic") for word in started.words))
             for started in self.scenario.jobs()
         )
+
+    @property
+    def needs_fec(self) -> bool:
+        """Whether a job runs satfec."""
+        return any(started.job.name == "satlab_fec" for started in self.scenario.jobs())
 
     @property
     def folder(self) -> RunFolder:
@@ -191,6 +197,24 @@ def execute(
         stop,
         f"{prepared.scenario.name} over {prepared.about.profile}" if request.report else None,
     )
+
+
+def calibrated(prepared: PreparedRun, patience: Patience, log: ProgressLog, stop: threading.Event) -> RunResult:
+    """Run what was prepared as `execute`; again, as a run of its own, while it is out of calibration.
+
+    Raises:
+        ConfigError: a run id was requested, and the run must be repeated.
+        HostError: the host cannot go on.
+    """
+    first = [prepared]
+
+    def take() -> RunResult:
+        return execute(first.pop() if first else prepare(prepared.request), log, stop)
+
+    def why(result: RunResult) -> str:
+        return f"{result.folder.name}: {result.reason}" if result.status == ExitStatus.UNCALIBRATED else ""
+
+    return quiet_host.measured(take, why, patience, log, stop)
 
 
 def _run_scenario(

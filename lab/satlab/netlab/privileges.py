@@ -17,10 +17,13 @@ from satlab.common.errors import HostError
 
 CAPABILITIES: dict[str, tuple[str, ...]] = {
     "satlab_capture": ("net_raw",),
+    "satlab_fec": ("net_admin",),  # TUN device, routes, mark
+    "satlab_ip_route": ("net_admin",),  # routes
     "satlab_iperf3": ("net_admin",),  # congestion control other than what the host lets everybody use
     "satlab_pep": ("net_admin", "net_bind_service", "net_raw"),  # packet filter, routes, transparent sockets
     "satlab_ping": ("net_raw",),
     "satlab_satperf": ("net_admin",),  # as satlab_iperf3
+    "satlab_set_tos": ("net_admin",),  # packet filter
     "satlab_tcp_conf": ("net_admin",),  # routes and the namespace's sysctls
     "satlab_web_server": ("net_bind_service",),
 }
