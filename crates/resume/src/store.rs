@@ -17,7 +17,7 @@ pub const MAX_PATHS: usize = 1024;
 /// Windows that may be saved, bytes: two packets to 4 GiB.
 const WINDOWS: std::ops::RangeInclusive<u64> = 2400..=1 << 32;
 /// Round-trip times that may be saved, ms.
-const RTTS_MS: std::ops::RangeInclusive<f64> = 0.1..=60_000.0;
+const RTTS_MS: std::ops::RangeInclusive<f64> = 0.001..=60_000.0;
 
 /// A path: own address and the peer's. Ports do not matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

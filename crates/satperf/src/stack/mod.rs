@@ -4,6 +4,7 @@
 #[cfg(feature = "quiche")]
 pub mod quiche;
 pub mod quinn;
+mod resumed;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -30,6 +31,10 @@ pub struct Setup {
     pub qlog: Option<PathBuf>,
     /// Session of an earlier process, for 0-RTT (client, quiche).
     pub session: Option<Vec<u8>>,
+    /// One moment on both clocks: monotonic, and Unix time in s. Without it nothing is resumed.
+    pub epoch: Option<(Instant, f64)>,
+    /// Text of the state file of Careful Resume; empty: no path is known (quinn).
+    pub resume_state: String,
     /// Makes connection ids and other random choices the same in every run, for simulations (quinn).
     pub seed: Option<u64>,
 }
@@ -106,6 +111,9 @@ pub enum StackError {
         /// The library's message.
         why: String,
     },
+    /// The state file of Careful Resume is wrong.
+    #[error("state of Careful Resume: {0}")]
+    ResumeState(String),
     /// A qlog file cannot be made.
     #[error("qlog in {dir}: {source}")]
     Qlog {
@@ -259,13 +267,17 @@ pub trait Stack {
     /// Closes a connection at once.
     fn close(&mut self, now: Instant, conn: Conn, code: u32, reason: &str);
     /// Drops a connection that ended, with its totals.
-    fn forget(&mut self, conn: Conn);
+    fn forget(&mut self, now: Instant, conn: Conn);
     /// Totals of a connection; zeros for one that was forgotten.
     fn stats(&self, conn: Conn) -> Stats;
     /// Result of early data.
     fn zero_rtt(&self, conn: Conn) -> ZeroRtt;
     /// Session for a later 0-RTT connection, once the server has sent one (client).
     fn session(&self, conn: Conn) -> Option<Vec<u8>>;
+    /// Text of the state file of Careful Resume, where it is in use.
+    fn resume_state(&self) -> Option<String> {
+        None
+    }
     /// Why a qlog file is incomplete.
     fn qlog_fault(&self) -> Option<String>;
     /// Options in force, where the library needs others than those given.

@@ -5,12 +5,14 @@
 //! spans of one stream, and a lossy or overrun 250 Mbit/s satellite link leaves ten times as many.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use ::quic::{LegOptions, Reassembly, client_crypto, sender_state, server_crypto, transport};
+use ::quic::{
+    LegOptions, Reassembly, client_crypto, observed, sender_state, server_crypto, transport,
+};
 use bytes::Bytes;
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::{
@@ -18,10 +20,12 @@ use quinn_proto::{
     ConnectionIdGenerator, DatagramEvent, Dir, EcnCodepoint, Endpoint, EndpointConfig, Incoming,
     QlogConfig, ReadError, ServerConfig, StreamEvent, StreamId, TransportConfig, VarInt,
 };
+use resume::{Jump, PhaseUpdate};
 
 use super::{
     ALPN, Close, Conn, Datagram, Event, MAX_STREAMS, Qlogs, Read, Setup, Stack, StackError, Stats,
     TlsFiles, Transmit, ZeroRtt,
+    resumed::{Paths, Resumed},
 };
 
 /// As in Cargo.lock.
@@ -47,6 +51,7 @@ struct Entry {
     drained: bool,
     /// The application has dropped it.
     forgotten: bool,
+    resumed: Option<Resumed>,
 }
 
 /// See the module.
@@ -63,6 +68,8 @@ pub struct Quinn {
     events: VecDeque<(Conn, Event)>,
     responses: VecDeque<(Transmit, Vec<u8>)>,
     qlogs: Qlogs,
+    /// With Careful Resume.
+    paths: Option<Paths>,
 }
 
 impl Quinn {
@@ -84,12 +91,15 @@ impl Quinn {
                 Crypto::Server(Arc::new(server_crypto(cert, key, &[ALPN], true)?))
             }
         };
-        Ok(Self::with_crypto(setup, crypto))
+        Self::with_crypto(setup, crypto)
     }
 
     /// An endpoint with TLS made by the caller.
-    #[must_use]
-    pub fn with_crypto(setup: Setup, crypto: Crypto) -> Self {
+    ///
+    /// # Errors
+    /// A state of Careful Resume that cannot be used.
+    pub fn with_crypto(setup: Setup, crypto: Crypto) -> Result<Self, StackError> {
+        let paths = Paths::new(&setup)?;
         let server = match &crypto {
             Crypto::Client(_) => None,
             Crypto::Server(crypto) => Some(Arc::new(ServerConfig::with_crypto(crypto.clone()))),
@@ -103,10 +113,11 @@ impl Quinn {
             let ids = counted_ids(seed, 0);
             config.cid_generator(move || Box::new(CountedIds(Arc::clone(&ids))));
         }
-        Self {
+        Ok(Self {
             endpoint: Endpoint::new(Arc::new(config), server, true, None),
             first_ids: setup.seed.map(|seed| counted_ids(seed, FIRST_IDS)),
             qlogs: Qlogs::new(&setup),
+            paths,
             setup,
             crypto,
             connections: BTreeMap::new(),
@@ -114,27 +125,53 @@ impl Quinn {
             next: 0,
             events: VecDeque::new(),
             responses: VecDeque::new(),
-        }
+        })
     }
 
-    /// Transport configuration of the next connection, with a qlog file of its own.
-    fn transport(&mut self, now: Instant, side: &str) -> Result<Arc<TransportConfig>, StackError> {
+    /// Changes of the phase of Careful Resume so far, and the jump.
+    #[must_use]
+    pub fn resumed(&self, conn: Conn) -> Option<(&[PhaseUpdate], Option<Jump>)> {
+        let resumed = self.connections.get(&conn)?.resumed.as_ref()?;
+        Some((&resumed.phases, resumed.jump()))
+    }
+
+    /// Transport configuration of the next connection, with a qlog file of its own, between two addresses.
+    fn transport(
+        &mut self,
+        now: Instant,
+        side: &str,
+        local: Option<IpAddr>,
+        remote: IpAddr,
+    ) -> Result<(Arc<TransportConfig>, Option<Resumed>), StackError> {
         let mut config = transport(&self.setup.options)?;
         config
             .max_concurrent_uni_streams(MAX_STREAMS.into())
             .max_concurrent_bidi_streams(MAX_STREAMS.into());
         let name = format!("quinn-{side}-{}", self.next);
-        if let Some(file) = self.qlogs.create(&name)? {
+        let file = self.qlogs.create(&name)?;
+        let mut resumed = None;
+        if let (Some(paths), Some(local)) = (&mut self.paths, local) {
+            let connection = paths.start(now, local, remote, file.clone());
+            let controllers = Arc::new(connection.resumption.clone());
+            config.congestion_controller_factory(observed(controllers));
+            resumed = Some(connection);
+        }
+        if let Some(file) = file {
             let mut qlog = QlogConfig::default();
             qlog.writer(Box::new(file))
                 .title(Some(name))
                 .start_time(now);
             config.qlog_stream(qlog.into_stream());
         }
-        Ok(Arc::new(config))
+        Ok((Arc::new(config), resumed))
     }
 
-    fn add(&mut self, handle: ConnectionHandle, connection: Connection) -> Conn {
+    fn add(
+        &mut self,
+        handle: ConnectionHandle,
+        connection: Connection,
+        resumed: Option<Resumed>,
+    ) -> Conn {
         let conn = self.next;
         self.next += 1;
         let entry = Entry {
@@ -145,6 +182,7 @@ impl Quinn {
             streams: HashMap::new(),
             drained: false,
             forgotten: false,
+            resumed,
         };
         self.connections.insert(conn, entry);
         self.conns.insert(handle, conn);
@@ -158,20 +196,24 @@ impl Quinn {
         let mut config = ServerConfig::with_crypto(crypto.clone());
         let peer = incoming.remote_address();
         let mut buffer = Vec::new();
-        let answer = match self.transport(now, "server") {
-            Ok(transport) => {
+        let local = incoming.local_ip();
+        let answer = match self.transport(now, "server", local, peer.ip()) {
+            Ok((transport, resumed)) => {
                 config.transport_config(transport);
                 match self
                     .endpoint
                     .accept(incoming, now, &mut buffer, Some(Arc::new(config)))
                 {
                     Ok((handle, connection)) => {
-                        let conn = self.add(handle, connection);
+                        let conn = self.add(handle, connection, resumed);
                         self.events.push_back((conn, Event::Accepted(peer)));
                         self.process_events(conn);
                         None
                     }
-                    Err(error) => error.response,
+                    Err(error) => {
+                        self.end_resumed(now, resumed);
+                        error.response
+                    }
                 }
             }
             // A qlog file cannot be made.
@@ -179,6 +221,12 @@ impl Quinn {
         };
         if let Some(answer) = answer {
             self.responses.push_back((burst(&answer), buffer));
+        }
+    }
+
+    fn end_resumed(&mut self, now: Instant, resumed: Option<Resumed>) {
+        if let (Some(paths), Some(resumed)) = (&mut self.paths, resumed) {
+            paths.end(now, resumed);
         }
     }
 
@@ -214,6 +262,9 @@ impl Quinn {
                 _ => {}
             }
         }
+        if let Some(resumed) = &mut entry.resumed {
+            resumed.note();
+        }
         if entry.connection.is_drained() && !entry.drained {
             entry.drained = true;
             self.conns.remove(&entry.handle);
@@ -234,7 +285,7 @@ impl Stack for Quinn {
     fn connect(
         &mut self,
         now: Instant,
-        _: SocketAddr,
+        local: SocketAddr,
         remote: SocketAddr,
         name: &str,
     ) -> Result<Conn, StackError> {
@@ -242,7 +293,7 @@ impl Stack for Quinn {
             what: "connect",
             why,
         };
-        let transport = self.transport(now, "client")?;
+        let (transport, resumed) = self.transport(now, "client", Some(local.ip()), remote.ip())?;
         let Crypto::Client(crypto) = &self.crypto else {
             return Err(failed("this is a server".into()));
         };
@@ -253,11 +304,13 @@ impl Stack for Quinn {
             let id = ids.generate_cid();
             config.initial_dst_cid_provider(Arc::new(move || id));
         }
-        let (handle, connection) = self
-            .endpoint
-            .connect(now, config, remote, name)
-            .map_err(|error| failed(error.to_string()))?;
-        Ok(self.add(handle, connection))
+        match self.endpoint.connect(now, config, remote, name) {
+            Ok((handle, connection)) => Ok(self.add(handle, connection, resumed)),
+            Err(error) => {
+                self.end_resumed(now, resumed);
+                Err(failed(error.to_string()))
+            }
+        }
     }
 
     fn receive(&mut self, now: Instant, datagram: Datagram) {
@@ -431,9 +484,11 @@ impl Stack for Quinn {
         }
     }
 
-    fn forget(&mut self, conn: Conn) {
+    fn forget(&mut self, now: Instant, conn: Conn) {
         if let Some(entry) = self.connections.get_mut(&conn) {
             entry.forgotten = true;
+            let resumed = entry.resumed.take();
+            self.end_resumed(now, resumed);
             self.process_events(conn);
         }
     }
@@ -466,6 +521,10 @@ impl Stack for Quinn {
             Some(entry) if entry.is_early => ZeroRtt::Refused,
             _ => ZeroRtt::NotAsked,
         }
+    }
+
+    fn resume_state(&self) -> Option<String> {
+        self.paths.as_ref().map(Paths::to_text)
     }
 
     fn session(&self, _: Conn) -> Option<Vec<u8>> {
