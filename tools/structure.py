@@ -35,6 +35,7 @@ CRATES = (
     "cli",
     "satlink",
     "quic",
+    "resume",
     "satperf",
     "virtual",
     "satpep",

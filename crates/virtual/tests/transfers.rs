@@ -9,6 +9,7 @@
 use std::path::Path;
 
 use emulator::config::{Config, parse};
+use resume::Phase::{Normal, Reconnaissance, Unvalidated, Validating};
 use satperf::streams::SourceState;
 use satvirtual::outcome::{Outcome, TransferResult};
 use satvirtual::transfer::{Direction, SCHEMA, Transfer};
@@ -231,7 +232,6 @@ fn careful_resume_reaches_two_megabytes_in_a_round_trip_after_the_initial_window
     assert!(plain.transfers[1].careful_resume.is_none());
     let resume = second.careful_resume.as_ref().unwrap();
     let phases: Vec<_> = resume.phases.iter().map(|it| it.phase).collect();
-    use resume::Phase::{Normal, Reconnaissance, Unvalidated, Validating};
     assert_eq!(phases, [Reconnaissance, Unvalidated, Validating, Normal]);
     assert!(!resume.retreated && resume.lost_bytes == 0);
     assert!(
@@ -250,7 +250,7 @@ fn careful_resume_reaches_two_megabytes_in_a_round_trip_after_the_initial_window
 #[test]
 fn a_jump_into_a_link_that_became_slow_is_taken_back() {
     let slow = json!({"starts": "at-once", "steps": [
-        {"at_s": 20.0, "set": {"direction": "forward", "symbol_rate_baud": 500_000}}]});
+        {"at_s": 20.0, "set": {"direction": "forward", "symbol_rate_baud": 5_000_000, "queue": {"bdp": 0.2}}}]});
     let outcome = resumed(quic::CarefulResume::On, &slow);
     let plain = resumed(quic::CarefulResume::Off, &slow);
     let resume = outcome.transfers[1].careful_resume.as_ref().unwrap();

@@ -98,12 +98,10 @@ def _sets(link: CaseLink, case: Case, change: Change) -> Iterator[LinkSet]:
     if change.rtt_ms is not None:
         one_way_ms = change.rtt_ms / 2 - link.plan.terrestrial_one_way_delay_ms
         yield LinkSet(direction="both", delay_ms=one_way_ms)
-    if change.attenuation_db is not None:
-        yield LinkSet(direction="forward", attenuation_db=change.attenuation_db)
 
 
 def _link(suite: Suite, case: Case, profile: Path, seed: int) -> CaseLink:
-    direction = Direction(queue=BdpQueue(bdp=suite.link.queue_bdp), loss=case.loss or Loss())
+    direction = Direction(queue=BdpQueue(bdp=case.queue_bdp or suite.link.queue_bdp), loss=case.loss or Loss())
     request = LinkRequest(
         profile,
         seed=seed,

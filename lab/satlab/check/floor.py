@@ -7,15 +7,12 @@ from satlab.check.case_link import CaseLink
 from satlab.check.suite import Case
 
 
-def floor_s(link: CaseLink, case: Case, size_bytes: float) -> float | None:
+def floor_s(link: CaseLink, case: Case, size_bytes: float) -> float:
     """Return the time from the client's first packet until `size_bytes` of payload can have arrived, s.
 
     A round trip for the handshake and one for the request, half of it for each way of an upload's end; 0-RTT saves the
-    first. The payload then arrives at the rate of full-size UDP payloads, with the changes of the case. None: a change
-    of the attenuation makes the rate unknown.
+    first. The payload then arrives at the rate of full-size UDP payloads, with the changes of the case.
     """
-    if any(change.attenuation_db is not None for change in case.changes):
-        return None
     rtt_s = link.plan.rtt_ms.min / 1e3
     rates_bps = {"download": link.plan.forward.udp_goodput_bps, "upload": link.plan.return_.udp_goodput_bps}
     rate_bps = rates_bps[case.direction]

@@ -29,30 +29,29 @@ class SuiteLink(_Model):
 class Change(_Model):
     """A change of the link `at_s` after the start of the first transfer.
 
-    `forward_mbps`: rate, Mbit/s. `rtt_ms`: round-trip time without frames. `attenuation_db`: rain on the forward link.
+    `forward_mbps`: rate, Mbit/s. `rtt_ms`: round-trip time without frames.
     """
 
     at_s: float = Field(ge=0, le=3600)
     forward_mbps: float | None = Field(default=None, gt=0.1, le=1000)
     rtt_ms: float | None = Field(default=None, gt=150, le=10_000)
-    attenuation_db: float | None = Field(default=None, ge=0, le=100)
 
     @model_validator(mode="after")
     def _changes_something(self) -> Self:
-        if self.forward_mbps is None and self.rtt_ms is None and self.attenuation_db is None:
-            raise ValueError("changes nothing: set forward_mbps, rtt_ms or attenuation_db")
+        if self.forward_mbps is None and self.rtt_ms is None:
+            raise ValueError("changes nothing: set forward_mbps or rtt_ms")
         return self
 
 
 class Case(_Model):
     """One link, one transfer, and the target time for each mark of the suite (None: no target).
 
-    Rates in Mbit/s for full-size IP packets. `rtt_ms` replaces the suite's. `loss` applies to both directions. With
-    `second_after_s` the sample is a second transfer, which starts this long after the end of the first one and may
-    resume its session, unless `zero_rtt` is false. `source_mbps` is the rate at which the sender's application
-    generates payload (None: all is there at once). `client` and `server` are options of satperf, before those of the
-    command line; all of these for the virtual clock. `reference_s` are times of the suite's `reference`: shown, not
-    judged.
+    Rates in Mbit/s for full-size IP packets. `rtt_ms` and `queue_bdp` replace the suite's. `loss` applies to both
+    directions. With `second_after_s` the sample is a second transfer, which starts this long after the end of the first
+    one and may resume its session, unless `zero_rtt` is false. `source_mbps` is the rate at which the sender's
+    application generates payload (None: all is there at once). `client` and `server` are options of satperf, before
+    those of the command line; all of these for the virtual clock. `reference_s` are times of the suite's `reference`:
+    shown, not judged.
 
     `test` is a test case of the QUIC interop runner, for its endpoints: files of `files_bytes`, with names of
     `name_length` characters; the expected number of `handshakes`; whether the server must send a `retry`. `server_test`
@@ -63,6 +62,7 @@ class Case(_Model):
     forward_mbps: float = Field(gt=0.1, le=1000)
     return_mbps: float = Field(ge=0.05, le=100)
     rtt_ms: float | None = Field(default=None, gt=500, le=2000)
+    queue_bdp: float | None = Field(default=None, gt=0, le=100)
     direction: Literal["download", "upload"] = "download"
     loss: LossProcess | None = None
     changes: tuple[Change, ...] = ()

@@ -37,7 +37,7 @@ LINK = cast(
 
 def test_each_case_is_taken_in_each_mode() -> None:
     ids = [one.id for one in RESUME.cases]
-    assert ids[:7] == [f"same-{mode}" for mode in MODES] and len(ids) == 9 * 7
+    assert ids[:7] == [f"same-{mode}" for mode in MODES] and len(ids) == 10 * 7
     schema = json.loads((paths.SCHEMAS / "virtual-transfer.schema.json").read_text())
     requests = {one.id: virtual_clock.transfer(RESUME, one, 1, {}, {}) for one in RESUME.cases}
     for request in requests.values():
@@ -58,12 +58,11 @@ def test_a_change_that_changes_nothing_is_refused() -> None:
 
 
 def test_changes_become_those_of_the_satellite_segment() -> None:
-    changed = case(changes=[{"at_s": 45, "forward_mbps": 25, "rtt_ms": 260, "attenuation_db": 10}])
+    changed = case(changes=[{"at_s": 45, "forward_mbps": 25, "rtt_ms": 260}])
     found = [one.model_dump(exclude_unset=True) for one in _sets(LINK, changed, changed.changes[0])]
     assert found == [
         {"direction": "forward", "symbol_rate_baud": 12_500_000},
         {"direction": "both", "delay_ms": 55.0},
-        {"direction": "forward", "attenuation_db": 10},
     ]
 
 
@@ -83,10 +82,6 @@ def test_changes_become_those_of_the_satellite_segment() -> None:
 )
 def test_the_floor_is_round_trips_and_bytes(fields: dict[str, Any], size: int, expected_s: float) -> None:
     assert floor.floor_s(LINK, case(**fields), size) == pytest.approx(expected_s)
-
-
-def test_a_fade_has_no_floor() -> None:
-    assert floor.floor_s(LINK, case(changes=[{"at_s": 1, "attenuation_db": 10}]), 1) is None
 
 
 @pytest.mark.parametrize(

@@ -107,10 +107,9 @@ def _verdict_row(one: TargetVerdict, check: CheckResult) -> tuple[str, ...]:
 
 
 def _floor(one: TargetVerdict, check: CheckResult) -> str:
-    shortest_s = None
-    if one.mark_mb is not None:
-        shortest_s = floor.floor_s(check.links[one.case], check.suite.case(one.case), one.mark_mb * MB)
-    return "" if shortest_s is None else f"{shortest_s:.2f}"
+    if one.mark_mb is None:
+        return ""
+    return f"{floor.floor_s(check.links[one.case], check.suite.case(one.case), one.mark_mb * MB):.2f}"
 
 
 def _reference(one: TargetVerdict, check: CheckResult) -> str:
