@@ -161,9 +161,10 @@ mod tests {
     /// Acknowledges the whole window once per round trip of 100 ms.
     fn rounds(cubic: &mut Cubic, start: Instant, count: u32) -> Instant {
         for round in 1..=count {
-            let now = start + 100 * MS * round;
+            let sent = start + 100 * MS * (round - 1);
+            let now = sent + 100 * MS;
             for _ in 0..cubic.window() / 1000 {
-                cubic.on_ack(now, now - 100 * MS, 1000, false, 100 * MS);
+                cubic.on_ack(now, sent, 1000, false, 100 * MS);
             }
         }
         start + 100 * MS * count

@@ -78,7 +78,7 @@ mod tests {
     fn acks(observer: &mut Observer, start: Instant, ms: u32, gap: u32, rtt: u32, limited: bool) {
         for at in (0..=ms).step_by(gap as usize) {
             let now = start + MS * at;
-            observer.acked(now, now - MS * rtt, 1000);
+            observer.acked(now, now.checked_sub(MS * rtt).unwrap(), 1000);
             observer.end_acks(now, limited);
         }
     }

@@ -56,7 +56,7 @@ impl Path {
             let Some((number, _)) = self.in_flight.pop_front() else {
                 return;
             };
-            let sent = self.now - rtt;
+            let sent = self.now.checked_sub(rtt).unwrap();
             self.sender.acked(self.now, sent, PACKET, false, rtt);
             self.largest_acked = self.largest_acked.max(Some(number));
             let (flight, largest) = (self.flight(), self.largest_acked);
