@@ -2,7 +2,8 @@
 """Raw files of a run to records. Reads run folders only; knows nothing of the lab that filled them."""
 
 from collect.integrity import digests
-from collect.pages import PageLoad
+from collect.pages import HOST_METRICS, PageLoad
+from collect.pep import NONE as NO_PEP
 from collect.records import SCHEMA, Record, summaries
 from collect.run_folder import (
     Manifest,
@@ -17,6 +18,8 @@ from collect.run_folder import (
 )
 
 __all__ = [
+    "HOST_METRICS",
+    "NO_PEP",
     "SCHEMA",
     "Manifest",
     "PageLoad",

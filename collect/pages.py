@@ -17,6 +17,8 @@ from collect.records import Record, Status, failed, sample
 
 STAT = "page_load_json"
 MAIN_METRICS = ("response_start_ms", "first_contentful_paint_ms", "page_load_time_ms")
+HOST_METRICS = ("cpu_wait_s", "cpu_wait_longest_s", "yardstick_ms", "long_tasks_ms")
+"""What the host did to the browser: waits for a core of all its threads and of one, a known task, tasks above 50 ms."""
 METRICS = (*MAIN_METRICS, "largest_contentful_paint_ms")
 
 
@@ -45,6 +47,8 @@ class PageLoad(Model):
     reason: str
     start_unix_s: float
     wall_s: float
+    connect_start_ms: float | None = None
+    connect_end_ms: float | None = None
     response_start_ms: float | None
     first_contentful_paint_ms: float | None
     page_load_time_ms: float | None
@@ -60,14 +64,20 @@ class PageLoad(Model):
     server: str
     cpu_user_s: float | None
     cpu_system_s: float | None
+    cpu_wait_s: float | None = None
+    cpu_wait_longest_s: float | None = None
+    yardstick_ms: float | None = None
+    long_tasks_ms: float | None = None
     resources: list[Resource]
 
 
 ADAPTER: TypeAdapter[PageLoad] = TypeAdapter(PageLoad)
 
 
-def records(load: PageLoad, labels: Mapping[str, str]) -> list[Record]:
+def records(load: PageLoad, labels: Mapping[str, str], pep: str) -> list[Record]:
     """Return the page metrics of one load (label load: its index), its completeness and its CPU time.
+
+    `pep` is the proxy on its path, as `pep.during` has it.
 
     A failed load keeps every metric as a failed row. A censored load keeps what was measured before the deadline;
     the rest are censored rows.
@@ -76,6 +86,7 @@ def records(load: PageLoad, labels: Mapping[str, str]) -> list[Record]:
         **labels,
         "protocol": load.protocol,
         "page": load.page,
+        "pep": pep,
         "load": str(load.load_index),
         "server": load.server,
         "browser": load.browser,
@@ -86,6 +97,7 @@ def records(load: PageLoad, labels: Mapping[str, str]) -> list[Record]:
     found.append(Record("objects_count", load.objects, own))
     if load.cpu_user_s is not None and load.cpu_system_s is not None:
         found.append(Record("cpu_s", load.cpu_user_s + load.cpu_system_s, own))
+    found += [Record(name, value, own) for name in HOST_METRICS if (value := getattr(load, name)) is not None]
     return found
 
 
@@ -100,25 +112,26 @@ def _metric(load: PageLoad, metric: str, labels: Mapping[str, str]) -> Record:
 
 
 def over_loads(per_load: Iterable[Record]) -> list[Record]:
-    """Summarise the rows of single loads per protocol and page: label stat is median, min or max.
+    """Summarise the rows of single loads per protocol, page and proxy: label stat is median, min or max.
 
     Labels n, censored and failed count the loads. A censored load took longer than any that ended, so the median
     counts it as infinite: survivors alone would look too good. Failed loads have no place in the order.
     """
-    groups: dict[tuple[str, str, str], list[Record]] = {}
+    groups: dict[tuple[str, str, str, str], list[Record]] = {}
     for record in per_load:
         if record.metric in METRICS and "load" in record.labels:
-            key = record.metric, record.labels["protocol"], record.labels["page"]
+            key = record.metric, record.labels["protocol"], record.labels["page"], record.labels["pep"]
             groups.setdefault(key, []).append(record)
     return [row for key, group in groups.items() for row in _summary(*key, group)]
 
 
-def _summary(metric: str, protocol: str, page: str, group: Sequence[Record]) -> list[Record]:
+def _summary(metric: str, protocol: str, page: str, pep: str, group: Sequence[Record]) -> list[Record]:
     values = [r.value for r in group if r.value is not None]
     censored = sum(r.status == "censored" for r in group)
     labels = {
         "protocol": protocol,
         "page": page,
+        "pep": pep,
         "n": str(len(values)),
         "censored": str(censored),
         "failed": str(sum(r.status == "failed" for r in group)),

@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Which proxy split how many connections, and what QUIC's legs had in force (schemas/pep.schema.json)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import PurePath
 from typing import Any, Literal
 
 from pydantic import Field, TypeAdapter
 
+from collect.jobs import Job
 from collect.raw import Model
 from collect.records import Record, failed
 
 STAT = "pep_json"
 MAIN_METRICS = ("pep_connections_count",)
 SIDES = ("client", "server")
+NONE, UNKNOWN = "none", "unknown"
 
 
 class Pep(Model):
@@ -37,6 +40,26 @@ def records(pep: Pep, labels: Mapping[str, str]) -> list[Record]:
     if pep.fault or not pep.connections:
         return [failed("pep_connections_count", own, pep.fault or "no connection went through the proxy")]
     return [Record("pep_connections_count", pep.connections, own), *_quic_legs(pep, own)]
+
+
+def during(job: Job, ended: Iterable[Job]) -> str:
+    """Return the engines that ran while a job did, joined by "+": NONE without one, UNKNOWN where a proxy does not say.
+
+    The engine is the first argument of `satlab_pep`; a controller's list of jobs has no arguments.
+    """
+    proxies = [one for one in ended if one.job == "satlab_pep" and _overlap(one, job)]
+    engines = sorted({_engine(one) for one in proxies} - {NONE})
+    return "+".join(engines) or NONE
+
+
+def _overlap(one: Job, other: Job) -> bool:
+    return one.start_unix_s < other.stop_unix_s and other.start_unix_s < one.stop_unix_s
+
+
+def _engine(job: Job) -> str:
+    """Return the word after the job's program."""
+    places = [at for at, word in enumerate(job.argv) if PurePath(word).name.startswith("satlab_pep")]
+    return job.argv[places[0] + 1] if places and places[0] + 1 < len(job.argv) else UNKNOWN
 
 
 def _quic_legs(pep: Pep, labels: Mapping[str, str]) -> Iterator[Record]:

@@ -12,7 +12,23 @@ from typing import Any, Literal
 import polars as pl
 from pydantic import Field, TypeAdapter
 
-from collect import calibration, curl, goodput, jobs, link_samples, pages, pep, ping, satperf, tcp_conf
+from collect import (
+    calibration,
+    curl,
+    fec,
+    floors,
+    goodput,
+    jobs,
+    link_samples,
+    opensand,
+    pages,
+    pep,
+    ping,
+    satperf,
+    stream,
+    tcp_conf,
+)
+from collect.floors import Floors
 from collect.integrity import differences
 from collect.jobs import Job
 from collect.pages import PageLoad
@@ -64,6 +80,8 @@ _READERS = (
     _Reader("satlab_ping", ping.STAT, ping.ADAPTER, ping.MAIN_METRICS, ping.records),
     _Reader("satlab_curl", curl.STAT, curl.ADAPTER, curl.MAIN_METRICS, curl.records),
     _Reader("satlab_tcp_conf", tcp_conf.STAT, tcp_conf.ADAPTER, tcp_conf.MAIN_METRICS, tcp_conf.records),
+    _Reader("satlab_fec", fec.STAT, fec.ADAPTER, fec.MAIN_METRICS, fec.records),
+    _Reader("satlab_stream", stream.STAT, stream.ADAPTER, stream.MAIN_METRICS, stream.records),
     _Reader("satlab_pep", pep.STAT, pep.ADAPTER, pep.MAIN_METRICS, pep.records),
 )
 """Jobs whose files are read one by one."""
@@ -82,9 +100,10 @@ JOB: TypeAdapter[Job] = TypeAdapter(Job)
 
 @dataclass(frozen=True)
 class StoredLoad:
-    """A page load as it was stored, or why it cannot be read, and the job that stored it."""
+    """A page load as it was stored, or why it cannot be read, the job that stored it, and the proxy on its path."""
 
     job: Job
+    pep: str
     content: PageLoad | Unreadable
 
 
@@ -111,8 +130,10 @@ def gather(run_dir: Path) -> pl.DataFrame:
     ended, note = read_jsonl(raw, "jobs.jsonl", JOB)
     found: list[Record | Series] = [_run(about), *_note("raw/jobs.jsonl", note), *_calibration(raw)]
     found += jobs.records(ended, origin)
-    found += _transfers(raw, ended, origin)
-    found += _pages(raw, ended)
+    limits = floors.of_run(run_dir)
+    peps = {str(job.job_instance_id): pep.during(job, ended) for job in ended}
+    found += floors.judged(_transfers(raw, ended, origin), limits, peps)
+    found += _pages(raw, ended, limits, peps)
     quic = _Reader(
         "satlab_satperf",
         satperf.STAT,
@@ -120,11 +141,14 @@ def gather(run_dir: Path) -> pl.DataFrame:
         satperf.MAIN_METRICS,
         lambda content, labels: satperf.records(content, labels, origin),
     )
-    found += [record for reader in (*_READERS, quic) for record in _documents(raw, ended, reader)]
+    documents = [record for reader in (*_READERS, quic) for record in _documents(raw, ended, reader)]
+    found += floors.judged(documents, limits, peps)
     found += _unclaimed(raw, ended)
     # Hosts of the VM lab carry the terrestrial segment themselves: with OpenSAND satlink has no part in the path.
     if about.lab == "netns" or about.emulator == "satlink":
         found += _link(raw, ended, origin)
+    if about.emulator == "opensand":
+        found += opensand.records(raw, origin)
     return table(identity, found)
 
 
@@ -159,16 +183,12 @@ def _leg(record: Record) -> dict[str, str]:
 
 def stored_loads(run_dir: Path) -> list[StoredLoad]:
     """Return every stored page load of a run, in the order of the jobs and loads."""
-    ended, _ = read_jsonl(run_dir / "raw", "jobs.jsonl", JOB)
-    return _loads(run_dir / "raw", [job for job in ended if job.job == "satlab_page_load"])
-
-
-def _loads(raw: Path, ended: Sequence[Job]) -> list[StoredLoad]:
-    found = []
-    for job in ended:
+    raw, found = run_dir / "raw", list[StoredLoad]()
+    ended, _ = read_jsonl(raw, "jobs.jsonl", JOB)
+    for job in (job for job in ended if job.job == "satlab_page_load"):
         for name in stored_files(raw, job.folder, pages.STAT):
             content = read_json(raw, name, pages.ADAPTER)
-            found.append(StoredLoad(job, content))
+            found.append(StoredLoad(job, pep.during(job, ended), content))
     return found
 
 
@@ -211,8 +231,14 @@ def _transfers(raw: Path, ended: Sequence[Job], origin: float) -> list[Record]:
     return [*goodput.records(documents, origin), *missing]
 
 
-def _pages(raw: Path, ended: Sequence[Job]) -> list[Record]:
-    reader = _Reader("satlab_page_load", pages.STAT, pages.ADAPTER, pages.MAIN_METRICS, pages.records)
+def _pages(raw: Path, ended: Sequence[Job], limits: Floors | None, peps: Mapping[str, str]) -> list[Record]:
+    def possible(load: PageLoad, labels: Mapping[str, str]) -> list[Record]:
+        own = peps[labels["instance"]]
+        fault = "" if limits is None else floors.load_fault(load, own, limits)
+        counted = load.model_copy(update={"status": "failed", "reason": fault}) if fault else load
+        return pages.records(counted, labels, own)
+
+    reader = _Reader("satlab_page_load", pages.STAT, pages.ADAPTER, pages.MAIN_METRICS, possible)
     found = _documents(raw, ended, reader)
     return [*found, *pages.over_loads(found)]
 

@@ -11,14 +11,14 @@ from collect.records import Record
 LABELS = {"job": "satlab_page_load", "instance": "1"}
 
 
-def load(index: int, **change: Any) -> list[Record]:
+def load(index: int, pep: str = "none", **change: Any) -> list[Record]:
     content = page_load("h3", index, random.Random(index)) | change  # noqa: S311
-    return pages.records(pages.ADAPTER.validate_python(content), LABELS)
+    return pages.records(pages.ADAPTER.validate_python(content), LABELS, pep)
 
 
-def broken(index: int, status: str, reason: str = "why") -> list[Record]:
+def broken(index: int, status: str, reason: str = "why", pep: str = "none") -> list[Record]:
     content = failed_load(page_load("h3", index, random.Random(index)), status, reason)  # noqa: S311
-    return pages.records(pages.ADAPTER.validate_python(content), LABELS)
+    return pages.records(pages.ADAPTER.validate_python(content), LABELS, pep)
 
 
 def summary(rows: list[Record], metric: str, stat: str) -> Record:
@@ -83,3 +83,10 @@ def test_a_median_among_censored_loads_is_censored() -> None:
 def test_nothing_but_failures_is_a_failed_median() -> None:
     median = summary(broken(1, "failed"), "page_load_time_ms", "median")
     assert (median.value, median.status) == (None, "failed")
+
+
+def test_loads_with_and_without_a_proxy_are_not_pooled() -> None:
+    rows = [*load(1, page_load_time_ms=100.0), *load(1, pep="haproxy", page_load_time_ms=300.0)]
+    medians = {r.labels["pep"]: r.value for r in pages.over_loads(rows)
+               if (r.metric, r.labels["stat"]) == ("page_load_time_ms", "median")}  # fmt: skip
+    assert medians == {"none": 100.0, "haproxy": 300.0}

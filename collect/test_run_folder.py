@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel, TypeAdapter
 
 import collect
-from collect import calibration, link_samples, pages, ping
+from collect import calibration, fec, link_samples, pages, ping
 from collect.fixtures import example_run
 from collect.fixtures.example_run import Example
 from collect.run_folder import JOB, MANIFEST
@@ -256,7 +256,7 @@ def add_ping(run: Path, content: dict[str, Any]) -> None:
 
 MODELS: dict[str, TypeAdapter[Any]] = {
     "manifest": MANIFEST, "jobs": JOB, "calibration": calibration.ADAPTER, "page-load": pages.ADAPTER,
-    "ping": ping.ADAPTER,
+    "ping": ping.ADAPTER, "fec": fec.ADAPTER,
 }  # fmt: skip
 
 
@@ -326,3 +326,14 @@ def test_a_link_out_of_the_folder_is_not_a_plain_file(run: Path) -> None:
     moved = path.rename(run / "elsewhere.jsonl")
     path.symlink_to(moved)
     assert collect.verify(run) == ["raw/link.jsonl: is not a plain file"]
+
+
+def test_page_loads_name_the_proxy_on_their_path(tmp_path: Path) -> None:
+    folder = example_run.write(tmp_path, Example(duration_s=0, loads={"h1": 1}, pep="haproxy"))
+    assert summary(collect.gather(folder), "page_load_time_ms", load="1", pep="haproxy")
+    path = folder / "raw" / "jobs.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for changes, pep in (({"argv": []}, "unknown"), ({"stop_unix_s": 0.0}, "none")):
+        changed = [line | (changes if line["job"] == "satlab_pep" else {}) for line in lines]
+        path.write_text("".join(json.dumps(line) + "\n" for line in changed))
+        assert summary(collect.gather(folder), "page_load_time_ms", load="1", pep=pep)

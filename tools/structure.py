@@ -32,6 +32,7 @@ CRATES = (
     "profile",
     "schema",
     "emulator",
+    "fec",
     "cli",
     "satlink",
     "quic",
@@ -39,6 +40,7 @@ CRATES = (
     "satperf",
     "virtual",
     "satpep",
+    "satfec",
     "confine",
 )
 _USE = re.compile(r"\bcrate::(\w+)")

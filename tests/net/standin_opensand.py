@@ -5,8 +5,11 @@ ST and GW send to the SAT, which sends on to the GW's address and to the STs' mu
 sending side paces frames to `RATE_BPS` and delays them by `DELAY_S`.
 
 Environment: OPENSAND_MODE = carry (default), topology (ends with status 14), crash (an error, then SIGSEGV), idle
-(initialized, never logged on, carries nothing); OPENSAND_ENTITY = sat, gw or st: the mode is for this one alone;
+(initialized, never logged on, carries nothing), lossy (loses each hundredth packet, and logs it as 8.2.0 does);
+OPENSAND_ENTITY = sat, gw or st: the mode is for this one alone; OPENSAND_LATE_S = s until SAT and GW are initialized;
 OPENSAND_NOTE = file that gets a JSON line of each call.
+
+Probes go to a file in `path_local`, as 8.2.0 writes them, once in `PROBES_S`.
 """
 
 import fcntl
@@ -20,6 +23,7 @@ import struct
 import sys
 import time
 from collections import deque
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +36,8 @@ DELAY_S = 0.261
 """One way: the 250 ms of the geo profile, and half of the 22 ms that OpenSAND's ticks add to the round trip."""
 RATE_BPS = 19.2e6
 QUEUE_S = 3.6
+LOST_EACH = 100
+PROBES_S = 0.1
 
 
 def main() -> int:
@@ -45,7 +51,6 @@ def main() -> int:
     }
     text = files["-i"].read_text()
     kind = KINDS[_text(text, "entity_type")]
-    note(kind)
     mode = os.environ.get("OPENSAND_MODE", "carry")
     if os.environ.get("OPENSAND_ENTITY", kind) != kind:
         mode = "carry"
@@ -55,7 +60,11 @@ def main() -> int:
     if mode == "crash":
         log("ERROR", kind, "cannot initialize the physical layer")
         os.kill(os.getpid(), signal.SIGSEGV)
+    started_s = time.time()
+    if kind != "st":
+        time.sleep(float(os.environ.get("OPENSAND_LATE_S", "0")))
     log("EVENT", kind, "Blocks initialized")
+    note(kind, initialized_s=time.time(), started_s=started_s)
     if mode == "idle":
         signal.pause()
     addresses = {
@@ -64,16 +73,40 @@ def main() -> int:
     if kind == "sat":
         relay(addresses["gateways"][0])
     else:
-        serve(kind, text.partition(f"<entity_{kind}>")[2], addresses["satellites"][0])
+        probes = Probes(kind, Path(_text(text, "path_local")))
+        serve(kind, text.partition(f"<entity_{kind}>")[2], addresses["satellites"][0], probes, lossy=mode == "lossy")
     return 0
 
 
-def note(kind: str) -> None:
+class Probes:
+    """A file of probes in OpenSAND's form: `;` between cells, local times, `name (unit)`; some cells are empty."""
+
+    def __init__(self, kind: str, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._due_s = 0.0
+        self._rows = 0
+        names = [f"spot_0.{kind}.phy.delay (ms)", f"spot_0.{kind}.queue_loss.packets.be (packets)"]
+        self._file = (folder / f"{kind}0_1.csv").open("w")
+        self._file.write(";".join(["Date", *names]) + "\n")
+
+    def put(self, now_s: float, delay_ms: float, lost: int) -> bool:
+        """Write a row where one is due; return whether one was."""
+        is_due = now_s >= self._due_s
+        if is_due:
+            self._due_s, self._rows = now_s + PROBES_S, self._rows + 1
+            date = datetime.fromtimestamp(time.time()).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+            self._file.write(f"{date};{delay_ms if self._rows % 2 else ''};{lost}\n")
+            self._file.flush()
+        return is_due
+
+
+def note(kind: str, **times: float) -> None:
     """Tell how this program was called."""
     file = os.environ.get("OPENSAND_NOTE")
     if file is None:
         return
     call = {
+        **times,
         "kind": kind,
         "argv": sys.argv[1:],
         "netns": Path("/proc/self/ns/net").stat().st_ino,
@@ -100,7 +133,7 @@ def relay(gateway: str) -> None:
             out.sendto(ready.recv(FRAME_BYTES), targets[ready.getsockname()[1]])
 
 
-def serve(kind: str, own: str, satellite: str) -> None:
+def serve(kind: str, own: str, satellite: str, probes: Probes, *, lossy: bool) -> None:
     """Be a ground entity: frames of the TAP go to the satellite, after pacing and delay, and back."""
     tap = os.open("/dev/net/tun", os.O_RDWR)
     fcntl.ioctl(tap, TUNSETIFF, struct.pack("16sH22x", _text(own, "tap_iface").encode(), IFF_TAP | IFF_NO_PI))
@@ -109,16 +142,24 @@ def serve(kind: str, own: str, satellite: str) -> None:
         down.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, socket.inet_aton(ST_GROUP) + bytes(4))
         log("EVENT", kind, "Login complete with MAC 1")
     waiting: deque[tuple[float, bytes]] = deque()
-    free_s = 0.0
+    free_s, count, dropped = 0.0, 0, 0
     while True:
         timeout = max(0.0, waiting[0][0] - time.monotonic()) if waiting else None
         readable = select.select([tap, down.fileno()], [], [], timeout)[0]
         now = time.monotonic()
         if down.fileno() in readable:
             os.write(tap, down.recv(FRAME_BYTES))
+        if probes.put(now, DELAY_S * 1000, dropped):
+            dropped = 0
         if tap in readable:
             frame = os.read(tap, FRAME_BYTES)
-            if free_s < now + QUEUE_S:
+            count += 1
+            if lossy and count % LOST_EACH == 0:
+                log("ERROR", kind, "error during encapsulation : EncapErrorSizeBuffer")
+                log("ERROR", kind, f"SF#1: error while processing packet #{count}")
+            elif free_s >= now + QUEUE_S:
+                dropped += 1
+            else:
                 free_s = max(free_s, now) + len(frame) * 8 / RATE_BPS
                 waiting.append((free_s + DELAY_S, frame))
         while waiting and waiting[0][0] <= now:

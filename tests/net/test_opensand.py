@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+import collect.opensand
+from collect.records import Series
 from satlab.common import netns_names, paths
 from satlab.common.errors import ConfigError, HostError
 from satlab.common.processes import wait
@@ -66,7 +68,8 @@ def test_entities_get_the_very_files_in_their_namespaces(lab_id: str, satlink: P
     by_kind = {call["kind"]: call for call in made}
     assert len(made) == 3
     for kind in ENTITIES:
-        call, files = by_kind[kind], ["-i", f"{PROFILE}/infrastructure_{kind}.xml", "-t", f"{PROFILE}/topology.xml"]
+        own = f"/run/satlab/{lab_id}/opensand/infrastructure_{kind}.xml"
+        call, files = by_kind[kind], ["-i", own, "-t", f"{PROFILE}/topology.xml"]
         assert call["argv"] == [*files, *([] if kind == "sat" else ["-p", f"{PROFILE}/profile_{kind}.xml"]), "-v"]
         assert call["netns"] == netns_names.path(lab_id, kind).stat().st_ino
         assert call["own_session"] is True
@@ -79,6 +82,49 @@ def test_entities_get_the_very_files_in_their_namespaces(lab_id: str, satlink: P
     assert all("Blocks initialized" in log.read_text() for log in logs.values())
     assert {oct(log.stat().st_mode & 0o777) for log in logs.values()} == {"0o600"}
     the_lab.down()
+
+
+def test_terminals_start_when_satellite_and_gateway_take_a_logon(
+    lab_id: str, satlink: Path, calls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENSAND_LATE_S", "0.7")
+    Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=satlink).down()
+    made = {call["kind"]: call for call in map(json.loads, calls.read_text().splitlines())}
+    assert made["st"]["started_s"] > max(made["sat"]["initialized_s"], made["gw"]["initialized_s"])
+
+
+def test_a_second_terminal_has_a_namespace_and_a_process(lab_id: str, satlink: Path, calls: Path) -> None:
+    request = LinkRequest(profile=paths.PROFILES / "geo-dama", emulator="opensand")
+    the_lab = Lab.up(lab_id, TOPOLOGY, request, satlink=satlink)
+    made = [json.loads(line) for line in calls.read_text().splitlines()]
+    (second,) = [call for call in made if any("infrastructure_st4" in word for word in call["argv"])]
+    assert second["netns"] == netns_names.path(lab_id, "st4").stat().st_ino
+    assert any(word.endswith("geo-dama/profile_st4.xml") for word in second["argv"])
+    argv = [*the_lab.enter_argv("st4"), "ping", "-n", "-c", "1", "-W", "3", "198.18.63.1"]
+    assert subprocess.run(argv, capture_output=True, timeout=10, check=False).returncode == 0
+    assert 580 < echo(the_lab) < 700
+    the_lab.down()
+
+
+def test_parallel_labs_keep_their_own_probes(lab_id: str, satlink: Path, tmp_path: Path) -> None:
+    """The profile names one folder of the host; each lab writes to that of its run."""
+    other_id = f"{lab_id}2"
+    labs = {one: tmp_path / one / "raw" for one in (lab_id, other_id)}
+    for raw in labs.values():
+        (raw / "logs").mkdir(parents=True)
+    try:
+        for one, raw in labs.items():
+            request = LinkRequest(profile=PROFILE, emulator="opensand", logs=raw / "logs")
+            echo(Lab.up(one, TOPOLOGY, request, satlink=satlink))
+    finally:
+        for one in labs:
+            lab.down(one)
+    for raw in labs.values():
+        assert {file.name for file in raw.glob("opensand/*/*.csv")} == {"gw0_1.csv", "st0_1.csv"}
+        rows = list(collect.opensand.records(raw, 0.0))
+        delays = [row for row in rows if isinstance(row, Series) and row.labels["probe"].endswith("phy.delay")]
+        assert {row.labels["entity"] for row in delays} == {"gw", "st"}
+        assert all(261.0 in row.columns["opensand_probe"] for row in delays)
 
 
 def test_hosts_are_set_up_as_opensand_needs_them(lab_id: str, satlink: Path) -> None:
@@ -251,8 +297,11 @@ def test_a_run_names_its_emulator_and_keeps_its_logs(as_planned: AsPlanned) -> N
     assert "netns, opensand" in (folder / "report" / "index.html").read_text()
     checks = {c["name"]: c for c in json.loads((folder / "raw" / "calibration.json").read_text())["checks"]}
     late = {f"late_packet_ratio.terrestrial_{way}" for way in ("down", "up")}
-    assert checks.keys() == {"rtt_ms", "forward_udp_goodput_bps"} | late
-    assert (checks["rtt_ms"]["low"], checks["rtt_ms"]["expected"], checks["rtt_ms"]["high"]) == (584, 602, 640)
+    lost = {f"opensand_losses.{cause}" for cause in ("gse_encapsulation", "gse_reassembly", "socket")}
+    assert checks.keys() == {"rtt_ms", "forward_udp_goodput_bps"} | late | lost
+    assert all(checks[name]["ok"] for name in lost)
+    bounds = [checks["rtt_ms"][name] for name in ("low", "expected", "high")]
+    assert bounds == pytest.approx([584, 602.25, 640], abs=0.1)
     assert checks["rtt_ms"]["ok"], checks["rtt_ms"]
     rows = [json.loads(line) for line in said.splitlines()]
     assert {r["labels"]["direction"] for r in rows if r["metric"] == "link_in_packets"} == {
@@ -260,3 +309,30 @@ def test_a_run_names_its_emulator_and_keeps_its_logs(as_planned: AsPlanned) -> N
         "terrestrial_up",
     }
     assert lab.status(run.lab_id(folder.name)).phase == "absent"
+
+
+def test_losses_of_opensand_mark_the_run_and_are_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stand-in loses each hundredth packet at the GW and logs it as 8.2.0 does."""
+    monkeypatch.setenv("OPENSAND_MODE", "lossy")
+    monkeypatch.setenv("OPENSAND_ENTITY", "gw")
+    argv = [sys.executable, "-m", "satlab", "run", str(paths.SCENARIOS / "bulk_tcp.json"), "--emulator", "opensand"]
+    argv += ["--set", "duration=4", "--runs", str(tmp_path), "--json"]
+    env = os.environ | {"PYTHONPATH": paths.PYTHONPATH}
+    done = subprocess.run(argv, capture_output=True, text=True, env=env, timeout=120, check=False)
+    assert done.returncode == 4, done.stderr
+    (folder,) = (entry for entry in tmp_path.iterdir() if (entry / "manifest.json").exists())
+    checks = {c["name"]: c for c in json.loads((folder / "raw" / "calibration.json").read_text())["checks"]}
+    judged = checks["opensand_losses.gse_encapsulation"]
+    assert not judged["ok"]
+    assert judged["measured"] >= 1
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    counted = {
+        row["labels"]["entity"]: row["value"]
+        for row in rows
+        if row["metric"] == "opensand_losses" and row["labels"]["cause"] == "gse_encapsulation"
+    }
+    log = (folder / "raw" / "logs" / "opensand-gw.log").read_text()
+    assert counted == {"gw": log.count("EncapErrorSizeBuffer"), "sat": 0, "st": 0}
+    report = (folder / "report" / "index.html").read_text()
+    assert "met a rest of a BBFRAME" in report
+    assert "use a GSE plugin that keeps the packet" in report

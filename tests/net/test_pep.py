@@ -45,6 +45,18 @@ input()
 """
 
 
+WITH_CONSENT = """
+import collect_agent, importlib.util, pathlib, sys
+spec = importlib.util.spec_from_file_location("job", sys.argv[1])
+job = sys.modules["job"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(job)
+job.CONSENT = pathlib.Path(sys.argv[2])
+del sys.argv[1:3]
+with collect_agent.use_configuration(""):
+    sys.exit(job.main())
+"""
+
+
 def until(condition: Callable[[], Any], what: str) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while not condition():
@@ -71,7 +83,10 @@ class Chain:
         self.started.append(process)
         return process
 
-    def job(self, job: str, *arguments: str, **environment: str) -> "subprocess.Popen[str]":
+    def job(
+        self, job: str, *arguments: str, consent: Path | None = None, **environment: str
+    ) -> "subprocess.Popen[str]":
+        """Start a job on the proxy; `consent` stands for the file of the host's operator."""
         raw = self.folder / job
         raw.mkdir(exist_ok=True)
         variables = {
@@ -80,7 +95,8 @@ class Chain:
         }
         program = JOBS / job / "files" / f"{job}.py"
         words = [f"{name}={value}" for name, value in {**variables, **environment}.items()]
-        return self.start("proxy", "env", *words, sys.executable, str(program), *arguments)
+        python = (str(program),) if consent is None else ("-c", WITH_CONSENT, str(program), str(consent))
+        return self.start("proxy", "env", *words, sys.executable, *python, *arguments)
 
     def ready(self, job: str) -> None:
         stats = self.folder / job / "stats.jsonl"
@@ -112,8 +128,9 @@ class Chain:
 
 
 @pytest.fixture
-def chain(tmp_path: Path) -> Iterator[Chain]:
-    found = Chain(f"satlab-peplab{secrets.token_hex(3)}", tmp_path)  # satpep refuses to run outside a lab's namespaces
+def chain(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Chain]:
+    prefix = getattr(request, "param", "satlab-")  # satpep refuses to run outside a lab's namespaces
+    found = Chain(f"{prefix}peplab{secrets.token_hex(3)}", tmp_path)
     nodes = ("client", "proxy", "server")
     try:
         for node in nodes:
@@ -256,6 +273,27 @@ def test_satpep_splits_quic_and_leaves_nothing_behind(chain: Chain, tmp_path: Pa
     assert (windows, ready["server_side"]["congestion_control"]) == ([20, 100], "reno")
 
 
+@pytest.mark.skipif(not (PROGRAMS / "satpep").exists(), reason="not built")
+@pytest.mark.parametrize("chain", ["host-"], indirect=True)
+def test_t08_outside_a_lab_satpep_needs_the_operators_consent(chain: Chain, tmp_path: Path) -> None:
+    made = pki.create(tmp_path / "pki", ["kepler.satlab.test"], [ip_address(SERVER)], datetime.now(UTC))
+    environment = {"PATH": f"{PROGRAMS}:{os.environ['PATH']}", "SATLAB_PKI": str(made.folder)}
+    consent = tmp_path / "quic-proxy-consent"
+    job = chain.job("satlab_pep", "quic", CLIENT, SERVER, "-l", "4433", consent=consent, **environment)
+    assert "this is no network namespace of a lab" in job.communicate(timeout=20)[1]
+    consent.touch()
+    for owner, mode in ((65534, 0o644), (0, 0o666), (0, 0o664)):  # somebody else may have written it
+        os.chown(consent, owner, 0)
+        consent.chmod(mode)
+        job = chain.job("satlab_pep", "quic", CLIENT, SERVER, "-l", "4433", consent=consent, **environment)
+        assert "this is no network namespace of a lab" in job.communicate(timeout=20)[1]
+    os.chown(consent, 0, 0)
+    consent.chmod(0o644)
+    job = chain.job("satlab_pep", "quic", CLIENT, SERVER, "-l", "4433", consent=consent, **environment)
+    chain.ready("satlab_pep")
+    assert stop(job)[0] == 0
+
+
 def test_missing_programs_and_taken_ports_are_told(chain: Chain, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
@@ -280,6 +318,33 @@ def test_another_congestion_control_than_asked_for_fails_the_job(chain: Chain) -
     _, log = conf.communicate(timeout=20)
     assert conf.returncode == 1
     assert "uses cubic, not reno" in log
+
+
+def test_a_session_on_a_control_network_is_neither_changed_nor_judged(chain: Chain) -> None:
+    """What the conductor of a real OpenBACH keeps open to each agent: here it uses another congestion control."""
+    peer = ("peer", "name", "mgmt0", "netns", f"{chain.name}-client")
+    chain.run("proxy", "ip", "link", "add", "mgmt0", "type", "veth", *peer)
+    for node, address in (("proxy", "198.19.0.1"), ("client", "198.19.0.2")):
+        chain.run(node, "ip", "addr", "add", f"{address}/24", "dev", "mgmt0")
+        chain.run(node, "ip", "link", "set", "mgmt0", "up")
+    before = chain.run("proxy", "ip", "route", "show", "dev", "mgmt0")
+    chain.start("client", "iperf3", "-s", "-1", "-B", "198.19.0.2")
+    until(lambda: ":1451 " in chain.run("client", "cat", "/proc/net/tcp"), "iperf3")
+    session = chain.start("proxy", "iperf3", "-c", "198.19.0.2", "-t", "4", "-C", "reno")
+    until(lambda: "198.19.0.2:5201" in chain.run("proxy", "ss", "-tnH"), "a session on the control network")
+    conf = chain.job("satlab_tcp_conf", "-C", "cubic", "-w", "40")
+    chain.ready("satlab_tcp_conf")
+    client = ask(chain)
+    assert says(client)
+    assert chain.run("proxy", "ip", "route", "show", "dev", "mgmt0") == before
+    assert "initcwnd 40" in chain.run("proxy", "ip", "route", "show", "dev", "lan0")
+    assert session.wait(20) == 0
+    assert conf.poll() is None, "the session has not failed the job"
+    assert stop(conf)[0] == 0
+    assert all(
+        "198.19." not in c["peer"]
+        for c in chain.stored("satlab_tcp_conf", "tcp_conf_json", "tcp-conf.schema.json")["connections"]
+    )
 
 
 def test_an_unknown_congestion_control_is_refused_and_nothing_is_changed(chain: Chain) -> None:

@@ -133,7 +133,7 @@ def test_t21_a_bad_job_on_disk_disables_itself_alone(tmp_path: Path, break_it: C
 def test_t21_a_run_leaves_bad_jobs_out(tmp_path: Path) -> None:
     (tmp_path / "jobs" / "bad" / "files").mkdir(parents=True)
     request = runs.RunRequest(
-        paths.SCENARIOS / "ping.json", settings={"count": "1"}, runs=tmp_path / "runs", jobs=tmp_path / "jobs"
+        paths.SCENARIOS / "ping.json", settings={"count": "1"}, runs=tmp_path / "runs", jobs=(tmp_path / "jobs",)
     )
     assert runs.prepare(request).scenario.name == "ping"
     using = {
@@ -142,4 +142,4 @@ def test_t21_a_run_leaves_bad_jobs_out(tmp_path: Path) -> None:
     }
     (tmp_path / "using.json").write_text(json.dumps(using))
     with pytest.raises(ConfigError, match="using"):
-        runs.prepare(runs.RunRequest(tmp_path / "using.json", runs=tmp_path / "runs", jobs=tmp_path / "jobs"))
+        runs.prepare(runs.RunRequest(tmp_path / "using.json", runs=tmp_path / "runs", jobs=(tmp_path / "jobs",)))

@@ -30,6 +30,7 @@ _INSTALLER = """\
 #!/bin/sh
 # Stand-in for OpenBACH's installer: reaches every host of its inventory, then starts what stands for the controller.
 set -eu
+grep -q '^ansible==12' "$PIP_CONSTRAINT"
 grep -q '^\\[controller\\]' inventory/satlab
 sed -n 's/^\\([0-9.]*\\) openbach_name=.*/\\1/p' inventory/satlab | while read -r address; do
   ssh -n -o BatchMode=yes -o StrictHostKeyChecking=yes "$address" sudo -n true
@@ -123,6 +124,7 @@ def _openbach(tree: Path, bare: Path) -> str:
     _run(["git", "-C", str(tree), "add", "."])
     person = ["-c", "user.name=stand-in", "-c", "user.email=x@satlab.test"]
     _run(["git", "-C", str(tree), *person, "commit", "-q", "-m", "stand-in"])
+    _run(["git", "-C", str(tree), "tag", "openbach-2.7.0"])
     _run(["git", "clone", "-q", "--bare", str(tree), str(bare)])
     _run(["git", "-C", str(bare), "update-server-info"])
     return _run(["git", "-C", str(bare), "rev-parse", "HEAD"]).strip()

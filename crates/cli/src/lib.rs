@@ -77,7 +77,12 @@ pub fn load(path: &Path) -> Result<(Config, Profile), Failure> {
         let hint = "fields and ranges: schemas/link-config.schema.json";
         refused(&error.0, hint)
     })?;
-    let profile = load_profile(&config.profile, Mode::of(config.lenient))?;
+    let profile = match config.satellite {
+        Some(_) => load_profile(&config.profile, Mode::of(config.lenient))?,
+        // OpenSAND carries the satellite segment and judges the profile.
+        None => profile::read(&config.profile, Mode::Lenient)
+            .map_err(|faults| refused_profile(&config.profile, &faults))?,
+    };
     let faults = demand::check(&config.others, &profile);
     if faults.is_empty() {
         Ok((config, profile))
@@ -91,15 +96,16 @@ pub fn load(path: &Path) -> Result<(Config, Profile), Failure> {
 /// # Errors
 /// It has faults.
 pub fn load_profile(dir: &Path, mode: Mode) -> Result<Profile, Failure> {
-    profile::load_as(dir, mode).map_err(|faults| {
-        log(&faults.to_string());
-        let what = format!(
-            "{} faults in profile {}",
-            faults.as_slice().len(),
-            dir.display()
-        );
-        Failure::usage(what, PROFILE_HINT)
-    })
+    profile::load_as(dir, mode).map_err(|faults| refused_profile(dir, &faults))
+}
+
+/// Logs the faults of a profile; returns the failure that they are.
+#[must_use]
+pub fn refused_profile(dir: &Path, faults: &profile::Faults) -> Failure {
+    log(&faults.to_string());
+    let count = faults.as_slice().len();
+    let what = format!("{count} faults in profile {}", dir.display());
+    Failure::usage(what, PROFILE_HINT)
 }
 
 /// The text of a loss trace.

@@ -75,6 +75,8 @@ pub struct Filled {
 pub(crate) struct Current {
     packet: Vec<u8>,
     sent: usize,
+    /// A fragment of it is sent, which may hold no byte of it.
+    started: bool,
 }
 
 impl Current {
@@ -98,7 +100,7 @@ impl Current {
 
     /// Takes back the packet in fragmentation, whole; the fragments already sent are of no use.
     pub(crate) fn take_back(&mut self) -> Option<Vec<u8>> {
-        self.sent = 0;
+        (self.sent, self.started) = (0, false);
         let packet = std::mem::take(&mut self.packet);
         (!packet.is_empty()).then_some(packet)
     }
@@ -113,17 +115,18 @@ impl Current {
     }
 
     pub(crate) fn is_fragmented(&self) -> bool {
-        self.sent > 0
+        self.started
     }
 
     /// Marks `bytes` more as sent; once that was all, adds the packet to `filled` and makes room for the next.
     pub(crate) fn advance(&mut self, bytes: usize, filled: &mut Filled) {
         self.sent += bytes;
+        self.started = true;
         if self.sent >= self.packet.len() {
             filled.packets += 1;
             filled.bytes += self.packet.len() as u64;
             self.packet.clear();
-            self.sent = 0;
+            (self.sent, self.started) = (0, false);
         }
     }
 }

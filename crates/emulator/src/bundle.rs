@@ -145,7 +145,7 @@ impl Bundle {
         (self.packets, self.length)
     }
 
-    /// The packet to write, and its header. To be called once, then [`Bundle::clear`].
+    /// Returns the packet to write, and its header. Call it once, then [`Bundle::clear`].
     pub fn finish(&mut self) -> (Header, &[u8]) {
         let Some(layout) = self.layout.filter(|_| self.packets > 1) else {
             return (Header::default(), &self.bytes);

@@ -33,6 +33,8 @@ pub struct Config {
     pub seed: u64,
     /// When frames open.
     pub timing: Timing,
+    /// With `OpenSAND`'s timing also its losses and FIFOs.
+    pub opensand_defects: bool,
     /// GW to ST.
     pub forward: Direction,
     /// ST to GW.
@@ -47,6 +49,8 @@ pub struct Config {
     pub metrics: PathBuf,
     /// Time between two samples, ms.
     pub metrics_interval_ms: u64,
+    /// Largest size of that file and the older one beside it, bytes; `None`: it grows.
+    pub metrics_max_bytes: Option<u64>,
     /// Collector that gets the samples as probes of `OpenSAND`, if there is one.
     pub probes: Option<Probes>,
     /// Control socket, if there is one.
@@ -119,6 +123,8 @@ struct Fields {
     lenient: bool,
     seed: u64,
     timing: Timing,
+    #[serde(default)]
+    opensand_defects: bool,
     forward: Value,
     #[serde(rename = "return")]
     return_link: Value,
@@ -129,6 +135,7 @@ struct Fields {
     far: Option<Port>,
     metrics: PathBuf,
     metrics_interval_ms: u64,
+    metrics_max_bytes: Option<u64>,
     probes: Option<Probes>,
     control: Option<PathBuf>,
     timeline: Option<timeline::Fields>,
@@ -167,6 +174,7 @@ fn config(value: Value, sha256: String, traces: &Traces<'_>) -> serde_json::Resu
         lenient: fields.lenient,
         seed: fields.seed,
         timing: fields.timing,
+        opensand_defects: fields.opensand_defects,
         forward: direction::read(&fields.forward, traces)?,
         return_link: direction::read(&fields.return_link, traces)?,
         terrestrial_delay_ns: ns_of_ms(fields.terrestrial_one_way_delay_ms),
@@ -174,6 +182,7 @@ fn config(value: Value, sha256: String, traces: &Traces<'_>) -> serde_json::Resu
         terrestrial: segment(fields.near, fields.far),
         metrics: fields.metrics,
         metrics_interval_ms: fields.metrics_interval_ms,
+        metrics_max_bytes: fields.metrics_max_bytes,
         probes: fields.probes,
         control: fields.control,
         timeline: timeline.transpose()?,

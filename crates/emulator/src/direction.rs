@@ -187,6 +187,8 @@ enum Model {
         good_ratio: f64,
         bad_ratio: Option<f64>,
         step_ms: Option<f64>,
+        #[serde(default)]
+        min_burst_ms: f64,
     },
     Bursts {
         period_ms: f64,
@@ -218,12 +220,14 @@ fn loss(fields: LossFields, traces: &Traces<'_>) -> serde_json::Result<Loss> {
             good_ratio,
             bad_ratio,
             step_ms,
+            min_burst_ms,
         } => LossModel::GilbertElliott(GilbertElliott {
             p,
             r,
             good: good_ratio,
             bad: bad_ratio.unwrap_or(1.0),
             step: step_ms.map(|ms| ns_of_ms(ms).max(1)),
+            shortest: ns_of_ms(min_burst_ms),
         }),
         Model::Bursts {
             period_ms,
@@ -306,7 +310,7 @@ mod tests {
     fn losses_jitter_and_outages_are_read() {
         let read = direction(|forward| {
             forward["loss"] = json!([
-                {"model": "gilbert-elliott", "p": 0.01, "r": 0.167, "step_ms": 10, "unit": "frame"},
+                {"model": "gilbert-elliott", "p": 0.01, "r": 0.167, "step_ms": 1, "min_burst_ms": 10, "unit": "frame"},
                 {"model": "bursts", "period_ms": 1000, "duration_ms": 20, "unit": "packet"},
                 {"ratio": 0.01, "unit": "packet"},
             ]);
@@ -318,8 +322,8 @@ mod tests {
             panic!("{read:?}")
         };
         assert_eq!(
-            (chain.step, chain.bad.to_bits()),
-            (Some(10_000_000), 1f64.to_bits())
+            (chain.step, chain.shortest, chain.bad.to_bits()),
+            (Some(1_000_000), 10_000_000, 1f64.to_bits())
         );
         let (period, duration, first) = (1_000_000_000, 20_000_000, 0);
         assert_eq!(
@@ -347,6 +351,7 @@ mod tests {
                 {"model": "gilbert-elliott", "p": 2, "unit": "frame", "q": 1},
                 {"model": "bursts", "period_ms": 10, "duration_ms": 20, "unit": "packet"},
                 {"model": "trace", "file": "/nonexistent", "unit": "packet"},
+                {"model": "gilbert-elliott", "p": 0.1, "r": 0.1, "min_burst_ms": 5, "unit": "packet"},
                 7,
             ]);
             forward["jitter"] = json!({"mean_ms": 1});
@@ -360,9 +365,10 @@ mod tests {
             "forward.loss[0].p: 2 is not allowed",
             "forward.loss[0].r: is missing",
             "forward.loss[0].q: is unknown",
+            "forward.loss[3].min_burst_ms: a chain without time has no bursts of a length (add \"step_ms\")",
             "forward.loss[1]: a burst of duration_ms does not fit",
             "forward.loss[2].file: /nonexistent: cannot be read",
-            "forward.loss[3]: is not an object",
+            "forward.loss[4]: is not an object",
             "forward.jitter.sigma_ms: is missing",
             "forward.outages_s: [[2,1]] is not allowed (pairs",
         ] {

@@ -3,12 +3,12 @@
 
 use dvb::modcod::FrameSize;
 use link::{Carrier, Coding, LinkConfig, Reception};
-use profile::Profile;
+use profile::{Profile, Qos};
 
 use crate::adapt::{acm, first_modcod, waveforms};
 use crate::config::Config;
 use crate::demand;
-use crate::direction::{Direction, bdp_bytes};
+use crate::direction::{Direction, Limit, Queue, bdp_bytes};
 use crate::set::Target;
 use crate::timing::Timing;
 
@@ -18,15 +18,16 @@ pub type Links = [LinkConfig; 4];
 /// The four links of a configuration.
 #[must_use]
 pub fn links(config: &Config, profile: &Profile) -> Links {
-    let [forward, back] = carriers(config.timing, profile);
+    let [forward, back] = carriers(config, profile);
     let rtt_ns = rtt_ns(config, profile);
-    let radio = |carrier: Carrier, direction: &Direction, seed: u64| LinkConfig {
+    let [forward_queue, return_queue] = queues(config, profile);
+    let radio = |carrier: Carrier, direction: &Direction, queue: Queue, seed: u64| LinkConfig {
         losses: direction.losses.clone(),
         jitter: direction.jitter,
         ..LinkConfig::new(
             carrier,
             profile.one_way_delay_ns,
-            direction.queue.of_link(bdp_bytes(&carrier, rtt_ns)),
+            queue.of_link(bdp_bytes(&carrier, rtt_ns)),
             seed,
         )
     };
@@ -48,7 +49,7 @@ pub fn links(config: &Config, profile: &Profile) -> Links {
         reception: reception(profile.forward_es_n0_db(1), st.minimal_es_n0_db),
         acm: acm(profile, modcods.collect(), settings.forward_margin_db),
         signalling: demand::signalling(config.timing, profile),
-        ..radio(forward, &config.forward, seed(0))
+        ..radio(forward, &config.forward, forward_queue, seed(0))
     };
     let demand = demand::demand(&config.others, profile, &forward);
     [
@@ -64,25 +65,46 @@ pub fn links(config: &Config, profile: &Profile) -> Links {
                 waveforms(config.timing, profile),
                 settings.return_margin_db,
             ),
-            ..radio(back, &config.return_link, seed(1))
+            ..radio(back, &config.return_link, return_queue, seed(1))
         },
         wire(seed(2)),
         wire(seed(3)),
     ]
 }
 
+/// Queues of the satellite link: as configured; with the defects of `OpenSAND` its FIFOs, which are those of packets without
+/// a tag.
+fn queues(config: &Config, profile: &Profile) -> [Queue; 2] {
+    let given = [config.forward.queue, config.return_link.queue];
+    if !config.opensand_defects {
+        return given;
+    }
+    let of = |qos: &Qos| {
+        let fifo = qos
+            .fifo_of_pcp(qos.default_pcp)
+            .and_then(|at| qos.fifos.get(at));
+        Some(Limit::Packets(fifo?.capacity_packets.into()))
+    };
+    let mut limits = [of(&profile.gw_qos), of(&profile.st_profile.qos)].into_iter();
+    given.map(|queue| Queue {
+        limit: limits.next().flatten().unwrap_or(queue.limit),
+        ..queue
+    })
+}
+
 /// What changes of the four directions start from.
 #[must_use]
 pub fn targets(config: &Config, profile: &Profile) -> [Target; 4] {
     let rtt_ns = rtt_ns(config, profile);
-    let mut directions = [&config.forward, &config.return_link].into_iter();
+    let directions = [&config.forward, &config.return_link];
+    let mut directions = directions.into_iter().zip(queues(config, profile));
     links(config, profile).map(|link| {
-        let direction = directions.next();
+        let (direction, queue) = directions.next().unzip();
         Target {
             carrier: link.carrier,
             rtt_ns,
             delay_ns: link.delay,
-            queue: direction.map(|it| it.queue),
+            queue,
             outages: direction.and_then(|it| it.outages.clone()),
             has_plans: link.demand.is_some(),
         }
@@ -90,7 +112,8 @@ pub fn targets(config: &Config, profile: &Profile) -> [Target; 4] {
 }
 
 /// Forward and return carrier.
-fn carriers(timing: Timing, profile: &Profile) -> [Carrier; 2] {
+fn carriers(config: &Config, profile: &Profile) -> [Carrier; 2] {
+    let timing = config.timing;
     let (down, up, label) = (&profile.forward, &profile.return_link, profile.st.mac);
     let modcod = first_modcod(profile);
     match timing {
@@ -115,6 +138,7 @@ fn carriers(timing: Timing, profile: &Profile) -> [Carrier; 2] {
                 modcod,
                 tick: down.tick_ns,
                 label,
+                defects: config.opensand_defects,
             },
             Carrier::OpenSandReturn {
                 symbol_rate: up.symbol_rate,
@@ -132,7 +156,7 @@ pub(crate) fn rtt_ns(config: &Config, profile: &Profile) -> u64 {
 }
 
 /// `SplitMix64` (Steele, Lea, Flood, OOPSLA 2014) over seed and direction: streams of neighbouring seeds are unrelated.
-fn direction_seed(seed: u64, direction: u64) -> u64 {
+pub(crate) fn direction_seed(seed: u64, direction: u64) -> u64 {
     let step = |state: u64| {
         let z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

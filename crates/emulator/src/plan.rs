@@ -215,7 +215,10 @@ fn planned(
 fn slots(carrier: &Carrier) -> u32 {
     match *carrier {
         Carrier::Return { slots, .. } | Carrier::OpenSandReturn { slots, .. } => slots,
-        Carrier::Forward { .. } | Carrier::OpenSandForward { .. } | Carrier::Wire => 0,
+        Carrier::Forward { .. }
+        | Carrier::OpenSandForward { .. }
+        | Carrier::Line { .. }
+        | Carrier::Wire => 0,
     }
 }
 
@@ -292,6 +295,10 @@ fn advice(
 ) -> Vec<String> {
     let warnings = profile.warnings.as_slice().iter().map(ToString::to_string);
     let mut advice: Vec<_> = profile.advice.iter().cloned().chain(warnings).collect();
+    // Only where OpenSAND carries the satellite segment is there anything.
+    let unsupported = profile::supported(profile);
+    let passed_on = unsupported.as_slice().iter();
+    advice.extend(passed_on.map(|it| format!("for OpenSAND alone, and not in this plan: {it}")));
     let bdp = bdp_bytes(&forward.carrier, rtt_ns(config, profile));
     advice.push(format!("one TCP flow fills the forward link only with send and receive buffers of {} bytes (2 BDP)", 2 * bdp));
     for (name, link) in [("forward", forward), ("return", back)] {

@@ -28,8 +28,18 @@ pub(crate) fn bursts(place: &str, loss: &Value, faults: &mut Faults) {
     }
 }
 
+/// A shortest burst is counted in steps.
+pub(crate) fn chain(place: &str, loss: &Value, faults: &mut Faults) {
+    let time = |name: &str| loss[name].as_f64().unwrap_or_default();
+    if ns_of_ms(time("min_burst_ms")) > 0 && loss["step_ms"].is_null() {
+        faults.push(format!(
+            "{place}.min_burst_ms: a chain without time has no bursts of a length (add \"step_ms\")"
+        ));
+    }
+}
+
 /// Options of a queue fit its management.
-pub(crate) fn queue(place: &str, queue: &Value, faults: &mut Faults) {
+pub fn queue(place: &str, queue: &Value, faults: &mut Faults) {
     if queue["ecn"] == true && queue["aqm"].is_null() {
         faults.push(format!(
             "{place}.ecn: a drop-tail queue does not mark (add \"aqm\", or leave ecn out)"
@@ -37,6 +47,15 @@ pub(crate) fn queue(place: &str, queue: &Value, faults: &mut Faults) {
     }
     if queue["aqm"] == "pie" && !queue["interval_ms"].is_null() {
         faults.push(format!("{place}.interval_ms: is unknown (remove it)"));
+    }
+}
+
+/// The defects of `OpenSAND` are those of its timing.
+pub(crate) fn defects(config: &Value, faults: &mut Faults) {
+    if config["opensand_defects"] == true && config["timing"] != "opensand" {
+        faults.push(
+            "opensand_defects: needs the timing of OpenSAND (\"timing\": \"opensand\")".into(),
+        );
     }
 }
 

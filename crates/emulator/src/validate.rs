@@ -40,9 +40,13 @@ pub(crate) fn faults(
             "windows" => refuse_unless(rules::is_in_order(value)),
             "loss-trace" => traces.check(place, text, faults),
             "bursts" => rules::bursts(place, value, faults),
+            "chain" => rules::chain(place, value, faults),
             "queue" => rules::queue(place, value, faults),
             "set" => rules::set(place, value, has_satellite, faults),
-            "distinct-ports" => rules::distinct_ports(value, faults),
+            "whole-configuration" => {
+                rules::distinct_ports(value, faults);
+                rules::defects(value, faults);
+            }
             "entity-addresses" => rules::distinct_entities(place, value, faults),
             _ => faults.push(format!("{place}: no rule is called {name}")),
         }

@@ -2,6 +2,7 @@
 //! One interface for the frame formats: encapsulates packets in a frame and decapsulates them.
 
 use crate::Carrier;
+use dvb::opensand::TAG;
 use dvb::sdu::{ETHERNET_HEADER, Filled, SIGNALLING, Service};
 use dvb::{gse, rle};
 
@@ -14,8 +15,8 @@ const CUT_BYTES: u64 = 5;
 #[derive(Debug)]
 pub(crate) struct Encapsulator {
     codec: Sending,
-    /// What the frames carry; packets enter as IP in any case.
-    service: Service,
+    /// In front of each packet: nothing, or an Ethernet header; packets enter as IP in any case.
+    header: usize,
 }
 
 /// Receiver of one carrier: frames into packets.
@@ -38,11 +39,13 @@ enum Receiving {
     Rle(rle::Decapsulator),
 }
 
-/// Bytes in front of each packet.
-const fn header(service: Service) -> usize {
-    match service {
-        Service::Ip => 0,
-        Service::Ethernet => ETHERNET_HEADER,
+/// Bytes in front of each packet; `None` for a wire.
+const fn header(carrier: &Carrier) -> Option<usize> {
+    match carrier {
+        Carrier::Forward { .. } | Carrier::Return { .. } => Some(0),
+        Carrier::OpenSandForward { defects: true, .. } => Some(ETHERNET_HEADER + TAG),
+        Carrier::OpenSandForward { .. } | Carrier::OpenSandReturn { .. } => Some(ETHERNET_HEADER),
+        Carrier::Line { .. } | Carrier::Wire => None,
     }
 }
 
@@ -50,25 +53,30 @@ impl Encapsulator {
     /// The format of a carrier; `None` for a wire.
     pub(crate) fn new(carrier: &Carrier) -> Option<Self> {
         let gse = |label, service| {
-            Sending::Gse(gse::Encapsulator::new(gse::Label::Six(label)).with_service(service))
+            let sender = gse::Encapsulator::new(gse::Label::Six(label)).with_service(service);
+            Sending::Gse(match carrier {
+                Carrier::OpenSandForward { defects: true, .. } => sender.with_empty_starts(),
+                _ => sender,
+            })
         };
         let rle = |service| {
             let protection = rle::Protection::SequenceNumber;
             Sending::Rle(rle::Encapsulator::new(protection).with_service(service))
         };
-        let service = service(carrier)?;
+        let header = header(carrier)?;
+        let service = if header == 0 {
+            Service::Ip
+        } else {
+            Service::Ethernet
+        };
         let codec = match *carrier {
             Carrier::Forward { label, .. } | Carrier::OpenSandForward { label, .. } => {
                 gse(label, service)
             }
             Carrier::Return { .. } | Carrier::OpenSandReturn { .. } => rle(service),
-            Carrier::Wire => return None,
+            Carrier::Line { .. } | Carrier::Wire => return None,
         };
-        Some(Self { codec, service })
-    }
-
-    fn header(&self) -> usize {
-        header(self.service)
+        Some(Self { codec, header })
     }
 
     /// Whether the format can carry this packet.
@@ -77,7 +85,7 @@ impl Encapsulator {
             Sending::Gse(_) => gse::MAX_PDU,
             Sending::Rle(_) => rle::MAX_SDU,
         };
-        packet.len() + self.header() <= longest && dvb::sdu::protocol_type(packet).is_some()
+        packet.len() + self.header <= longest && dvb::sdu::protocol_type(packet).is_some()
     }
 
     /// Fills a frame from the packet in fragmentation and from `next`.
@@ -87,14 +95,14 @@ impl Encapsulator {
         frame: &mut [u8],
         mut next: impl FnMut(&mut Vec<u8>) -> bool,
     ) -> Filled {
-        let header = self.header();
+        let header = self.header;
         let next = |packet: &mut Vec<u8>| {
             let got = next(packet);
             if got && header > 0 {
-                let mut ethernet = [0; ETHERNET_HEADER];
+                let mut ethernet = [0; ETHERNET_HEADER + TAG];
                 let protocol = dvb::sdu::protocol_type(packet).unwrap_or(0);
-                ethernet[12..].copy_from_slice(&protocol.to_be_bytes());
-                packet.splice(..0, ethernet);
+                ethernet[header - 2..header].copy_from_slice(&protocol.to_be_bytes());
+                packet.splice(..0, ethernet[..header].iter().copied());
             }
             got
         };
@@ -113,12 +121,17 @@ impl Encapsulator {
             Sending::Gse(sender) => (sender.in_hand().len(), sender.pending()),
             Sending::Rle(sender) => (sender.in_hand().len(), sender.pending()),
         };
-        rest.min(in_hand.saturating_sub(self.header()))
+        rest.min(in_hand.saturating_sub(self.header))
+    }
+
+    /// Whether a packet is in hand of which no fragment is in a frame; only GSE says so.
+    pub(crate) fn is_unsent(&self) -> bool {
+        matches!(&self.codec, Sending::Gse(sender) if sender.is_unsent())
     }
 
     /// Burst payload that waiting packets take at most, for a terminal that has to ask for it. `payload` is that of a burst.
     pub(crate) fn on_air(&self, bytes: u64, packets: u64, payload: u64) -> u64 {
-        let whole = bytes + packets * (PPDU_BYTES + self.header() as u64);
+        let whole = bytes + packets * (PPDU_BYTES + self.header as u64);
         (whole * payload).div_ceil(payload.saturating_sub(CUT_BYTES).max(1))
     }
 
@@ -128,7 +141,7 @@ impl Encapsulator {
             Sending::Gse(sender) => sender.take_back(),
             Sending::Rle(sender) => sender.take_back(),
         };
-        packet.map(|packet| packet[self.header()..].to_vec())
+        packet.map(|packet| packet[self.header..].to_vec())
     }
 }
 
@@ -142,9 +155,9 @@ impl Decapsulator {
             Carrier::Return { .. } | Carrier::OpenSandReturn { .. } => {
                 Receiving::Rle(rle::Decapsulator::new())
             }
-            Carrier::Wire => return None,
+            Carrier::Line { .. } | Carrier::Wire => return None,
         };
-        let header = header(service(carrier)?);
+        let header = header(carrier)?;
         Some(Self { codec, header })
     }
 
@@ -168,14 +181,5 @@ impl Decapsulator {
             Receiving::Gse(receiver) => receiver.frame_lost(),
             Receiving::Rle(receiver) => receiver.frame_lost(),
         }
-    }
-}
-
-/// What the frames of a carrier carry; `None` for a wire.
-const fn service(carrier: &Carrier) -> Option<Service> {
-    match carrier {
-        Carrier::Forward { .. } | Carrier::Return { .. } => Some(Service::Ip),
-        Carrier::OpenSandForward { .. } | Carrier::OpenSandReturn { .. } => Some(Service::Ethernet),
-        Carrier::Wire => None,
     }
 }

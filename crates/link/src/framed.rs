@@ -10,6 +10,7 @@ use crate::queue::Fifos;
 use crate::signalling::Plans;
 use crate::{Carrier, LinkConfig, Nanos};
 use dvb::gse::MIN_DATA_FIELD;
+use dvb::opensand::SMALLEST_REST;
 use dvb::sdu::Filled;
 
 /// Frames, and when they open.
@@ -21,12 +22,14 @@ pub(crate) struct Framed {
     pub(crate) air: Encapsulator,
     /// Next opening at which something may be sent.
     next: u64,
-    /// Openings of the grid; without end but for superframes on demand.
+    /// Number of openings of the grid: that of the planned superframe with demand assignment, else unlimited.
     openings: u64,
     /// MODCOD or waveform.
     id: u8,
-    /// Payload of the frame in hand, kept to save the allocation.
+    /// Payload of the current frame, kept to save the allocation.
     frame: Vec<u8>,
+    /// Packets are lost as in `OpenSAND` 8.2.0.
+    defects: bool,
 }
 
 impl Framed {
@@ -42,6 +45,7 @@ impl Framed {
             openings: u64::MAX,
             id: carrier.waveform_id(),
             frame: vec![0; carrier.frame_payload()],
+            defects: matches!(carrier, Carrier::OpenSandForward { defects: true, .. }),
         })
     }
 
@@ -130,6 +134,13 @@ impl Framed {
         if frame.len() - plans >= MIN_DATA_FIELD {
             let next = |packet: &mut Vec<u8>| queue.pop(start, packet, ledger);
             filled = self.air.fill(&mut frame[plans..], next);
+        }
+        let rest = frame.len() - plans - filled.used;
+        if self.defects && (1..SMALLEST_REST).contains(&rest) && self.air.is_unsent() {
+            if let Some(packet) = self.air.take_back() {
+                ledger.drop(start, packet.len());
+            }
+            queue.drain(|_, packet| ledger.drop(start, packet.len()));
         }
         ledger.counters.signalling_bytes += plans as u64;
         ledger.frame(start, self.id, plans + filled.used, frame);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! What takes packets and frames away: loss processes as small state machines, each with its own generator.
 
-use crate::random::{Process, generator, hits};
+use crate::random::{Process, fraction, generator, hits};
 use crate::{LinkError, Nanos};
 use rand_pcg::Pcg64;
 use std::ops::Range;
@@ -63,6 +63,8 @@ pub struct GilbertElliott {
     pub bad: f64,
     /// The chain steps once in this time; `None`: once per unit.
     pub step: Option<Nanos>,
+    /// Bad times shorter than this are good; needs a `step`. 0: none are.
+    pub shortest: Nanos,
 }
 
 impl Loss {
@@ -105,7 +107,7 @@ impl LossModel {
         match self {
             Self::Bernoulli { ratio } => probability(*ratio),
             Self::GilbertElliott(chain) => {
-                if chain.step == Some(0) {
+                if chain.step == Some(0) || (chain.shortest > 0 && chain.step.is_none()) {
                     return Err(LinkError::LossTime);
                 }
                 [chain.p, chain.r, chain.good, chain.bad]
@@ -128,10 +130,20 @@ impl LossModel {
 }
 
 impl GilbertElliott {
-    /// Share of steps in the bad state in the long run.
+    /// Share of steps in the bad state in the long run: with `m` the fewest steps of a burst, a bad time reaches `m` with
+    /// probability (1 - r)^(m - 1), and then lasts m - 1 + 1/r on average.
     fn share_of_bad(&self) -> f64 {
-        let sum = self.p + self.r;
-        if sum > 0.0 { self.p / sum } else { 0.0 }
+        if self.p == 0.0 {
+            return 0.0;
+        }
+        let cut = self.fewest_steps().saturating_sub(1) as f64;
+        let kept = (1.0 - self.r).powf(cut) * (1.0 + cut * self.r);
+        kept * self.p / (self.p + self.r)
+    }
+
+    /// Steps of the shortest bad time that counts.
+    fn fewest_steps(&self) -> u64 {
+        self.step.map_or(0, |step| self.shortest.div_ceil(step))
     }
 
     /// Probability of the bad state `steps` after a known one.
@@ -154,7 +166,12 @@ struct Running {
     is_bad: bool,
     /// Steps of the chain made, or units judged.
     steps: u64,
+    /// With a shortest burst: the steps of the burst that is on, or comes next.
+    burst: Range<u64>,
 }
+
+/// A chain with a shortest burst that no unit has seen for more steps than this starts anew so many steps ago.
+const MOST_STEPS: u64 = 1 << 20;
 
 impl Losses {
     pub(crate) fn new(losses: &[Loss], seed: u64, generation: u64) -> Self {
@@ -163,6 +180,7 @@ impl Losses {
             random: generator(seed, Process::Loss(index), generation),
             is_bad: false,
             steps: 0,
+            burst: 0..0,
         };
         Self(losses.iter().enumerate().map(start).collect())
     }
@@ -211,12 +229,38 @@ impl Running {
         let due = chain
             .step
             .map_or(self.steps.saturating_add(1), |step| now / step);
-        if due > self.steps {
+        if chain.shortest > 0 {
+            self.walk(chain, due);
+        } else if due > self.steps {
             let bad = chain.bad_after(due - self.steps, self.is_bad);
             self.is_bad = hits(&mut self.random, bad);
             self.steps = due;
         }
     }
+
+    /// The same burst by burst: whether one is long enough is known at its start.
+    fn walk(&mut self, chain: GilbertElliott, due: u64) {
+        if due.saturating_sub(self.burst.end) > MOST_STEPS {
+            self.burst = due - MOST_STEPS..due - MOST_STEPS;
+        }
+        while self.burst.end <= due && self.burst.end < u64::MAX {
+            let wait = geometric(&mut self.random, chain.p);
+            let start = self.burst.end.saturating_add(wait);
+            let end = start.saturating_add(geometric(&mut self.random, chain.r));
+            let is_long = end - start >= chain.fewest_steps();
+            self.burst = if is_long { start..end } else { end..end };
+        }
+        self.is_bad = self.burst.contains(&due);
+    }
+}
+
+/// Number of the first step that hits with this probability, from 1 on.
+fn geometric(random: &mut Pcg64, probability: f64) -> u64 {
+    let kept = 1.0 - fraction(random);
+    if probability == 0.0 {
+        return u64::MAX;
+    }
+    ((kept.ln() / (1.0 - probability).ln()).ceil() as u64).max(1)
 }
 
 #[cfg(test)]
@@ -256,6 +300,7 @@ mod tests {
             good: 0.0,
             bad: 1.0,
             step,
+            shortest: 0,
         })
     }
 
@@ -290,6 +335,7 @@ mod tests {
             good: 0.01,
             bad: 0.5,
             step: None,
+            shortest: 0,
         });
         let mean = 0.25 * 0.5 + 0.75 * 0.01;
         assert!((noisy.mean_ratio() - mean).abs() < 1e-12);
@@ -313,6 +359,68 @@ mod tests {
         assert!((sparse - mean).abs() < 0.003, "{sparse}");
         // The end of time is one draw away.
         assert!(!losses(chain(0.0, 1.0, Some(1)), 1).lose(LossUnit::Packet, Nanos::MAX));
+    }
+
+    /// Petrou et al., ASMS/SPSC 2022, section III-B1: p = 0.01, q = 0.167, bursts of 10 to 43 ms, mean 16.7 ms, 2.56 % of
+    /// 30 s; 2.70 % of the packets of 10 Mbit/s over 10 minutes.
+    fn optical() -> LossModel {
+        LossModel::GilbertElliott(GilbertElliott {
+            p: 0.01,
+            r: 0.167,
+            good: 0.0,
+            bad: 1.0,
+            step: Some(MS),
+            shortest: 10 * MS,
+        })
+    }
+
+    #[test]
+    fn optical_scenario_has_the_bursts_of_the_paper() {
+        assert!((optical().mean_ratio() - 0.0273).abs() < 0.0001);
+        // One unit each ms: a burst of n units lasts n ms.
+        let mut longest = Vec::new();
+        for seed in 0..20 {
+            let got = pattern(optical(), seed, 30_000, MS);
+            let runs = got.chunk_by(|a, b| a == b).filter(|run| run[0]);
+            let lengths: Vec<_> = runs.map(<[bool]>::len).collect();
+            assert!(lengths.iter().all(|&length| length >= 10), "{lengths:?}");
+            longest.extend(lengths.iter().copied().max());
+        }
+        longest.sort_unstable();
+        assert!((25..=46).contains(&longest[10]), "{longest:?}");
+        let long = pattern(optical(), 1, 3_000_000, MS);
+        assert!((ratio(&long) - 0.0273).abs() < 0.001, "{}", ratio(&long));
+        assert!((burst(&long) - 14.99).abs() < 0.2, "{}", burst(&long));
+        // Packets of 1400 bytes at 10 Mbit/s for 10 minutes.
+        let packets = pattern(optical(), 2, 535_714, 1_120_000);
+        assert!(
+            (ratio(&packets) - 0.027).abs() < 0.006,
+            "{}",
+            ratio(&packets)
+        );
+    }
+
+    #[test]
+    fn a_shortest_burst_that_all_reach_changes_no_share_and_the_end_of_time_is_near() {
+        let LossModel::GilbertElliott(chain) = optical() else {
+            unreachable!()
+        };
+        let shortest = MS;
+        let all = LossModel::GilbertElliott(GilbertElliott { shortest, ..chain });
+        assert!((all.mean_ratio() - 0.01 / 0.177).abs() < 1e-12);
+        let got = ratio(&pattern(all, 3, 3_000_000, MS));
+        assert!((got - 0.01 / 0.177).abs() < 0.002, "{got}");
+        for (p, is_lost) in [(0.0, false), (1.0, true)] {
+            let (r, step, shortest) = (1e-18, Some(1), 1);
+            let model = LossModel::GilbertElliott(GilbertElliott {
+                p,
+                r,
+                step,
+                shortest,
+                ..chain
+            });
+            assert_eq!(losses(model, 1).lose(LossUnit::Packet, Nanos::MAX), is_lost);
+        }
     }
 
     #[test]
@@ -365,6 +473,14 @@ mod tests {
             LossModel::Bernoulli { ratio: f64::NAN },
             chain(-0.1, 0.5, None),
             chain(0.1, 0.5, Some(0)),
+            LossModel::GilbertElliott(GilbertElliott {
+                p: 0.1,
+                r: 0.5,
+                good: 0.0,
+                bad: 1.0,
+                step: None,
+                shortest: 1,
+            }),
             LossModel::Bursts {
                 period: 5,
                 duration: 6,

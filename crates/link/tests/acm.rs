@@ -144,6 +144,7 @@ fn the_loop_chooses_what_the_carrier_can_send() {
         modcod: MODCODS[27],
         tick: 2_500_000,
         label,
+        defects: false,
     };
     let mut link = Link::new(adaptive(tick, 16.5, acm(0.0))).unwrap();
     link.set(S, &Change::Attenuation(30.0)).unwrap();

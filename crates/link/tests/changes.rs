@@ -32,7 +32,7 @@ fn wire_with_one_percent_of_loss_is_a_lossy_lan() {
 }
 
 #[test]
-fn optical_scenario_loses_what_its_chain_says() {
+fn a_chain_in_steps_of_10_ms_loses_whole_steps() {
     // p = 0.01, q = 0.167 with a step of 10 ms, ten minutes: bursts of whole steps.
     let model = LossModel::GilbertElliott(GilbertElliott {
         p: 0.01,
@@ -40,6 +40,7 @@ fn optical_scenario_loses_what_its_chain_says() {
         good: 0.0,
         bad: 1.0,
         step: Some(10 * MS),
+        shortest: 0,
     });
     let losses = vec![Loss {
         model,
@@ -208,6 +209,7 @@ fn everything(seed: u64) -> LinkConfig {
         good: 0.01,
         bad: 0.9,
         step: Some(10 * MS),
+        shortest: 0,
     };
     LinkConfig {
         queue: Queue {

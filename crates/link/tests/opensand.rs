@@ -6,7 +6,7 @@ mod common;
 
 use common::{GEO, config, drain, link, opensand_forward, opensand_return, packet, run};
 use dvb::modcod::ModCod;
-use link::{Accepted, Carrier, LinkConfig, LinkError, Stage, echo_rtt, steady_goodput_bps};
+use link::{Accepted, Carrier, LinkConfig, LinkError, Queue, Stage, echo_rtt, steady_goodput_bps};
 
 const MS: u64 = 1_000_000;
 
@@ -82,6 +82,59 @@ fn forward_goodput_is_the_ceiling_of_opensand() {
     assert!((18.63..18.63 * 1.02).contains(&(udp / 1e6)), "{udp}");
 }
 
+/// A forward carrier with the defects of 8.2.0, and its FIFO of 6000 packets.
+fn defective(symbol_rate: u64, modcod: u8, defects: bool) -> LinkConfig {
+    let carrier = Carrier::OpenSandForward {
+        symbol_rate,
+        modcod: ModCod::by_id(modcod).unwrap(),
+        tick: 10 * MS,
+        label: [2, 0, 0, 0, 0, 1],
+        defects,
+    };
+    let queue = Queue {
+        packets: 6000,
+        ..Queue::drop_tail(u64::MAX)
+    };
+    LinkConfig::new(carrier, GEO, queue, 1)
+}
+
+/// Mbit/s of UDP payload that come out, and the ratio of packets lost, of `mbps` offered in datagrams of 1472 bytes for 20 s.
+fn udp(config: &LinkConfig, mbps: f64) -> (f64, f64) {
+    let distance = 1472.0 * 8.0 * 1e3 / mbps;
+    let count = (20e9 / distance) as u64;
+    let arrivals: Vec<_> = (0..count)
+        .map(|at| ((at as f64 * distance) as u64, 1500))
+        .collect();
+    let link = run(config, &arrivals).1;
+    let (out, lost) = (link.counters().packets_out, link.counters().packets_dropped);
+    (out as f64 * 1472.0 * 8.0 / 20e6, lost as f64 / count as f64)
+}
+
+/// Measured beside 8.2.0: 25.67 Mbit/s with MODCOD 28 at 10 Mbaud, offered as in calibration; 16.9 to 18.1 of 20 Mbit/s with
+/// QPSK 1/4 at 40 Mbaud.
+#[test]
+fn defects_lose_what_opensand_lost() {
+    let (acm, _) = udp(&defective(10_000_000, 28, true), 44.5 * 1.1);
+    assert!((acm / 25.67 - 1.0).abs() < 0.25, "{acm}");
+    let (geo, lost) = udp(&defective(40_000_000, 1, true), 20.0);
+    assert!((16.9..=18.2).contains(&geo), "{geo}");
+    assert!(lost > 0.05, "{lost}");
+    // At half load packets of full size meet no rest that is too small.
+    let (_, half) = udp(&defective(40_000_000, 1, true), 10.0);
+    assert!(half.abs() < f64::EPSILON, "{half}");
+}
+
+#[test]
+fn without_defects_packets_wait_for_the_next_frame() {
+    let (acm, lost) = udp(&defective(10_000_000, 28, false), 40.0);
+    assert!(
+        (acm - 40.0).abs() < 0.1 && lost.abs() < f64::EPSILON,
+        "{acm} {lost}"
+    );
+    let (geo, _) = udp(&defective(40_000_000, 1, false), 18.0);
+    assert!((geo - 18.0).abs() < 0.1, "{geo}");
+}
+
 #[test]
 fn return_goodput_is_all_bursts_of_a_superframe() {
     let carrier = opensand_return();
@@ -144,6 +197,7 @@ fn carriers_that_never_send_are_refused() {
         modcod: ModCod::by_id(1).unwrap(),
         tick: 10 * MS,
         label: [0; 6],
+        defects: false,
     };
     let (frame, tick) = (32_669, 32_600);
     assert_eq!(

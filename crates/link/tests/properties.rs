@@ -38,6 +38,7 @@ fn losses() -> impl Strategy<Value = Vec<Loss>> {
                 good,
                 bad,
                 step,
+                shortest: 0,
             })
         });
     let model = prop_oneof![

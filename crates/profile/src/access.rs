@@ -147,6 +147,25 @@ pub(crate) fn encapsulation(root: &Place<'_>) -> Encapsulation {
     root.get("encap").and_then(read).unwrap_or_default()
 }
 
+/// Largest Ethernet frame of a LAN with an MTU of 1500 and a tag, bytes: what a reassembly buffer has to hold.
+const LARGEST_FRAME: u16 = 1518;
+
+/// Reports a GSE reassembly buffer that is too short. `OpenSAND`'s own profiles have 8 bytes; 8.2.0 then loses every packet
+/// (its log: `DecapErrorSizePduBuffer`).
+pub(crate) fn check_buffer(root: &Place<'_>, faults: &mut Faults) {
+    let path = "encap/gse/decap_buffer_len";
+    let Some(bytes) = root.value::<u16>(path).filter(|&it| it < LARGEST_FRAME) else {
+        return;
+    };
+    root.nearest(path).note(
+        faults,
+        format!(
+            "{bytes} bytes hold no packet: OpenSAND 8.2.0 drops every forward packet (DecapErrorSizePduBuffer); satlink does not"
+        ),
+        "write 5000",
+    );
+}
+
 /// Reads `advanced_settings`.
 pub(crate) fn settings(topology: &Place<'_>) -> Option<Settings> {
     let place = topology.get("advanced_settings")?;

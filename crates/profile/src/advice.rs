@@ -17,7 +17,7 @@ pub(crate) fn advice(profile: &Profile) -> Vec<String> {
         "OpenSAND 8.2.0 adds about {extra_ms:.0} ms to the mean RTT by releasing on frame ticks; timing \"standard\" does not"
     ));
     advice.push(
-        "D1: OpenSAND 8.2.0 loses forward packets that do not fit the rest of a BBFRAME, 0.5 to 1 % at half load and more near capacity; satlink does not".to_owned(),
+        "D1: OpenSAND 8.2.0 loses forward packets that do not fit the rest of a BBFRAME, 0 to 3.2 % at half load by packet size and more near capacity; satlink does so with opensand_defects".to_owned(),
     );
     if profile.return_link.waveform.id == 3 {
         advice.push(

@@ -8,11 +8,14 @@ use roxmltree::Node;
 
 use crate::document::{Place, Source, elements, join, lenient_integer};
 use crate::fault::{Faults, Severity};
-use crate::schema::{Element, Kind, Need, Type};
+use crate::schema::{Element, Kind, Need, Type, earlier};
 
 /// Why VCM is not offered.
 pub(crate) const VCM_DEFECT: &str =
     "OpenSAND 8.2.0 divides ratios as integers and crashes at start with two groups (D5)";
+
+/// Why an element of an earlier release is refused.
+const EARLIER_RELEASE: &str = "element of OpenSAND 7.x or earlier, which 8.2 does not load";
 
 /// Start of the message for an `OpenSAND` feature that satlink does not support.
 pub(crate) const UNSUPPORTED: &str = "not supported by satlink 0.1";
@@ -111,6 +114,12 @@ fn check_section(
             }
         };
         match place.get(row.name) {
+            // Of the section of another kind of entity OpenSAND reads no value.
+            Some(child) if matches!(row.need, Need::When(..)) && !needed => {
+                let mut found = Faults::default();
+                check_element(&child, row.kind, needed, &mut found);
+                faults.extend(found.select(|severity| severity == Severity::Error));
+            }
             Some(child) => check_element(&child, row.kind, needed, faults),
             None if needed => {
                 let remedy = format!("add <{}>: {}", row.name, describe(row.kind));
@@ -171,13 +180,14 @@ fn check_names(place: &Place<'_>, rows: &[&'static Element], faults: &mut Faults
         let path = join(&place.path, name);
         let Some(position) = rows.iter().position(|row| row.name == name) else {
             let known: Vec<_> = rows.iter().map(|row| row.name).collect();
-            place.source.fault(
-                faults,
-                Some(node),
-                path,
-                "unknown element",
-                format!("known here: {}", known.join(", ")),
-            );
+            let (reason, remedy) = match earlier(&path) {
+                Some(now) => (EARLIER_RELEASE, format!("write a profile of 8.2: {now}")),
+                None => (
+                    "unknown element",
+                    format!("known here: {}", known.join(", ")),
+                ),
+            };
+            place.source.fault(faults, Some(node), path, reason, remedy);
             continue;
         };
         let child = Place {

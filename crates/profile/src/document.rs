@@ -86,6 +86,31 @@ impl Source {
             .ok()
     }
 
+    /// `model/root`, unchecked; `None` where it is not there.
+    pub fn root<'a>(&'a self, document: &'a Document<'a>) -> Option<Place<'a>> {
+        let model = document.root_element();
+        let node = elements(model).find(|node| node.tag_name().name() == "root")?;
+        Some(Place {
+            source: self,
+            node,
+            path: String::new(),
+        })
+    }
+
+    /// As [`Source::root`]; without one it is a fault.
+    pub fn checked_root<'a>(
+        &'a self,
+        document: &'a Document<'a>,
+        faults: &mut Faults,
+    ) -> Option<Place<'a>> {
+        let root = self.root(document);
+        if root.is_none() {
+            let remedy = "the root of an OpenSAND 8.2 file is <model version=\"1.0.0\"><root>";
+            self.fault(faults, None, "model", "has no <root> below <model>", remedy);
+        }
+        root
+    }
+
     /// Line of a node, from 1. A table of line ends keeps this cheap for files full of faults.
     pub fn line(&self, node: Node<'_, '_>) -> u32 {
         let start = node.range().start;
@@ -307,6 +332,11 @@ impl<'a> Place<'a> {
     /// Reports this element as something that `OpenSAND` takes otherwise than written.
     pub fn slip(&self, faults: &mut Faults, reason: impl Into<String>, remedy: impl Into<String>) {
         self.reported(Severity::Slip, faults, reason, remedy);
+    }
+
+    /// Reports this element as something that is loaded, and of no use.
+    pub fn note(&self, faults: &mut Faults, reason: impl Into<String>, remedy: impl Into<String>) {
+        self.reported(Severity::Note, faults, reason, remedy);
     }
 
     /// Reports this element as something that satlink does not carry.

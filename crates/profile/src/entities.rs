@@ -4,8 +4,6 @@
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
-use serde::Serialize;
-
 use crate::check::{UNSUPPORTED, mac};
 use crate::document::{Place, elements, join};
 use crate::fault::Faults;
@@ -21,41 +19,12 @@ pub struct Host {
     pub mac: [u8; 6],
 }
 
-/// What an entity of `OpenSAND` needs of its machine; plays no part in the emulation of frames.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Station {
-    /// Id on the platform.
-    pub entity_id: u8,
-    /// Address on the emulation network.
-    pub emu_address: Ipv4Addr,
-    /// TAP that a ground entity serves.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tap_iface: Option<String>,
-    /// MAC address of that TAP and of the bridge over it, as written in the file.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mac_address: Option<String>,
-    /// Folder of the entity's own logs and probes; `None`: it keeps none.
-    pub path_local: Option<String>,
-}
-
-/// The machines of a platform.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Platform {
-    /// Satellite.
-    pub sat: Station,
-    /// Gateway.
-    pub gw: Station,
-    /// Terminal.
-    pub st: Station,
-}
-
 /// The entities of a profile.
 #[derive(Debug, Clone)]
 pub(crate) struct Entities {
     pub sat_id: u8,
     pub gw: Host,
     pub st: Host,
-    pub platform: Platform,
     /// Everything that the platform lists, this profile's own entities included.
     pub satellites: Vec<u8>,
     pub gateways: Vec<u8>,
@@ -70,23 +39,23 @@ pub(crate) struct Infrastructures<'a> {
 }
 
 /// One entity kind: value of `entity_type`, own section, list in the platform section.
-struct Role {
+pub(crate) struct Role {
     entity_type: &'static str,
-    section: &'static str,
+    pub section: &'static str,
     list: &'static str,
 }
 
-const SATELLITE: Role = Role {
+pub(crate) const SATELLITE: Role = Role {
     entity_type: "Satellite",
     section: "entity/entity_sat",
     list: "infrastructure/satellites",
 };
-const GATEWAY: Role = Role {
+pub(crate) const GATEWAY: Role = Role {
     entity_type: "Gateway",
     section: "entity/entity_gw",
     list: "infrastructure/gateways",
 };
-const TERMINAL: Role = Role {
+pub(crate) const TERMINAL: Role = Role {
     entity_type: "Terminal",
     section: "entity/entity_st",
     list: "infrastructure/terminals",
@@ -121,44 +90,42 @@ pub(crate) fn check(files: &Infrastructures<'_>, faults: &mut Faults) -> Option<
             .value("entity_id")?,
         gw: host(&files.gw.as_ref()?.get(GATEWAY.section)?)?,
         st: host(&files.st.as_ref()?.get(TERMINAL.section)?)?,
-        platform: Platform {
-            sat: station(files.sat.as_ref()?, &SATELLITE)?,
-            gw: station(files.gw.as_ref()?, &GATEWAY)?,
-            st: station(files.st.as_ref()?, &TERMINAL)?,
-        },
         satellites: listed(files.sat.as_ref()?, &SATELLITE),
         gateways: listed(files.gw.as_ref()?, &GATEWAY),
-        terminals: files
-            .st
-            .as_ref()?
-            .items(TERMINAL.list)
+        terminals: entity_items(files.st.as_ref()?, &TERMINAL)
             .iter()
             .filter_map(host)
             .collect(),
     })
 }
 
+/// The items of a list that are entities. An item without address under the id of an entity that stands before it, of any
+/// list, is a further MAC address behind that entity: packets to it go there.
+pub(crate) fn entity_items<'a>(root: &Place<'a>, role: &Role) -> Vec<Place<'a>> {
+    let mut seen = Vec::new();
+    let mut found = Vec::new();
+    for one in [SATELLITE, GATEWAY, TERMINAL] {
+        for item in root.items(one.list) {
+            let id = item.value::<u64>("entity_id");
+            if item.get("emu_address").is_none() && seen.contains(&id) {
+                continue;
+            }
+            seen.push(id);
+            if one.list == role.list {
+                found.push(item);
+            }
+        }
+    }
+    found
+}
+
 /// Ids of a list of the platform.
 fn listed(root: &Place<'_>, role: &Role) -> Vec<u8> {
-    let items = root.items(role.list);
+    let items = entity_items(root, role);
     items
         .iter()
         .filter_map(|item| item.value("entity_id"))
         .collect()
-}
-
-fn station(root: &Place<'_>, role: &Role) -> Option<Station> {
-    let section = root.get(role.section)?;
-    let text = |name: &str| Some(section.get(name)?.text()?.to_owned());
-    let keeps_files = root.text_at("storage/enable_local") == Some("true");
-    let path_local = || Some(root.text_at("storage/path_local")?.to_owned());
-    Some(Station {
-        entity_id: section.value("entity_id")?,
-        emu_address: address(&section),
-        tap_iface: text("tap_iface"),
-        mac_address: text("mac_address"),
-        path_local: path_local().filter(|_| keeps_files),
-    })
 }
 
 fn host(section: &Place<'_>) -> Option<Host> {
@@ -173,7 +140,7 @@ fn host(section: &Place<'_>) -> Option<Host> {
 }
 
 /// The unspecified address in place of a malformed one, which lenient loading accepts as `OpenSAND` does.
-fn address(section: &Place<'_>) -> Ipv4Addr {
+pub(crate) fn address(section: &Place<'_>) -> Ipv4Addr {
     section
         .value("emu_address")
         .unwrap_or(Ipv4Addr::UNSPECIFIED)
@@ -233,7 +200,7 @@ fn same(left: Option<&str>, right: Option<&str>) -> bool {
 /// Numbers of entities, uniqueness of ids and addresses, and the default gateway of one file.
 fn check_platform(root: &Place<'_>, faults: &mut Faults) {
     for (role, what) in [(SATELLITE, "satellite"), (GATEWAY, "gateway")] {
-        let count = root.items(role.list).len();
+        let count = entity_items(root, &role).len();
         if count > 1 {
             let reason = format!("{count} {what}s: more than one is {UNSUPPORTED}");
             root.nearest(role.list)
@@ -244,9 +211,18 @@ fn check_platform(root: &Place<'_>, faults: &mut Faults) {
         .iter()
         .flat_map(|role| root.items(role.list))
         .collect();
+    let entities: Vec<_> = [SATELLITE, GATEWAY, TERMINAL]
+        .iter()
+        .flat_map(|role| entity_items(root, role))
+        .collect();
     for name in ["entity_id", "emu_address", "mac_address"] {
         let mut seen = HashMap::new();
-        for leaf in items.iter().filter_map(|item| item.get(name)) {
+        let of = if name == "entity_id" {
+            &entities
+        } else {
+            &items
+        };
+        for leaf in of.iter().filter_map(|item| item.get(name)) {
             let Some(text) = leaf.text() else { continue };
             let line = root.source.line(leaf.node);
             if let Some(first) = seen.insert(text.to_ascii_lowercase(), line) {

@@ -12,6 +12,8 @@ pub(crate) enum Severity {
     Error,
     /// `OpenSAND` starts, but not as the file says: a fault, unless one asks to be as lenient.
     Slip,
+    /// Loaded as it is written, and of no use: a warning, always.
+    Note,
     /// Well written, but not carried by this release of satlink.
     Unsupported,
 }
@@ -65,6 +67,11 @@ impl Faults {
     /// Adds a fault.
     pub(crate) fn push(&mut self, fault: Fault) {
         self.0.push(fault);
+    }
+
+    /// Adds faults.
+    pub(crate) fn extend(&mut self, other: Self) {
+        self.0.extend(other.0);
     }
 
     /// True when nothing is wrong.

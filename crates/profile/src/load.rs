@@ -12,6 +12,7 @@ use crate::check::check_file;
 use crate::document::{Place, Source};
 use crate::entities::{self, Infrastructures};
 use crate::fault::{Fault, Faults, Severity};
+use crate::layout;
 use crate::physical;
 use crate::profile::Profile;
 use crate::qos;
@@ -20,8 +21,9 @@ use crate::spots;
 use crate::terminal;
 use crate::{schema, topology};
 
-/// The files of a profile folder. A transparent satellite has no profile of its own. Further terminals of the platform may
-/// have a `profile_st<id>.xml` each, e.g. `profile_st11.xml`; without it they have the profile of `profile_st.xml`.
+/// The files of a profile in one folder. A transparent satellite has no profile of its own. Further terminals of the
+/// platform may have a `profile_st<id>.xml` each, e.g. `profile_st11.xml`; without it they have that of `profile_st.xml`.
+/// A profile may also have a folder for each entity, as `OpenSAND`'s own tools write it.
 pub const FILES: [&str; 6] = [
     "infrastructure_sat.xml",
     "infrastructure_gw.xml",
@@ -71,9 +73,7 @@ pub fn load(dir: &Path) -> Result<Profile, Faults> {
 /// # Errors
 /// Every fault that counts in this mode, and everything that satlink does not carry.
 pub fn load_as(dir: &Path, mode: Mode) -> Result<Profile, Faults> {
-    accept(dir, |severity| {
-        severity != Severity::Slip || mode == Mode::Strict
-    })
+    accept(dir, |severity| counts(severity, mode))
 }
 
 /// Reads the profile in `dir`, whether satlink carries all of it or not.
@@ -84,11 +84,20 @@ pub fn read(dir: &Path, mode: Mode) -> Result<Profile, Faults> {
     accept(dir, |severity| match severity {
         Severity::Error => true,
         Severity::Slip => mode == Mode::Strict,
-        Severity::Unsupported => false,
+        Severity::Note | Severity::Unsupported => false,
     })
 }
 
-/// Reads a profile; fails with the faults that `counts` says.
+/// Whether this is a fault of a profile that satlink is to carry.
+fn counts(severity: Severity, mode: Mode) -> bool {
+    match severity {
+        Severity::Error | Severity::Unsupported => true,
+        Severity::Slip => mode == Mode::Strict,
+        Severity::Note => false,
+    }
+}
+
+/// Reads a profile; fails with the faults for which `counts` holds.
 fn accept(dir: &Path, counts: impl Fn(Severity) -> bool) -> Result<Profile, Faults> {
     let mut found = Faults::default();
     let profile = parse(dir, &mut found);
@@ -97,7 +106,7 @@ fn accept(dir: &Path, counts: impl Fn(Severity) -> bool) -> Result<Profile, Faul
     match profile {
         Some(profile) if faults.is_empty() => Ok(Profile {
             advice: advice(&profile),
-            warnings: found.select(|severity| severity == Severity::Slip),
+            warnings: found.select(|it| matches!(it, Severity::Slip | Severity::Note)),
             unsupported: found.select(|severity| severity == Severity::Unsupported),
             ..profile
         }),
@@ -113,8 +122,59 @@ fn accept(dir: &Path, counts: impl Fn(Severity) -> bool) -> Result<Profile, Faul
     }
 }
 
+/// Checks one file of a profile by itself: which one it is follows from its elements. References to other files are not.
+///
+/// # Errors
+/// Every fault that counts in this mode, and everything that satlink does not carry.
+pub fn check_single(file: &Path, mode: Mode) -> Result<Faults, Faults> {
+    let mut faults = Faults::default();
+    let dir = file.parent().unwrap_or(Path::new(""));
+    let name = file.file_name().and_then(|name| name.to_str());
+    if let Some(source) = Source::read(dir, name.unwrap_or_default(), &mut faults) {
+        if let Some(document) = source.parse(&mut faults) {
+            let root = source.checked_root(&document, &mut faults);
+            let table = root.as_ref().map(|root| table_of(root, &mut faults));
+            if let Some(table) = table.flatten() {
+                let root = check_file(&source, &document, table, &mut faults);
+                root.inspect(|root| access::check_buffer(root, &mut faults));
+            }
+        }
+    }
+    let found = faults.sorted();
+    let refused = found.select(|it| counts(it, mode));
+    if refused.is_empty() {
+        Ok(found)
+    } else {
+        Err(refused)
+    }
+}
+
+/// The table of a file by what is in it.
+fn table_of(root: &Place<'_>, faults: &mut Faults) -> Option<&'static [schema::Element]> {
+    let marks: [(&str, &[schema::Element]); 4] = [
+        ("entity", schema::INFRASTRUCTURE),
+        ("frequency_plan", schema::TOPOLOGY),
+        ("network/gw_fifos", schema::PROFILE_GW),
+        ("network/st_fifos", schema::PROFILE_ST),
+    ];
+    let found = marks.iter().find(|(mark, _)| root.get(mark).is_some());
+    if found.is_none() {
+        let names = marks.map(|(mark, _)| mark).join(", ");
+        root.fault(
+            faults,
+            "is none of OpenSAND's files",
+            format!("one of {names} is needed"),
+        );
+    }
+    found.map(|(_, table)| *table)
+}
+
 fn parse(dir: &Path, faults: &mut Faults) -> Option<Profile> {
-    let sources = FILES.map(|name| Source::read(dir, name, faults));
+    let layout = layout::find(dir, faults);
+    let sources = layout
+        .names
+        .each_ref()
+        .map(|name| Source::read(dir, name, faults));
     let documents = sources
         .each_ref()
         .map(|source| source.as_ref()?.parse(faults));
@@ -134,7 +194,11 @@ fn parse(dir: &Path, faults: &mut Faults) -> Option<Profile> {
     };
     let (topology, gw, st) = (next(), next(), next());
     drop(roots);
-    let further = further_sources(dir, faults);
+    let further: Vec<_> = layout
+        .further
+        .iter()
+        .filter_map(|(id, name)| Some((*id, Source::read(dir, name, faults)?)))
+        .collect();
     let further_documents: Vec<_> = further
         .iter()
         .map(|(_, source)| source.parse(faults))
@@ -175,18 +239,6 @@ struct Roots<'a> {
     further: Vec<(u8, Place<'a>)>,
 }
 
-/// Profiles of further terminals that are there.
-#[expect(clippy::disallowed_methods, reason = "files of the profile")]
-fn further_sources(dir: &Path, faults: &mut Faults) -> Vec<(u8, Source)> {
-    let ids = 0..schema::BROADCAST_ID as u8;
-    ids.filter_map(|id| {
-        let name = format!("profile_st{id}.xml");
-        let is_there = dir.join(&name).symlink_metadata().is_ok();
-        Some((id, is_there.then(|| Source::read(dir, &name, faults))??))
-    })
-    .collect()
-}
-
 /// The element table guards every value that `assemble` reads; this says so instead of passing silently, should it not.
 fn incomplete(dir: &Path) -> Fault {
     Fault {
@@ -199,6 +251,13 @@ fn incomplete(dir: &Path) -> Fault {
     }
 }
 
+/// Every profile, the further terminals' included.
+fn check_buffers(roots: &Roots<'_>, faults: &mut Faults) {
+    let further = roots.further.iter().map(|(_, root)| root);
+    let profiles = roots.gw.iter().chain(&roots.st).chain(further);
+    profiles.for_each(|root| access::check_buffer(root, faults));
+}
+
 /// Checks every part, so that no fault hides another, and assembles the profile.
 fn assemble(roots: &Roots<'_>, faults: &mut Faults) -> Option<Profile> {
     let (topology, gw) = (roots.topology.as_ref(), roots.gw.as_ref());
@@ -207,6 +266,7 @@ fn assemble(roots: &Roots<'_>, faults: &mut Faults) -> Option<Profile> {
         topology::check(topology, entities.as_ref(), faults);
     }
     let gw_qos = gw.and_then(|gw| qos::read(gw, "gw_fifos", faults));
+    check_buffers(roots, faults);
     let gw_physical = gw.and_then(|gw| physical::read(gw, faults));
     let mut st_profile = |root: &Place<'_>| terminal::read(root, topology, gw, faults);
     let own = roots.st.as_ref().and_then(&mut st_profile);
@@ -246,7 +306,6 @@ fn assemble(roots: &Roots<'_>, faults: &mut Faults) -> Option<Profile> {
         st: entities.st,
         gw: entities.gw,
         sat_id: entities.sat_id,
-        platform: entities.platform,
         one_way_delay_ns: gw_physical.delay.at(0) + st_profile.physical.delay.at(0),
         forward: forward?,
         return_link,

@@ -2,7 +2,7 @@
 //! A satellite link as a profile folder describes it.
 
 use crate::access::{Encapsulation, Settings};
-use crate::entities::{Host, Platform};
+use crate::entities::Host;
 use crate::fault::Faults;
 use crate::physical::Physical;
 use crate::qos::Qos;
@@ -21,8 +21,6 @@ pub struct Profile {
     pub gw: Host,
     /// Id of the satellite.
     pub sat_id: u8,
-    /// What `OpenSAND` itself needs of its machines.
-    pub platform: Platform,
     /// One-way propagation delay at the start, ns: every packet passes the delay of both ground entities.
     pub one_way_delay_ns: u64,
     /// Carrier from GW to ST.

@@ -135,8 +135,11 @@ fn check_carrier_ids(topology: &Place<'_>, spot: &Place<'_>, faults: &mut Faults
         ("forward_band", "wave_forms/dvb_s2"),
         ("return_band", "wave_forms/dvb_rcs2"),
     ] {
-        let rows = topology.items(list);
         for carrier in spot.items(band) {
+            // A return carrier of one terminal alone has DVB-S2 frames.
+            let is_scpc = carrier.text_at("type") == Some("SCPC");
+            let list = if is_scpc { "wave_forms/dvb_s2" } else { list };
+            let rows = topology.items(list);
             for id in carrier_ids(&carrier) {
                 let Some(row) = rows.iter().find(|row| row.value("id") == Some(id)) else {
                     carrier.nearest("wave_form").slip(

@@ -183,7 +183,7 @@ const PLANTED: &[(Edit, &str, &str)] = &[
     // Contradictions
     (("infrastructure_gw.xml", "<entity_type>Gateway<", "<entity_type>Terminal<"), "entity/entity_type", "write Gateway"),
     (("infrastructure_gw.xml", "<default_gw>0<", "<default_gw>5<"), "infrastructure/default_gw", "differs from"),
-    (("infrastructure_sat.xml", "<default_gw>0<", "<default_gw>5<"), "infrastructure/default_gw", "no gateway"),
+    (("infrastructure_sat.xml", "<default_gw>0<", "<default_gw>5<"), "infrastructure/default_gw", "not a gateway"),
     (("infrastructure_st.xml", "<entity_st>\n        <entity_id>1<", "<entity_st>\n        <entity_id>3<"), "entity/entity_st/entity_id", "not in infrastructure/terminals"),
     (("infrastructure_st.xml", "<entity_st>\n        <entity_id>1</entity_id>\n        <emu_address>10.77.0.3<", "<entity_st>\n        <entity_id>1</entity_id>\n        <emu_address>10.77.0.9<"), "entity/entity_st/emu_address", "differs from 10.77.0.3"),
     (("topology.xml", "<gateway_id>0<", "<gateway_id>4<"), "frequency_plan/spots/item[1]/assignments/gateway_id", "is 0"),

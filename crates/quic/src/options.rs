@@ -5,7 +5,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::transport::INITIAL_DATAGRAM;
+/// Datagram size before the path's MTU is known, bytes (RFC 9000 section 14.1); the unit of initial windows.
+pub const INITIAL_DATAGRAM: u32 = 1200;
 
 /// Congestion control algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -17,6 +18,8 @@ pub enum CongestionControl {
     Cubic,
     /// `BBRv2`, draft-cardwell-iccrg-bbr-congestion-control-02; quiche alone has a sound one
     Bbr,
+    /// `BBRv3`, draft-ietf-ccwg-bbr-06; noq alone
+    Bbr3,
 }
 
 impl CongestionControl {
@@ -27,6 +30,7 @@ impl CongestionControl {
             Self::Reno => "reno",
             Self::Cubic => "cubic",
             Self::Bbr => "bbr",
+            Self::Bbr3 => "bbr3",
         }
     }
 }

@@ -10,9 +10,6 @@ use quinn_proto::{AckFrequencyConfig, IdleTimeout, TransportConfig, VarInt};
 use crate::options::{CongestionControl, Fault, Faults, LegOptions};
 use crate::watch::ObservedFactory;
 
-/// Datagram size before the path's MTU is known, bytes (RFC 9000 section 14.1); the unit of initial windows.
-pub const INITIAL_DATAGRAM: u32 = 1200;
-
 /// Returns quinn's configuration of one end of a leg, without Careful Resume. Stream counts, keep-alive and qlog are the caller's.
 ///
 /// quinn closes a connection once one ordered stream buffers more than 1,024 separate spans, which a satellite link
@@ -75,10 +72,13 @@ fn controller(options: &LegOptions) -> Result<Arc<dyn ControllerFactory + Send +
             config.initial_window(window);
             Arc::new(config)
         }
-        CongestionControl::Bbr => {
+        CongestionControl::Bbr | CongestionControl::Bbr3 => {
+            let why = "bbr is not offered with quinn; use --stack quiche, or cubic";
+            let why3 = "bbr3 is not offered with quinn; use --stack noq, or cubic";
+            let is_3 = options.congestion_control == CongestionControl::Bbr3;
             return Err(Faults(vec![Fault {
                 option: "congestion-control",
-                why: "bbr is not offered with quinn; use --stack quiche, or cubic".into(),
+                why: (if is_3 { why3 } else { why }).into(),
             }]));
         }
     })

@@ -144,7 +144,7 @@ mod tests {
             ("/none/st", libc::ENOENT, "bring the lab up first"),
             ("/proc", libc::EPERM, "run as root"),
             ("/proc", libc::EBUSY, "end it first"),
-            ("/proc", libc::EINVAL, "no TUN device"),
+            ("/proc", libc::EINVAL, "not a TUN device"),
             (
                 "/proc",
                 libc::ENODEV,

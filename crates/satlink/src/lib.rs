@@ -2,6 +2,7 @@
 //! The emulator as a process: TUN devices, real-time threads, control socket, metrics.
 
 mod awake;
+mod bounded;
 mod control;
 pub mod describe;
 mod devices;

@@ -2,18 +2,17 @@
 //! `satlink`: emulates one satellite path between TUN devices from an `OpenSAND` 8.2 profile.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use profile::{Fault, Faults, Mode, Profile};
 use serde::Serialize;
 
-use cli::{Failure, PROFILE_HINT, load, load_profile, log};
+use cli::{Failure, PROFILE_HINT, load, log, refused_profile};
 use emulator::config::Config;
-use emulator::timing::Timing;
-use emulator::{demand, plan};
-use satlink::describe::description;
+use emulator::plan;
+use satlink::describe::{description, inspection, summary};
 use satlink::entity::Entity;
 use satlink::run;
 
@@ -30,9 +29,9 @@ Units: rates in bit/s, delays in ms, queues in bytes of IP packets; profiles kee
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Check profile folders; every fault is reported with file, line, element and remedy
+    /// Check profile folders or single files; every fault is reported with file, line, element and remedy
     Validate {
-        /// Profile folders, six XML files each
+        /// Profile folders, in any layout of `OpenSAND`'s tools, or single XML files
         #[arg(required = true, value_name = "PROFILE_DIR")]
         profiles: Vec<PathBuf>,
         /// Only warn of what the loader of 8.2.0 takes although it is wrong
@@ -47,9 +46,12 @@ enum Command {
         /// Profile folder
         #[arg(value_name = "PROFILE_DIR")]
         profile: PathBuf,
-        /// Take what the loader of 8.2.0 takes although it is wrong
-        #[arg(long)]
-        lenient: bool,
+    },
+    /// Print what satlink makes of a profile, as JSON: link, warnings, what it does not carry, faults
+    Inspect {
+        /// Profile folder, in any layout of `OpenSAND`'s tools
+        #[arg(value_name = "PROFILE_DIR")]
+        profile: PathBuf,
     },
     /// Print what the frame arithmetic says: rates (bit/s), delays (ms), queues (bytes), goodput (bit/s)
     Plan {
@@ -75,8 +77,9 @@ fn main() -> ExitCode {
             lenient,
             json,
         } => validate(&profiles, Mode::of(lenient), json),
-        Command::Describe { profile, lenient } => {
-            load_profile(&profile, Mode::of(lenient)).and_then(|it| describe(&it))
+        Command::Describe { profile } => describe(&profile),
+        Command::Inspect { profile } => {
+            print_json(&inspection(&profile::read(&profile, Mode::Lenient)))
         }
         Command::Plan { config } => {
             load(&config).and_then(|(config, profile)| print_plan(&config, &profile))
@@ -94,8 +97,10 @@ fn main() -> ExitCode {
     }
 }
 
-fn describe(profile: &Profile) -> Result<(), Failure> {
-    print_json(&description(profile))
+/// Of a profile that satlink cannot carry as well: `OpenSAND` judges the rest.
+fn describe(dir: &Path) -> Result<(), Failure> {
+    let platform = profile::platform(dir).map_err(|faults| refused_profile(dir, &faults))?;
+    print_json(&description(&platform))
 }
 
 /// Result of checking one profile, for `--json`.
@@ -110,24 +115,24 @@ struct Checked<'a> {
 fn validate(dirs: &[PathBuf], mode: Mode, json: bool) -> Result<(), Failure> {
     let results: Vec<_> = dirs
         .iter()
-        .map(|dir| (dir.display().to_string(), profile::load_as(dir, mode)))
+        .map(|dir| (dir.display().to_string(), checked(dir, mode)))
         .collect();
     if json {
         let checked = results.iter().map(|(dir, result)| Checked {
             profile: dir.clone(),
             valid: result.is_ok(),
             faults: result.as_ref().err().map_or(&[], Faults::as_slice),
-            warnings: (result.as_ref()).map_or(&[], |profile| profile.warnings.as_slice()),
+            warnings: (result.as_ref()).map_or(&[], |(warnings, _)| warnings.as_slice()),
         });
         print_json(&checked.collect::<Vec<_>>())?;
     } else {
         for (dir, result) in &results {
             match result {
-                Ok(profile) => {
-                    for warning in profile.warnings.as_slice() {
+                Ok((warnings, summary)) => {
+                    for warning in warnings.as_slice() {
                         log(&format!("warning: {warning}"));
                     }
-                    print(&summary(dir, profile))?;
+                    print(&format!("{dir}: {summary}"))?;
                 }
                 Err(faults) => log(&faults.to_string()),
             }
@@ -142,18 +147,15 @@ fn validate(dirs: &[PathBuf], mode: Mode, json: bool) -> Result<(), Failure> {
     }
 }
 
-fn summary(dir: &str, profile: &Profile) -> String {
-    let (forward, back) = (&profile.forward, &profile.return_link);
-    format!(
-        "{dir}: forward {} at {:.3} Mbaud, return {} in {}{} slots per {} ms, {} ms one way",
-        forward.modcod,
-        forward.symbol_rate as f64 / 1e6,
-        back.waveform,
-        if profile.is_on_demand() { "up to " } else { "" },
-        demand::slots(Timing::Standard, profile).most,
-        back.superframe_ns as f64 / 1e6,
-        profile.one_way_delay_ns as f64 / 1e6,
-    )
+/// Warnings and a summary of a profile folder, or of a single file.
+fn checked(path: &Path, mode: Mode) -> Result<(Faults, String), Faults> {
+    if path.is_file() {
+        let warnings = profile::check_single(path, mode)?;
+        return Ok((warnings, "valid by itself".into()));
+    }
+    let profile = profile::load_as(path, mode)?;
+    let summary = summary(&profile);
+    Ok((profile.warnings, summary))
 }
 
 fn print_plan(config: &Config, profile: &Profile) -> Result<(), Failure> {

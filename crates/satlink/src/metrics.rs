@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! `raw/link.jsonl` (schemas/link-metrics.schema.json): the lines of the file.
 
-use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::path::Path;
 
 use emulator::directions::DIRECTIONS;
 use emulator::drive::{Late, Snapshot};
@@ -112,14 +110,6 @@ pub enum Message {
     Change(usize, Box<Applied>),
     /// The last line; the writer ends.
     End(Box<End>),
-}
-
-/// Opens the metrics file for appending.
-///
-/// # Errors
-/// The file cannot be created or opened.
-pub fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).open(path)
 }
 
 /// Where samples go.

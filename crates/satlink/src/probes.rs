@@ -2,17 +2,21 @@
 //! Samples for the collectors of `OpenSAND` 8.2: its probe names and units, one datagram per entity and sample.
 //!
 //! A datagram is `<epoch ms> <probe> <value> <probe> <value> ... entity <name>`. Probes without a counterpart here (a
-//! satellite, requests of terminals, the parts of the two legs) are left out. Throughputs count the Ethernet frames that
-//! `OpenSAND` carries: 14 bytes more a packet than the IP packets here.
+//! satellite, contents of requests) are left out. Throughputs count the Ethernet frames that `OpenSAND` carries: 14 bytes more
+//! a packet than the IP packets here. Delay and attenuation are those of the profile; link changes are not in them. Log
+//! lines go to the port after that of the probes, as in `OpenSAND` (5361 and 5362).
 
 use std::fmt::Write;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
+use dvb::modcod::{FrameSize, ModCod};
+use dvb::rcs2::Waveform;
 use dvb::sdu::ETHERNET_HEADER;
 use emulator::config::Probes;
-use profile::{Leg, Physical, Profile, Qos};
+use profile::{Physical, Profile, Qos};
 
 use crate::samples::{Direction, Sample};
 use crate::sys;
@@ -36,7 +40,17 @@ impl Collector {
             None => connect(address)?,
         };
         let entities = Entities::of(profile);
-        Ok(Self { socket, entities })
+        let collector = Self { socket, entities };
+        collector.announce(address);
+        Ok(collector)
+    }
+
+    /// Sends the first log line of each entity; whether it arrives does not matter.
+    fn announce(&self, probes: SocketAddr) {
+        let logs = SocketAddr::new(probes.ip(), probes.port().saturating_add(1));
+        for line in self.entities.status("Blocks initialized") {
+            let _ = self.socket.send_to(line.as_bytes(), logs);
+        }
     }
 
     /// Sends a sample. Losses are ignored.
@@ -74,6 +88,67 @@ struct Entities {
     spot: String,
     st: Entity,
     gw: Entity,
+    carriers: Carriers,
+    /// Unix time of the first sample, s: attenuation and delay start there.
+    started: OnceLock<f64>,
+}
+
+/// What the carriers of the profile hold.
+#[derive(Debug)]
+struct Carriers {
+    forward: profile::Forward,
+    back: profile::Return,
+    /// Constant rates of all terminals of the carrier, and the most that they may ask for by rate, kbit/s.
+    cra_kbps: u64,
+    rbdc_max_kbps: u64,
+    is_on_demand: bool,
+    step_ns: u64,
+}
+
+impl Carriers {
+    fn of(profile: &Profile) -> Self {
+        let own = std::iter::once(profile.st_profile.dama);
+        let all = own.chain(profile.sharing().map(|it| it.profile.dama));
+        let (cra_kbps, rbdc_max_kbps) = all.fold((0, 0), |sum, dama| {
+            let rbdc = dama.rbdc_max_kbps.unwrap_or(0);
+            (sum.0 + u64::from(dama.cra_kbps), sum.1 + u64::from(rbdc))
+        });
+        Self {
+            forward: profile.forward.clone(),
+            back: profile.return_link.clone(),
+            cra_kbps,
+            rbdc_max_kbps,
+            is_on_demand: profile.is_on_demand(),
+            step_ns: u64::from(profile.settings.acm_refresh_ms) * 1_000_000,
+        }
+    }
+
+    /// Part of the forward carrier's symbols that frames took.
+    fn forward_use(&self, sent: &Direction, seconds: f64) -> f64 {
+        let modcod = sent.modcod_id.and_then(ModCod::by_id);
+        let symbols = modcod.map_or(0, |it| it.plframe_symbols(FrameSize::Normal, false));
+        let taken = (sent.frames * symbols) as f64;
+        (taken / (self.forward.symbol_rate as f64 * seconds)).min(1.0)
+    }
+
+    /// kbit/s of the forward carrier with the MODCOD in force.
+    fn forward_kbps(&self, sent: &Direction) -> f64 {
+        let modcod = sent.modcod_id.and_then(ModCod::by_id);
+        let efficiency = modcod.map_or(0.0, |it| it.efficiency(FrameSize::Normal, false));
+        self.forward.symbol_rate as f64 * efficiency / 1e3
+    }
+
+    /// kbit/s of bursts: assigned to the terminal, and sent.
+    fn bursts_kbps(&self, sent: &Direction, seconds: f64) -> [f64; 2] {
+        let waveform = sent.modcod_id.and_then(Waveform::by_id);
+        let bits = waveform.map_or(0, |it| it.payload_bytes * 8) as f64;
+        let superframes = seconds * 1e9 / self.back.superframe_ns as f64;
+        let assigned = sent.slots_assigned.map_or_else(
+            || f64::from(self.back.slots) * superframes,
+            |slots| slots as f64,
+        );
+        [assigned, sent.frames as f64].map(|bursts| bursts * bits / seconds / 1e3)
+    }
 }
 
 #[derive(Debug)]
@@ -81,9 +156,9 @@ struct Entity {
     name: String,
     /// Where packets without a tag wait, lower case.
     fifo: String,
-    /// `Es/N0` without attenuation of what it sends and of what it receives, dB.
-    clear_sky_db: [f64; 2],
-    minimal_es_n0_db: Option<f64>,
+    /// The other FIFOs, lower case.
+    idle_fifos: Vec<String>,
+    physical: Physical,
 }
 
 impl Entity {
@@ -91,12 +166,13 @@ impl Entity {
         let fifo = qos
             .fifo_of_pcp(qos.default_pcp)
             .map(|at| &qos.fifos[at].name);
-        let clear_sky = |leg: &Leg| leg.clear_sky_db;
+        let fifo = fifo.map_or_else(|| "be".into(), |name| name.to_lowercase());
+        let names = qos.fifos.iter().map(|fifo| fifo.name.to_lowercase());
         Self {
             name,
-            fifo: fifo.map_or_else(|| "be".into(), |name| name.to_lowercase()),
-            clear_sky_db: [&physical.uplink, &physical.downlink].map(clear_sky),
-            minimal_es_n0_db: physical.minimal_es_n0_db,
+            idle_fifos: names.filter(|name| *name != fifo).collect(),
+            fifo,
+            physical: physical.clone(),
         }
     }
 }
@@ -109,7 +185,14 @@ impl Entities {
             spot: format!("spot_{}", profile.gw.id),
             st: Entity::new(format!("st{}", profile.st.id), &st.physical, &st.qos),
             gw: Entity::new(format!("gw{}", profile.gw.id), gw, &profile.gw_qos),
+            carriers: Carriers::of(profile),
+            started: OnceLock::new(),
         }
+    }
+
+    /// A log line of each entity, in the form of `OpenSAND`'s logs without the date.
+    fn status(&self, text: &str) -> [String; 2] {
+        [&self.gw, &self.st].map(|entity| format!("[EVENT][{}][status] {text}", entity.name))
     }
 
     /// The datagrams of a sample; none where another emulator carries the satellite segment.
@@ -118,6 +201,9 @@ impl Entities {
             return Vec::new();
         };
         let (s, seconds) = (&self.spot, sample.seconds);
+        let started = *self.started.get_or_init(|| sample.t_unix_s - seconds);
+        let now = ((sample.t_unix_s - seconds - started).max(0.0) * 1e9) as u64;
+        let at = (now, now / self.carriers.step_ns.max(1) + 1);
         let mut st = Datagram::new(sample.t_unix_s);
         st.modcods("up_return_modcod", back, None);
         st.modcods(
@@ -125,21 +211,106 @@ impl Entities {
             forward,
             Some(forward),
         );
-        st.physical(&format!("{s}.st.phy"), &self.st, forward);
-        st.queue(&format!("{s}.st"), &self.st.fifo, back, seconds);
+        st.physical(&format!("{s}.st.phy"), &self.st, forward, at);
+        let idle = |entity: &Entity, on_demand: bool| {
+            // On demand the FIFOs of the ST are all in use, and not told apart here.
+            if on_demand {
+                Vec::new()
+            } else {
+                entity.idle_fifos.clone()
+            }
+        };
+        let fifos = idle(&self.st, self.carriers.is_on_demand);
+        st.queue(&format!("{s}.st"), (&self.st.fifo, &fifos), back, seconds);
         let received = kbps(forward.out_bytes, forward.out_packets, seconds);
         st.whole(&format!("{s}.st.throughputs.l2_from_sat.total"), received);
+        self.allocation(&mut st, back, seconds);
         let mut gw = Datagram::new(sample.t_unix_s);
         let group = format!("{s}.gw.standard");
         gw.modcods(&format!("{s}.gw.up_forward_modcod"), forward, None);
         gw.modcods(&format!("{s}.gw.down_return_modcod"), back, Some(back));
-        gw.physical(&format!("{s}.gw.phy"), &self.gw, back);
-        gw.queue(&group, &self.gw.fifo, forward, seconds);
+        gw.physical(&format!("{s}.gw.phy"), &self.gw, back, at);
+        gw.queue(
+            &group,
+            (&self.gw.fifo, &idle(&self.gw, false)),
+            forward,
+            seconds,
+        );
+        let rate = (forward.dropped_bytes as f64 * 8e-3 / seconds).round() as u64;
+        gw.whole(&format!("{group}.queue_loss.rate.{}", self.gw.fifo), rate);
         gw.whole(&format!("{group}.global.bbframe_number"), forward.frames);
         let received = kbps(back.out_bytes, back.out_packets, seconds);
         gw.whole(&format!("{s}.gw.throughputs.l2_from_sat"), received);
         gw.whole(&format!("{s}.gw.global.st_number"), 1);
+        self.capacities(&mut gw, (forward, back), seconds);
         vec![st.end(&self.st.name), gw.end(&self.gw.name)]
+    }
+}
+
+impl Entities {
+    /// What the terminal was assigned.
+    fn allocation(&self, st: &mut Datagram, back: &Direction, seconds: f64) {
+        let (s, carriers) = (&self.spot, &self.carriers);
+        let [assigned, sent] = carriers.bursts_kbps(back, seconds);
+        st.whole(&format!("{s}.st.allocation.total"), assigned.round() as u64);
+        let left = (assigned - sent).max(0.0).round() as u64;
+        st.whole(&format!("{s}.st.allocation.remaining"), left);
+        let superframe_ms = carriers.back.superframe_ns as f64 / 1e6;
+        st.decibel(&format!("{s}.st.perf.sof_interval"), superframe_ms);
+    }
+
+    /// What the carriers hold and have left, and what was asked for.
+    fn capacities(&self, gw: &mut Datagram, links: (&Direction, &Direction), seconds: f64) {
+        let (s, carriers, (forward, back)) = (&self.spot, &self.carriers, links);
+        let group = format!("{s}.gw.standard");
+        let [assigned, _] = carriers.bursts_kbps(back, seconds);
+        let symbols = carriers.back.symbol_rate as f64;
+        let waveform = back.modcod_id.and_then(Waveform::by_id);
+        let efficiency = waveform.map_or(1.0, Waveform::efficiency);
+        let return_left = (1.0 - assigned * 1e3 / efficiency / symbols).max(0.0);
+        let per_superframe = symbols * carriers.back.superframe_ns as f64 / 1e9;
+        let forward_left = 1.0 - carriers.forward_use(forward, seconds);
+        let per_tick = carriers.forward.symbol_rate as f64 * carriers.forward.tick_ns as f64 / 1e9;
+        for (name, available, left) in [
+            (
+                format!("{s}.gw.up/return_total_capacity"),
+                per_superframe,
+                return_left,
+            ),
+            (
+                format!("{group}.up/return_capacity.total"),
+                symbols,
+                return_left,
+            ),
+            (
+                format!("{group}.up/return_capacity.carrier0"),
+                symbols,
+                return_left,
+            ),
+            (
+                format!("{group}.down/forward_capacity.total"),
+                per_tick,
+                forward_left,
+            ),
+            (
+                format!("{group}.down/forward_capacity.carrier0.ccm"),
+                carriers.forward_kbps(forward),
+                forward_left,
+            ),
+        ] {
+            gw.whole(&format!("{name}.available"), available.round() as u64);
+            gw.whole(
+                &format!("{name}.remaining"),
+                (available * left).round() as u64,
+            );
+        }
+        gw.whole(&format!("{s}.gw.global.cra_allocated"), carriers.cra_kbps);
+        gw.whole(&format!("{s}.gw.rbdc.rbdc_max"), carriers.rbdc_max_kbps);
+        if let Some(requests) = back.requests {
+            gw.whole(&format!("{s}.gw.rbdc.rbdc_request_number"), requests);
+        }
+        let tick_ms = carriers.forward.tick_ns as f64 / 1e6;
+        gw.decibel(&format!("{s}.gw.perf.frames_interval"), tick_ms);
     }
 }
 
@@ -182,33 +353,64 @@ impl Datagram {
         }
     }
 
-    fn physical(&mut self, prefix: &str, entity: &Entity, received: &Direction) {
-        let [up, down] = entity.clear_sky_db;
-        self.decibel(&format!("{prefix}.uplink_clear_sky_condition"), up);
-        self.decibel(&format!("{prefix}.downlink_clear_sky_condition"), down);
+    /// `at`: ns since the start, and the step of attenuation.
+    fn physical(&mut self, prefix: &str, own: &Entity, received: &Direction, at: (u64, u64)) {
+        let physical = &own.physical;
+        for (name, leg) in [
+            ("uplink", &physical.uplink),
+            ("downlink", &physical.downlink),
+        ] {
+            self.decibel(
+                &format!("{prefix}.{name}_clear_sky_condition"),
+                leg.clear_sky_db,
+            );
+            self.decibel(
+                &format!("{prefix}.{name}_attenuation"),
+                leg.attenuation.at(at.1),
+            );
+        }
         if let Some(db) = received.es_n0_db {
             self.decibel(&format!("{prefix}.total_cn"), db);
         }
-        if let Some(db) = entity.minimal_es_n0_db.or(received.threshold_db) {
+        if let Some(db) = physical.minimal_es_n0_db.or(received.threshold_db) {
             self.decibel(&format!("{prefix}.minimal_condition"), db);
         }
         self.whole(&format!("{prefix}.drops"), received.lost_frames);
+        self.whole(
+            &format!("{prefix}.delay"),
+            physical.delay.at(at.0) / 1_000_000,
+        );
     }
 
-    fn queue(&mut self, prefix: &str, fifo: &str, sent: &Direction, seconds: f64) {
-        let kbits = (sent.queue_bytes as f64 * 8e-3).round() as u64;
+    /// The FIFO in use, and the idle ones.
+    fn queue(
+        &mut self,
+        prefix: &str,
+        (used, idle): (&str, &[String]),
+        sent: &Direction,
+        seconds: f64,
+    ) {
+        let kbits = |bytes: u64| (bytes as f64 * 8e-3).round() as u64;
         let offered = kbps(sent.in_bytes, sent.in_packets, seconds);
-        self.whole(&format!("{prefix}.queue_size.capacity.{fifo}"), kbits);
+        let left = kbps(sent.out_bytes, sent.out_packets, seconds);
+        let of_used = [
+            ("queue_size.capacity", kbits(sent.queue_bytes)),
+            ("queue_size.packets", sent.queue_packets),
+            ("queue_loss.capacity", kbits(sent.dropped_bytes)),
+            ("queue_loss.packets", sent.dropped_packets),
+            ("throughputs.l2_to_sat_before_sched", offered),
+            ("throughputs.l2_to_sat_after_sched", left),
+        ];
+        for (name, value) in of_used {
+            self.whole(&format!("{prefix}.{name}.{used}"), value);
+            for fifo in idle {
+                self.whole(&format!("{prefix}.{name}.{fifo}"), 0);
+            }
+        }
         self.whole(
-            &format!("{prefix}.queue_size.packets.{fifo}"),
-            sent.queue_packets,
+            &format!("{prefix}.throughputs.l2_to_sat_after_sched.total"),
+            left,
         );
-        self.whole(
-            &format!("{prefix}.queue_loss.packets.{fifo}"),
-            sent.dropped_packets,
-        );
-        let before = format!("{prefix}.throughputs.l2_to_sat_before_sched.{fifo}");
-        self.whole(&before, offered);
     }
 
     fn end(mut self, entity: &str) -> String {
@@ -247,6 +449,7 @@ mod tests {
             packets_out: 50,
             bytes_out: 50_000,
             packets_dropped: 7,
+            bytes_dropped: 7000,
             frames_sent: 60,
             frames_lost: 2,
             ..Counters::default()
@@ -264,8 +467,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn datagrams_have_opensand_s_names_units_and_shape() {
+    /// The datagrams of an interval of 100 ms that ends at 1000.1 s, ST and GW.
+    fn example() -> (Entities, Vec<String>) {
         let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../opensand-profiles/geo");
         let profile = profile::load(dir.as_ref()).unwrap();
         let carriers = [
@@ -286,10 +489,17 @@ mod tests {
         let radio = carriers.map(|carrier| Some(snapshot(carrier, Some(7.25))));
         let wire = || Some(snapshot(Carrier::Wire, None));
         let [forward, back] = radio;
-        // An interval of 100 ms that ends at 1000.1 s.
         let sample = sampled(&[forward, back, wire(), wire()]);
         let entities = Entities::of(&profile);
         let datagrams = entities.datagrams(&sample);
+        let terrestrial = sampled(&[None, None, wire(), wire()]);
+        assert!(entities.datagrams(&terrestrial).is_empty());
+        (entities, datagrams)
+    }
+
+    #[test]
+    fn datagrams_have_opensand_s_names_units_and_shape() {
+        let (_, datagrams) = example();
         let (at, entity, st) = decoded(&datagrams[0]);
         assert_eq!((at, entity), (1_000_100, "st1"));
         let expected = [
@@ -308,7 +518,9 @@ mod tests {
             ("spot_0.st.throughputs.l2_to_sat_before_sched.be", 8112.0),
             ("spot_0.st.throughputs.l2_from_sat.total", 4056.0),
         ];
-        assert_eq!(st, BTreeMap::from(expected));
+        for (name, value) in expected {
+            assert!((st[name] - value).abs() < 1e-9, "{name}");
+        }
         let (_, entity, gw) = decoded(&datagrams[1]);
         assert_eq!(entity, "gw0");
         for (name, value) in [
@@ -323,7 +535,57 @@ mod tests {
             assert!((gw[name] - value).abs() < 1e-9, "{name}");
         }
         assert!(datagrams[0].contains(" spot_0.st.phy.total_cn 7.250000 "));
-        let terrestrial = sampled(&[None, None, wire(), wire()]);
-        assert!(entities.datagrams(&terrestrial).is_empty());
+    }
+
+    #[test]
+    fn delay_attenuation_allocation_and_capacities_are_told_too() {
+        let (entities, datagrams) = example();
+        let (_, _, st) = decoded(&datagrams[0]);
+        for (name, value) in [
+            ("spot_0.st.phy.delay", 125.0),
+            ("spot_0.st.phy.uplink_attenuation", 0.0),
+            ("spot_0.st.phy.downlink_attenuation", 0.0),
+            ("spot_0.st.queue_loss.capacity.be", 56.0),
+            ("spot_0.st.queue_size.packets.ef", 0.0),
+            ("spot_0.st.throughputs.l2_to_sat_after_sched.total", 4056.0),
+            ("spot_0.st.perf.sof_interval", 26.5),
+            // 171 bursts of 194 bytes in 26.5 ms; 60 of them in 0.1 s.
+            ("spot_0.st.allocation.total", 10015.0),
+            ("spot_0.st.allocation.remaining", 9084.0),
+        ] {
+            assert!((st[name] - value).abs() < 1e-9, "{name}: {}", st[name]);
+        }
+        // OpenSAND's ST has 51 names with five FIFOs.
+        assert_eq!(st.len(), 46);
+        let (_, _, gw) = decoded(&datagrams[1]);
+        for (name, value) in [
+            ("spot_0.gw.global.cra_allocated", 10_000.0),
+            ("spot_0.gw.rbdc.rbdc_max", 0.0),
+            ("spot_0.gw.phy.delay", 125.0),
+            ("spot_0.gw.standard.queue_loss.rate.be", 560.0),
+            ("spot_0.gw.up/return_total_capacity.available", 424_000.0),
+            (
+                "spot_0.gw.standard.up/return_capacity.carrier0.available",
+                16e6,
+            ),
+            (
+                "spot_0.gw.standard.down/forward_capacity.total.available",
+                400_000.0,
+            ),
+            (
+                "spot_0.gw.standard.down/forward_capacity.carrier0.ccm.available",
+                19_610.0,
+            ),
+            ("spot_0.gw.perf.frames_interval", 10.0),
+        ] {
+            assert!((gw[name] - value).abs() < 1e-9, "{name}: {}", gw[name]);
+        }
+        assert_eq!(
+            entities.status("Blocks initialized"),
+            [
+                "[EVENT][gw0][status] Blocks initialized",
+                "[EVENT][st1][status] Blocks initialized"
+            ]
+        );
     }
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! `satlink run`: starts and ends the devices, a real-time thread for each direction, and the metrics writer.
 
-use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -20,6 +19,7 @@ use link::{Link, LinkConfig, LinkError, Receiver as LinkReceiver, Relay, Sender}
 use profile::Profile;
 
 use crate::awake::{self, Awake};
+use crate::bounded::Bounded;
 use crate::control::{Controller, Socket, State};
 use crate::devices::{Devices, End};
 use crate::ends::{self, Ends};
@@ -105,8 +105,8 @@ pub fn run(config: &Config, profile: &Profile, entity: Entity) -> Result<(), Fai
     })
 }
 
-fn open_metrics(config: &Config) -> Result<File, Failure> {
-    metrics::open(&config.metrics).map_err(|error| {
+fn open_metrics(config: &Config) -> Result<Bounded, Failure> {
+    Bounded::open(&config.metrics, config.metrics_max_bytes).map_err(|error| {
         let what = format!("{}: {error}", config.metrics.display());
         Failure::host(
             what,
@@ -137,7 +137,7 @@ fn bind(path: &Path) -> Result<Socket, Failure> {
 
 /// Writes metrics to their end. The control socket's state and the host's cores see each message first.
 fn write_metrics(
-    output: Output<File>,
+    output: Output<Bounded>,
     header: &Header,
     messages: &Receiver<Message>,
     state: &State,

@@ -64,6 +64,9 @@ pub(crate) struct Direction {
     pub out_bytes: u64,
     pub rate_bps: f64,
     pub dropped_packets: u64,
+    /// For probes alone.
+    #[serde(skip)]
+    pub dropped_bytes: u64,
     pub marked_packets: u64,
     pub lost_packets: u64,
     pub frames: u64,
@@ -122,6 +125,7 @@ impl Direction {
             out_bytes,
             rate_bps: out_bytes as f64 * 8.0 / seconds,
             dropped_packets: delta(|s| s.counters.packets_dropped + s.refused.0),
+            dropped_bytes: delta(|s| s.counters.bytes_dropped),
             marked_packets: delta(|s| s.counters.packets_marked),
             lost_packets: delta(|s| s.counters.packets_lost),
             frames: delta(|s| s.counters.frames_sent),

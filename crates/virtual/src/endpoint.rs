@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use bytes::BytesMut;
 use satperf::app::App;
-use satperf::stack::quinn::Quinn;
 use satperf::stack::{Datagram, Stack};
 
 use crate::packet;
@@ -15,7 +14,7 @@ use crate::packet;
 /// A stack that is stepped with the virtual time.
 pub struct Endpoint {
     /// The stack.
-    pub stack: Quinn,
+    pub stack: Box<dyn Stack>,
     address: SocketAddrV4,
     /// IP packets on their way out.
     pub out: VecDeque<Vec<u8>>,
@@ -25,7 +24,7 @@ pub struct Endpoint {
 impl Endpoint {
     /// A stack at an address.
     #[must_use]
-    pub fn new(stack: Quinn, address: SocketAddrV4) -> Self {
+    pub fn new(stack: Box<dyn Stack>, address: SocketAddrV4) -> Self {
         Self {
             stack,
             address,
@@ -55,7 +54,7 @@ impl Endpoint {
                 self.stack.handle_timeout(now);
             }
             if let Some(app) = &mut app {
-                app.step(now, &mut self.stack);
+                app.step(now, self.stack.as_mut());
             }
             let has_sent = self.send(now);
             let is_due = app

@@ -7,6 +7,8 @@ use satperf::record::Request;
 use satperf::streams::{MAX_SOURCE_MBPS, is_source_rate};
 use serde::{Deserialize, Serialize};
 
+use crate::stacks::Library;
+
 /// The version of the file this release reads.
 pub const SCHEMA: &str = "satlab/virtual-transfer/1";
 /// Most bytes of one transfer.
@@ -43,6 +45,9 @@ pub struct Transfer {
     pub zero_rtt: bool,
     /// Virtual time after which a transfer is given up, s.
     pub timeout_s: f64,
+    /// QUIC library of both ends.
+    #[serde(default)]
+    pub stack: Library,
     /// The client's end.
     pub client: LegOptions,
     /// The server's end.
@@ -105,7 +110,7 @@ impl Transfer {
         let legs = [("client", &self.client), ("server", &self.server)]
             .into_iter()
             .filter_map(|(end, leg)| {
-                let faults = quic::transport(leg).err()?;
+                let faults = self.stack.refuses(leg)?;
                 Some(format!("{end}: {faults}"))
             });
         rules
@@ -147,6 +152,7 @@ mod tests {
             pause_s: 0.0,
             zero_rtt: false,
             timeout_s: 60.0,
+            stack: Library::Quinn,
             client: LegOptions::default(),
             server: LegOptions::default(),
         }

@@ -23,7 +23,7 @@ from satlab.check.endpoint.satperf import SatperfPair
 from satlab.check.samples import Backend, Options, Sample
 from satlab.check.suite import Case, Suite
 from satlab.check.trace import causes
-from satlab.check.verdict import sorted_times
+from satlab.check.verdict import counted_of, is_measurable, sorted_times
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.statistics import median
@@ -34,17 +34,21 @@ TOLERANCE = 0.03
 
 @dataclass(frozen=True)
 class Agreement:
-    """A case at one mark: medians of both clocks, s; infinite where too few samples reached the mark."""
+    """A case at one mark: medians of both clocks, s; infinite where too few samples reached the mark.
+
+    Real samples out of calibration are not counted; with too few others nothing is measurable.
+    """
 
     case: str
     mark_mb: float
     virtual_s: float
     real_s: float
+    is_measurable: bool = True
 
     @property
     def deviation(self) -> float | None:
-        """Real / virtual - 1; None if one of them is infinite."""
-        are_finite = math.isfinite(self.virtual_s) and math.isfinite(self.real_s)
+        """Real / virtual - 1; None if one of them is infinite, or the real clock was not measurable."""
+        are_finite = self.is_measurable and math.isfinite(self.virtual_s) and math.isfinite(self.real_s)
         return self.real_s / self.virtual_s - 1 if are_finite else None
 
     @property
@@ -78,7 +82,8 @@ def measure(
         "runs": runs,
         "options": {"client": dict(options[0]), "server": dict(options[1])},
         "cases": compared,
-        "agree": all(mark["agrees"] for case in compared for mark in case["marks"]),
+        "agree": all(mark["agrees"] for case in compared for mark in case["marks"] if mark["is_measurable"]),
+        "is_measurable": all(mark["is_measurable"] for case in compared for mark in case["marks"]),
     }
 
 
@@ -94,17 +99,18 @@ def _compared(plan: Suite, case: Case, clocks: tuple[Backend, Backend], runs: in
         link = case_link.build(plan, case, Path(folder) / "profiles")
         samples = [_samples(clock, plan, case, link, runs, Path(folder)) for clock in clocks]
         marks = agreements(plan, case, *samples)
-        step.outcome = ", ".join(f"{one.mark_mb:g} MB {_percent(one.deviation)}" for one in marks)
+        documents = [_document(one) for one in marks]
+        step.outcome = ", ".join(f"{mark['mark_mb']:g} MB {_outcome(mark)}" for mark in documents)
     return {
         "id": case.id,
-        "marks": [_document(one) for one in marks],
+        "marks": documents,
         "handshake_ms": [[one.handshake_ms for one in clock] for clock in samples],
         "spent_s": [_spent(clock) for clock in samples],
         "acks": [[one.acks for one in clock] for clock in samples],
         "lost_packets": [[one.lost_packets for one in clock] for clock in samples],
         "samples": [[list(one.times_s) for one in clock] for clock in samples],
         "reasons": sorted({one.reason for clock in samples for one in clock if one.reason}),
-        "out_of_calibration": sorted({one.calibration for one in samples[1] if one.calibration}),
+        "out_of_calibration": [one.calibration for one in samples[1]],
     }
 
 
@@ -114,9 +120,10 @@ def _samples(clock: Backend, plan: Suite, case: Case, link: CaseLink, runs: int,
 
 
 def agreements(plan: Suite, case: Case, virtual: Sequence[Sample], real: Sequence[Sample]) -> list[Agreement]:
-    """Compare the medians of both clocks at each mark."""
+    """Compare the medians of both clocks at each mark, by the samples in calibration."""
+    counted, has_enough = counted_of(real), is_measurable(real)
     return [
-        Agreement(case.id, mark, median(sorted_times(virtual, index)), median(sorted_times(real, index)))
+        Agreement(case.id, mark, median(sorted_times(virtual, index)), median(sorted_times(counted, index)), has_enough)
         for index, mark in enumerate(plan.marks_mb)
     ]
 
@@ -130,11 +137,14 @@ def _spent(samples: Sequence[Sample]) -> dict[str, float] | None:
 def _document(one: Agreement) -> dict[str, Any]:
     times = {"virtual_s": one.virtual_s, "real_s": one.real_s}
     finite = {name: value if math.isfinite(value) else None for name, value in times.items()}
-    return {"mark_mb": one.mark_mb, **finite, "deviation": one.deviation, "agrees": one.holds}
+    agreement = {"agrees": one.holds, "is_measurable": one.is_measurable}
+    return {"mark_mb": one.mark_mb, **finite, "deviation": one.deviation, **agreement}
 
 
-def _percent(value: float | None) -> str:
-    return "never" if value is None else f"{value:+.1%}"
+def _outcome(mark: dict[str, Any]) -> str:
+    if not mark["is_measurable"]:
+        return "not measurable"
+    return "never" if mark["deviation"] is None else f"{mark['deviation']:+.1%}"
 
 
 def lines(result: dict[str, Any]) -> list[str]:
@@ -146,9 +156,10 @@ def lines(result: dict[str, Any]) -> list[str]:
         for line in (*(_line(case["id"], mark) for mark in case["marks"]), *_main_cause(case))
     ]
     off = [
-        f"{case['id']}: out of calibration: {'; '.join(case['out_of_calibration'])}"
+        f"{case['id']}: {len(reasons)} of {result['runs']} real samples out of calibration, not counted: "
+        + "; ".join(sorted(set(reasons)))
         for case in result["cases"]
-        if case["out_of_calibration"]
+        if (reasons := [reason for reason in case["out_of_calibration"] if reason])
     ]
     return [head, *times, *off]
 
@@ -165,8 +176,8 @@ def _main_cause(case: dict[str, Any]) -> list[str]:
 
 def _line(case: str, mark: dict[str, Any]) -> str:
     times = f"virtual {_seconds(mark['virtual_s'])}  real {_seconds(mark['real_s'])}"
-    verdict = "" if mark["agrees"] else "  OFF"
-    return f"{case:18} {mark['mark_mb']:5g} MB  {times}  {_percent(mark['deviation'])}{verdict}"
+    verdict = "" if mark["agrees"] or not mark["is_measurable"] else "  OFF"
+    return f"{case:18} {mark['mark_mb']:5g} MB  {times}  {_outcome(mark)}{verdict}"
 
 
 def _seconds(value: float | None) -> str:

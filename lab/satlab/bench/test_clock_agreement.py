@@ -14,28 +14,34 @@ from satlab.common.console import ProgressLog
 
 
 class Clock:
-    """A backend whose times are `factor` times those of the rate; it never reaches 100 MB."""
+    """A backend whose times are `factor` times those of the rate; it never reaches 100 MB.
 
-    def __init__(self, factor: float) -> None:
-        self.factor = factor
+    Its first `off` samples are out of calibration, and take ten times as long.
+    """
+
+    def __init__(self, factor: float, off: int = 0) -> None:
+        self.factor, self.off = factor, off
 
     def sample(self, plan: Suite, case: Case, link: CaseLink, seed: int, raw: Path) -> Sample:
         del link, raw
-        times = [8 * mark / case.forward_mbps * self.factor + seed / 1e6 for mark in plan.marks_mb]
+        is_off = seed <= self.off
+        factor = self.factor * (10 if is_off else 1)
+        times = [8 * mark / case.forward_mbps * factor + seed / 1e6 for mark in plan.marks_mb]
         return Sample(
             case.id,
             seed,
             "ok",
             "",
             tuple(None if mark > 50 else t for mark, t in zip(plan.marks_mb, times, strict=True)),
+            calibration="late_packet_ratio" if is_off else "",
         )
 
 
 def compare(
-    monkeypatch: pytest.MonkeyPatch, factor: float, cases: Sequence[str] = (), up_to_mb: float = 10
+    monkeypatch: pytest.MonkeyPatch, factor: float, cases: Sequence[str] = (), up_to_mb: float = 10, off: int = 0
 ) -> dict[str, Any]:
     monkeypatch.setattr(clock_agreement, "VirtualClock", lambda *_: Clock(1.0))
-    monkeypatch.setattr(clock_agreement, "RealClock", lambda _: Clock(factor))
+    monkeypatch.setattr(clock_agreement, "RealClock", lambda _: Clock(factor, off))
     monkeypatch.setattr(case_link, "build", lambda *_: None)
     return clock_agreement.measure("etosat", cases, up_to_mb, 3, ({}, {}), ProgressLog(quiet=True))
 
@@ -59,3 +65,12 @@ def test_a_mark_that_was_never_reached_is_not_agreement(monkeypatch: pytest.Monk
     [case] = result["cases"]
     assert [mark["agrees"] for mark in case["marks"]] == [True, True, False] and not result["agree"]
     assert case["marks"][2]["real_s"] is None and "never" in "\n".join(clock_agreement.lines(result))
+
+
+def test_samples_out_of_calibration_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = compare(monkeypatch, 1.0, cases=["small-download"], off=1)
+    assert result["agree"] and result["is_measurable"]
+    assert "1 of 3 real samples out of calibration, not counted" in "\n".join(clock_agreement.lines(result))
+    worse = compare(monkeypatch, 1.0, cases=["small-download"], off=2)
+    assert worse["agree"] and not worse["is_measurable"] and worse["cases"][0]["marks"][0]["deviation"] is None
+    assert "not measurable" in "\n".join(clock_agreement.lines(worse))

@@ -2,7 +2,7 @@
 """The interface between a check and its backends: suite, case, link and seed in, one sample out."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -18,14 +18,19 @@ class Sample:
     """One transfer. None: the backend does not measure it.
 
     - `times_s`: from the client's first packet to each mark of the suite; None for a mark that was not reached.
-    - `calibration`: checks of the link that were out of tolerance; empty if none was.
+    - `last_packet_s`: of the server, at the client's interface. What a server sends after the payload is no part of
+      `times_s`; the difference is shown.
+    - `calibration`: checks of link and host that were out of tolerance; empty if none was.
     - `goodput_interop_bps`: as the QUIC interop runner defines it.
     - `return_packets`, `return_bytes`: on the return link during the transfer.
     - `retransmitted_share`: of the payload sender's bytes.
+    - `client_wait_s`, `server_wait_s`: for which the program could run and had no core.
+    - `ledgers`: by direction (forward, return), where its packets went (trace/ledger.py).
     - `symptoms`: causes of a slow transfer that packets and CPU times show.
     - `spent_s`: seconds per cause (trace/causes.py); their sum is the duration of the transfer.
     - `simulated_s`: virtual time until the end of the transfer.
     - `sources`: by field, where its value is from if the measured programs did not report it.
+    - `attempts`: how often it was taken until link and host were in calibration; the last one counts.
     - `warnings`: files of the programs that were not used.
     """
 
@@ -40,19 +45,24 @@ class Sample:
     lost_packets: int | None = None
     retransmitted_share: float | None = None
     acks: int | None = None
+    last_packet_s: float | None = None
     calibration: str = ""
     goodput_interop_bps: float | None = None
     return_packets: int | None = None
     return_bytes: int | None = None
     client_cpu_s: float | None = None
     server_cpu_s: float | None = None
+    client_wait_s: float | None = None
+    server_wait_s: float | None = None
     client_peak_bytes: int | None = None
     server_peak_bytes: int | None = None
+    ledgers: Mapping[str, Mapping[str, int | None]] | None = None
     symptoms: tuple[str, ...] = ()
     spent_s: Mapping[str, float] | None = None
     simulated_s: float | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple["UnusedSource", ...] = ()
+    attempts: int = 1
 
 
 @dataclass(frozen=True)
@@ -66,6 +76,19 @@ class UnusedSource:
     @property
     def text(self) -> str:
         return f"qlog of the {self.side} not used ({self.kind}): {self.reason}"
+
+
+def within_limit(sample: Sample, case: Case, *, has_marks: bool) -> Sample:
+    """Return the sample as it counts by the time limit of its case: marks after it were not reached in time.
+
+    A test case that took longer has failed.
+    """
+    last_s = sample.times_s[-1]
+    if sample.status != "ok" or last_s is None or last_s <= case.timeout_s:
+        return sample
+    times = tuple(None if time is None or time > case.timeout_s else time for time in sample.times_s)
+    reason = f"it took {last_s:.1f} s, the limit is {case.timeout_s:g} s"
+    return replace(sample, times_s=times, status="censored" if has_marks else "failed", reason=reason)
 
 
 class Backend(Protocol):

@@ -55,7 +55,9 @@ class Case(_Model):
 
     `test` is a test case of the QUIC interop runner, for its endpoints: files of `files_bytes`, with names of
     `name_length` characters; the expected number of `handshakes`; whether the server must send a `retry`. `server_test`
-    is the server's test case if it differs. `lacking` is the reason why a test case cannot be run.
+    is the server's test case if it differs. What must be seen in the packets: `resumed` that the server accepted a
+    session, `early_data` that the requests were in 0-RTT packets, `key_update` that both sides sent packets of a second
+    key phase. `lacking` is the reason why a test case cannot be run.
     """
 
     id: Name
@@ -80,6 +82,9 @@ class Case(_Model):
     name_length: int = Field(default=8, ge=8, le=250)
     handshakes: int | None = Field(default=None, ge=1, le=1000)
     retry: bool | None = None
+    resumed: bool = False
+    early_data: bool = False
+    key_update: bool = False
     lacking: str = ""
 
     @property

@@ -11,19 +11,20 @@ from xml.etree import ElementTree
 import jsonschema
 import pytest
 
-from satlab.check import check_result, check_run, suite, verdict
+from satlab.check import case_link, check_result, check_run, physics, suite, verdict
 from satlab.check.backend import virtual_clock
 from satlab.check.backend.virtual_clock import VirtualClock
 from satlab.check.check_result import CheckResult
 from satlab.check.endpoint import selection
 from satlab.check.report import check_page, check_tables, exports
-from satlab.check.samples import Sample, Status, UnusedSource
+from satlab.check.samples import Sample, Status, UnusedSource, within_limit
 from satlab.check.suite import Case, Suite
 from satlab.check.verdict import BaselineComparison
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus
 from satlab.common.statistics import Interval
+from satlab.experiment.quiet_host import Patience
 
 ETOSAT = paths.BASELINES / "etosat.yml"
 OUTCOME: dict[str, Any] = {
@@ -160,6 +161,46 @@ def test_a_failed_connection_fails_its_case() -> None:
 def judged(*samples: Sample) -> verdict.TargetVerdict:
     [found] = verdict.against_targets(small(), small().cases, {"a": samples})
     return found
+
+
+def test_a_transfer_beyond_its_time_limit_does_not_pass() -> None:
+    case = Case.model_validate({"id": "loss", "forward_mbps": 10, "return_mbps": 2, "timeout_s": 60})
+    late = Sample("loss", 1, "ok", "", (20.0, 78.2))
+    whole = within_limit(late, case, has_marks=False)
+    assert (whole.status, whole.reason) == ("failed", "it took 78.2 s, the limit is 60 s")
+    marked = within_limit(late, case, has_marks=True)
+    assert (marked.status, marked.times_s) == ("censored", (20.0, None))
+    assert within_limit(replace(late, times_s=(20.0, 59.9)), case, has_marks=False).status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("changes", "case_changes", "words"),
+    [
+        ({}, {}, ""),
+        ({"handshake_ms": 640.0}, {}, "handshake 640.0 ms"),
+        ({"time_to_first_byte_ms": 1290.0}, {}, "first byte"),
+        ({"time_to_first_byte_ms": 660.0}, {"second_after_s": 1}, ""),
+        ({"times_s": (1.29, 9.0)}, {}, "time to 0.1 MB"),
+        ({"times_s": (1.5, 8.9)}, {}, "time to 10 MB"),
+        ({"times_s": (1.5, 5.3)}, {"changes": [{"at_s": 1, "forward_mbps": 20}]}, ""),
+        ({"times_s": (1.1, 8.9)}, {"direction": "upload", "return_mbps": 10}, ""),
+        ({"status": "failed", "handshake_ms": 1.0}, {}, ""),
+    ],
+)
+def test_a_sample_faster_than_its_link_has_failed(
+    changes: dict[str, Any], case_changes: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    document = {"schema": "satlab/suite/1", "name": "t", "source": "x", "link": {"rtt_ms": 650, "queue_bdp": 1}}
+    one = {"id": "a", "forward_mbps": 10, "return_mbps": 2, "targets_s": [None, None]} | case_changes
+    plan = Suite.model_validate(document | {"marks_mb": [0.1, 10], "cases": [one]})
+    link = case_link.build(plan, plan.cases[0], tmp_path)
+    sample = replace(Sample("a", 1, "ok", "", (1.5, 9.5), 660.0, 1310.0), **changes)
+    found = physics.possible(sample, plan.cases[0], (100_000, 10_000_000), link)
+    assert words in found.reason and (found is sample) is not bool(words)
+    if words:
+        assert (found.status, found.times_s) == ("failed", (None, None))
+        if "handshake" in words:
+            assert physics.possible(sample, plan.cases[0], (), link, has_proxies=True) is sample
 
 
 def test_samples_over_a_link_out_of_calibration_are_kept_and_not_counted() -> None:
@@ -489,3 +530,21 @@ def test_equal_checks_have_equal_samples_and_digests(
     outcomes = [sorted((one.folder / "raw").glob("*.outcome.json")) for one in (once, twice)]
     for first, second in zip(*outcomes, strict=True):
         assert first.read_bytes() == second.read_bytes()
+
+
+def test_samples_out_of_calibration_are_repeated_as_requested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    real: Any = "real"
+
+    class Busy(VirtualClock):
+        def sample(self, plan: Suite, case: Case, link: Any, seed: int, raw: Path) -> Sample:
+            taken.append(seed)
+            off = "cpu_wait_ratio.client" if taken.count(seed) < 3 else ""
+            return Sample(case.id, seed, "ok", "", (1.0,) * len(plan.marks_mb), calibration=off)
+
+    monkeypatch.setattr(check_run.CheckRequest, "backend", lambda _: Busy(at_once=1, clock=real))
+    monkeypatch.setattr(case_link, "build", lambda *_: None)
+    monkeypatch.setattr(check_run._Check, "save", lambda self: self)
+    request = check_run.CheckRequest(cases=("medium",), runs=2, out=tmp_path, patience=Patience(retries=3))
+    found: Any = check_run.run(request, ProgressLog(quiet=True))
+    assert [(one.seed, one.attempts, one.calibration) for one in found.samples["medium"]] == [(1, 3, ""), (2, 3, "")]

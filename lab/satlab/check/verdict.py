@@ -75,14 +75,14 @@ def against_targets(suite: Suite, cases: Sequence[Case], samples: Samples) -> li
 def _against_target(
     case: Case, mark: float | None, target: float | None, index: int, samples: Sequence[Sample]
 ) -> TargetVerdict:
-    counted = _counted(samples)
+    counted = counted_of(samples)
     times = sorted_times(counted, index)
     spread = interval(times, median)
     died = tuple(sorted({one.reason for one in counted if one.status in ("failed", "unsupported")}))
     result = _result(target, is_met=not died and target is not None and spread.high <= target)
     if any(one.status == "unsupported" for one in counted):
         result = "unsupported"
-    elif not _is_measurable(samples):
+    elif not is_measurable(samples):
         result = "not measurable"
     shown_target = None if mark is None else target
     return TargetVerdict(
@@ -102,7 +102,8 @@ def calibrated(samples: Sequence[Sample]) -> list[Sample]:
     return [one for one in samples if not one.calibration]
 
 
-def _counted(samples: Sequence[Sample]) -> Sequence[Sample]:
+def counted_of(samples: Sequence[Sample]) -> Sequence[Sample]:
+    """Return the calibrated samples; all of them where none is, to be shown and not judged."""
     return calibrated(samples) or samples
 
 
@@ -110,7 +111,8 @@ def _off(samples: Sequence[Sample]) -> int:
     return len(samples) - len(calibrated(samples))
 
 
-def _is_measurable(samples: Sequence[Sample]) -> bool:
+def is_measurable(samples: Sequence[Sample]) -> bool:
+    """Whether enough of the samples are in calibration for a verdict."""
     return len(calibrated(samples)) >= MIN_CALIBRATED_SHARE * len(samples)
 
 
@@ -202,8 +204,8 @@ def against_baseline(
 
 def _pair(case: str, mark: float, index: int, now: Sequence[Sample], before: Sequence[Sample]) -> _Pair:
     return _Pair(
-        case, mark, sorted_times(_counted(now), index), sorted_times(_counted(before), index), _off(now), _off(before),
-        _is_measurable(now) and _is_measurable(before),
+        case, mark, sorted_times(counted_of(now), index), sorted_times(counted_of(before), index),
+        _off(now), _off(before), is_measurable(now) and is_measurable(before),
     )  # fmt: skip
 
 

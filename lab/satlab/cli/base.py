@@ -27,12 +27,31 @@ app = typer.Typer(
 )
 
 OUTPUT: Group = "Output"
-Runs = Annotated[Path, typer.Option("--runs", help="Folder that run folders are made in.", rich_help_panel=OUTPUT)]
+Runs = Annotated[Path, typer.Option("--runs", help="Folder for the run folders.", rich_help_panel=OUTPUT)]
 LabName = Annotated[str, typer.Option("--lab", "-l", help="Name of the lab; several live side by side.")]
 Records = Annotated[
     bool, typer.Option("--json", help="Summary records as JSON lines on stdout.", rich_help_panel=OUTPUT)
 ]
 RecordsCsv = Annotated[bool, typer.Option("--csv", help="Summary records as CSV on stdout.", rich_help_panel=OUTPUT)]
+Jobs = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder of further jobs, such as OpenBACH's own; scenarios and jobs are read as OpenBACH reads them, with "
+        "warnings.",
+        envvar="SATLAB_JOBS",
+    ),
+]
+Privileges = Annotated[
+    Path | None,
+    typer.Option(help="YAML file of what further jobs may do: {fping: [net_raw]}.", envvar="SATLAB_PRIVILEGES"),
+]
+WaitQuiet = Annotated[
+    float,
+    typer.Option(
+        "--wait-quiet", metavar="<s>", help="Wait up to this time until no task waits for a core.", min=0, max=86400
+    ),
+]
+Retries = Annotated[int, typer.Option(help="Repeat what is out of calibration up to this many times.", min=0, max=100)]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors alone.", rich_help_panel=OUTPUT)]
 
 

@@ -3,7 +3,8 @@
 
 import fnmatch
 import json
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Literal
 
 import typer
 
@@ -84,6 +85,26 @@ def bench_check(
     return ExitStatus.OK
 
 
+@command(group=bench_app, name="host-load")
+def bench_host_load(
+    levels: Annotated[str, typer.Option(help="Numbers of processes that each keep a core busy.")] = "0,1,2,4,8,16",
+    samples: Annotated[int, typer.Option(help="Page loads at each level.", min=2, max=1000)] = 40,
+    protocol: Annotated[Literal["h1", "h2", "h3"], typer.Option(help="Protocol of the page loads.")] = "h3",
+    out: Annotated[Path, typer.Option(help="Folder for the runs.")] = Path("runs"),
+    json_lines: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
+    quiet: Quiet = False,
+) -> int:
+    """Measure how the load of the host changes page loads, and whether those that are off are marked."""
+    from satlab.bench import host_load
+
+    needs.ensure("lab")
+    needs.root(NETNS)
+    result = host_load.measure([int(n) for n in levels.split(",")], samples, protocol, out, ProgressLog(quiet))
+    for line in [json.dumps(result, indent=1)] if json_lines else host_load.lines(result):
+        print(line)
+    return ExitStatus.OK
+
+
 @command(group=bench_app, name="agree")
 def bench_agree(
     suite: Annotated[str, typer.Option(help="Name of a suite in baselines/.")] = "etosat",
@@ -102,7 +123,7 @@ def bench_agree(
     json_lines: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
     quiet: Quiet = False,
 ) -> int:
-    """Compare the virtual clock with a real lab, by quinn's times over the same links. Status 1: they differ."""
+    """Compare the virtual clock with a real lab, by quinn's times. Status 1: they differ; 4: not measurable."""
     from satlab.bench import clock_agreement
     from satlab.check.endpoint import selection
 
@@ -112,4 +133,6 @@ def bench_agree(
     result = clock_agreement.measure(suite, cases or (), up_to_mb, runs, options, ProgressLog(quiet))
     for line in [json.dumps(result, indent=1)] if json_lines else clock_agreement.lines(result):
         print(line)
-    return ExitStatus.OK if result["agree"] else ExitStatus.FAILED
+    if not result["agree"]:
+        return ExitStatus.FAILED
+    return ExitStatus.OK if result["is_measurable"] else ExitStatus.UNCALIBRATED

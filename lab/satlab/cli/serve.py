@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from satlab.cli.base import Quiet, command
+from satlab.cli.base import Jobs, Privileges, Quiet, command
 from satlab.common import needs
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
@@ -23,10 +23,15 @@ def serve(
     socket: Annotated[Path | None, typer.Option(help="Unix socket in place of an address.")] = None,
     state: Annotated[Path, typer.Option(help="Folder of accounts, queue and run folders.")] = Path("/var/lib/satlab"),
     public: Annotated[
-        str | None, typer.Option(help="Serve others, who call the service by this host name; needs TLS and accounts.")
+        str | None, typer.Option(help="Host name by which other machines reach the service; needs TLS and accounts.")
     ] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its private key, PEM.")] = None,
+    allow_host: Annotated[
+        list[str], typer.Option(help="Name[:port] by which a proxy on this host, such as nginx, is called. Repeatable.")
+    ] = [],  # noqa: B006 - typer copies it
+    jobs: Jobs = None,
+    privileges: Privileges = None,
     set_password: Annotated[
         str | None, typer.Option(metavar="LOGIN", help="Make an account or change its password, and end.")
     ] = None,
@@ -40,11 +45,12 @@ def serve(
     from satlab.serve.accounts import Role
     from satlab.serve.listen import ServeRequest
 
-    needs.ensure("lab", "quic")
+    needs.ensure("lab", "quic", "fec")
     needs.root("the service's root helper makes network namespaces")
     if set_password is not None:
         password = getpass.getpass() if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
         supervisor.set_password(state, set_password, Role[role.upper()], password)
         return ExitStatus.OK
-    supervisor.run(ServeRequest(listen, socket, state, public, tls_cert, tls_key), ProgressLog(quiet), stop_on_signal())
+    request = ServeRequest(listen, socket, state, public, tls_cert, tls_key, tuple(allow_host), jobs, privileges)
+    supervisor.run(request, ProgressLog(quiet), stop_on_signal())
     return ExitStatus.OK

@@ -80,7 +80,8 @@ def status(json_lines: JsonLines = False) -> int:
 def run(
     scenario: Annotated[Path, typer.Argument(help="OpenBACH scenario: a JSON file, or the name of a shipped one.")],
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="NAME=VALUE: an argument, or another value for a constant.")
+        list[str] | None,
+        typer.Option("--set", help="NAME=VALUE: an argument of the scenario, or a new value of a constant."),
     ] = None,
     openbach: Annotated[
         str | None,

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from collect import opensand
 from satlab.experiment.link_probe import PROBE_DATAGRAM_BYTES, PROBE_OVERLOAD, Probe
 from satlab.link.config import Emulator
 from satlab.link.expectation import Expectation, expectation
@@ -116,6 +117,23 @@ def during(
         ratio = late[direction] / max(count, 1)
         checks.append(check(f"late_packet_ratio.{direction}", "", 0, ratio, 0, most, note))
     return checks
+
+
+def opensand_losses(since: Mapping[str, int | None], until: Mapping[str, int | None]) -> list[CalibrationCheck]:
+    """Judge what OpenSAND's logs say it lost while the scenario ran: any loss but that of a full queue marks the run.
+
+    `since` and `until` are counts by cause; what was lost before, while the link was probed at its full rate, is noted.
+    """
+    return [_loss_of_opensand(loss, since.get(loss.cause), until[loss.cause]) for loss in opensand.LOSSES]
+
+
+def _loss_of_opensand(loss: opensand.Loss, since: int | None, until: int | None) -> CalibrationCheck:
+    name = f"opensand_losses.{loss.cause}"
+    if since is None or until is None:
+        return check(name, loss.unit, 0, None, 0, 0, "OpenSAND's logs cannot be read")
+    before = f"{since} more during calibration"
+    note = f"{loss.meaning}; {before}. Remedy: {loss.remedy}" if until > since else f"none in its logs; {before}"
+    return check(name, loss.unit, 0, until - since, 0, 0, note)
 
 
 def deviations(checks: Sequence[CalibrationCheck]) -> list[str]:

@@ -6,15 +6,16 @@
 
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from satlab.common import paths, scratch, topology
 from satlab.common.console import ProgressLog
-from satlab.common.errors import HostError
-from satlab.experiment import influx, manifest
+from satlab.common.errors import ConfigError, ExitStatus, Fault, HostError
+from satlab.experiment import influx, manifest, quiet_host
+from satlab.experiment.quiet_host import Patience
 from satlab.experiment.run_folder import RunFolder, RunPlan, RunResult
 from satlab.experiment.run_id import new_run_id
 from satlab.experiment.session import NetnsHost
@@ -22,13 +23,16 @@ from satlab.link import opensand, testbed
 from satlab.link.config import LinkRequest, LinkSet, build_config
 from satlab.link.options import LinkOptions
 from satlab.link.plan import plan_link
-from satlab.netlab import ownership, web_target
+from satlab.netlab import grants, ownership, web_target
+from satlab.netlab.grants import Grants
 from satlab.netlab.job_host import LabHost, pages
 from satlab.netlab.lab import Lab
 from satlab.openbach import descriptor, runner, scenario
 from satlab.openbach.engine import FROM_ONE, FirstIds
 from satlab.openbach.model import BoundScenario
 
+JOBS_VARIABLE, PRIVILEGES_VARIABLE = "SATLAB_JOBS", "SATLAB_PRIVILEGES"
+"""A folder of further jobs, and the file of what they may do, for the processes of `satlab serve`."""
 FREE_BYTES_NEEDED = 500_000_000
 """Disk space that a run may need at the most: captures are off, a browser profile is the largest part."""
 
@@ -37,8 +41,9 @@ FREE_BYTES_NEEDED = 500_000_000
 class RunRequest:
     """A run as requested; the deadline in s.
 
-    `entities`: the node of each entity of the scenario; None: that of the same name. `jobs`: a folder of
-    additional jobs. `run_id`: None = one is made. `endless`: let a job run that nothing stops.
+    `entities`: the node of each entity of the scenario; None: that of the same name. `jobs`: folders of jobs
+    beside the shipped ones, read as OpenBACH reads them. `privileges`: the operator's file of what these may do.
+    `run_id`: None = one is made. `endless`: let a job run that nothing stops.
     `influx`: URL of an InfluxDB that gets the statistics, too. `at_start`: changes of the link as it starts.
     """
 
@@ -50,7 +55,8 @@ class RunRequest:
     report: bool = True
     at_start: tuple[LinkSet, ...] = ()
     entities: Mapping[str, str] | None = None
-    jobs: Path | None = None
+    jobs: tuple[Path, ...] = ()
+    privileges: Path | None = None
     run_id: str | None = None
     endless: bool = False
     first_ids: FirstIds = FROM_ONE
@@ -65,6 +71,8 @@ class PreparedRun:
     topology: topology.Topology
     link: LinkRequest
     about: RunPlan
+    granted: Grants = field(default_factory=dict)
+    warnings: tuple[Fault, ...] = ()
 
     @property
     def scenario(self) -> BoundScenario:
@@ -80,12 +88,30 @@ class PreparedRun:
         )
 
     @property
+    def needs_fec(self) -> bool:
+        """Whether a job runs satfec."""
+        return any(started.job.name == "satlab_fec" for started in self.scenario.jobs())
+
+    @property
     def folder(self) -> RunFolder:
         return RunFolder(self.request.runs / self.about.run_id)
 
     def document(self) -> dict[str, Any]:
         """Return plan.json: what will run over which link."""
         return self.about.document()
+
+
+def entities_of(named: Mapping[str, str]) -> dict[str, str]:
+    """Return who plays which entity: every node itself, and those that are named.
+
+    Raises:
+        ConfigError: an entity is played by what is not a node.
+    """
+    nodes = topology.load(paths.LAB_FILE).nodes
+    for entity, node in named.items():
+        if node not in nodes:
+            raise ConfigError(f"--entity {entity}={node}: there is no such node", hint=f"one of {', '.join(nodes)}")
+    return {node: node for node in nodes} | dict(named)
 
 
 # --- before anything is touched -------------------------------------------------------------------------------------
@@ -95,10 +121,13 @@ def prepare(request: RunRequest) -> PreparedRun:
     """Check scenario, arguments, profile, topology and pages; changes nothing."""
     lab = topology.load(paths.LAB_FILE)
     # A job's name decides its capabilities: those of shipped jobs are not given to others of the same name.
-    jobs = (descriptor.sort_jobs(request.jobs)[0] if request.jobs else {}) | descriptor.load_jobs(paths.JOBS)
+    jobs = descriptor.all_jobs(request.jobs)
     entities = lab.nodes if request.entities is None else request.entities
-    loaded = scenario.load(request.scenario, jobs, entities, endless=request.endless)
+    warnings: list[Fault] | None = [] if request.jobs else None
+    loaded = scenario.load(request.scenario, jobs, entities, endless=request.endless, warnings=warnings)
     bound = scenario.bind(loaded, request.settings)
+    _check_entities(bound, entities)
+    granted = grants.load(request.privileges) if request.privileges else {}
     for page in pages():
         web_target.load(page)
     if request.influx is not None:
@@ -108,7 +137,7 @@ def prepare(request: RunRequest) -> PreparedRun:
     link = request.link.request(run_id, folder.metrics, folder.logs, timeline_starts="on-request")
     link = testbed.starting_with(link, request.at_start)
     if link.emulator == "opensand":
-        opensand.prepare(link.profile, lab, paths.SATLINK, lenient=link.lenient)
+        opensand.prepare(link.profile, lab, paths.SATLINK)
     plan = plan_link(build_config(lab, lab_id(run_id), link, metrics=folder.metrics))
     about = RunPlan(
         run_id=run_id,
@@ -120,7 +149,21 @@ def prepare(request: RunRequest) -> PreparedRun:
         seed=request.link.seed,
         options=request.link.arguments(),
     )
-    return PreparedRun(request, lab, link, about)
+    used = {started.job.name: started.job for started in bound.jobs()}
+    noted = [*(warnings or ()), *(warning for job in used.values() for warning in job.warnings)]
+    return PreparedRun(request, lab, link, about, granted, tuple(dict.fromkeys(noted)))
+
+
+def _check_entities(bound: BoundScenario, entities: Iterable[str]) -> None:
+    """Refuse entities that no node plays: a warning when a scenario is read as OpenBACH reads it.
+
+    Raises:
+        ConfigError: with every one of them.
+    """
+    missing = sorted({started.entity for started in bound.jobs()} - set(entities))
+    if missing:
+        hint = f"say who plays each: --entity {missing[0]}=NODE"
+        raise ConfigError(f"no node plays {', '.join(missing)}", hint=hint)
 
 
 def lab_id(run_id: str) -> str:
@@ -156,6 +199,24 @@ def execute(
     )
 
 
+def calibrated(prepared: PreparedRun, patience: Patience, log: ProgressLog, stop: threading.Event) -> RunResult:
+    """Run what was prepared as `execute`; again, as a run of its own, while it is out of calibration.
+
+    Raises:
+        ConfigError: a run id was requested, and the run must be repeated.
+        HostError: the host cannot go on.
+    """
+    first = [prepared]
+
+    def take() -> RunResult:
+        return execute(first.pop() if first else prepare(prepared.request), log, stop)
+
+    def why(result: RunResult) -> str:
+        return f"{result.folder.name}: {result.reason}" if result.status == ExitStatus.UNCALIBRATED else ""
+
+    return quiet_host.measured(take, why, patience, log, stop)
+
+
 def _run_scenario(
     lab: Lab,
     prepared: PreparedRun,
@@ -166,8 +227,8 @@ def _run_scenario(
     request, folder = prepared.request, prepared.folder
     lab.start_timeline()
     feeding = influx.feeding(request.influx, folder.path, prepared.about.run_id, log)
-    with feeding, scratch.folder("satlab-run-") as private:
-        host = LabHost(lab, private, request.entities, request.jobs)
+    with feeding, scratch.folder("run") as private:
+        host = LabHost(lab, private, request.entities, request.jobs, prepared.granted)
         on_event, watch = observers
         return runner.run(
             prepared.scenario, host, folder.raw, on_event, halt, request.deadline_s, request.first_ids, watch

@@ -16,7 +16,7 @@ from satlab import report
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus, SatlabError
 from satlab.common.files import write_atomically
-from satlab.experiment import calibrate, manifest
+from satlab.experiment import calibrate, host_load, manifest
 from satlab.experiment.manifest import Manifest
 from satlab.experiment.session import Host, LabT, run_session
 from satlab.link.plan import LinkPlan
@@ -165,7 +165,10 @@ class RunFolder:
             return result
 
         session = run_session(host, body, log, stop)
-        calibrated = calibrate.write(self.raw / "calibration.json", self.path.name, session.checks)
+        loads = [one.content for one in collect.stored_loads(self.path)]
+        browser = host_load.of_loads(one for one in loads if isinstance(one, collect.PageLoad))
+        checks = [*session.checks, *browser]
+        calibrated = calibrate.write(self.raw / "calibration.json", self.path.name, checks)
         result = session.outcome
         if stop.is_set() or result is None:
             return ExitStatus.INTERRUPTED, "interrupted"
@@ -175,7 +178,7 @@ class RunFolder:
             status = ExitStatus.FAILED if result.outcome == "failed" else ExitStatus.INTERRUPTED
             return status, result.reason or result.outcome
         if not calibrated:
-            return ExitStatus.UNCALIBRATED, f"calibration: {calibrate.verdict(session.checks)}"
+            return ExitStatus.UNCALIBRATED, f"calibration: {calibrate.verdict(checks)}"
         return ExitStatus.OK, ""
 
     def _finish(self, about: Manifest, status: ExitStatus, reason: str) -> None:

@@ -6,22 +6,24 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
+from collect import opensand
 from satlab.common.console import ProgressLog
 from satlab.common.topology import Role, Topology
-from satlab.experiment import calibrate, link_probe
+from satlab.experiment import calibrate, host_load, link_probe
 from satlab.experiment.calibrate import CalibrationCheck
+from satlab.experiment.host_load import HostState
 from satlab.experiment.link_probe import NamespaceShell, ProbePath
 from satlab.experiment.metrics_file import MetricsFile
 from satlab.link.config import LinkRequest, client_lan
 from satlab.link.expectation import expectation
 from satlab.netlab import lab as labs
-from satlab.netlab import ownership
+from satlab.netlab import netns, ownership
 from satlab.netlab.lab import Lab
 
 WATCH_S = 0.25
@@ -49,7 +51,7 @@ class Host(Protocol[LabT]):
         """Return what has broken the lab; nothing while it is up."""
 
     def release_errors(self, lab: LabT, since_unix_s: float) -> list[CalibrationCheck]:
-        """Judge how exact the emulator was from `since_unix_s` on; called when the lab is down."""
+        """Judge how exact emulator and host were from `since_unix_s` on; called when the lab is down."""
 
 
 @dataclass(frozen=True)
@@ -126,11 +128,17 @@ def new_lab_id(kind: str) -> str:
 
 @dataclass(frozen=True)
 class NetnsHost:
-    """The embedded lab: namespaces of this host, of which this process is the owner."""
+    """The embedded lab: namespaces of this host, of which this process is the owner.
+
+    `states`: of the host, after the calibration and before the lab is taken down.
+    """
 
     lab_id: str
     topology: Topology
     link: LinkRequest
+    states: list[HostState] = field(default_factory=list)
+    probed: dict[str, int | None] = field(default_factory=dict, compare=False)
+    """What OpenSAND's logs had counted as lost when calibration ended."""
 
     @contextlib.contextmanager
     def opened(self, log: ProgressLog) -> Iterator[Lab]:
@@ -141,6 +149,7 @@ class NetnsHost:
                 for note in lab.notes:
                     log.line(f"note: {note}")
                 yield lab
+                self._note_state()
             finally:
                 with log.step("lab down"):
                     labs.down(self.lab_id)
@@ -152,7 +161,15 @@ class NetnsHost:
         path = ProbePath((proxy if lab.lan else client).node, server, lab.topology.address_of(Role.SERVER))
         emulator = lab.config.emulator
         probe = link_probe.probe_link(NamespaceShell(lab), lab.plan, emulator, path, metrics_of(lab))
+        self._note_state()
+        self.probed.update(self._lost() or {})
         return calibrate.before(lab.plan, probe, emulator)
+
+    def _note_state(self) -> None:
+        with contextlib.suppress(OSError):  # somebody has taken the lab down: its session says so
+            self.states.append(
+                host_load.state(self.topology.nodes, lambda node, work: netns.inside(self.lab_id, node, work))
+            )
 
     def broken(self, lab: Lab) -> str:
         """Return what has broken the lab, or that another process has taken it down."""
@@ -161,7 +178,15 @@ class NetnsHost:
 
     def release_errors(self, lab: Lab, since_unix_s: float) -> list[CalibrationCheck]:
         expected = expectation(lab.plan, lab.config.emulator)
-        return calibrate.during(metrics_of(lab).each(), expected, since_unix_s)
+        checks = calibrate.during(metrics_of(lab).each(), expected, since_unix_s)
+        if (lost := self._lost()) is not None:
+            checks += calibrate.opensand_losses(self.probed, lost)
+        return [*checks, *(host_load.between(self.states[0], self.states[-1]) if len(self.states) > 1 else ())]
+
+    def _lost(self) -> Mapping[str, int | None] | None:
+        """Count what the logs of OpenSAND in the run's folder report as lost so far; None without them."""
+        logs = self.link.logs
+        return opensand.all_losses(logs.parent) if logs and self.link.emulator == "opensand" else None
 
 
 def metrics_of(lab: Lab) -> MetricsFile:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """`satlab validate`: recognizes the files of a path and reports every fault in them."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from satlab.common import paths, topology
@@ -10,29 +11,39 @@ from satlab.netlab import web_target
 from satlab.openbach import descriptor, job_folder, scenario
 
 
-def check(path: Path, *, lenient: bool = False) -> list[str]:
+def check(path: Path, *, lenient: bool = False, jobs: Path | None = None) -> list[str]:
     """Check a profile, page, job, lab.yml, scenarios, timelines, or a folder of these; ConfigError has every fault.
 
-    Returns the warnings: where `lenient`, what OpenSAND's loader accepts of a profile although it is wrong.
+    `jobs`: a folder of further jobs; then jobs and scenarios are read as OpenBACH reads them.
+
+    Returns the warnings: where `lenient`, what OpenSAND's loader accepts of a profile although it is wrong; with `jobs`
+    what OpenBACH accepts.
     """
     if not path.exists():
         raise ConfigError(f"{path}: no such file or folder")
-    if path.is_dir() and any(path.glob("*.xml")):
+    if path.suffix == ".xml" or (path.is_dir() and _is_profile(path)):
         return _profile(path, lenient=lenient)
     if path.is_dir() and (path / "page.yml").is_file():
         web_target.load(path.name, path.parent)
     elif path.is_dir() and (path / "files").is_dir():
-        _refuse(path, _job(path))
+        return _job(path, is_upstream=jobs is not None)
     elif path.suffix in {".yml", ".yaml"}:
         topology.load(path)
     elif path.is_file() or any(path.glob("*.json")):
-        _refuse(path, _documents(sorted(path.glob("*.json")) if path.is_dir() else [path]))
+        return _documents(path, sorted(path.glob("*.json")) if path.is_dir() else [path], jobs)
     else:
-        return _below(path, lenient=lenient)
+        return _below(path, lenient=lenient, jobs=jobs)
     return []
 
 
-def _below(folder: Path, *, lenient: bool) -> list[str]:
+def _is_profile(folder: Path) -> bool:
+    """Return whether a folder holds a profile in one of OpenSAND's layouts, or one of its releases before 6."""
+    marks = ("*.xml", "*/infrastructure.xml", "entities/*/infrastructure.xml", "core*.conf")
+    found = (file for mark in marks for file in folder.glob(mark))
+    return any(file.parent == folder or not file.parent.name.startswith((".", "_")) for file in found)
+
+
+def _below(folder: Path, *, lenient: bool, jobs: Path | None) -> list[str]:
     """Check what the folders inside a folder hold; returns the warnings."""
     faults: list[Fault] = []
     warnings: list[str] = []
@@ -43,7 +54,7 @@ def _below(folder: Path, *, lenient: bool) -> list[str]:
     ]
     for entry in inside:
         try:
-            warnings += check(entry, lenient=lenient)
+            warnings += check(entry, lenient=lenient, jobs=jobs)
         except ConfigError as error:
             faults.extend(error.faults or [Fault(str(entry), str(error).removeprefix(f"{entry}: "), error.hint)])
     if not inside:
@@ -52,8 +63,8 @@ def _below(folder: Path, *, lenient: bool) -> list[str]:
     return warnings
 
 
-def _documents(files: list[Path]) -> list[Fault]:
-    """Check JSON files: a list is a timeline of the link, anything else is a scenario."""
+def _documents(path: Path, files: list[Path], jobs: Path | None) -> list[str]:
+    """Check JSON files: a list is a timeline of the link, anything else is a scenario. Returns the warnings."""
     faults: list[Fault] = []
     timelines = [file for file in files if file.read_bytes().lstrip()[:1] == b"["]
     for file in timelines:
@@ -62,14 +73,24 @@ def _documents(files: list[Path]) -> list[Fault]:
         except ConfigError as error:
             faults.extend(error.faults or [Fault(str(file), str(error).removeprefix(f"{file}: "), error.hint)])
     scenarios = [file for file in files if file not in timelines]
-    return [*faults, *scenario.validate_paths(scenarios, descriptor.load_jobs(paths.JOBS), _entities())]
+    warnings: list[Fault] | None = None if jobs is None else []
+    known = descriptor.all_jobs([jobs] if jobs else [])
+    _refuse(path, [*faults, *scenario.validate_paths(scenarios, known, _entities(), warnings)])
+    return _texts(warnings or ())
 
 
-def _job(folder: Path) -> list[Fault]:
-    try:
-        return job_folder.check_folder(descriptor.load_job(folder))
-    except ConfigError as error:
-        return list(error.faults)
+def _job(folder: Path, *, is_upstream: bool) -> list[str]:
+    """Check a job; returns the warnings."""
+    job = descriptor.load_job(folder, is_upstream=is_upstream)
+    faults = job_folder.check_folder(job)
+    if not is_upstream:
+        _refuse(folder, faults)
+        return []
+    return _texts((*job.warnings, *faults))  # a controller reads nothing but the descriptor
+
+
+def _texts(warnings: Iterable[Fault]) -> list[str]:
+    return [f"warning: {warning}" for warning in dict.fromkeys(warnings)]
 
 
 def _entities() -> list[str]:

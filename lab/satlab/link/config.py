@@ -18,6 +18,7 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
+from pydantic.json_schema import SkipJsonSchema
 
 from satlab.common import netns_names
 from satlab.common.errors import ConfigError, Fault
@@ -101,7 +102,10 @@ class Loss(_Loss):
 
 
 class GilbertElliott(_Loss):
-    """Two states: `p` good to bad, `r` bad to good, per unit or per `step_ms`; a loss ratio in each."""
+    """Two states: `p` good to bad, `r` bad to good, per unit or per `step_ms`; a loss ratio in each.
+
+    Bad times shorter than `min_burst_ms` are good.
+    """
 
     model: Literal["gilbert-elliott"] = "gilbert-elliott"
     p: Ratio
@@ -109,6 +113,7 @@ class GilbertElliott(_Loss):
     good_ratio: Ratio | None = None
     bad_ratio: Ratio | None = None
     step_ms: Annotated[Milliseconds, Field(gt=0)] | None = None
+    min_burst_ms: Milliseconds | None = None
 
 
 class Bursts(_Loss):
@@ -212,10 +217,14 @@ Steps = Annotated[tuple[TimelineStep, ...], limits("timeline.steps")]
 
 
 class Timeline(LinkModel):
-    """Changes at known times; time 0 is the emulator's start, or the request that starts the timeline."""
+    """Changes at known times; time 0 is the emulator's start, or the request that starts the timeline.
+
+    `file` is where the user wrote it; satlink does not read it.
+    """
 
     starts: Literal["at-once", "on-request"]
     steps: Steps
+    file: SkipJsonSchema[str | None] = Field(default=None, exclude=True)
 
 
 class OtherLoad(_Sparse):
@@ -252,6 +261,7 @@ class LinkConfig(LinkModel):
     profile: Annotated[str, limits("profile")]
     lenient: bool = False
     timing: Timing = "standard"
+    opensand_defects: bool = False
     seed: Seed
     forward: Direction
     return_: Direction = Field(validation_alias=RETURN, serialization_alias="return")
@@ -262,6 +272,7 @@ class LinkConfig(LinkModel):
     far: Attachment
     metrics: Annotated[str, limits("metrics")]
     metrics_interval_ms: Annotated[int, limits("metrics_interval_ms")]
+    metrics_max_bytes: Annotated[int | None, limits("metrics_max_bytes")] = None
     probes: Probes | None = None
     control: Annotated[str | None, limits("control")] = None
     timeline: Timeline | None = None
@@ -291,13 +302,14 @@ class LinkRequest:
     replaces the topology's; `metrics` is the file of the link metrics, `logs` the folder of OpenSAND's logs (None: the
     lab's own folder). `probes` is the ADDRESS:PORT of a collector that gets every sample under OpenSAND's probe names.
     `lan_loss` is the ratio of packets lost on the client's LAN, each way. `lenient`: accept what OpenSAND's loader
-    accepts of a profile although it is wrong.
+    accepts of a profile although it is wrong. `opensand_defects`, with that timing: the losses and FIFOs of 8.2.0.
     """
 
     profile: Path
     emulator: Emulator = "satlink"
     seed: int = 1
     timing: Timing = "standard"
+    opensand_defects: bool = False
     forward: Direction = field(default_factory=Direction)
     return_: Direction = field(default_factory=Direction)
     terrestrial_one_way_delay_ms: float | None = None
@@ -313,9 +325,17 @@ class LinkRequest:
 
 
 def build_config(
-    topology: Topology, lab_id: str, request: LinkRequest, *, metrics: Path, control: Path | None = None
+    topology: Topology,
+    lab_id: str,
+    request: LinkRequest,
+    *,
+    metrics: Path,
+    control: Path | None = None,
+    metrics_max_bytes: int | None = None,
 ) -> LinkConfig:
-    """Join a topology and a request to one configuration; `metrics` is used where the request names no file.
+    """Join a topology and a request to one configuration.
+
+    `metrics` is used where the request names no file, and then has at most `metrics_max_bytes` (None: no limit).
 
     `control` is the socket on which the link can be changed while it runs.
 
@@ -337,6 +357,7 @@ def build_config(
             profile=str(request.profile.resolve()),
             lenient=request.lenient,
             timing=request.timing,
+            opensand_defects=request.opensand_defects,
             seed=request.seed,
             forward=request.forward,
             return_=request.return_,
@@ -347,6 +368,7 @@ def build_config(
             far=far,
             metrics=str((request.metrics or metrics).resolve()),
             metrics_interval_ms=request.metrics_interval_ms,
+            metrics_max_bytes=None if request.metrics else metrics_max_bytes,
             probes=Probes(address=request.probes) if request.probes else None,
             control=str(control) if control else None,
             timeline=request.timeline,
@@ -378,6 +400,7 @@ def build_lan_config(topology: Topology, lab_id: str, path: LinkConfig, loss: fl
         far=Attachment(netns=str(netns_names.path(lab_id, far.node)), tun=far.interface),
         metrics=str(Path(path.metrics).with_name("lan.jsonl")),
         metrics_interval_ms=path.metrics_interval_ms,
+        metrics_max_bytes=path.metrics_max_bytes,
         timeline=Timeline(starts="at-once", steps=tuple(map(TimelineStep.model_validate, steps))),
     )
 

@@ -18,7 +18,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from satlab.common.errors import ConfigError, Fault, HostError
-from satlab.common.topology import NetworkKind, Role, Topology
+from satlab.common.topology import Interface, NetworkKind, Node, Role, Topology
 from satlab.link.satlink import ask
 
 PROGRAM = "opensand"
@@ -30,6 +30,8 @@ SOCKET_BUFFER_BYTES = 1048580
 """OpenSAND's default `udp_rmem`; the kernel cuts it to net.core.rmem_max, and BBFRAMEs come in bursts."""
 RMEM_MAX = Path("/proc/sys/net/core/rmem_max")
 
+_FIRST_FURTHER = 100
+"""Addresses of further terminals on the satellite network, less their ids."""
 _INITIALIZED = "Blocks initialized"
 _LOGGED_ON = "Login complete"
 
@@ -72,11 +74,16 @@ class _Model(BaseModel):
 
 
 class Entity(_Model):
-    """An entity of the platform; `path_local` is the folder of its own logs and probes, None where it keeps none."""
+    """An entity of the platform; `path_local` is the folder of its own logs and probes, None where it keeps none.
+
+    `infrastructure` and `profile` are its files, relative to the folder of the profile.
+    """
 
     entity_id: int
     emu_address: IPv4Address
     path_local: str | None
+    infrastructure: str
+    profile: str | None
 
 
 class GroundEntity(Entity):
@@ -89,11 +96,12 @@ class GroundEntity(Entity):
 class Description(_Model):
     """What a profile requires of hosts and networks (schemas/profile-description.schema.json)."""
 
-    schema_: Literal["satlab/profile-description/1"] = Field(alias="schema")
-    profile_sha256: str
+    schema_: Literal["satlab/profile-description/2"] = Field(alias="schema")
+    topology: str
     sat: Entity
     gw: GroundEntity
     st: GroundEntity
+    further_sts: tuple[GroundEntity, ...]
 
     def of(self, role: Role) -> Entity:
         """Return the entity that plays `role`: sat, gw or st."""
@@ -104,6 +112,16 @@ class Description(_Model):
 
 
 @dataclass(frozen=True)
+class Machine:
+    """An entity and the node that it runs on; `name` is that of its process, log and folder: sat, gw, st, st4."""
+
+    name: str
+    node: str
+    role: Role
+    entity: Entity
+
+
+@dataclass(frozen=True)
 class Platform:
     """OpenSAND ready to be started in a lab: the program, the folder of its XML, and its description."""
 
@@ -111,64 +129,70 @@ class Platform:
     profile: Path
     description: Description
 
-    def commands(self) -> dict[Role, list[str]]:
-        """Return the command lines in the order of the start."""
-        return {role: self._argv(role) for role in START_ORDER}
+    def topology(self, topology: Topology) -> Topology:
+        """Return a topology with a node for each further terminal: on the satellite and the emulation network alone."""
+        further = {f"st{one.entity_id}": self._node(topology, one) for one in self.description.further_sts}
+        return topology.model_copy(update={"nodes": {**topology.nodes, **further}})
 
-    def _argv(self, role: Role) -> list[str]:
-        """Return the command of an entity: the files of the profile, its log on stderr."""
-        files = {"-i": f"infrastructure_{role.value}.xml", "-t": "topology.xml"}
-        if role is not Role.SAT:  # a transparent satellite has no profile
-            files["-p"] = f"profile_{role.value}.xml"
-        options = [part for option, name in files.items() for part in (option, str(self.profile / name))]
+    def _node(self, topology: Topology, entity: Entity) -> Node:
+        """Return the node of a further terminal, with an address on the satellite network that follows from its id."""
+        satellite, emulation = (topology.network_of(kind) for kind in (NetworkKind.SATELLITE, NetworkKind.EMULATION))
+        address = topology.networks[satellite].subnet.network_address + _FIRST_FURTHER + entity.entity_id
+        own = topology.nodes[topology.node_of(Role.ST)].interfaces
+        names = {interface.network: name for name, interface in own.items()}
+        addresses = {satellite: address, emulation: entity.emu_address}
+        return Node(role=Role.ST, interfaces={names[n]: Interface(network=n, address=a) for n, a in addresses.items()})
+
+    def machines(self, topology: Topology) -> list[Machine]:
+        """Return the entities in the order of their start: SAT, GW, then the terminals."""
+        first = [Machine(r.value, topology.node_of(r), r, self.description.of(r)) for r in START_ORDER]
+        further = [(f"st{entity.entity_id}", entity) for entity in self.description.further_sts]
+        return [*first, *(Machine(name, name, Role.ST, entity) for name, entity in further)]
+
+    def command(self, machine: Machine, infrastructure: Path) -> list[str]:
+        """Return the command of an entity: its infrastructure file, the profile's other files, its log on stderr."""
+        files = {"-i": infrastructure, "-t": self.profile / self.description.topology}
+        if machine.entity.profile is not None:  # a transparent satellite has none
+            files["-p"] = self.profile / machine.entity.profile
+        options = [part for option, file in files.items() for part in (option, str(file))]
         return ["nice", "-n", str(NICENESS), str(self.program), *options, "-v"]
 
     def taps(self, topology: Topology) -> dict[str, Tap]:
         """Return the TAPs, by node."""
-        grounds = {Role.ST: self.description.st, Role.GW: self.description.gw}
-        return {topology.node_of(role): Tap(e.tap_iface, e.mac_address) for role, e in grounds.items()}
+        grounds = [(m.node, m.entity) for m in self.machines(topology)]
+        return {node: Tap(e.tap_iface, e.mac_address) for node, e in grounds if isinstance(e, GroundEntity)}
 
     def notes(self) -> list[str]:
         """Return the parts of the profile that this host does not support."""
-        notes = []
-        for role in START_ORDER:
-            folder = self.description.of(role).path_local
-            if folder is not None and not _can_be_made(Path(folder)):
-                notes.append(
-                    f"infrastructure_{role.value}.xml: path_local {folder} cannot be written: no probes from it"
-                )
         rmem_max = int(RMEM_MAX.read_text())
-        if rmem_max < SOCKET_BUFFER_BYTES:
-            notes.append(
-                f"OpenSAND's socket buffers are cut to {rmem_max} bytes and may lose bursts of frames: "
-                f"sysctl net.core.rmem_max={SOCKET_BUFFER_BYTES}"
-            )
-        return notes
+        if rmem_max >= SOCKET_BUFFER_BYTES:
+            return []
+        return [
+            f"OpenSAND's socket buffers are cut to {rmem_max} bytes and may lose bursts of frames: "
+            f"sysctl net.core.rmem_max={SOCKET_BUFFER_BYTES}"
+        ]
 
 
-def describe(profile: Path, satlink: Path, *, lenient: bool = False) -> Description:
-    """Read a profile; `lenient`: accept what OpenSAND's loader accepts although it is wrong.
+def describe(profile: Path, satlink: Path) -> Description:
+    """Read what the machines of a profile need; the rest is OpenSAND's to judge.
 
     Raises:
-        ConfigError: the profile is wrong, with every fault.
+        ConfigError: something that a machine needs is missing, with every fault.
         HostError: satlink does not answer.
     """
-    arguments = [*(["--lenient"] if lenient else []), str(profile)]
-    return ask(Description, satlink, "describe", arguments, f"profile {profile} is not usable")
+    return ask(Description, satlink, "describe", [str(profile)], f"profile {profile} is not usable")
 
 
-def prepare(profile: Path, topology: Topology, satlink: Path, *, lenient: bool = False) -> Platform:
+def prepare(profile: Path, topology: Topology, satlink: Path) -> Platform:
     """Find the program, read the profile, and compare it with the topology; changes nothing.
-
-    `lenient` as in `describe`.
 
     Raises:
         ConfigError: the profile is wrong or does not fit the topology, with every fault.
         HostError: there is no OpenSAND, or satlink does not answer.
     """
     folder = profile.resolve()
-    description = describe(folder, satlink, lenient=lenient)
-    faults = list(_misfits(description, topology))
+    description = describe(folder, satlink)
+    faults = list(misfits(description, topology))
     if faults:
         raise ConfigError(f"profile {folder} does not fit lab.yml", faults, "make both equal")
     return Platform(find_program(), folder, description)
@@ -191,42 +215,55 @@ def find_program() -> Path:
     return Path(program).absolute()
 
 
-def _misfits(description: Description, topology: Topology) -> Iterator[Fault]:
+def misfits(description: Description, topology: Topology) -> Iterator[Fault]:
     """Find where profile and topology differ: addresses on the emulation network, names of interfaces.
 
     A profile that was read leniently may have an address that no host can have.
     """
     for role in START_ORDER:
         entity, node = description.of(role), topology.node_of(role)
-        section = f"infrastructure_{role.value}.xml: entity/entity_{role.value}"
+        section = f"{entity.infrastructure}: entity/entity_{role.value}"
         interfaces = topology.nodes[node].interfaces
         kinds = {name: topology.networks[i.network].kind for name, i in interfaces.items()}
         addresses = [str(i.address) for name, i in interfaces.items() if kinds[name] is NetworkKind.EMULATION]
         if addresses != [str(entity.emu_address)]:
             known = " and ".join(addresses) or "no address"
             reason = f"{entity.emu_address}, but {node} has {known} on the emulation network of lab.yml"
-            yield Fault(f"{section}/emu_address", reason, "OpenSAND binds its sockets to it: make both equal")
-        if not isinstance(entity, GroundEntity):
-            continue
-        if entity.tap_iface in {*interfaces, "lo"}:
-            reason = f"{entity.tap_iface} is another interface of {node} in lab.yml"
-            yield Fault(f"{section}/tap_iface", reason, "choose another name")
-        if not _MAC.fullmatch(entity.mac_address):
-            reason = f"{entity.mac_address} is not a MAC address, and the TAP needs one"
-            yield Fault(f"{section}/mac_address", reason, "six bytes, such as 00:00:00:00:00:02")
+            yield Fault(f"{section}/emu_address", reason, "satlab profile import writes a profile with these addresses")
+        if isinstance(entity, GroundEntity):
+            yield from _misfits_of_tap(section, entity, {*interfaces, "lo"})
+    for further in description.further_sts:
+        place = f"{further.infrastructure}: infrastructure/terminals: ST {further.entity_id}"
+        subnets = [n.subnet for n in topology.networks.values() if n.kind is NetworkKind.EMULATION]
+        if not any(further.emu_address in subnet for subnet in subnets):
+            reason = f"{further.emu_address} is not on the emulation network of lab.yml"
+            yield Fault(
+                f"{place}/emu_address", reason, "satlab profile import writes a profile with addresses that are"
+            )
+        yield from _misfits_of_tap(place, further, {"lo"})
 
 
-def _can_be_made(folder: Path) -> bool:
-    parent = next(p for p in (folder.absolute(), *folder.absolute().parents) if p.exists())
-    return parent.is_dir() and os.access(parent, os.W_OK | os.X_OK)
+def _misfits_of_tap(place: str, entity: GroundEntity, taken: set[str]) -> Iterator[Fault]:
+    if entity.tap_iface in taken:
+        yield Fault(
+            f"{place}/tap_iface", f"{entity.tap_iface} is another interface of its node in lab.yml", "rename it"
+        )
+    if not _MAC.fullmatch(entity.mac_address):
+        reason = f"{entity.mac_address} is not a MAC address, and the TAP needs one"
+        yield Fault(f"{place}/mac_address", reason, "six bytes, such as 00:00:00:00:00:02")
 
 
 # --- logs and exit codes --------------------------------------------------------------------------------------------
 
 
-def process_name(role: Role) -> str:
+def process_name(machine: Machine) -> str:
     """Return the name of an entity's process and of its log."""
-    return f"{PROGRAM}-{role.value}"
+    return f"{PROGRAM}-{machine.name}"
+
+
+def is_initialized(log: str) -> bool:
+    """Return whether an entity takes messages: before that a logon is lost, and the next comes 5 s later."""
+    return _INITIALIZED in log
 
 
 def meaning(exit_code: int) -> str:
@@ -234,10 +271,11 @@ def meaning(exit_code: int) -> str:
     return _EXIT_CODES.get(_OF_A_SHELL - exit_code if exit_code > _OF_A_SHELL else exit_code, "")
 
 
-def progress(role: Role, log: str) -> str:
+def progress(machine: Machine, log: str) -> str:
     """Return how far an entity's start has come, from its log."""
-    if _INITIALIZED not in log:
-        return f"{role.value} is not initialized"
-    if role is Role.ST and _LOGGED_ON not in log:
-        return f"{role.value} is initialized but not logged on"
-    return f"{role.value} is {'logged on' if role is Role.ST else 'initialized'}"
+    name = machine.name
+    if not is_initialized(log):
+        return f"{name} is not initialized"
+    if machine.role is Role.ST and _LOGGED_ON not in log:
+        return f"{name} is initialized but not logged on"
+    return f"{name} is {'logged on' if machine.role is Role.ST else 'initialized'}"

@@ -37,7 +37,7 @@ from satlab.link.config import (
 from satlab.link.limits import limits
 from satlab.link.option_model import Help, Options, invalid, options_of
 
-LOSS_MODELS = "gilbert-elliott:P,R[,STEP_MS], bursts:PERIOD_MS,DURATION_MS or trace:FILE"
+LOSS_MODELS = "gilbert-elliott:P,R[,STEP_MS[,MIN_BURST_MS]], bursts:PERIOD_MS,DURATION_MS or trace:FILE"
 """How a loss model is written."""
 QUEUES = "1.2bdp, 60000bytes or 200packets"
 """How a queue limit is written."""
@@ -103,11 +103,26 @@ class PathOptions(Options):
             "Timing",
         ),
     ] = "standard"
+    opensand_defects: Annotated[
+        bool,
+        Help(
+            "OpenSAND's defects",
+            "With --timing opensand: lose what 8.2.0 loses in nearly full BBFRAMEs; queues are the profile's FIFOs.",
+            "Timing",
+        ),
+    ] = False
     jitter_ms: Annotated[
         float,
         limits("forward.jitter.uniform_ms"),
         Help("Jitter", "Jitter, uniform from 0 to this, order kept.", "Timing", unit="ms"),
     ] = 0.0
+
+    @field_validator("opensand_defects")
+    @classmethod
+    def _needs_its_timing(cls, value: bool, info: ValidationInfo) -> bool:
+        if value and info.data.get("timing") != "opensand":
+            raise invalid("needs --timing opensand", "add --timing opensand")
+        return value
 
 
 class LossOptions(Options):
@@ -276,6 +291,7 @@ class LinkOptions(LocalOptions, QueueOptions, LossOptions, PathOptions):
             emulator=self.emulator,
             seed=self.seed,
             timing=self.timing,
+            opensand_defects=self.opensand_defects,
             forward=direction,
             return_=direction,
             terrestrial_one_way_delay_ms=self.terrestrial_delay_ms,
@@ -293,7 +309,7 @@ class LinkOptions(LocalOptions, QueueOptions, LossOptions, PathOptions):
         if self.timeline is None and starts == "at-once":
             return None
         steps = control.load_steps(self.timeline) if self.timeline else ()
-        return Timeline(starts=starts, steps=steps)
+        return Timeline(starts=starts, steps=steps, file=str(self.timeline) if self.timeline else None)
 
     def _refuse_what_opensand_cannot(self) -> None:
         """Raise ConfigError for every option that OpenSAND does not support."""
@@ -332,8 +348,8 @@ def loss_model(text: str, unit: LossUnit) -> LossProcess:
     values = rest.split(",")
     try:
         match name, len(values):
-            case "gilbert-elliott", 2 | 3:
-                chain = dict(zip(("p", "r", "step_ms"), values, strict=False))
+            case "gilbert-elliott", 2 | 3 | 4:
+                chain = dict(zip(("p", "r", "step_ms", "min_burst_ms"), values, strict=False))
                 return GilbertElliott.model_validate({"unit": unit, **chain})
             case "bursts", 2:
                 return Bursts.model_validate({"unit": unit, "period_ms": values[0], "duration_ms": values[1]})

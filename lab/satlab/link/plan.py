@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from satlab.common.errors import ConfigError
 from satlab.common.paths import SATLINK
 from satlab.link.config import RETURN, Aqm, LinkConfig, LinkModel, LossUnit
 from satlab.link.satlink import ask
@@ -125,7 +126,19 @@ def plan_link(config: LinkConfig, satlink: Path = SATLINK) -> LinkPlan:
         ConfigError: profile or configuration are wrong; holds satlink's own fault lines.
         HostError: the program is missing, hangs, or answers what its schema does not allow.
     """
+    if config.emulator == "opensand":  # releases frames on its ticks, whatever the profile holds
+        config = config.model_copy(update={"timing": "opensand"})
     with tempfile.NamedTemporaryFile("w", prefix="satlab-link-", suffix=".json") as file:
         file.write(config.to_json())
         file.flush()
-        return ask(LinkPlan, satlink, "plan", [file.name], f"profile {config.profile} is not usable")
+        try:
+            return ask(LinkPlan, satlink, "plan", [file.name], f"profile {config.profile} is not usable")
+        except ConfigError as error:
+            raise _of_the_user(error, file.name, config) from error
+
+
+def _of_the_user(error: ConfigError, written: str, config: LinkConfig) -> ConfigError:
+    """Return a refusal that names the user's time line, and not the file `written` for satlink."""
+    timeline = config.timeline.file if config.timeline else None
+    text = str(error).replace(f"{written}: timeline.", f"{timeline or 'time line'}: ").replace(written, "the link")
+    return ConfigError(text, error.faults, error.hint)

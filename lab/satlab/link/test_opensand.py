@@ -4,6 +4,7 @@
 import json
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import jsonschema
 import pytest
@@ -11,8 +12,8 @@ import pytest
 from satlab.common import paths
 from satlab.common.errors import ConfigError, HostError
 from satlab.common.topology import Role, Topology, load
-from satlab.link import opensand
-from satlab.link.opensand import Description, Entity, GroundEntity, Platform, Tap
+from satlab.link import opensand, opensand_files
+from satlab.link.opensand import Description, Entity, GroundEntity, Machine, Platform, Tap
 from satlab.link.options import LinkOptions
 
 TOPOLOGY = load()
@@ -21,14 +22,17 @@ TOPOLOGY = load()
 def description(**changes: dict[str, Any]) -> dict[str, Any]:
     """Return what satlink says of the shipped profiles; `changes` by entity."""
     document: dict[str, Any] = {
-        "schema": "satlab/profile-description/1",
-        "profile_sha256": "0" * 64,
+        "schema": "satlab/profile-description/2",
+        "topology": "topology.xml",
         "sat": {"entity_id": 2, "emu_address": "10.77.0.1"},
         "gw": {"entity_id": 0, "emu_address": "10.77.0.2", "tap_iface": "tap", "mac_address": "00:00:00:00:00:01"},
         "st": {"entity_id": 1, "emu_address": "10.77.0.3", "tap_iface": "tap", "mac_address": "00:00:00:00:00:02"},
     }
     for entity in ("sat", "gw", "st"):
-        document[entity] |= {"path_local": None} | changes.get(entity, {})
+        profile = None if entity == "sat" else f"profile_{entity}.xml"
+        files = {"infrastructure": f"infrastructure_{entity}.xml", "profile": profile}
+        document[entity] |= {"path_local": None} | files | changes.get(entity, {})
+    document["further_sts"] = list(changes.get("further", {}).values())
     return document
 
 
@@ -67,6 +71,7 @@ def test_model_and_schema_agree() -> None:
     assert schema["properties"]["sat"]["properties"].keys() == Entity.model_fields.keys()
     assert schema["$defs"]["station"]["properties"].keys() == GroundEntity.model_fields.keys()
     assert {schema["properties"][name]["$ref"] for name in ("gw", "st")} == {"#/$defs/station"}
+    assert schema["properties"].keys() == {"schema", *Description.model_fields} - {"schema_"}
     with pytest.raises(ValueError, match="extra_forbidden"):
         Description.model_validate(description(sat={"tap_iface": "tap"}))
 
@@ -103,13 +108,72 @@ def test_without_the_program_the_hint_names_its_package(tmp_path: Path, monkeypa
     assert "package `opensand`" in caught.value.hint
 
 
+SECOND = {
+    "st4": {
+        "entity_id": 4, "emu_address": "10.77.0.4", "tap_iface": "tap", "mac_address": "00:00:00:00:00:04",
+        "path_local": None, "infrastructure": "infrastructure_st.xml", "profile": "profile_st4.xml",
+    }
+}  # fmt: skip
+
+
 def test_commands_are_in_order_and_name_the_profile_s_files() -> None:
-    commands = platform().commands()
-    assert list(commands) == [Role.SAT, Role.GW, Role.ST]
+    found = platform(further=SECOND)
+    machines = found.machines(TOPOLOGY)
+    assert [machine.name for machine in machines] == ["sat", "gw", "st", "st4"]
+    commands = {m.name: found.command(m, Path(f"/run/{m.name}.xml")) for m in machines}
     begin = ["nice", "-n", "-15", "/usr/bin/opensand", "-i"]
-    assert commands[Role.SAT] == [*begin, "/p/infrastructure_sat.xml", "-t", "/p/topology.xml", "-v"]
-    ground = ["/p/infrastructure_st.xml", "-t", "/p/topology.xml", "-p", "/p/profile_st.xml", "-v"]
-    assert commands[Role.ST] == [*begin, *ground]
+    assert commands["sat"] == [*begin, "/run/sat.xml", "-t", "/p/topology.xml", "-v"]
+    for name in ("gw", "st", "st4"):
+        assert commands[name] == [
+            *begin, f"/run/{name}.xml", "-t", "/p/topology.xml", "-p", f"/p/profile_{name}.xml", "-v"
+        ]  # fmt: skip
+
+
+def test_a_second_terminal_has_a_node_of_its_own() -> None:
+    found = platform(further=SECOND)
+    topology = found.topology(TOPOLOGY)
+    assert topology.node_of(Role.ST) == "st"
+    interfaces = topology.nodes["st4"].interfaces
+    assert {name: str(i.address) for name, i in interfaces.items()} == {"sat0": "198.18.63.104", "emu0": "10.77.0.4"}
+    assert found.taps(topology)["st4"] == Tap("tap", "00:00:00:00:00:04")
+    assert platform().topology(TOPOLOGY) == TOPOLOGY
+
+
+def test_each_lab_keeps_its_own_probes(tmp_path: Path) -> None:
+    """The entity's logs and probes go to the lab's folder; a further terminal knows itself; the rest is unchanged."""
+    found = platform(further=SECOND)
+    source = paths.PROFILES / "geo-dama" / "infrastructure_st.xml"
+    terminal, second = found.description.st, found.description.further_sts[0]
+    opensand_files.for_lab(source, terminal, tmp_path / "own", tmp_path / "st.xml")
+    opensand_files.for_lab(source, second, tmp_path / "other", tmp_path / "st4.xml")
+    before, own, other = (opensand_files.read(file) for file in (source, tmp_path / "st.xml", tmp_path / "st4.xml"))
+    assert own.findtext("storage/path_local") == str(tmp_path / "own")
+    assert own.findtext("storage/enable_local") == "true"
+    assert own.findtext("entity/entity_st/entity_id") == "1"
+    assert other.findtext("storage/path_local") == str(tmp_path / "other")
+    assert other.findtext("entity/entity_st/entity_id") == "4"
+    assert other.findtext("entity/entity_st/emu_address") == "10.77.0.4"
+    assert [child.tag for child in own] == [child.tag for child in before]
+    for section in ("logs", "infrastructure"):
+        assert list(map(str.strip, itertext(own, section))) == list(map(str.strip, itertext(before, section)))
+
+
+def itertext(root: ET.Element, section: str) -> list[str]:
+    found = root.find(section)
+    assert found is not None
+    return list(found.itertext())
+
+
+def test_a_file_without_storage_gets_one_in_its_place(tmp_path: Path) -> None:
+    root = opensand_files.read(paths.PROFILES / "geo" / "infrastructure_sat.xml")
+    storage = root.find("storage")
+    assert storage is not None
+    root.remove(storage)
+    opensand_files.write(root, tmp_path / "bare.xml")
+    opensand_files.for_lab(tmp_path / "bare.xml", platform().description.sat, tmp_path / "own", tmp_path / "sat.xml")
+    done = opensand_files.read(tmp_path / "sat.xml")
+    assert [child.tag for child in done] == ["entity", "logs", "storage", "infrastructure"]
+    assert [leaf.tag for leaf in done.iterfind("storage/*")] == ["enable_local", "path_local"]
 
 
 def test_taps_are_those_of_the_profile() -> None:
@@ -117,16 +181,11 @@ def test_taps_are_those_of_the_profile() -> None:
     assert taps == {"st": Tap("opensand_tap", "00:00:00:00:00:02"), "gw": Tap("tap", "00:00:00:00:00:01")}
 
 
-def test_notes_name_folders_that_cannot_be_made_and_small_buffers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").touch()
+def test_small_buffers_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "rmem_max").write_text("212992\n")
     monkeypatch.setattr(opensand, "RMEM_MAX", tmp_path / "rmem_max")
-    found = platform(st={"path_local": f"{tmp_path}/file/logs"}, gw={"path_local": f"{tmp_path}/new/logs"}).notes()
-    assert len(found) == 2
-    assert "infrastructure_st.xml: path_local" in found[0]
-    assert "cut to 212992 bytes" in found[1]
+    (note,) = platform().notes()
+    assert "cut to 212992 bytes" in note
     (tmp_path / "rmem_max").write_text("4194304\n")
     assert platform().notes() == []
 
@@ -157,7 +216,8 @@ def test_exit_codes_have_a_meaning(code: int, says: str) -> None:
     ],
 )
 def test_logs_show_the_progress_of_a_start(role: Role, log: str, says: str) -> None:
-    assert opensand.progress(role, log) == says
+    machine = Machine(role.value, role.value, role, platform().description.of(role))
+    assert opensand.progress(machine, log) == says
 
 
 def test_options_that_opensand_cannot_do_are_refused_by_name() -> None:
@@ -167,12 +227,6 @@ def test_options_that_opensand_cannot_do_are_refused_by_name() -> None:
     assert [fault.place for fault in caught.value.faults] == ["--seed 2", "--loss 0.01", "--queue-bdp 3.0"]
     request = LinkOptions(emulator="opensand", terrestrial_delay_ms=10.0).request()
     assert (request.emulator, request.terrestrial_one_way_delay_ms) == ("opensand", 10.0)
-
-
-def test_opensand_s_own_leniency_can_be_asked_for(tmp_path: Path, program: Path) -> None:
-    assert LinkOptions(emulator="opensand", lenient=True).request().lenient
-    opensand.prepare(tmp_path, TOPOLOGY, satlink(tmp_path, description()), lenient=True)
-    assert (tmp_path / "asked").read_text() == f"describe --lenient {tmp_path}\n"
 
 
 def test_no_tap_gets_what_only_opensand_takes_for_a_mac_address(tmp_path: Path, program: Path) -> None:

@@ -52,6 +52,8 @@ def test_loss_models_and_jitter(tmp_path: Path) -> None:
     """A loss model alone, or combined with independent losses."""
     chain = {"model": "gilbert-elliott", "p": 0.01, "r": 0.167, "step_ms": 10.0, "unit": "frame"}
     assert asked(loss_model="gilbert-elliott:0.01,0.167,10", loss_unit="frame")["loss"] == chain
+    optical = {**chain, "step_ms": 1.0, "min_burst_ms": 10.0, "unit": "packet"}
+    assert asked(loss_model="gilbert-elliott:0.01,0.167,1,10")["loss"] == optical
     bursts = {"model": "bursts", "period_ms": 1000.0, "duration_ms": 20.0, "unit": "packet"}
     assert asked(loss=0.1, loss_model="bursts:1000,20")["loss"] == [{"ratio": 0.1, "unit": "packet"}, bursts]
     trace = tmp_path / "loss.txt"
@@ -71,6 +73,7 @@ def test_loss_models_and_jitter(tmp_path: Path) -> None:
         ({"aqm": "pie", "aqm_interval_ms": 5.0}, "PIE has no interval"),
         ({"loss_model": "gilbert-elliott:0.1"}, "--loss-model gilbert-elliott:0.1"),
         ({"loss_model": "gilbert-elliott:2,1"}, "--loss-model gilbert-elliott:2,1"),
+        ({"loss_model": "gilbert-elliott:0.1,0.2,1,10,3"}, "--loss-model gilbert-elliott:0.1,0.2,1,10,3"),
         ({"loss_model": "trace:"}, "--loss-model trace:"),
         ({"loss_model": "rain"}, "--loss-model rain"),
     ],
@@ -96,7 +99,14 @@ def test_every_option_survives_the_printed_command_line() -> None:
     """An option at another value than its default is read back from `arguments` by the command line."""
     others: dict[str, Any] = {
         **{"profile": "leo", "emulator": "opensand", "seed": 2, "terrestrial_delay_ms": 1.5, "queue_bdp": 2.0},
-        **{"loss": 0.1, "timing": "opensand", "jitter_ms": 3.0, "loss_unit": "frame", "loss_model": "bursts:5,1"},
+        **{
+            "opensand_defects": True,
+            "loss": 0.1,
+            "timing": "opensand",
+            "jitter_ms": 3.0,
+            "loss_unit": "frame",
+            "loss_model": "bursts:5,1",
+        },
         **{"queue": "9packets", "aqm": "codel", "aqm_target_ms": 8.0, "aqm_interval_ms": 9.0, "ecn": True},
         **{"lenient": True, "lan_loss": 0.2, "timeline": Path("a.json"), "probes": "127.0.0.1:5361"},
     }
@@ -125,6 +135,7 @@ def test_documents_satisfy_the_schema() -> None:
         {},
         {"queue": "9packets", "aqm": "fq-codel", "ecn": True, "aqm_interval_ms": 700.0, "jitter_ms": 1.0},
         {"loss": 0.5, "loss_model": "gilbert-elliott:0.1,0.2"},
+        {"loss_model": "gilbert-elliott:0.01,0.167,1,10"},
         {"loss_model": "bursts:5,1", "loss_unit": "frame"},
     ):
         jsonschema.validate(asked(**options), direction)

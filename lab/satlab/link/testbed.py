@@ -66,5 +66,5 @@ def starting_with(link: LinkRequest, changes: tuple[LinkSet, ...]) -> LinkReques
     if not changes:
         return link
     steps = tuple(TimelineStep.model_validate({"at_s": 0, "set": change}) for change in changes)
-    later = link.timeline.steps if link.timeline else ()
-    return replace(link, timeline=Timeline(starts="on-request", steps=(*steps, *later)))
+    later, file = (link.timeline.steps, link.timeline.file) if link.timeline else ((), None)
+    return replace(link, timeline=Timeline(starts="on-request", steps=(*steps, *later), file=file))

@@ -5,11 +5,13 @@ A lab is its namespaces (`netns`), one satlink process in the SAT's namespace, a
 
 - `lab.json`: what was built and how far (written whole or not at all), `link.json`, `plan.json`: its link
 - `control.sock`: satlink's control socket
-- `satlink.out`, `satlink.log`: its stdout and stderr; `link.jsonl`: link metrics, unless the request names another file
-- `opensand-{sat,gw,st}.log`: OpenSAND's logs, unless the request names another folder
+- `satlink.out`, `satlink.log`: its stdout and stderr
+- `link.jsonl`, before it `link.jsonl.1`: link metrics, at most METRICS_MAX_BYTES, unless the request names another file
+- `opensand-{sat,gw,st}.log`: OpenSAND's logs, unless the request names another folder; `opensand/`: its infrastructure
+  files, and beside the logs' folder its own logs and probes
 
-With OpenSAND as emulator its three processes run in the namespaces of SAT, GW and ST, and satlink serves the
-terrestrial segment alone.
+With OpenSAND as emulator its processes run in the namespaces of SAT, GW and the terminals, a further terminal in a node
+of its own, and satlink serves the terrestrial segment alone.
 
 Nothing else is trusted when a lab is taken down: its processes are found by the namespace they are in, its
 namespaces by their names. So `down` works whatever was killed, and whatever is left of the folder.
@@ -26,7 +28,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
@@ -39,17 +41,22 @@ from satlab.common.files import write_atomically
 from satlab.common.paths import SATLINK
 from satlab.common.processes import POLL_S, TrackedProcess, send, start, wait
 from satlab.common.topology import NetworkKind, Role, Topology
-from satlab.link import control, opensand
+from satlab.link import control, opensand, opensand_files
 from satlab.link.config import Emulator, LinkConfig, LinkRequest, build_config, build_lan_config, client_lan
 from satlab.link.opensand import Platform
 from satlab.link.plan import LinkPlan, plan_link
 from satlab.netlab import netns
+from satlab.netlab.sandbox import Place
 
+METRICS_MAX_BYTES = 64 << 20
+"""Of link metrics in /run, which is memory: the latest 25 to 50 minutes (1.9 GB a day)."""
 RUN = Path("/run/satlab")
 READY_DEADLINE_S = 5.0
 """For satlink to serve its TUNs, and the links to have carrier."""
 OPENSAND_READY_DEADLINE_S = 20.0
 """For the first echo over OpenSAND: 0.4 to 3.5 s where all is well; a logon that fails is tried again after 5 s."""
+OPENSAND_INITIALIZED_DEADLINE_S = 5.0
+"""For SAT and GW to log it: 10 to 40 ms on an idle host."""
 END_DEADLINE_S = 1.0
 """For processes to end after SIGTERM, and again after SIGKILL."""
 LOCK_DEADLINE_S = 15.0
@@ -57,6 +64,7 @@ SATLINK_PROCESS = "satlink"
 LAN_PROCESS = "satlink-lan"
 """The satlink that carries the client's LAN, where that loses packets."""
 
+_NO_USER_NAMESPACE = "this kernel allows no user namespace: jobs that need CAP_NET_ADMIN or CAP_NET_RAW are refused"
 _LAB_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,15}")
 
 
@@ -112,10 +120,13 @@ class Lab:
         check_id(lab_id)
         netns.check_host()
         folder = _folder(lab_id)
-        config = build_config(topology, lab_id, request, metrics=folder / "link.jsonl", control=folder / "control.sock")
+        metrics, control = folder / "link.jsonl", folder / "control.sock"
+        bounds = {"metrics_max_bytes": METRICS_MAX_BYTES}
+        config = build_config(topology, lab_id, request, metrics=metrics, control=control, **bounds)
         platform = None
         if request.emulator == "opensand":
-            platform = opensand.prepare(request.profile, topology, satlink, lenient=request.lenient)
+            platform = opensand.prepare(request.profile, topology, satlink)
+            topology = platform.topology(topology)
         notes = tuple(platform.notes()) if platform else ()
         lan = build_lan_config(topology, lab_id, config, request.lan_loss) if request.lan_loss else None
         lab = cls(lab_id, topology, config, plan_link(config, satlink), notes=notes, lan=lan)
@@ -125,12 +136,13 @@ class Lab:
                 return _same(cls.attach(lab_id), lab)
             _remove(lab_id)
             try:
-                _build(lab, commands, platform, interrupts)
+                records = (request.logs.parent if request.logs else folder).absolute() / "opensand"
+                _build(lab, commands, platform, records, interrupts)
             except BaseException:
                 _remove(lab_id)
                 interrupts.check()
                 raise
-        return lab
+        return lab if netns_names.user_path(lab_id).exists() else replace(lab, notes=(*notes, _NO_USER_NAMESPACE))
 
     @classmethod
     def attach(cls, lab_id: str) -> "Lab":
@@ -170,6 +182,11 @@ class Lab:
                 f"lab {self.lab_id} has no node {node!r}", hint=f"one of {', '.join(self.topology.nodes)}"
             )
         return ["nsenter", f"--net={netns_names.path(self.lab_id, node)}", "--"]
+
+    def place(self, node: str) -> Place:
+        """Return the namespaces of a node."""
+        user = netns_names.user_path(self.lab_id)
+        return Place(netns_names.path(self.lab_id, node), user if user.exists() else None)
 
     def start_timeline(self) -> None:
         """Start the link's time line where it has one; it waits for that."""
@@ -273,10 +290,11 @@ def _commands(lab: Lab, satlink: Path, platform: Platform | None, logs: Path | N
     """Return the lab's processes by name, in the order of their start."""
     folder = _folder(lab.lab_id)
     commands = {}
-    for role, argv in platform.commands().items() if platform else ():
-        name = opensand.process_name(role)
+    for machine in platform.machines(lab.topology) if platform else ():
+        name = opensand.process_name(machine)
         log = (logs or folder).absolute() / f"{name}.log"
-        commands[name] = _Command(lab.topology.node_of(role), argv, log, log)
+        argv = platform.command(machine, _infrastructure(lab.lab_id, machine)) if platform else []
+        commands[name] = _Command(machine.node, argv, log, log)
     files = {SATLINK_PROCESS: "link.json"} | ({LAN_PROCESS: "lan.json"} if lab.lan else {})
     for name, file in files.items():
         argv = [str(satlink.resolve()), "run", str(folder / file)]
@@ -285,7 +303,9 @@ def _commands(lab: Lab, satlink: Path, platform: Platform | None, logs: Path | N
     return commands
 
 
-def _build(lab: Lab, commands: dict[str, _Command], platform: Platform | None, interrupts: "_Interrupts") -> None:
+def _build(
+    lab: Lab, commands: dict[str, _Command], platform: Platform | None, records: Path, interrupts: "_Interrupts"
+) -> None:
     folder = _folder(lab.lab_id)
     folder.mkdir(mode=0o700)
     state = _State(finished=False, since_unix_s=time.time(), processes={}, topology=lab.topology)
@@ -295,16 +315,53 @@ def _build(lab: Lab, commands: dict[str, _Command], platform: Platform | None, i
     if lab.lan:
         _write(folder / "lan.json", lab.lan.to_json())
     taps = platform.taps(lab.topology) if platform else None
-    netns.build(lab.topology, lab.lab_id, taps, client_lan(lab.topology)[0].network if lab.lan else None)
+    carried = client_lan(lab.topology)[0].network if lab.lan else None
+    netns.build(lab.topology, lab.lab_id, taps, carried)
     interrupts.check()
-    processes = {name: _start(lab, command) for name, command in commands.items()}
+    for machine in platform.machines(lab.topology) if platform else ():
+        source = Path(lab.config.profile) / machine.entity.infrastructure
+        opensand_files.for_lab(source, machine.entity, records / machine.name, _infrastructure(lab.lab_id, machine))
+    processes = _start_all(lab, commands, platform, interrupts)
     state = state.model_copy(update={"processes": processes})
     _write_state(lab.lab_id, state)
     if platform:
-        _await_opensand(lab, processes, interrupts)
+        _await_opensand(lab, processes, platform, interrupts)
     _await_ready(lab.lab_id, processes, interrupts)
     _write_state(lab.lab_id, state.model_copy(update={"finished": True}))
     interrupts.check()
+
+
+def _infrastructure(lab_id: str, machine: opensand.Machine) -> Path:
+    """Return the infrastructure file of an entity, which is the lab's own: other labs keep their probes elsewhere."""
+    return _folder(lab_id) / "opensand" / f"infrastructure_{machine.name}.xml"
+
+
+def _start_all(
+    lab: Lab, commands: dict[str, _Command], platform: Platform | None, interrupts: "_Interrupts"
+) -> dict[str, TrackedProcess]:
+    """Start every process; OpenSAND's terminals when SAT and GW take their logon."""
+    processes: dict[str, TrackedProcess] = {}
+    terminals = {opensand.process_name(m) for m in _machines(lab, platform) if m.role is Role.ST}
+    for name, command in commands.items():
+        if name in terminals and not terminals & processes.keys():
+            _await_initialized(dict(processes), interrupts)
+        processes[name] = _start(lab, command)
+    return processes
+
+
+def _machines(lab: Lab, platform: Platform | None) -> list[opensand.Machine]:
+    return platform.machines(lab.topology) if platform else []
+
+
+def _await_initialized(processes: dict[str, TrackedProcess], interrupts: "_Interrupts") -> None:
+    """Wait until entities of OpenSAND log that they take messages; who does not is reported when all are waited for."""
+
+    def initialized() -> bool:
+        interrupts.check()
+        _check_alive(processes)
+        return all(opensand.is_initialized(p.log.read_text(errors="replace")) for p in processes.values())
+
+    wait(initialized, OPENSAND_INITIALIZED_DEADLINE_S)
 
 
 def _start(lab: Lab, command: _Command) -> TrackedProcess:
@@ -329,7 +386,9 @@ def _await_ready(lab_id: str, processes: dict[str, TrackedProcess], interrupts: 
         )
 
 
-def _await_opensand(lab: Lab, processes: dict[str, TrackedProcess], interrupts: "_Interrupts") -> None:
+def _await_opensand(
+    lab: Lab, processes: dict[str, TrackedProcess], platform: Platform, interrupts: "_Interrupts"
+) -> None:
     """Wait until an echo has crossed the satellite segment: OpenSAND may say that it is ready and carry nothing."""
     topology, seconds = lab.topology, OPENSAND_READY_DEADLINE_S
     st, gw = topology.node_of(Role.ST), topology.node_of(Role.GW)
@@ -344,18 +403,19 @@ def _await_opensand(lab: Lab, processes: dict[str, TrackedProcess], interrupts: 
 
         try:
             if not wait(answered, seconds):
-                raise _not_ready(processes)
+                raise _not_ready(processes, platform.machines(topology))
         finally:
             echo.kill()
 
 
-def _not_ready(processes: dict[str, TrackedProcess]) -> HostError:
+def _not_ready(processes: dict[str, TrackedProcess], machines: list[opensand.Machine]) -> HostError:
     """Return how far each entity of OpenSAND came."""
-    logs = {role: processes[opensand.process_name(role)] for role in opensand.START_ORDER}
-    came = [opensand.progress(role, process.log.read_text(errors="replace")) for role, process in logs.items()]
+    logs = {machine: processes[opensand.process_name(machine)] for machine in machines}
+    came = [opensand.progress(machine, process.log.read_text(errors="replace")) for machine, process in logs.items()]
+    terminal = next(process for machine, process in logs.items() if machine.role is Role.ST)
     return HostError(
         f"OpenSAND carries no packet after {OPENSAND_READY_DEADLINE_S:g} s: {', '.join(came)}; "
-        f"the terminal's log ends: {logs[Role.ST].last_words()}",
+        f"the terminal's log ends: {terminal.last_words()}",
         "check the profile: satlab validate; OpenSAND's FIFOs, addresses and C/N are its own to judge",
     )
 

@@ -1,20 +1,25 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job descriptors, `jobs/<job>/files/<job>.yml` in the dictionary form of OpenBACH 2.7."""
+"""OpenBACH job descriptors, `jobs/<job>/files/<job>.yml` in the dictionary form of OpenBACH 2.7.
+
+`is_upstream` reads them as a controller does: what it passes over is a warning (`satlab.openbach.upstream`).
+"""
 
 from __future__ import annotations
 
 import platform
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from satlab.common import paths
 from satlab.common.errors import ConfigError, Fault
+from satlab.openbach import upstream
 from satlab.openbach.document import MAX_BYTES, NAME_RULE, is_name
 
 TYPES = ("int", "str", "float", "ip", "network", "None", "job", "scenario", "ratio", "date")
@@ -162,7 +167,10 @@ class Platform:
 
 @dataclass(frozen=True)
 class Descriptor:
-    """A checked job descriptor. `files` is the folder that holds the program."""
+    """A checked job descriptor. `files` is the folder that holds the program.
+
+    `programs`: where its playbook takes the programs from, by their name on the agent, as far as that is a sub-folder.
+    """
 
     name: str
     description: str
@@ -172,6 +180,8 @@ class Descriptor:
     platforms: tuple[Platform, ...]
     level: Level
     statistics: tuple[str, ...]
+    warnings: tuple[Fault, ...] = ()
+    programs: Mapping[str, str] = field(default_factory=dict)
 
     def command(self) -> list[str]:
         """Return the start command on this host: the agent's interpreter and job folder become ours."""
@@ -193,16 +203,19 @@ class Descriptor:
         folder = f"{AGENT_JOBS}/{self.name}/"
         if word == _AGENT_PYTHON:
             return sys.executable
-        return str(self.files / word.removeprefix(folder)) if word.startswith(folder) else word
+        if not word.startswith(folder):
+            return word
+        name = word.removeprefix(folder)
+        return str(self.files / self.programs.get(name, name))
 
 
-def load_job(folder: Path) -> Descriptor:
+def load_job(folder: Path, *, is_upstream: bool = False) -> Descriptor:
     """Read the descriptor of a job folder.
 
     Raises ConfigError with every fault found.
     """
     faults: list[Fault] = []
-    descriptor = _read(folder, faults)
+    descriptor = _read(folder, faults, [] if is_upstream else None)
     if faults or descriptor is None:
         raise ConfigError(f"the job {folder.name} is not valid", faults)
     return descriptor
@@ -233,6 +246,38 @@ def sort_jobs(folder: Path) -> tuple[dict[str, Descriptor], dict[str, ConfigErro
     return jobs, bad
 
 
+def all_jobs(folders: Iterable[Path]) -> dict[str, Descriptor]:
+    """Return the shipped jobs, and the valid ones of further folders as a controller reads them.
+
+    The name of a job decides what it may do, so those of shipped jobs are not given to others.
+
+    Raises ConfigError: a shipped job is not valid.
+    """
+    further: dict[str, Descriptor] = {}
+    for folder in folders:
+        further |= sort_upstream(folder)[0]
+    return further | load_jobs(paths.JOBS)
+
+
+def sort_upstream(folder: Path) -> tuple[dict[str, Descriptor], dict[str, ConfigError]]:
+    """Read every job at or below `folder` as a controller would; return those that are valid, and the others' faults.
+
+    Raises ConfigError: there is no such folder, or two jobs have the same name.
+    """
+    if not folder.is_dir():
+        raise ConfigError(f"{folder}: there is no such folder")
+    jobs: dict[str, Descriptor] = {}
+    bad: dict[str, ConfigError] = {}
+    for job in upstream.find_jobs(folder):
+        if job.name in jobs or job.name in bad:
+            raise ConfigError(f"{folder}: two jobs are called {job.name}", hint="name a folder with one of them")
+        try:
+            jobs[job.name] = load_job(job, is_upstream=True)
+        except ConfigError as error:
+            bad[job.name] = error
+    return jobs, bad
+
+
 class _Loader(yaml.SafeLoader):
     """The safe YAML loader, without keys that stand twice and without aliases (which can grow without bound)."""
 
@@ -251,7 +296,8 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def _read(folder: Path, faults: list[Fault]) -> Descriptor | None:
+def _read(folder: Path, faults: list[Fault], warnings: list[Fault] | None) -> Descriptor | None:
+    """Read a descriptor; with `warnings` as a controller does, which notes there what it passes over."""
     name = folder.name
     path = folder / "files" / f"{name}.yml"
     if not is_name(name):
@@ -259,6 +305,9 @@ def _read(folder: Path, faults: list[Fault]) -> Descriptor | None:
     document = _yaml(path, faults)
     if document is None:
         return None
+    if warnings is not None:
+        found_here = warnings
+        document = upstream.adapt(document, lambda place, reason: found_here.append(Fault(f"{path}: {place}", reason)))
     try:
         file = _File.model_validate(document)
     except ValidationError as error:
@@ -266,9 +315,15 @@ def _read(folder: Path, faults: list[Fault]) -> Descriptor | None:
             place = ".".join(map(str, detail["loc"]))
             faults.append(Fault(f"{path}: {place}", detail["msg"][:1].lower() + detail["msg"][1:]))
         return None
-    found = [*_level_faults(file.arguments, "arguments"), *_name_faults(file.arguments), *_double_faults(file)]
+    found = list(_level_faults(file.arguments, "arguments"))
+    unclear = [*_greedy(file.arguments, "arguments"), *_name_faults(file.arguments)]
     if file.general.name not in ("", name):
         found.append(("general.name", f"{file.general.name!r} is not the name of the folder", "OpenBACH takes that"))
+    if warnings is None:
+        found += unclear
+    else:
+        warnings += [Fault(f"{path}: {place}", reason, remedy) for place, reason, remedy in unclear]
+    found += _double_faults(file)
     platforms = _platforms(file.platform_configuration, found)
     faults.extend(Fault(f"{path}: {place}", reason, remedy) for place, reason, remedy in found)
     if found:
@@ -282,10 +337,12 @@ def _read(folder: Path, faults: list[Fault]) -> Descriptor | None:
         platforms=tuple(platforms),
         level=file.arguments,
         statistics=tuple(statistic.name for statistic in file.statistics),
+        warnings=tuple(warnings or ()),
+        programs=upstream.programs(folder) if warnings is not None else {},
     )
 
 
-def _yaml(path: Path, faults: list[Fault]) -> object | None:
+def _yaml(path: Path, faults: list[Fault]) -> Mapping[str, Any] | None:
     try:
         text = path.read_text(encoding="utf-8")
         if len(text) > MAX_BYTES:
@@ -342,7 +399,13 @@ def _level_faults(level: Level, place: str) -> Iterator[_Found]:
             f"{', '.join(unlimited)} all take any number of values",
             "at most one required argument may, or the values cannot be distinguished",
         )
-    # argparse takes the name of the subcommand for one more value of such an option (bug 9338).
+    for position, group in enumerate(level.subcommand):
+        for number, choice in enumerate(group.choices):
+            yield from _level_faults(choice, f"{place}.subcommand.{position}.choices.{number}")
+
+
+def _greedy(level: Level, place: str) -> Iterator[_Found]:
+    """Find options that argparse lets take the name of the subcommand for one more value (bug 9338)."""
     greedy = [argument.name for argument in level.optional if argument.count.least != argument.count.most]
     if greedy and level.subcommand:
         yield (
@@ -352,7 +415,7 @@ def _level_faults(level: Level, place: str) -> Iterator[_Found]:
         )
     for position, group in enumerate(level.subcommand):
         for number, choice in enumerate(group.choices):
-            yield from _level_faults(choice, f"{place}.subcommand.{position}.choices.{number}")
+            yield from _greedy(choice, f"{place}.subcommand.{position}.choices.{number}")
 
 
 def _argument_faults(argument: Argument, *, option: bool) -> Iterator[tuple[str, str]]:

@@ -18,9 +18,18 @@ _NAME = re.compile(r"(?!\.)[A-Za-z0-9_.-]{1,64}", re.ASCII)
 NAME_RULE = "use 1 to 64 letters, digits, '_', '-' and '.', not starting with a dot"
 
 
+_TITLE = re.compile(r"(?![. ])[A-Za-z0-9_. -]{1,64}(?<! )", re.ASCII)
+TITLE_RULE = "use 1 to 64 letters, digits, '_', '-', '.' and spaces, not starting with a dot or a space"
+
+
 def is_name(text: str) -> bool:
-    """Return whether a name is safe as part of a path (jobs, scenarios, statistics)."""
+    """Return whether a name is safe as part of a path (jobs, statistics)."""
     return _NAME.fullmatch(text) is not None
+
+
+def is_title(text: str) -> bool:
+    """Return whether the name of a scenario is safe as part of a path; OpenBACH's own have spaces."""
+    return _TITLE.fullmatch(text) is not None
 
 
 @dataclass(frozen=True)
@@ -28,13 +37,14 @@ class Node:
     """A JSON value, its place, and the list that collects faults of the whole document.
 
     The readers (`mapping`, `array`, `text`, ...) return a neutral value and note a fault when the type is wrong, so
-    that reading continues to the next fault.
+    that reading continues to the next fault. `warnings`: where to note what OpenBACH passes over; None: it is a fault.
     """
 
     value: Any
     head: str
     faults: list[Fault]
     path: tuple[str, ...] = ()
+    warnings: list[Fault] | None = None
 
     def child(self, key: str | int, value: Any) -> Node:
         """Return the node of an entry below this one."""
@@ -42,8 +52,16 @@ class Node:
 
     def fault(self, reason: str, remedy: str = "", *below: str) -> None:
         """Note a fault here, or at an entry below that need not exist."""
+        self.faults.append(self._note(reason, remedy, below))
+
+    def doubt(self, reason: str, remedy: str = "", *below: str) -> None:
+        """Note what OpenBACH accepts: a fault, or a warning where there is a list of warnings."""
+        notes = self.faults if self.warnings is None else self.warnings
+        notes.append(self._note(reason, remedy, below))
+
+    def _note(self, reason: str, remedy: str, below: tuple[str, ...]) -> Fault:
         path = ".".join((*self.path, *below))
-        self.faults.append(Fault(f"{self.head}: {path}" if path else self.head, reason, remedy))
+        return Fault(f"{self.head}: {path}" if path else self.head, reason, remedy)
 
     def mapping(self) -> dict[str, Node]:
         """Read an object; {} after a fault."""
@@ -74,17 +92,17 @@ class Node:
         return None
 
     def only(self, *known: str) -> dict[str, Node]:
-        """Read an object whose keys are all known; unknown ones are faults."""
+        """Read an object whose keys are all known; unknown ones are in doubt."""
         entries = self.mapping()
         for key in [key for key in entries if key not in known]:
-            entries[key].fault("unknown key", f"known keys: {', '.join(known)}")
+            entries[key].doubt("unknown key", f"known keys: {', '.join(known)}")
         return {key: node for key, node in entries.items() if key in known}
 
     def _wrong(self, expected: str) -> None:
         self.fault(f"{json.dumps(self.value)[:60]} is not {expected}")
 
 
-def read_json(path: Path, faults: list[Fault]) -> Node | None:
+def read_json(path: Path, faults: list[Fault], warnings: list[Fault] | None = None) -> Node | None:
     """Read a JSON file strictly: UTF-8, at most 1 MiB, no key twice, no NaN; None after a fault that ends it."""
     place = str(path)
 
@@ -115,5 +133,5 @@ def read_json(path: Path, faults: list[Fault]) -> Node | None:
     except ValueError as error:  # an integer of thousands of digits
         faults.append(Fault(place, f"is not JSON: {error}"))
     else:
-        return Node(value, place, faults)
+        return Node(value, place, faults, warnings=warnings)
     return None

@@ -6,15 +6,13 @@ from __future__ import annotations
 import configparser
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from satlab.common.errors import Fault
 from satlab.openbach.descriptor import AGENT_JOBS, Descriptor
+from satlab.openbach.upstream import copied
 
-_COPY = ("copy", "ansible.builtin.copy")
-_LOOP = ("loop", "with_items")
 _PLAY = ("hosts", "import_playbook", "ansible.builtin.import_playbook")
 
 
@@ -43,22 +41,11 @@ def _playbook(path: Path) -> Iterator[Fault]:
     for position, task in enumerate(tasks):
         if any(key in task for key in _PLAY):
             yield Fault(f"{path}: {position}", "is a play, not a task", "OpenBACH's role includes a list of tasks")
-        for source in _sources(task):
+        for source in copied([task]):
             if not (path.parent / "files" / source).exists():
                 yield Fault(
                     f"{path}: {position}", f"copies {source}, which is not in files/", "add it, or fix the name"
                 )
-
-
-def _sources(task: dict[str, Any]) -> Iterator[str]:
-    """Yield the files that a task copies, as far as they are written out."""
-    call: dict[str, Any] = next((task[key] for key in _COPY if isinstance(task.get(key), dict)), {})
-    source = call.get("src")
-    if not isinstance(source, str):
-        return
-    items: list[Any] = next((task[key] for key in _LOOP if isinstance(task.get(key), list)), [])
-    named = [item.get("file") if isinstance(item, dict) else item for item in items] if "{{" in source else [source]
-    yield from (name for name in named if isinstance(name, str) and "{{" not in name and not name.startswith("/"))
 
 
 def _commands(job: Descriptor) -> Iterator[Fault]:
@@ -66,13 +53,14 @@ def _commands(job: Descriptor) -> Iterator[Fault]:
     own = f"{AGENT_JOBS}/{job.name}/"
     words = {word for platform in job.platforms for word in (*platform.command, *platform.command_stop)}
     for word in sorted(words):
-        if word.startswith(own) and not (job.files / word.removeprefix(own)).is_file():
+        name = word.removeprefix(own)
+        if word.startswith(own) and not (job.files / job.programs.get(name, name)).is_file():
             where = f"{job.files / f'{job.name}.yml'}: platform_configuration"
-            yield Fault(where, f"{word} is started, and {word.removeprefix(own)} is not in files/")
+            yield Fault(where, f"{word} is started, and {name} is not in files/")
 
 
 def _filter(path: Path) -> Iterator[Fault]:
-    """Find what rstats cannot read; without the file it stores and broadcasts everything, which is not a fault."""
+    """Find faults of rstats' filter file. It may be missing: then rstats stores and broadcasts everything."""
     parser = configparser.ConfigParser(interpolation=None)
     try:
         parser.read(path, encoding="utf-8")

@@ -28,7 +28,7 @@ def check_waits(functions: Functions, nodes: Mapping[int, Node]) -> None:
                 )
         for other in _known(functions, function.wait.launched):
             if other.on_fail.policy is not Policy.FAIL:
-                node.fault(
+                node.doubt(
                     f"waits for the launch of function {other.id}, which may never succeed under on_fail "
                     f"{other.on_fail.policy.value.title()}",
                     "use ended_ids, or finished_ids",

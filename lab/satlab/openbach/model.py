@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from satlab.common.errors import Fault
 from satlab.openbach.arguments import Words
 from satlab.openbach.descriptor import Descriptor
 
@@ -112,13 +113,15 @@ class BoundScenario:
 class ScenarioContext:
     """The context of a scenario's check: known jobs, entities, the folder of its sub-scenarios.
 
-    `endless`: a job that nothing stops is not a fault.
+    `endless`: a job that nothing stops is not a fault. `warnings`: where to note what OpenBACH accepts, such as
+    unknown keys and entities; None: these are faults.
     """
 
     jobs: Mapping[str, Descriptor]
     entities: frozenset[str]
     folder: Path
     endless: bool = False
+    warnings: list[Fault] | None = None
 
 
 @dataclass(frozen=True)

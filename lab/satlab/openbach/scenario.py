@@ -16,7 +16,7 @@ from satlab.common.errors import ConfigError, Fault
 from satlab.openbach import lint
 from satlab.openbach.arguments import InstanceOf, arrange
 from satlab.openbach.descriptor import Descriptor
-from satlab.openbach.document import NAME_RULE, Node, is_name, read_json
+from satlab.openbach.document import TITLE_RULE, Node, is_title, read_json
 from satlab.openbach.model import (
     Action,
     BoundScenario,
@@ -47,16 +47,24 @@ _NOT_EXECUTED = {
 _NOT_EMBEDDED = {"push_file", "pull_file", "reboot", "status_job_instance", "restart_job_instance"}
 
 
-def load(path: Path, jobs: Mapping[str, Descriptor], entities: Iterable[str], *, endless: bool = False) -> Scenario:
+def load(
+    path: Path,
+    jobs: Mapping[str, Descriptor],
+    entities: Iterable[str],
+    *,
+    endless: bool = False,
+    warnings: list[Fault] | None = None,
+) -> Scenario:
     """Read and check a scenario and its sub-scenarios (files of the same folder, `<name>.json`).
 
-    `endless`: accept a job that nothing stops; then the caller stops it.
+    `endless`: accept a job that nothing stops; then the caller stops it. `warnings`: where to note what OpenBACH
+    accepts; None: it is a fault.
 
     Raises ConfigError with every fault found.
     """
     faults: list[Fault] = []
-    context = ScenarioContext(jobs, frozenset(entities), path.parent, endless)
-    node = read_json(path, faults)
+    context = ScenarioContext(jobs, frozenset(entities), path.parent, endless, warnings)
+    node = read_json(path, faults, warnings)
     if node is not None:
         scenario = _header(node, path, context)
         _Reader(context, faults).read(node, scenario, Values(scenario.constants, frozenset(scenario.arguments)))
@@ -66,7 +74,12 @@ def load(path: Path, jobs: Mapping[str, Descriptor], entities: Iterable[str], *,
     return scenario
 
 
-def validate_paths(paths: Iterable[Path], jobs: Mapping[str, Descriptor], entities: Iterable[str]) -> list[Fault]:
+def validate_paths(
+    paths: Iterable[Path],
+    jobs: Mapping[str, Descriptor],
+    entities: Iterable[str],
+    warnings: list[Fault] | None = None,
+) -> list[Fault]:
     """Return every fault of the scenario files, and of every `*.json` in the folders, that `paths` name."""
     names = frozenset(entities)
     faults: list[Fault] = []
@@ -76,7 +89,7 @@ def validate_paths(paths: Iterable[Path], jobs: Mapping[str, Descriptor], entiti
             faults.append(Fault(str(path), "holds no scenario", "scenarios are *.json files"))
         for file in files:
             try:
-                load(file, jobs, names)
+                load(file, jobs, names, warnings=warnings)
             except ConfigError as error:
                 faults.extend(error.faults)
     return list(dict.fromkeys(faults))
@@ -98,7 +111,7 @@ def bind(scenario: Scenario, values: Mapping[str, str]) -> BoundScenario:
     for name in [name for name in scenario.arguments if name not in values]:
         remedy = f"set {name}=VALUE ({scenario.arguments[name]})"
         faults.append(Fault(f"{scenario.file}: arguments.{name}", "the argument has no value", remedy))
-    node = Node(scenario.document, str(scenario.file), faults)
+    node = Node(scenario.document, str(scenario.file), faults, warnings=scenario.context.warnings)
     missing = frozenset(scenario.arguments.keys() - values.keys())
     bound = _Reader(scenario.context, faults).read(node, scenario, Values(known, missing))
     if faults:
@@ -110,8 +123,8 @@ def _header(node: Node, path: Path, context: ScenarioContext) -> Scenario:
     """Read everything of a scenario but its functions."""
     entries = node.only("name", "description", "arguments", "constants", "openbach_functions")
     name = entries["name"].text() if "name" in entries else ""
-    if not is_name(name):
-        node.fault("the scenario needs a name of its own", NAME_RULE, "name")
+    if not is_title(name):
+        node.fault("the scenario needs a name of its own", TITLE_RULE, "name")
     if "openbach_functions" not in entries:
         node.fault("the list of functions is missing", "", "openbach_functions")
     arguments, constants = (_texts(entries.get(key)) for key in ("arguments", "constants"))
@@ -135,7 +148,7 @@ def _functions(node: Node) -> list[Node]:
     for position, entry in enumerate(node.child("openbach_functions", entries).array()):
         number = entry.value.get("id") if isinstance(entry.value, dict) else None
         name = f"function {number}" if _is_id(number) else f"openbach_functions.{position}"
-        found.append(Node(entry.value, f"{node.head}: {name}", node.faults))
+        found.append(Node(entry.value, f"{node.head}: {name}", node.faults, warnings=node.warnings))
     return found
 
 
@@ -276,7 +289,7 @@ class _Reader:
         entity = literal(entries["entity_name"])
         if "$" not in entity and entity not in self.context.entities:
             known = ", ".join(sorted(self.context.entities))
-            entries["entity_name"].fault(f"there is no entity {entity!r}", f"one of {known}")
+            entries["entity_name"].doubt(f"there is no entity {entity!r}", f"one of {known}")
         return entity
 
     def _start_scenario(self, node: Node, values: Values) -> StartScenario | None:
@@ -290,7 +303,7 @@ class _Reader:
         if not self._may_start(name, entries["scenario_name"]):
             return None
         path = self.context.folder / f"{name}.json"
-        below = read_json(path, self.faults)
+        below = read_json(path, self.faults, self.context.warnings)
         if below is None:
             entries["scenario_name"].fault(f"the sub-scenario {name} cannot be read", f"it belongs in {path}")
             return None
@@ -309,9 +322,9 @@ class _Reader:
 
     def _may_start(self, name: str, node: Node) -> bool:
         """Refuse names that are not a file, recursion, and more sub-scenarios than any real scenario has."""
-        if not is_name(name):
+        if not is_title(name):
             if "$" not in name:
-                node.fault(f"{name[:60]!r} is not the name of a scenario", NAME_RULE)
+                node.fault(f"{name[:60]!r} is not the name of a scenario", TITLE_RULE)
             return False
         if name in self.stack:
             node.fault(f"the scenario starts itself: {' -> '.join((*self.stack, name))}", "OpenBACH would never end")

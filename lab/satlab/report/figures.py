@@ -10,7 +10,7 @@ import polars as pl
 
 from collect import PageLoad
 from satlab.report import rows as read
-from satlab.report.rows import PAGE_METRICS, PROTOCOLS, PageFigure, Row
+from satlab.report.rows import PAGE_METRICS, PageFigure, Row
 
 Json = dict[str, Any]
 Points = Sequence[tuple[float, float]]
@@ -32,7 +32,7 @@ SHORT = {
     "largest_contentful_paint_ms": "LCP",
     "page_load_time_ms": "PLT",
 }
-PROTOCOL_STYLE = {"h1": 1, "h2": 2, "h3": 0}
+KIND_STYLE = {"HTTP/1.1": 1, "HTTP/2": 2, "HTTP/3": 0}
 
 
 @dataclass(frozen=True)
@@ -218,27 +218,27 @@ def page_spread(
 ) -> Figure | None:  # fmt: skip
     """Draw every load of every metric as a point, medians as bars, published medians as open diamonds.
 
-    `groups` are (run id, protocol, name) in drawing order; `published` is by run id, protocol, metric.
+    `groups` are (run id, kind, name) in drawing order; `published` is by run id, kind, metric.
     """
     metrics = [metric for metric in PAGE_METRICS if any(f.metric == metric for f in figures)]
     if not metrics:
         return None
     width = 0.8 / max(len(groups), 1)
-    one_run_each = len({protocol for _, protocol, _ in groups}) == len(groups)
+    has_own_style = len({kind for _, kind, _ in groups} & KIND_STYLE.keys()) == len(groups)
     data: list[Json] = []
-    for index, (run_id, protocol, name) in enumerate(groups):
-        style = PROTOCOL_STYLE.get(protocol, index) if one_run_each else index
+    for index, (run_id, kind, name) in enumerate(groups):
+        style = KIND_STYLE[kind] if has_own_style else index
         places = {metric: m + (index - (len(groups) - 1) / 2) * width for m, metric in enumerate(metrics)}
-        data += _spread(rows, figures, published, places, (run_id, protocol, name), style, width)
+        data += _spread(rows, figures, published, places, (run_id, kind, name), style, width)
     ticks = {"tickvals": list(range(len(metrics))), "ticktext": [SHORT[metric] for metric in metrics], "tickangle": 0}
     layout = {
         "xaxis": {**ticks, "range": [-0.6, len(metrics) - 0.4], "zeroline": False, "showgrid": False},
         "yaxis": axis("Time since navigation start (s)", rangemode="tozero"),
     }
-    names = {(run_id, protocol): name for run_id, protocol, name in groups}
+    names = {(run_id, kind): name for run_id, kind, name in groups}
     table = tuple(
         (
-            names[r.run_id, r.labels["protocol"]],
+            names[r.run_id, _kind(r)],
             PAGE_METRICS[metric],
             r.labels["load"],
             milliseconds(r.value) or r.status,
@@ -258,21 +258,21 @@ def _spread(
     rows: Sequence[Row], figures: Sequence[PageFigure], published: Mapping[tuple[str, str, str], float | None],
     places: Mapping[str, float], group: tuple[str, str, str], style: int, width: float,
 ) -> list[Json]:  # fmt: skip
-    run_id, protocol, name = group
+    run_id, kind, name = group
     points, medians, papers = [], [], []
     for metric, x in places.items():
-        mine = [r for r in read.loads(rows, metric) if r.run_id == run_id and r.labels["protocol"] == protocol]
+        mine = [r for r in read.loads(rows, metric) if r.run_id == run_id and _kind(r) == kind]
         values = [r.value / 1000 for r in mine if r.value is not None]
         step = width * 0.5 / max(len(values), 1)
         points += [(x + (i - (len(values) - 1) / 2) * step, value) for i, value in enumerate(values)]
         medians += [
             (x, f.median / 1000)
             for f in figures
-            if (f.metric, f.run_id, f.protocol) == (metric, run_id, protocol) and f.median is not None
+            if (f.metric, f.run_id, f.kind) == (metric, run_id, kind) and f.median is not None
         ]
-        paper = published.get((run_id, protocol, metric))
+        paper = published.get((run_id, kind, metric))
         papers += [] if paper is None else [(x + width * 0.42, paper / 1000)]
-    colour, common = COLOURS[style % 6], {"legendgroup": group[0] + protocol}
+    colour, common = COLOURS[style % 6], {"legendgroup": run_id + kind}
     bar = {"symbol": "line-ew", "size": 22, "color": colour, "line": {"width": 3, "color": colour}}
     diamond = {"symbol": "diamond-open", "size": 11, "color": "--text", "line": {"width": 2, "color": "--text"}}
     return [
@@ -280,6 +280,10 @@ def _spread(
         _marks(points, name, {"symbol": SYMBOLS[style % 6], "size": 8, "color": colour, "opacity": 0.7}, **common),
         _marks(papers, f"{name}, published", diamond, showlegend=False, **common),
     ]
+
+
+def _kind(load: Row) -> str:
+    return read.kind_of_load(load.labels["protocol"], load.labels["pep"])
 
 
 def _marks(points: Points, name: str, marker: Json, **more: Any) -> Json:
@@ -462,8 +466,3 @@ def short_name(url: str) -> str:
     """Return the path of a URL."""
     rest = url.split("://", 1)[-1]
     return "/" + rest.split("/", 1)[1] if "/" in rest else rest
-
-
-def protocol_name(protocol: str) -> str:
-    """Return the protocol's full name."""
-    return PROTOCOLS.get(protocol, protocol)

@@ -63,13 +63,27 @@ class BulkTransfer:
 
 
 @dataclass(frozen=True)
+class StreamFigure:
+    """One stream. `values` by metric, with the statistic of a delay behind it: ms, ratios, MOS."""
+
+    run_id: str
+    profile: str
+    labels: Mapping[str, str]
+    codec: str
+    values: Mapping[str, float | None]
+    status: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class PageFigure:
-    """One metric of a page over all loads of a run with one protocol, ms."""
+    """One metric of a page over all loads of a run with one protocol through one PEP (`none`: without), ms."""
 
     run_id: str
     profile: str
     page: str
     protocol: str
+    pep: str
     metric: str
     median: float | None
     low: float | None
@@ -79,6 +93,10 @@ class PageFigure:
     censored: int
     status: str
     reason: str
+
+    @property
+    def kind(self) -> str:
+        return kind_of_load(self.protocol, self.pep)
 
     @property
     def loads(self) -> int:
@@ -138,16 +156,34 @@ def _transfer(group: Mapping[str, Row]) -> BulkTransfer:
     )  # fmt: skip
 
 
+def streams(rows: Iterable[Row]) -> list[StreamFigure]:
+    """Return the streams of packets at a constant rate, as their receivers measured them."""
+    found: dict[tuple[str, str], dict[str, Row]] = defaultdict(dict)
+    for row in rows:
+        if row.labels.get("job") == "satlab_stream":
+            stat = row.labels.get("stat", "")
+            found[row.run_id, row.labels["instance"]][f"{row.metric} {stat}".strip()] = row
+    figures = []
+    for group in found.values():
+        head = group.get("one_way_delay_ms median")
+        if head is not None:
+            values = {name: row.value for name, row in group.items()}
+            codec = group["mos"].labels["codec"] if "mos" in group else ""
+            about = head.run_id, head.profile, head.labels, codec
+            figures.append(StreamFigure(*about, values, head.status, head.reason))
+    return figures
+
+
 def page_figures(rows: Iterable[Row]) -> list[PageFigure]:
     """Return the page metrics in the order metric, profile, protocol, run."""
-    found: dict[tuple[str, str, str, str], dict[str, Row]] = defaultdict(dict)
+    found: dict[tuple[str, str, str, str, str], dict[str, Row]] = defaultdict(dict)
     for row in rows:
         if row.metric in PAGE_METRICS and "stat" in row.labels:
-            key = row.metric, row.run_id, row.labels["page"], row.labels["protocol"]
+            key = row.metric, row.run_id, row.labels["page"], row.labels["protocol"], row.labels["pep"]
             found[key][row.labels["stat"]] = row
     order = list(PAGE_METRICS)
     figures = [_page_figure(group) for group in found.values()]
-    return sorted(figures, key=lambda f: (order.index(f.metric), f.profile, f.page, f.protocol, f.run_id))
+    return sorted(figures, key=lambda f: (order.index(f.metric), f.profile, f.page, f.kind, f.run_id))
 
 
 def _page_figure(group: Mapping[str, Row]) -> PageFigure:
@@ -157,10 +193,16 @@ def _page_figure(group: Mapping[str, Row]) -> PageFigure:
     head = group["median"]
     count = {key: int(head.labels[key]) for key in ("n", "failed", "censored")}
     return PageFigure(
-        head.run_id, head.profile, head.labels["page"], head.labels["protocol"], head.metric,
+        head.run_id, head.profile, head.labels["page"], head.labels["protocol"], head.labels["pep"], head.metric,
         value("median"), value("min"), value("max"), count["n"], count["failed"], count["censored"],
         head.status, head.reason,
     )  # fmt: skip
+
+
+def kind_of_load(protocol: str, pep: str) -> str:
+    """Name what loads have in common that are compared with each other: the protocol, and the PEP if there is one."""
+    name = PROTOCOLS.get(protocol, protocol)
+    return name if pep == collect.NO_PEP else f"{name}, PEP {pep}"
 
 
 def loads(rows: Iterable[Row], metric: str) -> Iterator[Row]:

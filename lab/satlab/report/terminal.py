@@ -13,7 +13,7 @@ from rich.table import Table
 import collect
 from satlab.common.console import printable
 from satlab.report import rows as read
-from satlab.report.rows import PAGE_METRICS, PROTOCOLS, BulkTransfer, PageFigure, Row
+from satlab.report.rows import PAGE_METRICS, BulkTransfer, PageFigure, Row, StreamFigure
 
 CHECKS = {
     "rtt_ms": "round-trip time",
@@ -22,14 +22,21 @@ CHECKS = {
     "late_packet_ratio": "packets released late",
     "late_packet_ratio.forward": "packets released late, forward",
     "late_packet_ratio.return": "packets released late, return",
+    "browser_wait_ratio": "browser without a core",
+    "cpu_steal_ratio": "CPU time stolen",
+    "memory_wait_ratio": "waits for memory",
+    "host_loss_ratio": "packets lost by the host",
+    "opensand_losses.gse_encapsulation": "lost by OpenSAND's GW",
+    "opensand_losses.gse_reassembly": "lost by OpenSAND's reassembly",
+    "opensand_losses.socket": "losses in OpenSAND's sockets",
 }
 
 
 def terminal_tables(frames: Sequence[pl.DataFrame]) -> list[Table]:
     """Return tables of goodput, page metrics, calibration and failed samples; empty ones are left out."""
     rows = read.summaries(frames)
-    tables = [_goodput(read.transfers(rows)), _pages(read.page_figures(rows)), _echoes(rows), _calibration(rows)]
-    tables.append(_failures(read.failures(rows)))
+    tables = [_goodput(read.transfers(rows)), _pages(read.page_figures(rows)), _streams(read.streams(rows))]
+    tables += [_echoes(rows), _calibration(rows), _failures(read.failures(rows))]
     return [table for table in tables if table.row_count]
 
 
@@ -72,12 +79,12 @@ def _pages(figures: Sequence[PageFigure]) -> Table:
     table = _table("Page loads, median ms", ("profile", "page", "protocol"), (*columns.values(), "loads"))
     groups: dict[tuple[str, str, str, str], dict[str, PageFigure]] = {}
     for one in figures:
-        groups.setdefault((one.run_id, one.profile, one.page, one.protocol), {})[one.metric] = one
-    for (_, profile, page, protocol), group in groups.items():
+        groups.setdefault((one.run_id, one.profile, one.page, one.kind), {})[one.metric] = one
+    for (_, profile, page, kind), group in groups.items():
         medians = [_median(group[metric]) if metric in group else "-" for metric in columns]
         count = next(iter(group.values()))
         ended = f"{group.get('page_load_time_ms', count).ended} of {count.loads}"
-        table.add_row(*(_cell(t) for t in (profile, page, PROTOCOLS.get(protocol, protocol), *medians, ended)))
+        table.add_row(*(_cell(t) for t in (profile, page, kind, *medians, ended)))
     return table
 
 
@@ -96,6 +103,19 @@ def _echoes(rows: Sequence[Row]) -> Table:
         figures = [_number(group[stat].value, 2) if stat in group else "-" for stat in ("median", "min", "max")]
         cells = head.profile, head.labels.get("destination", ""), *figures, head.labels.get("n", "0")
         table.add_row(*(_cell(text) for text in cells))
+    return table
+
+
+def _streams(streams: Sequence[StreamFigure]) -> Table:
+    columns = ("MOS", "delay ms", "95 % ms", "jitter ms", "loss %")
+    table = _table("Streams", ("profile", "to", "codec"), columns)
+    for one in streams:
+        delay = [one.values.get(f"one_way_delay_ms {stat}") for stat in ("median", "p95")]
+        loss = one.values.get("stream_loss_ratio")
+        cells = [_number(one.values.get("mos"), 2) if one.status == "ok" else one.status]
+        cells += [_number(value, 1) for value in (*delay, one.values.get("stream_jitter_ms"))]
+        cells.append("-" if loss is None else f"{100 * loss:.2f}")
+        table.add_row(*(_cell(text) for text in (one.profile, one.labels.get("entity", ""), one.codec, *cells)))
     return table
 
 

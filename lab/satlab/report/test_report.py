@@ -23,6 +23,8 @@ from collect.records import Identity, Record, table
 from satlab import report
 from satlab.common.errors import ConfigError
 from satlab.report import figures, published, view
+from satlab.report import rows as read
+from satlab.report.rows import Row
 from satlab.report.view import View, clean
 
 HOSTILE = "</script><script>window.owned=1</script><img src=x onerror=window.owned=1>{{7*7}}\x1b[31m\u202e<b>&amp;"
@@ -203,11 +205,33 @@ def test_a_report_of_a_damaged_run_says_what_is_missing(runs: list[Path], name: 
 
 def test_published_figures_are_shown_with_ours_with_the_deviation(runs: list[Path]) -> None:
     change_load(runs[2], page_load_time_ms=7669 * 1.10)
+    calibrate(runs[2])
     lines = {(line.metric, line.protocol): line for line in see(*runs).comparison()}
     h3 = lines["Page Load Time", "HTTP/3"]
     assert (h3.published, h3.deviation, h3.loads) == ("7,669", "+10.0%", "2 of 3 (1 cut off)")
     assert lines["Response Start", "HTTP/1.1"].published == "1,222"
     assert lines["Largest Contentful Paint", "HTTP/3"].published == ""
+
+
+def calibrate(run: Path) -> None:
+    change(run / "raw" / "calibration.json", ok=True)
+    seal(run)
+
+
+def test_a_run_out_of_calibration_has_no_deviation_from_the_published_figure(runs: list[Path]) -> None:
+    line = next(line for line in see(*runs).comparison() if line.protocol == "HTTP/3")
+    assert (line.published, line.deviation) == ("1,314", "not measurable")
+
+
+def test_a_run_with_a_proxy_is_compared_with_the_published_figure_of_that_proxy(tmp_path: Path) -> None:
+    lines: dict[str, view.PageComparison] = {}
+    for number, (protocol, pep) in enumerate((("h3", "quic-h3-capable"), ("h3", "quic-warm"), ("h1", "haproxy"))):
+        example = Example(f"2026-pep-{number}", scenario="web", duration_s=0, loads={protocol: 3}, pep=pep)
+        found = see(example_run.write(tmp_path, example)).comparison()
+        lines |= {line.protocol: line for line in found if line.metric == "Page Load Time"}
+    assert {name: line.published for name, line in lines.items()} == {
+        "HTTP/3, PEP quic-h3-capable": "7,344", "HTTP/3, PEP quic-warm": "", "HTTP/1.1, PEP haproxy": "11,144",
+    }  # fmt: skip
 
 
 def change_load(run: Path, **fields: Any) -> None:
@@ -230,15 +254,21 @@ LINK = example_run.link_plan("geo")
     ],
 )
 def test_published_figures_are_not_shown_for_another_link(link: dict[str, Any] | None) -> None:
-    assert published.published_ms("geo", "kepler", "h3", "page_load_time_ms", LINK) == 7669
-    assert published.published_ms("geo", "kepler", "h3", "page_load_time_ms", link) is None
+    assert published.published_ms("geo", "kepler", "h3", "none", "page_load_time_ms", LINK) == 7669
+    assert published.published_ms("geo", "kepler", "h3", "none", "page_load_time_ms", link) is None
 
 
 @pytest.mark.parametrize(
-    ("profile", "page_name", "protocol"), [("meo", "kepler", "h3"), ("geo", "other", "h3"), ("geo", "kepler", "h2")]
-)
-def test_published_figures_are_not_shown_for_another_cell(profile: str, page_name: str, protocol: str) -> None:
-    assert published.published_ms(profile, page_name, protocol, "page_load_time_ms", LINK) is None
+    ("profile", "page_name", "protocol", "pep"),
+    [
+        ("meo", "kepler", "h3", "none"), ("geo", "other", "h3", "none"), ("geo", "kepler", "h2", "none"),
+        ("geo", "kepler", "h3", "quic-warm"), ("geo", "kepler", "h1", "unknown"), ("geo", "kepler", "h1", "quic"),
+    ],
+)  # fmt: skip
+def test_published_figures_are_not_shown_for_another_cell(
+    profile: str, page_name: str, protocol: str, pep: str
+) -> None:
+    assert published.published_ms(profile, page_name, protocol, pep, "page_load_time_ms", LINK) is None
 
 
 def test_bulk_figures_compare_with_what_the_link_carries(runs: list[Path]) -> None:
@@ -307,7 +337,7 @@ def test_command_is_quoted(runs: list[Path]) -> None:
 
 
 def test_waterfall_shows_the_load_in_the_middle(runs: list[Path]) -> None:
-    loads = [load.page_load_time_ms or 0 for load in see(runs[1]).runs[0].loads]
+    loads = [load.page_load_time_ms or 0 for _, load in see(runs[1]).runs[0].loads]
     fall = next(f for f in see(runs[1]).page_plots() if f.key == "waterfall-1")
     middle = loads.index(sorted(loads)[1]) + 1
     assert f"Load {middle} of HTTP/1.1" in fall.caption
@@ -430,3 +460,24 @@ def test_csv_has_the_columns_of_the_records(runs: list[Path]) -> None:
     assert list(rows[0]) == list(collect.SCHEMA)
     assert len(rows) == len(collect.summaries(frame))
     assert all(isinstance(json.loads(row["labels"]), dict) for row in rows)
+
+
+def stream(entity: str, **values: Any) -> list[Row]:
+    labels = {"job": "satlab_stream", "instance": entity, "entity": entity, "function": f"stream to {entity}"}
+    shared = ("r1", "voip", "geo", "netns")
+    rows = [
+        Row(*shared, metric, value, None, "ok", "", labels | ({"codec": "g711"} if metric == "mos" else {}))
+        for metric, value in values.items()
+    ]
+    stats = {"min": 290.0, "median": 291.0, "p95": 295.0, "max": 300.0}
+    return rows + [
+        Row(*shared, "one_way_delay_ms", value, None, "ok", "", labels | {"stat": stat, "n": "5"})
+        for stat, value in stats.items()
+    ]
+
+
+def test_streams_have_delay_loss_and_quality() -> None:
+    rows = [*stream("client", mos=3.6, stream_loss_ratio=0.02, stream_jitter_ms=0.5), *stream("server")]
+    voice, plain = read.streams(rows)
+    assert (voice.codec, voice.values["mos"], voice.values["one_way_delay_ms p95"]) == ("g711", 3.6, 295.0)
+    assert (plain.codec, plain.values.get("mos")) == ("", None)

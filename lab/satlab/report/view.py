@@ -16,21 +16,29 @@ import collect
 from satlab.report import figures, published
 from satlab.report import rows as read
 from satlab.report.figures import Bulk, Figure
-from satlab.report.rows import PAGE_METRICS, BulkTransfer, PageFigure, Row
+from satlab.report.rows import PAGE_METRICS, BulkTransfer, PageFigure, Row, StreamFigure
 from satlab.report.terminal import CHECKS, mbits, quantity
 
 
 @dataclass(frozen=True)
 class ReportRun:
-    """One run folder, read: its manifest, link plan, records, stored loads, and what is wrong with its raw files."""
+    """One run folder, read: its manifest, link plan, records, stored loads, and what is wrong with its raw files.
+
+    `loads`: kind (rows.kind_of_load) and load.
+    """
 
     manifest: collect.Manifest
     link: Mapping[str, Any] | None
     options: tuple[str, ...]
     frame: pl.DataFrame
     rows: tuple[Row, ...]
-    loads: tuple[collect.PageLoad, ...]
+    loads: tuple[tuple[str, collect.PageLoad], ...]
     altered: tuple[str, ...]
+
+    @property
+    def is_calibrated(self) -> bool:
+        whole = [row.value == 1 for row in self.rows if row.metric == "calibration_ok"]
+        return bool(whole) and all(whole)
 
     @property
     def jobs_start_s(self) -> float:
@@ -42,12 +50,16 @@ class ReportRun:
 def read_run(folder: Path, frame: pl.DataFrame) -> ReportRun:
     """Read a run folder whose records are `frame`. Raises `collect.RunFolderError`."""
     about = collect.manifest(folder)
-    loads = [stored.content for stored in collect.stored_loads(folder)]
+    loads = [
+        (read.kind_of_load(one.content.protocol, one.pep), one.content)
+        for one in collect.stored_loads(folder)
+        if isinstance(one.content, collect.PageLoad)
+    ]
     altered = collect.verify(folder) if about.ended_unix_s is not None else []
     return ReportRun(
         about, _link_plan(folder / "plan.json"), _options(folder / "plan.json") or ("--profile", about.profile),
         frame, tuple(read.summaries([frame])),
-        tuple(load for load in loads if isinstance(load, collect.PageLoad)), tuple(altered),
+        tuple(loads), tuple(altered),
     )  # fmt: skip
 
 
@@ -114,6 +126,7 @@ class View:
         self.names = _names(runs)
         self.transfers = read.transfers(self.rows)
         self.page_figures = read.page_figures(self.rows)
+        self.voice = [stream for stream in read.streams(self.rows) if stream.codec]
         self.failures = read.failures(self.rows)
         self.published = self._published()
 
@@ -124,7 +137,13 @@ class View:
         found = [self._goodput_tile(one) for one in self.transfers[:2]]
         plt = [f for f in self.page_figures if f.metric == "page_load_time_ms"]
         found += [self._page_tile(figure) for figure in plt[:4]]
+        found += [self._voice_tile(one) for one in self.voice[:2]]
         return [*found, self._calibration_tile(), self._samples_tile()]
+
+    def _voice_tile(self, one: StreamFigure) -> Tile:
+        where = f"Voice to {one.labels.get('entity', '')}, {one.codec}, {one.profile}"
+        mos = one.values["mos"]
+        return Tile("-" if mos is None else f"{mos:.2f}", "MOS", f"{where}: estimated by the E-model")
 
     def _goodput_tile(self, one: BulkTransfer) -> Tile:
         where = f"{one.name} over {one.profile}"
@@ -146,8 +165,7 @@ class View:
     def _calibration_tile(self) -> Tile:
         checks = [row for run in self.runs for row in _checks(run)]
         count = f"{sum(row.value == 1 for row in checks)}/{len(checks)}"
-        whole = [row.value == 1 for row in self.rows if row.metric == "calibration_ok"]
-        if whole and all(whole):
+        if all(run.is_calibrated for run in self.runs):
             return Tile(count, "", "Calibration checks held: the link was what the plan says", "good")
         return Tile(count, "", "Calibration checks held, not all: read the figures with care", "bad")
 
@@ -167,7 +185,10 @@ class View:
     # --- tables -----------------------------------------------------------------------------------------------------
 
     def comparison(self) -> list[PageComparison]:
-        """Return the page table: per metric the protocols below each other, with published medians."""
+        """Return the page table: per metric the protocols below each other, with published medians.
+
+        A run out of calibration has no deviation from them.
+        """
         lines: list[PageComparison] = []
         metric = ""
         for figure in self.page_figures:
@@ -176,9 +197,11 @@ class View:
         return lines
 
     def _comparison(self, figure: PageFigure, *, first: bool) -> PageComparison:
-        paper = self.published.get((figure.run_id, figure.protocol, figure.metric))
+        paper = self.published.get((figure.run_id, figure.kind, figure.metric))
         deviation = ""
-        if paper is not None and figure.median is not None:
+        if paper is not None and not self._run(figure.run_id).is_calibrated:
+            deviation = "not measurable"
+        elif paper is not None and figure.median is not None:
             deviation = f"{figure.median / paper - 1:+.1%}".replace("-", "\N{MINUS SIGN}")
         spread = "" if figure.low is None or figure.high is None else f"{figure.low:,.0f} to {figure.high:,.0f}"
         lost = [f"{n} {name}" for n, name in ((figure.failed, "failed"), (figure.censored, "cut off")) if n]
@@ -208,6 +231,21 @@ class View:
             one.lost or _count(one.retransmits, 1, 0), _count(one.cwnd_max_bytes, 1e-6, 2), _count(one.rtt_ms, 1, 0),
         )  # fmt: skip
 
+    def streams(self) -> list[tuple[str, ...]]:
+        """Return the cells of the streams' table, as in `STREAM_COLUMNS`."""
+        return [self._stream_cells(one) for one in read.streams(self.rows)]
+
+    def _stream_cells(self, one: StreamFigure) -> tuple[str, ...]:
+        def value(metric: str, digits: int, scale: float = 1.0) -> str:
+            return _count(one.values.get(metric), scale, digits)
+
+        delays = (value(f"one_way_delay_ms {stat}", 1) for stat in ("min", "p95", "max"))
+        median = value("one_way_delay_ms median", 1) if one.status == "ok" else STATUS[one.status]
+        return (
+            *(self.names[one.run_id], one.labels.get("function", ""), one.codec, value("mos", 2), median, *delays),
+            *(value("stream_jitter_ms", 2), value("stream_loss_ratio", 2, 100), value("mouth_to_ear_ms", 0)),
+        )
+
     def calibration(self) -> list[tuple[str, list[tuple[str, ...]]]]:
         """Return (run, its checks), each as in `CALIBRATION_COLUMNS`."""
         return [(self.names[run.manifest.run_id], [_check(row) for row in _checks(run)]) for run in self.runs]
@@ -226,9 +264,9 @@ class View:
 
     def page_plots(self) -> list[Figure]:
         """Draw every load, then one waterfall per protocol and run, all over the same time."""
-        groups = dict.fromkeys((f.run_id, f.protocol, self._group_name(f)) for f in self.page_figures)
+        groups = dict.fromkeys((f.run_id, f.kind, self._group_name(f)) for f in self.page_figures)
         spread = figures.page_spread(self.rows, self.page_figures, self.published, list(groups))
-        typical = [(load, name) for run_id, protocol, name in groups if (load := self._typical(run_id, protocol))]
+        typical = [(load, name) for run_id, kind, name in groups if (load := self._typical(run_id, kind))]
         until_s = max((r.response_end_ms / 1000 for load, _ in typical for r in load.resources), default=0.0)
         until_s = max([until_s, *((load.page_load_time_ms or 0) / 1000 for load, _ in typical)])
         falls = [figures.waterfall(load, name, n, until_s) for n, (load, name) in enumerate(typical, start=1)]
@@ -263,12 +301,12 @@ class View:
         capacity = self._capacity(one)
         return Bulk(name, run.frame, one.labels["transfer"], run.jobs_start_s, one.clock_error_s, capacity, queue)
 
-    def _typical(self, run_id: str, protocol: str) -> collect.PageLoad | None:
+    def _typical(self, run_id: str, kind: str) -> collect.PageLoad | None:
         """Return the load whose Page Load Time is nearest the median."""
         ended = [
             (load.page_load_time_ms, load)
-            for load in self._run(run_id).loads
-            if load.protocol == protocol and load.page_load_time_ms is not None
+            for own, load in self._run(run_id).loads
+            if own == kind and load.page_load_time_ms is not None
         ]
         ended.sort(key=lambda pair: (pair[0], pair[1].load_index))
         return ended[(len(ended) - 1) // 2][1] if ended else None
@@ -294,14 +332,13 @@ class View:
         return float(link[direction]["tcp_goodput_bps"])
 
     def _group_name(self, figure: PageFigure) -> str:
-        name = figures.protocol_name(figure.protocol)
-        alike = {f.run_id for f in self.page_figures if f.protocol == figure.protocol}
-        return name if len(alike) == 1 else f"{name}, {self.names[figure.run_id]}"
+        alike = {f.run_id for f in self.page_figures if f.kind == figure.kind}
+        return figure.kind if len(alike) == 1 else f"{figure.kind}, {self.names[figure.run_id]}"
 
     def _published(self) -> dict[tuple[str, str, str], float | None]:
         return {
-            (f.run_id, f.protocol, f.metric): published.published_ms(
-                f.profile, f.page, f.protocol, f.metric, self._run(f.run_id).link
+            (f.run_id, f.kind, f.metric): published.published_ms(
+                f.profile, f.page, f.protocol, f.pep, f.metric, self._run(f.run_id).link
             )
             for f in self.page_figures
         }
@@ -311,6 +348,10 @@ BULK_COLUMNS = (
     "Run", "Transfer", "Goodput (Mbit/s)", "Steady (Mbit/s)", "Link carries (Mbit/s)", "Share", "Received (MB)",
     "Time (s)", "Retransmits or lost", "Largest window (MB)", "Median RTT (ms)",
 )  # fmt: skip
+STREAM_COLUMNS = (
+    *("Run", "Stream", "Codec", "MOS", "Delay, median ms", "Min ms", "95 % ms", "Max ms", "Jitter ms", "Loss %"),
+    "Mouth to ear ms",
+)
 LINK_COLUMNS = (
     "Direction", "Released (MB)", "Dropped, queue full (packets)", "Lost on the link (packets)",
     "Largest queue (MB)", "Release error p50 (µs)", "p99 (µs)", "max (µs)",

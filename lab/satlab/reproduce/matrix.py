@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The matrix of Kosek et al., IFIP Networking 2022, section III: 2 orbits x 4 losses x 8 measurement types.
 
-Two more types are not in the paper: QUIC and HTTP/3 through proxies with a warmed-up connection to each other. They
-run only if named.
+More types are not in the paper and run only if named: QUIC and HTTP/3 through proxies with a warmed-up connection, and
+TCP and HTTP/1.1 over a link that loses what OpenSAND 8.2.0 loses.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -22,15 +22,19 @@ LOSSES = ("0", "0.01", "0.1", "1")
 
 @dataclass(frozen=True)
 class MeasurementType:
-    """A measurement type of section II-C: the scenario and its settings; `guess_s` is what a run of it may take."""
+    """A measurement type of section II-C: the scenario and its settings; `guess_s` is what a run of it may take.
+
+    `defects`: the link has OpenSAND's losses and FIFOs; the published figures are those of the type without them.
+    """
 
     scenario: str
     settings: Mapping[str, str]
     guess_s: float
     browser: bool = False
+    defects: bool = False
 
 
-KINDS: Mapping[str, MeasurementType] = {
+_PAPER = {
     "quic": MeasurementType("quic", {"pep": "none"}, 38),
     "quic-pep": MeasurementType("quic", {"pep": "quic"}, 38),
     "tcp": MeasurementType("tcp", {"pep": "none"}, 38),
@@ -39,10 +43,16 @@ KINDS: Mapping[str, MeasurementType] = {
     "h3-pep": MeasurementType("web_quic", {"pep": "quic-h3-capable"}, 30, browser=True),
     "h1": MeasurementType("web_tcp", {"protocol": "h1", "pep": "none"}, 30, browser=True),
     "h1-pep": MeasurementType("web_tcp", {"protocol": "h1", "pep": "haproxy"}, 30, browser=True),
+}
+DEFECTS = "-defects"
+"""End of the names of types over a link with OpenSAND's defects."""
+KINDS: Mapping[str, MeasurementType] = {
+    **_PAPER,
     "quic-warm": MeasurementType("quic", {"pep": "quic-warm"}, 38),
     "h3-warm": MeasurementType("web_quic", {"pep": "quic-warm"}, 30, browser=True),
+    **{f"{name}{DEFECTS}": replace(_PAPER[name], defects=True) for name in ("tcp", "tcp-pep", "h1", "h1-pep")},
 }
-OURS = ("quic-warm", "h3-warm")
+OURS = tuple(KINDS.keys() - _PAPER.keys())
 
 
 @dataclass(frozen=True)
@@ -77,7 +87,14 @@ class Cell:
     def request(self, number: int, runs: Path) -> RunRequest:
         """Return the run of a number (its seed): OpenSAND's timing, whole DVB frames lost in both directions."""
         kind = KINDS[self.kind]
-        link = LinkOptions(profile=self.orbit, seed=number, loss=self.loss_ratio, loss_unit="frame", timing="opensand")
+        link = LinkOptions(
+            profile=self.orbit,
+            seed=number,
+            loss=self.loss_ratio,
+            loss_unit="frame",
+            timing="opensand",
+            opensand_defects=kind.defects,
+        )
         return RunRequest(SCENARIOS / f"{kind.scenario}.json", link, kind.settings, runs, report=False)
 
 
@@ -112,5 +129,6 @@ def arguments(request: RunRequest) -> list[str]:
     link = request.link
     words = ["run", str(request.scenario), "--runs", str(request.runs), "--profile", link.profile]
     words += ["--seed", str(link.seed), "--loss", f"{link.loss:g}", "--loss-unit", link.loss_unit]
-    words += ["--timing", link.timing, "--no-report", "--quiet", "--json"]
+    words += ["--timing", link.timing, *(["--opensand-defects"] if link.opensand_defects else [])]
+    words += ["--no-report", "--quiet", "--json"]
     return words + [word for name, value in request.settings.items() for word in ("--set", f"{name}={value}")]

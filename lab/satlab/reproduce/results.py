@@ -18,7 +18,7 @@ from satlab.common.errors import ExitStatus
 from satlab.common.paths import ROOT
 from satlab.common.statistics import Interval, Samples, Verdict
 from satlab.reproduce.campaign import Campaign, Done
-from satlab.reproduce.matrix import Cell
+from satlab.reproduce.matrix import DEFECTS, Cell
 
 TABLE_II = ROOT / "baselines" / "seed-002-table2.csv"
 BULK = ROOT / "baselines" / "seed-002-bulk.csv"
@@ -49,14 +49,18 @@ class CampaignRun:
 
 @dataclass(frozen=True)
 class CellResult:
-    """All runs of a cell that are done."""
+    """All runs of a cell that are done; only the calibrated ones are counted."""
 
     cell: Cell
     runs: tuple[CampaignRun, ...] = field(default=())
 
+    @property
+    def counted(self) -> list[CampaignRun]:
+        return [run for run in self.runs if run.exit_status != ExitStatus.UNCALIBRATED]
+
     def samples(self, metric: str) -> Samples:
         """Return a metric's samples; a run without the metric is a failed sample."""
-        samples = [run.figures.get(metric, ("failed", None)) for run in self.runs]
+        samples = [run.figures.get(metric, ("failed", None)) for run in self.counted]
         return Samples(
             tuple(value for status, value in samples if status == "ok" and value is not None),
             sum(status == "censored" for status, _ in samples),
@@ -66,7 +70,7 @@ class CellResult:
     @property
     def curves(self) -> list[Curve]:
         """Return the curves of the transfers that came to their end."""
-        return [run.curve for run in self.runs if run.curve is not None]
+        return [run.curve for run in self.counted if run.curve is not None]
 
     @property
     def early_bytes(self) -> list[float]:
@@ -75,8 +79,8 @@ class CellResult:
 
     @property
     def uncalibrated(self) -> int:
-        """Return the number of runs that were out of calibration."""
-        return sum(run.exit_status == ExitStatus.UNCALIBRATED for run in self.runs)
+        """Return the number of runs that were out of calibration, which are not counted."""
+        return len(self.runs) - len(self.counted)
 
 
 @dataclass(frozen=True)
@@ -244,12 +248,17 @@ def _kind(row: Mapping[str, str]) -> str:
 
 def published_page(cell: Cell, metric: str) -> float | None:
     """Return Table II's median, ms."""
-    return _table(TABLE_II, "median_ms").get((cell.orbit, cell.loss_ratio, cell.kind, metric))
+    return _published(TABLE_II, "median_ms", cell, metric)
 
 
 def published_bulk(cell: Cell, metric: str) -> float | None:
     """Return the bulk transfers of the paper's dataset, s."""
-    return _table(BULK, "time_s").get((cell.orbit, cell.loss_ratio, cell.kind, metric))
+    return _published(BULK, "time_s", cell, metric)
+
+
+def _published(file: Path, column: str, cell: Cell, metric: str) -> float | None:
+    """Return the figure of a cell: the paper measured over OpenSAND, so with its defects or not it is the same."""
+    return _table(file, column).get((cell.orbit, cell.loss_ratio, cell.kind.removesuffix(DEFECTS), metric))
 
 
 def line(result: CellResult, metric: str, published: float | None) -> FigureComparison:

@@ -59,6 +59,17 @@ def test_types_of_ours_are_scenarios_with_a_warm_proxy() -> None:
         assert results.published_page(Cell("geo", "0", kind), "page_load_time_ms") is None
 
 
+def test_types_with_the_defects_of_opensand_stand_beside_the_paper_s() -> None:
+    assert len(matrix.select(["geo/0/tcp-defects", "leo/0/h1-pep-defects"])) == 2
+    cell = Cell("geo", "0", "h1-defects")
+    assert "--opensand-defects" in matrix.arguments(cell.request(1, Path("x")))
+    assert "--opensand-defects" not in matrix.arguments(Cell("geo", "0", "h1").request(1, Path("x")))
+    metric = "page_load_time_ms"
+    published = results.published_page(cell, metric)
+    assert published is not None
+    assert published == results.published_page(Cell("geo", "0", "h1"), metric)
+
+
 def test_a_pattern_that_names_nothing_is_refused() -> None:
     with pytest.raises(ConfigError, match="geo/2/h1"):
         matrix.select(["geo/0/h1", "geo/2/h1"])
@@ -255,6 +266,17 @@ def test_medians_are_compared_with_the_published_ones(tmp_path: Path) -> None:
     slow = lines["h3-pep", "page_load_time_ms"]
     assert (slow.n, slow.censored, slow.median) == (6, 1, 7304.5)
     assert slow.interval is not None
+
+
+def test_runs_out_of_calibration_are_shown_and_not_counted(tmp_path: Path) -> None:
+    made = campaign(tmp_path, H1, TCP, runs=2)
+    for number, scale, status in ((1, 1, 0), (2, 10, 4)):
+        run_folder(made, Task(H1, number), load(1200 * scale, 3800, 10800), "ok", status)
+        run_folder(made, Task(TCP, number), bulk(*[1e6] * 150), "ok", status)
+    found = results.read(made)
+    first = found.pages[0]
+    assert (first.median, first.n, first.failed, first.uncalibrated) == (1200, 1, 0, 1)
+    assert len(found.of("geo", "0", "tcp").curves) == 1
 
 
 def test_the_conclusions_are_judged_by_name(tmp_path: Path) -> None:

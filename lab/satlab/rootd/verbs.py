@@ -18,6 +18,8 @@ MAX_TEXT = 65536
 """Longest value of an argument, characters; Linux takes 128 KiB in one element of argv."""
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}$")]
+Title = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]([A-Za-z0-9_. -]{0,62}[A-Za-z0-9_.-])?$")]
+"""Name of a scenario, which becomes the name of a file."""
 Text = Annotated[str, Field(max_length=MAX_TEXT)]
 Id = Annotated[int, Field(ge=1, lt=1 << 53)]
 
@@ -53,8 +55,8 @@ class ScenarioRequest(_Model):
     `first_scenario_id`, `first_job_id`: the ids from which the instances of this run are numbered.
     """
 
-    scenario: Name
-    documents: Annotated[dict[Name, dict[str, Any]], Field(min_length=1, max_length=101)]
+    scenario: Title
+    documents: Annotated[dict[Title, dict[str, Any]], Field(min_length=1, max_length=101)]
     arguments: Annotated[dict[Text, Text], Field(max_length=1000)] = {}
     entities: Annotated[dict[Text, Name], Field(max_length=1000)]
     link: RunLink = RunLink()

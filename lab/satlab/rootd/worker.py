@@ -17,6 +17,7 @@ from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, SatlabError
 from satlab.common.processes import stop_on_signal
 from satlab.experiment import influx, run
+from satlab.experiment.run import JOBS_VARIABLE, PRIVILEGES_VARIABLE
 from satlab.openbach.engine import FirstIds
 from satlab.rootd.progress import ProgressFile
 from satlab.rootd.verbs import ScenarioRequest
@@ -58,12 +59,19 @@ def _run_request(request: ScenarioRequest, run_id: str, state: Path, folder: Pat
         runs=state / "runs",
         deadline_s=request.deadline_s,
         entities=request.entities,
-        jobs=uploaded if uploaded.is_dir() else None,
+        jobs=tuple(each for each in (uploaded, _named(JOBS_VARIABLE)) if each and each.is_dir()),
+        privileges=_named(PRIVILEGES_VARIABLE),
         run_id=run_id,
         endless=request.endless,
         influx=os.environ.get(influx.VARIABLE) or None,
         first_ids=FirstIds(request.first_scenario_id, request.first_job_id),
     )
+
+
+def _named(variable: str) -> Path | None:
+    """Return a path that whoever started the service has named."""
+    name = os.environ.get(variable)
+    return Path(name) if name else None
 
 
 def main() -> None:

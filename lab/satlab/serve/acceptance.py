@@ -143,6 +143,9 @@ class _Check:
         for column in _NOT_NULL.get(name, ()):
             if given.get(column) is None:
                 raise RefusalError(f'null value in column "{column}" violates not-null constraint', entry)
+        if name in ("if", "while") and _has_literal(given["condition"]):
+            # OpenBACH cannot store an operand of the type `value`; this is what it says.
+            raise RefusalError("'property' object is not callable", entry)
         if name == "start_job_instance":
             self._start_job(given, entry)
         else:
@@ -268,6 +271,13 @@ def _lists(value: Any) -> Any:
     if not isinstance(value, list):
         return [[value]]
     return value if any(isinstance(each, list) for each in value) else [value]
+
+
+def _has_literal(condition: Any) -> bool:
+    """Return whether an operand of a condition is a literal."""
+    if not isinstance(condition, dict):
+        return False
+    return condition.get("type") == "value" or any(map(_has_literal, condition.values()))
 
 
 def repr_list(message: str) -> str:

@@ -73,7 +73,7 @@ def project_of(context: Context, user: User, name: str, what: str = "Project") -
     """Return a project that an account may use. Raises ApiError: 404 that names `what`, 403."""
     project = context.catalog.project(name)
     if project is None:
-        raise not_found(what)
+        raise not_found(what, project_name=name)
     if not may_use(user, project):
         raise forbidden("You are not an owner of this project", user.login)
     return project

@@ -25,8 +25,9 @@ class ViewError(ApiError):
         self.body = {"msg": msg}
 
 
-def not_found(what: str) -> ApiError:
-    return ApiError(HTTPStatus.NOT_FOUND, f"The requested {what} is not in the database")
+def not_found(what: str, **names: Any) -> ApiError:
+    """Return the refusal of an unknown object; `names` are OpenBACH's further keys, such as `job_name`."""
+    return ApiError(HTTPStatus.NOT_FOUND, f"The requested {what} is not in the database", **names)
 
 
 def conflict(what: str) -> ApiError:

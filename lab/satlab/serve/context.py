@@ -44,7 +44,7 @@ def make_context(
         store=store,
         accounts=accounts,
         catalog=Catalog(store, clock),
-        inventory=Inventory(store, topology, settings.jobs),
+        inventory=Inventory(store, topology, settings.jobs, settings.further_jobs),
         queue=Queue(store, helper, clock, settings.most_queued),
         logins=Logins(accounts, clock),
         topology=topology,

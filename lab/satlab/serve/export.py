@@ -5,6 +5,7 @@ import csv
 import gzip
 import io
 import os
+import secrets
 import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -13,6 +14,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import IO, Any
 
+from satlab.openbach.document import is_name
 from satlab.serve.api_answers import ApiError, date
 from satlab.serve.context import Context
 from satlab.serve.instance_view import job_progress, scenario_tree
@@ -136,25 +138,20 @@ def _guarded(value: Any) -> Any:
 
 
 def archive(context: Context, instance: Instance, requested: Iterable[tuple[str, str]]) -> Iterator[bytes]:
-    """Return a .tar.gz in pieces: the CSV and, for each job, an archive of stored files.
+    """Return a .tar.gz in pieces: the CSV, and an archive for each stored file, named as OpenBACH 2.7.0 does.
 
     `requested`: pairs of job and statistic whose files are included. Raises ApiError: 413 if the files have more than
     `Settings.archive_bytes` in all.
     """
-    files: dict[str, dict[str, Path]] = {}
-    for job, statistic in sorted(set(requested)):
-        files.setdefault(job, {}).update(_stored(context, instance, job, statistic))
-    size, most = (
-        sum(path.stat().st_size for each in files.values() for path in each.values()),
-        context.settings.archive_bytes,
-    )
+    files = [each for job, statistic in sorted(set(requested)) for each in _stored(context, instance, job, statistic)]
+    size, most = sum(path.stat().st_size for _, path in files), context.settings.archive_bytes
     if size > most:
         what = f"The stored files have {size} bytes, an archive has at most {most}: request fewer statistics"
         raise ApiError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, what)
     return _archive(context, instance, files)
 
 
-def _archive(context: Context, instance: Instance, files: dict[str, dict[str, Path]]) -> Iterator[bytes]:
+def _archive(context: Context, instance: Instance, files: list[tuple[str, Path]]) -> Iterator[bytes]:
     buffer = io.BytesIO()
     with gzip.GzipFile(fileobj=buffer, mode="wb") as outer:
         for name, content in _members(context, instance, files):
@@ -168,18 +165,16 @@ def _archive(context: Context, instance: Instance, files: dict[str, dict[str, Pa
     yield buffer.getvalue()
 
 
-def _members(
-    context: Context, instance: Instance, files: dict[str, dict[str, Path]]
-) -> Iterator[tuple[str, IO[bytes]]]:
+def _members(context: Context, instance: Instance, files: list[tuple[str, Path]]) -> Iterator[tuple[str, IO[bytes]]]:
     """Yield name and content of the members, each in a temporary file that is closed before the next one."""
     with tempfile.TemporaryFile() as text:
         text.writelines(line.encode() for line in csv_lines(context, instance))
         yield f"scenario_instance_{instance.id}.csv", text
-    for job, stored in files.items():
-        if stored:
-            with tempfile.TemporaryFile() as packed:
-                _pack(packed, stored)
-                yield f"{job}.tar.gz", packed
+    for name, path in files:
+        with tempfile.TemporaryFile() as packed:
+            with tarfile.open(fileobj=packed, mode="w:gz") as inner:
+                inner.add(path, path.name, recursive=False, filter=_without_owner)
+            yield name, packed
 
 
 def _tar_member(name: str, content: IO[bytes]) -> Iterator[bytes]:
@@ -193,13 +188,23 @@ def _tar_member(name: str, content: IO[bytes]) -> Iterator[bytes]:
 
 
 def _stored(context: Context, instance: Instance, job: str, statistic: str) -> Iterator[tuple[str, Path]]:
-    """Yield name and path of stored files: only regular files in the run's own folder."""
+    """Yield member name and path of stored files: only regular files in the run's own folder.
+
+    The name is `ENTITY.JOB_(INSTANCE).STATISTIC.RANDOM.tar.gz`.
+    """
+    if not (is_name(job) and is_name(statistic)):
+        return
     raw = (context.settings.runs / str(instance.run_id) / "raw").resolve()
+    entities = {progress["id"]: progress["entity"] for progress in job_progress(instance)}
+    seen = set[Path]()
     for record in records(context, instance):
-        if record["_metadata"]["is_file"] and record["_metadata"]["job_name"] == job and statistic in record:
-            path = raw / str(record[statistic])
-            if _is_stored(path, raw / "files"):
-                yield str(path.relative_to(raw / "files")), path
+        about = record["_metadata"]
+        if about["is_file"] and about["job_name"] == job and statistic in record:
+            path, number = raw / str(record[statistic]), about["job_instance_id"]
+            entity = entities.get(number) or str(about.get("agent_name", ""))
+            if is_name(entity) and path not in seen and _is_stored(path, raw / "files"):
+                seen.add(path)
+                yield f"{entity}.{job}_({number}).{statistic}.{secrets.token_hex(4)}.tar.gz", path
 
 
 def _is_stored(path: Path, folder: Path) -> bool:
@@ -209,12 +214,6 @@ def _is_stored(path: Path, folder: Path) -> bool:
     except (OSError, ValueError):  # a name that no file can have
         return False
     return is_plain and os.access(path, os.R_OK)
-
-
-def _pack(packed: IO[bytes], files: dict[str, Path]) -> None:
-    with tarfile.open(fileobj=packed, mode="w:gz") as inner:
-        for name, path in files.items():
-            inner.add(path, name, recursive=False, filter=_without_owner)
 
 
 def _without_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo:

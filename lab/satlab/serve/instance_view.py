@@ -128,7 +128,7 @@ def _job(context: Context, instance: Instance, node: Progress, function: Progres
         **_place(context, instance, progress["entity"]),
         "name": progress["job"],
         "id": progress["id"],
-        "arguments": _filled(start[progress["job"]], node["arguments"]),
+        "arguments": _flat(_filled(start[progress["job"]], node["arguments"])),
         "update_status": date(context.clock()),
         "status": progress["status"],
         "start_date": date(progress["start_unix_s"]),
@@ -144,7 +144,7 @@ def _waiting_job(context: Context, instance: Instance) -> dict[str, Any]:
         **_place(context, instance, start["entity_name"]),
         "name": instance.scenario,
         "id": instance.first_job,
-        "arguments": start[instance.scenario],
+        "arguments": _flat(start[instance.scenario]),
         "update_status": date(context.clock()),
         "status": JobStatus.NOT_SCHEDULED if instance.ended else JobStatus.SCHEDULED,
         "start_date": date(instance.launched),
@@ -157,6 +157,14 @@ def _place(context: Context, instance: Instance, entity: str) -> dict[str, Any]:
     node = instance.request.entities[entity]
     address = next(address for address, name in context.inventory.agents.items() if name == node)
     return {"agent": address, "agent_name": node, "entity": entity}
+
+
+def _flat(value: Any) -> Any:
+    """Return arguments as OpenBACH shows those of a job instance: a list of values, not of occurrences with values."""
+    if isinstance(value, dict):
+        return {key: _flat(each) for key, each in value.items()}
+    occurrences = value if isinstance(value, list) else [value]
+    return [each for one in occurrences for each in (one if isinstance(one, list) else [one])]
 
 
 def _filled(value: Any, values: dict[str, str]) -> Any:

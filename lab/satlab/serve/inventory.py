@@ -5,19 +5,23 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from satlab.common import paths
 from satlab.common.errors import ConfigError
 from satlab.common.topology import Topology
-from satlab.openbach import descriptor
+from satlab.openbach import descriptor, upstream
 from satlab.openbach.descriptor import Descriptor
 from satlab.serve.api_answers import not_found
 from satlab.serve.store import Store
 
 
 class Inventory:
-    """`uploaded`: folder of uploaded jobs. `agents`: names of the nodes by the address of their first interface."""
+    """`uploaded`: folder of uploaded jobs. `agents`: names of the nodes by the address of their first interface.
 
-    def __init__(self, store: Store, topology: Topology, uploaded: Path) -> None:
-        self._store, self._uploaded = store, uploaded
+    `further`: folder of jobs that the operator has named; those with the name of an uploaded or shipped one are hidden.
+    """
+
+    def __init__(self, store: Store, topology: Topology, uploaded: Path, further: Path | None = None) -> None:
+        self._store, self._uploaded, self._further = store, uploaded, further
         self.agents = {node.address: name for name, node in topology.nodes.items()}
 
     def agent(self, address: str) -> dict[str, Any]:
@@ -39,7 +43,7 @@ class Inventory:
     def check_agent(self, address: str) -> None:
         """Raises ApiError: 404 for an address that is not an agent's."""
         if address not in self.agents:
-            raise not_found("Agent")
+            raise not_found("Agent", agent_address=address)
 
     def jobs(self) -> dict[str, Descriptor]:
         """Return the jobs that can run."""
@@ -49,7 +53,7 @@ class Inventory:
         """Return a job that can run. Raises ApiError: 404."""
         job = self.jobs().get(name)
         if job is None:
-            raise not_found("Job")
+            raise not_found("Job", job_name=name)
         return job
 
     def all_jobs(self) -> tuple[dict[str, Descriptor], dict[str, str]]:
@@ -60,7 +64,8 @@ class Inventory:
         shipped = {name: folder for name, folder in added.items() if (folder / "files" / f"{name}.yml").is_file()}
         valid: dict[str, Descriptor] = {}
         invalid: dict[str, str] = {}
-        for name, folder in sorted((folders | shipped).items()):
+        further = {job.name: job for job in upstream.find_jobs(self._further)} if self._further else {}
+        for name, folder in sorted((further | folders | shipped).items()):
             try:
                 valid[name] = _load(folder, (folder / "files" / f"{name}.yml").stat().st_mtime_ns)
             except OSError as error:
@@ -94,6 +99,6 @@ class Inventory:
 
 @lru_cache(maxsize=256)
 def _load(folder: Path, modified_ns: int) -> Descriptor:
-    """Read a descriptor; `modified_ns` makes a changed file a new cache entry."""
+    """Read a descriptor, one that is not shipped as a controller does; `modified_ns`: changed files are read again."""
     del modified_ns
-    return descriptor.load_job(folder)
+    return descriptor.load_job(folder, is_upstream=not folder.is_relative_to(paths.JOBS))

@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from satlab.common import paths
 from satlab.common.errors import ConfigError, Fault
 from satlab.openbach import scenario
 from satlab.openbach.descriptor import Descriptor
@@ -41,7 +42,7 @@ def scenario_instance(
     """
     scenarios = context.catalog.scenarios(project.name)
     if name not in scenarios:
-        raise not_found("Scenario")
+        raise not_found("Scenario", scenario_name=name, project_name=project.name)
     if constants:
         scenarios[name] = {**scenarios[name], "constants": {**scenarios[name].get("constants", {}), **constants}}
     values = {key: str(value) for key, value in arguments.items()}
@@ -58,7 +59,7 @@ def job_instance(context: Context, agent: str, job: str, arguments: Document, lo
     """Queue one job as a scenario that is not listed. Raises ApiError."""
     jobs = context.inventory.jobs()
     if job not in jobs:
-        raise not_found("Job")
+        raise not_found("Job", job_name=job)
     context.inventory.check_agent(agent)
     node = context.inventory.agents[agent]
     start = {"entity_name": node, job: arguments}
@@ -184,7 +185,9 @@ def _bind(request: ScenarioRequest, jobs: Mapping[str, Descriptor]) -> BoundScen
             (Path(folder) / f"{name}.json").write_text(json.dumps(document), encoding="utf-8")
         path = Path(folder) / f"{request.scenario}.json"
         try:
-            loaded = scenario.load(path, jobs, request.entities, endless=request.endless)
+            has_further = any(not job.files.is_relative_to(paths.JOBS) for job in jobs.values())
+            warnings: list[Fault] | None = [] if has_further else None
+            loaded = scenario.load(path, jobs, request.entities, endless=request.endless, warnings=warnings)
             return scenario.bind(loaded, request.arguments)
         except ConfigError as error:  # without the temporary folder, which means nothing to the client
             faults = [Fault(*(text.replace(f"{folder}/", "") for text in astuple(fault))) for fault in error.faults]

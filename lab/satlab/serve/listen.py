@@ -3,6 +3,7 @@
 
 import ipaddress
 import os
+import re
 import socket
 import ssl
 import stat
@@ -13,13 +14,18 @@ from pathlib import Path
 
 from satlab.common.errors import ConfigError, HostError
 
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?(:[1-9][0-9]{0,4})?", re.ASCII)
 FOREIGN = stat.S_IWGRP | stat.S_IRWXO
 """Modes that a private key must not have; a group such as Debian's ssl-cert may read it."""
 
 
 @dataclass(frozen=True)
 class ServeRequest:
-    """Options of `satlab serve`. `public`: host name that clients use; without it only this host is served."""
+    """Options of `satlab serve`. `public`: host name that clients use; without it only this host is served.
+
+    `allowed`: names, with the port where it is not the default, by which a proxy on this host is called.
+    `jobs`: folder of further jobs, `privileges`: the operator's file of what these may do.
+    """
 
     listen: str
     socket: Path | None
@@ -27,6 +33,9 @@ class ServeRequest:
     public: str | None = None
     certificate: Path | None = None
     key: Path | None = None
+    allowed: tuple[str, ...] = ()
+    jobs: Path | None = None
+    privileges: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -42,6 +51,9 @@ class ListenAddress:
         if self.path is not None:
             return ["localhost"]
         names = [public.lower()] if public else ["localhost", "127.0.0.1", "[::1]"]
+        own = str(self).rpartition(":")[0]
+        if not public and own not in names:
+            names.append(own)
         is_default = self.port == (443 if secure else 80)
         return [f"{name}:{self.port}" for name in names] + (names if is_default else [])
 
@@ -57,6 +69,9 @@ def check(request: ServeRequest) -> ListenAddress:
     if request.socket is not None:
         return ListenAddress(None, 0, request.socket)
     place = _parse(request.listen)
+    wrong = [name for name in request.allowed if not _HOST.fullmatch(name)]
+    if wrong:
+        raise ConfigError(f"--allow-host {wrong[0]}: is not a host name", hint="for example lab.example:8080")
     is_open = place.address is not None and not place.address.is_loopback
     if is_open and request.public is None:
         hint = "add --public NAME (the host name that clients use), --tls-cert and --tls-key; or listen on 127.0.0.1"

@@ -65,7 +65,7 @@ class RequestGuard:
 
     def _check(self, scope: Scope, headers: dict[str, str]) -> int:
         """Check the headers of a request; return the largest size of its body, bytes."""
-        if headers.get("host", "").lower() not in self._settings.hosts:
+        if headers.get("host", "").lower() not in self._settings.hosts | self._settings.allowed:
             raise _RefusedError(
                 HTTPStatus.MISDIRECTED_REQUEST, "This server has another name: the header Host is not one of its own"
             )
@@ -88,6 +88,7 @@ class RequestGuard:
         """Refuse requests of other sites. Content types of forms need the header Origin, which browsers set."""
         scheme = "https" if self._settings.secure else "http"
         own = {f"{scheme}://{host}" for host in self._settings.hosts}
+        own |= {f"{each}://{host}" for host in self._settings.allowed for each in ("http", "https")}
         origin = headers.get("origin")
         foreign = origin is not None and origin.lower() not in own
         foreign = foreign or headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none")

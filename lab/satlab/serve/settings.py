@@ -12,7 +12,9 @@ class Settings:
     """Sizes in bytes, times in s.
 
     `hosts`: accepted values of the header Host, in lower case, with the port where it is not the scheme's default.
-    `secure`: clients use TLS, so cookies are marked Secure and origins are https.
+    `allowed`: further ones, by which a proxy before the service is called; its origins are http or https.
+    `secure`: clients use TLS, so cookies are marked Secure and origins are https. `further_jobs`: the operator's folder
+    of jobs beside the shipped and uploaded ones.
     `most_queued`: largest number of scenario instances that wait. `most_runs`: number of run folders that are kept; the
     oldest are removed first. `launch_bytes`: largest request of a launch, with the documents of all its scenarios.
     `body_bytes`, `body_s`: largest body of a request, and the time to send it. `archive_bytes`: largest total of the
@@ -22,6 +24,8 @@ class Settings:
     state: Path
     hosts: frozenset[str]
     secure: bool = False
+    allowed: frozenset[str] = frozenset()
+    further_jobs: Path | None = None
     session_s: float = 12 * 3600
     most_queued: int = 250
     most_runs: int = 500
@@ -56,6 +60,8 @@ class ApiPlan(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     state: Path
     hosts: list[str]
+    allowed: list[str] = []
+    jobs: Path | None = None
     helper: Path
     listener: int
     certificate: int | None = None

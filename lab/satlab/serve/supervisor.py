@@ -17,7 +17,9 @@ from pathlib import Path
 from satlab.common.console import ProgressLog
 from satlab.common.errors import HostError
 from satlab.common.processes import finish
-from satlab.netlab import privileges
+from satlab.experiment.run import JOBS_VARIABLE, PRIVILEGES_VARIABLE
+from satlab.netlab import grants, privileges
+from satlab.openbach import descriptor
 from satlab.rootd.daemon import Helper, listen, serve_one
 from satlab.serve import state_folder, unprivileged
 from satlab.serve.accounts import FIRST_LOGIN, Role
@@ -51,6 +53,7 @@ def run(request: ServeRequest, log: ProgressLog, stop: threading.Event) -> None:
     if os.geteuid() != 0:
         raise HostError("satlab serve needs root: its helper makes network namespaces", "run it as root")
     state = request.state.absolute()
+    name_jobs(request)
     with state_folder.locked(state):
         state_folder.check_owner(state)
         token = unprivileged.set_up_accounts(state, {"public": request.public is not None})
@@ -67,6 +70,16 @@ def run(request: ServeRequest, log: ProgressLog, stop: threading.Event) -> None:
                 finish(api, END_S)
                 helper.close()
                 path.unlink(missing_ok=True)
+
+
+def name_jobs(request: ServeRequest) -> None:
+    """Check further jobs and what they may do, and name them to the processes of the service. Raises ConfigError."""
+    if request.jobs is not None:
+        descriptor.sort_upstream(request.jobs)
+        os.environ[JOBS_VARIABLE] = str(request.jobs.resolve())
+    if request.privileges is not None:
+        grants.load(request.privileges)
+        os.environ[PRIVILEGES_VARIABLE] = str(request.privileges.resolve())
 
 
 def _answer(helper: Helper, requests: socket.socket, api: "subprocess.Popen[bytes]", stop: threading.Event) -> None:

@@ -4,6 +4,7 @@
 import csv
 import io
 import json
+import re
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -284,14 +285,50 @@ def test_t04_the_archive_holds_files_of_the_run_alone(ended: Path, viewer: TestC
     assert viewer.get("/scenario_instance/1/?files_count").json() == {"satlab_ping": {"ping_json": 4}}
     data = viewer.get("/scenario_instance/1/archive/?satlab_ping=ping_json").content
     with tarfile.open(fileobj=io.BytesIO(data)) as outer:
-        assert outer.getnames() == ["scenario_instance_1.csv", "satlab_ping.tar.gz"]
-        inner = outer.extractfile("satlab_ping.tar.gz")
+        text, packed = outer.getnames()
+        assert text == "scenario_instance_1.csv"
+        assert re.fullmatch(r"client\.satlab_ping_\(1\)\.ping_json\.\w{8}\.tar\.gz", packed)
+        inner = outer.extractfile(packed)
         assert inner is not None
         with tarfile.open(fileobj=io.BytesIO(inner.read())) as files:
-            assert files.getnames() == ["satlab_ping-1/ping.json"]
+            assert files.getnames() == ["ping.json"]
     plain = viewer.get("/scenario_instance/1/archive/")
     assert plain.headers["content-disposition"] == 'attachment; filename="scenario1.tar.gz"'
     assert plain.text.startswith("@agent_name,")
+
+
+def test_a_job_instance_shows_lists_of_values(ended: Path, viewer: TestClient) -> None:
+    del ended
+    shown = viewer.get("/job_instance/1/").json()["arguments"]
+    assert shown == {"destination_ip": ["$server_ip"], "count": ["2"], "interval": ["$interval"]}  # no constants there
+    (function,) = viewer.get("/scenario_instance/1/").json()["openbach_functions"]
+    assert function["job"]["arguments"] == shown
+    assert function["start_job_instance"]["satlab_ping"]["count"] == [["$count"]]
+
+
+def test_an_empty_suffix_selects_records_without_one(ended: Path, viewer: TestClient) -> None:
+    with_suffix = stat(1, rtt_ms=2.0)
+    with_suffix["_metadata"]["suffix"] = "x"
+    write(ended, stat(1, rtt_ms=1.0), with_suffix)
+    found = {suffix: viewer.get(f"/statistic/1/?name=rtt_ms{suffix}").json()["rtt_ms"] for suffix in
+             ("", "&suffix=", "&suffix=x")}  # fmt: skip
+    assert found == {"": [1.0, 2.0], "&suffix=": [1.0], "&suffix=x": [2.0]}
+
+
+@pytest.mark.parametrize(
+    ("path", "names"),
+    [
+        ("/project/nope/", {"project_name": "nope"}),
+        ("/project/satlab/scenario/nope/", {"scenario_name": "nope", "project_name": "satlab"}),
+        ("/project/satlab/entity/nope/", {"entity_name": "nope", "project_name": "satlab"}),
+        ("/job/nope/", {"job_name": "nope"}),
+        ("/agent/192.0.2.1/", {"agent_address": "192.0.2.1"}),
+    ],
+)
+def test_what_is_unknown_is_named(viewer: TestClient, path: str, names: dict[str, str]) -> None:
+    answer = viewer.get(path)
+    assert answer.status_code == 404
+    assert {key: value for key, value in answer.json().items() if key != "error"} == names
 
 
 def test_what_is_not_here(viewer: TestClient, admin: TestClient) -> None:

@@ -60,6 +60,18 @@ JOB = (F, 1, "start_job_instance", "satlab_iperf3")
 AT_JOB = "openbach_functions.1.start_job_instance.satlab_iperf3"
 UNUSED = {"duration": "s", "more": "unused"}
 
+LITERAL_IF = {
+    "condition": {
+        "type": "not",
+        "condition": {
+            "type": "=",
+            "left_operand": {"type": "value", "value": 1},
+            "right_operand": {"type": "database", "name": "agent", "key": "198.18.1.2", "attribute": "name"},
+        },
+    },
+    "openbach_functions_true_ids": [],
+    "openbach_functions_false_ids": [],
+}
 REFUSED: list[tuple[Document, str, str]] = [
     (changed("arguments", to=UNUSED), "An argument is unused", "arguments.more"),
     (changed("constants", to={"server_ip": "1", "more": "1"}), "An argument is unused", "arguments.more"),
@@ -172,6 +184,11 @@ REFUSED: list[tuple[Document, str, str]] = [
         changed(F, 2, to={"id": 3, "push_file": {"entity_name": "server", "local_path": "a", "remote_path": ["b"]}}),
         "Type error",
         "openbach_functions.2.push_file.local_path",
+    ),
+    (
+        changed(F, 2, to={"id": 3, "if": LITERAL_IF}),
+        "'property' object is not callable",
+        "openbach_functions.2.if",
     ),
 ]
 

@@ -3,6 +3,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,11 +11,14 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.testclient import TestClient
 
+from satlab import web
 from satlab.common.errors import ConfigError
 from satlab.serve.accounts import Role, User
-from satlab.serve.conftest import HOST, PASSWORD, Clock
+from satlab.serve.app import create_app
+from satlab.serve.conftest import HOST, PASSWORD, Clock, FakeHelper
 from satlab.serve.context import Context
 from satlab.serve.logins import Throttle
+from satlab.serve.settings import Settings
 
 CREDENTIALS = {"login": "admin", "password": PASSWORD}
 
@@ -23,6 +27,22 @@ CREDENTIALS = {"login": "admin", "password": PASSWORD}
 def test_t01_another_host_is_refused(anonymous: TestClient, host: str) -> None:
     assert anonymous.get("/version/").status_code == 200
     assert anonymous.get("/version/", headers={"host": host}).status_code == 421
+
+
+def test_t01_a_proxy_before_the_service_is_called_by_the_names_that_were_allowed(
+    context: Context, settings: Settings
+) -> None:
+    allowed = replace(settings, allowed=frozenset({"lab.example:8080"}))
+    app = create_app(context.store, FakeHelper(), allowed, runs_queue=False, pages=web.mount)
+    client = TestClient(app, base_url=f"http://{HOST}")
+    assert client.get("/version/", headers={"host": "lab.example:8080"}).status_code == 200
+    assert client.get("/version/", headers={"host": "lab.example"}).status_code == 421
+    body = {"login": "nobody", "password": "x"}
+    for scheme in ("http", "https"):
+        own = {"host": "lab.example:8080", "origin": f"{scheme}://lab.example:8080"}
+        assert client.post("/login/", json=body, headers=own).status_code == 401
+        foreign = own | {"origin": f"{scheme}://evil.example:8080"}
+        assert client.post("/login/", json=body, headers=foreign).status_code == 403
 
 
 @pytest.mark.parametrize("name", ["host", "origin", "content-type", "content-length"])

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """T1 of the threat table: closed by default, and open to others only with TLS and accounts."""
 
+import dataclasses
 import os
 import re
 import socket
@@ -59,9 +60,18 @@ def test_an_address_that_is_none(tmp_path: Path, listen: str) -> None:
 def test_t01_hosts_that_are_answered(tmp_path: Path) -> None:
     local = check(request(tmp_path))
     assert local.hosts(None, secure=False) == ["localhost:8000", "127.0.0.1:8000", "[::1]:8000"]
+    another = check(request(tmp_path, "127.0.0.77:8000"))
+    assert another.hosts(None, secure=False)[-1] == "127.0.0.77:8000"
     public = check(request(tmp_path, "0.0.0.0:443", "Lab.Example", tls=True))
     assert public.hosts("Lab.Example", secure=True) == ["lab.example:443", "lab.example"]
     assert check(ServeRequest("", tmp_path / "s", tmp_path)).hosts(None, secure=False) == ["localhost"]
+
+
+@pytest.mark.parametrize("name", ["", "http://lab.example", "lab.example:0", "-x", "a b", "lab.example/", "*"])
+def test_t01_names_of_a_proxy_are_host_names(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match="is not a host name"):
+        check(dataclasses.replace(request(tmp_path), allowed=(name,)))
+    check(dataclasses.replace(request(tmp_path), allowed=("lab.example", "10.1.2.3:8080")))
 
 
 def test_without_root_nothing_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

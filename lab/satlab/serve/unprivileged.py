@@ -29,13 +29,19 @@ def start_api(
     plan = ApiPlan(
         state=state,
         hosts=place.hosts(request.public, secure=secure),
+        allowed=[name.lower() for name in request.allowed],
+        jobs=request.jobs.resolve() if request.jobs else None,
         helper=helper,
         listener=listener.fileno(),
         certificate=tls[0] if secure else None,
         key=tls[1] if secure else None,
     )
     process = subprocess.Popen(
-        _argv([state, helper.parent], "satlab.web.api_process", plan.model_dump_json()),
+        _argv(
+            [state, helper.parent, *([plan.jobs] if plan.jobs else [])],
+            "satlab.web.api_process",
+            plan.model_dump_json(),
+        ),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         env=_environment(state),
@@ -51,7 +57,7 @@ def start_api(
 def _argv(visible: list[Path], module: str, argument: str) -> list[str]:
     """Return the argv of a module that runs as the API's user; the kernel kills it when this process ends."""
     kill = f"--pdeathsig={signal.SIGKILL.name.removeprefix('SIG')}"
-    drop = privileges.drop_argv(privileges.API_UID, (), [*privileges.program_paths(), *visible], kill)
+    drop = privileges.drop_argv(privileges.API_UID, [*privileges.program_paths(), *visible], kill)
     return [*drop, sys.executable, "-m", module, argument]
 
 

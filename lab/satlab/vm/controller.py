@@ -19,6 +19,8 @@ from satlab.common.errors import ConfigError, Fault, HostError, RunError
 
 PORT = 8000
 LOOK_DEADLINE_S = 20.0
+UPDATE_S_PER_AGENT = 12.0
+"""Further time for an answer about each agent: an update is an Ansible run (12.6 to 24.8 s for 5 agents, 2.7.0)."""
 WORK_DEADLINE_S = 300.0
 """For one answer: when an entity is added, the controller requests facts of every agent of the project; an export is
 made on request."""
@@ -73,15 +75,15 @@ class Controller:
     def _origin(self) -> str:
         return f"http{'s' if self.secure else ''}://{self.host}:{self.port}"
 
-    def request(self, method: str, path: str, body: Any = None) -> Any:
-        """Send JSON; return what the answer holds, None for an empty one.
+    def request(self, method: str, path: str, body: Any = None, more_s: float = 0.0) -> Any:
+        """Send JSON; return what the answer holds, None for an empty one. `more_s`: time beyond the usual deadline.
 
         Raises:
             HostError: it does not answer, or not in JSON.
             RefusedError: it refuses.
         """
         content = b"" if method == "GET" else json.dumps({} if body is None else body).encode()
-        deadline_s = LOOK_DEADLINE_S if method == "GET" else WORK_DEADLINE_S
+        deadline_s = more_s + (LOOK_DEADLINE_S if method == "GET" else WORK_DEADLINE_S)
         answer = self._send(method, path, content, "application/json", deadline_s)
         try:
             return json.loads(answer) if answer else None
@@ -142,7 +144,9 @@ class Controller:
         Raises:
             HostError: there is none with a name, or it is not available.
         """
-        found = {agent["name"]: agent for agent in self.request("GET", "/agent/?update")}
+        count = len(self.request("GET", "/agent/"))
+        updated = self.request("GET", "/agent/?update", more_s=UPDATE_S_PER_AGENT * count)
+        found = {agent["name"]: agent for agent in updated}
         lacking = sorted(names - found.keys())
         away = sorted(name for name in names - set(lacking) if not found[name].get("available", True))
         if lacking or away:
@@ -174,16 +178,28 @@ class Controller:
         """Add the jobs that the controller lacks, and install them where they are missing; jobs by agent's address."""
         known = {job["general"]["name"] for job in self.request("GET", "/job/")}
         for address, names in sorted(jobs.items()):
-            there = self.request("GET", f"/job/?{urlencode({'address': address})}")["installed_jobs"]
-            missing = sorted(names - {job["name"] for job in there})
+            missing = sorted(names - self._installed(address))
             for name in missing:
                 if name not in known:
                     self.add_job(name, paths.JOBS / name)
                     known.add(name)
+            earlier = {name: self._installation(name, address) for name in missing}
             if missing:
                 self.request("POST", "/job/", {"action": "install", "names": missing, "addresses": [address]})
             for name in missing:
-                self._await_installed(name, address)
+                self._await_installed(name, address, earlier[name])
+
+    def _installed(self, address: str) -> set[str]:
+        """Return the jobs that an agent lists itself, which may differ from what the controller has noted."""
+        query = f"{urlencode({'address': address})}&update"
+        listed = self.request("GET", f"/job/?{query}", more_s=UPDATE_S_PER_AGENT)
+        return {job["name"] for job in listed["installed_jobs"]}
+
+    def _installation(self, name: str, address: str) -> dict[str, Any] | None:
+        """Return the state of the latest installation of a job on an agent."""
+        states = self.request("GET", f"/job/{quote(name)}/state/?{urlencode({'address': address})}")
+        found: dict[str, Any] | None = states["install"]
+        return found
 
     def add_job(self, name: str, folder: Path) -> None:
         """Add a job's folder (needs an administrator's account)."""
@@ -199,14 +215,19 @@ class Controller:
         content = head.encode() + packed.getvalue() + f"\r\n--{boundary}--\r\n".encode()
         self._send("POST", "/job/", content, f"multipart/form-data; boundary={boundary}", WORK_DEADLINE_S)
 
-    def _await_installed(self, name: str, address: str) -> None:
-        end = time.monotonic() + INSTALL_DEADLINE_S
+    def _await_installed(self, name: str, address: str, earlier: dict[str, Any] | None) -> None:
+        """Wait until the agent lists a job: success (204) is reported before the agent has it.
+
+        `earlier`: the state before this installation was requested, which may still be read.
+        """
+        done, end = (HTTPStatus.OK, HTTPStatus.NO_CONTENT), time.monotonic() + INSTALL_DEADLINE_S
         while time.monotonic() < end:
-            state = self.request("GET", f"/job/{quote(name)}/state/?{urlencode({'address': address})}")["install"]
-            if state is None or state["returncode"] in (HTTPStatus.OK, HTTPStatus.NO_CONTENT):
-                return
-            if state["returncode"] != HTTPStatus.ACCEPTED:
+            state = self._installation(name, address)
+            if state is not None and state != earlier and state["returncode"] not in (*done, HTTPStatus.ACCEPTED):
                 raise RunError(f"{self}: {name} cannot be installed on {address}: {state['response']}")
+            is_running = state is not None and state["returncode"] == HTTPStatus.ACCEPTED
+            if not is_running and name in self._installed(address):
+                return
             time.sleep(POLL_S)
         raise RunError(f"{self}: {name} is not installed on {address} after {INSTALL_DEADLINE_S:g} s")
 

@@ -9,6 +9,7 @@ import csv
 import io
 import json
 import re
+import shutil
 import tarfile
 import threading
 import time
@@ -16,18 +17,20 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import IO, Any
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
 from satlab.common.errors import HostError
 from satlab.openbach.document import is_name
 from satlab.openbach.engine import JobStatus, ScenarioStatus
-from satlab.openbach.model import BoundScenario
+from satlab.openbach.model import BoundScenario, StartJob, StartScenario
 from satlab.openbach.runner import JobProgress, JobRecord, Outcome, ScenarioResult, append_line
 from satlab.vm.controller import POLL_S, Controller
 
 PROJECT = "satlab"
+SETTLE_S = 20.0
+"""For the status of jobs that were stopped, after the end of their instance; the agent is polled every 2 s."""
 STOP_DEADLINE_S = 60.0
 """For the end of an instance after its stop was requested; then the run fails."""
 LOST_S = 60.0
@@ -96,9 +99,11 @@ def run(
     arguments = {name: scenario.values[name] for name in texts[-1].get("arguments", {})}
     start_unix_s = time.time()
     number = controller.launch(PROJECT, scenario.name, arguments)
-    ended, why = _watch(controller, number, on_event, stop, deadline_s)
+    seen = _Changes(on_event)
+    ended, why = _watch(controller, number, seen, stop, deadline_s)
     stop_unix_s = time.time()
-    records = tuple(_job_records(ended, stop_unix_s))
+    ended = _settled(controller, number, seen, ended)
+    records = tuple(_job_records(ended, scenario, stop_unix_s))
     for record in records:
         append_line(raw / "jobs.jsonl", asdict(record))
     _fetch(controller, number, raw)
@@ -116,12 +121,12 @@ def run(
 def _watch(
     controller: Controller,
     number: int,
-    on_event: Callable[[JobProgress], None],
+    seen: "_Changes",
     stop: threading.Event,
     deadline_s: float,
 ) -> tuple[Instance, str]:
     """Poll an instance until it is over; return it, and why it was stopped unless by `stop`."""
-    stopping, why, seen, over = False, "", _Changes(on_event), threading.Event()
+    stopping, why, over = False, "", threading.Event()
     heard = time.monotonic()
     end = heard + deadline_s
     try:
@@ -146,6 +151,21 @@ def _watch(
     except KeyboardInterrupt:
         controller.stop(number)
         raise
+
+
+def _settled(controller: Controller, number: int, seen: "_Changes", instance: Instance) -> Instance:
+    """Poll an instance that is over until no job of it is `Unknown`: a job that was stopped is so at first."""
+    end = time.monotonic() + SETTLE_S
+    while _is_unsettled(instance) and time.monotonic() < end:
+        time.sleep(POLL_S)
+        instance = controller.instance(number)
+        seen.look(instance)
+    return instance
+
+
+def _is_unsettled(instance: Instance) -> bool:
+    jobs = (function.get("job") for _, function in _functions(instance))
+    return any(job and (job["status"] == JobStatus.UNKNOWN or not JobStatus(job["status"]).ended) for job in jobs)
 
 
 class _Changes:
@@ -195,9 +215,12 @@ def _reason(instance: Instance) -> str:
 # --- when it is over ------------------------------------------------------------------------------------------------
 
 
-def _job_records(instance: Instance, over_unix_s: float) -> Iterator[JobRecord]:
-    """Yield the record of each job; one without an end date has ended with the scenario."""
-    for current, function in _functions(instance):
+def _job_records(instance: Instance, scenario: BoundScenario, over_unix_s: float) -> Iterator[JobRecord]:
+    """Yield the record of each job; one without an end date has ended with the scenario.
+
+    `argv` are the arguments alone: OpenBACH does not report the command.
+    """
+    for current, function, words in _with_words(instance, scenario):
         job = function.get("job")
         if not job:
             continue
@@ -210,13 +233,24 @@ def _job_records(instance: Instance, over_unix_s: float) -> Iterator[JobRecord]:
             label=str(function.get("label", function["id"])),
             job=job["name"],
             entity=function["start_job_instance"]["entity_name"],
-            argv=(),
+            argv=words,
             start_unix_s=unix_s(job.get("start_date"), over_unix_s),
             stop_unix_s=unix_s(job.get("stop_date"), over_unix_s),
             exit_code=0 if status is JobStatus.NOT_RUNNING else None,
             status=status if status.ended else JobStatus.UNKNOWN,
             log="",
         )
+
+
+def _with_words(instance: Instance, scenario: BoundScenario) -> Iterator[tuple[Instance, Instance, tuple[str, ...]]]:
+    """Yield every function with its instance and the arguments of its job, those of sub-scenarios included."""
+    actions = {function.id: function.action for function in scenario.functions}
+    for function in instance["openbach_functions"]:
+        action = actions.get(function["id"])
+        known = action.words if isinstance(action, StartJob) else ()
+        yield instance, function, tuple(word for word in known if isinstance(word, str))
+        if function.get("scenario") and isinstance(action, StartScenario):
+            yield from _with_words(function["scenario"], action.scenario)
 
 
 def unix_s(text: Any, otherwise: float) -> float:
@@ -282,32 +316,39 @@ def _unguarded(text: str) -> str:
 def store(packed: bytes, job: str, name: str, files: Path) -> None:
     """Write the files of one statistic of one job, from an export's archive of archives, below `files`.
 
-    Of the names and places in an archive, which are the controller's, only numbers are used.
+    An inner archive is called `ENTITY.JOB_(INSTANCE).STATISTIC.RANDOM.tar.gz` and holds bare files (OpenBACH 2.7.0). Of
+    the names, which are the controller's, only the number of the instance and an extension are used.
 
     Raises:
         HostError: it is not such an archive.
     """
+    called = re.compile(rf".*\.{re.escape(job)}_\(([0-9]{{1,18}})\)\.{re.escape(name)}\.[^./]+\.tar\.gz", re.DOTALL)
     try:
         with tarfile.open(fileobj=io.BytesIO(packed)) as outer:
-            inner = [outer.extractfile(m) for m in outer if m.isfile() and m.name.endswith(".tar.gz")]
-            for each in filter(None, inner):
-                with tarfile.open(fileobj=each) as content:
-                    for member in content:
-                        file = content.extractfile(member) if member.isfile() else None
-                        if file is not None:
-                            _place(PurePosixPath(member.name), job, name, files).write_bytes(file.read())
+            for each in outer:
+                inner = outer.extractfile(each) if each.isfile() and each.name.endswith(".tar.gz") else None
+                if inner is None:
+                    continue
+                found = called.fullmatch(each.name)
+                if found is None:
+                    raise HostError(f"{each.name[:200]!r} names no instance of {job}", "is the controller 2.7.0?")
+                _unpack(inner, files / f"{job}-{int(found[1])}", name)
     except (tarfile.TarError, EOFError, OSError) as error:
         raise HostError(f"the stored files of {job} cannot be read: {error}", "look at the controller") from error
 
 
-def _place(member: PurePosixPath, job: str, name: str, files: Path) -> Path:
-    """Return the place of a stored file: `<job>-<instance>/<statistic>[-N]<extension>`, as `collect_agent` does.
+def _unpack(packed: IO[bytes], folder: Path, name: str) -> None:
+    """Write the files of an inner archive to a folder; links and devices are left out."""
+    with tarfile.open(fileobj=packed) as content:
+        for member in content:
+            file = content.extractfile(member) if member.isfile() else None
+            if file is not None:
+                with _place(PurePosixPath(member.name), name, folder).open("xb") as target:
+                    shutil.copyfileobj(file, target)
 
-    A folder names the instance: `<job>-<instance>` (ours) or `<instance>` (an agent's own).
-    """
-    numbers = [part.removeprefix(f"{job}-") for part in member.parts[:-1]]
-    instance = next((number for number in numbers if number.isascii() and number.isdecimal()), "0")
-    folder = files / f"{job}-{instance}"
+
+def _place(member: PurePosixPath, name: str, folder: Path) -> Path:
+    """Return the place of a stored file: `<job>-<instance>/<statistic>[-N]<extension>`, as `collect_agent` does."""
     folder.mkdir(parents=True, exist_ok=True)
     extension = member.suffix if re.fullmatch(r"\.[A-Za-z0-9]{1,16}", member.suffix, re.ASCII) else ""
     taken = sum(

@@ -25,7 +25,7 @@ from satlab.netlab import web_target
 LIBRARY = Path("usr/lib/satlab")
 """Where jobs, their interpreter path and the launcher lie on guests."""
 WWW = Path("srv/satlab/www")
-PROGRAMS = ("satlink", "satperf", "satpep")
+PROGRAMS = ("satlink", "satperf", "satpep", "satfec")
 """satlab's compiled programs; those that are built are packed, satlink is required."""
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _LEFT_OUT = ("windows", "macos", "arm64", ".exe", ".dll", "__pycache__", "/tests/", "/_tests/")

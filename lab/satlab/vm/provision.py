@@ -132,7 +132,7 @@ def prepare(
         **(choices.variables or {}),
     }
     if choices.emulator == "opensand":
-        variables["opensand_taps"] = taps(Path(config.profile), lenient=config.lenient)
+        variables["opensand_taps"] = taps(Path(config.profile))
     chosen = VmOptions(choices.size, choices.emulator, variables)
     write(folder.inventory, inventory(topology, chosen, connection))
     return plan
@@ -149,9 +149,9 @@ def link_config(topology: Topology, options: LinkOptions) -> LinkConfig:
     return config.model_copy(update={name: Attachment(netns=_NAMESPACE, tun=f"tun-{name}") for name in names})
 
 
-def taps(profile: Path, *, lenient: bool) -> dict[str, dict[str, str]]:
+def taps(profile: Path) -> dict[str, dict[str, str]]:
     """Read from OpenSAND's XML which TAPs terminal and gateway need."""
-    found = opensand.describe(profile, paths.SATLINK, lenient=lenient)
+    found = opensand.describe(profile, paths.SATLINK)
     return {
         role: {"name": entity.tap_iface, "mac": entity.mac_address}
         for role, entity in (("st", found.st), ("gw", found.gw))

@@ -270,31 +270,34 @@ def test_dates_without_a_zone_are_the_controller_s() -> None:
     assert controller_run.unix_s(None, 7.0) == 7.0
 
 
-def archive(*names: str) -> bytes:
+def archive(*names: str, called: str = "client.satlab_ping_(7).ping.m0krqcl2.tar.gz") -> bytes:
     inner, outer = io.BytesIO(), io.BytesIO()
     with tarfile.open(fileobj=inner, mode="w:gz") as content:
         for name in names:
             entry = tarfile.TarInfo(name)
             entry.size = 2
             content.addfile(entry, io.BytesIO(b"{}"))
-        link = tarfile.TarInfo("satlab_ping-1/link.json")
+        link = tarfile.TarInfo("link.json")
         link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
         content.addfile(link)
     with tarfile.open(fileobj=outer, mode="w:gz") as content:
-        entry = tarfile.TarInfo("satlab_ping.tar.gz")
+        entry = tarfile.TarInfo(called)
         entry.size = len(inner.getvalue())
         content.addfile(entry, io.BytesIO(inner.getvalue()))
     return outer.getvalue()
 
 
 def test_t04_places_of_stored_files_follow_from_numbers_alone(tmp_path: Path) -> None:
-    names = ("satlab_ping-7/ping.json", "9/1800000000000/x.json", "../../../evil.json", "/etc/satlab_ping-7/y.j/../son")
+    names = ("ping.json", "9/1800000000000/x.json", "../../../evil.json", "/etc/satlab_ping-7/y.j/../son")
     controller_run.store(archive(*names), "satlab_ping", "ping", tmp_path / "files")
     found = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
-    assert found == [
-        *("files/satlab_ping-0/ping.json", "files/satlab_ping-7/ping", "files/satlab_ping-7/ping.json"),
-        "files/satlab_ping-9/ping.json",
-    ]
+    folder = "files/satlab_ping-7"
+    assert found == [f"{folder}/ping", f"{folder}/ping-2.json", f"{folder}/ping-3.json", f"{folder}/ping.json"]
+    wrong = ("client.satlab_ping_(../../1).ping.x.tar.gz", "satlab_ping.tar.gz", "client.satlab_curl_(1).ping.x.tar.gz")
+    for called in wrong:
+        with pytest.raises(HostError, match="names no instance of satlab_ping"):
+            controller_run.store(archive("x.json", called=called), "satlab_ping", "ping", tmp_path / "others")
+    assert not (tmp_path / "others").exists()
     with pytest.raises(HostError, match="cannot be read"):
         controller_run.store(b"no archive", "satlab_ping", "ping", tmp_path)
 

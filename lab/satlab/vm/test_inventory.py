@@ -160,7 +160,11 @@ def test_t13_roles_pin_versions_and_commits() -> None:
             file
         )
     defaults = yaml.safe_load((ANSIBLE / "roles/openbach_controller/defaults/main.yml").read_text())
-    assert re.fullmatch("[0-9a-f]{40}", defaults["openbach_controller_commit"])
+    assert re.fullmatch(r"openbach-\d+\.\d+\.\d+", defaults["openbach_controller_tag"])
+    assert re.fullmatch("[0-9a-f]{8,40}", defaults["openbach_controller_commit"])
+    tasks = yaml.safe_load((ANSIBLE / "roles/openbach_controller/tasks/main.yml").read_text())
+    names = [task["name"] for task in tasks]
+    assert names.index("The sources are those of the commit") < names.index("Install OpenBACH")
     assert yaml.safe_load((ANSIBLE / "roles/opensand/defaults/main.yml").read_text())["opensand_version"] == "8.2.0"
 
 

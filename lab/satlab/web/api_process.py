@@ -35,7 +35,7 @@ class _Server(uvicorn.Server):
 def serve(plan: ApiPlan) -> None:
     """Serve until SIGTERM or SIGINT."""
     secure = plan.certificate is not None
-    settings = Settings(plan.state, frozenset(plan.hosts), secure)
+    settings = Settings(plan.state, frozenset(plan.hosts), secure, frozenset(plan.allowed), plan.jobs)
     app = create_app(Store(settings.database), HelperClient(plan.helper), settings, pages=web.mount)
     config = uvicorn.Config(
         app,

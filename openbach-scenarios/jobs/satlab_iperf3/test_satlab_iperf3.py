@@ -79,6 +79,15 @@ def test_both_sides_of_a_reversed_tcp_transfer_are_kept(job: Job, port: int, tmp
     assert statistics(tmp_path, 2) == common
 
 
+def test_a_payload_takes_the_place_of_a_length(job: Job, port: int, tmp_path: Path) -> None:
+    server = job(1, "-p", str(port), "server", "-B", "127.0.0.1", "-1")
+    client = job(2, "-p", str(port), "client", "127.0.0.1", "-n", "3000000", "-R", "tcp")
+    assert (client.wait(30), server.wait(10)) == (0, 0)
+    assert report(tmp_path, 2)["end"]["sum_received"]["bytes"] >= 3_000_000
+    assert report(tmp_path, 2)["start"]["test_start"]["duration"] == 0
+    assert job(3, "client", "127.0.0.1", "-n", "-1").wait(10) == 2
+
+
 def test_udp_reports_losses_at_the_receiver(job: Job, port: int, tmp_path: Path) -> None:
     server = job(1, "-p", str(port), "server", "-B", "127.0.0.1", "-1")
     client = job(2, "-p", str(port), "client", "127.0.0.1", "-t", "1", "-R", "udp", "-b", "1M", "-l", "1000")

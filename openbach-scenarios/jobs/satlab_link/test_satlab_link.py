@@ -101,6 +101,11 @@ def test_a_change_is_asked_for_awaited_and_reported(trial: Started, link: Link) 
         (["-m", "bursts:1000,50"], {"loss": {"model": "bursts", "period_ms": 1000, "duration_ms": 50}}, {}),
         (["-m", "gilbert-elliott:0.01,0.2"], {"loss": {"model": "gilbert-elliott", "p": 0.01, "r": 0.2}}, {}),
         (
+            ["-m", "gilbert-elliott:0.01,0.167,1,10"],
+            {"loss": {"model": "gilbert-elliott", "p": 0.01, "r": 0.167, "step_ms": 1, "min_burst_ms": 10}},
+            {},
+        ),
+        (
             ["-q", "1.2bdp", "-A", "codel", "-i", "650", "-e"],
             {"queue": {"bdp": 1.2, "aqm": "codel", "interval_ms": 650, "ecn": True}},
             {},

@@ -30,7 +30,9 @@ OWN = IDLE.replace("198.18.1.2:41170", "198.18.4.2:41170").replace("cwnd:100", "
 
 
 def watch(job: ModuleType, **asked: object) -> object:
-    return job.Watch({"lan0": "client"}, {"client": job.Side(**asked), "server": job.Side()}, {"198.18.1.2": "lan0"})
+    requested = {"client": job.Side(**asked), "server": job.Side()}
+    interfaces = {"198.18.1.2": "lan0", "198.19.0.1": "eth0", "198.18.4.2": "lo"}
+    return job.Watch(frozenset({"lan0"}), {"lan0": "client"}, requested, interfaces)
 
 
 def test_a_connection_shows_its_first_window_and_its_largest(job: ModuleType) -> None:
@@ -55,6 +57,28 @@ def test_what_differs_from_what_was_asked_for_is_named(job: ModuleType, asked: d
     seen = watch(job, **asked)
     seen.take(IDLE)  # type: ignore[attr-defined]
     assert said in seen.fault() if said else seen.fault() == ""  # type: ignore[attr-defined]
+
+
+def test_a_session_on_the_control_network_is_not_judged(job: ModuleType) -> None:
+    ssh = IDLE.replace("198.18.4.2:5201 198.18.1.2:41170", "198.19.0.17:22 198.19.0.1:50112").replace("reno", "bbr")
+    seen = watch(job, congestion_control="reno", initial_window=100)
+    seen.take(ssh + IDLE)  # type: ignore[attr-defined]
+    assert [c.interface for c in seen.connections.values()] == ["lan0"]  # type: ignore[attr-defined]
+    assert seen.fault() == ""  # type: ignore[attr-defined]
+
+
+def test_interfaces_are_measured_by_their_addresses(job: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    listing = (
+        "1: lo    inet 127.0.0.1/8 scope host lo\n2: eth0    inet 198.19.0.17/24 brd 198.19.0.255 scope global eth0\n"
+        "3: inet0    inet 198.18.4.2/24 scope global inet0\n"
+        "4: tun0    inet 192.0.2.1 peer 192.0.2.2/32 scope global tun0\n"
+    )
+    monkeypatch.setattr(job, "run", lambda *_: listing)
+    assert job.measured_interfaces([job.MEASURED]) == {"inet0"}
+    own = job.parser().parse_args(["-n", "198.19.0.0/24", "--network", "192.0.2.0/24"]).network
+    assert job.measured_interfaces(own) == {"eth0", "tun0"}
+    with pytest.raises(job.JobError, match=r"no interface has an address in 203\.0\.113\.0/24"):
+        job.measured_interfaces(job.parser().parse_args(["-n", "203.0.113.0/24"]).network)
 
 
 def test_a_window_that_was_seen_too_late_accuses_nobody(job: ModuleType) -> None:

@@ -13,6 +13,7 @@ use crate::sdu::{Current, Filled, Service, crc32};
 pub struct Encapsulator {
     label: Label,
     re_use: bool,
+    empty_starts: bool,
     service: Service,
     current: Current,
     frag_id: u8,
@@ -26,6 +27,7 @@ impl Encapsulator {
         Self {
             label,
             re_use: false,
+            empty_starts: false,
             service: Service::Ip,
             current: Current::default(),
             frag_id: 0,
@@ -38,6 +40,19 @@ impl Encapsulator {
     pub fn with_label_re_use(mut self) -> Self {
         self.re_use = true;
         self
+    }
+
+    /// Starts a packet also where only the header of its first fragment fits, as `OpenSAND` does.
+    #[must_use]
+    pub fn with_empty_starts(mut self) -> Self {
+        self.empty_starts = true;
+        self
+    }
+
+    /// Whether a packet is in hand of which no fragment is sent.
+    #[must_use]
+    pub fn is_unsent(&self) -> bool {
+        !self.current.packet().is_empty() && !self.current.is_fragmented()
     }
 
     /// Carries units of `service` in place of IP packets.
@@ -109,12 +124,9 @@ impl Encapsulator {
             (complete, pdu.len())
         } else {
             let header = 7 + label.as_bytes().len();
-            let data = room
-                .len()
-                .min(MAX_LENGTH + 2)
-                .saturating_sub(header)
-                .min(pdu.len() - 1);
-            if data == 0 {
+            let space = room.len().min(MAX_LENGTH + 2).checked_sub(header)?;
+            let data = space.min(pdu.len() - 1);
+            if data == 0 && !self.empty_starts {
                 return None;
             }
             let total_length = (2 + label.as_bytes().len() + pdu.len()) as u16;

@@ -51,6 +51,7 @@ pub fn opensand_forward() -> Carrier {
         modcod: ModCod::by_id(1).unwrap(),
         tick: 10_000_000,
         label: [2, 0, 0, 0, 0, 1],
+        defects: false,
     }
 }
 

@@ -57,10 +57,11 @@ const HOST: &[Element] = &[
     leaf("mac_address", Type::Mac),
 ];
 
+/// An item without address is a further MAC address behind the entity of that id.
 const PLATFORM_ENTITY: &[Element] = &[
     leaf("entity_id", ID),
-    leaf("emu_address", Type::Ipv4),
-    leaf("mac_address", Type::Mac),
+    leaf("emu_address", Type::Ipv4).optional(),
+    leaf("mac_address", Type::Mac).optional(),
 ];
 
 const ENTITY: &[Element] = &[
@@ -99,7 +100,7 @@ const ENTITY: &[Element] = &[
             include(GW_SERVICES),
         ],
     )
-    .optional(),
+    .when("entity_type", "Gateway Net Access"),
     section(
         "entity_gw_phy",
         &[
@@ -109,7 +110,7 @@ const ENTITY: &[Element] = &[
             include(CARRIER_SOCKETS),
         ],
     )
-    .optional(),
+    .when("entity_type", "Gateway Phy"),
     section(
         "entity_st",
         &[
@@ -165,7 +166,7 @@ pub(crate) const INFRASTRUCTURE: &[Element] = &[
                 &[include(PLATFORM_ENTITY), include(CARRIER_SOCKETS)],
             ),
             list("terminals", 1, PLATFORM_ENTITY),
-            leaf("default_gw", USHORT),
+            leaf("default_gw", USHORT).optional(),
         ],
     ),
 ];

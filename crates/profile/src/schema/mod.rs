@@ -136,6 +136,36 @@ const fn include(children: &'static [Element]) -> Element {
     }
 }
 
+/// Elements that files of 7.x and earlier have, by the end of their path, and what 8.2 has in their place.
+const EARLIER: [(&str, &str); 5] = [
+    (
+        "entity_sat/default_gw",
+        "the satellite has no default gateway",
+    ),
+    (
+        "infrastructure/satellite",
+        "satellites/item with entity_id and emu_address",
+    ),
+    (
+        "logs/encap",
+        "logs has no level of its own for encapsulation, extra_levels names units",
+    ),
+    (
+        "symbol_rate",
+        "bandwidth in kHz, the symbol rate times 1 + roll_off",
+    ),
+    (
+        "gse/packing_threshold",
+        "gse has max_frag_id, decap_buffer_len and compatibility_mode",
+    ),
+];
+
+/// What 8.2 has in place of an element of an earlier release; `None`: no release had it.
+pub(crate) fn earlier(path: &str) -> Option<&'static str> {
+    let found = EARLIER.iter().find(|(end, _)| path.ends_with(end));
+    found.map(|(_, now)| *now)
+}
+
 /// The id that frames to all terminals carry; entities stay below it.
 pub(crate) const BROADCAST_ID: u64 = 31;
 

@@ -153,17 +153,17 @@ pub(crate) const PROFILE_ST: &[Element] = &[
                 &[
                     leaf("category", GROUP),
                     leaf("dama_enabled", ON),
-                    leaf("ra_enabled", OFF),
-                    leaf("scpc_enabled", OFF),
+                    leaf("ra_enabled", OFF).optional(),
+                    leaf("scpc_enabled", OFF).optional(),
                 ],
             ),
             section(
                 "dama",
                 &[
                     leaf("cra", UINT),
-                    leaf("rbdc_enabled", Type::Bool),
+                    leaf("rbdc_enabled", Type::Bool).optional(),
                     leaf("rbdc_max", UINT).when("rbdc_enabled", "true"),
-                    leaf("vbdc_enabled", Type::Bool),
+                    leaf("vbdc_enabled", Type::Bool).optional(),
                     leaf("vbdc_max", UINT).when("vbdc_enabled", "true"),
                     leaf("algorithm", Type::Choice(&["Legacy"], &[])),
                     leaf("duration", Type::Int(1, 65_535)),

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! One interface to several QUIC libraries: a state machine without socket or thread, stepped by datagrams and time.
 
+#[cfg(feature = "noq")]
+pub mod noq;
 #[cfg(feature = "quiche")]
 pub mod quiche;
 pub mod quinn;
@@ -12,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use ::quic::{Faults, LegOptions, QlogFile, QlogHealth, SenderState, TlsError};
 use bytes::{Bytes, BytesMut};
+use resume::{Jump, PhaseUpdate};
 
 /// Handle of a connection, never used again within a process.
 pub type Conn = usize;
@@ -35,8 +38,10 @@ pub struct Setup {
     pub epoch: Option<(Instant, f64)>,
     /// Text of the state file of Careful Resume; empty: no path is known (quinn).
     pub resume_state: String,
-    /// Makes connection ids and other random choices the same in every run, for simulations (quinn).
+    /// Makes connection ids and other random choices the same in every run, for simulations (quinn, noq).
     pub seed: Option<u64>,
+    /// UDP payload of a full datagram, bytes, 1200 at least; `None`: found out (quinn, noq).
+    pub datagram_bytes: Option<u16>,
 }
 
 /// Files of the TLS handshake.
@@ -208,6 +213,8 @@ pub struct Stats {
     pub sent_datagrams: Option<u64>,
     /// Datagrams (quinn) or packets (quiche) received.
     pub received_packets: u64,
+    /// UDP payload received.
+    pub received_bytes: u64,
     /// Packets declared lost.
     pub lost_packets: u64,
     /// UDP payload sent.
@@ -269,11 +276,15 @@ pub trait Stack {
     /// Drops a connection that ended, with its totals.
     fn forget(&mut self, now: Instant, conn: Conn);
     /// Totals of a connection; zeros for one that was forgotten.
-    fn stats(&self, conn: Conn) -> Stats;
+    fn stats(&mut self, conn: Conn) -> Stats;
     /// Result of early data.
     fn zero_rtt(&self, conn: Conn) -> ZeroRtt;
     /// Session for a later 0-RTT connection, once the server has sent one (client).
     fn session(&self, conn: Conn) -> Option<Vec<u8>>;
+    /// Changes of the phase of Careful Resume so far, and the jump; `None`: it is off.
+    fn resumed(&self, _: Conn) -> Option<(&[PhaseUpdate], Option<Jump>)> {
+        None
+    }
     /// Text of the state file of Careful Resume, where it is in use.
     fn resume_state(&self) -> Option<String> {
         None

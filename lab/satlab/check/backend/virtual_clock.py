@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from satlab.check import case_link
+from satlab.check import case_link, physics
 from satlab.check.case_link import CaseLink
 from satlab.check.samples import Options, Sample
 from satlab.check.suite import MB, Case, Suite
@@ -88,7 +88,7 @@ def run(link: CaseLink, request: Mapping[str, Any], folder: Path, case: Case) ->
             f"satvirtual ended with status {done.returncode}: {done.stderr.decode(errors='replace')[-300:]}"
         )
     outcome_file.write_bytes(done.stdout)
-    return sample(case, json.loads(done.stdout))
+    return physics.possible(sample(case, json.loads(done.stdout)), case, request["marks_bytes"], link)
 
 
 def sample(case: Case, outcome: Mapping[str, Any]) -> Sample:

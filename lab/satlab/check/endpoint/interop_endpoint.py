@@ -18,19 +18,21 @@ from pathlib import Path
 from socket import create_server
 from typing import Any, Literal
 
+from satlab.check import sandboxed
 from satlab.check.endpoint import oci
 from satlab.check.endpoint.command_line import compare
 from satlab.check.endpoint.pair import CLIENT, SERVER, EndpointProgram, TransferRequest
 from satlab.check.samples import Sample, Status
-from satlab.check.sandbox import sandbox
-from satlab.check.sandbox.sandbox import ExitReport, Limits, Mount, Sandbox
+from satlab.check.sandboxed import ExitReport, NotStartedError
 from satlab.check.suite import Case
+from satlab.check.trace import evidence
 from satlab.check.trace.pcap import CapturedTransfer
 from satlab.common import paths, scratch, topology
 from satlab.common.errors import ConfigError
 from satlab.common.topology import Role, Topology
 from satlab.netlab import netns, privileges
 from satlab.netlab.lab import Lab
+from satlab.netlab.sandbox import Limits, Mount, Sandbox
 
 SCRIPT = "run_endpoint.sh"
 PORT = 443
@@ -140,19 +142,20 @@ class InteropPair:
 
     def _compliance_fault(self, up: Lab, folder: Path, role: str) -> str:
         """Request an unknown test case, which an endpoint must refuse with status 127."""
-        with scratch.folder("satlab-compliance-") as place:
+        with scratch.folder("compliance") as place:
             box = Sandbox(name=role, hosts=hosts(), limits=Limits(COMPLIANCE_S))
             mounts = [Mount(place / name, f"/{name}", writable=True) for name in ("downloads", "logs")]
             for mount in mounts:
                 mount.source.mkdir()
                 privileges.give(mount.source, box.uid)
             program = self._script(role, f"unknown-{secrets.token_hex(4)}", "", mounts)
-            box = replace(
-                box, mounts=program.mounts, base=program.base, environment=program.environment,
-                capabilities=program.capabilities,
-            )  # fmt: skip
-            node = up.topology.node_of(Role(role))
-            running = sandbox.start(up.enter_argv(node), box, program.argv, folder / f"compliance-{role}.log")
+            node = up.place(up.topology.node_of(Role(role)))
+            box = replace(box, place=node, mounts=program.mounts, base=program.base, capabilities=program.capabilities)
+            try:
+                log = folder / f"compliance-{role}.log"
+                running = sandboxed.start(box, program.argv, program.environment, log)
+            except NotStartedError as error:
+                return f"the {role}: {error}"
             ended = running.poll(COMPLIANCE_S + 5) or running.stop()
         if ended.status == UNSUPPORTED:
             return ""
@@ -163,10 +166,9 @@ class InteropPair:
         """Judge by exit code, files and unencrypted packets, as the interop runner does."""
         if wire is None:
             return request.failed(f"the client sent nothing{': ' if ended.reason else ''}{ended.reason}")
-        reason = ended.reason or self._fault(request, wire)
-        size = wire.arrived_bytes if reason else sum(file_sizes(request))
+        status, reason = self._verdict(request, wire, ended.reason)
+        size = sum(file_sizes(request)) if status == "ok" else wire.arrived_bytes
         times = wire.times_s(request.marks or (size,), max(size, 1))
-        status: Status = "failed" if reason else "ok"
         return Sample(request.case.id, request.seed, status, reason, times, handshake_ms=wire.handshake_ms)
 
     def qlog_folders(self, request: TransferRequest) -> Mapping[str, Path]:
@@ -175,6 +177,17 @@ class InteropPair:
 
     def path_figures(self, request: TransferRequest, folder: Path) -> dict[str, Any]:
         return {}
+
+    def _verdict(self, request: TransferRequest, wire: CapturedTransfer, ended: str) -> tuple[Status, str]:
+        """Judge a client, which failed by itself if `ended` says why; none passes without files and packets."""
+        fault = ended or self._fault(request, wire) or evidence.fault(request.case, wire)
+        if fault or not request.case.key_update:
+            return ("failed", fault) if fault else ("ok", "")
+        phases = evidence.key_phases(wire, [request.folder / side / "logs" / "keys.log" for side in (CLIENT, SERVER)])
+        if phases is None:
+            return "unsupported", "key phases cannot be read: no key log that fits the packets"
+        idle = [side for side, seen in phases.items() if 1 not in seen]
+        return ("failed", f"no key update: the {idle[0]} sent no packet of key phase 1") if idle else ("ok", "")
 
     def _fault(self, request: TransferRequest, wire: CapturedTransfer) -> str:
         fault = compare(request.folder / CLIENT / "downloads", (request.folder / "www").iterdir())
@@ -207,7 +220,7 @@ def opened(endpoint: Path) -> Iterator[InteropPair]:
     Raises:
         ConfigError: `endpoint` is none of these.
     """
-    with scratch.folder("satlab-endpoint-") as own:
+    with scratch.folder("endpoint") as own:
         if endpoint.is_file():
             root = own / "root"
             root.mkdir()

@@ -15,8 +15,9 @@ import pytest
 from satlab.check.endpoint import interop_endpoint, oci
 from satlab.check.endpoint.interop_endpoint import InteropPair
 from satlab.check.endpoint.pair import CLIENT, SERVER, TransferRequest
-from satlab.check.sandbox.sandbox import ExitReport
+from satlab.check.sandboxed import ExitReport
 from satlab.check.suite import Suite
+from satlab.check.trace import evidence
 from satlab.check.trace.pcap import UDP, CapturedTransfer, Datagram, Kind
 from satlab.common import topology
 from satlab.common.errors import ConfigError
@@ -215,6 +216,28 @@ def test_handshakes_and_retries_are_checked(
     assert (found.status, found.reason) == ("failed" if words else "ok", words)
     next((tmp_path / CLIENT / "downloads").iterdir()).write_bytes(b"")
     assert "wrong file" in pair.sample(transfer, 0, DONE, wire).reason
+
+
+@pytest.mark.parametrize(
+    ("phases", "status", "words"),
+    [
+        (None, "unsupported", "key phases cannot be read"),
+        ({"client": {0, 1}, "server": {0}}, "failed", "the server sent no packet of key phase 1"),
+        ({"client": {0, 1}, "server": {0, 1}}, "ok", ""),
+    ],
+)
+def test_a_key_update_is_not_believed_without_evidence(
+    phases: dict[str, set[int]] | None, status: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transfer, pair = request(tmp_path, key_update=True), InteropPair("x", Path("/"))
+    pair.server(transfer)
+    pair.client(transfer, 0)
+    for file in (tmp_path / "www").iterdir():
+        shutil.copy(file, tmp_path / CLIENT / "downloads")
+    if phases is not None:
+        monkeypatch.setattr(evidence, "key_phases", lambda *_: phases)
+    found = pair.sample(transfer, 0, DONE, captured([b"a"]))
+    assert found.status == status and words in found.reason
 
 
 def test_a_lacking_test_case_has_its_reason(tmp_path: Path) -> None:

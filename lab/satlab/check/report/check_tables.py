@@ -201,8 +201,8 @@ def _times_by_cause(check: CheckResult) -> Section:
 
 
 _OTHER_FIGURES_HEAD = (
-    "case", "handshake ms", "first byte ms", "source", "retrans. %", "lost packets", "source", "client CPU s",
-    "server CPU s",
+    "case", "handshake ms", "first byte ms", "source", "last byte s", "last packet s", "retrans. %", "lost packets",
+    "source", "client CPU s", "server CPU s",
 )  # fmt: skip
 
 
@@ -213,6 +213,8 @@ def _other_figures(check: CheckResult) -> Section:
             _median(samples, "handshake_ms", "{:.0f}"),
             _median(samples, "time_to_first_byte_ms", "{:.0f}"),
             _source(check, case, "time_to_first_byte_ms"),
+            _last_byte(samples),
+            _median(samples, "last_packet_s", "{:.2f}"),
             _median(samples, "retransmitted_share", "{:.2f}", 100),
             _median(samples, "lost_packets", "{:.0f}"),
             _source(check, case, "lost_packets", "retransmitted_share"),
@@ -230,6 +232,11 @@ def _median(samples: Sequence[Sample], name: str, shape: str, factor: float = 1)
     return shape.format(median(known) * factor) if known else UNKNOWN
 
 
+def _last_byte(samples: Sequence[Sample]) -> str:
+    known = [time for one in samples if (time := one.times_s[-1]) is not None]
+    return f"{median(known):.2f}" if known else UNKNOWN
+
+
 def _source(check: CheckResult, case: str, *names: str) -> str:
     """Return the sources of the fields `names`; empty if they are unknown."""
     samples = check.samples[case]
@@ -237,12 +244,19 @@ def _source(check: CheckResult, case: str, *names: str) -> str:
     return ", ".join(sorted({one.sources.get(name, "stack") for one, name in known}))
 
 
+def host_losses(sample: Sample) -> dict[str, str]:
+    """Return by direction how many packets the host lost, where it lost any."""
+    found = {name: (one["by_host"] or 0, one["sent"] or 0) for name, one in (sample.ledgers or {}).items()}
+    return {name: f"{lost} of {sent} packets" for name, (lost, sent) in found.items() if lost}
+
+
 def notices(check: CheckResult) -> Section:
     """Symptoms of slow transfers, and files that were not used, with the seeds of their samples."""
     seeds: dict[tuple[str, str], list[str]] = {}
     for case, samples in check.samples.items():
         for one in samples:
-            for text in (*one.symptoms, *(warning.text for warning in one.warnings)):
+            losses = (f"host losses, {name}: {count}" for name, count in host_losses(one).items())
+            for text in (*one.symptoms, *losses, *(warning.text for warning in one.warnings)):
                 seeds.setdefault((case, text), []).append(str(one.seed))
     rows = [(case, text, ", ".join(found)) for (case, text), found in seeds.items()]
     return Section("symptoms and warnings", ("case", "symptom or warning", "seeds"), rows)

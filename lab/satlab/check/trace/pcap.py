@@ -19,8 +19,12 @@ _LONG: tuple[Kind, ...] = ("initial", "0-rtt", "handshake", "retry")
 NS = 1e-9
 FULL_DATAGRAM_BYTES = 1200
 """UDP payload that each path must carry (RFC 9000, section 14)."""
-LONG_SNAP_BYTES = 2048
-"""Captured bytes of packets with a long QUIC header, whose datagram may have more packets."""
+MIN_OVERHEAD_BYTES = 19
+"""Of a QUIC packet that carries payload: first byte, packet number, type of the frame, tag (RFC 9000, RFC 9001)."""
+SMALL_DATAGRAM_BYTES = 100
+"""A smaller datagram at the end need not carry payload: acknowledgements, tickets, CONNECTION_CLOSE."""
+LONG_SNAP_BYTES = 4096
+"""Captured bytes of packets with a long QUIC header: their datagrams, and several of them where they are merged."""
 _MAGIC_NS, _LINKTYPE_RAW = 0xA1B23C4D, 101
 _HEADER, _RECORD = struct.Struct("=IHHiIII"), struct.Struct("=IIII")
 
@@ -49,22 +53,48 @@ class Datagram:
 
     @property
     def is_data(self) -> bool:
-        """Whether it may carry the transfer's payload: a 1-RTT packet, or any payload of TCP."""
+        """Whether it may carry the transfer's payload: a 1-RTT packet, the rest of an aggregate, or payload of TCP."""
         return self.size > 0 and self.kinds[-1:] in ((), ("1-rtt",))
 
 
 @dataclass(frozen=True)
 class CapturedTransfer:
-    """A transfer at its client's interface; `protocol` is 17 or 6, times are since the client's first packet."""
+    """A transfer at its client's interface; `protocol` is 17 or 6, times are since the client's first packet.
+
+    `heads`: whether it is from the server, and the captured bytes of each captured UDP payload.
+    """
 
     protocol: int
     datagrams: tuple[Datagram, ...]
     start_unix_s: float = 0.0
+    heads: tuple[tuple[bool, bytes], ...] = ()
 
     @property
     def arrivals(self) -> list[Datagram]:
         """Datagrams from the server that may carry payload."""
         return [one for one in self.datagrams if one.from_server and one.is_data]
+
+    @property
+    def last_packet_s(self) -> float | None:
+        """Time of the server's last packet that may carry payload."""
+        return max((one.t_s for one in self.arrivals), default=None)
+
+    def payload_arrivals(self, size: int) -> list[Datagram]:
+        """Return the arrivals up to the last one that must have carried payload, if `size` bytes arrived in all.
+
+        What a server sends after the payload is small, and what came before it is enough for all bytes. Where the
+        payload ends in a small packet this is one packet early.
+        """
+        arrivals = self.arrivals
+        if self.protocol == TCP:
+            return arrivals
+        room = sum(one.size - MIN_OVERHEAD_BYTES for one in arrivals)
+        while arrivals and arrivals[-1].size < SMALL_DATAGRAM_BYTES:
+            room -= arrivals[-1].size - MIN_OVERHEAD_BYTES
+            if room < size:
+                break
+            arrivals.pop()
+        return arrivals
 
     @property
     def arrived_bytes(self) -> int:
@@ -115,9 +145,10 @@ class CapturedTransfer:
     def times_s(self, marks: Sequence[int], size: int) -> tuple[float | None, ...]:
         """Return when each amount of `marks` (of `size` bytes) had arrived: when its share of all bytes had.
 
-        Headers, retransmissions and other frames are assumed to be spread evenly over the payload.
+        Headers, retransmissions and other frames are assumed to be spread evenly over the payload. The last byte came
+        with the last packet that must have carried payload.
         """
-        arrivals = self.arrivals
+        arrivals = self.payload_arrivals(size)
         total = list(accumulate(one.size for one in arrivals))
         if not total:
             return (None,) * len(marks)
@@ -139,6 +170,7 @@ def transfer_of(packets: Sequence[Packet], server: IPv4Address, port: int) -> Ca
     It starts with the client's first packet: earlier ones from the server are of another connection.
     """
     datagrams: list[Datagram] = []
+    heads: list[tuple[bool, bytes]] = []
     protocol = start_ns = 0
     for packet in packets:
         parsed = _parse(packet, server.packed, port)
@@ -149,7 +181,9 @@ def transfer_of(packets: Sequence[Packet], server: IPv4Address, port: int) -> Ca
         parts = list(quic_packets(payload)) if protocol == UDP else []
         kinds, ids = tuple(kind for kind, _ in parts), tuple(name for _, name in parts if name)
         datagrams.append(Datagram((packet.t_ns - start_ns) * NS, from_server, size, kinds, ids))
-    return CapturedTransfer(protocol, tuple(datagrams), start_ns * NS) if datagrams else None
+        if protocol == UDP and payload:
+            heads.append((from_server, payload))
+    return CapturedTransfer(protocol, tuple(datagrams), start_ns * NS, tuple(heads)) if datagrams else None
 
 
 def _parse(packet: Packet, server: bytes, port: int) -> tuple[int, bool, bytes, int] | None:

@@ -2,8 +2,10 @@
 """A transfer from its endpoints' qlog files: losses, retransmissions, first byte, and the sender's states."""
 
 import json
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +22,11 @@ MIN_COMPLETE_SHARE = 0.9
 MIN_INTERVAL_S = 0.05
 """Between two states."""
 MAX_POINTS = 100_000
+MAX_GAPS = 10_000
+"""In what was received of a stream; a transfer has a few after a burst of losses."""
 MAX_STREAMS = 10_000
 """More streams are ignored; a transfer has a few."""
+CLIENT_QLOG = "qlog of the client"
 Figures = dict[str, tuple[Any, str]]
 """Fields of a sample: value and source."""
 
@@ -38,7 +43,7 @@ def add(
         return sample
     figures: Figures = {}
     warnings = []
-    for side, qlog_folder in folders.items():
+    for side, qlog_folder in sorted(folders.items()):  # the client's completion ends the server's states
         try:
             transfer = _open(qlog_folder, side, size, wire, is_complete=sample.status == "ok")
         except QlogError as error:
@@ -49,12 +54,14 @@ def add(
             figures |= _write_states(transfer, folder, wire, one_way_s, sample.times_s[-1])
         else:
             figures |= _client_figures(transfer)
+            sample = _completed(sample, transfer, size)
     if "time_to_first_byte_ms" not in figures and wire.first_byte_s is not None:
         figures["time_to_first_byte_ms"] = (wire.first_byte_s * 1000, "packets")
     figures = {name: figure for name, figure in figures.items() if getattr(sample, name) is None}
+    sources = {**sample.sources, **{name: source for name, (_, source) in figures.items()}}
     return replace(
-        sample, **{name: value for name, (value, _) in figures.items()},
-        sources={name: source for name, (_, source) in figures.items()}, warnings=tuple(warnings),
+        sample, **{name: value for name, (value, _) in figures.items()}, sources=sources,
+        warnings=tuple(reversed(warnings)),
     )  # fmt: skip
 
 
@@ -82,7 +89,16 @@ def _client_figures(transfer: "QlogTransfer") -> Figures:
     sent_s, received_s = transfer.first_sent_s, transfer.first_stream_received_s
     if sent_s is None or received_s is None:
         return {}
-    return {"time_to_first_byte_ms": ((received_s - sent_s) * 1000, "qlog of the client")}
+    return {"time_to_first_byte_ms": ((received_s - sent_s) * 1000, CLIENT_QLOG)}
+
+
+def _completed(sample: Sample, transfer: "QlogTransfer", size: int) -> Sample:
+    """Return the sample with the completion that the client's qlog has, if it has every byte of the payload."""
+    sent_s, complete_s = transfer.first_sent_s, transfer.last_new_received_s
+    if sample.status != "ok" or sent_s is None or complete_s is None or transfer.received_bytes < size:
+        return sample
+    times = (*sample.times_s[:-1], complete_s - sent_s)
+    return replace(sample, times_s=times, sources={"times_s": f"packets, the last one: {CLIENT_QLOG}"})
 
 
 def _server_figures(transfer: "QlogTransfer") -> Figures:
@@ -130,6 +146,7 @@ class SenderPoint:
     rtt_ms: float
     lost_packets: int
     supply: Supply
+    pacing_bps: float | None = None
 
 
 @dataclass
@@ -142,6 +159,10 @@ class QlogTransfer:
     """The first packet with a short header."""
     first_stream_received_s: float | None = None
     """The first bytes of a request stream."""
+    last_new_received_s: float | None = None
+    """The last bytes of a request stream that had not arrived before."""
+    received_bytes: float = 0
+    """Of request streams, each byte once."""
     points: list[SenderPoint] = field(default_factory=list)
     sent_packets: int = 0
     lost_packets: int = 0
@@ -185,6 +206,8 @@ class _Reader:
         self._now = self._next_point = 0.0
         self._sent: dict[float, float] = {}
         """Highest offset sent, by stream."""
+        self._received: dict[float, list[tuple[float, float]]] = {}
+        """Received ranges by stream, ascending, with gaps between them."""
         self._initial_credit: dict[str, float] = {}
         self._credit: dict[float | None, float] = {}
         """Of a stream; None: of the connection."""
@@ -228,6 +251,7 @@ class _Reader:
                 rtt_ms=values.get("smoothed_rtt", 0.0) * self._unit_ms,
                 lost_packets=self.transfer.lost_packets or int(self.transfer.retransmitted_bytes > 0),
                 supply=self._supply(),
+                pacing_bps=values.get("pacing_rate"),
             )
         )
 
@@ -254,7 +278,7 @@ class _Reader:
 
     def _metrics_updated(self, data: Mapping[str, Any]) -> None:
         """Values that are not in the event are unchanged."""
-        for name in ("congestion_window", "cwnd", "bytes_in_flight", "smoothed_rtt", "ssthresh"):
+        for name in ("congestion_window", "cwnd", "bytes_in_flight", "smoothed_rtt", "ssthresh", "pacing_rate"):
             value = number(data, name)
             if value is not None:
                 self._metrics[name] = value
@@ -300,18 +324,41 @@ class _Reader:
     def _frame_received(self, frame: Mapping[str, Any]) -> None:
         match frame.get("frame_type"):
             case "stream":
-                stream, _, length = _stream(frame)
+                stream, offset, length = _stream(frame)
                 # HTTP/3 and QPACK use unidirectional streams of their own.
-                if self.transfer.first_stream_received_s is None and length and not int(stream) & 3:
-                    self.transfer.first_stream_received_s = self._now
+                if length and not int(stream) & 3:
+                    self._stream_received(stream, offset, length)
             case "max_data":
                 self._credit_raised(None, number(frame, "maximum"))
             case "max_stream_data":
                 self._credit_raised(number(frame, "stream_id"), number(frame, "maximum"))
 
+    def _stream_received(self, stream: float, offset: float, length: float) -> None:
+        if stream not in self._received and len(self._received) >= MAX_STREAMS:
+            return
+        if self.transfer.first_stream_received_s is None:
+            self.transfer.first_stream_received_s = self._now
+        new = _add_range(self._received.setdefault(stream, []), offset, offset + length)
+        if new > 0:
+            self.transfer.received_bytes += new
+            self.transfer.last_new_received_s = self._now
+
     def _credit_raised(self, stream: float | None, limit: float | None) -> None:
         if limit is not None and (stream in self._credit or len(self._credit) < MAX_STREAMS):
             self._credit[stream] = max(limit, self._credit.get(stream, 0.0))
+
+
+def _add_range(ranges: list[tuple[float, float]], begin: float, end: float) -> float:
+    """Add a range to ascending ones, joined where they touch; return how much of it was new.
+
+    Of more than MAX_GAPS ranges the first is forgotten.
+    """
+    first, last = bisect_left(ranges, begin, key=itemgetter(1)), bisect_right(ranges, end, key=itemgetter(0))
+    touched = ranges[first:last]
+    joined = (min(begin, touched[0][0]), max(end, touched[-1][1])) if touched else (begin, end)
+    ranges[first:last] = [joined]
+    del ranges[:-MAX_GAPS]
+    return joined[1] - joined[0] - sum(high - low for low, high in touched)
 
 
 def _frames(data: Mapping[str, Any]) -> list[dict[str, Any]]:

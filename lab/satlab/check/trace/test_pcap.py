@@ -50,12 +50,23 @@ def test_a_block_of_the_kernel_s_ring_is_parsed() -> None:
     head = struct.pack("=IIIIII", 3, 0, 1, 2, 48, 0)
     records = b""
     for number, data in enumerate((first, second)):
-        record = struct.pack("=IIIIIIHH", 160, 7, number, len(data), 1500, 0, 80, 82)
-        records += (record.ljust(82, b"\0") + data).ljust(160, b"\0")
+        record = struct.pack("=IIIIIIHH", 160, 7, number, 14 + len(data), 14 + 1500, 0, 76, 90)
+        records += (record.ljust(90, b"\0") + data).ljust(160, b"\0")
     assert list(capture.packets_of(head.ljust(48, b"\0") + records)) == [
         Packet(7_000_000_000, 1500, first),
         Packet(7_000_000_001, 1500, second),
     ]
+
+
+def test_an_aggregate_in_the_ring_is_split_into_its_packets() -> None:
+    """The size of its segments is in the header before the packet (struct virtio_net_hdr)."""
+    whole = udp(b"\x40" + bytes(51), t_ns=0).head[:80]
+    record = struct.pack("=IIIIIIHH", 0, 7, 0, 14 + len(whole), 14 + 28 + 2 * 1252 + 600, 0, 76, 90)
+    record = record.ljust(66, b"\0") + struct.pack("=BBHHHH", 0, 5, 42, 1252, 0, 0) + bytes(14) + whole
+    block = struct.pack("=IIIIII", 3, 0, 1, 1, 48, 0).ljust(48, b"\0") + record
+    found = list(capture.packets_of(block))
+    assert [one.length for one in found] == [28 + 1252, 28 + 1252, 28 + 600]
+    assert [len(one.head) for one in found] == [len(whole), 28, 28] and {one.t_ns for one in found} == {7_000_000_000}
 
 
 def test_coalesced_packets_are_separated() -> None:
@@ -74,6 +85,27 @@ def test_a_retry_is_the_last_packet_of_its_datagram() -> None:
 @pytest.mark.parametrize("data", [b"", b"\x00" * 30, b"\xc0", b"\xc0\0\0\0\x01\xff", bytes([0xFF] * 12), b"\x80abc"])
 def test_payload_that_is_not_quic_yields_one_packet_at_most(data: bytes) -> None:
     assert len(list(pcap.quic_packets(data))) <= 1
+
+
+def tail(*sizes: int) -> CapturedTransfer:
+    """A transfer of 100 full packets, 1 ms apart, then one of each size a round trip apart."""
+    times = [1.4 + n / 1000 for n in range(100)] + [1.499 + RTT_S * n for n in range(1, len(sizes) + 1)]
+    data = [Datagram(t, True, n, ("1-rtt",)) for t, n in zip(times, [1200] * 100 + list(sizes), strict=True)]
+    return CapturedTransfer(pcap.UDP, (Datagram(0.0, False, 1200, ("initial",)), *data))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "size", "end_s"),
+    [
+        ((40, 60), 115_000, 1.499),  # an acknowledgement and CONNECTION_CLOSE, a round trip after the payload
+        ((40, 700), 115_000, 1.499 + 2 * RTT_S),
+        ((80,), 100 * (1200 - pcap.MIN_OVERHEAD_BYTES) + 50, 1.499 + RTT_S),  # the payload does not fit without it
+    ],
+)
+def test_a_transfer_ends_with_its_last_packet_of_payload(sizes: tuple[int, ...], size: int, end_s: float) -> None:
+    wire = tail(*sizes)
+    assert wire.times_s((size,), size) == pytest.approx((end_s,))
+    assert wire.last_packet_s == pytest.approx(1.499 + RTT_S * len(sizes))
 
 
 def test_a_transfer_is_read_from_its_packets() -> None:

@@ -62,7 +62,7 @@ def of_scenario(
     """List the instances of a scenario, the newest first."""
     access.project_of(context, user, project, "Scenario")
     if context.catalog.scenario(project, name) is None:
-        raise not_found("Scenario")
+        raise not_found("Scenario", scenario_name=name, project_name=project)
     return _list(context, request, project, name, offset, limit)
 
 

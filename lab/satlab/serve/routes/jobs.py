@@ -13,7 +13,7 @@ from fastapi.responses import Response
 
 from satlab.common import paths
 from satlab.common.errors import ConfigError
-from satlab.openbach import descriptor
+from satlab.openbach import descriptor, upstream
 from satlab.openbach.descriptor import Argument, Descriptor, Level
 from satlab.openbach.document import is_name
 from satlab.serve import uploads
@@ -36,11 +36,12 @@ Posted = Annotated[dict[str, Any], Depends(form_or_body)]
 
 def job_json(job: Descriptor) -> dict[str, Any]:
     """Return a job as OpenBACH does."""
-    text: dict[str, Any] = yaml.safe_load((job.files / f"{job.name}.yml").read_text(encoding="utf-8"))
+    own: dict[str, Any] = yaml.safe_load((job.files / f"{job.name}.yml").read_text(encoding="utf-8"))
+    text = upstream.adapt(own, lambda *_: None)
     section = text["platform_configuration"]
     keys = ("ansible_system", "ansible_distribution", "ansible_distribution_release", "command", "command_stop")
-    platforms = [{key: own.get(key, section.get(key)) for key in keys} for own in section["supported_platforms"]]
-    general = text["general"] | {"name": job.name}
+    platforms = [{key: each.get(key, section.get(key)) for key in keys} for each in section["supported_platforms"]]
+    general = text["general"] | {"name": job.name, "persistent": own["general"]["persistent"]}
     shown = ("name", "description", "job_version", "keywords", "persistent")
     return {
         "general": {key: general[key] for key in shown},
@@ -177,7 +178,7 @@ def _checked(folder: Path) -> Descriptor:
     if not (folder / "files" / f"{folder.name}.yml").is_file():
         raise ApiError(HTTPStatus.BAD_REQUEST, "The configuration file of the Job is not present")
     try:
-        return descriptor.load_job(folder)
+        return descriptor.load_job(folder, is_upstream=not folder.is_relative_to(paths.JOBS))
     except ConfigError as error:
         what = "The configuration file of the Job does not contain valid data"
         raise ApiError(HTTPStatus.BAD_REQUEST, what, faults=[fault.reason for fault in error.faults]) from error
@@ -231,7 +232,7 @@ def remove(name: str, user: Admin, context: RequestContext) -> Response:
     """Remove an uploaded job, also a disabled one; or a shipped one, until the next start of the server."""
     del user
     if not any(name in each for each in context.inventory.all_jobs()):
-        raise not_found("Job")
+        raise not_found("Job", job_name=name)
     context.inventory.remove_job(name)
     uploaded = context.settings.jobs / name
     if os.path.lexists(uploaded):

@@ -144,7 +144,7 @@ def _known(context: Context, user: Viewer, project: str, name: str) -> Entity:
     for each in project_of(context, user, project).entities:
         if each.name == name:
             return each
-    raise not_found("Entity")
+    raise not_found("Entity", project_name=project, entity_name=name)
 
 
 def _name(body: dict[str, Any], what: str) -> str:
@@ -173,7 +173,7 @@ def _entity(context: Context, body: Any) -> Entity:
     agent = body.get("agent")
     address = str(agent.get("address", "")) if isinstance(agent, dict) else None
     if address is not None and address not in context.inventory.agents:
-        raise not_found("Agent")
+        raise not_found("Agent", agent_address=address)
     return Entity(_name(body, "Entity"), str(body.get("description", ""))[:MAX_TEXT], address)
 
 

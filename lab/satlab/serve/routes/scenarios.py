@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi import APIRouter, Response
 
-from satlab.openbach.document import NAME_RULE, is_name
+from satlab.openbach.document import TITLE_RULE, is_title
 from satlab.serve import acceptance
 from satlab.serve.acceptance import RefusalError
 from satlab.serve.access import Runner, Viewer, project_of
@@ -28,8 +28,8 @@ def save(context: Context, project: str, document: Document) -> Document:
 
 def _store(context: Context, project: str, document: Document) -> Document:
     name = document["name"]
-    if not is_name(name):
-        raise ApiError(HTTPStatus.BAD_REQUEST, f"The name of a Scenario becomes the name of a file: {NAME_RULE}")
+    if not is_title(name):
+        raise ApiError(HTTPStatus.BAD_REQUEST, f"The name of a Scenario becomes the name of a file: {TITLE_RULE}")
     if "openbach_function" in [key for function in _functions(document) for key in function]:
         error = ApiError(HTTPStatus.INTERNAL_SERVER_ERROR, "Unknown OpenBACH Function")
         error.body = {"message": "Unexpected exception appeared", **error.body}
@@ -111,5 +111,5 @@ def _known(context: Context, user: Viewer, project: str, name: str) -> Document:
     project_of(context, user, project, "Scenario")
     document = context.catalog.scenario(project, name)
     if document is None:
-        raise not_found("Scenario")
+        raise not_found("Scenario", scenario_name=name, project_name=project)
     return document

@@ -72,7 +72,8 @@ def _of(context: Context, user: Viewer, number: int) -> Iterator[Record]:
 
 
 def _has(record: Record, suffix: str | None) -> bool:
-    return suffix is None or record["_metadata"].get("suffix") == suffix
+    """Return whether a record has a suffix; an empty one selects records without, as InfluxDB does."""
+    return suffix is None or record["_metadata"].get("suffix", "") == suffix
 
 
 def _is_number(value: Any) -> bool:

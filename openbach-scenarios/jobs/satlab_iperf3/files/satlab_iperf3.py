@@ -83,7 +83,8 @@ def server_arguments(options: argparse.Namespace) -> list[str]:
 def client_arguments(options: argparse.Namespace) -> list[str]:
     """Return iperf3's arguments for a client."""
     arguments = ["-c", str(options.server_ip), "-J", "-i", str(options.metrics_interval), "-p", str(options.port)]
-    arguments += ["-t", str(options.duration_s), "--connect-timeout", str(CONNECT_TIMEOUT_MS)]
+    length = ["-n", str(options.bytes)] if options.bytes else ["-t", str(options.duration_s)]
+    arguments += [*length, "--connect-timeout", str(CONNECT_TIMEOUT_MS)]
     if options.reverse:
         arguments.append("-R")
     if options.protocol == "udp":
@@ -203,6 +204,13 @@ def _positive(text: str) -> int:
     return number
 
 
+def _not_negative(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError("is below 0")
+    return number
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-p", "--port", type=int, default=5201)
@@ -214,6 +222,7 @@ def _arguments() -> argparse.Namespace:
     client = modes.add_parser("client")
     client.add_argument("server_ip", type=ipaddress.ip_address)
     client.add_argument("-t", "--duration_s", type=_positive, default=10)
+    client.add_argument("-n", "--bytes", type=_not_negative, default=0)
     client.add_argument("-R", "--reverse", action="store_true")
     protocols = client.add_subparsers(dest="protocol")
     tcp = protocols.add_parser("tcp")

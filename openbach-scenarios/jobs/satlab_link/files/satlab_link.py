@@ -20,8 +20,8 @@ ANSWER_DEADLINE_S = 5.0
 CHANGE_DEADLINE_S = 2.0
 """satlink answers, and its threads look into their mailboxes, within milliseconds."""
 DIRECTIONS = ("forward", "return", "both", "terrestrial_down", "terrestrial_up")
-LOSS_MODELS = {"gilbert-elliott": ("p", "r", "step_ms"), "bursts": ("period_ms", "duration_ms")}
-"""Fields of a loss model, in the order in which they are written; the last one of the first may be left out."""
+LOSS_MODELS = {"gilbert-elliott": ("p", "r", "step_ms", "min_burst_ms"), "bursts": ("period_ms", "duration_ms")}
+"""Fields of a loss model, in the order in which they are written; the last two of the first may be left out."""
 OF_THE_NEW_LINK = ("delay_ms", "symbol_rate_baud", "queue")
 """What a handover takes with it."""
 
@@ -148,7 +148,7 @@ def _queue(text: str) -> Answer:
 
 
 def _loss_model(text: str) -> Answer:
-    """Read gilbert-elliott:P,R[,STEP_MS] or bursts:PERIOD_MS,DURATION_MS."""
+    """Read gilbert-elliott:P,R[,STEP_MS[,MIN_BURST_MS]] or bursts:PERIOD_MS,DURATION_MS."""
     name, _, rest = text.partition(":")
     fields, values = LOSS_MODELS.get(name, ()), rest.split(",")
     try:
@@ -156,7 +156,8 @@ def _loss_model(text: str) -> Answer:
             return {"model": name} | dict(zip(fields, map(float, values), strict=False))
     except ValueError:
         pass
-    raise argparse.ArgumentTypeError("is not gilbert-elliott:P,R[,STEP_MS] or bursts:PERIOD_MS,DURATION_MS")
+    forms = "gilbert-elliott:P,R[,STEP_MS[,MIN_BURST_MS]] or bursts:PERIOD_MS,DURATION_MS"
+    raise argparse.ArgumentTypeError(f"is not {forms}")
 
 
 def _arguments() -> argparse.Namespace:

@@ -43,6 +43,9 @@ DRIVER_GRACE_S = 15.0  # what the driver may take beyond the deadline of the loa
 SCRIPT_TIMEOUT_S = 10.0
 PR_SET_CHILD_SUBREAPER = 36  # prctl(2), <linux/prctl.h>
 
+# The navigation opens its own connection: no socket is opened ahead of it, whose handshake would not be in its times.
+PREFERENCES = {"net.network_prediction_options": 2}  # 2: never (chrome/browser/preloading/preloading_prefs.h)
+
 # Reads the browser's performance timeline (W3C Navigation Timing 2, Resource Timing 2, Paint Timing, LCP). Unless
 # `arguments[0]` is false, waits for the end of the load event first, and asks afterwards which server it was.
 READ_TIMELINE = """
@@ -56,11 +59,16 @@ const read = (largest, server) => {
     encoded_body_bytes: e.encodedBodySize, transfer_bytes: e.transferSize});
   const [navigation] = performance.getEntriesByType('navigation');
   const paint = performance.getEntriesByName('first-contentful-paint')[0];
-  return {response_start_ms: ms(navigation.responseStart), load_event_start_ms: ms(navigation.loadEventStart),
+  return {connect_start_ms: ms(navigation.connectStart), connect_end_ms: ms(navigation.connectEnd),
+    response_start_ms: ms(navigation.responseStart), load_event_start_ms: ms(navigation.loadEventStart),
     load_event_end_ms: ms(navigation.loadEventEnd), first_contentful_paint_ms: ms(paint ? paint.startTime : null),
-    largest_contentful_paint_ms: ms(largest), server: server, url: document.URL, error: failure(),
+    largest_contentful_paint_ms: ms(largest), long_tasks_ms: ms(longTasks), server: server, url: document.URL,
+    error: failure(),
     resources: [navigation, ...performance.getEntriesByType('resource')].map(pick)};
 };
+let longTasks = 0;
+new PerformanceObserver(list => { for (const e of list.getEntries()) longTasks += e.duration; })
+  .observe({type: 'longtask', buffered: true});
 const largest = () => new Promise(resolve => {
   let last = null;
   new PerformanceObserver(list => { for (const e of list.getEntries()) last = e.startTime; })
@@ -82,6 +90,15 @@ const loaded = () => new Promise(resolve => {
   done(result);
 })();
 """
+
+
+YARDSTICK = """
+const start = performance.now();
+let value = 0;
+for (let i = 0; i < 5e7; i++) value = (value * 31 + i) | 0;
+return [performance.now() - start, value];
+"""
+"""A task of known work: the longer it takes, the less of a core the browser has."""
 
 
 class JobError(Exception):
@@ -181,6 +198,7 @@ def fresh_browser(target: Target, programs: Programs, timeout_s: float) -> Itera
     with tempfile.TemporaryDirectory(prefix="satlab_page_load_", ignore_cleanup_errors=True) as scratch:
         options = webdriver.ChromeOptions()
         options.binary_location = programs.browser
+        options.add_experimental_option("prefs", PREFERENCES)
         for argument in browser_arguments(target, Path(scratch) / "profile", sandbox=may_sandbox()):
             options.add_argument(argument)
         service = webdriver.ChromeService(executable_path=programs.driver)
@@ -241,6 +259,34 @@ def cpu_seconds() -> tuple[float, float]:
     return sum(row[1] for row in rows), sum(row[2] for row in rows)
 
 
+def thread_waits() -> dict[str, float]:
+    """Return for how many seconds each thread of driver and browser could run and had no core, by its path in /proc.
+
+    The run-queue wait of schedstat (the kernel's scheduler/sched-stats.rst); empty where the kernel has none.
+    """
+    waits = {}
+    for pid in descendants(os.getpid()):
+        for path in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+            with contextlib.suppress(OSError, IndexError):  # it has just ended
+                waits[str(path)] = int(path.read_text(encoding="ascii").split()[1]) / 1e9
+    return waits
+
+
+def waits_between(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float | None]:
+    """Return the waits of all threads together, and of the thread that waited most; None where they are unknown."""
+    waits = [wait - before.get(path, 0.0) for path, wait in after.items()]
+    return {
+        "cpu_wait_s": round(sum(waits), 3) if waits else None,
+        "cpu_wait_longest_s": round(max(waits), 3) if waits else None,
+    }
+
+
+def yardstick_ms(driver: webdriver.Chrome) -> float:
+    """Return how long the browser takes for a known task."""
+    taken_ms, _ = driver.execute_script(YARDSTICK)
+    return round(float(taken_ms), 1)
+
+
 # --- one load -------------------------------------------------------------------------------------
 
 
@@ -252,16 +298,19 @@ def load(target: Target, programs: Programs, index: int, timeout_s: float) -> di
     timeline: dict[str, Any] | None = None
     try:
         with fresh_browser(target, programs, timeout_s) as driver:
-            before = cpu_seconds()
+            record["yardstick_ms"] = yardstick_ms(driver)
+            before, waited_before = cpu_seconds(), thread_waits()
             started = time.monotonic()
             record["start_unix_s"] = time.time()
             timed_out = navigate(driver, target.url)
             record["wall_s"] = round(time.monotonic() - started, 3)
-            after = cpu_seconds()
+            after, waited_after = cpu_seconds(), thread_waits()
             record["cpu_user_s"], record["cpu_system_s"] = (round(b - a, 2) for a, b in zip(before, after, strict=True))
+            record |= waits_between(waited_before, waited_after)
             if timed_out:
                 record |= {"status": "censored", "reason": f"no load event within {timeout_s:g} s"}
             timeline = driver.execute_async_script(READ_TIMELINE, not timed_out)
+            record["yardstick_ms"] = max(record["yardstick_ms"], yardstick_ms(driver))
     except (WebDriverException, HTTPError, OSError) as error:
         if record["status"] != "censored":  # a page that is stuck may not answer the question for its timeline either
             record["reason"] = one_line(error)
@@ -297,7 +346,7 @@ def empty_record(target: Target, programs: Programs, index: int) -> dict[str, An
         "reason": "",
         "start_unix_s": 0.0,
         "wall_s": 0.0,
-        **dict.fromkeys((*times, "largest_contentful_paint_ms")),
+        **dict.fromkeys(("connect_start_ms", "connect_end_ms", *times, "largest_contentful_paint_ms")),
         "expected_objects": len(target.expected),
         "expected_bytes": sum(target.expected.values()),
         "objects": 0,
@@ -308,6 +357,10 @@ def empty_record(target: Target, programs: Programs, index: int) -> dict[str, An
         "server": "",
         "cpu_user_s": None,
         "cpu_system_s": None,
+        "cpu_wait_s": None,
+        "cpu_wait_longest_s": None,
+        "yardstick_ms": None,
+        "long_tasks_ms": None,
         "resources": [],
     }
 
@@ -341,7 +394,8 @@ def judge(record: dict[str, Any], timeline: Mapping[str, Any], target: Target) -
         "load_event_end_ms": None if censored else timeline["load_event_end_ms"],
         "largest_contentful_paint_ms": timeline["largest_contentful_paint_ms"],
     }
-    return record | {key: value or None for key, value in times.items()}  # 0 in the timeline means: not yet
+    connection = {key: timeline[key] for key in ("connect_start_ms", "connect_end_ms", "long_tasks_ms")}
+    return record | connection | {key: value or None for key, value in times.items()}  # 0 there means: not yet
 
 
 def faults_of(timeline: Mapping[str, Any], target: Target) -> list[str]:

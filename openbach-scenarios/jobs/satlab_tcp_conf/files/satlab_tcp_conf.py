@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """OpenBACH job: set TCP parameters of one node until it is stopped, and check that its connections use them.
 
-Congestion control and initial windows are set on every route (ip-route(8): congctl, initcwnd, initrwnd), buffers by
-tcp_rmem and tcp_wmem; `ss -ti` shows what the connections use. When the job ends, all is as before.
+Congestion control and initial windows are set on the routes of the measured interfaces (ip-route(8): congctl, initcwnd,
+initrwnd), buffers by tcp_rmem and tcp_wmem; `ss -ti` shows what the connections there use. Routes and connections of
+other interfaces (ssh on the control network) are neither changed nor judged. When the job ends, all is as before.
 Exit statuses: 0 stopped, 1 a connection has another congestion control or window than requested, 2 arguments, 3 the
 host cannot do it.
 """
@@ -20,7 +21,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from pathlib import Path
 
 import collect_agent
@@ -31,6 +32,8 @@ MB = 1_000_000
 SYSCTL = Path("/proc/sys/net/ipv4")
 FLAGS = {"ts", "sack", "ecn", "ecnseen", "fastopen"}
 """What `ss -i` prints before the name of the congestion control."""
+MEASURED = IPv4Network("198.18.0.0/16")
+"""The measured networks of vagrant/lab.yml, half of the range of RFC 2544; its control network is in the other half."""
 HANDSHAKE_BYTES = 1
 """A SYN counts as one acknowledged byte: up to there the window is still the initial one."""
 
@@ -128,8 +131,9 @@ class Connection:
 
 @dataclass
 class Watch:
-    """The connections of this node, sample by sample; `sides` by interface, what is requested by side."""
+    """The connections of the measured interfaces; `sides` by interface, what is requested by side."""
 
+    measured: frozenset[str]
     sides: dict[str, str]
     requested: dict[str, Side]
     interface_of: dict[str, str] = field(default_factory=dict)
@@ -137,16 +141,21 @@ class Watch:
     samples: int = 0
 
     def take(self, listing: str) -> None:
-        """Take the output of `ss -tinOH state established`; connections of the host with itself are left out."""
+        """Take the output of `ss -tinOH state established`.
+
+        Connections of the host with itself are left out, and those through interfaces that are not measured.
+        """
         self.samples += 1
         for line in listing.splitlines():
             words = line.split()
             local, peer = words[2], words[3]
-            if local.rpartition(":")[0] == peer.rpartition(":")[0] or len(self.connections) >= MAX_CONNECTIONS:
+            interface = self._interface(peer.rpartition(":")[0])
+            if local.rpartition(":")[0] == peer.rpartition(":")[0] or interface not in self.measured:
                 continue
             key = local, peer
             if key not in self.connections:
-                interface = self._interface(peer.rpartition(":")[0])
+                if len(self.connections) >= MAX_CONNECTIONS:
+                    continue
                 self.connections[key] = Connection(local, peer, interface, self.sides.get(interface, "server"))
             values = dict(word.split(":", 1) for word in words[4:] if ":" in word)
             names = [word for word in words[4:] if ":" not in word and word not in FLAGS]
@@ -183,9 +192,20 @@ def interface_towards(address: str) -> str:
     return found[1] if found else ""
 
 
-def routes() -> list[str]:
-    """Return the routes of the main table, each as the words that make it."""
-    return [re.sub(r" (linkdown|dead)\b", "", line).strip() for line in run("ip", "-o", "route").splitlines()]
+def measured_interfaces(networks: Sequence[IPv4Network]) -> frozenset[str]:
+    """Return the interfaces with an address in one of the networks. Raises JobError: there is none."""
+    lines = [line.split() for line in run("ip", "-o", "-4", "address").splitlines()]
+    found = {words[1] for words in lines if any(IPv4Interface(words[3]).ip in network for network in networks)}
+    if not found:
+        names = ", ".join(map(str, networks))
+        raise JobError(f"no interface has an address in {names}", "name the measured networks with --network")
+    return frozenset(found)
+
+
+def routes(measured: frozenset[str]) -> list[str]:
+    """Return the routes of the main table through these interfaces, one line each, without the link state."""
+    every = [re.sub(r" (linkdown|dead)\b", "", line).strip() for line in run("ip", "-o", "route").splitlines()]
+    return [route for route in every if device(route) in measured]
 
 
 def with_parameters(route: str, side: Side) -> str:
@@ -196,23 +216,24 @@ def with_parameters(route: str, side: Side) -> str:
     return " ".join([route, *words])
 
 
-def set_routes(lines: Sequence[str]) -> None:
+def set_routes(lines: Sequence[str], measured: frozenset[str]) -> None:
     """Replace routes, and check that the kernel shows them."""
     for route in lines:
         run("ip", "route", "replace", *route.split())
-    shown = [sorted(route.split()) for route in routes()]
+    shown = [sorted(route.split()) for route in routes(measured)]
     for route in lines:
         if sorted(route.split()) not in shown:
             raise JobError(f"the kernel does not show the route {route}", "see: ip route", status=1)
 
 
 @contextlib.contextmanager
-def parameters(sides: dict[str, str], requested: dict[str, Side], buffers: Preset | None) -> Iterator[None]:
-    """Set routes and buffers for the time of the block."""
-    before = routes()
+def parameters(watch: Watch, buffers: Preset | None) -> Iterator[None]:
+    """Set the routes of the measured interfaces, and buffers, for the time of the block."""
+    before = routes(watch.measured)
     memory = {name: (SYSCTL / name).read_text() for name in ("tcp_rmem", "tcp_wmem")}
     try:
-        set_routes([with_parameters(route, requested[sides.get(device(route), "server")]) for route in before])
+        requested = {route: watch.requested[watch.sides.get(device(route), "server")] for route in before}
+        set_routes([with_parameters(route, side) for route, side in requested.items()], watch.measured)
         if buffers:
             for name, largest in (("tcp_rmem", buffers.rmem_max), ("tcp_wmem", buffers.wmem_max)):
                 low, middle, _ = memory[name].split()
@@ -221,7 +242,7 @@ def parameters(sides: dict[str, str], requested: dict[str, Side], buffers: Prese
     finally:
         for name, text in memory.items():
             (SYSCTL / name).write_text(text)
-        set_routes(before)
+        set_routes(before, watch.measured)
 
 
 def device(route: str) -> str:
@@ -238,9 +259,9 @@ def serve(options: argparse.Namespace, stop: threading.Event) -> None:
     requested = requested_sides(options)
     client = interface_towards(str(options.client_ip)) if options.client_ip else ""
     sides = {client: "client"} if client else {}
-    watch = Watch(sides, requested)
-    with parameters(sides, requested, PRESETS.get(options.preset)), announce():
-        in_force = {"routes": routes(), "tcp_rmem": read("tcp_rmem"), "tcp_wmem": read("tcp_wmem")}
+    watch = Watch(measured_interfaces(options.network or [MEASURED]), sides, requested)
+    with parameters(watch, PRESETS.get(options.preset)), announce():
+        in_force = {"routes": routes(watch.measured), "tcp_rmem": read("tcp_rmem"), "tcp_wmem": read("tcp_wmem")}
         fault = ""
         try:
             while not fault and not stop.wait(SAMPLE_S):
@@ -320,6 +341,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("-r", "--initial-receive-window", type=window, help="segments, likewise")
     options.add_argument("-p", "--preset", choices=("none", *PRESETS), default="none", help="buffers and window")
     options.add_argument("-c", "--client-ip", type=IPv4Address, help="its side of this node may have its own values:")
+    options.add_argument("-n", "--network", type=IPv4Network, action="append", help=f"measured; default: {MEASURED}")
     options.add_argument("--client-side-congestion-control", type=algorithm)
     options.add_argument("--client-side-initial-window", type=window)
     options.add_argument("--client-side-initial-receive-window", type=window)

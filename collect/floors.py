@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Physical floors: what no figure over a link can be better than. A better one is a defect of the measurement.
+
+A round trip is the link's shortest (plan: `rtt_ms.min`). Over a fresh connection it takes one for the handshake of TCP
+(RFC 9293) or QUIC (RFC 9000), one for TLS 1.3 over TCP (RFC 8446), and one for request and answer. A proxy may answer
+the handshake, never the request. Payload crosses the link no faster than its rate.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from collect.pages import PageLoad
+from collect.pep import NONE
+from collect.raw import RefusedError, Unreadable, open_plain, read_json
+from collect.records import Record
+
+SLACK = 0.001
+"""Relative, for times."""
+SLACK_MS = 1.0
+"""For the clocks of browser and host, and timers of the path."""
+GOODPUT_SLACK = 0.005
+"""Relative: intervals of a receiver begin and end between packets."""
+BEFORE = "better than physics, a defect of the measurement"
+_HANDSHAKES = {"h1": 1, "h2": 2, "h3": 1}
+"""Round trips before a request."""
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
+
+
+class _Direction(_Model):
+    rate_bps: float
+    tcp_goodput_bps: float
+    udp_goodput_bps: float
+    demand: dict[str, Any] | None = None
+
+
+class _Rtt(_Model):
+    min: float
+
+
+class _Link(_Model):
+    rtt_ms: _Rtt
+    forward: _Direction
+    return_: _Direction = Field(alias="return")
+
+
+class _Plan(_Model):
+    link: _Link
+
+
+_PLAN = TypeAdapter(_Plan)
+
+
+@dataclass(frozen=True)
+class Floors:
+    """Shortest round trip in ms, rates of both directions in bit/s of gross payload, and of TCP and UDP payload.
+
+    `goodput_bps` is by direction of a transfer (download, upload) and transport.
+    """
+
+    rtt_ms: float
+    rate_bps: Mapping[str, float]
+    goodput_bps: Mapping[tuple[str, str], float]
+
+    def time_fault(
+        self, name: str, value_ms: float | None, round_trips: float, sent_bytes: float = 0, direction: str = "download"
+    ) -> str:
+        """Return why a time is impossible; empty if it is not. `sent_bytes` cross the link of a direction meanwhile."""
+        least_ms = round_trips * self.rtt_ms + sent_bytes * 8e3 / self.rate_bps[direction]
+        if value_ms is None or value_ms >= least_ms * (1 - SLACK) - SLACK_MS:
+            return ""
+        return f"{BEFORE}: {name} {value_ms:,.1f} ms, at least {least_ms:,.1f} ms ({round_trips:g} round trips)"
+
+    def goodput_fault(self, direction: str, transport: str, value_bps: float) -> str:
+        most_bps = self.goodput_bps.get((direction, transport))
+        if most_bps is None or value_bps <= most_bps * (1 + GOODPUT_SLACK):
+            return ""
+        return f"{BEFORE}: {value_bps / 1e6:.3f} Mbit/s, the frames of the link carry {most_bps / 1e6:.3f} Mbit/s"
+
+
+def of_link(link: Mapping[str, Any]) -> Floors:
+    """Return the floors of a link plan (schemas/link-plan.schema.json). Raises pydantic.ValidationError."""
+    return _floors(_Link.model_validate(link))
+
+
+def of_run(run_dir: Path) -> Floors | None:
+    """Return the floors of a run; None if its plan cannot be read, or its link changed while it ran."""
+    plan = read_json(run_dir, "plan.json", _PLAN)
+    if isinstance(plan, Unreadable) or _has_changes(run_dir / "raw"):
+        return None
+    return _floors(plan.link)
+
+
+def _floors(link: _Link) -> Floors:
+    sides = {"download": link.forward, "upload": link.return_}
+    goodput = {
+        (name, transport): side.rate_bps if side.demand else one
+        for name, side in sides.items()
+        for transport, one in (
+            ("TCP", side.tcp_goodput_bps), ("UDP", side.udp_goodput_bps), ("QUIC", side.udp_goodput_bps),
+        )
+    }  # fmt: skip
+    return Floors(link.rtt_ms.min, {name: side.rate_bps for name, side in sides.items()}, goodput)
+
+
+def _has_changes(raw: Path) -> bool:
+    """Whether the emulator's metrics have a line of type `change`; its size is not limited, nothing is kept."""
+    try:
+        with open_plain(raw, "link.jsonl", 2 << 30) as file:
+            return any(b'"type":"change"' in line[:200].replace(b" ", b"") for line in file)
+    except (OSError, RefusedError):
+        return False
+
+
+# --- figures of a run -----------------------------------------------------------------------------------------------
+
+
+def load_fault(load: PageLoad, pep: str, floors: Floors) -> str:
+    """Return why a page load is impossible; empty if it is not.
+
+    The navigation must have opened its own connection: one that was opened ahead saves round trips.
+    """
+    before = 0 if pep != NONE else _HANDSHAKES[load.protocol]
+    connected_ms = None
+    if load.connect_start_ms is not None and load.connect_end_ms is not None:
+        connected_ms = load.connect_end_ms - load.connect_start_ms
+    all_bytes = load.body_bytes if load.status == "ok" else 0
+    further = 1 if load.status == "ok" and load.objects > 1 else 0
+    faults = (
+        floors.time_fault("Response Start", load.response_start_ms, before + 1),
+        floors.time_fault("First Contentful Paint", load.first_contentful_paint_ms, before + 1),
+        floors.time_fault("Largest Contentful Paint", load.largest_contentful_paint_ms, before + 1),
+        floors.time_fault("Page Load Time", load.page_load_time_ms, before + 1 + further),
+        floors.time_fault("Page Load Time", load.page_load_time_ms, before + 0.5, all_bytes),
+        floors.time_fault("connection of the navigation, opened before it", connected_ms, before),
+    )
+    return next(filter(None, faults), "")
+
+
+def judged(records: Iterable[Record], floors: Floors | None, peps: Mapping[str, str]) -> Iterator[Record]:
+    """Yield the records of transfers; impossible ones as failed. `peps`: by job instance, as `pep.during`."""
+    for record in records:
+        fault = "" if floors is None else _fault(record, floors, peps.get(record.labels.get("instance", ""), NONE))
+        yield replace(record, value=None, status="failed", reason=fault) if fault else record
+
+
+def _fault(record: Record, floors: Floors, pep: str) -> str:
+    if record.t_s is not None or record.value is None or record.status == "failed":
+        return ""
+    labels, before = record.labels, 0 if pep != NONE else 1
+    match record.metric:
+        case "connect_ms":
+            return floors.time_fault("connection", record.value, before)
+        case "ttfb_ms" if labels.get("direction", "download") == "download":
+            return floors.time_fault("first byte", record.value, before + 1)
+        case "goodput_bps" if "direction" in labels:
+            return floors.goodput_fault(labels["direction"], labels.get("transport", ""), record.value)
+    return ""

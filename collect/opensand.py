@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""OpenSAND's logs and probes to records: losses by log lines, values of probes. Facts are those of 8.2.0.
+
+A log is `raw/logs/opensand-ENTITY.log` (stderr with -v), probes are `raw/opensand/ENTITY/*_N.csv`: cells separated by
+`;`, the first column `Date` in local time, the others `name (unit)`; a cell is empty where the probe had no value.
+"""
+
+import csv
+import io
+import math
+import re
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from collect.raw import RefusedError, open_plain
+from collect.records import Record, Series, failed
+
+LOG_BYTES = 1 << 30
+"""Largest log: a pair of lines of 200 bytes for each of 2.6 million lost packets."""
+CSV_BYTES = 1 << 30
+MOST_PROBES = 1000
+"""Most columns of a file of probes; the gateway has 65."""
+_LINE_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A way in which 8.2.0 loses packets: the text of its log lines, what one line stands for, and the remedy."""
+
+    cause: str
+    mark: bytes
+    unit: str
+    meaning: str
+    remedy: str
+
+
+LOSSES = (
+    Loss(
+        "gse_encapsulation",
+        b"EncapErrorSizeBuffer",
+        "packets",
+        "packets met a rest of a BBFRAME that takes no fragment, and were dropped with all that waited (defect D1)",
+        "no profile avoids it: use a GSE plugin that keeps the packet, or satlink; `--opensand-defects` predicts it",
+    ),
+    Loss(
+        "gse_reassembly",
+        b"DecapErrorSizePduBuffer",
+        "packets",
+        "packets were longer than the reassembly buffer",
+        "write 5000 for encap/gse/decap_buffer_len in the profiles of ST and GW",
+    ),
+    Loss(
+        "socket",
+        b"may have lost UDP packets",
+        "warnings",
+        "a socket lost datagrams, of a BBFRAME or burst each",
+        "sysctl net.core.rmem_max=4194304, and a less busy host",
+    ),
+)
+"""In three of three clean runs the lines of the first equalled the lost packets."""
+
+
+def entities(raw: Path) -> list[str]:
+    """Return the entities that left a log, e.g. gw, sat, st, st4."""
+    return sorted(file.name.removeprefix("opensand-").removesuffix(".log") for file in raw.glob("logs/opensand-*.log"))
+
+
+def losses(raw: Path, entity: str) -> Counter[str]:
+    """Count the lines of an entity's log that stand for losses, by cause. Raises OSError, RefusedError."""
+    found: Counter[str] = Counter({loss.cause: 0 for loss in LOSSES})
+    with open_plain(raw, f"logs/opensand-{entity}.log", LOG_BYTES) as file:
+        while line := file.readline(_LINE_BYTES):
+            for loss in LOSSES:
+                found[loss.cause] += loss.mark in line
+    return found
+
+
+def all_losses(raw: Path) -> dict[str, int | None]:
+    """Count the losses of all entities, by cause; None where a log cannot be read, or there is none."""
+    try:
+        counts = [losses(raw, entity) for entity in entities(raw)]
+    except (OSError, RefusedError):
+        counts = []
+    return {loss.cause: sum(count[loss.cause] for count in counts) if counts else None for loss in LOSSES}
+
+
+def records(raw: Path, origin: float) -> Iterator[Record | Series]:
+    """Yield `opensand_losses` (lines, by entity and cause), `opensand_queue_lost_packets`, and the probes as series."""
+    for entity in entities(raw):
+        try:
+            for loss in LOSSES:
+                labels = {"entity": entity, "cause": loss.cause, "unit": loss.unit}
+                yield Record("opensand_losses", losses(raw, entity)[loss.cause], labels)
+        except (OSError, RefusedError) as error:
+            yield failed("opensand_losses", {"entity": entity}, f"opensand-{entity}.log: {error}")
+    for file in sorted(raw.glob("opensand/*/*_*.csv")):
+        yield from _probes(raw, file.relative_to(raw), origin)
+
+
+_COLUMN = re.compile(r"(?P<probe>.*?)(?: \((?P<unit>[^()]*)\))?")
+
+
+def _probes(raw: Path, name: Path, origin: float) -> Iterator[Record | Series]:
+    entity = name.parent.name
+    try:
+        with open_plain(raw, str(name), CSV_BYTES) as file, io.TextIOWrapper(file, "utf-8", "replace") as text:
+            columns, t_s = _columns(csv.reader(text, delimiter=";"), origin)
+    except (OSError, RefusedError, ValueError, csv.Error) as error:
+        yield failed("opensand_probe", {"entity": entity, "file": str(name)}, f"{name.name}: {error}")
+        return
+    for header, values in columns.items():
+        found = _COLUMN.fullmatch(header)
+        probe, unit = (found["probe"], found["unit"] or "") if found else (header, "")
+        labels = {"entity": entity, "probe": probe, "unit": unit}
+        yield Series(labels, t_s, {"opensand_probe": values})
+        if ".queue_loss.packets." in probe:
+            lost = math.fsum(value for value in values if not math.isnan(value))
+            yield Record("opensand_queue_lost_packets", lost, labels)
+
+
+def _columns(rows: Iterator[list[str]], origin: float) -> tuple[Mapping[str, "array[float]"], "array[float]"]:
+    """Read columns and times, s since `origin`. A last row that is cut off is left out. Raises ValueError."""
+    header = next(rows, [])
+    if not header or header[0] != "Date" or len(header) > MOST_PROBES:
+        raise ValueError("the first column is not Date, or there are too many")
+    columns = {name: array("d") for name in header[1:]}
+    t_s = array("d")
+    for row in rows:
+        if len(row) != len(header):
+            break
+        t_s.append(datetime.strptime(row[0], "%Y-%m-%d %H:%M:%S.%f").timestamp() - origin)
+        for name, cell in zip(header[1:], row[1:], strict=True):
+            columns[name].append(float(cell) if cell else math.nan)
+    return columns, t_s

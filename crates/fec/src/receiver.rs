@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! The receiving half of a tunnel: packets of frames, at once or in their order.
+
+use crate::wire::{Frame, RepairId, WireError, parse};
+use crate::{Arrival, Decoder, Nanos};
+
+/// When a packet leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// As soon as it is known: a recovered packet comes after later ones.
+    Immediate,
+    /// In the order of the sender. A missing packet holds the later ones back until it is recovered, at most this long.
+    InOrder {
+        /// Longest time from the first packet behind a gap.
+        hold: Nanos,
+    },
+}
+
+/// What a receiver has seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Source frames of packets that were missing.
+    pub sources: u64,
+    /// Repair frames.
+    pub repairs: u64,
+    /// Repair frames that said something new.
+    pub repairs_used: u64,
+    /// Packets recovered.
+    pub recovered: u64,
+    /// Packets that left the window unknown.
+    pub lost: u64,
+    /// Packets of which a frame came again, or after they were recovered.
+    pub duplicates: u64,
+    /// Source frames of packets that had left the window.
+    pub late: u64,
+    /// Packets recovered, or late frames, of which the order had already passed.
+    pub out_of_time: u64,
+    /// Frames that are none, and recovered symbols without a packet.
+    pub malformed: u64,
+    /// Sum of the times from the first sign that a packet was missing to its recovery.
+    pub recovery_delay_sum: Nanos,
+    /// The longest of them.
+    pub recovery_delay_max: Nanos,
+}
+
+/// Makes packets of frames. Memory: that of its [`Decoder`], and 8 bytes for each of its slots.
+#[derive(Debug)]
+pub struct Receiver {
+    decoder: Decoder,
+    delivery: Delivery,
+    /// When each position of the window was first known to exist.
+    noticed: Vec<Nanos>,
+    /// First position that was not delivered or given up, in order.
+    next: u64,
+    counters: Counters,
+    recovered: Vec<u64>,
+}
+
+impl Receiver {
+    /// A receiver of a new stream, whose decoder covers the last `window` packets: twice the code's `z`.
+    #[must_use]
+    pub fn new(window: usize, delivery: Delivery) -> Self {
+        let decoder = Decoder::new(window, 0);
+        Self {
+            next: decoder.window().start,
+            noticed: vec![0; window.max(1)],
+            decoder,
+            delivery,
+            counters: Counters::default(),
+            recovered: Vec::new(),
+        }
+    }
+
+    /// What was seen so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        let malformed = self.counters.malformed + self.decoder.malformed();
+        let lost = self.decoder.lost();
+        Counters {
+            lost,
+            malformed,
+            ..self.counters
+        }
+    }
+
+    /// Packets that are missing now.
+    #[must_use]
+    pub fn missing(&self) -> u64 {
+        self.decoder.missing()
+    }
+
+    /// Takes a frame; what it makes deliverable goes to `deliver`.
+    ///
+    /// # Errors
+    /// The bytes are not a frame. They are counted.
+    pub fn receive<'a>(
+        &mut self,
+        now: Nanos,
+        bytes: &'a [u8],
+        mut deliver: impl FnMut(&[u8]),
+    ) -> Result<Frame<'a>, WireError> {
+        let frame = parse(bytes).inspect_err(|_| self.counters.malformed += 1)?;
+        match frame {
+            Frame::Source { esi, packet } => self.source(now, esi, packet, &mut deliver),
+            Frame::Repair { id, symbol } => self.repair(now, id, symbol, &mut deliver),
+            Frame::Foreign(..) => {}
+        }
+        Ok(frame)
+    }
+
+    /// When [`Self::timeout`] has something to do.
+    #[must_use]
+    pub fn next_timeout(&self) -> Option<Nanos> {
+        let Delivery::InOrder { hold } = self.delivery else {
+            return None;
+        };
+        let is_blocked = self.next < self.decoder.window().end;
+        is_blocked.then(|| self.noticed[self.index(self.next)].saturating_add(hold))
+    }
+
+    /// Gives up packets that were waited for long enough.
+    pub fn timeout(&mut self, now: Nanos, mut deliver: impl FnMut(&[u8])) {
+        while self.next_timeout().is_some_and(|due| due <= now) {
+            self.pass(self.next + 1, &mut deliver);
+            self.deliver_in_order(&mut deliver);
+        }
+    }
+
+    fn source(&mut self, now: Nanos, esi: u32, packet: &[u8], deliver: &mut impl FnMut(&[u8])) {
+        let position = self.decoder.position(esi);
+        self.make_room(now, position + 1, deliver);
+        let arrival = self.decoder.source(esi, packet, &mut self.recovered);
+        match arrival {
+            Arrival::New => {
+                self.counters.sources += 1;
+                self.hand_over(position, deliver);
+            }
+            Arrival::Duplicate => self.counters.duplicates += 1,
+            Arrival::Late => self.counters.late += 1,
+        }
+        self.after(now, deliver);
+    }
+
+    fn repair(&mut self, now: Nanos, id: RepairId, symbol: &[u8], deliver: &mut impl FnMut(&[u8])) {
+        self.counters.repairs += 1;
+        if usize::from(id.count) > self.noticed.len() {
+            self.counters.malformed += 1;
+            return;
+        }
+        let end = self.decoder.position(id.first) + u64::from(id.count);
+        self.make_room(now, end, deliver);
+        let is_used = self.decoder.repair(id, symbol, &mut self.recovered);
+        self.counters.repairs_used += u64::from(is_used);
+        self.after(now, deliver);
+    }
+
+    /// Notes what is first known of now, and lets go what the window is about to lose.
+    fn make_room(&mut self, now: Nanos, end: u64, deliver: &mut impl FnMut(&[u8])) {
+        if matches!(self.delivery, Delivery::InOrder { .. }) {
+            self.pass(self.decoder.base_at(end), deliver);
+        }
+        let known = self.decoder.window().end;
+        let entering = known.max(end.saturating_sub(self.noticed.len() as u64))..end;
+        for position in entering {
+            let index = self.index(position);
+            self.noticed[index] = now;
+        }
+    }
+
+    fn after(&mut self, now: Nanos, deliver: &mut impl FnMut(&[u8])) {
+        for position in std::mem::take(&mut self.recovered) {
+            let delay = now.saturating_sub(self.noticed[self.index(position)]);
+            self.counters.recovered += 1;
+            self.counters.recovery_delay_sum += delay;
+            self.counters.recovery_delay_max = self.counters.recovery_delay_max.max(delay);
+            self.hand_over(position, deliver);
+        }
+        self.deliver_in_order(deliver);
+    }
+
+    /// Delivers a packet that has just become known, unless its turn is still to come or is over.
+    fn hand_over(&mut self, position: u64, deliver: &mut impl FnMut(&[u8])) {
+        match self.delivery {
+            Delivery::Immediate => self.decoder.packet(position).into_iter().for_each(deliver),
+            Delivery::InOrder { .. } => {
+                self.counters.out_of_time += u64::from(position < self.next);
+            }
+        }
+    }
+
+    fn deliver_in_order(&mut self, deliver: &mut impl FnMut(&[u8])) {
+        if matches!(self.delivery, Delivery::InOrder { .. }) {
+            while let Some(packet) = self.decoder.packet(self.next) {
+                deliver(packet);
+                self.next += 1;
+            }
+        }
+    }
+
+    /// Delivers what is known before `end`, and gives up the rest of it.
+    fn pass(&mut self, end: u64, deliver: &mut impl FnMut(&[u8])) {
+        for position in self.next..end.min(self.decoder.window().end) {
+            self.decoder
+                .packet(position)
+                .into_iter()
+                .for_each(&mut *deliver);
+        }
+        self.next = self.next.max(end);
+    }
+
+    fn index(&self, position: u64) -> usize {
+        (position % self.noticed.len() as u64) as usize
+    }
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! What the entities of `OpenSAND` need of their machines: the part of a profile that a lab reads when `OpenSAND` itself carries
+//! the frames and judges the rest.
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::document::{Place, Source};
+use crate::entities::{GATEWAY, Role, SATELLITE, TERMINAL, address, entity_items};
+use crate::fault::Faults;
+use crate::layout::{self, Layout};
+
+/// What an entity of `OpenSAND` needs of its machine; plays no part in the emulation of frames.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Station {
+    /// Id on the platform.
+    pub entity_id: u8,
+    /// Address on the emulation network.
+    pub emu_address: Ipv4Addr,
+    /// TAP that a ground entity serves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tap_iface: Option<String>,
+    /// MAC address of that TAP and of the bridge over it, as written in the file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mac_address: Option<String>,
+    /// Folder of the entity's own logs and probes; `None`: it keeps none.
+    pub path_local: Option<String>,
+    /// Its infrastructure file, relative to the folder of the profile. That of a further terminal may be another one's.
+    pub infrastructure: String,
+    /// Its profile file; `None`: it has none, as a transparent satellite.
+    pub profile: Option<String>,
+}
+
+/// The machines of a platform.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Platform {
+    /// Topology file, relative to the folder of the profile.
+    pub topology: String,
+    /// Satellite.
+    pub sat: Station,
+    /// Gateway.
+    pub gw: Station,
+    /// Terminal.
+    pub st: Station,
+    /// Further terminals, by id.
+    pub further_sts: Vec<Station>,
+}
+
+/// Reads the machines of the profile in `dir`. Topology and profiles are not looked at, and of the infrastructure files only
+/// what a machine needs.
+///
+/// # Errors
+/// What is missing of it, with file, line and element.
+pub fn platform(dir: &Path) -> Result<Platform, Faults> {
+    let mut faults = Faults::default();
+    let layout = layout::find(dir, &mut faults);
+    let found = parse(dir, &layout, &mut faults);
+    let faults = faults.sorted();
+    found.filter(|_| faults.is_empty()).ok_or(faults)
+}
+
+fn parse(dir: &Path, layout: &Layout, faults: &mut Faults) -> Option<Platform> {
+    let mut of = |at: usize, role: &Role| {
+        let source = Source::read(dir, &layout.names[at], faults)?;
+        let document = source.parse(faults)?;
+        let root = source.checked_root(&document, faults)?;
+        let mut own = station(&root, role, faults)?;
+        let st = (role.section == TERMINAL.section).then(|| further(&root, &own, layout));
+        own.profile = profile_of(dir, layout, at);
+        Some((own, st.unwrap_or_default()))
+    };
+    let (sat, gw, st) = (of(0, &SATELLITE), of(1, &GATEWAY), of(2, &TERMINAL));
+    let (st, further_sts) = st?;
+    Some(Platform {
+        topology: layout.names[3].clone(),
+        sat: sat?.0,
+        gw: gw?.0,
+        st,
+        further_sts,
+    })
+}
+
+/// The profile of an infrastructure file's entity; a satellite has one only if it regenerates.
+#[expect(clippy::disallowed_methods, reason = "files of the profile")]
+fn profile_of(dir: &Path, layout: &Layout, at: usize) -> Option<String> {
+    match at {
+        1 => Some(layout.names[4].clone()),
+        2 => Some(layout.names[5].clone()),
+        _ => {
+            let name = layout.names[at].replace("infrastructure", "profile");
+            dir.join(&name).is_file().then_some(name)
+        }
+    }
+}
+
+/// An entity from its own section; a value that a machine needs and that is not there is a fault.
+fn station(root: &Place<'_>, role: &Role, faults: &mut Faults) -> Option<Station> {
+    let section = root.nearest(role.section);
+    let needed: &[&str] = match role.section {
+        "entity/entity_sat" => &["entity_id", "emu_address"],
+        _ => &["entity_id", "emu_address", "tap_iface", "mac_address"],
+    };
+    for name in needed {
+        if section.text_at(name).is_none() {
+            let missing = root.child_named(&format!("{}/{name}", role.section));
+            missing.fault(faults, "missing", "the entity's machine needs it");
+        }
+    }
+    let text = |name: &str| Some(section.text_at(name)?.to_owned());
+    let keeps_files = root.text_at("storage/enable_local") == Some("true");
+    let path_local = || Some(root.text_at("storage/path_local")?.to_owned());
+    Some(Station {
+        entity_id: section.value("entity_id")?,
+        emu_address: address(&section),
+        tap_iface: text("tap_iface"),
+        mac_address: text("mac_address"),
+        path_local: path_local().filter(|_| keeps_files),
+        infrastructure: root.source.name.clone(),
+        profile: None,
+    })
+}
+
+/// The other terminals of the list, with the TAP of `own` and its files where they have none of their own.
+fn further(root: &Place<'_>, own: &Station, layout: &Layout) -> Vec<Station> {
+    let items = entity_items(root, &TERMINAL);
+    let station = |item: &Place<'_>| {
+        let id: u8 = item.value("entity_id").filter(|id| *id != own.entity_id)?;
+        let profile = layout.further.iter().find(|(of, _)| *of == id);
+        let own_file = profile.map(|(_, name)| name.replace("profile", "infrastructure"));
+        let folder = own_file.filter(|name| name.ends_with("/infrastructure.xml"));
+        Some(Station {
+            entity_id: id,
+            emu_address: address(item),
+            tap_iface: own.tap_iface.clone(),
+            mac_address: item.text_at("mac_address").map(str::to_owned),
+            path_local: own.path_local.clone(),
+            infrastructure: folder.unwrap_or_else(|| own.infrastructure.clone()),
+            profile: Some(profile.map_or(&layout.names[5], |(_, name)| name).clone()),
+        })
+    };
+    items.iter().filter_map(station).collect()
+}

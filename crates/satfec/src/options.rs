@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! The command line.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use fec::{Code, Delivery};
+
+/// A repair frame's symbol and its identifiers, UDP and IPv4: what a packet grows by at most, bytes.
+pub const OVERHEAD: u16 = 12 + 8 + 20;
+
+/// How packets leave the tunnel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Order {
+    /// As soon as they are known
+    Immediate,
+    /// In the sender's order; a missing packet holds later ones back for --hold-ms at most
+    InOrder,
+}
+
+/// Options of `satfec`.
+#[derive(Debug, Clone, clap::Parser)]
+#[command(version, about, after_help = EXIT_STATUSES)]
+pub struct Options {
+    /// Where the other end's datagrams come to
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub listen: SocketAddrV4,
+    /// The other end; datagrams of others are ignored
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub peer: SocketAddrV4,
+    /// Name of the TUN device to make, up to 15 letters and digits
+    #[arg(long, value_name = "NAME", default_value = "fec0")]
+    pub device: String,
+    /// Own address in the tunnel; without it the device has none, and routes have to lead into it
+    #[arg(long, value_name = "ADDR", requires = "peer_address")]
+    pub address: Option<Ipv4Addr>,
+    /// The other end's address in the tunnel
+    #[arg(long, value_name = "ADDR", requires = "address")]
+    pub peer_address: Option<Ipv4Addr>,
+    /// Mark of the outer datagrams, by which rules keep them out of the tunnel (0: none)
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub mark: u32,
+    /// Code of what this end sends: none, or K,Z: one repair frame after K packets over the last Z (up to 1024)
+    #[arg(long, value_name = "CODE", default_value = "none", value_parser = code)]
+    pub code: CodeOption,
+    /// When packets leave the tunnel
+    #[arg(long, value_enum, default_value = "in-order")]
+    pub deliver: Order,
+    /// In order: longest wait for a missing packet, ms (1 to 10000)
+    #[arg(long, value_name = "MS", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub hold_ms: u64,
+    /// Longest packet in the tunnel, bytes (576 to 9000); outside it is 40 more
+    #[arg(long, value_name = "BYTES", default_value_t = 1400, value_parser = clap::value_parser!(u16).range(576..=9000))]
+    pub mtu: u16,
+    /// End if the other end is silent this long, s (1 to 3600)
+    #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub peer_timeout_s: u64,
+    /// Time between two lines of counters, ms (10 to 60000)
+    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(10..=60_000))]
+    pub interval_ms: u64,
+}
+
+const EXIT_STATUSES: &str = "Exit status: 0 ended by SIGTERM or SIGINT, 1 the other end is silent or does not fit, \
+2 usage, 3 the host cannot do it.";
+
+/// A code, or none. (clap takes `Option` for an option that may be left out.)
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CodeOption(pub Option<Code>);
+
+fn code(text: &str) -> Result<CodeOption, String> {
+    match text {
+        "none" => Ok(CodeOption(None)),
+        _ => match text.parse() {
+            Ok(code) => Ok(CodeOption(Some(code))),
+            Err(error) => Err(format!("{error}, or none")),
+        },
+    }
+}
+
+impl Options {
+    /// Checks what the parser cannot; all faults at once, one a line.
+    ///
+    /// # Errors
+    /// Options that are out of range or do not go together.
+    pub fn check(&self) -> Result<(), String> {
+        let mut faults = Vec::new();
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric();
+        if !(1..=15).contains(&self.device.len()) || !self.device.bytes().all(is_name) {
+            faults.push("--device: is not 1 to 15 letters and digits");
+        }
+        let inside = self.address.zip(self.peer_address);
+        if inside.is_some_and(|(own, peer)| own == peer) {
+            faults.push("--peer-address: is this end's own address");
+        }
+        if self.listen == self.peer {
+            faults.push("--peer: is where this end listens");
+        }
+        if inside.is_some_and(|(own, peer)| [own, peer].contains(self.peer.ip())) {
+            faults.push("--peer: is an address in the tunnel, which would carry itself");
+        }
+        if faults.is_empty() {
+            Ok(())
+        } else {
+            Err(faults.join("\n"))
+        }
+    }
+
+    /// When packets leave the tunnel.
+    #[must_use]
+    pub fn delivery(&self) -> Delivery {
+        let hold = self.hold_ms * 1_000_000;
+        match self.deliver {
+            Order::Immediate => Delivery::Immediate,
+            Order::InOrder => Delivery::InOrder { hold },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{CommandFactory, Parser};
+
+    const LEAST: [&str; 5] = [
+        "satfec",
+        "--listen=198.18.1.2:5800",
+        "--peer=198.18.4.2:5800",
+        "--address=198.18.200.1",
+        "--peer-address=198.18.200.2",
+    ];
+
+    fn parse(more: &[&str]) -> Result<Options, clap::Error> {
+        Options::try_parse_from(LEAST.iter().chain(more))
+    }
+
+    #[test]
+    fn command_line_is_consistent() {
+        Options::command().debug_assert();
+    }
+
+    #[test]
+    fn codes_are_read_and_faults_named() {
+        assert_eq!(parse(&[]).unwrap().code.0, None);
+        let code = parse(&["--code=5,100"]).unwrap().code.0.unwrap();
+        assert_eq!((code.step(), code.window()), (5, 100));
+        let error = parse(&["--code=0,100"]).unwrap_err().to_string();
+        assert!(error.contains("needs 1 <= K <= Z <= 1024"), "{error}");
+        for wrong in ["--mtu=500", "--hold-ms=0", "--code=5", "--peer-timeout-s=0"] {
+            assert!(parse(&[wrong]).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn every_fault_is_reported() {
+        let mut options = parse(&["--device=a/b"]).unwrap();
+        assert_eq!(options.check().unwrap_err().lines().count(), 1);
+        options.peer_address = options.address;
+        options.peer = SocketAddrV4::new(options.address.unwrap(), 1);
+        options.listen = options.peer;
+        assert_eq!(options.check().unwrap_err().lines().count(), 4);
+        assert_eq!(parse(&[]).unwrap().check(), Ok(()));
+    }
+}

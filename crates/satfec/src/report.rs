@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! Lines of output (`schemas/satfec.schema.json`). A thread writes them: the tunnel never waits for a reader or disk.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+
+use crate::session::{Dropped, Session};
+
+/// Lines that wait for the writer at most.
+const WAITING: usize = 1024;
+
+/// A line.
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Line {
+    /// The device is up and the socket bound.
+    Ready {
+        /// satfec's version.
+        version: &'static str,
+        /// The device.
+        device: String,
+        /// Code of what this end sends.
+        code: String,
+        /// Longest packet, bytes.
+        mtu: u16,
+    },
+    /// Both ends have heard each other.
+    Connected {
+        /// Packets that the peer's repair frames cover; 0: it has no code.
+        peer_window: u16,
+    },
+    /// The path takes shorter datagrams than the tunnel needs: senders were asked for shorter packets.
+    PathMtu {
+        /// Longest packet that the path takes now, bytes.
+        packet_bytes: u16,
+    },
+    /// Each interval.
+    Counters(Counters),
+    /// The end of the tunnel.
+    Summary {
+        /// Why.
+        reason: String,
+        /// All counters.
+        #[serde(flatten)]
+        counters: Counters,
+        /// User and system time, s.
+        cpu_s: f64,
+        /// Lines that could not be written.
+        lines_dropped: u64,
+    },
+}
+
+/// Counts since the start, or since the peer started anew.
+#[derive(Debug, Default, Serialize)]
+pub struct Counters {
+    sources_sent: u64,
+    repairs_sent: u64,
+    tail_repairs_sent: u64,
+    source_bytes_sent: u64,
+    repair_bytes_sent: u64,
+    sources_received: u64,
+    repairs_received: u64,
+    repairs_used: u64,
+    recovered: u64,
+    /// Left the decoding window unknown.
+    lost: u64,
+    /// In the window and not known.
+    missing: u64,
+    duplicates: u64,
+    late: u64,
+    out_of_time: u64,
+    malformed: u64,
+    recovery_delay_mean_ms: f64,
+    recovery_delay_max_ms: f64,
+    dropped_unconnected: u64,
+    dropped_unexpected: u64,
+    dropped_foreign: u64,
+    /// Packets that were longer than the path takes.
+    dropped_too_long: u64,
+    /// Datagrams and packets that the host did not take.
+    send_errors: u64,
+}
+
+impl Counters {
+    /// The counts of a session and of its I/O.
+    #[must_use]
+    pub fn of(session: &Session, too_long: u64, send_errors: u64) -> Self {
+        let sent = session.sender().sent();
+        let seen = session.receiver().map(fec::Receiver::counters);
+        let seen = seen.unwrap_or_default();
+        let Dropped {
+            unconnected,
+            unexpected,
+            foreign,
+        } = session.dropped();
+        let ms = |nanos: u64| nanos as f64 / 1e6;
+        Self {
+            sources_sent: sent.sources,
+            repairs_sent: sent.repairs,
+            tail_repairs_sent: sent.tail_repairs,
+            source_bytes_sent: sent.source_bytes,
+            repair_bytes_sent: sent.repair_bytes,
+            sources_received: seen.sources,
+            repairs_received: seen.repairs,
+            repairs_used: seen.repairs_used,
+            recovered: seen.recovered,
+            lost: seen.lost,
+            missing: session.receiver().map_or(0, fec::Receiver::missing),
+            duplicates: seen.duplicates,
+            late: seen.late,
+            out_of_time: seen.out_of_time,
+            malformed: seen.malformed,
+            recovery_delay_mean_ms: ms(seen.recovery_delay_sum) / seen.recovered.max(1) as f64,
+            recovery_delay_max_ms: ms(seen.recovery_delay_max),
+            dropped_unconnected: unconnected,
+            dropped_unexpected: unexpected,
+            dropped_foreign: foreign,
+            dropped_too_long: too_long,
+            send_errors,
+        }
+    }
+}
+
+/// Queues lines for the writer.
+#[derive(Debug)]
+pub struct Report {
+    lines: SyncSender<String>,
+    dropped: Arc<AtomicU64>,
+    writer: JoinHandle<()>,
+}
+
+#[derive(Serialize)]
+struct Stamped<'a> {
+    unix_s: f64,
+    #[serde(flatten)]
+    line: &'a Line,
+}
+
+impl Report {
+    /// Writes lines to `out` from now on. The first failure is logged to stderr; lines after it are dropped and counted.
+    #[must_use]
+    pub fn new(mut out: impl Write + Send + 'static) -> Self {
+        let (lines, waiting) = sync_channel::<String>(WAITING);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&dropped);
+        let writer = thread::spawn(move || {
+            let mut is_broken = false;
+            for line in waiting {
+                let written = out.write_all(line.as_bytes()).and_then(|()| out.flush());
+                if let Err(error) = written {
+                    count.fetch_add(1, Ordering::Relaxed);
+                    if !std::mem::replace(&mut is_broken, true) {
+                        // stderr may be closed.
+                        let _ = writeln!(io::stderr(), "error: output: {error}: lines are missing");
+                    }
+                }
+            }
+        });
+        Self {
+            lines,
+            dropped,
+            writer,
+        }
+    }
+
+    /// Lines that could not be written so far.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Queues a line.
+    pub fn line(&self, line: &Line) {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let unix_s = since.map_or(0.0, |since| since.as_secs_f64());
+        let text = serde_json::to_string(&Stamped { unix_s, line });
+        let queued = text.is_ok_and(|text| self.lines.try_send(text + "\n").is_ok());
+        if !queued {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits until all lines are written.
+    pub fn finish(self) {
+        drop(self.lines);
+        // A panic of the writer has been printed.
+        let _ = self.writer.join();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    #[test]
+    fn a_full_disk_drops_lines_and_nothing_else() {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let report = Report::new(full);
+        for _ in 0..10 {
+            report.line(&Line::Connected { peer_window: 0 });
+        }
+        let count = Arc::clone(&report.dropped);
+        report.finish();
+        assert_eq!(count.load(Ordering::Relaxed), 10);
+    }
+}

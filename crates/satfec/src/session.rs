@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! One end of a tunnel without I/O: greetings, frames and packets, stepped by (now, bytes).
+//!
+//! An end that has heard its peer makes a receiver for the peer's stream and names the peer's session in its greetings. An
+//! end that hears its own session sends packets. So no frame comes before there is a receiver for it, and an end that was
+//! started anew begins with a new stream in both directions.
+
+use fec::{Code, Delivery, Frame, Nanos, Receiver, Sender};
+
+use crate::hello::{self, Hello};
+
+const MS: Nanos = 1_000_000;
+/// Time between two greetings, before and after the ends have heard each other.
+const GREETING: [Nanos; 2] = [100 * MS, 1000 * MS];
+
+/// Where a session's datagrams and packets go.
+pub trait Output {
+    /// Sends a datagram to the peer.
+    fn send(&mut self, datagram: &[u8]);
+    /// Hands a packet to the device.
+    fn deliver(&mut self, packet: &[u8]);
+}
+
+/// What has happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Both ends have heard each other; the peer's repair frames cover so many packets, 0: it has no code.
+    Connected {
+        /// Packets.
+        peer_window: u16,
+    },
+    /// The peer has another MTU: an end of the tunnel.
+    OtherMtu(u16),
+    /// The peer has been silent for too long: an end of the tunnel.
+    Silent,
+}
+
+/// Parameters of an end.
+#[derive(Clone, Copy, Debug)]
+pub struct Parameters {
+    /// Random, not 0.
+    pub session: u64,
+    /// Code of what this end sends.
+    pub code: Option<Code>,
+    /// When packets leave the tunnel here.
+    pub delivery: Delivery,
+    /// Longest packet, bytes.
+    pub mtu: u16,
+    /// Longest silence of the peer.
+    pub peer_timeout: Nanos,
+}
+
+/// Packets and datagrams that went nowhere.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dropped {
+    /// Packets from the device while the ends had not heard each other.
+    pub unconnected: u64,
+    /// Datagrams of data from a peer that has not greeted.
+    pub unexpected: u64,
+    /// Datagrams that are none of a tunnel, or of another version of it.
+    pub foreign: u64,
+}
+
+/// An end of a tunnel. Memory: that of its sender and receiver.
+#[derive(Debug)]
+pub struct Session {
+    parameters: Parameters,
+    sender: Sender,
+    receiver: Option<Receiver>,
+    /// The peer's session.
+    peer: u64,
+    is_connected: bool,
+    next_greeting: Nanos,
+    /// When the peer was last heard, or the session began.
+    heard: Nanos,
+    dropped: Dropped,
+    events: Vec<Event>,
+}
+
+impl Session {
+    /// An end that begins now.
+    #[must_use]
+    pub fn new(parameters: Parameters, now: Nanos) -> Self {
+        Self {
+            sender: Sender::new(parameters.code),
+            parameters,
+            receiver: None,
+            peer: 0,
+            is_connected: false,
+            next_greeting: now,
+            heard: now,
+            dropped: Dropped::default(),
+            events: Vec::new(),
+        }
+    }
+
+    /// What has happened since the last call.
+    pub fn events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// Whether both ends have heard each other.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.is_connected
+    }
+
+    /// Packets and datagrams that went nowhere.
+    #[must_use]
+    pub fn dropped(&self) -> Dropped {
+        self.dropped
+    }
+
+    /// The sending half.
+    #[must_use]
+    pub fn sender(&self) -> &Sender {
+        &self.sender
+    }
+
+    /// The receiving half, once the peer was heard.
+    #[must_use]
+    pub fn receiver(&self) -> Option<&Receiver> {
+        self.receiver.as_ref()
+    }
+
+    /// Takes a packet from the device. Without a connected peer it is dropped and counted: it never goes another way.
+    pub fn push(&mut self, now: Nanos, packet: &[u8], output: &mut impl Output) {
+        if !self.is_connected || packet.is_empty() {
+            self.dropped.unconnected += 1;
+            return;
+        }
+        self.sender.push(now, packet, |frame| output.send(frame));
+    }
+
+    /// Takes a datagram of the peer.
+    pub fn receive(&mut self, now: Nanos, datagram: &[u8], output: &mut impl Output) {
+        match (fec::parse(datagram), &mut self.receiver) {
+            (Ok(Frame::Foreign(hello::KIND, content)), _) => match Hello::parse(content) {
+                Some(hello) => self.greeted(now, &hello, output),
+                None => self.dropped.foreign += 1,
+            },
+            (Ok(Frame::Foreign(..)) | Err(_), _) => self.dropped.foreign += 1,
+            (Ok(_), None) => self.dropped.unexpected += 1,
+            (Ok(_), Some(receiver)) => {
+                // Its frames are frames: this was just seen.
+                let _ = receiver.receive(now, datagram, |packet| output.deliver(packet));
+            }
+        }
+    }
+
+    /// When [`Self::timeout`] has something to do.
+    #[must_use]
+    pub fn next_timeout(&self) -> Nanos {
+        let receiver = self.receiver.as_ref().and_then(Receiver::next_timeout);
+        let halves = [self.sender.next_timeout(), receiver];
+        let silent = self.heard + self.parameters.peer_timeout;
+        let own = self.next_greeting.min(silent);
+        halves.into_iter().flatten().fold(own, Nanos::min)
+    }
+
+    /// Does what is due.
+    pub fn timeout(&mut self, now: Nanos, output: &mut impl Output) {
+        if now >= self.heard + self.parameters.peer_timeout {
+            self.heard = now;
+            self.events.push(Event::Silent);
+        }
+        if now >= self.next_greeting {
+            self.greet(now, output);
+        }
+        self.sender.timeout(now, |frame| output.send(frame));
+        if let Some(receiver) = &mut self.receiver {
+            receiver.timeout(now, |packet| output.deliver(packet));
+        }
+    }
+
+    fn greet(&mut self, now: Nanos, output: &mut impl Output) {
+        let Parameters {
+            session, code, mtu, ..
+        } = self.parameters;
+        let hello = Hello {
+            session,
+            peer: self.peer,
+            window: code.map_or(0, Code::window),
+            mtu,
+        };
+        output.send(&hello.frame());
+        self.next_greeting = now + GREETING[usize::from(self.is_connected)];
+    }
+
+    fn greeted(&mut self, now: Nanos, hello: &Hello, output: &mut impl Output) {
+        if hello.mtu != self.parameters.mtu {
+            // The peer is to learn it, too.
+            self.greet(now, output);
+            self.events.push(Event::OtherMtu(hello.mtu));
+            return;
+        }
+        self.heard = now;
+        if hello.session != self.peer {
+            self.peer = hello.session;
+            self.is_connected = false;
+            self.sender = Sender::new(self.parameters.code);
+            let window = 2 * usize::from(hello.window.max(1));
+            self.receiver = Some(Receiver::new(window, self.parameters.delivery));
+            self.greet(now, output);
+        }
+        if hello.peer == self.parameters.session && !self.is_connected {
+            self.is_connected = true;
+            let peer_window = hello.window;
+            self.events.push(Event::Connected { peer_window });
+            // The peer hears at once that it may send.
+            self.greet(now, output);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "session_tests.rs"]
+mod tests;

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+
+use super::*;
+use proptest::prelude::*;
+
+#[derive(Default)]
+struct Wires {
+    sent: Vec<Vec<u8>>,
+    delivered: Vec<Vec<u8>>,
+}
+
+impl Output for Wires {
+    fn send(&mut self, datagram: &[u8]) {
+        self.sent.push(datagram.to_vec());
+    }
+
+    fn deliver(&mut self, packet: &[u8]) {
+        self.delivered.push(packet.to_vec());
+    }
+}
+
+fn end(session: u64) -> Session {
+    let parameters = Parameters {
+        session,
+        code: Code::new(2, 10).ok(),
+        delivery: Delivery::Immediate,
+        mtu: 1400,
+        peer_timeout: 5000 * MS,
+    };
+    Session::new(parameters, 0)
+}
+
+/// Runs both ends from `now` for a second, without losses.
+fn second(ends: &mut [Session; 2], wires: &mut [Wires; 2], now: Nanos) {
+    for step in 0..100 {
+        let now = now + step * 10 * MS;
+        for side in 0..2 {
+            ends[side].timeout(now, &mut wires[side]);
+            for datagram in std::mem::take(&mut wires[side].sent) {
+                ends[1 - side].receive(now, &datagram, &mut wires[1 - side]);
+            }
+        }
+    }
+}
+
+#[test]
+fn ends_hear_each_other_and_carry_packets_both_ways() {
+    let (mut ends, mut wires) = ([end(1), end(2)], [Wires::default(), Wires::default()]);
+    ends[0].push(0, b"early", &mut wires[0]);
+    assert_eq!(ends[0].dropped().unconnected, 1);
+    second(&mut ends, &mut wires, 0);
+    for side in 0..2 {
+        let peer_window = 10;
+        assert_eq!(ends[side].events(), [Event::Connected { peer_window }]);
+        ends[side].push(1000 * MS, b"packet", &mut wires[side]);
+    }
+    second(&mut ends, &mut wires, 1000 * MS);
+    for side in 0..2 {
+        assert_eq!(wires[side].delivered, [b"packet"]);
+        assert_eq!(ends[side].dropped().unexpected, 0);
+    }
+}
+
+#[test]
+fn an_end_that_starts_anew_begins_new_streams() {
+    let (mut ends, mut wires) = ([end(1), end(2)], [Wires::default(), Wires::default()]);
+    second(&mut ends, &mut wires, 0);
+    for number in 0..50 {
+        ends[0].push(1000 * MS, &[number], &mut wires[0]);
+    }
+    second(&mut ends, &mut wires, 1000 * MS);
+    ends[1] = end(3);
+    second(&mut ends, &mut wires, 2000 * MS);
+    ends[0].push(3000 * MS, b"again", &mut wires[0]);
+    second(&mut ends, &mut wires, 3000 * MS);
+    assert_eq!(wires[1].delivered.len(), 51);
+    let lost = |end: &Session| end.receiver().unwrap().counters().lost;
+    assert_eq!(ends.each_ref().map(lost), [0, 0]);
+}
+
+#[test]
+fn a_silent_peer_and_one_with_another_mtu_are_named() {
+    let mut alone = end(1);
+    let mut wires = Wires::default();
+    for now in (0..5000).map(|ms| ms * MS) {
+        alone.timeout(now, &mut wires);
+    }
+    assert_eq!(alone.events(), []);
+    assert_eq!(alone.next_timeout(), 5000 * MS);
+    alone.timeout(5000 * MS, &mut wires);
+    assert_eq!(alone.events(), [Event::Silent]);
+    let other = Hello {
+        session: 2,
+        peer: 1,
+        window: 0,
+        mtu: 1300,
+    };
+    alone.receive(5000 * MS, &other.frame(), &mut wires);
+    assert_eq!(alone.events(), [Event::OtherMtu(1300)]);
+    assert!(!alone.is_connected());
+}
+
+#[test]
+fn data_without_a_greeting_and_foreign_datagrams_are_counted() {
+    let mut alone = end(1);
+    let mut wires = Wires::default();
+    Sender::new(None).push(0, b"packet", |frame| alone.receive(0, frame, &mut wires));
+    for foreign in [&b"\x7fELF"[..], b"\x80SFEC\x02", b"\xff", b""] {
+        alone.receive(0, foreign, &mut wires);
+    }
+    let dropped = alone.dropped();
+    assert_eq!((dropped.unexpected, dropped.foreign), (1, 4));
+    assert!(wires.delivered.is_empty());
+}
+
+proptest! {
+    #[test]
+    fn any_datagrams_leave_an_end_working(
+        datagrams in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..60), 0..40),
+    ) {
+        let (mut ends, mut wires) = ([end(1), end(2)], [Wires::default(), Wires::default()]);
+        second(&mut ends, &mut wires, 0);
+        for datagram in &datagrams {
+            ends[0].receive(1000 * MS, datagram, &mut wires[0]);
+        }
+        second(&mut ends, &mut wires, 1000 * MS);
+        prop_assert!(ends[0].is_connected());
+    }
+}

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! Linux calls: the TUN device, the socket's options, waiting, signals, privileges. The only module with `unsafe`.
+#![allow(unsafe_code)]
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::mem::MaybeUninit;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::time::Duration;
+
+/// Packets that wait in the device: the link's queue is to be the only one that drops.
+const DEVICE_QUEUE: libc::c_int = 10_000;
+/// Buffers of the socket: 150 ms of 250 Mbit/s.
+const SOCKET_BUFFER: libc::c_int = 5_000_000;
+/// `PR_CAP_AMBIENT_CLEAR_ALL` has no constant in libc for every target.
+const CLEAR_ALL: libc::c_ulong = 4;
+/// `_LINUX_CAPABILITY_VERSION_3`, two sets of 32 bits (capset(2)).
+const CAPABILITY_VERSION: u32 = 0x2008_0522;
+
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result == -1 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
+
+/// Makes a TUN device, with an address on each side of it if there is one, and turns it on. It goes away with its descriptor.
+///
+/// # Errors
+/// The name is taken, or the caller lacks `CAP_NET_ADMIN`.
+pub fn make_tun(name: &str, addresses: Option<(Ipv4Addr, Ipv4Addr)>, mtu: u16) -> io::Result<File> {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+        .open("/dev/net/tun")?;
+    let flags = libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_TUN_EXCL;
+    request(file.as_raw_fd(), libc::TUNSETIFF, name, |request| {
+        request.ifr_ifru.ifru_flags = flags as libc::c_short;
+    })?;
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let set = |code, fill: &dyn Fn(&mut libc::__c_anonymous_ifr_ifru)| {
+        request(socket.as_raw_fd(), code, name, |it| fill(&mut it.ifr_ifru))
+    };
+    set(libc::SIOCSIFMTU, &|it| it.ifru_mtu = mtu.into())?;
+    set(libc::SIOCSIFTXQLEN, &|it| it.ifru_metric = DEVICE_QUEUE)?;
+    if let Some((own, peer)) = addresses {
+        set(libc::SIOCSIFADDR, &|it| it.ifru_addr = inet(own))?;
+        set(libc::SIOCSIFDSTADDR, &|it| it.ifru_dstaddr = inet(peer))?;
+        let alone = inet(Ipv4Addr::BROADCAST);
+        set(libc::SIOCSIFNETMASK, &|it| it.ifru_netmask = alone)?;
+    }
+    let up = (libc::IFF_UP | libc::IFF_RUNNING | libc::IFF_POINTOPOINT) as libc::c_short;
+    set(libc::SIOCSIFFLAGS, &|it| it.ifru_flags = up)?;
+    Ok(file)
+}
+
+fn request(
+    fd: RawFd,
+    code: libc::c_ulong,
+    name: &str,
+    fill: impl FnOnce(&mut libc::ifreq),
+) -> io::Result<()> {
+    // SAFETY: ifreq is plain data, all zeros is a valid value.
+    let mut request: libc::ifreq = unsafe { MaybeUninit::zeroed().assume_init() };
+    // The last byte stays NUL.
+    for (to, from) in request.ifr_name[..15].iter_mut().zip(name.bytes()) {
+        *to = libc::c_char::from_ne_bytes([from]);
+    }
+    fill(&mut request);
+    // SAFETY: each of these requests reads, and may write, one ifreq, which `request` is.
+    check(unsafe { libc::ioctl(fd, code as _, &raw mut request) }).map(|_| ())
+}
+
+fn inet(address: Ipv4Addr) -> libc::sockaddr {
+    let value = libc::sockaddr_in {
+        sin_family: libc::AF_INET as libc::sa_family_t,
+        sin_port: 0,
+        sin_addr: libc::in_addr {
+            s_addr: u32::from(address).to_be(),
+        },
+        sin_zero: [0; 8],
+    };
+    // SAFETY: both types are 16 bytes of plain data, the kernel reads the one as the other.
+    unsafe { std::mem::transmute(value) }
+}
+
+/// Large buffers, beyond the host's limit where the caller may; a mark; and datagrams are never fragmented (RFC 1191).
+///
+/// # Errors
+/// The kernel refuses the mark, which needs `CAP_NET_ADMIN`, or the flag "do not fragment".
+pub fn prepare(socket: &UdpSocket, mark: u32) -> io::Result<()> {
+    if mark != 0 {
+        let mark = libc::c_int::from_ne_bytes(mark.to_ne_bytes());
+        set_option(socket, libc::SOL_SOCKET, libc::SO_MARK, mark)?;
+    }
+    for (forced, polite) in [
+        (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF),
+        (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF),
+    ] {
+        if set_option(socket, libc::SOL_SOCKET, forced, SOCKET_BUFFER).is_err() {
+            set_option(socket, libc::SOL_SOCKET, polite, SOCKET_BUFFER)?;
+        }
+    }
+    let never = libc::IP_PMTUDISC_DO;
+    set_option(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, never)
+}
+
+fn set_option(
+    socket: &UdpSocket,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
+    let size = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the option takes one int, which `value` is.
+    let result = unsafe {
+        let value = (&raw const value).cast();
+        libc::setsockopt(socket.as_raw_fd(), level, name, value, size)
+    };
+    check(result).map(|_| ())
+}
+
+/// The path MTU that the kernel knows for a connected socket, bytes.
+///
+/// # Errors
+/// The socket is not connected.
+pub fn path_mtu(socket: &UdpSocket) -> io::Result<u16> {
+    let mut value: libc::c_int = 0;
+    let mut size = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the option fills one int, which `value` is.
+    check(unsafe {
+        let value = (&raw mut value).cast();
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_IP,
+            libc::IP_MTU,
+            value,
+            &raw mut size,
+        )
+    })?;
+    Ok(u16::try_from(value).unwrap_or(u16::MAX))
+}
+
+/// Drops all capabilities, and every way to get some.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn drop_privileges() -> io::Result<()> {
+    let header = [CAPABILITY_VERSION, 0];
+    let none = [0_u32; 6];
+    // SAFETY: prctl() takes numbers here; capset() reads a header of two and a set of six words.
+    unsafe {
+        check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))?;
+        check(libc::prctl(libc::PR_CAP_AMBIENT, CLEAR_ALL, 0, 0, 0))?;
+        let result = libc::syscall(libc::SYS_capset, header.as_ptr(), none.as_ptr());
+        check(result as libc::c_int).map(|_| ())
+    }
+}
+
+/// SIGTERM and SIGINT as a descriptor.
+#[derive(Debug)]
+pub struct Signals(File);
+
+impl Signals {
+    /// Blocks both signals in this thread and all that it starts later.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn block() -> io::Result<Self> {
+        // SAFETY: sigset_t is plain data that sigemptyset() initialises; all pointers live through the calls, and the
+        // descriptor is new.
+        unsafe {
+            let mut set: libc::sigset_t = MaybeUninit::zeroed().assume_init();
+            libc::sigemptyset(&raw mut set);
+            libc::sigaddset(&raw mut set, libc::SIGTERM);
+            libc::sigaddset(&raw mut set, libc::SIGINT);
+            let blocked =
+                libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+            if blocked != 0 {
+                return Err(io::Error::from_raw_os_error(blocked));
+            }
+            let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
+            let fd = check(libc::signalfd(-1, &raw const set, flags))?;
+            Ok(Self(OwnedFd::from_raw_fd(fd).into()))
+        }
+    }
+
+    /// The name of the signal that has come, if one has.
+    #[must_use]
+    pub fn take(&self) -> Option<&'static str> {
+        let mut info = [0; size_of::<libc::signalfd_siginfo>()];
+        (&self.0).read_exact(&mut info).ok()?;
+        // The first field is the number, 32 bits.
+        let number = u32::from_ne_bytes([info[0], info[1], info[2], info[3]]);
+        Some(if number == libc::SIGINT as u32 {
+            "SIGINT"
+        } else {
+            "SIGTERM"
+        })
+    }
+}
+
+impl AsRawFd for Signals {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+/// Waits until one of the descriptors can be read, or the time is over.
+///
+/// # Errors
+/// A descriptor is broken.
+pub fn wait(descriptors: [&dyn AsRawFd; 3], timeout: Duration) -> io::Result<()> {
+    let mut polled = descriptors.map(|it| libc::pollfd {
+        fd: it.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    });
+    let timeout = libc::timespec {
+        tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
+    };
+    // SAFETY: all pointers live through the call; a null signal mask leaves the mask as it is.
+    let result = check(unsafe {
+        let count = polled.len() as libc::nfds_t;
+        libc::ppoll(
+            polled.as_mut_ptr(),
+            count,
+            &raw const timeout,
+            std::ptr::null(),
+        )
+    });
+    match result {
+        Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// User and system time of this process, s.
+#[must_use]
+pub fn cpu_seconds() -> f64 {
+    // SAFETY: rusage is plain data, and getrusage() fills it; it cannot fail for RUSAGE_SELF.
+    let usage = unsafe {
+        let mut usage: libc::rusage = MaybeUninit::zeroed().assume_init();
+        libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
+        usage
+    };
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+    seconds(usage.ru_utime) + seconds(usage.ru_stime)
+}

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Evidence in the packets that a test case did what its name says; without it a status of 0 is not believed."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from satlab.check.suite import Case
+from satlab.check.trace import quic_handshake
+from satlab.check.trace.pcap import CapturedTransfer
+
+MAX_KEY_LOG_BYTES = 1 << 20
+TAG_BYTES = 16
+"""Of each protected packet (RFC 9001, section 5.3)."""
+
+
+def fault(case: Case, wire: CapturedTransfer) -> str:
+    """Return what a case requires and the packets do not show; empty if nothing."""
+    if case.resumed or case.early_data:
+        found = quic_handshake.handshakes(wire.heads)
+        if not found or not found[-1].is_resumed:
+            return "no session was resumed: no server accepted a pre-shared key in the last handshake"
+    return _early_data_fault(case, wire) if case.early_data else ""
+
+
+def _early_data_fault(case: Case, wire: CapturedTransfer) -> str:
+    """Judge as the QUIC interop runner does: 0-RTT packets, and in 1-RTT ones less than half of the requested names."""
+    if not wire.count("0-rtt", from_server=False):
+        return "no 0-RTT packet was sent"
+    late = [
+        one.size - TAG_BYTES for one in wire.datagrams if not one.from_server and one.is_data and len(one.kinds) < 2
+    ]
+    limit = case.name_length * len(case.files_bytes) // 2
+    if sum(late) > limit:
+        return f"requests were not sent as early data: {sum(late)} bytes in 1-RTT packets, at most {limit} expected"
+    return ""
+
+
+def key_phases(wire: CapturedTransfer, key_logs: Sequence[Path]) -> dict[str, set[int]] | None:
+    """Return the key phases seen of each side by the first key log that fits; None if none does."""
+    for file in key_logs:
+        if file.is_symlink() or not file.is_file() or file.stat().st_size > MAX_KEY_LOG_BYTES:
+            continue
+        phases = quic_handshake.key_phases(wire.heads, file.read_text(errors="replace"))
+        if phases is not None:
+            return {"client": phases[False], "server": phases[True]}
+    return None

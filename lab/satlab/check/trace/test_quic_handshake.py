@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Keys and headers by the examples of RFC 9001, appendix A; handshakes that are built here; key phases."""
+
+import random
+
+import pytest
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from satlab.check.suite import Case
+from satlab.check.trace import evidence, quic_handshake
+from satlab.check.trace.pcap import UDP, CapturedTransfer, Datagram, Kind
+from satlab.check.trace.quic_handshake import expand_label, handshakes, initial_secret, key_phases, unprotected
+
+ORIGINAL = bytes.fromhex("8394c8f03e515708")
+SERVER_INITIAL = bytes.fromhex(
+    "cf000000010008f067a5502a4262b5004075c0d95a482cd0991cd25b0aac406a5816b6394100f37a1c69797554780bb38cc5a99f5ede4cf73c3ec2"
+    "493a1839b3dbcba3f6ea46c5b7684df3548e7ddeb9c3bf9c73cc3f3bded74b562bfb19fb84022f8ef4cdd93795d77d06edbb7aaf2f58891850abbd"
+    "ca3d20398c276456cbc42158407dd074ee"
+)
+"""Appendix A.3: a server's Initial packet with its ServerHello; its client began with ORIGINAL."""
+CHACHA_SECRET = bytes.fromhex("9ac312a7f877468ebe69422748ad00a15443f18203a07d6060f688f30f21632b")
+CHACHA_SHORT = bytes.fromhex("4cfe4189655e5cd55c41f69080575d7999c25a5bfb")
+"""Appendix A.5."""
+
+
+def initial(own: bytes, peer: bytes, crypto: bytes, *, from_server: bool, original: bytes = ORIGINAL) -> bytes:
+    """Return a protected Initial packet with an ACK and a CRYPTO frame at offset 0."""
+    frames = b"\x02\x00\x00\x00\x00" + b"\x06\x00" + (0x4000 | len(crypto)).to_bytes(2) + crypto
+    secret = initial_secret(original, from_server=from_server)
+    key, iv, hp = (
+        expand_label(secret, hashes.SHA256, f"quic {n}", s) for n, s in (("key", 16), ("iv", 12), ("hp", 16))
+    )
+    head = b"\xc0\0\0\0\x01" + bytes([len(peer)]) + peer + bytes([len(own)]) + own + b"\0"
+    head += (0x4000 | len(frames) + 17).to_bytes(2)
+    data = head + b"\x07" + AESGCM(key).encrypt(iv[:-1] + bytes([iv[-1] ^ 7]), frames, head + b"\x07")
+    return masked(data, len(head), hp)
+
+
+def masked(data: bytes, at: int, hp: bytes) -> bytes:
+    """Protect a header with a packet number of one byte: removing the protection twice restores it."""
+    first, number, _ = unprotected(data, at, hp, 0x1301) or (0, 0, 0)
+    number = (number >> 8 * (first & 3)) & 0xFF
+    return bytes([first]) + data[1:at] + bytes([number]) + data[at + 1 :]
+
+
+def hello(kind: int, own: int, *extensions: int) -> bytes:
+    """Return a ClientHello (its random) or ServerHello (suite 0x1301) with empty extensions."""
+    body = b"\x03\x03" + bytes([own]) * 32 + b"\0"
+    listed = b"".join(one.to_bytes(2) + b"\0\0" for one in extensions)
+    body += (b"\x13\x01\0" if kind == 2 else b"\0\x02\x13\x01\x01\0") + len(listed).to_bytes(2) + listed
+    return bytes([kind]) + len(body).to_bytes(3) + body
+
+
+def connection(number: int, *extensions: int) -> list[tuple[bool, bytes]]:
+    """Return the Initial datagrams of a connection with ids C<number> and S<number>."""
+    client, server, original = b"C%d" % number, b"S%d" % number, b"original%d" % number
+    return [
+        (False, initial(client, original, hello(1, number), from_server=False, original=original)),
+        (True, initial(server, client, hello(2, 99, *extensions), from_server=True, original=original)),
+    ]
+
+
+def test_keys_and_headers_are_those_of_the_rfc() -> None:
+    assert initial_secret(ORIGINAL, from_server=False).hex().startswith("c00cf151ca5be075ed0ebfb5c80323c4")
+    assert initial_secret(ORIGINAL, from_server=True).hex().startswith("3c199828fd139efd216c155ad844cc81")
+    key = expand_label(CHACHA_SECRET, hashes.SHA256, "quic hp", 32)
+    assert unprotected(CHACHA_SHORT, 1, key, quic_handshake.CHACHA20) == (0x42, 0xBFF4, 3)
+    client = initial(b"", ORIGINAL, hello(1, 7), from_server=False)
+    [found] = handshakes([(False, client), (True, SERVER_INITIAL)])
+    assert (found.suite, found.is_resumed, found.server_id.hex()) == (0x1301, False, "f067a5502a4262b5")
+    assert found.client_random == bytes([7]) * 32
+
+
+def test_a_resumed_session_is_seen_in_the_server_s_hello() -> None:
+    full, resumed = connection(1, 43, 51), connection(2, 43, quic_handshake.PRE_SHARED_KEY)
+    assert [one.is_resumed for one in handshakes([*full, *resumed])] == [False, True]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_damaged_packets_prove_nothing_and_raise_nothing(seed: int) -> None:
+    source = random.Random(seed)  # noqa: S311
+    datagrams = []
+    for from_server, payload in [*connection(1, 41), *connection(2, 41)]:
+        data = bytearray(payload)
+        for _ in range(source.randrange(1, 5)):
+            data[source.randrange(len(data))] = source.randrange(256)
+        datagrams.append((from_server, bytes(data[: source.randrange(len(data) + 1)])))
+    assert not any(one.is_resumed for one in handshakes(datagrams))
+    assert key_phases(datagrams, "CLIENT_TRAFFIC_SECRET_0 zz 00\nx\n") is None
+
+
+SECRETS = {False: bytes([3]) * 32, True: bytes([4]) * 32}
+KEY_LOG = "".join(
+    f"{name}_TRAFFIC_SECRET_0 {(bytes([1]) * 32).hex()} {SECRETS[side].hex()}\n"
+    for side, name in ((False, "CLIENT"), (True, "SERVER"))
+)
+
+
+def short(number: int, phase: int, *, from_server: bool) -> tuple[bool, bytes]:
+    """Return the captured start of a 1-RTT packet to C1 or S1."""
+    head = bytes([0x40 | phase << 2]) + (b"C1" if from_server else b"S1")
+    hp = expand_label(SECRETS[from_server], hashes.SHA256, "quic hp", 16)
+    return from_server, masked(head + bytes([number]) + random.Random(number).randbytes(40), len(head), hp)  # noqa: S311
+
+
+@pytest.mark.parametrize("phases", [((0,), (0,)), ((0, 1), (0, 1)), ((0, 1), (0,))])
+def test_key_phases_are_read_with_the_key_log(phases: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    sent = [short(n, phase, from_server=side) for side in (False, True) for phase in phases[side] for n in range(20)]
+    found = key_phases([*connection(1, 43), *sent], KEY_LOG)
+    assert found == {False: set(phases[0]), True: set(phases[1])}
+    other = KEY_LOG.replace(SECRETS[True].hex(), SECRETS[False].hex())
+    assert key_phases([*connection(1, 43), *sent], other) is None, "keys that do not fit read nothing"
+    assert key_phases([*connection(1, 43), *sent], "") is None
+
+
+# --- evidence of test cases -----------------------------------------------------------------------------------------
+
+
+def case(**required: bool) -> Case:
+    files = {"files_bytes": [32] * 40, "name_length": 250, "forward_mbps": 10, "return_mbps": 2}
+    return Case.model_validate({"id": "a", "test": "a", **files, **required})
+
+
+def wire(heads: list[tuple[bool, bytes]], *kinds: Kind, size: int = 1000) -> CapturedTransfer:
+    return CapturedTransfer(UDP, tuple(Datagram(0.0, False, size, (kind,)) for kind in kinds), 0.0, tuple(heads))
+
+
+NINE: tuple[Kind, ...] = ("1-rtt",) * 9
+FULL, RESUMED = connection(1, 43), [*connection(1, 43), *connection(2, 41)]
+
+
+@pytest.mark.parametrize(
+    ("required", "seen", "words"),
+    [
+        ({}, wire(FULL), ""),
+        ({"resumed": True}, wire(FULL), "no session was resumed"),
+        ({"resumed": True}, wire([]), "no session was resumed"),
+        ({"resumed": True}, wire(RESUMED), ""),
+        ({"early_data": True}, wire(FULL, "0-rtt"), "no session was resumed"),
+        ({"early_data": True}, wire(RESUMED, "1-rtt"), "no 0-RTT packet was sent"),
+        ({"early_data": True}, wire(RESUMED, "0-rtt", *NINE), "8856 bytes in 1-RTT packets, at most 5000"),
+        ({"early_data": True}, wire(RESUMED, "0-rtt", "1-rtt"), ""),
+    ],
+)
+def test_a_test_case_needs_evidence(required: dict[str, bool], seen: CapturedTransfer, words: str) -> None:
+    fault = evidence.fault(case(**required), seen)
+    assert words in fault and bool(fault) is bool(words)

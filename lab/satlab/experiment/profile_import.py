@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`satlab profile import`: a lab of OpenSAND, in any of its layouts, to a profile folder with this lab's addresses."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from pathlib import Path
+from shutil import copyfile
+from typing import Literal
+from xml.etree import ElementTree as ET
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from satlab.common import paths, topology
+from satlab.common.errors import ConfigError, Fault
+from satlab.common.topology import NetworkKind, Role, Topology
+from satlab.link import opensand, opensand_files
+from satlab.link.opensand import Description, Entity
+from satlab.link.satlink import ask
+
+_SERIES = ("physical_layer/delay/file_path", *(
+    f"physical_layer/{leg}_attenuation/file_attenuation_file" for leg in ("uplink", "downlink")
+))  # fmt: skip
+"""Leaves that name a file of values over time."""
+
+
+class _Model(BaseModel):
+    """Read-only, and closed to fields that the schema does not name."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Line(_Model):
+    """One thing that satlink says of a profile."""
+
+    file: str
+    line: int
+    element: str
+    reason: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.element}: {self.reason} ({self.remedy})"
+
+
+class Inspection(_Model):
+    """What satlink makes of a profile (schemas/profile-inspection.schema.json); `link`: None where there are faults."""
+
+    schema_: Literal["satlab/profile-inspection/1"] = Field(alias="schema")
+    link: str | None
+    warnings: tuple[Line, ...]
+    unsupported: tuple[Line, ...]
+    faults: tuple[Line, ...]
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What came of an import: the profile that was written, its entities, and what satlink makes of it."""
+
+    target: Path
+    entities: tuple[str, ...]
+    inspection: Inspection
+
+    def lines(self) -> Iterator[str]:
+        """Yield what was understood, what satlink cannot do, and where the profile is."""
+        yield from self.entities
+        if self.inspection.link:
+            yield f"link: {self.inspection.link}"
+        yield from (f"warning: {line}" for line in self.inspection.warnings)
+        yield from (f"satlink cannot: {line}" for line in (*self.inspection.unsupported, *self.inspection.faults))
+        carries = not (self.inspection.unsupported or self.inspection.faults)
+        yield f"{self.target}: for " + ("satlink and OpenSAND" if carries else "OpenSAND alone (--emulator opensand)")
+
+
+def run(source: Path, target: Path, satlink: Path = paths.SATLINK) -> Imported:
+    """Read the profile in `source` and write it to the new folder `target`, with the addresses of lab.yml.
+
+    The rest is unchanged, whether satlink carries it or not; files of values over time are copied.
+
+    Raises:
+        ConfigError: there is no such profile, a machine's needs are not in it, or `target` exists.
+        HostError: satlink does not answer.
+    """
+    if target.exists():
+        raise ConfigError(f"{target} exists", hint="choose another folder with --to, or remove it")
+    if not source.is_dir():
+        raise ConfigError(f"{source}: no such folder")
+    found = opensand.describe(source.resolve(), satlink)
+    lab = topology.load(paths.LAB_FILE)
+    addresses = dict(_addresses(found, lab))
+    target.mkdir(parents=True)
+    for role in opensand.START_ORDER:
+        root = opensand_files.read(source / found.of(role).infrastructure)
+        _readdress(root, addresses)
+        opensand_files.write(root, target / f"infrastructure_{role.value}.xml")
+    for name, file in _files(found):
+        _copy(source / file, target / name)
+    inspection = ask(Inspection, satlink, "inspect", [str(target)], f"profile {source} is not usable")
+    return Imported(target, tuple(_entities(found, addresses)), inspection)
+
+
+def _files(found: Description) -> Iterator[tuple[str, str]]:
+    """Yield the names of topology and profiles in a folder of this project, with their files."""
+    yield "topology.xml", found.topology
+    own = [("gw", found.gw), ("st", found.st), ("sat", found.sat)]
+    for name, entity in [*own, *((f"st{one.entity_id}", one) for one in found.further_sts)]:
+        if entity.profile and not (name not in {"gw", "st", "sat"} and entity.profile == found.st.profile):
+            yield f"profile_{name}.xml", entity.profile
+
+
+def _addresses(found: Description, lab: Topology) -> Iterator[tuple[int, IPv4Address]]:
+    """Yield each entity's address on the emulation network of lab.yml; further terminals have none there."""
+    network = lab.network_of(NetworkKind.EMULATION)
+    ends = {end.node: end.address for end in lab.ends(network)}
+    for role in opensand.START_ORDER:
+        yield found.of(role).entity_id, ends[lab.node_of(role)]
+    for one in found.further_sts:
+        yield one.entity_id, lab.networks[network].subnet.network_address + _FIRST + one.entity_id
+
+
+_FIRST = 100
+"""Addresses of further terminals, less their ids."""
+
+
+def _readdress(root: ET.Element, addresses: dict[int, IPv4Address]) -> None:
+    """Give the entities of an infrastructure file other addresses, in their own sections and in the lists."""
+    own = [root.find(f"entity/entity_{role.value}") for role in (Role.SAT, Role.GW, Role.ST)]
+    items = root.iterfind("infrastructure/*/item")
+    for place in [*(section for section in own if section is not None), *items]:
+        leaf, entity_id = place.find("emu_address"), place.findtext("entity_id", "")
+        if leaf is not None and entity_id.isdecimal() and int(entity_id) in addresses:
+            leaf.text = str(addresses[int(entity_id)])
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a file of XML, and what it names of values over time."""
+    root = opensand_files.read(source)
+    for path in _SERIES:
+        name = root.findtext(path)
+        if name and not Path(name).is_absolute():
+            series = (source.parent / name).resolve()
+            if not series.is_file():
+                raise ConfigError(f"{source}: {path} names {name}", [Fault(str(series), "cannot be read")])
+            copyfile(series, target.parent / series.name)
+            opensand_files.put(root, path, series.name)
+    opensand_files.write(root, target)
+
+
+def _entities(found: Description, addresses: dict[int, IPv4Address]) -> Iterator[str]:
+    """Yield a line for each entity: where it was, and its address now."""
+    names = {"sat": found.sat, "gw": found.gw, "st": found.st}
+    for name, entity in {**names, **{f"st{one.entity_id}": one for one in found.further_sts}}.items():
+        yield f"{name}: {_entity(entity)}, now {addresses[entity.entity_id]}"
+
+
+def _entity(entity: Entity) -> str:
+    profile = f", {entity.profile}" if entity.profile else ""
+    return f"id {entity.entity_id}, {entity.infrastructure}{profile}, address {entity.emu_address}"

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""OpenSAND's XML with other values: the infrastructure files of a lab, and whole profiles for the lab's addresses."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+from satlab.common.errors import ConfigError
+from satlab.link.opensand import Entity, GroundEntity
+
+_HEADER = '<?xml version="1.0" encoding="UTF-8"?>\n'
+
+
+def read(file: Path) -> ET.Element:
+    """Return `root` of a file that satlink has read before, and so refused document types and entities.
+
+    Raises:
+        ConfigError: it has a document type all the same, or cannot be read.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+        if "<!DOCTYPE" in text:
+            raise ConfigError(f"{file}: has a document type")
+        root = ET.fromstring(text).find("root")  # noqa: S314 - no document type
+    except (OSError, UnicodeDecodeError, ET.ParseError) as error:
+        raise ConfigError(f"{file}: cannot be read: {error}") from error
+    if root is None:
+        raise ConfigError(f"{file}: has no <root>")
+    return root
+
+
+def write(root: ET.Element, file: Path) -> None:
+    """Write `root` as a file of OpenSAND 8.2, elements in their order."""
+    model = ET.Element("model", {"version": "1.0.0"})
+    model.append(root)
+    ET.indent(model)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f"{_HEADER}{ET.tostring(model, encoding='unicode')}\n", encoding="utf-8")
+
+
+def put(parent: ET.Element, path: str, text: str, order: Iterable[str] = ()) -> None:
+    """Write the text of the leaf at `path` below `parent`; what is missing of it is made, in `order` among siblings."""
+    for name in path.split("/"):
+        found = parent.find(name)
+        if found is None:
+            found = ET.Element(name)
+            before = list(order)[: list(order).index(name)] if name in order else [child.tag for child in parent]
+            parent.insert(sum(child.tag in before for child in parent), found)
+        parent = found
+    parent.text = text
+
+
+_BEFORE_STORAGE = ("entity", "logs")
+_STORAGE = (
+    "enable_local", "path_local", "enable_collector", "collector_address", "collector_logs", "collector_probes",
+)  # fmt: skip
+
+
+def for_lab(source: Path, entity: Entity, records: Path, target: Path) -> None:
+    """Write the infrastructure file of an entity for one lab: its logs and probes go to `records`.
+
+    A further terminal that shares the file of another one gets a section of its own.
+    """
+    root = read(source)
+    storage = root.find("storage")
+    if storage is None:
+        storage = ET.Element("storage")
+        root.insert(sum(child.tag in _BEFORE_STORAGE for child in root), storage)
+    put(storage, "enable_local", "true", _STORAGE)
+    put(storage, "path_local", str(records), _STORAGE)
+    if isinstance(entity, GroundEntity) and root.findtext("entity/entity_type") == "Terminal":
+        for name, value in own_section(entity).items():
+            put(root, f"entity/entity_st/{name}", value)
+    write(root, target)
+
+
+def own_section(entity: GroundEntity) -> Mapping[str, str]:
+    """Return the leaves by which an entity knows itself."""
+    return {
+        "entity_id": str(entity.entity_id),
+        "emu_address": str(entity.emu_address),
+        "tap_iface": entity.tap_iface,
+        "mac_address": entity.mac_address,
+    }

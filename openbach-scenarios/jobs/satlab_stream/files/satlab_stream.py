@@ -1,0 +1,310 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""OpenBACH job: a stream of RTP packets at a constant rate, one way; `receive` on one node, then `send` on another.
+
+The receiver reports one-way delay, jitter (RFC 3550, section 6.4.1), losses and, for a voice codec, the quality by the
+E-model (ITU-T G.107). One-way delays need clocks that agree: the nodes of the embedded lab share one.
+Exit statuses: 0 done, 1 nothing came or the file was not stored, 2 arguments, 3 the host cannot do it.
+"""
+
+import argparse
+import contextlib
+import json
+import math
+import signal
+import socket
+import struct
+import sys
+import syslog
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address
+from pathlib import Path
+
+import collect_agent
+
+FILTER = Path(__file__).with_name("satlab_stream_rstats_filter.conf")
+HEADER = struct.Struct("!BBHIIQI")
+"""RTP (RFC 3550, section 5.1): version, payload type, sequence number, timestamp, SSRC. Then the payload: time of
+sending, ns since the epoch, and packets of the stream so far."""
+VERSION, END_TYPE = 0x80, 127
+ENDS = 5
+"""How often the end of a stream is sent; any one of them is enough."""
+MAX_PACKETS = 1_000_000
+MAX_BYTES = 1400
+FIRST_S, IDLE_S = 60.0, 10.0
+"""The receiver waits so long for the first packet, and for each further one."""
+END_EVERY_S = 0.2
+MAX_POINTS = 2000
+"""Packets whose delay is also sent as a statistic, evenly chosen; the file has all."""
+
+
+@dataclass(frozen=True)
+class Codec:
+    """A voice codec: bytes and ms of speech in a packet, algorithmic delay ms, Ie and Bpl of ITU-T G.113 appendix I."""
+
+    payload_type: int
+    payload_bytes: int
+    packet_ms: float
+    delay_ms: float
+    ie: float
+    bpl: float
+
+
+CODECS = {
+    "g711": Codec(0, 160, 20.0, 0.0, 0.0, 4.3),
+    "g711-plc": Codec(0, 160, 20.0, 0.0, 0.0, 25.1),
+    "g729a": Codec(18, 20, 20.0, 5.0, 11.0, 19.0),
+    "g7231": Codec(4, 24, 30.0, 7.5, 15.0, 16.1),
+}
+R_DEFAULT = 93.2
+"""R0 - Is with the default values of ITU-T G.107, table 2 (2015)."""
+
+
+@dataclass
+class Reception:
+    """What came of one stream: sequence number, time of sending and of receiving in ns, in the order of arrival."""
+
+    arrivals: list[tuple[int, int, int]] = field(default_factory=list)
+    announced: int | None = None
+    duplicates: int = 0
+    jitter_ms: float = 0.0
+    _seen: set[int] = field(default_factory=set)
+    _transit_ms: float | None = None
+
+    def take(self, sequence: int, sent_ns: int, received_ns: int) -> bool:
+        """Take a packet; False for a duplicate."""
+        if sequence in self._seen:
+            self.duplicates += 1
+            return False
+        self._seen.add(sequence)
+        self.arrivals.append((sequence, sent_ns, received_ns))
+        transit_ms = (received_ns - sent_ns) / 1e6
+        if self._transit_ms is not None:
+            self.jitter_ms += (abs(transit_ms - self._transit_ms) - self.jitter_ms) / 16
+        self._transit_ms = transit_ms
+        return True
+
+    @property
+    def sent(self) -> int:
+        """Packets that were sent: as the end of the stream says, or the highest number that came."""
+        highest = max((sequence for sequence, _, _ in self.arrivals), default=-1) + 1
+        return max(self.announced or 0, highest)
+
+    def lost(self, playout_ms: float = math.inf) -> list[bool]:
+        """Return for each packet whether it was lost, or came later than the fastest one by more than `playout_ms`."""
+        delays = {sequence: (received - sent) / 1e6 for sequence, sent, received in self.arrivals}
+        latest = min(delays.values(), default=0.0) + playout_ms
+        return [number not in delays or delays[number] > latest for number in range(self.sent)]
+
+
+def burst_ratio(lost: Sequence[bool]) -> float:
+    """Return BurstR of ITU-T G.107: mean length of the bursts of losses over that of random losses; at least 1."""
+    bursts, previous = 0, False
+    for each in lost:
+        bursts += each and not previous
+        previous = each
+    share = sum(lost) / len(lost) if lost else 0.0
+    return max(1.0, (sum(lost) / bursts) * (1 - share)) if bursts and share < 1 else 1.0
+
+
+def delay_impairment(delay_ms: float) -> float:
+    """Return Idd of ITU-T G.107 (equation 7-27) for a one-way delay from mouth to ear, without echo."""
+    if delay_ms <= 100:
+        return 0.0
+    x = math.log2(delay_ms / 100)
+    return float(25 * ((1 + x**6) ** (1 / 6) - 3 * (1 + (x / 3) ** 6) ** (1 / 6) + 2))
+
+
+def rating(codec: Codec, delay_ms: float, lost: Sequence[bool]) -> float:
+    """Return R of the E-model; `delay_ms` from mouth to ear."""
+    percent = 100 * sum(lost) / len(lost) if lost else 100.0
+    ie_eff = codec.ie + (95 - codec.ie) * percent / (percent / burst_ratio(lost) + codec.bpl)
+    return R_DEFAULT - delay_impairment(delay_ms) - ie_eff
+
+
+def mean_opinion_score(r: float) -> float:
+    """Return the estimated MOS-CQE of a rating (ITU-T G.107, annex B)."""
+    if r <= 0:
+        return 1.0
+    return 4.5 if r >= 100 else max(1.0, 1 + 0.035 * r + r * (r - 60) * (100 - r) * 7e-6)
+
+
+def document(reception: Reception, codec: str | None, playout_ms: float, start_unix_s: float) -> dict[str, object]:
+    """Return the receiver's file (schemas/stream.schema.json)."""
+    delays = [(received - sent) / 1e6 for _, sent, received in reception.arrivals]
+    lost = reception.lost()
+    made: dict[str, object] = {
+        "schema": "satlab/stream/1",
+        "role": "receiver",
+        "start_unix_s": start_unix_s,
+        "sent": reception.sent,
+        "received": len(delays),
+        "duplicates": reception.duplicates,
+        "burst_ratio": burst_ratio(lost),
+        "jitter_ms": reception.jitter_ms,
+        "owd_ms": delays,
+    }
+    if codec:
+        known = CODECS[codec]
+        discarded = reception.lost(playout_ms)
+        mouth_to_ear = min(delays) + playout_ms + known.packet_ms + known.delay_ms
+        r = rating(known, mouth_to_ear, discarded)
+        made["voice"] = {
+            "codec": codec,
+            "playout_ms": playout_ms,
+            "mouth_to_ear_ms": mouth_to_ear,
+            "discarded": sum(discarded) - sum(lost),
+            "r": r,
+            "mos": mean_opinion_score(r),
+        }
+    return made
+
+
+# --- the two sides --------------------------------------------------------------------------------------------------
+
+
+class Stopped(Exception):  # noqa: N818 - an ordinary end
+    """SIGTERM or SIGINT came."""
+
+
+def announce() -> socket.socket:
+    """Report that the job is ready, to satlab_await until the socket is closed."""
+    collect_agent.send_stat(collect_agent.now(), ready=1)
+    door = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with contextlib.suppress(OSError):  # another instance on this node has bound it
+        door.bind("\0satlab_stream")
+    return door
+
+
+def receive(options: argparse.Namespace) -> int:
+    """Receive one stream, to its end or until none of its packets has come for a while."""
+    reception, start_unix_s = Reception(), time.time()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        listener.bind((str(options.bind), options.port))
+        with announce(), contextlib.suppress(Stopped, TimeoutError):
+            listener.settimeout(FIRST_S)
+            while True:
+                packet = listener.recv(2048)
+                received_ns = time.time_ns()
+                listener.settimeout(IDLE_S)
+                if len(packet) < HEADER.size:
+                    continue
+                version, kind, _, _, _, sent_ns, number = HEADER.unpack_from(packet)
+                if version != VERSION:
+                    continue
+                if kind & 0x7F == END_TYPE:
+                    reception.announced = number
+                    break
+                if number < MAX_PACKETS:
+                    reception.take(number, sent_ns, received_ns)
+    if not reception.arrivals:
+        print("error: no packet of a stream has come", file=sys.stderr)
+        return 1
+    made = document(reception, options.codec, options.playout_ms, start_unix_s)
+    step = math.ceil(len(reception.arrivals) / MAX_POINTS)
+    for _, sent_ns, received_ns in reception.arrivals[::step]:
+        collect_agent.send_stat(received_ns // 1_000_000, owd_ms=(received_ns - sent_ns) / 1e6)
+    summary: dict[str, float] = {"jitter_ms": reception.jitter_ms}
+    summary["loss_ratio"] = 1 - len(reception.arrivals) / reception.sent
+    voice = made.get("voice")
+    if isinstance(voice, dict):
+        summary["mos"] = voice["mos"]
+    collect_agent.send_stat(collect_agent.now(), None, **summary)
+    return store(made)
+
+
+def send(options: argparse.Namespace) -> int:
+    """Send packets at a constant rate, then the end of the stream."""
+    codec = CODECS[options.codec] if options.codec else None
+    interval_s = (codec.packet_ms if codec else options.interval_ms) / 1000
+    size = max(HEADER.size, 12 + codec.payload_bytes if codec else options.size_bytes)
+    count = min(MAX_PACKETS, round(options.duration_s / interval_s))
+    sent, start_unix_s = 0, time.time()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, options.dscp << 2)
+        sender.connect((str(options.destination_ip), options.port))
+        kind, began = codec.payload_type if codec else 96, time.monotonic()
+        with contextlib.suppress(Stopped):
+            for number in range(count):
+                time.sleep(max(0.0, began + number * interval_s - time.monotonic()))
+                sender.send(packet(kind, number, round(number * interval_s * 8000), size))
+                sent += 1
+        for _ in range(ENDS):
+            time.sleep(END_EVERY_S)
+            with contextlib.suppress(ConnectionRefusedError):  # the receiver has heard an earlier one
+                sender.send(packet(END_TYPE, sent, 0, HEADER.size))
+    return store({"schema": "satlab/stream/1", "role": "sender", "start_unix_s": start_unix_s, "sent": sent})
+
+
+def packet(kind: int, number: int, timestamp: int, size: int) -> bytes:
+    """Return a packet of `size` bytes with the time of now."""
+    head = HEADER.pack(VERSION, kind, number & 0xFFFF, timestamp & 0xFFFFFFFF, 0x5A71AB, time.time_ns(), number)
+    return head.ljust(size, b"\0")
+
+
+def store(made: dict[str, object]) -> int:
+    """Store the file of this side."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "stream.json"
+        path.write_text(json.dumps(made) + "\n", encoding="utf-8")
+        answer = collect_agent.store_files(collect_agent.now(), stream_json=str(path))
+    collect_agent.send_log(
+        syslog.LOG_INFO, f"{made['role']}: {made.get('received', made['sent'])} packets, store: {answer}"
+    )
+    return 0 if answer == "OK" else 1
+
+
+# --- arguments ------------------------------------------------------------------------------------------------------
+
+
+def _within(least: float, most: float, kind: Callable[[str], float] = float) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        number: float = kind(text)
+        if not least <= number <= most:
+            raise argparse.ArgumentTypeError(f"must be {least:g} to {most:g}")
+        return number
+
+    return read
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the job's arguments."""
+    options = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    options.add_argument("-p", "--port", type=_within(1, 65535, int), default=5004)
+    options.add_argument("-c", "--codec", choices=tuple(CODECS), help="voice: its packets, and the E-model's rating")
+    roles = options.add_subparsers(dest="role", required=True)
+    here = roles.add_parser("receive")
+    here.add_argument("-b", "--bind", type=IPv4Address, default=IPv4Address("0.0.0.0"))  # noqa: S104 - a node of a lab
+    here.add_argument("-j", "--playout-ms", type=_within(0, 5000), default=60.0, help="of the playout buffer")
+    there = roles.add_parser("send")
+    there.add_argument("destination_ip", type=IPv4Address)
+    there.add_argument("-t", "--duration-s", type=_within(0.1, 86400), default=10.0)
+    there.add_argument("-i", "--interval-ms", type=_within(1, 60000), default=20.0)
+    there.add_argument("-s", "--size-bytes", type=_within(HEADER.size, MAX_BYTES, int), default=172)
+    there.add_argument("-d", "--dscp", type=_within(0, 63, int), default=0)
+    return options
+
+
+def main() -> int:
+    """Run one side."""
+    options = parser().parse_args()
+
+    def stop(*_: object) -> None:
+        raise Stopped
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    try:
+        return receive(options) if options.role == "receive" else send(options)
+    except OSError as error:
+        print(f"error: {error.strerror or error}", file=sys.stderr)
+        return 3
+
+
+if __name__ == "__main__":
+    with collect_agent.use_configuration(str(FILTER)):
+        sys.exit(main())

@@ -1,0 +1,389 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""satfec as a program: two namespaces on one wire whose packet rules drop datagrams in runs."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from satlab.common import paths
+from tests.pepchain import DEADLINE_S, run, until
+
+pytestmark = pytest.mark.net
+WIRE = {"client": "198.18.201.1", "server": "198.18.201.2"}
+INSIDE = {"client": "198.18.200.1", "server": "198.18.200.2"}
+PORT = 5800
+OTHER = {"client": "server", "server": "client"}
+SCHEMA = json.loads((paths.SCHEMAS / "satfec.schema.json").read_text())
+DROPPING = """table ip lossy {{
+  chain input {{
+    type filter hook input priority 0; policy accept;
+    udp dport {port} udp length > 60 numgen inc mod {period} < {burst} drop
+  }}
+}}
+"""
+"""Of the datagrams with data, a run of `burst` in each `period` does not arrive."""
+
+
+@dataclass
+class End:
+    """A running end of a tunnel."""
+
+    process: "subprocess.Popen[bytes]"
+    out: Path
+    errors: Path
+
+    def lines(self, kind: str = "") -> list[dict[str, Any]]:
+        """Return the whole lines so far, of one type or all."""
+        records = [json.loads(line) for line in self.out.read_text().rpartition("\n")[0].splitlines()]
+        return [record for record in records if kind in ("", record["type"])]
+
+    def wait_for(self, kind: str) -> dict[str, Any]:
+        """Wait for a line of a type."""
+        until(lambda: self.lines(kind) or self.process.poll() is not None, kind)
+        assert self.lines(kind), self.errors.read_text()
+        return self.lines(kind)[-1]
+
+    def end(self) -> dict[str, Any]:
+        """Ask it to end, and return its summary."""
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(DEADLINE_S) == 0
+        lines = {line["type"]: line for line in self.lines()}
+        for line in lines.values():
+            jsonschema.validate(line, SCHEMA)
+        return lines["summary"]
+
+
+@dataclass
+class Pair:
+    """Two nodes on one wire."""
+
+    folder: Path
+    started: list[End] = field(default_factory=list)
+
+    def node(self, role: str) -> str:
+        return f"satfec-{os.getpid()}-{role}"
+
+    def inside(self, role: str, *argv: str) -> list[str]:
+        return ["ip", "netns", "exec", self.node(role), *argv]
+
+    def start(self, role: str, *argv: str, to: str = "") -> End:
+        """Start an end, whatever becomes of it."""
+        out, errors = (self.folder / f"{len(self.started)}.{name}" for name in ("out", "err"))
+        peer = OTHER[role]
+        ends = [f"--listen={WIRE[role]}:{PORT}", f"--peer={to or WIRE[peer]}:{PORT}"]
+        tunnel = [f"--address={INSIDE[role]}", f"--peer-address={INSIDE[peer]}", "--interval-ms=100"]
+        with out.open("wb") as out_file, errors.open("wb") as error_file:
+            command = self.inside(role, str(paths.PROGRAMS / "satfec"), *ends, *tunnel, *argv)
+            end = End(subprocess.Popen(command, stdout=out_file, stderr=error_file), out, errors)
+        self.started.append(end)
+        return end
+
+    def tunnel(self, *argv: str) -> tuple[End, End]:
+        """Start both ends, connected."""
+        ends = self.start("client", *argv), self.start("server", *argv)
+        for end in ends:
+            end.wait_for("connected")
+        return ends
+
+    def drop(self, burst: int, period: int) -> None:
+        """Let the client lose datagrams."""
+        run(*self.inside("client", "nft", "-f", "-"), text=DROPPING.format(port=PORT, burst=burst, period=period))
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    if not (paths.PROGRAMS / "satfec").exists():
+        pytest.skip("satfec is not built")
+    made = Pair(tmp_path)
+    nodes = [made.node(role) for role in WIRE]
+    try:
+        for node in nodes:
+            run("ip", "netns", "add", node)
+            run("ip", "-n", node, "link", "set", "lo", "up")
+        run("ip", "link", "add", "wire", "netns", nodes[0], "type", "veth", "peer", "name", "wire", "netns", nodes[1])
+        for node, address in zip(nodes, WIRE.values(), strict=True):
+            run("ip", "-n", node, "address", "add", f"{address}/24", "dev", "wire")
+            run("ip", "-n", node, "link", "set", "wire", "up")
+        yield made
+    finally:
+        for end in made.started:
+            with contextlib.suppress(ProcessLookupError):
+                end.process.kill()
+            end.process.wait()
+        for node in nodes:
+            subprocess.run(["ip", "netns", "delete", node], check=False, capture_output=True)
+
+
+def pings(pair: Pair, count: int = 480) -> int:
+    """Ping the client through the tunnel, 2 ms apart; return how many were answered."""
+    argv = pair.inside(
+        "server", "ping", "-q", "-c", str(count), "-i", "0.002", "-s", "500", "-W", "3", INSIDE["client"]
+    )
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    received = re.search(r"(\d+) received", done.stdout)
+    assert received, done.stdout + done.stderr
+    return int(received[1])
+
+
+@pytest.mark.parametrize("order", ["immediate", "in-order"])
+def test_runs_of_lost_datagrams_are_repaired(pair: Pair, order: str) -> None:
+    """8 of each 200 datagrams are lost, the last time more than z packets before the end: S(10,100) repairs them."""
+    client, server = pair.tunnel("--code=10,100", f"--deliver={order}", "--hold-ms=5000")
+    pair.drop(8, 200)
+    assert pings(pair) == 480
+    server.end()
+    seen = client.wait_for("counters")
+    assert seen["recovered"] > 10, seen
+    assert seen["lost"] == 0, seen
+    assert 0 < seen["recovery_delay_mean_ms"] <= seen["recovery_delay_max_ms"] < 5000
+
+
+def test_without_a_code_losses_stay(pair: Pair) -> None:
+    pair.tunnel("--code=none")
+    pair.drop(8, 100)
+    assert 480 * 0.92 - 8 <= pings(pair) <= 480 * 0.92 + 8
+
+
+def test_bulk_data_crosses_in_packets_of_the_mtu(pair: Pair) -> None:
+    """TCP in both directions; no datagram is longer than the MTU and 40 bytes."""
+    client, server = pair.tunnel("--code=5,100")
+    listener = subprocess.Popen(
+        pair.inside("server", "iperf3", "-s", "-1", "-B", INSIDE["server"]), stdout=subprocess.DEVNULL
+    )
+    try:
+        until(lambda: "5201" in run(*pair.inside("server", "ss", "-ltn")), "iperf3")
+        text = run(*pair.inside("client", "iperf3", "-c", INSIDE["server"], "-n", "20M", "-R", "-J"))
+    finally:
+        listener.kill()
+        listener.wait()
+    assert json.loads(text)["end"]["sum_received"]["bytes"] >= 20_000_000
+    sent = server.end()
+    assert sent["repairs_sent"] == pytest.approx(sent["sources_sent"] / 5, rel=0.05)
+    assert sent["source_bytes_sent"] / sent["sources_sent"] <= 1405
+    assert client.wait_for("counters")["malformed"] == 0
+
+
+def test_it_has_no_privileges_and_its_device_goes_with_it(pair: Pair) -> None:
+    client, _ = pair.tunnel()
+    status = Path(f"/proc/{client.process.pid}/status").read_text()
+    assert re.search(r"^CapEff:\s+0+$", status, re.M)
+    assert re.search(r"^CapPrm:\s+0+$", status, re.M)
+    assert re.search(r"^NoNewPrivs:\s+1$", status, re.M)
+    assert "fec0" in run("ip", "-n", pair.node("client"), "link")
+    client.process.kill()
+    client.process.wait()
+    assert "fec0" not in run("ip", "-n", pair.node("client"), "link")
+
+
+def test_a_killed_end_is_named_and_no_packet_bypasses_the_tunnel(pair: Pair) -> None:
+    client, server = pair.tunnel("--peer-timeout-s=2")
+    client.process.kill()
+    client.process.wait()
+    argv = pair.inside("client", "ping", "-c", "1", "-W", "1", INSIDE["server"])
+    assert subprocess.run(argv, capture_output=True, check=False).returncode != 0
+    assert server.process.wait(DEADLINE_S) == 1
+    assert "was silent for 2 s" in server.errors.read_text()
+    pair.tunnel()
+    assert pings(pair, 10) == 10
+
+
+def test_an_end_that_starts_anew_is_heard(pair: Pair) -> None:
+    client, _ = pair.tunnel("--code=5,100")
+    assert pings(pair, 20) == 20
+    client.process.kill()
+    client.process.wait()
+    pair.start("client", "--code=5,100").wait_for("connected")
+    assert pings(pair, 20) == 20
+
+
+def failed(end: End, status: int, said: str) -> None:
+    """Assert that an end has ended by itself, and why."""
+    assert end.process.wait(DEADLINE_S) == status, end.errors.read_text()
+    assert said in end.errors.read_text()
+
+
+def test_what_cannot_work_is_named(pair: Pair) -> None:
+    """A peer that never answers, one with another MTU, a path that is too narrow, a device that is there."""
+    failed(pair.start("client", "--peer-timeout-s=1"), 1, "was silent for 1 s")
+    failed(pair.start("client", "--peer-timeout-s=1", to="198.18.201.9"), 1, "198.18.201.9:5800 was silent for 1 s")
+    one, two = pair.start("client", "--mtu=1300"), pair.start("server", "--mtu=1400")
+    failed(one, 1, "the other end has an MTU of 1400 bytes, this one of 1300")
+    failed(two, 1, "the other end has an MTU of 1300 bytes, this one of 1400")
+    failed(pair.start("client", "--mtu=1480"), 3, "the path takes 1500 bytes, and packets of 1480 bytes need 1520")
+    pair.tunnel()
+    taken = pair.start("client", f"--listen={WIRE['client']}:5801")
+    failed(taken, 2, "cannot be used multiple times")
+    failed(pair.start("client", "--code=3"), 2, "is not K,Z with two whole numbers, or none")
+
+
+def test_a_path_that_becomes_narrower_is_answered(pair: Pair) -> None:
+    """The sender of a long packet is told the longest one; the tunnel goes on."""
+    client, server = pair.tunnel("--code=none")
+    for role in WIRE:
+        run("ip", "-n", pair.node(role), "link", "set", "wire", "mtu", "1200")
+    argv = pair.inside("server", "ping", "-c", "2", "-W", "1", "-M", "do", "-s", "1300", INSIDE["client"])
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert "mtu = 1160" in done.stdout + done.stderr or "mtu=1160" in done.stdout + done.stderr
+    assert server.wait_for("path_mtu")["packet_bytes"] == 1160
+    assert pings(pair, 10) == 10
+    assert client.process.poll() is None
+
+
+def test_foreign_datagrams_change_nothing(pair: Pair) -> None:
+    """From the peer's own address and port: noise is counted, and the tunnel works."""
+    client, server = pair.tunnel("--code=5,100")
+    server.process.send_signal(signal.SIGSTOP)
+    noise = (
+        "import os,socket;s=socket.socket(socket.AF_INET,socket.SOCK_RAW,socket.IPPROTO_UDP);"
+        "[s.sendto((5800).to_bytes(2)*2+(8+n%90).to_bytes(2)+bytes(2)+bytes([n&1 if n%3 else 128])+os.urandom(n%90),"
+        f"('{WIRE['client']}',0)) for n in range(2000)]"
+    )
+    run(*pair.inside("server", "python3", "-c", noise))
+    server.process.send_signal(signal.SIGCONT)
+    seen: Callable[[], bool] = lambda: client.lines("counters")[-1]["dropped_foreign"] > 100  # noqa: E731
+    until(seen, "noise is counted")
+    assert client.process.poll() is None
+
+
+def test_a_full_disk_only_costs_lines(pair: Pair) -> None:
+    command = [str(paths.PROGRAMS / "satfec"), f"--listen={WIRE['client']}:{PORT}", f"--peer={WIRE['server']}:{PORT}"]
+    command += [f"--address={INSIDE['client']}", f"--peer-address={INSIDE['server']}", "--interval-ms=10"]
+    errors = pair.folder / "full.err"
+    with Path("/dev/full").open("wb") as full, errors.open("wb") as error_file:
+        client = End(subprocess.Popen(pair.inside("client", *command), stdout=full, stderr=error_file), errors, errors)
+    pair.started.append(client)
+    pair.start("server").wait_for("connected")
+    assert pings(pair, 50) == 50
+    assert errors.read_text().count("No space left on device") == 1
+
+
+# --- the job ------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Job:
+    """A job on a node, and what it sent."""
+
+    process: "subprocess.Popen[str]"
+    raw: Path
+
+    def ready(self) -> None:
+        stats = self.raw / "stats.jsonl"
+        until(
+            lambda: self.process.poll() is not None or (stats.exists() and '"ready": 1' in stats.read_text()), "ready"
+        )
+        assert self.process.poll() is None, self.process.communicate()
+
+    def stored(self) -> dict[str, Any]:
+        (file,) = (self.raw / "files" / "satlab_fec-1").glob("fec_json*.json")
+        document: dict[str, Any] = json.loads(file.read_text())
+        jsonschema.validate(document, json.loads((paths.SCHEMAS / "fec.schema.json").read_text()))
+        return document
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        self.process.communicate(timeout=20)
+        return self.process.returncode
+
+
+def job(pair: Pair, role: str, *argv: str, name: str = "raw") -> Job:
+    """Start the job on a node."""
+    raw = pair.folder / f"{role}-{name}"
+    raw.mkdir()
+    words = [
+        *(f"PATH={paths.PROGRAMS}:{os.environ['PATH']}", f"PYTHONPATH={paths.SHIM}", f"SATLAB_RAW={raw}"),
+        *(f"SATLAB_AGENT={role}", "JOB_NAME=satlab_fec", "JOB_INSTANCE_ID=1", "SCENARIO_INSTANCE_ID=1"),
+        "OWNER_SCENARIO_INSTANCE_ID=1",
+    ]
+    program = paths.JOBS / "satlab_fec" / "files" / "satlab_fec.py"
+    command = ["env", *words, sys.executable, str(program), WIRE[role], WIRE[OTHER[role]], *argv]
+    pipes: dict[str, Any] = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
+    return Job(subprocess.Popen(pair.inside(role, *command), text=True, **pipes), raw)
+
+
+def state(pair: Pair) -> list[str]:
+    """Return what a job must leave as it found it."""
+    asked = (("ip", "-4", "rule"), ("ip", "-4", "route", "show", "table", "all"), ("ip", "-br", "link"))
+    return [run(*pair.inside("client", *argv)) for argv in asked]
+
+
+def reaches(pair: Pair) -> bool:
+    """Ping the server's own address from the client."""
+    argv = pair.inside("client", "ping", "-c", "1", "-W", "1", WIRE["server"])
+    return subprocess.run(argv, capture_output=True, check=False).returncode == 0
+
+
+@pytest.fixture
+def jobs(pair: Pair) -> Iterator[dict[str, Job]]:
+    """The job on both nodes, ready."""
+    found = {role: job(pair, role, "5,100") for role in WIRE}
+    try:
+        for each in found.values():
+            each.ready()
+        yield found
+    finally:
+        for each in found.values():
+            if each.process.poll() is None:
+                each.stop()
+
+
+def test_the_job_leads_traffic_through_the_tunnel_and_leaves_nothing_behind(pair: Pair) -> None:
+    before = state(pair)
+    found = {role: job(pair, role, "5,100") for role in WIRE}
+    for each in found.values():
+        each.ready()
+    assert "dev fec0" in run(*pair.inside("client", "ip", "route", "get", WIRE["server"]))
+    assert all(reaches(pair) for _ in range(10))
+    assert [each.stop() for each in found.values()] == [0, 0]
+    assert state(pair) == before
+    for each in found.values():
+        stored = each.stored()
+        assert (stored["code"], stored["fault"]) == ("5,100", "")
+        summary = stored["report"][-1]
+        assert summary["type"] == "summary"
+        assert summary["sources_received"] >= 10
+        assert '"recovered"' in (each.raw / "stats.jsonl").read_text()
+    assert reaches(pair), "without the tunnel packets pass as before"
+
+
+def test_a_killed_tunnel_fails_the_job_and_the_peer_stays_unreachable(pair: Pair, jobs: dict[str, Job]) -> None:
+    client = jobs["client"]
+    (child,) = (int(pid) for pid in run("ps", "-o", "pid=", "--ppid", str(client.process.pid)).split())
+    os.kill(child, signal.SIGKILL)
+    _, said = client.process.communicate(timeout=20)
+    assert client.process.returncode == 1
+    assert "satfec ended with status -9" in said
+    assert "status -9" in client.stored()["fault"]
+    assert not reaches(pair), "no packet bypasses the tunnel"
+    again = job(pair, "client", "5,100", name="again")
+    again.ready()
+    assert reaches(pair)
+    assert again.stop() == 0
+
+
+def test_a_job_without_a_peer_names_it(pair: Pair) -> None:
+    alone = job(pair, "client", "none", "-s", "1")
+    _, said = alone.process.communicate(timeout=60)
+    assert alone.process.returncode == 1
+    assert "was silent for 1 s" in said
+    assert run(*pair.inside("client", "ip", "rule")).count("lookup 1448") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [["3"], ["0,5"], ["none", "-m", "20000"], ["none", "-o", "later"], ["none", "-l", "0"]]
+)
+def test_arguments_are_checked(pair: Pair, arguments: list[str]) -> None:
+    wrong = job(pair, "client", *arguments)
+    wrong.process.communicate(timeout=20)
+    assert wrong.process.returncode == 2

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Labs of OpenSAND are imported from each layout: what is shown, what is written, and that satlink plans it."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from satlab.common import paths
+from satlab.common.errors import ConfigError
+from satlab.common.topology import load
+from satlab.experiment import profile_import, validate
+from satlab.link import opensand, opensand_files, satlink
+from satlab.link.config import LinkRequest, build_config
+from satlab.link.options import LinkOptions
+from satlab.link.plan import LinkPlan, plan_link
+from tests.opensand_layouts import FILES, LAYOUTS, UPSTREAM, write
+
+
+@pytest.fixture(autouse=True)
+def _needs_satlink() -> None:
+    if not paths.SATLINK.exists():
+        pytest.skip(f"{paths.SATLINK} is not built")
+
+
+def planned(profile: Path) -> LinkPlan:
+    return plan_link(build_config(load(), "t", LinkRequest(profile=profile), metrics=profile / "metrics"))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_each_layout_becomes_a_profile_with_the_addresses_of_the_lab(tmp_path: Path, layout: str) -> None:
+    source = write(tmp_path / "lab", layout, UPSTREAM)
+    done = profile_import.run(source, tmp_path / "profile")
+    assert {file.name for file in done.target.iterdir()} == set(FILES)
+    said = "\n".join(done.lines())
+    assert "st: id 1, " in said
+    assert "address 192.168.18.3, now 10.77.0.3" in said
+    assert "link: forward QPSK 1/4 at 40.000 Mbaud" in said
+    assert said.endswith("profile: for satlink and OpenSAND")
+    assert validate.check(done.target) == []
+    ours, geo = planned(done.target), planned(paths.PROFILES / "geo")
+    assert (ours.forward, ours.return_, ours.rtt_ms) == (geo.forward, geo.return_, geo.rtt_ms)
+    fits = opensand.describe(done.target, paths.SATLINK)
+    assert not list(opensand.misfits(fits, load()))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_validate_reads_each_layout_and_single_files(tmp_path: Path, layout: str) -> None:
+    folder = write(tmp_path / "lab", layout, UPSTREAM)
+    assert validate.check(folder) == []
+    assert validate.check(tmp_path) == []
+    for name in LAYOUTS[layout]:
+        assert validate.check(folder / name) == []
+
+
+def test_single_files_and_other_releases_are_refused_by_name(tmp_path: Path) -> None:
+    folder = write(
+        tmp_path / "lab", edits=(("topology.xml", "<bandwidth>50000</bandwidth>", "<symbol_rate>4e7</symbol_rate>"),)
+    )
+    for path in (folder, folder / "topology.xml"):
+        with pytest.raises(ConfigError) as caught:
+            validate.check(path)
+        assert any("OpenSAND 7.x or earlier" in fault.reason for fault in caught.value.faults)
+    (tmp_path / "five").mkdir()
+    (tmp_path / "five" / "core_global.conf").write_text("<configuration/>")
+    with pytest.raises(ConfigError) as caught:
+        validate.check(tmp_path / "five")
+    assert any("OpenSAND 5.x" in fault.reason for fault in caught.value.faults)
+
+
+def test_a_buffer_that_loses_every_packet_is_a_warning(tmp_path: Path) -> None:
+    small = ("profile_st.xml", "<decap_buffer_len>5000<", "<decap_buffer_len>8<")
+    folder = write(tmp_path / "lab", edits=(small,))
+    (warning,) = validate.check(folder)
+    assert "drops every forward packet" in warning
+    assert "write 5000" in warning
+    done = profile_import.run(folder, tmp_path / "profile")
+    assert any("drops every forward packet" in line for line in done.lines())
+    assert any("drops every forward packet" in line for line in planned(folder).advice)
+
+
+def test_what_satlink_cannot_do_is_shown_and_written(tmp_path: Path) -> None:
+    frames = ("profile_gw.xml", "<sat_frame_type>Ethernet<", "<sat_frame_type>802.1ad<")
+    done = profile_import.run(write(tmp_path / "lab", edits=(frames,)), tmp_path / "profile")
+    said = list(done.lines())
+    assert any(line.startswith("satlink cannot: ") and "802.1ad is not supported by satlink" in line for line in said)
+    assert said[-1].endswith("for OpenSAND alone (--emulator opensand)")
+    kept = opensand_files.read(done.target / "profile_gw.xml")
+    assert kept.findtext("network/qos_settings/sat_frame_type") == "802.1ad"
+
+
+def test_files_of_values_over_time_come_along(tmp_path: Path) -> None:
+    delay = (
+        "profile_st.xml",
+        "<delay_type>ConstantDelay</delay_type>\n        <delay_value>125</delay_value>",
+        "<delay_type>FileDelay</delay_type><file_path>delay.txt</file_path><refresh_period>200</refresh_period><loop>true</loop>",
+    )
+    folder = write(tmp_path / "lab", "by-role", (delay,))
+    with pytest.raises(ConfigError, match=r"names delay\.txt"):
+        profile_import.run(folder, tmp_path / "early")
+    (folder / "st" / "delay.txt").write_text("0 125\n5 100\n")
+    done = profile_import.run(folder, tmp_path / "profile")
+    assert (done.target / "delay.txt").read_text() == "0 125\n5 100\n"
+    assert validate.check(done.target) == []
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    source = write(tmp_path / "lab")
+    (tmp_path / "profile").mkdir()
+    with pytest.raises(ConfigError, match="exists"):
+        profile_import.run(source, tmp_path / "profile")
+
+
+def test_model_and_schema_agree(tmp_path: Path) -> None:
+    schema = json.loads((paths.SCHEMAS / "profile-inspection.schema.json").read_text())
+    said = json.loads(satlink.run(paths.SATLINK, "inspect", [str(paths.PROFILES / "geo")], "").stdout)
+    jsonschema.validate(said, schema)
+    assert schema["properties"].keys() == {"schema", *profile_import.Inspection.model_fields} - {"schema_"}
+    assert schema["$defs"]["fault"]["properties"].keys() == profile_import.Line.model_fields.keys()
+
+
+def test_errors_of_a_time_line_name_the_user_s_file(tmp_path: Path) -> None:
+    file = tmp_path / "fade.json"
+    loss = {"model": "trace", "file": "/nonexistent", "unit": "packet"}
+    file.write_text(json.dumps([{"at_s": 1, "set": {"direction": "forward", "loss": loss}}]))
+    request = LinkOptions(timeline=file).request()
+    with pytest.raises(ConfigError) as caught:
+        plan_link(build_config(load(), "t", request, metrics=tmp_path / "metrics"))
+    said = f"{caught.value} {caught.value.faults}"
+    assert str(file) in said
+    assert "satlab-link-" not in said
