@@ -8,6 +8,7 @@ import resource
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -274,11 +275,55 @@ def test_a_second_run_sends_its_request_at_once(bench: Bench) -> None:
     assert (third["zero_rtt"], third["status"]) == ("refused", "ok")
 
 
+@pytest.mark.parametrize("direction", ["download", "upload"])
+def test_the_sender_uses_the_set_of_its_path_and_leaves_a_private_file(bench: Bench, direction: str) -> None:
+    state, qlog = bench.folder / "state", bench.folder / "qlog"
+    path = {"local": "127.0.0.1", "remote": "127.0.0.1", "cwnd_bytes": 1_000_000, "rtt_ms": 1.0}
+    document = {"schema": "satlab/resume-state/1", "paths": [path | {"saved_unix_s": time.time() - 60}]}
+    state.write_text(json.dumps(document))
+    state.chmod(0o600)
+    mine = ("--careful-resume", "on", "--resume-state", str(state), "--qlog", str(qlog))
+    at_server, at_client = (mine, ()) if direction == "download" else ((), mine)
+    with bench.server(*at_server, "--once") as server:
+        done = bench.client(server.port, "--bytes", "3000000", "--direction", direction, *at_client)
+        assert done.returncode == 0, done.stderr
+        server.process.wait(20)
+    (file,) = qlog.iterdir()
+    records = [json.loads(record) for record in file.read_text().split("\x1e")[1:]]
+    updates = [one["data"] for one in records if one.get("name") == "recovery:careful_resume_phase_updated"]
+    assert updates[0]["new_phase"] == "reconnaissance"
+    assert updates[0]["restored_data"] == {"saved_congestion_window": 1_000_000, "saved_rtt": 1.0}
+    # How much a loopback carries in its round trip is not certain; whatever is left is of this path.
+    assert state.stat().st_mode & 0o777 == 0o600
+    left = json.loads(state.read_text())
+    assert left["schema"] == "satlab/resume-state/1"
+    assert all((one["local"], one["remote"]) == ("127.0.0.1", "127.0.0.1") for one in left["paths"])
+
+
+def test_a_wrong_state_file_is_refused_whole(bench: Bench) -> None:
+    state = bench.folder / "state"
+    state.write_text('{"schema": "satlab/resume-state/1", "paths": [], "more": 1}')
+    state.chmod(0o600)
+    connect = bench.connect(1, "--bytes", "1", "--resume-state", str(state), "--careful-resume", "on")
+    done = subprocess.run(connect, capture_output=True, text=True, timeout=END_S, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "more" in done.stderr and "delete the file" in done.stderr
+    state.chmod(0o644)
+    done = subprocess.run(connect, capture_output=True, text=True, timeout=END_S, check=False)
+    assert done.returncode == 2 and "mode must be 0600" in done.stderr
+
+
 WRONG: list[tuple[Callable[[Bench], list[str]], int, str]] = [
     (lambda b: b.connect(1, "--bytes", "1", "--congestion-control", "bbr"), 2, "use --stack quiche"),
     (lambda b: b.connect(1, "--bytes", "1", "--initial-window", "0", "--receive-window", "1"), 2, "receive-window: 1"),
     (lambda b: b.connect(1, "--bytes", "1", "--stack", "quiche", "--ack-threshold", "9"), 2, "no ACK frequency"),
     (lambda b: b.connect(1, "--bytes", "1", "--zero-rtt", str(b.folder / "s")), 2, "use --stack quiche"),
+    (lambda b: b.connect(1, "--bytes", "1", "--resume-state", str(b.folder / "s")), 2, "add --careful-resume on"),
+    (
+        lambda b: b.connect(1, "--bytes", "1", "--stack", "quiche", "--careful-resume", "on"),
+        2,
+        "careful-resume: is not offered with quiche",
+    ),
     (lambda b: b.connect(1, "--bytes", "1", "--ca", "/nonexistent"), 2, "/nonexistent: no certificate"),
     (lambda b: b.listen("--key", "/dev/null"), 2, "/dev/null: no private key"),
     (lambda b: b.listen("--listen", "203.0.113.1:1"), 3, "listen on 203.0.113.1:1"),

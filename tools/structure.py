@@ -36,6 +36,7 @@ CRATES = (
     "cli",
     "satlink",
     "quic",
+    "resume",
     "satperf",
     "virtual",
     "satpep",

@@ -11,9 +11,9 @@ mod tls;
 mod transport;
 mod watch;
 
-pub use options::{CongestionControl, Fault, Faults, LegOptions};
+pub use options::{CarefulResume, CongestionControl, Fault, Faults, INITIAL_DATAGRAM, LegOptions};
 pub use qlog::{QlogFile, QlogHealth};
 pub use reassembly::{Reassembly, ReassemblyLimit};
 pub use tls::{TlsError, client_crypto, client_tls, server_crypto, server_tls};
-pub use transport::{INITIAL_DATAGRAM, transport};
+pub use transport::{observed, transport};
 pub use watch::{SenderState, sender_state};

@@ -5,6 +5,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+/// Datagram size before the path's MTU is known, bytes (RFC 9000 section 14.1); the unit of initial windows.
+pub const INITIAL_DATAGRAM: u32 = 1200;
+
 /// Congestion control algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
@@ -32,6 +35,19 @@ impl CongestionControl {
     }
 }
 
+/// Careful Resume: what a sender does with what an earlier connection learned about the path.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum CarefulResume {
+    /// Nothing is kept
+    #[default]
+    Off,
+    /// RFC 9959: a jump to half of the saved window, taken back at the first sign of congestion
+    On,
+    /// The whole saved window at once: a bad example, for comparisons
+    Unvalidated,
+}
+
 /// Options of one end of a leg. Each end decides on its own; a window is what it receives, the rest what it sends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, clap::Args)]
 #[serde(deny_unknown_fields, default)]
@@ -42,6 +58,9 @@ pub struct LegOptions {
     /// Initial congestion window, packets of 1200 bytes (1 to 10000)
     #[arg(long, value_name = "PACKETS", default_value_t = Self::default().initial_window)]
     pub initial_window: u32,
+    /// Start from what an earlier connection learned about the path; satperf with quinn and cubic only
+    #[arg(long, value_enum, value_name = "MODE", default_value_t = Self::default().careful_resume)]
+    pub careful_resume: CarefulResume,
     /// Ask the peer to let this many ack-eliciting packets pass before it acknowledges (1 to 1000000);
     /// draft-ietf-quic-ack-frequency, quinn only [default: not asked, every second packet]
     #[arg(long, value_name = "PACKETS")]
@@ -73,6 +92,7 @@ impl Default for LegOptions {
         Self {
             congestion_control: CongestionControl::Cubic,
             initial_window: 10,
+            careful_resume: CarefulResume::Off,
             ack_threshold: None,
             max_ack_delay_ms: None,
             receive_window: 64 << 20,
@@ -85,6 +105,21 @@ impl Default for LegOptions {
 }
 
 impl LegOptions {
+    /// Initial congestion window, bytes.
+    #[must_use]
+    pub fn initial_window_bytes(&self) -> u64 {
+        u64::from(self.initial_window) * u64::from(INITIAL_DATAGRAM)
+    }
+
+    /// The fault of careful resume where it is not offered, `why`.
+    #[must_use]
+    pub fn careful_resume_fault(&self, why: &str) -> Option<Fault> {
+        (self.careful_resume != CarefulResume::Off).then(|| Fault {
+            option: "careful-resume",
+            why: format!("is not offered {why}; use satperf with quinn and cubic"),
+        })
+    }
+
     /// Checks every option; all faults at once.
     ///
     /// # Errors
@@ -125,6 +160,9 @@ impl LegOptions {
                 1_000..=600_000,
             ),
         ];
+        let cubic_only = self
+            .careful_resume_fault("with another congestion control than cubic")
+            .filter(|_| self.congestion_control != CongestionControl::Cubic);
         let faults: Vec<_> = ranges
             .into_iter()
             .filter_map(|(option, value, range)| {
@@ -132,6 +170,7 @@ impl LegOptions {
                 let why = format!("{value} is not within {} to {}", range.start(), range.end());
                 Some(Fault { option, why })
             })
+            .chain(cubic_only)
             .collect();
         if faults.is_empty() {
             Ok(())
@@ -188,6 +227,18 @@ mod tests {
             text.contains("initial-window: 0 is not within 1 to 10000; ack-threshold: 0"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn careful_resume_needs_a_controller_whose_threshold_can_be_set() {
+        let mut options = LegOptions {
+            careful_resume: CarefulResume::On,
+            ..LegOptions::default()
+        };
+        assert_eq!(options.check(), Ok(()));
+        options.congestion_control = CongestionControl::Reno;
+        let text = options.check().unwrap_err().to_string();
+        assert!(text.contains("careful-resume: is not offered"), "{text}");
     }
 
     #[test]

@@ -4,13 +4,26 @@
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// A qlog file to hand to a stack. Stacks only warn when a write fails; the first failure is kept for [`QlogHealth`].
-#[derive(Debug)]
+use serde::Serialize;
+
+/// A qlog file to hand to a stack; clones write to the same file. Stacks only warn when a write fails; the first failure
+/// is kept for [`QlogHealth`].
+#[derive(Debug, Clone)]
 pub struct QlogFile {
-    file: BufWriter<File>,
+    file: Arc<Mutex<BufWriter<File>>>,
     health: QlogHealth,
+}
+
+/// Begins a record of JSON-SEQ.
+const RECORD_SEPARATOR: u8 = 0x1e;
+
+#[derive(Serialize)]
+struct Event<'a, D> {
+    time: f64,
+    name: &'a str,
+    data: &'a D,
 }
 
 /// Whether the file is complete.
@@ -46,27 +59,51 @@ impl QlogFile {
         let health = QlogHealth::default();
         (
             Self {
-                file: BufWriter::new(file),
+                file: Arc::new(Mutex::new(BufWriter::new(file))),
                 health: health.clone(),
             },
             health,
         )
     }
 
-    fn kept<T>(&self, result: io::Result<T>) -> io::Result<T> {
+    /// Writes an event that the stack does not know, `time_ms` after the start: one record of JSON-SEQ (RFC 7464). The
+    /// stack writes whole records, too.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write_event(
+        &mut self,
+        name: &str,
+        time_ms: f64,
+        data: &impl Serialize,
+    ) -> io::Result<()> {
+        let event = Event {
+            time: time_ms,
+            name,
+            data,
+        };
+        let mut record = vec![RECORD_SEPARATOR];
+        serde_json::to_writer(&mut record, &event)?;
+        record.push(b'\n');
+        self.write_all(&record)
+    }
+
+    fn kept<T>(
+        &self,
+        with_file: impl FnOnce(&mut BufWriter<File>) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let result = with_file(&mut self.file.lock().unwrap_or_else(PoisonError::into_inner));
         result.inspect_err(|error| self.health.note(&error.to_string()))
     }
 }
 
 impl Write for QlogFile {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        let result = self.file.write(data);
-        self.kept(result)
+        self.kept(|file| file.write(data))
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let result = self.file.flush();
-        self.kept(result)
+        self.kept(BufWriter::flush)
     }
 }
 
@@ -89,5 +126,22 @@ mod tests {
         file.write_all(b"x").unwrap();
         drop(file);
         assert!(health.fault().unwrap().contains("No space left"));
+    }
+
+    #[test]
+    fn own_events_are_records_between_those_of_the_stack() {
+        let path = std::env::temp_dir().join(format!("satlab-qlog-{}", std::process::id()));
+        let (mut file, health) = QlogFile::new(File::create(&path).unwrap());
+        let mut of_stack = file.clone();
+        of_stack.write_all(b"\x1e{}\n").unwrap();
+        file.write_event("recovery:x", 1.5, &[2]).unwrap();
+        drop((file, of_stack));
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(
+            text,
+            "\x1e{}\n\x1e{\"time\":1.5,\"name\":\"recovery:x\",\"data\":[2]}\n"
+        );
+        assert_eq!(health.fault(), None);
     }
 }

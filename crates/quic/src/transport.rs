@@ -10,10 +10,7 @@ use quinn_proto::{AckFrequencyConfig, IdleTimeout, TransportConfig, VarInt};
 use crate::options::{CongestionControl, Fault, Faults, LegOptions};
 use crate::watch::ObservedFactory;
 
-/// Datagram size before the path's MTU is known, bytes (RFC 9000 section 14.1); the unit of initial windows.
-pub const INITIAL_DATAGRAM: u32 = 1200;
-
-/// Returns quinn's configuration of one end of a leg. Stream counts, keep-alive and qlog are the caller's.
+/// Returns quinn's configuration of one end of a leg, without Careful Resume. Stream counts, keep-alive and qlog are the caller's.
 ///
 /// quinn closes a connection once one ordered stream buffers more than 1,024 separate spans, which a satellite link
 /// exceeds by far; read streams unordered into a [`crate::Reassembly`], as that leaves nothing in quinn's buffer.
@@ -24,7 +21,7 @@ pub fn transport(options: &LegOptions) -> Result<TransportConfig, Faults> {
     options.check()?;
     let mut config = TransportConfig::default();
     config
-        .congestion_controller_factory(Arc::new(ObservedFactory(controller(options)?)))
+        .congestion_controller_factory(observed(controller(options)?))
         .receive_window(varint(options.receive_window))
         .stream_receive_window(varint(options.stream_receive_window))
         .send_window(options.send_window)
@@ -34,6 +31,14 @@ pub fn transport(options: &LegOptions) -> Result<TransportConfig, Faults> {
         ))))
         .ack_frequency_config(ack_frequency(options));
     Ok(config)
+}
+
+/// Returns a factory of controllers whose state [`crate::sender_state`] shows.
+#[must_use]
+pub fn observed(
+    controllers: Arc<dyn ControllerFactory + Send + Sync>,
+) -> Arc<dyn ControllerFactory + Send + Sync> {
+    Arc::new(ObservedFactory(controllers))
 }
 
 /// Requests of the ACK frequency extension, if any. As the receiver still acknowledges reordered packets at once
@@ -55,7 +60,7 @@ fn ack_frequency(options: &LegOptions) -> Option<AckFrequencyConfig> {
 
 fn controller(options: &LegOptions) -> Result<Arc<dyn ControllerFactory + Send + Sync>, Faults> {
     // quinn sends only what leaves at least one byte of the window free: with 1200 bytes it would send nothing, ever.
-    let window = u64::from(options.initial_window) * u64::from(INITIAL_DATAGRAM) + 1;
+    let window = options.initial_window_bytes() + 1;
     Ok(match options.congestion_control {
         CongestionControl::Reno => {
             let mut config = NewRenoConfig::default();

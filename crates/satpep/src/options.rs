@@ -121,12 +121,14 @@ impl QuicOptions {
             (CLIENT_SIDE, &self.client_side.0),
             (SERVER_SIDE, &self.server_side.0),
         ] {
-            if let Err(Faults(of_leg)) = quic::transport(leg) {
-                faults.extend(of_leg.into_iter().map(|it| Fault {
-                    option: name,
-                    why: format!("{}: {}", it.option, it.why),
-                }));
-            }
+            let of_leg = quic::transport(leg).err().map_or(Vec::new(), |it| it.0);
+            let of_leg = of_leg
+                .into_iter()
+                .chain(leg.careful_resume_fault("by satpep"));
+            faults.extend(of_leg.map(|it| Fault {
+                option: name,
+                why: format!("{}: {}", it.option, it.why),
+            }));
         }
         if faults.is_empty() {
             Ok(())

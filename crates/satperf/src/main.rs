@@ -3,6 +3,7 @@
 
 mod net;
 mod output;
+mod state_file;
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -14,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use quic::LegOptions;
+use quic::{CarefulResume, LegOptions};
 use satperf::app::App;
 use satperf::client::Client;
 use satperf::connection_log::Context;
@@ -25,6 +26,7 @@ use satperf::streams::{MAX_SOURCE_MBPS, is_source_rate};
 
 use crate::net::{RunError, Socket};
 use crate::output::Output;
+use crate::state_file::StateFile;
 
 const EXIT_STATUSES: &str = "Exit status: 0 done, 1 the transfer failed (the summary line says why), 2 usage or \
 configuration, 3 the host cannot do it (address in use, disk full), 130 interrupted.\n\
@@ -66,6 +68,9 @@ struct Common {
     /// Write a qlog file per connection into this folder
     #[arg(long, value_name = "DIR")]
     qlog: Option<PathBuf>,
+    /// Keep what Careful Resume learned about paths in this file (mode 0600), from one run to the next
+    #[arg(long, value_name = "STATE_FILE")]
+    resume_state: Option<PathBuf>,
     /// Where the lines go; `-` is stdout
     #[arg(long, value_name = "FILE.jsonl", default_value = "-")]
     output: PathBuf,
@@ -174,6 +179,11 @@ impl From<StackError> for Failure {
                 error.to_string(),
                 "set --qlog to a folder that can be written",
             ),
+            StackError::ResumeState(_) => Self::new(
+                2,
+                error.to_string(),
+                "delete the file of --resume-state: nothing of it was used",
+            ),
             error => Self::new(
                 2,
                 error.to_string(),
@@ -207,7 +217,9 @@ fn serve(args: ServerArgs) -> Result<(), Failure> {
         cert: args.cert,
         key: args.key,
     };
-    let mut stack = make(&args.common, &tls, None)?;
+    let epoch = epoch();
+    let (state, text) = open_state(&args.common)?;
+    let mut stack = make(&args.common, &tls, None, (epoch, text))?;
     let mut socket = Socket::bind(args.listen).map_err(|error| {
         Failure::new(
             3,
@@ -216,16 +228,20 @@ fn serve(args: ServerArgs) -> Result<(), Failure> {
         )
     })?;
     let mut output = open(&args.common.output)?;
-    let context = context(Side::Server, stack.as_ref(), &socket);
+    let context = context(Side::Server, stack.as_ref(), &socket, epoch);
     let mut app = Server::new(context, args.once);
     note(&format!("satperf: listening on {}", socket.local()));
-    run(&mut socket, stack.as_mut(), &mut app, &mut output)
+    let result = run(&mut socket, stack.as_mut(), &mut app, &mut output);
+    save_state(state, stack.as_ref())?;
+    result
 }
 
 fn measure(args: ClientArgs) -> Result<(), Failure> {
     let session = args.zero_rtt.as_deref().map(read_session).transpose()?;
     let tls = TlsFiles::Client { ca: args.ca };
-    let mut stack = make(&args.common, &tls, session)?;
+    let epoch = epoch();
+    let (state, text) = open_state(&args.common)?;
+    let mut stack = make(&args.common, &tls, session, (epoch, text))?;
     let mut socket = Socket::towards(args.connect).map_err(|error| {
         Failure::new(
             3,
@@ -248,7 +264,7 @@ fn measure(args: ClientArgs) -> Result<(), Failure> {
         .amount
         .duration
         .map_or(Duration::from_secs(600), |it| it + Duration::from_secs(60));
-    let context = context(Side::Client, stack.as_ref(), &socket);
+    let context = context(Side::Client, stack.as_ref(), &socket, epoch);
     let now = Instant::now();
     let conn = stack.connect(now, socket.local(), args.connect, &args.server_name)?;
     let mut app = Client::new(
@@ -269,7 +285,41 @@ fn measure(args: ClientArgs) -> Result<(), Failure> {
             )
         })?;
     }
+    stack.forget(Instant::now(), conn);
+    save_state(state, stack.as_ref())?;
     result
+}
+
+/// The state file, if there is to be one, and its text.
+fn open_state(common: &Common) -> Result<(Option<StateFile>, String), Failure> {
+    let Some(path) = &common.resume_state else {
+        return Ok((None, String::new()));
+    };
+    if common.leg.careful_resume == CarefulResume::Off {
+        let what = "--resume-state goes with --careful-resume";
+        return Err(Failure::new(2, what, "add --careful-resume on"));
+    }
+    let (file, text) = StateFile::open(path).map_err(|error| {
+        Failure::new(
+            2,
+            format!("{}: {error}", path.display()),
+            "set --resume-state to a file of an earlier run, or to a new name",
+        )
+    })?;
+    Ok((Some(file), text))
+}
+
+fn save_state(file: Option<StateFile>, stack: &dyn Stack) -> Result<(), Failure> {
+    let (Some(mut file), Some(text)) = (file, stack.resume_state()) else {
+        return Ok(());
+    };
+    file.write(&text).map_err(|error| {
+        Failure::new(
+            3,
+            format!("state of Careful Resume: {error}"),
+            "make room, or choose another --resume-state",
+        )
+    })
 }
 
 /// A session that is not there yet is an empty one: this run makes it.
@@ -290,11 +340,14 @@ fn make(
     common: &Common,
     tls: &TlsFiles,
     session: Option<Vec<u8>>,
+    (epoch, resume_state): ((Instant, f64), String),
 ) -> Result<Box<dyn Stack>, Failure> {
     let setup = Setup {
         options: common.leg.clone(),
         qlog: common.qlog.clone(),
         session,
+        epoch: Some(epoch),
+        resume_state,
         ..Setup::default()
     };
     Ok(match common.stack {
@@ -332,16 +385,21 @@ fn open(path: &Path) -> Result<Output, Failure> {
     })
 }
 
-fn context(side: Side, stack: &dyn Stack, socket: &Socket) -> Rc<Context> {
+/// One moment on both clocks: monotonic, and Unix time in s.
+fn epoch() -> (Instant, f64) {
     let unix = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0.0, |it| it.as_secs_f64());
+    (Instant::now(), unix)
+}
+
+fn context(side: Side, stack: &dyn Stack, socket: &Socket, epoch: (Instant, f64)) -> Rc<Context> {
     Rc::new(Context {
         side,
         stack: stack.name(),
         options: stack.options().clone(),
         socket: socket.describe(),
-        epoch: (Instant::now(), unix),
+        epoch,
         cpu_s,
     })
 }

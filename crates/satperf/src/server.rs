@@ -275,7 +275,7 @@ impl Server {
         match event {
             Event::Accepted(_) if self.sessions.len() >= MAX_SESSIONS => {
                 stack.close(now, conn, code::BUSY, "busy");
-                stack.forget(conn);
+                stack.forget(now, conn);
             }
             Event::Accepted(peer) => {
                 self.sessions
@@ -309,7 +309,7 @@ impl Server {
             self.outcome.clone_from(&session.outcome);
         }
         self.previous = Some(session);
-        stack.forget(conn);
+        stack.forget(now, conn);
     }
 }
 

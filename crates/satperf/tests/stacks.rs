@@ -138,7 +138,7 @@ fn a_request_whose_early_data_is_rejected_is_repeated() {
     let pki = Pki::new("early");
     let server = || Quinn::new(Setup::default(), &pki.server()).unwrap();
     let tls = quic::client_crypto(&pki.cert(), &[ALPN], true).unwrap();
-    let mut client = Quinn::with_crypto(Setup::default(), Crypto::Client(Arc::new(tls)));
+    let mut client = Quinn::with_crypto(Setup::default(), Crypto::Client(Arc::new(tls))).unwrap();
     let mut first = server();
     assert_eq!(download(&mut client, &mut first), ZeroRtt::NotAsked);
     assert_eq!(download(&mut client, &mut first), ZeroRtt::Accepted);

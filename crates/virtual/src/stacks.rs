@@ -72,8 +72,8 @@ impl Library {
                 let client_tls = Crypto::Client(Arc::new(client_tls.try_into()?));
                 let server_tls = Crypto::Server(Arc::new(server_tls.try_into()?));
                 [
-                    Box::new(Noq::with_crypto(client, client_tls)),
-                    Box::new(Noq::with_crypto(server, server_tls)),
+                    Box::new(Noq::with_crypto(client, client_tls)?),
+                    Box::new(Noq::with_crypto(server, server_tls)?),
                 ]
             }
             _ => {
@@ -81,8 +81,8 @@ impl Library {
                 let client_tls = Crypto::Client(Arc::new(client_tls.try_into()?));
                 let server_tls = Crypto::Server(Arc::new(server_tls.try_into()?));
                 [
-                    Box::new(Quinn::with_crypto(client, client_tls)),
-                    Box::new(Quinn::with_crypto(server, server_tls)),
+                    Box::new(Quinn::with_crypto(client, client_tls)?),
+                    Box::new(Quinn::with_crypto(server, server_tls)?),
                 ]
             }
         })

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use link::Nanos;
 use quic::LegOptions;
+use resume::PhaseUpdate;
 use satperf::app::{App, Progress};
 use satperf::client::Client;
 use satperf::connection_log::Context;
@@ -16,7 +17,7 @@ use satperf::stack::{Conn, Setup, StackError, Stats, ZeroRtt};
 use satperf::streams::SourceState;
 
 use crate::endpoint::Endpoint;
-use crate::outcome::{Mark, Sample, TransferResult, seconds};
+use crate::outcome::{Mark, PhaseAt, Resumed, Sample, TransferResult, seconds};
 use crate::path::{Ends, SAMPLE, Side as PathSide};
 use crate::tls;
 use crate::transfer::Transfer;
@@ -93,6 +94,7 @@ impl World {
         let zero = origin();
         let setup = |options: &LegOptions| Setup {
             options: options.clone(),
+            epoch: Some((zero, 0.0)),
             seed: Some(transfer.seed),
             ..Setup::default()
         };
@@ -251,7 +253,7 @@ impl World {
         if running.completed.is_none() {
             self.record(running, outcome);
         }
-        self.client.stack.forget(running.conn);
+        self.client.stack.forget(self.instant(), running.conn);
         if !self.is_last() {
             let end = running.completed.unwrap_or(self.now);
             let next = end + nanos(self.transfer.pause_s);
@@ -289,7 +291,27 @@ impl World {
             duration_s: since(self.now),
             marks: marks.collect(),
             zero_rtt: self.client.stack.zero_rtt(running.conn) == ZeroRtt::Accepted,
+            careful_resume: sender.and_then(|it| self.resumed(running, it.conn)),
         });
+    }
+
+    /// Careful Resume at the sender `conn`.
+    fn resumed(&self, running: &Running, conn: Conn) -> Option<Resumed> {
+        let stack = self.by_role(&self.client.stack, &self.server.stack)[0];
+        let (phases, jump) = stack.resumed(conn)?;
+        let phase = |it: &PhaseUpdate| PhaseAt {
+            t_s: seconds(self.since_zero(it.at).saturating_sub(running.started)),
+            phase: it.new,
+            trigger: it.trigger,
+            cwnd_bytes: it.window,
+            pipe_size_bytes: it.pipe_size,
+        };
+        Some(Resumed {
+            jump_bytes: jump.map(|it| it.bytes),
+            lost_bytes: jump.map_or(0, |it| it.lost_bytes),
+            retreated: jump.is_some_and(|it| it.retreated),
+            phases: phases.iter().map(phase).collect(),
+        })
     }
 
     fn sample(&mut self, running: &Running, sender: Option<Progress>, received_bytes: u64) {

@@ -9,6 +9,7 @@
 use std::path::Path;
 
 use emulator::config::{Config, parse};
+use resume::Phase::{Normal, Reconnaissance, Unvalidated, Validating};
 use satperf::streams::SourceState;
 use satvirtual::outcome::{Outcome, TransferResult};
 use satvirtual::transfer::{Direction, SCHEMA, Transfer};
@@ -206,4 +207,55 @@ fn payload_counts_in_order() {
         .collect();
     // 20 Mbit/s carry 125 kB between two samples: more at once had waited for what slow start's overshoot lost.
     assert!(received.windows(2).any(|two| two[1] - two[0] > 400_000));
+}
+
+/// Twice 2 MB with Careful Resume, and what happens to the link in between.
+fn resumed(mode: quic::CarefulResume, timeline: &Value) -> Outcome {
+    let mut twice = Transfer {
+        repeats: 2,
+        pause_s: 30.0,
+        ..transfer(4_000_000)
+    };
+    twice.server.careful_resume = mode;
+    run(&link(0.0, timeline), &twice)
+}
+
+#[test]
+fn careful_resume_reaches_two_megabytes_in_a_round_trip_after_the_initial_window() {
+    let outcome = resumed(quic::CarefulResume::On, &Value::Null);
+    let plain = resumed(quic::CarefulResume::Off, &Value::Null);
+    let [first, second] = &outcome.transfers[..] else {
+        panic!("{:?}", outcome.transfers)
+    };
+    // Without state it is an ordinary transfer; only then is there something to resume.
+    assert!(first.careful_resume.as_ref().unwrap().phases.is_empty());
+    assert!((first.duration_s / plain.transfers[0].duration_s - 1.0).abs() < 0.02);
+    assert!(plain.transfers[1].careful_resume.is_none());
+    let resume = second.careful_resume.as_ref().unwrap();
+    let phases: Vec<_> = resume.phases.iter().map(|it| it.phase).collect();
+    assert_eq!(phases, [Reconnaissance, Unvalidated, Validating, Normal]);
+    assert!(!resume.retreated && resume.lost_bytes == 0);
+    assert!(
+        second.duration_s < plain.transfers[1].duration_s - 1.0,
+        "{second:?}"
+    );
+    // No more than the initial window before it was confirmed: the jump begins a round trip after the request.
+    let jump = &resume.phases[1];
+    assert!(
+        jump.t_s * 1e3 > second.asked_ms.unwrap() + RTT_MS.start(),
+        "{jump:?}"
+    );
+    assert!(jump.pipe_size_bytes < 2 * 12_000 + 1_500, "{jump:?}");
+}
+
+#[test]
+fn a_jump_into_a_link_that_became_slow_is_taken_back() {
+    let slow = json!({"starts": "at-once", "steps": [
+        {"at_s": 20.0, "set": {"direction": "forward", "symbol_rate_baud": 5_000_000, "queue": {"bdp": 0.2}}}]});
+    let outcome = resumed(quic::CarefulResume::On, &slow);
+    let plain = resumed(quic::CarefulResume::Off, &slow);
+    let resume = outcome.transfers[1].careful_resume.as_ref().unwrap();
+    assert!(resume.retreated, "{resume:?}");
+    let (on, off) = (&outcome.transfers[1], &plain.transfers[1]);
+    assert!(on.duration_s < 1.1 * off.duration_s, "{on:?} {off:?}");
 }

@@ -4,10 +4,11 @@
 import os
 import re
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from satlab.check.suite import Case, Suite
+from satlab.check.suite import Case, Change, Suite
 from satlab.common import paths, topology
 from satlab.link.config import (
     BdpQueue,
@@ -83,18 +84,24 @@ def for_lab(link: CaseLink, case: Case, seed: int, metrics: Path) -> LinkRequest
 
 
 def _steps(link: CaseLink, case: Case, start_s: float) -> tuple[TimelineStep, ...]:
-    baud = link.plan.forward.symbol_rate_baud / case.forward_mbps
     return tuple(
-        TimelineStep(
-            at_s=start_s + change.at_s,
-            set=LinkSet(direction="forward", symbol_rate_baud=round(baud * change.forward_mbps)),
-        )
+        TimelineStep(at_s=start_s + change.at_s, set=one)
         for change in case.changes
+        for one in _sets(link, case, change)
     )
 
 
+def _sets(link: CaseLink, case: Case, change: Change) -> Iterator[LinkSet]:
+    if change.forward_mbps is not None:
+        baud = link.plan.forward.symbol_rate_baud / case.forward_mbps
+        yield LinkSet(direction="forward", symbol_rate_baud=round(baud * change.forward_mbps))
+    if change.rtt_ms is not None:
+        one_way_ms = change.rtt_ms / 2 - link.plan.terrestrial_one_way_delay_ms
+        yield LinkSet(direction="both", delay_ms=one_way_ms)
+
+
 def _link(suite: Suite, case: Case, profile: Path, seed: int) -> CaseLink:
-    direction = Direction(queue=BdpQueue(bdp=suite.link.queue_bdp), loss=case.loss or Loss())
+    direction = Direction(queue=BdpQueue(bdp=case.queue_bdp or suite.link.queue_bdp), loss=case.loss or Loss())
     request = LinkRequest(
         profile,
         seed=seed,

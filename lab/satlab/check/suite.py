@@ -27,18 +27,31 @@ class SuiteLink(_Model):
 
 
 class Change(_Model):
-    """A new forward rate (Mbit/s), `at_s` after the start of the transfer."""
+    """A change of the link `at_s` after the start of the first transfer.
+
+    `forward_mbps`: rate, Mbit/s. `rtt_ms`: round-trip time without frames.
+    """
 
     at_s: float = Field(ge=0, le=3600)
-    forward_mbps: float = Field(gt=0.1, le=1000)
+    forward_mbps: float | None = Field(default=None, gt=0.1, le=1000)
+    rtt_ms: float | None = Field(default=None, gt=150, le=10_000)
+
+    @model_validator(mode="after")
+    def _changes_something(self) -> Self:
+        if self.forward_mbps is None and self.rtt_ms is None:
+            raise ValueError("changes nothing: set forward_mbps or rtt_ms")
+        return self
 
 
 class Case(_Model):
     """One link, one transfer, and the target time for each mark of the suite (None: no target).
 
-    Rates in Mbit/s for full-size IP packets. `rtt_ms` replaces the suite's. `loss` applies to both directions. With
-    `second_after_s` the sample is a second transfer, which starts this long after the end of the first one and may
-    resume its session. `reference_s` are times of the suite's `reference`: shown, not judged.
+    Rates in Mbit/s for full-size IP packets. `rtt_ms` and `queue_bdp` replace the suite's. `loss` applies to both
+    directions. With `second_after_s` the sample is a second transfer, which starts this long after the end of the first
+    one and may resume its session, unless `zero_rtt` is false. `source_mbps` is the rate at which the sender's
+    application generates payload (None: all is there at once). `client` and `server` are options of satperf, before
+    those of the command line; all of these for the virtual clock. `reference_s` are times of the suite's `reference`:
+    shown, not judged.
 
     `test` is a test case of the QUIC interop runner, for its endpoints: files of `files_bytes`, with names of
     `name_length` characters; the expected number of `handshakes`; whether the server must send a `retry`. `server_test`
@@ -51,10 +64,15 @@ class Case(_Model):
     forward_mbps: float = Field(gt=0.1, le=1000)
     return_mbps: float = Field(ge=0.05, le=100)
     rtt_ms: float | None = Field(default=None, gt=500, le=2000)
+    queue_bdp: float | None = Field(default=None, gt=0, le=100)
     direction: Literal["download", "upload"] = "download"
     loss: LossProcess | None = None
     changes: tuple[Change, ...] = ()
     second_after_s: float | None = Field(default=None, gt=0, le=1000)
+    zero_rtt: bool = True
+    source_mbps: float | None = Field(default=None, gt=0, le=1000)
+    client: dict[str, int | str] = {}
+    server: dict[str, int | str] = {}
     targets_s: tuple[float | None, ...] = ()
     reference_s: tuple[float | None, ...] = ()
     timeout_s: float = Field(default=300, gt=0, le=3600)
@@ -69,11 +87,17 @@ class Case(_Model):
     key_update: bool = False
     lacking: str = ""
 
+    @property
+    def sends_early_data(self) -> bool:
+        """Whether the sample's request may go as 0-RTT data."""
+        return self.second_after_s is not None and self.zero_rtt
+
 
 class Suite(_Model):
     """A suite file. Times are from the client's first packet until `marks_mb` (10^6 bytes) have arrived.
 
-    A suite without marks has test cases, which pass or fail as a whole.
+    A suite without marks has test cases, which pass or fail as a whole. `modes` in the file are fields by name: each
+    case is taken in each mode, as CASE-MODE.
     """
 
     schema_: Literal["satlab/suite/1"] = Field(alias="schema")
@@ -83,6 +107,18 @@ class Suite(_Model):
     link: SuiteLink
     marks_mb: tuple[float, ...] = ()
     cases: tuple[Case, ...] = Field(min_length=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_each_mode(cls, document: object) -> object:
+        if not isinstance(document, dict) or not isinstance(modes := document.get("modes"), dict):
+            return document
+        cases = [
+            {**case, **(fields or {}), "id": f"{case.get('id')}-{mode}"}
+            for case in document.get("cases") or ()
+            for mode, fields in modes.items()
+        ]
+        return {key: value for key, value in document.items() if key != "modes"} | {"cases": cases}
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
@@ -102,6 +138,10 @@ class Suite(_Model):
         if twice:
             raise ValueError(f"duplicate ids: {', '.join(twice)}")
         return self
+
+    def case(self, name: str) -> Case:
+        """Return the case of an id. Raises StopIteration if there is none."""
+        return next(case for case in self.cases if case.id == name)
 
     def selected(self, names: Sequence[str]) -> tuple[Case, ...]:
         """Return the named cases in the suite's order; all cases for no name. A text may be several names: "a,b".

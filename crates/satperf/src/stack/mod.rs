@@ -6,6 +6,7 @@ pub mod noq;
 #[cfg(feature = "quiche")]
 pub mod quiche;
 pub mod quinn;
+mod resumed;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use ::quic::{Faults, LegOptions, QlogFile, QlogHealth, SenderState, TlsError};
 use bytes::{Bytes, BytesMut};
+use resume::{Jump, PhaseUpdate};
 
 /// Handle of a connection, never used again within a process.
 pub type Conn = usize;
@@ -32,6 +34,10 @@ pub struct Setup {
     pub qlog: Option<PathBuf>,
     /// Session of an earlier process, for 0-RTT (client, quiche).
     pub session: Option<Vec<u8>>,
+    /// One moment on both clocks: monotonic, and Unix time in s. Without it nothing is resumed.
+    pub epoch: Option<(Instant, f64)>,
+    /// Text of the state file of Careful Resume; empty: no path is known (quinn).
+    pub resume_state: String,
     /// Makes connection ids and other random choices the same in every run, for simulations (quinn, noq).
     pub seed: Option<u64>,
     /// UDP payload of a full datagram, bytes, 1200 at least; `None`: found out (quinn, noq).
@@ -110,6 +116,9 @@ pub enum StackError {
         /// The library's message.
         why: String,
     },
+    /// The state file of Careful Resume is wrong.
+    #[error("state of Careful Resume: {0}")]
+    ResumeState(String),
     /// A qlog file cannot be made.
     #[error("qlog in {dir}: {source}")]
     Qlog {
@@ -265,13 +274,21 @@ pub trait Stack {
     /// Closes a connection at once.
     fn close(&mut self, now: Instant, conn: Conn, code: u32, reason: &str);
     /// Drops a connection that ended, with its totals.
-    fn forget(&mut self, conn: Conn);
+    fn forget(&mut self, now: Instant, conn: Conn);
     /// Totals of a connection; zeros for one that was forgotten.
     fn stats(&mut self, conn: Conn) -> Stats;
     /// Result of early data.
     fn zero_rtt(&self, conn: Conn) -> ZeroRtt;
     /// Session for a later 0-RTT connection, once the server has sent one (client).
     fn session(&self, conn: Conn) -> Option<Vec<u8>>;
+    /// Changes of the phase of Careful Resume so far, and the jump; `None`: it is off.
+    fn resumed(&self, _: Conn) -> Option<(&[PhaseUpdate], Option<Jump>)> {
+        None
+    }
+    /// Text of the state file of Careful Resume, where it is in use.
+    fn resume_state(&self) -> Option<String> {
+        None
+    }
     /// Why a qlog file is incomplete.
     fn qlog_fault(&self) -> Option<String>;
     /// Options in force, where the library needs others than those given.

@@ -50,6 +50,9 @@ mod differences {
     pub fn transport(setup: &Setup) -> Result<TransportConfig, Faults> {
         let options = &setup.options;
         options.check()?;
+        if let Some(fault) = options.careful_resume_fault("with noq") {
+            return Err(Faults(vec![fault]));
+        }
         let varint = |value: u64| VarInt::from_u64(value).unwrap_or(VarInt::MAX);
         let idle = VarInt::from_u32(options.max_idle_ms);
         let mut config = TransportConfig::default();
@@ -164,6 +167,9 @@ mod differences {
             .send_stream(stream)
             .write_chunks(&mut std::slice::from_mut(data));
     }
+
+    /// [`transport`] refuses Careful Resume.
+    pub fn set_controllers(_: &mut TransportConfig, _: &resume::Resumption) {}
 
     pub fn set_qlog(config: &mut TransportConfig, file: QlogFile, title: String, _: Instant) {
         config.qlog_factory(Arc::new(OneFile(Mutex::new(Some((file, title))))));

@@ -374,7 +374,7 @@ impl Stack for Quiche {
         }
     }
 
-    fn forget(&mut self, conn: Conn) {
+    fn forget(&mut self, _: Instant, conn: Conn) {
         if let Some(entry) = self.connections.get_mut(&conn) {
             entry.forgotten = true;
             self.process_events(conn);
@@ -472,6 +472,7 @@ fn check(options: &LegOptions) -> Result<(), Faults> {
             option,
             why: "quiche has no ACK frequency extension; use --stack quinn".into(),
         })
+        .chain(options.careful_resume_fault("with quiche"))
         .collect();
     if faults.is_empty() {
         Ok(())

@@ -30,12 +30,13 @@ mod differences {
     use std::sync::Arc;
     use std::time::Instant;
 
-    use ::quic::{Faults, QlogFile, client_crypto, sender_state, server_crypto};
+    use ::quic::{Faults, QlogFile, client_crypto, observed, sender_state, server_crypto};
     use bytes::{Bytes, BytesMut};
     use quinn_proto::{
         Connection, ConnectionIdGenerator, DatagramEvent, EcnCodepoint, Endpoint, EndpointConfig,
         QlogConfig, ServerConfig, StreamId, Transmit, TransportConfig,
     };
+    use resume::Resumption;
 
     use super::Crypto;
     use crate::stack::{ALPN, Setup, StackError, Stats, TlsFiles};
@@ -68,6 +69,11 @@ mod differences {
         let _ = connection
             .send_stream(stream)
             .write_chunks(std::slice::from_mut(data));
+    }
+
+    pub fn set_controllers(config: &mut TransportConfig, resumption: &Resumption) {
+        let controllers = observed(Arc::new(resumption.clone()));
+        config.congestion_controller_factory(controllers);
     }
 
     pub fn set_qlog(config: &mut TransportConfig, file: QlogFile, title: String, now: Instant) {

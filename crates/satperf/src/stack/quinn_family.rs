@@ -6,13 +6,14 @@
 //! separate spans of one stream, and a lossy or overrun 250 Mbit/s satellite link leaves ten times as many.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ::quic::{LegOptions, Reassembly};
 use bytes::Bytes;
+use resume::{Jump, PhaseUpdate};
 
 use super::proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use super::proto::{
@@ -25,6 +26,7 @@ use super::{NAME, differences};
 use crate::stack::{
     Close, Conn, Datagram, Event, MAX_STREAMS, Qlogs, Read, Setup, Stack, StackError, Stats,
     TlsFiles, Transmit, ZeroRtt,
+    resumed::{Paths, Resumed},
 };
 
 /// TLS of an endpoint.
@@ -47,6 +49,7 @@ struct Entry {
     drained: bool,
     /// The application has dropped it.
     forgotten: bool,
+    resumed: Option<Resumed>,
 }
 
 /// See the module.
@@ -63,6 +66,8 @@ pub struct Family {
     events: VecDeque<(Conn, Event)>,
     responses: VecDeque<(Transmit, Vec<u8>)>,
     qlogs: Qlogs,
+    /// With Careful Resume.
+    paths: Option<Paths>,
 }
 
 impl Family {
@@ -79,12 +84,15 @@ impl Family {
             });
         }
         let crypto = differences::crypto(tls)?;
-        Ok(Self::with_crypto(setup, crypto))
+        Self::with_crypto(setup, crypto)
     }
 
     /// An endpoint with TLS made by the caller.
-    #[must_use]
-    pub fn with_crypto(setup: Setup, crypto: Crypto) -> Self {
+    ///
+    /// # Errors
+    /// A state of Careful Resume that cannot be used.
+    pub fn with_crypto(setup: Setup, crypto: Crypto) -> Result<Self, StackError> {
+        let paths = Paths::new(&setup)?;
         let server = match &crypto {
             Crypto::Client(_) => None,
             Crypto::Server(crypto) => Some(Arc::new(ServerConfig::with_crypto(crypto.clone()))),
@@ -98,10 +106,11 @@ impl Family {
             let ids = counted_ids(seed, 0);
             differences::set_ids(&mut config, move || Box::new(CountedIds(Arc::clone(&ids))));
         }
-        Self {
+        Ok(Self {
             endpoint: differences::endpoint(config, server),
             first_ids: setup.seed.map(|seed| counted_ids(seed, FIRST_IDS)),
             qlogs: Qlogs::new(&setup),
+            paths,
             setup,
             crypto,
             connections: BTreeMap::new(),
@@ -109,11 +118,17 @@ impl Family {
             next: 0,
             events: VecDeque::new(),
             responses: VecDeque::new(),
-        }
+        })
     }
 
-    /// Transport configuration of the next connection, with a qlog file of its own.
-    fn transport(&mut self, now: Instant, side: &str) -> Result<Arc<TransportConfig>, StackError> {
+    /// Transport configuration of the next connection, with a qlog file of its own, between two addresses.
+    fn transport(
+        &mut self,
+        now: Instant,
+        side: &str,
+        local: Option<IpAddr>,
+        remote: IpAddr,
+    ) -> Result<(Arc<TransportConfig>, Option<Resumed>), StackError> {
         let mut config = differences::transport(&self.setup)?;
         config
             .max_concurrent_uni_streams(MAX_STREAMS.into())
@@ -123,13 +138,25 @@ impl Family {
         }
         let library = NAME.split('-').next().unwrap_or(NAME);
         let name = format!("{library}-{side}-{}", self.next);
-        if let Some(file) = self.qlogs.create(&name)? {
+        let file = self.qlogs.create(&name)?;
+        let mut resumed = None;
+        if let (Some(paths), Some(local)) = (&mut self.paths, local) {
+            let connection = paths.start(now, local, remote, file.clone());
+            differences::set_controllers(&mut config, &connection.resumption);
+            resumed = Some(connection);
+        }
+        if let Some(file) = file {
             differences::set_qlog(&mut config, file, name, now);
         }
-        Ok(Arc::new(config))
+        Ok((Arc::new(config), resumed))
     }
 
-    fn add(&mut self, handle: ConnectionHandle, connection: Connection) -> Conn {
+    fn add(
+        &mut self,
+        handle: ConnectionHandle,
+        connection: Connection,
+        resumed: Option<Resumed>,
+    ) -> Conn {
         let conn = self.next;
         self.next += 1;
         let entry = Entry {
@@ -140,6 +167,7 @@ impl Family {
             streams: HashMap::new(),
             drained: false,
             forgotten: false,
+            resumed,
         };
         self.connections.insert(conn, entry);
         self.conns.insert(handle, conn);
@@ -153,20 +181,24 @@ impl Family {
         let mut config = ServerConfig::with_crypto(crypto.clone());
         let peer = incoming.remote_address();
         let mut buffer = Vec::new();
-        let answer = match self.transport(now, "server") {
-            Ok(transport) => {
+        let local = incoming.local_ip();
+        let answer = match self.transport(now, "server", local, peer.ip()) {
+            Ok((transport, resumed)) => {
                 config.transport_config(transport);
                 match self
                     .endpoint
                     .accept(incoming, now, &mut buffer, Some(Arc::new(config)))
                 {
                     Ok((handle, connection)) => {
-                        let conn = self.add(handle, connection);
+                        let conn = self.add(handle, connection, resumed);
                         self.events.push_back((conn, Event::Accepted(peer)));
                         self.process_events(conn);
                         None
                     }
-                    Err(error) => error.response,
+                    Err(error) => {
+                        self.end_resumed(now, resumed);
+                        error.response
+                    }
                 }
             }
             // A qlog file cannot be made.
@@ -174,6 +206,12 @@ impl Family {
         };
         if let Some(answer) = answer {
             self.responses.push_back((burst(&answer), buffer));
+        }
+    }
+
+    fn end_resumed(&mut self, now: Instant, resumed: Option<Resumed>) {
+        if let (Some(paths), Some(resumed)) = (&mut self.paths, resumed) {
+            paths.end(now, resumed);
         }
     }
 
@@ -209,6 +247,9 @@ impl Family {
                 _ => {}
             }
         }
+        if let Some(resumed) = &mut entry.resumed {
+            resumed.note();
+        }
         if entry.connection.is_drained() && !entry.drained {
             entry.drained = true;
             self.conns.remove(&entry.handle);
@@ -229,7 +270,7 @@ impl Stack for Family {
     fn connect(
         &mut self,
         now: Instant,
-        _: SocketAddr,
+        local: SocketAddr,
         remote: SocketAddr,
         name: &str,
     ) -> Result<Conn, StackError> {
@@ -237,7 +278,7 @@ impl Stack for Family {
             what: "connect",
             why,
         };
-        let transport = self.transport(now, "client")?;
+        let (transport, resumed) = self.transport(now, "client", Some(local.ip()), remote.ip())?;
         let Crypto::Client(crypto) = &self.crypto else {
             return Err(failed("this is a server".into()));
         };
@@ -248,11 +289,13 @@ impl Stack for Family {
             let id = ids.generate_cid();
             config.initial_dst_cid_provider(Arc::new(move || id));
         }
-        let (handle, connection) = self
-            .endpoint
-            .connect(now, config, remote, name)
-            .map_err(|error| failed(error.to_string()))?;
-        Ok(self.add(handle, connection))
+        match self.endpoint.connect(now, config, remote, name) {
+            Ok((handle, connection)) => Ok(self.add(handle, connection, resumed)),
+            Err(error) => {
+                self.end_resumed(now, resumed);
+                Err(failed(error.to_string()))
+            }
+        }
     }
 
     fn receive(&mut self, now: Instant, datagram: Datagram) {
@@ -422,9 +465,11 @@ impl Stack for Family {
         }
     }
 
-    fn forget(&mut self, conn: Conn) {
+    fn forget(&mut self, now: Instant, conn: Conn) {
         if let Some(entry) = self.connections.get_mut(&conn) {
             entry.forgotten = true;
+            let resumed = entry.resumed.take();
+            self.end_resumed(now, resumed);
             self.process_events(conn);
         }
     }
@@ -440,6 +485,15 @@ impl Stack for Family {
             Some(entry) if entry.is_early => ZeroRtt::Refused,
             _ => ZeroRtt::NotAsked,
         }
+    }
+
+    fn resumed(&self, conn: Conn) -> Option<(&[PhaseUpdate], Option<Jump>)> {
+        let resumed = self.connections.get(&conn)?.resumed.as_ref()?;
+        Some((&resumed.phases, resumed.jump()))
+    }
+
+    fn resume_state(&self) -> Option<String> {
+        self.paths.as_ref().map(Paths::to_text)
     }
 
     fn session(&self, _: Conn) -> Option<Vec<u8>> {

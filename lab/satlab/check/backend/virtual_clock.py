@@ -41,7 +41,6 @@ def transfer(suite: Suite, case: Case, seed: int, client: Options, server: Optio
 
     The seed decides when the transfer starts, between 0 and 1 s: at any phase of a frame.
     """
-    has_second = case.second_after_s is not None
     return {
         "schema": "satlab/virtual-transfer/1",
         "seed": seed,
@@ -50,12 +49,13 @@ def transfer(suite: Suite, case: Case, seed: int, client: Options, server: Optio
         "marks_bytes": [round(mark * MB) for mark in suite.marks_mb],
         "streams": 1,
         "start_s": random.Random(seed).random(),  # noqa: S311 - a phase, not a secret
-        "repeats": 2 if has_second else 1,
+        "source_mbps": case.source_mbps,
+        "repeats": 1 if case.second_after_s is None else 2,
         "pause_s": case.second_after_s or 0.0,
-        "zero_rtt": has_second,
+        "zero_rtt": case.sends_early_data,
         "timeout_s": case.timeout_s,
-        "client": dict(client),
-        "server": dict(server),
+        "client": case.client | dict(client),
+        "server": case.server | dict(server),
     }
 
 
@@ -107,6 +107,20 @@ def sample(case: Case, outcome: Mapping[str, Any]) -> Sample:
         sent_datagrams=sender.get("sent_datagrams"),
         lost_packets=sender.get("lost_packets"),
         acks=receiver.get("sent_acks"),
+        symptoms=_jump(last.get("careful_resume")),
         spent_s=traces.of_outcome(outcome).spent_s(),
         simulated_s=last["started_s"] + last["duration_s"],
     )
+
+
+def _jump(resumed: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Return what Careful Resume did, if it was on and something was known of the path."""
+    if resumed is None or not resumed["phases"]:
+        return ()
+    if resumed["jump_bytes"] is None:
+        trigger = resumed["phases"][-1]["trigger"]
+        return (f"careful resume: no jump ({trigger or 'nothing to gain'})",)
+    text = f"careful resume: a jump to {resumed['jump_bytes'] / 1e6:.2f} MB"
+    if resumed["retreated"]:
+        text += f", taken back, {resumed['lost_bytes'] / 1e6:.2f} MB of it lost"
+    return (text,)

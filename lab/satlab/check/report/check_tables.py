@@ -11,8 +11,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from satlab.check import floor
 from satlab.check.check_result import CheckResult
 from satlab.check.samples import Sample
+from satlab.check.suite import MB
 from satlab.check.trace import causes
 from satlab.check.verdict import BaselineComparison, TargetVerdict
 
@@ -70,7 +72,8 @@ def pace(check: CheckResult) -> str:
 # --- verdicts -------------------------------------------------------------------------------------------------------
 
 _VERDICTS_HEAD = (
-    "case", "down/up Mbit/s", "MB", "target s", "reference s", "median s", "95 % interval", "samples", "verdict",
+    "case", "down/up Mbit/s", "MB", "target s", "floor s", "reference s", "median s", "95 % interval", "samples",
+    "verdict",
 )  # fmt: skip
 
 
@@ -94,6 +97,7 @@ def _verdict_row(one: TargetVerdict, check: CheckResult) -> tuple[str, ...]:
         f"{link.forward_mbps:.4g}/{link.return_mbps:.3g}",
         _megabytes(one),
         "" if one.target_s is None else f"{one.target_s:g}",
+        _floor(one, check),
         _reference(one, check),
         seconds(one.median_s),
         f"{seconds(one.interval_s.low)} to {seconds(one.interval_s.high)}",
@@ -102,8 +106,14 @@ def _verdict_row(one: TargetVerdict, check: CheckResult) -> tuple[str, ...]:
     )
 
 
+def _floor(one: TargetVerdict, check: CheckResult) -> str:
+    if one.mark_mb is None:
+        return ""
+    return f"{floor.floor_s(check.links[one.case], check.suite.case(one.case), one.mark_mb * MB):.2f}"
+
+
 def _reference(one: TargetVerdict, check: CheckResult) -> str:
-    case = next(case for case in check.suite.cases if case.id == one.case)
+    case = check.suite.case(one.case)
     times = dict(zip(check.suite.marks_mb, case.reference_s, strict=False))
     reference_s = None if one.mark_mb is None else times.get(one.mark_mb)
     return "" if reference_s is None else f"{reference_s:g}"

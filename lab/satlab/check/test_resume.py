@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The suite `resume`: its cases in each mode, changes between two transfers, the floor of a transfer."""
+
+import json
+from types import SimpleNamespace
+from typing import Any, cast
+
+import jsonschema
+import pytest
+
+from satlab.check import floor, suite
+from satlab.check.backend import virtual_clock
+from satlab.check.case_link import CaseLink, _sets
+from satlab.check.suite import Case
+from satlab.common import paths
+
+RESUME = suite.load(paths.BASELINES / "resume.yml")
+MODES = ("off", "iw32", "iw100", "0rtt", "cr", "0rtt-cr", "blind")
+
+
+def case(**fields: Any) -> Case:
+    return Case.model_validate({"id": "a", "forward_mbps": 50, "return_mbps": 10} | fields)
+
+
+LINK = cast(
+    "CaseLink",
+    SimpleNamespace(
+        plan=SimpleNamespace(
+            rtt_ms=SimpleNamespace(min=650.0),
+            forward=SimpleNamespace(udp_goodput_bps=48e6, symbol_rate_baud=25e6),
+            return_=SimpleNamespace(udp_goodput_bps=9.6e6),
+            terrestrial_one_way_delay_ms=75.0,
+        )
+    ),
+)
+
+
+def test_each_case_is_taken_in_each_mode() -> None:
+    ids = [one.id for one in RESUME.cases]
+    assert ids[:7] == [f"same-{mode}" for mode in MODES] and len(ids) == 10 * 7
+    schema = json.loads((paths.SCHEMAS / "virtual-transfer.schema.json").read_text())
+    requests = {one.id: virtual_clock.transfer(RESUME, one, 1, {}, {}) for one in RESUME.cases}
+    for request in requests.values():
+        jsonschema.validate(request, schema)
+    assert requests["same-cr"]["server"] == {"careful_resume": "on"}
+    assert (requests["same-cr"]["zero_rtt"], requests["same-0rtt-cr"]["zero_rtt"]) == (False, True)
+    assert requests["slow-source-off"]["source_mbps"] == 20
+
+
+def test_options_of_the_command_line_are_stronger_than_those_of_a_case() -> None:
+    request = virtual_clock.transfer(RESUME, RESUME.case("same-iw32"), 1, {}, {"initial_window": 16})
+    assert request["server"] == {"initial_window": 16}
+
+
+def test_a_change_that_changes_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="changes nothing"):
+        case(changes=[{"at_s": 1}])
+
+
+def test_changes_become_those_of_the_satellite_segment() -> None:
+    changed = case(changes=[{"at_s": 45, "forward_mbps": 25, "rtt_ms": 260}])
+    found = [one.model_dump(exclude_unset=True) for one in _sets(LINK, changed, changed.changes[0])]
+    assert found == [
+        {"direction": "forward", "symbol_rate_baud": 12_500_000},
+        {"direction": "both", "delay_ms": 55.0},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "size", "expected_s"),
+    [
+        ({}, 2_000_000, 1.3 + 16 / 48),
+        ({"second_after_s": 10}, 2_000_000, 0.65 + 16 / 48),
+        ({"second_after_s": 10, "zero_rtt": False}, 2_000_000, 1.3 + 16 / 48),
+        ({"direction": "upload"}, 2_000_000, 0.975 + 16 / 9.6),
+        # 3.7 s at 48 Mbit/s, the rest at a fifth of it.
+        ({"changes": [{"at_s": 5, "forward_mbps": 10}]}, 30_000_000, 5 + (240 - 3.7 * 48) / 9.6),
+        ({"changes": [{"at_s": 5, "forward_mbps": 10}]}, 2_000_000, 1.3 + 16 / 48),
+        ({"changes": [{"at_s": 45, "forward_mbps": 25}], "second_after_s": 60}, 3_000_000, 0.65 + 24 / 24),
+        ({"changes": [{"at_s": 45, "rtt_ms": 260}], "second_after_s": 60}, 6_000_000, 0.26 + 1.0),
+    ],
+)
+def test_the_floor_is_round_trips_and_bytes(fields: dict[str, Any], size: int, expected_s: float) -> None:
+    assert floor.floor_s(LINK, case(**fields), size) == pytest.approx(expected_s)
+
+
+@pytest.mark.parametrize(
+    ("resumed", "text"),
+    [
+        (None, None),
+        ({"phases": []}, None),
+        ({"phases": [{"trigger": "rtt_not_validated"}], "jump_bytes": None}, "no jump (rtt_not_validated)"),
+        ({"phases": [{"trigger": None}], "jump_bytes": None}, "no jump (nothing to gain)"),
+        ({"phases": [{}], "jump_bytes": 2_030_000, "retreated": False, "lost_bytes": 0}, "a jump to 2.03 MB"),
+        (
+            {"phases": [{}], "jump_bytes": 2_030_000, "retreated": True, "lost_bytes": 310_000},
+            "a jump to 2.03 MB, taken back, 0.31 MB of it lost",
+        ),
+    ],
+)
+def test_the_table_says_what_careful_resume_did(resumed: dict[str, Any] | None, text: str | None) -> None:
+    expected = () if text is None else (f"careful resume: {text}",)
+    assert virtual_clock._jump(resumed) == expected
