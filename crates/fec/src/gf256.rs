@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! Arithmetic in GF(2^8) with the polynomial x^8 + x^4 + x^3 + x^2 + 1 (RFC 8681 section 3.7.2).
 
-use crate::sys;
+use crate::sys::{self, Products};
 
 const POLYNOMIAL: u16 = 0x11d;
-
-/// Products of a factor with the 16 low and the 16 high halves of a byte.
-pub(crate) type Products = [[u8; 16]; 2];
 
 static PRODUCTS: [Products; 256] = products();
 static INVERSES: [u8; 256] = inverses();

@@ -2,7 +2,8 @@
 //! Vector instructions. The only module with `unsafe`.
 #![allow(unsafe_code)]
 
-use crate::gf256::Products;
+/// Products of a factor with the 16 low and the 16 high halves of a byte.
+pub(crate) type Products = [[u8; 16]; 2];
 
 /// Adds the products to `to` for as many whole vectors as both slices hold; returns how many bytes it has done.
 #[cfg(target_arch = "x86_64")]

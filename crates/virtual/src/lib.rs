@@ -14,6 +14,7 @@ pub mod packet;
 pub mod path;
 pub mod tls;
 pub mod transfer;
+pub mod tunnel;
 pub mod world;
 
 use outcome::Outcome;

@@ -20,6 +20,7 @@ use crate::endpoint::Endpoint;
 use crate::outcome::{Mark, Sample, TransferResult, seconds};
 use crate::tls;
 use crate::transfer::Transfer;
+use crate::tunnel::Tunnel;
 
 /// Time between two samples.
 pub const SAMPLE: Nanos = 50_000_000;
@@ -113,11 +114,15 @@ impl World {
         };
         let client = Quinn::with_crypto(setup(&transfer.client), client_tls);
         let server = Quinn::with_crypto(setup(&transfer.server), server_tls);
+        let tunnel = |own, peer| {
+            let options = transfer.fec.as_ref()?;
+            Some(Tunnel::new(options, own, peer))
+        };
         Ok(Self {
             now: 0,
             zero,
-            client: Endpoint::new(client, CLIENT),
-            server: Endpoint::new(server, SERVER),
+            client: Endpoint::new(client, CLIENT, zero, tunnel(CLIENT, SERVER)),
+            server: Endpoint::new(server, SERVER, zero, tunnel(SERVER, CLIENT)),
             context: context(Side::Client, &transfer.client),
             server_app: Server::new(context(Side::Server, &transfer.server), false),
             running: None,
@@ -356,7 +361,9 @@ impl World {
             self.server_app.wake(),
         ];
         let timers = timers.map(|at| at.map(|at| self.since_zero(at)));
-        let own = timers.into_iter().chain([sample, self.next_start]);
+        let tunnels = [&self.client, &self.server].map(Endpoint::tunnel_timeout);
+        let own = timers.into_iter().chain(tunnels);
+        let own = own.chain([sample, self.next_start]);
         own.flatten().min()
     }
 }
