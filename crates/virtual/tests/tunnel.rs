@@ -13,7 +13,7 @@ use link::{Carrier, LinkConfig, Loss, LossModel, LossUnit, Queue};
 use quic::LegOptions;
 use satvirtual::path::Path;
 use satvirtual::transfer::{Direction, SCHEMA, Transfer};
-use satvirtual::tunnel::TunnelOptions;
+use satvirtual::tunnel::{Tunnel, TunnelOptions};
 
 const DELAY: u64 = 250_000_000;
 const MS: u64 = 1_000_000;
@@ -74,7 +74,7 @@ fn download(losses: Vec<Loss>, code: Option<&str>, hold_ms: u64) -> (f64, Option
     let (world, _) = satvirtual::simulate(path, &transfer, transfer.request(), false).unwrap();
     let done = &world.done[0];
     assert_eq!((done.status, done.bytes), ("ok", 5_000_000), "{done:?}");
-    let counters = world.client.tunnel.as_ref().map(|it| it.counters());
+    let counters = world.client.tunnel.as_ref().map(Tunnel::counters);
     println!(
         "{code:?}, {hold_ms} ms: {:.2} s, {counters:?}",
         done.duration_s
