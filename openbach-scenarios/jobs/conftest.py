@@ -4,9 +4,11 @@
 import importlib.util
 import json
 import os
+import secrets
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +19,7 @@ import pytest
 from satlab.common import paths
 
 JOBS = Path(__file__).parent
+DEADLINE_S = 20.0
 
 
 def program(job: str) -> Path:
@@ -50,10 +53,52 @@ class Trial:
         output, _ = process.communicate(timeout=30)
         return process.returncode, output
 
+    def ready(self) -> None:
+        """Wait until the job has reported that it is ready."""
+        deadline = time.monotonic() + DEADLINE_S
+        while not any(record.get("ready") for record in self.records()):
+            assert time.monotonic() < deadline, f"{self.job} is not ready after {DEADLINE_S} s"
+            time.sleep(0.02)
+
     def records(self) -> list[dict[str, Any]]:
         """Return what was sent so far."""
         file = self.raw / "stats.jsonl"
         return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+@dataclass(frozen=True)
+class Node:
+    """A network namespace with an interface `lan0` (192.0.2.1), whose far end (192.0.2.2) is in another one."""
+
+    name: str
+
+    @property
+    def within(self) -> tuple[str, ...]:
+        """The words before a command that runs there."""
+        return ("ip", "netns", "exec", self.name)
+
+    def run(self, *argv: str) -> str:
+        """Run a short command there; return its output."""
+        return subprocess.run([*self.within, *argv], check=True, capture_output=True, text=True, timeout=20).stdout
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    """Yield a node of its own; the test needs root."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    near, far = Node(f"satlab-{secrets.token_hex(3)}-near"), Node(f"satlab-{secrets.token_hex(3)}-far")
+    try:
+        for each in (near, far):
+            subprocess.run(["ip", "netns", "add", each.name], check=True)
+        near.run("ip", "link", "add", "lan0", "type", "veth", "peer", "name", "lan0", "netns", far.name)
+        for each, address in ((near, "192.0.2.1/24"), (far, "192.0.2.2/24")):
+            each.run("ip", "address", "add", address, "dev", "lan0")
+            each.run("ip", "link", "set", "lan0", "up")
+        yield near
+    finally:
+        for each in (near, far):
+            subprocess.run(["ip", "netns", "del", each.name], check=False, capture_output=True)
 
 
 @pytest.fixture

@@ -101,7 +101,7 @@ def traces(name: str) -> dict[str, list[str]]:
         if nft
         else [],
         "processes": [str(pid) for pid in marked(name)],
-        "files": sorted(str(file) for file in Path("/run/satlab").glob(f"**/{name}*")),
+        "files": sorted(str(file) for file in Path("/run").glob(f"satlab*/**/{name}*")),
     }
 
 

@@ -7,20 +7,19 @@ import json
 import os
 import shlex
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 
-from satlab.check import case_link, check_run
+from satlab.check import case_link, check_run, sandboxed
 from satlab.check.backend import real_clock
 from satlab.check.check_result import CheckResult
 from satlab.check.check_run import CheckRequest
 from satlab.check.endpoint import command_line, interop_endpoint
 from satlab.check.samples import Sample
-from satlab.check.sandbox import sandbox
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
@@ -28,6 +27,7 @@ from satlab.common.processes import wait
 from satlab.experiment import link_probe
 from satlab.link.config import LinkRequest, LinkSet, Timeline, TimelineStep
 from satlab.netlab import lab
+from satlab.netlab.sandbox import Limits, Sandbox
 
 pytestmark = pytest.mark.net
 PROBE = link_probe.probe_link
@@ -69,7 +69,7 @@ def _prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, satlink: Path) ->
     shutil.copy(paths.BASELINES / "interop.yml", tmp_path / "baselines")
     monkeypatch.setattr(paths, "BASELINES", tmp_path / "baselines")
     monkeypatch.setattr(link_probe, "probe_link", lambda *_: link_probe.Probe(None, None, 0, 0, 0, {}))
-    monkeypatch.setattr(real_clock, "Limits", functools.partial(sandbox.Limits, processes=64, disk_bytes=32 << 20))
+    monkeypatch.setattr(real_clock, "Limits", functools.partial(Limits, processes=64, disk_bytes=32 << 20))
     monkeypatch.setenv("PATH", "/usr/sbin", prepend=":")
 
 
@@ -171,6 +171,18 @@ def test_tcp_goes_through_both_proxies(tmp_path: Path) -> None:
     assert found.retransmitted_share is not None and 0 <= found.retransmitted_share < 0.5
 
 
+@pytest.mark.usefixtures("_ngtcp2")
+def test_the_ledger_closes_to_the_packet(tmp_path: Path) -> None:
+    """Also in a busy host: what a socket's full buffer loses is counted, and nothing else may be missing."""
+    found = sample(tmp_path, "small", "small", stack="ngtcp2")
+    times(found)
+    assert found.ledgers is not None
+    for one in found.ledgers.values():
+        assert (one["lost_before_link"], one["unaccounted"], one["lost_after_link"], one["lost"]) == (0, 0, 0, 0), one
+    forward = found.ledgers["forward"]
+    assert (forward["sent"] or 0) > 1400 and forward["spurious"] is not None
+
+
 # --- planted faults -------------------------------------------------------------------------------------------------
 
 
@@ -227,16 +239,18 @@ def slow_group() -> Iterator[Path]:
 
 @pytest.mark.usefixtures("_ngtcp2")
 def test_a_server_without_cpu_is_named(tmp_path: Path, slow_group: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = sandbox.start
+    usual = sandboxed.start
 
-    def limited(enter: Sequence[str], box: sandbox.Sandbox, argv: Sequence[str], log: Path) -> sandbox.SandboxedProcess:
+    def limited(
+        box: Sandbox, argv: Sequence[str], environment: Mapping[str, str], log: Path
+    ) -> sandboxed.SandboxedProcess:
         """Move the server (it runs when a client starts) to the slow group, and not its supervisor."""
         if log.name == "client-0.log":
             [server] = [pid for pid in children(os.getpid()) if Path(f"/proc/{pid}/comm").read_text() == "gtlsserver\n"]
             (slow_group / "cgroup.procs").write_text(str(server))
-        return usual(enter, box, argv, log)
+        return usual(box, argv, environment, log)
 
-    monkeypatch.setattr(sandbox, "start", limited)
+    monkeypatch.setattr(sandboxed, "start", limited)
     found = sample(tmp_path, "light", "light", stack="ngtcp2")
     times(found)
     assert [one for one in found.symptoms if one.startswith("CPU limit: the server")], found.symptoms

@@ -5,32 +5,49 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from satlab.check.sandbox import sandbox
-from satlab.check.sandbox.sandbox import ExitReport, Limits, Mount, Sandbox
+from satlab.check import sandboxed
+from satlab.check.sandboxed import ExitReport
+from satlab.common import paths
+from satlab.common.processes import wait
+from satlab.netlab import sandbox
+from satlab.netlab.job_host import JOB_LIMITS
+from satlab.netlab.sandbox import Limits, Mount, Place, Sandbox
+from satlab.openbach.job_process import JobProcess
+from tests.places import new_place
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
 
+NOWHERE = Place()
 SMALL = Limits(seconds=5, memory_bytes=64 << 20, processes=32, disk_bytes=8 << 20)
 
 
-def run(script: str, tmp_path: Path, limits: Limits = SMALL) -> ExitReport:
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    with new_place(tmp_path) as made:
+        yield made
+
+
+def run(script: str, tmp_path: Path, limits: Limits = SMALL, place: Place = NOWHERE) -> ExitReport:
     """Run a shell script in a sandbox that may write to /out. Its output is in tmp_path/log."""
     out = tmp_path / "out"
     out.mkdir(exist_ok=True)
-    box = Sandbox(mounts=(Mount(out, "/out", writable=True),), limits=limits)
+    box = Sandbox(mounts=(Mount(out, "/out", writable=True),), limits=limits, place=place)
     os.chown(out, box.uid, box.uid)
-    program = sandbox.start(["unshare", "--net", "--"], box, ["sh", "-c", script], tmp_path / "log")
+    program = sandboxed.start(box, ["sh", "-c", script], {}, tmp_path / "log")
     try:
         ended = program.poll(20)
         assert ended is not None, "the program exceeded its limits and was not ended"
         return ended
     finally:
         program.stop()
-        assert not (tmp_path / "log.root").exists() and not processes_of(box.uid)
+        assert not [*tmp_path.glob("log.root"), *tmp_path.glob("log.sandbox")] and not processes_of(box.uid)
 
 
 def processes_of(uid: int) -> list[str]:
@@ -62,7 +79,7 @@ def test_t11_a_program_that_exceeds_a_limit_is_ended_with_the_reason(script: str
     assert ended.stop_reason.startswith(reason) and bool(ended.stop_reason) is bool(reason), ended
 
 
-def test_t11_it_reads_no_user_data_and_writes_to_its_folders_alone(tmp_path: Path) -> None:
+def test_t11_it_reads_no_user_data_and_writes_to_its_folders_alone(tmp_path: Path, place: Place) -> None:
     secret = tmp_path / "secret"
     secret.write_text("secret")
     with subprocess.Popen(["sleep", "60"]) as victim:
@@ -72,7 +89,7 @@ def test_t11_it_reads_no_user_data_and_writes_to_its_folders_alone(tmp_path: Pat
             ip link set lo up; nsenter --net=/proc/1/ns/net true; cat /proc/1/environ; env
             echo DONE
         """
-        run(script, tmp_path)
+        run(script, tmp_path, place=place)
         assert victim.poll() is None
         victim.kill()
     output = (tmp_path / "log").read_text()
@@ -90,8 +107,8 @@ def test_t11_it_has_no_privilege_and_its_own_user(tmp_path: Path) -> None:
     assert int(status["NSpid"].split()[-1]) < 10
 
 
-def test_t11_its_network_is_its_parent_s_namespace(tmp_path: Path) -> None:
-    run("ls /sys/class/net; cat /proc/net/dev", tmp_path)
+def test_t11_its_network_is_the_given_namespace(tmp_path: Path, place: Place) -> None:
+    run("ls /sys/class/net; cat /proc/net/dev", tmp_path, place=place)
     interfaces = {line.partition(":")[0].strip() for line in (tmp_path / "log").read_text().splitlines() if ":" in line}
     assert interfaces == {"lo"}
 
@@ -109,8 +126,8 @@ def test_status_cpu_time_and_memory_are_reported(tmp_path: Path) -> None:
 
 
 def test_a_stopped_program_can_end_by_itself(tmp_path: Path) -> None:
-    program = sandbox.start(
-        [], Sandbox(), ["sh", "-c", "trap 'echo bye; exit 3' TERM; while :; do sleep 0.1; done"], tmp_path / "log"
+    program = sandboxed.start(
+        Sandbox(), ["sh", "-c", "trap 'echo bye; exit 3' TERM; while :; do sleep 0.1; done"], {}, tmp_path / "log"
     )
     assert program.poll(0.5) is None
     ended = program.stop()
@@ -129,7 +146,9 @@ def test_a_program_runs_in_the_root_of_an_image(tmp_path: Path) -> None:
     (root / "etc").mkdir(exist_ok=True)
     (root / "etc" / "hosts").write_text("1.2.3.4 image\n")
     script = "ls /; while read line; do echo $line; done < /etc/hosts; echo x > /etc/hosts; echo x > /bin/x"
-    running = sandbox.start([], Sandbox(base=root, hosts="5.6.7.8 lab\n"), ["/bin/sh", "-c", script], tmp_path / "log")
+    running = sandboxed.start(
+        Sandbox(base=root, hosts="5.6.7.8 lab\n"), ["/bin/sh", "-c", script], {}, tmp_path / "log"
+    )
     ended = running.poll(20) or running.stop()
     output = (tmp_path / "log").read_text().split("\n")
     assert ended.stop_reason == "" and {"bin", "etc", "proc", "tmp", "5.6.7.8 lab"} <= set(output), output
@@ -142,6 +161,39 @@ def test_a_mount_is_at_the_path_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "real" / "file").write_text("text\n")
     (tmp_path / "link").symlink_to(tmp_path / "real")
     box = Sandbox(mounts=(Mount(tmp_path / "link"),))
-    running = sandbox.start([], box, ["cat", str(tmp_path / "link" / "file")], tmp_path / "log")
+    running = sandboxed.start(box, ["cat", str(tmp_path / "link" / "file")], {}, tmp_path / "log")
     ended = running.poll(20) or running.stop()
     assert (ended.status, ended.output_tail) == (0, "text")
+
+
+REPORTS = """
+import os, signal, sys, time
+def stopped(who):
+    def handler(*_):
+        os.write(1, (who + " stopped\\n").encode())
+        os._exit(0)
+    return handler
+child = os.fork()
+signal.signal(signal.SIGTERM, stopped("job" if child else "child"))
+if child:
+    print("up", flush=True)
+while True:
+    time.sleep(1)
+"""
+
+
+def test_t24_descendants_are_stopped_first_then_the_job_then_its_stop_command_runs(tmp_path: Path) -> None:
+    root, log = tmp_path / "root", tmp_path / "log"
+    root.mkdir()
+    enter = Sandbox(mounts=sandbox.programs(), limits=JOB_LIMITS).argv(tmp_path / "spec", root)
+    job = JobProcess(
+        [*enter, sys.executable, "-c", REPORTS],
+        stop_argv=[*enter, "echo", "after"],
+        environment={"HOME": sandbox.HOME, "PATH": paths.STANDARD_PATH},
+        log=log,
+    )
+    assert wait(lambda: "up" in log.read_text(), 10)
+    job.stop()
+    assert wait(lambda: job.poll(time.monotonic()) is not None, 10)
+    job.close()
+    assert log.read_text().splitlines() == ["up", "child stopped", "job stopped", "after"]

@@ -284,7 +284,7 @@ def test_t02_the_helper_answers_the_api_alone(service: Service) -> None:
             anonymous.sendall(b'{"verb":"status","run_id":"x"}\n')
             answer = anonymous.recv(100)
         assert answer == b""
-    argv = privileges.drop_argv(privileges.new_uid(), (), [path.parent])
+    argv = privileges.drop_argv(privileges.new_uid(), [path.parent])
     connect = f"import socket; socket.socket(socket.AF_UNIX).connect({str(path)!r})"
     done = subprocess.run([*argv, "/usr/bin/python3", "-c", connect], capture_output=True, text=True, check=False)
     assert "PermissionError" in done.stderr

@@ -17,6 +17,7 @@ from satlab.experiment import run
 from satlab.link.options import LinkOptions
 from satlab.netlab import privileges
 from satlab.netlab.job_host import LabHost
+from satlab.netlab.sandbox import Place
 from satlab.openbach import descriptor, runner
 from satlab.openbach.model import BoundScenario, Function, OnFail, StartJob, Wait
 from satlab.rootd.daemon import Helper
@@ -57,7 +58,7 @@ def add_job(jobs: Path, name: str, program: str) -> None:
 
 @pytest.fixture
 def run_jobs(tmp_path: Path) -> Run:
-    """Run programs one after the other as the jobs of one run, without a lab: with its user, in no namespace."""
+    """Run programs one after the other as the jobs of one run, without a lab: in its sandboxes, in our network."""
 
     def run_them(*programs: str) -> runner.ScenarioResult:
         jobs, folder = tmp_path / "jobs", tmp_path / "private"
@@ -74,7 +75,7 @@ def run_jobs(tmp_path: Path) -> Run:
         lab: Any = SimpleNamespace(
             topology=topology.load(paths.LAB_FILE),
             config=SimpleNamespace(control=None),
-            enter_argv=lambda _: [],
+            place=lambda _: Place(),
         )
         scenario = BoundScenario("attack", {}, tuple(functions))
         host = LabHost(lab, folder, jobs=[jobs])
@@ -96,12 +97,13 @@ for name in ("2", "3"):
         os.symlink({str(victim)!r}, os.path.join("..", name))
     except PermissionError:
         print("refused")
+os.symlink({str(victim)!r}, "2")
 """
-    result = run_jobs(plant, "import os; print(os.stat('.').st_uid == os.getuid(), os.listdir('.'))")
+    result = run_jobs(plant, "import os; print(os.getcwd(), '2' in os.listdir('.'))")
     logs = [path.read_text() for path in sorted((tmp_path / "raw" / "logs").iterdir())]
     assert {path.stat().st_uid for path in (victim, victim / "secret")} == {0}, "a job owns what was root's"
     assert result.ok, (result.reason, logs)
-    assert logs == ["refused\nrefused\n", "True []\n"]
+    assert logs == ["refused\nrefused\n", "/tmp False\n"]
 
 
 @ROOT_ONLY
@@ -109,7 +111,7 @@ def test_t17_a_job_writes_in_its_own_folders_alone(run_jobs: Run, tmp_path: Path
     attempts = """
 import os
 raw = os.environ["SATLAB_RAW"]
-for path in (raw, os.path.dirname(os.environ["HOME"]), os.environ["SATLAB_WWW"]):
+for path in (raw, "/", "/run", "/usr", os.environ["SATLAB_WWW"]):
     print(os.access(path, os.W_OK), os.stat(path).st_uid)
 for path in (os.environ["HOME"], os.path.join(raw, "files"), os.path.join(raw, "stats.jsonl")):
     print(os.access(path, os.W_OK))
@@ -117,18 +119,12 @@ for path in (os.environ["HOME"], os.path.join(raw, "files"), os.path.join(raw, "
     result = run_jobs(attempts)
     assert result.ok, result.reason
     said = (tmp_path / "raw/logs/job1-1.log").read_text().split("\n")
-    assert said == [*["False 0"] * 3, *["True"] * 3, ""]
+    assert said == [*["False 0"] * 5, *["True"] * 3, ""]
 
 
 @ROOT_ONLY
-def test_t18_deep_folders_in_a_home_go_with_the_run(
-    run_jobs: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "temporary").mkdir(mode=0o711)
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
-    result = run_jobs(NEST)
-    assert result.ok, result.reason
-    assert not list((tmp_path / "temporary").iterdir())
+def test_t18_deep_folders_in_a_home_go_with_the_job(run_jobs: Run) -> None:
+    assert run_jobs(NEST, "import os; raise SystemExit(os.path.exists('d'))").ok
 
 
 @ROOT_ONLY

@@ -45,6 +45,11 @@ impl Groups {
         }
     }
 
+    /// Whether the kernel enforces the limits.
+    pub fn are_limits(&self) -> bool {
+        self.version > 0
+    }
+
     /// Moves the calling process in.
     ///
     /// # Errors
@@ -104,6 +109,7 @@ fn mount_point(mounts: &str, controller: Option<&str>) -> Option<PathBuf> {
 fn second(mounts: &str, name: &str, limits: &Limits) -> io::Result<Groups> {
     let top = mount_point(mounts, None).ok_or(io::ErrorKind::NotFound)?;
     let parent = top.join(PARENT);
+    remove_left(&parent);
     for folder in [&top, &parent] {
         fs::create_dir_all(folder)?;
         fs::write(folder.join("cgroup.subtree_control"), "+memory +pids")?;
@@ -127,8 +133,10 @@ fn second(mounts: &str, name: &str, limits: &Limits) -> io::Result<Groups> {
 fn first(mounts: &str, name: &str, limits: &Limits) -> io::Result<Groups> {
     let make = |controller: &str| {
         let top = mount_point(mounts, Some(controller)).ok_or(io::ErrorKind::NotFound)?;
-        fs::create_dir_all(top.join(PARENT))?;
-        fresh(&top.join(PARENT).join(name))
+        let parent = top.join(PARENT);
+        fs::create_dir_all(&parent)?;
+        remove_left(&parent);
+        fresh(&parent.join(name))
     };
     let (memory, pids) = (make("memory")?, make("pids")?);
     fs::write(
@@ -153,6 +161,20 @@ fn first(mounts: &str, name: &str, limits: &Limits) -> io::Result<Groups> {
         peak: File::open(memory.join("memory.max_usage_in_bytes")).ok(),
         folders: vec![memory, pids],
     })
+}
+
+/// Removes groups of sandboxes that were killed: their names end with the number of a process that is gone.
+fn remove_left(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let is_process = |pid: &str| Path::new("/proc").join(pid).exists();
+        if name
+            .rsplit_once('-')
+            .is_some_and(|(_, pid)| !is_process(pid))
+        {
+            let _ = fs::remove_dir(entry.path()); // refused while it has processes
+        }
+    }
 }
 
 /// A new group: one that a killed sandbox left is removed first.

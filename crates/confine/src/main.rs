@@ -25,6 +25,8 @@ use sys::Fork;
 
 const USAGE: &str = "usage: satbox run SPEC-FILE -- COMMAND...     the command has this program's variables and working directory
        satbox namespaces USER-FILE FIRST-UID COUNT NETWORK-FILE...";
+/// Exit status of `namespaces` where the kernel allows no user namespace.
+const NO_USER_NAMESPACES: u8 = 5;
 /// Largest spec, bytes.
 const MOST_SPEC: u64 = 4 << 20;
 
@@ -42,10 +44,10 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             let _ = writeln!(io::stderr(), "error: {error}");
-            ExitCode::from(if error.kind() == io::ErrorKind::InvalidInput {
-                2
-            } else {
-                3
+            ExitCode::from(match error.kind() {
+                io::ErrorKind::InvalidInput => 2,
+                io::ErrorKind::Unsupported => NO_USER_NAMESPACES,
+                _ => 3,
             })
         }
     }

@@ -77,20 +77,33 @@ fn keep(
     mut answers: File,
     kept: &mut Vec<PathBuf>,
 ) -> io::Result<()> {
-    let refused =
-        || io::Error::other("the kernel allows no user namespace (user.max_user_namespaces)");
-    answers.read_exact(&mut [0]).map_err(|_| refused())?;
+    let refused = |_| {
+        let why = "the kernel allows no user namespace (user.max_user_namespaces)";
+        io::Error::new(io::ErrorKind::Unsupported, why)
+    };
+    answers.read_exact(&mut [0]).map_err(refused)?;
     let map = format!("{0} {0} {1}\n", request.first_uid, request.uids);
     for name in ["uid_map", "gid_map"] {
         fs::write(format!("/proc/{pid}/{name}"), &map)?;
     }
     mount(&request.user, pid, "user", kept)?;
     for file in &request.networks {
+        share_folder_of(file)?;
         commands.write_all(&[1])?;
         answers.read_exact(&mut [0])?;
         mount(file, pid, "net", kept)?;
     }
     Ok(())
+}
+
+/// Makes the folder of network namespaces a mount that other mount namespaces share, as ip-netns(8) does.
+fn share_folder_of(file: &Path) -> io::Result<()> {
+    let folder = file.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    fs::create_dir_all(folder)?;
+    sys::share(folder).or_else(|_| {
+        sys::bind(folder, folder)?;
+        sys::share(folder)
+    })
 }
 
 fn mount(file: &Path, pid: libc::pid_t, kind: &str, kept: &mut Vec<PathBuf>) -> io::Result<()> {

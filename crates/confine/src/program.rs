@@ -14,8 +14,8 @@ use crate::cgroup::Groups;
 use crate::spec::Spec;
 use crate::{filter, sys};
 
-/// Processes and threads that may be started in all, as a multiple of those at a time.
-pub const FORKS: u64 = 4;
+/// Processes of the user, who may have several sandboxes, as a multiple of those in one.
+const SANDBOXES: u64 = 4;
 const LAST_CAPABILITY: u8 = 63;
 const OPEN_FILES: u64 = 4096;
 const LOCKED_BYTES: u64 = 64 << 20;
@@ -55,7 +55,7 @@ fn confine(spec: &Spec, prepared: &Prepared, groups: &Groups, output: &OwnedFd) 
     if let Some(namespace) = &prepared.user_namespace {
         sys::enter(namespace, libc::CLONE_NEWUSER)?;
     }
-    drop_privileges(spec, prepared.user_namespace.is_some())?;
+    drop_privileges(spec)?;
     for number in [libc::SIGTERM, libc::SIGPIPE, libc::SIGXFSZ] {
         sys::default_signal(number);
     }
@@ -65,7 +65,7 @@ fn confine(spec: &Spec, prepared: &Prepared, groups: &Groups, output: &OwnedFd) 
 fn limit(spec: &Spec) -> io::Result<()> {
     let limits = &spec.limits;
     for (resource, value) in [
-        (libc::RLIMIT_NPROC, FORKS * limits.processes),
+        (libc::RLIMIT_NPROC, SANDBOXES * limits.processes),
         (libc::RLIMIT_FSIZE, limits.disk_bytes),
         (libc::RLIMIT_CORE, 0),
         (libc::RLIMIT_MEMLOCK, LOCKED_BYTES),
@@ -77,12 +77,8 @@ fn limit(spec: &Spec) -> io::Result<()> {
 }
 
 /// Leaves this process with the granted capabilities, which count in the lab's user namespace only, and no way to more.
-fn drop_privileges(spec: &Spec, may_be_granted: bool) -> io::Result<()> {
-    let granted: &[u8] = if may_be_granted {
-        &spec.capabilities
-    } else {
-        &[]
-    };
+fn drop_privileges(spec: &Spec) -> io::Result<()> {
+    let granted = &spec.capabilities;
     for number in (0..=LAST_CAPABILITY).filter(|number| !granted.contains(number)) {
         // Numbers above the kernel's last answer EINVAL.
         let _ = sys::prctl(libc::PR_CAPBSET_DROP, libc::c_ulong::from(number));

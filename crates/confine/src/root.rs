@@ -86,7 +86,8 @@ fn hold(spec: &Spec) -> io::Result<Vec<Held>> {
         }
     }
     for mount in &spec.mounts {
-        let file = path_handle(&mount.source, 0).map_err(|error| named(&mount.source, &error))?;
+        let file =
+            sys::open_without_links(&mount.source).map_err(|error| named(&mount.source, &error))?;
         held.push(Held {
             file,
             target: mount.target.clone(),
@@ -138,6 +139,7 @@ fn devices(folder: &Path) -> io::Result<()> {
 fn show(held: &Held, root: &Path) -> io::Result<()> {
     let kind = held.file.metadata()?.file_type();
     let target = root.join(held.target.strip_prefix("/").unwrap_or(&held.target));
+    refuse_links(root, &target)?;
     if let Some(parent) = target.parent() {
         fs::DirBuilder::new()
             .recursive(true)
@@ -160,6 +162,22 @@ fn show(held: &Held, root: &Path) -> io::Result<()> {
     sys::attach(&tree, &target).map_err(|error| named(&held.target, &error))
 }
 
+/// A target that leads over a symbolic link would be outside `root`, which is not this process's yet.
+fn refuse_links(root: &Path, target: &Path) -> io::Result<()> {
+    let is_link = |path: &Path| {
+        path.symlink_metadata()
+            .is_ok_and(|found| found.is_symlink())
+    };
+    let mut parts = target.ancestors().take_while(|part| *part != root);
+    match parts.find(|part| is_link(part)) {
+        Some(link) => {
+            let why = io::Error::other("the target of a mount leads over a symbolic link");
+            Err(named(link.strip_prefix(root).unwrap_or(link), &why))
+        }
+        None => Ok(()),
+    }
+}
+
 /// Mounts a new file over one that exists; without one there, nothing reads it.
 fn cover(target: &Path, text: &str, own: &Path) -> io::Result<()> {
     fs::write(own, text)?;
@@ -171,4 +189,20 @@ fn cover(target: &Path, text: &str, own: &Path) -> io::Result<()> {
 
 fn named(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_target_leads_over_a_link() {
+        let root = std::env::temp_dir().join(format!("satbox-root-{}", std::process::id()));
+        fs::create_dir_all(root.join("a/b")).unwrap();
+        symlink("/etc", root.join("a/link")).unwrap();
+        assert!(refuse_links(&root, &root.join("a/b/c")).is_ok());
+        assert!(refuse_links(&root, &root.join("a/link/c")).is_err());
+        assert!(refuse_links(&root, &root.join("a/link")).is_err());
+        fs::remove_dir_all(root).unwrap();
+    }
 }

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! What a sandboxed program sees and may do, read from a JSON file.
+//! What a sandboxed program sees and may do, read from a JSON file (schemas/sandbox.schema.json).
 
 use std::path::PathBuf;
 
+use schema::Schemas;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+const SCHEMA: &str = include_str!("../../../schemas/sandbox.schema.json");
 
 /// A sandbox.
 #[derive(Debug, Deserialize)]
@@ -42,7 +46,7 @@ pub struct Spec {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mount {
-    /// Path on the host.
+    /// Path on the host, without symbolic links.
     pub source: PathBuf,
     /// Absolute path inside.
     pub target: PathBuf,
@@ -94,16 +98,27 @@ impl Spec {
     /// Reads a spec.
     ///
     /// # Errors
-    /// The text is not JSON of this shape, or a path in it is relative.
+    /// The text is not JSON that fits the schema (all faults), a path inside leads out, or a capability would be the host's.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let spec: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let schemas = Schemas::parse(&[SCHEMA])?;
+        let faults = schemas.check("satlab/sandbox", "", &value, &mut |_, _, _, _| {});
+        if !faults.is_empty() {
+            return Err(faults.join("; "));
+        }
+        let spec: Self = serde_json::from_value(value).map_err(|error| error.to_string())?;
         let inside = |path: &PathBuf| {
             path.is_absolute() && !path.components().any(|part| part.as_os_str() == "..")
         };
-        match spec.mounts.iter().find(|mount| !inside(&mount.target)) {
-            Some(mount) => Err(format!("{} is not absolute", mount.target.display())),
-            None => Ok(spec),
+        if let Some(mount) = spec.mounts.iter().find(|mount| !inside(&mount.target)) {
+            return Err(format!("{} is not absolute", mount.target.display()));
         }
+        if spec.user_namespace.is_none() && !spec.capabilities.is_empty() {
+            return Err(
+                "capabilities count in a user namespace only, and none is named".to_owned(),
+            );
+        }
+        Ok(spec)
     }
 }
 
@@ -132,6 +147,13 @@ pub mod tests {
                 .unwrap_err()
                 .contains("shell")
         );
+    }
+
+    #[test]
+    fn capabilities_of_the_host_are_refused() {
+        assert!(Spec::parse(&text(r#", "capabilities": [12]"#)).is_err());
+        let inside = r#", "capabilities": [12], "user_namespace": "/u""#;
+        assert_eq!(Spec::parse(&text(inside)).unwrap().capabilities, [12]);
     }
 
     #[test]

@@ -299,6 +299,56 @@ pub fn make_private() -> io::Result<()> {
     check(libc::c_long::from(result)).map(drop)
 }
 
+/// Lets mounts below a mount point appear in other mount namespaces.
+pub fn share(folder: &Path) -> io::Result<()> {
+    let folder = c_string(folder)?;
+    let none = std::ptr::null();
+    // SAFETY: a change of propagation takes no source, type or data.
+    let result = unsafe {
+        libc::mount(
+            none,
+            folder.as_ptr(),
+            none,
+            libc::MS_REC | libc::MS_SHARED,
+            none.cast(),
+        )
+    };
+    check(libc::c_long::from(result)).map(drop)
+}
+
+/// Whether a file system has no block left, and no inode; `false` where that cannot be told.
+pub fn is_full(folder: &Path) -> [bool; 2] {
+    let Ok(folder) = c_string(folder) else {
+        return [false; 2];
+    };
+    // SAFETY: an all-zero statvfs is valid, and is filled in; a C string that lives through the call.
+    let (found, result) = unsafe {
+        let mut found: libc::statvfs = std::mem::zeroed();
+        let result = libc::statvfs(folder.as_ptr(), &raw mut found);
+        (found, result)
+    };
+    [found.f_bavail, found.f_favail].map(|left| result == 0 && left == 0)
+}
+
+/// Opens a path, itself (`O_PATH`), that leads over no symbolic link.
+pub fn open_without_links(path: &Path) -> io::Result<File> {
+    let path = c_string(path)?;
+    // SAFETY: an all-zero open_how is valid; C string and struct live through the call.
+    unsafe {
+        let mut how: libc::open_how = std::mem::zeroed();
+        how.flags = (libc::O_PATH | libc::O_CLOEXEC) as u64;
+        how.resolve = libc::RESOLVE_NO_SYMLINKS;
+        let file = check(libc::syscall(
+            libc::SYS_openat2,
+            libc::AT_FDCWD,
+            path.as_ptr(),
+            &raw const how,
+            size_of::<libc::open_how>(),
+        ))?;
+        Ok(File::from_raw_fd(file as RawFd))
+    }
+}
+
 /// A detached copy of a mount tree: no set-user-ID, read-only unless `writable`, no devices unless it is one.
 pub fn clone_tree(source: &File, writable: bool, device: bool) -> io::Result<OwnedFd> {
     let flags = libc::OPEN_TREE_CLONE

@@ -17,6 +17,8 @@ pub struct Usage {
 }
 
 const PAGE: u64 = 4096;
+/// Folders in folders; each name has at most 255 bytes, and a path of 4096 bytes or more cannot be opened.
+const DEEPEST: u32 = 12;
 
 fn processes() -> impl Iterator<Item = PathBuf> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -76,11 +78,16 @@ pub fn started() -> u64 {
 
 /// Bytes on disk and number of entries below `folders`, counted until one of them exceeds its limit.
 ///
-/// Unlinked files that a process still holds open count as well.
+/// Unlinked files that a process still holds open count as well. `u64::MAX` bytes: folders are nested deeper than
+/// `DEEPEST`, and what is below them is not counted.
 pub fn disk(folders: &[PathBuf], most_bytes: u64, most_files: u64) -> (u64, u64) {
     let (mut bytes, mut files) = (0, 0);
-    let mut waiting: Vec<PathBuf> = folders.to_vec();
-    while let Some(folder) = waiting.pop() {
+    let mut waiting: Vec<(PathBuf, u32)> =
+        folders.iter().map(|folder| (folder.clone(), 0)).collect();
+    while let Some((folder, depth)) = waiting.pop() {
+        if depth > DEEPEST {
+            return (u64::MAX, files);
+        }
         for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
             files += 1;
             let Ok(found) = entry.metadata() else {
@@ -88,7 +95,7 @@ pub fn disk(folders: &[PathBuf], most_bytes: u64, most_files: u64) -> (u64, u64)
             };
             bytes += found.blocks() * 512;
             if found.is_dir() {
-                waiting.push(entry.path());
+                waiting.push((entry.path(), depth + 1));
             }
             if bytes > most_bytes || files > most_files {
                 return (bytes, files);
@@ -100,27 +107,32 @@ pub fn disk(folders: &[PathBuf], most_bytes: u64, most_files: u64) -> (u64, u64)
 
 /// Bytes of open files without a name on the file systems of `folders`.
 fn unlinked_bytes(folders: &[PathBuf]) -> u64 {
-    let devices: Vec<u64> = folders
-        .iter()
-        .filter_map(|folder| folder.metadata().ok())
-        .map(|found| found.dev())
-        .collect();
+    let devices = devices(folders);
+    nameless_bytes(|device| devices.contains(&device))
+}
+
+/// Bytes of open files without a name that are on none of the file systems of `folders`: `memfd_create(2)`.
+pub fn memory_files(folders: &[PathBuf]) -> u64 {
+    let devices = devices(folders);
+    nameless_bytes(|device| !devices.contains(&device))
+}
+
+fn devices(folders: &[PathBuf]) -> Vec<u64> {
+    let found = folders.iter().filter_map(|folder| folder.metadata().ok());
+    found.map(|found| found.dev()).collect()
+}
+
+fn nameless_bytes(is_on: impl Fn(u64) -> bool) -> u64 {
     let mut seen = std::collections::BTreeSet::new();
     let mut bytes = 0;
-    for process in processes() {
-        for entry in fs::read_dir(process.join("fd"))
-            .into_iter()
-            .flatten()
-            .flatten()
-        {
-            let Ok(found) = fs::metadata(entry.path()) else {
-                continue;
-            };
-            let is_unlinked =
-                found.is_file() && found.nlink() == 0 && devices.contains(&found.dev());
-            if is_unlinked && seen.insert((found.dev(), found.ino())) {
-                bytes += found.blocks() * 512;
-            }
+    let folders = processes().filter_map(|process| fs::read_dir(process.join("fd")).ok());
+    for entry in folders.flatten().flatten() {
+        let Ok(found) = fs::metadata(entry.path()) else {
+            continue;
+        };
+        let is_nameless = found.is_file() && found.nlink() == 0 && is_on(found.dev());
+        if is_nameless && seen.insert((found.dev(), found.ino())) {
+            bytes += found.blocks() * 512;
         }
     }
     bytes

@@ -2,17 +2,20 @@
 //! Watches a program until it ends: by itself, by a limit, or because somebody asks.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::cgroup::Groups;
 use crate::output::Output;
-use crate::program::FORKS;
 use crate::spec::{Limits, Report, Spec};
 use crate::{sys, usage};
 
 const TICK: Duration = Duration::from_millis(50);
-const DISK_TICKS: u32 = 4;
+/// Processes started in a tick: a shell script's.
+const MOST_FORKS: u64 = 64;
+/// Between two looks at what was written: at least this long, and this many times as long as a look takes.
+const DISK_EVERY: Duration = Duration::from_millis(200);
+const DISK_SHARE: u32 = 20;
 
 /// Who has been asked to end.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,6 +37,10 @@ struct Watch<'a> {
     ticks: u32,
     runnable: u32,
     peak_bytes: u64,
+    started: u64,
+    /// Usage of processes is sampled where the kernel does not limit it, and where a report wants it.
+    samples: bool,
+    next_disk: Duration,
 }
 
 /// Waits for the end of `program`, ends everything else in this PID namespace, and returns how it went.
@@ -54,6 +61,9 @@ pub fn until_end(spec: &Spec, groups: &Groups, program: libc::pid_t, mut output:
         ticks: 0,
         runnable: 0,
         peak_bytes: 0,
+        started: usage::started(),
+        samples: !groups.are_limits() || spec.report.is_some(),
+        next_disk: DISK_EVERY,
     };
     let mut log = io::stdout();
     let (mut status, mut why) = (None, String::new());
@@ -100,26 +110,49 @@ impl Watch<'_> {
     /// The limit that is exceeded, in words; empty if none is.
     fn exceeded(&mut self) -> String {
         self.ticks += 1;
-        let now = usage::now();
-        self.runnable += u32::from(now.is_runnable);
-        self.peak_bytes = self.peak_bytes.max(now.resident_bytes);
         let why = self.time();
         if !why.is_empty() {
             return why;
         }
-        if now.threads > self.limits.processes
-            || usage::started() >= FORKS * self.limits.processes.max(64)
-        {
+        let [memory, processes] = self.groups.exceeded();
+        let [more_memory, more_processes] = self.sample();
+        if processes || more_processes {
             return self.forks();
         }
-        if now.resident_bytes > self.limits.memory_bytes {
+        if memory || more_memory {
             return self.memory();
         }
-        if self.ticks % DISK_TICKS == 0 {
-            self.disk()
-        } else {
-            String::new()
+        if self.began.elapsed() < self.next_disk {
+            return String::new();
         }
+        let before = Instant::now();
+        let why = self.disk();
+        let took = before.elapsed();
+        self.next_disk = self.began.elapsed() + DISK_EVERY.max(DISK_SHARE * took);
+        why
+    }
+
+    /// Whether the processes together exceed the limits of memory and processes, by a look at each.
+    fn sample(&mut self) -> [bool; 2] {
+        if !self.samples {
+            return [false, false];
+        }
+        let now = usage::now();
+        self.runnable += u32::from(now.is_runnable);
+        self.peak_bytes = self.peak_bytes.max(now.resident_bytes);
+        // Those of a fork bomb may have ended before they are seen.
+        let started = usage::started();
+        let forked = started.saturating_sub(self.started);
+        self.started = started;
+        if self.groups.are_limits() {
+            return [false, false]; // the kernel counts shared pages once
+        }
+        let most = self.limits.processes;
+        let memory = now.resident_bytes + usage::memory_files(&self.writable);
+        [
+            memory > self.limits.memory_bytes,
+            now.threads > most || forked > most.max(MOST_FORKS),
+        ]
     }
 
     fn time(&mut self) -> String {
@@ -128,7 +161,7 @@ impl Watch<'_> {
             let descendants = Duration::from_secs_f64(self.limits.descendants_grace_s);
             let grace = descendants + Duration::from_secs_f64(self.limits.grace_s);
             if asked.elapsed() > grace {
-                return "it did not end when it was asked to".to_owned();
+                return format!("it did not end within {} s of SIGTERM", grace.as_secs_f64());
             }
             self.ask(asked.elapsed() < descendants);
         }
@@ -159,9 +192,7 @@ impl Watch<'_> {
 
     fn forks(&self) -> String {
         let most = self.limits.processes;
-        format!(
-            "it forks without end: more than {most} processes at a time, or {FORKS} times as many in all"
-        )
+        format!("fork bomb: it has more than {most} processes")
     }
 
     fn memory(&self) -> String {
@@ -173,9 +204,12 @@ impl Watch<'_> {
 
     fn disk(&self) -> String {
         let (bytes, files) = usage::disk(&self.writable, self.limits.disk_bytes, self.limits.files);
-        if bytes > self.limits.disk_bytes {
+        let [no_bytes, no_files] = sys::is_full(Path::new("/tmp"));
+        if bytes == u64::MAX {
+            "its folders are nested too deeply".to_owned()
+        } else if no_bytes || bytes >= self.limits.disk_bytes {
             format!("it wrote {} MiB or more", self.limits.disk_bytes >> 20)
-        } else if files > self.limits.files {
+        } else if no_files || files > self.limits.files {
             format!("it made more than {} files", self.limits.files)
         } else {
             String::new()
@@ -189,8 +223,7 @@ impl Watch<'_> {
             why = match (memory, processes) {
                 (true, _) => self.memory(),
                 (_, true) => self.forks(),
-                _ if status != 0 => self.disk(),
-                _ => why,
+                _ => self.disk(),
             };
         }
         let demand_s = self.began.elapsed().as_secs_f64() * f64::from(self.runnable)

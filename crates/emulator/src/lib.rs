@@ -14,7 +14,7 @@ pub mod links;
 pub mod offload;
 pub mod plan;
 pub mod request;
-mod rules;
+pub mod rules;
 pub mod scheduled;
 pub mod set;
 #[cfg(test)]
@@ -24,3 +24,4 @@ pub mod timing;
 mod traces;
 mod units;
 mod validate;
+pub mod wire;

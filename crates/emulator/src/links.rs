@@ -156,7 +156,7 @@ pub(crate) fn rtt_ns(config: &Config, profile: &Profile) -> u64 {
 }
 
 /// `SplitMix64` (Steele, Lea, Flood, OOPSLA 2014) over seed and direction: streams of neighbouring seeds are unrelated.
-fn direction_seed(seed: u64, direction: u64) -> u64 {
+pub(crate) fn direction_seed(seed: u64, direction: u64) -> u64 {
     let step = |state: u64| {
         let z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -215,7 +215,10 @@ fn planned(
 fn slots(carrier: &Carrier) -> u32 {
     match *carrier {
         Carrier::Return { slots, .. } | Carrier::OpenSandReturn { slots, .. } => slots,
-        Carrier::Forward { .. } | Carrier::OpenSandForward { .. } | Carrier::Wire => 0,
+        Carrier::Forward { .. }
+        | Carrier::OpenSandForward { .. }
+        | Carrier::Line { .. }
+        | Carrier::Wire => 0,
     }
 }
 

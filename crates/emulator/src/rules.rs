@@ -39,7 +39,7 @@ pub(crate) fn chain(place: &str, loss: &Value, faults: &mut Faults) {
 }
 
 /// Options of a queue fit its management.
-pub(crate) fn queue(place: &str, queue: &Value, faults: &mut Faults) {
+pub fn queue(place: &str, queue: &Value, faults: &mut Faults) {
     if queue["ecn"] == true && queue["aqm"].is_null() {
         faults.push(format!(
             "{place}.ecn: a drop-tail queue does not mark (add \"aqm\", or leave ecn out)"

@@ -45,7 +45,7 @@ const fn header(carrier: &Carrier) -> Option<usize> {
         Carrier::Forward { .. } | Carrier::Return { .. } => Some(0),
         Carrier::OpenSandForward { defects: true, .. } => Some(ETHERNET_HEADER + TAG),
         Carrier::OpenSandForward { .. } | Carrier::OpenSandReturn { .. } => Some(ETHERNET_HEADER),
-        Carrier::Wire => None,
+        Carrier::Line { .. } | Carrier::Wire => None,
     }
 }
 
@@ -74,7 +74,7 @@ impl Encapsulator {
                 gse(label, service)
             }
             Carrier::Return { .. } | Carrier::OpenSandReturn { .. } => rle(service),
-            Carrier::Wire => return None,
+            Carrier::Line { .. } | Carrier::Wire => return None,
         };
         Some(Self { codec, header })
     }
@@ -155,7 +155,7 @@ impl Decapsulator {
             Carrier::Return { .. } | Carrier::OpenSandReturn { .. } => {
                 Receiving::Rle(rle::Decapsulator::new())
             }
-            Carrier::Wire => return None,
+            Carrier::Line { .. } | Carrier::Wire => return None,
         };
         let header = header(carrier)?;
         Some(Self { codec, header })

@@ -7,6 +7,9 @@ use dvb::modcod::{FrameSize, ModCod};
 use dvb::opensand;
 use dvb::rcs2::Waveform;
 
+/// Highest rate of a line, bit/s.
+const MAX_LINE_BPS: u64 = 100_000_000_000;
+
 /// Medium of one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
@@ -59,6 +62,11 @@ pub enum Carrier {
         /// Bursts granted per superframe.
         slots: u32,
     },
+    /// A wire with a rate and a queue: packet after packet, without frames.
+    Line {
+        /// Bits of IP packets per second, 1 to 100 Gbit/s.
+        rate_bps: u64,
+    },
     /// Delay only, unlimited rate (terrestrial segment, or a lossy LAN with losses).
     Wire,
 }
@@ -107,11 +115,12 @@ impl Carrier {
                 let bits = (opensand::burst_payload(waveform) * 8) as f64;
                 Some(bits * f64::from(slots) * 1e9 / superframe as f64)
             }
+            Self::Line { rate_bps } => Some(rate_bps as f64),
             Self::Wire => None,
         }
     }
 
-    /// Bytes that one frame or burst offers to GSE or RLE; 0 for a wire, which has no frames.
+    /// Bytes that one frame or burst offers to GSE or RLE; 0 for a wire or a line, which have no frames.
     #[must_use]
     pub fn frame_payload(&self) -> usize {
         match *self {
@@ -121,7 +130,7 @@ impl Carrier {
             Self::Return { waveform, .. } => waveform.payload_bytes,
             Self::OpenSandForward { modcod, .. } => opensand::bbframe_payload(modcod),
             Self::OpenSandReturn { waveform, .. } => opensand::burst_payload(waveform),
-            Self::Wire => 0,
+            Self::Line { .. } | Self::Wire => 0,
         }
     }
 
@@ -144,7 +153,7 @@ impl Carrier {
             Self::Return { waveform, .. } | Self::OpenSandReturn { waveform, .. } => {
                 Some(waveform.threshold_db())
             }
-            Self::Wire => None,
+            Self::Line { .. } | Self::Wire => None,
         }
     }
 
@@ -154,7 +163,7 @@ impl Carrier {
         match self {
             Self::Forward { modcod, .. } | Self::OpenSandForward { modcod, .. } => modcod.id,
             Self::Return { waveform, .. } | Self::OpenSandReturn { waveform, .. } => waveform.id,
-            Self::Wire => 0,
+            Self::Line { .. } | Self::Wire => 0,
         }
     }
 
@@ -168,7 +177,7 @@ impl Carrier {
             Self::Return { .. } | Self::OpenSandReturn { .. } => {
                 Waveform::by_id(id).map(|waveform| waveform.to_string())
             }
-            Self::Wire => None,
+            Self::Line { .. } | Self::Wire => None,
         }
     }
 
@@ -289,7 +298,7 @@ impl Carrier {
                 modcod,
                 ..
             } => (opensand::bbframe_symbols(modcod), symbol_rate),
-            Self::Wire => (0, 1),
+            Self::Line { .. } | Self::Wire => (0, 1),
         }
     }
 }
@@ -342,6 +351,8 @@ impl Carrier {
                 let limit = opensand::slot_limit(symbol_rate, superframe, waveform);
                 self.check_slots(symbol_rate, superframe, slots, u64::from(slots) <= limit)
             }
+            Self::Line { rate_bps } if (1..=MAX_LINE_BPS).contains(&rate_bps) => Ok(()),
+            Self::Line { rate_bps } => Err(LinkError::LineRate(rate_bps)),
             Self::Wire => Ok(()),
         }
     }

@@ -51,6 +51,9 @@ pub enum LinkError {
     /// The symbol rate is outside 1 baud to 10 Gbaud.
     #[error("symbol rate of {0} baud is outside 1..=10000000000")]
     SymbolRate(u64),
+    /// The rate is outside 1 bit/s to 100 Gbit/s.
+    #[error("line of {0} bit/s is outside 1..=100000000000")]
+    LineRate(u64),
     /// The code rate has no FECFRAME of this size.
     #[error("MODCOD {0} has no short FECFRAME")]
     NoShortFrame(ModCod),

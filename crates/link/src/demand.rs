@@ -179,7 +179,10 @@ impl Carrier {
                 waveform,
                 ..
             } => (symbol_rate, superframe, waveform, Arithmetic::OpenSand),
-            Self::Forward { .. } | Self::OpenSandForward { .. } | Self::Wire => return None,
+            Self::Forward { .. }
+            | Self::OpenSandForward { .. }
+            | Self::Line { .. }
+            | Self::Wire => return None,
         };
         Some(dama::Carrier {
             symbol_rate,

@@ -20,8 +20,8 @@ pub trait Exit: Send {
     /// A request leaves in a burst that ends at `end`.
     fn request(&mut self, request: Request, end: Nanos, core: &mut Core);
 
-    /// A packet leaves now without a frame: on a wire, or at a handover.
-    fn send_unframed(&mut self, packet: &[u8], core: &mut Core);
+    /// A packet leaves at `end` without a frame: on a wire or a line, or at a handover.
+    fn send_unframed(&mut self, end: Nanos, packet: &[u8], core: &mut Core);
 
     /// Another link takes over.
     fn renew(&mut self, carrier: &Carrier);

@@ -56,7 +56,7 @@ impl Grid {
                 den: 1,
                 burst: Some(OPENSAND_POLLS),
             }),
-            Carrier::Wire => None,
+            Carrier::Line { .. } | Carrier::Wire => None,
         }
     }
 
@@ -108,7 +108,10 @@ impl Quota {
                 dvb::opensand::bbframe_symbols(modcod),
             ),
             Carrier::OpenSandReturn { slots, .. } => (u64::from(slots), 1),
-            Carrier::Forward { .. } | Carrier::Return { .. } | Carrier::Wire => (1, 1),
+            Carrier::Forward { .. }
+            | Carrier::Return { .. }
+            | Carrier::Line { .. }
+            | Carrier::Wire => (1, 1),
         };
         Self {
             per_opening,

@@ -21,6 +21,7 @@ mod framed;
 mod grid;
 mod jitter;
 mod ledger;
+mod line;
 mod loss;
 mod predict;
 mod queue;

@@ -70,7 +70,7 @@ impl Exit for Numbered {
         core.channel.pass(end, &datagram);
     }
 
-    fn send_unframed(&mut self, packet: &[u8], core: &mut Core) {
+    fn send_unframed(&mut self, _: Nanos, packet: &[u8], core: &mut Core) {
         core.ledger.drop(core.now, packet.len());
     }
 

@@ -10,6 +10,7 @@ use crate::core::{Adapted, Core};
 use crate::exit::Exit;
 use crate::framed::Framed;
 use crate::ledger::{Event, Frame};
+use crate::line::Line;
 use crate::queue::{Fifos, Queue};
 use crate::stage::{Accepted, Stage};
 use crate::{Carrier, Nanos};
@@ -25,6 +26,7 @@ use dvb::sdu::Filled;
 pub struct Transmitter<E> {
     core: Core,
     framed: Option<Framed>,
+    line: Option<Line>,
     queue: Fifos,
     exit: E,
 }
@@ -82,12 +84,12 @@ impl Exit for Local {
     }
 
     /// On a wire a frame is a packet, so that losses of both units act.
-    fn send_unframed(&mut self, packet: &[u8], core: &mut Core) {
-        let (channel, now) = (&mut core.channel, core.now);
-        if channel.loses_frame(now) | channel.loses_packet(now) {
-            core.ledger.lose(now, 1, packet.len() as u64);
+    fn send_unframed(&mut self, end: Nanos, packet: &[u8], core: &mut Core) {
+        let channel = &mut core.channel;
+        if channel.loses_frame(end) | channel.loses_packet(end) {
+            core.ledger.lose(end, 1, packet.len() as u64);
         } else {
-            channel.deliver(now, packet);
+            channel.deliver(end, packet);
         }
     }
 
@@ -105,6 +107,7 @@ impl<E: Exit> Transmitter<E> {
         let core = Core::new(config, stations)?;
         Ok(Self {
             framed: Framed::new(&core.config, 0),
+            line: Line::new(&core.config.carrier, 0),
             queue: Fifos::new(&core.config, core.config.queue, 0),
             core,
             exit,
@@ -126,8 +129,15 @@ impl<E: Exit> Transmitter<E> {
                 self.queue.push(now, packet, pending, &mut self.core.ledger)
             }
             None if (1..=65_535).contains(&packet.len()) => {
-                self.exit.send_unframed(packet, &mut self.core);
-                true
+                if let Some(line) = &mut self.line {
+                    if idle {
+                        line.skip_to(now);
+                    }
+                    self.queue.push(now, packet, 0, &mut self.core.ledger)
+                } else {
+                    self.exit.send_unframed(now, packet, &mut self.core);
+                    true
+                }
             }
             _ => {
                 self.core.ledger.drop(now, packet.len());
@@ -161,8 +171,12 @@ impl<E: Exit> Transmitter<E> {
 
     /// Goes over to the carrier in force at the first opening from `at` on.
     fn retune(&mut self, at: Nanos) {
+        let carrier = &self.core.config.carrier;
         if let Some(framed) = &mut self.framed {
-            framed.change(&self.core.config.carrier, at);
+            framed.change(carrier, at);
+        }
+        if let Some(line) = &mut self.line {
+            line.change(carrier);
         }
     }
 
@@ -224,6 +238,9 @@ impl<E: Exit> Transmitter<E> {
             return None;
         }
         let delay = self.delay();
+        if let Some(line) = &self.line {
+            return Some(line.free().saturating_add(delay));
+        }
         let Some((start, end)) = self.opening() else {
             // The next superframe may bring a slot.
             let superframe = self.core.assigning.as_ref()?.next_superframe();
@@ -257,16 +274,22 @@ impl<E: Exit> Transmitter<E> {
         old.drain(|since, packet| waiting.push((since, packet.to_vec())));
         if handover.waiting == Waiting::Flush {
             for (_, packet) in waiting.drain(..) {
-                self.exit.send_unframed(&packet, &mut self.core);
+                let now = self.core.now;
+                self.exit.send_unframed(now, &packet, &mut self.core);
             }
         }
         self.core.apply(&Change::Handover(handover));
-        self.framed = Framed::new(&self.core.config, self.core.now);
-        self.exit.renew(&self.core.config.carrier);
+        let (carrier, now) = (self.core.config.carrier, self.core.now);
+        self.framed = Framed::new(&self.core.config, now);
+        self.line = Line::new(&carrier, now);
+        self.exit.renew(&carrier);
         for (since, packet) in waiting {
             let accepts = |framed: &Framed| framed.air.accepts(&packet);
             match (&self.framed, handover.waiting) {
-                (None, Waiting::Keep) => self.exit.send_unframed(&packet, &mut self.core),
+                (None, Waiting::Keep) if self.line.is_some() => {
+                    self.queue.push(since, &packet, 0, &mut self.core.ledger);
+                }
+                (None, Waiting::Keep) => self.exit.send_unframed(now, &packet, &mut self.core),
                 (Some(framed), Waiting::Keep) if accepts(framed) => {
                     self.queue.push(since, &packet, 0, &mut self.core.ledger);
                 }
@@ -326,6 +349,10 @@ impl<E: Exit> Stage for Transmitter<E> {
 
     fn advance(&mut self, now: Nanos) {
         self.core.now = self.core.now.max(now);
+        if let Some(line) = &mut self.line {
+            line.send(&mut self.queue, &mut self.exit, &mut self.core);
+            return;
+        }
         loop {
             let opening = self.opening().map(|(start, _)| start);
             let opening = opening.filter(|&start| start < self.core.now);

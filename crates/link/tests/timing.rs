@@ -5,7 +5,10 @@
 mod common;
 
 use common::{GEO, Release, back, config, drain, forward, link, lossy, packet, run};
-use link::{Accepted, Carrier, LinkConfig, LinkError, LossUnit, Queue, Stage, echo_rtt};
+use link::{
+    Accepted, Carrier, Change, Handover, LinkConfig, LinkError, LossUnit, Queue, Stage, Waiting,
+    echo_rtt,
+};
 
 fn dues(released: &[Release]) -> Vec<u64> {
     released.iter().map(|release| release.due - GEO).collect()
@@ -54,6 +57,62 @@ fn forward_grid_does_not_drift_at_an_odd_symbol_rate() {
             seconds + 9_282_857
         ]
     );
+}
+
+#[test]
+fn a_line_sends_packet_after_packet_at_its_rate() {
+    // 10 Mbit/s: 1500 bytes take 1.2 ms; the third packet finds the line free.
+    let carrier = Carrier::Line {
+        rate_bps: 10_000_000,
+    };
+    let (released, link) = run(&config(carrier), &[(0, 1500), (1, 1500), (9_000_000, 100)]);
+    assert_eq!(dues(&released), [1_200_000, 2_400_000, 9_080_000]);
+    assert_eq!(link.counters().packets_out, 3);
+    let none = config(Carrier::Line { rate_bps: 0 });
+    assert_eq!(link::Link::new(none).err(), Some(LinkError::LineRate(0)));
+}
+
+#[test]
+fn a_line_has_a_queue_a_rate_and_a_delay_that_change() {
+    let at_rate = |rate_bps| Carrier::Line { rate_bps };
+    let mut link = link::Link::new(LinkConfig {
+        queue: Queue::drop_tail(3000),
+        ..config(at_rate(10_000_000))
+    })
+    .unwrap();
+    // One on the line, two in the queue, and one too many.
+    for number in 0..4 {
+        let _: Accepted = link.push(0, &packet(number, 1500));
+    }
+    assert_eq!(link.counters().packets_dropped, 1);
+    link.set(1_000_000, &Change::Carrier(at_rate(1_000_000)))
+        .unwrap();
+    link.set(1_000_000, &Change::Delay(2 * GEO)).unwrap();
+    let released = drain(&mut link, u64::MAX);
+    let expected = [GEO + 1_200_000, 2 * GEO + 13_200_000, 2 * GEO + 25_200_000];
+    let dues: Vec<_> = released.iter().map(|it| it.due).collect();
+    assert_eq!(dues, expected);
+}
+
+#[test]
+fn waiting_packets_stay_or_go_when_a_line_is_handed_over() {
+    for (waiting, left) in [(Waiting::Keep, 3), (Waiting::Drop, 1)] {
+        let carrier = Carrier::Line {
+            rate_bps: 10_000_000,
+        };
+        let mut link = link(carrier);
+        for number in 0..3 {
+            let _: Accepted = link.push(0, &packet(number, 1500));
+        }
+        let handover = Handover {
+            carrier,
+            delay: GEO,
+            queue: Queue::drop_tail(10_000),
+            waiting,
+        };
+        link.set(1, &Change::Handover(handover)).unwrap();
+        assert_eq!(drain(&mut link, u64::MAX).len(), left);
+    }
 }
 
 #[test]

@@ -5,8 +5,19 @@ use std::path::Path;
 
 use crate::document::Source;
 use crate::fault::{Fault, Faults, Severity};
-use crate::load::FILES;
 use crate::schema::BROADCAST_ID;
+
+/// The files of a profile in one folder. A transparent satellite has no profile of its own. Further terminals of the
+/// platform may have a `profile_st<id>.xml` each, e.g. `profile_st11.xml`; without it they have that of `profile_st.xml`.
+/// A profile may also have a folder for each entity, as `OpenSAND`'s own tools write it.
+pub const FILES: [&str; 6] = [
+    "infrastructure_sat.xml",
+    "infrastructure_gw.xml",
+    "infrastructure_st.xml",
+    "topology.xml",
+    "profile_gw.xml",
+    "profile_st.xml",
+];
 
 /// Configurations of `OpenSAND` 5.x and earlier, none of which 8.2 loads.
 const FILES_OF_5: [&str; 2] = ["core_global.conf", "core.conf"];

@@ -21,18 +21,6 @@ use crate::spots;
 use crate::terminal;
 use crate::{schema, topology};
 
-/// The files of a profile in one folder. A transparent satellite has no profile of its own. Further terminals of the
-/// platform may have a `profile_st<id>.xml` each, e.g. `profile_st11.xml`; without it they have that of `profile_st.xml`.
-/// A profile may also have a folder for each entity, as `OpenSAND`'s own tools write it.
-pub const FILES: [&str; 6] = [
-    "infrastructure_sat.xml",
-    "infrastructure_gw.xml",
-    "infrastructure_st.xml",
-    "topology.xml",
-    "profile_gw.xml",
-    "profile_st.xml",
-];
-
 const TABLES: [&[schema::Element]; 6] = [
     schema::INFRASTRUCTURE,
     schema::INFRASTRUCTURE,
@@ -278,9 +266,8 @@ fn assemble(roots: &Roots<'_>, faults: &mut Faults) -> Option<Profile> {
     let st_id = entities.as_ref().map(|entities| entities.st.id);
     if let Some(entities) = &entities {
         topology::check_category(topology, st, entities.st.id, faults);
-        for terminal in &entities.terminals {
-            topology::check_carriers(topology, terminal.id, faults);
-        }
+        let ids = entities.terminals.iter().map(|terminal| terminal.id);
+        ids.for_each(|id| topology::check_carriers(topology, id, faults));
         terminal::check_further(&roots.further, topology, entities, faults);
     }
     let (gw_physical, st_profile) = (gw_physical?, own?);

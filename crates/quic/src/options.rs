@@ -15,6 +15,8 @@ pub enum CongestionControl {
     Cubic,
     /// `BBRv2`, draft-cardwell-iccrg-bbr-congestion-control-02; quiche alone has a sound one
     Bbr,
+    /// `BBRv3`, draft-ietf-ccwg-bbr-06; noq alone
+    Bbr3,
 }
 
 impl CongestionControl {
@@ -25,6 +27,7 @@ impl CongestionControl {
             Self::Reno => "reno",
             Self::Cubic => "cubic",
             Self::Bbr => "bbr",
+            Self::Bbr3 => "bbr3",
         }
     }
 }

@@ -67,10 +67,13 @@ fn controller(options: &LegOptions) -> Result<Arc<dyn ControllerFactory + Send +
             config.initial_window(window);
             Arc::new(config)
         }
-        CongestionControl::Bbr => {
+        CongestionControl::Bbr | CongestionControl::Bbr3 => {
+            let why = "bbr is not offered with quinn; use --stack quiche, or cubic";
+            let why3 = "bbr3 is not offered with quinn; use --stack noq, or cubic";
+            let is_3 = options.congestion_control == CongestionControl::Bbr3;
             return Err(Faults(vec![Fault {
                 option: "congestion-control",
-                why: "bbr is not offered with quinn; use --stack quiche, or cubic".into(),
+                why: (if is_3 { why3 } else { why }).into(),
             }]));
         }
     })

@@ -266,7 +266,7 @@ impl Entities {
         let [assigned, _] = carriers.bursts_kbps(back, seconds);
         let symbols = carriers.back.symbol_rate as f64;
         let waveform = back.modcod_id.and_then(Waveform::by_id);
-        let efficiency = waveform.map_or(1.0, |it| it.efficiency());
+        let efficiency = waveform.map_or(1.0, Waveform::efficiency);
         let return_left = (1.0 - assigned * 1e3 / efficiency / symbols).max(0.0);
         let per_superframe = symbols * carriers.back.superframe_ns as f64 / 1e9;
         let forward_left = 1.0 - carriers.forward_use(forward, seconds);
@@ -467,8 +467,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn datagrams_have_opensand_s_names_units_and_shape() {
+    /// The datagrams of an interval of 100 ms that ends at 1000.1 s, ST and GW.
+    fn example() -> (Entities, Vec<String>) {
         let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../opensand-profiles/geo");
         let profile = profile::load(dir.as_ref()).unwrap();
         let carriers = [
@@ -489,10 +489,17 @@ mod tests {
         let radio = carriers.map(|carrier| Some(snapshot(carrier, Some(7.25))));
         let wire = || Some(snapshot(Carrier::Wire, None));
         let [forward, back] = radio;
-        // An interval of 100 ms that ends at 1000.1 s.
         let sample = sampled(&[forward, back, wire(), wire()]);
         let entities = Entities::of(&profile);
         let datagrams = entities.datagrams(&sample);
+        let terrestrial = sampled(&[None, None, wire(), wire()]);
+        assert!(entities.datagrams(&terrestrial).is_empty());
+        (entities, datagrams)
+    }
+
+    #[test]
+    fn datagrams_have_opensand_s_names_units_and_shape() {
+        let (_, datagrams) = example();
         let (at, entity, st) = decoded(&datagrams[0]);
         assert_eq!((at, entity), (1_000_100, "st1"));
         let expected = [
@@ -514,6 +521,26 @@ mod tests {
         for (name, value) in expected {
             assert!((st[name] - value).abs() < 1e-9, "{name}");
         }
+        let (_, entity, gw) = decoded(&datagrams[1]);
+        assert_eq!(entity, "gw0");
+        for (name, value) in [
+            ("spot_0.gw.up_forward_modcod.sent_modcod", 1.0),
+            ("spot_0.gw.down_return_modcod.received_modcod", 12.0),
+            ("spot_0.gw.phy.total_cn", 7.25),
+            ("spot_0.gw.standard.queue_size.packets.be", 9.0),
+            ("spot_0.gw.standard.global.bbframe_number", 60.0),
+            ("spot_0.gw.throughputs.l2_from_sat", 4056.0),
+            ("spot_0.gw.global.st_number", 1.0),
+        ] {
+            assert!((gw[name] - value).abs() < 1e-9, "{name}");
+        }
+        assert!(datagrams[0].contains(" spot_0.st.phy.total_cn 7.250000 "));
+    }
+
+    #[test]
+    fn delay_attenuation_allocation_and_capacities_are_told_too() {
+        let (entities, datagrams) = example();
+        let (_, _, st) = decoded(&datagrams[0]);
         for (name, value) in [
             ("spot_0.st.phy.delay", 125.0),
             ("spot_0.st.phy.uplink_attenuation", 0.0),
@@ -530,16 +557,8 @@ mod tests {
         }
         // OpenSAND's ST has 51 names with five FIFOs.
         assert_eq!(st.len(), 46);
-        let (_, entity, gw) = decoded(&datagrams[1]);
-        assert_eq!(entity, "gw0");
+        let (_, _, gw) = decoded(&datagrams[1]);
         for (name, value) in [
-            ("spot_0.gw.up_forward_modcod.sent_modcod", 1.0),
-            ("spot_0.gw.down_return_modcod.received_modcod", 12.0),
-            ("spot_0.gw.phy.total_cn", 7.25),
-            ("spot_0.gw.standard.queue_size.packets.be", 9.0),
-            ("spot_0.gw.standard.global.bbframe_number", 60.0),
-            ("spot_0.gw.throughputs.l2_from_sat", 4056.0),
-            ("spot_0.gw.global.st_number", 1.0),
             ("spot_0.gw.global.cra_allocated", 10_000.0),
             ("spot_0.gw.rbdc.rbdc_max", 0.0),
             ("spot_0.gw.phy.delay", 125.0),
@@ -559,9 +578,8 @@ mod tests {
             ),
             ("spot_0.gw.perf.frames_interval", 10.0),
         ] {
-            assert!((gw[name] - value).abs() < 1e-9, "{name}");
+            assert!((gw[name] - value).abs() < 1e-9, "{name}: {}", gw[name]);
         }
-        assert!(datagrams[0].contains(" spot_0.st.phy.total_cn 7.250000 "));
         assert_eq!(
             entities.status("Blocks initialized"),
             [
@@ -569,7 +587,5 @@ mod tests {
                 "[EVENT][st1][status] Blocks initialized"
             ]
         );
-        let terrestrial = sampled(&[None, None, wire(), wire()]);
-        assert!(entities.datagrams(&terrestrial).is_empty());
     }
 }

@@ -52,6 +52,8 @@ enum StackName {
     Quinn,
     /// quiche: reno, cubic, bbr, 0-RTT over runs
     Quiche,
+    /// noq-proto: reno, cubic, bbr3, ACK frequency
+    Noq,
 }
 
 #[derive(Debug, Args)]
@@ -293,7 +295,7 @@ fn make(
         options: common.leg.clone(),
         qlog: common.qlog.clone(),
         session,
-        seed: None,
+        ..Setup::default()
     };
     Ok(match common.stack {
         StackName::Quinn => Box::new(stack::quinn::Quinn::new(setup, tls)?),
@@ -305,6 +307,16 @@ fn make(
                 2,
                 "built without quiche",
                 "build it: ./satlab --install quic",
+            ));
+        }
+        #[cfg(feature = "noq")]
+        StackName::Noq => Box::new(stack::noq::Noq::new(setup, tls)?),
+        #[cfg(not(feature = "noq"))]
+        StackName::Noq => {
+            return Err(Failure::new(
+                2,
+                "built without noq",
+                "build it with Rust 1.88 or later: cargo build --release -p satperf --features noq",
             ));
         }
     })

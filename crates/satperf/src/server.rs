@@ -258,7 +258,7 @@ impl Server {
 
     /// Totals of the newest connection, also when it is over.
     #[must_use]
-    pub fn stats(&self, stack: &dyn Stack) -> Option<Stats> {
+    pub fn stats(&self, stack: &mut dyn Stack) -> Option<Stats> {
         let session = self.newest()?;
         Some(match session.outcome {
             None => stack.stats(session.conn),

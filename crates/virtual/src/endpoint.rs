@@ -8,7 +8,6 @@ use std::time::Instant;
 use bytes::BytesMut;
 use link::Nanos;
 use satperf::app::App;
-use satperf::stack::quinn::Quinn;
 use satperf::stack::{Datagram, Stack};
 
 use crate::packet;
@@ -17,28 +16,38 @@ use crate::tunnel::Tunnel;
 /// A stack that is stepped with the virtual time.
 pub struct Endpoint {
     /// The stack.
-    pub stack: Quinn,
+    pub stack: Box<dyn Stack>,
     address: SocketAddrV4,
     /// IP packets on their way out.
     pub out: VecDeque<Vec<u8>>,
     buffer: Vec<u8>,
-    /// Virtual time 0.
-    zero: Instant,
+    /// Virtual time 0 of the tunnel.
+    zero: Option<Instant>,
     /// What packets pass between stack and path.
     pub tunnel: Option<Tunnel>,
 }
 
 impl Endpoint {
-    /// A stack at an address; times count from `zero`.
+    /// A stack at an address.
     #[must_use]
-    pub fn new(stack: Quinn, address: SocketAddrV4, zero: Instant, tunnel: Option<Tunnel>) -> Self {
+    pub fn new(stack: Box<dyn Stack>, address: SocketAddrV4) -> Self {
         Self {
             stack,
             address,
             out: VecDeque::new(),
             buffer: Vec::new(),
-            zero,
+            zero: None,
+            tunnel: None,
+        }
+    }
+
+    /// The same with a tunnel, whose times count from `zero`.
+    #[must_use]
+    pub fn with_tunnel(self, zero: Instant, tunnel: Option<Tunnel>) -> Self {
+        Self {
+            zero: Some(zero),
             tunnel,
+            ..self
         }
     }
 
@@ -62,7 +71,8 @@ impl Endpoint {
     }
 
     fn nanos(&self, at: Instant) -> Nanos {
-        at.saturating_duration_since(self.zero).as_nanos() as Nanos
+        let since = |zero| at.saturating_duration_since(zero).as_nanos() as Nanos;
+        self.zero.map_or(0, since)
     }
 
     fn deliver(&mut self, now: Instant, packet: &[u8]) {
@@ -91,7 +101,7 @@ impl Endpoint {
                 self.stack.handle_timeout(now);
             }
             if let Some(app) = &mut app {
-                app.step(now, &mut self.stack);
+                app.step(now, self.stack.as_mut());
             }
             let has_sent = self.send(now);
             let is_due = app

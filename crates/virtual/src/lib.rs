@@ -9,9 +9,11 @@ use profile::Profile;
 use satperf::record::Request;
 
 pub mod endpoint;
+pub mod flows;
 pub mod outcome;
 pub mod packet;
 pub mod path;
+pub mod stacks;
 pub mod tls;
 pub mod transfer;
 pub mod tunnel;
@@ -39,7 +41,7 @@ pub fn run(
     Ok(Outcome {
         schema: "satlab/virtual-outcome/1",
         version: env!("CARGO_PKG_VERSION"),
-        stack: "quinn-proto 0.11",
+        stack: transfer.stack.name(),
         clock: "virtual",
         config_sha256: config.sha256.clone(),
         profile_sha256: profile.sha256.clone(),

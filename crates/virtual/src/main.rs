@@ -1,21 +1,44 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! `satvirtual`: QUIC transfers over an emulated link under a virtual clock.
 
+#[cfg(feature = "noq")]
+mod sys;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{Args, Parser, Subcommand};
 use cli::Failure;
+use satvirtual::flows::outcome::Status;
+use satvirtual::flows::spec::Spec;
 use satvirtual::transfer::Transfer;
 
 /// Largest transfer file that is read, bytes.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Runs QUIC transfers over an emulated satellite link under a virtual clock; prints times and counters as JSON.
+/// Runs QUIC transfers or flows over an emulated link under a virtual clock; prints times and counters as JSON.
 #[derive(Debug, Parser)]
-#[command(version, after_help = EXIT_STATUSES)]
+#[command(version, after_help = EXIT_STATUSES, subcommand_negates_reqs = true, args_conflicts_with_subcommands = true)]
 struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    transfer: Option<TransferArgs>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Many flows that share one link
+    Flows {
+        /// Flows and their link, schemas/virtual-flows.schema.json
+        #[arg(value_name = "FLOWS.json")]
+        spec: PathBuf,
+    },
+}
+
+#[derive(Debug, Args)]
+struct TransferArgs {
     /// Link configuration, schemas/link-config.schema.json; devices and files in it are not touched
     #[arg(long, value_name = "LINK.json")]
     link: PathBuf,
@@ -24,7 +47,7 @@ struct Cli {
     transfer: PathBuf,
 }
 
-const EXIT_STATUSES: &str = "Exit status: 0 all transfers complete, 1 one failed or ran out of time, 2 usage, \
+const EXIT_STATUSES: &str = "Exit status: 0 all transfers or flows ended well, 1 one failed or ran out of time, 2 usage, \
 configuration or profile, 3 the host cannot do it.";
 
 fn main() -> ExitCode {
@@ -39,30 +62,62 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli) -> Result<bool, Failure> {
-    let (config, profile) = cli::load(&cli.link)?;
-    let transfer = read(&cli.transfer)?;
+    match (&cli.command, &cli.transfer) {
+        (Some(Command::Flows { spec }), _) => flows(spec),
+        (None, Some(args)) => transfers(args),
+        (None, None) => Err(Failure::usage("nothing to do".into(), "see --help")),
+    }
+}
+
+fn transfers(args: &TransferArgs) -> Result<bool, Failure> {
+    let (config, profile) = cli::load(&args.link)?;
+    let transfer = read(&args.transfer)?;
+    seed(transfer.seed);
     let outcome = satvirtual::run(&config, &profile, &transfer)
         .map_err(|error| Failure::usage(error.to_string(), "check link and transfer"))?;
-    let text = serde_json::to_string(&outcome).map_err(|error| unprinted(&error))?;
-    writeln!(std::io::stdout(), "{text}").map_err(|error| unprinted(&error))?;
+    print(&outcome)?;
     Ok(outcome.transfers.iter().all(|done| done.status == "ok"))
+}
+
+fn flows(path: &Path) -> Result<bool, Failure> {
+    let refused = |faults: &[String]| {
+        for fault in faults {
+            cli::log(&format!("{}: {fault}", path.display()));
+        }
+        let what = format!("{} faults in {}", faults.len(), path.display());
+        Failure::usage(what, "fields and ranges: schemas/virtual-flows.schema.json")
+    };
+    let text = cli::read_text(path, MAX_BYTES).map_err(|why| refused(&[why]))?;
+    let spec = Spec::parse(&text).map_err(|faults| refused(&faults))?;
+    seed(spec.seed);
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let satellite = spec.link.as_ref().map(|link| cli::load(&folder.join(link)));
+    let outcome = satvirtual::flows::run(&spec, satellite.transpose()?.as_ref())
+        .map_err(|error| Failure::usage(error.to_string(), "check link and flows"))?;
+    print(&outcome)?;
+    Ok(outcome.flows.iter().all(|flow| flow.status == Status::Ok))
+}
+
+/// What libraries draw from the operating system is the same in every run.
+fn seed(seed: u64) {
+    #[cfg(feature = "noq")]
+    sys::seed(seed);
+    #[cfg(not(feature = "noq"))]
+    let _ = seed;
+}
+
+fn print(outcome: &impl serde::Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string(outcome).map_err(|error| unprinted(&error))?;
+    writeln!(std::io::stdout(), "{text}").map_err(|error| unprinted(&error))
 }
 
 fn read(path: &Path) -> Result<Transfer, Failure> {
     let usage = |why: String| {
         let what = format!("{}: {why}", path.display());
-        Failure::usage(
-            what,
-            "fields and ranges: schemas/virtual-transfer.schema.json",
-        )
+        let hint = "fields and ranges: schemas/virtual-transfer.schema.json";
+        Failure::usage(what, hint)
     };
-    let size = std::fs::metadata(path)
-        .map_err(|error| usage(error.to_string()))?
-        .len();
-    if size > MAX_BYTES {
-        return Err(usage(format!("larger than {MAX_BYTES} bytes")));
-    }
-    let text = std::fs::read_to_string(path).map_err(|error| usage(error.to_string()))?;
+    let text = cli::read_text(path, MAX_BYTES).map_err(usage)?;
     Transfer::parse(&text).map_err(usage)
 }
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! The emulated path between both endpoints: satlink's loop over its directions, with a [`World`] as clock and devices.
+//! The emulated path between both sides: satlink's loop over its directions, with [`Ends`] as clock and devices.
 //! Only this module uses the emulator.
 
 use std::collections::VecDeque;
 use std::io;
 
 pub use emulator::config::Config;
+pub use emulator::rules::queue as queue_rule;
+pub use emulator::wire::Wire;
 use link::{Link, LinkConfig, LinkError, Nanos};
 use profile::Profile;
 
@@ -16,10 +18,34 @@ use emulator::links;
 use emulator::scheduled::Scheduled;
 
 use crate::outcome::{Direction, Sample};
-use crate::world::{SAMPLE, World};
+
+/// Time between two samples.
+pub const SAMPLE: Nanos = 50_000_000;
 
 const FORWARD: usize = 0;
 const RETURN: usize = 1;
+
+/// A side of the path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// Behind the terminal.
+    Client,
+    /// Behind the gateway.
+    Server,
+}
+
+/// Clock and endpoints of both sides.
+pub trait Ends {
+    /// Virtual time.
+    fn now(&self) -> Nanos;
+    /// Advances the time until an endpoint has packets or `deadline` has come; not at all if the path is busy. Returns false
+    /// when all is over.
+    fn advance(&mut self, deadline: Nanos, is_busy: bool) -> bool;
+    /// Takes the next packet that a side has sent.
+    fn take(&mut self, side: Side) -> Option<Vec<u8>>;
+    /// A packet arrives at a side.
+    fn receive(&mut self, side: Side, packet: &[u8]);
+}
 
 /// The four directions in the order in which packets travel: terrestrial down, forward, return, terrestrial up.
 pub struct Path(Vec<Drive>);
@@ -40,6 +66,20 @@ impl Path {
         Ok(path)
     }
 
+    /// The path of a plain wire; its timeline starts at virtual time 0.
+    ///
+    /// # Errors
+    /// The wire is invalid.
+    pub fn of_wire(wire: &Wire, seed: u64) -> Result<Self, String> {
+        let links = wire.links(seed).map_err(|error| error.to_string())?;
+        let mut path = Self::new(&links).map_err(|error| error.to_string())?;
+        for (direction, order) in wire.scheduled().map_err(|error| error.to_string())? {
+            let slot = TRAVEL.iter().position(|&index| index == direction);
+            path.0[slot.unwrap_or(0)].schedule(order);
+        }
+        Ok(path)
+    }
+
     /// A path of these links: forward, return, terrestrial down, terrestrial up.
     ///
     /// # Errors
@@ -49,16 +89,16 @@ impl Path {
         TRAVEL.iter().map(drive).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Carries packets until the transfers of `world` are over.
+    /// Carries packets until `ends` are over.
     ///
     /// # Errors
     /// None in practice: the devices are queues.
-    pub fn run(mut self, world: &mut World) -> io::Result<LinkHistory> {
+    pub fn run(mut self, ends: &mut impl Ends) -> io::Result<LinkHistory> {
         let mut snapshots: [Vec<Snapshot>; 4] = Default::default();
         let between = Default::default();
         drive::run(
             &mut self.0,
-            &mut Devices { world, between },
+            &mut Devices { ends, between },
             |slot, report| {
                 if let Report::Snapshot(snapshot) = report {
                     snapshots[TRAVEL[slot]].push(*snapshot);
@@ -70,6 +110,15 @@ impl Path {
     }
 }
 
+/// State of a direction at a moment.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct QueueSample {
+    /// Time that the carrier needs for what waits, ms.
+    pub delay_ms: f64,
+    /// Layer-2 rate, bit/s.
+    pub rate_bps: f64,
+}
+
 /// State of the directions every [`SAMPLE`].
 pub struct LinkHistory([Vec<Snapshot>; 4]);
 
@@ -78,6 +127,22 @@ impl LinkHistory {
     pub fn fill(&self, sample: &mut Sample) {
         sample.forward_queue_ms = queue_ms(&self.0[FORWARD], sample.t_s);
         sample.return_queue_ms = queue_ms(&self.0[RETURN], sample.t_s);
+    }
+
+    /// Queue and rate of forward and return direction, every [`SAMPLE`] from its first end on: waiting time, ms, and layer-2
+    /// rate, bit/s.
+    #[must_use]
+    pub fn queues(&self) -> [Vec<QueueSample>; 2] {
+        [FORWARD, RETURN].map(|index| {
+            let samples = self.0[index].iter().map(|snapshot| {
+                let rate_bps = snapshot.carrier.rate_bps().unwrap_or(f64::INFINITY);
+                QueueSample {
+                    delay_ms: snapshot.queue.0 as f64 * 8e3 / rate_bps,
+                    rate_bps,
+                }
+            });
+            samples.collect()
+        })
     }
 
     /// Totals of each direction.
@@ -101,44 +166,43 @@ fn queue_ms(snapshots: &[Snapshot], t_s: f64) -> f64 {
 }
 
 /// Queues in place of network devices.
-struct Devices<'a> {
-    world: &'a mut World,
+struct Devices<'a, E> {
+    ends: &'a mut E,
     /// From terrestrial down to forward, and from return to terrestrial up.
     between: [VecDeque<Vec<u8>>; 2],
 }
 
-impl Io for Devices<'_> {
+impl<E: Ends> Io for Devices<'_, E> {
     fn now(&self) -> Nanos {
-        self.world.now()
+        self.ends.now()
     }
 
     fn wait(&mut self, deadline: Nanos, _: Nanos) -> Result<bool, Gone> {
         let is_busy = self.between.iter().any(|queue| !queue.is_empty());
-        Ok(self.world.advance(deadline, is_busy))
+        Ok(self.ends.advance(deadline, is_busy))
     }
 
     fn read(&mut self, direction: usize, buffer: &mut [u8]) -> io::Result<Option<(Nanos, usize)>> {
         let [down, up] = &mut self.between;
-        let queue = match direction {
-            0 => &mut self.world.server.out,
-            1 => down,
-            2 => &mut self.world.client.out,
-            _ => up,
+        let packet = match direction {
+            0 => self.ends.take(Side::Server),
+            1 => down.pop_front(),
+            2 => self.ends.take(Side::Client),
+            _ => up.pop_front(),
         };
-        Ok(queue.pop_front().map(|packet| {
+        Ok(packet.map(|packet| {
             buffer[..packet.len()].copy_from_slice(&packet);
-            (self.world.now(), packet.len())
+            (self.ends.now(), packet.len())
         }))
     }
 
     fn write(&mut self, direction: usize, bundle: &mut Bundle) -> io::Result<bool> {
         let (_, packet) = bundle.finish();
-        let now = self.world.instant();
         match direction {
             0 => self.between[0].push_back(packet.to_vec()),
-            1 => self.world.client.receive(now, packet),
+            1 => self.ends.receive(Side::Client, packet),
             2 => self.between[1].push_back(packet.to_vec()),
-            _ => self.world.server.receive(now, packet),
+            _ => self.ends.receive(Side::Server, packet),
         }
         Ok(true)
     }

@@ -4,12 +4,10 @@
 
 use std::sync::Arc;
 
-use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use rcgen::{CertificateParams, KeyPair, PKCS_ED25519, SerialNumber};
-use rustls::RootCertStore;
 use rustls::pki_types::PrivateKeyDer;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use satperf::stack::ALPN;
-use satperf::stack::quinn::Crypto;
 
 /// The server's name in its certificate.
 pub const NAME: &str = "server.satlab.test";
@@ -18,7 +16,7 @@ pub const NAME: &str = "server.satlab.test";
 ///
 /// # Errors
 /// Those of the libraries; none depends on input.
-pub fn pair(zero_rtt: bool) -> Result<(Crypto, Crypto), Box<dyn std::error::Error>> {
+pub fn pair(zero_rtt: bool) -> Result<(ClientConfig, ServerConfig), Box<dyn std::error::Error>> {
     let key = KeyPair::generate_for(&PKCS_ED25519)?;
     let mut params = CertificateParams::new([NAME.to_owned()])?;
     params.serial_number = Some(SerialNumber::from(1));
@@ -27,7 +25,7 @@ pub fn pair(zero_rtt: bool) -> Result<(Crypto, Crypto), Box<dyn std::error::Erro
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let versions = &[&rustls::version::TLS13];
 
-    let mut server = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
+    let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(versions)?
         .with_no_client_auth()
         .with_single_cert(vec![certificate.clone()], private)?;
@@ -36,13 +34,11 @@ pub fn pair(zero_rtt: bool) -> Result<(Crypto, Crypto), Box<dyn std::error::Erro
 
     let mut roots = RootCertStore::empty();
     roots.add(certificate)?;
-    let mut client = rustls::ClientConfig::builder_with_provider(provider)
+    let mut client = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(versions)?
         .with_root_certificates(roots)
         .with_no_client_auth();
     client.alpn_protocols = vec![ALPN.to_vec()];
     client.enable_early_data = zero_rtt;
-    let client = Arc::new(QuicClientConfig::try_from(client)?);
-    let server = Arc::new(QuicServerConfig::try_from(server)?);
-    Ok((Crypto::Client(client), Crypto::Server(server)))
+    Ok((client, server))
 }

@@ -7,6 +7,7 @@ use satperf::record::Request;
 use satperf::streams::{MAX_SOURCE_MBPS, is_source_rate};
 use serde::{Deserialize, Serialize};
 
+use crate::stacks::Library;
 use crate::tunnel::TunnelOptions;
 
 /// The version of the file this release reads.
@@ -45,6 +46,9 @@ pub struct Transfer {
     pub zero_rtt: bool,
     /// Virtual time after which a transfer is given up, s.
     pub timeout_s: f64,
+    /// QUIC library of both ends.
+    #[serde(default)]
+    pub stack: Library,
     /// The client's end.
     pub client: LegOptions,
     /// The server's end.
@@ -110,7 +114,7 @@ impl Transfer {
         let legs = [("client", &self.client), ("server", &self.server)]
             .into_iter()
             .filter_map(|(end, leg)| {
-                let faults = quic::transport(leg).err()?;
+                let faults = self.stack.refuses(leg)?;
                 Some(format!("{end}: {faults}"))
             });
         let fec = self.fec.as_ref().and_then(|it| it.code().err());
@@ -154,6 +158,7 @@ mod tests {
             pause_s: 0.0,
             zero_rtt: false,
             timeout_s: 60.0,
+            stack: Library::Quinn,
             client: LegOptions::default(),
             server: LegOptions::default(),
             fec: None,

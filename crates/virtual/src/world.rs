@@ -12,18 +12,16 @@ use satperf::client::Client;
 use satperf::connection_log::Context;
 use satperf::record::{Direction, Request, Side, Socket};
 use satperf::server::Server;
-use satperf::stack::quinn::{NAME, Quinn};
-use satperf::stack::{Conn, Setup, Stack, StackError, Stats, ZeroRtt};
+use satperf::stack::{Conn, Setup, StackError, Stats, ZeroRtt};
 use satperf::streams::SourceState;
 
 use crate::endpoint::Endpoint;
 use crate::outcome::{Mark, Sample, TransferResult, seconds};
+use crate::path::{Ends, SAMPLE, Side as PathSide};
 use crate::tls;
 use crate::transfer::Transfer;
 use crate::tunnel::Tunnel;
 
-/// Time between two samples.
-pub const SAMPLE: Nanos = 50_000_000;
 /// RFC 2544 addresses, as in `vagrant/lab.yml`.
 const CLIENT: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(198, 18, 1, 2), 50_000);
 const SERVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(198, 18, 4, 2), 4433);
@@ -74,11 +72,11 @@ pub struct World {
     clippy::disallowed_methods,
     reason = "std has no other way to make one"
 )]
-fn origin() -> Instant {
+pub(crate) fn origin() -> Instant {
     Instant::now()
 }
 
-fn nanos(seconds: f64) -> Nanos {
+pub(crate) fn nanos(seconds: f64) -> Nanos {
     (seconds * 1e9) as Nanos
 }
 
@@ -93,9 +91,6 @@ impl World {
         request: Request,
         wants_lines: bool,
     ) -> Result<Self, Box<dyn std::error::Error>> {
-        quic::transport(&transfer.client)?;
-        quic::transport(&transfer.server)?;
-        let (client_tls, server_tls) = tls::pair(transfer.zero_rtt)?;
         let zero = origin();
         let setup = |options: &LegOptions| Setup {
             options: options.clone(),
@@ -105,15 +100,15 @@ impl World {
         let context = |side, options: &LegOptions| {
             Rc::new(Context {
                 side,
-                stack: NAME,
+                stack: transfer.stack.name(),
                 options: options.clone(),
                 socket: Socket::default(),
                 epoch: (zero, 0.0),
                 cpu_s: || 0.0,
             })
         };
-        let client = Quinn::with_crypto(setup(&transfer.client), client_tls);
-        let server = Quinn::with_crypto(setup(&transfer.server), server_tls);
+        let setups = [setup(&transfer.client), setup(&transfer.server)];
+        let [client, server] = transfer.stack.pair(setups, transfer.zero_rtt)?;
         let tunnel = |own, peer| {
             let options = transfer.fec.as_ref()?;
             Some(Tunnel::new(options, own, peer))
@@ -121,8 +116,8 @@ impl World {
         Ok(Self {
             now: 0,
             zero,
-            client: Endpoint::new(client, CLIENT, zero, tunnel(CLIENT, SERVER)),
-            server: Endpoint::new(server, SERVER, zero, tunnel(SERVER, CLIENT)),
+            client: Endpoint::new(client, CLIENT).with_tunnel(zero, tunnel(CLIENT, SERVER)),
+            server: Endpoint::new(server, SERVER).with_tunnel(zero, tunnel(SERVER, CLIENT)),
             context: context(Side::Client, &transfer.client),
             server_app: Server::new(context(Side::Server, &transfer.server), false),
             running: None,
@@ -138,12 +133,6 @@ impl World {
         })
     }
 
-    /// Virtual time.
-    #[must_use]
-    pub fn now(&self) -> Nanos {
-        self.now
-    }
-
     /// Virtual time, as stacks take it.
     #[must_use]
     pub fn instant(&self) -> Instant {
@@ -152,28 +141,6 @@ impl World {
 
     fn since_zero(&self, at: Instant) -> Nanos {
         at.saturating_duration_since(self.zero).as_nanos() as Nanos
-    }
-
-    /// Advances the time until an endpoint has packets or `deadline` has come; not at all if the path is busy. Returns
-    /// false when all transfers are over.
-    pub fn advance(&mut self, deadline: Nanos, is_busy: bool) -> bool {
-        loop {
-            self.work();
-            if !self.control() {
-                return false;
-            }
-            self.work();
-            let has_packets = !self.client.out.is_empty() || !self.server.out.is_empty();
-            if is_busy || has_packets || deadline <= self.now {
-                return true;
-            }
-            let own = self.own_deadline().unwrap_or(Nanos::MAX);
-            if deadline <= own {
-                self.now = deadline;
-                return true;
-            }
-            self.now = own.max(self.now + 1);
-        }
     }
 
     fn work(&mut self) {
@@ -266,9 +233,10 @@ impl World {
         self.by_role(Some(running.client.progress()), server.filter(is_new))
     }
 
-    fn stats(&self, running: &Running) -> [Option<Stats>; 2] {
-        let server = self.server_app.stats(&self.server.stack);
-        self.by_role(Some(self.client.stack.stats(running.conn)), server)
+    fn stats(&mut self, running: &Running) -> [Option<Stats>; 2] {
+        let server = self.server_app.stats(self.server.stack.as_mut());
+        let client = self.client.stack.stats(running.conn);
+        self.by_role(Some(client), server)
     }
 
     fn by_role<T>(&self, client: T, server: T) -> [T; 2] {
@@ -304,6 +272,7 @@ impl World {
             Err(reason) if is_late => ("censored", reason),
             Err(reason) => ("failed", reason),
         };
+        let [of_sender, of_receiver] = self.stats(running);
         let since = |at: Nanos| seconds(at - running.started);
         let ms = |at: Option<Instant>| at.map(|at| since(self.since_zero(at)) * 1e3);
         let marks = running.marks.iter().zip(&self.transfer.marks_bytes);
@@ -312,7 +281,6 @@ impl World {
             t_s: at.map(since),
         });
         let [sender, receiver] = self.progress(running);
-        let [of_sender, of_receiver] = self.stats(running);
         self.done.push(TransferResult {
             status,
             reason,
@@ -365,5 +333,46 @@ impl World {
         let own = timers.into_iter().chain(tunnels);
         let own = own.chain([sample, self.next_start]);
         own.flatten().min()
+    }
+}
+
+impl Ends for World {
+    fn now(&self) -> Nanos {
+        self.now
+    }
+
+    fn advance(&mut self, deadline: Nanos, is_busy: bool) -> bool {
+        loop {
+            self.work();
+            if !self.control() {
+                return false;
+            }
+            self.work();
+            let has_packets = !self.client.out.is_empty() || !self.server.out.is_empty();
+            if is_busy || has_packets || deadline <= self.now {
+                return true;
+            }
+            let own = self.own_deadline().unwrap_or(Nanos::MAX);
+            if deadline <= own {
+                self.now = deadline;
+                return true;
+            }
+            self.now = own.max(self.now + 1);
+        }
+    }
+
+    fn take(&mut self, side: PathSide) -> Option<Vec<u8>> {
+        match side {
+            PathSide::Client => self.client.out.pop_front(),
+            PathSide::Server => self.server.out.pop_front(),
+        }
+    }
+
+    fn receive(&mut self, side: PathSide, packet: &[u8]) {
+        let now = self.instant();
+        match side {
+            PathSide::Client => self.client.receive(now, packet),
+            PathSide::Server => self.server.receive(now, packet),
+        }
     }
 }

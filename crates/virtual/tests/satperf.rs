@@ -96,6 +96,7 @@ fn run(path: Path, request: Request, options: &LegOptions, timeout_s: u64) -> Ou
         repeats: 1,
         pause_s: 0.0,
         zero_rtt: false,
+        stack: satvirtual::stacks::Library::Quinn,
         timeout_s: timeout_s as f64,
         client: options.clone(),
         server: options.clone(),

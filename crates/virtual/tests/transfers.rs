@@ -45,6 +45,7 @@ fn transfer(bytes: u64) -> Transfer {
         repeats: 1,
         pause_s: 10.0,
         zero_rtt: false,
+        stack: satvirtual::stacks::Library::Quinn,
         timeout_s: 60.0,
         client: quic::LegOptions::default(),
         server: quic::LegOptions::default(),

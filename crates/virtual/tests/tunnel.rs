@@ -61,6 +61,7 @@ fn download(losses: Vec<Loss>, code: Option<&str>, hold_ms: u64) -> (f64, Option
         pause_s: 0.0,
         zero_rtt: false,
         timeout_s: 1000.0,
+        stack: satvirtual::stacks::Library::Quinn,
         client: LegOptions::default(),
         server: LegOptions::default(),
         fec: code.map(|code| TunnelOptions {

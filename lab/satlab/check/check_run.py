@@ -7,9 +7,9 @@ import json
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +26,8 @@ from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError
 from satlab.common.files import write_atomically
+from satlab.experiment import quiet_host
+from satlab.experiment.quiet_host import Patience
 from satlab.netlab import ownership
 
 MIN_RUNS = 5
@@ -41,7 +43,7 @@ SLOWDOWN = 0.10
 class CheckRequest:
     """A check as requested on the command line.
 
-    `runs` None: as many samples as the verdicts need. `stack` and `pair` apply to the real clock alone; `pair` are
+    `runs` None: as many samples as the verdicts need. `patience`, `stack` and `pair` are for the real clock; `pair` are
     external programs and replace the built-in `stack`. `compare_with` are check.json files of other stacks.
     """
 
@@ -61,6 +63,7 @@ class CheckRequest:
     stack: str = "quinn"
     pair: EndpointPair | None = None
     stop: threading.Event = field(default_factory=threading.Event)
+    patience: Patience = field(default_factory=Patience)
 
     def backend(self) -> Backend:
         if self.clock == "virtual":
@@ -79,7 +82,7 @@ def run(request: CheckRequest, log: ProgressLog) -> CheckResult:
     cases = plan.selected(request.cases)
     baseline = None if request.baseline is None else check_result.load_samples(request.baseline, plan)
     others = [check_result.load(path, plan) for path in request.compare_with]
-    check = _Check(plan, request, baseline, others)
+    check = _Check(plan, request, baseline, others, log)
     check.build_links(cases)
     try:
         for case in cases:
@@ -99,8 +102,14 @@ class _Check:
     """A check in progress: the samples so far."""
 
     def __init__(
-        self, plan: Suite, request: CheckRequest, baseline: verdict.Samples | None, others: Sequence[dict[str, Any]]
+        self,
+        plan: Suite,
+        request: CheckRequest,
+        baseline: verdict.Samples | None,
+        others: Sequence[dict[str, Any]],
+        log: ProgressLog,
     ) -> None:
+        self._log = log
         self._began, self._began_unix_s = time.monotonic(), time.time()
         self._plan, self._request, self._baseline, self._others = plan, request, baseline, others
         self._backend = request.backend()
@@ -151,12 +160,28 @@ class _Check:
         samples, at_once = self.samples[case.id], self._backend.at_once
         first = self._request.seed + len(samples)
         seeds = iter(range(first, first + count))
-        sample = functools.partial(self._backend.sample, self._plan, case, self._links[case.id])
+        sample = functools.partial(self._sample, case)
         with ThreadPoolExecutor(at_once) as pool:
             spread, size = (map, 1) if at_once == 1 else (pool.map, MAX_RUNS)
             while batch := list(itertools.islice(seeds, size)):
-                samples += spread(lambda seed: sample(seed, self._raw), batch)
+                samples += spread(sample, batch)
                 self.save()
+
+    def _sample(self, case: Case, seed: int) -> Sample:
+        """Take a sample; on the real clock on a quiet host, and again while it is out of calibration, as requested."""
+        attempts = 0
+
+        def take() -> Sample:
+            nonlocal attempts
+            attempts += 1
+            return self._backend.sample(self._plan, case, self._links[case.id], seed, self._raw)
+
+        if self._backend.clock == "virtual":
+            return take()
+        request = self._request
+        why: Callable[[Sample], str] = lambda found: found.calibration  # noqa: E731
+        found = quiet_host.measured(take, why, request.patience, self._log, request.stop)
+        return replace(found, attempts=attempts)
 
     def save(self) -> CheckResult:
         """Write check.json and return its contents."""

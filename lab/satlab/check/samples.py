@@ -25,10 +25,12 @@ class Sample:
     - `return_packets`, `return_bytes`: on the return link during the transfer.
     - `retransmitted_share`: of the payload sender's bytes.
     - `client_wait_s`, `server_wait_s`: for which the program could run and had no core.
+    - `ledgers`: by direction (forward, return), where its packets went (trace/ledger.py).
     - `symptoms`: causes of a slow transfer that packets and CPU times show.
     - `spent_s`: seconds per cause (trace/causes.py); their sum is the duration of the transfer.
     - `simulated_s`: virtual time until the end of the transfer.
     - `sources`: by field, where its value is from if the measured programs did not report it.
+    - `attempts`: how often it was taken until link and host were in calibration; the last one counts.
     - `warnings`: files of the programs that were not used.
     """
 
@@ -54,11 +56,13 @@ class Sample:
     server_wait_s: float | None = None
     client_peak_bytes: int | None = None
     server_peak_bytes: int | None = None
+    ledgers: Mapping[str, Mapping[str, int | None]] | None = None
     symptoms: tuple[str, ...] = ()
     spent_s: Mapping[str, float] | None = None
     simulated_s: float | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple["UnusedSource", ...] = ()
+    attempts: int = 1
 
 
 @dataclass(frozen=True)

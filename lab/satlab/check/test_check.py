@@ -24,6 +24,7 @@ from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus
 from satlab.common.statistics import Interval
+from satlab.experiment.quiet_host import Patience
 
 ETOSAT = paths.BASELINES / "etosat.yml"
 OUTCOME: dict[str, Any] = {
@@ -529,3 +530,21 @@ def test_equal_checks_have_equal_samples_and_digests(
     outcomes = [sorted((one.folder / "raw").glob("*.outcome.json")) for one in (once, twice)]
     for first, second in zip(*outcomes, strict=True):
         assert first.read_bytes() == second.read_bytes()
+
+
+def test_samples_out_of_calibration_are_repeated_as_requested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    real: Any = "real"
+
+    class Busy(VirtualClock):
+        def sample(self, plan: Suite, case: Case, link: Any, seed: int, raw: Path) -> Sample:
+            taken.append(seed)
+            off = "cpu_wait_ratio.client" if taken.count(seed) < 3 else ""
+            return Sample(case.id, seed, "ok", "", (1.0,) * len(plan.marks_mb), calibration=off)
+
+    monkeypatch.setattr(check_run.CheckRequest, "backend", lambda _: Busy(at_once=1, clock=real))
+    monkeypatch.setattr(case_link, "build", lambda *_: None)
+    monkeypatch.setattr(check_run._Check, "save", lambda self: self)
+    request = check_run.CheckRequest(cases=("medium",), runs=2, out=tmp_path, patience=Patience(retries=3))
+    found: Any = check_run.run(request, ProgressLog(quiet=True))
+    assert [(one.seed, one.attempts, one.calibration) for one in found.samples["medium"]] == [(1, 3, ""), (2, 3, "")]

@@ -39,14 +39,19 @@ Jobs = Annotated[
         help="Folder of further jobs, such as OpenBACH's own; scenarios and jobs are read as OpenBACH reads them, with "
         "warnings.",
         envvar="SATLAB_JOBS",
-        exists=True,
-        file_okay=False,
     ),
 ]
 Privileges = Annotated[
     Path | None,
     typer.Option(help="YAML file of what further jobs may do: {fping: [net_raw]}.", envvar="SATLAB_PRIVILEGES"),
 ]
+WaitQuiet = Annotated[
+    float,
+    typer.Option(
+        "--wait-quiet", metavar="<s>", help="Wait up to this time until no task waits for a core.", min=0, max=86400
+    ),
+]
+Retries = Annotated[int, typer.Option(help="Repeat what is out of calibration up to this many times.", min=0, max=100)]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors alone.", rich_help_panel=OUTPUT)]
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from satlab.cli.base import Quiet, command
+from satlab.cli.base import Quiet, Retries, WaitQuiet, command
 from satlab.common import needs
 from satlab.common.console import ProgressLog
 from satlab.common.needs import NETNS, Group
@@ -87,12 +87,15 @@ def check_suite(
         typer.Option(help="Write result.json of the QUIC interop runner, and all other data to FILE.satlab.json."),
     ] = None,
     json_lines: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
+    wait_quiet: WaitQuiet = 0.0,
+    retries: Retries = 0,
     quiet: Quiet = False,
 ) -> int:
     """Check QUIC over satellite links against target times or an earlier build. Status 1: missed or slower."""
     from satlab.check import check_run
     from satlab.check.endpoint import selection
     from satlab.check.report import check_page, check_tables, exports
+    from satlab.experiment.quiet_host import Patience
 
     request = check_run.CheckRequest(
         suite, cases or (), runs, seed, selection.options(client or []), selection.options(server or []),
@@ -106,7 +109,7 @@ def check_suite(
         if request.clock == "real":
             needs.ensure("lab", *(() if is_external else _PROGRAMS.get(stack, ())))
             needs.root(NETNS)
-            request = dataclasses.replace(request, stop=stop_on_signal())
+            request = dataclasses.replace(request, stop=stop_on_signal(), patience=Patience(wait_quiet, retries))
         else:
             needs.ensure("virtual")
         check = check_run.run(request, ProgressLog(quiet))

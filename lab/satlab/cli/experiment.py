@@ -15,7 +15,9 @@ from satlab.cli.base import (
     Quiet,
     Records,
     RecordsCsv,
+    Retries,
     Runs,
+    WaitQuiet,
     app,
     command,
     print_json_lines,
@@ -76,11 +78,14 @@ def run(
             rich_help_panel=OUTPUT,
         ),
     ] = None,
+    wait_quiet: WaitQuiet = 0.0,
+    retries: Retries = 0,
     quiet: Quiet = False,
 ) -> int:
     """Run one scenario in a fresh lab: calibrate, measure, collect, report."""
     from satlab.experiment import run as running
     from satlab.experiment import shipped
+    from satlab.experiment.quiet_host import Patience
     from satlab.link import testbed
 
     needs.ensure("link" if dry_run else "lab")
@@ -109,7 +114,7 @@ def run(
     if prepared.needs_fec:
         needs.ensure("fec")
     needs.root(NETNS)
-    outcome = running.execute(prepared, ProgressLog(quiet), stop_on_signal())
+    outcome = running.calibrated(prepared, Patience(wait_quiet, retries), ProgressLog(quiet), stop_on_signal())
     print_records([outcome.folder], [outcome.records], json_lines=json_lines, csv=csv)
     return outcome.status
 
@@ -169,15 +174,29 @@ def report(
     return ExitStatus.OK
 
 
-@command()
+@command(epilog="Example: satlab reproduce seed-003 --quick")
 def reproduce(
-    paper: Annotated[Literal["seed-002"], typer.Argument(help="seed-002: Kosek et al., IFIP Networking 2022.")],
-    runs: Annotated[int | None, typer.Option(help="Runs of each cell. Default: 10.", min=1, max=10000)] = None,
+    paper: Annotated[
+        Literal["seed-002", "seed-003"],
+        typer.Argument(
+            help="seed-002: Kosek et al., IFIP Networking 2022. seed-003: congestion control across a handover."
+        ),
+    ],
+    clock: Annotated[
+        Literal["real", "virtual"] | None,
+        typer.Option(help="Labs in real time (seed-002), or flows under the virtual clock (seed-003)."),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="One run of the cells that serve every conclusion; virtual clock alone.")
+    ] = False,
+    runs: Annotated[
+        int | None, typer.Option(help="Runs of each cell. Default: 10, 5 under the virtual clock.", min=1, max=10000)
+    ] = None,
     cells: Annotated[
         str | None,
         typer.Option(
-            help="ORBIT/LOSS/TYPE,... with * for any: geo/0/h1,leo/*/quic*. Default: the 64 of the paper; types "
-            "quic-warm and h3-warm are ours, and run where they are written out."
+            help="ORBIT/LOSS/TYPE,... with * for any: geo/0/h1,leo/*/quic*; of seed-003: test4/*,more/pie/*. Default: "
+            "all of the paper; types quic-warm and h3-warm are ours, and run where they are written out."
         ),
     ] = None,
     resume: Annotated[Path | None, typer.Option(help="Folder of an earlier campaign: do what is left of it.")] = None,
@@ -190,24 +209,17 @@ def reproduce(
     ] = False,
     json_lines: Annotated[bool, typer.Option("--json", help="The results as JSON on stdout.")] = False,
 ) -> int:
-    """Repeat a paper's evaluation, each run in a fresh lab, and compare its tables with the published ones."""
-    from satlab.reproduce import reproduction, result_tables
+    """Repeat a paper's evaluation, in labs or under the virtual clock, and compare it with the published figures."""
+    from satlab.reproduce import engine
 
-    del paper
-    needs.ensure("link" if dry_run else "lab")
     chosen = None if cells is None else [pattern.strip() for pattern in cells.split(",")]
-    execution, log = reproduction.prepare(reproduction.ReproduceRequest(runs, chosen, resume, parallel, out))
+    request = engine.Request(paper, clock, quick, runs, chosen, resume, parallel, out)
+    work = engine.prepare(request, dry_run=dry_run)
     if dry_run:
-        print(reproduction.plan(execution))
+        print(work.plan())
         return ExitStatus.OK
-    if any(cell.needs_quic for cell in execution.campaign.cells):
-        needs.ensure("quic")
-    needs.root(NETNS)
-    results, status = reproduction.execute(execution, log, stop_on_signal())
-    if json_lines:
-        print(json.dumps(result_tables.document(results)))
-    else:
-        result_tables.show(results)
+    status = work.execute(stop_on_signal())
+    work.show(as_json=json_lines)
     return status
 
 

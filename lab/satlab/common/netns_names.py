@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Names of the embedded lab's network namespaces, `satlab-<lab id>.<node>`."""
+"""Names of the embedded lab's namespaces: networks `satlab-<lab id>.<node>`, and the user namespace they belong to."""
 
 from pathlib import Path
 
 RUN_NETNS = Path("/run/netns")
+USERS = Path("/run/satlab-users")
 PREFIX = "satlab-"
 
 
@@ -15,3 +16,8 @@ def name(lab_id: str, node: str) -> str:
 def path(lab_id: str, node: str) -> Path:
     """Return the file that `nsenter --net=` and satlink take."""
     return RUN_NETNS / name(lab_id, node)
+
+
+def user_path(lab_id: str) -> Path:
+    """Return the file of the user namespace that owns a lab's network namespaces."""
+    return USERS / lab_id

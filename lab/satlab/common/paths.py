@@ -16,6 +16,7 @@ SHIM = ROOT / "lab" / "satlab" / "openbach" / "shim"
 PROGRAMS_VARIABLE = "SATLAB_PROGRAMS"
 PROGRAMS = Path(os.environ.get(PROGRAMS_VARIABLE, ROOT / "target" / "release"))
 """Our programs. Tests choose the folder of the build profile `ci`."""
+SATBOX = PROGRAMS / "satbox"
 SATLINK = PROGRAMS / "satlink"
 SATVIRTUAL = PROGRAMS / "satvirtual"
 SATPERF = PROGRAMS / "satperf"

@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Temporary folders that jobs and programs under test write below: root's own, removed whatever they hold."""
 
+import fcntl
 import logging
+import os
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from satlab.common.errors import HostError
 
 REMOVE_S = 20.0
 """How long a removal may take, s; less than the API waits for its root helper."""
+PREFIX = "satlab-scratch-"
 _LOG = logging.getLogger("satlab.scratch")
 
 
@@ -41,11 +44,40 @@ def try_remove(path: Path) -> None:
 
 
 @contextmanager
-def folder(prefix: str, mode: int = 0o700) -> Iterator[Path]:
-    """Make a temporary folder of root's own for as long as the block lasts."""
-    path = Path(tempfile.mkdtemp(prefix=prefix)).resolve()
-    path.chmod(mode)
+def folder(purpose: str, mode: int = 0o700) -> Iterator[Path]:
+    """Make a temporary folder of root's own for as long as the block lasts. A lock shows `sweep` that it is in use."""
+    path, lock = _locked(purpose)
     try:
+        path.chmod(mode)
         yield path
     finally:
         try_remove(path)
+        os.close(lock)
+
+
+def _locked(purpose: str) -> tuple[Path, int]:
+    """Make and lock a folder; a sweep may remove one that is not locked yet."""
+    while True:
+        path = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{purpose}-")).resolve()
+        with suppress(FileNotFoundError):
+            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if path.is_dir():
+                return path, lock
+            os.close(lock)
+
+
+def sweep() -> list[Path]:
+    """Remove temporary folders whose programs were killed; return them. Those of other users stay."""
+    left = []
+    for path in sorted(Path(tempfile.gettempdir()).resolve().glob(f"{PREFIX}*")):
+        with suppress(OSError):  # it goes just now, is a link, or is locked by who uses it
+            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.fstat(lock).st_uid == os.geteuid():
+                    try_remove(path)
+                    left.append(path)
+            finally:
+                os.close(lock)
+    return left

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from satlab.common import scratch
+from satlab.common import paths, scratch
 from satlab.common.errors import HostError
 
 
@@ -58,7 +59,36 @@ def test_t18_what_cannot_be_removed_is_reported(tmp_path: Path, caplog: pytest.L
 
 def test_t18_a_temporary_folder_goes_with_its_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with scratch.folder("satlab-test-", mode=0o711) as folder:
+    with scratch.folder("test", mode=0o711) as folder:
         assert folder.stat().st_mode & 0o777 == 0o711
         nest(folder, 3000)
     assert not folder.exists()
+
+
+KILLED = """
+import os, sys
+from satlab.common import scratch
+with scratch.folder("test") as folder:
+    print(folder, flush=True)
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_t09_what_a_killed_program_left_is_removed_and_what_is_in_use_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = os.environ | {"TMPDIR": str(tmp_path), "PYTHONPATH": paths.PYTHONPATH}
+    argv = [sys.executable, "-c", KILLED]
+    left = Path(subprocess.run(argv, env=environment, capture_output=True, text=True, check=False).stdout.strip())
+    assert left.is_dir()
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (tmp_path / f"{scratch.PREFIX}link").symlink_to(victim)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with scratch.folder("test") as folder:
+        assert scratch.sweep() == [left]
+        assert folder.is_dir() and victim.is_dir() and not left.exists()
+    if os.geteuid() == 0:
+        os.chown(victim, 1, 1)
+        theirs = victim.rename(tmp_path / f"{scratch.PREFIX}theirs")
+        assert scratch.sweep() == [] and theirs.is_dir()

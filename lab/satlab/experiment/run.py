@@ -13,8 +13,9 @@ from typing import Any
 
 from satlab.common import paths, scratch, topology
 from satlab.common.console import ProgressLog
-from satlab.common.errors import ConfigError, Fault, HostError
-from satlab.experiment import influx, manifest
+from satlab.common.errors import ConfigError, ExitStatus, Fault, HostError
+from satlab.experiment import influx, manifest, quiet_host
+from satlab.experiment.quiet_host import Patience
 from satlab.experiment.run_folder import RunFolder, RunPlan, RunResult
 from satlab.experiment.run_id import new_run_id
 from satlab.experiment.session import NetnsHost
@@ -198,6 +199,24 @@ def execute(
     )
 
 
+def calibrated(prepared: PreparedRun, patience: Patience, log: ProgressLog, stop: threading.Event) -> RunResult:
+    """Run what was prepared as `execute`; again, as a run of its own, while it is out of calibration.
+
+    Raises:
+        ConfigError: a run id was requested, and the run must be repeated.
+        HostError: the host cannot go on.
+    """
+    first = [prepared]
+
+    def take() -> RunResult:
+        return execute(first.pop() if first else prepare(prepared.request), log, stop)
+
+    def why(result: RunResult) -> str:
+        return f"{result.folder.name}: {result.reason}" if result.status == ExitStatus.UNCALIBRATED else ""
+
+    return quiet_host.measured(take, why, patience, log, stop)
+
+
 def _run_scenario(
     lab: Lab,
     prepared: PreparedRun,
@@ -208,7 +227,7 @@ def _run_scenario(
     request, folder = prepared.request, prepared.folder
     lab.start_timeline()
     feeding = influx.feeding(request.influx, folder.path, prepared.about.run_id, log)
-    with feeding, scratch.folder("satlab-run-") as private:
+    with feeding, scratch.folder("run") as private:
         host = LabHost(lab, private, request.entities, request.jobs, prepared.granted)
         on_event, watch = observers
         return runner.run(

@@ -117,7 +117,8 @@ def test_opensand_s_probe_waits_until_an_echo_meets_no_queue() -> None:
     """Its RTT may be 640 ms; a failed echo is ignored."""
     pings = [PING.format(count=40, ms=600), "", *(PING.format(count=1, ms=ms) for ms in (900, 650, 610, 1))]
     shell = FakeShell(pings)
-    probe_link(shell, PLAN, "opensand", PATH)
+    ticks = SimpleNamespace(configured=580, min=584.0, mean=602.25, max=620.5)
+    probe_link(shell, cast(LinkPlan, SimpleNamespace(**vars(PLAN) | {"rtt_ms": ticks})), "opensand", PATH)
     assert "1/1/1" in next(shell.pings)
 
 

@@ -18,6 +18,7 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
+from pydantic.json_schema import SkipJsonSchema
 
 from satlab.common import netns_names
 from satlab.common.errors import ConfigError, Fault
@@ -223,7 +224,7 @@ class Timeline(LinkModel):
 
     starts: Literal["at-once", "on-request"]
     steps: Steps
-    file: str | None = Field(default=None, exclude=True)
+    file: SkipJsonSchema[str | None] = Field(default=None, exclude=True)
 
 
 class OtherLoad(_Sparse):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`box.py PATH... -- COMMAND...`: run a command that sees, of folders closed to other users, the given paths alone.
+"""`expose_paths.py PATH... -- COMMAND...`: run a command that sees, of folders closed to others, the given paths alone.
 
 A clone below a home folder of mode 0700, an interpreter below /root, a run folder below a private scratch folder: who
 has dropped root cannot enter them, and need not see the rest of them. In a mount namespace of its own, each closed

@@ -7,10 +7,12 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from satlab.common import paths
+from satlab.common.errors import HostError
 from satlab.common.topology import Role
-from satlab.netlab import pki, privileges, web_target
+from satlab.netlab import pki, privileges, sandbox, web_target
 from satlab.netlab.grants import Grants
 from satlab.netlab.lab import Lab
+from satlab.netlab.sandbox import Limits, Mount, Sandbox
 
 
 def pages() -> list[str]:
@@ -18,11 +20,18 @@ def pages() -> list[str]:
     return sorted(p.parent.name for p in paths.WEB_TARGETS.glob("*/page.yml"))
 
 
-class LabHost:
-    """Runs jobs inside a lab's namespaces; `folder` (private, outside the run folder) holds pages and keys.
+JOB_LIMITS = Limits(
+    seconds=None, memory_bytes=4 << 30, processes=1024, disk_bytes=4 << 30, grace_s=2.0, descendants_grace_s=1.0
+)
+"""The grace times are those of OpenBACH's agent. A browser has 200 threads; a capture may have 1 GB."""
 
-    `entities`: who plays them, entity to node; None: every node plays itself. `jobs`: folders of further jobs,
-    `granted`: what the operator lets these do.
+
+class LabHost:
+    """Runs jobs inside a lab's namespaces, each in a sandbox of its own.
+
+    `folder` (root's alone, outside the run folder) holds pages, keys and what sandboxes are made from. `entities`: who
+    plays them, entity to node; None: every node plays itself. `jobs`: folders of further jobs, `granted`: what the
+    operator lets these do.
     """
 
     def __init__(
@@ -35,9 +44,10 @@ class LabHost:
     ) -> None:
         self._lab, self._entities, self._granted = lab, entities, granted or {}
         self._uid = privileges.new_uid()
-        self._visible = [*privileges.program_paths(), folder.resolve(), *(each.resolve() for each in jobs)]
         self._www, self._pki = folder / "www", folder / "pki"
-        folder.chmod(0o711)
+        self._specs, self._root = folder / "sandboxes", folder / "root"
+        for made in (self._specs, self._root):
+            made.mkdir(mode=0o700)
         hosts = []
         for name in pages():
             page = web_target.load(name)
@@ -47,6 +57,7 @@ class LabHost:
         addresses = [ip_address(str(i.address)) for i in server.interfaces.values()]
         pki.create(self._pki, hosts, addresses, datetime.now(UTC))
         privileges.give_tree(self._pki, self._uid)
+        self._mounts = [*sandbox.programs(), *map(Mount, (self._www, self._pki, *jobs))]
         self._control = Path(lab.config.control) if lab.config.control else None
         if self._control:  # its folder is closed: a job sees it only where it is shown
             privileges.give(self._control, self._uid)
@@ -56,31 +67,38 @@ class LabHost:
         return entity if self._entities is None else self._entities[entity]
 
     def enter_argv(self, entity: str, job: str) -> list[str]:
-        """Return the argv prefix that runs a job's command on an entity's node with the privileges granted to it."""
-        visible = (
-            [*self._visible, self._control] if self._control and job in privileges.LINK_CONTROLLERS else self._visible
+        """Return the argv prefix that runs a job's command on an entity's node with the privileges granted to it.
+
+        Raises:
+            HostError: the host cannot grant them.
+        """
+        granted = privileges.CAPABILITIES if job in privileges.SHIPPED else self._granted
+        node, capabilities = self.node(entity), granted.get(job, ())
+        place = self._lab.place(node)
+        if why := sandbox.lacking(place, capabilities):
+            raise HostError(f"{job}: {why}", sandbox.ALLOW)
+        shown = [*place.name()]
+        if self._control and job in privileges.LINK_CONTROLLERS:
+            shown.append(Mount(self._control))
+        box = Sandbox(
+            self._uid, place, (*self._mounts, *shown), name=node, capabilities=capabilities, limits=JOB_LIMITS
         )
-        capabilities = privileges.CAPABILITIES if job in privileges.SHIPPED else self._granted
-        drop = privileges.drop_argv(self._uid, capabilities.get(job, ()), visible)
-        return [*self._lab.enter_argv(self.node(entity)), *drop]
+        spec = self._specs / f"{len(list(self._specs.iterdir()))}.json"
+        return box.argv(spec, self._root)
 
     def environment(self, entity: str) -> dict[str, str]:
-        """Return the places of pages, certificates, our programs and the control socket, and the agent's name."""
+        """Return the places of pages, certificates, our programs and the control socket, the home, and the agent."""
         control = {"SATLAB_CONTROL": str(self._control)} if self._control else {}
         return {
             "SATLAB_WWW": str(self._www),
             "SATLAB_PKI": str(self._pki),
             "PATH": f"{paths.PROGRAMS}:{paths.STANDARD_PATH}",
             "SATLAB_AGENT": self.node(entity),
+            "HOME": sandbox.HOME,
             **control,
         }
 
     def grant(self, path: Path) -> None:
-        """Let the run's user own a file, or a folder without what is in it."""
+        """Let the run's user own a file, or a folder without what is in it, and write there."""
         privileges.give(path, self._uid)
-        self.allow_entry(path)
-
-    def allow_entry(self, path: Path) -> None:
-        """Let the run's user reach a file or folder, wherever it lies."""
-        if not any(path.resolve().is_relative_to(known) for known in self._visible):
-            self._visible.append(path.resolve())
+        self._mounts.append(Mount(path, writable=True))

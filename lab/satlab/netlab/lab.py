@@ -28,7 +28,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
@@ -46,6 +46,7 @@ from satlab.link.config import Emulator, LinkConfig, LinkRequest, build_config, 
 from satlab.link.opensand import Platform
 from satlab.link.plan import LinkPlan, plan_link
 from satlab.netlab import netns
+from satlab.netlab.sandbox import Place
 
 METRICS_MAX_BYTES = 64 << 20
 """Of link metrics in /run, which is memory: the latest 25 to 50 minutes (1.9 GB a day)."""
@@ -63,6 +64,7 @@ SATLINK_PROCESS = "satlink"
 LAN_PROCESS = "satlink-lan"
 """The satlink that carries the client's LAN, where that loses packets."""
 
+_NO_USER_NAMESPACE = "this kernel allows no user namespace: jobs that need CAP_NET_ADMIN or CAP_NET_RAW are refused"
 _LAB_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,15}")
 
 
@@ -140,7 +142,7 @@ class Lab:
                 _remove(lab_id)
                 interrupts.check()
                 raise
-        return lab
+        return lab if netns_names.user_path(lab_id).exists() else replace(lab, notes=(*notes, _NO_USER_NAMESPACE))
 
     @classmethod
     def attach(cls, lab_id: str) -> "Lab":
@@ -180,6 +182,11 @@ class Lab:
                 f"lab {self.lab_id} has no node {node!r}", hint=f"one of {', '.join(self.topology.nodes)}"
             )
         return ["nsenter", f"--net={netns_names.path(self.lab_id, node)}", "--"]
+
+    def place(self, node: str) -> Place:
+        """Return the namespaces of a node."""
+        user = netns_names.user_path(self.lab_id)
+        return Place(netns_names.path(self.lab_id, node), user if user.exists() else None)
 
     def start_timeline(self) -> None:
         """Start the link's time line where it has one; it waits for that."""
@@ -308,7 +315,8 @@ def _build(
     if lab.lan:
         _write(folder / "lan.json", lab.lan.to_json())
     taps = platform.taps(lab.topology) if platform else None
-    netns.build(lab.topology, lab.lab_id, taps, client_lan(lab.topology)[0].network if lab.lan else None)
+    carried = client_lan(lab.topology)[0].network if lab.lan else None
+    netns.build(lab.topology, lab.lab_id, taps, carried)
     interrupts.check()
     for machine in platform.machines(lab.topology) if platform else ():
         source = Path(lab.config.profile) / machine.entity.infrastructure

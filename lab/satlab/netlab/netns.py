@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Network namespaces of the embedded lab. The only Python module with privileged network calls.
 
-A lab is a set of namespaces `satlab-<lab id>.<node>`, joined by veth pairs (plain networks) and by TUN interfaces
+A lab is a set of namespaces `satlab-<lab id>.<node>`, which belong to a user namespace of the lab: a capability that a
+job holds there counts in no other namespace. They are joined by veth pairs (plain networks) and by TUN interfaces
 that `satlink` serves (satellite and internet networks). Links are made inside the namespaces: nothing shows up in the
 host's own namespace, and no namespace has a default route or a link to it.
 
@@ -13,6 +14,7 @@ Work inside a namespace is done by a short-lived thread that enters it (`setns(2
 
 import contextlib
 import os
+import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -25,10 +27,12 @@ from typing import Any, ParamSpec, TypeVar
 from pyroute2 import IPRoute, netns
 from pyroute2.netlink.exceptions import NetlinkError
 
+from satlab.common import paths
 from satlab.common.errors import HostError
-from satlab.common.netns_names import PREFIX, RUN_NETNS, name, path
+from satlab.common.netns_names import PREFIX, RUN_NETNS, name, path, user_path
 from satlab.common.topology import InterfaceEnd, NetworkKind, Role, Route, Topology, routes
 from satlab.link.opensand import Tap
+from satlab.netlab.privileges import FIRST_UID, UIDS
 
 TUN_DEVICE = Path("/dev/net/tun")
 TUN_QUEUE_PACKETS = 10000
@@ -47,6 +51,8 @@ _FIRST_VETH_INDEX = 100
 then turns them on up to a second late. The other ends get the kernel's low numbers."""
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
+_NO_USER_NAMESPACES = 5
+"""Exit status of `satbox namespaces` where the kernel allows none."""
 _NEEDED_CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21}
 
 _SYSCTLS = {
@@ -62,6 +68,7 @@ _SYSCTLS = {
     # A run must not start from what an earlier one learnt.
     "ipv4/tcp_no_metrics_save": "1",
     "ipv4/ping_group_range": "0 0",
+    "ipv4/ip_unprivileged_port_start": "0",
 }
 
 
@@ -116,15 +123,15 @@ def check_host() -> None:
 def build(topology: Topology, lab_id: str, taps: Mapping[str, Tap] | None = None, carried: str | None = None) -> None:
     """Make every namespace with its links, addresses and routes. A failure leaves what was made so far.
 
-    `taps`, by node, are those of OpenSAND; None: satlink carries the satellite network. `carried`: the LAN that satlink
-    carries, too.
+    They belong to a user namespace of the lab, except where the kernel allows none. `taps`, by node, are those of
+    OpenSAND; None: satlink carries the satellite network. `carried`: the LAN that satlink carries, too.
 
     Raises:
         HostError: the kernel refused a step.
     """
     with _host_errors(f"lab {lab_id}: network namespaces"):
+        _create(lab_id, list(topology.nodes))
         for node in topology.nodes:
-            netns.create(name(lab_id, node))
             inside(lab_id, node, _prepare)
         for number, (network, config) in enumerate(topology.networks.items()):
             ends = topology.ends(network)
@@ -145,6 +152,23 @@ def build(topology: Topology, lab_id: str, taps: Mapping[str, Tap] | None = None
             set_congestion_control(lab_id, node, DEFAULT_CONGCTL)
         if taps:
             _add_neighbours(lab_id, topology, taps)
+
+
+def _create(lab_id: str, nodes: list[str]) -> None:
+    """Make a user namespace and network namespaces that belong to it; plain ones where the kernel allows no such."""
+    user = user_path(lab_id)
+    user.parent.mkdir(mode=0o700, exist_ok=True)
+    files = [str(path(lab_id, node)) for node in nodes]
+    argv = [str(paths.SATBOX), "namespaces", str(user), str(FIRST_UID), str(UIDS), *files]
+    try:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        raise HostError(f"{paths.SATBOX} is missing", "build it: ./satlab --install lab") from error
+    if done.returncode == _NO_USER_NAMESPACES:
+        for node in nodes:
+            netns.create(name(lab_id, node))
+    elif done.returncode != 0:
+        raise HostError(f"lab {lab_id}: namespaces: {done.stderr.strip().removeprefix('error: ')}")
 
 
 def build_machines(topology: Topology, lab_id: str, control: Mapping[str, str], host: str) -> None:
@@ -239,7 +263,13 @@ def links_without_carrier(lab_id: str) -> list[str]:
 
 
 def remove(lab_id: str) -> None:
-    """Delete every namespace of a lab, with all that is in it; none there is fine."""
+    """Delete every namespace of a lab, with all that is in it, and its user namespace; none there is fine."""
+    user = user_path(lab_id)
+    if user.exists():
+        with _host_errors(f"{user}: removal"):
+            netns.remove(str(user))
+        with contextlib.suppress(OSError):  # other labs are in it
+            user.parent.rmdir()
     for node in present(lab_id):
         with contextlib.suppress(FileNotFoundError), _host_errors(f"{name(lab_id, node)}: removal"):
             netns.remove(name(lab_id, node))

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from satlab.common import scratch
 from satlab.common.errors import HostError
 from satlab.netlab import lab
 
@@ -49,7 +50,7 @@ def _forget(path: Path) -> None:
 
 
 def sweep() -> list[str]:
-    """Take down the labs whose owners have died; give their ids."""
+    """Take down the labs whose owners have died, and remove their temporary folders; return the labs' ids."""
     dead = []
     for path in sorted(OWNERS.glob("*")) if OWNERS.is_dir() else ():
         # Its owner may end, or hold it: then there is nothing to do.
@@ -58,6 +59,7 @@ def sweep() -> list[str]:
             lab.down(path.name)
             _forget(path)
             dead.append(path.name)
+    scratch.sweep()
     return dead
 
 

@@ -12,8 +12,10 @@ from satlab.common import paths, scratch
 from satlab.common.errors import HostError
 from satlab.common.processes import finish, wait
 from satlab.common.topology import Role
-from satlab.netlab import privileges
+from satlab.netlab import privileges, sandbox
+from satlab.netlab.job_host import JOB_LIMITS
 from satlab.netlab.lab import Lab
+from satlab.netlab.sandbox import Mount, Sandbox
 
 JOB = "satlab_pep"
 READY_S = 20.0
@@ -38,19 +40,21 @@ def proxy(
     Raises:
         HostError: it is not ready in time, with what it said.
     """
-    uid = privileges.new_uid()
+    uid, capabilities = privileges.new_uid(), privileges.CAPABILITIES[JOB]
+    if why := sandbox.lacking(up.place(node), capabilities):
+        raise HostError(f"{JOB}: {why}", sandbox.ALLOW)
     folder.mkdir()
-    with scratch.folder("satlab-pep-", mode=0o711) as ours:
-        home = ours / "home"  # short: it holds a Unix socket
-        home.mkdir(mode=0o700)
-        for place in (folder, home, *readable):
-            privileges.give_tree(place, uid)
-        visible = [*privileges.program_paths(), folder.resolve(), home, *readable]
-        drop = privileges.drop_argv(uid, privileges.CAPABILITIES[JOB], visible)
+    for place in (folder, *readable):
+        privileges.give_tree(place, uid)
+    mounts = (*sandbox.programs(), *up.place(node).name(), Mount(folder, writable=True), *map(Mount, readable))
+    box = Sandbox(uid, up.place(node), mounts, name=node, capabilities=capabilities, limits=JOB_LIMITS)
+    with scratch.folder("pep") as ours:
+        (ours / "root").mkdir()
         nodes = up.topology.nodes
         ends = [nodes[up.topology.node_of(role)].address for role in (Role.CLIENT, Role.SERVER)]
-        argv = [*up.enter_argv(node), *drop, sys.executable, str(_PROGRAM), engine, *ends, *words]
-        with _running(argv, _environment(node, folder, str(home)), folder):
+        enter = box.argv(ours / "sandbox.json", ours / "root")
+        argv = [*enter, sys.executable, str(_PROGRAM), engine, *ends, *words]
+        with _running(argv, _environment(node, folder), folder):
             yield
 
 
@@ -60,10 +64,10 @@ def connections(folder: Path) -> int:
     return int(json.loads(reports[0].read_text())["connections"]) if reports else 0
 
 
-def _environment(node: str, folder: Path, home: str) -> dict[str, str]:
+def _environment(node: str, folder: Path) -> dict[str, str]:
     """Return what a job finds in its environment; its records go to the folder."""
     return {
-        "PATH": f"{paths.PROGRAMS}:{paths.STANDARD_PATH}", "HOME": home, "TMPDIR": home, "PYTHONPATH": str(paths.SHIM),
+        "PATH": f"{paths.PROGRAMS}:{paths.STANDARD_PATH}", "HOME": sandbox.HOME, "PYTHONPATH": str(paths.SHIM),
         "JOB_NAME": JOB, "PYTHONDONTWRITEBYTECODE": "1", "SATLAB_RAW": str(folder.resolve()), "SATLAB_AGENT": node,
     } | dict.fromkeys(_NUMBERS, "1")  # fmt: skip
 
@@ -72,7 +76,8 @@ def _environment(node: str, folder: Path, home: str) -> dict[str, str]:
 def _running(argv: list[str], environment: dict[str, str], folder: Path) -> Iterator[None]:
     stats, log = folder / "stats.jsonl", folder / "log"
     with log.open("wb") as words:
-        job = subprocess.Popen(argv, env=environment, stdin=subprocess.DEVNULL, stdout=words, stderr=words)
+        nothing = subprocess.DEVNULL
+        job = subprocess.Popen(argv, env=environment, cwd=sandbox.HOME, stdin=nothing, stdout=words, stderr=words)
     try:
         is_ready = wait(lambda: job.poll() is not None or (stats.exists() and '"ready"' in stats.read_text()), READY_S)
         if not is_ready or job.poll() is not None:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What jobs and the API may do: a user of their own, no way to more, and the capabilities that stand here, no others.
 
-A job runs in the network namespace of its node, but in the host's user namespace. So CAP_NET_ADMIN counts in every
-network namespace that a job can name to the kernel, among them the host's: it can make a link there (IFLA_NET_NS_PID).
+A job's capabilities count in its lab's user namespace alone (`sandbox`). `drop_argv` is the API's, which has none.
 """
 
 import os
@@ -19,10 +18,12 @@ from satlab.common.errors import HostError
 CAPABILITIES: dict[str, tuple[str, ...]] = {
     "satlab_capture": ("net_raw",),
     "satlab_fec": ("net_admin",),  # TUN device, routes, mark
+    "satlab_ip_route": ("net_admin",),  # routes
     "satlab_iperf3": ("net_admin",),  # congestion control other than what the host lets everybody use
     "satlab_pep": ("net_admin", "net_bind_service", "net_raw"),  # packet filter, routes, transparent sockets
     "satlab_ping": ("net_raw",),
     "satlab_satperf": ("net_admin",),  # as satlab_iperf3
+    "satlab_set_tos": ("net_admin",),  # packet filter
     "satlab_tcp_conf": ("net_admin",),  # routes and the namespace's sysctls
     "satlab_web_server": ("net_bind_service",),
 }
@@ -33,9 +34,9 @@ LINK_CONTROLLERS = ("satlab_link",)
 """Jobs that see the control socket of the lab's link."""
 
 _BOX = Path(__file__).with_name("expose_paths.py")
-_FIRST_UID, _UIDS = 1_900_000_000, 1 << 16
+FIRST_UID, UIDS = 1_900_000_000, 1 << 16
 """Users of runs. From here to 2147483647 systemd's table of uids (uids-gids.md) names no user."""
-API_UID = _FIRST_UID + _UIDS
+API_UID = FIRST_UID + UIDS
 """User of the API process: the same at every start, since its files stay."""
 
 
@@ -45,7 +46,7 @@ def new_uid() -> int:
     for entry in Path("/proc").iterdir():
         with suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
             taken.add(entry.stat().st_uid)
-    while (uid := _FIRST_UID + secrets.randbelow(_UIDS)) in taken:
+    while (uid := FIRST_UID + secrets.randbelow(UIDS)) in taken:
         continue
     return uid
 
@@ -55,19 +56,16 @@ def program_paths() -> list[Path]:
     return [paths.ROOT, *(Path(each).resolve() for each in (sys.prefix, sys.base_prefix))]
 
 
-def drop_argv(
-    uid: int, capabilities: Iterable[str], visible: Iterable[Path], *more: str, interpreter: str = sys.executable
-) -> list[str]:
+def drop_argv(uid: int, visible: Iterable[Path], *more: str) -> list[str]:
     """Return the argv prefix that runs a command as a user without privileges; every part of it `exec`s the next.
 
     `visible`: paths that the command reads or writes even where they lie in a folder that is closed to other users.
     `more`: further options of setpriv(1).
     """
-    caps = ",".join(("-all", *(f"+{capability}" for capability in capabilities)))
     return [
-        *(interpreter, "-I", "-S", str(_BOX), *map(str, visible), "--"),
+        *(sys.executable, "-I", "-S", str(_BOX), *map(str, visible), "--"),
         *("setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--no-new-privs"),
-        *(f"--bounding-set={caps}", f"--inh-caps={caps}", f"--ambient-caps={caps}", *more, "--"),
+        *("--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all", *more, "--"),
     ]
 
 
@@ -82,7 +80,7 @@ def give(path: Path, uid: int) -> None:
     try:
         above = os.fstat(place)
         is_shared = bool(above.st_mode & stat.S_IWOTH) and not above.st_mode & stat.S_ISVTX
-        if is_shared or _FIRST_UID <= above.st_uid <= API_UID:
+        if is_shared or FIRST_UID <= above.st_uid <= API_UID:
             raise HostError(f"{path}: jobs can write in the folder that it lies in", f"chmod o-w {path.parent}")
         handle = os.open(path.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place)
     finally:

@@ -262,8 +262,10 @@ def all_jobs(folders: Iterable[Path]) -> dict[str, Descriptor]:
 def sort_upstream(folder: Path) -> tuple[dict[str, Descriptor], dict[str, ConfigError]]:
     """Read every job at or below `folder` as a controller would; return those that are valid, and the others' faults.
 
-    Raises ConfigError: two have the same name.
+    Raises ConfigError: there is no such folder, or two jobs have the same name.
     """
+    if not folder.is_dir():
+        raise ConfigError(f"{folder}: there is no such folder")
     jobs: dict[str, Descriptor] = {}
     bad: dict[str, ConfigError] = {}
     for job in upstream.find_jobs(folder):

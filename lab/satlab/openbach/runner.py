@@ -9,13 +9,12 @@ import re
 import select
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from satlab.common import scratch
+from satlab.common.errors import HostError
 from satlab.common.paths import SHIM, STANDARD_PATH
 from satlab.common.processes import log_tail
 from satlab.openbach.engine import (
@@ -35,7 +34,7 @@ from satlab.openbach.engine import (
     StartJobAction,
     StopJobAction,
 )
-from satlab.openbach.job_process import FAMILY_GRACE_S, JobProcess, end, marked
+from satlab.openbach.job_process import JobProcess
 from satlab.openbach.model import BoundScenario
 
 POLL_S = 0.1
@@ -57,16 +56,21 @@ class JobHost(Protocol):
     """The host of jobs: how to enter a node, and the environment of its programs."""
 
     def enter_argv(self, entity: str, job: str) -> list[str]:
-        """Return the words before a command of a job that make it run there; they must `exec` it, not fork."""
+        """Return the words before a command of a job that make it run there.
+
+        On SIGTERM they end the job and its descendants within their own grace times, and end as the job ended.
+
+        Raises HostError when the job cannot run there.
+        """
 
     def environment(self, entity: str) -> dict[str, str]:
-        """Return variables of the place, such as its name (`SATLAB_AGENT`) and where the lab's certificate lies."""
+        """Return variables of the place, such as its name (`SATLAB_AGENT`) and where the lab's certificate lies.
+
+        `HOME`, a folder that a job may write, is its working directory.
+        """
 
     def grant(self, path: Path) -> None:
         """Let jobs, which may run as another user, own a file or an empty folder. Jobs may write nothing else."""
-
-    def allow_entry(self, path: Path) -> None:
-        """Let jobs enter a folder that stays ours."""
 
 
 @dataclass(frozen=True)
@@ -139,27 +143,15 @@ def run(
     Raises OSError when `raw_dir` cannot be written.
     """
     (raw_dir / "logs").mkdir(parents=True, exist_ok=True)
-    with scratch.folder("satlab-jobs-", mode=0o711) as homes, _sweep(raw_dir):
-        host.allow_entry(homes)
-        (raw_dir / "files").mkdir(exist_ok=True)
-        (raw_dir / "stats.jsonl").touch()
-        for path in (raw_dir / "files", raw_dir / "stats.jsonl"):
-            host.grant(path)
-        return _Run(Engine(scenario, first_ids), host, raw_dir.resolve(), homes, on_event, watch).go(stop, deadline_s)
-
-
-@contextmanager
-def _sweep(raw_dir: Path) -> Iterator[None]:
-    """End processes that jobs have left behind, found by the environment variables that a run's processes share."""
+    (raw_dir / "files").mkdir(exist_ok=True)
+    (raw_dir / "stats.jsonl").touch()
+    for path in (raw_dir / "files", raw_dir / "stats.jsonl"):
+        host.grant(path.resolve())
+    the_run = _Run(Engine(scenario, first_ids), host, raw_dir.resolve(), on_event, watch)
     try:
-        yield
+        return the_run.go(stop, deadline_s)
     finally:
-        steps = end(lambda: marked({"SATLAB_RAW": str(raw_dir.resolve())}), FAMILY_GRACE_S)
-        next(steps)
-        with suppress(StopIteration):
-            while True:
-                steps.send(time.monotonic())
-                time.sleep(_POLL_WHILE_STOPPING_S)
+        the_run.end_all()
 
 
 class _Run:
@@ -168,7 +160,6 @@ class _Run:
         engine: Engine,
         host: JobHost,
         raw_dir: Path,
-        homes: Path,
         on_event: Callable[[JobProgress], None],
         watch: Watch,
     ) -> None:
@@ -176,7 +167,6 @@ class _Run:
         self._watch = watch
         self._host = host
         self._raw = raw_dir
-        self._homes = homes
         self._on_event = on_event
         self._running: dict[int, tuple[JobInstance, JobProcess, float]] = {}
         self._records: list[JobRecord] = []
@@ -208,6 +198,14 @@ class _Run:
             outcome = "interrupted"
         return ScenarioResult(outcome, status, reason, start_unix_s, time.time(), tuple(self._records))
 
+    def end_all(self) -> None:
+        """End jobs that still run, after a failure of ours; they leave no record."""
+        left = [process for _, process, _ in self._running.values()]
+        for process in left:
+            process.stop()
+        while left := [process for process in left if process.poll(time.monotonic()) is None]:
+            time.sleep(_POLL_WHILE_STOPPING_S)
+
     def _perform(self, action: EngineAction) -> list[Event]:
         match action:
             case StartJobAction(job=job):
@@ -218,25 +216,19 @@ class _Run:
 
     def _start(self, job: JobInstance) -> Event:
         log = f"logs/{job.call.job.name}-{job.id}.log"
-        # Short: Chromium puts a socket below it, and the path of one has at most 107 bytes (unix(7)).
-        home = self._homes / str(job.id)
-        enter = self._host.enter_argv(job.call.entity, job.call.job.name)
-        argv = [*enter, *job.call.job.command(), *job.arguments]
+        argv = [*job.call.job.command(), *job.arguments]
         command_stop = job.call.job.command_stop()
-        environment = self._environment(job, home)
         start_unix_s = time.time()
         try:
-            home.mkdir(mode=0o700)  # `homes` is ours: no job has put anything there
-            self._host.grant(home)
+            enter = self._host.enter_argv(job.call.entity, job.call.job.name)
+            argv = [*enter, *argv]
             process = JobProcess(
                 argv,
                 stop_argv=[*enter, *command_stop, *job.arguments] if command_stop else [],
-                environment=environment,
-                folder=home,
+                environment=self._environment(job),
                 log=self._raw / log,
-                marks={name: environment[name] for name in ("SATLAB_RAW", "JOB_INSTANCE_ID")},
             )
-        except (OSError, ValueError) as error:
+        except (HostError, OSError, ValueError) as error:
             reason = f"{argv[0]} cannot be started: {error}"
             (self._raw / log).write_text(f"{reason}\n", encoding="utf-8")
             self._record(job, argv, start_unix_s, None, JobStatus.ERROR)
@@ -246,14 +238,14 @@ class _Run:
         self._report(job, JobStatus.RUNNING)
         return JobLaunched(job.id)
 
-    def _environment(self, job: JobInstance, home: Path) -> dict[str, str]:
+    def _environment(self, job: JobInstance) -> dict[str, str]:
+        place = self._host.environment(job.call.entity)
         return {
             "PATH": STANDARD_PATH,
             "LANG": "C.UTF-8",
             "SATLAB_AGENT": job.call.entity,
-            **self._host.environment(job.call.entity),
-            "HOME": str(home),
-            "TMPDIR": str(home),
+            **place,
+            "TMPDIR": place["HOME"],
             "PYTHONPATH": str(SHIM),
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONUNBUFFERED": "1",

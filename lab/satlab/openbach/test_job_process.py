@@ -8,49 +8,45 @@ from pathlib import Path
 import pytest
 
 from satlab.common.processes import read_process
+from satlab.openbach import job_process
 from satlab.openbach.job_process import JobProcess
 
-# Each way in which a descendant can be related to its job, and only that way.
-PROGRAM = """
-import os, subprocess, sys, time
-wait = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
-if sys.argv[1] == "session":  # an orphan, since its parent ends, with an environment of its own
-    command = ["sh", "-c", sys.executable + ' -c "' + wait + '" &']
-    subprocess.Popen(command, env={})
-elif sys.argv[1] == "parent":
-    subprocess.Popen([sys.executable, "-c", wait], env={}, start_new_session=True)
-else:  # an orphan in a session of its own
-    subprocess.Popen(["setsid", "-f", sys.executable, "-c", wait])
+STUBBORN = """
+import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print(os.fork() or os.getpid(), flush=True)
 time.sleep(60)
 """
 
 
-@pytest.mark.parametrize("relation", ["session", "parent", "environment"])
-def test_descendants_are_ended_however_they_are_related(tmp_path: Path, relation: str) -> None:
-    marks = {"SATLAB_RAW": str(tmp_path), "JOB_INSTANCE_ID": "1"}
+def stopped(tmp_path: Path, *argv: str) -> tuple[int | None, str]:
+    """Start a program, stop it once it has said something; return its status and its log."""
     log = tmp_path / "log"
     process = JobProcess(
-        [sys.executable, "-c", PROGRAM, relation],
-        stop_argv=[],
-        environment={"PATH": os.environ["PATH"], **marks},
-        folder=tmp_path,
-        log=log,
-        marks=marks,
+        argv, stop_argv=["echo", "after"], environment={"PATH": os.environ["PATH"], "HOME": str(tmp_path)}, log=log
     )
     deadline = time.monotonic() + 10
     while not log.read_text().strip() and time.monotonic() < deadline:
         time.sleep(0.02)
-    descendant = read_process(int(log.read_text()))
-    assert descendant is not None
-    try:
-        process.stop()
-        while (status := process.poll(time.monotonic())) is None and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert status == -signal.SIGTERM
-        assert not descendant.alive
-    finally:
-        descendant.send(signal.SIGKILL)
-        process.close()
+    process.stop()
+    while (status := process.poll(time.monotonic())) is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.close()
+    return status, log.read_text()
+
+
+def test_a_job_is_asked_to_end_then_its_stop_command_runs(tmp_path: Path) -> None:
+    said = "trap 'echo bye; exit 3' TERM; echo up; while :; do sleep 0.05; done"
+    assert stopped(tmp_path, "sh", "-c", said) == (3, "up\nbye\nafter\n")
+
+
+def test_a_job_that_will_not_end_is_killed_with_its_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_process, "STOP_S", 0.3)
+    status, log = stopped(tmp_path, sys.executable, "-c", STUBBORN)
+    assert status == -signal.SIGKILL
+    pids = [int(line) for line in log.splitlines() if line.isdecimal()]
+    processes = [process for pid in pids if (process := read_process(pid)) is not None]
+    assert pids and not any(process.alive for process in processes)
 
 
 def test_a_recycled_pid_is_not_signalled() -> None:

@@ -106,6 +106,8 @@ def test_jobs_of_one_name_are_refused_and_hidden_folders_passed_over(tmp_path: P
     write_job(tmp_path / "b", "fping", JOBS["fping"])
     with pytest.raises(ConfigError, match="two jobs are called fping"):
         descriptor.sort_upstream(tmp_path)
+    with pytest.raises(ConfigError, match="no such folder"):
+        descriptor.sort_upstream(tmp_path / "nothing")
 
 
 def test_the_name_of_a_shipped_job_stays_with_it(tmp_path: Path) -> None:

@@ -63,6 +63,19 @@ class BulkTransfer:
 
 
 @dataclass(frozen=True)
+class StreamFigure:
+    """One stream. `values` by metric, with the statistic of a delay behind it: ms, ratios, MOS."""
+
+    run_id: str
+    profile: str
+    labels: Mapping[str, str]
+    codec: str
+    values: Mapping[str, float | None]
+    status: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class PageFigure:
     """One metric of a page over all loads of a run with one protocol through one PEP (`none`: without), ms."""
 
@@ -141,6 +154,24 @@ def _transfer(group: Mapping[str, Row]) -> BulkTransfer:
         value("series_clock_error_s") or 0.0, f"{lost / sent:.2%}" if sent and lost is not None else "",
         head.status, head.reason,
     )  # fmt: skip
+
+
+def streams(rows: Iterable[Row]) -> list[StreamFigure]:
+    """Return the streams of packets at a constant rate, as their receivers measured them."""
+    found: dict[tuple[str, str], dict[str, Row]] = defaultdict(dict)
+    for row in rows:
+        if row.labels.get("job") == "satlab_stream":
+            stat = row.labels.get("stat", "")
+            found[row.run_id, row.labels["instance"]][f"{row.metric} {stat}".strip()] = row
+    figures = []
+    for group in found.values():
+        head = group.get("one_way_delay_ms median")
+        if head is not None:
+            values = {name: row.value for name, row in group.items()}
+            codec = group["mos"].labels["codec"] if "mos" in group else ""
+            about = head.run_id, head.profile, head.labels, codec
+            figures.append(StreamFigure(*about, values, head.status, head.reason))
+    return figures
 
 
 def page_figures(rows: Iterable[Row]) -> list[PageFigure]:

@@ -13,7 +13,7 @@ from rich.table import Table
 import collect
 from satlab.common.console import printable
 from satlab.report import rows as read
-from satlab.report.rows import PAGE_METRICS, BulkTransfer, PageFigure, Row
+from satlab.report.rows import PAGE_METRICS, BulkTransfer, PageFigure, Row, StreamFigure
 
 CHECKS = {
     "rtt_ms": "round-trip time",
@@ -35,8 +35,8 @@ CHECKS = {
 def terminal_tables(frames: Sequence[pl.DataFrame]) -> list[Table]:
     """Return tables of goodput, page metrics, calibration and failed samples; empty ones are left out."""
     rows = read.summaries(frames)
-    tables = [_goodput(read.transfers(rows)), _pages(read.page_figures(rows)), _echoes(rows), _calibration(rows)]
-    tables.append(_failures(read.failures(rows)))
+    tables = [_goodput(read.transfers(rows)), _pages(read.page_figures(rows)), _streams(read.streams(rows))]
+    tables += [_echoes(rows), _calibration(rows), _failures(read.failures(rows))]
     return [table for table in tables if table.row_count]
 
 
@@ -103,6 +103,19 @@ def _echoes(rows: Sequence[Row]) -> Table:
         figures = [_number(group[stat].value, 2) if stat in group else "-" for stat in ("median", "min", "max")]
         cells = head.profile, head.labels.get("destination", ""), *figures, head.labels.get("n", "0")
         table.add_row(*(_cell(text) for text in cells))
+    return table
+
+
+def _streams(streams: Sequence[StreamFigure]) -> Table:
+    columns = ("MOS", "delay ms", "95 % ms", "jitter ms", "loss %")
+    table = _table("Streams", ("profile", "to", "codec"), columns)
+    for one in streams:
+        delay = [one.values.get(f"one_way_delay_ms {stat}") for stat in ("median", "p95")]
+        loss = one.values.get("stream_loss_ratio")
+        cells = [_number(one.values.get("mos"), 2) if one.status == "ok" else one.status]
+        cells += [_number(value, 1) for value in (*delay, one.values.get("stream_jitter_ms"))]
+        cells.append("-" if loss is None else f"{100 * loss:.2f}")
+        table.add_row(*(_cell(text) for text in (one.profile, one.labels.get("entity", ""), one.codec, *cells)))
     return table
 
 

@@ -23,6 +23,8 @@ from collect.records import Identity, Record, table
 from satlab import report
 from satlab.common.errors import ConfigError
 from satlab.report import figures, published, view
+from satlab.report import rows as read
+from satlab.report.rows import Row
 from satlab.report.view import View, clean
 
 HOSTILE = "</script><script>window.owned=1</script><img src=x onerror=window.owned=1>{{7*7}}\x1b[31m\u202e<b>&amp;"
@@ -458,3 +460,24 @@ def test_csv_has_the_columns_of_the_records(runs: list[Path]) -> None:
     assert list(rows[0]) == list(collect.SCHEMA)
     assert len(rows) == len(collect.summaries(frame))
     assert all(isinstance(json.loads(row["labels"]), dict) for row in rows)
+
+
+def stream(entity: str, **values: Any) -> list[Row]:
+    labels = {"job": "satlab_stream", "instance": entity, "entity": entity, "function": f"stream to {entity}"}
+    shared = ("r1", "voip", "geo", "netns")
+    rows = [
+        Row(*shared, metric, value, None, "ok", "", labels | ({"codec": "g711"} if metric == "mos" else {}))
+        for metric, value in values.items()
+    ]
+    stats = {"min": 290.0, "median": 291.0, "p95": 295.0, "max": 300.0}
+    return rows + [
+        Row(*shared, "one_way_delay_ms", value, None, "ok", "", labels | {"stat": stat, "n": "5"})
+        for stat, value in stats.items()
+    ]
+
+
+def test_streams_have_delay_loss_and_quality() -> None:
+    rows = [*stream("client", mos=3.6, stream_loss_ratio=0.02, stream_jitter_ms=0.5), *stream("server")]
+    voice, plain = read.streams(rows)
+    assert (voice.codec, voice.values["mos"], voice.values["one_way_delay_ms p95"]) == ("g711", 3.6, 295.0)
+    assert (plain.codec, plain.values.get("mos")) == ("", None)

@@ -16,7 +16,7 @@ import collect
 from satlab.report import figures, published
 from satlab.report import rows as read
 from satlab.report.figures import Bulk, Figure
-from satlab.report.rows import PAGE_METRICS, BulkTransfer, PageFigure, Row
+from satlab.report.rows import PAGE_METRICS, BulkTransfer, PageFigure, Row, StreamFigure
 from satlab.report.terminal import CHECKS, mbits, quantity
 
 
@@ -126,6 +126,7 @@ class View:
         self.names = _names(runs)
         self.transfers = read.transfers(self.rows)
         self.page_figures = read.page_figures(self.rows)
+        self.voice = [stream for stream in read.streams(self.rows) if stream.codec]
         self.failures = read.failures(self.rows)
         self.published = self._published()
 
@@ -136,7 +137,13 @@ class View:
         found = [self._goodput_tile(one) for one in self.transfers[:2]]
         plt = [f for f in self.page_figures if f.metric == "page_load_time_ms"]
         found += [self._page_tile(figure) for figure in plt[:4]]
+        found += [self._voice_tile(one) for one in self.voice[:2]]
         return [*found, self._calibration_tile(), self._samples_tile()]
+
+    def _voice_tile(self, one: StreamFigure) -> Tile:
+        where = f"Voice to {one.labels.get('entity', '')}, {one.codec}, {one.profile}"
+        mos = one.values["mos"]
+        return Tile("-" if mos is None else f"{mos:.2f}", "MOS", f"{where}: estimated by the E-model")
 
     def _goodput_tile(self, one: BulkTransfer) -> Tile:
         where = f"{one.name} over {one.profile}"
@@ -223,6 +230,21 @@ class View:
             mbits(capacity), share, _count(one.received_bytes, 1e-6, 2), _count(one.time_s, 1, 1),
             one.lost or _count(one.retransmits, 1, 0), _count(one.cwnd_max_bytes, 1e-6, 2), _count(one.rtt_ms, 1, 0),
         )  # fmt: skip
+
+    def streams(self) -> list[tuple[str, ...]]:
+        """Return the cells of the streams' table, as in `STREAM_COLUMNS`."""
+        return [self._stream_cells(one) for one in read.streams(self.rows)]
+
+    def _stream_cells(self, one: StreamFigure) -> tuple[str, ...]:
+        def value(metric: str, digits: int, scale: float = 1.0) -> str:
+            return _count(one.values.get(metric), scale, digits)
+
+        delays = (value(f"one_way_delay_ms {stat}", 1) for stat in ("min", "p95", "max"))
+        median = value("one_way_delay_ms median", 1) if one.status == "ok" else STATUS[one.status]
+        return (
+            *(self.names[one.run_id], one.labels.get("function", ""), one.codec, value("mos", 2), median, *delays),
+            *(value("stream_jitter_ms", 2), value("stream_loss_ratio", 2, 100), value("mouth_to_ear_ms", 0)),
+        )
 
     def calibration(self) -> list[tuple[str, list[tuple[str, ...]]]]:
         """Return (run, its checks), each as in `CALIBRATION_COLUMNS`."""
@@ -326,6 +348,10 @@ BULK_COLUMNS = (
     "Run", "Transfer", "Goodput (Mbit/s)", "Steady (Mbit/s)", "Link carries (Mbit/s)", "Share", "Received (MB)",
     "Time (s)", "Retransmits or lost", "Largest window (MB)", "Median RTT (ms)",
 )  # fmt: skip
+STREAM_COLUMNS = (
+    *("Run", "Stream", "Codec", "MOS", "Delay, median ms", "Min ms", "95 % ms", "Max ms", "Jitter ms", "Loss %"),
+    "Mouth to ear ms",
+)
 LINK_COLUMNS = (
     "Direction", "Released (MB)", "Dropped, queue full (packets)", "Lost on the link (packets)",
     "Largest queue (MB)", "Release error p50 (µs)", "p99 (µs)", "max (µs)",

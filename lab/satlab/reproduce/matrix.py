@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The matrix of Kosek et al., IFIP Networking 2022, section III: 2 orbits x 4 losses x 8 measurement types.
 
-Some types are ours, and run where named: QUIC and HTTP/3 through proxies whose connection to each other is warm, and
+More types are not in the paper and run only if named: QUIC and HTTP/3 through proxies with a warmed-up connection, and
 TCP and HTTP/1.1 over a link that loses what OpenSAND 8.2.0 loses.
 """
 

@@ -252,7 +252,7 @@ def published_page(cell: Cell, metric: str) -> float | None:
 
 
 def published_bulk(cell: Cell, metric: str) -> float | None:
-    """Return what the paper's dataset says of bulk transfers, s."""
+    """Return the bulk transfers of the paper's dataset, s."""
     return _published(BULK, "time_s", cell, metric)
 
 

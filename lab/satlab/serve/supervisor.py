@@ -53,7 +53,7 @@ def run(request: ServeRequest, log: ProgressLog, stop: threading.Event) -> None:
     if os.geteuid() != 0:
         raise HostError("satlab serve needs root: its helper makes network namespaces", "run it as root")
     state = request.state.absolute()
-    _name_jobs(request)
+    name_jobs(request)
     with state_folder.locked(state):
         state_folder.check_owner(state)
         token = unprivileged.set_up_accounts(state, {"public": request.public is not None})
@@ -72,7 +72,7 @@ def run(request: ServeRequest, log: ProgressLog, stop: threading.Event) -> None:
                 path.unlink(missing_ok=True)
 
 
-def _name_jobs(request: ServeRequest) -> None:
+def name_jobs(request: ServeRequest) -> None:
     """Check further jobs and what they may do, and name them to the processes of the service. Raises ConfigError."""
     if request.jobs is not None:
         descriptor.sort_upstream(request.jobs)

@@ -57,7 +57,7 @@ def start_api(
 def _argv(visible: list[Path], module: str, argument: str) -> list[str]:
     """Return the argv of a module that runs as the API's user; the kernel kills it when this process ends."""
     kill = f"--pdeathsig={signal.SIGKILL.name.removeprefix('SIG')}"
-    drop = privileges.drop_argv(privileges.API_UID, (), [*privileges.program_paths(), *visible], kill)
+    drop = privileges.drop_argv(privileges.API_UID, [*privileges.program_paths(), *visible], kill)
     return [*drop, sys.executable, "-m", module, argument]
 
 

@@ -24,7 +24,7 @@ from zoneinfo import ZoneInfo
 from satlab.common.errors import HostError
 from satlab.openbach.document import is_name
 from satlab.openbach.engine import JobStatus, ScenarioStatus
-from satlab.openbach.model import BoundScenario
+from satlab.openbach.model import BoundScenario, StartJob, StartScenario
 from satlab.openbach.runner import JobProgress, JobRecord, Outcome, ScenarioResult, append_line
 from satlab.vm.controller import POLL_S, Controller
 
@@ -103,7 +103,7 @@ def run(
     ended, why = _watch(controller, number, seen, stop, deadline_s)
     stop_unix_s = time.time()
     ended = _settled(controller, number, seen, ended)
-    records = tuple(_job_records(ended, stop_unix_s))
+    records = tuple(_job_records(ended, scenario, stop_unix_s))
     for record in records:
         append_line(raw / "jobs.jsonl", asdict(record))
     _fetch(controller, number, raw)
@@ -215,9 +215,12 @@ def _reason(instance: Instance) -> str:
 # --- when it is over ------------------------------------------------------------------------------------------------
 
 
-def _job_records(instance: Instance, over_unix_s: float) -> Iterator[JobRecord]:
-    """Yield the record of each job; one without an end date has ended with the scenario."""
-    for current, function in _functions(instance):
+def _job_records(instance: Instance, scenario: BoundScenario, over_unix_s: float) -> Iterator[JobRecord]:
+    """Yield the record of each job; one without an end date has ended with the scenario.
+
+    `argv` are the arguments alone: OpenBACH does not report the command.
+    """
+    for current, function, words in _with_words(instance, scenario):
         job = function.get("job")
         if not job:
             continue
@@ -230,13 +233,24 @@ def _job_records(instance: Instance, over_unix_s: float) -> Iterator[JobRecord]:
             label=str(function.get("label", function["id"])),
             job=job["name"],
             entity=function["start_job_instance"]["entity_name"],
-            argv=(),
+            argv=words,
             start_unix_s=unix_s(job.get("start_date"), over_unix_s),
             stop_unix_s=unix_s(job.get("stop_date"), over_unix_s),
             exit_code=0 if status is JobStatus.NOT_RUNNING else None,
             status=status if status.ended else JobStatus.UNKNOWN,
             log="",
         )
+
+
+def _with_words(instance: Instance, scenario: BoundScenario) -> Iterator[tuple[Instance, Instance, tuple[str, ...]]]:
+    """Yield every function with its instance and the arguments of its job, those of sub-scenarios included."""
+    actions = {function.id: function.action for function in scenario.functions}
+    for function in instance["openbach_functions"]:
+        action = actions.get(function["id"])
+        known = action.words if isinstance(action, StartJob) else ()
+        yield instance, function, tuple(word for word in known if isinstance(word, str))
+        if function.get("scenario") and isinstance(action, StartScenario):
+            yield from _with_words(function["scenario"], action.scenario)
 
 
 def unix_s(text: Any, otherwise: float) -> float:

@@ -71,6 +71,7 @@ def test_bulk_tcp_has_the_figures_of_its_files(start: Start, tmp_path: Path) -> 
     assert figures(outcome.records, "goodput_bps") == figures(collect.collect(example), "goodput_bps")
     jobs = [json.loads(line) for line in (outcome.folder / "raw/jobs.jsonl").read_text().splitlines()]
     assert {job["job_instance_id"]: job["status"] for job in jobs} == {3: "Stopped", 4: "Not Running"}
+    assert jobs[0]["argv"][-4:] == ["server", "-B", "198.18.4.2", "-1"], "a server, by its arguments"
     verdicts = outcome.records.filter(polars.col("metric") == "job_ok")["status"].to_list()
     assert verdicts == ["censored", "ok"]  # the server was stopped, the client has ended
 

@@ -48,13 +48,10 @@ class _Jobs:
 
     def environment(self, entity: str) -> dict[str, str]:
         """Return the agent's name and satlink's control socket; pages and certificates are where jobs look."""
-        return {"SATLAB_AGENT": entity, "SATLAB_CONTROL": CONTROL_THERE}
+        return {"SATLAB_AGENT": entity, "SATLAB_CONTROL": CONTROL_THERE, "HOME": str(Path.home())}
 
     def grant(self, path: Path) -> None:
         """Do nothing: the local process of a job runs as our user."""
-
-    def allow_entry(self, path: Path) -> None:
-        """Do nothing, for the same reason."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 import json
 import socket
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -43,7 +42,7 @@ def test_an_ideal_call_has_the_default_rating_of_the_standard(job: ModuleType) -
 
 # Idd grows from 100 ms on; a GEO hop alone costs some 20 of 93 points.
 @pytest.mark.parametrize(("delay_ms", "idd"), [(100, 0.0), (150, 0.12), (200, 2.99), (300, 14.73), (400, 24.6)])
-def test_delay_costs_what_the_standard_s_equation_gives(job: ModuleType, delay_ms: float, idd: float) -> None:
+def test_delay_costs_what_the_standard_s_equation_says(job: ModuleType, delay_ms: float, idd: float) -> None:
     assert job.delay_impairment(delay_ms) == pytest.approx(idd, abs=0.6)
 
 
@@ -80,10 +79,7 @@ def test_delays_losses_duplicates_and_late_packets_are_counted(job: ModuleType) 
 def test_a_stream_from_one_process_to_another(trial: Callable[[str], Any], tmp_path: Path) -> None:
     test, used = trial("satlab_stream"), port()
     receiver = test.start("-p", used, "-c", "g711", "receive", "-b", "127.0.0.1")
-    deadline = time.monotonic() + 10
-    while not any(record.get("ready") for record in test.records()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    test.ready()
     assert test.run("-p", used, "-c", "g711", "send", "127.0.0.1", "-t", "1", "-d", "46", JOB_INSTANCE_ID="2")[0] == 0
     output, _ = receiver.communicate(timeout=20)
     assert receiver.returncode == 0, output
@@ -102,10 +98,7 @@ def test_a_stream_from_one_process_to_another(trial: Callable[[str], Any], tmp_p
 def test_bytes_that_are_no_stream_are_passed_over(trial: Callable[[str], Any], job: ModuleType, tmp_path: Path) -> None:
     test, used = trial("satlab_stream"), port()
     receiver = test.start("-p", used, "receive", "-b", "127.0.0.1")
-    deadline = time.monotonic() + 10
-    while not any(record.get("ready") for record in test.records()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    test.ready()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
         stranger.connect(("127.0.0.1", int(used)))
         hostile = job.HEADER.pack(job.VERSION, 96, 0, 0, 0, 0, 4_000_000_000)
@@ -119,10 +112,7 @@ def test_bytes_that_are_no_stream_are_passed_over(trial: Callable[[str], Any], j
 def test_a_stopped_receiver_without_a_packet_has_failed(trial: Callable[[str], Any]) -> None:
     test = trial("satlab_stream")
     receiver = test.start("-p", port(), "receive", "-b", "127.0.0.1")
-    deadline = time.monotonic() + 10
-    while not any(record.get("ready") for record in test.records()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    test.ready()
     receiver.terminate()
     output, _ = receiver.communicate(timeout=20)
     assert (receiver.returncode, "no packet" in output) == (1, True)

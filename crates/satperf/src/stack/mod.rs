@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! One interface to several QUIC libraries: a state machine without socket or thread, stepped by datagrams and time.
 
+#[cfg(feature = "noq")]
+pub mod noq;
 #[cfg(feature = "quiche")]
 pub mod quiche;
 pub mod quinn;
@@ -30,8 +32,10 @@ pub struct Setup {
     pub qlog: Option<PathBuf>,
     /// Session of an earlier process, for 0-RTT (client, quiche).
     pub session: Option<Vec<u8>>,
-    /// Makes connection ids and other random choices the same in every run, for simulations (quinn).
+    /// Makes connection ids and other random choices the same in every run, for simulations (quinn, noq).
     pub seed: Option<u64>,
+    /// UDP payload of a full datagram, bytes, 1200 at least; `None`: found out (quinn, noq).
+    pub datagram_bytes: Option<u16>,
 }
 
 /// Files of the TLS handshake.
@@ -200,6 +204,8 @@ pub struct Stats {
     pub sent_datagrams: Option<u64>,
     /// Datagrams (quinn) or packets (quiche) received.
     pub received_packets: u64,
+    /// UDP payload received.
+    pub received_bytes: u64,
     /// Packets declared lost.
     pub lost_packets: u64,
     /// UDP payload sent.
@@ -261,7 +267,7 @@ pub trait Stack {
     /// Drops a connection that ended, with its totals.
     fn forget(&mut self, conn: Conn);
     /// Totals of a connection; zeros for one that was forgotten.
-    fn stats(&self, conn: Conn) -> Stats;
+    fn stats(&mut self, conn: Conn) -> Stats;
     /// Result of early data.
     fn zero_rtt(&self, conn: Conn) -> ZeroRtt;
     /// Session for a later 0-RTT connection, once the server has sent one (client).

@@ -381,7 +381,7 @@ impl Stack for Quiche {
         }
     }
 
-    fn stats(&self, conn: Conn) -> Stats {
+    fn stats(&mut self, conn: Conn) -> Stats {
         let Some(entry) = self.connections.get(&conn) else {
             return Stats::default();
         };
@@ -394,6 +394,7 @@ impl Stack for Quiche {
             rtt: path.map_or(Duration::ZERO, |path| path.rtt),
             sent_packets: all.sent as u64,
             received_packets: all.recv as u64,
+            received_bytes: all.recv_bytes,
             lost_packets: all.lost as u64,
             sent_bytes: all.sent_bytes,
             lost_bytes: all.lost_bytes,
@@ -489,6 +490,12 @@ fn config(options: &LegOptions, tls: &TlsFiles) -> Result<Config, StackError> {
         CongestionControl::Reno => CongestionControlAlgorithm::Reno,
         CongestionControl::Cubic => CongestionControlAlgorithm::CUBIC,
         CongestionControl::Bbr => CongestionControlAlgorithm::Bbr2Gcongestion,
+        CongestionControl::Bbr3 => {
+            return Err(Faults(vec![Fault {
+                option: "congestion-control",
+                why: "bbr3 is not offered with quiche; use bbr, or --stack noq".into(),
+            }]));
+        }
     });
     config.set_initial_congestion_window_packets(options.initial_window as usize);
     config.set_initial_rtt(Duration::from_millis(options.initial_rtt_ms.into()));

@@ -1,454 +1,112 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! quinn's protocol core (quinn-proto), without its runtime.
-//!
-//! Streams are read unordered and put in order here: quinn closes a connection once it buffers more than 1,024 separate
-//! spans of one stream, and a lossy or overrun 250 Mbit/s satellite link leaves ten times as many.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use quinn_proto as proto;
 
-use ::quic::{LegOptions, Reassembly, client_crypto, sender_state, server_crypto, transport};
-use bytes::Bytes;
-use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
-use quinn_proto::{
-    ClientConfig, Connection, ConnectionError, ConnectionHandle, ConnectionId,
-    ConnectionIdGenerator, DatagramEvent, Dir, EcnCodepoint, Endpoint, EndpointConfig, Incoming,
-    QlogConfig, ReadError, ServerConfig, StreamEvent, StreamId, TransportConfig, VarInt,
-};
+#[path = "quinn_family.rs"]
+mod family;
 
-use super::{
-    ALPN, Close, Conn, Datagram, Event, MAX_STREAMS, Qlogs, Read, Setup, Stack, StackError, Stats,
-    TlsFiles, Transmit, ZeroRtt,
-};
+pub use family::{Crypto, Family as Quinn};
 
 /// As in Cargo.lock.
 pub const NAME: &str = "quinn-proto 0.11.19";
 
-/// TLS of an endpoint.
-pub enum Crypto {
-    /// Its clones share session tickets; 0-RTT is used if it is enabled in there.
-    Client(Arc<QuicClientConfig>),
-    /// See [`server_crypto`].
-    Server(Arc<QuicServerConfig>),
+/// Checks options without making anything.
+///
+/// # Errors
+/// All that are out of range or that this library has not.
+pub fn check(options: &::quic::LegOptions) -> Result<(), String> {
+    let setup = crate::stack::Setup {
+        options: options.clone(),
+        ..crate::stack::Setup::default()
+    };
+    let made = differences::transport(&setup);
+    made.map(drop).map_err(|faults| faults.to_string())
 }
 
-/// A connection that the application has not dropped, or that still has packets to send.
-struct Entry {
-    handle: ConnectionHandle,
-    connection: Connection,
-    /// A client's session allowed early data.
-    is_early: bool,
-    readable: VecDeque<StreamId>,
-    streams: HashMap<StreamId, Reassembly>,
-    /// The endpoint has dropped it.
-    drained: bool,
-    /// The application has dropped it.
-    forgotten: bool,
-}
+/// What the family leaves to its members.
+mod differences {
+    use std::net::{IpAddr, SocketAddr};
+    use std::sync::Arc;
+    use std::time::Instant;
 
-/// See the module.
-pub struct Quinn {
-    setup: Setup,
-    crypto: Crypto,
-    /// With a seed: the client's first destination connection ids.
-    first_ids: Option<Arc<AtomicU64>>,
-    endpoint: Endpoint,
-    connections: BTreeMap<Conn, Entry>,
-    /// quinn reuses its handles.
-    conns: HashMap<ConnectionHandle, Conn>,
-    next: Conn,
-    events: VecDeque<(Conn, Event)>,
-    responses: VecDeque<(Transmit, Vec<u8>)>,
-    qlogs: Qlogs,
-}
+    use ::quic::{Faults, QlogFile, client_crypto, sender_state, server_crypto};
+    use bytes::{Bytes, BytesMut};
+    use quinn_proto::{
+        Connection, ConnectionIdGenerator, DatagramEvent, EcnCodepoint, Endpoint, EndpointConfig,
+        QlogConfig, ServerConfig, StreamId, Transmit, TransportConfig,
+    };
 
-impl Quinn {
-    /// A client's or server's endpoint with certificates from files.
-    ///
-    /// # Errors
-    /// Options that quinn has not, certificates that cannot be used.
-    pub fn new(setup: Setup, tls: &TlsFiles) -> Result<Self, StackError> {
-        transport(&setup.options)?;
-        if setup.session.is_some() {
-            return Err(StackError::Library {
-                what: "0-RTT with quinn",
-                why: "rustls keeps sessions in memory only; use --stack quiche".into(),
-            });
-        }
-        let crypto = match tls {
+    use super::Crypto;
+    use crate::stack::{ALPN, Setup, StackError, Stats, TlsFiles};
+
+    pub fn transport(setup: &Setup) -> Result<TransportConfig, Faults> {
+        ::quic::transport(&setup.options)
+    }
+
+    pub fn crypto(files: &TlsFiles) -> Result<Crypto, StackError> {
+        Ok(match files {
             TlsFiles::Client { ca } => Crypto::Client(Arc::new(client_crypto(ca, &[ALPN], false)?)),
             TlsFiles::Server { cert, key } => {
                 Crypto::Server(Arc::new(server_crypto(cert, key, &[ALPN], true)?))
             }
-        };
-        Ok(Self::with_crypto(setup, crypto))
+        })
     }
 
-    /// An endpoint with TLS made by the caller.
-    #[must_use]
-    pub fn with_crypto(setup: Setup, crypto: Crypto) -> Self {
-        let server = match &crypto {
-            Crypto::Client(_) => None,
-            Crypto::Server(crypto) => Some(Arc::new(ServerConfig::with_crypto(crypto.clone()))),
-        };
-        let mut config = EndpointConfig::default();
-        if let Some(seed) = setup.seed {
-            let mut bytes = [0; 32];
-            bytes[..8].copy_from_slice(&seed.to_be_bytes());
-            bytes[8] = server.is_some().into();
-            config.rng_seed(Some(bytes));
-            let ids = counted_ids(seed, 0);
-            config.cid_generator(move || Box::new(CountedIds(Arc::clone(&ids))));
-        }
-        Self {
-            endpoint: Endpoint::new(Arc::new(config), server, true, None),
-            first_ids: setup.seed.map(|seed| counted_ids(seed, FIRST_IDS)),
-            qlogs: Qlogs::new(&setup),
-            setup,
-            crypto,
-            connections: BTreeMap::new(),
-            conns: HashMap::new(),
-            next: 0,
-            events: VecDeque::new(),
-            responses: VecDeque::new(),
-        }
+    pub fn endpoint(config: EndpointConfig, server: Option<Arc<ServerConfig>>) -> Endpoint {
+        Endpoint::new(Arc::new(config), server, true, None)
     }
 
-    /// Transport configuration of the next connection, with a qlog file of its own.
-    fn transport(&mut self, now: Instant, side: &str) -> Result<Arc<TransportConfig>, StackError> {
-        let mut config = transport(&self.setup.options)?;
-        config
-            .max_concurrent_uni_streams(MAX_STREAMS.into())
-            .max_concurrent_bidi_streams(MAX_STREAMS.into());
-        let name = format!("quinn-{side}-{}", self.next);
-        if let Some(file) = self.qlogs.create(&name)? {
-            let mut qlog = QlogConfig::default();
-            qlog.writer(Box::new(file))
-                .title(Some(name))
-                .start_time(now);
-            config.qlog_stream(qlog.into_stream());
-        }
-        Ok(Arc::new(config))
+    pub fn set_ids(
+        config: &mut EndpointConfig,
+        generator: impl Fn() -> Box<dyn ConnectionIdGenerator> + Send + Sync + 'static,
+    ) {
+        config.cid_generator(generator);
     }
 
-    fn add(&mut self, handle: ConnectionHandle, connection: Connection) -> Conn {
-        let conn = self.next;
-        self.next += 1;
-        let entry = Entry {
-            handle,
-            is_early: connection.side().is_client() && connection.has_0rtt(),
-            connection,
-            readable: VecDeque::new(),
-            streams: HashMap::new(),
-            drained: false,
-            forgotten: false,
-        };
-        self.connections.insert(conn, entry);
-        self.conns.insert(handle, conn);
-        conn
+    pub fn write(connection: &mut Connection, stream: StreamId, data: &mut Bytes) {
+        let _ = connection
+            .send_stream(stream)
+            .write_chunks(std::slice::from_mut(data));
     }
 
-    fn accept(&mut self, now: Instant, incoming: Incoming) {
-        let Crypto::Server(crypto) = &self.crypto else {
-            return self.endpoint.ignore(incoming);
-        };
-        let mut config = ServerConfig::with_crypto(crypto.clone());
-        let peer = incoming.remote_address();
-        let mut buffer = Vec::new();
-        let answer = match self.transport(now, "server") {
-            Ok(transport) => {
-                config.transport_config(transport);
-                match self
-                    .endpoint
-                    .accept(incoming, now, &mut buffer, Some(Arc::new(config)))
-                {
-                    Ok((handle, connection)) => {
-                        let conn = self.add(handle, connection);
-                        self.events.push_back((conn, Event::Accepted(peer)));
-                        self.process_events(conn);
-                        None
-                    }
-                    Err(error) => error.response,
-                }
-            }
-            // A qlog file cannot be made.
-            Err(_) => Some(self.endpoint.refuse(incoming, &mut buffer)),
-        };
-        if let Some(answer) = answer {
-            self.responses.push_back((burst(&answer), buffer));
-        }
+    pub fn set_qlog(config: &mut TransportConfig, file: QlogFile, title: String, now: Instant) {
+        let mut qlog = QlogConfig::default();
+        qlog.writer(Box::new(file))
+            .title(Some(title))
+            .start_time(now);
+        config.qlog_stream(qlog.into_stream());
     }
 
-    /// Passes events between connection and endpoint, and queues those for the application.
-    fn process_events(&mut self, conn: Conn) {
-        let Some(entry) = self.connections.get_mut(&conn) else {
-            return;
-        };
-        while let Some(event) = entry.connection.poll_endpoint_events() {
-            if let Some(event) = self.endpoint.handle_event(entry.handle, event) {
-                entry.connection.handle_event(event);
-            }
-        }
-        while let Some(event) = entry.connection.poll() {
-            match event {
-                quinn_proto::Event::Connected => {
-                    self.events.push_back((conn, Event::Connected));
-                    if entry.is_early && !entry.connection.accepted_0rtt() {
-                        self.events.push_back((conn, Event::EarlyDataRejected));
-                    }
-                }
-                quinn_proto::Event::ConnectionLost { reason } => {
-                    self.events.push_back((conn, Event::Closed(close(&reason))));
-                }
-                quinn_proto::Event::Stream(StreamEvent::Opened { dir }) => {
-                    while let Some(id) = entry.connection.streams().accept(dir) {
-                        entry.readable.push_back(id);
-                    }
-                }
-                quinn_proto::Event::Stream(StreamEvent::Readable { id }) => {
-                    entry.readable.push_back(id);
-                }
-                _ => {}
-            }
-        }
-        if entry.connection.is_drained() && !entry.drained {
-            entry.drained = true;
-            self.conns.remove(&entry.handle);
-        }
-        if entry.drained && entry.forgotten {
-            self.connections.remove(&conn);
-        }
-    }
-
-    fn connection(&mut self, conn: Conn) -> Option<&mut Connection> {
-        self.connections
-            .get_mut(&conn)
-            .map(|entry| &mut entry.connection)
-    }
-}
-
-impl Stack for Quinn {
-    fn connect(
-        &mut self,
+    pub fn handle(
+        endpoint: &mut Endpoint,
         now: Instant,
-        _: SocketAddr,
-        remote: SocketAddr,
-        name: &str,
-    ) -> Result<Conn, StackError> {
-        let failed = |why: String| StackError::Library {
-            what: "connect",
-            why,
-        };
-        let transport = self.transport(now, "client")?;
-        let Crypto::Client(crypto) = &self.crypto else {
-            return Err(failed("this is a server".into()));
-        };
-        let mut config = ClientConfig::new(crypto.clone());
-        config.transport_config(transport);
-        if let Some(ids) = &self.first_ids {
-            let mut ids = CountedIds(Arc::clone(ids));
-            let id = ids.generate_cid();
-            config.initial_dst_cid_provider(Arc::new(move || id));
-        }
-        let (handle, connection) = self
-            .endpoint
-            .connect(now, config, remote, name)
-            .map_err(|error| failed(error.to_string()))?;
-        Ok(self.add(handle, connection))
+        (from, to): (SocketAddr, IpAddr),
+        ecn: Option<EcnCodepoint>,
+        data: BytesMut,
+        buffer: &mut Vec<u8>,
+    ) -> Option<DatagramEvent> {
+        endpoint.handle(now, from, Some(to), ecn, data, buffer)
     }
 
-    fn receive(&mut self, now: Instant, datagram: Datagram) {
-        let Datagram {
-            from,
-            to,
-            ecn,
-            data,
-        } = datagram;
-        let ecn = ecn.and_then(EcnCodepoint::from_bits);
-        let mut buffer = Vec::new();
-        match self
-            .endpoint
-            .handle(now, from, Some(to.ip()), ecn, data, &mut buffer)
-        {
-            Some(DatagramEvent::ConnectionEvent(handle, event)) => {
-                let Some(&conn) = self.conns.get(&handle) else {
-                    return;
-                };
-                if let Some(connection) = self.connection(conn) {
-                    connection.handle_event(event);
-                }
-                self.process_events(conn);
-            }
-            Some(DatagramEvent::NewConnection(incoming)) => self.accept(now, incoming),
-            Some(DatagramEvent::Response(answer)) => {
-                self.responses.push_back((burst(&answer), buffer));
-            }
-            None => {}
-        }
-    }
-
-    fn transmit(
-        &mut self,
+    pub fn transmit(
+        connection: &mut Connection,
         now: Instant,
         segments: usize,
         buffer: &mut Vec<u8>,
     ) -> Option<Transmit> {
-        if let Some((transmit, bytes)) = self.responses.pop_front() {
-            buffer.extend_from_slice(&bytes);
-            return Some(transmit);
-        }
-        self.connections
-            .values_mut()
-            .find_map(|entry| entry.connection.poll_transmit(now, segments, buffer))
-            .map(|it| burst(&it))
+        connection.poll_transmit(now, segments, buffer)
     }
 
-    fn timeout(&mut self) -> Option<Instant> {
-        self.connections
-            .values_mut()
-            .filter_map(|entry| entry.connection.poll_timeout())
-            .min()
-    }
-
-    fn handle_timeout(&mut self, now: Instant) {
-        let due = |entry: &mut Entry| {
-            entry
-                .connection
-                .poll_timeout()
-                .is_some_and(|due| due <= now)
-        };
-        let late: Vec<_> = self
-            .connections
-            .iter_mut()
-            .filter_map(|(conn, entry)| due(entry).then_some(*conn))
-            .collect();
-        for conn in late {
-            if let Some(connection) = self.connection(conn) {
-                connection.handle_timeout(now);
-            }
-            self.process_events(conn);
-        }
-    }
-
-    fn poll(&mut self) -> Option<(Conn, Event)> {
-        self.events.pop_front()
-    }
-
-    fn may_write(&self, conn: Conn) -> bool {
-        self.connections.get(&conn).is_some_and(|entry| {
-            (entry.is_early || !entry.connection.is_handshaking()) && !entry.connection.is_closed()
-        })
-    }
-
-    fn open(&mut self, conn: Conn, both: bool) -> Option<u64> {
-        let dir = if both { Dir::Bi } else { Dir::Uni };
-        let id = self.connection(conn)?.streams().open(dir)?;
-        Some(VarInt::from(id).into_inner())
-    }
-
-    fn write(&mut self, conn: Conn, stream: u64, data: &mut Bytes) {
-        if let Some(connection) = self.connection(conn) {
-            // Blocked, stopped or gone: the data stays where it is; the end of the session follows.
-            let _ = connection
-                .send_stream(id(stream))
-                .write_chunks(std::slice::from_mut(data));
-        }
-    }
-
-    fn finish(&mut self, conn: Conn, stream: u64) {
-        if let Some(connection) = self.connection(conn) {
-            let _ = connection.send_stream(id(stream)).finish();
-        }
-    }
-
-    fn reset(&mut self, conn: Conn, stream: u64) {
-        if let Some(connection) = self.connection(conn) {
-            let _ = connection
-                .send_stream(id(stream))
-                .reset(VarInt::from_u32(0));
-        }
-    }
-
-    fn readable(&mut self, conn: Conn) -> Option<u64> {
-        let id = self.connections.get_mut(&conn)?.readable.pop_front()?;
-        Some(VarInt::from(id).into_inner())
-    }
-
-    fn read(&mut self, conn: Conn, stream: u64, sink: &mut dyn FnMut(&[u8])) -> Read {
-        let Some(entry) = self.connections.get_mut(&conn) else {
-            return Read::Reset;
-        };
-        let window = self.setup.options.stream_receive_window;
-        let order = entry
-            .streams
-            .entry(id(stream))
-            .or_insert_with(|| Reassembly::behind(window));
-        let mut receiving = entry.connection.recv_stream(id(stream));
-        // A stream that was read to its end before is not reported again.
-        let Ok(mut chunks) = receiving.read(false) else {
-            return Read::Open;
-        };
-        let end = loop {
-            match chunks.next(usize::MAX) {
-                Ok(Some(chunk)) => {
-                    if let Err(error) = order.insert(chunk.offset, chunk.bytes) {
-                        self.events.push_back((
-                            conn,
-                            Event::Closed(Close {
-                                clean: false,
-                                reason: error.to_string(),
-                            }),
-                        ));
-                        break Read::Reset;
-                    }
-                    while let Some(bytes) = order.pop() {
-                        sink(&bytes);
-                    }
-                }
-                Ok(None) => break Read::Finished,
-                Err(ReadError::Blocked) => break Read::Open,
-                Err(ReadError::Reset(_)) => break Read::Reset,
-            }
-        };
-        // The caller transmits after each step in any case.
-        let _ = chunks.finalize();
-        if end != Read::Open {
-            entry.streams.remove(&id(stream));
-        }
-        end
-    }
-
-    fn close(&mut self, now: Instant, conn: Conn, code: u32, reason: &str) {
-        if let Some(connection) = self.connection(conn) {
-            connection.close(
-                now,
-                VarInt::from_u32(code),
-                Bytes::copy_from_slice(reason.as_bytes()),
-            );
-        }
-    }
-
-    fn forget(&mut self, conn: Conn) {
-        if let Some(entry) = self.connections.get_mut(&conn) {
-            entry.forgotten = true;
-            self.process_events(conn);
-        }
-    }
-
-    fn stats(&self, conn: Conn) -> Stats {
-        let Some(entry) = self.connections.get(&conn) else {
-            return Stats::default();
-        };
-        let stats = entry.connection.stats();
+    pub fn stats(connection: &mut Connection) -> Stats {
+        let stats = connection.stats();
         Stats {
             cwnd_bytes: stats.path.cwnd,
             rtt: stats.path.rtt,
             sent_packets: stats.path.sent_packets,
             sent_datagrams: Some(stats.udp_tx.datagrams),
             received_packets: stats.udp_rx.datagrams,
+            received_bytes: stats.udp_rx.bytes,
             lost_packets: stats.path.lost_packets,
             sent_bytes: stats.udp_tx.bytes,
             lost_bytes: stats.path.lost_bytes,
@@ -456,78 +114,7 @@ impl Stack for Quinn {
             acks_received: Some(stats.frame_rx.acks),
             congestion_events: Some(stats.path.congestion_events),
             blocked_frames: Some(stats.frame_tx.data_blocked + stats.frame_tx.stream_data_blocked),
-            sender: sender_state(&entry.connection),
+            sender: sender_state(connection),
         }
-    }
-
-    fn zero_rtt(&self, conn: Conn) -> ZeroRtt {
-        match self.connections.get(&conn) {
-            Some(entry) if entry.is_early && entry.connection.accepted_0rtt() => ZeroRtt::Accepted,
-            Some(entry) if entry.is_early => ZeroRtt::Refused,
-            _ => ZeroRtt::NotAsked,
-        }
-    }
-
-    fn session(&self, _: Conn) -> Option<Vec<u8>> {
-        None
-    }
-
-    fn qlog_fault(&self) -> Option<String> {
-        self.qlogs.fault()
-    }
-
-    fn options(&self) -> &LegOptions {
-        &self.setup.options
-    }
-
-    fn name(&self) -> &'static str {
-        NAME
-    }
-}
-
-/// Distinguishes first destination connection ids from an endpoint's own.
-const FIRST_IDS: u64 = 1 << 31;
-
-fn counted_ids(seed: u64, kind: u64) -> Arc<AtomicU64> {
-    Arc::new(AtomicU64::new(seed << 32 | kind))
-}
-
-/// Connection ids that are the same in every run. Unpredictable ones protect against off-path attackers, which a
-/// simulation does not have.
-struct CountedIds(Arc<AtomicU64>);
-
-impl ConnectionIdGenerator for CountedIds {
-    fn generate_cid(&mut self) -> ConnectionId {
-        ConnectionId::new(&self.0.fetch_add(1, Ordering::Relaxed).to_be_bytes())
-    }
-
-    fn cid_len(&self) -> usize {
-        size_of::<u64>()
-    }
-
-    fn cid_lifetime(&self) -> Option<Duration> {
-        None
-    }
-}
-
-/// Stream numbers come from quinn, or follow from one.
-fn id(stream: u64) -> StreamId {
-    VarInt::from_u64(stream).unwrap_or(VarInt::MAX).into()
-}
-
-fn burst(transmit: &quinn_proto::Transmit) -> Transmit {
-    Transmit {
-        to: transmit.destination,
-        from: transmit.src_ip,
-        ecn: transmit.ecn.map(|ecn| ecn as u8),
-        segment: transmit.segment_size,
-    }
-}
-
-fn close(error: &ConnectionError) -> Close {
-    let clean = matches!(error, ConnectionError::ApplicationClosed(close) if close.error_code == VarInt::from_u32(0));
-    Close {
-        clean,
-        reason: error.to_string(),
     }
 }

@@ -5,27 +5,26 @@ Both programs run in sandboxes; packets are captured at the client's interface.
 """
 
 import contextlib
-import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from ipaddress import IPv4Address, ip_address
 from pathlib import Path
 from typing import Any, Literal
 
-from satlab.check import case_link, physics
+from satlab.check import case_link, physics, sandboxed
 from satlab.check.case_link import CaseLink
 from satlab.check.endpoint.pair import CLIENT, SERVER, EndpointPair, EndpointProgram, TransferRequest
 from satlab.check.endpoint.satperf import SatperfPair
 from satlab.check.samples import Sample, within_limit
-from satlab.check.sandbox import sandbox
-from satlab.check.sandbox.sandbox import ExitReport, Limits, Mount, Sandbox, SandboxedProcess
+from satlab.check.sandboxed import ExitReport, NotStartedError, SandboxedProcess
 from satlab.check.suite import MB, Case, Suite
-from satlab.check.trace import pcap, qlog, qlog_transfer, traces
+from satlab.check.trace import ledger, pcap, qlog, qlog_transfer, traces
 from satlab.check.trace.capture import Capture
-from satlab.check.trace.pcap import CapturedTransfer
+from satlab.check.trace.ledger import Ledger
+from satlab.check.trace.pcap import CapturedTransfer, Packet
 from satlab.check.trace.symptoms import symptoms
 from satlab.common import scratch
 from satlab.common.errors import HostError
@@ -37,17 +36,18 @@ from satlab.experiment.session import NetnsHost, metrics_of, new_lab_id, run_ses
 from satlab.link.plan import LinkPlan
 from satlab.netlab import netns, pki, privileges
 from satlab.netlab.lab import Lab
+from satlab.netlab.sandbox import Limits, Mount, Sandbox
 
 START_S = 10.0
 """For a server to bind its port."""
 GRACE_S = 15.0
 """For a client to end by itself beyond the case's time."""
 END_S = 5.0
+IN_FLIGHT_S = 0.3
+"""For packets that are on their way before the programs start and when they have ended, beyond a round trip."""
 SETTLE_S, SERVER_END_S = 2.0, 10.0
 """The QUIC interop runner, too, leaves a server 10 s after its client."""
 WATCH_S = 0.25
-KEPT_BYTES = 16 << 20
-"""Files of an endpoint up to this size are kept; larger ones are payload."""
 
 
 @dataclass(frozen=True)
@@ -71,16 +71,18 @@ class RealClock:
             return Sample(case.id, seed, "unsupported", lacking, (None,) * max(1, len(suite.marks_mb)))
         folder = _emptied(raw / f"{case.id}-{seed}")
         request = case_link.for_lab(link, case, seed, folder / "link.jsonl")
+        host, taps = NetnsHost(new_lab_id("check"), self.ends.topology(), request), _Taps()
         session = run_session(
-            NetnsHost(new_lab_id("check"), self.ends.topology(), request),
-            lambda up, halt: self._transfer(up, (suite, case, seed), folder, halt),
-            stop=self.stop,
+            host, lambda up, halt: self._transfer(up, (suite, case, seed), folder, halt, taps), stop=self.stop
         )
         if session.outcome is None:
             raise KeyboardInterrupt
         if session.broken:
             raise HostError(f"the lab broke during {case.id}: {session.broken}")
-        checks = [*session.checks, *_waits(session.outcome)]
+        lines = metrics_of(session.lab).each()
+        samples = [line for line in lines if line["type"] == "sample" and line["t_unix_s"] > taps.began_unix_s]
+        ledgers = self._ledgers(taps, samples, host, case, session.outcome.lost_packets)
+        checks = [*session.checks, *_waits(session.outcome), *map(_host_losses, ledgers, ledgers.values())]
         calibrate.write(folder / "calibration.json", session.lab.config.run_id, checks)
         # Of files of outside programs nothing is read but what `server_qlog` has made of their qlog.
         is_traced = isinstance(self.ends, SatperfPair) or "spent_s" in session.outcome.sources
@@ -91,22 +93,68 @@ class RealClock:
         return replace(
             outcome,
             calibration=", ".join(check.name for check in checks if not check.ok),
+            ledgers={name: one.document() for name, one in ledgers.items()} or None,
             spent_s=None if trace is None else trace.spent_s(),
-            **_returned(metrics_of(session.lab).each(), session.began_unix_s),
+            **_returned(samples),
         )
 
-    def _transfer(self, up: Lab, what: tuple[Suite, Case, int], folder: Path, halt: threading.Event) -> Sample:
+    def _ledgers(
+        self, taps: "_Taps", samples: Sequence[Mapping[str, Any]], host: NetnsHost, case: Case, lost: int | None
+    ) -> dict[str, Ledger]:
+        """Return the ledgers of both directions; none if a tap missed packets, or proxies split the connection."""
+        if self.ends.protocol == "tcp" or not taps.is_complete or len(host.states) < 2:
+            return {}
+        payload = "forward" if case.direction == "download" else "return"
+        made = {}
+        for direction, (sender, receiver) in {"forward": (SERVER, CLIENT), "return": (CLIENT, SERVER)}.items():
+            node = host.topology.node_of(Role(receiver))
+            errors = host.states[-1].nodes[node].buffer_errors - host.states[0].nodes[node].buffer_errors
+            source = host.topology.address_of(Role(sender))
+            sent, arrived = (
+                ledger.packets_from(taps.packets[side], IPv4Address(source)) for side in (sender, receiver)
+            )
+            reported = lost if direction == payload else None
+            made[direction] = ledger.of(direction, sent, arrived, samples, errors, reported)
+        return made
+
+    def _transfer(
+        self, up: Lab, what: tuple[Suite, Case, int], folder: Path, halt: threading.Event, taps: "_Taps"
+    ) -> Sample:
         """Start the server, then the client once or twice; return the sample of the last connection."""
         host = up.topology.address_of(Role.SERVER)
-        with scratch.folder("satlab-check-") as private:
+        with scratch.folder("check") as private:
             keys = pki.create(private / "pki", self.ends.server_names, [ip_address(host)], datetime.now(UTC))
             request = TransferRequest(*what, host, keys, private / "endpoints")
             sandboxes = {side: _sandbox(request, side, self.ends.server_names) for side in (SERVER, CLIENT)}
             try:
-                return _Sitting(self.ends, self.stop, halt, up, request, sandboxes, folder).sample()
+                halt.wait(up.plan.rtt_ms.max / 1000 + IN_FLIGHT_S)  # what the calibration has sent arrives
+                with taps.running(up):
+                    found = _Sitting(self.ends, self.stop, halt, up, request, sandboxes, folder).sample()
+                    halt.wait(up.plan.rtt_ms.max / 1000 + IN_FLIGHT_S)
+                return found
             finally:
                 for side in (SERVER, CLIENT):
-                    _keep(request.folder / side, folder / side)
+                    sandboxed.keep(request.folder / side, folder / side)
+
+
+class _Taps:
+    """Captures at the interfaces of both endpoints, of all that their programs send until the last packet arrived."""
+
+    def __init__(self) -> None:
+        self.packets: dict[str, list[Packet]] = {}
+        self.began_unix_s = 0.0
+        self.is_complete = False
+
+    @contextlib.contextmanager
+    def running(self, up: Lab) -> Iterator[None]:
+        taps = {side: Capture(up, *_interface(up, Role(side))) for side in (SERVER, CLIENT)}
+        self.began_unix_s = time.time()
+        with contextlib.ExitStack() as running:
+            for tap in taps.values():
+                running.enter_context(tap.running())
+            yield
+        self.packets = {side: list(tap.packets()) for side, tap in taps.items()}
+        self.is_complete = not any(tap.missed for tap in taps.values())
 
 
 @dataclass(frozen=True)
@@ -124,10 +172,16 @@ class _Sitting:
     def sample(self) -> Sample:
         """Run them; return the sample of the last connection."""
         with self.ends.path(self.up, self.request, self.folder) as faults:
-            result = self.request.failed("; ".join(faults)) if faults else self._between()
+            result = self.request.failed("; ".join(faults)) if faults else self._measured()
         if faults and result.status == "ok":
             return replace(result, status="failed", reason="; ".join(faults))
         return replace(result, **self.ends.path_figures(self.request, self.folder))
+
+    def _measured(self) -> Sample:
+        try:
+            return self._between()
+        except NotStartedError as error:
+            return self.request.failed(str(error))
 
     def _between(self) -> Sample:
         with _running(self._start(SERVER, self.ends.server(self.request), "server.log")) as server:
@@ -166,7 +220,7 @@ class _Sitting:
 
     def _connection(self, server: SandboxedProcess, number: int) -> tuple[Sample, ExitReport, CapturedTransfer | None]:
         captured = self.folder / f"client-{number}.pcap"
-        with Capture(self.up, *_client_interface(self.up)).running(captured):
+        with Capture(self.up, *_interface(self.up, Role.CLIENT)).running(captured):
             self.up.start_timeline()
             client = self._start(CLIENT, self.ends.client(self.request, number), f"client-{number}.log")
             with _running(client):
@@ -212,20 +266,20 @@ class _Sitting:
         return ended, UNSUPPORTED if ended.status == NOT_SUPPORTED else ""
 
     def _start(self, side: str, program: EndpointProgram, log: str) -> SandboxedProcess:
-        enter = self.up.enter_argv(self.up.topology.node_of(Role(side)))
+        place = self.up.place(self.up.topology.node_of(Role(side)))
         box, own = self.sandboxes[side], self.request.folder / side
         if own.stat().st_uid != box.uid:  # what is put there is the program's from its first start
             privileges.give_tree(own, box.uid)
         for mount in program.mounts:
             if mount.source.is_relative_to(own) and mount.source.resolve() != mount.source:
-                raise HostError(f"the {side} has replaced its folder {mount.source.name} by a link")
+                raise NotStartedError(f"the {side} has replaced its folder {mount.source.name} by a link")
             if mount.source.is_relative_to(self.request.pki.folder):
                 privileges.give(mount.source, box.uid)
         box = replace(
-            box, mounts=(*program.mounts, *box.mounts), environment=program.environment, base=program.base,
+            box, place=place, mounts=(*program.mounts, *box.mounts), base=program.base,
             capabilities=program.capabilities, hosts=program.hosts or box.hosts,
         )  # fmt: skip
-        return sandbox.start(enter, box, program.argv, self.folder / log)
+        return sandboxed.start(box, program.argv, program.environment, self.folder / log)
 
 
 NOT_SUPPORTED = 127
@@ -250,15 +304,6 @@ def _emptied(folder: Path) -> Path:
     return folder
 
 
-def _keep(theirs: Path, kept: Path) -> None:
-    """Keep an endpoint's files for diagnosis, without links and large files."""
-    for file in sorted(theirs.rglob("*")):
-        if file.is_file() and not file.is_symlink() and file.lstat().st_size <= KEPT_BYTES:
-            target = kept / file.relative_to(theirs)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, target, follow_symlinks=False)
-
-
 @contextlib.contextmanager
 def _running(program: SandboxedProcess) -> Iterator[SandboxedProcess]:
     """Stop a program when the block ends."""
@@ -275,20 +320,28 @@ def _waits(sample: Sample) -> list[CalibrationCheck]:
     return host_load.of_programs(known, sample.last_packet_s or 0.0)
 
 
+def _host_losses(direction: str, found: Ledger) -> CalibrationCheck:
+    """Judge the packets that the host lost; more than came in is a fault of the count."""
+    ratio = found.by_host / max(found.sent, 1)
+    limit = host_load.LOST_PACKETS_LIMIT
+    return calibrate.check(f"host_loss_ratio.{direction}", "", 0, ratio, -limit, limit, found.text)
+
+
 def _typical(plan: LinkPlan) -> tuple[float, float]:
     """Return round-trip time in s and forward rate in bit/s."""
     return plan.rtt_ms.mean / 1000, plan.forward.udp_goodput_bps
 
 
-def _returned(lines: Iterable[Mapping[str, Any]], since_unix_s: float) -> dict[str, Any]:
-    """Count packets and bytes on the return link since an instant of the Unix clock."""
-    samples = [line["return"] for line in lines if line["type"] == "sample" and line["t_unix_s"] > since_unix_s]
-    counts: Callable[[str], int] = lambda name: sum(one[name] for one in samples if one)  # noqa: E731
+def _returned(samples: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Count what crossed the return link."""
+    back = [line["return"] for line in samples if line["return"]]
+    counts: Callable[[str], int] = lambda name: sum(one[name] for one in back)  # noqa: E731
     return {"return_packets": counts("out_packets"), "return_bytes": counts("out_bytes")}
 
 
-def _client_interface(up: Lab) -> tuple[str, str]:
-    node = up.topology.node_of(Role.CLIENT)
+def _interface(up: Lab, role: Role) -> tuple[str, str]:
+    """Return the node of an endpoint and its only interface."""
+    node = up.topology.node_of(role)
     return node, next(iter(up.topology.nodes[node].interfaces))
 
 

@@ -4,10 +4,13 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from satlab.check.backend import real_clock
 from satlab.check.backend.real_clock import RealClock
 from satlab.check.endpoint.command_line import CommandLinePair
 from satlab.check.suite import Suite
+from satlab.check.trace.ledger import Ledger
 
 SUITE = Suite.model_validate(
     {
@@ -31,23 +34,18 @@ def test_a_sample_that_was_stopped_leaves_nothing_to_the_next_try(tmp_path: Path
     assert real_clock._emptied(folder) == folder and not list(folder.iterdir())
 
 
-def test_the_return_link_is_counted_from_the_start_of_the_transfer() -> None:
+def test_the_return_link_is_counted() -> None:
     back = {"out_packets": 3, "out_bytes": 120}
-    lines: list[dict[str, Any]] = [
-        {"type": "header"},
-        *({"type": "sample", "t_unix_s": t, "return": back} for t in (1.0, 2.0, 3.0)),
-    ]
-    lines.append({"type": "sample", "t_unix_s": 4.0, "return": None})
-    assert real_clock._returned(lines, 1.5) == {"return_packets": 6, "return_bytes": 240}
+    assert real_clock._returned([{"return": back}, {"return": back}, {"return": None}]) == {
+        "return_packets": 6, "return_bytes": 240,
+    }  # fmt: skip
 
 
-def test_links_and_large_files_of_a_program_are_not_kept(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(real_clock, "KEPT_BYTES", 10)
-    theirs = tmp_path / "theirs"
-    (theirs / "logs").mkdir(parents=True)
-    (theirs / "logs" / "keys.log").write_text("keys")
-    (theirs / "large").write_text("x" * 11)
-    (theirs / "link").symlink_to("/etc/passwd")
-    real_clock._keep(theirs, tmp_path / "kept")
-    kept = [file.relative_to(tmp_path / "kept") for file in (tmp_path / "kept").rglob("*") if file.is_file()]
-    assert kept == [Path("logs/keys.log")]
+@pytest.mark.parametrize(
+    ("losses", "is_ok"), [({"dropped": 50}, True), ({"lost": 50}, True), ({"buffer_errors": 50}, False)]
+)
+def test_packets_that_the_host_lost_mark_the_sample(losses: dict[str, int], is_ok: bool) -> None:
+    gone = losses.get("dropped", 0) + losses.get("lost", 0)
+    counts = {"dropped": 0, "lost": 0, "buffer_errors": 0, "left": 1000 - gone, "arrived": 1000 - gone}
+    found = real_clock._host_losses("forward", Ledger(sent=1000, entered=1000, **{**counts, **losses}))
+    assert (found.name, found.ok) == ("host_loss_ratio.forward", is_ok)

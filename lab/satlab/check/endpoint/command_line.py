@@ -19,7 +19,7 @@ from typing import Literal
 
 from satlab.check.endpoint.pair import CLIENT, NAME, PORT, SERVER, EndpointProgram, LabPair, TransferRequest, read_only
 from satlab.check.samples import Sample, Status
-from satlab.check.sandbox.sandbox import ExitReport
+from satlab.check.sandboxed import ExitReport
 from satlab.check.suite import Case
 from satlab.check.trace.pcap import CapturedTransfer
 from satlab.common.errors import ConfigError, Fault, HostError

@@ -18,12 +18,12 @@ from pathlib import Path
 from socket import create_server
 from typing import Any, Literal
 
+from satlab.check import sandboxed
 from satlab.check.endpoint import oci
 from satlab.check.endpoint.command_line import compare
 from satlab.check.endpoint.pair import CLIENT, SERVER, EndpointProgram, TransferRequest
 from satlab.check.samples import Sample, Status
-from satlab.check.sandbox import sandbox
-from satlab.check.sandbox.sandbox import ExitReport, Limits, Mount, Sandbox
+from satlab.check.sandboxed import ExitReport, NotStartedError
 from satlab.check.suite import Case
 from satlab.check.trace import evidence
 from satlab.check.trace.pcap import CapturedTransfer
@@ -32,6 +32,7 @@ from satlab.common.errors import ConfigError
 from satlab.common.topology import Role, Topology
 from satlab.netlab import netns, privileges
 from satlab.netlab.lab import Lab
+from satlab.netlab.sandbox import Limits, Mount, Sandbox
 
 SCRIPT = "run_endpoint.sh"
 PORT = 443
@@ -141,19 +142,20 @@ class InteropPair:
 
     def _compliance_fault(self, up: Lab, folder: Path, role: str) -> str:
         """Request an unknown test case, which an endpoint must refuse with status 127."""
-        with scratch.folder("satlab-compliance-") as place:
+        with scratch.folder("compliance") as place:
             box = Sandbox(name=role, hosts=hosts(), limits=Limits(COMPLIANCE_S))
             mounts = [Mount(place / name, f"/{name}", writable=True) for name in ("downloads", "logs")]
             for mount in mounts:
                 mount.source.mkdir()
                 privileges.give(mount.source, box.uid)
             program = self._script(role, f"unknown-{secrets.token_hex(4)}", "", mounts)
-            box = replace(
-                box, mounts=program.mounts, base=program.base, environment=program.environment,
-                capabilities=program.capabilities,
-            )  # fmt: skip
-            node = up.topology.node_of(Role(role))
-            running = sandbox.start(up.enter_argv(node), box, program.argv, folder / f"compliance-{role}.log")
+            node = up.place(up.topology.node_of(Role(role)))
+            box = replace(box, place=node, mounts=program.mounts, base=program.base, capabilities=program.capabilities)
+            try:
+                log = folder / f"compliance-{role}.log"
+                running = sandboxed.start(box, program.argv, program.environment, log)
+            except NotStartedError as error:
+                return f"the {role}: {error}"
             ended = running.poll(COMPLIANCE_S + 5) or running.stop()
         if ended.status == UNSUPPORTED:
             return ""
@@ -218,7 +220,7 @@ def opened(endpoint: Path) -> Iterator[InteropPair]:
     Raises:
         ConfigError: `endpoint` is none of these.
     """
-    with scratch.folder("satlab-endpoint-") as own:
+    with scratch.folder("endpoint") as own:
         if endpoint.is_file():
             root = own / "root"
             root.mkdir()

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from satlab.check.samples import Sample, Status
-from satlab.check.sandbox.sandbox import ExitReport, Mount
+from satlab.check.sandboxed import ExitReport
 from satlab.check.suite import MB, Case, Suite
 from satlab.check.trace.pcap import CapturedTransfer
 from satlab.common import paths, topology
 from satlab.common.topology import Topology
 from satlab.netlab.lab import Lab
 from satlab.netlab.pki import Pki
+from satlab.netlab.sandbox import Mount
 
 PORT = 4433
 NAME = "server.satlab.test"

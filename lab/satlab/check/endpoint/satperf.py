@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from satlab.check.endpoint.pair import CLIENT, NAME, PORT, SERVER, EndpointProgram, LabPair, TransferRequest, read_only
 from satlab.check.samples import Options, Sample, Status
-from satlab.check.sandbox.sandbox import ExitReport, read_json_lines
+from satlab.check.sandboxed import ExitReport, read_json_lines
 from satlab.check.suite import Case
 from satlab.check.trace.pcap import CapturedTransfer
 from satlab.common import paths

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from satlab.check.endpoint.pair import CLIENT, PORT, EndpointProgram, LabPair, TransferRequest, read_only
 from satlab.check.samples import Sample, Status
-from satlab.check.sandbox.sandbox import ExitReport, read_json_lines
+from satlab.check.sandboxed import ExitReport, read_json_lines
 from satlab.check.suite import Case
 from satlab.check.trace import pcap
 from satlab.check.trace.capture import Capture

@@ -11,7 +11,7 @@ import pytest
 from satlab.check.endpoint import command_line
 from satlab.check.endpoint.command_line import CommandLinePair
 from satlab.check.endpoint.pair import CLIENT, SERVER, TransferRequest
-from satlab.check.sandbox.sandbox import ExitReport
+from satlab.check.sandboxed import ExitReport
 from satlab.check.suite import Suite
 from satlab.check.trace.pcap import UDP, CapturedTransfer, Datagram
 from satlab.common.errors import ConfigError

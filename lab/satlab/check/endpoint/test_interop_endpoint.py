@@ -15,7 +15,7 @@ import pytest
 from satlab.check.endpoint import interop_endpoint, oci
 from satlab.check.endpoint.interop_endpoint import InteropPair
 from satlab.check.endpoint.pair import CLIENT, SERVER, TransferRequest
-from satlab.check.sandbox.sandbox import ExitReport
+from satlab.check.sandboxed import ExitReport
 from satlab.check.suite import Suite
 from satlab.check.trace import evidence
 from satlab.check.trace.pcap import UDP, CapturedTransfer, Datagram, Kind

@@ -10,7 +10,7 @@ from satlab.check import case_link, suite
 from satlab.check.endpoint import satperf
 from satlab.check.endpoint.pair import TransferRequest
 from satlab.check.endpoint.satperf import SatperfPair
-from satlab.check.sandbox.sandbox import ExitReport
+from satlab.check.sandboxed import ExitReport
 from satlab.check.suite import Case, Suite
 from satlab.netlab.pki import Pki
 

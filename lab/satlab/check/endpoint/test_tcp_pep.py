@@ -14,7 +14,7 @@ import pytest
 from satlab.check.endpoint import tcp_pep
 from satlab.check.endpoint.pair import CLIENT, TransferRequest
 from satlab.check.endpoint.tcp_pep import TcpPepPair
-from satlab.check.sandbox.sandbox import ExitReport
+from satlab.check.sandboxed import ExitReport
 from satlab.check.suite import Suite
 from satlab.common.processes import wait
 from satlab.netlab.pki import Pki

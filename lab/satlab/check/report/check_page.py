@@ -26,6 +26,7 @@ STYLE: dict[Cause, tuple[str, str]] = {
     "ack link": ("--c1", ""),
     "congestion avoidance": ("--c2", "/"),
     "loss recovery": ("--bad", "/"),
+    "pacing": ("--c6", "/"),
     "host": ("--c5", "x"),
     "delivery": ("--c1", "."),
 }

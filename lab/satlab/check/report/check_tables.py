@@ -234,12 +234,19 @@ def _source(check: CheckResult, case: str, *names: str) -> str:
     return ", ".join(sorted({one.sources.get(name, "stack") for one, name in known}))
 
 
+def host_losses(sample: Sample) -> dict[str, str]:
+    """Return by direction how many packets the host lost, where it lost any."""
+    found = {name: (one["by_host"] or 0, one["sent"] or 0) for name, one in (sample.ledgers or {}).items()}
+    return {name: f"{lost} of {sent} packets" for name, (lost, sent) in found.items() if lost}
+
+
 def notices(check: CheckResult) -> Section:
     """Symptoms of slow transfers, and files that were not used, with the seeds of their samples."""
     seeds: dict[tuple[str, str], list[str]] = {}
     for case, samples in check.samples.items():
         for one in samples:
-            for text in (*one.symptoms, *(warning.text for warning in one.warnings)):
+            losses = (f"host losses, {name}: {count}" for name, count in host_losses(one).items())
+            for text in (*one.symptoms, *losses, *(warning.text for warning in one.warnings)):
                 seeds.setdefault((case, text), []).append(str(one.seed))
     rows = [(case, text, ", ".join(found)) for (case, text), found in seeds.items()]
     return Section("symptoms and warnings", ("case", "symptom or warning", "seeds"), rows)

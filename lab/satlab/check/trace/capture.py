@@ -2,7 +2,8 @@
 """Capture the packet headers of one interface into a pcap file.
 
 The kernel writes into a ring of blocks (packet(7), TPACKET_V3 of the kernel's networking/packet_mmap.rst). A thread
-copies whole blocks: there is no work per packet during a measurement.
+copies whole blocks: there is no work per packet during a measurement. Aggregates (GRO, GSO) become the packets that
+they are: the kernel notes the size of their segments in front of them.
 """
 
 import contextlib
@@ -25,33 +26,42 @@ SNAP_BYTES = 80
 BLOCK_BYTES, BLOCKS = 1 << 20, 32
 RETIRE_MS = 50
 ETH_P_ALL = 0x0003
-SOL_PACKET, PACKET_RX_RING, PACKET_VERSION, TPACKET_V3 = 263, 5, 10, 2
+SOL_PACKET, PACKET_RX_RING, PACKET_STATISTICS, PACKET_VERSION, PACKET_VNET_HDR, TPACKET_V3 = 263, 5, 6, 10, 15, 2
 SO_ATTACH_FILTER = 26
 TP_STATUS_USER = 1
 """<linux/if_packet.h>, <asm-generic/socket.h>."""
+ETHERNET_BYTES = 14
 _FILTER = (
-    (0x30, 0, 0, 9),  # A = protocol
+    (0x30, 0, 0, ETHERNET_BYTES + 9),  # A = protocol
     (0x15, 0, 4, 17),  # UDP?
-    (0xB1, 0, 0, 0),  # X = length of the IP header
-    (0x50, 0, 0, 8),  # A = first byte of the payload
+    (0xB1, 0, 0, ETHERNET_BYTES),  # X = length of the IP header
+    (0x50, 0, 0, ETHERNET_BYTES + 8),  # A = first byte of the payload
     (0x45, 0, 1, 0x80),  # long header (RFC 9000, section 17.2)?
-    (0x06, 0, 0, LONG_SNAP_BYTES),
-    (0x06, 0, 0, SNAP_BYTES),
+    (0x06, 0, 0, ETHERNET_BYTES + LONG_SNAP_BYTES),
+    (0x06, 0, 0, ETHERNET_BYTES + SNAP_BYTES),
 )
 """Classic BPF: returns the bytes of a packet that are kept."""
+_VNET = struct.Struct("=BBHHHH")
+"""struct virtio_net_hdr of <linux/virtio_net.h>: flags, kind, length of headers, size of a segment, checksum."""
+TRANSPORT_PROTOCOLS = {6, 17}
+_STATISTICS = struct.Struct("=III")
+"""Packets, drops, and freezes of the queue (struct tpacket_stats_v3)."""
 _BLOCK, _PACKET = struct.Struct("=IIIIII"), struct.Struct("=IIIIIIHH")
 
 
 class Capture:
+    """Packets of an interface; `missed`, after the end: how many the ring had no room for."""
+
     def __init__(self, up: Lab, node: str, interface: str) -> None:
         self._socket: socket.socket = netns.inside(up.lab_id, node, _open, interface)
         self._ring = mmap.mmap(self._socket.fileno(), BLOCK_BYTES * BLOCKS)
         self._blocks: list[bytes] = []
+        self.missed = 0
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._copy, name="capture", daemon=True)
 
     @contextlib.contextmanager
-    def running(self, file: Path) -> Iterator[None]:
+    def running(self, file: Path | None = None) -> Iterator[None]:
         """Capture during the block, then write the file."""
         self._thread.start()
         try:
@@ -59,9 +69,17 @@ class Capture:
         finally:
             self._stopped.set()
             self._thread.join()
+            _, self.missed, _ = _STATISTICS.unpack(
+                self._socket.getsockopt(SOL_PACKET, PACKET_STATISTICS, _STATISTICS.size)
+            )
             self._ring.close()
             self._socket.close()
-            pcap.write(file, (packet for block in self._blocks for packet in packets_of(block)))
+            if file is not None:
+                pcap.write(file, self.packets())
+
+    def packets(self) -> Iterator[Packet]:
+        """Yield what was captured, after the end."""
+        return (packet for block in self._blocks for packet in packets_of(block))
 
     def _copy(self) -> None:
         poll = select.poll()
@@ -82,8 +100,9 @@ class Capture:
 
 def _open(interface: str) -> socket.socket:
     """Open the ring in this thread's network namespace."""
-    ring = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0)
+    ring = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
     ring.setsockopt(SOL_PACKET, PACKET_VERSION, TPACKET_V3)
+    ring.setsockopt(SOL_PACKET, PACKET_VNET_HDR, 1)
     program = b"".join(struct.pack("=HBBI", *word) for word in _FILTER)
     words = ctypes.create_string_buffer(program)
     ring.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HP", len(_FILTER), ctypes.addressof(words)))
@@ -95,10 +114,25 @@ def _open(interface: str) -> socket.socket:
 
 
 def packets_of(block: bytes) -> Iterator[Packet]:
-    """Parse a block of the ring."""
+    """Parse a block of the ring. A packet that the kernel has merged, or did not split yet, is split here."""
     _, _, _, count, offset, _ = _BLOCK.unpack_from(block)
     for _ in range(count):
-        following, seconds, nanoseconds, kept, length, _, _, net = _PACKET.unpack_from(block, offset)
-        start = offset + net
-        yield Packet(seconds * 1_000_000_000 + nanoseconds, length, block[start : start + kept])
+        following, seconds, nanoseconds, kept, length, _, mac, net = _PACKET.unpack_from(block, offset)
+        _, _, _, segment, _, _ = _VNET.unpack_from(block, offset + mac - _VNET.size)
+        head = block[offset + net : offset + mac + kept]
+        whole = Packet(seconds * 1_000_000_000 + nanoseconds, length - (net - mac), head)
+        yield from _segments(whole, segment) if segment else (whole,)
         offset += following
+
+
+def _segments(packet: Packet, size: int) -> Iterator[Packet]:
+    """Yield the packets of an aggregate: `size` bytes of payload in each, less in the last, as far as captured."""
+    head = packet.head
+    ip_bytes = 4 * (head[0] & 0xF) if head else 0
+    if len(head) < ip_bytes + 20 or head[9] not in TRANSPORT_PROTOCOLS:
+        yield packet
+        return
+    headers = ip_bytes + (8 if head[9] == socket.IPPROTO_UDP else 4 * (head[ip_bytes + 12] >> 4))
+    for start in range(headers, packet.length, size):
+        captured = head[:headers] + head[start : start + size]
+        yield Packet(packet.t_ns, headers + min(size, packet.length - start), captured)

@@ -6,18 +6,21 @@ the time between two states; the first one that holds applies:
 
 1. `handshake`: the sender has no request yet, or its window has room and its handshake is not complete: until then a
    server may send three times what it received (RFC 9000, section 8.1).
-2. `link`: packets wait for the payload's link all the time. It carries its capacity; no sender is faster.
+2. `link`: packets wait for the payload's link all the time, or it carried its capacity in the last round trip without
+   a queue, as with a sender that paces by a model of the path. No sender is faster.
 3. `delivery`: all data was sent. The last packets, and retransmissions of the last losses, are in flight.
 4. `application`: the window has room, and the application has no data at the moment.
 5. `flow control`: window and application have more, but the peer's credit or the send buffer is used up.
 6. `ack link`: acknowledgements wait for their link all the time. The window opens only as fast as they pass.
 7. `host`: in the last round trip never more than half of the window was in flight, although there was data and credit:
    the sender lacks CPU, or waits for a timer. A sender that follows acknowledgements fills at least half of a window
-   that doubles with each round trip.
-8. `slow start`: the window limits, without a loss so far: it still grows towards the capacity of the path.
-9. `congestion avoidance`: the window limits and grows slowly, without a loss so far: slow start ended because the delay
-   rose (HyStart++, RFC 9406), or by an ECN mark.
-10. `loss recovery`: the window limits, after losses have reduced it.
+   that doubles with each round trip. Unless the sender paces at just the rate that it sends.
+8. `pacing`: in the last round trip the window always had room, and did not grow by a quarter: the sender keeps to a
+   rate of its own, below the link's.
+9. `slow start`: the window limits, without a loss so far: it still grows towards the capacity of the path.
+10. `congestion avoidance`: the window limits and grows slowly, without a loss so far: slow start ended because the
+   delay rose (HyStart++, RFC 9406), or by an ECN mark.
+11. `loss recovery`: the window limits, after losses have reduced it.
 """
 
 from bisect import bisect_left, bisect_right
@@ -28,7 +31,7 @@ from typing import Literal
 
 Cause = Literal[
     "handshake", "slow start", "link", "application", "flow control", "ack link", "congestion avoidance",
-    "loss recovery", "host", "delivery",
+    "loss recovery", "pacing", "host", "delivery",
 ]  # fmt: skip
 MEANING: Mapping[Cause, str] = {
     "handshake": "handshake and request, until the sender has the request",
@@ -39,6 +42,7 @@ MEANING: Mapping[Cause, str] = {
     "ack link": "acknowledgements wait in the queue of their link",
     "congestion avoidance": "the congestion window limits and grows slowly, without a loss so far",
     "loss recovery": "the congestion window limits, after losses have reduced it",
+    "pacing": "the window has room; the sender keeps to a lower rate of its own",
     "host": "neither window nor data limits: CPU or timers",
     "delivery": "all data was sent; the last packets are in flight",
 }
@@ -46,6 +50,14 @@ CAUSES = tuple(MEANING)
 BUSY_QUEUE_MS = 10.0
 """A link whose queue is longer than this at both ends of an interval was busy in between. Longer than two frames at
 10 Mbit/s; shorter than what a burst of a paced sender takes to drain between two states 50 ms apart."""
+BUSY_SHARE = 0.95
+"""Of its capacity, carried over a round trip: a link without a queue was busy then."""
+MIN_STATES = 3
+"""In a round trip, for a judgement of what holds all the time."""
+PACED_SHARE = 0.75
+"""Of the pacing rate: a sender that sends so much follows it."""
+SLOW_GROWTH = 1.25
+"""A window that grows less in a round trip does not probe for capacity: slow start doubles it."""
 DATAGRAM_BYTES = 1472
 """Largest QUIC packet on a path for IP packets of 1500 bytes."""
 Supply = Literal["done", "blocked", "slow"]
@@ -55,7 +67,8 @@ Supply = Literal["done", "blocked", "slow"]
 class SenderState:
     """A sender and its path at `t_s`, s since the start of the connection. Queues in ms that their link needs for them.
 
-    `supply` of data: all was sent (done), credit or send buffer is used up (blocked), or neither (slow).
+    `link_share` of its capacity was carried by the payload's link in the last round trip; 0 if unknown. `pacing_bps`
+    None: unknown. `supply` of data: all was sent (done), credit or send buffer is used up (blocked), or neither (slow).
     """
 
     t_s: float
@@ -69,6 +82,15 @@ class SenderState:
     lost_packets: int
     payload_queue_ms: float
     ack_queue_ms: float
+    link_share: float = 0.0
+    pacing_bps: float | None = None
+
+    @property
+    def is_paced(self) -> bool:
+        """Whether what is in flight is what the pacing rate sends in a round trip."""
+        if self.pacing_bps is None or not self.rtt_ms:
+            return False
+        return self.in_flight_bytes * 8e3 / self.rtt_ms >= PACED_SHARE * self.pacing_bps
 
     @property
     def has_room(self) -> bool:
@@ -121,7 +143,8 @@ class TransferTrace:
 
     def _cause(self, index: int, requested_s: float) -> Cause:
         now, before = self.states[index], self.states[max(0, index - 1)]
-        if min(now.payload_queue_ms, before.payload_queue_ms) > BUSY_QUEUE_MS:
+        has_queue = min(now.payload_queue_ms, before.payload_queue_ms) > BUSY_QUEUE_MS
+        if has_queue or (now.link_share >= BUSY_SHARE and now.t_s - now.rtt_ms / 1e3 >= requested_s):
             return "link"
         if now.is_handshaking and now.has_room:
             return "handshake"
@@ -129,17 +152,33 @@ class TransferTrace:
             return _CAUSE_OF_SUPPLY[now.supply]
         if min(now.ack_queue_ms, before.ack_queue_ms) > BUSY_QUEUE_MS:
             return "ack link"
+        return self._cause_of_the_sender(index, requested_s)
+
+    def _cause_of_the_sender(self, index: int, requested_s: float) -> Cause:
+        """Judge a sender with data and credit, over a link that is not busy."""
+        now = self.states[index]
         if self._is_idle(index, requested_s):
-            return "host"
-        return _window_cause(now)
+            return "pacing" if now.is_paced else "host"
+        return "pacing" if self._keeps_a_rate(index, requested_s) else _window_cause(now)
 
     def _is_idle(self, index: int, requested_s: float) -> bool:
         """Whether less than half of the window was in flight for a whole round trip."""
+        round_trip = self._round_trip(index, requested_s)
+        return bool(round_trip) and all(2 * state.in_flight_bytes < state.cwnd_bytes for state in round_trip)
+
+    def _keeps_a_rate(self, index: int, requested_s: float) -> bool:
+        """Whether the window had room for a whole round trip, in several states, and hardly grew."""
+        round_trip = self._round_trip(index, requested_s)
+        if len(round_trip) < MIN_STATES or not all(state.has_room for state in round_trip):
+            return False
+        return round_trip[0].cwnd_bytes < SLOW_GROWTH * round_trip[-1].cwnd_bytes
+
+    def _round_trip(self, index: int, requested_s: float) -> list[SenderState]:
+        """Return the states of the round trip before a state, the last one first; none if the request came later."""
         since = self.states[index].t_s - self.states[index].rtt_ms / 1e3
         if since < requested_s:
-            return False
-        round_trip = takewhile(lambda state: state.t_s >= since, reversed(self.states[: index + 1]))
-        return all(2 * state.in_flight_bytes < state.cwnd_bytes for state in round_trip)
+            return []
+        return list(takewhile(lambda state: state.t_s >= since, reversed(self.states[: index + 1])))
 
 
 def _window_cause(state: SenderState) -> Cause:

@@ -19,15 +19,12 @@ _LONG: tuple[Kind, ...] = ("initial", "0-rtt", "handshake", "retry")
 NS = 1e-9
 FULL_DATAGRAM_BYTES = 1200
 """UDP payload that each path must carry (RFC 9000, section 14)."""
-MTU_BYTES = 1500
-"""Of the client's interface. A longer packet is an aggregate: segments that the kernel has merged (GRO) or did not
-split yet (GSO), one header for all of them. All but the last have the same size."""
 MIN_OVERHEAD_BYTES = 19
 """Of a QUIC packet that carries payload: first byte, packet number, type of the frame, tag (RFC 9000, RFC 9001)."""
 SMALL_DATAGRAM_BYTES = 100
 """A smaller datagram at the end need not carry payload: acknowledgements, tickets, CONNECTION_CLOSE."""
-LONG_SNAP_BYTES = 2048
-"""Captured bytes of packets with a long QUIC header, whose datagram may have more packets."""
+LONG_SNAP_BYTES = 4096
+"""Captured bytes of packets with a long QUIC header: their datagrams, and several of them where they are merged."""
 _MAGIC_NS, _LINKTYPE_RAW = 0xA1B23C4D, 101
 _HEADER, _RECORD = struct.Struct("=IHHiIII"), struct.Struct("=IIII")
 
@@ -56,7 +53,7 @@ class Datagram:
 
     @property
     def is_data(self) -> bool:
-        """Whether it may carry the transfer's payload: a 1-RTT packet, or any payload of TCP."""
+        """Whether it may carry the transfer's payload: a 1-RTT packet, the rest of an aggregate, or payload of TCP."""
         return self.size > 0 and self.kinds[-1:] in ((), ("1-rtt",))
 
 
@@ -170,41 +167,23 @@ class CapturedTransfer:
 def transfer_of(packets: Sequence[Packet], server: IPv4Address, port: int) -> CapturedTransfer | None:
     """Return the transfer between a client and a server's port; None without its packets.
 
-    It starts with the client's first packet: earlier ones from the server are of another connection. Aggregates are
-    split into their packets.
+    It starts with the client's first packet: earlier ones from the server are of another connection.
     """
-    found: list[tuple[Packet, tuple[int, bool, bytes, int]]] = []
+    datagrams: list[Datagram] = []
+    heads: list[tuple[bool, bytes]] = []
+    protocol = start_ns = 0
     for packet in packets:
         parsed = _parse(packet, server.packed, port)
-        if parsed is not None and ((not found and not parsed[1]) or (found and parsed[0] == found[0][1][0])):
-            found.append((packet, parsed))
-    if not found:
-        return None
-    start_ns, protocol = found[0][0].t_ns, found[0][1][0]
-    segment = {side: _segment_bytes(found, from_server=side) for side in (False, True)}
-    datagrams: list[Datagram] = []
-    for packet, (_, from_server, payload, size) in found:
+        if parsed is None or not (protocol in (0, parsed[0]) and (datagrams or not parsed[1])):
+            continue
+        protocol, from_server, payload, size = parsed
+        start_ns = start_ns or packet.t_ns
         parts = list(quic_packets(payload)) if protocol == UDP else []
         kinds, ids = tuple(kind for kind, _ in parts), tuple(name for _, name in parts if name)
-        t_s = (packet.t_ns - start_ns) * NS
-        sizes = _split(size, segment[from_server]) if packet.length > MTU_BYTES else [size]
-        datagrams.append(Datagram(t_s, from_server, sizes[0], kinds, ids))
-        # What follows in an aggregate is not captured: the rest of a flight of 1-RTT packets, or TCP's payload.
-        datagrams += [Datagram(t_s, from_server, each, kinds[-1:]) for each in sizes[1:]]
-    heads = tuple((from_server, payload) for _, (_, from_server, payload, _) in found) if protocol == UDP else ()
-    return CapturedTransfer(protocol, tuple(datagrams), start_ns * NS, heads)
-
-
-def _segment_bytes(found: Sequence[tuple[Packet, tuple[int, bool, bytes, int]]], *, from_server: bool) -> int:
-    """Return the payload of a side's full packets: that of its largest packet up to the MTU; at least 1200 bytes."""
-    sizes = (size for packet, (_, side, _, size) in found if side is from_server and packet.length <= MTU_BYTES)
-    return max(FULL_DATAGRAM_BYTES, max(sizes, default=0))
-
-
-def _split(size: int, segment: int) -> list[int]:
-    """Return the payloads of an aggregate's packets: full ones and a rest."""
-    full, rest = divmod(size, segment)
-    return [segment] * full + [rest] * bool(rest)
+        datagrams.append(Datagram((packet.t_ns - start_ns) * NS, from_server, size, kinds, ids))
+        if protocol == UDP and payload:
+            heads.append((from_server, payload))
+    return CapturedTransfer(protocol, tuple(datagrams), start_ns * NS, tuple(heads)) if datagrams else None
 
 
 def _parse(packet: Packet, server: bytes, port: int) -> tuple[int, bool, bytes, int] | None:

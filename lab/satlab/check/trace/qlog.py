@@ -11,16 +11,19 @@ import itertools
 import json
 import math
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 MAX_FILE_BYTES = 256 << 20
 """Enough for a transfer of 750 MB: ngtcp2 writes a third of what it sends."""
 MAX_DOCUMENT_BYTES = 16 << 20
-"""Of a single JSON document, which is held in memory."""
+"""Of a JSON document that is held in memory; the events of a larger one are read one by one."""
+CHUNK_BYTES = 1 << 20
+_EVENTS = re.compile(rb'"events"\s*:\s*\[')
 MAX_LINE_BYTES = 256 << 10
 MAX_EVENTS = 3_000_000
 MAX_FILES = 64
@@ -91,8 +94,15 @@ def opened(path: Path) -> QlogFile:
     if not isinstance(header, dict):
         raise QlogError("broken", "its first record is not a qlog header")
     if "traces" in header:
-        return _of_document(header)
+        log = _of_document(header)
+        return replace(log, events=_from_open_file(log.events, records))
     return _of_trace(header.get("trace"), records)
+
+
+def _from_open_file(events: Iterator[Event], records: Iterator[Any]) -> Iterator[Event]:
+    """Yield the events while their file, which `records` holds, is open."""
+    yield from events
+    del records
 
 
 def number(data: Any, name: str) -> float | None:
@@ -119,10 +129,47 @@ def _records(path: Path) -> Iterator[Any]:
         file.seek(0)
         if is_sequence:
             yield from _sequence(file)
-        elif status.st_size > MAX_DOCUMENT_BYTES:
-            raise QlogError("too large", f"it is one document of more than {MAX_DOCUMENT_BYTES >> 20} MiB")
         else:
-            yield _parsed(file.read(MAX_DOCUMENT_BYTES), "the document")
+            yield _document(file)
+
+
+def _document(file: Any) -> Any:
+    """Return a document; of one that is large or cut off the first trace, whose events are read one by one."""
+    start = file.read(MAX_DOCUMENT_BYTES + 1)
+    if len(start) <= MAX_DOCUMENT_BYTES:
+        try:
+            return _parsed(start, "the document")
+        except QlogError:
+            if not _EVENTS.search(start, 0, MAX_LINE_BYTES):
+                raise
+    found = _EVENTS.search(start, 0, MAX_LINE_BYTES)
+    if found is None:
+        raise QlogError("too large", "it is one large document without events in its first trace")
+    header = _parsed(start[: found.end()] + b"]}]}", "the start of the document")
+    header["traces"][0]["events"] = _elements(start[found.end() :], file)
+    return header
+
+
+def _elements(text: bytes, file: Any) -> Iterator[Any]:
+    """Yield the elements of an array up to its end, or to the end of the file."""
+    decoder, buffer = json.JSONDecoder(parse_constant=lambda _: None), text.decode(errors="replace")
+    at = 0
+    while True:
+        while at < len(buffer) and buffer[at] in ", \t\r\n":
+            at += 1
+        if buffer[at : at + 1] == "]":
+            return
+        try:
+            element, at = decoder.raw_decode(buffer, at)
+        except (ValueError, RecursionError):
+            more = file.read(CHUNK_BYTES)
+            if not more:
+                return  # cut off in an element
+            if len(buffer) - at > MAX_LINE_BYTES + CHUNK_BYTES:
+                raise QlogError("broken", "an event is not JSON, or too large") from None
+            buffer, at = buffer[at:] + more.decode(errors="replace"), 0
+            continue
+        yield element
 
 
 def _sequence(file: Any) -> Iterator[Any]:
@@ -149,10 +196,10 @@ def _parsed(text: bytes, place: str) -> Any:
 
 def _of_document(header: dict[str, Any]) -> QlogFile:
     traces = header["traces"]
-    if not isinstance(traces, list) or len(traces) != 1 or not isinstance(traces[0], dict):
-        raise QlogError("broken", "it is not of one connection")
-    events = traces[0].get("events")
-    return _of_trace(traces[0], events if isinstance(events, list) else [])
+    if not isinstance(traces, list) or not traces or not isinstance(traces[-1], dict):
+        raise QlogError("broken", "it has no trace")
+    events = traces[-1].get("events")  # of the last connection
+    return _of_trace(traces[-1], events if isinstance(events, list | Iterator) else [])
 
 
 def _of_trace(trace: Any, events: Iterable[Any]) -> QlogFile:

@@ -146,6 +146,7 @@ class SenderPoint:
     rtt_ms: float
     lost_packets: int
     supply: Supply
+    pacing_bps: float | None = None
 
 
 @dataclass
@@ -250,6 +251,7 @@ class _Reader:
                 rtt_ms=values.get("smoothed_rtt", 0.0) * self._unit_ms,
                 lost_packets=self.transfer.lost_packets or int(self.transfer.retransmitted_bytes > 0),
                 supply=self._supply(),
+                pacing_bps=values.get("pacing_rate"),
             )
         )
 
@@ -276,7 +278,7 @@ class _Reader:
 
     def _metrics_updated(self, data: Mapping[str, Any]) -> None:
         """Values that are not in the event are unchanged."""
-        for name in ("congestion_window", "cwnd", "bytes_in_flight", "smoothed_rtt", "ssthresh"):
+        for name in ("congestion_window", "cwnd", "bytes_in_flight", "smoothed_rtt", "ssthresh", "pacing_rate"):
             value = number(data, name)
             if value is not None:
                 self._metrics[name] = value

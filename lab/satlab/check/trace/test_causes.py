@@ -67,6 +67,37 @@ def test_a_pause_shorter_than_a_round_trip_is_not_the_host() -> None:
     assert causes_of(low, low) == ["slow start", "host"]  # a round trip begins with the request
 
 
+ROOM = replace(FULL, cwnd_bytes=200_000, in_flight_bytes=120_000, rtt_ms=2_500, is_app_limited=False, lost_packets=3)
+"""A sender whose window has room, after losses: in a round trip there are three states."""
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ({}, "pacing"),
+        ({"is_slow_start": False}, "pacing"),
+        ({"lost_packets": 0}, "pacing"),
+        ({"link_share": 0.96}, "link"),  # BBR at 10 of 10 Mbit/s, with a lost packet and no queue
+        ({"link_share": 0.94}, "pacing"),
+        ({"in_flight_bytes": 199_000}, "loss recovery"),
+        ({"in_flight_bytes": 90_000}, "host"),
+        ({"in_flight_bytes": 90_000, "pacing_bps": 300_000.0}, "pacing"),
+        ({"in_flight_bytes": 90_000, "pacing_bps": 3_000_000.0}, "host"),  # it sends less than its rate
+        ({"is_app_limited": True}, "flow control"),
+    ],
+)
+def test_a_sender_with_a_rate_of_its_own_is_no_loss_recovery(changes: dict[str, Any], cause: str) -> None:
+    state = replace(ROOM, **changes)
+    assert causes_of(*[state] * 6)[-1] == cause
+
+
+def test_a_growing_window_with_room_is_slow_start() -> None:
+    states = [
+        replace(ROOM, lost_packets=0, cwnd_bytes=100_000 * 1.2**n, in_flight_bytes=80_000 * 1.2**n) for n in range(6)
+    ]
+    assert causes_of(*states)[-1] == "slow start"
+
+
 def test_the_spans_are_a_partition() -> None:
     spans = TransferTrace(0.7, 3.5, trace(FULL, replace(FULL, lost_packets=1), FULL).states).spans()
     assert spans[0] == Span(0.0, 0.7, "handshake") and spans[-1].end_s == 3.5

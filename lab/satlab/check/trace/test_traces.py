@@ -8,7 +8,10 @@ import pytest
 
 from satlab.check.trace import traces
 
-PLAN: Any = SimpleNamespace(forward=SimpleNamespace(rate_bps=10e6), return_=SimpleNamespace(rate_bps=1e6))
+PLAN: Any = SimpleNamespace(
+    forward=SimpleNamespace(rate_bps=10e6, udp_goodput_bps=9.5e6),
+    return_=SimpleNamespace(rate_bps=1e6, udp_goodput_bps=0.9e6),
+)
 
 
 def start(side: str, role: str, t_unix_s: float) -> dict[str, Any]:
@@ -42,12 +45,18 @@ def download(**changes: Any) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def link(forward: int, back: int) -> list[dict[str, Any]]:
+def link(forward: int, back: int, released: int = 0) -> list[dict[str, Any]]:
+    """Return samples with queues of so many bytes, and so many bytes released by each link in each 0.1 s."""
     times = [1000 + step / 10 for step in range(45)]
     return [
         {"type": "header"},
         *(
-            {"type": "sample", "t_unix_s": t, "forward": {"queue_bytes": forward}, "return": {"queue_bytes": back}}
+            {
+                "type": "sample",
+                "t_unix_s": t,
+                "forward": {"queue_bytes": forward, "out_bytes": released},
+                "return": {"queue_bytes": back, "out_bytes": released},
+            }
             for t in times
         ),
     ]
@@ -68,6 +77,13 @@ def test_queues_are_times_of_their_links() -> None:
     assert spent(download(), forward=2_000, back=2_000) == {"handshake": 0.9, "ack link": 3.1}  # 1.6 and 16 ms
 
 
+def test_a_link_that_carries_its_capacity_without_a_queue_is_the_cause() -> None:
+    """9.5 Mbit/s of UDP payload are 9.68 Mbit/s of IP packets: 121 kB in 0.1 s."""
+    for released, main in ((120_000, "link"), (90_000, "slow start")):
+        trace = traces.of_satperf(download(), link(0, 0, released), PLAN)
+        assert trace is not None and max(trace.spent_s(), key=trace.spent_s().__getitem__) == main
+
+
 def test_a_sender_without_credit_and_one_without_cpu_are_distinguished() -> None:
     assert "flow control" in spent(download(app_limited=True, in_flight_bytes=50_000))
     assert "delivery" in spent(download(app_limited=True, in_flight_bytes=50_000, handed=True))
@@ -82,7 +98,8 @@ def test_a_loss_limits_the_window_from_then_on() -> None:
 
 def test_queues_are_those_of_the_time() -> None:
     samples = [
-        one | ({"forward": {"queue_bytes": 25_000}} if one.get("t_unix_s", 0) > 1002 else {}) for one in link(0, 0)
+        one | ({"forward": {"queue_bytes": 25_000, "out_bytes": 0}} if one.get("t_unix_s", 0) > 1002 else {})
+        for one in link(0, 0)
     ]
     trace = traces.of_satperf(download(), samples, PLAN)
     assert trace is not None and trace.spent_s()["link"] == pytest.approx(1.9, abs=0.11)

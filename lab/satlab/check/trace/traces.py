@@ -11,11 +11,14 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from satlab.check.sandbox.sandbox import read_json_lines
+from satlab.check.case_link import IP_BYTES_PER_UDP_BYTE
+from satlab.check.sandboxed import read_json_lines
 from satlab.check.trace import qlog_transfer
 from satlab.check.trace.causes import SenderState, TransferTrace
 from satlab.link.plan import LinkPlan
 
+MIN_SAMPLES = 3
+"""Of the link's metrics, in a window over which its load is judged."""
 Lines = Sequence[Mapping[str, Any]]
 
 
@@ -98,6 +101,7 @@ def of_qlog(document: Mapping[str, Any], link: Lines, plan: LinkPlan) -> Transfe
             SenderState(
                 **point, is_handshaking=False, is_app_limited=point["supply"] != "slow",
                 payload_queue_ms=payload_queue_ms, ack_queue_ms=ack_queue_ms,
+                link_share=queues.share(point["t_s"], point["rtt_ms"] / 1e3),
             )
         )  # fmt: skip
     return TransferTrace(document["asked_s"], document["end_s"], states)
@@ -117,6 +121,7 @@ def _state(line: Mapping[str, Any], t_s: float, lost: int, queues: "_Queues") ->
         lost_packets=lost,
         payload_queue_ms=payload_queue_ms,
         ack_queue_ms=ack_queue_ms,
+        link_share=queues.share(t_s, line["rtt_ms"] / 1e3),
     )
 
 
@@ -132,10 +137,26 @@ class _Queues:
     def __init__(self, lines: Lines, zero_unix_s: float, plan: LinkPlan, *, is_download: bool) -> None:
         samples = [line for line in lines if line["type"] == "sample"]
         rates_bps = {"forward": plan.forward.rate_bps, "return": plan.return_.rate_bps}
+        payload, _ = _directions(is_download)
+        self._released = list(accumulate(line[payload]["out_bytes"] if line[payload] else 0 for line in samples))
+        plans = {"forward": plan.forward, "return": plan.return_}
+        self._capacity_bps = plans[payload].udp_goodput_bps * IP_BYTES_PER_UDP_BYTE
         self._times = [line["t_unix_s"] - zero_unix_s for line in samples]
         self._ms = [
             [line[name]["queue_bytes"] * 8e3 / rates_bps[name] for line in samples] for name in _directions(is_download)
         ]
+
+    def share(self, t_s: float, window_s: float) -> float:
+        """Return the share of its capacity that the payload's link released in the window before `t_s`; 0 if unknown.
+
+        A sample counts what was released since the one before it.
+        """
+        first, last = (bisect_left(self._times, edge) for edge in (t_s - window_s, t_s))
+        last = min(last, len(self._times) - 1)
+        if window_s <= 0 or first < 1 or last - first < MIN_SAMPLES:
+            return 0.0
+        length_s = self._times[last] - self._times[first]
+        return float((self._released[last] - self._released[first]) * 8 / length_s / self._capacity_bps)
 
     def at(self, t_s: float) -> tuple[float, float]:
         """Return the queues of payload and acknowledgements at the next sample; 0 without samples."""

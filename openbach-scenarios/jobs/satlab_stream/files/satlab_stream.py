@@ -18,7 +18,7 @@ import sys
 import syslog
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -208,11 +208,12 @@ def receive(options: argparse.Namespace) -> int:
     step = math.ceil(len(reception.arrivals) / MAX_POINTS)
     for _, sent_ns, received_ns in reception.arrivals[::step]:
         collect_agent.send_stat(received_ns // 1_000_000, owd_ms=(received_ns - sent_ns) / 1e6)
-    summary = {"jitter_ms": made["jitter_ms"], "loss_ratio": 1 - len(reception.arrivals) / reception.sent}
+    summary: dict[str, float] = {"jitter_ms": reception.jitter_ms}
+    summary["loss_ratio"] = 1 - len(reception.arrivals) / reception.sent
     voice = made.get("voice")
     if isinstance(voice, dict):
-        summary |= {"mos": voice["mos"]}
-    collect_agent.send_stat(collect_agent.now(), **summary)
+        summary["mos"] = voice["mos"]
+    collect_agent.send_stat(collect_agent.now(), None, **summary)
     return store(made)
 
 
@@ -260,7 +261,7 @@ def store(made: dict[str, object]) -> int:
 # --- arguments ------------------------------------------------------------------------------------------------------
 
 
-def _within(least: float, most: float, kind: type = float) -> object:
+def _within(least: float, most: float, kind: Callable[[str], float] = float) -> Callable[[str], float]:
     def read(text: str) -> float:
         number: float = kind(text)
         if not least <= number <= most:

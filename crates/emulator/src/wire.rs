@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! A plain wire in place of the satellite link: rate, delay, queue and losses of each direction, and their changes. It is what
+//! `netem` with `tbf` makes of a router.
+
+use link::{Carrier, Change, Handover, LinkConfig, Loss, LossUnit, Nanos, Waiting};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::direction::{IP_PACKET_BYTES, Queue, bdp_bytes};
+use crate::links::{Links, direction_seed};
+use crate::scheduled::{Origin, Scheduled};
+use crate::units::{ns_of_ms, ns_of_s};
+
+/// Both directions and the changes, as in a file (schemas/virtual-flows.schema.json).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wire {
+    forward: Half,
+    #[serde(rename = "return")]
+    back: Half,
+    #[serde(default)]
+    timeline: Vec<Step>,
+}
+
+/// One direction.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Half {
+    rate_mbps: f64,
+    /// One way.
+    delay_ms: f64,
+    /// As in `link.json`.
+    queue: Value,
+    #[serde(default)]
+    loss_ratio: f64,
+}
+
+/// Changes of one moment; what is not given stays.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Step {
+    at_s: f64,
+    direction: String,
+    rate_mbps: Option<f64>,
+    delay_ms: Option<f64>,
+    queue: Option<Value>,
+    loss_ratio: Option<f64>,
+    /// Length of an outage.
+    outage_s: Option<f64>,
+    /// What becomes of waiting packets; without it they stay in the same queue.
+    waiting: Option<Leftover>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Leftover {
+    Keep,
+    Flush,
+    Drop,
+}
+
+impl From<Leftover> for Waiting {
+    fn from(leftover: Leftover) -> Self {
+        match leftover {
+            Leftover::Keep => Self::Keep,
+            Leftover::Flush => Self::Flush,
+            Leftover::Drop => Self::Drop,
+        }
+    }
+}
+
+impl Half {
+    fn carrier(&self) -> Carrier {
+        Carrier::Line {
+            rate_bps: (self.rate_mbps * 1e6).round() as u64,
+        }
+    }
+
+    fn losses(&self) -> Vec<Loss> {
+        vec![Loss::random(self.loss_ratio, LossUnit::Packet)]
+    }
+
+    fn queue(&self, rtt_ns: Nanos) -> serde_json::Result<link::Queue> {
+        let queue = Queue::deserialize(&self.queue)?;
+        Ok(queue.of_link(bdp_bytes(&self.carrier(), rtt_ns)))
+    }
+
+    fn link(&self, rtt_ns: Nanos, seed: u64) -> serde_json::Result<LinkConfig> {
+        let queue = self.queue(rtt_ns)?;
+        Ok(LinkConfig {
+            losses: self.losses(),
+            ..LinkConfig::new(self.carrier(), ns_of_ms(self.delay_ms), queue, seed)
+        })
+    }
+
+    /// This direction after a step.
+    fn after(&self, step: &Step) -> Self {
+        Self {
+            rate_mbps: step.rate_mbps.unwrap_or(self.rate_mbps),
+            delay_ms: step.delay_ms.unwrap_or(self.delay_ms),
+            queue: step.queue.clone().unwrap_or_else(|| self.queue.clone()),
+            loss_ratio: step.loss_ratio.unwrap_or(self.loss_ratio),
+        }
+    }
+}
+
+impl Wire {
+    fn rtt_ns(halves: [&Half; 2]) -> Nanos {
+        halves.iter().map(|half| ns_of_ms(half.delay_ms)).sum()
+    }
+
+    /// Most bytes that can be on the way or in a queue of one direction: of the highest rate, the longest delays and the
+    /// largest queue that come up.
+    ///
+    /// # Errors
+    /// A queue that the schema does not allow.
+    pub fn most_in_flight(&self) -> serde_json::Result<u64> {
+        let mut most = 0;
+        let halves = [&self.forward, &self.back];
+        let delays = |half: &Half| {
+            let steps = self.timeline.iter().filter_map(|step| step.delay_ms);
+            steps.fold(half.delay_ms, f64::max)
+        };
+        let rtt_ns: Nanos = halves.iter().map(|half| ns_of_ms(delays(half))).sum();
+        for half in halves {
+            let states = self.timeline.iter().map(|step| half.after(step));
+            for state in states.chain([half.clone()]) {
+                let queue = state.queue(rtt_ns)?;
+                let full_size = IP_PACKET_BYTES as u64;
+                let waiting = queue.bytes.min(queue.packets.saturating_mul(full_size));
+                most = most.max(waiting.saturating_add(bdp_bytes(&state.carrier(), rtt_ns)));
+            }
+        }
+        Ok(most)
+    }
+
+    /// The four directions, in the order of [`crate::directions::DIRECTIONS`].
+    ///
+    /// # Errors
+    /// A queue that the schema does not allow.
+    pub fn links(&self, seed: u64) -> serde_json::Result<Links> {
+        let rtt_ns = Self::rtt_ns([&self.forward, &self.back]);
+        let seed = |direction| direction_seed(seed, direction);
+        let none = |seed| LinkConfig::new(Carrier::Wire, 0, link::Queue::drop_tail(0), seed);
+        Ok([
+            self.forward.link(rtt_ns, seed(0))?,
+            self.back.link(rtt_ns, seed(1))?,
+            none(seed(2)),
+            none(seed(3)),
+        ])
+    }
+
+    /// Its changes, with the direction of each.
+    ///
+    /// # Errors
+    /// A queue that the schema does not allow.
+    pub fn scheduled(&self) -> serde_json::Result<Vec<(usize, Scheduled)>> {
+        let mut steps: Vec<_> = self.timeline.iter().collect();
+        steps.sort_by(|one, other| one.at_s.total_cmp(&other.at_s));
+        let mut halves = [self.forward.clone(), self.back.clone()];
+        let mut all = Vec::new();
+        for step in steps {
+            let is_meant = |name: &str| step.direction == name || step.direction == "both";
+            let meant = [is_meant("forward"), is_meant("return")];
+            for (half, _) in halves.iter_mut().zip(meant).filter(|it| it.1) {
+                *half = half.after(step);
+            }
+            let rtt_ns = Self::rtt_ns([&halves[0], &halves[1]]);
+            for (index, half) in halves.iter().enumerate().filter(|it| meant[it.0]) {
+                all.extend(
+                    step.changes(half, rtt_ns)?
+                        .into_iter()
+                        .map(|it| (index, it)),
+                );
+            }
+        }
+        Ok(all)
+    }
+}
+
+impl Step {
+    /// The changes that make a direction `half`.
+    fn changes(&self, half: &Half, rtt_ns: Nanos) -> serde_json::Result<Vec<Scheduled>> {
+        let (carrier, delay) = (half.carrier(), ns_of_ms(half.delay_ms));
+        let mut changes = Vec::new();
+        if let Some(waiting) = self.waiting {
+            changes.push(Change::Handover(Handover {
+                carrier,
+                delay,
+                queue: half.queue(rtt_ns)?,
+                waiting: waiting.into(),
+            }));
+        } else {
+            changes.extend(self.rate_mbps.map(|_| Change::Carrier(carrier)));
+            changes.extend(self.delay_ms.map(|_| Change::Delay(delay)));
+            if self.queue.is_some() {
+                changes.push(Change::Queue(half.queue(rtt_ns)?));
+            }
+        }
+        changes.extend(self.loss_ratio.map(|_| Change::Losses(half.losses())));
+        let at = ns_of_s(self.at_s);
+        let made = |change| Scheduled::new(at, change, Origin::Timeline);
+        let outage = self.outage_s.map(|length| Scheduled {
+            lasts: Some(ns_of_s(length)),
+            ..made(Change::Outage(true))
+        });
+        Ok(changes.into_iter().map(made).chain(outage).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn wire(timeline: &Value) -> Wire {
+        let half = json!({"rate_mbps": 10, "delay_ms": 30, "queue": {"bdp": 1}});
+        let whole = json!({"forward": half, "return": half, "timeline": timeline});
+        serde_json::from_value(whole).unwrap()
+    }
+
+    #[test]
+    fn a_queue_in_bdp_counts_both_ways() {
+        let [forward, back, down, up] = wire(&json!([])).links(1).unwrap();
+        assert_eq!((forward.queue.bytes, back.queue.bytes), (75_000, 75_000));
+        assert_eq!(forward.delay, 30_000_000);
+        assert_eq!([down.carrier, up.carrier], [Carrier::Wire; 2]);
+    }
+
+    #[test]
+    fn what_can_be_on_the_way_counts_every_change() {
+        assert_eq!(wire(&json!([])).most_in_flight().unwrap(), 150_000);
+        let steps = json!([
+            {"at_s": 1, "direction": "both", "delay_ms": 60},
+            {"at_s": 2, "direction": "forward", "rate_mbps": 50, "queue": {"packets": 100}},
+        ]);
+        assert_eq!(wire(&steps).most_in_flight().unwrap(), 750_000 + 150_000);
+    }
+
+    #[test]
+    fn steps_change_what_they_name() {
+        let steps = json!([
+            {"at_s": 90, "direction": "both", "delay_ms": 60, "outage_s": 0.5},
+            {"at_s": 10, "direction": "forward", "rate_mbps": 50},
+        ]);
+        let changes = wire(&steps).scheduled().unwrap();
+        let whats: Vec<_> = changes
+            .iter()
+            .map(|(index, it)| (*index, it.at / 1_000_000_000, it.change.clone()))
+            .collect();
+        let carrier = Carrier::Line {
+            rate_bps: 50_000_000,
+        };
+        let expected = [
+            (0, 10, Change::Carrier(carrier)),
+            (0, 90, Change::Delay(60_000_000)),
+            (0, 90, Change::Outage(true)),
+            (1, 90, Change::Delay(60_000_000)),
+            (1, 90, Change::Outage(true)),
+        ];
+        assert_eq!(whats, expected);
+    }
+
+    #[test]
+    fn a_handover_takes_the_new_product_for_its_queue() {
+        let steps = json!([{"at_s": 1, "direction": "both", "delay_ms": 60, "waiting": "drop"}]);
+        let changes = wire(&steps).scheduled().unwrap();
+        let Change::Handover(handover) = &changes[0].1.change else {
+            panic!("{changes:?}")
+        };
+        assert_eq!(handover.queue.bytes, 150_000);
+        assert_eq!(handover.waiting, Waiting::Drop);
+    }
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! A line at work: packets one after another at a constant rate, as Linux `tbf` without a burst behind `netem`.
+
+use crate::core::Core;
+use crate::exit::Exit;
+use crate::queue::Fifos;
+use crate::{Carrier, Nanos};
+
+/// A line, and when it is free.
+#[derive(Debug)]
+pub(crate) struct Line {
+    rate_bps: u64,
+    /// End of the last packet sent.
+    free: Nanos,
+    /// The packet in hand, kept to save the allocation.
+    packet: Vec<u8>,
+}
+
+impl Line {
+    /// The line of a carrier, free from `now` on; `None` for other carriers.
+    pub(crate) fn new(carrier: &Carrier, now: Nanos) -> Option<Self> {
+        let Carrier::Line { rate_bps } = *carrier else {
+            return None;
+        };
+        Some(Self {
+            rate_bps,
+            free: now,
+            packet: Vec::new(),
+        })
+    }
+
+    /// Goes over to the rate of `carrier`; the packet on the line goes on at its own.
+    pub(crate) fn change(&mut self, carrier: &Carrier) {
+        if let Carrier::Line { rate_bps } = *carrier {
+            self.rate_bps = rate_bps;
+        }
+    }
+
+    /// The queue was empty until `now`.
+    pub(crate) fn skip_to(&mut self, now: Nanos) {
+        self.free = self.free.max(now);
+    }
+
+    /// When the next packet that waits starts.
+    pub(crate) fn free(&self) -> Nanos {
+        self.free
+    }
+
+    /// Sends what starts up to now.
+    pub(crate) fn send(&mut self, queue: &mut Fifos, exit: &mut impl Exit, core: &mut Core) {
+        while self.free <= core.now && queue.pop(self.free, &mut self.packet, &mut core.ledger) {
+            let bits = self.packet.len() as u64 * 8;
+            self.free += (bits * 1_000_000_000).div_ceil(self.rate_bps);
+            exit.send_unframed(self.free, &self.packet, core);
+        }
+    }
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! The result, schemas/virtual-flows-outcome.schema.json. Times are virtual.
+
+use link::Nanos;
+use serde::Serialize;
+
+use super::spec::Spec;
+use super::statistics::{self, GroupStatistics, PhaseStatistics, QueueStatistics};
+use crate::outcome::{Direction, seconds};
+use crate::path::LinkHistory;
+
+/// Totals of a flow since its start; window and round-trip time at that moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Counts {
+    /// Payload that arrived in order.
+    pub payload_bytes: u64,
+    /// Of it, wrong.
+    pub differing_bytes: u64,
+    /// UDP payload that arrived.
+    pub received_bytes: u64,
+    /// Datagrams that arrived.
+    pub received_packets: u64,
+    /// Packets sent.
+    pub sent_packets: u64,
+    /// Packets that the sender declared lost.
+    pub lost_packets: u64,
+    /// UDP payload sent.
+    pub sent_bytes: u64,
+    /// UDP payload declared lost.
+    pub lost_bytes: u64,
+    /// Congestion window of the sender.
+    pub cwnd_bytes: u64,
+    /// Smoothed round-trip time of the sender.
+    pub rtt_ms: f64,
+    /// ACK frames of the receiver.
+    pub acks: u64,
+    /// The handshake is complete.
+    pub is_connected: bool,
+}
+
+/// How a flow ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// Complete, or stopped as planned.
+    #[default]
+    Ok,
+    /// Payload was missing when its time was over.
+    Censored,
+    /// The connection died, never came about, or carried wrong bytes.
+    Failed,
+}
+
+/// What was recorded of a flow.
+#[derive(Debug, Clone, Default)]
+pub struct Record {
+    /// It has begun.
+    pub is_started: bool,
+    /// When it ended.
+    pub ended: Option<Nanos>,
+    /// How.
+    pub status: Status,
+    /// Why, if not well.
+    pub reason: String,
+    /// At its end.
+    pub totals: Counts,
+    /// At the end of each bin in which it ran.
+    pub bins: Vec<Option<Counts>>,
+}
+
+/// The whole document.
+#[derive(Debug, Serialize)]
+pub struct Outcome {
+    schema: &'static str,
+    version: &'static str,
+    clock: &'static str,
+    request: Spec,
+    /// One per flow, in order.
+    pub flows: Vec<FlowResult>,
+    groups: Vec<GroupStatistics>,
+    queues: [QueueStatistics; 2],
+    link: Vec<Direction>,
+}
+
+/// One flow.
+#[derive(Debug, Serialize)]
+pub struct FlowResult {
+    id: String,
+    library: &'static str,
+    /// How it ended.
+    pub status: Status,
+    reason: String,
+    ended_s: Option<f64>,
+    payload_bytes: u64,
+    goodput_mbps: f64,
+    sent_packets: u64,
+    lost_packets: u64,
+    retransmitted_share: f64,
+    acks: u64,
+    time_to_80_percent_s: Option<f64>,
+    share_20s: Option<f64>,
+    phases: Vec<PhaseStatistics>,
+    bins: Series,
+}
+
+/// A flow over time: one entry a bin, `null` where it did not run.
+#[derive(Debug, Default, Serialize)]
+struct Series {
+    payload_bytes: Vec<Option<u64>>,
+    received_bytes: Vec<Option<u64>>,
+    lost_packets: Vec<Option<u64>>,
+    cwnd_bytes: Vec<Option<u64>>,
+    rtt_ms: Vec<Option<f64>>,
+}
+
+fn series(bins: &[Option<Counts>]) -> Series {
+    let mut series = Series::default();
+    let mut before = Counts::default();
+    for bin in bins {
+        let since = |value: fn(&Counts) -> u64| {
+            bin.as_ref()
+                .map(|now| value(now).saturating_sub(value(&before)))
+        };
+        series.payload_bytes.push(since(|it| it.payload_bytes));
+        series.received_bytes.push(since(|it| it.received_bytes));
+        series.lost_packets.push(since(|it| it.lost_packets));
+        series.cwnd_bytes.push(bin.map(|it| it.cwnd_bytes));
+        series
+            .rtt_ms
+            .push(bin.map(|it| statistics::round(it.rtt_ms)));
+        before = bin.unwrap_or(before);
+    }
+    series
+}
+
+/// Puts the document together.
+#[must_use]
+pub fn outcome(spec: &Spec, records: &[Record], history: &LinkHistory) -> Outcome {
+    let queues = history.queues();
+    let all = statistics::All::new(spec, records, &queues);
+    let flows = spec.flows.iter().zip(records).enumerate();
+    let flows = flows.map(|(index, (flow, record))| {
+        let totals = record.totals;
+        let end_s = record.ended.map_or(spec.duration_s, seconds);
+        let active_s = (end_s - flow.start_s).max(f64::MIN_POSITIVE);
+        let library = flow.stack.library().map_or("udp", |it| it.name());
+        FlowResult {
+            id: flow.id.clone(),
+            library,
+            status: record.status,
+            reason: record.reason.clone(),
+            ended_s: record.ended.map(seconds),
+            payload_bytes: totals.payload_bytes,
+            goodput_mbps: statistics::round(totals.payload_bytes as f64 * 8e-6 / active_s),
+            sent_packets: totals.sent_packets,
+            lost_packets: match flow.stack.library() {
+                Some(_) => totals.lost_packets,
+                None => totals.sent_packets.saturating_sub(totals.received_packets),
+            },
+            retransmitted_share: totals.lost_bytes as f64 / (totals.sent_bytes.max(1)) as f64,
+            acks: totals.acks,
+            time_to_80_percent_s: all.time_to_share(index, 0.8),
+            share_20s: all.first_share(index, 20.0),
+            phases: all.phases(index),
+            bins: series(&record.bins),
+        }
+    });
+    Outcome {
+        schema: "satlab/virtual-flows-outcome/1",
+        version: env!("CARGO_PKG_VERSION"),
+        clock: "virtual",
+        request: spec.clone(),
+        flows: flows.collect(),
+        groups: all.groups(),
+        queues: all.queues(),
+        link: history.directions(),
+    }
+}

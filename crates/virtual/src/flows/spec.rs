@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! `flows.json` (schemas/virtual-flows.schema.json): every fault at once, with its place; unknown fields are refused.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
+
+use quic::{CongestionControl, LegOptions};
+use schema::{Faults, Schemas};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::path::{Side, Wire, queue_rule};
+use crate::stacks::Library;
+
+/// Nodes of the dumbbell, and their sides.
+pub const NODES: [(&str, Side); 4] = [
+    ("client1", Side::Client),
+    ("client2", Side::Client),
+    ("server1", Side::Server),
+    ("server2", Side::Server),
+];
+/// Most flows of one node: each has a port of its own.
+pub const PORTS: usize = 64;
+
+static SCHEMAS: LazyLock<Schemas> = LazyLock::new(|| {
+    #[expect(clippy::expect_used, reason = "the texts are part of this program")]
+    Schemas::parse(&[
+        include_str!("../../../../schemas/virtual-flows.schema.json"),
+        include_str!("../../../../schemas/link-config.schema.json"),
+    ])
+    .expect("schemas are whole")
+});
+
+/// The whole file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Spec {
+    /// Name and version of the schema.
+    pub schema: String,
+    /// Of the link and the stacks.
+    pub seed: u64,
+    /// Virtual time that is simulated, s.
+    pub duration_s: f64,
+    /// Length of a bin, ms.
+    #[serde(default = "default_bin")]
+    pub bin_ms: u32,
+    /// File of a satellite link.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link: Option<String>,
+    /// A plain wire.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wire: Option<Wire>,
+    /// Boundaries between phases, s.
+    #[serde(default)]
+    pub phases_s: Vec<f64>,
+    /// The flows.
+    pub flows: Vec<Flow>,
+}
+
+/// What a flow runs over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// quinn-proto.
+    Quinn,
+    /// noq-proto.
+    Noq,
+    /// Datagrams at a constant rate.
+    Udp,
+}
+
+impl Kind {
+    /// The QUIC library, if it is one.
+    #[must_use]
+    pub fn library(self) -> Option<Library> {
+        match self {
+            Self::Quinn => Some(Library::Quinn),
+            Self::Noq => Some(Library::Noq),
+            Self::Udp => None,
+        }
+    }
+}
+
+/// One flow.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Flow {
+    /// Its name.
+    pub id: String,
+    /// Statistics are of each group.
+    #[serde(default = "default_group")]
+    pub group: String,
+    /// Node that sends.
+    pub from: String,
+    /// Node that receives.
+    pub to: String,
+    /// What it runs over.
+    pub stack: Kind,
+    /// Of the sender.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub congestion_control: Option<CongestionControl>,
+    /// When it starts, s.
+    pub start_s: f64,
+    /// When it is closed, s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_s: Option<f64>,
+    /// Payload after which it is complete.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// IP rate of datagrams, Mbit/s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_mbps: Option<f64>,
+    /// UDP payload of a full datagram.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub datagram_bytes: Option<u16>,
+    /// Packets that the receiver is asked to let pass.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ack_threshold: Option<u32>,
+    /// Longest delay of an acknowledgement that is asked for, ms.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_ack_delay_ms: Option<u32>,
+    /// Packets of 1200 bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub initial_window: Option<u32>,
+    /// Flow control of connection and stream, bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window_bytes: Option<u64>,
+}
+
+fn default_bin() -> u32 {
+    100
+}
+
+fn default_group() -> String {
+    "all".into()
+}
+
+/// The side of a node.
+#[must_use]
+pub fn side(node: &str) -> Option<Side> {
+    let found = NODES.iter().find(|(name, _)| *name == node);
+    found.map(|(_, side)| *side)
+}
+
+impl Spec {
+    /// Reads the text of a file.
+    ///
+    /// # Errors
+    /// All faults of the text, one each: `place: reason (remedy)`.
+    pub fn parse(text: &str) -> Result<Self, Faults> {
+        let value: Value = serde_json::from_str(text).map_err(|error| {
+            vec![format!(
+                "is not JSON: {error} (see schemas/virtual-flows.schema.json)"
+            )]
+        })?;
+        let mut rule = |name: &str, place: &str, value: &Value, faults: &mut Faults| {
+            if name == "queue" {
+                queue_rule(place, value, faults);
+            }
+        };
+        let faults = SCHEMAS.check("satlab/virtual-flows", "", &value, &mut rule);
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        let spec: Self = serde_json::from_value(value).map_err(|error| vec![error.to_string()])?;
+        let faults = spec.faults();
+        if faults.is_empty() {
+            Ok(spec)
+        } else {
+            Err(faults)
+        }
+    }
+
+    /// Bytes that a sender keeps: four times what can be on the way, as slow start overshoots; it is generated at once, so that
+    /// more would cost time and memory for nothing.
+    #[must_use]
+    pub fn send_window(&self, flow: &Flow) -> u64 {
+        let default = LegOptions::default().send_window;
+        if let Some(window) = flow.window_bytes {
+            return (window + window / 2).min(1 << 32);
+        }
+        let most = self.wire.as_ref().and_then(|it| it.most_in_flight().ok());
+        most.map_or(default, |most| {
+            most.saturating_mul(4).clamp(1 << 20, default)
+        })
+    }
+
+    /// Values against each other.
+    fn faults(&self) -> Faults {
+        let mut faults = Faults::new();
+        let phases = &self.phases_s;
+        if !phases.is_sorted_by(|a, b| a < b) || phases.iter().any(|at| *at >= self.duration_s) {
+            faults.push("phases_s: not rising, or not before duration_s (sort them)".into());
+        }
+        let mut ids = BTreeSet::new();
+        let mut ports: BTreeMap<&str, usize> = BTreeMap::new();
+        for (index, flow) in self.flows.iter().enumerate() {
+            let place = format!("flows[{index}]");
+            if !ids.insert(&flow.id) {
+                faults.push(format!(
+                    "{place}.id: {:?} is there twice (rename one)",
+                    flow.id
+                ));
+            }
+            flow.faults(&place, self.duration_s, &mut faults);
+            for (field, node) in [("from", &flow.from), ("to", &flow.to)] {
+                let used = ports.entry(node).or_default();
+                *used += 1;
+                if *used == PORTS + 1 {
+                    faults.push(format!(
+                        "{place}.{field}: {node} has no port left for its flow {used} (at most {PORTS} flows a node; use the second one)"
+                    ));
+                }
+            }
+        }
+        faults
+    }
+}
+
+impl Flow {
+    fn faults(&self, place: &str, duration_s: f64, faults: &mut Faults) {
+        let names: Vec<_> = NODES.iter().map(|(name, _)| *name).collect();
+        let names = names.join(", ");
+        let mut sides = Vec::new();
+        for (field, node) in [("from", &self.from), ("to", &self.to)] {
+            match side(node) {
+                Some(side) => sides.push(side),
+                None => faults.push(format!(
+                    "{place}.{field}: {node:?} is an unknown node (one of: {names})"
+                )),
+            }
+        }
+        if sides.len() == 2 && sides[0] == sides[1] {
+            faults.push(format!(
+                "{place}.to: is on the side of from (one of: {names})"
+            ));
+        }
+        let end_s = self.stop_s.unwrap_or(duration_s);
+        if self.start_s >= end_s || end_s > duration_s {
+            faults.push(format!(
+                "{place}.start_s: {} is not before the end at {end_s} s, or that is after duration_s (start_s < stop_s <= duration_s)",
+                self.start_s
+            ));
+        }
+        match self.stack.library() {
+            Some(library) => self.quic_faults(library, place, faults),
+            None => self.udp_faults(place, faults),
+        }
+    }
+
+    fn quic_faults(&self, library: Library, place: &str, faults: &mut Faults) {
+        if self.rate_mbps.is_some() {
+            faults.push(format!("{place}.rate_mbps: is for udp alone (remove it)"));
+        }
+        if self.congestion_control.is_none() {
+            faults.push(format!(
+                "{place}.congestion_control: is missing (reno, cubic or bbr3)"
+            ));
+        } else if let Some(why) = library.refuses(&self.sender()) {
+            faults.push(format!("{place}.congestion_control: {why}"));
+        }
+    }
+
+    fn udp_faults(&self, place: &str, faults: &mut Faults) {
+        if self.rate_mbps.is_none() {
+            faults.push(format!(
+                "{place}.rate_mbps: is missing (Mbit/s of IP packets)"
+            ));
+        }
+        let given = [
+            ("congestion_control", self.congestion_control.is_some()),
+            ("bytes", self.bytes.is_some()),
+            ("ack_threshold", self.ack_threshold.is_some()),
+            ("max_ack_delay_ms", self.max_ack_delay_ms.is_some()),
+            ("initial_window", self.initial_window.is_some()),
+            ("window_bytes", self.window_bytes.is_some()),
+        ];
+        for (field, _) in given.iter().filter(|(_, is_given)| *is_given) {
+            faults.push(format!("{place}.{field}: udp has none (remove it)"));
+        }
+    }
+
+    /// Options of the sender.
+    #[must_use]
+    pub fn sender(&self) -> LegOptions {
+        let default = LegOptions::default();
+        LegOptions {
+            congestion_control: self
+                .congestion_control
+                .unwrap_or(default.congestion_control),
+            initial_window: self.initial_window.unwrap_or(default.initial_window),
+            ack_threshold: self.ack_threshold,
+            max_ack_delay_ms: self.max_ack_delay_ms,
+            ..self.receiver()
+        }
+    }
+
+    /// Options of the receiver.
+    #[must_use]
+    pub fn receiver(&self) -> LegOptions {
+        let default = LegOptions::default();
+        LegOptions {
+            receive_window: self.window_bytes.unwrap_or(default.receive_window),
+            stream_receive_window: self.window_bytes.unwrap_or(default.stream_receive_window),
+            ..default
+        }
+    }
+
+    /// Whether the payload travels from the gateway to the terminal.
+    #[must_use]
+    pub fn is_forward(&self) -> bool {
+        side(&self.from) == Some(Side::Server)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    pub(crate) fn two_flows() -> Value {
+        let half = json!({"rate_mbps": 10, "delay_ms": 30, "queue": {"bdp": 1}});
+        let flow = |id: &str, start: f64| {
+            json!({"id": id, "from": "server1", "to": "client1", "stack": "quinn",
+                   "congestion_control": "cubic", "start_s": start})
+        };
+        json!({"schema": "satlab/virtual-flows/1", "seed": 1, "duration_s": 10,
+               "wire": {"forward": half, "return": half}, "flows": [flow("a", 0.0), flow("b", 1.0)]})
+    }
+
+    #[test]
+    fn a_file_is_read() {
+        let spec = Spec::parse(&two_flows().to_string()).unwrap();
+        assert_eq!((spec.flows.len(), spec.bin_ms), (2, 100));
+        assert!(spec.flows[0].is_forward());
+    }
+
+    #[test]
+    fn every_fault_is_reported_with_its_place() {
+        let mut value = two_flows();
+        let flows = &mut value["flows"];
+        flows[0]["from"] = json!("server9");
+        flows[0]["congestion_control"] = json!("bbr");
+        flows[1]["start_s"] = json!(5);
+        flows[1]["stop_s"] = json!(4);
+        flows[1]["id"] = json!("a");
+        flows[1]["to"] = json!("server2");
+        flows[1]["rate_mbps"] = json!(1);
+        let faults = Spec::parse(&value.to_string()).unwrap_err();
+        for expected in [
+            "flows[0].from: \"server9\" is an unknown node",
+            "flows[0].congestion_control: congestion-control: bbr is not offered with quinn",
+            "flows[1].id: \"a\" is there twice",
+            "flows[1].start_s: 5 is not before the end at 4 s",
+            "flows[1].to: is on the side of from",
+            "flows[1].rate_mbps: is for udp alone",
+        ] {
+            assert!(
+                faults.iter().any(|it| it.contains(expected)),
+                "{expected} not in {faults:?}"
+            );
+        }
+        assert_eq!(faults.len(), 6, "{faults:?}");
+    }
+
+    #[test]
+    fn faults_of_the_schema_have_their_place() {
+        let mut value = two_flows();
+        value["speed"] = json!(1);
+        value["wire"]["forward"]["queue"] = json!({"bdp": 1, "bytes": 1});
+        value["flows"][0]["stack"] = json!("tcp");
+        let faults = Spec::parse(&value.to_string()).unwrap_err().join("\n");
+        for expected in [
+            "speed: is unknown",
+            "wire.forward.queue: needs exactly one of",
+            "flows[0].stack: \"tcp\" is not allowed",
+        ] {
+            assert!(faults.contains(expected), "{expected} not in\n{faults}");
+        }
+    }
+
+    #[test]
+    fn a_node_has_so_many_ports() {
+        let mut value = two_flows();
+        let flow = value["flows"][0].clone();
+        let many = (0..=PORTS).map(|index| {
+            let mut flow = flow.clone();
+            flow["id"] = index.to_string().into();
+            flow
+        });
+        value["flows"] = many.collect();
+        let faults = Spec::parse(&value.to_string()).unwrap_err();
+        assert_eq!(faults.len(), 2);
+        assert!(
+            faults[0].starts_with("flows[64].from: server1 has no port left"),
+            "{faults:?}"
+        );
+    }
+}

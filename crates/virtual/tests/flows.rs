@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! `satvirtual flows`: the program over files, as a user runs it.
+#![allow(clippy::unwrap_used)] // Helpers outside of #[test] functions too.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+fn half(rate_mbps: f64, delay_ms: f64, queue: &Value) -> Value {
+    json!({"rate_mbps": rate_mbps, "delay_ms": delay_ms, "queue": queue})
+}
+
+fn flow(id: &str, stack: &str, control: &str, start_s: f64) -> Value {
+    json!({"id": id, "from": "server1", "to": "client1", "stack": stack,
+           "congestion_control": control, "start_s": start_s, "datagram_bytes": 1200})
+}
+
+fn spec(duration_s: f64, flows: &[Value]) -> Value {
+    let half = half(10.0, 30.0, &json!({"bdp": 1}));
+    json!({"schema": "satlab/virtual-flows/1", "seed": 1, "duration_s": duration_s,
+           "wire": {"forward": half, "return": half}, "flows": flows})
+}
+
+fn run(name: &str, spec: &Value) -> Output {
+    let folder = std::env::temp_dir().join(format!("satvirtual-flows-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file: PathBuf = folder.join(format!("{name}.json"));
+    std::fs::write(&file, spec.to_string()).unwrap();
+    Command::new(env!("CARGO_BIN_EXE_satvirtual"))
+        .args(["flows".as_ref(), file.as_os_str()])
+        .output()
+        .unwrap()
+}
+
+fn outcome(name: &str, spec: &Value) -> Value {
+    let output = run(name, spec);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn mean(flow: &Value, phase: usize, figure: &str) -> f64 {
+    flow["phases"][phase][figure]["mean"].as_f64().unwrap()
+}
+
+#[test]
+fn one_flow_fills_the_link() {
+    let found = outcome("one", &spec(20.0, &[flow("a", "quinn", "cubic", 0.0)]));
+    let used = found["groups"][0]["utilisation"].as_f64().unwrap();
+    // 1200 bytes of UDP payload in 1228 bytes, less QUIC's own headers and the first round trips.
+    assert!((0.90..0.97).contains(&used), "{used}");
+    let flow = &found["flows"][0];
+    assert_eq!(flow["status"], "ok");
+    assert_eq!(flow["bins"]["rtt_ms"].as_array().unwrap().len(), 200);
+    let rtt_ms = mean(flow, 0, "rtt_ms");
+    assert!((70.0..125.0).contains(&rtt_ms), "{rtt_ms}");
+    let share = flow["retransmitted_share"].as_f64().unwrap();
+    assert!(share > 0.0 && share < 0.05, "{share}");
+    let queue = &found["queues"][0]["phases"][0];
+    assert!(
+        (55.0..62.0).contains(&queue["max_ms"].as_f64().unwrap()),
+        "{queue}"
+    );
+}
+
+#[test]
+fn flows_of_one_kind_share_and_runs_are_equal_to_the_bit() {
+    let flows: Vec<_> = (0..4)
+        .map(|index| flow(&index.to_string(), "quinn", "cubic", 0.0))
+        .collect();
+    let shared = spec(30.0, &flows);
+    let [first, second] = [(); 2].map(|()| run("equal", &shared));
+    assert!(first.status.success());
+    assert_eq!(first.stdout, second.stdout);
+    let found: Value = serde_json::from_slice(&first.stdout).unwrap();
+    let jain = found["groups"][0]["jain"].as_f64().unwrap();
+    assert!(jain > 0.6, "{jain}");
+    let mut other = shared;
+    other["seed"] = 2.into();
+    assert_ne!(run("other", &other).stdout, first.stdout);
+}
+
+#[test]
+fn a_late_flow_comes_to_its_share() {
+    let found = outcome(
+        "late",
+        &spec(
+            40.0,
+            &[
+                flow("a", "quinn", "reno", 0.0),
+                flow("b", "quinn", "reno", 15.0),
+            ],
+        ),
+    );
+    let late = &found["flows"][1];
+    let share = late["share_20s"].as_f64().unwrap();
+    assert!((0.05..0.7).contains(&share), "{share}");
+    assert_eq!(late["bins"]["payload_bytes"][100], Value::Null);
+    let jain = found["groups"][0]["jain_over_time"].as_array().unwrap();
+    assert_eq!((jain.len(), &jain[5]), (40, &Value::Null));
+    assert!(jain[39].is_number());
+}
+
+#[test]
+fn a_delay_step_shows_in_the_second_phase() {
+    let mut stepped = spec(30.0, &[flow("a", "quinn", "reno", 0.0)]);
+    stepped["phases_s"] = json!([15]);
+    stepped["wire"]["timeline"] = json!([{"at_s": 15, "direction": "both", "delay_ms": 60}]);
+    let found = outcome("step", &stepped);
+    let flow = &found["flows"][0];
+    let rise = mean(flow, 1, "rtt_ms") - mean(flow, 0, "rtt_ms");
+    assert!((25.0..65.0).contains(&rise), "{rise}");
+}
+
+#[test]
+fn cross_traffic_is_a_flow_and_takes_its_rate() {
+    let udp = json!({"id": "udp", "group": "cross", "from": "server2", "to": "client2",
+                     "stack": "udp", "rate_mbps": 4, "start_s": 2, "stop_s": 18});
+    let upload = json!({"id": "up", "group": "up", "from": "client1", "to": "server1",
+                        "stack": "quinn", "congestion_control": "cubic", "start_s": 0});
+    let found = outcome(
+        "cross",
+        &spec(20.0, &[flow("a", "quinn", "cubic", 0.0), udp, upload]),
+    );
+    let groups = found["groups"].as_array().unwrap();
+    assert_eq!(groups.len(), 3);
+    // While both queues stand, some datagrams are dropped.
+    let goodput = found["flows"][1]["goodput_mbps"].as_f64().unwrap();
+    assert!((3.2..4.0).contains(&goodput), "{goodput}");
+    assert!(mean(&found["flows"][0], 0, "goodput_mbps") < 8.0);
+    assert_eq!(groups[2]["direction"], "return");
+    assert!(mean(&found["flows"][2], 0, "goodput_mbps") > 6.0);
+}
+
+#[test]
+fn bytes_end_a_flow_and_a_dead_flow_stays_in_the_figures() {
+    let mut short = flow("short", "quinn", "cubic", 0.0);
+    short["bytes"] = 500_000.into();
+    let mut cut = spec(60.0, &[short, flow("long", "quinn", "cubic", 0.0)]);
+    let found = outcome("bytes", &cut);
+    let short = &found["flows"][0];
+    assert_eq!(
+        (&short["status"], &short["payload_bytes"]),
+        (&json!("ok"), &json!(500_000))
+    );
+    assert!(short["ended_s"].as_f64().unwrap() < 10.0);
+    // The idle timer of 30 s ends what an outage cuts.
+    cut["wire"]["timeline"] = json!([{"at_s": 10, "direction": "both", "outage_s": 45}]);
+    let output = run("dead", &cut);
+    assert_eq!(output.status.code(), Some(1));
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let long = &found["flows"][1];
+    assert_eq!(long["status"], "failed");
+    assert!(!long["reason"].as_str().unwrap().is_empty());
+    assert_eq!(found["groups"][0]["failed"], 1);
+    // 10 of 60 s were carried.
+    assert!(mean(long, 0, "goodput_mbps") < 2.0);
+}
+
+#[test]
+fn faults_end_with_status_2_and_their_places() {
+    let mut bad = spec(10.0, &[flow("a", "quinn", "bbr3", 0.0)]);
+    bad["flows"][0]["start_s"] = 11.into();
+    bad["flows"][0]["to"] = "moon".into();
+    let output = run("bad", &bad);
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    for place in [
+        "flows[0].start_s",
+        "flows[0].to",
+        "flows[0].congestion_control",
+    ] {
+        assert!(text.contains(place), "{place} not in\n{text}");
+    }
+    assert!(output.stdout.is_empty());
+}
+
+#[cfg(feature = "noq")]
+#[test]
+fn bbr3_keeps_the_queue_short_and_runs_are_equal_to_the_bit() {
+    let alone = |control| spec(30.0, &[flow("a", "noq", control, 0.0)]);
+    let [first, second] = [(); 2].map(|()| run("bbr3", &alone("bbr3")));
+    assert!(
+        first.status.success(),
+        "{}",
+        String::from_utf8_lossy(&first.stderr)
+    );
+    assert_eq!(first.stdout, second.stdout);
+    let bbr: Value = serde_json::from_slice(&first.stdout).unwrap();
+    assert!(
+        bbr["flows"][0]["library"]
+            .as_str()
+            .unwrap()
+            .starts_with("noq-proto")
+    );
+    let cubic = outcome("noq-cubic", &alone("cubic"));
+    let median = |found: &Value| found["queues"][0]["phases"][0]["p50_ms"].as_f64().unwrap();
+    assert!(
+        median(&bbr) < median(&cubic),
+        "{} {}",
+        median(&bbr),
+        median(&cubic)
+    );
+    assert!(mean(&bbr["flows"][0], 0, "goodput_mbps") > 8.0);
+}

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Programs under test, each in a sandbox of its own, and the files that they leave."""
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from satlab.common import paths
+from satlab.netlab import sandbox
+from satlab.netlab.sandbox import Sandbox
+
+STOP_S = 10.0
+OUTPUT_TAIL_CHARACTERS = 300
+LINES_BYTES = 64 << 20
+"""Of a file of JSON lines; more is not read."""
+KEPT_BYTES, KEPT_FILES, KEPT_DEPTH = 256 << 20, 1000, 8
+"""Of each endpoint's files as many are kept, in folders as deep."""
+KEPT_FILE_BYTES = 16 << 20
+"""Of each endpoint's files, those up to this size are kept, larger ones are what was transferred."""
+
+
+class NotStartedError(Exception):
+    """Why a program is not started."""
+
+
+@dataclass(frozen=True)
+class ExitReport:
+    """How a program ended. `status` -N: signal N. `stop_reason`: why the sandbox ended it; empty if it ended itself.
+
+    `waited_s` is the time for which it could have run and had no core, from samples of its threads' states.
+    """
+
+    status: int
+    stop_reason: str
+    cpu_s: float
+    peak_bytes: int
+    output_tail: str
+    waited_s: float = 0.0
+
+    @property
+    def reason(self) -> str:
+        """Why the program failed; empty after a success."""
+        if self.stop_reason:
+            return self.stop_reason
+        if self.status == 0:
+            return ""
+        status = f"status {self.status}" if self.status > 0 else f"signal {-self.status}"
+        return f"it ended with {status}{': ' if self.output_tail else ''}{self.output_tail}"
+
+
+class SandboxedProcess:
+    """A program in its sandbox, while it runs and afterwards."""
+
+    def __init__(self, process: subprocess.Popen[bytes], report: int, log: Path, files: tuple[Path, Path]) -> None:
+        self._process, self._report, self._log, self._files = process, report, log, files
+        self._ended: ExitReport | None = None
+
+    def poll(self, wait_s: float = 0.0) -> ExitReport | None:
+        """Return how it ended; None if it still runs after `wait_s`."""
+        if self._ended is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(wait_s)
+                self._ended = self._read()
+        return self._ended
+
+    def stop(self) -> ExitReport:
+        """Terminate it, kill it if it does not end, and return how it ended."""
+        if self.poll() is None:
+            self._process.terminate()
+            if self.poll(STOP_S) is None:
+                self._process.kill()
+        ended = self.poll(STOP_S)
+        return ended or ExitReport(-9, "its sandbox does not end", 0.0, 0, "")
+
+    def _read(self) -> ExitReport:
+        with os.fdopen(self._report, "rb") as pipe:
+            text = pipe.read()
+        root, spec = self._files
+        with contextlib.suppress(OSError):
+            root.rmdir()
+            spec.unlink()
+        lines = self._log.read_text(errors="replace").split("\n")[-6:]
+        output_tail = " | ".join(lines).strip(" |")[-OUTPUT_TAIL_CHARACTERS:]
+        if not text:
+            return ExitReport(self._process.returncode, "its sandbox was killed", 0.0, 0, output_tail)
+        found = json.loads(text)
+        used = {name: found[name] for name in ("status", "cpu_s", "peak_bytes", "waited_s")}
+        return ExitReport(stop_reason=found["why"], output_tail=output_tail, **used)
+
+
+def start(box: Sandbox, argv: Sequence[str], environment: Mapping[str, str], log: Path) -> SandboxedProcess:
+    """Start a program in a sandbox; its output goes to `log`.
+
+    Next to `log` are, while it runs, an empty folder, the mount point of its root, and what the sandbox is made from.
+
+    Raises:
+        NotStartedError: the host cannot grant its capabilities.
+    """
+    if why := sandbox.lacking(box.place, box.capabilities):
+        raise NotStartedError(why)
+    root, spec = log.with_suffix(".root"), log.with_suffix(".sandbox")
+    root.mkdir()
+    read_end, write_end = os.pipe()
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*box.argv(spec, root, write_end), *argv],
+            env={"PATH": paths.STANDARD_PATH, "HOME": sandbox.HOME, "LANG": "C.UTF-8", **environment},
+            cwd=sandbox.HOME,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=(write_end,),
+        )
+    os.close(write_end)
+    return SandboxedProcess(process, read_end, log, (root, spec))
+
+
+def read_json_lines(file: Path) -> list[dict[str, Any]]:
+    """Read the complete lines of a file whose writer may have been killed; none if it is missing or a link."""
+    if file.is_symlink() or not file.is_file():
+        return []
+    with file.open(errors="replace") as content:
+        text = content.read(LINES_BYTES)
+    lines = []
+    for line in text.splitlines():
+        try:
+            lines.append(json.loads(line))
+        except ValueError:
+            break
+    return lines
+
+
+def keep(theirs: Path, kept: Path) -> None:
+    """Copy the files of a program that has ended, within bounds; what is no plain file is left out."""
+    left = KEPT_BYTES
+    for number, file in enumerate(_files(theirs, KEPT_DEPTH)):
+        size = file.stat(follow_symlinks=False).st_size  # a sparse file is copied whole
+        if number >= KEPT_FILES or size > left:
+            return
+        left -= size
+        target = kept / Path(file.path).relative_to(theirs)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, target, follow_symlinks=False)
+
+
+def _files(folder: Path, depth: int) -> Iterator[os.DirEntry[str]]:
+    """Yield small plain files, down to a depth, by name."""
+    if depth == 0:
+        return
+    with os.scandir(folder) as entries:
+        found = sorted(entries, key=lambda entry: entry.name)
+    for entry in found:
+        if entry.is_dir(follow_symlinks=False):
+            yield from _files(Path(entry.path), depth - 1)
+        elif entry.is_file(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_size <= KEPT_FILE_BYTES:
+            yield entry

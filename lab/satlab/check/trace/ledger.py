@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where the packets of a direction went: sent, dropped by a queue, lost by the link, lost by the host, received.
+
+Sent and arrived are counted at the interfaces of both endpoints, entered and left by satlink, buffer errors by the
+receiver's UDP sockets. What is not in one account is in another:
+sent = lost_before_link + dropped + lost + unaccounted + lost_after_link + buffer_errors + received.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from ipaddress import IPv4Address
+from typing import Any
+
+from satlab.check.trace.pcap import Packet
+
+WAYS = {"forward": ("terrestrial_down", "forward"), "return": ("return", "terrestrial_up")}
+"""The emulated links of a direction, in the order in which packets cross them."""
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Packets of one direction. `reported` lost: by the payload's sender, which may be wrong; None: unknown."""
+
+    sent: int
+    entered: int
+    dropped: int
+    lost: int
+    left: int
+    arrived: int
+    buffer_errors: int
+    reported: int | None = None
+
+    @property
+    def lost_before_link(self) -> int:
+        return self.sent - self.entered
+
+    @property
+    def unaccounted(self) -> int:
+        """What satlink took in and neither dropped, lost nor released."""
+        return self.entered - self.dropped - self.lost - self.left
+
+    @property
+    def lost_after_link(self) -> int:
+        return self.left - self.arrived
+
+    @property
+    def by_host(self) -> int:
+        """Packets that the host lost, wherever it did."""
+        return self.lost_before_link + self.lost_after_link + self.buffer_errors
+
+    @property
+    def spurious(self) -> int | None:
+        """Packets that were reported lost and arrived; None if nothing was reported."""
+        network = self.dropped + self.lost + max(0, self.by_host)
+        return None if self.reported is None else max(0, self.reported - network)
+
+    @property
+    def closes(self) -> bool:
+        """Whether no packet is unaccounted for, and none appeared from nowhere."""
+        return self.unaccounted == 0 and self.lost_before_link >= 0 and self.lost_after_link >= 0
+
+    @property
+    def text(self) -> str:
+        """Return the accounts that are not empty."""
+        accounts = {
+            "queue": self.dropped, "link": self.lost, "host before the link": self.lost_before_link,
+            "host after the link": self.lost_after_link, "full socket buffer": self.buffer_errors,
+            "spurious": self.spurious, "unaccounted": self.unaccounted,
+        }  # fmt: skip
+        return f"of {self.sent}: " + (", ".join(f"{name} {n}" for name, n in accounts.items() if n) or "none lost")
+
+    def document(self) -> dict[str, Any]:
+        derived = ("lost_before_link", "unaccounted", "lost_after_link", "by_host", "spurious")
+        return asdict(self) | {name: getattr(self, name) for name in derived}
+
+
+def packets_from(packets: Iterable[Packet], source: IPv4Address) -> int:
+    """Count the IPv4 packets of a source."""
+    return sum(_is_from(packet, source) for packet in packets)
+
+
+def _is_from(packet: Packet, source: IPv4Address) -> bool:
+    head = packet.head
+    return len(head) >= 20 and head[0] >> 4 == 4 and head[12:16] == source.packed
+
+
+def of(
+    direction: str, sent: int, arrived: int, samples: Iterable[Mapping[str, Any]], buffer_errors: int,
+    reported: int | None = None,
+) -> Ledger:  # fmt: skip
+    """Return the ledger of a direction (a key of WAYS); `samples`: the link's metrics during the transfer."""
+    first, last = WAYS[direction]
+    lines = list(samples)
+
+    def total(way: str, name: str) -> int:
+        return sum(line[way][name] for line in lines if line[way])
+
+    dropped, lost = (sum(total(way, name) for way in WAYS[direction]) for name in ("dropped_packets", "lost_packets"))
+    return Ledger(
+        sent, total(first, "in_packets"), dropped, lost, total(last, "out_packets"), arrived, buffer_errors, reported
+    )

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Waiting for a quiet host, and repeating what was measured on a busy one."""
+
+import re
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from satlab.common.console import ProgressLog
+
+QUIET_SHARE = 0.1
+"""Of the time in which any task waits for a core; a host below it is quiet."""
+WINDOW_S = 2.0
+PRESSURE = Path("/proc/pressure/cpu")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long to wait for a quiet host before each measurement, s; how often to repeat one out of calibration."""
+
+    wait_quiet_s: float = 0.0
+    retries: int = 0
+
+
+def measured(
+    take: Callable[[], T], is_off: Callable[[T], str], patience: Patience, log: ProgressLog, stop: threading.Event
+) -> T:
+    """Take a measurement on a quiet host, and again while it is out of calibration (`is_off` says why).
+
+    The last one is returned, whatever it is; each one before it, and why it is not used, is in the log.
+    """
+    for attempt in range(patience.retries + 1):
+        wait_until_quiet(patience.wait_quiet_s, log, stop)
+        found = take()
+        why = is_off(found)
+        if not why or attempt == patience.retries or stop.is_set():
+            break
+        log.line(f"  out of calibration, repeated ({attempt + 1} of {patience.retries}): {why}")
+    return found
+
+
+def wait_until_quiet(
+    seconds: float, log: ProgressLog, stop: threading.Event, waited_s: Callable[[], float] | None = None
+) -> bool:
+    """Wait up to `seconds` until the host is quiet for WINDOW_S; return whether it is. 0: do not look.
+
+    `waited_s` is the time since the start of the host in which a task waited for a core.
+    """
+    waited_s = waited_s or cpu_pressure_s
+    end = time.monotonic() + seconds
+    share, is_told = 1.0, False
+    while seconds and not stop.is_set():
+        before, began = waited_s(), time.monotonic()
+        stop.wait(WINDOW_S)
+        share = (waited_s() - before) / max(time.monotonic() - began, 1e-9)
+        if share < QUIET_SHARE:
+            return True
+        if time.monotonic() >= end:
+            log.line(f"  the host is not quiet after {seconds:g} s: tasks wait for a core {share:.0%} of the time")
+            return False
+        if not is_told:
+            log.line(
+                f"  waiting for a quiet host, at most {seconds:g} s: tasks wait for a core {share:.0%} of the time"
+            )
+            is_told = True
+    return share < QUIET_SHARE
+
+
+def cpu_pressure_s() -> float:
+    """Return the seconds in which any task waited for a core (the kernel's accounting/psi.rst).
+
+    Without this counter: those of all cores that were not idle, per core (proc(5), stat), which is never less.
+    """
+    try:
+        found = re.search(r"some .*total=(\d+)", PRESSURE.read_text())
+        return int(found[1]) / 1e6 if found else 0.0
+    except OSError:
+        pass
+    lines = Path("/proc/stat").read_text().splitlines()
+    cores = sum(bool(re.match(r"cpu\d", line)) for line in lines)
+    ticks = [int(word) for word in lines[0].split()[1:9]]
+    return (sum(ticks) - ticks[3] - ticks[4]) / 100 / cores

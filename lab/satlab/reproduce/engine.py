@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One way through every paper: prepare, plan, execute, show.
+
+The paper decides how its runs are taken: in labs on the real clock (seed-002), or as flows under the virtual one.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+from satlab.common import needs
+from satlab.common.console import ProgressLog
+from satlab.common.errors import ConfigError, ExitStatus
+from satlab.common.needs import NETNS
+from satlab.reproduce import (
+    flow_campaign,
+    flow_page,
+    flow_results,
+    paper,
+    reproduction,
+    result_tables,
+)
+from satlab.reproduce.executor import Execution
+from satlab.reproduce.flow_campaign import FlowCampaign
+from satlab.reproduce.flow_results import FlowResults
+from satlab.reproduce.results import Results
+
+Clock = Literal["real", "virtual"]
+CLOCKS: dict[str, Clock] = {"seed-002": "real", "seed-003": "virtual"}
+"""Papers, and the clock under which each can be repeated."""
+DEFAULT_RUNS = 5
+QUICK_RUNS = 1
+
+
+@dataclass(frozen=True)
+class Request:
+    """Options of `satlab reproduce`; None leaves it to the default or to the folder that is resumed."""
+
+    paper: str
+    clock: Clock | None = None
+    quick: bool = False
+    runs: int | None = None
+    cells: Sequence[str] | None = None
+    resume: Path | None = None
+    parallel: str = "auto"
+    out: Path = Path("runs")
+
+
+class Work(Protocol):
+    """A paper's runs, checked and not begun."""
+
+    def plan(self) -> str:
+        """Return the planned runs as JSON."""
+
+    def execute(self, stop: threading.Event) -> int:
+        """Do what is left, write results and page, and return the exit status."""
+
+    def show(self, *, as_json: bool) -> None:
+        """Print the results."""
+
+
+def prepare(request: Request, *, dry_run: bool) -> Work:
+    """Check everything that the runs need; changes nothing. Raises ConfigError, HostError."""
+    clock = CLOCKS[request.paper]
+    if request.clock not in (None, clock):
+        raise ConfigError(f"--clock {request.clock}: {request.paper} has {clock} runs alone", hint=f"--clock {clock}")
+    if clock == "real":
+        return LabWork(request, dry_run=dry_run)
+    return FlowWork(request)
+
+
+class LabWork:
+    """Runs in labs on the real clock."""
+
+    def __init__(self, request: Request, *, dry_run: bool) -> None:
+        """Check the request. Raises ConfigError, HostError."""
+        if request.quick:
+            raise ConfigError("--quick is for papers under the virtual clock", hint="choose cells with --cells")
+        needs.ensure("link" if dry_run else "lab")
+        self.execution: Execution
+        self.execution, self.log = reproduction.prepare(
+            reproduction.ReproduceRequest(request.runs, request.cells, request.resume, request.parallel, request.out)
+        )
+        self.results: Results | None = None
+
+    def plan(self) -> str:
+        """Return the planned runs as JSON."""
+        return reproduction.plan(self.execution)
+
+    def execute(self, stop: threading.Event) -> int:
+        """Do what is left in fresh labs."""
+        if any(cell.needs_quic for cell in self.execution.campaign.cells):
+            needs.ensure("quic")
+        needs.root(NETNS)
+        self.results, status = reproduction.execute(self.execution, self.log, stop)
+        return status
+
+    def show(self, *, as_json: bool) -> None:
+        """Print the results."""
+        if self.results is None:
+            return
+        if as_json:
+            print(json.dumps(result_tables.document(self.results)))
+        else:
+            result_tables.show(self.results)
+
+
+class FlowWork:
+    """Runs of flows under the virtual clock."""
+
+    def __init__(self, request: Request) -> None:
+        """Check the request. Raises ConfigError."""
+        about = paper.load(request.paper)
+        chosen = about.select(request.cells, quick=request.quick)
+        self.log = ProgressLog()
+        self.results: FlowResults | None = None
+        if request.resume:
+            replaced = chosen if request.quick or request.cells is not None else None
+            self.campaign: FlowCampaign = flow_campaign.resume(request.resume, about.name, replaced, request.runs)
+        else:
+            folder = request.out / f"{about.name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
+            runs = request.runs or (QUICK_RUNS if request.quick else DEFAULT_RUNS)
+            self.campaign = flow_campaign.begin(folder, about, chosen, runs)
+
+    def plan(self) -> str:
+        """Return the planned runs as JSON."""
+        campaign = self.campaign
+        cells = {cell.id: campaign.paper.flows(cell, 1) for cell in campaign.cells}
+        left = len(campaign.todo())
+        document = {"folder": str(campaign.folder), "runs_per_cell": campaign.plan.runs, "runs_left": left}
+        return json.dumps(document | {"cells": cells}, indent=1)
+
+    def execute(self, stop: threading.Event) -> int:
+        """Do what is left; results and page are written in any case."""
+        campaign = self.campaign
+        campaign.save()
+        whole = False
+        try:
+            needs.ensure("virtual")
+            whole = campaign.go(self.log, stop)
+        finally:
+            with self.log.step("tables and report"):
+                self.results = flow_results.read(campaign)
+                flow_results.write(self.results, campaign.folder / "report")
+                path = flow_page.write(campaign, self.results, campaign.folder / "report" / "index.html")
+            self.log.line(str(path))
+        if not whole:
+            self.log.line(f"go on with: satlab reproduce {campaign.plan.paper} --resume {campaign.folder}")
+            return ExitStatus.INTERRUPTED
+        failed = any(run.failed for runs in self.results.runs.values() for run in runs)
+        return ExitStatus.FAILED if failed else ExitStatus.OK
+
+    def show(self, *, as_json: bool) -> None:
+        """Print the results."""
+        if self.results is None:
+            return
+        if as_json:
+            print(json.dumps(self.results.document()))
+        else:
+            flow_results.show(self.results)

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Runs of a paper's cells under the virtual clock: `campaign.json`, `runs/CELL/NUMBER/{flows,outcome}.json`, `report/`.
+
+A run is done when its outcome is there, for the same request: what was killed, and what was asked for differently, is
+repeated.
+"""
+
+import json
+import os
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from satlab.common import paths
+from satlab.common.console import ProgressLog
+from satlab.common.errors import ConfigError, ExitStatus, HostError
+from satlab.common.files import write_atomically
+from satlab.link.satlink import refusal
+from satlab.reproduce import paper as papers
+from satlab.reproduce.paper import Cell, Paper
+
+DEADLINE_S = 900.0
+"""Real time for one run; it takes some seconds."""
+
+
+class FlowPlan(BaseModel):
+    """campaign.json."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    schema_: Literal["satlab/flow-campaign/1"] = Field(default="satlab/flow-campaign/1", alias="schema")
+    paper: str
+    clock: Literal["virtual"] = "virtual"
+    cells: tuple[str, ...]
+    runs: int = Field(ge=1, le=10000)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run that is done: its number, satvirtual's outcome of its only flow, and both queues."""
+
+    number: int
+    outcome: Mapping[str, Any]
+
+    @property
+    def flow(self) -> Mapping[str, Any]:
+        """Return the flow's figures."""
+        flow: Mapping[str, Any] = self.outcome["flows"][0]
+        return flow
+
+    @property
+    def failed(self) -> bool:
+        """Return whether the connection ended before its time."""
+        return bool(self.flow["status"] != "ok")
+
+    def spread(self, metric: str, phase: int) -> tuple[float, float] | None:
+        """Return mean and standard deviation over the time of a phase."""
+        name = {"goodput_mbps": "received_mbps"}.get(metric, metric)
+        found = self.flow["phases"][phase][name]
+        return None if found is None else (found["mean"], found["sd"])
+
+
+@dataclass(frozen=True)
+class FlowCampaign:
+    """A campaign's folder, plan and paper."""
+
+    folder: Path
+    plan: FlowPlan
+    paper: Paper
+
+    @cached_property
+    def cells(self) -> list[Cell]:
+        """Return the cells, in the paper's order."""
+        return [cell for cell in self.paper.cells if cell.id in self.plan.cells]
+
+    def run_folder(self, cell: Cell, number: int) -> Path:
+        """Return the folder of a run."""
+        return self.folder / "runs" / cell.id / str(number)
+
+    def done(self, cell: Cell) -> list[Run]:
+        """Return the runs of a cell that are done."""
+        runs = (self._read(cell, number) for number in range(1, self.plan.runs + 1))
+        return [run for run in runs if run is not None]
+
+    def todo(self) -> list[tuple[Cell, int]]:
+        """Return the runs left: the first of each cell, then the second."""
+        return [
+            (cell, number)
+            for number in range(1, self.plan.runs + 1)
+            for cell in self.cells
+            if self._read(cell, number) is None
+        ]
+
+    def _read(self, cell: Cell, number: int) -> Run | None:
+        folder = self.run_folder(cell, number)
+        request = json.dumps(self.paper.flows(cell, number), indent=1)
+        try:
+            if (folder / "flows.json").read_text() != request:
+                return None
+            return Run(number, json.loads((folder / "outcome.json").read_text()))
+        except (OSError, ValueError):
+            return None
+
+    def save(self) -> None:
+        """Write the plan."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.folder / "campaign.json", self.plan.model_dump_json(by_alias=True, indent=1) + "\n")
+
+    def go(self, log: ProgressLog, stop: threading.Event) -> bool:
+        """Do what is left, as many runs at once as there are cores; False when `stop` came first."""
+        todo = self.todo()
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            futures = {pool.submit(self._simulate, cell, number, stop): (cell, number) for cell, number in todo}
+            try:
+                for count, future in enumerate(as_completed(futures), start=1):
+                    future.result()
+                    cell, number = futures[future]
+                    if not stop.is_set():
+                        log.line(f"{cell.id} #{number}: done, {len(todo) - count} left")
+            except BaseException:
+                stop.set()
+                raise
+        return not stop.is_set()
+
+    def _simulate(self, cell: Cell, number: int, stop: threading.Event) -> None:
+        if stop.is_set():
+            return
+        folder = self.run_folder(cell, number)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "outcome.json").unlink(missing_ok=True)
+        request = folder / "flows.json"
+        request.write_text(json.dumps(self.paper.flows(cell, number), indent=1))
+        write_atomically(folder / "outcome.json", _satvirtual(request))
+
+
+def _satvirtual(request: Path) -> str:
+    argv = [str(paths.SATVIRTUAL), "flows", str(request)]
+    hint = "build it: cargo build --release -p satvirtual --features noq"
+    try:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE_S, check=False)
+    except (FileNotFoundError, PermissionError) as error:
+        raise HostError(f"{argv[0]}: {error.strerror}", hint) from error
+    except subprocess.TimeoutExpired as error:
+        raise HostError(f"satvirtual did not end within {DEADLINE_S:g} s ({request})") from error
+    words = done.stderr.decode(errors="replace")
+    if done.returncode == ExitStatus.USAGE:
+        raise refusal(words, "satvirtual refuses the flows")
+    if done.returncode not in (ExitStatus.OK, ExitStatus.FAILED):
+        raise HostError(f"satvirtual ended with status {done.returncode}: {words[-300:]}")
+    return done.stdout.decode()
+
+
+def begin(folder: Path, paper: Paper, cells: Sequence[Cell], runs: int) -> FlowCampaign:
+    """Return a new campaign; nothing is written yet."""
+    return FlowCampaign(folder, FlowPlan(paper=paper.name, cells=tuple(cell.id for cell in cells), runs=runs), paper)
+
+
+def resume(folder: Path, name: str, cells: Sequence[Cell] | None, runs: int | None) -> FlowCampaign:
+    """Return the campaign of a folder; `cells` and `runs` replace what it had. Raises ConfigError without one."""
+    try:
+        plan = FlowPlan.model_validate_json((folder / "campaign.json").read_bytes())
+    except (OSError, ValidationError) as error:
+        hint = "--resume takes the folder that an earlier `satlab reproduce` named"
+        raise ConfigError(f"{folder} holds no campaign of {name}: {error}", hint=hint) from error
+    if plan.paper != name:
+        raise ConfigError(f"{folder} is a campaign of {plan.paper}", hint=f"satlab reproduce {plan.paper} --resume ...")
+    changed: dict[str, object] = {} if cells is None else {"cells": tuple(cell.id for cell in cells)}
+    changed |= {} if runs is None else {"runs": runs}
+    return FlowCampaign(folder, plan.model_copy(update=changed), papers.load(name))
