@@ -16,6 +16,7 @@ pub mod path;
 pub mod stacks;
 pub mod tls;
 pub mod transfer;
+pub mod tunnel;
 pub mod world;
 
 use outcome::Outcome;

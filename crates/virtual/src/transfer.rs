@@ -8,6 +8,7 @@ use satperf::streams::{MAX_SOURCE_MBPS, is_source_rate};
 use serde::{Deserialize, Serialize};
 
 use crate::stacks::Library;
+use crate::tunnel::TunnelOptions;
 
 /// The version of the file this release reads.
 pub const SCHEMA: &str = "satlab/virtual-transfer/1";
@@ -52,6 +53,9 @@ pub struct Transfer {
     pub client: LegOptions,
     /// The server's end.
     pub server: LegOptions,
+    /// A tunnel that repairs losses between both ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fec: Option<TunnelOptions>,
 }
 
 impl Transfer {
@@ -113,10 +117,12 @@ impl Transfer {
                 let faults = self.stack.refuses(leg)?;
                 Some(format!("{end}: {faults}"))
             });
+        let fec = self.fec.as_ref().and_then(|it| it.code().err());
         rules
             .into_iter()
             .filter_map(|(holds, fault)| (!holds).then_some(fault))
             .chain(legs)
+            .chain(fec.map(|fault| format!("fec: {fault}")))
             .collect()
     }
 
@@ -155,6 +161,7 @@ mod tests {
             stack: Library::Quinn,
             client: LegOptions::default(),
             server: LegOptions::default(),
+            fec: None,
         }
     }
 
@@ -169,6 +176,8 @@ mod tests {
         let mut bad = download();
         (bad.bytes, bad.streams, bad.timeout_s) = (0, 0, -1.0);
         bad.client.initial_window = 0;
+        let (code, hold_ms) = ("5".into(), 0);
+        bad.fec = Some(TunnelOptions { code, hold_ms });
         bad.server.congestion_control = quic::CongestionControl::Bbr;
         let text = serde_json::to_string(&bad).unwrap();
         let faults = Transfer::parse(&text).unwrap_err();
@@ -183,6 +192,7 @@ mod tests {
             "timeout_s",
             "client",
             "server",
+            "fec",
         ] {
             assert!(starts.iter().any(|start| start == name), "{name}: {faults}");
         }

@@ -21,6 +21,7 @@ use crate::outcome::{Mark, PhaseAt, Resumed, Sample, TransferResult, seconds};
 use crate::path::{Ends, SAMPLE, Side as PathSide};
 use crate::tls;
 use crate::transfer::Transfer;
+use crate::tunnel::Tunnel;
 
 /// RFC 2544 addresses, as in `vagrant/lab.yml`.
 const CLIENT: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(198, 18, 1, 2), 50_000);
@@ -110,11 +111,15 @@ impl World {
         };
         let setups = [setup(&transfer.client), setup(&transfer.server)];
         let [client, server] = transfer.stack.pair(setups, transfer.zero_rtt)?;
+        let tunnel = |own, peer| {
+            let options = transfer.fec.as_ref()?;
+            Some(Tunnel::new(options, own, peer))
+        };
         Ok(Self {
             now: 0,
             zero,
-            client: Endpoint::new(client, CLIENT),
-            server: Endpoint::new(server, SERVER),
+            client: Endpoint::new(client, CLIENT).with_tunnel(zero, tunnel(CLIENT, SERVER)),
+            server: Endpoint::new(server, SERVER).with_tunnel(zero, tunnel(SERVER, CLIENT)),
             context: context(Side::Client, &transfer.client),
             server_app: Server::new(context(Side::Server, &transfer.server), false),
             running: None,
@@ -346,7 +351,9 @@ impl World {
             self.server_app.wake(),
         ];
         let timers = timers.map(|at| at.map(|at| self.since_zero(at)));
-        let own = timers.into_iter().chain([sample, self.next_start]);
+        let tunnels = [&self.client, &self.server].map(Endpoint::tunnel_timeout);
+        let own = timers.into_iter().chain(tunnels);
+        let own = own.chain([sample, self.next_start]);
         own.flatten().min()
     }
 }

@@ -100,6 +100,7 @@ fn run(path: Path, request: Request, options: &LegOptions, timeout_s: u64) -> Ou
         timeout_s: timeout_s as f64,
         client: options.clone(),
         server: options.clone(),
+        fec: None,
     };
     let path = path::Path::new(&links).unwrap();
     let (world, _) = satvirtual::simulate(path, &transfer, request, true).unwrap();
