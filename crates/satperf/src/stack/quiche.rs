@@ -473,6 +473,12 @@ fn check(options: &LegOptions) -> Result<(), Faults> {
             why: "quiche has no ACK frequency extension; use --stack quinn".into(),
         })
         .chain(options.careful_resume_fault("with quiche"))
+        .chain(
+            (options.congestion_control == CongestionControl::Bbr3).then(|| Fault {
+                option: "congestion-control",
+                why: "bbr3 is not offered with quiche; use bbr, or --stack noq".into(),
+            }),
+        )
         .collect();
     if faults.is_empty() {
         Ok(())
@@ -490,12 +496,9 @@ fn config(options: &LegOptions, tls: &TlsFiles) -> Result<Config, StackError> {
     config.set_cc_algorithm(match options.congestion_control {
         CongestionControl::Reno => CongestionControlAlgorithm::Reno,
         CongestionControl::Cubic => CongestionControlAlgorithm::CUBIC,
-        CongestionControl::Bbr => CongestionControlAlgorithm::Bbr2Gcongestion,
-        CongestionControl::Bbr3 => {
-            return Err(Faults(vec![Fault {
-                option: "congestion-control",
-                why: "bbr3 is not offered with quiche; use bbr, or --stack noq".into(),
-            }]));
+        // `check` refuses BBRv3.
+        CongestionControl::Bbr | CongestionControl::Bbr3 => {
+            CongestionControlAlgorithm::Bbr2Gcongestion
         }
     });
     config.set_initial_congestion_window_packets(options.initial_window as usize);
