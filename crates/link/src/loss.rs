@@ -240,6 +240,7 @@ impl Running {
 
     /// The same burst by burst: whether one is long enough is known at its start.
     fn walk(&mut self, chain: GilbertElliott, due: u64) {
+        let due = due.min(u64::MAX - 1); // a burst without an end has it at u64::MAX
         if due.saturating_sub(self.burst.end) > MOST_STEPS {
             self.burst = due - MOST_STEPS..due - MOST_STEPS;
         }
@@ -260,7 +261,7 @@ fn geometric(random: &mut Pcg64, probability: f64) -> u64 {
     if probability == 0.0 {
         return u64::MAX;
     }
-    ((kept.ln() / (1.0 - probability).ln()).ceil() as u64).max(1)
+    ((kept.ln() / (-probability).ln_1p()).ceil() as u64).max(1)
 }
 
 #[cfg(test)]
