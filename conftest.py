@@ -92,9 +92,10 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     """Let a test marked `alone` run when no other worker's test runs. Its time limit starts afterwards."""
     if not is_worker(item.config):
         return (yield)
-    shared = os.open(Path(item.config.option.basetemp).parent, os.O_RDONLY)  # one folder for all workers
+    # One file for all workers. A lock of lockf(3), unlike one of flock(2), is not kept by a process that a test forked.
+    shared = os.open(Path(item.config.option.basetemp).parent / "alone.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        fcntl.flock(shared, fcntl.LOCK_EX if is_alone(item) else fcntl.LOCK_SH)
+        fcntl.lockf(shared, fcntl.LOCK_EX if is_alone(item) else fcntl.LOCK_SH)
         return (yield)
     finally:
         os.close(shared)

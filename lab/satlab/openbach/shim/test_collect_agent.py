@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 import json
-import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -153,15 +154,19 @@ def test_a_missing_file_is_refused(raw: Path) -> None:
     assert collect_agent.store_files(NOW, data=str(raw / "gone")).startswith("KO")
 
 
-def _send_many(_: int) -> None:
-    collect_agent.register_collect("/nonexistent")
-    for number in range(50):
-        collect_agent.send_stat(NOW, n=number, padding="x" * 5000)
+SEND_MANY = f"""
+import collect_agent
+collect_agent.register_collect("/nonexistent")
+for number in range(50):
+    collect_agent.send_stat({NOW}, n=number, padding="x" * 5000)
+"""
 
 
 def test_records_of_many_processes_stay_whole(raw: Path) -> None:
-    with multiprocessing.get_context("fork").Pool(4) as pool:
-        pool.map(_send_many, range(4))
+    # Whole processes: a fork of this one, which has threads, may hang.
+    environment = os.environ | {"PYTHONPATH": str(paths.SHIM)}
+    running = [subprocess.Popen([sys.executable, "-c", SEND_MANY], env=environment) for _ in range(4)]
+    assert [process.wait(60) for process in running] == [0] * 4
     assert len(records(raw)) == 200
 
 
