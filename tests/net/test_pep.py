@@ -280,13 +280,13 @@ def test_t08_outside_a_lab_satpep_needs_the_operators_consent(chain: Chain, tmp_
     environment = {"PATH": f"{PROGRAMS}:{os.environ['PATH']}", "SATLAB_PKI": str(made.folder)}
     consent = tmp_path / "quic-proxy-consent"
     job = chain.job("satlab_pep", "quic", CLIENT, SERVER, "-l", "4433", consent=consent, **environment)
-    assert "this is no network namespace of a lab" in job.communicate(timeout=20)[1]
+    assert "this is not a network namespace of a lab" in job.communicate(timeout=20)[1]
     consent.touch()
     for owner, mode in ((65534, 0o644), (0, 0o666), (0, 0o664)):  # somebody else may have written it
         os.chown(consent, owner, 0)
         consent.chmod(mode)
         job = chain.job("satlab_pep", "quic", CLIENT, SERVER, "-l", "4433", consent=consent, **environment)
-        assert "this is no network namespace of a lab" in job.communicate(timeout=20)[1]
+        assert "this is not a network namespace of a lab" in job.communicate(timeout=20)[1]
     os.chown(consent, 0, 0)
     consent.chmod(0o644)
     job = chain.job("satlab_pep", "quic", CLIENT, SERVER, "-l", "4433", consent=consent, **environment)

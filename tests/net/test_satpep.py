@@ -132,5 +132,5 @@ def test_t08_it_refuses_to_run_outside_a_lab() -> None:
     ]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert done.returncode == 2
-    assert done.stderr.startswith("error: this is no network namespace of a lab")
+    assert done.stderr.startswith("error: this is not a network namespace of a lab")
     assert done.stdout == ""
