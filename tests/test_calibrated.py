@@ -37,8 +37,13 @@ def test_a_check_that_was_not_made_does_not_hold(name: str, tmp_path: Path) -> N
     assert lacks_losses == ([] if name == "forward_loss_ratio" else [f"{name} is missing"])
 
 
-def test_late_packets_are_excused(tmp_path: Path) -> None:
-    assert calibrated(lambda: write(tmp_path, "late_packet_ratio.forward")) == tmp_path
+@pytest.mark.parametrize("name", ["late_packet_ratio.forward", "browser_wait_ratio", "cpu_wait_ratio.client"])
+def test_a_busy_host_is_excused(name: str, tmp_path: Path) -> None:
+    assert calibrated(lambda: write(tmp_path, name, names=(*NAMES, name))) == tmp_path
+
+
+def test_packets_that_the_host_lost_are_not_excused(tmp_path: Path) -> None:
+    assert faults(write(tmp_path, "host_loss_ratio", names=(*NAMES, "host_loss_ratio")))
 
 
 def test_a_run_is_repeated_once(tmp_path: Path) -> None:
