@@ -32,6 +32,8 @@ from tests.places import new_place
 from tests.security.test_jobs import add_job
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+SCOPE = "host_links"
+"""Some tests make links in the host's namespace, others compare it: one worker takes all."""
 MIB = 1 << 20
 SMALL = Limits(
     seconds=30,
