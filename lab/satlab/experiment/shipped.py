@@ -9,6 +9,9 @@ import yaml
 
 from satlab.common import paths
 from satlab.common.errors import ConfigError
+from satlab.link.options import shipped_profiles
+from satlab.netlab import job_host, web_target
+from satlab.openbach import descriptor
 
 Kind = Literal["scenarios", "profiles", "pages", "jobs", "suites"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -20,14 +23,13 @@ def shipped(kind: Kind) -> dict[str, str]:
         case "scenarios":
             return {path.stem: _scenario(json.loads(path.read_text())) for path in _sorted(paths.SCENARIOS, "*.json")}
         case "profiles":
-            return {path.stem: _first_comment(path) for path in _sorted(paths.PROFILES / "_base", "*.yml")[1:]}
+            return {name: _first_comment(paths.PROFILES / "_base" / f"{name}.yml") for name in shipped_profiles()}
         case "pages":
-            return {path.parent.name: _yaml(path)["title"] for path in _sorted(paths.WEB_TARGETS, "*/page.yml")}
+            return {name: web_target.load(name).title for name in job_host.pages()}
         case "jobs":
-            folders = {path.parents[1].name: path for path in _sorted(paths.JOBS, "*/files/*.yml")}
-            return {name: _sentence(_yaml(path)["general"]["description"]) for name, path in folders.items()}
+            return {name: _sentence(job.description) for name, job in descriptor.load_jobs(paths.JOBS).items()}
         case "suites":
-            return {path.stem: _yaml(path)["source"] for path in _sorted(paths.BASELINES, "*.yml")}
+            return {path.stem: yaml.safe_load(path.read_text())["source"] for path in _sorted(paths.BASELINES, "*.yml")}
 
 
 def scenario_file(named: Path) -> Path:
@@ -52,10 +54,6 @@ def _scenario(document: dict[str, Any]) -> str:
 
 def _sorted(folder: Path, pattern: str) -> list[Path]:
     return sorted(folder.glob(pattern))
-
-
-def _yaml(path: Path) -> Any:
-    return yaml.safe_load(path.read_text())
 
 
 def _first_comment(path: Path) -> str:

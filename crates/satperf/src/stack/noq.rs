@@ -7,23 +7,10 @@ use noq_proto as proto;
 #[path = "quinn_family.rs"]
 mod family;
 
-pub use family::{Crypto, Family as Noq};
+pub use family::{Crypto, Family as Noq, check};
 
 /// As in Cargo.lock.
 pub const NAME: &str = "noq-proto 1.4.0";
-
-/// Checks options without making anything.
-///
-/// # Errors
-/// All that are out of range or that this library has not.
-pub fn check(options: &::quic::LegOptions) -> Result<(), String> {
-    let setup = crate::stack::Setup {
-        options: options.clone(),
-        ..crate::stack::Setup::default()
-    };
-    let made = differences::transport(&setup);
-    made.map(drop).map_err(|faults| faults.to_string())
-}
 
 /// What the family leaves to its members.
 mod differences {
@@ -32,10 +19,7 @@ mod differences {
     use std::sync::{Arc, Mutex};
     use std::time::{Duration, Instant};
 
-    use ::quic::{
-        CongestionControl, Fault, Faults, INITIAL_DATAGRAM, LegOptions, QlogFile, client_tls,
-        server_tls,
-    };
+    use ::quic::{CongestionControl, Fault, Faults, LegOptions, QlogFile, client_tls, server_tls};
     use bytes::{Bytes, BytesMut};
     use noq_proto::congestion::{Bbr3Config, ControllerFactory, CubicConfig, NewRenoConfig};
     use noq_proto::{
@@ -83,7 +67,7 @@ mod differences {
     fn controller(
         options: &LegOptions,
     ) -> Result<Arc<dyn ControllerFactory + Send + Sync>, Faults> {
-        let window = u64::from(options.initial_window) * u64::from(INITIAL_DATAGRAM) + 1;
+        let window = options.initial_window_bytes() + 1; // as with quinn
         Ok(match options.congestion_control {
             CongestionControl::Reno => {
                 let mut config = NewRenoConfig::default();

@@ -6,23 +6,10 @@ use quinn_proto as proto;
 #[path = "quinn_family.rs"]
 mod family;
 
-pub use family::{Crypto, Family as Quinn};
+pub use family::{Crypto, Family as Quinn, check};
 
 /// As in Cargo.lock.
 pub const NAME: &str = "quinn-proto 0.11.19";
-
-/// Checks options without making anything.
-///
-/// # Errors
-/// All that are out of range or that this library has not.
-pub fn check(options: &::quic::LegOptions) -> Result<(), String> {
-    let setup = crate::stack::Setup {
-        options: options.clone(),
-        ..crate::stack::Setup::default()
-    };
-    let made = differences::transport(&setup);
-    made.map(drop).map_err(|faults| faults.to_string())
-}
 
 /// What the family leaves to its members.
 mod differences {

@@ -29,6 +29,19 @@ use crate::stack::{
     resumed::{Paths, Resumed},
 };
 
+/// Checks options without making anything.
+///
+/// # Errors
+/// All that are out of range or that this library has not.
+pub fn check(options: &LegOptions) -> Result<(), String> {
+    let setup = Setup {
+        options: options.clone(),
+        ..Setup::default()
+    };
+    let made = differences::transport(&setup);
+    made.map(drop).map_err(|faults| faults.to_string())
+}
+
 /// TLS of an endpoint.
 pub enum Crypto {
     /// Its clones share session tickets; 0-RTT is used if it is enabled in there.
