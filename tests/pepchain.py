@@ -33,7 +33,7 @@ RULES = """table ip satpep {
 
 
 def until(condition: Callable[[], Any], what: str) -> Any:
-    """Poll a condition with a deadline, and give what it gives."""
+    """Poll a condition with a deadline, and return its result."""
     deadline = time.monotonic() + DEADLINE_S
     while not (result := condition()):
         if time.monotonic() > deadline:
@@ -62,14 +62,14 @@ class Satpep:
         return [record for record in records if kind in ("", record["type"])]
 
     def line(self, kind: str, count: int = 1) -> dict[str, Any]:
-        """Wait for so many lines of a type, and give the last one."""
+        """Wait for so many lines of a type, and return the last one."""
         what = f"line {count} of type {kind}"
         found = until(lambda: (got := self.lines(kind))[count - 1 :] and got, what)
         result: dict[str, Any] = found[count - 1]
         return result
 
     def end(self) -> int:
-        """Ask it to end, and give its exit status."""
+        """Ask it to end, and return its exit status."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         return self.process.wait(DEADLINE_S)

@@ -205,9 +205,9 @@ def test_three_loads_are_whole_and_over_the_protocol(pair: Pair, protocol: str, 
     sent = [s for s in job.statistics() if "page_load_time_ms" in s]
     assert [s["page_load_time_ms"] for s in sent] == [r["page_load_time_ms"] for r in loads]
     assert {s["_metadata"]["suffix"] for s in sent} == {loads[0]["url"]}
-    (told,) = server.files("server_json")
-    assert told["server"] == {"h1": "h2o", "h3": "gtlsserver"}[protocol]
-    assert told["congestion_control"]["observed"] == {"h1": ["cubic"], "h3": []}[protocol]
+    (server_file,) = server.files("server_json")
+    assert server_file["server"] == {"h1": "h2o", "h3": "gtlsserver"}[protocol]
+    assert server_file["congestion_control"]["observed"] == {"h1": ["cubic"], "h3": []}[protocol]
     assert server.end(expect=0) == ""
     assert processes_in(pair) == []
 
@@ -348,6 +348,6 @@ def test_another_congestion_control_on_the_route_ends_the_server(pair: Pair) -> 
         job.process.communicate(timeout=DEADLINE_S)
         errors = server.end(expect=1)
     assert errors.splitlines()[0] == "error: TCP uses cubic, not reno"
-    (told,) = server.files("server_json")
-    assert told["congestion_control"] == {"asked": "reno", "observed": ["cubic"]}
+    (server_file,) = server.files("server_json")
+    assert server_file["congestion_control"] == {"asked": "reno", "observed": ["cubic"]}
     assert [s["congestion_control_ok"] for s in server.statistics() if "congestion_control_ok" in s] == [0]

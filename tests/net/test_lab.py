@@ -258,7 +258,7 @@ def test_state_is_roots_alone(lab_id: str) -> None:
 
 
 def _refusal(prefix: list[str], call: str) -> str:
-    """Return what a less privileged program is told."""
+    """Return what a less privileged program reads."""
     imports = "from satlab.common import errors\nfrom satlab.netlab import lab, netns"
     code = f"{imports}\ntry: {call}\nexcept errors.HostError as error: print(error)"
     env = {"PYTHONPATH": str(paths.ROOT / "lab"), "PATH": os.environ["PATH"]}
@@ -318,7 +318,7 @@ def _algorithms(lab_id: str) -> tuple[str, str]:
 
 
 def _transfer(lab_id: str, payload: bytes) -> bytes:
-    """Send bytes from server to client over TCP; give what arrived."""
+    """Send bytes from server to client over TCP; return what arrived."""
     listener = netns.inside(lab_id, "server", socket.create_server, (SERVER, 7001))
     client = netns.inside(lab_id, "client", socket.create_connection, (SERVER, 7001), 5)
     with listener, client, ThreadPoolExecutor(max_workers=1) as thread:

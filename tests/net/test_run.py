@@ -52,7 +52,7 @@ def value(rows: list[dict[str, Any]], metric: str) -> float:
     return float(next(r["value"] for r in rows if r["metric"] == metric))
 
 
-def test_bulk_tcp_gives_records_and_a_run_folder(tmp_path: Path, as_planned: AsPlanned) -> None:
+def test_bulk_tcp_makes_records_and_a_run_folder(tmp_path: Path, as_planned: AsPlanned) -> None:
     rows = as_planned(lambda runs: finish(start(runs, "--set", "duration=8")))
     assert 4e6 < value(rows, "goodput_bps") < 19.7e6
     assert 579 < value(rows, "rtt_ms") < 640
@@ -135,7 +135,7 @@ def test_a_killed_run_is_swept_by_the_next(tmp_path: Path) -> None:
     assert left in ownership.sweep()
     assert lab.status(left).phase == "absent"
     manifest = json.loads((folder / "manifest.json").read_text())
-    assert manifest["status"] == "running"  # the folder tells that it never ended
+    assert manifest["status"] == "running"  # the folder shows that it never ended
 
 
 def wait_for(condition: Any, seconds: float) -> None:

@@ -228,7 +228,7 @@ def test_what_cannot_work_is_named(pair: Pair) -> None:
 
 
 def test_a_path_that_becomes_narrower_is_answered(pair: Pair) -> None:
-    """The sender of a long packet is told the longest one; the tunnel goes on."""
+    """The sender of a long packet learns the longest size; the tunnel goes on."""
     client, server = pair.tunnel("--code=none")
     for role in WIRE:
         run("ip", "-n", pair.node(role), "link", "set", "wire", "mtu", "1200")

@@ -363,7 +363,7 @@ def test_six_launches_in_real_labs_with_a_kill_in_between() -> None:
             assert lab.status(f"run-{run_id[9:15]}-{run_id[-4:]}").phase == "absent"
 
 
-def test_a_killed_server_tells_what_ran_and_runs_what_waited_once(service: Service) -> None:
+def test_a_killed_server_reports_what_ran_and_runs_what_waited_once(service: Service) -> None:
     client = service.client
     where = set_up(client)
     before = service.run_labs()

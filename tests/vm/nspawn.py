@@ -66,8 +66,8 @@ def _root() -> Path:
     root, archive = STATE / "root", STATE / "root.tar"
     packages = [*box.BASE_PACKAGES, "python3-venv"]
     stamp = STATE / "root.packages"
-    wanted = " ".join(packages)
-    fresh = stamp.exists() and stamp.read_text() == wanted and time.time() - stamp.stat().st_mtime < ROOT_AGE_S
+    listed = " ".join(packages)
+    fresh = stamp.exists() and stamp.read_text() == listed and time.time() - stamp.stat().st_mtime < ROOT_AGE_S
     if fresh and root.is_dir():
         return root
     STATE.mkdir(parents=True, exist_ok=True)
@@ -76,13 +76,13 @@ def _root() -> Path:
     box.make_root(archive, packages)
     box.unpack(archive, root)
     archive.unlink()
-    stamp.write_text(wanted)
+    stamp.write_text(listed)
     return root
 
 
 @contextlib.contextmanager
 def booted(topology: Topology, size: Size, folder: VmFolder) -> Iterator[Containers]:
-    """Boot every host of a lab and give them when ssh answers on all; nothing is left afterwards."""
+    """Boot every host of a lab and yield them when ssh answers on all; nothing is left afterwards."""
     with owner.owned(LAB_ID, LAYERS) as left:
         for layers in {left or LAYERS, LAYERS}:
             clean_up(layers)

@@ -76,7 +76,7 @@ def run_as_planned(lab: VmLab, scenario: str, settings: dict[str, str], runs: Pa
     return results[-1]
 
 
-def test_a_bulk_transfer_gives_a_run_folder_marked_with_its_lab(lab: VmLab, tmp_path: Path) -> None:
+def test_a_bulk_transfer_makes_a_run_folder_marked_with_its_lab(lab: VmLab, tmp_path: Path) -> None:
     outcome = run_as_planned(lab, "bulk_tcp", {"duration": "8"}, tmp_path)
     assert outcome.status in (ExitStatus.OK, ExitStatus.UNCALIBRATED), outcome.reason
     about = json.loads((outcome.folder / "manifest.json").read_text())
@@ -182,7 +182,7 @@ def test_t10_no_packet_of_the_lab_leaves_by_the_control_network(lab: VmLab) -> N
 # --- failures -------------------------------------------------------------------------------------------------------
 
 
-def test_a_repository_that_is_away_is_told_and_the_next_run_mends_it(provisioned: Provisioned, lab: VmLab) -> None:
+def test_a_missing_repository_is_reported_and_the_next_run_recovers(provisioned: Provisioned, lab: VmLab) -> None:
     lab.output("proxy-st", "apt-get", "purge", "-y", "haproxy")
     lab.output("proxy-st", "apt-get", "clean")
     away = ["-e", "base_apt_proxy=http://198.19.0.1:9"]
@@ -195,7 +195,7 @@ def test_a_repository_that_is_away_is_told_and_the_next_run_mends_it(provisioned
     provisioned.play("verify.yml", "--limit", "proxy-st")
 
 
-def test_a_half_provisioned_emulator_is_found_by_verify_and_mended(provisioned: Provisioned, lab: VmLab) -> None:
+def test_a_half_provisioned_emulator_is_found_by_verify_and_fixed(provisioned: Provisioned, lab: VmLab) -> None:
     lab.output("sat", "systemctl", "disable", "--now", "satlink")
     with pytest.raises(RunError, match="satlink"):
         provisioned.play("verify.yml", *only("satlink"))
@@ -206,7 +206,7 @@ def test_a_half_provisioned_emulator_is_found_by_verify_and_mended(provisioned: 
 # --- the other emulator, last: it takes satlink's place ---------------------------------------------------------------
 
 
-def test_opensand_takes_satlinks_place_and_gives_it_back(provisioned: Provisioned, lab: VmLab, tmp_path: Path) -> None:
+def test_opensand_replaces_satlink_and_satlink_returns(provisioned: Provisioned, lab: VmLab, tmp_path: Path) -> None:
     provisioned.inventory("opensand")
     provisioned.play("site.yml", *only("opensand"))
     provisioned.play("verify.yml", *only("opensand"))

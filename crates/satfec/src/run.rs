@@ -85,7 +85,7 @@ impl Output for Ports {
     }
 
     fn deliver(&mut self, packet: &[u8]) {
-        // The device refuses what is no IP packet, and drops when its reader is slow: both are losses of the network.
+        // The device rejects anything but an IP packet, and drops when its reader is slow: both are losses of the network.
         if self.tun.write(packet).is_err() {
             self.send_errors += 1;
         }
