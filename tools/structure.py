@@ -33,6 +33,7 @@ CRATES = (
     "schema",
     "emulator",
     "fec",
+    "linux",
     "cli",
     "satlink",
     "quic",
