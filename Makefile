@@ -62,6 +62,9 @@ vm-nspawn: ## the whole VM lab in booted containers: roles, second run, measurem
 vm-tcg: ## the small lab in virtual machines under software emulation, with our own box (root, about an hour)
 	$(PY) -m pytest -s tests/vm -m vm $(ARGS)
 
+figures: ## rooms, dependencies, levels, lines and tests, as ARCHITECTURE.md states them
+	$(PY) tools/structure.py --sizes
+
 generate: ## write the files that are made from others: OpenSAND profiles, a schema
 	$(PY) tools/generate.py
 
@@ -73,4 +76,4 @@ format: ## rewrite the sources in the project's format
 clean: ## remove build output (not runs/)
 	rm -rf target .venv .satlab
 
-.PHONY: help test lint lint-rust lint-python lint-ansible rust unit python dist box vm-nspawn vm-tcg generate format clean
+.PHONY: help test lint lint-rust lint-python lint-ansible rust unit python dist box vm-nspawn vm-tcg figures generate format clean

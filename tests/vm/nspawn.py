@@ -64,7 +64,7 @@ class Containers:
 def _root() -> Path:
     """Return the unpacked root of all containers, made anew once a week.
 
-    It has what each of nine hosts would unpack alike otherwise: large packages that several roles need, and apt's lists.
+    It has what each host would otherwise unpack for itself: large packages of several roles, and apt's lists.
     """
     root, archive = STATE / "root", STATE / "root.tar"
     packages = [*box.BASE_PACKAGES, "python3-venv", "chrony", "iperf3"]

@@ -101,7 +101,7 @@ def run(argv: Sequence[str], *, deadline_s: float = DEADLINE_S) -> None:
 def make_root(
     archive: Path, packages: Sequence[str], mirrors: Sequence[str] = MIRRORS, *, has_lists: bool = False
 ) -> None:
-    """Make a Debian root file system with the user `vagrant`, as a tar archive; apt's package lists stay in it if asked."""
+    """Make a Debian root file system with the user `vagrant`, as a tar archive, with apt's package lists if asked."""
     hooks = [
         'chroot "$1" useradd --create-home --shell /bin/bash vagrant',
         'install -d -m 700 -o 1000 -g 1000 "$1/home/vagrant/.ssh"',
