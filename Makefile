@@ -65,6 +65,9 @@ vm-tcg: ## the small lab in virtual machines under software emulation, with our 
 figures: ## rooms, dependencies, levels, lines and tests, as ARCHITECTURE.md states them
 	$(PY) tools/structure.py --sizes
 
+compare: ## the table "Before the redesign and now" of docs/measurements.md (root, a quiet host, about 25 minutes)
+	$(PY) tools/compare_figures.py $(ARGS)
+
 generate: ## write the files that are made from others: OpenSAND profiles, a schema
 	$(PY) tools/generate.py
 
@@ -76,4 +79,4 @@ format: ## rewrite the sources in the project's format
 clean: ## remove build output (not runs/)
 	rm -rf target .venv .satlab
 
-.PHONY: help test lint lint-rust lint-python lint-ansible rust unit python dist box vm-nspawn vm-tcg figures generate format clean
+.PHONY: help test lint lint-rust lint-python lint-ansible rust unit python dist box vm-nspawn vm-tcg figures compare generate format clean
