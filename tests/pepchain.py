@@ -9,13 +9,13 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from satlab.common import paths
+from tests.polling import until
 
 NODES = ("client", "st", "gw", "server")
 CLIENT, SERVER = "198.18.201.2", "198.18.203.2"
@@ -30,16 +30,6 @@ RULES = """table ip satpep {
   }
 }
 """
-
-
-def until(condition: Callable[[], Any], what: str) -> Any:
-    """Poll a condition with a deadline, and return its result."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not (result := condition()):
-        if time.monotonic() > deadline:
-            raise AssertionError(f"{what} did not come true within {DEADLINE_S} s")
-        time.sleep(0.02)
-    return result
 
 
 def run(*argv: str, text: str | None = None) -> str:

@@ -8,9 +8,8 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from ipaddress import ip_address
@@ -22,6 +21,7 @@ import pytest
 
 from satlab.common.paths import JOBS, SCHEMAS, SHIM
 from satlab.netlab import pki, web_target
+from tests.polling import until
 
 pytestmark = [pytest.mark.net, pytest.mark.browser]
 
@@ -46,13 +46,6 @@ class Handler(http.server.SimpleHTTPRequestHandler):
             log.write(f"{self.command} {self.path}\\n")
 http.server.ThreadingHTTPServer(("198.18.200.2", 80), Handler).serve_forever()
 """
-
-
-def until(condition: Callable[[], Any], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not come true within {DEADLINE_S} s"
-        time.sleep(0.02)
 
 
 @dataclass

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from ipaddress import ip_address
@@ -22,6 +22,7 @@ import pytest
 
 from satlab.common.paths import JOBS, PROGRAMS, SCHEMAS, SHIM
 from satlab.netlab import pki
+from tests.polling import until
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
 
@@ -55,13 +56,6 @@ del sys.argv[1:3]
 with collect_agent.use_configuration(""):
     sys.exit(job.main())
 """
-
-
-def until(condition: Callable[[], Any], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not come true within {DEADLINE_S} s"
-        time.sleep(0.02)
 
 
 @dataclass

@@ -17,7 +17,8 @@ import jsonschema
 import pytest
 
 from satlab.common import paths
-from tests.pepchain import DEADLINE_S, run, until
+from tests.pepchain import DEADLINE_S, run
+from tests.polling import until
 
 pytestmark = pytest.mark.net
 WIRE = {"client": "198.18.201.1", "server": "198.18.201.2"}
