@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The VM lab as booted containers, provisioned once for all tests of the stage."""
 
-import fcntl
 import os
 import shutil
 import time
@@ -17,7 +16,7 @@ from satlab.netlab import netns
 from satlab.vm import inventory, provision
 from satlab.vm.inventory import VmOptions
 from satlab.vm.provision import VmFolder
-from tests.vm import gate, nspawn, standin_repository
+from tests.vm import gate, nspawn, stage, standin_repository
 from tests.vm.stage import Provisioned
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,8 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture(scope="session")
 def own_host() -> Iterator[None]:
     """Wait until `make python` on this clone has ended: what is measured needs the host for itself."""
-    with (ROOT / "Makefile").open() as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with stage.after_other_tests(ROOT / "Makefile"):
         yield
 
 
