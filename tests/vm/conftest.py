@@ -58,11 +58,15 @@ def provisioned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provisione
         )
         choices = VmOptions(Size.FULL, "satlink", variables)
         # Grafana's repository is the user's to name; here the stand-in is it.
-        etc = nspawn.LAYERS / "controller" / "tree" / "etc" / "apt"
+        controller = nspawn.LAYERS / "controller" / "tree"
+        etc = controller / "etc" / "apt"
         shutil.copy(repository.key, etc / "keyrings" / "standin.asc")
         signed = f"[signed-by=/etc/apt/keyrings/standin.asc] {standin}/net4sat/{standin_repository.SUITE}"
         source = f"deb {signed} {standin_repository.SUITE} stable\n"
         (etc / "sources.list.d" / "standin.list").write_text(source)
+        # The lists of the common root lack this source: this host reads all lists, as one with a fresh image does.
+        for known in (controller / "var/lib/apt/lists").glob("*_*"):
+            known.unlink()
         provision.prepare(folder, here, choices, LinkOptions(), containers.connection())
         # What plays know of the hosts does not change: one of them asks.
         os.environ |= {"ANSIBLE_CACHE_PLUGIN": "jsonfile", "ANSIBLE_CACHE_PLUGIN_CONNECTION": str(scratch / "facts")}
