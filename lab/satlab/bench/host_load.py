@@ -125,7 +125,9 @@ def _transfers(count: int, _: Kind, runs: Path) -> list[SampleDocument]:
     suite = Suite(schema="satlab/suite/1", name="load", source="host-load", link=SuiteLink(rtt_ms=600, queue_bdp=1),
                   marks_mb=(TRANSFER_MB,), cases=(case,))  # fmt: skip
     clock = RealClock(SatperfPair("quinn"))
-    prepared = run.prepare(RunRequest(SCENARIOS / "ping.json", LinkOptions(profile="leo"), {"count": "1"}, runs, report=False))
+    prepared = run.prepare(
+        RunRequest(SCENARIOS / "ping.json", LinkOptions(profile="leo"), {"count": "1"}, runs, report=False)
+    )
     with scratch.folder("load") as folder:
         link = replace(prepared.link, metrics=folder / "link.jsonl", timeline=None)
         host = NetnsHost(new_lab_id("load"), clock.ends.topology(), link)
