@@ -98,6 +98,11 @@ class RealClock:
             **_returned(samples),
         )
 
+    def sample_in(self, up: Lab, what: tuple[Suite, Case, int], folder: Path, halt: threading.Event) -> Sample:
+        """Run the programs in a lab that is up; of its calibration the sample has their waits for a core alone."""
+        sample = self._transfer(up, what, _emptied(folder), halt, _Taps())
+        return replace(sample, calibration=", ".join(one.name for one in _waits(sample) if not one.ok))
+
     def _ledgers(
         self, taps: "_Taps", samples: Sequence[Mapping[str, Any]], host: NetnsHost, case: Case, lost: int | None
     ) -> dict[str, Ledger]:
