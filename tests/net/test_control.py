@@ -46,7 +46,7 @@ def rtts_ms(the_lab: Lab, count: int) -> list[float]:
 
 
 def changes(the_lab: Lab) -> list[dict[str, object]]:
-    lines = Path(the_lab.config.metrics).read_text().splitlines()
+    lines = Path(the_lab.config.metrics).read_text().rpartition("\n")[0].splitlines()  # whole ones
     return [json.loads(line) for line in lines if collect.link_samples.ADAPTER.validate_json(line).type == "change"]
 
 

@@ -67,7 +67,8 @@ def profile(tmp_path: Path, edits: list[tuple[str, str]]) -> Path:
 
 
 def samples(the_lab: Lab) -> list[dict[str, dict[str, int]]]:
-    lines = map(json.loads, Path(the_lab.config.metrics).read_text().splitlines())
+    whole = Path(the_lab.config.metrics).read_text().rpartition("\n")[0]  # the last line may be half written
+    lines = map(json.loads, whole.splitlines())
     return [line for line in lines if line["type"] == "sample"]
 
 

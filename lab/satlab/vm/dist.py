@@ -144,7 +144,7 @@ def _pack(package: Package, version: str, when: int, folder: Path, tree: Path) -
             path.chmod(0o755)
         os.utime(path, (when, when))
     deb = folder / f"{package.name}_{version}_{package.architecture}.deb"
-    argv = ["dpkg-deb", "--build", "--root-owner-group", "-Zgzip", str(tree), str(deb)]
+    argv = ["dpkg-deb", "--build", "--root-owner-group", "-Zgzip", "-z6", str(tree), str(deb)]
     try:
         subprocess.run(
             argv, check=True, capture_output=True, text=True, env=os.environ | {"SOURCE_DATE_EPOCH": str(when)}
