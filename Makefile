@@ -21,10 +21,10 @@ test: lint rust python ## everything CI runs (root)
 lint: lint-rust lint-python lint-ansible ## formatting, linters, type checks
 	shellcheck satlab .ci/run
 
+# The fuzzers are checked, not linked: LLVM's library is not compiled.
 lint-rust:
 	cargo fmt --all --check
 	cargo clippy $(WHOLE) --all-targets -- -D warnings
-	# Checked, not linked: LLVM's fuzzer itself is not compiled.
 	CUSTOM_LIBFUZZER_PATH=/usr/lib/libFuzzer.a cargo check -q --profile ci --manifest-path fuzz/Cargo.toml --locked --target-dir target
 
 lint-python:
