@@ -193,7 +193,7 @@ _CAUSE_OF_SUPPLY: Mapping[Supply, Cause] = {"done": "delivery", "slow": "applica
 
 def mean(spent: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Return the mean seconds per cause of several transfers; their sum is the mean duration."""
-    return {cause: sum(one[cause] for one in spent) / len(spent) for cause in CAUSES}
+    return {cause: sum(one.get(cause, 0.0) for one in spent) / len(spent) for cause in CAUSES}
 
 
 def largest(spent: Mapping[str, float]) -> str:
