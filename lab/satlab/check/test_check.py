@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -130,10 +131,11 @@ def test_a_request_follows_its_schema_and_the_second_transfer_its_first() -> Non
 
 
 def test_a_sample_is_the_last_transfer() -> None:
-    found = virtual_clock.sample(small().cases[0], OUTCOME)
+    plan: Any = SimpleNamespace(forward=SimpleNamespace(udp_goodput_bps=1e7))
+    found = virtual_clock.sample(small().cases[0], OUTCOME, plan)
     assert (found.times_s, found.seed, found.acks, found.simulated_s) == ((1.5, None), 4, 3, 3.5)
     second = small().cases[0].model_copy(update={"second_after_s": 10.0})
-    assert virtual_clock.sample(second, OUTCOME).times_s == (None, None)
+    assert virtual_clock.sample(second, OUTCOME, plan).times_s == (None, None)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,8 @@ the time between two states; the first one that holds applies:
 9. `slow start`: the window limits, without a loss so far: it still grows towards the capacity of the path.
 10. `congestion avoidance`: the window limits and grows slowly, without a loss so far: slow start ended because the
    delay rose (HyStart++, RFC 9406), or by an ECN mark.
-11. `loss recovery`: the window limits, after losses have reduced it.
+11. `loss recovery`: the window limits, after losses have reduced it. If the host lost most of the packets, and not link
+   and queues, this is `host`, too.
 """
 
 from bisect import bisect_left, bisect_right
@@ -43,7 +44,7 @@ MEANING: Mapping[Cause, str] = {
     "congestion avoidance": "the congestion window limits and grows slowly, without a loss so far",
     "loss recovery": "the congestion window limits, after losses have reduced it",
     "pacing": "the window has room; the sender keeps to a lower rate of its own",
-    "host": "neither window nor data limits: CPU or timers",
+    "host": "neither window nor data limits: CPU or timers; or it lost the packets that reduced the window",
     "delivery": "all data was sent; the last packets are in flight",
 }
 CAUSES = tuple(MEANING)
@@ -107,11 +108,15 @@ class Span:
 
 @dataclass(frozen=True)
 class TransferTrace:
-    """A transfer from 0 to `end_s`, its states by time. The sender had the request at `requested_s`; None: never."""
+    """A transfer from 0 to `end_s`, its states by time. The sender had the request at `requested_s`; None: never.
+
+    `is_lost_by_host`: most of the packets that were lost.
+    """
 
     requested_s: float | None
     end_s: float
     states: Sequence[SenderState]
+    is_lost_by_host: bool = False
 
     def spans(self) -> list[Span]:
         """Divide 0 to `end_s` among the causes, without gap or overlap; adjacent spans have different causes."""
@@ -159,7 +164,8 @@ class TransferTrace:
         now = self.states[index]
         if self._is_idle(index, requested_s):
             return "pacing" if now.is_paced else "host"
-        return "pacing" if self._keeps_a_rate(index, requested_s) else _window_cause(now)
+        cause = "pacing" if self._keeps_a_rate(index, requested_s) else _window_cause(now)
+        return "host" if cause == "loss recovery" and self.is_lost_by_host else cause
 
     def _is_idle(self, index: int, requested_s: float) -> bool:
         """Whether less than half of the window was in flight for a whole round trip."""
