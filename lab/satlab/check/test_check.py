@@ -131,7 +131,8 @@ def test_a_request_follows_its_schema_and_the_second_transfer_its_first() -> Non
 
 
 def test_a_sample_is_the_last_transfer() -> None:
-    plan: Any = SimpleNamespace(forward=SimpleNamespace(udp_goodput_bps=1e7))
+    rate = SimpleNamespace(udp_goodput_bps=1e7)
+    plan: Any = SimpleNamespace(forward=rate, return_=rate)
     found = virtual_clock.sample(small().cases[0], OUTCOME, plan)
     assert (found.times_s, found.seed, found.acks, found.simulated_s) == ((1.5, None), 4, 3, 3.5)
     second = small().cases[0].model_copy(update={"second_after_s": 10.0})
@@ -491,7 +492,7 @@ def test_a_build_is_compared_with_an_earlier_one(tiny: Path, tmp_path: Path, mon
     assert {one.grew for one in again.comparisons} == {None}
     assert {one.grew for one in slow.comparisons if one.is_slower} == {"flow control"}
     assert "| flow control |" in check_tables.markdown(slow).partition("what grew since the baseline")[2]
-    assert "what grew since the baseline" in check_page.write(slow).read_text()
+    assert "What grew since the baseline" in check_page.write(slow).read_text()
     assert "; flow control +" in exports.junit(slow)
     assert sum((slow.comparisons[1].grown_s or {}).values()) == pytest.approx(mean_s(slow) - mean_s(first))
     document = json.loads((slow.folder / "check.json").read_text())
