@@ -20,7 +20,7 @@ from satlab.check.check_result import CheckResult
 from satlab.check.check_run import CheckRequest
 from satlab.check.endpoint import command_line, interop_endpoint
 from satlab.check.samples import Sample
-from satlab.check.trace import causes
+from satlab.check.trace import causes, pcap
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
@@ -130,6 +130,10 @@ def test_satperf_is_timed_and_captured(tmp_path: Path, monkeypatch: pytest.Monke
 def test_an_upload_and_a_second_download_with_a_session(tmp_path: Path) -> None:
     found = check(tmp_path, "small", "up", "again", stack="quiche")
     assert 3 < times(found.samples["up"][0])[0] < 8
+    # The client hands aggregates to its interface (GSO); the capture has packets, as the link carries them.
+    [captured] = (tmp_path / "runs").glob("*/raw/up-1/client-0.pcap")
+    lengths = [one.length for one in pcap.read(captured)]
+    assert max(lengths) <= 1500 and sum(length > 1000 for length in lengths) > 1400
     (again,) = found.samples["again"]
     assert 3 < times(again)[0] < 6.5
     # What quiche does not report is in its qlog.
