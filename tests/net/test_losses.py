@@ -27,7 +27,7 @@ PLANTED = """
 marks_mb: [2]
 cases:
   - {id: host, forward_mbps: 10, return_mbps: 2, targets_s: [1], timeout_s: 60}
-  - {id: link, forward_mbps: 10, return_mbps: 2, targets_s: [1], timeout_s: 60, loss: {unit: packet, ratio: 0.02}}
+  - {id: link, forward_mbps: 10, return_mbps: 2, targets_s: [1], timeout_s: 150, loss: {unit: packet, ratio: 0.005}}
 """
 """Targets that no transfer meets: a verdict is `fail` unless the host is to blame."""
 FULL_BUFFER_DATAGRAMS = 30
@@ -36,7 +36,7 @@ DROPPING = """
 table inet planted {{
   chain dropping {{
     type filter hook forward priority 0; policy accept;
-    udp sport {port} udp length > 1000 numgen inc mod 30 == 29 limit rate 1/week burst {count} packets drop
+    udp sport {port} udp length > 1000 quota over 400000 bytes limit rate 1/week burst {count} packets drop
   }}
 }}
 """
@@ -127,7 +127,7 @@ def test_packets_that_an_interface_drops_are_the_host_s_loss(
 
 
 def _drop(node: str) -> None:
-    """Let a node drop some full packets of the server, and no others."""
+    """Let a node drop a burst of full packets of the server, and no others."""
     [own] = [one.lab_id for one in lab.list_labs() if one.lab_id.startswith(f"check-{os.getpid() % 100000}-")]
     command = ["nsenter", f"--net={netns_names.path(own, node)}", "nft", "-f", "-"]
     subprocess.run(command, input=DROPPING.format(port=4433, count=DROPPED), text=True, check=True)
@@ -135,7 +135,7 @@ def _drop(node: str) -> None:
 
 def test_a_loss_of_the_link_is_the_stack_s_to_bear(tmp_path: Path, at_start: list[Plant]) -> None:
     result, sample, forward = found(tmp_path, "link")
-    assert not at_start and forward["lost"] > 10 and forward["lost_between_links"] == forward["lost_after_link"] == 0
+    assert not at_start and forward["lost"] > 1 and forward["lost_between_links"] == forward["lost_after_link"] == 0
     assert "host_loss_ratio" not in sample.calibration
     assert (sample.spent_s or {})["loss recovery"] > 0
     if not sample.calibration:  # a busy host may have other reasons
