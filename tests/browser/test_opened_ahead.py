@@ -2,7 +2,9 @@
 """A connection that was opened before the navigation saves round trips: such a load is a failed sample."""
 
 import shutil
+import tempfile
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,12 +23,14 @@ OPENED_AHEAD = '            navigate(driver, target.url + "none")\n'
 
 
 @pytest.fixture
-def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Copy the shipped jobs, and use the copies; do not probe the link."""
-    folder = shutil.copytree(paths.JOBS, tmp_path / "jobs")
-    monkeypatch.setattr(paths, "JOBS", folder)
+def jobs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Copy the shipped jobs, and use the copies; do not probe the link. A job's sandbox has a /tmp of its own."""
     monkeypatch.setattr(link_probe, "probe_link", lambda *_: link_probe.Probe(None, None, 0, 0, 0, {}))
-    return folder
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        Path(folder).chmod(0o755)
+        copy = shutil.copytree(paths.JOBS, Path(folder) / "jobs")
+        monkeypatch.setattr(paths, "JOBS", copy)
+        yield copy
 
 
 @pytest.mark.parametrize("protocol", ["h1", "h3"])
