@@ -31,7 +31,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, pairwise, takewhile
+from itertools import pairwise, takewhile
 from typing import Literal
 
 Cause = Literal[
@@ -196,7 +196,11 @@ class TransferTrace:
     @cached_property
     def _widest(self) -> list[SenderState]:
         """Return for each state the one with the widest window until then, the last of several."""
-        return list(accumulate(self.states, lambda old, new: new if new.cwnd_bytes >= old.cwnd_bytes else old))
+        widest: list[SenderState] = []
+        for state in self.states:
+            is_wider = not widest or state.cwnd_bytes >= widest[-1].cwnd_bytes
+            widest.append(state if is_wider else widest[-1])
+        return widest
 
     def _round_trip(self, index: int, requested_s: float) -> list[SenderState]:
         """Return the states of the round trip before a state, the last one first; none if the request came later."""
