@@ -16,6 +16,8 @@ from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
 from satlab.experiment import link_probe, run
 from satlab.link.options import LinkOptions
+from satlab.netlab import sandbox
+from satlab.netlab.sandbox import Mount
 
 pytestmark = [pytest.mark.net, pytest.mark.browser]
 NAVIGATION = "            timed_out = navigate(driver, target.url)\n"
@@ -30,6 +32,8 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         Path(folder).chmod(0o755)
         copy = shutil.copytree(paths.JOBS, Path(folder) / "jobs")
         monkeypatch.setattr(paths, "JOBS", copy)
+        shown = (*sandbox.programs(), Mount(copy))
+        monkeypatch.setattr(sandbox, "programs", lambda: shown)
         yield copy
 
 
