@@ -87,7 +87,7 @@ def test_changes_become_those_of_the_satellite_segment() -> None:
 )
 def test_the_floor_is_round_trips_and_bytes(fields: dict[str, Any], size: int, expected_s: float) -> None:
     found = physics.possible(Sample("a", 1, "failed", "", (None,)), case(**fields), [size], LINK)
-    assert found.floors_s == (pytest.approx(expected_s),)
+    assert found.floors_s == pytest.approx((expected_s,))
 
 
 @pytest.mark.parametrize(

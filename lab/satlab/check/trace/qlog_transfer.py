@@ -121,9 +121,8 @@ def _write_states(
     last_s = max((one.t_s for one in wire.arrivals), default=0.0) if end_s is None else end_s
     if transfer.first_received_s is None or requested_s is None or not transfer.points:
         return {}
-    pairs = [(wire.last_start_s, transfer.first_received_s)]
-    if len(wire.server_ids) < 2:
-        pairs.append((wire.handshake_s, transfer.first_short_received_s))
+    handshake_s = wire.handshake_s if len(wire.server_ids) < 2 else None  # of the first connection
+    pairs = [(wire.last_start_s, transfer.first_received_s), (handshake_s, transfer.first_short_received_s)]
     later_s = one_way_s + max(sent - received for sent, received in pairs if sent is not None and received is not None)
     points = [asdict(point) | {"t_s": point.t_s + later_s} for point in transfer.points]
     document = {
