@@ -89,7 +89,7 @@ def assert_is_blamed_on_the_host(result: CheckResult, sample: Sample) -> None:
 
 
 def judged(result: CheckResult, sample: Sample) -> TargetVerdict:
-    """Return the verdict if nothing but losses of the host counted: the link was not probed, and others use the host."""
+    """Return the verdict if losses of the host alone counted: the link was not probed, and others use the host."""
     off = [name for name in sample.calibration.split(", ") if name.startswith("host_loss_ratio")]
     case = result.suite.case(sample.case)
     [found] = verdict.against_targets(result.suite, [case], {case.id: [replace(sample, calibration=", ".join(off))]})
