@@ -3,11 +3,15 @@
 
 A round trip is the link's shortest (plan: `rtt_ms.min`). Over a fresh connection it takes one for the handshake of TCP
 (RFC 9293) or QUIC (RFC 9000), one for TLS 1.3 over TCP (RFC 8446), and one for request and answer. A proxy may answer
-the handshake, never the request. Payload crosses the link no faster than its rate.
+the handshake, never the request. Payload crosses the link no faster than that of full-size UDP packets (plan:
+`udp_goodput_bps`): headers of TCP, QUIC and HTTP come on top. The capacity of frames without packets' headers (plan:
+`rate_bps`) is the bound where slots are granted on demand, as the plan cannot foresee how packets fill them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +29,8 @@ SLACK_MS = 1.0
 GOODPUT_SLACK = 0.005
 """Relative: intervals of a receiver begin and end between packets."""
 BEFORE = "better than physics, a defect of the measurement"
+Rates = Sequence[tuple[float, float]]
+"""(from this time on in ms, bit/s), ascending; the first one from 0 on."""
 _HANDSHAKES = {"h1": 1, "h2": 2, "h3": 1}
 """Round trips before a request."""
 
@@ -59,23 +65,31 @@ _PLAN = TypeAdapter(_Plan)
 
 @dataclass(frozen=True)
 class Floors:
-    """Shortest round trip in ms, rates of both directions in bit/s of gross payload, and of TCP and UDP payload.
+    """Shortest round trip in ms; rates of payload by direction of a transfer (download, upload).
 
-    `goodput_bps` is by direction of a transfer (download, upload) and transport.
+    `goodput_bps` is by direction and transport.
     """
 
     rtt_ms: float
-    rate_bps: Mapping[str, float]
+    rates: Mapping[str, Rates]
     goodput_bps: Mapping[tuple[str, str], float]
 
-    def time_fault(
-        self, name: str, value_ms: float | None, round_trips: float, sent_bytes: float = 0, direction: str = "download"
-    ) -> str:
-        """Return why a time is impossible; empty if it is not. `sent_bytes` cross the link of a direction meanwhile."""
-        least_ms = round_trips * self.rtt_ms + sent_bytes * 8e3 / self.rate_bps[direction]
+    def least_ms(self, round_trips: float, payload_bytes: float = 0, direction: str = "download") -> float:
+        """Return the shortest time for round trips, and for payload that arrives after them."""
+        t_ms, rest = round_trips * self.rtt_ms, payload_bytes * 8e3
+        for (_, bps), (until_ms, _) in pairwise([*self.rates[direction], (math.inf, 0.0)]):
+            room = max(0.0, until_ms - t_ms) * bps
+            if rest <= room:
+                return t_ms + rest / bps
+            t_ms, rest = max(t_ms, until_ms), rest - room
+        return t_ms
+
+    def time_fault(self, name: str, value_ms: float | None, least_ms: float) -> str:
+        """Return why a time is impossible; empty if it is not."""
         if value_ms is None or value_ms >= least_ms * (1 - SLACK) - SLACK_MS:
             return ""
-        return f"{BEFORE}: {name} {value_ms:,.1f} ms, at least {least_ms:,.1f} ms ({round_trips:g} round trips)"
+        trips = f"{least_ms / self.rtt_ms:.3g} round trips"
+        return f"{BEFORE}: {name} {value_ms:,.1f} ms, at least {least_ms:,.1f} ms ({trips})"
 
     def goodput_fault(self, direction: str, transport: str, value_bps: float) -> str:
         most_bps = self.goodput_bps.get((direction, transport))
@@ -106,7 +120,7 @@ def _floors(link: _Link) -> Floors:
             ("TCP", side.tcp_goodput_bps), ("UDP", side.udp_goodput_bps), ("QUIC", side.udp_goodput_bps),
         )
     }  # fmt: skip
-    return Floors(link.rtt_ms.min, {name: side.rate_bps for name, side in sides.items()}, goodput)
+    return Floors(link.rtt_ms.min, {name: ((0.0, goodput[name, "UDP"]),) for name in sides}, goodput)
 
 
 def _has_changes(raw: Path) -> bool:
@@ -132,13 +146,14 @@ def load_fault(load: PageLoad, pep: str, floors: Floors) -> str:
         connected_ms = load.connect_end_ms - load.connect_start_ms
     all_bytes = load.body_bytes if load.status == "ok" else 0
     further = 1 if load.status == "ok" and load.objects > 1 else 0
+    first_ms = floors.least_ms(before + 1)
+    whole_ms = max(floors.least_ms(before + 1 + further), floors.least_ms(before + 1, all_bytes))
     faults = (
-        floors.time_fault("Response Start", load.response_start_ms, before + 1),
-        floors.time_fault("First Contentful Paint", load.first_contentful_paint_ms, before + 1),
-        floors.time_fault("Largest Contentful Paint", load.largest_contentful_paint_ms, before + 1),
-        floors.time_fault("Page Load Time", load.page_load_time_ms, before + 1 + further),
-        floors.time_fault("Page Load Time", load.page_load_time_ms, before + 0.5, all_bytes),
-        floors.time_fault("connection of the navigation, opened before it", connected_ms, before),
+        floors.time_fault("Response Start", load.response_start_ms, first_ms),
+        floors.time_fault("First Contentful Paint", load.first_contentful_paint_ms, first_ms),
+        floors.time_fault("Largest Contentful Paint", load.largest_contentful_paint_ms, first_ms),
+        floors.time_fault("Page Load Time", load.page_load_time_ms, whole_ms),
+        floors.time_fault("connection of the navigation, opened before it", connected_ms, floors.least_ms(before)),
     )
     return next(filter(None, faults), "")
 
@@ -156,9 +171,9 @@ def _fault(record: Record, floors: Floors, pep: str) -> str:
     labels, before = record.labels, 0 if pep != NONE else 1
     match record.metric:
         case "connect_ms":
-            return floors.time_fault("connection", record.value, before)
+            return floors.time_fault("connection", record.value, floors.least_ms(before))
         case "ttfb_ms" if labels.get("direction", "download") == "download":
-            return floors.time_fault("first byte", record.value, before + 1)
+            return floors.time_fault("first byte", record.value, floors.least_ms(before + 1))
         case "goodput_bps" if "direction" in labels:
             return floors.goodput_fault(labels["direction"], labels.get("transport", ""), record.value)
     return ""

@@ -20,6 +20,7 @@ from satlab.check.check_result import CheckResult
 from satlab.check.check_run import CheckRequest
 from satlab.check.endpoint import command_line, interop_endpoint
 from satlab.check.samples import Sample
+from satlab.check.trace import pcap
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
@@ -129,6 +130,10 @@ def test_satperf_is_timed_and_captured(tmp_path: Path, monkeypatch: pytest.Monke
 def test_an_upload_and_a_second_download_with_a_session(tmp_path: Path) -> None:
     found = check(tmp_path, "small", "up", "again", stack="quiche")
     assert 3 < times(found.samples["up"][0])[0] < 8
+    # The client hands aggregates to its interface (GSO); the capture has packets, as the link carries them.
+    [captured] = (tmp_path / "runs").glob("*/raw/up-1/client-0.pcap")
+    lengths = [one.length for one in pcap.read(captured)]
+    assert max(lengths) <= 1500 and sum(length > 1000 for length in lengths) > 1400
     (again,) = found.samples["again"]
     assert 3 < times(again)[0] < 6.5
     # What quiche does not report is in its qlog.
@@ -237,25 +242,36 @@ def slow_group() -> Iterator[Path]:
     group.rmdir()
 
 
-@pytest.mark.usefixtures("_ngtcp2")
-def test_a_server_without_cpu_is_named(tmp_path: Path, slow_group: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def starved_server(slow_group: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Move each gtlsserver (it runs when a client starts) to the slow group, and not its supervisor."""
     usual = sandboxed.start
 
     def limited(
         box: Sandbox, argv: Sequence[str], environment: Mapping[str, str], log: Path
     ) -> sandboxed.SandboxedProcess:
-        """Move the server (it runs when a client starts) to the slow group, and not its supervisor."""
         if log.name == "client-0.log":
             [server] = [pid for pid in children(os.getpid()) if Path(f"/proc/{pid}/comm").read_text() == "gtlsserver\n"]
             (slow_group / "cgroup.procs").write_text(str(server))
         return usual(box, argv, environment, log)
 
     monkeypatch.setattr(sandboxed, "start", limited)
-    found = sample(tmp_path, "light", "light", stack="ngtcp2")
+
+
+@pytest.mark.usefixtures("_ngtcp2", "starved_server")
+@pytest.mark.parametrize("control", ["cubic", "bbr"])
+def test_a_server_without_cpu_is_named(control: str, tmp_path: Path) -> None:
+    """Its qlog shows windows that are full whenever it runs: processor time and waits name the host, not its states."""
+    usual = command_line.ngtcp2()
+    pair = dataclasses.replace(
+        usual, server_words=(*usual.server_words[:1], f"--cc={control}", *usual.server_words[1:])
+    )
+    found = sample(tmp_path, "light", "light", pair=pair)
     times(found)
     assert [one for one in found.symptoms if one.startswith("CPU limit: the server")], found.symptoms
     assert not [one for one in found.symptoms if one.startswith("CPU limit: the client")], found.symptoms
     assert found.server_cpu_s is not None and found.server_cpu_s < 1
+    assert "cpu_wait_ratio.server" in found.calibration
 
 
 def children(pid: int) -> list[int]:

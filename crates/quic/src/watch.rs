@@ -20,6 +20,8 @@ pub struct SenderState {
     pub is_slow_start: bool,
     /// Before the last acknowledgement the window had room, but nothing to send was there or allowed by flow control.
     pub is_app_limited: bool,
+    /// Rate that the controller sets, bit/s; `None`: the window alone limits.
+    pub pacing_bps: Option<u64>,
 }
 
 /// Returns the state of a connection made with [`crate::transport`]; `None` with another controller.
@@ -35,6 +37,7 @@ pub fn sender_state(connection: &Connection) -> Option<SenderState> {
             .ssthresh
             .is_none_or(|threshold| metrics.congestion_window < threshold),
         is_app_limited: observed.is_app_limited,
+        pacing_bps: metrics.pacing_rate.map(|bytes| bytes * 8),
     })
 }
 

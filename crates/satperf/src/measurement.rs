@@ -97,6 +97,7 @@ impl Measurement {
             in_flight_bytes: stats.sender.map(|it| it.in_flight_bytes),
             slow_start: stats.sender.map(|it| it.is_slow_start),
             app_limited: stats.sender.map(|it| it.is_app_limited),
+            pacing_bps: stats.sender.and_then(|it| it.pacing_bps),
             handed: self.handed,
             counts: Counts::between(&self.line_stats, stats),
         };

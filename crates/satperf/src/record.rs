@@ -141,6 +141,8 @@ pub struct Interval {
     pub slow_start: Option<bool>,
     /// Before the last acknowledgement the window had room, but there was nothing to send or no credit.
     pub app_limited: Option<bool>,
+    /// Rate that the congestion controller sets, bit/s.
+    pub pacing_bps: Option<u64>,
     /// The stack has taken all payload of this end.
     pub handed: bool,
     /// Packets.

@@ -148,6 +148,8 @@ pub struct Sample {
     pub slow_start: bool,
     /// The window had room, but there was nothing to send, or nothing that flow control allowed.
     pub app_limited: bool,
+    /// Rate that the sender's congestion controller sets, bit/s.
+    pub pacing_bps: Option<u64>,
     /// What the sending application has for the stack.
     pub supply: SourceState,
     /// The sender's smoothed round-trip time, ms.
@@ -158,6 +160,10 @@ pub struct Sample {
     pub forward_queue_ms: f64,
     /// The same of the return link, ms.
     pub return_queue_ms: f64,
+    /// What the forward link has released since the start, bytes of IP packets.
+    pub forward_out_bytes: u64,
+    /// The same of the return link.
+    pub return_out_bytes: u64,
 }
 
 /// One direction of the link.

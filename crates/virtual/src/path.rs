@@ -123,10 +123,13 @@ pub struct QueueSample {
 pub struct LinkHistory([Vec<Snapshot>; 4]);
 
 impl LinkHistory {
-    /// Adds the link's queues to a sample.
+    /// Adds the link's queues and what it released to a sample.
     pub fn fill(&self, sample: &mut Sample) {
-        sample.forward_queue_ms = queue_ms(&self.0[FORWARD], sample.t_s);
-        sample.return_queue_ms = queue_ms(&self.0[RETURN], sample.t_s);
+        let [forward, back] = [FORWARD, RETURN].map(|index| at(&self.0[index], sample.t_s));
+        sample.forward_queue_ms = forward.map_or(0.0, queue_ms);
+        sample.return_queue_ms = back.map_or(0.0, queue_ms);
+        sample.forward_out_bytes = forward.map_or(0, |it| it.counters.bytes_out);
+        sample.return_out_bytes = back.map_or(0, |it| it.counters.bytes_out);
     }
 
     /// Queue and rate of forward and return direction, every [`SAMPLE`] from its first end on: waiting time, ms, and layer-2
@@ -154,15 +157,16 @@ impl LinkHistory {
     }
 }
 
-/// Time that the carrier needs for what waits at the end of the interval of the moment `t_s`, ms.
-fn queue_ms(snapshots: &[Snapshot], t_s: f64) -> f64 {
+/// State at the end of the interval of the moment `t_s`.
+fn at(snapshots: &[Snapshot], t_s: f64) -> Option<&Snapshot> {
     let tick = (t_s * 1e9) as u64 / SAMPLE;
-    let after = snapshots.partition_point(|snapshot| snapshot.tick < tick.max(1));
-    let found = snapshots.get(after);
-    found.map_or(0.0, |snapshot| {
-        let rate_bps = snapshot.carrier.rate_bps().unwrap_or(f64::INFINITY);
-        (snapshot.queue.0 as f64 * 8e6 / rate_bps).round() / 1e3
-    })
+    snapshots.get(snapshots.partition_point(|snapshot| snapshot.tick < tick.max(1)))
+}
+
+/// Time that the carrier needs for what waits, ms.
+fn queue_ms(snapshot: &Snapshot) -> f64 {
+    let rate_bps = snapshot.carrier.rate_bps().unwrap_or(f64::INFINITY);
+    (snapshot.queue.0 as f64 * 8e6 / rate_bps).round() / 1e3
 }
 
 /// Queues in place of network devices.

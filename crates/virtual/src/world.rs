@@ -331,11 +331,14 @@ impl World {
             handshaking: sender.is_none_or(|it| it.connected.is_none()),
             slow_start: controller.is_none_or(|it| it.is_slow_start),
             app_limited: controller.is_some_and(|it| it.is_app_limited),
+            pacing_bps: controller.and_then(|it| it.pacing_bps),
             supply: sender.map_or(SourceState::Slow, |it| it.source),
             rtt_ms: (stats.rtt.as_secs_f64() * 1e6).round() / 1e3,
             lost_packets: stats.lost_packets,
             forward_queue_ms: 0.0,
             return_queue_ms: 0.0,
+            forward_out_bytes: 0,
+            return_out_bytes: 0,
         });
     }
 

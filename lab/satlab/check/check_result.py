@@ -111,7 +111,8 @@ def _verdict(one: TargetVerdict) -> dict[str, Any]:
 
 def _comparison(one: BaselineComparison) -> dict[str, Any]:
     times = {"median_s": one.median_s, "baseline_s": one.baseline_s, "ratio": one.ratio}
-    return asdict(one) | {key: _finite(value) for key, value in times.items()} | {"is_slower": one.is_slower}
+    derived = {"is_slower": one.is_slower, "grew": one.grew}
+    return asdict(one) | {key: _finite(value) for key, value in times.items()} | derived
 
 
 def _finite(value: float) -> float | None:
@@ -151,7 +152,7 @@ def samples_of(document: dict[str, Any], path: Path) -> dict[str, list[Sample]]:
 
 
 def _sample(document: dict[str, Any]) -> Sample:
-    tuples = {name: tuple(document.get(name, ())) for name in ("times_s", "symptoms")}
+    tuples = {name: tuple(document.get(name, ())) for name in ("times_s", "floors_s", "symptoms")}
     tuples["warnings"] = tuple(UnusedSource(**one) for one in document.get("warnings", ()))
     return Sample(**document | tuples)
 

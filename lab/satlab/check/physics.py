@@ -1,45 +1,66 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Samples that are faster than their link allows: the measurement is wrong, and the sample failed."""
+"""The shortest times that the link of a case allows. A faster sample is a wrong measurement, and failed."""
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 
-from collect.floors import Floors, of_link
+from collect.floors import Floors, Rates, of_link
 from satlab.check.case_link import CaseLink
 from satlab.check.samples import Sample
-from satlab.check.suite import Case
+from satlab.check.suite import Case, Change
 
 
 def possible(sample: Sample, case: Case, marks: Sequence[int], link: CaseLink, *, has_proxies: bool = False) -> Sample:
-    """Return the sample; failed if a time is below its floor. `marks` in bytes; proxies answer handshakes."""
+    """Return the sample with its floors; failed if a time is below one. `marks` in bytes; proxies answer handshakes.
+
+    A request follows the handshake, but for early data (RFC 9001, section 4.6). An answer takes a round trip, the last
+    byte of an upload half of one; the payload crosses the link meanwhile.
+    """
+    floors = floors_of(link, case)
+    handshake = 0 if has_proxies else 1
+    before = 0 if case.sends_early_data else handshake
+    crossing = 1.0 if case.direction == "download" else 0.5
+    least_ms = [floors.least_ms(before + crossing, mark, case.direction) for mark in marks]
+    sample = replace(sample, floors_s=tuple(time_ms / 1e3 for time_ms in least_ms))
     if sample.status not in ("ok", "censored"):
         return sample
-    floors = of_link(link.plan.model_dump(by_alias=True))
-    shorter = [change.rtt_ms / link.plan.rtt_ms.configured for change in case.changes if change.rtt_ms is not None]
-    fault = _fault(sample, case, marks, floors, rtt_share=min([1.0, *shorter]), has_proxies=has_proxies)
-    if not fault:
-        return sample
-    return replace(sample, status="failed", reason=fault, times_s=(None,) * len(sample.times_s))
-
-
-def _fault(
-    sample: Sample, case: Case, marks: Sequence[int], floors: Floors, *, rtt_share: float, has_proxies: bool
-) -> str:
-    """Return the first impossible time; empty if there is none. `rtt_share`: of the plan's round trip, at its shortest.
-
-    A request follows the handshake, but for a second connection, which may send it at once (RFC 9001, section 4.6).
-    """
-    handshake = 0 if has_proxies else rtt_share
-    before = 0 if case.second_after_s is not None else handshake
-    crossing = rtt_share if case.direction == "download" else rtt_share / 2
-    rates = [change.forward_mbps for change in case.changes if change.forward_mbps is not None]
-    fastest = max([case.forward_mbps, *rates]) / case.forward_mbps
-    faults = [floors.time_fault("handshake", sample.handshake_ms, handshake)]
+    faults = [floors.time_fault("handshake", sample.handshake_ms, floors.least_ms(handshake))]
     if case.direction == "download":
-        faults.append(floors.time_fault("first byte", sample.time_to_first_byte_ms, before + rtt_share))
-    for mark, time_s in zip(marks, sample.times_s, strict=False):
+        faults.append(floors.time_fault("first byte", sample.time_to_first_byte_ms, floors.least_ms(before + 1)))
+    for mark, time_s, least in zip(marks, sample.times_s, least_ms, strict=False):
         time_ms = None if time_s is None else time_s * 1e3
-        name = f"time to {mark / 1e6:g} MB"
-        # The first bytes cross the link while the rest waits: the last one needs the time of all.
-        faults.append(floors.time_fault(name, time_ms, before + crossing, mark / fastest, case.direction))
-    return next(filter(None, faults), "")
+        faults.append(floors.time_fault(f"time to {mark / 1e6:g} MB", time_ms, least))
+    fault = next(filter(None, faults), "")
+    return replace(sample, status="failed", reason=fault, times_s=(None,) * len(sample.times_s)) if fault else sample
+
+
+def floors_of(link: CaseLink, case: Case) -> Floors:
+    """Return the floors of a case with its changes.
+
+    A change for the worse reaches the client after half a round trip. One for the better counts from the start: a
+    lab's timeline begins before the client's first packet. Changes before a second transfer are its start.
+    """
+    floors = of_link(link.plan.model_dump(by_alias=True))
+    past = [change for change in case.changes if change.at_s <= (case.second_after_s or -1)]
+    later = [change for change in case.changes if change not in past]
+    rtt_ms = min([_last_rtt_ms(past, floors.rtt_ms), *(one.rtt_ms for one in later if one.rtt_ms is not None)])
+    (_, full_bps), *_ = floors.rates["download"]
+    shares = [one.forward_mbps / case.forward_mbps for one in past if one.forward_mbps is not None]
+    rates = [(0.0, full_bps * (shares[-1] if shares else 1.0))]
+    rates += [
+        (change.at_s * 1e3 + rtt_ms / 2, full_bps * change.forward_mbps / case.forward_mbps)
+        for change in later
+        if change.forward_mbps is not None
+    ]
+    return replace(floors, rtt_ms=rtt_ms, rates={**floors.rates, "download": _best(rates)})
+
+
+def _last_rtt_ms(changes: Sequence[Change], default_ms: float) -> float:
+    return next((one.rtt_ms for one in reversed(changes) if one.rtt_ms is not None), default_ms)
+
+
+def _best(rates: Rates) -> Rates:
+    """Return from each time on the highest rate that is yet to come."""
+    highest = list(accumulate((bps for _, bps in reversed(rates)), max))
+    return tuple((from_ms, bps) for (from_ms, _), bps in zip(rates, reversed(highest), strict=True))

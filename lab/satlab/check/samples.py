@@ -18,6 +18,7 @@ class Sample:
     """One transfer. None: the backend does not measure it.
 
     - `times_s`: from the client's first packet to each mark of the suite; None for a mark that was not reached.
+    - `floors_s`: the shortest possible time to each mark (physics.py).
     - `last_packet_s`: of the server, at the client's interface. What a server sends after the payload is not part of
       `times_s`; the difference is shown.
     - `calibration`: checks of link and host that were out of tolerance; empty if none was.
@@ -45,6 +46,7 @@ class Sample:
     lost_packets: int | None = None
     retransmitted_share: float | None = None
     acks: int | None = None
+    floors_s: tuple[float, ...] = ()
     last_packet_s: float | None = None
     calibration: str = ""
     goodput_interop_bps: float | None = None

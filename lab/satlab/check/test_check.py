@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -19,6 +20,7 @@ from satlab.check.endpoint import selection
 from satlab.check.report import check_page, check_tables, exports
 from satlab.check.samples import Sample, Status, UnusedSource, within_limit
 from satlab.check.suite import Case, Suite
+from satlab.check.trace import causes
 from satlab.check.verdict import BaselineComparison
 from satlab.common import paths
 from satlab.common.console import ProgressLog
@@ -129,10 +131,12 @@ def test_a_request_follows_its_schema_and_the_second_transfer_its_first() -> Non
 
 
 def test_a_sample_is_the_last_transfer() -> None:
-    found = virtual_clock.sample(small().cases[0], OUTCOME)
+    rate = SimpleNamespace(udp_goodput_bps=1e7)
+    plan: Any = SimpleNamespace(forward=rate, return_=rate)
+    found = virtual_clock.sample(small().cases[0], OUTCOME, plan)
     assert (found.times_s, found.seed, found.acks, found.simulated_s) == ((1.5, None), 4, 3, 3.5)
     second = small().cases[0].model_copy(update={"second_after_s": 10.0})
-    assert virtual_clock.sample(second, OUTCOME).times_s == (None, None)
+    assert virtual_clock.sample(second, OUTCOME, plan).times_s == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -182,8 +186,10 @@ def test_a_transfer_beyond_its_time_limit_does_not_pass() -> None:
         ({"time_to_first_byte_ms": 660.0}, {"second_after_s": 1}, ""),
         ({"times_s": (1.29, 9.0)}, {}, "time to 0.1 MB"),
         ({"times_s": (1.5, 8.9)}, {}, "time to 10 MB"),
-        ({"times_s": (1.5, 5.3)}, {"changes": [{"at_s": 1, "forward_mbps": 20}]}, ""),
-        ({"times_s": (1.1, 8.9)}, {"direction": "upload", "return_mbps": 10}, ""),
+        ({"times_s": (1.5, 5.4)}, {"changes": [{"at_s": 1, "forward_mbps": 20}]}, ""),
+        ({"times_s": (1.5, 5.3)}, {"changes": [{"at_s": 1, "forward_mbps": 20}]}, "time to 10 MB"),
+        ({"times_s": (1.1, 9.2)}, {"direction": "upload", "return_mbps": 10}, ""),
+        ({"times_s": (1.1, 9.1)}, {"direction": "upload", "return_mbps": 10}, "time to 10 MB"),
         ({"status": "failed", "handshake_ms": 1.0}, {}, ""),
     ],
 )
@@ -196,11 +202,26 @@ def test_a_sample_faster_than_its_link_has_failed(
     link = case_link.build(plan, plan.cases[0], tmp_path)
     sample = replace(Sample("a", 1, "ok", "", (1.5, 9.5), 660.0, 1310.0), **changes)
     found = physics.possible(sample, plan.cases[0], (100_000, 10_000_000), link)
-    assert words in found.reason and (found is sample) is not bool(words)
+    assert words in found.reason and (found.times_s == sample.times_s) is not bool(words)
     if words:
         assert (found.status, found.times_s) == ("failed", (None, None))
         if "handshake" in words:
-            assert physics.possible(sample, plan.cases[0], (), link, has_proxies=True) is sample
+            through_proxies = physics.possible(sample, plan.cases[0], (), link, has_proxies=True)
+            assert (through_proxies.status, through_proxies.times_s) == ("ok", sample.times_s)
+
+
+def test_the_floors_that_are_shown_are_those_that_are_judged(tmp_path: Path) -> None:
+    """A proxy before the link saves the round trip of the handshake."""
+    plan = small()
+    link = case_link.build(plan, plan.cases[0], tmp_path)
+    for has_proxies, trips in ((False, 2), (True, 1)):
+        at = one("a", 0.0)
+        least = physics.possible(at, plan.cases[0], (2_000_000,), link, has_proxies=has_proxies).floors_s[0]
+        assert least == pytest.approx(trips * link.plan.rtt_ms.min / 1e3 + 16e6 / link.plan.forward.udp_goodput_bps)
+        for time_s, status in ((least, "ok"), (least * 0.99, "failed")):
+            at = one("a", time_s)
+            found = physics.possible(at, plan.cases[0], (2_000_000,), link, has_proxies=has_proxies)
+            assert (found.status, found.floors_s) == (status, (least,))
 
 
 def test_samples_over_a_link_out_of_calibration_are_kept_and_not_counted() -> None:
@@ -440,6 +461,22 @@ def test_the_page_holds_every_verdict_and_every_transfer(
     assert shares == pytest.approx([100, 100], abs=0.1)
 
 
+def mean_s(found: CheckResult) -> float:
+    """Return the mean duration of a check's quick transfers."""
+    return sum((found.spent_s("quick") or {}).values())
+
+
+def test_a_baseline_of_before_a_cause_was_known_is_compared() -> None:
+    now, before = one("a", 3.0), one("a", 2.0)
+    spent: dict[str, float] = dict.fromkeys(causes.CAUSES, 0.0)
+    old = replace(before, spent_s={"link": 2.0})
+    grown = verdict.grown_s([replace(now, spent_s=spent | {"link": 2.5, "pacing": 0.5})], [old])
+    assert grown is not None and (grown["link"], grown["pacing"], grown["host"]) == (0.5, 0.5, 0.0)
+    off = replace(old, spent_s={"link": 9.0}, calibration="rtt_ms")
+    assert verdict.grown_s([replace(now, spent_s=spent)], [old, off]) == spent | {"link": -2.0}
+    assert verdict.grown_s([now], [old]) is None
+
+
 def test_a_build_is_compared_with_an_earlier_one(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = check(tiny, monkeypatch, tmp_path / "1", cases=["quick"])
     file = first.folder / "check.json"
@@ -451,6 +488,13 @@ def test_a_build_is_compared_with_an_earlier_one(tiny: Path, tmp_path: Path, mon
     slow = check(tiny, monkeypatch, tmp_path / "3", cases=["quick"], baseline=file, client=narrow)
     assert slow.comparisons and slow.comparisons[1].is_slower and slow.status == ExitStatus.FAILED
     assert "SLOWER" in check_tables.markdown(slow)
+    # The narrow window is named as what grew: in text, page, JUnit and JSON; and nothing where nothing is slower.
+    assert {one.grew for one in again.comparisons} == {None}
+    assert {one.grew for one in slow.comparisons if one.is_slower} == {"flow control"}
+    assert "| flow control |" in check_tables.markdown(slow).partition("what grew since the baseline")[2]
+    assert "What grew since the baseline" in check_page.write(slow).read_text()
+    assert "; flow control +" in exports.junit(slow)
+    assert sum((slow.comparisons[1].grown_s or {}).values()) == pytest.approx(mean_s(slow) - mean_s(first))
     document = json.loads((slow.folder / "check.json").read_text())
     jsonschema.validate(document, json.loads((paths.SCHEMAS / "check.schema.json").read_text()))
     assert [one["is_slower"] for one in document["compared"]] == [one.is_slower for one in slow.comparisons]

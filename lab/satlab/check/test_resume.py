@@ -8,9 +8,10 @@ from typing import Any, cast
 import jsonschema
 import pytest
 
-from satlab.check import floor, suite
+from satlab.check import physics, suite
 from satlab.check.backend import virtual_clock
 from satlab.check.case_link import CaseLink, _sets
+from satlab.check.samples import Sample
 from satlab.check.suite import Case
 from satlab.common import paths
 
@@ -26,10 +27,13 @@ LINK = cast(
     "CaseLink",
     SimpleNamespace(
         plan=SimpleNamespace(
-            rtt_ms=SimpleNamespace(min=650.0),
-            forward=SimpleNamespace(udp_goodput_bps=48e6, symbol_rate_baud=25e6),
-            return_=SimpleNamespace(udp_goodput_bps=9.6e6),
+            forward=SimpleNamespace(symbol_rate_baud=25e6),
             terrestrial_one_way_delay_ms=75.0,
+            model_dump=lambda **_: {
+                "rtt_ms": {"min": 650.0},
+                "forward": {"rate_bps": 49e6, "tcp_goodput_bps": 47e6, "udp_goodput_bps": 48e6},
+                "return": {"rate_bps": 9.9e6, "tcp_goodput_bps": 9.4e6, "udp_goodput_bps": 9.6e6},
+            },
         )
     ),
 )
@@ -73,15 +77,17 @@ def test_changes_become_those_of_the_satellite_segment() -> None:
         ({"second_after_s": 10}, 2_000_000, 0.65 + 16 / 48),
         ({"second_after_s": 10, "zero_rtt": False}, 2_000_000, 1.3 + 16 / 48),
         ({"direction": "upload"}, 2_000_000, 0.975 + 16 / 9.6),
-        # 3.7 s at 48 Mbit/s, the rest at a fifth of it.
-        ({"changes": [{"at_s": 5, "forward_mbps": 10}]}, 30_000_000, 5 + (240 - 3.7 * 48) / 9.6),
+        # 4.025 s at 48 Mbit/s, the rest at a fifth of it: what was released before the change still arrives.
+        ({"changes": [{"at_s": 5, "forward_mbps": 10}]}, 30_000_000, 5.325 + (240 - 4.025 * 48) / 9.6),
+        ({"changes": [{"at_s": 5, "forward_mbps": 100}]}, 6_000_000, 1.3 + 48 / 96),
         ({"changes": [{"at_s": 5, "forward_mbps": 10}]}, 2_000_000, 1.3 + 16 / 48),
         ({"changes": [{"at_s": 45, "forward_mbps": 25}], "second_after_s": 60}, 3_000_000, 0.65 + 24 / 24),
         ({"changes": [{"at_s": 45, "rtt_ms": 260}], "second_after_s": 60}, 6_000_000, 0.26 + 1.0),
     ],
 )
 def test_the_floor_is_round_trips_and_bytes(fields: dict[str, Any], size: int, expected_s: float) -> None:
-    assert floor.floor_s(LINK, case(**fields), size) == pytest.approx(expected_s)
+    found = physics.possible(Sample("a", 1, "failed", "", (None,)), case(**fields), [size], LINK)
+    assert found.floors_s == pytest.approx((expected_s,))
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from typing import Literal
 
 from satlab.check.samples import Sample
 from satlab.check.suite import Case, Suite
+from satlab.check.trace import causes
 from satlab.common.statistics import Interval, interval, median
 
 ALPHA = 0.05
@@ -129,7 +130,8 @@ class BaselineComparison:
 
     `p` is one-sided. `detectable` is the smallest relative slowdown that would be found with probability POWER; None:
     more than 1. Both are None where the result is "not measurable". `n` and `n_baseline` are counted samples, `off` and
-    `off_baseline` those out of calibration.
+    `off_baseline` those out of calibration. `grown_s`: by how much the mean seconds per cause of whole transfers grew,
+    whatever the mark; None: one side was not traced.
     """
 
     case: str
@@ -143,10 +145,16 @@ class BaselineComparison:
     result: ComparisonResult
     off: int = 0
     off_baseline: int = 0
+    grown_s: Mapping[str, float] | None = None
 
     @property
     def is_slower(self) -> bool:
         return self.result == "slower"
+
+    @property
+    def grew(self) -> str | None:
+        """The cause that grew most, of a slower case; None if it is unknown."""
+        return causes.largest(self.grown_s) if self.is_slower and self.grown_s else None
 
     @property
     def ratio(self) -> float:
@@ -167,13 +175,14 @@ class _Pair:
     off: int
     off_baseline: int
     is_measurable: bool
+    grown_s: Mapping[str, float] | None
 
     def comparison(
         self, result: ComparisonResult, p: float | None = None, detectable: float | None = None
     ) -> BaselineComparison:
         return BaselineComparison(
             self.case, self.mark_mb, median(self.now), median(self.before), p, len(self.now), len(self.before),
-            detectable, result, self.off, self.off_baseline,
+            detectable, result, self.off, self.off_baseline, self.grown_s,
         )  # fmt: skip
 
 
@@ -206,8 +215,17 @@ def against_baseline(
 def _pair(case: str, mark: float, index: int, now: Sequence[Sample], before: Sequence[Sample]) -> _Pair:
     return _Pair(
         case, mark, sorted_times(counted_of(now), index), sorted_times(counted_of(before), index),
-        _off(now), _off(before), is_measurable(now) and is_measurable(before),
+        _off(now), _off(before), is_measurable(now) and is_measurable(before), grown_s(now, before),
     )  # fmt: skip
+
+
+def grown_s(now: Sequence[Sample], before: Sequence[Sample]) -> dict[str, float] | None:
+    """Return by how much the mean seconds per cause of the counted samples grew; None if one side was not traced."""
+    sides = [[one.spent_s for one in counted_of(samples) if one.spent_s] for samples in (now, before)]
+    if not all(sides):
+        return None
+    after, earlier = map(causes.mean, sides)
+    return {cause: after[cause] - earlier[cause] for cause in causes.CAUSES}
 
 
 def p_slower(now: Sequence[float], before: Sequence[float], source: random.Random) -> float:

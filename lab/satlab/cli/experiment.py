@@ -208,12 +208,16 @@ def reproduce(
         bool, typer.Option("--dry-run", help="Check everything, print the plan, touch nothing.")
     ] = False,
     json_lines: Annotated[bool, typer.Option("--json", help="The results as JSON on stdout.")] = False,
+    wait_quiet: WaitQuiet = 0.0,
+    retries: Retries = 0,
 ) -> int:
     """Repeat a paper's evaluation, in labs or under the virtual clock, and compare it with the published figures."""
+    from satlab.experiment.quiet_host import Patience
     from satlab.reproduce import engine
 
+    patience = Patience(wait_quiet, retries)
     chosen = None if cells is None else [pattern.strip() for pattern in cells.split(",")]
-    request = engine.Request(paper, clock, quick, runs, chosen, resume, parallel, out)
+    request = engine.Request(paper, clock, quick, runs, chosen, resume, parallel, out, patience)
     work = engine.prepare(request, dry_run=dry_run)
     if dry_run:
         print(work.plan())

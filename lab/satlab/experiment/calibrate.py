@@ -90,8 +90,9 @@ def _loss_check(plan: LinkPlan, probe: Probe) -> CalibrationCheck:
         low, high = 0.0, 1.0
     slack = LOSS_DEVIATIONS * math.sqrt(high * (1 - high) / probe.packets) + LOSS_SLACK
     measured = max(0, probe.lost_packets - probe.queue_drops) / probe.packets
-    note = note or f"{probe.lost_packets} lost of {probe.packets}, {probe.queue_drops} of them in the full queue"
-    return check("forward_loss_ratio", "", p, measured, max(0.0, low - slack), high + slack, note)
+    # The queue counts on after the receiver's end: neither number is a part of the other.
+    counts = f"{probe.lost_packets} of {probe.packets} missed; the full queue dropped {probe.queue_drops}"
+    return check("forward_loss_ratio", "", p, measured, max(0.0, low - slack), high + slack, note or counts)
 
 
 def during(

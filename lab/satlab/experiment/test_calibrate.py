@@ -165,6 +165,12 @@ def test_losses_in_bursts_are_recorded_and_not_judged(models: tuple[str, ...], o
     assert (check.measured, check.expected, check.ok) == (0.3, 0.01, ok)
 
 
+def test_a_queue_that_dropped_more_than_was_missed_is_noted_as_such() -> None:
+    """The queue's count goes on after the receiver's: no part of 440 is 493."""
+    check = calibrate.before(PLAN, probe(packets=5248, lost_packets=440, queue_drops=493))[-1]
+    assert check.note == "440 of 5248 missed; the full queue dropped 493"
+
+
 def test_what_was_not_measured_is_named_with_its_reason() -> None:
     notes = {"rtt": "no echo came back", "rate": "iperf3: no route"}
     checks = calibrate.before(PLAN, probe(rtt=None, rate_bps=None, packets=0, notes=notes))

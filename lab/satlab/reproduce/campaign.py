@@ -76,12 +76,17 @@ class Campaign:
         return self.folder / "runs" / cell.name
 
     def done(self, cell: Cell) -> dict[int, Done]:
-        """Return a cell's runs that are done, by number; of two with one number, the first."""
+        """Return a cell's runs that are done, by number.
+
+        Of several with one number the first in calibration, otherwise the last one.
+        """
         done: dict[int, Done] = {}
         for folder, about in self._folders(cell):
             if about is not None and _is_whole(folder, about) and about.ended_unix_s is not None:
                 took = about.ended_unix_s - about.started_unix_s
-                done.setdefault(about.seed, Done(folder, about.seed, about.exit_status or 0, took))
+                known = done.get(about.seed)
+                if known is None or known.exit_status == ExitStatus.UNCALIBRATED:
+                    done[about.seed] = Done(folder, about.seed, about.exit_status or 0, took)
         return done
 
     def halves(self) -> list[Path]:

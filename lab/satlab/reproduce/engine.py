@@ -8,7 +8,7 @@ import json
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -16,6 +16,7 @@ from satlab.common import needs
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus
 from satlab.common.needs import NETNS
+from satlab.experiment.quiet_host import Patience
 from satlab.reproduce import (
     flow_campaign,
     flow_page,
@@ -38,7 +39,10 @@ QUICK_RUNS = 1
 
 @dataclass(frozen=True)
 class Request:
-    """Options of `satlab reproduce`; None leaves it to the default or to the folder that is resumed."""
+    """Options of `satlab reproduce`; None leaves it to the default or to the folder that is resumed.
+
+    `patience` is for labs: under the virtual clock a busy host changes nothing.
+    """
 
     paper: str
     clock: Clock | None = None
@@ -48,6 +52,7 @@ class Request:
     resume: Path | None = None
     parallel: str = "auto"
     out: Path = Path("runs")
+    patience: Patience = field(default_factory=Patience)
 
 
 class Work(Protocol):
@@ -83,7 +88,9 @@ class LabWork:
         needs.ensure("link" if dry_run else "lab")
         self.execution: Execution
         self.execution, self.log = reproduction.prepare(
-            reproduction.ReproduceRequest(request.runs, request.cells, request.resume, request.parallel, request.out)
+            reproduction.ReproduceRequest(
+                request.runs, request.cells, request.resume, request.parallel, request.out, request.patience
+            )
         )
         self.results: Results | None = None
 

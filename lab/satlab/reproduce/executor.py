@@ -2,6 +2,7 @@
 """Executes the remaining runs of a campaign: each is a `satlab run` of its own, in a fresh lab."""
 
 import contextlib
+import math
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from statistics import fmean
 from satlab.common import processes
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, HostError, RunError, SatlabError
+from satlab.experiment.quiet_host import Patience
 from satlab.netlab import ownership
 from satlab.reproduce.campaign import Campaign, Task
 from satlab.reproduce.concurrency import Concurrency, CpuTime
@@ -31,22 +33,24 @@ LOG_TAIL_CHARACTERS = 400
 
 @dataclass(frozen=True)
 class RunningTask:
-    """A run in progress; `began` on the monotonic clock, `cpu` at that moment."""
+    """A run in progress; `began` and `late` on the monotonic clock, `cpu` at its begin."""
 
     task: Task
     process: subprocess.Popen[bytes]
     log: Path
     began: float
     cpu: CpuTime
+    late: float = math.inf
 
 
 @dataclass
 class Execution:
-    """The remaining and the active runs of a campaign."""
+    """The remaining and the active runs of a campaign, each with the same patience as `satlab run` has."""
 
     campaign: Campaign
     pace: Concurrency
     log: ProgressLog
+    patience: Patience = field(default_factory=Patience)
     todo: list[Task] = field(init=False)
     running: list[RunningTask] = field(default_factory=list)
     attempts: Counter[Task] = field(default_factory=Counter)
@@ -84,7 +88,28 @@ class Execution:
         while task := next((t for t in self.todo if self._has_room(t)), None):
             self.todo.remove(task)
             self.attempts[task] += 1
-            self.running.append(_start(self.campaign, task, lock))
+            self.running.append(self._started(task, lock))
+
+    def arguments(self, task: Task) -> list[str]:
+        """Return the arguments of `satlab` for a run."""
+        words = arguments(task.cell.request(task.number, self.campaign.runs_of(task.cell)))
+        patience = {"--wait-quiet": self.patience.wait_quiet_s, "--retries": self.patience.retries}
+        return [*words, *(word for name, value in patience.items() if value for word in (name, f"{value:g}"))]
+
+    def _started(self, task: Task, lock: int) -> RunningTask:
+        runs = self.campaign.runs_of(task.cell)
+        log = self.campaign.folder / "logs" / f"{task.cell.name.replace('/', '-')}-{task.number}.log"
+        for folder in (runs, log.parent):
+            with contextlib.suppress(FileExistsError):
+                ownership.make_folder(folder)
+        argv = [sys.executable, "-m", "satlab", *self.arguments(task)]
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                argv, stdin=lock, stdout=subprocess.DEVNULL, stderr=output, env=os.environ, start_new_session=True,
+            )  # fmt: skip
+        began = time.monotonic()
+        longest_s = (RUN_DEADLINE_S + self.patience.wait_quiet_s) * (1 + self.patience.retries)
+        return RunningTask(task, process, log, began, cpu_time(), began + longest_s)
 
     def _has_room(self, task: Task) -> bool:
         browsers = sum(run.task.cell.browser for run in self.running)
@@ -135,20 +160,6 @@ class Execution:
         self.running.clear()
 
 
-def _start(campaign: Campaign, task: Task, lock: int) -> RunningTask:
-    runs = campaign.runs_of(task.cell)
-    log = campaign.folder / "logs" / f"{task.cell.name.replace('/', '-')}-{task.number}.log"
-    for folder in (runs, log.parent):
-        with contextlib.suppress(FileExistsError):
-            ownership.make_folder(folder)
-    argv = [sys.executable, "-m", "satlab", *arguments(task.cell.request(task.number, runs))]
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            argv, stdin=lock, stdout=subprocess.DEVNULL, stderr=output, env=os.environ, start_new_session=True,
-        )  # fmt: skip
-    return RunningTask(task, process, log, time.monotonic(), cpu_time())
-
-
 def cpu_time() -> CpuTime:
     """Read the host's CPU time (proc_stat(5): user, nice, system, idle, iowait, irq, softirq, steal)."""
     with Path("/proc/stat").open(encoding="ascii") as file:
@@ -157,7 +168,7 @@ def cpu_time() -> CpuTime:
 
 
 def _is_late(run: RunningTask) -> bool:
-    return time.monotonic() - run.began > RUN_DEADLINE_S
+    return time.monotonic() > run.late
 
 
 def _end(run: RunningTask, deadline_s: float = STOP_DEADLINE_S) -> None:

@@ -6,12 +6,13 @@ import os
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus
 from satlab.experiment import run
+from satlab.experiment.quiet_host import Patience
 from satlab.netlab import ownership
 from satlab.reproduce import campaign as campaigns
 from satlab.reproduce import matrix, reproduction_page, result_tables, results
@@ -25,13 +26,17 @@ DEFAULT_RUNS = 10
 
 @dataclass(frozen=True)
 class ReproduceRequest:
-    """Options of a campaign; None leaves it to the default or to the folder that is resumed."""
+    """Options of a campaign; None leaves it to the default or to the folder that is resumed.
+
+    With a `patience` that waits, one lab at a time is the default: several make a host busy.
+    """
 
     runs: int | None = None
     cells: Sequence[str] | None = None
     resume: Path | None = None
     parallel: str = "auto"
     out: Path = Path("runs")
+    patience: Patience = field(default_factory=Patience)
 
 
 def prepare(request: ReproduceRequest) -> tuple[Execution, ProgressLog]:
@@ -45,7 +50,8 @@ def prepare(request: ReproduceRequest) -> tuple[Execution, ProgressLog]:
     for cell in {(cell.orbit, cell.kind): cell for cell in campaign.cells}.values():
         run.prepare(cell.request(1, campaign.runs_of(cell)))
     log = ProgressLog()
-    return Execution(campaign, Concurrency(os.cpu_count() or 1, parallel(request.parallel)), log), log
+    at_once = parallel(request.parallel) or (1 if request.patience.wait_quiet_s else None)
+    return Execution(campaign, Concurrency(os.cpu_count() or 1, at_once), log, request.patience), log
 
 
 def parallel(text: str) -> int | None:
@@ -65,9 +71,7 @@ def plan(execution: Execution) -> str:
         "runs_per_cell": campaign.plan.runs,
         "runs_left": len(execution.todo),
         "estimate_s": round(execution.left_s()),
-        "cells": {
-            cell.name: ["satlab", *matrix.arguments(cell.request(1, campaign.runs_of(cell)))] for cell in campaign.cells
-        },
+        "cells": {cell.name: ["satlab", *execution.arguments(campaigns.Task(cell, 1))] for cell in campaign.cells},
     }
     return json.dumps(document, indent=1)
 

@@ -4,6 +4,7 @@ import json
 import subprocess
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from satlab.cli import app
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, HostError
+from satlab.experiment import run
+from satlab.experiment.quiet_host import Patience
 from satlab.reproduce import campaign as campaigns
 from satlab.reproduce import executor, matrix, reproduction, reproduction_page, result_tables, results
 from satlab.reproduce.campaign import Campaign, Task
@@ -209,6 +212,25 @@ def test_a_run_is_done_when_it_ended_and_its_records_are_there(tmp_path: Path) -
     assert [task.number for task in made.todo()] == [2, 3, 4, 6]
     assert len(made.halves()) == 4
     assert made.done(H1)[1].took_s == 30
+
+
+@pytest.mark.parametrize(("statuses", "used"), [([4, 0], 1), ([4, 4], 1), ([0, 4], 0), ([4, 1, 4], 1)])
+def test_of_repeated_runs_the_one_in_calibration_counts(tmp_path: Path, statuses: list[int], used: int) -> None:
+    made = campaign(tmp_path, H1, runs=1)
+    folders = [run_folder(made, Task(H1, 1), [], exit_status=status) for status in statuses]
+    assert made.done(H1)[1].folder == folders[used]
+
+
+def test_the_patience_of_a_campaign_is_that_of_its_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "prepare", lambda _: None)
+    request = reproduction.ReproduceRequest(cells=["geo/0/h1"], out=tmp_path, patience=Patience(600, 2))
+    execution, _ = reproduction.prepare(request)
+    [words] = json.loads(reproduction.plan(execution))["cells"].values()
+    assert words[-4:] == ["--wait-quiet", "600", "--retries", "2"]
+    command = typer.main.get_command(app).make_context("satlab", words[1:], resilient_parsing=True)
+    assert command is not None and execution.pace.level == 1, "labs at the same time make a host busy"
+    plain, _ = reproduction.prepare(replace(request, patience=Patience()))
+    assert "--retries" not in plain.arguments(Task(H1, 1)) and "--wait-quiet" not in plain.arguments(Task(H1, 1))
 
 
 def test_the_first_run_of_every_cell_comes_before_the_second_of_any(tmp_path: Path) -> None:

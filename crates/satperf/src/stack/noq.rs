@@ -6,6 +6,8 @@ use noq_proto as proto;
 
 #[path = "quinn_family.rs"]
 mod family;
+#[path = "noq_watch.rs"]
+mod watch;
 
 pub use family::{Crypto, Family as Noq, check};
 
@@ -29,6 +31,7 @@ mod differences {
     };
 
     use super::Crypto;
+    use super::watch::{ObservedFactory, sender_state};
     use crate::stack::{ALPN, Setup, StackError, Stats, TlsFiles};
 
     pub fn transport(setup: &Setup) -> Result<TransportConfig, Faults> {
@@ -41,7 +44,7 @@ mod differences {
         let idle = VarInt::from_u32(options.max_idle_ms);
         let mut config = TransportConfig::default();
         config
-            .congestion_controller_factory(controller(options)?)
+            .congestion_controller_factory(Arc::new(ObservedFactory(controller(options)?)))
             .receive_window(varint(options.receive_window))
             .stream_receive_window(varint(options.stream_receive_window))
             .send_window(options.send_window)
@@ -180,7 +183,7 @@ mod differences {
         connection.poll_transmit(now, segments, buffer)
     }
 
-    /// Of the only path: several are not asked for. Bytes in flight are not known.
+    /// Of the only path: several are not asked for.
     pub fn stats(connection: &mut Connection) -> Stats {
         let path = connection.path_stats(PathId::ZERO).unwrap_or_default();
         let all = connection.stats();
@@ -198,7 +201,9 @@ mod differences {
             acks_received: Some(all.frame_rx.acks),
             congestion_events: Some(path.congestion_events),
             blocked_frames: Some(all.frame_tx.data_blocked + all.frame_tx.stream_data_blocked),
-            sender: None,
+            sender: connection
+                .congestion_state(PathId::ZERO)
+                .and_then(sender_state),
         }
     }
 }

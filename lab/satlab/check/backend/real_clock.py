@@ -86,14 +86,14 @@ class RealClock:
         calibrate.write(folder / "calibration.json", session.lab.config.run_id, checks)
         # Of files of outside programs nothing is read but what `server_qlog` has made of their qlog.
         is_traced = isinstance(self.ends, SatperfPair) or "spent_s" in session.outcome.sources
-        trace = traces.read(raw, case.id, seed, link.plan) if is_traced else None
+        outcome = replace(session.outcome, ledgers={name: one.document() for name, one in ledgers.items()} or None)
+        trace = traces.read(raw, case, outcome, link.plan) if is_traced else None
         marks = [round(mark * MB) for mark in suite.marks_mb] or [sum(case.files_bytes)]
         # TCP goes through proxies alone.
-        outcome = physics.possible(session.outcome, case, marks, link, has_proxies=self.ends.protocol == "tcp")
+        outcome = physics.possible(outcome, case, marks, link, has_proxies=self.ends.protocol == "tcp")
         return replace(
             outcome,
             calibration=", ".join(check.name for check in checks if not check.ok),
-            ledgers={name: one.document() for name, one in ledgers.items()} or None,
             spent_s=None if trace is None else trace.spent_s(),
             **_returned(samples),
         )

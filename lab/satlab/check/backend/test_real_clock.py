@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What the backend on the real clock does around the programs, as far as it needs no lab."""
 
+import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +13,7 @@ from satlab.check.backend import real_clock
 from satlab.check.backend.real_clock import RealClock
 from satlab.check.endpoint.command_line import CommandLinePair
 from satlab.check.suite import Suite
+from satlab.check.trace import qlog
 from satlab.check.trace.ledger import Ledger
 
 SUITE = Suite.model_validate(
@@ -49,3 +53,36 @@ def test_packets_that_the_host_lost_mark_the_sample(losses: dict[str, int], is_o
     counts = {"dropped": 0, "lost": 0, "buffer_errors": 0, "left": 1000 - gone, "arrived": 1000 - gone}
     found = real_clock._host_losses("forward", Ledger(sent=1000, entered=1000, **{**counts, **losses}))
     assert (found.name, found.ok) == ("host_loss_ratio.forward", is_ok)
+
+
+@pytest.mark.parametrize(("writes", "most_s"), [(0, 2.0), (8, 3.0), (1000, 2.0)])
+def test_a_server_has_time_to_write_its_qlog(
+    writes: int, most_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is left as long as its file grows, and not for ever."""
+    monkeypatch.setattr(real_clock, "SETTLE_S", 0.3)
+    monkeypatch.setattr(real_clock, "SERVER_END_S", 1.5)
+    file, ended = tmp_path / "x.sqlog", threading.Event()
+
+    def write() -> None:
+        for _ in range(writes):
+            with file.open("a") as lines:
+                lines.write("line\n")
+            if ended.wait(0.1):
+                return
+
+    ends: Any = SimpleNamespace(qlog_folders=lambda _: {"server": tmp_path})
+    server: Any = SimpleNamespace(poll=lambda: None)
+    nothing: Any = None
+    sitting = real_clock._Sitting(ends, ended, ended, nothing, nothing, {}, tmp_path)
+    writer, began = threading.Thread(target=write), time.monotonic()
+    writer.start()
+    sitting._settle(server)
+    took_s = time.monotonic() - began
+    ended.set()
+    writer.join()
+    assert 0.3 < took_s < most_s
+    if writes < 1000:
+        assert qlog.total_bytes(tmp_path) == 5 * writes
+    else:
+        assert took_s >= 1.5

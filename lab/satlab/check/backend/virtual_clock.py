@@ -17,6 +17,7 @@ from satlab.check.suite import MB, Case, Suite
 from satlab.check.trace import traces
 from satlab.common import paths
 from satlab.common.errors import ExitStatus, HostError
+from satlab.link.plan import LinkPlan
 from satlab.link.satlink import refusal
 
 DEADLINE_S = 300.0
@@ -88,10 +89,11 @@ def run(link: CaseLink, request: Mapping[str, Any], folder: Path, case: Case) ->
             f"satvirtual ended with status {done.returncode}: {done.stderr.decode(errors='replace')[-300:]}"
         )
     outcome_file.write_bytes(done.stdout)
-    return physics.possible(sample(case, json.loads(done.stdout)), case, request["marks_bytes"], link)
+    found = sample(case, json.loads(done.stdout), link.plan)
+    return physics.possible(found, case, request["marks_bytes"], link)
 
 
-def sample(case: Case, outcome: Mapping[str, Any]) -> Sample:
+def sample(case: Case, outcome: Mapping[str, Any], plan: LinkPlan) -> Sample:
     """Return the sample of an outcome: its last transfer; a failed first transfer fails the case."""
     last = outcome["transfers"][-1]
     is_complete = len(outcome["transfers"]) == (2 if case.second_after_s else 1)
@@ -108,7 +110,7 @@ def sample(case: Case, outcome: Mapping[str, Any]) -> Sample:
         lost_packets=sender.get("lost_packets"),
         acks=receiver.get("sent_acks"),
         symptoms=_jump(last.get("careful_resume")),
-        spent_s=traces.of_outcome(outcome).spent_s(),
+        spent_s=traces.of_outcome(outcome, plan).spent_s(),
         simulated_s=last["started_s"] + last["duration_s"],
     )
 

@@ -28,7 +28,7 @@ class SatperfPair(LabPair):
         return f"satperf {self.library}"
 
     def unsupported_reason(self, case: Case) -> str:
-        needs_session = case.second_after_s is not None and self.library != "quiche"
+        needs_session = case.sends_early_data and self.library != "quiche"
         return f"satperf cannot keep a session for the next run with {self.library}" if needs_session else ""
 
     def server(self, request: TransferRequest) -> EndpointProgram:
@@ -44,7 +44,7 @@ class SatperfPair(LabPair):
         argv = [str(paths.SATPERF), "client", "--connect", f"{request.host}:{PORT}", "--server-name", NAME]
         argv += ["--ca", str(request.pki.ca_cert), "--bytes", str(request.size), "--direction", request.case.direction]
         argv += ["--timeout", f"{request.case.timeout_s:g}", "--output", str(_client_file(request, number))]
-        if request.connections > 1:
+        if request.case.sends_early_data:
             argv += ["--zero-rtt", str(request.folder / CLIENT / "session")]
         return EndpointProgram((*argv, *self._stack_options(0)), read_only(paths.SATPERF, request.pki.ca_cert))
 

@@ -101,7 +101,7 @@ def _transfers(check: CheckResult) -> list[PlottedTransfer]:
     for case, samples in check.samples.items():
         traced = sorted((one for one in samples if one.spent_s), key=lambda one: sum((one.spent_s or {}).values()))
         for rank, sample in enumerate(traced):
-            trace = traces.read(check.folder / "raw", case, sample.seed, check.links[case].plan)
+            trace = traces.read(check.folder / "raw", check.suite.case(case), sample, check.links[case].plan)
             if trace is not None:
                 transfers.append(PlottedTransfer(sample, trace, rank == (len(traced) - 1) // 2))
     return transfers

@@ -11,14 +11,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from satlab.check import floor
 from satlab.check.check_result import CheckResult
 from satlab.check.samples import Sample
-from satlab.check.suite import MB
 from satlab.check.trace import causes
 from satlab.check.verdict import BaselineComparison, TargetVerdict
 
-SHORT_TEXT_COLUMNS = ("case", "verdict", "main cause")
+SHORT_TEXT_COLUMNS = ("case", "verdict", "main cause", "grew most")
 TEXT_COLUMNS = (*SHORT_TEXT_COLUMNS, "source", "symptom or warning", "seeds")
 """Left-aligned; the short ones are not wrapped."""
 RESULT_WORDS = {"fail": "FAIL", "to be determined": "measured", "slower": "SLOWER"}
@@ -52,6 +50,7 @@ def sections(check: CheckResult) -> list[Section]:
     found = [
         _verdicts(check),
         _comparisons(check),
+        _growth(check),
         _other_checks(check),
         _times_by_cause(check),
         _other_figures(check),
@@ -107,9 +106,8 @@ def _verdict_row(one: TargetVerdict, check: CheckResult) -> tuple[str, ...]:
 
 
 def _floor(one: TargetVerdict, check: CheckResult) -> str:
-    if one.mark_mb is None:
-        return ""
-    return f"{floor.floor_s(check.links[one.case], check.suite.case(one.case), one.mark_mb * MB):.2f}"
+    floors_s = dict(zip(check.suite.marks_mb, check.samples[one.case][0].floors_s, strict=False))
+    return "" if one.mark_mb not in floors_s else f"{floors_s[one.mark_mb]:.2f}"
 
 
 def _reference(one: TargetVerdict, check: CheckResult) -> str:
@@ -143,6 +141,24 @@ def _comparison_row(one: BaselineComparison) -> tuple[str, ...]:
         p, detectable = f"{one.p:.2g}", "over 100 %" if one.detectable is None else f"{one.detectable:.0%}"
     times = (seconds(one.baseline_s), seconds(one.median_s), f"{one.ratio:.3f}")
     return (one.case, f"{one.mark_mb:g}", *times, p, detectable, RESULT_WORDS.get(one.result, one.result))
+
+
+def _growth(check: CheckResult) -> Section:
+    """Seconds per cause that the traced cases grew by; causes without a change have no column."""
+    grown = {one.case: one.grown_s for one in check.comparisons or () if one.grown_s is not None}
+    slower = {one.case for one in check.comparisons or () if one.is_slower}
+    columns = [cause for cause in causes.CAUSES if any(f"{each[cause]:.2f}" != "0.00" for each in grown.values())]
+    rows = [
+        (
+            case,
+            *(f"{each[cause]:+.2f}" for cause in columns),
+            f"{sum(each.values()):+.2f}",
+            causes.largest(each) if case in slower else "",
+        )
+        for case, each in grown.items()
+    ]
+    title = "what grew since the baseline: mean seconds of a transfer by cause"
+    return Section(title, ("case", *columns, "total", "grew most"), rows)
 
 
 def _other_checks(check: CheckResult) -> Section:

@@ -55,7 +55,8 @@ def _add_verdict(suite: ElementTree.Element, one: TargetVerdict) -> None:
 def _add_comparison(suite: ElementTree.Element, one: BaselineComparison) -> None:
     case = _add_case(suite, one.case, f"{one.mark_mb:g} MB against the baseline", one.median_s)
     if one.result == "slower":
-        message = f"{one.ratio:.3f} times the baseline's {seconds(one.baseline_s)} s, p {one.p:.2g}"
+        grew = "" if one.grew is None or one.grown_s is None else f"; {one.grew} {one.grown_s[one.grew]:+.2f} s"
+        message = f"{one.ratio:.3f} times the baseline's {seconds(one.baseline_s)} s, p {one.p:.2g}{grew}"
         ElementTree.SubElement(case, "failure", message=message)
     elif one.result == "not measurable":
         off = f"{one.off} samples, and {one.off_baseline} of the baseline, out of calibration"

@@ -10,22 +10,27 @@ the time between two states; the first one that holds applies:
    a queue, as with a sender that paces by a model of the path. No sender is faster.
 3. `delivery`: all data was sent. The last packets, and retransmissions of the last losses, are in flight.
 4. `application`: the window has room, and the application has no data at the moment.
-5. `flow control`: window and application have more, but the peer's credit or the send buffer is used up.
+5. `flow control`: window and application have more, but the peer's credit or the send buffer is used up. Of a sender
+   that paces, 4 and 5 hold for a round trip: between two of its packets it waits for its pacer, and not for data.
 6. `ack link`: acknowledgements wait for their link all the time. The window opens only as fast as they pass.
 7. `host`: in the last round trip never more than half of the window was in flight, although there was data and credit:
    the sender lacks CPU, or waits for a timer. A sender that follows acknowledgements fills at least half of a window
    that doubles with each round trip. Unless the sender paces at just the rate that it sends.
-8. `pacing`: in the last round trip the window always had room, and did not grow by a quarter: the sender keeps to a
-   rate of its own, below the link's.
-9. `slow start`: the window limits, without a loss so far: it still grows towards the capacity of the path.
+8. `pacing`: in the last round trip the window always had room, and did not grow by a quarter or the sender sent at its
+   pacing rate: it keeps to a rate of its own, below the link's. Or its controller, which sets a rate, had reduced the
+   window without a loss, as BBR does to measure the round trip.
+9. `slow start`: the window limits, without a loss so far: it still grows towards the capacity of the path. Of a
+   controller that sets a rate the window is the largest so far, also after losses.
 10. `congestion avoidance`: the window limits and grows slowly, without a loss so far: slow start ended because the
    delay rose (HyStart++, RFC 9406), or by an ECN mark.
-11. `loss recovery`: the window limits, after losses have reduced it.
+11. `loss recovery`: the window limits, after losses have reduced it. If the host lost most of the packets, and not link
+   and queues, this is `host`, too.
 """
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise, takewhile
 from typing import Literal
 
@@ -42,8 +47,8 @@ MEANING: Mapping[Cause, str] = {
     "ack link": "acknowledgements wait in the queue of their link",
     "congestion avoidance": "the congestion window limits and grows slowly, without a loss so far",
     "loss recovery": "the congestion window limits, after losses have reduced it",
-    "pacing": "the window has room; the sender keeps to a lower rate of its own",
-    "host": "neither window nor data limits: CPU or timers",
+    "pacing": "the sender keeps to a rate of its own, or a window that it reduced without a loss",
+    "host": "neither window nor data limits: CPU or timers; or it lost the packets that reduced the window",
     "delivery": "all data was sent; the last packets are in flight",
 }
 CAUSES = tuple(MEANING)
@@ -93,6 +98,11 @@ class SenderState:
         return self.in_flight_bytes * 8e3 / self.rtt_ms >= PACED_SHARE * self.pacing_bps
 
     @property
+    def lacks_supply(self) -> bool:
+        """Whether the window had room, and there was no data or no credit."""
+        return self.is_app_limited and self.has_room
+
+    @property
     def has_room(self) -> bool:
         """Whether the window has room for another datagram besides one that is being assembled."""
         return self.cwnd_bytes - self.in_flight_bytes >= 2 * DATAGRAM_BYTES
@@ -107,11 +117,15 @@ class Span:
 
 @dataclass(frozen=True)
 class TransferTrace:
-    """A transfer from 0 to `end_s`, its states by time. The sender had the request at `requested_s`; None: never."""
+    """A transfer from 0 to `end_s`, its states by time. The sender had the request at `requested_s`; None: never.
+
+    `is_lost_by_host`: most of the packets that were lost.
+    """
 
     requested_s: float | None
     end_s: float
     states: Sequence[SenderState]
+    is_lost_by_host: bool = False
 
     def spans(self) -> list[Span]:
         """Divide 0 to `end_s` among the causes, without gap or overlap; adjacent spans have different causes."""
@@ -143,12 +157,14 @@ class TransferTrace:
 
     def _cause(self, index: int, requested_s: float) -> Cause:
         now, before = self.states[index], self.states[max(0, index - 1)]
-        has_queue = min(now.payload_queue_ms, before.payload_queue_ms) > BUSY_QUEUE_MS
-        if has_queue or (now.link_share >= BUSY_SHARE and now.t_s - now.rtt_ms / 1e3 >= requested_s):
+        if min(now.payload_queue_ms, before.payload_queue_ms) > BUSY_QUEUE_MS:
+            return "link"
+        is_done = now.lacks_supply and now.supply == "done"
+        if now.link_share >= BUSY_SHARE and now.t_s - now.rtt_ms / 1e3 >= requested_s and not is_done:
             return "link"
         if now.is_handshaking and now.has_room:
             return "handshake"
-        if now.is_app_limited and now.has_room:
+        if now.lacks_supply:
             return _CAUSE_OF_SUPPLY[now.supply]
         if min(now.ack_queue_ms, before.ack_queue_ms) > BUSY_QUEUE_MS:
             return "ack link"
@@ -156,22 +172,35 @@ class TransferTrace:
 
     def _cause_of_the_sender(self, index: int, requested_s: float) -> Cause:
         """Judge a sender with data and credit, over a link that is not busy."""
-        now = self.states[index]
-        if self._is_idle(index, requested_s):
+        now, round_trip = self.states[index], self._round_trip(index, requested_s)
+        is_idle, keeps_rate = _is_idle(round_trip), _keeps_a_rate(round_trip)
+        lacking = next((state for state in round_trip if state.lacks_supply), None)
+        if lacking is not None and (is_idle or keeps_rate):
+            return _CAUSE_OF_SUPPLY[lacking.supply]
+        if is_idle:
             return "pacing" if now.is_paced else "host"
-        return "pacing" if self._keeps_a_rate(index, requested_s) else _window_cause(now)
+        cause = "pacing" if keeps_rate else self._window_cause(index)
+        return "host" if cause == "loss recovery" and self.is_lost_by_host else cause
 
-    def _is_idle(self, index: int, requested_s: float) -> bool:
-        """Whether less than half of the window was in flight for a whole round trip."""
-        round_trip = self._round_trip(index, requested_s)
-        return bool(round_trip) and all(2 * state.in_flight_bytes < state.cwnd_bytes for state in round_trip)
+    def _window_cause(self, index: int) -> Cause:
+        """Return the phase of congestion control."""
+        now, widest = self.states[index], self._widest[index]
+        if now.pacing_bps is not None:
+            if now.cwnd_bytes >= widest.cwnd_bytes:
+                return "slow start"
+            return "loss recovery" if now.lost_packets > widest.lost_packets else "pacing"
+        if now.lost_packets:
+            return "loss recovery"
+        return "slow start" if now.is_slow_start else "congestion avoidance"
 
-    def _keeps_a_rate(self, index: int, requested_s: float) -> bool:
-        """Whether the window had room for a whole round trip, in several states, and hardly grew."""
-        round_trip = self._round_trip(index, requested_s)
-        if len(round_trip) < MIN_STATES or not all(state.has_room for state in round_trip):
-            return False
-        return round_trip[0].cwnd_bytes < SLOW_GROWTH * round_trip[-1].cwnd_bytes
+    @cached_property
+    def _widest(self) -> list[SenderState]:
+        """Return for each state the one with the widest window until then, the last of several."""
+        widest: list[SenderState] = []
+        for state in self.states:
+            is_wider = not widest or state.cwnd_bytes >= widest[-1].cwnd_bytes
+            widest.append(state if is_wider else widest[-1])
+        return widest
 
     def _round_trip(self, index: int, requested_s: float) -> list[SenderState]:
         """Return the states of the round trip before a state, the last one first; none if the request came later."""
@@ -181,11 +210,16 @@ class TransferTrace:
         return list(takewhile(lambda state: state.t_s >= since, reversed(self.states[: index + 1])))
 
 
-def _window_cause(state: SenderState) -> Cause:
-    """Return the phase of congestion control."""
-    if state.lost_packets:
-        return "loss recovery"
-    return "slow start" if state.is_slow_start else "congestion avoidance"
+def _is_idle(round_trip: Sequence[SenderState]) -> bool:
+    """Whether less than half of the window was in flight for a whole round trip."""
+    return bool(round_trip) and all(2 * state.in_flight_bytes < state.cwnd_bytes for state in round_trip)
+
+
+def _keeps_a_rate(round_trip: Sequence[SenderState]) -> bool:
+    """Whether the window had room for a whole round trip, in several states, and did not set the rate."""
+    if len(round_trip) < MIN_STATES or not all(state.has_room for state in round_trip):
+        return False
+    return round_trip[0].is_paced or round_trip[0].cwnd_bytes < SLOW_GROWTH * round_trip[-1].cwnd_bytes
 
 
 _CAUSE_OF_SUPPLY: Mapping[Supply, Cause] = {"done": "delivery", "slow": "application", "blocked": "flow control"}
@@ -193,7 +227,7 @@ _CAUSE_OF_SUPPLY: Mapping[Supply, Cause] = {"done": "delivery", "slow": "applica
 
 def mean(spent: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Return the mean seconds per cause of several transfers; their sum is the mean duration."""
-    return {cause: sum(one[cause] for one in spent) / len(spent) for cause in CAUSES}
+    return {cause: sum(one.get(cause, 0.0) for one in spent) / len(spent) for cause in CAUSES}
 
 
 def largest(spent: Mapping[str, float]) -> str:

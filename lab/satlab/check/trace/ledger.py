@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Where the packets of a direction went: sent, dropped by a queue, lost by the link, lost by the host, received.
 
-Sent and arrived are counted at the interfaces of both endpoints, entered and left by satlink, buffer errors by the
-receiver's UDP sockets. What is not in one account is in another:
-sent = lost_before_link + dropped + lost + unaccounted + lost_after_link + buffer_errors + received.
+Sent and arrived are counted at the interfaces of both endpoints, entered and left by satlink's two links of a direction
+(between them are interfaces of the host), buffer errors by the receiver's UDP sockets. What is not in one account is in
+another: sent = lost_before_link + dropped + lost + lost_between_links + unaccounted + lost_after_link + buffer_errors +
+received.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,6 +30,7 @@ class Ledger:
     arrived: int
     buffer_errors: int
     reported: int | None = None
+    lost_between_links: int = 0
 
     @property
     def lost_before_link(self) -> int:
@@ -37,7 +39,7 @@ class Ledger:
     @property
     def unaccounted(self) -> int:
         """What satlink took in and neither dropped, lost nor released."""
-        return self.entered - self.dropped - self.lost - self.left
+        return self.entered - self.dropped - self.lost - self.lost_between_links - self.left
 
     @property
     def lost_after_link(self) -> int:
@@ -46,7 +48,7 @@ class Ledger:
     @property
     def by_host(self) -> int:
         """Packets that the host lost, wherever it did."""
-        return self.lost_before_link + self.lost_after_link + self.buffer_errors
+        return self.lost_before_link + self.lost_between_links + self.lost_after_link + self.buffer_errors
 
     @property
     def spurious(self) -> int | None:
@@ -57,14 +59,16 @@ class Ledger:
     @property
     def closes(self) -> bool:
         """Whether no packet is unaccounted for, and none appeared from nowhere."""
-        return self.unaccounted == 0 and self.lost_before_link >= 0 and self.lost_after_link >= 0
+        host = (self.lost_before_link, self.lost_between_links, self.lost_after_link)
+        return self.unaccounted == 0 and min(host) >= 0
 
     @property
     def text(self) -> str:
         """Return the accounts that are not empty."""
         accounts = {
             "queue": self.dropped, "link": self.lost, "host before the link": self.lost_before_link,
-            "host after the link": self.lost_after_link, "full socket buffer": self.buffer_errors,
+            "host between the links": self.lost_between_links, "host after the link": self.lost_after_link,
+            "full socket buffer": self.buffer_errors,
             "spurious": self.spurious, "unaccounted": self.unaccounted,
         }  # fmt: skip
         return f"of {self.sent}: " + (", ".join(f"{name} {n}" for name, n in accounts.items() if n) or "none lost")
@@ -96,6 +100,15 @@ def of(
         return sum(line[way][name] for line in lines if line[way])
 
     dropped, lost = (sum(total(way, name) for way in WAYS[direction]) for name in ("dropped_packets", "lost_packets"))
+    between = total(first, "out_packets") - total(last, "in_packets")
     return Ledger(
-        sent, total(first, "in_packets"), dropped, lost, total(last, "out_packets"), arrived, buffer_errors, reported
-    )
+        sent, total(first, "in_packets"), dropped, lost, total(last, "out_packets"), arrived, buffer_errors, reported,
+        between,
+    )  # fmt: skip
+
+
+def blames_host(ledgers: Mapping[str, Mapping[str, int | None]] | None, direction: str) -> bool:
+    """Return whether the host lost more packets of a direction than link and queues together."""
+    found = (ledgers or {}).get(direction, {})
+    by_host, dropped, lost = (found.get(name) or 0 for name in ("by_host", "dropped", "lost"))
+    return by_host > dropped + lost

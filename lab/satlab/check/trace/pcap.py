@@ -138,6 +138,25 @@ class CapturedTransfer:
         initials = (one for one in self.datagrams if one.from_server and "initial" in one.kinds)
         return {name for one in initials for name in one.ids}
 
+    @property
+    def last_start_s(self) -> float:
+        """Time of the client's first packet of the last connection that the server answered.
+
+        Without source ids of the client, its last Initial packet before that answer.
+        """
+        answers: dict[bytes, float] = {}
+        for one in self.datagrams:
+            if one.from_server and "initial" in one.kinds:
+                answers |= {name: one.t_s for name in one.ids if name not in answers}
+        if len(answers) < 2:
+            return 0.0
+        answered_s = max(answers.values())
+        initials = [one for one in self.datagrams if not one.from_server and "initial" in one.kinds]
+        before = [one for one in initials if one.t_s <= answered_s]
+        if not before:
+            return 0.0
+        return next(one.t_s for one in before if one.ids == before[-1].ids) if before[-1].ids else before[-1].t_s
+
     def count(self, kind: Kind, *, from_server: bool) -> int:
         """Count the datagrams from one side that have a packet of a kind."""
         return sum(kind in one.kinds for one in self.datagrams if one.from_server is from_server)

@@ -36,8 +36,9 @@ def add(
 ) -> Sample:
     """Add the figures of qlog files to the sample of a download of `size` bytes; a figure that it has is kept.
 
-    `folders` are those of the qlog files, by side; without any the sample is returned unchanged. The server's states
-    are written to FILE in `folder`. `one_way_s` is the delay of the idle link from the client to the server.
+    `folders` are those of the qlog files, by side; without any the sample is returned unchanged. Of several connections
+    the files are of the last one. The server's states are written to FILE in `folder`. `one_way_s` is the delay of the
+    idle link from the client to the server.
     """
     if not folders:
         return sample
@@ -53,8 +54,8 @@ def add(
             figures |= _server_figures(transfer)
             figures |= _write_states(transfer, folder, wire, one_way_s, sample.times_s[-1])
         else:
-            figures |= _client_figures(transfer)
-            sample = _completed(sample, transfer, size)
+            figures |= _client_figures(transfer, wire.last_start_s)
+            sample = _completed(sample, transfer, size, wire.last_start_s)
     if "time_to_first_byte_ms" not in figures and wire.first_byte_s is not None:
         figures["time_to_first_byte_ms"] = (wire.first_byte_s * 1000, "packets")
     figures = {name: figure for name, figure in figures.items() if getattr(sample, name) is None}
@@ -74,8 +75,6 @@ def _open(folder: Path, side: str, size: int, wire: CapturedTransfer, *, is_comp
     file = qlog.newest(folder)
     if file is None:
         raise QlogError("missing", "no file")
-    if len(wire.server_ids) > 1:
-        raise QlogError("does not fit", f"the packets are of {len(wire.server_ids)} connections")
     log = qlog.opened(file)
     if log.side != side:
         raise QlogError("does not fit", f"its vantage point is the {log.side}")
@@ -85,19 +84,19 @@ def _open(folder: Path, side: str, size: int, wire: CapturedTransfer, *, is_comp
     return transfer
 
 
-def _client_figures(transfer: "QlogTransfer") -> Figures:
+def _client_figures(transfer: "QlogTransfer", start_s: float) -> Figures:
     sent_s, received_s = transfer.first_sent_s, transfer.first_stream_received_s
     if sent_s is None or received_s is None:
         return {}
-    return {"time_to_first_byte_ms": ((received_s - sent_s) * 1000, CLIENT_QLOG)}
+    return {"time_to_first_byte_ms": ((start_s + received_s - sent_s) * 1000, CLIENT_QLOG)}
 
 
-def _completed(sample: Sample, transfer: "QlogTransfer", size: int) -> Sample:
+def _completed(sample: Sample, transfer: "QlogTransfer", size: int, start_s: float) -> Sample:
     """Return the sample with the completion that the client's qlog has, if it has every byte of the payload."""
     sent_s, complete_s = transfer.first_sent_s, transfer.last_new_received_s
     if sample.status != "ok" or sent_s is None or complete_s is None or transfer.received_bytes < size:
         return sample
-    times = (*sample.times_s[:-1], complete_s - sent_s)
+    times = (*sample.times_s[:-1], start_s + complete_s - sent_s)
     return replace(sample, times_s=times, sources={"times_s": f"packets, the last one: {CLIENT_QLOG}"})
 
 
@@ -122,7 +121,8 @@ def _write_states(
     last_s = max((one.t_s for one in wire.arrivals), default=0.0) if end_s is None else end_s
     if transfer.first_received_s is None or requested_s is None or not transfer.points:
         return {}
-    pairs = [(0.0, transfer.first_received_s), (wire.handshake_s, transfer.first_short_received_s)]
+    handshake_s = wire.handshake_s if len(wire.server_ids) < 2 else None  # of the first connection
+    pairs = [(wire.last_start_s, transfer.first_received_s), (handshake_s, transfer.first_short_received_s)]
     later_s = one_way_s + max(sent - received for sent, received in pairs if sent is not None and received is not None)
     points = [asdict(point) | {"t_s": point.t_s + later_s} for point in transfer.points]
     document = {

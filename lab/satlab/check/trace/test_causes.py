@@ -98,6 +98,37 @@ def test_a_growing_window_with_room_is_slow_start() -> None:
     assert causes_of(*states)[-1] == "slow start"
 
 
+@pytest.mark.parametrize(
+    ("windows", "lost", "cause"),
+    [
+        ((100, 150, 200), (0, 3, 6), "slow start"),  # a loss did not keep the window from growing
+        ((200, 50, 50), (3, 3, 3), "pacing"),  # BBR measures the round trip
+        ((200, 50, 50), (0, 3, 3), "loss recovery"),
+    ],
+)
+def test_a_window_of_a_controller_that_sets_a_rate(windows: tuple[int, ...], lost: tuple[int, ...], cause: str) -> None:
+    full = [
+        replace(FULL, cwnd_bytes=1e3 * window, in_flight_bytes=1e3 * window, lost_packets=count, pacing_bps=2e8)
+        for window, count in zip(windows, lost, strict=True)
+    ]
+    assert causes_of(*full)[-1] == cause
+
+
+@pytest.mark.parametrize(("supply", "cause"), [("blocked", "flow control"), ("slow", "application")])
+def test_a_sender_that_waits_for_its_pacer_between_two_packets_still_lacks_data(supply: Any, cause: str) -> None:
+    """In the last states before its acknowledgement nothing was lacking at the moment."""
+    low = replace(FULL, in_flight_bytes=20_000, rtt_ms=2_500, supply=supply)
+    lacking = replace(low, is_app_limited=True)
+    assert causes_of(low, low, low, lacking, low, low)[-1] == cause
+    assert causes_of(lacking, *[low] * 5)[-1] == "host"  # longer ago than a round trip
+
+
+def test_what_was_sent_last_is_delivered_over_a_link_that_was_busy() -> None:
+    done = replace(ROOM, is_app_limited=True, supply="done", link_share=1.0)
+    assert causes_of(*[done] * 6)[-1] == "delivery"
+    assert causes_of(*[replace(done, supply="slow")] * 6)[-1] == "link"
+
+
 def test_the_spans_are_a_partition() -> None:
     spans = TransferTrace(0.7, 3.5, trace(FULL, replace(FULL, lost_packets=1), FULL).states).spans()
     assert spans[0] == Span(0.0, 0.7, "handshake") and spans[-1].end_s == 3.5

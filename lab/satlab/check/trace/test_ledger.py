@@ -28,6 +28,7 @@ def counted(**change: Any) -> Ledger:
         ({"entered": 98, "left": 98, "arrived": 98}, 2, None, "host before the link 2"),
         ({"arrived": 95}, 5, None, "host after the link 5"),
         ({"buffer_errors": 6, "reported": 6}, 6, 0, "full socket buffer 6"),
+        ({"left": 93, "arrived": 93, "lost_between_links": 7}, 7, None, "host between the links 7"),
         ({"reported": 7}, 0, 7, "spurious 7"),
         # The field case: the server reports 2968 lost, satlink lost and dropped nothing.
         ({"buffer_errors": 30, "reported": 31}, 30, 1, "full socket buffer 30, spurious 1"),
@@ -40,13 +41,27 @@ def test_a_planted_loss_goes_into_its_own_account(
     assert (found.by_host, found.spurious, found.closes) == (by_host, spurious, True)
     assert words in found.text
     document = found.document()
-    parts = ("lost_before_link", "dropped", "lost", "unaccounted", "lost_after_link", "buffer_errors")
-    assert sum(document[name] for name in parts) == found.sent - (found.arrived - found.buffer_errors)
+    parts = ("lost_before_link", "dropped", "lost", "lost_between_links", "unaccounted", "lost_after_link")
+    lost = sum(document[name] for name in (*parts, "buffer_errors"))
+    assert lost == found.sent - (found.arrived - found.buffer_errors)
 
 
 @pytest.mark.parametrize("change", [{"left": 99, "arrived": 99}, {"entered": 101, "left": 101, "arrived": 101}])
 def test_a_ledger_that_does_not_add_up_does_not_close(change: dict[str, int]) -> None:
     assert not counted(**change).closes
+
+
+@pytest.mark.parametrize(
+    ("change", "is_host"),
+    [
+        ({}, False), ({"dropped": 3, "left": 97, "arrived": 97}, False), ({"buffer_errors": 3}, True),
+        ({"arrived": 96}, True), ({"dropped": 3, "left": 97, "arrived": 97, "buffer_errors": 3}, False),
+    ],
+)  # fmt: skip
+def test_the_host_is_blamed_when_it_lost_most(change: dict[str, Any], is_host: bool) -> None:
+    assert ledger.blames_host({"forward": counted(**change).document()}, "forward") is is_host
+    assert not ledger.blames_host({"forward": counted(**change).document()}, "return")
+    assert not ledger.blames_host(None, "forward")
 
 
 def packet(source: IPv4Address, length: int, protocol: int = 17) -> Packet:

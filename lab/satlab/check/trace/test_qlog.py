@@ -420,11 +420,32 @@ def test_files_below_a_folder_are_found_and_measured(tmp_path: Path) -> None:
 def test_a_qlog_of_another_transfer_does_not_fit(tmp_path: Path) -> None:
     other = joined(tmp_path / "a", sequence([], {"trace": {"vantage_point": {"type": "client"}}}))
     assert [one.kind for one in other.warnings] == ["does not fit", "missing"]
-    initials = [Datagram(0.05 * n, True, 1200, ("initial",), (bytes([n]),)) for n in (1, 2)]
-    many = joined(tmp_path / "b", sequence(ngtcp2()), wire=CapturedTransfer(UDP, (*captured().datagrams, *initials)))
-    assert "2 connections" in many.warnings[0].reason and many.lost_packets is None
     whole = joined(tmp_path / "c", sequence(ngtcp2()), sample=Sample("a", 1, "ok", "", (1.0,)))
     assert "3000 bytes of streams, 100000 arrived" in whole.warnings[0].reason
+
+
+@pytest.mark.parametrize("client_ids", [(b"c", b"d"), ()])
+def test_of_two_connections_the_last_one_s_qlog_is_joined(client_ids: tuple[bytes, ...], tmp_path: Path) -> None:
+    """The second handshake begins at 5 s: the server's states are 5 s later by the client's clock."""
+
+    def handshake(number: int, t_s: float) -> tuple[Datagram, ...]:
+        own = client_ids[number : number + 1]
+        initials = [Datagram(t_s + wait, False, 1200, ("initial",), own) for wait in (0.0, 0.7)]
+        answer = Datagram(t_s + 0.65, True, 1200, ("initial",), (bytes([number]),))
+        return (initials[0], answer, initials[1])
+
+    rest = (replace(one, t_s=one.t_s + 5) for one in captured().datagrams[2:])
+    wire = CapturedTransfer(UDP, (*handshake(0, 0.0), *handshake(1, 5.0), *rest), 1000.0)
+    assert wire.last_start_s == 5.0
+    got = {"time": 1250, "name": "packet_received", "data": packet("1RTT", stream(0, 100_000))}
+    client = [{"time": 5, "name": "packet_sent", "data": packet("initial")}, got]
+    head = {"trace": {"vantage_point": {"type": "client"}}}
+    sample = Sample("a", 1, "ok", "", (6.0, 7.0))
+    found = joined(tmp_path / "b", None, sequence(client, head), wire, sample, (CLIENT,))
+    assert found.times_s == pytest.approx((6.0, 6.245)) and found.warnings == ()
+    joined(tmp_path, sequence(ngtcp2()), None, wire, INCOMPLETE, (SERVER,))
+    document = json.loads((tmp_path / qlog_transfer.FILE).read_text())
+    assert document["asked_s"] == pytest.approx(5.0 + 0.325 + 0.09)
 
 
 def test_no_packet_arrives_before_it_has_crossed_the_link(tmp_path: Path) -> None:

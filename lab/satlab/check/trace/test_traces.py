@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from satlab.check.samples import Sample
 from satlab.check.trace import traces
 
 PLAN: Any = SimpleNamespace(
@@ -137,10 +138,29 @@ def test_files_without_the_sender_s_states_are_no_trace(tmp_path: Path) -> None:
     assert traces.of_satperf(download(in_flight_bytes=None), [], PLAN) is None  # quiche
     assert traces.of_satperf(download()[:-2], [], PLAN) is None
     assert traces.of_satperf([], [], PLAN) is None
-    assert traces.read(tmp_path, "a", 1, PLAN) is None
+    case: Any = SimpleNamespace(id="a", direction="download")
+    sample = Sample("a", 1, "ok", "", (4.0,))
+    assert traces.read(tmp_path, case, sample, PLAN) is None
     (tmp_path / "a-1" / "client").mkdir(parents=True)
     for number, lines in enumerate(([], download())):  # two connections: the last one is the sample
         file = tmp_path / "a-1" / "client" / f"client-{number}.jsonl"
         file.write_text("\n".join(map(json.dumps, lines)))
-    trace = traces.read(tmp_path, "a", 1, PLAN)
+    trace = traces.read(tmp_path, case, sample, PLAN)
     assert trace is not None and trace.end_s == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize(
+    ("lost_by", "cause"), [("lost", "loss recovery"), ("by_host", "host"), ("dropped", "loss recovery")]
+)
+def test_a_window_that_shrank_for_what_the_host_lost_is_the_host_s(lost_by: str, cause: str, tmp_path: Path) -> None:
+    """The same states of a sender: who lost the packets decides."""
+    (tmp_path / "a-1" / "client").mkdir(parents=True)
+    lines = "\n".join(map(json.dumps, download(lost_packets=1)))
+    (tmp_path / "a-1" / "client" / "client-0.jsonl").write_text(lines)
+    case: Any = SimpleNamespace(id="a", direction="download")
+    sample = Sample("a", 1, "ok", "", (4.0,), ledgers={"forward": {lost_by: 9}})
+    trace = traces.read(tmp_path, case, sample, PLAN)
+    assert trace is not None
+    assert {name: time for name, time in trace.spent_s().items() if time} == {
+        "handshake": pytest.approx(0.9), cause: pytest.approx(3.1),
+    }  # fmt: skip

@@ -7,13 +7,16 @@ Three sources: satvirtual's outcome; satperf's output and link metrics; the stat
 import json
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from satlab.check.case_link import IP_BYTES_PER_UDP_BYTE
+from satlab.check.samples import Sample
 from satlab.check.sandboxed import read_json_lines
-from satlab.check.trace import qlog_transfer
+from satlab.check.suite import Case
+from satlab.check.trace import ledger, qlog_transfer
 from satlab.check.trace.causes import SenderState, TransferTrace
 from satlab.link.plan import LinkPlan
 
@@ -22,11 +25,17 @@ MIN_SAMPLES = 3
 Lines = Sequence[Mapping[str, Any]]
 
 
-def read(raw: Path, case: str, seed: int, plan: LinkPlan) -> TransferTrace | None:
+def read(raw: Path, case: Case, sample: Sample, plan: LinkPlan) -> TransferTrace | None:
     """Return the trace of a sample below `raw`; None if its files do not have the sender's states."""
+    payload, _ = _directions(case.direction == "download")
+    trace = _read(raw, case.id, sample.seed, plan)
+    return trace and replace(trace, is_lost_by_host=ledger.blames_host(sample.ledgers, payload))
+
+
+def _read(raw: Path, case: str, seed: int, plan: LinkPlan) -> TransferTrace | None:
     outcome = raw / f"{case}-{seed}.outcome.json"
     if outcome.is_file():
-        return of_outcome(json.loads(outcome.read_text()))
+        return of_outcome(json.loads(outcome.read_text()), plan)
     folder = raw / f"{case}-{seed}"
     states = folder / qlog_transfer.FILE
     if states.is_file():
@@ -37,11 +46,14 @@ def read(raw: Path, case: str, seed: int, plan: LinkPlan) -> TransferTrace | Non
     return of_satperf(read_json_lines(last), read_json_lines(folder / "link.jsonl"), plan)
 
 
-def of_outcome(outcome: Mapping[str, Any]) -> TransferTrace:
+def of_outcome(outcome: Mapping[str, Any], plan: LinkPlan) -> TransferTrace:
     """Return the trace of the last transfer in satvirtual's outcome."""
     last = outcome["transfers"][-1]
     start = last["started_s"]
     payload, acks = _directions(outcome["request"]["direction"] == "download")
+    samples = outcome["samples"]
+    released = [one[f"{payload}_out_bytes"] for one in samples]
+    load = _Load([one["t_s"] for one in samples], released, _capacity_bps(plan, payload))
     states = [
         SenderState(
             t_s=one["t_s"] - start,
@@ -55,8 +67,10 @@ def of_outcome(outcome: Mapping[str, Any]) -> TransferTrace:
             lost_packets=one["lost_packets"],
             payload_queue_ms=one[f"{payload}_queue_ms"],
             ack_queue_ms=one[f"{acks}_queue_ms"],
+            link_share=load.share(one["t_s"], one["rtt_ms"] / 1e3),
+            pacing_bps=one["pacing_bps"],
         )
-        for one in outcome["samples"]
+        for one in samples
         if one["t_s"] >= start
     ]
     requested_ms = last["asked_ms"]
@@ -101,7 +115,7 @@ def of_qlog(document: Mapping[str, Any], link: Lines, plan: LinkPlan) -> Transfe
             SenderState(
                 **point, is_handshaking=False, is_app_limited=point["supply"] != "slow",
                 payload_queue_ms=payload_queue_ms, ack_queue_ms=ack_queue_ms,
-                link_share=queues.share(point["t_s"], point["rtt_ms"] / 1e3),
+                link_share=queues.load.share(point["t_s"], point["rtt_ms"] / 1e3),
             )
         )  # fmt: skip
     return TransferTrace(document["asked_s"], document["end_s"], states)
@@ -121,7 +135,8 @@ def _state(line: Mapping[str, Any], t_s: float, lost: int, queues: "_Queues") ->
         lost_packets=lost,
         payload_queue_ms=payload_queue_ms,
         ack_queue_ms=ack_queue_ms,
-        link_share=queues.share(t_s, line["rtt_ms"] / 1e3),
+        link_share=queues.load.share(t_s, line["rtt_ms"] / 1e3),
+        pacing_bps=line.get("pacing_bps"),
     )
 
 
@@ -131,6 +146,33 @@ def _end_s(receiver: Mapping[str, Any], later_s: float) -> float:
     return float(receiver["bytes"] * 8 / goodput_bps if goodput_bps else receiver["t_s"]) + later_s
 
 
+@dataclass(frozen=True)
+class _Load:
+    """What a link had released at each of some times, bytes."""
+
+    times: Sequence[float]
+    released: Sequence[float]
+    capacity_bps: float
+
+    def share(self, t_s: float, window_s: float) -> float:
+        """Return the share of its capacity that the link released in the window before `t_s`; 0 if unknown.
+
+        A value counts what was released until its time.
+        """
+        first, last = (bisect_left(self.times, edge) for edge in (t_s - window_s, t_s))
+        last = min(last, len(self.times) - 1)
+        if window_s <= 0 or first < 1 or last - first < MIN_SAMPLES:
+            return 0.0
+        length_s = self.times[last] - self.times[first]
+        return (self.released[last] - self.released[first]) * 8 / length_s / self.capacity_bps
+
+
+def _capacity_bps(plan: LinkPlan, direction: str) -> float:
+    """Return the rate of a direction for full-size IP packets."""
+    plans = {"forward": plan.forward, "return": plan.return_}
+    return plans[direction].udp_goodput_bps * IP_BYTES_PER_UDP_BYTE
+
+
 class _Queues:
     """The link's queues over time (s since `zero_unix_s`), in ms that the link needs for them."""
 
@@ -138,25 +180,12 @@ class _Queues:
         samples = [line for line in lines if line["type"] == "sample"]
         rates_bps = {"forward": plan.forward.rate_bps, "return": plan.return_.rate_bps}
         payload, _ = _directions(is_download)
-        self._released = list(accumulate(line[payload]["out_bytes"] if line[payload] else 0 for line in samples))
-        plans = {"forward": plan.forward, "return": plan.return_}
-        self._capacity_bps = plans[payload].udp_goodput_bps * IP_BYTES_PER_UDP_BYTE
+        released = accumulate(line[payload]["out_bytes"] if line[payload] else 0 for line in samples)
         self._times = [line["t_unix_s"] - zero_unix_s for line in samples]
+        self.load = _Load(self._times, list(released), _capacity_bps(plan, payload))
         self._ms = [
             [line[name]["queue_bytes"] * 8e3 / rates_bps[name] for line in samples] for name in _directions(is_download)
         ]
-
-    def share(self, t_s: float, window_s: float) -> float:
-        """Return the share of its capacity that the payload's link released in the window before `t_s`; 0 if unknown.
-
-        A sample counts what was released since the one before it.
-        """
-        first, last = (bisect_left(self._times, edge) for edge in (t_s - window_s, t_s))
-        last = min(last, len(self._times) - 1)
-        if window_s <= 0 or first < 1 or last - first < MIN_SAMPLES:
-            return 0.0
-        length_s = self._times[last] - self._times[first]
-        return float((self._released[last] - self._released[first]) * 8 / length_s / self._capacity_bps)
 
     def at(self, t_s: float) -> tuple[float, float]:
         """Return the queues of payload and acknowledgements at the next sample; 0 without samples."""
