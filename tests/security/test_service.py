@@ -20,6 +20,7 @@ from satlab.serve.app import create_app
 from satlab.serve.conftest import HOST, PASSWORD, FakeHelper
 from satlab.serve.settings import Settings
 from satlab.serve.store import Store
+from tests.serving import fill
 
 LAUNCH = "/project/satlab/scenario/ping/scenario_instance/"
 ARGUMENTS = {"arguments": {"count": "3"}}
@@ -56,17 +57,6 @@ def until(condition: Callable[[], object], seconds: float = 20) -> None:
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)
-
-
-def fill(path: Path) -> None:
-    """Write until not one more block is free."""
-    with path.open("wb", buffering=0) as file:
-        for size in (1 << 16, 1):
-            try:
-                while True:
-                    file.write(b"\0" * size)
-            except OSError:
-                continue
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")

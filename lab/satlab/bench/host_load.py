@@ -69,8 +69,7 @@ def _level(level: int, samples: int, protocol: str, runs: Path, log: ProgressLog
         settings = {"protocol": protocol, "runs": str(samples)}
         request = RunRequest(SCENARIOS / "page_load.json", LinkOptions(profile="leo"), settings, runs, report=False)
         result = run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
-        contents = [one.content for one in collect.stored_loads(result.folder)]
-        loads = [_figures(one) for one in contents if isinstance(one, collect.PageLoad) and one.status == "ok"]
+        loads = [_figures(one.load) for one in result.collected.stored.loads if one.load.status == "ok"]
         step.outcome = f"{len(loads)} of {samples} loads"
     return loads
 

@@ -48,7 +48,7 @@ class Mount:
 
 @dataclass(frozen=True)
 class Place:
-    """The namespaces of a node. `network` None: the caller's. `user` None: they belong to the host's users."""
+    """The namespaces of a node. `network` None: no network. `user` None: they belong to the host's users."""
 
     network: Path | None = None
     user: Path | None = None
