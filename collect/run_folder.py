@@ -64,6 +64,7 @@ class Manifest(Model):
     versions: dict[str, str]
     files: dict[str, str]
     legs: list[dict[str, str]] = Field(default_factory=list)
+    enforced_by: dict[str, str] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True)

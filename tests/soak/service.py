@@ -132,3 +132,5 @@ def clean_up() -> None:
     """Remove the prepared state."""
     if prepared.cache_info().currsize:
         shutil.rmtree(prepared())
+        prepared().with_suffix(".log").unlink()
+        prepared.cache_clear()

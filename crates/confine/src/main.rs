@@ -24,7 +24,7 @@ use spec::{Report, Spec};
 use sys::Fork;
 
 const USAGE: &str = "usage: satbox run SPEC-FILE -- COMMAND...     the command has this program's variables and working directory
-       satbox limits     prints what enforces limits of memory and processes here: cgroup2, cgroup1 or watch
+       satbox enforces     prints as JSON what enforces limits on this host
        satbox namespaces USER-FILE FIRST-UID COUNT NETWORK-FILE...";
 /// Exit status of `namespaces` where the kernel allows no user namespace.
 const NO_USER_NAMESPACES: u8 = 5;
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         ["run", spec, "--", program @ ..] if !program.is_empty() => {
             read(spec).and_then(|spec| run(&spec, program))
         }
-        ["limits"] => enforcer(),
+        ["enforces"] => enforces(),
         ["namespaces", user, first, count, networks @ ..] => make(user, first, count, networks),
         _ => Err(io::Error::new(io::ErrorKind::InvalidInput, USAGE)),
     };
@@ -59,10 +59,19 @@ fn invalid(why: impl std::fmt::Display) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, why.to_string())
 }
 
-fn enforcer() -> io::Result<ExitCode> {
+/// Tries groups and a user namespace, and prints what there is.
+fn enforces() -> io::Result<ExitCode> {
     let groups = Groups::make(&format!("trial-{}", std::process::id()), &spec::TRIAL);
     groups.remove();
-    writeln!(io::stdout(), "{}", groups.enforced_by())?;
+    let by = groups.enforced_by();
+    let has_users = sys::unshare(libc::CLONE_NEWUSER).is_ok();
+    let found = serde_json::json!({
+        "memory": by,
+        "processes": by,
+        "disk": "watch",
+        "capabilities": if has_users { "user namespace" } else { "not granted" },
+    });
+    writeln!(io::stdout(), "{found}")?;
     Ok(ExitCode::SUCCESS)
 }
 

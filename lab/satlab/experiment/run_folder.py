@@ -5,7 +5,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ class RunPlan:
     """The part of plan.json and manifest.json that is known before the run.
 
     `file`: of the scenario. `lab`: `netns` or `vm`. `options`: those of the link, as on the command line.
+    `enforced_by`: what enforces the limits of jobs on this host.
     """
 
     run_id: str
@@ -46,6 +47,7 @@ class RunPlan:
     seed: int
     lab: str = "netns"
     options: list[str] | None = None
+    enforced_by: Mapping[str, str] = field(default_factory=dict)
 
     def document(self) -> dict[str, Any]:
         """Return plan.json: what will run over which link."""
@@ -74,6 +76,7 @@ class RunPlan:
             started_unix_s=time.time(),
             host=manifest.host(),
             versions=dict(versions),
+            enforced_by=dict(self.enforced_by),
         )
 
 
