@@ -74,7 +74,7 @@ def serve(connection: socket.socket, run_dir: Path, why_not: Callable[[str], str
         raise OSError("a reader sent what is no request") from error
     file = None
     try:
-        if why := why_not(name):
+        if "open" in request and (why := why_not(name)):
             raise RefusedError(why)
         if "open" in request:
             file = raw.DISK.open(run_dir, name, most)

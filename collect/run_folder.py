@@ -87,6 +87,7 @@ _READERS = (
     _Reader("satlab_pep", pep.STAT, pep.ADAPTER, pep.MAIN_METRICS, pep.records),
 )
 """Jobs whose files are read one by one."""
+_LEG_READERS = [reader for reader in _READERS if set(reader.metrics) & {"tcp_leg_ok", "pep_connections_count"}]
 _LEGS = {"tcp_leg_ok": "tcp", "quic_leg_ok": "quic"}
 """Metrics of a leg of a connection, and its protocol."""
 _OF_A_LEG = (
@@ -193,9 +194,14 @@ def stored(run_dir: Path) -> Stored:
     """Read what a run's jobs stored beside figures."""
     raw = run_dir / "raw"
     ended, _ = read_jsonl(raw, "jobs.jsonl", JOB)
-    readers = [reader for reader in _READERS if set(reader.metrics) & {"tcp_leg_ok", "pep_connections_count"}]
-    found = [record for reader in readers for record in _documents(raw, ended, reader) if record.metric in _LEGS]
+    found = [record for reader in _LEG_READERS for record in _documents(raw, ended, reader) if record.metric in _LEGS]
     return Stored(loads=list(_loads(raw, ended)), legs=[_leg(record) for record in found])
+
+
+def stores_more(run_dir: Path) -> bool:
+    """Return whether there may be something to read: the runner's list of jobs names one that stores it."""
+    ended, _ = read_jsonl(run_dir / "raw", "jobs.jsonl", JOB)
+    return bool({job.job for job in ended} & {"satlab_page_load", *(reader.job for reader in _LEG_READERS)})
 
 
 def _loads(raw: Path, ended: Sequence[Job]) -> Iterator[StoredLoad]:

@@ -52,6 +52,8 @@ def collected(folder: Path) -> collect.Collected:
 
 def stored(folder: Path) -> collect.Stored:
     """Read what a run's jobs stored. Raises HostError."""
+    if not run_folder.stores_more(folder):
+        return collect.Stored(loads=[], legs=[])
     with _read(folder, "stored") as out:
         return _stored(out)
 

@@ -19,11 +19,11 @@ from satlab.openbach.document import NAME_RULE, is_name
 MAX_FILES = 200
 MAX_BYTES = 32 << 20
 """Limits of an unpacked archive."""
-MAX_HEADERS, MAX_HEADER_BYTES = 2 * MAX_FILES + 10, 64 << 10
-"""Headers of an archive, and the largest extension of one: names and attributes of pax, long names of GNU tar."""
+MOST_EXTENSIONS, EXTENSION_BYTES = 4, 64 << 10
+"""Extensions of a member's header, and the largest one: names and attributes of pax, long names of GNU tar."""
 _EXTENSIONS = (
     *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
-    *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.GNUTYPE_SPARSE),
+    *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
 )
 _CHUNK = 1 << 16
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # renameat2(2)
@@ -63,7 +63,7 @@ def unpack(archive: IO[bytes], target: Path, check: Callable[[Path], object]) ->
             _exchange(made, target)
         else:
             made.rename(target)
-    except (tarfile.TarError, EOFError, OSError, RecursionError, ValueError, zlib.error) as error:
+    except (tarfile.TarError, EOFError, OSError, ValueError, zlib.error) as error:
         raise ConfigError(f"the archive cannot be read: {error}", hint="send a .tar.gz") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -87,15 +87,16 @@ def _exchange(one: Path, other: Path) -> None:
 
 
 def _limited_headers() -> type[tarfile.TarInfo]:
-    """Return a class for the headers of one archive, which counts them: `tarfile` reads extensions without bound."""
-    count = 0
+    """Return a class for the headers of one archive: `tarfile` reads extensions of any number and size."""
+    extensions = 0
 
     class Header(tarfile.TarInfo):
         @classmethod
-        def frombuf(cls, buf: bytes | bytearray, encoding: str | None, errors: str) -> Self:
-            nonlocal count
-            made, count = super().frombuf(buf, encoding, errors), count + 1
-            if count > MAX_HEADERS or (made.type in _EXTENSIONS and made.size > MAX_HEADER_BYTES):
+        def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+            nonlocal extensions
+            made = super().frombuf(buf, encoding, errors)
+            extensions = extensions + 1 if made.type in _EXTENSIONS else 0
+            if extensions > MOST_EXTENSIONS or (extensions and made.size > EXTENSION_BYTES):
                 raise ConfigError("the archive has too many or too large headers", hint="send a plain .tar.gz")
             return made
 
