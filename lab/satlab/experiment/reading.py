@@ -135,7 +135,7 @@ class _Reading:
             with theirs, log.open("wb") as output:
                 process = subprocess.Popen(
                     [*self._confined(), sys.executable, "-m", MODULE, str(self.out), *what],
-                    stdin=theirs, stdout=output, stderr=output, env=_environment(), cwd=sandbox.HOME,
+                    stdin=theirs.fileno(), stdout=output, stderr=output, env=_environment(), cwd=sandbox.HOME,
                 )  # fmt: skip
             try:
                 self._serve(ours, process)
