@@ -11,8 +11,7 @@ import socket
 import ssl
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from satlab.common import paths
 from satlab.netlab import netns, ownership
 from satlab.netlab.pki import Pki
 from satlab.serve.supervisor import helper_socket
+from tests.polling import until
 
 STANDIN = Path(__file__).with_name("net") / "standin_serve.py"
 PASSWORD = "a password for one test"  # noqa: S105
@@ -80,20 +80,13 @@ class Client:
         return self.expect(200, "GET", f"/scenario_instance/{number}/{'?quiet' if quiet else ''}")
 
     def await_status(self, number: int, statuses: tuple[str, ...], seconds: float = 120) -> str:
-        until(lambda: self.instance(number)["status"] in statuses, seconds)
+        until(lambda: self.instance(number)["status"] in statuses, seconds=seconds)
         return str(self.instance(number)["status"])
 
 
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return int(probe.getsockname()[1])
-
-
-def until(condition: Callable[[], Any], seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "deadline"
-        time.sleep(0.1)
 
 
 class Service:
@@ -129,7 +122,7 @@ class Service:
                 return self.client.request("GET", "/version/")[0] == 200
             return False
 
-        until(answers, 60)
+        until(answers, seconds=60)
         self.client.log_in()
 
     def api_pid(self) -> int:
@@ -176,7 +169,7 @@ def serving(*, standin: bool = False, tls: Pki | None = None) -> Iterator[Servic
     try:
         yield running
         assert running.stop() == 0
-        until(lambda: not marked(str(state)), 20)
+        until(lambda: not marked(str(state)), seconds=20)
         assert not list((state / "scratch").glob("*"))
         assert not helper_socket(state).exists()
     finally:

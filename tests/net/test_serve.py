@@ -21,6 +21,7 @@ import pytest
 from satlab.common.errors import ExitStatus
 from satlab.netlab import lab, pki, privileges
 from satlab.serve.supervisor import helper_socket
+from tests.polling import until
 from tests.serving import (
     ENTITIES,
     ENVIRONMENT,
@@ -32,7 +33,6 @@ from tests.serving import (
     marked,
     serving,
     set_up,
-    until,
 )
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
@@ -85,7 +85,7 @@ def test_a_client_that_follows_the_contract(service: Service) -> None:
     client.await_status(second, ("Running",))
     client.expect(204, "POST", f"/scenario_instance/{third}/")
     assert client.instance(third)["status"] == "Stopped"
-    until(lambda: client.expect(202, "GET", "/job_instance/?address=198.18.1.2")["instances"], 60)
+    until(lambda: client.expect(202, "GET", "/job_instance/?address=198.18.1.2")["instances"], seconds=60)
     client.expect(204, "POST", f"/scenario_instance/{second}/")
     assert client.await_status(second, OVER) == "Stopped"
     client.expect(204, "DELETE", f"/scenario_instance/{second}/")
@@ -176,7 +176,10 @@ def test_six_launches_in_real_labs_with_a_kill_in_between() -> None:
         ]
         service.client.expect(204, "POST", f"/scenario_instance/{stopped}/")
         assert service.client.await_status(failing, OVER) == "Finished Ko"
-        until(lambda: service.client.instance(killed, quiet=False)["openbach_functions"][0]["status"] == "Finished", 90)
+        until(
+            lambda: service.client.instance(killed, quiet=False)["openbach_functions"][0]["status"] == "Finished",
+            seconds=90,
+        )
         service.kill()
         service.start()
         assert service.client.await_status(sixth, OVER) == "Finished Ok"
@@ -194,13 +197,13 @@ def test_six_launches_in_real_labs_with_a_kill_in_between() -> None:
             assert lab.status(f"run-{run_id[9:15]}-{run_id[-4:]}").phase == "absent"
 
 
-def test_a_killed_server_tells_what_ran_and_runs_what_waited_once(service: Service) -> None:
+def test_a_killed_server_reports_what_ran_and_runs_what_waited_once(service: Service) -> None:
     client = service.client
     where = set_up(client)
     before = service.run_labs()
     running, waiting, stopped = launch(client, where, 600), launch(client, where, 2), launch(client, where, 2)
     client.expect(204, "POST", f"/scenario_instance/{stopped}/")
-    until(lambda: client.instance(running, quiet=False)["openbach_functions"][0]["status"] == "Finished", 90)
+    until(lambda: client.instance(running, quiet=False)["openbach_functions"][0]["status"] == "Finished", seconds=90)
     assert len(service.run_labs()) == len(before) + 1
     service.kill()
     service.start()
@@ -239,7 +242,7 @@ def test_200_launches_with_kills_in_between() -> None:
         service.kill()
         service.start()
         path = "/project/trial/scenario_instance/?quiet"
-        until(lambda: all(each["status"] in OVER for each in service.client.expect(200, "GET", path)), 200)
+        until(lambda: all(each["status"] in OVER for each in service.client.expect(200, "GET", path)), seconds=200)
         found = {each["scenario_instance_id"]: each for each in service.client.expect(200, "GET", path)}
         assert sorted(found) == launched
         ran = [int(line) for line in (service.state / "ran").read_text().split()]

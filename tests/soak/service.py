@@ -14,7 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.serving import OVER, Service, fill, launch, marked, set_up, until
+from tests.polling import until
+from tests.serving import OVER, Service, fill, launch, marked, set_up
 
 WHERE = "/project/trial/scenario/echo/scenario_instance/"
 LIST = "/project/trial/scenario_instance/?quiet"
@@ -55,12 +56,12 @@ class ServiceRound:
             accepted = [number for _ in range(LAUNCHES) if (number := _try_launch(service)) is not None]
             striking.join()
             last: list[int] = []
-            until(lambda: last or _launch_again(service, last), AGAIN_S)
-            until(lambda: _are_over(service), AGAIN_S)
+            until(lambda: last or _launch_again(service, last), seconds=AGAIN_S)
+            until(lambda: _are_over(service), seconds=AGAIN_S)
             faults = self._compare(service, accepted, last[0])
             if (status := service.stop()) != 0:
                 faults.append(f"it ended with status {status}")
-            until(lambda: not marked(str(self._state)), 20)
+            until(lambda: not marked(str(self._state)), seconds=20)
         except AssertionError as error:
             return [f"it does not go on: {error}"]
         finally:

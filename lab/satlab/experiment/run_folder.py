@@ -143,7 +143,7 @@ class RunFolder:
             collected = reading.collected(self.path)
             if title is not None:
                 report.build({self.path: collected}, self.path / "report" / "index.html", title)
-        ownership.give_to_caller(self.path)
+        ownership.chown_to_caller(self.path)
         failed = failed_samples(collected.records)
         if failed and status in (ExitStatus.OK, ExitStatus.UNCALIBRATED):
             status, reason = ExitStatus.FAILED, failed
@@ -198,7 +198,7 @@ class RunFolder:
         about.status = ENDED.get(status, "failed")
         about.files, _ = collect.digests(self.path)
         about.write(self.path / "manifest.json")
-        ownership.give_to_caller(self.path)
+        ownership.chown_to_caller(self.path)
 
 
 def failed_samples(records: collect.Table) -> str:
