@@ -59,7 +59,7 @@ def serve(connection: socket.socket, run_dir: Path, why_not: Callable[[str], str
     """Answer one request of a reader; return the name of the file that it opened, "" for none, None at its end.
 
     `why_not`: why a file is not to be opened, by its name in the run folder; empty if it is.
-    Raises OSError where the reader sends what is no request, or takes no answer.
+    Raises OSError where the reader sends what is not a request, or takes no answer.
     """
     text = connection.recv(_REQUEST_BYTES)
     while text and not text.endswith(b"\n") and len(text) < _REQUEST_BYTES:
@@ -71,7 +71,7 @@ def serve(connection: socket.socket, run_dir: Path, why_not: Callable[[str], str
         name = str(request["open"] if "open" in request else request["names"])
         most = min(int(request.get("most", 0)), raw.LINES_BYTES)
     except (ValueError, KeyError, TypeError) as error:
-        raise OSError("a reader sent what is no request") from error
+        raise OSError("a reader sent what is not a request") from error
     file = None
     try:
         if "open" in request and (why := why_not(name)):

@@ -110,7 +110,7 @@ class StoredLoad(Model):
 
 
 class Stored(Model):
-    """What jobs stored beside figures: readable page loads in the order of jobs and loads, and legs of connections.
+    """What jobs stored apart from figures: readable page loads in the order of jobs and loads, and legs of connections.
 
     A leg: `node`, `protocol`, `leg` (interface, or side of satpep), congestion control and initial window (packets;
     several where its connections differed) as `ss -ti` and satpep saw them and as requested, `fault` if these differ.
@@ -191,7 +191,7 @@ def verify(run_dir: Path) -> list[str]:
 
 
 def stored(run_dir: Path) -> Stored:
-    """Read what a run's jobs stored beside figures."""
+    """Read what a run's jobs stored apart from figures."""
     raw = run_dir / "raw"
     ended, _ = read_jsonl(raw, "jobs.jsonl", JOB)
     found = [record for reader in _LEG_READERS for record in _documents(raw, ended, reader) if record.metric in _LEGS]

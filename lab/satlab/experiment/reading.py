@@ -154,7 +154,7 @@ class _Reading:
             seconds=None, memory_bytes=MEMORY_BYTES, processes=64, disk_bytes=TABLE_BYTES, files=100, grace_s=0.0
         )
         box = Sandbox(mounts=(*sandbox.programs(), Mount(self.out, writable=True)), name="reader", limits=limits)
-        privileges.give(self.out, box.uid)
+        privileges.chown(self.out, box.uid)
         root = self.place / "root"
         root.mkdir(mode=0o700, exist_ok=True)
         return box.argv(self.place / "sandbox.json", root)
