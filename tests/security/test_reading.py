@@ -72,7 +72,7 @@ def test_t28_a_file_that_ends_its_reader_is_a_failed_sample(run: Path, word: str
 def test_t28_faults_without_number_end_their_reader_alone(run: Path) -> None:
     many_values(run / LOAD)
     (found,) = reasons(run)
-    assert "more than 450 MiB of memory" in found or "has 1900000 faults" in found, found
+    assert "more than 384 MiB of memory" in found or "has 1900000 faults" in found, found
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")

@@ -29,7 +29,7 @@ from satlab.netlab import privileges, sandbox
 from satlab.netlab.sandbox import Limits, Mount, Sandbox
 
 MODULE = "collect.reader"
-MEMORY_BYTES = 450 << 20
+MEMORY_BYTES = 384 << 20
 FILE_S, RUN_S = 600.0, 1800.0
 """Longest time for one file (that of a day's link samples), and for all: later files are left out."""
 MOST_LEFT_OUT = 5
