@@ -4,16 +4,17 @@
 from collect.integrity import digests
 from collect.pages import HOST_METRICS, PageLoad
 from collect.pep import NONE as NO_PEP
-from collect.records import SCHEMA, Record, summaries
+from collect.records import SCHEMA, Record, Table, summaries
 from collect.run_folder import (
+    Collected,
     Manifest,
     RunFolderError,
+    Stored,
     StoredLoad,
     collect,
     gather,
-    legs,
     manifest,
-    stored_loads,
+    stored,
     verify,
 )
 
@@ -21,17 +22,19 @@ __all__ = [
     "HOST_METRICS",
     "NO_PEP",
     "SCHEMA",
+    "Collected",
     "Manifest",
     "PageLoad",
     "Record",
     "RunFolderError",
+    "Stored",
     "StoredLoad",
+    "Table",
     "collect",
     "digests",
     "gather",
-    "legs",
     "manifest",
-    "stored_loads",
+    "stored",
     "summaries",
     "verify",
 ]

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from collect.pages import PageLoad
 from collect.pep import NONE
-from collect.raw import RefusedError, Unreadable, open_plain, read_json
+from collect.raw import LINE_BYTES, LINES_BYTES, RefusedError, Unreadable, open_plain, read_json
 from collect.records import Record
 
 SLACK = 0.001
@@ -124,10 +124,11 @@ def _floors(link: _Link) -> Floors:
 
 
 def _has_changes(raw: Path) -> bool:
-    """Whether the emulator's metrics have a line of type `change`; its size is not limited, nothing is kept."""
+    """Whether the emulator's metrics have a line of type `change`; nothing is kept."""
     try:
-        with open_plain(raw, "link.jsonl", 2 << 30) as file:
-            return any(b'"type":"change"' in line[:200].replace(b" ", b"") for line in file)
+        with open_plain(raw, "link.jsonl", LINES_BYTES) as file:
+            lines = iter(lambda: file.readline(LINE_BYTES), b"")
+            return any(b'"type":"change"' in line[:200].replace(b" ", b"") for line in lines)
     except (OSError, RefusedError):
         return False
 

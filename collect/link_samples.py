@@ -4,7 +4,7 @@
 import math
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -174,14 +174,19 @@ class Window:
         return stop_unix_s >= self.start_unix_s and start_unix_s < self.stop_unix_s
 
 
+BLOCK = 5000
+"""Samples of a direction that become a series at once: what is kept does not grow with the run."""
+
+
 @dataclass
 class _Direction:
-    """One direction: its counters inside the window, added up, and a column of each metric over the whole run."""
+    """One direction: its counters inside the window, added up, and a column of each metric of the last samples."""
 
     inside: int = 0
     sums: Counter[str] = field(default_factory=Counter)
     queue_max_bytes: int = 0
     has_frames: bool = False
+    is_carried: bool = False
     by_modcod: Counter[str] = field(default_factory=Counter)
     t_s: "array[float]" = field(default_factory=lambda: array("d"))
     columns: "dict[str, array[float]]" = field(default_factory=dict)
@@ -189,6 +194,7 @@ class _Direction:
     def take(self, counters: Counters, t_s: float) -> None:
         """Append to the columns; one begins where its metric is first counted."""
         before = len(self.t_s)
+        self.is_carried = True
         self.t_s.append(t_s)
         for metric, counter in SERIES.items():
             value = getattr(counters, counter)
@@ -241,56 +247,66 @@ class _Direction:
         return [Record("link_lost_frames", self.sums["lost_frames"], labels), *sent]
 
     def series(self, labels: Mapping[str, str]) -> Series:
-        """Return the columns, in the order of `SERIES`."""
-        return Series(labels, self.t_s, {metric: self.columns[metric] for metric in SERIES if metric in self.columns})
+        """Return the columns so far, in the order of `SERIES`, and begin new ones."""
+        made = Series(labels, self.t_s, {metric: self.columns[metric] for metric in SERIES if metric in self.columns})
+        self.t_s, self.columns = array("d"), {}
+        return made
 
 
 class Metrics:
     """What an emulator's lines say, read one at a time: series over the whole run, totals inside `window` (None: all).
 
-    A direction that another emulator carries has no records.
+    `names`: what records call the directions that have some. One that another emulator carries has none.
     """
 
-    def __init__(self, lines: Iterable[AnyLine], run_start_unix_s: float, window: Window | None) -> None:
+    def __init__(
+        self, lines: Iterable[AnyLine], run_start_unix_s: float, window: Window | None, names: Mapping[str, str]
+    ) -> None:
+        self._lines, self._origin, self._window, self._names = lines, run_start_unix_s, window, names
         self._end: End | None = None
         self._limits: list[int] = []
-        self._directions = {direction: _Direction() for direction in DIRECTIONS}
+        self._directions = {direction: _Direction() for direction in names}
         self._has_samples = False
         self._sampled_until = -math.inf
-        for line in lines:
+
+    def each(self) -> Iterator[Record | Series]:
+        """Read the lines; yield series of each direction, then its totals."""
+        for line in self._lines:
             match line:
                 case Sample():
-                    self._take(line, run_start_unix_s, window)
+                    yield from self._take(line)
                 case Header():
                     self._limits.append(line.late_limit_us)
                 case End() if self._end is None:
                     self._end = line
+        for direction, seen in self._directions.items():
+            if seen.t_s:
+                yield seen.series(self._labels(direction))
+            if seen.is_carried or not self._has_samples:
+                yield from seen.totals(self._labels(direction))
+                yield from _lateness(self._end, direction, self._labels(direction))
 
-    def _take(self, sample: Sample, origin: float, window: Window | None) -> None:
+    def process(self) -> list[Record]:
+        """Return the records of the emulator itself, once all lines are read."""
+        limits = [Record("link_late_limit_us", limit) for limit in self._limits]
+        if self._end is None:
+            return [*limits, failed("link_cpu_s", {}, "the emulator's metrics have no end line: it died or was killed")]
+        return [*limits, Record("link_cpu_s", self._end.cpu_s)]
+
+    def _labels(self, direction: str) -> dict[str, str]:
+        return {"direction": self._names[direction]}
+
+    def _take(self, sample: Sample) -> Iterator[Series]:
         self._has_samples = True
         for direction, seen in self._directions.items():
             counters = sample.of(direction)
             if counters is not None:
-                seen.take(counters, sample.t_unix_s - origin)
-                if window is None or window.overlaps(self._sampled_until, sample.t_unix_s):
+                seen.take(counters, sample.t_unix_s - self._origin)
+                if self._window is None or self._window.overlaps(self._sampled_until, sample.t_unix_s):
                     seen.add(counters)
+                if len(seen.t_s) >= BLOCK:
+                    yield seen.series(self._labels(direction))
         self._sampled_until = sample.t_unix_s
-
-    def records(self) -> list[Record | Series]:
-        """Return all records of a link."""
-        found: list[Record | Series] = [Record("link_late_limit_us", limit) for limit in self._limits]
-        for direction in DIRECTIONS:
-            found += self.of(direction, direction)
-        if self._end is None:
-            return [*found, failed("link_cpu_s", {}, "the emulator's metrics have no end line: it died or was killed")]
-        return [*found, Record("link_cpu_s", self._end.cpu_s)]
-
-    def of(self, direction: str, label: str) -> list[Record | Series]:
-        """Return the records of one of `DIRECTIONS`; they call it `label`."""
-        seen, labels = self._directions[direction], {"direction": label}
-        if self._has_samples and not seen.t_s:
-            return []
-        return [*seen.totals(labels), *_lateness(self._end, direction, labels), seen.series(labels)]
 
 
 def _lateness(end: End | None, direction: str, labels: Mapping[str, str]) -> list[Record]:

@@ -14,9 +14,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-from collect.raw import RefusedError, open_plain
+from collect.raw import RefusedError, names, open_plain
 from collect.records import Record, Series, failed
 
 LOG_BYTES = 1 << 30
@@ -66,7 +66,8 @@ LOSSES = (
 
 def entities(raw: Path) -> list[str]:
     """Return the entities that left a log, e.g. gw, sat, st, st4."""
-    return sorted(file.name.removeprefix("opensand-").removesuffix(".log") for file in raw.glob("logs/opensand-*.log"))
+    found = map(re.compile(r"opensand-(.+)\.log").fullmatch, names(raw, "logs"))
+    return [match[1] for match in found if match]
 
 
 def losses(raw: Path, entity: str) -> Counter[str]:
@@ -97,14 +98,16 @@ def records(raw: Path, origin: float) -> Iterator[Record | Series]:
                 yield Record("opensand_losses", losses(raw, entity)[loss.cause], labels)
         except (OSError, RefusedError) as error:
             yield failed("opensand_losses", {"entity": entity}, f"opensand-{entity}.log: {error}")
-    for file in sorted(raw.glob("opensand/*/*_*.csv")):
-        yield from _probes(raw, file.relative_to(raw), origin)
+    for folder in names(raw, "opensand"):
+        for name in names(raw, f"opensand/{folder}") if folder.endswith("/") else ():
+            if "_" in name and name.endswith(".csv"):
+                yield from _probes(raw, PurePosixPath("opensand", folder, name), origin)
 
 
 _COLUMN = re.compile(r"(?P<probe>.*?)(?: \((?P<unit>[^()]*)\))?")
 
 
-def _probes(raw: Path, name: Path, origin: float) -> Iterator[Record | Series]:
+def _probes(raw: Path, name: PurePosixPath, origin: float) -> Iterator[Record | Series]:
     entity = name.parent.name
     try:
         with open_plain(raw, str(name), CSV_BYTES) as file, io.TextIOWrapper(file, "utf-8", "replace") as text:

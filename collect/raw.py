@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, Generic, TypeVar
+from typing import BinaryIO, Generic, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
@@ -106,6 +106,75 @@ class RefusedError(Exception):
     """What is not read, although it is there."""
 
 
+class Source(Protocol):
+    """Opens and lists what lies in a folder, without following links below it."""
+
+    def open(self, root: Path, name: str, most: int) -> BufferedReader:
+        """Open a plain file of at most `most` bytes, without waiting for a writer. Raises OSError, RefusedError."""
+
+    def names(self, root: Path, folder: str) -> list[str]:
+        """Return what lies in a folder, sorted; names of folders end with `/`. Raises OSError, RefusedError."""
+
+
+class _Disk:
+    """Files as this process may open them. A job writes into its folders while it lives, so they may hold anything."""
+
+    def open(self, root: Path, name: str, most: int) -> BufferedReader:
+        *folders, last = _parts(name)
+        at = open_folder(root, folders)
+        try:
+            # Devices are not opened: that alone can have effects.
+            check_plain(os.stat(last, dir_fd=at, follow_symlinks=False), most)
+            handle = os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)
+        finally:
+            os.close(at)
+        file = os.fdopen(handle, "rb")
+        try:
+            check_plain(os.fstat(handle), most)
+        except RefusedError:
+            file.close()
+            raise
+        return file
+
+    def names(self, root: Path, folder: str) -> list[str]:
+        handle = open_folder(root, () if folder == "." else _parts(folder))
+        try:
+            with os.scandir(handle) as entries:
+                return sorted(f"{e.name}{'/' * e.is_dir(follow_symlinks=False)}" for e in entries)
+        finally:
+            os.close(handle)
+
+
+DISK: Source = _Disk()
+_source = DISK
+
+
+def read_from(source: Source) -> None:
+    """Take all files of this process from another source."""
+    global _source  # noqa: PLW0603 - a reading process has one
+    _source = source
+
+
+def open_plain(root: Path, name: str, most: int) -> BufferedReader:
+    """Open a plain file below `root`, as `Source.open`."""
+    return _source.open(root, name, most)
+
+
+def names(root: Path, folder: str) -> list[str]:
+    """Return what lies in a folder below `root`, as `Source.names`; nothing where it cannot be read."""
+    try:
+        return _source.names(root, folder)
+    except (OSError, RefusedError):
+        return []
+
+
+def _parts(name: str) -> tuple[str, ...]:
+    parts = PurePosixPath(name).parts
+    if not parts or parts[0] == "/" or ".." in parts or "\0" in name:
+        raise RefusedError("lies outside its folder")
+    return parts
+
+
 def open_folder(root: Path, parts: Sequence[str]) -> int:
     """Open a folder below `root` without following a link below it. The caller closes the handle. Raises OSError."""
     at = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -116,30 +185,6 @@ def open_folder(root: Path, parts: Sequence[str]) -> int:
             os.close(at)
         at = below
     return at
-
-
-def open_plain(root: Path, name: str, most: int) -> BufferedReader:
-    """Open a plain file of at most `most` bytes, without following a link below `root`, without waiting for a writer.
-
-    A job writes into its folders while it lives, so they may hold anything. Raises OSError, RefusedError.
-    """
-    parts = PurePosixPath(name).parts
-    if not parts or parts[0] == "/" or ".." in parts or "\0" in name:
-        raise RefusedError("lies outside its folder")
-    at = open_folder(root, parts[:-1])
-    try:
-        # Devices are not opened: that alone can have effects.
-        check_plain(os.stat(parts[-1], dir_fd=at, follow_symlinks=False), most)
-        handle = os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)
-    finally:
-        os.close(at)
-    file = os.fdopen(handle, "rb")
-    try:
-        check_plain(os.fstat(handle), most)
-    except RefusedError:
-        file.close()
-        raise
-    return file
 
 
 def check_plain(status: os.stat_result, most: int) -> None:
@@ -179,13 +224,6 @@ def stored_files(raw: Path, folder: str, name: str) -> list[str]:
     Return their paths relative to `raw`; a folder that is a link is not read.
     """
     pattern = re.compile(rf"{re.escape(name)}(?:-(\d+))?\.json")
-    try:
-        handle = open_folder(raw, ["files", folder])
-    except (OSError, ValueError):  # ValueError: a name with a null byte
-        return []
-    try:
-        names = os.listdir(handle)  # noqa: PTH208 - of the folder that was opened, whatever its name is now
-    finally:
-        os.close(handle)
-    matches = [match for match in map(pattern.fullmatch, names) if match]
+    found = (pattern.fullmatch(each.removesuffix("/")) for each in names(raw, f"files/{folder}"))
+    matches = [match for match in found if match]
     return [f"files/{folder}/{match[0]}" for match in sorted(matches, key=lambda match: int(match[1] or 1))]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import polars as pl
+from polars.io.plugins import register_io_source
 
 Status = Literal["ok", "failed", "censored"]
 
@@ -80,22 +81,21 @@ def sample(metric: str, value: float | None, labels: Mapping[str, str], reason: 
     return Record(metric, value, labels)
 
 
-def table(identity: Identity, records: Iterable[Record | Series]) -> pl.DataFrame:
-    """Turn records into rows of `SCHEMA`, in the order given. Labels become JSON text with sorted keys.
+def tables(identity: Identity, records: Iterable[Record | Series]) -> Iterator[pl.DataFrame]:
+    """Yield records as rows of `SCHEMA`, some at a time, in the order given. Labels become JSON text with sorted keys.
 
     A series becomes the rows of its first time in the order of its columns, then those of the next.
     """
-    parts: list[pl.DataFrame] = []
+    shared = [pl.lit(getattr(identity, name)).alias(name) for name in SCHEMA if name not in _OWN]
     single: list[Record] = []
     for record in records:
-        if isinstance(record, Series):
-            parts += [_rows(single), *_long(record)]
-            single = []
-        else:
+        if isinstance(record, Record):
             single.append(record)
-    parts.append(_rows(single))
-    shared = {name: pl.lit(getattr(identity, name)) for name in SCHEMA if name not in _OWN}
-    return pl.concat(parts).with_columns(**shared).select(list(SCHEMA))
+        if isinstance(record, Series) or len(single) == _BLOCK:
+            series = _long(record) if isinstance(record, Series) else ()
+            yield from (part.with_columns(shared).select(list(SCHEMA)) for part in (_rows(single), *series))
+            single = []
+    yield _rows(single).with_columns(shared).select(list(SCHEMA))
 
 
 def _rows(rows: Sequence[Record]) -> pl.DataFrame:
@@ -128,17 +128,21 @@ def _labels(labels: Mapping[str, str]) -> str:
     return json.dumps(dict(labels), sort_keys=True, ensure_ascii=False)
 
 
-def write(frame: pl.DataFrame, path: Path) -> None:
-    """Write the table as Parquet, at once: a reader sees the old table or the new one."""
+def write(parts: Iterator[pl.DataFrame], path: Path) -> None:
+    """Write a table of `SCHEMA` as Parquet, part by part. A reader of the file sees the old table or the new one."""
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        frame.write_parquet(scratch)
+        register_io_source(lambda *_: parts, schema=SCHEMA).sink_parquet(scratch, engine="streaming")
         scratch.replace(path)
     finally:
         scratch.unlink(missing_ok=True)
 
 
-def summaries(frame: pl.DataFrame) -> list[dict[str, Any]]:
+Table = pl.DataFrame | pl.LazyFrame
+"""Rows of `SCHEMA`; those of a long run are read from disk as needed."""
+
+
+def summaries(frame: Table) -> list[dict[str, Any]]:
     """Return the rows without a time as JSON-ready objects of schemas/records.schema.json."""
-    rows = frame.filter(pl.col("t_s").is_null()).to_dicts()
+    rows = frame.lazy().filter(pl.col("t_s").is_null()).collect(engine="streaming").to_dicts()
     return [row | {"labels": json.loads(row["labels"])} for row in rows]

@@ -3,7 +3,7 @@
 
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -33,7 +33,8 @@ from collect.integrity import differences
 from collect.jobs import Job
 from collect.pages import PageLoad
 from collect.raw import Lines, Model, Unreadable, read_json, read_jsonl, stored_files
-from collect.records import Identity, Record, Series, failed, table, write
+from collect.raw import names as listing
+from collect.records import Identity, Record, Series, Table, failed, tables, write
 
 
 class RunFolderError(Exception):
@@ -63,6 +64,7 @@ class Manifest(Model):
     versions: dict[str, str]
     files: dict[str, str]
     legs: list[dict[str, str]] = Field(default_factory=list)
+    enforced_by: dict[str, str] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,7 @@ _READERS = (
     _Reader("satlab_pep", pep.STAT, pep.ADAPTER, pep.MAIN_METRICS, pep.records),
 )
 """Jobs whose files are read one by one."""
+_LEG_READERS = [reader for reader in _READERS if set(reader.metrics) & {"tcp_leg_ok", "pep_connections_count"}]
 _LEGS = {"tcp_leg_ok": "tcp", "quic_leg_ok": "quic"}
 """Metrics of a leg of a connection, and its protocol."""
 _OF_A_LEG = (
@@ -94,17 +97,35 @@ _OF_A_LEG = (
     "initial_window_asked",
     "ack_threshold",
 )
+TABLE = "records.parquet"
 MANIFEST: TypeAdapter[Manifest] = TypeAdapter(Manifest)
 JOB: TypeAdapter[Job] = TypeAdapter(Job)
 
 
-@dataclass(frozen=True)
-class StoredLoad:
-    """A page load as it was stored, or why it cannot be read, the job that stored it, and the proxy on its path."""
+class StoredLoad(Model):
+    """A page load as it was stored, and the proxy on its path."""
 
-    job: Job
     pep: str
-    content: PageLoad | Unreadable
+    load: PageLoad
+
+
+class Stored(Model):
+    """What jobs stored apart from figures: readable page loads in the order of jobs and loads, and legs of connections.
+
+    A leg: `node`, `protocol`, `leg` (interface, or side of satpep), congestion control and initial window (packets;
+    several where its connections differed) as `ss -ti` and satpep saw them and as requested, `fault` if these differ.
+    """
+
+    loads: list[StoredLoad]
+    legs: list[dict[str, str]]
+
+
+@dataclass(frozen=True)
+class Collected:
+    """A run that was read: its records (`SCHEMA`), and what its jobs stored."""
+
+    records: Table
+    stored: Stored
 
 
 def manifest(run_dir: Path) -> Manifest:
@@ -115,25 +136,35 @@ def manifest(run_dir: Path) -> Manifest:
     return content
 
 
-def collect(run_dir: Path) -> pl.DataFrame:
-    """Collect all records of a run and write them to records.parquet. Raises `RunFolderError`, OSError."""
-    frame = gather(run_dir)
-    write(frame, run_dir / "records.parquet")
-    return frame
+def collect(run_dir: Path, out: Path | None = None) -> pl.LazyFrame:
+    """Collect all records of a run, write them to `out`/records.parquet (None: the run folder), and return that table.
+
+    The memory that this takes does not depend on the length of the run. Raises `RunFolderError`, OSError.
+    """
+    path = (out or run_dir) / TABLE
+    write(tables(_identity(manifest(run_dir)), _records(run_dir)), path)
+    return pl.scan_parquet(path)
 
 
 def gather(run_dir: Path) -> pl.DataFrame:
     """Collect all records of a run without writing anything. Raises `RunFolderError`."""
+    return pl.concat(tables(_identity(manifest(run_dir)), _records(run_dir)))
+
+
+def _identity(about: Manifest) -> Identity:
+    return Identity(about.run_id, about.scenario, about.profile, about.lab)
+
+
+def _records(run_dir: Path) -> Iterator[Record | Series]:
     about = manifest(run_dir)
-    identity = Identity(about.run_id, about.scenario, about.profile, about.lab)
     raw, origin = run_dir / "raw", about.started_unix_s
     ended, note = read_jsonl(raw, "jobs.jsonl", JOB)
-    found: list[Record | Series] = [_run(about), *_note("raw/jobs.jsonl", note), *_calibration(raw)]
-    found += jobs.records(ended, origin)
+    yield from (_run(about), *_note("raw/jobs.jsonl", note), *_calibration(raw))
+    yield from jobs.records(ended, origin)
     limits = floors.of_run(run_dir)
     peps = {str(job.job_instance_id): pep.during(job, ended) for job in ended}
-    found += floors.judged(_transfers(raw, ended, origin), limits, peps)
-    found += _pages(raw, ended, limits, peps)
+    yield from floors.judged(_transfers(raw, ended, origin), limits, peps)
+    yield from _pages(raw, ended, limits, peps)
     quic = _Reader(
         "satlab_satperf",
         satperf.STAT,
@@ -141,15 +172,14 @@ def gather(run_dir: Path) -> pl.DataFrame:
         satperf.MAIN_METRICS,
         lambda content, labels: satperf.records(content, labels, origin),
     )
-    documents = [record for reader in (*_READERS, quic) for record in _documents(raw, ended, reader)]
-    found += floors.judged(documents, limits, peps)
-    found += _unclaimed(raw, ended)
+    for reader in (*_READERS, quic):
+        yield from floors.judged(_documents(raw, ended, reader), limits, peps)
+    yield from _unclaimed(raw, ended)
     # Hosts of the VM lab carry the terrestrial segment themselves: with OpenSAND satlink has no part in the path.
     if about.lab == "netns" or about.emulator == "satlink":
-        found += _link(raw, ended, origin)
+        yield from _link(raw, ended, origin)
     if about.emulator == "opensand":
-        found += opensand.records(raw, origin)
-    return table(identity, found)
+        yield from opensand.records(raw, origin)
 
 
 def verify(run_dir: Path) -> list[str]:
@@ -160,17 +190,26 @@ def verify(run_dir: Path) -> list[str]:
     return differences(run_dir, manifest(run_dir).files)
 
 
-def legs(run_dir: Path) -> list[dict[str, str]]:
-    """Return what each leg of the run's connections had in force, as `ss -ti` and satpep saw it, for the manifest.
-
-    A leg: `node`, `protocol`, `leg` (interface, or side of satpep), congestion control and initial window (packets;
-    several where its connections differed) as seen and as requested, `fault` where these differ.
-    """
+def stored(run_dir: Path) -> Stored:
+    """Read what a run's jobs stored apart from figures."""
     raw = run_dir / "raw"
     ended, _ = read_jsonl(raw, "jobs.jsonl", JOB)
-    readers = [reader for reader in _READERS if set(reader.metrics) & {"tcp_leg_ok", "pep_connections_count"}]
-    found = [record for reader in readers for record in _documents(raw, ended, reader) if record.metric in _LEGS]
-    return [_leg(record) for record in found]
+    found = [record for reader in _LEG_READERS for record in _documents(raw, ended, reader) if record.metric in _LEGS]
+    return Stored(loads=list(_loads(raw, ended)), legs=[_leg(record) for record in found])
+
+
+def stores_more(run_dir: Path) -> bool:
+    """Return whether there may be something to read: the runner's list of jobs names one that stores it."""
+    ended, _ = read_jsonl(run_dir / "raw", "jobs.jsonl", JOB)
+    return bool({job.job for job in ended} & {"satlab_page_load", *(reader.job for reader in _LEG_READERS)})
+
+
+def _loads(raw: Path, ended: Sequence[Job]) -> Iterator[StoredLoad]:
+    for job in (job for job in ended if job.job == "satlab_page_load"):
+        for name in stored_files(raw, job.folder, pages.STAT):
+            content = read_json(raw, name, pages.ADAPTER)
+            if not isinstance(content, Unreadable):
+                yield StoredLoad(pep=pep.during(job, ended), load=content)
 
 
 def _leg(record: Record) -> dict[str, str]:
@@ -179,17 +218,6 @@ def _leg(record: Record) -> dict[str, str]:
     in_force = {name: labels[name] for name in _OF_A_LEG if labels.get(name)}
     about = {"node": labels["entity"], "protocol": _LEGS[record.metric], "leg": place}
     return about | in_force | ({"fault": record.reason} if record.reason else {})
-
-
-def stored_loads(run_dir: Path) -> list[StoredLoad]:
-    """Return every stored page load of a run, in the order of the jobs and loads."""
-    raw, found = run_dir / "raw", list[StoredLoad]()
-    ended, _ = read_jsonl(raw, "jobs.jsonl", JOB)
-    for job in (job for job in ended if job.job == "satlab_page_load"):
-        for name in stored_files(raw, job.folder, pages.STAT):
-            content = read_json(raw, name, pages.ADAPTER)
-            found.append(StoredLoad(job, pep.during(job, ended), content))
-    return found
 
 
 def _run(about: Manifest) -> Record:
@@ -286,26 +314,30 @@ def _nothing_stored(job: Job, metrics: Sequence[str], stat: str) -> list[Record]
 def _unclaimed(raw: Path, ended: Sequence[Job]) -> list[Record]:
     """Mark results whose job has no line in jobs.jsonl: the runner died before the job did."""
     known = {job.folder for job in ended}
-    paths = [path for path in (raw / "files").glob("*") if path.is_dir()]
-    folders = sorted(os.fsencode(path.name).decode(errors="replace") for path in paths)
+    found = [name.removesuffix("/") for name in listing(raw, "files") if name.endswith("/")]
+    folders = sorted(os.fsencode(name).decode(errors="replace") for name in found)
     reason = "raw/jobs.jsonl has no line for the job that stored this; its figures are left out"
     return [failed("job_ok", {"file": f"raw/files/{name}"}, reason) for name in folders if name not in known]
 
 
-def _link(raw: Path, ended: Sequence[Job], origin: float) -> list[Record | Series]:
+def _link(raw: Path, ended: Sequence[Job], origin: float) -> Iterator[Record | Series]:
     window = None
     if ended:
         window = link_samples.Window(min(j.start_unix_s for j in ended), max(j.stop_unix_s for j in ended))
+    names = {direction: direction for direction in link_samples.DIRECTIONS}
     lines = Lines(raw, "link.jsonl", link_samples.ADAPTER)
-    metrics = link_samples.Metrics(lines, origin, window)
-    return [*_note("raw/link.jsonl", lines.note), *metrics.records(), *_lan(raw, origin, window)]
+    metrics = link_samples.Metrics(lines, origin, window, names)
+    yield from metrics.each()
+    yield from _note("raw/link.jsonl", lines.note)
+    yield from metrics.process()
+    yield from _lan(raw, origin, window)
 
 
-def _lan(raw: Path, origin: float, window: link_samples.Window | None) -> list[Record | Series]:
-    """Return what the client's LAN did, where an emulator of its own carried it."""
-    if not (raw / "lan.jsonl").exists():
-        return []
+def _lan(raw: Path, origin: float, window: link_samples.Window | None) -> Iterator[Record | Series]:
+    """Yield what the client's LAN did, where an emulator of its own carried it."""
+    if "lan.jsonl" not in listing(raw, "."):
+        return
     lines = Lines(raw, "lan.jsonl", link_samples.ADAPTER)
-    metrics = link_samples.Metrics(lines, origin, window)
-    down, up = metrics.of("terrestrial_down", "lan_down"), metrics.of("terrestrial_up", "lan_up")
-    return [*_note("raw/lan.jsonl", lines.note), *down, *up]
+    names = {"terrestrial_down": "lan_down", "terrestrial_up": "lan_up"}
+    yield from link_samples.Metrics(lines, origin, window, names).each()
+    yield from _note("raw/lan.jsonl", lines.note)

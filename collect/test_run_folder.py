@@ -39,7 +39,7 @@ def value(frame: pl.DataFrame, metric: str, **labels: str) -> float | None:
 
 
 def test_a_complete_run_has_every_figure(run: Path) -> None:
-    frame = collect.collect(run)
+    frame = collect.gather(run)
     assert frame.schema == collect.SCHEMA
     assert value(frame, "goodput_bps") is not None
     assert value(frame, "calibration_ok") == 1.0
@@ -63,7 +63,8 @@ def test_directions_of_another_emulator_have_no_records(run: Path) -> None:
 
 
 def test_parquet_holds_the_table_and_no_scratch_file_is_left(run: Path) -> None:
-    frame = collect.collect(run)
+    frame = collect.collect(run).collect()
+    assert frame.equals(collect.gather(run))
     assert pl.read_parquet(run / "records.parquet").equals(frame)
     assert sorted(p.name for p in run.iterdir()) == ["manifest.json", "plan.json", "raw", "records.parquet"]
 
@@ -78,7 +79,7 @@ def test_collecting_twice_results_in_the_same_bytes(run: Path) -> None:
 def test_all_records_follow_their_schema(run: Path) -> None:
     (run / "raw" / "link.jsonl").unlink()
     validator = jsonschema.Draft202012Validator(json.loads((SCHEMAS / "records.schema.json").read_text()))
-    frame = collect.collect(run)
+    frame = collect.gather(run)
     for row in [*collect.summaries(frame), *series(frame)]:
         validator.validate(row)
 
@@ -89,7 +90,7 @@ def series(frame: pl.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def test_calibration_s_own_drops_are_not_counted(run: Path) -> None:
-    frame = collect.collect(run)
+    frame = collect.gather(run)
     in_series = sum(
         row["value"] for row in series(frame) if row["metric"] == "link_dropped_packets" and row["t_s"] < 12
     )
@@ -107,7 +108,7 @@ def test_jobs_that_run_between_two_samples_have_the_counters_of_that_interval(ru
     path.write_text("".join(json.dumps(job | short) + "\n" for job in jobs))
     lines = [json.loads(line) for line in (run / "raw" / "link.jsonl").read_text().splitlines()]
     (sample,) = (x for x in lines if x["type"] == "sample" and abs(x["t_unix_s"] - example_run.START - 12.1) < 0.01)
-    assert value(collect.collect(run), "link_in_packets", direction="forward") == sample["forward"]["in_packets"]
+    assert value(collect.gather(run), "link_in_packets", direction="forward") == sample["forward"]["in_packets"]
 
 
 COUNTED = {
@@ -168,7 +169,7 @@ def test_any_damaged_raw_file_is_a_failed_sample(
     damage(run / name)
     if "page_load" in name and not (run / name).exists():
         shutil.rmtree(folder)
-    frame = collect.collect(run)
+    frame = collect.gather(run)
     assert [row for row in summary(frame, metric) if row["status"] == "failed" and row["reason"]], name
 
 
@@ -176,14 +177,14 @@ def test_any_damaged_raw_file_is_a_failed_sample(
 def test_a_cut_off_last_line_is_tolerated_and_noted(run: Path, name: str) -> None:
     content = (run / name).read_bytes()
     (run / name).write_bytes(content[:-20])
-    (note,) = summary(collect.collect(run), "raw_file_ok")
+    (note,) = summary(collect.gather(run), "raw_file_ok")
     assert (note["status"], note["labels"]["file"]) == ("censored", name)
     assert "last line is incomplete" in note["reason"]
 
 
 def test_a_job_that_did_not_end_normally_is_a_failed_sample(run: Path) -> None:
     change_job(run, 2, status="Error", exit_code=1, log="boom\n")
-    rows = summary(collect.collect(run), "job_ok", instance="2")
+    rows = summary(collect.gather(run), "job_ok", instance="2")
     assert [(r["value"], r["status"], r["reason"]) for r in rows] == [
         (None, "failed", "Error: ended with status 1: boom")
     ]
@@ -192,13 +193,13 @@ def test_a_job_that_did_not_end_normally_is_a_failed_sample(run: Path) -> None:
 @pytest.mark.parametrize(("job", "status"), [("satlab_web_server", "ok"), ("satlab_iperf3", "censored")])
 def test_to_be_stopped_is_the_ordinary_end_of_servers_only(run: Path, job: str, status: str) -> None:
     change_job(run, 2, status="Stopped", exit_code=None, job=job)
-    (row,) = summary(collect.collect(run), "job_ok", instance="2")
+    (row,) = summary(collect.gather(run), "job_ok", instance="2")
     assert row["status"] == status
 
 
 def test_results_without_a_job_line_are_named(run: Path) -> None:
     (run / "raw" / "files" / "satlab_ping-99").mkdir()
-    (row,) = summary(collect.collect(run), "job_ok", file="raw/files/satlab_ping-99")
+    (row,) = summary(collect.gather(run), "job_ok", file="raw/files/satlab_ping-99")
     assert row["status"] == "failed"
 
 
@@ -208,7 +209,7 @@ def test_results_without_a_job_line_are_named(run: Path) -> None:
 def test_how_the_run_ended_is_a_record(run: Path, status: str, expected: str) -> None:
     about = json.loads((run / "manifest.json").read_text()) | {"status": status, "reason": "out of disk"}
     (run / "manifest.json").write_text(json.dumps(about))
-    (row,) = summary(collect.collect(run), "run_ok")
+    (row,) = summary(collect.gather(run), "run_ok")
     assert row["status"] == expected
 
 
@@ -216,14 +217,14 @@ def test_how_the_run_ended_is_a_record(run: Path, status: str, expected: str) ->
 def test_a_folder_without_manifest_is_not_a_run(run: Path, text: str | None) -> None:
     (run / "manifest.json").unlink() if text is None else (run / "manifest.json").write_text(text)
     with pytest.raises(collect.RunFolderError, match=r"is not a run folder: manifest\.json"):
-        collect.collect(run)
+        collect.gather(run)
 
 
 def test_ping_results_in_median_and_losses(run: Path) -> None:
     content = {"schema": "satlab/ping/1", "destination": "198.18.4.2", "sent": 4, "received": 3,
                "rtt_ms": [583.0, 581.0, 590.0], "start_unix_s": 1.0}  # fmt: skip
     add_ping(run, content)
-    frame = collect.collect(run)
+    frame = collect.gather(run)
     assert value(frame, "rtt_ms", stat="median") == 583.0
     assert value(frame, "ping_lost_packets") == 1
 
@@ -231,7 +232,7 @@ def test_ping_results_in_median_and_losses(run: Path) -> None:
 def test_ping_without_replies_is_a_failed_sample(run: Path) -> None:
     add_ping(run, {"schema": "satlab/ping/1", "destination": "198.18.4.2", "sent": 4, "received": 0,
                    "rtt_ms": [], "start_unix_s": 1.0})  # fmt: skip
-    calibrated, echoed = summary(collect.collect(run), "rtt_ms")
+    calibrated, echoed = summary(collect.gather(run), "rtt_ms")
     assert (calibrated["labels"]["source"], calibrated["status"]) == ("calibration", "ok")
     assert (echoed["status"], echoed["reason"]) == ("failed", "none of 4 echoes came back")
 

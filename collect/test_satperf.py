@@ -6,8 +6,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from collect import legs as legs_of
-from collect import pep, satperf, tcp_conf
+from collect import pep, satperf, stored, tcp_conf
 from collect.records import Record
 from satlab.common.paths import SCHEMAS
 
@@ -156,7 +155,7 @@ def test_the_legs_of_a_run_are_returned_for_its_manifest(tmp_path: Path) -> None
             }
         )
     (tmp_path / "raw" / "jobs.jsonl").write_text("".join(json.dumps(job) + "\n" for job in jobs))
-    returned = legs_of(tmp_path)
+    returned = stored(tmp_path).legs
     about = {"node": "proxy-gw", "protocol": "quic", "congestion_control": "bbr", "initial_window": "100"}
     assert returned == [
         {
@@ -169,7 +168,7 @@ def test_the_legs_of_a_run_are_returned_for_its_manifest(tmp_path: Path) -> None
     ]
     schema = json.loads((SCHEMAS / "manifest.schema.json").read_text())["properties"]["legs"]
     jsonschema.validate(returned, schema)
-    assert legs_of(tmp_path / "nothing") == []
+    assert stored(tmp_path / "nothing").legs == []
 
 
 def test_a_proxy_that_nothing_went_through_is_a_failed_sample() -> None:

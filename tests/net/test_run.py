@@ -106,6 +106,7 @@ def test_interrupt_keeps_what_was_measured_and_leaves_no_lab(tmp_path: Path) -> 
     manifest = json.loads(next(tmp_path.glob("*/manifest.json")).read_text())
     assert manifest["status"] == "interrupted"
     assert "raw/link.jsonl" in manifest["files"]
+    assert set(manifest["enforced_by"]) == {"memory", "processes", "disk", "capabilities"}
     assert lab.status(run.lab_id(manifest["run_id"])).phase == "absent"
 
 

@@ -6,9 +6,7 @@ import csv
 import http.client
 import io
 import ipaddress
-import json
 import os
-import secrets
 import signal
 import socket
 import ssl
@@ -17,40 +15,28 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from satlab.common import paths
 from satlab.common.errors import ExitStatus
-from satlab.netlab import lab, netns, ownership, pki, privileges
-from satlab.netlab.pki import Pki
+from satlab.netlab import lab, pki, privileges
 from satlab.serve.supervisor import helper_socket
 from tests.polling import until
+from tests.serving import (
+    ENTITIES,
+    ENVIRONMENT,
+    OVER,
+    Client,
+    Service,
+    free_port,
+    launch,
+    marked,
+    serving,
+    set_up,
+)
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
 
-STANDIN = Path(__file__).with_name("standin_serve.py")
-PASSWORD = "a password for one test"  # noqa: S105
-ENVIRONMENT = os.environ | {"PYTHONPATH": paths.PYTHONPATH}
-OVER = ("Finished Ok", "Finished Ko", "Stopped")
-ENTITIES = {"sender": "198.18.1.2", "receiver": "198.18.4.2"}
-ECHO = {
-    "name": "echo",
-    "description": "Echo requests from the sender to the receiver",
-    "arguments": {"count": "How many"},
-    "constants": {"target": "198.18.4.2"},
-    "openbach_functions": [
-        {
-            "id": 1,
-            "label": "echo",
-            "start_job_instance": {
-                "entity_name": "sender",
-                "satlab_ping": {"destination_ip": "$target", "count": "$count", "interval": 0.2},
-            },
-        }
-    ],
-}
 NOBODY_LISTENS = {
     "name": "nobody_listens",
     "arguments": {"count": "Not used by the program, but by the scenario"},
@@ -66,159 +52,11 @@ NOBODY_LISTENS = {
 }
 
 
-class Client:
-    """A JSON client that keeps the cookie."""
-
-    def __init__(self, port: int, trusted: Path | None = None) -> None:
-        self.port, self.cookie, self.attributes = port, "", ""
-        self.tls = None if trusted is None else ssl.create_default_context(cafile=trusted)
-
-    def connect(self) -> http.client.HTTPConnection:
-        if self.tls is None:
-            return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=60, context=self.tls)
-
-    def request(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        connection = self.connect()
-        with contextlib.closing(connection):
-            headers = {"content-type": "application/json", "cookie": self.cookie}
-            connection.request(method, path, None if method == "GET" else json.dumps(body or {}), headers)
-            answer = connection.getresponse()
-            text = answer.read().decode()
-            if given := answer.headers["set-cookie"]:
-                self.cookie, _, self.attributes = given.partition(";")
-            is_json = answer.headers.get_content_type() == "application/json"
-            return answer.status, json.loads(text) if is_json and text else text
-
-    def expect(self, status: int, method: str, path: str, body: Any = None) -> Any:
-        got, answer = self.request(method, path, body)
-        assert got == status, (method, path, got, answer)
-        return answer
-
-    def log_in(self) -> None:
-        self.expect(200, "POST", "/login/", {"login": "openbach", "password": PASSWORD})
-
-    def instance(self, number: int, *, quiet: bool = True) -> Any:
-        return self.expect(200, "GET", f"/scenario_instance/{number}/{'?quiet' if quiet else ''}")
-
-    def await_status(self, number: int, statuses: tuple[str, ...], seconds: float = 120) -> str:
-        until(lambda: self.instance(number)["status"] in statuses, seconds=seconds)
-        return str(self.instance(number)["status"])
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
-
-
-class Service:
-    """A server in processes of its own; `state` outlives it."""
-
-    def __init__(self, state: Path, *, standin: bool = False, tls: Pki | None = None) -> None:
-        self.state, self.standin, self.tls = state, standin, tls
-        self.port = free_port()
-        argv = [*self.argv, "--set-password", "openbach", "--role", "admin"]
-        subprocess.run(argv, input=f"{PASSWORD}\n", text=True, check=True, env=ENVIRONMENT)
-        self.start()
-
-    @property
-    def argv(self) -> list[str]:
-        return [sys.executable, "-m", "satlab", "serve", "--state", str(self.state)]
-
-    def start(self) -> None:
-        argv = [*self.argv, "--listen", f"127.0.0.1:{self.port}"]
-        if self.tls is not None:
-            argv += ["--tls-cert", str(self.tls.server_cert), "--tls-key", str(self.tls.server_key)]
-        if self.standin:
-            argv = [sys.executable, str(STANDIN), str(self.state), str(self.port)]
-        self.process = subprocess.Popen(argv, env=ENVIRONMENT)
-        self.client = Client(self.port, None if self.tls is None else self.tls.ca_cert)
-
-        def answers() -> bool:
-            assert self.process.poll() is None
-            with contextlib.suppress(OSError):
-                return self.client.request("GET", "/version/")[0] == 200
-            return False
-
-        until(answers, seconds=60)
-        self.client.log_in()
-
-    def api_pid(self) -> int:
-        parents = {pid: fields[1] for pid, fields in processes().items()}
-        return next(pid for pid, parent in parents.items() if parent == str(self.process.pid))
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    def stop(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(60)
-
-    def run_labs(self) -> list[str]:
-        return sorted(name for name in netns.lab_ids() if name.startswith("run-"))
-
-
-def processes() -> dict[int, list[str]]:
-    """Return state, parent and so on of every process (proc(5), from field 3)."""
-    found = {}
-    for entry in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):
-            if entry.name.isdecimal():
-                found[int(entry.name)] = (entry / "stat").read_text().rpartition(")")[2].split()
-    return found
-
-
-def marked(mark: str) -> list[int]:
-    """Return the processes with this text in their environment."""
-    found = []
-    for pid in processes():
-        with contextlib.suppress(OSError):
-            if mark.encode() in Path(f"/proc/{pid}/environ").read_bytes():
-                found.append(pid)
-    return found
-
-
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
     """The server."""
     with serving() as running:
         yield running
-
-
-@contextlib.contextmanager
-def serving(*, standin: bool = False, tls: Pki | None = None) -> Iterator[Service]:
-    """Run a server whose end leaves no process, lab or owner of its own behind."""
-    state = Path("/tmp") / f"satlab-serve-{secrets.token_hex(4)}"
-    running = Service(state, standin=standin, tls=tls)
-    try:
-        yield running
-        assert running.stop() == 0
-        until(lambda: not marked(str(state)), seconds=20)
-        assert not list((state / "scratch").glob("*"))
-        assert not helper_socket(state).exists()
-    finally:
-        running.kill()
-        helper_socket(state).unlink(missing_ok=True)
-        ownership.sweep()
-        subprocess.run(["rm", "-rf", str(state)], check=True)
-
-
-def set_up(client: Client) -> str:
-    """Create a project with entities and a scenario; return the path of the scenario's instances."""
-    client.request("DELETE", "/project/trial/")
-    client.expect(200, "POST", "/project/", {"name": "trial", "description": "", "owners": []})
-    for name, address in ENTITIES.items():
-        entity = {"name": name, "description": "", "agent": {"address": address}}
-        client.expect(200, "POST", "/project/trial/entity/", entity)
-    client.expect(200, "POST", "/job/", {"name": "satlab_ping", "path": "ignored"})
-    client.expect(200, "POST", "/project/trial/scenario/", ECHO)
-    return "/project/trial/scenario/echo/scenario_instance/"
-
-
-def launch(client: Client, where: str, count: int) -> int:
-    body = {"arguments": {"count": str(count)}, "link": {"profile": "leo"}}
-    return int(client.expect(200, "POST", where, body)["scenario_instance_id"])
 
 
 def test_a_client_that_follows_the_contract(service: Service) -> None:

@@ -201,6 +201,30 @@ def test_t23_without_user_namespaces_a_lab_has_plain_ones(tmp_path: Path, monkey
         netns.remove(lab_id)
 
 
+# --- T31: the spec --------------------------------------------------------------------------------------------------
+
+LOOK = """
+import os
+for name in ("cmdline", "environ", "root/etc/passwd", "fd", "cwd/.", "maps"):
+    try:
+        path = "/proc/1/" + name
+        text = " ".join(os.listdir(path)) if os.path.isdir(path) else open(path, "rb").read().decode(errors="replace")
+    except OSError as error:
+        text = error.strerror
+    print(repr(text))
+found = open("/proc/1/cmdline").read().split("\\0")
+print([os.path.exists(word) for word in found if word.endswith((".json", ".sandbox"))])
+"""
+
+
+def test_t31_what_a_sandbox_is_made_from_is_not_seen(attacker: Attacker) -> None:
+    said = attacker.run(LOOK).output
+    assert "memory_bytes" not in said and "user_namespace" not in said, said
+    lines = said.split("\n")
+    assert lines[1:4] == ["'Permission denied'"] * 3, lines
+    assert lines[6] == "[False]", "satbox names the file; the program has no such file"
+
+
 # --- T24: processes -------------------------------------------------------------------------------------------------
 
 LEAVE = """

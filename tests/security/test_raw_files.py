@@ -3,9 +3,7 @@
 
 import json
 import os
-import random
 import shutil
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ import pytest
 import collect
 from collect import raw
 from collect.fixtures import example_run
-from collect.fixtures.example_run import DIRECTIONS, START, Example, counters
+from collect.fixtures.example_run import Example
 
 pytestmark = pytest.mark.timeout(60)  # a reader that waits for a writer waits for ever
 TRANSFER = "satlab_iperf3-2/iperf3_json.json"
@@ -139,26 +137,3 @@ def test_t16_lines_have_bounds(run: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(raw, "LINES_BYTES", 1000)
     reasons = {row["reason"] for row in collect.summaries(collect.collect(run))}
     assert "link.jsonl: has more than 1000 bytes" in reasons
-
-
-def test_t16_link_samples_take_little_memory(run: Path) -> None:
-    """Each sample as objects, and its figures as records, would take 20 kB and more."""
-    path, samples = run / "raw" / "link.jsonl", 3000
-    rng = random.Random(1)  # noqa: S311 - figures of an example
-    lines = path.read_text().splitlines()
-    made = [
-        {"type": "sample", "t_unix_s": START + 10 + n / 10, **{d: counters(1e6, 5e4, rng) for d in DIRECTIONS}}
-        for n in range(samples)
-    ]
-    path.write_text("\n".join([lines[0], *map(json.dumps, made), lines[-1]]) + "\n")
-    collect.gather(run)
-    tracemalloc.start()
-    try:
-        before, _ = tracemalloc.get_traced_memory()
-        frame = collect.gather(run)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    series = frame.filter((frame["metric"] == "link_queue_bytes") & frame["t_s"].is_not_null())
-    assert len(series) == samples * len(DIRECTIONS)
-    assert (peak - before) / samples < 2000

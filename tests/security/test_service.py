@@ -20,6 +20,7 @@ from satlab.serve.conftest import HOST, PASSWORD, FakeHelper
 from satlab.serve.settings import Settings
 from satlab.serve.store import Store
 from tests.polling import until
+from tests.serving import fill
 
 LAUNCH = "/project/satlab/scenario/ping/scenario_instance/"
 ARGUMENTS = {"arguments": {"count": "3"}}
@@ -49,17 +50,6 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "satlab-test", folder], check=True)
     yield folder
     subprocess.run(["umount", "-l", folder], check=True)
-
-
-def fill(path: Path) -> None:
-    """Write until not one more block is free."""
-    with path.open("wb", buffering=0) as file:
-        for size in (1 << 16, 1):
-            try:
-                while True:
-                    file.write(b"\0" * size)
-            except OSError:
-                continue
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Random ends of `satlab up`, `run` and `check`: SIGKILL, SIGSTOP and a full disk, then a look at what is left.
+"""Random ends of `satlab up`, `run`, `check` and `serve`: SIGKILL, SIGSTOP and a full disk; then what is left, or lost.
 
     python -m tests.soak.soak --rounds 500 --minutes 60 --state /tmp/soak.jsonl
 
@@ -21,6 +21,7 @@ from pathlib import Path
 from satlab.common import netns_names, paths, scratch
 from satlab.common.processes import wait
 from satlab.netlab import lab, netns, ownership
+from tests.soak import service
 
 COMMANDS = {
     "up": ["up", "--profile", "leo", "--lab"],
@@ -29,9 +30,13 @@ COMMANDS = {
 }
 BLOWS = ("kill", "stop", "full")
 LONGEST_S = 12.0
-"""Latest moment of a blow."""
-STOPPED_S = 2.0
+"""Latest moment of a blow; short ones are as frequent as long ones, since a command starts with its namespaces."""
+STOPPED_S = 1.0
 CLEAN_S = 60.0
+SMALL = "size=64k,nr_inodes=60"
+"""The disk that is full (tmpfs)."""
+ENDS = (0, 1, 3, 4)
+"""Exit statuses of a command that was left to end by itself."""
 
 
 class Round:
@@ -40,24 +45,26 @@ class Round:
     def __init__(self, number: int, folder: Path) -> None:
         rng = random.Random(number)  # noqa: S311 - which blow, not a secret
         self.number, self.folder = number, folder
-        self.command, self.blow = rng.choice(sorted(COMMANDS)), rng.choice(BLOWS)
-        self.after_s = rng.uniform(0.0, LONGEST_S)
-        self.lab_id = f"soak{number}"
+        self.command, self.blow = rng.choice(sorted([*COMMANDS, "serve"])), rng.choice(BLOWS)
+        self.after_s = min(rng.uniform(0.0, LONGEST_S), rng.uniform(0.0, LONGEST_S))
+        self.lab_id, self._rng = f"soak{number}", rng
 
     def play(self) -> list[str]:
         """Start the command, strike, clean up as a user would; return what is wrong afterwards."""
         small = self.folder / "small"
         small.mkdir()
         if self.blow == "full":
-            subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k,nr_inodes=60", "satlab-soak", small], check=True)
+            size = service.SMALL if self.command == "serve" else SMALL
+            subprocess.run(["mount", "-t", "tmpfs", "-o", size, "satlab-soak", small], check=True)
         try:
-            self._strike(small)
-            return self._left()
+            if self.command == "serve":
+                return service.ServiceRound(self._rng, self.blow, small, self.folder / "log").play()
+            return self._strike(small) + self._left() + _torn(small)
         finally:
             if self.blow == "full":
                 subprocess.run(["umount", "-l", small], check=True)
 
-    def _strike(self, place: Path) -> None:
+    def _strike(self, place: Path) -> list[str]:
         target = {"up": self.lab_id, "run": str(place), "check": str(place / "check")}[self.command]
         argv = [sys.executable, "-m", "satlab", *COMMANDS[self.command], target]
         environment = os.environ | {"PYTHONPATH": paths.PYTHONPATH, "SATLAB_TEST_MARK": self.lab_id}
@@ -70,9 +77,13 @@ class Round:
             process.send_signal(signal.SIGCONT)
         if not ended and self.blow != "full":
             process.kill()
-        if not wait(lambda: process.poll() is not None, CLEAN_S):
-            process.kill()
-        process.wait()
+        in_time = wait(lambda: process.poll() is not None, CLEAN_S)
+        process.kill()
+        status = process.wait()
+        if not in_time:
+            return [f"it did not end within {CLEAN_S} s"]
+        has_ended_itself = ended or self.blow == "full"
+        return [f"it ended with status {status}"] if has_ended_itself and status not in ENDS else []
 
     def _left(self) -> list[str]:
         """Clean as the next command does, and look for what stays."""
@@ -87,10 +98,22 @@ class Round:
             faults.append("namespaces")
         if Path("/run/satlab", self.lab_id).exists():
             faults.append("its record")
+        return faults + self._traces()
+
+    def _traces(self) -> list[str]:
         log = (self.folder / "log").read_text(errors="replace")
-        if "Traceback" in log:
-            faults.append(f"a traceback: {log[-600:]}")
-        return faults
+        return [f"a traceback: {log[-600:]}"] if "Traceback" in log else []
+
+
+def _torn(folder: Path) -> list[str]:
+    """Name documents that are not whole: a reader sees the old one or the new one."""
+    faults = []
+    for path in [*folder.rglob("manifest.json"), *folder.rglob("plan.json"), *folder.rglob("check.json")]:
+        try:
+            json.loads(path.read_text())
+        except ValueError as error:
+            faults.append(f"{path.name}: {error}")
+    return faults
 
 
 def _marked(mark: bytes) -> list[str]:
@@ -126,6 +149,7 @@ def main() -> int:
             file.write(json.dumps(about | {"faults": done[number]}) + "\n")
         if not done[number]:
             scratch.remove(folder)
+    service.clean_up()
     bad = [number for number, faults in done.items() if faults]
     print(f"{len(done)} rounds, {len(bad)} left something: {bad[:20]}")
     return 1 if bad else 0

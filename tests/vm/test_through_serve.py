@@ -18,7 +18,7 @@ from satlab.vm import provision, vm_run
 from satlab.vm.controller import Controller
 from satlab.vm.provision import VmFolder
 from satlab.vm.vm_hosts import VmLab
-from tests.net.test_serve import PASSWORD, serving
+from tests.serving import PASSWORD, serving
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
 
@@ -35,7 +35,7 @@ def test_a_run_folder_comes_out_of_a_controller_s_run(tmp_path: Path) -> None:
         prepared = vm_run.prepare(paths.SCENARIOS / "ping.json", settings, VmLab(folder, here), controller)
         outcome = vm_run.execute(prepared, tmp_path / "runs", ProgressLog(quiet=True), threading.Event(), 120)
     assert outcome.status is ExitStatus.UNCALIBRATED, outcome.reason  # its hosts are not ours to measure
-    rtt = outcome.records.filter(polars.col("metric") == "rtt_ms")
+    rtt = outcome.records.lazy().collect().filter(polars.col("metric") == "rtt_ms")
     assert set(rtt["status"]) == {"ok"}
     assert 579 < rtt["value"].min() < 700  # type: ignore[operator]
     about = json.loads((outcome.folder / "manifest.json").read_text())

@@ -114,7 +114,11 @@ fn second(mounts: &str, name: &str, limits: &Limits) -> io::Result<Groups> {
         fs::create_dir_all(folder)?;
         fs::write(folder.join("cgroup.subtree_control"), "+memory +pids")?;
     }
-    let folder = fresh(&parent.join(name))?;
+    limited(fresh(&parent.join(name))?, limits)
+}
+
+/// Writes the limits of version 2 to a new group.
+fn limited(folder: PathBuf, limits: &Limits) -> io::Result<Groups> {
     fs::write(folder.join("memory.max"), limits.memory_bytes.to_string())?;
     let _ = fs::write(folder.join("memory.swap.max"), "0"); // a kernel without swap accounting
     fs::write(folder.join("pids.max"), limits.processes.to_string())?;
@@ -225,6 +229,56 @@ mod tests {
             Some("/sys/fs/cgroup/memory".into())
         );
         assert_eq!(mount_point(HYBRID, Some("pids")), None);
+    }
+
+    const LIMITS: Limits = Limits {
+        memory_bytes: 1000,
+        processes: 7,
+        ..crate::spec::TRIAL
+    };
+
+    fn new_folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("satbox-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    #[test]
+    fn a_group_of_version_2_has_the_limits_and_reports_what_was_exceeded() {
+        let folder = new_folder("cgroup2");
+        for (name, text) in [
+            ("cgroup.procs", ""),
+            ("memory.events", "max 3\noom_kill 1\n"),
+            ("pids.events", "max 0\n"),
+            ("memory.peak", "998\n"),
+        ] {
+            fs::write(folder.join(name), text).unwrap();
+        }
+        let groups = limited(folder.clone(), &LIMITS).unwrap();
+        groups.join().unwrap();
+        let text = |name| fs::read_to_string(folder.join(name)).unwrap();
+        assert_eq!(
+            ["memory.max", "memory.swap.max", "pids.max", "cgroup.procs"].map(text),
+            ["1000", "0", "7", "0"]
+        );
+        assert_eq!(
+            (groups.exceeded(), groups.peak_bytes(), groups.enforced_by()),
+            ([true, false], 998, "cgroup2")
+        );
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_hierarchy_of_version_2_without_delegated_controllers_is_not_used() {
+        let folder = new_folder("undelegated");
+        fs::create_dir(folder.join("cgroup.subtree_control")).unwrap(); // cannot be written
+        let mounts = format!(
+            "30 23 0:26 / {} rw - cgroup2 cgroup2 rw\n",
+            folder.display()
+        );
+        assert!(second(&mounts, "x-1", &LIMITS).is_err());
+        assert!(!folder.join(PARENT).join("x-1").exists());
+        fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

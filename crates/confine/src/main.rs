@@ -24,6 +24,7 @@ use spec::{Report, Spec};
 use sys::Fork;
 
 const USAGE: &str = "usage: satbox run SPEC-FILE -- COMMAND...     the command has this program's variables and working directory
+       satbox enforces     prints as JSON what enforces limits on this host
        satbox namespaces USER-FILE FIRST-UID COUNT NETWORK-FILE...";
 /// Exit status of `namespaces` where the kernel allows no user namespace.
 const NO_USER_NAMESPACES: u8 = 5;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         ["run", spec, "--", program @ ..] if !program.is_empty() => {
             read(spec).and_then(|spec| run(&spec, program))
         }
+        ["enforces"] => enforces(),
         ["namespaces", user, first, count, networks @ ..] => make(user, first, count, networks),
         _ => Err(io::Error::new(io::ErrorKind::InvalidInput, USAGE)),
     };
@@ -55,6 +57,22 @@ fn main() -> ExitCode {
 
 fn invalid(why: impl std::fmt::Display) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, why.to_string())
+}
+
+/// Tries groups and a user namespace, and prints what there is.
+fn enforces() -> io::Result<ExitCode> {
+    let groups = Groups::make(&format!("trial-{}", std::process::id()), &spec::TRIAL);
+    groups.remove();
+    let by = groups.enforced_by();
+    let has_users = sys::unshare(libc::CLONE_NEWUSER).is_ok();
+    let found = serde_json::json!({
+        "memory": by,
+        "processes": by,
+        "disk": "watch",
+        "capabilities": if has_users { "user namespace" } else { "not granted" },
+    });
+    writeln!(io::stdout(), "{found}")?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn make(user: &str, first: &str, count: &str, networks: &[&str]) -> io::Result<ExitCode> {
@@ -79,16 +97,20 @@ fn read(path: &str) -> io::Result<Spec> {
 fn run(spec: &Spec, program: &[&str]) -> io::Result<ExitCode> {
     sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong)?;
     let report = spec.report.map(sys::inherited).transpose()?;
-    if let Some(path) = &spec.network {
-        sys::enter(&File::open(path)?, libc::CLONE_NEWNET)?;
-    }
+    let network = match &spec.network {
+        Some(path) => {
+            sys::enter(&File::open(path)?, libc::CLONE_NEWNET)?;
+            0
+        }
+        None => libc::CLONE_NEWNET,
+    };
     let argv = program.iter().map(ToString::to_string).collect();
     let cwd = std::env::current_dir()?;
     let groups = Groups::make(
         &format!("{}-{}", spec.name, std::process::id()),
         &spec.limits,
     );
-    sys::unshare(NAMESPACES)?;
+    sys::unshare(NAMESPACES | network)?;
     sys::note_sigterm();
     let (read, write) = sys::pipe()?;
     match sys::fork()? {

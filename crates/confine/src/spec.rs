@@ -21,7 +21,7 @@ pub struct Spec {
     /// File of the user namespace that owns the network; `None`: the initial one, and no capability is granted.
     #[serde(default)]
     pub user_namespace: Option<PathBuf>,
-    /// File of the network namespace; `None`: the one of the caller.
+    /// File of the network namespace; `None`: a new one, without a network.
     #[serde(default)]
     pub network: Option<PathBuf>,
     /// An empty folder that becomes the root.
@@ -76,6 +76,17 @@ pub struct Limits {
     #[serde(default)]
     pub descendants_grace_s: f64,
 }
+
+/// Limits of a group that no process joins.
+pub const TRIAL: Limits = Limits {
+    seconds: None,
+    memory_bytes: 1 << 20,
+    processes: 1,
+    disk_bytes: 1,
+    files: 1,
+    grace_s: 0.0,
+    descendants_grace_s: 0.0,
+};
 
 /// How the program ended.
 #[derive(Debug, Default, Serialize, Deserialize, PartialEq)]

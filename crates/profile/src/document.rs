@@ -14,6 +14,8 @@ use crate::fault::{Fault, Faults, Severity};
 pub const MAX_BYTES: u64 = 4 << 20;
 /// Deepest nesting that is parsed. `OpenSAND` 8.2 needs 9 levels.
 pub const MAX_DEPTH: usize = 32;
+/// Bytes of a tag with its attributes, each of which the parser compares with all before it.
+const MAX_TAG: usize = 4096;
 /// Most XML nodes in a file.
 const MAX_NODES: u32 = 100_000;
 
@@ -215,6 +217,14 @@ fn check_depth(text: &str) -> Result<(), Refusal> {
             };
             (length, step)
         };
+        if length > MAX_TAG && !rest.starts_with("<!--") && !rest.starts_with("<![CDATA[") {
+            let line = text[..open].matches('\n').count() as u32 + 1;
+            return Err((
+                line,
+                format!("has a tag of more than {MAX_TAG} bytes"),
+                "OpenSAND 8.2 has no such attributes".into(),
+            ));
+        }
         depth = depth.saturating_add_signed(step);
         if depth > MAX_DEPTH {
             let line = text[..open].matches('\n').count() as u32 + 1;

@@ -108,8 +108,7 @@ def _loads(count: int, kind: Kind, runs: Path) -> list[SampleDocument]:
     settings = {"protocol": kind, "runs": str(count)}
     request = RunRequest(SCENARIOS / "page_load.json", LinkOptions(profile="leo"), settings, runs, report=False)
     result = run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
-    contents = [one.content for one in collect.stored_loads(result.folder)]
-    return [_of_load(one) for one in contents if isinstance(one, collect.PageLoad) and one.status == "ok"]
+    return [_of_load(one.load) for one in result.collected.stored.loads if one.load.status == "ok"]
 
 
 def _of_load(load: collect.PageLoad) -> SampleDocument:

@@ -115,6 +115,25 @@ def bench_host_load(
     return ExitStatus.OK
 
 
+@command(group=bench_app, name="confinement")
+def bench_confinement(
+    pairs: Annotated[int, typer.Option(help="Pairs of runs of each scenario, with and without sandboxes.", min=0)] = 3,
+    starts: Annotated[int, typer.Option(help="Pairs of starts of a program.", min=1, max=1000)] = 40,
+    out: Annotated[Path, typer.Option(help="Folder for the runs.")] = Path("runs"),
+    json_lines: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
+    quiet: Quiet = False,
+) -> int:
+    """Measure what sandboxes cost: the start of a program, page loads and QUIC transfers with and without them."""
+    from satlab.bench import confinement
+
+    needs.ensure("lab", "quic")
+    needs.root(NETNS)
+    result = confinement.measure(pairs, starts, out, ProgressLog(quiet))
+    for line in [json.dumps(result, indent=1)] if json_lines else confinement.lines(result):
+        print(line)
+    return ExitStatus.OK
+
+
 @command(group=bench_app, name="agree")
 def bench_agree(
     suite: Annotated[str, typer.Option(help="Name of a suite in baselines/.")] = "etosat",

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import polars
-
+import collect
 from satlab import report
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
@@ -19,7 +18,7 @@ from satlab.experiment.run_folder import RunResult
 from satlab.link.options import LinkOptions
 from satlab.netlab import ownership
 
-Show = Callable[[list[Path], list[polars.DataFrame]], None]
+Show = Callable[[list[Path], list[collect.Table]], None]
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ class Demo:
                 break
         folders = [o.folder for o in outcomes]
         page = self.runs / f"{folders[0].name}-demo.html"
-        report.build({o.folder: o.records for o in outcomes}, page, f"satlab demo over {self.profile}")
+        report.build({o.folder: o.collected for o in outcomes}, page, f"satlab demo over {self.profile}")
         ownership.chown_to_caller(page)
         show([page], [o.records for o in outcomes])
         for outcome in outcomes:

@@ -43,6 +43,7 @@ class Manifest:
     versions: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
     legs: list[dict[str, str]] = field(default_factory=list)
+    enforced_by: dict[str, str] = field(default_factory=dict)
     schema: str = "satlab/manifest/1"
 
     def write(self, path: Path) -> None:

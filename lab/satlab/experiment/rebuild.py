@@ -4,34 +4,33 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import polars
-
 import collect
 from satlab import report
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, Fault
+from satlab.experiment import reading
 from satlab.netlab import ownership
 
 
-def rebuild(folders: list[Path], out: Path | None, log: ProgressLog) -> tuple[list[polars.DataFrame], Path]:
-    """Collect each run anew and build one report of all of them; return the frames and the report's path.
+def rebuild(folders: list[Path], out: Path | None, log: ProgressLog) -> tuple[list[collect.Table], Path]:
+    """Collect each run anew and build one report of all of them; return the records and the report's path.
 
     A raw file whose digest differs from the manifest's is named in a warning: the figures are not those of the run.
     """
     faults = [fault for folder in folders for fault in _unusable(folder)]
     if faults:
         raise ConfigError("not all of these are runs", faults)
-    frames = []
+    runs = {}
     for folder in folders:
         for problem in collect.verify(folder):
             log.line(f"warning: {folder}: {problem}")
-        frames.append(collect.collect(folder))
+        runs[folder] = reading.collected(folder)
     path = out or folders[0] / "report" / "index.html"
     path.parent.mkdir(parents=True, exist_ok=True)
-    report.build(dict(zip(folders, frames, strict=True)), path, "satlab: " + ", ".join(f.name for f in folders[:3]))
+    report.build(runs, path, "satlab: " + ", ".join(f.name for f in folders[:3]))
     for folder in folders:
         ownership.chown_to_caller(folder)
-    return frames, path
+    return [run.records for run in runs.values()], path
 
 
 def _unusable(folder: Path) -> Iterator[Fault]:

@@ -7,7 +7,7 @@
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from satlab.link import opensand, testbed
 from satlab.link.config import LinkRequest, LinkSet, build_config
 from satlab.link.options import LinkOptions
 from satlab.link.plan import plan_link
-from satlab.netlab import grants, ownership, web_target
+from satlab.netlab import grants, ownership, sandbox, web_target
 from satlab.netlab.grants import Grants
 from satlab.netlab.job_host import LabHost, pages
 from satlab.netlab.lab import Lab
@@ -188,8 +188,11 @@ def execute(
     if request.influx is not None:
         influx.Database.of(request.influx).prepare()
     opensand_program = opensand.find_program() if prepared.link.emulator == "opensand" else None
+    enforced_by = sandbox.enforced_by()
+    for lack in sandbox.not_enforced(enforced_by):
+        log.line(f"note: {lack}")
     return prepared.folder.record(
-        prepared.about,
+        replace(prepared.about, enforced_by=enforced_by),
         manifest.versions(paths.SATLINK, opensand_program),
         NetnsHost(lab_id(prepared.about.run_id), prepared.topology, prepared.link),
         lambda lab, report, halt: _run_scenario(lab, prepared, (report, watch), log, halt),

@@ -5,7 +5,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from satlab import report
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus, SatlabError
 from satlab.common.files import write_atomically
-from satlab.experiment import calibrate, host_load, manifest
+from satlab.experiment import calibrate, host_load, manifest, reading
 from satlab.experiment.manifest import Manifest
 from satlab.experiment.session import Host, LabT, run_session
 from satlab.link.plan import LinkPlan
@@ -35,6 +35,7 @@ class RunPlan:
     """The part of plan.json and manifest.json that is known before the run.
 
     `file`: of the scenario. `lab`: `netns` or `vm`. `options`: those of the link, as on the command line.
+    `enforced_by`: what enforces the limits of jobs on this host.
     """
 
     run_id: str
@@ -46,6 +47,7 @@ class RunPlan:
     seed: int
     lab: str = "netns"
     options: list[str] | None = None
+    enforced_by: Mapping[str, str] = field(default_factory=dict)
 
     def document(self) -> dict[str, Any]:
         """Return plan.json: what will run over which link."""
@@ -74,6 +76,7 @@ class RunPlan:
             started_unix_s=time.time(),
             host=manifest.host(),
             versions=dict(versions),
+            enforced_by=dict(self.enforced_by),
         )
 
 
@@ -84,7 +87,12 @@ class RunResult:
     folder: Path
     status: ExitStatus
     reason: str
-    records: polars.DataFrame
+    collected: collect.Collected
+
+    @property
+    def records(self) -> collect.Table:
+        """Return the records of `collect.SCHEMA`."""
+        return self.collected.records
 
 
 @dataclass(frozen=True)
@@ -123,7 +131,7 @@ class RunFolder:
         about = self._begin(plan, versions, log)
         status, reason = ExitStatus.FAILED, "the program ended unexpectedly"
         try:
-            status, reason = self._measure(plan, host, scenario, log, stop)
+            status, reason = self._measure(plan, host, scenario, log, stop, about)
         except KeyboardInterrupt:
             status, reason = ExitStatus.INTERRUPTED, "interrupted"
         except SatlabError as error:
@@ -132,14 +140,14 @@ class RunFolder:
         finally:
             self._finish(about, status, reason)
         with log.step("collect and report"):
-            records = collect.collect(self.path)
+            collected = reading.collected(self.path)
             if title is not None:
-                report.build({self.path: records}, self.path / "report" / "index.html", title)
+                report.build({self.path: collected}, self.path / "report" / "index.html", title)
         ownership.chown_to_caller(self.path)
-        failed = failed_samples(records)
+        failed = failed_samples(collected.records)
         if failed and status in (ExitStatus.OK, ExitStatus.UNCALIBRATED):
             status, reason = ExitStatus.FAILED, failed
-        return RunResult(self.path, status, reason, records)
+        return RunResult(self.path, status, reason, collected)
 
     def _begin(self, plan: RunPlan, versions: Mapping[str, str], log: ProgressLog) -> Manifest:
         ownership.make_folder(self.path)
@@ -157,6 +165,7 @@ class RunFolder:
         scenario: RunScenario[LabT],
         log: ProgressLog,
         stop: threading.Event,
+        about: Manifest,
     ) -> tuple[ExitStatus, str]:
         def body(lab: LabT, halt: threading.Event) -> ScenarioResult:
             with log.step(f"scenario {plan.scenario.name}") as step:
@@ -165,8 +174,9 @@ class RunFolder:
             return result
 
         session = run_session(host, body, log, stop)
-        loads = [one.content for one in collect.stored_loads(self.path)]
-        browser = host_load.of_loads(one for one in loads if isinstance(one, collect.PageLoad))
+        stored = reading.stored(self.path)
+        about.legs = stored.legs
+        browser = host_load.of_loads(one.load for one in stored.loads)
         checks = [*session.checks, *browser]
         calibrated = calibrate.write(self.raw / "calibration.json", self.path.name, checks)
         result = session.outcome
@@ -182,23 +192,22 @@ class RunFolder:
         return ExitStatus.OK, ""
 
     def _finish(self, about: Manifest, status: ExitStatus, reason: str) -> None:
-        """Write how the run ended, the legs of its connections and the digest of every raw file."""
+        """Write how the run ended, the digest of every raw file."""
         about.ended_unix_s = time.time()
         about.exit_status, about.reason = int(status), reason
         about.status = ENDED.get(status, "failed")
-        about.legs = collect.legs(self.path)
         about.files, _ = collect.digests(self.path)
         about.write(self.path / "manifest.json")
         ownership.chown_to_caller(self.path)
 
 
-def failed_samples(records: polars.DataFrame) -> str:
+def failed_samples(records: collect.Table) -> str:
     """Return the first failed or censored sample's metric and reason and how many there are; "" if there is none.
 
     A run whose jobs ended well may still hold some: that is a failed run.
     """
     sample = ~polars.col("metric").str.starts_with("calibration") & polars.col("t_s").is_null()
-    bad = records.filter(sample & (polars.col("status") != "ok"))
+    bad = records.lazy().filter(sample & (polars.col("status") != "ok")).collect(engine="streaming")
     if not len(bad):
         return ""
     first = bad.row(0, named=True)

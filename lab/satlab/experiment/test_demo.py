@@ -11,6 +11,7 @@ from typing import Any, cast
 import polars
 import pytest
 
+import collect
 from satlab import report
 from satlab.common import needs, paths
 from satlab.common.errors import ExitStatus
@@ -20,7 +21,7 @@ from satlab.experiment.run import RunRequest
 from satlab.experiment.run_folder import RunResult
 from satlab.experiment.session import QUIET
 
-FRAME = polars.DataFrame({"metric": ["goodput_bps"]})
+NOTHING = collect.Collected(polars.DataFrame({"metric": ["goodput_bps"]}), collect.Stored(loads=[], legs=[]))
 
 
 @dataclass
@@ -42,7 +43,7 @@ class Runs:
         folder.mkdir(parents=True)
         self.on_execute()
         status = self.statuses[prepared.number - 1]
-        return RunResult(folder, status, "a reason" if status else "", FRAME)
+        return RunResult(folder, status, "a reason" if status else "", NOTHING)
 
     def build(self, records: dict[Path, Any], page: Path, title: str) -> None:
         self.reports.append((list(records), page, title))

@@ -15,7 +15,7 @@ import pytest
 import collect
 from satlab.common import paths
 from satlab.common.errors import ExitStatus, HostError
-from satlab.experiment import run_folder
+from satlab.experiment import reading, run_folder
 from satlab.experiment.run_folder import RunFolder, RunPlan, RunResult
 from satlab.experiment.session import QUIET
 from satlab.experiment.test_session import GOOD, LATE, FakeHost
@@ -42,6 +42,10 @@ class Host(FakeHost):
         return [LATE if self.late else GOOD]
 
 
+def one_record(metric: str, status: str) -> collect.Collected:
+    return collect.Collected(records(metric, None, status), collect.Stored(loads=[], legs=[]))
+
+
 def records(metric: str, t_s: float | None, status: str) -> polars.DataFrame:
     columns = {"metric": [metric], "t_s": [t_s], "status": [status], "reason": [""]}
     return polars.DataFrame(columns, schema_overrides={"t_s": polars.Float64})
@@ -52,12 +56,12 @@ def collected(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Folders whose records were made, which are as good as the manifest says: there are no raw files."""
     folders: list[Path] = []
 
-    def collect_records(folder: Path) -> polars.DataFrame:
+    def collect_records(folder: Path) -> collect.Collected:
         assert json.loads((folder / "manifest.json").read_text())["status"] != "running"
         folders.append(folder)
-        return records("goodput_bps", None, "ok")
+        return one_record("goodput_bps", "ok")
 
-    monkeypatch.setattr(collect, "collect", collect_records)
+    monkeypatch.setattr(reading, "collected", collect_records)
     return folders
 
 
@@ -162,7 +166,7 @@ def test_the_folder_of_a_run_that_could_not_be_done_says_why(
 
 
 def test_the_records_decide_with_the_scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collect, "collect", lambda _: records("page_load_ms", None, "failed"))
+    monkeypatch.setattr(reading, "collected", lambda _: one_record("page_load_ms", "failed"))
     result = record(tmp_path, Host(), lambda *_: ended("ok"))[0]
     assert result.status is ExitStatus.FAILED
     assert result.reason.startswith("page_load_ms: ")
@@ -171,7 +175,7 @@ def test_the_records_decide_with_the_scenario(tmp_path: Path, monkeypatch: pytes
 def test_a_stopped_run_stays_interrupted_whatever_its_samples_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collect, "collect", lambda _: records("page_load_ms", None, "failed"))
+    monkeypatch.setattr(reading, "collected", lambda _: one_record("page_load_ms", "failed"))
     assert record(tmp_path, Host(), lambda *_: ended("interrupted"))[0].status is ExitStatus.INTERRUPTED
 
 

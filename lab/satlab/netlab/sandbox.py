@@ -2,12 +2,14 @@
 """Sandboxes of jobs and programs under test: what they see, may do and may use; satbox builds them (crates/confine)."""
 
 import json
-from collections.abc import Iterable
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from satlab.common import paths
+from satlab.common.errors import HostError
 from satlab.netlab import privileges
 
 HOME = "/tmp"  # noqa: S108 - the sandbox's own
@@ -48,7 +50,7 @@ class Mount:
 
 @dataclass(frozen=True)
 class Place:
-    """The namespaces of a node. `network` None: the caller's. `user` None: they belong to the host's users."""
+    """The namespaces of a node. `network` None: no network. `user` None: they belong to the host's users."""
 
     network: Path | None = None
     user: Path | None = None
@@ -113,6 +115,26 @@ def lacking(place: Place, capabilities: Iterable[str]) -> str:
         return ""
     words = " and ".join(f"CAP_{name.upper()}" for name in needed)
     return f"it needs {words}, which would count on the whole host: this kernel allows no user namespace"
+
+
+def enforced_by() -> dict[str, str]:
+    """Return what enforces limits on this host, by limit (schemas/manifest.schema.json). Raises HostError."""
+    argv = [str(paths.SATBOX), "enforces"]
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise HostError(f"satbox: {done.stderr.strip().removeprefix('error: ')}")
+    return {str(limit): str(by) for limit, by in json.loads(done.stdout).items()}
+
+
+def not_enforced(by: Mapping[str, str]) -> Iterator[str]:
+    """Yield what a host with these mechanisms does not enforce, and what to do."""
+    if by.get("memory") == "watch":
+        yield (
+            "no control group limits memory and processes of jobs and programs: satbox looks every 50 ms and ends what"
+            " exceeds them, so short peaks pass; mount cgroup version 2 with the controllers memory and pids"
+        )
+    if by.get("capabilities") == "not granted":
+        yield f"this kernel allows no user namespace: jobs that need CAP_NET_ADMIN or CAP_NET_RAW are refused; {ALLOW}"
 
 
 def programs() -> tuple[Mount, ...]:

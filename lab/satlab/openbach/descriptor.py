@@ -288,11 +288,13 @@ class _Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [key.value for key, _ in node.value]
-        for position, key in enumerate(keys):
-            if key in keys[:position]:
-                mark = node.value[position][0].start_mark
-                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} stands twice", mark)
+        seen = set[str]()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key.value!r} stands twice", key.start_mark
+                )
+            seen.add(key.value)
         return super().construct_mapping(node, deep)
 
 

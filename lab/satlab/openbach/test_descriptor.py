@@ -2,6 +2,7 @@
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,14 @@ def test_every_fault_is_reported_at_once(tmp_path: Path) -> None:
 def test_yaml_faults_have_a_place(tmp_path: Path, text: str, said: str) -> None:
     (fault,) = faults(tmp_path, text)
     assert said in fault
+
+
+def test_t30_many_keys_are_read_in_time(tmp_path: Path) -> None:
+    """Each key compared with all before it would take a minute."""
+    before = time.process_time()
+    (fault,) = faults(tmp_path, "".join(f"k{number}: 1\n" for number in range(60_000)) + "k5: 1\n")
+    assert "the key 'k5' stands twice" in fault
+    assert time.process_time() - before < 25
 
 
 def test_a_missing_descriptor_and_a_bad_name_are_faults(tmp_path: Path) -> None:

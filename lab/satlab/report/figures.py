@@ -6,9 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import polars as pl
-
-from collect import PageLoad
+from collect import PageLoad, Table
 from satlab.report import rows as read
 from satlab.report.rows import PAGE_METRICS, PageFigure, Row
 
@@ -95,7 +93,7 @@ class Bulk:
     """One bulk transfer to draw: its name, its run's records, when jobs began (s), how sure its clock is (s)."""
 
     name: str
-    frame: pl.DataFrame
+    frame: Table
     transfer: str
     jobs_start_s: float
     clock_error_s: float
@@ -357,7 +355,7 @@ def _marks_of(load: PageLoad) -> Json:
 # --- link -----------------------------------------------------------------------------------------------------------
 
 
-def slots(name: str, start_s: float, frame: pl.DataFrame, number: int) -> Figure | None:
+def slots(name: str, start_s: float, frame: Table, number: int) -> Figure | None:
     """Draw the bursts of a return link on demand; time runs from the jobs' start, `start_s`. None without demand."""
     kinds = ("assigned", "used", "free")
     columns = []
@@ -385,7 +383,7 @@ class Fading:
 
     name: str
     jobs_start_s: float
-    frame: pl.DataFrame
+    frame: Table
     frames_by_modcod: Mapping[str, float]
 
     def points(self, metric: str, scale: float = 1.0) -> Points:
@@ -422,7 +420,7 @@ def adaptation(run: Fading, number: int) -> Figure | None:
     return Figure(f"adaptation-{number}", title, caption, {"data": data, "layout": layout}, 560, table)
 
 
-def lateness(runs: Iterable[tuple[str, float, pl.DataFrame]], limit_us: float | None) -> Figure | None:
+def lateness(runs: Iterable[tuple[str, float, Table]], limit_us: float | None) -> Figure | None:
     """Draw how late the emulator released packets; `runs` are (name, start of the jobs in s, records)."""
     data: list[Json] = []
     table: list[tuple[str, ...]] = []

@@ -10,7 +10,6 @@ from functools import cache
 from pathlib import Path
 
 import jinja2
-import polars as pl
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
@@ -23,8 +22,8 @@ from satlab.report.view import View, clean
 STATIC = Path(__file__).parent / "static"
 
 
-def build(runs: Mapping[Path, pl.DataFrame], out_html: Path, title: str) -> Path:
-    """Write the report of runs (folder: what `collect` made of it) to `out_html`, atomically, and return that path.
+def build(runs: Mapping[Path, collect.Collected], out_html: Path, title: str) -> Path:
+    """Write the report of runs (folder: what was collected of it) to `out_html`, atomically, and return that path.
 
     Raw files that have changed since their run are named at the top. The same runs result in the same bytes.
 
@@ -34,7 +33,7 @@ def build(runs: Mapping[Path, pl.DataFrame], out_html: Path, title: str) -> Path
     if not runs:
         raise ConfigError("a report needs at least one run folder")
     try:
-        content = [view.read_run(folder, frame) for folder, frame in runs.items()]
+        content = [view.read_run(folder, run) for folder, run in runs.items()]
     except collect.RunFolderError as error:
         raise ConfigError(str(error), hint="a run folder holds manifest.json, plan.json and raw/") from error
     out_html.parent.mkdir(parents=True, exist_ok=True)

@@ -115,18 +115,21 @@ class Failure:
     reason: str
 
 
-def summaries(frames: Iterable[pl.DataFrame]) -> list[Row]:
+def summaries(frames: Iterable[collect.Table]) -> list[Row]:
     """Return the summary records of several runs."""
     return [Row(**row) for frame in frames for row in collect.summaries(frame)]
 
 
-def series(frame: pl.DataFrame, metric: str, **labels: str) -> list[tuple[float, float]]:
+def series(frame: collect.Table, metric: str, **labels: str) -> list[tuple[float, float]]:
     """Return (t_s, value) of one metric, of the rows that carry all of `labels`, in their order."""
-    rows = frame.filter((pl.col("metric") == metric) & pl.col("t_s").is_not_null() & pl.col("value").is_not_null())
+    rows = frame.lazy().filter(
+        (pl.col("metric") == metric) & pl.col("t_s").is_not_null() & pl.col("value").is_not_null()
+    )
     for key, value in labels.items():
         needle = json.dumps({key: value}, ensure_ascii=False)[1:-1]
         rows = rows.filter(pl.col("labels").str.contains(needle, literal=True))
-    return list(zip(rows["t_s"].to_list(), rows["value"].to_list(), strict=True))
+    found = rows.select("t_s", "value").collect(engine="streaming")
+    return list(zip(found["t_s"].to_list(), found["value"].to_list(), strict=True))
 
 
 def transfers(rows: Iterable[Row]) -> list[BulkTransfer]:

@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from typing import TextIO
 
-import polars as pl
 from rich.markup import escape
 from rich.table import Table
 
@@ -32,7 +31,7 @@ CHECKS = {
 }
 
 
-def terminal_tables(frames: Sequence[pl.DataFrame]) -> list[Table]:
+def terminal_tables(frames: Sequence[collect.Table]) -> list[Table]:
     """Return tables of goodput, page metrics, calibration and failed samples; empty ones are left out."""
     rows = read.summaries(frames)
     tables = [_goodput(read.transfers(rows)), _pages(read.page_figures(rows)), _streams(read.streams(rows))]
@@ -40,7 +39,7 @@ def terminal_tables(frames: Sequence[pl.DataFrame]) -> list[Table]:
     return [table for table in tables if table.row_count]
 
 
-def write_csv(frames: Sequence[pl.DataFrame], file: TextIO) -> None:
+def write_csv(frames: Sequence[collect.Table], file: TextIO) -> None:
     """Write the summary records as CSV, columns as in schemas/records.schema.json; labels are JSON text."""
     writer = csv.DictWriter(file, [*collect.SCHEMA], lineterminator="\n")
     writer.writeheader()

@@ -17,9 +17,10 @@ import pytest
 from rich.console import Console
 
 import collect
+from collect import Collected
 from collect.fixtures import example_run
 from collect.fixtures.example_run import Example
-from collect.records import Identity, Record, table
+from collect.records import Identity, Record, tables
 from satlab import report
 from satlab.common.errors import ConfigError
 from satlab.report import figures, published, view
@@ -47,8 +48,8 @@ def page(runs: list[Path], title: str = "demo") -> str:
     return report.build(gathered(runs), runs[0] / "report" / "index.html", title).read_text()
 
 
-def gathered(runs: Iterable[Path]) -> dict[Path, pl.DataFrame]:
-    return {run: collect.gather(run) for run in runs}
+def gathered(runs: Iterable[Path]) -> dict[Path, Collected]:
+    return {run: Collected(collect.gather(run), collect.stored(run)) for run in runs}
 
 
 def see(*runs: Path) -> View:
@@ -176,16 +177,18 @@ def test_slots_on_demand_are_drawn_and_constant_ones_are_not() -> None:
         for kind, value in kinds.items()
     ]
     identity = Identity("r", "s", "geo-dama", "lab")
-    drawn = figures.slots("r", 0.5, table(identity, records), 1)
+    drawn = figures.slots("r", 0.5, pl.concat(tables(identity, records)), 1)
     assert drawn is not None
     assert [trace["name"] for trace in drawn.document["data"]] == list(kinds)
     assert drawn.table.rows[-1] == ("1.5", "40.000", "30.000", "750.000")
-    assert figures.slots("r", 0.5, table(identity, []), 1) is None
+    assert figures.slots("r", 0.5, pl.concat(tables(identity, [])), 1) is None
 
 
 def test_no_run_is_an_error_that_says_so(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is not a run folder"):
-        report.build({tmp_path: pl.DataFrame()}, tmp_path / "x.html", "none")
+        report.build(
+            {tmp_path: Collected(pl.DataFrame(), collect.Stored(loads=[], legs=[]))}, tmp_path / "x.html", "none"
+        )
     with pytest.raises(ConfigError, match="at least one"):
         report.build({}, tmp_path / "x.html", "none")
     assert not (tmp_path / "x.html").exists()

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
 import collect
 from satlab.report import figures, published
 from satlab.report import rows as read
@@ -30,7 +28,7 @@ class ReportRun:
     manifest: collect.Manifest
     link: Mapping[str, Any] | None
     options: tuple[str, ...]
-    frame: pl.DataFrame
+    frame: collect.Table
     rows: tuple[Row, ...]
     loads: tuple[tuple[str, collect.PageLoad], ...]
     altered: tuple[str, ...]
@@ -47,18 +45,14 @@ class ReportRun:
         return min(starts, default=0.0)
 
 
-def read_run(folder: Path, frame: pl.DataFrame) -> ReportRun:
-    """Read a run folder whose records are `frame`. Raises `collect.RunFolderError`."""
+def read_run(folder: Path, run: collect.Collected) -> ReportRun:
+    """Complete what was collected of a run folder. Raises `collect.RunFolderError`."""
     about = collect.manifest(folder)
-    loads = [
-        (read.kind_of_load(one.content.protocol, one.pep), one.content)
-        for one in collect.stored_loads(folder)
-        if isinstance(one.content, collect.PageLoad)
-    ]
+    loads = [(read.kind_of_load(one.load.protocol, one.pep), one.load) for one in run.stored.loads]
     altered = collect.verify(folder) if about.ended_unix_s is not None else []
     return ReportRun(
         about, _link_plan(folder / "plan.json"), _options(folder / "plan.json") or ("--profile", about.profile),
-        frame, tuple(read.summaries([frame])),
+        run.records, tuple(read.summaries([run.records])),
         tuple(loads), tuple(altered),
     )  # fmt: skip
 

@@ -10,6 +10,8 @@ from typing import Any
 from satlab.serve.store import Store, dumps
 
 Document = dict[str, Any]
+MOST_VERSIONS = 100
+"""Versions of a scenario that are kept."""
 
 
 @dataclass(frozen=True)
@@ -86,12 +88,14 @@ class Catalog:
         return [(row["version"], row["created"]) for row in self.store.rows(sql, project, name)]
 
     def add_version(self, project: str, name: str, document: Document) -> int:
-        """Store a new version of a scenario and return its number; earlier versions are kept."""
+        """Store a new version of a scenario and return its number; the latest `MOST_VERSIONS` are kept."""
         with self.store.transaction() as connection:
             earlier = self.versions(project, name)
             version = earlier[-1][0] + 1 if earlier else 1
             row = (project, name, version, dumps(document), self._clock())
             connection.execute("INSERT INTO scenarios VALUES (?, ?, ?, ?, ?)", row)
+            sql = "DELETE FROM scenarios WHERE project = ? AND name = ? AND version <= ?"
+            connection.execute(sql, (project, name, version - MOST_VERSIONS))
         return version
 
     def remove_scenario(self, project: str, name: str) -> None:

@@ -27,6 +27,8 @@ POLL_S = 0.2
 """Period at which the queue polls the helper, s."""
 MAX_PAUSE_S = 10.0
 """Longest pause between two tries of a queue that fails, s; it doubles from `POLL_S`."""
+MOST_ENDED = 2000
+"""Instances that have ended; older ones are forgotten at the next launch."""
 MAX_ID = (1 << 63) - 1
 """Largest integer that SQLite holds."""
 LOST = "the server ended while it ran"
@@ -117,6 +119,11 @@ class Queue:
             ).fetchone()
             if waiting >= self._most_queued:
                 raise QueueFullError(f"{waiting} instances wait already", "stop some, or wait")
+            connection.execute(
+                "DELETE FROM instances WHERE id IN (SELECT id FROM instances WHERE status NOT IN (?, ?)"
+                " ORDER BY id DESC LIMIT -1 OFFSET ?)",
+                (ScenarioStatus.SCHEDULING, ScenarioStatus.RUNNING, MOST_ENDED),
+            )
             number = self._store.reserve("scenario_instance", 1 + launch.subs)
             first_job = self._store.reserve("job_instance", launch.jobs)
             request = launch.request.model_copy(update={"first_scenario_id": number, "first_job_id": first_job})

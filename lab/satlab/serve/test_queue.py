@@ -83,6 +83,16 @@ def test_one_runs_at_a_time_in_the_order_of_the_launches(server: Server) -> None
     assert [each.status for each in server.everything()] == ["Finished Ok"] * 3
 
 
+def test_t30_ended_instances_are_forgotten_in_time(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue, "MOST_ENDED", 3)
+    waiting = server.queue.launch(launch()).id
+    for _ in range(5):
+        number = server.queue.launch(launch()).id
+        server.queue.stop(number)
+    last = server.queue.launch(launch()).id
+    assert [each.id for each in server.everything()] == [waiting, *range(last - 3, last + 1)]
+
+
 @pytest.mark.parametrize(
     ("exit_status", "status"),
     [

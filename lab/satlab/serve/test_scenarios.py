@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 from satlab.common import paths
 from satlab.openbach import load_job
-from satlab.serve import acceptance
+from satlab.serve import acceptance, catalog
 from satlab.serve.acceptance import RefusalError
 from satlab.serve.conftest import FakeHelper
 from satlab.serve.context import Context
@@ -252,6 +252,15 @@ def test_a_scenario_is_returned_normalised_and_can_be_saved_as_such(runner: Test
     assert runner.put(f"{SCENARIOS}transfer/", json=saved).json() == saved
     versions = runner.get(f"{SCENARIOS}transfer/versions/").json()
     assert [version["version"] for version in versions] == [1, 2]
+
+
+def test_t30_the_latest_versions_are_kept(runner: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog, "MOST_VERSIONS", 3)
+    saved = runner.post(SCENARIOS, json=GOOD).json()
+    for _ in range(4):
+        assert runner.put(f"{SCENARIOS}transfer/", json=saved).status_code == 200
+    assert [each["version"] for each in runner.get(f"{SCENARIOS}transfer/versions/").json()] == [3, 4, 5]
+    assert runner.get(f"{SCENARIOS}transfer/").json() == saved
 
 
 @pytest.mark.parametrize("path", sorted(paths.SCENARIOS.glob("*.json")), ids=lambda path: path.stem)

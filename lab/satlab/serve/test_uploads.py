@@ -5,6 +5,7 @@ import errno
 import gzip
 import io
 import tarfile
+import time
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,15 @@ def bomb() -> bytes:
     return archive({"files/x": b"\0" * (34 << 20)})
 
 
+def pax(count: int, size: int) -> bytes:
+    """Return an archive whose only member has so many extended headers of so many bytes, one before the other."""
+    record = tarfile.TarInfo._create_pax_generic_header({"comment": "x" * size}, tarfile.XHDTYPE, "utf-8")  # type: ignore[attr-defined]
+    return gzip.compress(record * count + tarfile.TarInfo("x").tobuf() + b"\0" * 1024)
+
+
 HOSTILE = {
+    "large header": pax(1, 20 << 20),
+    "many headers": pax(20_000, 10),
     "outside": archive({"../outside": b"x"}),
     "absolute": archive({"/etc/outside": b"x"}),
     "inner": archive({"files/../../outside": b"x"}),
@@ -78,6 +87,14 @@ def test_t04_hostile_archives_write_nothing(tmp_path: Path, content: bytes) -> N
     with pytest.raises(ConfigError):
         uploads.unpack(io.BytesIO(content), target, lambda _: None)
     assert [path for path in tmp_path.rglob("*") if path != tmp_path / "jobs"] == []
+
+
+def test_t30_headers_of_an_archive_are_limited_before_they_are_read(tmp_path: Path) -> None:
+    before = time.monotonic()
+    for content in (pax(1, 20 << 20), pax(20_000, 10), pax(400, 60_000)):
+        with pytest.raises(ConfigError, match=r"too many or too large headers|more than"):
+            uploads.unpack(io.BytesIO(content), tmp_path / "extra", lambda _: None)
+    assert time.monotonic() - before < 10
 
 
 def send(client: TestClient, name: str, content: bytes, origin: str | None = f"http://{HOST}") -> int:

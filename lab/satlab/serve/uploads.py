@@ -11,7 +11,7 @@ import tempfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, Self
 
 from satlab.common.errors import ConfigError
 from satlab.openbach.document import NAME_RULE, is_name
@@ -19,6 +19,12 @@ from satlab.openbach.document import NAME_RULE, is_name
 MAX_FILES = 200
 MAX_BYTES = 32 << 20
 """Limits of an unpacked archive."""
+MOST_EXTENSIONS, EXTENSION_BYTES = 4, 64 << 10
+"""Extensions of a member's header, and the largest one: names and attributes of pax, long names of GNU tar."""
+_EXTENSIONS = (
+    *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
+    *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
+)
 _CHUNK = 1 << 16
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # renameat2(2)
 
@@ -57,7 +63,7 @@ def unpack(archive: IO[bytes], target: Path, check: Callable[[Path], object]) ->
             _exchange(made, target)
         else:
             made.rename(target)
-    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+    except (tarfile.TarError, EOFError, OSError, ValueError, zlib.error) as error:
         raise ConfigError(f"the archive cannot be read: {error}", hint="send a .tar.gz") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -80,10 +86,27 @@ def _exchange(one: Path, other: Path) -> None:
         raise OSError(number, os.strerror(number), str(other))
 
 
+def _limited_headers() -> type[tarfile.TarInfo]:
+    """Return a class for the headers of one archive: `tarfile` reads extensions of any number and size."""
+    extensions = 0
+
+    class Header(tarfile.TarInfo):
+        @classmethod
+        def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+            nonlocal extensions
+            made = super().frombuf(buf, encoding, errors)
+            extensions = extensions + 1 if made.type in _EXTENSIONS else 0
+            if extensions > MOST_EXTENSIONS or (extensions and made.size > EXTENSION_BYTES):
+                raise ConfigError("the archive has too many or too large headers", hint="send a plain .tar.gz")
+            return made
+
+    return Header
+
+
 def _unpack(archive: IO[bytes], scratch: Path) -> None:
     limited = _Limited(gzip.GzipFile(fileobj=archive, mode="rb"), MAX_BYTES + MAX_FILES * 1024)
     count = 0
-    with tarfile.open(fileobj=limited, mode="r|") as members:
+    with tarfile.open(fileobj=limited, mode="r|", tarinfo=_limited_headers()) as members:
         for count, member in enumerate(members, 1):
             if count > MAX_FILES:
                 raise ConfigError(f"the archive holds more than {MAX_FILES} files")

@@ -140,7 +140,7 @@ def test_a_run_folder_and_its_report_come_of_it(served: Served, tmp_path: Path) 
     prepared = vm_run.prepare(PING, {"count": "3"}, VmLab(folder, here), served.controller)
     outcome = vm_run.execute(prepared, tmp_path / "runs", ProgressLog(quiet=True), threading.Event(), 30)
     assert outcome.status is ExitStatus.UNCALIBRATED, outcome.reason
-    rtt = outcome.records.filter(polars.col("metric") == "rtt_ms")
+    rtt = outcome.records.lazy().collect().filter(polars.col("metric") == "rtt_ms")
     assert (set(rtt["status"]), set(rtt["value"])) == ({"ok"}, {580.5})
     about = json.loads((outcome.folder / "manifest.json").read_text())
     assert (about["lab"], about["emulator"]) == ("vm", "unknown")

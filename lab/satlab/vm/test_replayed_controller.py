@@ -68,11 +68,11 @@ def test_bulk_tcp_has_the_figures_of_its_files(start: Start, tmp_path: Path) -> 
     example = example_run.write(tmp_path, Example(duration_s=10))
     replayed = Replayed(AGENTS, stored(example, "iperf3_json", 3), first_job=3)
     outcome = execute(start(replayed), "bulk_tcp", {"duration": "10"}, tmp_path)
-    assert figures(outcome.records, "goodput_bps") == figures(collect.collect(example), "goodput_bps")
+    assert figures(outcome.records.lazy().collect(), "goodput_bps") == figures(collect.gather(example), "goodput_bps")
     jobs = [json.loads(line) for line in (outcome.folder / "raw/jobs.jsonl").read_text().splitlines()]
     assert {job["job_instance_id"]: job["status"] for job in jobs} == {3: "Stopped", 4: "Not Running"}
     assert jobs[0]["argv"][-4:] == ["server", "-B", "198.18.4.2", "-1"], "a server, by its arguments"
-    verdicts = outcome.records.filter(polars.col("metric") == "job_ok")["status"].to_list()
+    verdicts = outcome.records.lazy().collect().filter(polars.col("metric") == "job_ok")["status"].to_list()
     assert verdicts == ["censored", "ok"]  # the server was stopped, the client has ended
 
 
@@ -82,15 +82,15 @@ def test_page_load_has_the_figures_of_its_files(start: Start, tmp_path: Path) ->
     assert len(loads) == 3
     replayed = Replayed(AGENTS, loads)
     outcome = execute(start(replayed), "page_load", {"protocol": "h3"}, tmp_path)
-    expected = figures(collect.collect(example), "page_load_time_ms")
-    assert figures(outcome.records, "page_load_time_ms") == expected
+    expected = figures(collect.gather(example), "page_load_time_ms")
+    assert figures(outcome.records.lazy().collect(), "page_load_time_ms") == expected
 
 
 def test_nothing_is_launched_before_the_agents_list_their_jobs(start: Start, tmp_path: Path) -> None:
     example = example_run.write(tmp_path, Example(duration_s=2))
     replayed = Replayed(AGENTS, stored(example, "iperf3_json", 1), asks_before_listed=4)
     outcome = execute(start(replayed), "bulk_tcp", {"duration": "2"}, tmp_path)
-    assert figures(outcome.records, "goodput_bps")
+    assert figures(outcome.records.lazy().collect(), "goodput_bps")
     launch = next(number for number, each in enumerate(replayed.asked) if each.endswith("/scenario_instance/"))
     for address in AGENTS.values():
         asked = [each for each in replayed.asked[:launch] if f"address={address}&update" in each]
@@ -116,6 +116,8 @@ def test_a_job_that_never_settles_is_reported_as_it_is(
     example = example_run.write(tmp_path, Example(duration_s=2))
     replayed = Replayed(AGENTS, stored(example, "iperf3_json", 1), asks_before_settled=10**9)
     outcome = execute(start(replayed), "bulk_tcp", {"duration": "2"}, tmp_path)
-    rows = outcome.records.filter((polars.col("metric") == "job_ok") & (polars.col("status") == "failed"))
+    rows = (
+        outcome.records.lazy().collect().filter((polars.col("metric") == "job_ok") & (polars.col("status") == "failed"))
+    )
     assert "Unknown" in rows["reason"].item()
     shutil.rmtree(outcome.folder)

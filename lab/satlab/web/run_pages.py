@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import collect
+from satlab.common.errors import HostError
+from satlab.experiment import reading
 from satlab.openbach.engine import ScenarioStatus
 from satlab.report import view
 from satlab.report.view import View
@@ -113,7 +115,7 @@ def results(folders: Sequence[Path], title: str) -> View | None:
     """Read the results of runs as the report shows them; None if one of the folders has none."""
     try:
         return View(title, [_read(folder, (folder / "manifest.json").stat().st_mtime_ns) for folder in folders])
-    except (collect.RunFolderError, OSError):
+    except (collect.RunFolderError, HostError, OSError):
         return None
 
 
@@ -121,7 +123,7 @@ def results(folders: Sequence[Path], title: str) -> View | None:
 def _read(folder: Path, written_ns: int) -> view.ReportRun:
     """Read a run folder; `written_ns` makes a changed folder a new cache entry."""
     del written_ns
-    return view.read_run(folder, collect.gather(folder))
+    return view.read_run(folder, reading.without_writing(folder))
 
 
 def side_by_side(context: Context, user: User, numbers: Sequence[int], most: int) -> tuple[list[Instance], list[Path]]:
