@@ -30,6 +30,9 @@ class Job(Model):
     exit_code: int | None
     status: Literal["Not Running", "Error", "Stopped", "Agent Unreachable", "Not Scheduled", "Unknown"]
     log: str
+    cpu_s: float | None = None
+    waited_s: float | None = None
+    peak_bytes: int | None = None
 
     @property
     def folder(self) -> str:

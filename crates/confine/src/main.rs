@@ -3,7 +3,8 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::path::PathBuf;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 mod cgroup;
@@ -96,7 +97,7 @@ fn read(path: &str) -> io::Result<Spec> {
 /// Starts the first process of new namespaces, waits for it and ends as the program did; SIGTERM is passed on.
 fn run(spec: &Spec, program: &[&str]) -> io::Result<ExitCode> {
     sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong)?;
-    let report = spec.report.map(sys::inherited).transpose()?;
+    let report = spec.report.as_deref().and_then(|path| new_file(path).ok());
     let network = match &spec.network {
         Some(path) => {
             sys::enter(&File::open(path)?, libc::CLONE_NEWNET)?;
@@ -152,6 +153,11 @@ fn wait(first: libc::pid_t) {
     }
 }
 
+fn new_file(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.write(true).create_new(true).mode(0o600).open(path)
+}
+
 /// Hands the report on and ends with the program's status or signal; an exceeded limit is an error line in the log.
 fn finish(mut from_first: File, to: Option<File>) -> io::Result<ExitCode> {
     let mut text = String::new();
@@ -160,7 +166,8 @@ fn finish(mut from_first: File, to: Option<File>) -> io::Result<ExitCode> {
         serde_json::from_str(&text).map_err(|_| io::Error::other("the sandbox was killed"))?;
     if let Some(mut to) = to {
         to.write_all(text.as_bytes())?;
-    } else if !ended.why.is_empty() {
+    }
+    if !ended.why.is_empty() {
         return Err(io::Error::other(ended.why));
     }
     if ended.status < 0 {

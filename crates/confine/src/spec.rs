@@ -35,9 +35,9 @@ pub struct Spec {
     /// Text of `/etc/hosts`; `None`: the base's.
     #[serde(default)]
     pub hosts: Option<String>,
-    /// Descriptor that the report goes to, as one JSON object.
+    /// New file that the report goes to, as one JSON object; there is none if the file exists.
     #[serde(default)]
-    pub report: Option<i32>,
+    pub report: Option<PathBuf>,
     /// What the program may use.
     pub limits: Limits,
 }
@@ -95,6 +95,8 @@ pub struct Report {
     pub status: i32,
     /// The limit that ended it, in words; empty otherwise.
     pub why: String,
+    /// From the start of the program to its end, s.
+    pub lasted_s: f64,
     /// CPU time of all its processes, s.
     pub cpu_s: f64,
     /// Peak memory, bytes.

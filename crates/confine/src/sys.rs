@@ -57,19 +57,6 @@ pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     }
 }
 
-/// Takes over an inherited descriptor.
-pub fn inherited(number: RawFd) -> io::Result<File> {
-    // SAFETY: F_GETFD only looks; a number that is open and handed to us is ours.
-    unsafe {
-        check(libc::c_long::from(libc::fcntl(
-            number,
-            libc::F_SETFD,
-            libc::FD_CLOEXEC,
-        )))?;
-        Ok(File::from_raw_fd(number))
-    }
-}
-
 /// dup2(2), without close-on-exec.
 pub fn duplicate(from: &OwnedFd, to: RawFd) -> io::Result<()> {
     // SAFETY: numbers only.

@@ -226,12 +226,13 @@ impl Watch<'_> {
                 _ => self.disk(),
             };
         }
-        let demand_s = self.began.elapsed().as_secs_f64() * f64::from(self.runnable)
-            / f64::from(self.ticks.max(1));
+        let lasted_s = self.began.elapsed().as_secs_f64();
+        let demand_s = lasted_s * f64::from(self.runnable) / f64::from(self.ticks.max(1));
         let milli = |seconds: f64| (seconds * 1e3).round() / 1e3;
         Report {
             status,
             why,
+            lasted_s: milli(lasted_s),
             cpu_s: milli(cpu_s),
             peak_bytes: self.peak_bytes.max(largest).max(self.groups.peak_bytes()),
             waited_s: milli((demand_s - cpu_s).max(0.0)),

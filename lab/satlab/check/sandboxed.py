@@ -57,8 +57,8 @@ class ExitReport:
 class SandboxedProcess:
     """A program in its sandbox, while it runs and afterwards."""
 
-    def __init__(self, process: subprocess.Popen[bytes], report: int, log: Path, files: tuple[Path, Path]) -> None:
-        self._process, self._report, self._log, self._files = process, report, log, files
+    def __init__(self, process: subprocess.Popen[bytes], log: Path, files: tuple[Path, Path, Path]) -> None:
+        self._process, self._log, self._files = process, log, files
         self._ended: ExitReport | None = None
 
     def poll(self, wait_s: float = 0.0) -> ExitReport | None:
@@ -79,46 +79,42 @@ class SandboxedProcess:
         return ended or ExitReport(-9, "its sandbox does not end", 0.0, 0, "")
 
     def _read(self) -> ExitReport:
-        with os.fdopen(self._report, "rb") as pipe:
-            text = pipe.read()
-        root, spec = self._files
+        root, spec, report = self._files
+        used = sandbox.read_report(report)
+        report.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             root.rmdir()
             spec.unlink()
         lines = self._log.read_text(errors="replace").split("\n")[-6:]
         output_tail = " | ".join(lines).strip(" |")[-OUTPUT_TAIL_CHARACTERS:]
-        if not text:
+        if used is None:
             return ExitReport(self._process.returncode, "its sandbox was killed", 0.0, 0, output_tail)
-        found = json.loads(text)
-        used = {name: found[name] for name in ("status", "cpu_s", "peak_bytes", "waited_s")}
-        return ExitReport(stop_reason=found["why"], output_tail=output_tail, **used)
+        return ExitReport(used.status, used.why, used.cpu_s, used.peak_bytes, output_tail, used.waited_s)
 
 
 def start(box: Sandbox, argv: Sequence[str], environment: Mapping[str, str], log: Path) -> SandboxedProcess:
     """Start a program in a sandbox; its output goes to `log`.
 
-    Next to `log` are, while it runs, an empty folder, the mount point of its root, and what the sandbox is made from.
+    Next to `log` are, while it runs, an empty folder, the mount point of its root, what the sandbox is made from, and
+    how it ended.
 
     Raises:
         NotStartedError: the host cannot grant its capabilities.
     """
     if why := sandbox.lacking(box.place, box.capabilities):
         raise NotStartedError(why)
-    root, spec = log.with_suffix(".root"), log.with_suffix(".sandbox")
+    root, spec, report = (log.with_suffix(suffix) for suffix in (".root", ".sandbox", ".report"))
     root.mkdir()
-    read_end, write_end = os.pipe()
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [*box.argv(spec, root, write_end), *argv],
+            [*box.argv(spec, root, report.resolve()), *argv],
             env={"PATH": paths.STANDARD_PATH, "HOME": sandbox.HOME, "LANG": "C.UTF-8", **environment},
             cwd=sandbox.HOME,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            pass_fds=(write_end,),
         )
-    os.close(write_end)
-    return SandboxedProcess(process, read_end, log, (root, spec))
+    return SandboxedProcess(process, log, (root, spec, report))
 
 
 def read_json_lines(file: Path) -> list[dict[str, Any]]:

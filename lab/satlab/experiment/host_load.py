@@ -13,6 +13,7 @@ from pathlib import Path
 
 import collect
 from satlab.experiment.calibrate import CalibrationCheck, check
+from satlab.openbach.runner import JobRecord
 
 BROWSER_WAIT_LIMIT = 0.05
 """Of a page load's time, for the thread of the browser that waited most for a core, beyond OWN_WAIT."""
@@ -21,6 +22,8 @@ OWN_WAIT = 0.25
 on two cores (docs/measurements.md): 0.20 to 0.25 where nothing else runs, 0.35 and more where something does."""
 PROGRAM_WAIT_LIMIT = 0.1
 """The same for the programs of a transfer, all threads together."""
+SHORTEST_JOB_S = 2.0
+"""A job that is shorter starts and ends, and transfers nothing."""
 STEAL_LIMIT = 0.02
 """Of all CPU time, taken by other machines of the hypervisor."""
 MEMORY_PRESSURE_LIMIT = 0.01
@@ -63,6 +66,17 @@ def of_programs(waited_s: Mapping[str, float], length_s: float) -> list[Calibrat
         for name, seconds in waited_s.items()
         if length_s > 0
     ]
+
+
+def of_jobs(jobs: Iterable[JobRecord]) -> list[CalibrationCheck]:
+    """Judge the job that lacked a core for the largest share of its time; nothing without one whose waits are known."""
+    lengths = {job: job.stop_unix_s - job.start_unix_s for job in jobs if job.waited_s is not None}
+    ratios = {job: (job.waited_s or 0.0) / length for job, length in lengths.items() if length >= SHORTEST_JOB_S}
+    if not ratios:
+        return []
+    worst = max(ratios, key=ratios.__getitem__)
+    note = f"{worst.label or worst.job} on {worst.entity}, the worst of {len(ratios)}, in {lengths[worst]:.1f} s"
+    return [check("cpu_wait_ratio.jobs", "", 0, ratios[worst], 0, PROGRAM_WAIT_LIMIT, note)]
 
 
 # --- the whole host, and the namespaces of a lab --------------------------------------------------------------------

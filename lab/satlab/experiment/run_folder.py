@@ -176,10 +176,13 @@ class RunFolder:
         session = run_session(host, body, log, stop)
         stored = reading.stored(self.path)
         about.legs = stored.legs
-        browser = host_load.of_loads(one.load for one in stored.loads)
-        checks = [*session.checks, *browser]
-        calibrated = calibrate.write(self.raw / "calibration.json", self.path.name, checks)
         result = session.outcome
+        waits = [
+            *host_load.of_loads(one.load for one in stored.loads),
+            *host_load.of_jobs(result.jobs if result else ()),
+        ]
+        checks = [*session.checks, *waits]
+        calibrated = calibrate.write(self.raw / "calibration.json", self.path.name, checks)
         if stop.is_set() or result is None:
             return ExitStatus.INTERRUPTED, "interrupted"
         if session.broken:

@@ -11,6 +11,7 @@ from collect.fixtures.example_run import page_load
 from collect.pages import ADAPTER
 from satlab.experiment import host_load
 from satlab.experiment.host_load import HostState, PacketCounts
+from satlab.openbach.runner import JobRecord
 
 SNMP = """Ip: Forwarding DefaultTTL
 Ip: 1 64
@@ -24,6 +25,22 @@ DEV = """Inter-|   Receive                                                |  Tra
     lo: 1 500 0 9 0 0 0 0 1 500 0 9 0 0 0 0
   lan0: 90000 600 0 3 0 0 0 0 80000 400 0 2 1 0 0 0
 """
+
+
+def job(label: str, length_s: float, waited_s: float | None) -> JobRecord:
+    return JobRecord(
+        1, 1, 1, 1, label, "satlab_iperf3", "client", (), 100.0, 100.0 + length_s, 0, "Not Running", "logs/a.log",
+        waited_s=waited_s,
+    )  # fmt: skip
+
+
+def test_the_job_that_lacked_a_core_most_is_judged() -> None:
+    jobs = [job("short", 1.0, 0.9), job("sender", 15.0, 1.2), job("receiver", 10.0, 1.5), job("unknown", 15.0, None)]
+    [found] = host_load.of_jobs(jobs)
+    assert (found.name, found.measured, found.ok) == ("cpu_wait_ratio.jobs", 0.15, False)
+    assert found.note == "receiver on client, the worst of 2, in 10.0 s"
+    assert host_load.of_jobs(jobs[:1]) == []
+    assert host_load.of_jobs(jobs[:2])[0].ok
 
 
 def load(index: int, wait_s: float | None, plt_ms: float | None = 4000.0, cpu_s: float = 2.0) -> collect.PageLoad:

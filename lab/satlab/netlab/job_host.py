@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What jobs find on the nodes of the embedded lab: a user for this run alone, the pages, a certificate authority."""
 
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
@@ -12,7 +13,7 @@ from satlab.common.topology import Role
 from satlab.netlab import pki, privileges, sandbox, web_target
 from satlab.netlab.grants import Grants
 from satlab.netlab.lab import Lab
-from satlab.netlab.sandbox import Limits, Mount, Sandbox
+from satlab.netlab.sandbox import Limits, Mount, Sandbox, Usage
 
 
 def pages() -> list[str]:
@@ -24,6 +25,10 @@ JOB_LIMITS = Limits(
     seconds=None, memory_bytes=4 << 30, processes=1024, disk_bytes=4 << 30, grace_s=2.0, descendants_grace_s=1.0
 )
 """The grace times are those of OpenBACH's agent. A browser has 200 threads; a capture may have 1 GB."""
+
+
+BROWSERS = frozenset({"satlab_page_load", "satlab_video"})
+"""Jobs that judge their browser's waits themselves: sampling its 200 threads from outside takes CPU time from it."""
 
 
 class LabHost:
@@ -43,6 +48,7 @@ class LabHost:
         granted: Grants | None = None,
     ) -> None:
         self._lab, self._entities, self._granted = lab, entities, granted or {}
+        self._numbers = itertools.count()
         self._uid = privileges.new_uid()
         self._www, self._pki = folder / "www", folder / "pki"
         self._specs, self._root = folder / "sandboxes", folder / "root"
@@ -83,8 +89,12 @@ class LabHost:
         box = Sandbox(
             self._uid, place, (*self._mounts, *shown), name=node, capabilities=capabilities, limits=JOB_LIMITS
         )
-        spec = self._specs / f"{len(list(self._specs.iterdir()))}.json"
-        return box.argv(spec, self._root)
+        spec = self._specs / f"{next(self._numbers)}.json"
+        return box.argv(spec, self._root, None if job in BROWSERS else _report(spec))
+
+    def usage(self, argv: Sequence[str]) -> Usage | None:
+        """Return what a job that has ended used; `argv` begins with what `enter_argv` returned for it."""
+        return sandbox.read_report(_report(Path(argv[2])))
 
     def environment(self, entity: str) -> dict[str, str]:
         """Return the places of pages, certificates, our programs and the control socket, the home, and the agent."""
@@ -102,3 +112,7 @@ class LabHost:
         """Let the run's user own a file, or a folder without what is in it, and write there."""
         privileges.chown(path, self._uid)
         self._mounts.append(Mount(path, writable=True))
+
+
+def _report(spec: Path) -> Path:
+    return spec.with_suffix(".report")

@@ -4,7 +4,7 @@
 import json
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +73,7 @@ class Sandbox:
     capabilities: tuple[str, ...] = ()
     limits: Limits = Limits()
 
-    def spec(self, root: Path, report: int | None) -> dict[str, Any]:
+    def spec(self, root: Path, report: Path | None) -> dict[str, Any]:
         """Return it as `schemas/sandbox.schema.json` has it; without a user namespace nothing is granted."""
         limits = vars(self.limits)
         return {
@@ -86,19 +86,43 @@ class Sandbox:
             "mounts": [mount.spec() for mount in self.mounts],
             "name": self.name,
             "hosts": self.hosts,
-            "report": report,
+            "report": _text(report),
             "limits": limits,
         }
 
-    def argv(self, spec: Path, root: Path, report: int | None = None) -> list[str]:
+    def argv(self, spec: Path, root: Path, report: Path | None = None) -> list[str]:
         """Write the file `spec`, which root alone can read, and return the argv prefix that runs a command.
 
         `root` is an empty folder, the mount point of the sandbox's root; several sandboxes may have the same. The
-        command has the caller's variables and working directory. `report`: descriptor for how it ended, as JSON.
+        command has the caller's variables and working directory. `report`: a new file that will hold how it ended.
         """
         spec.touch(mode=0o600)
         spec.write_text(json.dumps(self.spec(root, report)))
         return [str(paths.SATBOX), "run", str(spec), "--"]
+
+
+@dataclass(frozen=True)
+class Usage:
+    """How a program ended and what it used; `status` -N: signal N. `why`: the limit that ended it, or empty.
+
+    `lasted_s`: from its start to its end. `waited_s`: a thread could run and had no core, from samples of their states.
+    """
+
+    status: int
+    why: str
+    lasted_s: float
+    cpu_s: float
+    peak_bytes: int
+    waited_s: float
+
+
+def read_report(file: Path) -> Usage | None:
+    """Read satbox's report; None if there is none: its sandbox was killed."""
+    try:
+        found = json.loads(file.read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+    return Usage(**{each.name: found[each.name] for each in fields(Usage)})
 
 
 ALLOW = "allow user namespaces: sysctl user.max_user_namespaces=10000"

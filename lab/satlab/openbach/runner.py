@@ -9,7 +9,7 @@ import re
 import select
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -37,6 +37,7 @@ from satlab.openbach.engine import (
 from satlab.openbach.job_process import JobProcess
 from satlab.openbach.model import BoundScenario
 
+USAGE = ("cpu_s", "waited_s", "peak_bytes")
 POLL_S = 0.1
 _POLL_WHILE_STOPPING_S = 0.02
 
@@ -52,6 +53,17 @@ def nobody_watches(_: ScenarioInstance) -> None:
     """Do nothing."""
 
 
+class JobUsage(Protocol):
+    """What a job used; `waited_s`: a thread of it could run and had no core."""
+
+    @property
+    def cpu_s(self) -> float: ...
+    @property
+    def waited_s(self) -> float: ...
+    @property
+    def peak_bytes(self) -> int: ...
+
+
 class JobHost(Protocol):
     """The host of jobs: how to enter a node, and the environment of its programs."""
 
@@ -62,6 +74,9 @@ class JobHost(Protocol):
 
         Raises HostError when the job cannot run there.
         """
+
+    def usage(self, argv: Sequence[str]) -> JobUsage | None:
+        """Return what a job that has ended used, by its argv; None if that is unknown."""
 
     def environment(self, entity: str) -> dict[str, str]:
         """Return variables of the place, such as its name (`SATLAB_AGENT`) and where the lab's certificate lies.
@@ -77,7 +92,8 @@ class JobHost(Protocol):
 class JobRecord:
     """One line of `jobs.jsonl` (schemas/jobs.schema.json).
 
-    `exit_code` is negative for a signal, None for a job that could not be started.
+    `exit_code` is negative for a signal, None for a job that could not be started. `cpu_s`, `waited_s`, `peak_bytes`:
+    None if unknown.
     """
 
     job_instance_id: int
@@ -93,6 +109,9 @@ class JobRecord:
     exit_code: int | None
     status: str
     log: str
+    cpu_s: float | None = None
+    waited_s: float | None = None
+    peak_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -288,6 +307,8 @@ class _Run:
         self, job: JobInstance, argv: list[str] | tuple[str, ...], start: float, code: int | None, status: JobStatus
     ) -> str:
         log = f"logs/{job.call.job.name}-{job.id}.log"
+        used = None if code is None else self._host.usage(argv)
+        figures = {} if used is None else {name: getattr(used, name) for name in USAGE}
         record = JobRecord(
             job_instance_id=job.id,
             scenario_instance_id=job.scenario.id,
@@ -302,6 +323,7 @@ class _Run:
             exit_code=code,
             status=status,
             log=log,
+            **figures,
         )
         self._records.append(record)
         append_line(self._raw / "jobs.jsonl", asdict(record))

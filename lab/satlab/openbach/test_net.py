@@ -4,7 +4,7 @@
 import json
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,9 @@ PREFIX = "satlab-test-ob"
 
 class Wire:
     """Enters the namespaces of `wire`."""
+
+    def usage(self, _: Sequence[str]) -> None:
+        """Return nothing: what jobs use is unknown here."""
 
     def enter_argv(self, node: str, job: str) -> list[str]:
         return ["nsenter", f"--net=/run/netns/{PREFIX}-{node}", "--"]

@@ -3,8 +3,9 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
@@ -24,6 +25,9 @@ class Here:
 
     def __init__(self, *enter: str) -> None:
         self.enter = enter
+
+    def usage(self, _: Sequence[str]) -> Any:
+        """Return nothing: what jobs use is unknown here."""
 
     def enter_argv(self, node: str, job: str) -> list[str]:
         return list(self.enter)
@@ -197,6 +201,18 @@ def test_the_deadline_fails_the_run(make_job: MakeJob, go: Go) -> None:
     result = go(start(1, make_job("j", program=SLEEP)), deadline_s=0.5)
     assert (result.outcome, result.status, result.reason) == ("failed", "Finished Ko", "not over after 0.5 s")
     assert result.stop_unix_s - result.start_unix_s < 3.0
+
+
+class Counting(Here):
+    def usage(self, _: Sequence[str]) -> Any:
+        return SimpleNamespace(cpu_s=1.5, peak_bytes=4096, waited_s=0.25)
+
+
+def test_what_a_job_used_is_in_its_record(make_job: MakeJob, go: Go, tmp_path: Path) -> None:
+    [job] = go(start(1, make_job("j")), host=Counting()).jobs
+    assert (job.cpu_s, job.waited_s, job.peak_bytes) == (1.5, 0.25, 4096)
+    [job] = go(start(1, make_job("j"))).jobs
+    assert (job.cpu_s, job.waited_s, job.peak_bytes) == (None, None, None)
 
 
 class Refusing(Here):

@@ -7,7 +7,7 @@ Jobs are started over ssh by the runner, or by an OpenBACH controller through it
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +38,9 @@ class _Jobs:
 
     def __init__(self, lab: VmLab) -> None:
         self._lab = lab
+
+    def usage(self, _: Sequence[str]) -> None:
+        """Return nothing: what jobs use is unknown here."""
 
     def enter_argv(self, entity: str, job: str) -> list[str]:
         """Return the argv prefix of a job's command; its privileges follow from its name (`netlab.privileges`)."""
