@@ -5,8 +5,10 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +129,24 @@ def test_parallel_labs_keep_their_own_probes(lab_id: str, satlink: Path, tmp_pat
         assert all(261.0 in row.columns["opensand_probe"] for row in delays)
 
 
+def test_probes_and_logs_reach_a_collector(lab_id: str, satlink: Path, tmp_path: Path) -> None:
+    """Entities send within their namespaces; what they send arrives at the collector, and is in the run folder too."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probes:
+        probes.bind(("127.0.0.1", 0))
+        probes.settimeout(5)
+        (tmp_path / "raw" / "logs").mkdir(parents=True)
+        address = f"127.0.0.1:{probes.getsockname()[1]}"
+        request = replace(REQUEST, probes=address, logs=tmp_path / "raw" / "logs")
+        the_lab = Lab.up(lab_id, TOPOLOGY, request, satlink=satlink)
+        try:
+            echo(the_lab)
+            heard = {probes.recv(65536).decode().rpartition(" entity ")[2] for _ in range(40)}
+        finally:
+            the_lab.down()
+    assert heard == {"gw0", "st0"}
+    assert len(list((tmp_path / "raw").glob("opensand/*/*.csv"))) == 2
+
+
 def test_hosts_are_set_up_as_opensand_needs_them(lab_id: str, satlink: Path) -> None:
     the_lab = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=satlink)
     macs = {"gw": "00:00:00:00:00:01", "st": "00:00:00:00:00:02"}
@@ -221,6 +241,7 @@ def entity_pids(lab_id: str, role: Role) -> list[int]:
 
 UP = """
 import os, sys
+from dataclasses import replace
 from pathlib import Path
 from satlab.common import topology
 from satlab.netlab import lab

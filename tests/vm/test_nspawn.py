@@ -216,6 +216,10 @@ def test_opensand_takes_satlinks_place_and_gives_it_back(provisioned: Provisione
     about = json.loads((outcome.folder / "manifest.json").read_text())
     assert (about["lab"], about["emulator"]) == ("vm", "opensand")
     assert about["versions"]["sat:opensand"] == "8.2.0"
+    logs = {file.stem: file.read_text() for file in (outcome.folder / "raw" / "logs").glob("opensand-*.log")}
+    assert logs.keys() == {"opensand-gw", "opensand-sat", "opensand-st"}
+    assert all(log.count("Blocks initialized") == 1 for log in logs.values()), "logs since the last start"
+    assert {check["name"] for check in about["calibration"]} >= {"opensand_losses.gse_encapsulation"}
     provisioned.inventory("satlink")
     provisioned.play("site.yml", *only("satlink"))
     provisioned.play("verify.yml", *only("satlink"))

@@ -35,10 +35,7 @@ impl Collector {
     /// There is no such namespace, or no way to the address from there.
     pub fn new(probes: &Probes, profile: &Profile) -> io::Result<Self> {
         let address = probes.address;
-        let socket = match &probes.netns {
-            Some(netns) => sys::in_namespace(&namespace(netns), move || connect(address))?,
-            None => connect(address)?,
-        };
+        let socket = reach(probes, address)?;
         let entities = Entities::of(profile);
         let collector = Self { socket, entities };
         collector.announce(address);
@@ -58,6 +55,14 @@ impl Collector {
         for datagram in self.entities.datagrams(sample) {
             let _ = self.socket.send(datagram.as_bytes());
         }
+    }
+}
+
+/// A socket to `address`, in the namespace from which the collector is reached.
+pub(crate) fn reach(probes: &Probes, address: SocketAddr) -> io::Result<UdpSocket> {
+    match &probes.netns {
+        Some(netns) => sys::in_namespace(&namespace(netns), move || connect(address)),
+        None => connect(address),
     }
 }
 
