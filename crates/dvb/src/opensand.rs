@@ -66,7 +66,7 @@ pub fn slot_limit(symbol_rate: u64, superframe_ns: u64, waveform: Waveform) -> u
 /// gateway subtracts its margin from that.
 #[must_use]
 pub fn reported_db(es_n0_db: f64) -> f64 {
-    let thresholds = MODCODS.iter().map(ModCod::es_n0_db);
+    let thresholds = MODCODS.iter().map(|modcod| modcod.es_n0_db());
     let lowest = thresholds.clone().fold(f64::INFINITY, f64::min);
     thresholds
         .filter(|&threshold| threshold <= es_n0_db)

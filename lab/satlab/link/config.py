@@ -251,8 +251,8 @@ class Probes(LinkModel):
 
     address: str
     netns: Literal["parent"] = "parent"
-    from_: tuple[str, ...] = Field(
-        default=(), validation_alias=AliasChoices("from_", "from"), serialization_alias="from"
+    from_: Annotated[tuple[str, ...], limits("probes.from")] = Field(
+        default=(), validation_alias=AliasChoices("from", "from_"), serialization_alias="from"
     )
 
     @property

@@ -110,11 +110,13 @@ def test_losses_in_opensand_s_logs_are_fetched_and_judged(tmp_path: Path) -> Non
     lost, script = "error during encapsulation : EncapErrorSizeBuffer\n", tmp_path / "ssh"
     script.write_text(
         f"""#!/bin/sh
-for last; do before=$at; at=$last; done
+for last; do before=$host; host=$at; at=$last; done
 case "$before $last" in
 *InvocationID*) echo "of-$before" ;;
 *198.19.0.15*journalctl*of-vagrant@198.19.0.15) cat {tmp_path}/journal ;;
 *journalctl*) echo quiet ;;
+*" ping "*) echo "{PING}" ;;
+*" ss "*) echo LISTEN ;;
 esac
 """
     )
