@@ -226,7 +226,9 @@ impl Entities {
             }
         };
         let fifos = idle(&self.st, self.carriers.is_on_demand);
-        st.queue(&format!("{s}.st"), (&self.st.fifo, &fifos), back, seconds);
+        let lost = ("capacity", back.dropped_bytes as f64 * 8e-3);
+        let names = (self.st.fifo.as_str(), &fifos[..]);
+        st.queue(&format!("{s}.st"), names, (back, lost), seconds);
         let received = kbps(forward.out_bytes, forward.out_packets, seconds);
         st.whole(&format!("{s}.st.throughputs.l2_from_sat.total"), received);
         st.required(&format!("{s}.st.down_forward_modcod"), forward);
@@ -237,14 +239,10 @@ impl Entities {
         gw.modcods(&format!("{s}.gw.up_forward_modcod"), forward, None);
         gw.modcods(&format!("{s}.gw.down_return_modcod"), back, Some(back));
         gw.physical(&format!("{s}.gw.phy"), &self.gw, back, at);
-        gw.queue(
-            &group,
-            (&self.gw.fifo, &idle(&self.gw, false)),
-            forward,
-            seconds,
-        );
-        let rate = (forward.dropped_bytes as f64 * 8e-3 / seconds).round() as u64;
-        gw.whole(&format!("{group}.queue_loss.rate.{}", self.gw.fifo), rate);
+        let lost = ("rate", forward.dropped_bytes as f64 * 8e-3 / seconds);
+        let idle = idle(&self.gw, false);
+        let names = (self.gw.fifo.as_str(), &idle[..]);
+        gw.queue(&group, names, (forward, lost), seconds);
         gw.whole(&format!("{group}.global.bbframe_number"), forward.frames);
         let received = kbps(back.out_bytes, back.out_packets, seconds);
         gw.whole(&format!("{s}.gw.throughputs.l2_from_sat"), received);
@@ -432,21 +430,22 @@ impl Datagram {
         );
     }
 
-    /// The FIFO in use, and the idle ones.
+    /// The FIFO in use, and the idle ones; a terminal's losses are kbit, a gateway's kbit/s.
     fn queue(
         &mut self,
         prefix: &str,
         (used, idle): (&str, &[String]),
-        sent: &Direction,
+        (sent, (loss, lost)): (&Direction, (&str, f64)),
         seconds: f64,
     ) {
+        let loss = format!("queue_loss.{loss}");
         let kbits = |bytes: u64| (bytes as f64 * 8e-3).round() as u64;
         let offered = kbps(sent.in_bytes, sent.in_packets, seconds);
         let left = kbps(sent.out_bytes, sent.out_packets, seconds);
         let of_used = [
             ("queue_size.capacity", kbits(sent.queue_bytes)),
             ("queue_size.packets", sent.queue_packets),
-            ("queue_loss.capacity", kbits(sent.dropped_bytes)),
+            (&loss, lost.round() as u64),
             ("queue_loss.packets", sent.dropped_packets),
             ("throughputs.l2_to_sat_before_sched", offered),
             ("throughputs.l2_to_sat_after_sched", left),

@@ -2,7 +2,7 @@
 //! Datagrams against a second reading of the format.
 
 use super::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use link::{Carrier, Counters};
 
@@ -167,13 +167,67 @@ fn delay_attenuation_allocation_and_capacities_are_told_too() {
     );
 }
 
-/// With five FIFOs `OpenSAND`'s ST has 51 names and its GW 65; how many of them come from here is in docs/opensand.md.
+/// Names of the families below a prefix, with those of each FIFO for a `*`.
+fn names(prefix: &str, families: &str) -> impl Iterator<Item = String> {
+    let each = |family: &str| match family.strip_suffix('*') {
+        Some(stem) => ["be", "af", "ef", "sig", "nm"]
+            .iter()
+            .map(|fifo| format!("{stem}{fifo}"))
+            .collect(),
+        None => vec![family.to_owned()],
+    };
+    let all: Vec<String> = families.split_whitespace().flat_map(each).collect();
+    let prefix = prefix.to_owned();
+    all.into_iter().map(move |name| format!("{prefix}{name}"))
+}
+
+/// What 8.2.0 was seen to send with five FIFOs, without what a gateway granted by kind.
 #[test]
-fn the_document_counts_the_names() {
+fn names_are_those_of_opensand() {
+    let physical = "phy.minimal_condition phy.uplink_attenuation phy.downlink_attenuation phy.uplink_clear_sky_condition
+        phy.downlink_clear_sky_condition phy.total_cn phy.drops phy.delay";
+    let queue = "queue_size.capacity.* queue_size.packets.* queue_loss.packets.* throughputs.l2_to_sat_before_sched.*
+        throughputs.l2_to_sat_after_sched.* throughputs.l2_to_sat_after_sched.total";
+    let lan = "evc_frame_size.default evc_throughput.default";
+    let st = names("spot_0.st.", physical)
+        .chain(names("spot_0.st.", queue))
+        .chain(names(
+            "spot_0.st.",
+            "queue_loss.capacity.* request.vbdc request.rbdc throughputs.l2_from_sat.total allocation.total
+            allocation.remaining perf.sof_interval down_forward_modcod.required_modcod
+            down_forward_modcod.received_modcod down_forward_modcod.rejected_modcod",
+        ))
+        .chain(names("", lan))
+        .chain(names("", "up_return_modcod.sent_modcod"));
+    let gw = names("spot_0.gw.", physical)
+        .chain(names("spot_0.gw.standard.", queue))
+        .chain(names(
+            "spot_0.gw.standard.",
+            "queue_loss.rate.* global.bbframe_number up/return_capacity.total.available
+            up/return_capacity.total.remaining up/return_capacity.carrier0.available
+            up/return_capacity.carrier0.remaining down/forward_capacity.total.available
+            down/forward_capacity.total.remaining down/forward_capacity.carrier0.ccm.available
+            down/forward_capacity.carrier0.ccm.remaining",
+        ))
+        .chain(names(
+            "spot_0.gw.",
+            "throughputs.l2_from_sat global.st_number global.cra_allocated rbdc.rbdc_max
+            rbdc.rbdc_requested_capacity rbdc.rbdc_request_number vbdc.vbdc_requested_capacity
+            vbdc.vbdc_request_number perf.frames_interval up/return_total_capacity.available
+            up/return_total_capacity.remaining up_forward_modcod.sent_modcod
+            down_return_modcod.received_modcod down_return_modcod.rejected_modcod",
+        ))
+        .chain(names("", lan));
+    let expected = [st.collect::<BTreeSet<_>>(), gw.collect()];
     let (_, datagrams) = example();
-    let [st, gw] = [0, 1].map(|at| decoded(&datagrams[at]).2.len());
+    for (datagram, expected) in datagrams.iter().zip(&expected) {
+        let sent: BTreeSet<_> = decoded(datagram).2.into_keys().map(str::to_owned).collect();
+        assert_eq!(&sent, expected);
+    }
+    let [st, gw] = expected.map(|names| names.len());
     let document = include_str!("../../../docs/opensand.md");
-    let sentence = format!("{st} of the 51 probes of a terminal and {gw} of the 65 of a gateway");
+    let sentence =
+        format!("{st} probes of a terminal (8.2.0: 51) and {gw} of a gateway (8.2.0: 65)");
     assert!(document.contains(&sentence), "docs/opensand.md: {sentence}");
 }
 
