@@ -122,7 +122,7 @@ def log_to(target: tuple[str, int] | None, text: str) -> None:
 
 
 def note(kind: str, **times: float) -> None:
-    """Tell how this program was called."""
+    """Record how this program was called."""
     file = os.environ.get("OPENSAND_NOTE")
     if file is None:
         return

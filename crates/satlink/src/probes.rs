@@ -218,7 +218,7 @@ impl Entities {
         );
         st.physical(&format!("{s}.st.phy"), &self.st, forward, at);
         let idle = |entity: &Entity, on_demand: bool| {
-            // On demand the FIFOs of the ST are all in use, and not told apart here.
+            // On demand the FIFOs of the ST are all in use, and not distinguished here.
             if on_demand {
                 Vec::new()
             } else {

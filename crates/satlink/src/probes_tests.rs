@@ -118,7 +118,7 @@ fn datagrams_have_opensand_s_names_units_and_shape() {
 }
 
 #[test]
-fn delay_attenuation_allocation_and_capacities_are_told_too() {
+fn delay_attenuation_allocation_and_capacities_are_reported_too() {
     let (entities, datagrams) = example();
     let (_, _, st) = decoded(&datagrams[0]);
     for (name, value) in [
