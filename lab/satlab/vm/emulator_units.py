@@ -70,7 +70,7 @@ class VmHost:
     """A link that is emulated on the machines of a lab; `metrics` is the file that satlink's are copied to.
 
     OpenSAND writes none: no satlink has a part in the path then, since hosts carry the terrestrial segment themselves.
-    Its logs are copied to the folder `logs` beside that file.
+    Its logs are copied to the folder `logs` next to that file.
     """
 
     lab: VmLab

@@ -213,7 +213,7 @@ def test_the_machines_link_is_measured_from_client_to_server(tmp_path: Path, mon
     assert checks["forward_udp_goodput_bps"].measured is None
     assert checks["forward_loss_ratio"].measured == (200 - 6) / 6000
     assert [line for line in commands(log) if "cat" not in line] == [
-        "11 ping -n -q", "17 iperf3 -s -1", "17 ss -Hltn 'sport", "11 iperf3 -J -u",
+        "11 ping -n -q", "11 ping -n -q", "17 iperf3 -s -1", "17 ss -Hltn 'sport", "11 iperf3 -J -u",
     ]  # fmt: skip
     assert " -D " in next(line for line in log.read_text().splitlines() if "iperf3 -s" in line)
 
