@@ -20,11 +20,12 @@ from satlab.common import netns_names, paths
 from satlab.common.errors import ConfigError, HostError
 from satlab.common.processes import wait
 from satlab.common.topology import Role, load
-from satlab.experiment import run
+from satlab.experiment import profile_import, run
 from satlab.link import opensand
 from satlab.link.config import LinkRequest
 from satlab.netlab import lab, netns
 from satlab.netlab.lab import Lab
+from tests import opensand_layouts
 from tests.net.conftest import AsPlanned
 
 pytestmark = pytest.mark.net
@@ -127,6 +128,14 @@ def test_parallel_labs_keep_their_own_probes(lab_id: str, satlink: Path, tmp_pat
         delays = [row for row in rows if isinstance(row, Series) and row.labels["probe"].endswith("phy.delay")]
         assert {row.labels["entity"] for row in delays} == {"gw", "st"}
         assert all(261.0 in row.columns["opensand_probe"] for row in delays)
+
+
+def test_a_lab_of_opensand_s_tools_runs_on_satlink(lab_id: str, satlink: Path, tmp_path: Path) -> None:
+    source = opensand_layouts.write(tmp_path / "lab", "entities", opensand_layouts.UPSTREAM)
+    imported = profile_import.run(source, tmp_path / "profile").target
+    the_lab = Lab.up(lab_id, TOPOLOGY, LinkRequest(profile=imported), satlink=satlink)
+    assert 580 < echo(the_lab) < 700
+    the_lab.down()
 
 
 def test_probes_and_logs_reach_a_collector(lab_id: str, satlink: Path, tmp_path: Path) -> None:
