@@ -15,7 +15,7 @@ const HEADER_BYTES: u32 = 6;
 pub const SMALLEST_REST: usize = 13;
 
 /// Bytes of each packet beyond its Ethernet header. Inferred: with MODCOD 26 packets of 1500 bytes meet a rest that is too small
-/// behind the 22nd of a tick, as measured, with 2 bytes more and with no other even number.
+/// behind the 22nd of a tick, as measured, with 2 bytes more, and not with 0, 1, 3 or 4.
 pub const EXTRA: usize = 2;
 
 /// Efficiency column of the `dvb_s2` waveform table as shipped, thousandths of bit/symbol, MODCOD 1 first.
