@@ -148,7 +148,7 @@ def test_probes_and_logs_reach_a_collector(lab_id: str, satlink: Path, tmp_path:
         request = replace(REQUEST, probes=address, logs=tmp_path / "raw" / "logs")
         the_lab = Lab.up(lab_id, TOPOLOGY, request, satlink=satlink)
         try:
-            heard = set()
+            heard: set[str] = set()
             while len(heard) < 2:  # the stand-in sends while packets pass
                 echo(the_lab)
                 heard.add(probes.recv(65536).decode().rpartition(" entity ")[2])
