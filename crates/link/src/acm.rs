@@ -115,9 +115,10 @@ impl Loop {
         {
             if let Some(report) = self.reports.pop_front() {
                 self.known = Some(report.es_n0_db);
-                let reported = match self.reports_thresholds {
-                    true => dvb::opensand::reported_db(report.es_n0_db),
-                    false => report.es_n0_db,
+                let reported = if self.reports_thresholds {
+                    dvb::opensand::reported_db(report.es_n0_db)
+                } else {
+                    report.es_n0_db
                 };
                 self.selector.report(reported);
             }
