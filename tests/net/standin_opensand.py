@@ -73,7 +73,8 @@ def main() -> int:
     if kind == "sat":
         relay(addresses["gateways"][0])
     else:
-        probes = Probes(kind, Path(_text(text, "path_local")))
+        probes = Probes(kind, Path(_text(text, "path_local")), collector(text))
+        log_to(collector(text, "logs"), f"[EVENT][{kind}0][status] Blocks initialized")
         serve(kind, text.partition(f"<entity_{kind}>")[2], addresses["satellites"][0], probes, lossy=mode == "lossy")
     return 0
 
@@ -81,11 +82,12 @@ def main() -> int:
 class Probes:
     """A file of probes in OpenSAND's form: `;` between cells, local times, `name (unit)`; some cells are empty."""
 
-    def __init__(self, kind: str, folder: Path) -> None:
+    def __init__(self, kind: str, folder: Path, collector: tuple[str, int] | None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._due_s = 0.0
         self._rows = 0
         names = [f"spot_0.{kind}.phy.delay (ms)", f"spot_0.{kind}.queue_loss.packets.be (packets)"]
+        self._kind, self._collector = kind, collector
         self._file = (folder / f"{kind}0_1.csv").open("w")
         self._file.write(";".join(["Date", *names]) + "\n")
 
@@ -97,7 +99,26 @@ class Probes:
             date = datetime.fromtimestamp(time.time()).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
             self._file.write(f"{date};{delay_ms if self._rows % 2 else ''};{lost}\n")
             self._file.flush()
+            log_to(
+                self._collector,
+                f"{time.time() * 1000:.0f} spot_0.{self._kind}.phy.delay {delay_ms:.0f} entity {self._kind}0",
+            )
         return is_due
+
+
+def collector(xml: str, kind: str = "probes") -> tuple[str, int] | None:
+    """Return the collector of `probes` or `logs` that the storage names, if it is on."""
+    if re.findall(r"<enable_collector>(\w+)</", xml) != ["true"]:
+        return None
+    return _text(xml, "collector_address"), int(_text(xml, f"collector_{kind}"))
+
+
+def log_to(target: tuple[str, int] | None, text: str) -> None:
+    """Send a datagram, as OpenSAND does; whether it arrives does not matter."""
+    if target is None:
+        return
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
+        out.sendto(text.encode(), target)
 
 
 def note(kind: str, **times: float) -> None:

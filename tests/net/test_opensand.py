@@ -5,8 +5,10 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +20,12 @@ from satlab.common import netns_names, paths
 from satlab.common.errors import ConfigError, HostError
 from satlab.common.processes import wait
 from satlab.common.topology import Role, load
-from satlab.experiment import run
+from satlab.experiment import profile_import, run
 from satlab.link import opensand
 from satlab.link.config import LinkRequest
 from satlab.netlab import lab, netns
 from satlab.netlab.lab import Lab
+from tests import opensand_layouts
 from tests.net.conftest import AsPlanned
 
 pytestmark = pytest.mark.net
@@ -127,6 +130,34 @@ def test_parallel_labs_keep_their_own_probes(lab_id: str, satlink: Path, tmp_pat
         assert all(261.0 in row.columns["opensand_probe"] for row in delays)
 
 
+def test_a_lab_of_opensand_s_tools_runs_on_satlink(lab_id: str, satlink: Path, tmp_path: Path) -> None:
+    source = opensand_layouts.write(tmp_path / "lab", "entities", opensand_layouts.UPSTREAM)
+    imported = profile_import.run(source, tmp_path / "profile").target
+    the_lab = Lab.up(lab_id, TOPOLOGY, LinkRequest(profile=imported), satlink=satlink)
+    assert 580 < echo(the_lab) < 700
+    the_lab.down()
+
+
+def test_probes_and_logs_reach_a_collector(lab_id: str, satlink: Path, tmp_path: Path) -> None:
+    """Entities send within their namespaces; what they send arrives at the collector, and is in the run folder too."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probes:
+        probes.bind(("127.0.0.1", 0))
+        probes.settimeout(5)
+        (tmp_path / "raw" / "logs").mkdir(parents=True)
+        address = f"127.0.0.1:{probes.getsockname()[1]}"
+        request = replace(REQUEST, probes=address, logs=tmp_path / "raw" / "logs")
+        the_lab = Lab.up(lab_id, TOPOLOGY, request, satlink=satlink)
+        try:
+            heard: set[str] = set()
+            while len(heard) < 2:  # the stand-in sends while packets pass
+                echo(the_lab)
+                heard.add(probes.recv(65536).decode().rpartition(" entity ")[2])
+        finally:
+            the_lab.down()
+    assert heard == {"gw0", "st0"}
+    assert len(list((tmp_path / "raw").glob("opensand/*/*.csv"))) == 2
+
+
 def test_hosts_are_set_up_as_opensand_needs_them(lab_id: str, satlink: Path) -> None:
     the_lab = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=satlink)
     macs = {"gw": "00:00:00:00:00:01", "st": "00:00:00:00:00:02"}
@@ -221,6 +252,7 @@ def entity_pids(lab_id: str, role: Role) -> list[int]:
 
 UP = """
 import os, sys
+from dataclasses import replace
 from pathlib import Path
 from satlab.common import topology
 from satlab.netlab import lab

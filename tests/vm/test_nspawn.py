@@ -170,6 +170,11 @@ def test_opensand_replaces_satlink_and_satlink_returns(provisioned: Provisioned,
     about = json.loads((outcome.folder / "manifest.json").read_text())
     assert (about["lab"], about["emulator"]) == ("vm", "opensand")
     assert about["versions"]["sat:opensand"] == "8.2.0"
+    logs = {file.stem: file.read_text() for file in (outcome.folder / "raw" / "logs").glob("opensand-*.log")}
+    assert logs.keys() == {"opensand-gw", "opensand-sat", "opensand-st"}
+    assert all(log.count("Blocks initialized") == 1 for log in logs.values()), "logs since the last start"
+    checks = json.loads((outcome.folder / "raw" / "calibration.json").read_text())["checks"]
+    assert "opensand_losses.gse_encapsulation" in {check["name"] for check in checks}
     provisioned.inventory("satlink")
     provisioned.play("site.yml", *only("satlink"))
     provisioned.play("verify.yml", *only("satlink"))

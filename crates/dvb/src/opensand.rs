@@ -4,7 +4,7 @@
 //! `OpenSAND` counts a BBFRAME as `Kbch` bits with a header of its own, and takes its length in symbols from the rounded
 //! efficiency column of the waveform table it ships. A burst holds the bytes of the nominal code rate.
 
-use crate::modcod::{FrameSize, ModCod};
+use crate::modcod::{FrameSize, MODCODS, ModCod};
 use crate::rcs2::Waveform;
 
 /// Bytes of a BBFRAME that are `OpenSAND`'s own header.
@@ -14,9 +14,9 @@ const HEADER_BYTES: u32 = 6;
 /// 8.2.0 neither fills nor closes a BBFRAME with a smaller one.
 pub const SMALLEST_REST: usize = 13;
 
-/// Bytes of each packet beyond the Ethernet header, as of a tag (802.1Q). Inferred: of the sizes tried it is the one whose rates are
-/// nearest to those measured with 8.2.0 (18.70 Mbit/s without its losses, 41 % lost with MODCOD 28).
-pub const TAG: usize = 4;
+/// Bytes of each packet beyond its Ethernet header. Inferred: with MODCOD 26 packets of 1500 bytes meet a rest that is too small
+/// behind the 22nd of a tick, as measured, with 2 bytes more, and not with 0, 1, 3 or 4.
+pub const EXTRA: usize = 2;
 
 /// Efficiency column of the `dvb_s2` waveform table as shipped, thousandths of bit/symbol, MODCOD 1 first.
 const EFFICIENCY_MILLI: [u64; 28] = [
@@ -62,6 +62,17 @@ pub fn slot_limit(symbol_rate: u64, superframe_ns: u64, waveform: Waveform) -> u
         .div_ceil(u128::from(waveform.symbols) * 1_000_000_000) as u64
 }
 
+/// `Es/N0` that a terminal reports, dB: the highest threshold of any MODCOD that it could receive, not what it measured. The
+/// gateway subtracts its margin from that.
+#[must_use]
+pub fn reported_db(es_n0_db: f64) -> f64 {
+    let thresholds = MODCODS.iter().map(|modcod| modcod.es_n0_db());
+    let lowest = thresholds.clone().fold(f64::INFINITY, f64::min);
+    thresholds
+        .filter(|&threshold| threshold <= es_n0_db)
+        .fold(lowest, f64::max)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,6 +85,14 @@ mod tests {
                 (bbframe_payload(modcod), bbframe_symbols(modcod)),
                 (payload, symbols)
             );
+        }
+    }
+
+    #[test]
+    fn reports_are_thresholds() {
+        // 17.99 dB is two legs of 21 dB; less a margin of 1 dB this is MODCOD 26 where 28 would do.
+        for (measured, reported) in [(17.99, 16.05), (15.05, 14.28), (-2.0, -2.35), (-9.0, -2.35)] {
+            assert!((reported_db(measured) - reported).abs() < 1e-9);
         }
     }
 

@@ -3,6 +3,7 @@
 
 use dvb::acm::Selector;
 use dvb::modcod::{FrameSize, ModCod};
+use dvb::opensand::reported_db;
 use link::{Acm, Coding};
 use profile::Profile;
 
@@ -14,10 +15,31 @@ use crate::timing::Timing;
 const HYSTERESIS_DB: f64 = 0.3;
 
 /// The most efficient MODCOD at the `Es/N0` of the start, as the terminal logged on with it.
-pub(crate) fn first_modcod(profile: &Profile) -> ModCod {
+pub(crate) fn first_modcod(profile: &Profile, reports_thresholds: bool) -> ModCod {
     let (down, margin_db) = (&profile.forward, profile.settings.forward_margin_db);
+    let measured = profile.forward_es_n0_db(1);
+    let reported = if reports_thresholds {
+        reported_db(measured)
+    } else {
+        measured
+    };
     Selector::new(&down.modcods, FrameSize::Normal, false, margin_db, 0.0)
-        .map_or(down.modcod, |mut it| it.report(profile.forward_es_n0_db(1)))
+        .map_or(down.modcod, |mut it| it.report(reported))
+}
+
+/// Adaptive coding of the forward link. With the defects of `OpenSAND` reports are thresholds, and there is no hysteresis.
+pub(crate) fn forward_acm(profile: &Profile, reports_thresholds: bool) -> Option<Acm> {
+    let allowed = profile.forward.modcods.iter().copied();
+    let margin_db = profile.settings.forward_margin_db;
+    acm(profile, allowed.map(Coding::ModCod).collect(), margin_db).map(|acm| Acm {
+        reports_thresholds,
+        hysteresis_db: if reports_thresholds {
+            0.0
+        } else {
+            acm.hysteresis_db
+        },
+        ..acm
+    })
 }
 
 /// Adaptive coding, where a carrier allows more than one MODCOD or waveform.
@@ -28,6 +50,7 @@ pub(crate) fn acm(profile: &Profile, allowed: Vec<Coding>, margin_db: f64) -> Op
         hysteresis_db: HYSTERESIS_DB,
         period: (u64::from(profile.settings.acm_refresh_ms) * 1_000_000).max(1),
         superframe: profile.return_link.superframe_ns,
+        reports_thresholds: false,
     })
 }
 

@@ -80,6 +80,9 @@ pub struct Probes {
     /// Path of the network namespace from which it is reached; `parent`: that of the parent process; `None`: that of this
     /// process.
     pub netns: Option<PathBuf>,
+    /// Namespaces in which `OpenSAND`'s entities send their own; then nothing else is sent.
+    #[serde(default)]
+    pub from: Vec<PathBuf>,
 }
 
 /// A TUN device in a network namespace.

@@ -2,10 +2,10 @@
 //! From configuration and profile to the four links.
 
 use dvb::modcod::FrameSize;
-use link::{Carrier, Coding, LinkConfig, Reception};
+use link::{Carrier, LinkConfig, Reception};
 use profile::{Profile, Qos};
 
-use crate::adapt::{acm, first_modcod, waveforms};
+use crate::adapt::{acm, first_modcod, forward_acm, waveforms};
 use crate::config::Config;
 use crate::demand;
 use crate::direction::{Direction, Limit, Queue, bdp_bytes};
@@ -44,10 +44,9 @@ pub fn links(config: &Config, profile: &Profile) -> Links {
         })
     };
     let (st, settings) = (&profile.st_profile.physical, &profile.settings);
-    let modcods = profile.forward.modcods.iter().copied().map(Coding::ModCod);
     let forward = LinkConfig {
         reception: reception(profile.forward_es_n0_db(1), st.minimal_es_n0_db),
-        acm: acm(profile, modcods.collect(), settings.forward_margin_db),
+        acm: forward_acm(profile, config.opensand_defects),
         signalling: demand::signalling(config.timing, profile),
         ..radio(forward, &config.forward, forward_queue, seed(0))
     };
@@ -115,7 +114,7 @@ pub fn targets(config: &Config, profile: &Profile) -> [Target; 4] {
 fn carriers(config: &Config, profile: &Profile) -> [Carrier; 2] {
     let timing = config.timing;
     let (down, up, label) = (&profile.forward, &profile.return_link, profile.st.mac);
-    let modcod = first_modcod(profile);
+    let modcod = first_modcod(profile, config.opensand_defects);
     match timing {
         Timing::Standard => [
             Carrier::Forward {

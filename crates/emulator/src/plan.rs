@@ -128,6 +128,7 @@ pub fn plan(config: &Config, profile: &Profile) -> Result<Plan, LinkError> {
     let rtt_ns = rtt_ns(config, profile);
     let rtt = echo_rtt(&forward, &back, 2 * config.terrestrial_delay_ns, ECHO_BYTES)?;
     let (down, up) = (&profile.forward, &profile.return_link);
+    let modcod = first_modcod(profile, config.opensand_defects);
     Ok(Plan {
         schema: "satlab/link-plan/1",
         version: env!("CARGO_PKG_VERSION"),
@@ -140,8 +141,8 @@ pub fn plan(config: &Config, profile: &Profile) -> Result<Plan, LinkError> {
             rtt_ns,
             (
                 down.symbol_rate,
-                first_modcod(profile).id,
-                first_modcod(profile).to_string(),
+                modcod.id,
+                modcod.to_string(),
                 profile.forward_es_n0_db(1),
             ),
             Bbframes {

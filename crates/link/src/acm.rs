@@ -26,6 +26,8 @@ pub struct Acm {
     pub period: Nanos,
     /// Superframe of the return link, above 0.
     pub superframe: Nanos,
+    /// Reports are thresholds of MODCODs ([`dvb::opensand::reported_db`]), not what is measured.
+    pub reports_thresholds: bool,
 }
 
 impl Acm {
@@ -53,6 +55,7 @@ pub(crate) struct Loop {
     selector: Selector<Coding>,
     period: Nanos,
     superframe: Nanos,
+    reports_thresholds: bool,
     /// The choice comes with a plan, and acts with a superframe.
     is_planned: bool,
     /// When the `Es/N0` is measured next.
@@ -77,6 +80,7 @@ impl Loop {
             selector,
             period: acm.period,
             superframe: acm.superframe,
+            reports_thresholds: acm.reports_thresholds,
             next: 0,
             reports: VecDeque::new(),
             known: None,
@@ -111,7 +115,12 @@ impl Loop {
         {
             if let Some(report) = self.reports.pop_front() {
                 self.known = Some(report.es_n0_db);
-                self.selector.report(report.es_n0_db);
+                let reported = if self.reports_thresholds {
+                    dvb::opensand::reported_db(report.es_n0_db)
+                } else {
+                    report.es_n0_db
+                };
+                self.selector.report(reported);
             }
             return;
         }

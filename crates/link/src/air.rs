@@ -2,7 +2,7 @@
 //! One interface for the frame formats: encapsulates packets in a frame and decapsulates them.
 
 use crate::Carrier;
-use dvb::opensand::TAG;
+use dvb::opensand::EXTRA;
 use dvb::sdu::{ETHERNET_HEADER, Filled, SIGNALLING, Service};
 use dvb::{gse, rle};
 
@@ -43,7 +43,7 @@ enum Receiving {
 const fn header(carrier: &Carrier) -> Option<usize> {
     match carrier {
         Carrier::Forward { .. } | Carrier::Return { .. } => Some(0),
-        Carrier::OpenSandForward { defects: true, .. } => Some(ETHERNET_HEADER + TAG),
+        Carrier::OpenSandForward { defects: true, .. } => Some(ETHERNET_HEADER + EXTRA),
         Carrier::OpenSandForward { .. } | Carrier::OpenSandReturn { .. } => Some(ETHERNET_HEADER),
         Carrier::Line { .. } | Carrier::Wire => None,
     }
@@ -99,7 +99,7 @@ impl Encapsulator {
         let next = |packet: &mut Vec<u8>| {
             let got = next(packet);
             if got && header > 0 {
-                let mut ethernet = [0; ETHERNET_HEADER + TAG];
+                let mut ethernet = [0; ETHERNET_HEADER + EXTRA];
                 let protocol = dvb::sdu::protocol_type(packet).unwrap_or(0);
                 ethernet[header - 2..header].copy_from_slice(&protocol.to_be_bytes());
                 packet.splice(..0, ethernet[..header].iter().copied());

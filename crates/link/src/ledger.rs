@@ -46,6 +46,10 @@ pub struct Counters {
     pub slots_signalling: u64,
     /// Capacity requests of the terminal that asked for something.
     pub requests: u64,
+    /// Rates that these asked for, kbit/s, summed.
+    pub rbdc_kbps: u64,
+    /// Bursts that these asked for.
+    pub vbdc_bursts: u64,
     /// Requests of these that were lost.
     pub requests_lost: u64,
     /// Plans that the terminal did not get.

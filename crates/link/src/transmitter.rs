@@ -203,7 +203,10 @@ impl<E: Exit> Transmitter<E> {
     /// A request leaves in a burst that ends at `end`.
     fn send_request(&mut self, request: Request, end: Nanos) {
         let asks = u64::from(request != Request::default());
-        self.core.ledger.counters.requests += asks;
+        let counters = &mut self.core.ledger.counters;
+        counters.requests += asks;
+        counters.rbdc_kbps += u64::from(request.rbdc_kbps);
+        counters.vbdc_bursts += u64::from(request.vbdc_bursts);
         if self.core.channel.loses_frame(end) {
             self.core.ledger.counters.requests_lost += asks;
         } else {

@@ -26,6 +26,7 @@ fn acm(margin_db: f64) -> Acm {
         hysteresis_db: 0.3,
         period: S,
         superframe: SUPERFRAME,
+        reports_thresholds: false,
     }
 }
 
@@ -153,6 +154,22 @@ fn the_loop_chooses_what_the_carrier_can_send() {
     let mut batches = Link::new(adaptive(opensand_forward(), 16.5, acm(0.0))).unwrap();
     batches.advance(S);
     assert_eq!(modcod(&batches), 28);
+}
+
+/// The terminal reports the threshold of what it could receive, and the margin counts from there.
+#[test]
+fn a_margin_counts_from_the_threshold_where_reports_are_thresholds() {
+    let at_end = |reports_thresholds| {
+        let acm = Acm {
+            reports_thresholds,
+            hysteresis_db: 0.0,
+            ..acm(1.0)
+        };
+        let mut link = Link::new(adaptive(opensand_forward(), 17.99, acm)).unwrap();
+        link.advance(2 * S);
+        modcod(&link)
+    };
+    assert_eq!((at_end(false), at_end(true)), (28, 26));
 }
 
 #[test]

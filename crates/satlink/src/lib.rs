@@ -11,6 +11,7 @@ pub mod entity;
 mod mailbox;
 mod metrics;
 mod probes;
+mod relay;
 pub mod run;
 mod samples;
 mod stamp;

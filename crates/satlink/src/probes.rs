@@ -2,7 +2,7 @@
 //! Samples for the collectors of `OpenSAND` 8.2: its probe names and units, one datagram per entity and sample.
 //!
 //! A datagram is `<epoch ms> <probe> <value> <probe> <value> ... entity <name>`. Probes without a counterpart here (a
-//! satellite, contents of requests) are left out. Throughputs count the Ethernet frames that `OpenSAND` carries: 14 bytes more
+//! satellite, grants by kind) are left out. Throughputs count the Ethernet frames that `OpenSAND` carries: 14 bytes more
 //! a packet than the IP packets here. Delay and attenuation are those of the profile; link changes are not in them. Log
 //! lines go to the port after that of the probes, as in `OpenSAND` (5361 and 5362).
 
@@ -12,7 +12,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use dvb::modcod::{FrameSize, ModCod};
+use dvb::modcod::{FrameSize, MODCODS, ModCod};
 use dvb::rcs2::Waveform;
 use dvb::sdu::ETHERNET_HEADER;
 use emulator::config::Probes;
@@ -35,10 +35,7 @@ impl Collector {
     /// There is no such namespace, or no way to the address from there.
     pub fn new(probes: &Probes, profile: &Profile) -> io::Result<Self> {
         let address = probes.address;
-        let socket = match &probes.netns {
-            Some(netns) => sys::in_namespace(&namespace(netns), move || connect(address))?,
-            None => connect(address)?,
-        };
+        let socket = reach(probes, address)?;
         let entities = Entities::of(profile);
         let collector = Self { socket, entities };
         collector.announce(address);
@@ -58,6 +55,14 @@ impl Collector {
         for datagram in self.entities.datagrams(sample) {
             let _ = self.socket.send(datagram.as_bytes());
         }
+    }
+}
+
+/// A socket to `address`, in the namespace from which the collector is reached.
+pub(crate) fn reach(probes: &Probes, address: SocketAddr) -> io::Result<UdpSocket> {
+    match &probes.netns {
+        Some(netns) => sys::in_namespace(&namespace(netns), move || connect(address)),
+        None => connect(address),
     }
 }
 
@@ -221,27 +226,28 @@ impl Entities {
             }
         };
         let fifos = idle(&self.st, self.carriers.is_on_demand);
-        st.queue(&format!("{s}.st"), (&self.st.fifo, &fifos), back, seconds);
+        let lost = ("capacity", back.dropped_bytes as f64 * 8e-3);
+        let names = (self.st.fifo.as_str(), &fifos[..]);
+        st.queue(&format!("{s}.st"), names, (back, lost), seconds);
         let received = kbps(forward.out_bytes, forward.out_packets, seconds);
         st.whole(&format!("{s}.st.throughputs.l2_from_sat.total"), received);
+        st.required(&format!("{s}.st.down_forward_modcod"), forward);
+        st.lan(back, forward, seconds);
         self.allocation(&mut st, back, seconds);
         let mut gw = Datagram::new(sample.t_unix_s);
         let group = format!("{s}.gw.standard");
         gw.modcods(&format!("{s}.gw.up_forward_modcod"), forward, None);
         gw.modcods(&format!("{s}.gw.down_return_modcod"), back, Some(back));
         gw.physical(&format!("{s}.gw.phy"), &self.gw, back, at);
-        gw.queue(
-            &group,
-            (&self.gw.fifo, &idle(&self.gw, false)),
-            forward,
-            seconds,
-        );
-        let rate = (forward.dropped_bytes as f64 * 8e-3 / seconds).round() as u64;
-        gw.whole(&format!("{group}.queue_loss.rate.{}", self.gw.fifo), rate);
+        let lost = ("rate", forward.dropped_bytes as f64 * 8e-3 / seconds);
+        let idle = idle(&self.gw, false);
+        let names = (self.gw.fifo.as_str(), &idle[..]);
+        gw.queue(&group, names, (forward, lost), seconds);
         gw.whole(&format!("{group}.global.bbframe_number"), forward.frames);
         let received = kbps(back.out_bytes, back.out_packets, seconds);
         gw.whole(&format!("{s}.gw.throughputs.l2_from_sat"), received);
         gw.whole(&format!("{s}.gw.global.st_number"), 1);
+        gw.lan(forward, back, seconds);
         self.capacities(&mut gw, (forward, back), seconds);
         vec![st.end(&self.st.name), gw.end(&self.gw.name)]
     }
@@ -255,8 +261,11 @@ impl Entities {
         st.whole(&format!("{s}.st.allocation.total"), assigned.round() as u64);
         let left = (assigned - sent).max(0.0).round() as u64;
         st.whole(&format!("{s}.st.allocation.remaining"), left);
+        let [rbdc_kbps, vbdc_kbits] = asked(back);
+        st.whole(&format!("{s}.st.request.rbdc"), rbdc_kbps);
+        st.whole(&format!("{s}.st.request.vbdc"), vbdc_kbits);
         let superframe_ms = carriers.back.superframe_ns as f64 / 1e6;
-        st.decibel(&format!("{s}.st.perf.sof_interval"), superframe_ms);
+        st.decimal(&format!("{s}.st.perf.sof_interval"), superframe_ms);
     }
 
     /// What the carriers hold and have left, and what was asked for.
@@ -306,12 +315,25 @@ impl Entities {
         }
         gw.whole(&format!("{s}.gw.global.cra_allocated"), carriers.cra_kbps);
         gw.whole(&format!("{s}.gw.rbdc.rbdc_max"), carriers.rbdc_max_kbps);
-        if let Some(requests) = back.requests {
-            gw.whole(&format!("{s}.gw.rbdc.rbdc_request_number"), requests);
+        let [rbdc_kbps, vbdc_kbits] = asked(back);
+        for (kind, value) in [("rbdc", rbdc_kbps), ("vbdc", vbdc_kbits)] {
+            let group = format!("{s}.gw.{kind}.{kind}");
+            gw.whole(&format!("{group}_requested_capacity"), value);
+            let requests = back.requests.filter(|_| value > 0).unwrap_or(0);
+            gw.whole(&format!("{group}_request_number"), requests);
         }
         let tick_ms = carriers.forward.tick_ns as f64 / 1e6;
-        gw.decibel(&format!("{s}.gw.perf.frames_interval"), tick_ms);
+        gw.decimal(&format!("{s}.gw.perf.frames_interval"), tick_ms);
     }
+}
+
+/// Rate in kbit/s and volume in kbit that the terminal asked for; of several requests in an interval the mean rate.
+fn asked(back: &Direction) -> [u64; 2] {
+    let (rates, bursts) = back.asked;
+    let waveform = back.modcod_id.and_then(Waveform::by_id);
+    let bytes = waveform.map_or(0, |it| it.payload_bytes as u64);
+    let rate = rates.checked_div(back.requests.unwrap_or(0)).unwrap_or(0);
+    [rate, bursts * bytes * 8 / 1000]
 }
 
 /// kbit/s of packets with their Ethernet headers.
@@ -331,7 +353,7 @@ impl Datagram {
         let _ = write!(self.0, " {probe} {value}");
     }
 
-    fn decibel(&mut self, probe: &str, value: f64) {
+    fn decimal(&mut self, probe: &str, value: f64) {
         let _ = write!(self.0, " {probe} {value:.6}");
     }
 
@@ -353,6 +375,32 @@ impl Datagram {
         }
     }
 
+    /// The MODCOD that the terminal could receive.
+    fn required(&mut self, prefix: &str, received: &Direction) {
+        let best = |db: f64| {
+            let fitting = MODCODS.iter().filter(|it| it.es_n0_db() <= db);
+            fitting.max_by(|a, b| a.es_n0_db().total_cmp(&b.es_n0_db()))
+        };
+        if let Some(db) = received.es_n0_db {
+            let id = best(db).map_or(MODCODS[0].id, |it| it.id);
+            self.whole(&format!("{prefix}.required_modcod"), id.into());
+        }
+    }
+
+    /// Ethernet frames of both directions on the entity's LAN.
+    fn lan(&mut self, sent: &Direction, received: &Direction, seconds: f64) {
+        let bytes = |bytes: u64, packets: u64| bytes + packets * ETHERNET_HEADER as u64;
+        let (there, back) = (
+            bytes(sent.in_bytes, sent.in_packets),
+            bytes(received.out_bytes, received.out_packets),
+        );
+        self.whole("evc_frame_size.default", there + back);
+        self.decimal(
+            "evc_throughput.default",
+            (there + back) as f64 * 8e-3 / seconds,
+        );
+    }
+
     /// `at`: ns since the start, and the step of attenuation.
     fn physical(&mut self, prefix: &str, own: &Entity, received: &Direction, at: (u64, u64)) {
         let physical = &own.physical;
@@ -360,20 +408,20 @@ impl Datagram {
             ("uplink", &physical.uplink),
             ("downlink", &physical.downlink),
         ] {
-            self.decibel(
+            self.decimal(
                 &format!("{prefix}.{name}_clear_sky_condition"),
                 leg.clear_sky_db,
             );
-            self.decibel(
+            self.decimal(
                 &format!("{prefix}.{name}_attenuation"),
                 leg.attenuation.at(at.1),
             );
         }
         if let Some(db) = received.es_n0_db {
-            self.decibel(&format!("{prefix}.total_cn"), db);
+            self.decimal(&format!("{prefix}.total_cn"), db);
         }
         if let Some(db) = physical.minimal_es_n0_db.or(received.threshold_db) {
-            self.decibel(&format!("{prefix}.minimal_condition"), db);
+            self.decimal(&format!("{prefix}.minimal_condition"), db);
         }
         self.whole(&format!("{prefix}.drops"), received.lost_frames);
         self.whole(
@@ -382,21 +430,22 @@ impl Datagram {
         );
     }
 
-    /// The FIFO in use, and the idle ones.
+    /// The FIFO in use, and the idle ones; a terminal's losses are kbit, a gateway's kbit/s.
     fn queue(
         &mut self,
         prefix: &str,
         (used, idle): (&str, &[String]),
-        sent: &Direction,
+        (sent, (loss, lost)): (&Direction, (&str, f64)),
         seconds: f64,
     ) {
+        let loss = format!("queue_loss.{loss}");
         let kbits = |bytes: u64| (bytes as f64 * 8e-3).round() as u64;
         let offered = kbps(sent.in_bytes, sent.in_packets, seconds);
         let left = kbps(sent.out_bytes, sent.out_packets, seconds);
         let of_used = [
             ("queue_size.capacity", kbits(sent.queue_bytes)),
             ("queue_size.packets", sent.queue_packets),
-            ("queue_loss.capacity", kbits(sent.dropped_bytes)),
+            (&loss, lost.round() as u64),
             ("queue_loss.packets", sent.dropped_packets),
             ("throughputs.l2_to_sat_before_sched", offered),
             ("throughputs.l2_to_sat_after_sched", left),
@@ -420,172 +469,5 @@ impl Datagram {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::BTreeMap;
-
-    use link::{Carrier, Counters};
-
-    use crate::samples::sampled;
-    use emulator::drive::Snapshot;
-
-    /// A second reading of the format: time, entity, and every probe with its value.
-    fn decoded(datagram: &str) -> (u64, &str, BTreeMap<&str, f64>) {
-        let words: Vec<_> = datagram.split(' ').collect();
-        assert!(words.len() % 2 == 1, "{datagram}");
-        let pairs = words[1..].chunks(2).map(|pair| (pair[0], pair[1]));
-        let mut probes: BTreeMap<_, _> = pairs.collect();
-        let entity = probes.remove("entity").unwrap();
-        let values = probes
-            .into_iter()
-            .map(|(name, value)| (name, value.parse().unwrap()));
-        (words[0].parse().unwrap(), entity, values.collect())
-    }
-
-    fn snapshot(carrier: Carrier, es_n0_db: Option<f64>) -> Snapshot {
-        let counters = Counters {
-            packets_in: 100,
-            bytes_in: 100_000,
-            packets_out: 50,
-            bytes_out: 50_000,
-            packets_dropped: 7,
-            bytes_dropped: 7000,
-            frames_sent: 60,
-            frames_lost: 2,
-            ..Counters::default()
-        };
-        Snapshot {
-            heard: None,
-            counters,
-            queue: (12_500, 9),
-            carrier,
-            es_n0_db,
-            tick: 1,
-            refused: (0, 0),
-            late: None,
-            late_packets: 0,
-        }
-    }
-
-    /// The datagrams of an interval of 100 ms that ends at 1000.1 s, ST and GW.
-    fn example() -> (Entities, Vec<String>) {
-        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../opensand-profiles/geo");
-        let profile = profile::load(dir.as_ref()).unwrap();
-        let carriers = [
-            Carrier::Forward {
-                symbol_rate: 1,
-                modcod: profile.forward.modcod,
-                frame_size: dvb::modcod::FrameSize::Normal,
-                pilots: false,
-                label: [0; 6],
-            },
-            Carrier::Return {
-                symbol_rate: 1,
-                waveform: profile.return_link.waveform,
-                superframe: 1,
-                slots: 1,
-            },
-        ];
-        let radio = carriers.map(|carrier| Some(snapshot(carrier, Some(7.25))));
-        let wire = || Some(snapshot(Carrier::Wire, None));
-        let [forward, back] = radio;
-        let sample = sampled(&[forward, back, wire(), wire()]);
-        let entities = Entities::of(&profile);
-        let datagrams = entities.datagrams(&sample);
-        let terrestrial = sampled(&[None, None, wire(), wire()]);
-        assert!(entities.datagrams(&terrestrial).is_empty());
-        (entities, datagrams)
-    }
-
-    #[test]
-    fn datagrams_have_opensand_s_names_units_and_shape() {
-        let (_, datagrams) = example();
-        let (at, entity, st) = decoded(&datagrams[0]);
-        assert_eq!((at, entity), (1_000_100, "st1"));
-        let expected = [
-            ("up_return_modcod.sent_modcod", 12.0),
-            ("spot_0.st.down_forward_modcod.received_modcod", 1.0),
-            ("spot_0.st.down_forward_modcod.rejected_modcod", 1.0),
-            ("spot_0.st.phy.uplink_clear_sky_condition", 20.0),
-            ("spot_0.st.phy.downlink_clear_sky_condition", 20.0),
-            ("spot_0.st.phy.total_cn", 7.25),
-            ("spot_0.st.phy.minimal_condition", -2.35),
-            ("spot_0.st.phy.drops", 2.0),
-            ("spot_0.st.queue_size.capacity.be", 100.0),
-            ("spot_0.st.queue_size.packets.be", 9.0),
-            ("spot_0.st.queue_loss.packets.be", 7.0),
-            // 101 400 bytes and 50 700 bytes in 0.1 s.
-            ("spot_0.st.throughputs.l2_to_sat_before_sched.be", 8112.0),
-            ("spot_0.st.throughputs.l2_from_sat.total", 4056.0),
-        ];
-        for (name, value) in expected {
-            assert!((st[name] - value).abs() < 1e-9, "{name}");
-        }
-        let (_, entity, gw) = decoded(&datagrams[1]);
-        assert_eq!(entity, "gw0");
-        for (name, value) in [
-            ("spot_0.gw.up_forward_modcod.sent_modcod", 1.0),
-            ("spot_0.gw.down_return_modcod.received_modcod", 12.0),
-            ("spot_0.gw.phy.total_cn", 7.25),
-            ("spot_0.gw.standard.queue_size.packets.be", 9.0),
-            ("spot_0.gw.standard.global.bbframe_number", 60.0),
-            ("spot_0.gw.throughputs.l2_from_sat", 4056.0),
-            ("spot_0.gw.global.st_number", 1.0),
-        ] {
-            assert!((gw[name] - value).abs() < 1e-9, "{name}");
-        }
-        assert!(datagrams[0].contains(" spot_0.st.phy.total_cn 7.250000 "));
-    }
-
-    #[test]
-    fn delay_attenuation_allocation_and_capacities_are_reported_too() {
-        let (entities, datagrams) = example();
-        let (_, _, st) = decoded(&datagrams[0]);
-        for (name, value) in [
-            ("spot_0.st.phy.delay", 125.0),
-            ("spot_0.st.phy.uplink_attenuation", 0.0),
-            ("spot_0.st.phy.downlink_attenuation", 0.0),
-            ("spot_0.st.queue_loss.capacity.be", 56.0),
-            ("spot_0.st.queue_size.packets.ef", 0.0),
-            ("spot_0.st.throughputs.l2_to_sat_after_sched.total", 4056.0),
-            ("spot_0.st.perf.sof_interval", 26.5),
-            // 171 bursts of 194 bytes in 26.5 ms; 60 of them in 0.1 s.
-            ("spot_0.st.allocation.total", 10015.0),
-            ("spot_0.st.allocation.remaining", 9084.0),
-        ] {
-            assert!((st[name] - value).abs() < 1e-9, "{name}: {}", st[name]);
-        }
-        // OpenSAND's ST has 51 names with five FIFOs.
-        assert_eq!(st.len(), 46);
-        let (_, _, gw) = decoded(&datagrams[1]);
-        for (name, value) in [
-            ("spot_0.gw.global.cra_allocated", 10_000.0),
-            ("spot_0.gw.rbdc.rbdc_max", 0.0),
-            ("spot_0.gw.phy.delay", 125.0),
-            ("spot_0.gw.standard.queue_loss.rate.be", 560.0),
-            ("spot_0.gw.up/return_total_capacity.available", 424_000.0),
-            (
-                "spot_0.gw.standard.up/return_capacity.carrier0.available",
-                16e6,
-            ),
-            (
-                "spot_0.gw.standard.down/forward_capacity.total.available",
-                400_000.0,
-            ),
-            (
-                "spot_0.gw.standard.down/forward_capacity.carrier0.ccm.available",
-                19_610.0,
-            ),
-            ("spot_0.gw.perf.frames_interval", 10.0),
-        ] {
-            assert!((gw[name] - value).abs() < 1e-9, "{name}: {}", gw[name]);
-        }
-        assert_eq!(
-            entities.status("Blocks initialized"),
-            [
-                "[EVENT][gw0][status] Blocks initialized",
-                "[EVENT][st1][status] Blocks initialized"
-            ]
-        );
-    }
-}
+#[path = "probes_tests.rs"]
+mod tests;

@@ -28,6 +28,7 @@ use crate::entity::{Entity, Role};
 use crate::mailbox::Mailbox;
 use crate::metrics::{self, End as Ending, Header, Message, Output};
 use crate::probes::Collector;
+use crate::relay;
 use crate::sys::{self, Event, Poll};
 
 /// Real-time priority of the threads.
@@ -121,7 +122,12 @@ fn collector(config: &Config, profile: &Profile) -> Result<Option<Collector>, Fa
     let Some(probes) = &config.probes else {
         return Ok(None);
     };
-    Collector::new(probes, profile).map(Some).map_err(|error| {
+    let collector = if probes.from.is_empty() {
+        Collector::new(probes, profile).map(Some)
+    } else {
+        relay::start(probes).map(|()| None)
+    };
+    collector.map_err(|error| {
         let what = format!("probes: {}: {error}", probes.address);
         Failure::host(what, "name an address that this host has a route to")
     })

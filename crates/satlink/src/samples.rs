@@ -80,6 +80,9 @@ pub(crate) struct Direction {
     pub slots_signalling: Option<u64>,
     pub requests: Option<u64>,
     pub requests_lost: Option<u64>,
+    /// Asked for, rates summed and bursts; for probes alone.
+    #[serde(skip)]
+    pub asked: (u64, u64),
     pub plans_lost: Option<u64>,
     /// Payload of frames that plans took.
     pub signalling_bytes: u64,
@@ -141,6 +144,10 @@ impl Direction {
             slots_signalling: on_demand(|s| s.counters.slots_signalling),
             requests: on_demand(|s| s.counters.requests),
             requests_lost: on_demand(|s| s.counters.requests_lost),
+            asked: (
+                delta(|s| s.counters.rbdc_kbps),
+                delta(|s| s.counters.vbdc_bursts),
+            ),
             plans_lost: on_demand(|s| s.counters.plans_lost),
             signalling_bytes: delta(|s| s.counters.signalling_bytes),
             late_p50_us: now.late.map(|late| late.p50),

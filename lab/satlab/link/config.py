@@ -244,10 +244,21 @@ class Attachment(LinkModel):
 
 
 class Probes(LinkModel):
-    """A collector of OpenSAND's probes at ADDRESS:PORT, reached from satlab's own network namespace."""
+    """A collector of OpenSAND's probes at ADDRESS:PORT, reached from satlab's own network namespace.
+
+    `from_`: namespaces in which entities of OpenSAND send theirs to the same ports of 127.0.0.1; satlink sends them on.
+    """
 
     address: str
     netns: Literal["parent"] = "parent"
+    from_: Annotated[tuple[str, ...], limits("probes.from")] = Field(
+        default=(), validation_alias=AliasChoices("from", "from_"), serialization_alias="from"
+    )
+
+    @property
+    def port(self) -> int:
+        """Port of the probes; that of the logs follows it."""
+        return int(self.address.rpartition(":")[2])
 
 
 class LinkConfig(LinkModel):
@@ -369,13 +380,25 @@ def build_config(
             metrics=str((request.metrics or metrics).resolve()),
             metrics_interval_ms=request.metrics_interval_ms,
             metrics_max_bytes=None if request.metrics else metrics_max_bytes,
-            probes=Probes(address=request.probes) if request.probes else None,
+            probes=_probes(topology, lab_id, request),
             control=str(control) if control else None,
             timeline=request.timeline,
             others=request.others,
         )
     except ValidationError as error:
         raise ConfigError("the link cannot be used as requested", faults_of(error, "link")) from error
+
+
+def _probes(topology: Topology, lab_id: str, request: LinkRequest) -> Probes | None:
+    """Return the collector; entities of OpenSAND are where the emulation network is."""
+    if request.probes is None:
+        return None
+    emulation = {name for name, network in topology.networks.items() if network.kind is NetworkKind.EMULATION}
+    nodes = [n for n, node in topology.nodes.items() if emulation & {i.network for i in node.interfaces.values()}]
+    is_relay = request.emulator == "opensand"
+    return Probes(
+        address=request.probes, from_=tuple(str(netns_names.path(lab_id, n)) for n in nodes) if is_relay else ()
+    )
 
 
 def build_lan_config(topology: Topology, lab_id: str, path: LinkConfig, loss: float) -> LinkConfig:

@@ -14,7 +14,8 @@ OPENSAND_RTT_MARGIN_MS = 19.5
 """RTT of OpenSAND 8.2.0 beyond the maximum of its ticks, ms: the largest of 1000 echoes on a busy host."""
 OPENSAND_RATE = (0.90, 1.01)
 """Steady forward rate of OpenSAND 8.2.0 as a ratio of that of its ticks. As released it loses packets at saturation:
-0.90 to 0.96 with QPSK 1/4 at 40 Mbaud, 0.60 with MODCOD 28 at 10 Mbaud; without that defect 0.995 and 0.92."""
+0.90 to 0.96 with QPSK 1/4 at 40 Mbaud, 0.60 with geo-acm. Without that defect 0.995, and 0.92 with geo-acm: a margin of
+1 dB makes it use MODCOD 26 where the ticks' plan has 28."""
 
 
 @dataclass(frozen=True)

@@ -56,9 +56,10 @@ _STORAGE = (
 )  # fmt: skip
 
 
-def for_lab(source: Path, entity: Entity, records: Path, target: Path) -> None:
+def for_lab(source: Path, entity: Entity, records: Path, target: Path, probes_port: int | None = None) -> None:
     """Write the infrastructure file of an entity for one lab: its logs and probes go to `records`.
 
+    With `probes_port` probes also go to that port of 127.0.0.1, logs to the next one; else to the profile's collector.
     A further terminal that shares the file of another one gets a section of its own.
     """
     root = read(source)
@@ -68,6 +69,11 @@ def for_lab(source: Path, entity: Entity, records: Path, target: Path) -> None:
         root.insert(sum(child.tag in _BEFORE_STORAGE for child in root), storage)
     put(storage, "enable_local", "true", _STORAGE)
     put(storage, "path_local", str(records), _STORAGE)
+    if probes_port is not None:
+        collector = {"enable_collector": "true", "collector_address": "127.0.0.1"}
+        ports = {"collector_logs": str(probes_port + 1), "collector_probes": str(probes_port)}
+        for name, text in {**collector, **ports}.items():
+            put(storage, name, text, _STORAGE)
     if isinstance(entity, GroundEntity) and root.findtext("entity/entity_type") == "Terminal":
         for name, value in own_section(entity).items():
             put(root, f"entity/entity_st/{name}", value)

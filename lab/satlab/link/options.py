@@ -246,6 +246,7 @@ class LocalOptions(Options):
             "Collector that gets the link's samples over UDP as OpenSAND's probes (its port: 5361).",
             "Output",
             metavar="ADDRESS:PORT",
+            opensand=True,
         ),
     ] = None
 

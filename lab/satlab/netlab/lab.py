@@ -122,11 +122,11 @@ class Lab:
         folder = _folder(lab_id)
         metrics, control = folder / "link.jsonl", folder / "control.sock"
         bounds = {"metrics_max_bytes": METRICS_MAX_BYTES}
-        config = build_config(topology, lab_id, request, metrics=metrics, control=control, **bounds)
         platform = None
         if request.emulator == "opensand":
             platform = opensand.prepare(request.profile, topology, satlink)
             topology = platform.topology(topology)
+        config = build_config(topology, lab_id, request, metrics=metrics, control=control, **bounds)
         notes = tuple(platform.notes()) if platform else ()
         lan = build_lan_config(topology, lab_id, config, request.lan_loss) if request.lan_loss else None
         lab = cls(lab_id, topology, config, plan_link(config, satlink), notes=notes, lan=lan)
@@ -320,7 +320,10 @@ def _build(
     interrupts.check()
     for machine in platform.machines(lab.topology) if platform else ():
         source = Path(lab.config.profile) / machine.entity.infrastructure
-        opensand_files.for_lab(source, machine.entity, records / machine.name, _infrastructure(lab.lab_id, machine))
+        port = lab.config.probes.port if lab.config.probes else None
+        opensand_files.for_lab(
+            source, machine.entity, records / machine.name, _infrastructure(lab.lab_id, machine), port
+        )
     processes = _start_all(lab, commands, platform, interrupts)
     state = state.model_copy(update={"processes": processes})
     _write_state(lab.lab_id, state)

@@ -2,11 +2,12 @@
 """The VM lab as the host of a session: its emulator as units of the machines, its probes over ssh."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from collect import opensand
 from satlab.common.console import ProgressLog
 from satlab.common.errors import HostError
 from satlab.common.processes import wait
@@ -69,12 +70,15 @@ class VmHost:
     """A link that is emulated on the machines of a lab; `metrics` is the file that satlink's are copied to.
 
     OpenSAND writes none: no satlink has a part in the path then, since hosts carry the terrestrial segment themselves.
+    Its logs are copied to the folder `logs` next to that file.
     """
 
     lab: VmLab
     plan: LinkPlan
     emulator: Emulator
     metrics: Path
+    probed: dict[str, int | None] = field(default_factory=dict, compare=False)
+    """What OpenSAND's logs had counted as lost when calibration ended."""
 
     @contextlib.contextmanager
     def opened(self, log: ProgressLog) -> Iterator[VmLab]:
@@ -114,6 +118,8 @@ class VmHost:
         """Measure RTT, rate and losses with ping and iperf3 on the machines, and judge them."""
         metrics = _Metrics(self.metrics, lab) if self.emulator == "satlink" else None
         probe = link_probe.probe_link(SshShell(lab), self.plan, self.emulator, self._path, metrics)
+        if self.emulator == "opensand":
+            self.probed.update(self._lost())
         return calibrate.before(self.plan, probe, self.emulator)
 
     def broken(self, _: VmLab) -> str:
@@ -121,11 +127,26 @@ class VmHost:
         return ""
 
     def release_errors(self, _: VmLab, since_unix_s: float) -> list[CalibrationCheck]:
-        """Judge them by satlink's metrics; nothing watches OpenSAND."""
+        """Judge them by satlink's metrics; of OpenSAND, what its logs say it lost."""
         if self.emulator != "satlink":
-            return []
+            return calibrate.opensand_losses(self.probed, self._lost())
         expected = expectation(self.plan, self.emulator)
         return calibrate.during(MetricsFile(self.metrics).each(), expected, since_unix_s)
+
+    def _lost(self) -> Mapping[str, int | None]:
+        """Copy OpenSAND's logs since its last start, and count what they report as lost; None where one is missing."""
+        logs = self.metrics.parent / "logs"
+        logs.mkdir(parents=True, exist_ok=True)
+        try:
+            for role in START_ORDER:
+                node = self.lab.topology.node_of(role)
+                started = self.lab.output(node, "systemctl", "show", "-P", "InvocationID", "opensand").decode().strip()
+                selection = f"_SYSTEMD_INVOCATION_ID={started}"
+                log = self.lab.output(node, "journalctl", "--no-pager", "-o", "cat", selection)
+                (logs / f"opensand-{role.value}.log").write_bytes(log)
+        except HostError:
+            return dict.fromkeys((loss.cause for loss in opensand.LOSSES), None)
+        return opensand.all_losses(logs.parent)
 
 
 @dataclass(frozen=True)

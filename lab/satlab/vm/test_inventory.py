@@ -166,6 +166,8 @@ def test_t13_roles_pin_versions_and_commits() -> None:
     names = [task["name"] for task in tasks]
     assert names.index("The sources are those of the commit") < names.index("Install OpenBACH")
     assert yaml.safe_load((ANSIBLE / "roles/opensand/defaults/main.yml").read_text())["opensand_version"] == "8.2.0"
+    suites = yaml.safe_load((ANSIBLE / "roles/net4sat/defaults/main.yml").read_text())["net4sat_suites"]
+    assert {"bookworm", "trixie"} <= set(suites)
 
 
 def test_t13_the_repository_s_key_is_the_one_that_is_named() -> None:

@@ -9,6 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from collect import opensand
+from collect.records import Record
 from satlab.common import paths, topology
 from satlab.common.errors import ConfigError, HostError
 from satlab.common.topology import Size
@@ -101,8 +103,39 @@ def test_a_run_starts_its_emulator_afresh(tmp_path: Path, emulator: Emulator, re
     *restarts, echo = log.read_text().splitlines()
     assert restarts == [f"vagrant@{address} sudo -n systemctl restart {emulator}" for address in restarted]
     assert "vagrant@198.19.0.11 sudo -n ping" in echo
-    if emulator == "opensand":
-        assert host.release_errors(found, 0.0) == []
+
+
+def test_losses_in_opensand_s_logs_are_fetched_and_judged(tmp_path: Path) -> None:
+    """Each entity's journal since its start is in the run folder; what the scenario lost marks the run."""
+    lost, script = "error during encapsulation : EncapErrorSizeBuffer\n", tmp_path / "ssh"
+    script.write_text(
+        f"""#!/bin/sh
+for last; do before=$host; host=$at; at=$last; done
+case "$before $last" in
+*InvocationID*) echo "of-$before" ;;
+*198.19.0.15*journalctl*of-vagrant@198.19.0.15) cat {tmp_path}/journal ;;
+*journalctl*) echo quiet ;;
+*" ping "*) echo "{PING}" ;;
+*" ss "*) echo LISTEN ;;
+esac
+"""
+    )
+    script.chmod(0o755)
+    found = lab(tmp_path, ("env", f"PATH={tmp_path}:/usr/bin:/bin"))
+    config = provision.link_config(topology.load(), LinkOptions(emulator="opensand"))
+    raw = tmp_path / "raw"
+    host = VmHost(found, plan_link(config), "opensand", raw / "link.jsonl")
+    (tmp_path / "journal").write_text(f"Blocks initialized\n{lost * 2}")
+    host.calibrate(found)
+    assert host.probed == {"gse_encapsulation": 2, "gse_reassembly": 0, "socket": 0}
+    (tmp_path / "journal").write_text(f"Blocks initialized\n{lost * 5}")
+    judged = {check.name: (check.measured, check.ok) for check in host.release_errors(found, 0.0)}
+    assert judged["opensand_losses.gse_encapsulation"] == (3, False)
+    assert judged["opensand_losses.socket"] == (0, True)
+    records = [r for r in opensand.records(raw, 0.0) if isinstance(r, Record) and r.value]
+    assert [(r.labels["entity"], r.labels["cause"], r.value) for r in records] == [("gw", "gse_encapsulation", 5)]
+    script.write_text("#!/bin/sh\nexit 255\n")
+    assert {check.measured for check in host.release_errors(found, 0.0)} == {None}
 
 
 PING = "40 packets transmitted, 40 received\nrtt min/avg/max/mdev = 581.0/581.5/582.0/0.1 ms"
@@ -180,7 +213,7 @@ def test_the_machines_link_is_measured_from_client_to_server(tmp_path: Path, mon
     assert checks["forward_udp_goodput_bps"].measured is None
     assert checks["forward_loss_ratio"].measured == (200 - 6) / 6000
     assert [line for line in commands(log) if "cat" not in line] == [
-        "11 ping -n -q", "17 iperf3 -s -1", "17 ss -Hltn 'sport", "11 iperf3 -J -u",
+        "11 ping -n -q", "11 ping -n -q", "17 iperf3 -s -1", "17 ss -Hltn 'sport", "11 iperf3 -J -u",
     ]  # fmt: skip
     assert " -D " in next(line for line in log.read_text().splitlines() if "iperf3 -s" in line)
 

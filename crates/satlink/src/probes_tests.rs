@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! Datagrams against a second reading of the format.
+
+use super::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+use link::{Carrier, Counters};
+
+use crate::samples::sampled;
+use emulator::drive::Snapshot;
+
+/// A second reading of the format: time, entity, and every probe with its value.
+fn decoded(datagram: &str) -> (u64, &str, BTreeMap<&str, f64>) {
+    let words: Vec<_> = datagram.split(' ').collect();
+    assert!(words.len() % 2 == 1, "{datagram}");
+    let pairs = words[1..].chunks(2).map(|pair| (pair[0], pair[1]));
+    let mut probes: BTreeMap<_, _> = pairs.collect();
+    let entity = probes.remove("entity").unwrap();
+    let values = probes
+        .into_iter()
+        .map(|(name, value)| (name, value.parse().unwrap()));
+    (words[0].parse().unwrap(), entity, values.collect())
+}
+
+fn snapshot(carrier: Carrier, es_n0_db: Option<f64>) -> Snapshot {
+    let counters = Counters {
+        packets_in: 100,
+        bytes_in: 100_000,
+        packets_out: 50,
+        bytes_out: 50_000,
+        packets_dropped: 7,
+        bytes_dropped: 7000,
+        frames_sent: 60,
+        frames_lost: 2,
+        ..Counters::default()
+    };
+    Snapshot {
+        heard: None,
+        counters,
+        queue: (12_500, 9),
+        carrier,
+        es_n0_db,
+        tick: 1,
+        refused: (0, 0),
+        late: None,
+        late_packets: 0,
+    }
+}
+
+/// The datagrams of an interval of 100 ms that ends at 1000.1 s, ST and GW.
+fn example() -> (Entities, Vec<String>) {
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../opensand-profiles/geo");
+    let profile = profile::load(dir.as_ref()).unwrap();
+    let carriers = [
+        Carrier::Forward {
+            symbol_rate: 1,
+            modcod: profile.forward.modcod,
+            frame_size: dvb::modcod::FrameSize::Normal,
+            pilots: false,
+            label: [0; 6],
+        },
+        Carrier::Return {
+            symbol_rate: 1,
+            waveform: profile.return_link.waveform,
+            superframe: 1,
+            slots: 1,
+        },
+    ];
+    let radio = carriers.map(|carrier| Some(snapshot(carrier, Some(7.25))));
+    let wire = || Some(snapshot(Carrier::Wire, None));
+    let [forward, back] = radio;
+    let sample = sampled(&[forward, back, wire(), wire()]);
+    let entities = Entities::of(&profile);
+    let datagrams = entities.datagrams(&sample);
+    let terrestrial = sampled(&[None, None, wire(), wire()]);
+    assert!(entities.datagrams(&terrestrial).is_empty());
+    (entities, datagrams)
+}
+
+#[test]
+fn datagrams_have_opensand_s_names_units_and_shape() {
+    let (_, datagrams) = example();
+    let (at, entity, st) = decoded(&datagrams[0]);
+    assert_eq!((at, entity), (1_000_100, "st1"));
+    let expected = [
+        ("up_return_modcod.sent_modcod", 12.0),
+        ("spot_0.st.down_forward_modcod.received_modcod", 1.0),
+        ("spot_0.st.down_forward_modcod.rejected_modcod", 1.0),
+        ("spot_0.st.phy.uplink_clear_sky_condition", 20.0),
+        ("spot_0.st.phy.downlink_clear_sky_condition", 20.0),
+        ("spot_0.st.phy.total_cn", 7.25),
+        ("spot_0.st.phy.minimal_condition", -2.35),
+        ("spot_0.st.phy.drops", 2.0),
+        ("spot_0.st.queue_size.capacity.be", 100.0),
+        ("spot_0.st.queue_size.packets.be", 9.0),
+        ("spot_0.st.queue_loss.packets.be", 7.0),
+        // 101 400 bytes and 50 700 bytes in 0.1 s.
+        ("spot_0.st.throughputs.l2_to_sat_before_sched.be", 8112.0),
+        ("spot_0.st.throughputs.l2_from_sat.total", 4056.0),
+    ];
+    for (name, value) in expected {
+        assert!((st[name] - value).abs() < 1e-9, "{name}");
+    }
+    let (_, entity, gw) = decoded(&datagrams[1]);
+    assert_eq!(entity, "gw0");
+    for (name, value) in [
+        ("spot_0.gw.up_forward_modcod.sent_modcod", 1.0),
+        ("spot_0.gw.down_return_modcod.received_modcod", 12.0),
+        ("spot_0.gw.phy.total_cn", 7.25),
+        ("spot_0.gw.standard.queue_size.packets.be", 9.0),
+        ("spot_0.gw.standard.global.bbframe_number", 60.0),
+        ("spot_0.gw.throughputs.l2_from_sat", 4056.0),
+        ("spot_0.gw.global.st_number", 1.0),
+    ] {
+        assert!((gw[name] - value).abs() < 1e-9, "{name}");
+    }
+    assert!(datagrams[0].contains(" spot_0.st.phy.total_cn 7.250000 "));
+}
+
+#[test]
+fn delay_attenuation_allocation_and_capacities_are_reported_too() {
+    let (entities, datagrams) = example();
+    let (_, _, st) = decoded(&datagrams[0]);
+    for (name, value) in [
+        ("spot_0.st.phy.delay", 125.0),
+        ("spot_0.st.phy.uplink_attenuation", 0.0),
+        ("spot_0.st.phy.downlink_attenuation", 0.0),
+        ("spot_0.st.queue_loss.capacity.be", 56.0),
+        ("spot_0.st.queue_size.packets.ef", 0.0),
+        ("spot_0.st.throughputs.l2_to_sat_after_sched.total", 4056.0),
+        ("spot_0.st.perf.sof_interval", 26.5),
+        // 171 bursts of 194 bytes in 26.5 ms; 60 of them in 0.1 s.
+        ("spot_0.st.allocation.total", 10015.0),
+        ("spot_0.st.allocation.remaining", 9084.0),
+    ] {
+        assert!((st[name] - value).abs() < 1e-9, "{name}: {}", st[name]);
+    }
+    let (_, _, gw) = decoded(&datagrams[1]);
+    for (name, value) in [
+        ("spot_0.gw.global.cra_allocated", 10_000.0),
+        ("spot_0.gw.rbdc.rbdc_max", 0.0),
+        ("spot_0.gw.phy.delay", 125.0),
+        ("spot_0.gw.standard.queue_loss.rate.be", 560.0),
+        ("spot_0.gw.up/return_total_capacity.available", 424_000.0),
+        (
+            "spot_0.gw.standard.up/return_capacity.carrier0.available",
+            16e6,
+        ),
+        (
+            "spot_0.gw.standard.down/forward_capacity.total.available",
+            400_000.0,
+        ),
+        (
+            "spot_0.gw.standard.down/forward_capacity.carrier0.ccm.available",
+            19_610.0,
+        ),
+        ("spot_0.gw.perf.frames_interval", 10.0),
+    ] {
+        assert!((gw[name] - value).abs() < 1e-9, "{name}: {}", gw[name]);
+    }
+    assert_eq!(
+        entities.status("Blocks initialized"),
+        [
+            "[EVENT][gw0][status] Blocks initialized",
+            "[EVENT][st1][status] Blocks initialized"
+        ]
+    );
+}
+
+/// Names of the families below a prefix, with those of each FIFO for a `*`.
+fn names(prefix: &str, families: &str) -> impl Iterator<Item = String> {
+    let each = |family: &str| match family.strip_suffix('*') {
+        Some(stem) => ["be", "af", "ef", "sig", "nm"]
+            .iter()
+            .map(|fifo| format!("{stem}{fifo}"))
+            .collect(),
+        None => vec![family.to_owned()],
+    };
+    let all: Vec<String> = families.split_whitespace().flat_map(each).collect();
+    let prefix = prefix.to_owned();
+    all.into_iter().map(move |name| format!("{prefix}{name}"))
+}
+
+/// What 8.2.0 was seen to send with five FIFOs, without what a gateway granted by kind.
+#[test]
+fn names_are_those_of_opensand() {
+    let physical = "phy.minimal_condition phy.uplink_attenuation phy.downlink_attenuation phy.uplink_clear_sky_condition
+        phy.downlink_clear_sky_condition phy.total_cn phy.drops phy.delay";
+    let queue = "queue_size.capacity.* queue_size.packets.* queue_loss.packets.* throughputs.l2_to_sat_before_sched.*
+        throughputs.l2_to_sat_after_sched.* throughputs.l2_to_sat_after_sched.total";
+    let lan = "evc_frame_size.default evc_throughput.default";
+    let st = names("spot_0.st.", physical)
+        .chain(names("spot_0.st.", queue))
+        .chain(names(
+            "spot_0.st.",
+            "queue_loss.capacity.* request.vbdc request.rbdc throughputs.l2_from_sat.total allocation.total
+            allocation.remaining perf.sof_interval down_forward_modcod.required_modcod
+            down_forward_modcod.received_modcod down_forward_modcod.rejected_modcod",
+        ))
+        .chain(names("", lan))
+        .chain(names("", "up_return_modcod.sent_modcod"));
+    let gw = names("spot_0.gw.", physical)
+        .chain(names("spot_0.gw.standard.", queue))
+        .chain(names(
+            "spot_0.gw.standard.",
+            "queue_loss.rate.* global.bbframe_number up/return_capacity.total.available
+            up/return_capacity.total.remaining up/return_capacity.carrier0.available
+            up/return_capacity.carrier0.remaining down/forward_capacity.total.available
+            down/forward_capacity.total.remaining down/forward_capacity.carrier0.ccm.available
+            down/forward_capacity.carrier0.ccm.remaining",
+        ))
+        .chain(names(
+            "spot_0.gw.",
+            "throughputs.l2_from_sat global.st_number global.cra_allocated rbdc.rbdc_max
+            rbdc.rbdc_requested_capacity rbdc.rbdc_request_number vbdc.vbdc_requested_capacity
+            vbdc.vbdc_request_number perf.frames_interval up/return_total_capacity.available
+            up/return_total_capacity.remaining up_forward_modcod.sent_modcod
+            down_return_modcod.received_modcod down_return_modcod.rejected_modcod",
+        ))
+        .chain(names("", lan));
+    let expected = [st.collect::<BTreeSet<_>>(), gw.collect()];
+    let (_, datagrams) = example();
+    for (datagram, expected) in datagrams.iter().zip(&expected) {
+        let sent: BTreeSet<_> = decoded(datagram).2.into_keys().map(str::to_owned).collect();
+        assert_eq!(&sent, expected);
+    }
+    let [st, gw] = expected.map(|names| names.len());
+    let document = include_str!("../../../docs/opensand.md");
+    let sentence =
+        format!("{st} probes of a terminal (8.2.0: 51) and {gw} of a gateway (8.2.0: 65)");
+    assert!(document.contains(&sentence), "docs/opensand.md: {sentence}");
+}
+
+#[test]
+fn requests_are_the_terminal_s_and_the_gateway_s() {
+    let (entities, _) = example();
+    let mut back = snapshot(return_carrier(&entities), Some(7.25));
+    back.counters.superframes = 4;
+    back.counters.requests = 2;
+    back.counters.rbdc_kbps = 3000;
+    back.counters.vbdc_bursts = 10;
+    let forward = snapshot(Carrier::Wire, Some(14.3));
+    let wire = || Some(snapshot(Carrier::Wire, None));
+    let sample = sampled(&[Some(forward), Some(back), wire(), wire()]);
+    let datagrams = entities.datagrams(&sample);
+    let (st, gw) = (decoded(&datagrams[0]).2, decoded(&datagrams[1]).2);
+    // 10 bursts of 194 bytes.
+    for (probes, name, value) in [
+        (&st, "spot_0.st.request.rbdc", 1500.0),
+        (&st, "spot_0.st.request.vbdc", 15.0),
+        (&st, "spot_0.st.down_forward_modcod.required_modcod", 26.0),
+        (&st, "evc_frame_size.default", 152_100.0),
+        (&st, "evc_throughput.default", 12_168.0),
+        (&gw, "spot_0.gw.rbdc.rbdc_requested_capacity", 1500.0),
+        (&gw, "spot_0.gw.rbdc.rbdc_request_number", 2.0),
+        (&gw, "spot_0.gw.vbdc.vbdc_requested_capacity", 15.0),
+    ] {
+        assert!((probes[name] - value).abs() < 1e-9, "{name}");
+    }
+}
+
+fn return_carrier(entities: &Entities) -> Carrier {
+    Carrier::Return {
+        symbol_rate: 1,
+        waveform: entities.carriers.back.waveform,
+        superframe: 1,
+        slots: 1,
+    }
+}
