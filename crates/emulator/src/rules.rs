@@ -50,7 +50,7 @@ pub fn queue(place: &str, queue: &Value, faults: &mut Faults) {
     }
 }
 
-/// All of a plain wire, by the name that the schema gives each.
+/// All of a plain wire, by their names in the schema.
 pub fn wire(name: &str, place: &str, value: &Value, faults: &mut Faults) {
     match name {
         "queue" => queue(place, value, faults),

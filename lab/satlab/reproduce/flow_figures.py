@@ -158,7 +158,7 @@ def _cubic(outcome: Outcome) -> float:
         return rate_mbps
     rtt_s = 2 * wire["forward"]["delay_ms"] / 1e3
     window = (0.4 * 3.7 / (4 * 0.3)) ** 0.25 * (rtt_s / loss) ** 0.75
-    return min(rate_mbps, window * flow["datagram_bytes"] * 8e-6 / rtt_s)
+    return min(rate_mbps, float(window * flow["datagram_bytes"] * 8e-6 / rtt_s))
 
 
 def _jump(name: str) -> Callable[[Outcome, int], Spread | None]:

@@ -36,7 +36,7 @@ def request(paper: Paper, cell: Cell, number: int) -> dict[str, Any]:
 def _flows(paper: Paper, cell: Cell, number: int, migrations: list[float]) -> list[dict[str, Any]]:
     """Return all flows; each starts up to `start_within_s` after its time, in other runs at other moments."""
     phase = random.Random(number)  # noqa: S311 - a phase, not a secret
-    flows = []
+    flows: list[dict[str, Any]] = []
     for part in cell.flows:
         for index in range(part.count):
             start_s = (part.start_s or 0.0) + index * part.stagger_s

@@ -235,7 +235,7 @@ def _factor(value: Any) -> str | float:
 
 def _fill(value: Any, factors: Mapping[str, Any]) -> Any:
     if isinstance(value, str):
-        alone = value[1:-1] if value.startswith("{") and value.endswith("}") else None
+        alone = value[1:-1] if value.startswith("{") and value.endswith("}") else ""
         return factors[alone] if alone in factors else value.format_map(factors)
     if isinstance(value, Mapping):
         return {name: _fill(part, factors) for name, part in value.items()}
