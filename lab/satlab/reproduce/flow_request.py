@@ -20,7 +20,7 @@ def request(paper: Paper, cell: Cell, number: int) -> dict[str, Any]:
     back = {"rate_mbps": back_mbps, "delay_ms": link.rtt_ms / 2, "queue": {"bytes": queued}}
     timeline = [] if cell.link else _timeline(paper, cell, duration_s)
     phases = [at for at in paper.phases_s if at < duration_s]
-    fec = {} if cell.fec is None else {"fec": {"code": cell.fec, "hold_ms": 0}}
+    fec = {} if cell.fec is None else {"fec": {"code": cell.fec, "hold_ms": paper.fec_hold_ms}}
     return {
         "schema": "satlab/virtual-flows/1",
         "seed": number,

@@ -174,6 +174,7 @@ class Paper(Strict):
     links: Mapping[str, Link]
     path: tuple[Stretch, ...]
     return_queue_bdp: float = Field(default=10, gt=0)
+    fec_hold_ms: int = Field(default=0, ge=0)
     assumptions: tuple[Assumption, ...]
     queues: Mapping[str, Mapping[str, Any]]
     losses: Mapping[str, Any] = {}
