@@ -39,11 +39,20 @@ pub struct QuicFlow {
     pub jump: Option<Jump>,
 }
 
-/// The state file of an earlier connection between these addresses.
-fn resume_state(saved: &SavedPath, [local, remote]: [SocketAddrV4; 2]) -> String {
-    let path = json!({"local": local.ip(), "remote": remote.ip(), "cwnd_bytes": saved.cwnd_bytes,
-                      "rtt_ms": saved.rtt_ms, "saved_unix_s": 0});
-    json!({"schema": resume::SCHEMA, "paths": [path]}).to_string()
+/// Puts what an earlier connection learned of the path into the state of the sender.
+fn known(sender: &mut Setup, flow: &Flow, [client, server]: [SocketAddrV4; 2], zero: Instant) {
+    let Some(SavedPath { cwnd_bytes, rtt_ms }) = flow.saved else {
+        return;
+    };
+    let [local, remote] = if flow.is_forward() {
+        [server, client]
+    } else {
+        [client, server]
+    };
+    let path = json!({"local": local.ip(), "remote": remote.ip(), "cwnd_bytes": cwnd_bytes,
+                      "rtt_ms": rtt_ms, "saved_unix_s": 0});
+    sender.epoch = Some((zero, 0.0));
+    sender.resume_state = json!({"schema": resume::SCHEMA, "paths": [path]}).to_string();
 }
 
 impl QuicFlow {
@@ -69,16 +78,7 @@ impl QuicFlow {
             ..flow.sender()
         };
         let (mut sender, receiver) = (setup(sender), setup(flow.receiver()));
-        if let Some(saved) = &flow.saved {
-            let [client, server] = addresses;
-            let ends = if flow.is_forward() {
-                [server, client]
-            } else {
-                addresses
-            };
-            sender.epoch = Some((zero, 0.0));
-            sender.resume_state = resume_state(saved, ends);
-        }
+        known(&mut sender, flow, addresses, zero);
         let (setups, direction) = if flow.is_forward() {
             ([receiver, sender], Direction::Download)
         } else {
