@@ -50,6 +50,19 @@ pub fn queue(place: &str, queue: &Value, faults: &mut Faults) {
     }
 }
 
+/// All of a plain wire, by their names in the schema.
+pub fn wire(name: &str, place: &str, value: &Value, faults: &mut Faults) {
+    match name {
+        "queue" => queue(place, value, faults),
+        "bursts" => bursts(place, value, faults),
+        "chain" => chain(place, value, faults),
+        "loss-trace" => faults.push(format!(
+            "{place}: a wire has no files (name another loss model)"
+        )),
+        _ => {}
+    }
+}
+
 /// The defects of `OpenSAND` are those of its timing.
 pub(crate) fn defects(config: &Value, faults: &mut Faults) {
     if config["opensand_defects"] == true && config["timing"] != "opensand" {

@@ -6,9 +6,10 @@ use link::{Carrier, Change, Handover, LinkConfig, Loss, LossUnit, Nanos, Waiting
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::direction::{IP_PACKET_BYTES, Queue, bdp_bytes};
+use crate::direction::{IP_PACKET_BYTES, Queue, bdp_bytes, losses};
 use crate::links::{Links, direction_seed};
 use crate::scheduled::{Origin, Scheduled};
+use crate::traces::Traces;
 use crate::units::{ns_of_ms, ns_of_s};
 
 /// Both directions and the changes, as in a file (schemas/virtual-flows.schema.json).
@@ -31,8 +32,9 @@ struct Half {
     delay_ms: f64,
     /// As in `link.json`.
     queue: Value,
-    #[serde(default)]
-    loss_ratio: f64,
+    /// As in `link.json`, without files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    loss: Option<Value>,
 }
 
 /// Changes of one moment; what is not given stays.
@@ -44,7 +46,7 @@ struct Step {
     rate_mbps: Option<f64>,
     delay_ms: Option<f64>,
     queue: Option<Value>,
-    loss_ratio: Option<f64>,
+    loss: Option<Value>,
     /// Length of an outage.
     outage_s: Option<f64>,
     /// What becomes of waiting packets; without it they stay in the same queue.
@@ -76,8 +78,12 @@ impl Half {
         }
     }
 
-    fn losses(&self) -> Vec<Loss> {
-        vec![Loss::random(self.loss_ratio, LossUnit::Packet)]
+    fn losses(&self) -> serde_json::Result<Vec<Loss>> {
+        let no_files = |_: &str| Err::<String, _>("a wire has no files".to_owned());
+        match &self.loss {
+            None => Ok(vec![Loss::random(0.0, LossUnit::Packet)]),
+            Some(value) => losses(value, &Traces::new(&no_files)),
+        }
     }
 
     fn queue(&self, rtt_ns: Nanos) -> serde_json::Result<link::Queue> {
@@ -88,7 +94,7 @@ impl Half {
     fn link(&self, rtt_ns: Nanos, seed: u64) -> serde_json::Result<LinkConfig> {
         let queue = self.queue(rtt_ns)?;
         Ok(LinkConfig {
-            losses: self.losses(),
+            losses: self.losses()?,
             ..LinkConfig::new(self.carrier(), ns_of_ms(self.delay_ms), queue, seed)
         })
     }
@@ -99,7 +105,7 @@ impl Half {
             rate_mbps: step.rate_mbps.unwrap_or(self.rate_mbps),
             delay_ms: step.delay_ms.unwrap_or(self.delay_ms),
             queue: step.queue.clone().unwrap_or_else(|| self.queue.clone()),
-            loss_ratio: step.loss_ratio.unwrap_or(self.loss_ratio),
+            loss: step.loss.clone().or_else(|| self.loss.clone()),
         }
     }
 }
@@ -197,7 +203,9 @@ impl Step {
                 changes.push(Change::Queue(half.queue(rtt_ns)?));
             }
         }
-        changes.extend(self.loss_ratio.map(|_| Change::Losses(half.losses())));
+        if self.loss.is_some() {
+            changes.push(Change::Losses(half.losses()?));
+        }
         let at = ns_of_s(self.at_s);
         let made = |change| Scheduled::new(at, change, Origin::Timeline);
         let outage = self.outage_s.map(|length| Scheduled {

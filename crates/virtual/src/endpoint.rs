@@ -51,6 +51,12 @@ impl Endpoint {
         }
     }
 
+    /// Sends from another address from now on.
+    pub fn migrate(&mut self) {
+        let [net, subnet, lan, host] = self.address.ip().octets();
+        self.address.set_ip([net, subnet, lan, host ^ 128].into());
+    }
+
     /// Takes an IP packet from the path.
     pub fn receive(&mut self, now: Instant, packet: &[u8]) {
         let nanos = self.nanos(now);

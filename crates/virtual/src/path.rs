@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::io;
 
 pub use emulator::config::Config;
-pub use emulator::rules::queue as queue_rule;
+pub use emulator::rules::wire as wire_rule;
 pub use emulator::wire::Wire;
 use link::{Link, LinkConfig, LinkError, Nanos};
 use profile::Profile;

@@ -204,3 +204,83 @@ fn bbr3_keeps_the_queue_short_and_runs_are_equal_to_the_bit() {
     );
     assert!(mean(&bbr["flows"][0], 0, "goodput_mbps") > 8.0);
 }
+
+#[test]
+fn flows_share_a_tunnel_that_repairs_bursts() {
+    let mut shared = spec(
+        60.0,
+        &["a", "b"].map(|id| {
+            let mut flow = flow(id, "quinn", "cubic", 0.0);
+            flow["bytes"] = 5_000_000.into();
+            flow
+        }),
+    );
+    // Bursts of up to 8 packets; S(5,100) repairs 20.
+    shared["wire"]["forward"]["loss"] =
+        json!({"model": "bursts", "period_ms": 200, "duration_ms": 8, "unit": "packet"});
+    let plain = outcome("plain", &shared);
+    // A packet that comes out of order is a loss for QUIC: the tunnel keeps the order.
+    shared["fec"] = json!({"code": "5,100", "hold_ms": 200});
+    let coded = outcome("coded", &shared);
+    let ended = |found: &Value, flow: usize| found["flows"][flow]["ended_s"].as_f64().unwrap();
+    for flow in 0..2 {
+        assert_eq!(coded["flows"][flow]["status"], "ok");
+        assert!(ended(&coded, flow) < 0.7 * ended(&plain, flow));
+    }
+}
+
+#[test]
+fn a_flow_starts_with_what_was_saved_of_its_path() {
+    let mut resumed = spec(20.0, &[flow("a", "quinn", "cubic", 0.0)]);
+    resumed["flows"][0]["bytes"] = 1_000_000.into();
+    for direction in ["forward", "return"] {
+        resumed["wire"][direction]["delay_ms"] = 300.into();
+    }
+    let cold = outcome("cold", &resumed);
+    assert_eq!(cold["flows"][0]["careful_resume"], Value::Null);
+    resumed["flows"][0]["careful_resume"] = "on".into();
+    let lonely = run("unsaved", &resumed);
+    assert_eq!(lonely.status.code(), Some(2), "needs what was saved");
+    resumed["flows"][0]["saved"] = json!({"cwnd_bytes": 750_000, "rtt_ms": 600});
+    let warm = outcome("warm", &resumed);
+    let jump = &warm["flows"][0]["careful_resume"];
+    assert_eq!(
+        (&jump["jump_bytes"], &jump["retreated"]),
+        (&json!(375_000), &json!(false))
+    );
+    let ended = |found: &Value| found["flows"][0]["ended_s"].as_f64().unwrap();
+    assert!(ended(&warm) < ended(&cold) - 1.0);
+}
+
+#[test]
+fn a_client_that_moves_keeps_its_connection_and_the_sender_starts_anew() {
+    let mut moved = spec(30.0, &[flow("a", "quinn", "cubic", 0.0)]);
+    moved["flows"][0]["migrate_s"] = json!([15]);
+    let found = outcome("moved", &moved);
+    let flow = &found["flows"][0];
+    assert_eq!(flow["status"], "ok");
+    let window = |bin: usize| flow["bins"]["cwnd_bytes"][bin].as_u64().unwrap();
+    // RFC 9000 section 9.4: what is known of the old path does not count.
+    let least = (150..155).map(window).min().unwrap();
+    assert!(least < window(148) / 2, "{least} {}", window(148));
+    assert!(mean(flow, 0, "goodput_mbps") > 8.0);
+}
+
+#[test]
+fn losses_of_a_wire_are_checked() {
+    let mut bad = spec(10.0, &[flow("a", "quinn", "cubic", 0.0)]);
+    bad["wire"]["forward"]["loss"] = json!([
+        {"model": "bursts", "period_ms": 10, "duration_ms": 20, "unit": "packet"},
+        {"model": "trace", "file": "losses.txt", "unit": "packet"},
+    ]);
+    bad["fec"] = json!({"code": "0,100", "hold_ms": 0});
+    let output = run("losses", &bad);
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    for expected in [
+        "loss[0]: a burst of duration_ms does not fit",
+        "a wire has no files",
+    ] {
+        assert!(text.contains(expected), "{expected} not in\n{text}");
+    }
+}

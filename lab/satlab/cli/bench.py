@@ -165,3 +165,21 @@ def bench_agree(
     if not result["agree"]:
         return ExitStatus.FAILED
     return ExitStatus.OK if result["is_measurable"] else ExitStatus.UNCALIBRATED
+
+
+@command(group=bench_app, name="flows")
+def bench_flows(
+    flows: Annotated[
+        list[int] | None, typer.Option(help="Number of flows. Repeatable. Default: 1, 4, 16, 64.", min=1, max=64)
+    ] = None,
+    json_lines: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
+    quiet: Quiet = False,
+) -> int:
+    """Measure how many packets of many flows the virtual clock simulates in a second of CPU time."""
+    from satlab.bench import flow_bench
+
+    needs.ensure("virtual")
+    result = flow_bench.measure(flows or flow_bench.FLOWS, ProgressLog(quiet))
+    for line in [json.dumps(result, indent=1)] if json_lines else flow_bench.lines(result):
+        print(line)
+    return ExitStatus.OK

@@ -20,6 +20,7 @@ from satlab.experiment.quiet_host import Patience
 from satlab.reproduce import (
     flow_campaign,
     flow_page,
+    flow_request,
     flow_results,
     paper,
     reproduction,
@@ -31,9 +32,15 @@ from satlab.reproduce.flow_results import FlowResults
 from satlab.reproduce.results import Results
 
 Clock = Literal["real", "virtual"]
-CLOCKS: dict[str, Clock] = {"seed-002": "real", "seed-003": "virtual"}
+CLOCKS: dict[str, Clock] = {
+    "seed-000": "virtual",
+    "seed-001": "virtual",
+    "seed-002": "real",
+    "seed-003": "virtual",
+    "seed-004": "virtual",
+    "rfc-9959": "virtual",
+}
 """Papers, and the clock under which each can be repeated."""
-DEFAULT_RUNS = 5
 QUICK_RUNS = 1
 
 
@@ -130,13 +137,13 @@ class FlowWork:
             self.campaign: FlowCampaign = flow_campaign.resume(request.resume, about.name, replaced, request.runs)
         else:
             folder = request.out / f"{about.name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
-            runs = request.runs or (QUICK_RUNS if request.quick else DEFAULT_RUNS)
+            runs = request.runs or (QUICK_RUNS if request.quick else about.runs)
             self.campaign = flow_campaign.begin(folder, about, chosen, runs)
 
     def plan(self) -> str:
         """Return the planned runs as JSON."""
         campaign = self.campaign
-        cells = {cell.id: campaign.paper.flows(cell, 1) for cell in campaign.cells}
+        cells = {cell.id: flow_request.request(campaign.paper, cell, 1) for cell in campaign.cells}
         left = len(campaign.todo())
         document = {"folder": str(campaign.folder), "runs_per_cell": campaign.plan.runs, "runs_left": left}
         return json.dumps(document | {"cells": cells}, indent=1)

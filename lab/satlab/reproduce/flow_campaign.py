@@ -23,6 +23,7 @@ from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, HostError
 from satlab.common.files import write_atomically
 from satlab.link.satlink import refusal
+from satlab.reproduce import flow_figures, flow_request
 from satlab.reproduce import paper as papers
 from satlab.reproduce.paper import Cell, Paper
 
@@ -43,27 +44,19 @@ class FlowPlan(BaseModel):
 
 @dataclass(frozen=True)
 class Run:
-    """One run that is done: its number, satvirtual's outcome of its only flow, and both queues."""
+    """One run that is done: its number and satvirtual's outcome."""
 
     number: int
     outcome: Mapping[str, Any]
 
     @property
-    def flow(self) -> Mapping[str, Any]:
-        """Return the flow's figures."""
-        flow: Mapping[str, Any] = self.outcome["flows"][0]
-        return flow
-
-    @property
     def failed(self) -> bool:
-        """Return whether the connection ended before its time."""
-        return bool(self.flow["status"] != "ok")
+        """Return whether a connection ended before its time."""
+        return any(flow["status"] == "failed" for flow in self.outcome["flows"])
 
-    def spread(self, metric: str, phase: int) -> tuple[float, float] | None:
-        """Return mean and standard deviation over the time of a phase."""
-        name = {"goodput_mbps": "received_mbps"}.get(metric, metric)
-        found = self.flow["phases"][phase][name]
-        return None if found is None else (found["mean"], found["sd"])
+    def spread(self, figure: str, phase: int) -> flow_figures.Spread | None:
+        """Return a figure, and its standard deviation over the time of a phase where it has one."""
+        return flow_figures.FIGURES[figure].read(self.outcome, phase)
 
 
 @dataclass(frozen=True)
@@ -99,7 +92,7 @@ class FlowCampaign:
 
     def _read(self, cell: Cell, number: int) -> Run | None:
         folder = self.run_folder(cell, number)
-        request = json.dumps(self.paper.flows(cell, number), indent=1)
+        request = json.dumps(flow_request.request(self.paper, cell, number), indent=1)
         try:
             if (folder / "flows.json").read_text() != request:
                 return None
@@ -135,7 +128,7 @@ class FlowCampaign:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "outcome.json").unlink(missing_ok=True)
         request = folder / "flows.json"
-        request.write_text(json.dumps(self.paper.flows(cell, number), indent=1))
+        request.write_text(json.dumps(flow_request.request(self.paper, cell, number), indent=1))
         write_atomically(folder / "outcome.json", _satvirtual(request))
 
 

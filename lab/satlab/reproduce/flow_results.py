@@ -13,9 +13,9 @@ from rich.table import Table
 
 from satlab.common.files import write_atomically
 from satlab.reproduce.flow_campaign import FlowCampaign, Run
+from satlab.reproduce.flow_figures import FIGURES, RELATIVE
 from satlab.reproduce.paper import Cell, Conclusion, Paper, Published, Rule
 
-METRICS = {"goodput_mbps": ("Goodput", "Mbit/s", 2), "rtt_ms": ("RTT", "ms", 1)}
 NOTHING = "\N{EN DASH}"
 
 
@@ -24,7 +24,7 @@ class Ours:
     """A figure over the runs of a cell: mean, mean deviation in time, deviation between runs (None with one run)."""
 
     mean: float
-    in_time: float
+    in_time: float | None
     between: float | None
     runs: int
 
@@ -49,26 +49,29 @@ class Comparison:
 
     def row(self, phases: Sequence[str]) -> tuple[str, ...]:
         """Return it as text: `COLUMNS`."""
-        name, unit, digits = METRICS[self.metric]
-        theirs = NOTHING
+        figure = FIGURES[self.metric]
+        theirs = mine = between = source = algorithm = NOTHING
         if self.published:
-            theirs = f"{self.published.mean:.{digits}f} \N{PLUS-MINUS SIGN} {self.published.sd:.{digits}f}"
-        mine, between = (NOTHING, NOTHING)
+            theirs = _with_spread(self.published.mean, self.published.sd, figure.digits)
+            algorithm, source = self.published.algorithm, f"table {self.published.table}"
         if self.ours:
-            mine = f"{self.ours.mean:.{digits}f} \N{PLUS-MINUS SIGN} {self.ours.in_time:.{digits}f}"
-            between = NOTHING if self.ours.between is None else f"{self.ours.between:.{digits + 1}f}"
+            mine = _with_spread(self.ours.mean, self.ours.in_time, figure.digits)
+            between = NOTHING if self.ours.between is None else f"{self.ours.between:.{figure.digits + 1}f}"
         off = NOTHING if self.deviation is None else f"{self.deviation:+.1%}".replace("-", "\N{MINUS SIGN}")
-        algorithm = self.published.algorithm if self.published else NOTHING
-        source = f"table {self.published.table}" if self.published else NOTHING
-        runs = str(self.ours.runs if self.ours else 0)
+        unit = f" ({figure.unit})" if figure.unit else ""
         return (
-            self.cell.id, f"{name} ({unit})", phases[self.phase], algorithm, theirs, source,
-            f"{self.cell.stack} {self.cell.control}", mine, between, runs, str(self.failed), off,
+            self.cell.id, f"{figure.title}{unit}", phases[self.phase] if figure.is_phased else NOTHING, algorithm,
+            theirs, source, self.cell.algorithm, mine, between, str(self.ours.runs if self.ours else 0),
+            str(self.failed), off,
         )  # fmt: skip
 
 
+def _with_spread(mean: float, sd: float | None, digits: int) -> str:
+    return f"{mean:.{digits}f}" + ("" if sd is None else f" \N{PLUS-MINUS SIGN} {sd:.{digits}f}")
+
+
 COLUMNS = (
-    "Cell", "Figure", "Link", "Published for", "Published", "In", "Ours with", "Ours", "Between runs", "n", "Failed",
+    "Cell", "Figure", "Phase", "Published for", "Published", "In", "Ours with", "Ours", "Between runs", "n", "Failed",
     "Deviation",
 )  # fmt: skip
 
@@ -92,26 +95,46 @@ class FlowResults:
 
     @cached_property
     def comparisons(self) -> list[Comparison]:
-        """Return every figure of every cell: each phase of goodput and RTT."""
-        published = {(p.cell, p.algorithm, p.metric, p.phase): p for p in self.paper.published()}
+        """Return every figure of every cell, those of a phase in each."""
+        published = self.paper.published()
+
+        def theirs(cell: Cell, metric: str, phase: int) -> Published | None:
+            for row in published:
+                is_cell = row.cell == cell.id or cell.id.startswith(row.cell + "/")
+                if is_cell and (row.algorithm, row.metric, row.phase) == (cell.published, metric, phase):
+                    return row
+            return None
+
         return [
             Comparison(
-                cell, metric, phase, published.get((cell.id.split("/")[0], cell.published or "", metric, phase)),
-                self.figure(cell.id, metric, phase), sum(run.failed for run in self.runs[cell.id]),
+                cell, metric, phase, theirs(cell, metric, phase), self.figure(cell, metric, phase),
+                sum(run.failed for run in self.runs[cell.id]),
             )
             for cell in self.cells
-            for metric in METRICS
-            for phase in range(len(self.paper.phases))
+            for metric in cell.figures
+            for phase in range(len(self.paper.phases) if FIGURES[metric].is_phased else 1)
         ]  # fmt: skip
 
-    def figure(self, cell: str, metric: str, phase: int) -> Ours | None:
+    def figure(self, cell: Cell, metric: str, phase: int) -> Ours | None:
         """Return a figure over the runs of a cell; None without any. A run that failed counts with what it carried."""
-        spreads = [found for run in self.runs.get(cell, ()) if (found := run.spread(metric, phase)) is not None]
+        spreads = [found for run in self.runs.get(cell.id, ()) if (found := run.spread(metric, phase)) is not None]
         if not spreads:
             return None
-        means = [mean for mean, _ in spreads]
+        scale = self._scale(cell, metric, phase)
+        if scale is None:
+            return None
+        means = [mean * scale for mean, _ in spreads]
+        deviations = [sd * scale for _, sd in spreads if sd is not None]
         between = stdev(means) if len(means) > 1 else None
-        return Ours(fmean(means), fmean(sd for _, sd in spreads), between, len(means))
+        return Ours(fmean(means), fmean(deviations) if deviations else None, between, len(means))
+
+    def _scale(self, cell: Cell, metric: str, phase: int) -> float | None:
+        """Return what makes a figure a percentage of the base cell's; None where that was not measured."""
+        if metric not in RELATIVE or cell.base is None:
+            return None if metric in RELATIVE else 1.0
+        spreads = [found for run in self.runs.get(cell.base, ()) if (found := run.spread(metric, phase)) is not None]
+        whole = fmean(mean for mean, _ in spreads) if spreads else 0.0
+        return 100 / whole if whole else None
 
     @cached_property
     def judgements(self) -> list[Judgement]:
@@ -120,9 +143,12 @@ class FlowResults:
 
     def _judge(self, conclusion: Conclusion) -> Judgement:
         found = [pair for rule in conclusion.rules for pair in self._check(rule)]
+        evidence = tuple(text for _, text in found)
+        if conclusion.undecided:
+            return Judgement(conclusion, "undecided", (conclusion.undecided, *evidence))
         states = [holds for holds, _ in found]
         verdict = "not measured" if None in states else "holds" if all(states) else "does not hold"
-        return Judgement(conclusion, verdict, tuple(text for _, text in found))
+        return Judgement(conclusion, verdict, evidence)
 
     def _check(self, rule: Rule) -> list[tuple[bool | None, str]]:
         """Check a rule in each of its phases; None where nothing was measured."""
@@ -130,26 +156,34 @@ class FlowResults:
             every = [run for runs in self.runs.values() for run in runs]
             failed = sum(run.failed for run in every)
             return [(_within(failed, rule) if every else None, f"{failed} of {len(every)} runs failed")]
-        _, unit, digits = METRICS[rule.figure]
-        checked: list[tuple[bool | None, str]] = []
-        for phase in rule.phases:
-            first = self.figure(rule.of, rule.figure, phase)
-            second = self.figure(rule.minus, rule.figure, phase) if rule.minus else None
-            name = f"{rule.of} \N{MINUS SIGN} {rule.minus}" if rule.minus else rule.of
-            where = f"{name}, {self.paper.phases[phase]}"
-            if first is None or (rule.minus and second is None):
-                checked.append((None, f"{where}: not measured"))
-                continue
-            value = first.mean - (second.mean if second else 0.0)
-            checked.append((_within(value, rule), f"{where}: {value:+.{digits}f} {unit} ({_bounds(rule)})"))
-        return checked
+        is_phased = FIGURES[rule.figure].is_phased
+        phases = (rule.phases or range(len(self.paper.phases))) if is_phased else (0,)
+        return [self._check_phase(rule, phase, is_phased=is_phased) for phase in phases]
+
+    def _check_phase(self, rule: Rule, phase: int, *, is_phased: bool) -> tuple[bool | None, str]:
+        figure = FIGURES[rule.figure]
+        cells = {cell.id: cell for cell in self.paper.cells}
+        other = rule.minus or rule.over
+        first = self.figure(cells[rule.of], rule.figure, phase)
+        second = self.figure(cells[other], rule.figure, phase) if other else None
+        sign = "\N{MINUS SIGN}" if rule.minus else "/"
+        where = f"{rule.of} {sign} {other}" if other else rule.of
+        where += f", {self.paper.phases[phase]}" if is_phased and len(self.paper.phases) > 1 else ""
+        if first is None or (other and second is None):
+            return None, f"{where}: not measured"
+        value = first.mean
+        if second is not None:
+            value = value - second.mean if rule.minus else value / second.mean if second.mean else float("inf")
+        shown = f"{value:.2f}" if rule.over else f"{value:{'+' if rule.minus else ''}.{figure.digits}f} {figure.unit}"
+        bounds = _bounds(rule)
+        return _within(value, rule), f"{where}: {figure.title} {shown.strip()}{f' ({bounds})' if bounds else ''}"
 
     def document(self) -> dict[str, object]:
         """Return all figures as schemas/paper-results.schema.json says."""
-        deviations = {
-            metric: [abs(c.deviation) for c in self.comparisons if c.metric == metric and c.deviation is not None]
-            for metric in METRICS
-        }
+        deviations: dict[str, list[float]] = {}
+        for one in self.comparisons:
+            if one.deviation is not None:
+                deviations.setdefault(one.metric, []).append(abs(one.deviation))
         return {
             "schema": "satlab/paper-results/1",
             "paper": self.paper.name,
@@ -158,10 +192,10 @@ class FlowResults:
                 {
                     "cell": c.cell.id,
                     "metric": c.metric,
-                    "phase": self.paper.phases[c.phase],
+                    "phase": self.paper.phases[c.phase] if FIGURES[c.metric].is_phased else None,
                     "published": c.published.mean if c.published else None,
                     "ours": round(c.ours.mean, 4) if c.ours else None,
-                    "sd_in_time": round(c.ours.in_time, 4) if c.ours else None,
+                    "sd_in_time": round(c.ours.in_time, 4) if c.ours and c.ours.in_time is not None else None,
                     "sd_between_runs": round(c.ours.between, 4) if c.ours and c.ours.between is not None else None,
                     "runs": c.ours.runs if c.ours else 0,
                     "failed": c.failed,
@@ -169,7 +203,7 @@ class FlowResults:
                 }
                 for c in self.comparisons
             ],
-            "median_deviation": {m: round(median(d), 5) if d else None for m, d in deviations.items()},
+            "median_deviation": {m: round(median(d), 5) for m, d in deviations.items()},
             "conclusions": [
                 {"id": j.conclusion.id, "verdict": j.verdict, "evidence": list(j.evidence)} for j in self.judgements
             ],

@@ -5,7 +5,7 @@ A paper that is data alone needs no code of its own: its cells are flows over on
 """
 
 import csv
-import random
+import itertools
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Literal
@@ -15,184 +15,278 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from satlab.common import paths
 from satlab.common.errors import ConfigError
-
-START_S = 0.5
-"""A run starts at a moment of its own within this time."""
-BIN_MS = 100
+from satlab.reproduce import flow_figures
 
 
-class _Strict(BaseModel):
+class Strict(BaseModel):
+    """Unknown fields are refused."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Link(_Strict):
-    """A symmetric link."""
+class Link(Strict):
+    """A link; symmetric without `return_mbps`."""
 
     rate_mbps: float = Field(gt=0)
+    return_mbps: float | None = Field(default=None, gt=0)
     rtt_ms: float = Field(gt=0)
 
 
-class Stretch(_Strict):
+class Stretch(Strict):
     """The link that carries the flow from a moment on, s."""
 
     at_s: float = Field(ge=0)
     link: str
 
 
-class Assumption(_Strict):
+class Assumption(Strict):
     """What the paper does not say, and what is assumed."""
 
     what: str
     assumed: str
 
 
-class Cell(_Strict):
-    """One experiment. `outage_s` follows each change of the link; `change_every_s` repeats the changes."""
+class Saved(Strict):
+    """What an earlier connection learned of the path."""
 
-    id: str = Field(pattern=r"^[a-z0-9-]+(/[a-z0-9-]+)+$")
+    cwnd_bytes: int
+    rtt_ms: float
+
+
+class Flows(Strict):
+    """Flows of a cell that differ in their start alone: `stagger_s` lies between two. Without stack and congestion
+    control they have the cell's. `life_s`: closed after it. `options` go to `satvirtual flows` as they are.
+    """
+
+    count: int = Field(default=1, ge=0)
+    group: str = "all"
+    stack: Literal["quinn", "noq", "udp"] | None = None
+    control: Literal["reno", "cubic", "bbr3"] | None = None
+    upload: bool = False
+    start_s: float | None = None
+    stagger_s: float = 0.0
+    life_s: float | None = None
+    bytes: int | None = None
+    rate_mbps: float | None = None
+    options: Mapping[str, Any] = {}
+
+
+class Cell(Strict):
+    """One experiment. `outage_s` follows each change of the link; `change_every_s` repeats the changes; `handover` is
+    what becomes of waiting packets at a change; with `migrate` the client takes another address as well. `base`: the
+    cell that is 100 %. `factors`: its values of `each`, for plots.
+    """
+
+    id: str = Field(pattern=r"^[a-z0-9.-]+(/[a-z0-9.-]+)+$")
     test: str | None = None
+    link: str | None = None
+    return_mbps: float | None = Field(default=None, gt=0)
     queue: str
+    loss: str | None = None
+    fec: str | None = None
     stack: Literal["quinn", "noq"]
     control: Literal["reno", "cubic", "bbr3"]
+    datagram_bytes: int = 1200
+    flows: tuple[Flows, ...] = (Flows(),)
+    duration_s: float | None = Field(default=None, gt=0)
+    figures: tuple[str, ...] = ("goodput_mbps", "rtt_ms")
     published: str | None = None
-    quick: bool = False
+    base: str | None = None
     outage_s: float | None = Field(default=None, gt=0)
     change_every_s: float | None = Field(default=None, gt=0)
+    handover: Literal["keep", "flush", "drop"] | None = None
+    migrate: bool = False
+    factors: Mapping[str, str | float] = {}
+
+    @property
+    def algorithm(self) -> str:
+        """Return stack and congestion control as shown."""
+        return f"{self.stack} {self.control}"
 
 
-class Rule(_Strict):
-    """Bounds of a difference between two cells, in each phase named; of one cell without `minus`."""
+class Rule(Strict):
+    """Bounds of a figure of a cell, in each phase named, or all; of its difference to another cell (`minus`) or its
+    ratio (`over`).
+    """
 
-    figure: Literal["goodput_mbps", "rtt_ms", "failed"]
+    figure: str
     of: str
     minus: str | None = None
+    over: str | None = None
     phases: tuple[int, ...] = ()
     at_least: float | None = None
     at_most: float | None = None
 
 
-class Conclusion(_Strict):
-    """What the paper concludes, and when it holds here."""
+class Conclusion(Strict):
+    """What the paper concludes, and when it holds here. `undecided`: why these runs cannot judge it; rules then show
+    what they have.
+    """
 
     id: str
     text: str
-    rules: tuple[Rule, ...]
+    rules: tuple[Rule, ...] = ()
+    undecided: str | None = None
 
 
-class Published(_Strict):
-    """A figure of the paper and where it stands."""
+class Plot(Strict):
+    """A plot over cells. `lines` and `bars`: a figure over the factor `x`, a series for each value of `series`;
+    `over_time`: goodput, window and RTT of the cells with the same id but for the last part; `area`: working areas;
+    `flows`: goodput of each flow over time. `formula`: a figure drawn as a line without marks.
+    """
+
+    kind: Literal["lines", "bars", "over_time", "area", "flows"]
+    cells: str
+    title: str = ""
+    caption: str = ""
+    figure: str = "goodput_mbps"
+    formula: str | None = None
+    x: str = ""
+    series: tuple[str, ...] = ()
+    phase: int = 0
+
+
+class Published(Strict):
+    """A figure of the paper and where it stands. `cell`: an id, or its first parts."""
 
     cell: str
     algorithm: str
     metric: str
     phase: int
     mean: float
-    sd: float
-    table: int
-    paper_figure: str
+    sd: float | None
+    table: str
+    paper_figure: str = ""
 
 
-class Paper(_Strict):
+class Paper(Strict):
     """paper.yml."""
 
     schema_: Literal["satlab/paper/1"] = Field(alias="schema")
     name: str
     title: str
     source: str
+    runs: int = Field(default=5, ge=1)
+    start_within_s: float = Field(default=0.5, ge=0)
     duration_s: float = Field(gt=0)
-    phases_s: tuple[float, ...]
+    phases_s: tuple[float, ...] = ()
     phases: tuple[str, ...]
     links: Mapping[str, Link]
     path: tuple[Stretch, ...]
+    return_queue_bdp: float = Field(default=10, gt=0)
+    fec_hold_ms: int = Field(default=0, ge=0)
     assumptions: tuple[Assumption, ...]
     queues: Mapping[str, Mapping[str, Any]]
+    losses: Mapping[str, Any] = {}
+    quick: tuple[str, ...]
     cells: tuple[Cell, ...]
     conclusions: tuple[Conclusion, ...]
+    plots: tuple[Plot, ...]
+    groups: Mapping[str, str] = {}
 
     def select(self, patterns: Sequence[str] | None, *, quick: bool) -> list[Cell]:
-        """Return the cells that a pattern names (`test4/*`), or all; with `quick` those marked so, which serve every
-        conclusion. Raises ConfigError for a pattern that names none.
+        """Return the cells that a pattern names (`test4/*`), or all; with `quick` those of the paper's own patterns,
+        which serve every conclusion. Raises ConfigError for a pattern that names none.
         """
         for pattern in patterns or ():
             if not any(fnmatchcase(cell.id, pattern) for cell in self.cells):
                 known = ", ".join(cell.id for cell in self.cells)
                 raise ConfigError(f"--cells {pattern}: no such cell", hint=f"* matches any of: {known}")
-        named = [cell for cell in self.cells if patterns is None or any(fnmatchcase(cell.id, p) for p in patterns)]
-        return [cell for cell in named if cell.quick] if quick and patterns is None else named
+        chosen = patterns if patterns is not None else self.quick if quick else ("*",)
+        return [cell for cell in self.cells if any(fnmatchcase(cell.id, pattern) for pattern in chosen)]
 
     def published(self) -> list[Published]:
-        """Read published.csv. Raises ConfigError for a row that cannot be used."""
+        """Read published.csv; none without the file. Raises ConfigError for a row that cannot be used."""
         file = paths.BASELINES / self.name / "published.csv"
+        if not file.exists():
+            return []
         try:
             lines = [line for line in file.read_text().splitlines() if not line.startswith("#")]
-            return [Published.model_validate(row) for row in csv.DictReader(lines)]
+            rows = csv.DictReader(lines)
+            return [
+                Published.model_validate({k: v if v or k != "sd" else None for k, v in row.items()}) for row in rows
+            ]
         except (OSError, ValidationError) as error:
             raise ConfigError(f"{file}: {error}", hint="docs/reproduce.md names the columns") from error
 
-    def flows(self, cell: Cell, number: int) -> dict[str, Any]:
-        """Return the run of a number, which is its seed, for `satvirtual flows`."""
-        first = self.links[self.path[0].link]
-        half = {"rate_mbps": first.rate_mbps, "delay_ms": first.rtt_ms / 2, "queue": dict(self.queues[cell.queue])}
-        back = {**half, "queue": {"bytes": 10 * round(first.rate_mbps * first.rtt_ms * 125)}}
-        return {
-            "schema": "satlab/virtual-flows/1",
-            "seed": number,
-            "duration_s": self.duration_s,
-            "bin_ms": BIN_MS,
-            "phases_s": list(self.phases_s),
-            "wire": {"forward": half, "return": back, "timeline": self._timeline(cell)},
-            "flows": [
-                {
-                    "id": "flow",
-                    "from": "server1",
-                    "to": "client1",
-                    "stack": cell.stack,
-                    "congestion_control": cell.control,
-                    "start_s": round(random.Random(number).uniform(0, START_S), 6),  # noqa: S311 - a phase, not a secret
-                    "datagram_bytes": 1200,
-                }
-            ],
-        }
 
-    def _timeline(self, cell: Cell) -> list[dict[str, Any]]:
-        stretches = self.path[1:]
-        if cell.change_every_s is not None:
-            count = int(self.duration_s / cell.change_every_s)
-            stretches = tuple(
-                Stretch(at_s=n * cell.change_every_s, link=self.path[n % len(self.path)].link)
-                for n in range(1, count + 1)
-                if n * cell.change_every_s < self.duration_s
-            )
-        outage = {} if cell.outage_s is None else {"outage_s": cell.outage_s}
-        return [
-            {
-                "at_s": stretch.at_s,
-                "direction": "both",
-                "rate_mbps": self.links[stretch.link].rate_mbps,
-                "delay_ms": self.links[stretch.link].rtt_ms / 2,
-                **outage,
-            }
-            for stretch in stretches
-        ]
+def expand(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the cells of an entry: one for each combination of the values of `each`, which replace `{name}`.
+
+    A value that has names of its own replaces those; as a factor it is the first of its values.
+    """
+    each = entry.get("each", {})
+    cells = []
+    for values in itertools.product(*each.values()):
+        chosen = dict(zip(each, values, strict=True))
+        names = {k: v for name, value in chosen.items() for k, v in _names(name, value).items()}
+        factors = {name: _factor(value) for name, value in chosen.items()}
+        cells.append({"factors": factors, **_fill({k: v for k, v in entry.items() if k != "each"}, names)})
+    return cells
+
+
+def _names(name: str, value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {name: value}
+
+
+def _factor(value: Any) -> str | float:
+    first = next(iter(value.values())) if isinstance(value, Mapping) else value
+    return first if isinstance(first, str) else float(first)
+
+
+def _fill(value: Any, factors: Mapping[str, Any]) -> Any:
+    if isinstance(value, str):
+        alone = value[1:-1] if value.startswith("{") and value.endswith("}") else ""
+        return factors[alone] if alone in factors else value.format_map(factors)
+    if isinstance(value, Mapping):
+        return {name: _fill(part, factors) for name, part in value.items()}
+    return [_fill(part, factors) for part in value] if isinstance(value, list) else value
 
 
 def load(name: str) -> Paper:
     """Read a paper's folder. Raises ConfigError with every fault, also of names that refer to nothing."""
     file = paths.BASELINES / name / "paper.yml"
     try:
-        paper = Paper.model_validate(yaml.safe_load(file.read_text()))
-    except (OSError, yaml.YAMLError, ValidationError) as error:
+        content = yaml.safe_load(file.read_text())
+        content["cells"] = [cell for entry in content["cells"] for cell in expand(entry)]
+        paper = Paper.model_validate(content)
+    except (OSError, yaml.YAMLError, ValidationError, KeyError, TypeError) as error:
         raise ConfigError(f"{file}: {error}", hint="docs/reproduce.md describes a paper's folder") from error
-    cells = {cell.id for cell in paper.cells}
-    faults = [f"cells: {cell.id}: no queue {cell.queue}" for cell in paper.cells if cell.queue not in paper.queues]
+    faults = [*_cell_faults(paper), *_rule_faults(paper)]
     faults += [f"path: no link {s.link}" for s in paper.path if s.link not in paper.links]
-    faults += [
-        f"conclusions: {conclusion.id}: no cell {known}"
-        for conclusion in paper.conclusions
-        for rule in conclusion.rules
-        for known in (rule.of, rule.minus)
-        if known is not None and known != "*" and known not in cells
-    ]
+    faults += [f"quick: no cell {p}" for p in paper.quick if not any(fnmatchcase(c.id, p) for c in paper.cells)]
     if faults:
         raise ConfigError(f"{file}: {'; '.join(faults)}", hint="name what is there")
     return paper
+
+
+def _cell_faults(paper: Paper) -> list[str]:
+    ids = [cell.id for cell in paper.cells]
+    faults = [f"cells: {known}: is there twice" for known in sorted(set(ids)) if ids.count(known) > 1]
+    for cell in paper.cells:
+        named: list[tuple[str, str | None, Any]] = [
+            ("queue", cell.queue, paper.queues),
+            ("loss", cell.loss, paper.losses),
+            ("link", cell.link, paper.links),
+            ("base", cell.base, ids),
+        ]
+        faults += [
+            f"cells: {cell.id}: no {what} {which}" for what, which, known in named if which and which not in known
+        ]
+        faults += [f"cells: {cell.id}: no figure {f}" for f in cell.figures if f not in flow_figures.FIGURES]
+    return faults
+
+
+def _rule_faults(paper: Paper) -> list[str]:
+    figures = {cell.id: cell.figures for cell in paper.cells}
+    faults = []
+    for conclusion in paper.conclusions:
+        for rule in conclusion.rules:
+            named = [known for known in (rule.of, rule.minus, rule.over) if known is not None and known != "*"]
+            faults += [f"conclusions: {conclusion.id}: no cell {known}" for known in named if known not in figures]
+            faults += [
+                f"conclusions: {conclusion.id}: {known} has no figure {rule.figure}"
+                for known in named
+                if known in figures and rule.figure not in figures[known]
+            ]
+    return faults

@@ -2,6 +2,7 @@
 import json
 import threading
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,11 @@ import yaml
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError
-from satlab.reproduce import engine, flow_campaign, flow_page, flow_results, paper
+from satlab.reproduce import engine, flow_campaign, flow_figures, flow_page, flow_request, flow_results, paper
 from satlab.reproduce.flow_campaign import FlowCampaign
 
 RENO, BBR = "test4/newreno", "test4/bbr3"
+PAPERS = [name for name, clock in engine.CLOCKS.items() if clock == "virtual"]
 
 
 def schema(name: str) -> dict[str, Any]:
@@ -37,7 +39,8 @@ def outcome(request: dict[str, Any], status: str = "ok", reno: float = 9.6, bbr:
     ]
     names = ("payload_bytes", "received_bytes", "lost_packets", "cwnd_bytes")
     series = {name: [round(rate * 12500)] * count for name in names}
-    return {"flows": [{"status": status, "phases": phases, "bins": {**series, "rtt_ms": [10 * rate] * count}}]}
+    found = {"status": status, "phases": phases, "bins": {**series, "rtt_ms": [10 * rate] * count}}
+    return {"request": request, "flows": [found for _ in request["flows"]]}
 
 
 @pytest.fixture
@@ -70,27 +73,83 @@ def test_seed_003_is_that_of_the_paper() -> None:
     cells = {(cell.id.split("/")[0], cell.published) for cell in about.cells if cell.published}
     assert {(row.cell, row.algorithm) for row in published} == cells
     first = next(row for row in published if row.cell == "test4" and row.algorithm == "NewReno")
-    assert (first.mean, first.sd, first.table) == (9.65, 0.51, 2)
-    quick = {cell.id for cell in about.select(None, quick=True)}
-    needed = {name for c in about.conclusions for rule in c.rules for name in (rule.of, rule.minus)}
-    assert needed - {None, "*"} <= quick, "--quick serves every conclusion"
+    assert (first.mean, first.sd, first.table) == (9.65, 0.51, "2")
 
 
-def test_every_cell_is_a_valid_request() -> None:
-    about = paper.load("seed-003")
+@pytest.mark.parametrize("name", PAPERS)
+def test_quick_serves_every_conclusion_and_relation(name: str) -> None:
+    about = paper.load(name)
+    quick = about.select(None, quick=True)
+    needed = {known for c in about.conclusions for rule in c.rules for known in (rule.of, rule.minus, rule.over)}
+    needed |= {cell.base for cell in quick}
+    assert needed - {None, "*"} <= {cell.id for cell in quick}
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_every_cell_is_a_valid_request(name: str) -> None:
+    about = paper.load(name)
     link = schema("link-config")["$defs"]
     text = (paths.SCHEMAS / "virtual-flows.schema.json").read_text()
     flows = json.loads(text.replace("satlab/link-config#/$defs/", "#/$defs/"))
-    flows["$defs"] |= {name: link[name] for name in ("queue", "ms")}
+    flows["$defs"] |= {known: link[known] for known in ("queue", "ms", "loss", "losses", "loss_unit", "ratio")}
+    validator = jsonschema.Draft202012Validator(flows)
     for cell in about.cells:
-        request = about.flows(cell, 1)
-        jsonschema.validate(request, flows)
-        assert request["wire"]["forward"]["delay_ms"] == 30
-        assert request != about.flows(cell, 2), "each run has its seed and its start"
-    step = about.flows(about.select([RENO], quick=False)[0], 1)["wire"]["timeline"]
+        request = flow_request.request(about, cell, 1)
+        validator.validate(request)
+        assert request != flow_request.request(about, cell, 2), "each run has its seed and its start"
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_published_figures_have_a_cell_and_plots_have_factors(name: str) -> None:
+    about = paper.load(name)
+    for row in about.published():
+        cells = [c for c in about.cells if c.id == row.cell or c.id.startswith(row.cell + "/")]
+        assert any(c.published == row.algorithm and row.metric in c.figures for c in cells), row
+    for plot in about.plots:
+        cells = [cell for cell in about.cells if fnmatchcase(cell.id, plot.cells)]
+        assert cells, plot.cells
+        if plot.x:
+            assert all({plot.x, *plot.series} <= set(cell.factors) and plot.figure in cell.figures for cell in cells)
+
+
+def test_changes_of_the_link_are_those_of_the_cell() -> None:
+    about = paper.load("seed-003")
+
+    def request(cell: str) -> dict[str, Any]:
+        return flow_request.request(about, about.select([cell], quick=False)[0], 1)
+
+    step = request(RENO)["wire"]["timeline"]
     assert [(s["at_s"], s["delay_ms"]) for s in step] == [(90, 60)]
-    often = about.flows(about.select(["more/every-15-s/bbr3"], quick=False)[0], 1)["wire"]["timeline"]
+    often = request("more/every-15-s/bbr3")["wire"]["timeline"]
     assert [(s["at_s"], s["delay_ms"]) for s in often[:3]] == [(15, 60), (30, 30), (45, 60)]
+    moved = request("more/migration-drop/cubic")
+    assert (moved["flows"][0]["migrate_s"], moved["wire"]["timeline"][0]["waiting"]) == ([90], "drop")
+
+
+def test_an_entry_has_a_cell_for_each_combination() -> None:
+    each = {"up": [1, 2.5], "policy": [{"acks": 2, "name": "every"}]}
+    cells = paper.expand({"id": "c1/{acks}/{up}", "each": each, "rate": "{up}", "flows": [{"count": "{acks}"}]})
+    assert [(cell["id"], cell["rate"]) for cell in cells] == [("c1/2/1", 1), ("c1/2/2.5", 2.5)]
+    assert cells[0]["flows"] == [{"count": 2}]
+    assert cells[0]["factors"] == {"up": 1.0, "policy": 2.0}
+
+
+def test_acknowledgements_limit_the_goodput_as_the_thesis_measured() -> None:
+    # Table 6.5: 66.70 and 27.88 % at 0.5 and 0.2 Mbit/s.
+    assert flow_figures.ack_limited(0.5, 94, 966) == pytest.approx(0.667, abs=0.03)
+    assert flow_figures.ack_limited(0.2, 94, 966) == pytest.approx(0.2788, abs=0.01)
+    assert flow_figures.ack_limited(20, 94, 966) == 1
+
+
+def test_a_conclusion_without_a_stack_is_undecided(tmp_path: Path, simulated: Callable[..., list[Path]]) -> None:
+    simulated()
+    about = paper.load("seed-000")
+    done = flow_campaign.begin(tmp_path, about, about.select(["a1/sat/1/*/bbr3"], quick=False), 1)
+    done.go(ProgressLog(), threading.Event())
+    judged = {j.conclusion.id: j for j in flow_results.read(done).judgements}
+    assert judged["A1.3"].verdict == "undecided"
+    assert "a1/sat/1/1/bbr3: Goodput 9.50 Mbit/s" in judged["A1.3"].evidence
+    assert judged["A1.2"].verdict == "not measured"
 
 
 def test_a_campaign_is_resumed_where_it_was_left(tmp_path: Path, simulated: Callable[..., list[Path]]) -> None:

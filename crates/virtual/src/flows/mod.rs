@@ -5,6 +5,7 @@ pub mod outcome;
 mod quic_flow;
 pub mod spec;
 mod statistics;
+mod tunnels;
 mod udp_flow;
 mod world;
 

@@ -2,6 +2,7 @@
 //! The result, schemas/virtual-flows-outcome.schema.json. Times are virtual.
 
 use link::Nanos;
+use resume::Jump;
 use serde::Serialize;
 
 use super::spec::Spec;
@@ -64,6 +65,8 @@ pub struct Record {
     pub reason: String,
     /// At its end.
     pub totals: Counts,
+    /// The jump of Careful Resume.
+    pub jump: Option<Jump>,
     /// At the end of each bin in which it ran.
     pub bins: Vec<Option<Counts>>,
 }
@@ -99,8 +102,18 @@ pub struct FlowResult {
     acks: u64,
     time_to_80_percent_s: Option<f64>,
     share_20s: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    careful_resume: Option<JumpResult>,
     phases: Vec<PhaseStatistics>,
     bins: Series,
+}
+
+/// What Careful Resume did.
+#[derive(Debug, Serialize)]
+struct JumpResult {
+    jump_bytes: u64,
+    lost_bytes: u64,
+    retreated: bool,
 }
 
 /// A flow over time: one entry a bin, `null` where it did not run.
@@ -161,6 +174,11 @@ pub fn outcome(spec: &Spec, records: &[Record], history: &LinkHistory) -> Outcom
             acks: totals.acks,
             time_to_80_percent_s: all.time_to_share(index, 0.8),
             share_20s: all.first_share(index, 20.0),
+            careful_resume: record.jump.map(|jump| JumpResult {
+                jump_bytes: jump.bytes,
+                lost_bytes: jump.lost_bytes,
+                retreated: jump.retreated,
+            }),
             phases: all.phases(index),
             bins: series(&record.bins),
         }

@@ -7,15 +7,17 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use quic::LegOptions;
+use resume::Jump;
 use satperf::app::App;
 use satperf::client::Client;
 use satperf::connection_log::Context;
 use satperf::record::{Direction, Request, Side as Role, Socket};
 use satperf::server::Server;
 use satperf::stack::{Conn, Setup, StackError};
+use serde_json::json;
 
 use super::outcome::Counts;
-use super::spec::Flow;
+use super::spec::{Flow, SavedPath};
 use crate::endpoint::Endpoint;
 use crate::stacks::Library;
 use crate::tls;
@@ -33,6 +35,24 @@ pub struct QuicFlow {
     client: Option<(Client, Conn)>,
     server: Server,
     last: Counts,
+    /// The jump of the sender, once it was made.
+    pub jump: Option<Jump>,
+}
+
+/// Puts what an earlier connection learned of the path into the state of the sender.
+fn known(sender: &mut Setup, flow: &Flow, [client, server]: [SocketAddrV4; 2], zero: Instant) {
+    let Some(SavedPath { cwnd_bytes, rtt_ms }) = flow.saved else {
+        return;
+    };
+    let [local, remote] = if flow.is_forward() {
+        [server, client]
+    } else {
+        [client, server]
+    };
+    let path = json!({"local": local.ip(), "remote": remote.ip(), "cwnd_bytes": cwnd_bytes,
+                      "rtt_ms": rtt_ms, "saved_unix_s": 0});
+    sender.epoch = Some((zero, 0.0));
+    sender.resume_state = json!({"schema": resume::SCHEMA, "paths": [path]}).to_string();
 }
 
 impl QuicFlow {
@@ -57,7 +77,8 @@ impl QuicFlow {
             send_window,
             ..flow.sender()
         };
-        let (sender, receiver) = (setup(sender), setup(flow.receiver()));
+        let (mut sender, receiver) = (setup(sender), setup(flow.receiver()));
+        known(&mut sender, flow, addresses, zero);
         let (setups, direction) = if flow.is_forward() {
             ([receiver, sender], Direction::Download)
         } else {
@@ -100,6 +121,7 @@ impl QuicFlow {
             client: None,
             server: Server::new(of_server, false),
             last: Counts::default(),
+            jump: None,
         })
     }
 
@@ -177,6 +199,11 @@ impl QuicFlow {
         }
         let progress = (Some(app.progress()), self.server.progress());
         let [client, server] = &mut self.ends;
+        let of_sender = match self.request.direction {
+            Direction::Download => progress.1.and_then(|it| server.stack.resumed(it.conn)),
+            Direction::Upload => client.stack.resumed(*conn),
+        };
+        self.jump = of_sender.and_then(|it| it.1).or(self.jump);
         let stats = (
             Some(client.stack.stats(*conn)),
             self.server.stats(server.stack.as_mut()),

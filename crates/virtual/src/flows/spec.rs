@@ -4,13 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-use quic::{CongestionControl, LegOptions};
+use quic::{CarefulResume, CongestionControl, LegOptions};
 use schema::{Faults, Schemas};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::path::{Side, Wire, queue_rule};
+use crate::path::{Side, Wire, wire_rule};
 use crate::stacks::Library;
+use crate::tunnel::TunnelOptions;
 
 /// Nodes of the dumbbell, and their sides.
 pub const NODES: [(&str, Side); 4] = [
@@ -50,6 +51,9 @@ pub struct Spec {
     /// A plain wire.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wire: Option<Wire>,
+    /// A tunnel between both sides; all flows are in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fec: Option<TunnelOptions>,
     /// Boundaries between phases, s.
     #[serde(default)]
     pub phases_s: Vec<f64>,
@@ -125,6 +129,25 @@ pub struct Flow {
     /// Flow control of connection and stream, bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window_bytes: Option<u64>,
+    /// When the client takes another address, s.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub migrate_s: Vec<f64>,
+    /// Of the sender.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub careful_resume: Option<CarefulResume>,
+    /// What an earlier connection learned of the path.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub saved: Option<SavedPath>,
+}
+
+/// What is known of a path before a flow starts.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SavedPath {
+    /// Bytes acknowledged in a round trip.
+    pub cwnd_bytes: u64,
+    /// Smallest round-trip time, ms.
+    pub rtt_ms: f64,
 }
 
 fn default_bin() -> u32 {
@@ -153,12 +176,7 @@ impl Spec {
                 "is not JSON: {error} (see schemas/virtual-flows.schema.json)"
             )]
         })?;
-        let mut rule = |name: &str, place: &str, value: &Value, faults: &mut Faults| {
-            if name == "queue" {
-                queue_rule(place, value, faults);
-            }
-        };
-        let faults = SCHEMAS.check("satlab/virtual-flows", "", &value, &mut rule);
+        let faults = SCHEMAS.check("satlab/virtual-flows", "", &value, &mut wire_rule);
         if !faults.is_empty() {
             return Err(faults);
         }
@@ -171,8 +189,8 @@ impl Spec {
         }
     }
 
-    /// Bytes that a sender keeps: four times what can be on the way, as slow start overshoots; it is generated at once, so that
-    /// more would cost time and memory for nothing.
+    /// Bytes that a sender keeps: four times what can be on the way, as slow start overshoots; of four flows and more each
+    /// once. It is generated at once, so that more would cost time and memory for nothing.
     #[must_use]
     pub fn send_window(&self, flow: &Flow) -> u64 {
         let default = LegOptions::default().send_window;
@@ -181,13 +199,17 @@ impl Spec {
         }
         let most = self.wire.as_ref().and_then(|it| it.most_in_flight().ok());
         most.map_or(default, |most| {
-            most.saturating_mul(4).clamp(1 << 20, default)
+            let times = (4 / self.flows.len() as u64).max(1);
+            most.saturating_mul(times).clamp(1 << 20, default)
         })
     }
 
     /// Values against each other.
     fn faults(&self) -> Faults {
         let mut faults = Faults::new();
+        if let Some(Err(why)) = self.fec.as_ref().map(TunnelOptions::code) {
+            faults.push(format!("fec.{why}"));
+        }
         let phases = &self.phases_s;
         if !phases.is_sorted_by(|a, b| a < b) || phases.iter().any(|at| *at >= self.duration_s) {
             faults.push("phases_s: not rising, or not before duration_s (sort them)".into());
@@ -259,6 +281,14 @@ impl Flow {
         } else if let Some(why) = library.refuses(&self.sender()) {
             faults.push(format!("{place}.congestion_control: {why}"));
         }
+        if !self.migrate_s.is_sorted() {
+            faults.push(format!("{place}.migrate_s: does not rise (sort it)"));
+        }
+        if self.saved.is_some() != self.careful_resume.is_some() {
+            faults.push(format!(
+                "{place}.saved: goes with careful_resume (name both, or none)"
+            ));
+        }
     }
 
     fn udp_faults(&self, place: &str, faults: &mut Faults) {
@@ -274,6 +304,9 @@ impl Flow {
             ("max_ack_delay_ms", self.max_ack_delay_ms.is_some()),
             ("initial_window", self.initial_window.is_some()),
             ("window_bytes", self.window_bytes.is_some()),
+            ("careful_resume", self.careful_resume.is_some()),
+            ("migrate_s", !self.migrate_s.is_empty()),
+            ("saved", self.saved.is_some()),
         ];
         for (field, _) in given.iter().filter(|(_, is_given)| *is_given) {
             faults.push(format!("{place}.{field}: udp has none (remove it)"));
@@ -289,6 +322,7 @@ impl Flow {
                 .congestion_control
                 .unwrap_or(default.congestion_control),
             initial_window: self.initial_window.unwrap_or(default.initial_window),
+            careful_resume: self.careful_resume.unwrap_or_default(),
             ack_threshold: self.ack_threshold,
             max_ack_delay_ms: self.max_ack_delay_ms,
             ..self.receiver()

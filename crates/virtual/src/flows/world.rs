@@ -13,6 +13,7 @@ use satperf::stack::StackError;
 use super::outcome::{Counts, Record, Status};
 use super::quic_flow::QuicFlow;
 use super::spec::{Flow, NODES, Spec};
+use super::tunnels::Tunnels;
 use super::udp_flow::UdpFlow;
 use crate::packet;
 use crate::path::{Ends, Side};
@@ -33,8 +34,8 @@ struct Running {
     spec: Flow,
     start: Nanos,
     stop: Nanos,
-    /// When it has to be stepped next.
-    due: Nanos,
+    /// When the client takes another address.
+    migrations: VecDeque<Nanos>,
     record: Record,
 }
 
@@ -46,8 +47,11 @@ pub struct World {
     bin: Nanos,
     next_bin: Nanos,
     flows: Vec<Running>,
+    /// When each flow has to be stepped next. Apart from the flows, as all are looked through for each packet.
+    due: Vec<Nanos>,
     /// Packets on their way out, of client and server side.
     out: [VecDeque<Vec<u8>>; 2],
+    tunnels: Option<Tunnels>,
     /// A connection could not be started: the simulation ended.
     pub error: Option<StackError>,
 }
@@ -76,14 +80,17 @@ impl World {
         let flows = spec.flows.iter().enumerate();
         let flows = flows.map(|(index, flow)| Running::new(spec, flow, index, zero));
         let bin = Nanos::from(spec.bin_ms) * 1_000_000;
+        let flows = flows.collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
             now: 0,
             zero,
             end: nanos(spec.duration_s),
             bin,
             next_bin: bin,
-            flows: flows.collect::<Result<_, _>>()?,
+            due: flows.iter().map(|flow| flow.start).collect(),
+            flows,
             out: Default::default(),
+            tunnels: spec.fec.as_ref().map(Tunnels::new),
             error: None,
         })
     }
@@ -95,10 +102,15 @@ impl World {
 
     /// Steps all that is due now.
     fn step(&mut self) -> Result<(), StackError> {
-        for flow in &mut self.flows {
-            if flow.due <= self.now {
-                flow.step(self.now, self.zero, &mut self.out)?;
+        for (due, flow) in self.due.iter_mut().zip(&mut self.flows) {
+            if *due <= self.now {
+                *due = flow.step(self.now, self.zero, &mut self.out)?;
             }
+        }
+        for side in [Side::Client, Side::Server] {
+            let tunnels = self.tunnels.as_mut();
+            let packets = tunnels.map_or_else(Vec::new, |it| it.timeout(self.now, side));
+            self.deliver(side, &packets);
         }
         if self.next_bin <= self.now {
             for flow in &mut self.flows {
@@ -110,9 +122,11 @@ impl World {
     }
 
     fn next_due(&self) -> Nanos {
-        let flows = self.flows.iter().map(|flow| flow.due);
+        let tunnels = self.tunnels.as_ref().and_then(Tunnels::next_timeout);
+        let flows = self.due.iter().copied();
         flows
             .chain([self.next_bin, self.end])
+            .chain(tunnels)
             .min()
             .unwrap_or(self.end)
     }
@@ -132,7 +146,8 @@ impl Ends for World {
             if self.now >= self.end {
                 return false;
             }
-            let has_packets = self.out.iter().any(|queue| !queue.is_empty());
+            let has_frames = self.tunnels.as_ref().is_some_and(Tunnels::has_frames);
+            let has_packets = has_frames || self.out.iter().any(|queue| !queue.is_empty());
             if is_busy || has_packets || deadline <= self.now {
                 return true;
             }
@@ -146,24 +161,50 @@ impl Ends for World {
     }
 
     fn take(&mut self, side: Side) -> Option<Vec<u8>> {
-        self.out[side as usize].pop_front()
+        let out = &mut self.out[side as usize];
+        match &mut self.tunnels {
+            None => out.pop_front(),
+            Some(tunnels) => tunnels.take(self.now, side, out),
+        }
     }
 
     fn receive(&mut self, side: Side, packet: &[u8]) {
+        match &mut self.tunnels {
+            None => self.arrive(side, packet),
+            Some(tunnels) => {
+                let packets = tunnels.receive(self.now, side, packet);
+                self.deliver(side, &packets);
+            }
+        }
+    }
+}
+
+impl World {
+    fn deliver(&mut self, side: Side, packets: &[Vec<u8>]) {
+        for packet in packets {
+            self.arrive(side, packet);
+        }
+    }
+
+    /// A packet of a flow arrives.
+    fn arrive(&mut self, side: Side, packet: &[u8]) {
         let base = match side {
             Side::Client => CLIENT_PORT,
             Side::Server => SERVER_PORT,
         };
         let index = packet::destination_port(packet).and_then(|port| port.checked_sub(base));
         let now = self.zero + Duration::from_nanos(self.now);
-        let Some(flow) = index.and_then(|index| self.flows.get_mut(usize::from(index))) else {
+        let Some(index) = index.map(usize::from) else {
+            return;
+        };
+        let Some(flow) = self.flows.get_mut(index) else {
             return;
         };
         match &mut flow.body {
             Body::Udp(udp) => udp.receive(packet),
             Body::Quic(quic) => {
                 quic.ends[side as usize].receive(now, packet);
-                flow.due = self.now;
+                self.due[index] = self.now;
             }
         }
     }
@@ -206,30 +247,27 @@ impl Running {
             spec: flow.clone(),
             start,
             stop: nanos(flow.stop_s.unwrap_or(spec.duration_s)),
-            due: start,
+            migrations: flow.migrate_s.iter().copied().map(nanos).collect(),
             record: Record::default(),
         })
     }
 
+    /// Does all that is due, and returns when it has to be stepped next.
     fn step(
         &mut self,
         now: Nanos,
         zero: Instant,
         out: &mut [VecDeque<Vec<u8>>; 2],
-    ) -> Result<(), StackError> {
+    ) -> Result<Nanos, StackError> {
         let at = zero + Duration::from_nanos(now);
         let quic = match &mut self.body {
             Body::Udp(udp) => {
                 let side = usize::from(self.spec.is_forward());
                 let until = now.min(self.stop.saturating_sub(1));
                 udp.work(until, &mut out[side]);
-                self.due = if udp.next < self.stop {
-                    udp.next
-                } else {
-                    Nanos::MAX
-                };
                 self.record.is_started = true;
-                return Ok(());
+                let is_over = udp.next >= self.stop;
+                return Ok(if is_over { Nanos::MAX } else { udp.next });
             }
             Body::Quic(quic) => quic,
         };
@@ -237,27 +275,32 @@ impl Running {
             self.record.is_started = true;
             quic.start(at)?;
         }
+        if self.migrations.front().is_some_and(|at| *at <= now) {
+            self.migrations.pop_front();
+            quic.ends[0].migrate();
+        }
         quic.work(at);
         for (end, queue) in quic.ends.iter_mut().zip(out.iter_mut()) {
             queue.append(&mut end.out);
         }
         self.look(now, at);
+        let mut due = Nanos::MAX;
         if let Body::Quic(quic) = &mut self.body {
             for (end, queue) in quic.ends.iter_mut().zip(out.iter_mut()) {
                 queue.append(&mut end.out);
             }
-            let due = quic.due().map(|due| due.saturating_duration_since(zero));
-            self.due = due
-                .map_or(Nanos::MAX, |due| due.as_nanos() as Nanos)
+            let own = quic.due().map(|due| due.saturating_duration_since(zero));
+            due = own
+                .map_or(Nanos::MAX, |own| own.as_nanos() as Nanos)
                 .max(now);
         }
         if !self.record.is_started {
-            self.due = self.due.min(self.start);
+            due = due.min(self.start);
         }
         if self.record.ended.is_none() {
-            self.due = self.due.min(self.stop);
+            due = due.min(self.stop);
         }
-        Ok(())
+        Ok(self.migrations.front().map_or(due, |at| due.min(*at)))
     }
 
     /// Ends a connection that is complete, over or to be stopped.
@@ -297,6 +340,9 @@ impl Running {
     fn end(&mut self, now: Nanos, status: Status, reason: String) {
         let counts = self.counts();
         let record = &mut self.record;
+        if let Body::Quic(quic) = &self.body {
+            record.jump = quic.jump;
+        }
         if record.ended.is_none() {
             record.ended = Some(now);
             (record.status, record.reason, record.totals) = (status, reason, counts);
