@@ -11,7 +11,8 @@ from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
 from satlab.experiment.run import RunRequest, entities_of, execute, prepare
 from satlab.link.options import LinkOptions
-from satlab.openbach.fixtures.upstream_shapes import JOBS, start, write_job
+from satlab.openbach.fixtures.executor_shapes import start
+from satlab.openbach.fixtures.upstream_shapes import JOBS, write_job
 
 pytestmark = pytest.mark.net
 

@@ -12,6 +12,7 @@ from satlab.common.topology import Role
 from satlab.netlab import pki, privileges, sandbox, web_target
 from satlab.netlab.grants import Grants
 from satlab.netlab.lab import Lab
+from satlab.netlab.netns import TUN_DEVICE
 from satlab.netlab.sandbox import Limits, Mount, Sandbox
 
 
@@ -46,7 +47,8 @@ class LabHost:
         self._uid = privileges.new_uid()
         self._www, self._pki = folder / "www", folder / "pki"
         self._specs, self._root = folder / "sandboxes", folder / "root"
-        for made in (self._specs, self._root):
+        self._sockets = folder / "sockets"
+        for made in (self._specs, self._root, self._sockets):
             made.mkdir(mode=0o700)
         hosts = []
         for name in pages():
@@ -80,11 +82,21 @@ class LabHost:
         shown = [*place.name()]
         if self._control and job in privileges.LINK_CONTROLLERS:
             shown.append(Mount(self._control))
+        number = len(list(self._specs.iterdir()))
+        shown += self._tunnel(job, str(number))
         box = Sandbox(
             self._uid, place, (*self._mounts, *shown), name=node, capabilities=capabilities, limits=JOB_LIMITS
         )
-        spec = self._specs / f"{len(list(self._specs.iterdir()))}.json"
-        return box.argv(spec, self._root)
+        return box.argv(self._specs / f"{number}.json", self._root)
+
+    def _tunnel(self, job: str, number: str) -> list[Mount]:
+        """Return what a job that makes tunnels has more: the TUN device, and a folder for wireguard-go's sockets."""
+        if job not in privileges.TUNNELS:
+            return []
+        folder = self._sockets / number
+        folder.mkdir(mode=0o700)
+        privileges.give(folder, self._uid)
+        return [Mount(TUN_DEVICE, writable=True), Mount(folder, "/var/run/wireguard", writable=True)]
 
     def environment(self, entity: str) -> dict[str, str]:
         """Return the places of pages, certificates, our programs and the control socket, the home, and the agent."""

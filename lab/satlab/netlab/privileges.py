@@ -25,6 +25,7 @@ CAPABILITIES: dict[str, tuple[str, ...]] = {
     "satlab_satperf": ("net_admin",),  # as satlab_iperf3
     "satlab_set_tos": ("net_admin",),  # packet filter
     "satlab_tcp_conf": ("net_admin",),  # routes and the namespace's sysctls
+    "satlab_vpn": ("net_admin",),  # TUN or WireGuard device, addresses
     "satlab_web_server": ("net_bind_service",),
 }
 """Capabilities of a job's processes (capabilities(7), without CAP_); a job that is not listed has none."""
@@ -32,6 +33,8 @@ SHIPPED = frozenset(path.name for path in paths.JOBS.glob("satlab_*"))
 """Jobs whose privileges stand here; an operator grants others theirs (`netlab.grants`)."""
 LINK_CONTROLLERS = ("satlab_link",)
 """Jobs that see the control socket of the lab's link."""
+TUNNELS = ("satlab_fec", "satlab_vpn")
+"""Jobs that see the TUN device; CAP_NET_ADMIN confines what they make of it to their node."""
 
 _BOX = Path(__file__).with_name("expose_paths.py")
 FIRST_UID, UIDS = 1_900_000_000, 1 << 16
