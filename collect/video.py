@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Adaptive videos (schemas/video.schema.json): bitrate, stalls, start-up delay."""
 
+import itertools
 from collections.abc import Mapping
 from typing import Literal
 
@@ -57,7 +58,7 @@ def records(video: Video, labels: Mapping[str, str]) -> list[Record]:
         return [failed("video_bitrate_bps", about, reason)]
     rates = [segment.bitrate_bps for segment in video.segments]
     first, last = video.segments[0], video.segments[-1]
-    switches = sum(rate != after for rate, after in zip(rates, rates[1:], strict=False))
+    switches = sum(rate != after for rate, after in itertools.pairwise(rates))
     return [
         Record("video_bitrate_bps", sum(rates) / len(rates), about),
         Record("video_startup_ms", 1000 * (first.finished_s - first.requested_s), about),

@@ -117,6 +117,15 @@ def test_a_page_loads_over_http3(lab: VmLab, tmp_path: Path) -> None:
     assert outcome.status in (ExitStatus.OK, ExitStatus.UNCALIBRATED), outcome.reason
 
 
+def test_quic_passes_the_proxies_with_the_consent_of_their_provisioning(lab: VmLab, tmp_path: Path) -> None:
+    """The consent is a file of the role `pep`; nothing in the request stands for it."""
+    outcome = run_as_planned(lab, "quic", {"pep": "quic", "duration": "8"}, tmp_path)
+    assert outcome.status in (ExitStatus.OK, ExitStatus.UNCALIBRATED), outcome.reason
+    legs = outcome.records.filter(polars.col("metric") == "quic_leg_ok")
+    assert {json.loads(labels)["entity"] for labels in legs["labels"]} >= {"proxy-st", "proxy-gw"}
+    assert set(legs["status"]) == {"ok"}
+
+
 # --- threats --------------------------------------------------------------------------------------------------------
 
 

@@ -22,6 +22,7 @@ CAPABILITIES: dict[str, tuple[str, ...]] = {
     "satlab_iperf3": ("net_admin",),  # congestion control other than what the host lets everybody use
     "satlab_pep": ("net_admin", "net_bind_service", "net_raw"),  # packet filter, routes, transparent sockets
     "satlab_ping": ("net_raw",),
+    "satlab_rate": ("net_admin",),  # packet filter
     "satlab_satperf": ("net_admin",),  # as satlab_iperf3
     "satlab_set_tos": ("net_admin",),  # packet filter
     "satlab_tcp_conf": ("net_admin",),  # routes and the namespace's sysctls

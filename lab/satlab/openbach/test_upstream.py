@@ -61,6 +61,7 @@ def test_every_shape_of_a_core_job_is_read(jobs: Path) -> None:
         ("iperf3", "choices.1.required.0.flag", "a required argument is positional"),
         ("ip_link", "optional.1.type", "string is not a type of OpenBACH: str is meant"),
         ("pep", "general.maintainer", "unknown key"),
+        ("fping", "install_fping.yml", "which the embedded lab does not: fping iproute2"),
     ],
 )
 def test_what_a_controller_passes_over_is_a_warning(jobs: Path, job: str, place: str, said: str) -> None:

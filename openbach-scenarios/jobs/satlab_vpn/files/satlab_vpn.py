@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """OpenBACH job: one end of a WireGuard tunnel, until it is stopped.
 
-The device is the kernel's where it has WireGuard, else wireguard-go's. Both ends make both keys of one secret, so no key
-has to be exchanged; this protects nothing, it is for labs.
+The device is the kernel's where it has WireGuard, else wireguard-go's. Both ends make both keys of one secret, so that
+they exchange none; this protects nothing, it is for labs.
 Exit statuses: 0 stopped, 1 the tunnel died or the other end never answered, 2 arguments, 3 the host cannot do it.
 """
 
@@ -60,7 +60,7 @@ def run(*argv: str, text: str | None = None) -> str:
 
 
 def private_key(secret: str, end: IPv4Address) -> str:
-    """Return the private key of the end that has an address: a clamped hash (RFC 7748, section 5) of secret and address."""
+    """Return the private key of an end: a hash of secret and address, clamped (RFC 7748, section 5)."""
     key = bytearray(hashlib.sha256(f"satlab_vpn {secret} {end}".encode()).digest())
     key[0] &= 248
     key[31] = key[31] & 127 | 64
@@ -130,7 +130,7 @@ def check_alive(child: "subprocess.Popen[bytes] | None", stop: threading.Event) 
 
 
 def configure(name: str, options: argparse.Namespace) -> None:
-    """Give the device its keys, addresses and route."""
+    """Set keys, addresses and route of the device."""
     with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:
         file.write(settings(options))
         file.flush()
