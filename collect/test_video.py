@@ -13,7 +13,7 @@ LABELS = {"entity": "client"}
 
 def segment(index: int, bitrate_bps: float, stalls: int = 0, stalled_s: float = 0.0) -> dict[str, Any]:
     return {
-        "index": index, "protocol": "h3", "bitrate_bps": bitrate_bps, "bytes": round(bitrate_bps / 2),
+        "index": index, "bitrate_bps": bitrate_bps, "bytes": round(bitrate_bps / 2),
         "requested_s": index + 0.5, "finished_s": index + 1.25, "buffer_s": 4.0,
         "stalls": stalls, "stalled_s": stalled_s,
     }  # fmt: skip

@@ -18,7 +18,6 @@ class Segment(Model):
     """A segment that came; times in s since the player's start, `stalls` and `stalled_s` of the playback so far."""
 
     index: int = Field(ge=0)
-    protocol: str
     bitrate_bps: float = Field(gt=0)
     bytes: int = Field(gt=0)
     requested_s: float

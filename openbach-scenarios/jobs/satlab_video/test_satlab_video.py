@@ -50,8 +50,25 @@ def test_a_browser_reaches_the_server_and_the_player_alone(job: ModuleType, tmp_
 
 def test_segments_over_another_protocol_are_a_fault(job: ModuleType) -> None:
     made = job.Video("video", "h3", IPv4Address("198.18.4.2"), [], 4.0, 1, 20.0, "")
-    playback = job.Playback([{"protocol": "http/1.1"}], "")
-    assert job.document(made, playback, 1.0)["fault"] == "segments came over http/1.1"
+    playback = job.Playback([{"index": 0}], "", "h1")
+    assert job.document(made, playback, 1.0)["fault"] == "segments came over h1"
+
+
+@pytest.mark.parametrize(("session", "protocol"), [("QUIC_SESSION", "h3"), ("HTTP2_SESSION", "h2"), ("SOCKET", "h1")])
+def test_the_protocol_is_that_of_the_browser_s_sessions_with_the_host(
+    job: ModuleType, tmp_path: Path, session: str, protocol: str
+) -> None:
+    log, types = tmp_path / "network.json", {"SOCKET": 1, "QUIC_SESSION": 2, "HTTP2_SESSION": 3}
+    lines = [{"params": {"host": host}, "phase": 1, "source": {"id": 1}, "time": "1", "type": kind}
+             for host, kind in (("other.test", 2), ("video.satlab.test", types[session]))]  # fmt: skip
+    head = json.dumps({"constants": {"logEventTypes": types}})[:-1]
+    log.write_text(
+        f'{head},\n"events": [\n' + "".join(json.dumps(line, separators=(",", ":")) + ",\n" for line in lines)
+    )
+    assert job.spoken(log, "video.satlab.test") == protocol
+    log.write_text("")
+    with pytest.raises(job.JobError):
+        job.spoken(log, "video.satlab.test")
 
 
 @pytest.mark.parametrize("arguments", [["h4", "192.0.2.1"], ["h1", "host"], ["h1", "192.0.2.1", "-p", "../x"], []])
@@ -92,7 +109,6 @@ def test_a_video_is_played_to_its_end(trial: Callable[[str], Any], root: Path, s
     content = json.loads(file.read_text())
     jsonschema.validate(content, json.loads((paths.ROOT / "schemas/video.schema.json").read_text()))
     assert [each["index"] for each in content["segments"]] == [0, 1, 2, 3]
-    assert {each["protocol"] for each in content["segments"]} == {"http/1.1"}
     assert content["segments"][0]["bitrate_bps"] < content["segments"][-1]["bitrate_bps"]
 
 

@@ -23,15 +23,16 @@ def test_traffic_passes_while_both_ends_are_there(trial: Callable[[str], Any], n
         pytest.skip("needs wireguard-tools")
     near, far = trial("satlab_vpn"), (*node.within[:-1], node.name.replace("near", "far"))
     outside, inside = ("192.0.2.1", "192.0.2.2"), ("198.19.0.1", "198.19.0.2")
-    there = near.start(*outside[::-1], *inside[::-1], within=far, JOB_INSTANCE_ID="7")
-    here = near.start(*outside, *inside, within=node.within)
+    there = near.start(*outside[::-1], *inside[::-1], within=far, JOB_INSTANCE_ID="7", LOG_LEVEL="debug")
+    here = near.start(*outside, *inside, within=node.within, LOG_LEVEL="debug")
     try:
         near.ready()
         assert "0% packet loss" in node.run("ping", "-c", "2", "-i", "0.2", "198.19.0.2")
     finally:
         for process in (here, there):
             process.terminate()
-    assert [process.wait(10) for process in (here, there)] == [0, 0], here.communicate()
+        print(*(process.communicate(timeout=10)[0] for process in (here, there)))
+    assert [process.returncode for process in (here, there)] == [0, 0]
     assert "wg1" not in node.run("ip", "link")
     assert {record["in_kernel"] for record in near.records() if "in_kernel" in record} <= {0, 1}
 

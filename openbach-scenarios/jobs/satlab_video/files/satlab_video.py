@@ -30,7 +30,9 @@ import collect_agent
 
 FILTER = Path(__file__).with_name("satlab_video_rstats_filter.conf")
 PLAYER = Path(__file__).with_name("player.html")
-PROTOCOLS = {"h1": ("http", 80, "http/1.1"), "h2": ("https", 443, "h2"), "h3": ("https", 443, "h3")}
+PROTOCOLS = {"h1": ("http", 80), "h2": ("https", 443), "h3": ("https", 443)}
+SESSIONS = {"QUIC_SESSION": "h3", "HTTP2_SESSION": "h2"}
+"""Events of Chromium's network log that begin a session with a host; without any it was HTTP/1.1."""
 START_S = 60.0
 """What the browser and the first segments may take beyond the length of the video, four times over."""
 MAX_REPORT = 1 << 16
@@ -75,6 +77,7 @@ class Playback:
 
     segments: list[dict[str, Any]] = field(default_factory=list)
     error: str = "not played to the end"
+    spoken: str = ""
     ended: threading.Event = field(default_factory=threading.Event)
 
     def take(self, path: str, content: dict[str, Any]) -> None:
@@ -119,19 +122,40 @@ def browser_argv(video: Video, profile: Path, port: int) -> list[str]:
     found = shutil.which("chromium") or shutil.which("google-chrome")
     if found is None:
         raise JobError("chromium: not installed", "apt-get install chromium")
-    scheme, quic_port, _ = PROTOCOLS[video.protocol]
+    scheme, quic_port = PROTOCOLS[video.protocol]
     argv = [
         *(found, "--headless=new", "--no-first-run", "--no-proxy-server", "--disable-gpu", "--disable-dev-shm-usage"),
         *("--disable-background-networking", "--disable-component-update", "--disable-extensions", "--disable-sync"),
         *("--disable-domain-reliability", "--disable-default-apps", "--metrics-recording-only"),
         "--disable-web-security",  # the player comes from the loopback interface, the segments from the server
-        f"--user-data-dir={profile}",
+        *(f"--user-data-dir={profile}", f"--log-net-log={network_log(profile)}"),
         f"--host-resolver-rules=MAP {video.host} {video.server},MAP * ~NOTFOUND,EXCLUDE 127.0.0.1",
         *([f"--ignore-certificate-errors-spki-list={video.spki}"] if scheme == "https" else []),
         f"--origin-to-force-quic-on={video.host}:{quic_port}" if video.protocol == "h3" else "--disable-quic",
     ]
     can_confine = os.geteuid() != 0 and subprocess.run(["unshare", "--user", "true"], check=False).returncode == 0
     return [*argv, *([] if can_confine else ["--no-sandbox"]), f"http://127.0.0.1:{port}/"]
+
+
+def network_log(profile: Path) -> Path:
+    """Return the file of Chromium's network log."""
+    return profile.with_name("network.json")
+
+
+def spoken(log: Path, host: str) -> str:
+    """Return the protocol that the browser spoke to a host, by the sessions in its network log."""
+    try:
+        with log.open(encoding="utf-8") as lines:
+            types = json.loads(next(lines).rstrip(",\n") + "}")["constants"]["logEventTypes"]
+            wanted = {types[name]: protocol for name, protocol in SESSIONS.items()}
+            for line in lines:
+                if line.startswith('{"params"') and host in line:
+                    event = json.loads(line.rstrip("]},\n") + "}")
+                    if event["type"] in wanted:
+                        return wanted[event["type"]]
+    except (OSError, ValueError, KeyError, StopIteration) as error:
+        raise JobError(f"the browser's network log: {error!r}", "see the job's log") from error
+    return "h1"
 
 
 def handler(video: Video, playback: Playback) -> type[BaseHTTPRequestHandler]:
@@ -184,15 +208,15 @@ def play(video: Video, stop: threading.Event) -> Playback:
             os.killpg(browser.pid, signal.SIGKILL)
             browser.wait()
             server.shutdown()
+        playback.spoken = spoken(network_log(Path(scratch) / "profile"), video.host) if playback.segments else ""
     return playback
 
 
 def document(video: Video, playback: Playback, start_unix_s: float) -> dict[str, Any]:
     """Return the job's file (schemas/video.schema.json)."""
     segments, fault = playback.segments, playback.error
-    others = {each["protocol"] for each in segments} - {PROTOCOLS[video.protocol][2]}
-    if not fault and others:
-        fault = f"segments came over {', '.join(sorted(others))}"
+    if not fault and playback.spoken != video.protocol:
+        fault = f"segments came over {playback.spoken}"
     return {
         "schema": "satlab/video/1",
         "start_unix_s": start_unix_s,
