@@ -34,6 +34,21 @@ _GENERAL = ("name", "description", "job_version", "keywords", "persistent", "nee
 _PLATFORM = ("ansible_system", "ansible_distribution", "ansible_distribution_release", "command", "command_stop")
 _ARGUMENT = ("name", "type", "count", "description", "password", "default", "choices", "flag", "repeatable")
 _LEVEL = ("required", "optional", "subcommand")
+_PLOTS = (
+    "reads the InfluxDB of a collector, which the embedded lab has not",
+    "satlab report, or --influx and its dashboard",
+)
+ELSEWHERE: Mapping[str, tuple[str, str]] = {
+    "tc_configure_link": (
+        "needs netem and ifb of the kernel for delay, jitter and losses",
+        "satlab link set, or satlab_link",
+    ),
+    "ip_scheduler": ("needs qdiscs that many kernels lack", "marks (satlab_set_tos) and the FIFOs of the profile"),
+    **dict.fromkeys(("time_series", "histogram", "comparison", "pseudo_cdf_comparison"), _PLOTS),
+    **dict.fromkeys(("temporal_binning_histogram", "temporal_binning_statistics"), _PLOTS),
+    **dict.fromkeys(("summary_agent_comparison", "summary_time_period"), _PLOTS),
+}
+"""Upstream jobs that the embedded lab starts, but that need what it has not: why, and what to use instead."""
 Warn = Callable[[str, str], None]
 """Notes a warning: place and reason."""
 Entry = dict[str, Any]
