@@ -21,9 +21,9 @@ def test_both_ends_make_the_same_keys(module: Callable[[str], ModuleType]) -> No
 def test_traffic_passes_while_both_ends_are_there(trial: Callable[[str], Any], node: Any) -> None:
     if not shutil.which("wg"):
         pytest.skip("needs wireguard-tools")
-    near, far = trial("satlab_vpn"), (*node.within[:-1], node.name.replace("near", "far"))
+    near = trial("satlab_vpn")
     outside, inside = ("192.0.2.1", "192.0.2.2"), ("198.19.0.1", "198.19.0.2")
-    there = near.start(*outside[::-1], *inside[::-1], within=far, JOB_INSTANCE_ID="7", LOG_LEVEL="debug")
+    there = near.start(*outside[::-1], *inside[::-1], within=node.far.within, JOB_INSTANCE_ID="7", LOG_LEVEL="debug")
     here = near.start(*outside, *inside, within=node.within, LOG_LEVEL="debug")
     try:
         near.ready()

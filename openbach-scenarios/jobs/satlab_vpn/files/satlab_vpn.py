@@ -31,7 +31,8 @@ HANDSHAKE_S = 30.0
 POLL_S = 0.1
 SAMPLE_S = 1.0
 KEEPALIVE_S = 5
-"""A keepalive starts the handshake; WireGuard repeats one that is lost after 5 s."""
+"""A keepalive starts the handshake, which WireGuard repeats after 5 s and up to 0.3 s if it is lost. One end alone sends
+keepalives: initiations that cross cancel each other, and over a round-trip time of 0.6 s all repetitions would cross."""
 STOP_S = 1.5
 PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 
@@ -70,10 +71,11 @@ def private_key(secret: str, end: IPv4Address) -> str:
 def settings(options: argparse.Namespace) -> str:
     """Return the configuration for wg(8)."""
     peer = run("wg", "pubkey", text=private_key(options.secret, options.peer_ip)).strip()
+    keepalive = KEEPALIVE_S if options.own_ip < options.peer_ip else 0
     return (
         f"[Interface]\nPrivateKey = {private_key(options.secret, options.own_ip)}\nListenPort = {options.port}\n"
         f"[Peer]\nPublicKey = {peer}\nEndpoint = {options.peer_ip}:{options.port}\n"
-        f"AllowedIPs = {options.peer_tunnel_ip}/32\nPersistentKeepalive = {KEEPALIVE_S}\n"
+        f"AllowedIPs = {options.peer_tunnel_ip}/32\nPersistentKeepalive = {keepalive}\n"
     )
 
 
