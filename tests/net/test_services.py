@@ -50,7 +50,7 @@ def measure(as_planned: AsPlanned, scenario: str, profile: str = "geo", **settin
 
     outcome = as_planned(attempt)
     assert outcome.status in (0, 4), outcome.reason
-    assert (outcome.folder / "report" / "report.html").exists()
+    assert (outcome.folder / "report" / "index.html").exists()
     return Figures(outcome)
 
 

@@ -31,8 +31,8 @@ HANDSHAKE_S = 30.0
 POLL_S = 0.1
 SAMPLE_S = 1.0
 KEEPALIVE_S = 5
-"""A keepalive starts the handshake, which WireGuard repeats after 5 s and up to 0.3 s if it is lost. One end alone sends
-keepalives: initiations that cross cancel each other, and over a round-trip time of 0.6 s all repetitions would cross."""
+"""A keepalive starts the handshake, which WireGuard repeats after 5 s and up to 0.3 s if it is lost. One end alone
+sends them: initiations that cross cancel each other, and over a round-trip time of 0.6 s all repetitions cross."""
 STOP_S = 1.5
 PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 
