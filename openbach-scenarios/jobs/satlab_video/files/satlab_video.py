@@ -147,12 +147,12 @@ def spoken(log: Path, host: str) -> str:
     try:
         with log.open(encoding="utf-8") as lines:
             types = json.loads(next(lines).rstrip(",\n") + "}")["constants"]["logEventTypes"]
-            wanted = {types[name]: protocol for name, protocol in SESSIONS.items()}
+            begins = {types[name]: protocol for name, protocol in SESSIONS.items()}
             for line in lines:
                 if line.startswith('{"params"') and host in line:
                     event = json.loads(line.rstrip("]},\n") + "}")
-                    if event["type"] in wanted:
-                        return wanted[event["type"]]
+                    if event["type"] in begins:
+                        return begins[event["type"]]
     except (OSError, ValueError, KeyError, StopIteration) as error:
         raise JobError(f"the browser's network log: {error!r}", "see the job's log") from error
     return "h1"
