@@ -149,7 +149,7 @@ def spoken(log: Path, host: str) -> str:
             types = json.loads(next(lines).rstrip(",\n") + "}")["constants"]["logEventTypes"]
             begins = {types[name]: protocol for name, protocol in SESSIONS.items()}
             for line in lines:
-                if line.startswith('{"params"') and host in line:
+                if line.startswith('{"params"') and host in line and line.endswith("\n"):  # the last may be incomplete
                     event = json.loads(line.rstrip("]},\n") + "}")
                     if event["type"] in begins:
                         return begins[event["type"]]
