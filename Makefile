@@ -24,7 +24,8 @@ lint: lint-rust lint-python lint-ansible ## formatting, linters, type checks
 lint-rust:
 	cargo fmt --all --check
 	cargo clippy $(WHOLE) --all-targets -- -D warnings
-	cargo check -q --profile ci --manifest-path fuzz/Cargo.toml --locked --target-dir target/fuzz
+	# Checked, not linked: LLVM's fuzzer itself is not compiled.
+	CUSTOM_LIBFUZZER_PATH=/usr/lib/libFuzzer.a cargo check -q --profile ci --manifest-path fuzz/Cargo.toml --locked --target-dir target
 
 lint-python:
 	.venv/bin/ruff check
@@ -40,13 +41,13 @@ lint-ansible:
 	vagrant validate
 
 rust: ## unit, property and corpus tests of the crates
-	cargo test $(WHOLE)
+	cargo test $(WHOLE) --bins --lib --tests --examples # there are no tests in documentation (tests/test_suite.py)
 
 unit: ## tests beside the code (ARGS go to pytest)
 	$(PYTEST) -q lab collect openbach-scenarios web-targets -m 'not net and not browser' $(ARGS)
 
 python: ## unit, network and browser tests (ARGS go to pytest; -n 0: one after the other)
-	$(PYTEST) $(ARGS)
+	flock --close Makefile $(PYTEST) $(ARGS) # tests/vm/conftest.py
 
 dist: ## Debian packages of what guests of the VM lab run, into dist/
 	cargo build --release --locked -p satlink
@@ -61,6 +62,12 @@ vm-nspawn: ## the whole VM lab in booted containers: roles, second run, measurem
 vm-tcg: ## the small lab in virtual machines under software emulation, with our own box (root, about an hour)
 	$(PY) -m pytest -s tests/vm -m vm $(ARGS)
 
+figures: ## rooms, dependencies, levels, lines and tests, as ARCHITECTURE.md states them
+	$(PY) tools/structure.py --sizes
+
+compare: ## the table "Before the redesign and now" of docs/measurements.md (root, a quiet host, about 25 minutes)
+	$(PY) tools/compare_figures.py $(ARGS)
+
 generate: ## write the files that are made from others: OpenSAND profiles, a schema
 	$(PY) tools/generate.py
 
@@ -72,4 +79,4 @@ format: ## rewrite the sources in the project's format
 clean: ## remove build output (not runs/)
 	rm -rf target .venv .satlab
 
-.PHONY: help test lint lint-rust lint-python lint-ansible rust unit python dist box vm-nspawn vm-tcg generate format clean
+.PHONY: help test lint lint-rust lint-python lint-ansible rust unit python dist box vm-nspawn vm-tcg figures compare generate format clean

@@ -26,7 +26,6 @@ LAYOUTS = {
 Edits = tuple[tuple[str, str, str], ...]
 """File (by its name in one folder, or `*`: every infrastructure file), text, its replacement."""
 
-_MAC_OF_A_HOST = "<item><entity_id>0</entity_id><mac_address>02:00:00:00:00:a0</mac_address></item>"
 UPSTREAM: Edits = (
     ("profile_st.xml", "<ra_enabled>false</ra_enabled>", ""),
     ("profile_st.xml", "<rbdc_enabled>false</rbdc_enabled>", ""),

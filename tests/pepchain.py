@@ -9,13 +9,13 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from satlab.common import paths
+from tests.polling import until
 
 NODES = ("client", "st", "gw", "server")
 CLIENT, SERVER = "198.18.201.2", "198.18.203.2"
@@ -30,16 +30,6 @@ RULES = """table ip satpep {
   }
 }
 """
-
-
-def until(condition: Callable[[], Any], what: str) -> Any:
-    """Poll a condition with a deadline, and give what it gives."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not (result := condition()):
-        if time.monotonic() > deadline:
-            raise AssertionError(f"{what} did not come true within {DEADLINE_S} s")
-        time.sleep(0.02)
-    return result
 
 
 def run(*argv: str, text: str | None = None) -> str:
@@ -62,14 +52,14 @@ class Satpep:
         return [record for record in records if kind in ("", record["type"])]
 
     def line(self, kind: str, count: int = 1) -> dict[str, Any]:
-        """Wait for so many lines of a type, and give the last one."""
+        """Wait for so many lines of a type, and return the last one."""
         what = f"line {count} of type {kind}"
         found = until(lambda: (got := self.lines(kind))[count - 1 :] and got, what)
         result: dict[str, Any] = found[count - 1]
         return result
 
     def end(self) -> int:
-        """Ask it to end, and give its exit status."""
+        """Ask it to end, and return its exit status."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         return self.process.wait(DEADLINE_S)

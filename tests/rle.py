@@ -38,7 +38,7 @@ class _Alpdu:
 
 @dataclass
 class Receiver:
-    """Takes bursts in order, gives IP packets."""
+    """Takes bursts in order, returns IP packets."""
 
     contexts: dict[int, _Alpdu] = field(default_factory=dict)
     expected: dict[int, int] = field(default_factory=dict)
@@ -65,13 +65,13 @@ class Receiver:
     def lost(self) -> None:
         """A burst was missed: what is in reassembly has lost a fragment, and its sequence number is used up."""
         for context in list(self.contexts):
-            self._give_up(context)
+            self._abandon(context)
 
     def _ppdu(self, start: bool, end: bool, low: int, body: bytes) -> bytes | None:
         if start and end:
             return _packet(body, suppressed=bool(low & 1))
         if start:
-            self._give_up(low)
+            self._abandon(low)
             word = int.from_bytes(body[:2], "big")
             total, suppressed, crc = word >> 3 & 0xFFF, bool(word & 1), bool(word >> 15)
             self.contexts[low] = _Alpdu(total, suppressed, crc, bytearray(body[2:]))
@@ -94,7 +94,7 @@ class Receiver:
             raise MalformedError(f"{len(alpdu.data)} bytes where {alpdu.total} are announced")
         return _packet(bytes(alpdu.data[:-1]), alpdu.suppressed)
 
-    def _give_up(self, context: int) -> None:
+    def _abandon(self, context: int) -> None:
         if self.contexts.pop(context, None):
             self.expected[context] = (self.expected.get(context, 0) + 1) % 256
 

@@ -17,7 +17,7 @@ def test_generated_files_are_up_to_date() -> None:
     assert shipped == {path for path in made if path.is_relative_to(PROFILES)}
 
 
-def test_the_base_is_no_profile() -> None:
+def test_the_base_is_not_a_profile() -> None:
     assert shipped_profiles() == ("geo", "geo-acm", "geo-dama", "leo")
     assert LinkOptions(profile="geo-dama").profile_folder() == PROFILES / "geo-dama"
     assert validate.check(PROFILES) == []

@@ -120,7 +120,7 @@ def test_model_and_schema_agree(tmp_path: Path) -> None:
     assert schema["$defs"]["fault"]["properties"].keys() == profile_import.Line.model_fields.keys()
 
 
-def test_errors_of_a_time_line_name_the_user_s_file(tmp_path: Path) -> None:
+def test_errors_of_a_timeline_name_the_user_s_file(tmp_path: Path) -> None:
     file = tmp_path / "fade.json"
     loss = {"model": "trace", "file": "/nonexistent", "unit": "packet"}
     file.write_text(json.dumps([{"at_s": 1, "set": {"direction": "forward", "loss": loss}}]))

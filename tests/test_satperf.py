@@ -96,7 +96,7 @@ def summary(text: str, side: str = "client") -> dict[str, Any]:
 
 @pytest.mark.parametrize("direction", ["download", "upload"])
 @pytest.mark.parametrize("stack", STACKS)
-def test_both_files_tell_all_and_the_data_is_equal(bench: Bench, stack: str, direction: str) -> None:
+def test_both_files_report_all_and_the_data_is_equal(bench: Bench, stack: str, direction: str) -> None:
     with bench.server("--stack", stack, "--once") as server:
         done = bench.client(
             server.port, "--stack", stack, "--bytes", "30000001", "--streams", "3", "--direction", direction
@@ -116,7 +116,7 @@ def test_both_files_tell_all_and_the_data_is_equal(bench: Bench, stack: str, dir
     assert sum(line["bytes"] for line in received) == 30_000_001
 
 
-def test_options_in_force_are_told(bench: Bench) -> None:
+def test_options_in_force_are_reported(bench: Bench) -> None:
     leg = (
         "--congestion-control",
         "reno",
@@ -345,7 +345,7 @@ def test_each_mistake_has_its_status_and_its_words(
     assert words in done.stderr
 
 
-def test_a_port_in_use_is_told(bench: Bench) -> None:
+def test_a_port_in_use_is_reported(bench: Bench) -> None:
     with bench.server() as server:
         argv = bench.listen()
         argv[argv.index("127.0.0.1:0")] = f"127.0.0.1:{server.port}"

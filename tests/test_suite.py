@@ -2,6 +2,7 @@
 """The rules of the top conftest.py: what a skip is in CI, and what runs when."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -89,3 +90,10 @@ def test_a_file_that_shares_a_fixture_has_one_worker_with_a_run_folder_of_its_ow
     said = pytest_of(tmp_path, "-n", "2", "--dist", "loadscope")
     assert "8 passed" in said, said
     assert len(set((tmp_path / "log").read_text().splitlines())) == 1
+
+
+def test_documentation_of_crates_has_no_tests() -> None:
+    """`make rust` does not look for them, which would take a run of rustdoc for each crate."""
+    fence = re.compile(r"^\s*//[/!] *```(\w*)$", re.MULTILINE)
+    for file in (paths.ROOT / "crates").rglob("*.rs"):
+        assert set(fence.findall(file.read_text())[::2]) <= {"text"}, file

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Print the structure of the tree: packages, levels, dependencies, circles. `--check` exits with 1 for a violation.
+"""Print the structure of the tree: packages, levels, dependencies, circles, sizes. `--check` exits with 1 for a fault.
 
 A room of Python is a package of `lab/satlab` (or `collect`); a room of Rust is a file of a crate. An arrow is an import
 that stands in the code, not in a test. A level is the longest chain of imports below a room.
@@ -8,8 +8,9 @@ that stands in the code, not in a test. A level is the longest chain of imports 
 import argparse
 import ast
 import re
+import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -33,6 +34,7 @@ CRATES = (
     "schema",
     "emulator",
     "fec",
+    "linux",
     "cli",
     "satlink",
     "quic",
@@ -48,7 +50,8 @@ _USE = re.compile(r"\bcrate::(\w+)")
 
 def is_source(path: Path) -> bool:
     """Return whether a file is code that ships."""
-    return not (path.name.startswith("test_") or path.name == "conftest.py" or "fixtures" in path.parts)
+    is_test = path.name.startswith("test_") or path.name == "conftest.py" or path.is_relative_to(ROOT / "tests")
+    return not (is_test or "fixtures" in path.parts)
 
 
 def python_modules() -> dict[str, set[str]]:
@@ -129,6 +132,36 @@ def upward(graph: Graph) -> list[str]:
     return [*found, *(f"collect uses {used}" for used in graph.get("collect", ()))]
 
 
+def sizes() -> Iterator[str]:
+    """Yield lines of code and of tests, and the number of test functions, of each language; lines of schemas."""
+    yield _size("Python", "*.py", lambda path, text: (text, "") if is_source(path) else ("", text), r"^ *def test_")
+    yield _size("Rust", "*.rs", _rust_parts, r"^ *#\[(?:tokio::)?test\b")
+    schemas = [len(path.read_text(encoding="utf-8").splitlines()) for path in _tracked("schemas/*.json")]
+    yield f"schemas: {sum(schemas)} lines, {len(schemas)} files"
+
+
+def _size(language: str, pattern: str, parts: Callable[[Path, str], tuple[str, str]], test: str) -> str:
+    both = [parts(path, path.read_text(encoding="utf-8")) for path in _tracked(pattern)]
+    code, tests = (sum(len(text.splitlines()) for text in texts) for texts in zip(*both, strict=True))
+    count = sum(len(re.findall(test, text, re.MULTILINE)) for _, text in both)
+    return f"{language}: {code} lines of code, {tests} of tests, {count} test functions"
+
+
+def _rust_parts(path: Path, text: str) -> tuple[str, str]:
+    """Split a file at its module of tests, which comes last."""
+    if {"tests", "examples"} & set(path.parts) or path.stem.endswith("_tests") or path.stem == "tests":
+        return "", text
+    code, marker, tests = text.partition("#[cfg(test)]\nmod tests {")
+    return code, marker + tests
+
+
+def _tracked(pattern: str) -> list[Path]:
+    argv = ["git", "-C", str(ROOT), "ls-files", "--", pattern]
+    return [
+        ROOT / name for name in subprocess.run(argv, capture_output=True, text=True, check=True).stdout.splitlines()
+    ]
+
+
 def _line(name: str, graph: Graph) -> tuple[str, bool]:
     ring = circle(graph)
     arrows = sum(map(len, graph.values()))
@@ -141,7 +174,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="exit with 1 for a circle or an import against the layers")
     parser.add_argument("--packages", action="store_true", help="print what each package uses")
+    parser.add_argument("--sizes", action="store_true", help="print lines of code and tests")
     options = parser.parse_args()
+    if options.sizes:
+        print("\n".join(sizes()))
     modules = python_modules()
     graph = packages(modules)
     lines = [_line("packages of lab/satlab", graph), _line("modules of lab/satlab and collect", modules)]

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What the tests of jobs share: a program as a module, and as a process with the recorder in place of an agent."""
 
-import importlib.util
 import json
 import os
 import secrets
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 
 from satlab.common import paths
+from tests import job_programs
 
 JOBS = Path(__file__).parent
 DEADLINE_S = 20.0
@@ -116,14 +116,4 @@ def trial(tmp_path: Path) -> Callable[[str], Trial]:
 @pytest.fixture
 def module() -> Callable[[str], ModuleType]:
     """Load a job's program as a module."""
-
-    def load(job: str) -> ModuleType:
-        spec = importlib.util.spec_from_file_location(job, program(job))
-        assert spec is not None
-        assert spec.loader is not None
-        found = importlib.util.module_from_spec(spec)
-        sys.modules[job] = found  # dataclasses look their module up
-        spec.loader.exec_module(found)
-        return found
-
-    return load
+    return job_programs.load

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A browser for the tests of the web pages, and patience."""
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +8,8 @@ from selenium import webdriver
 from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
+
+from tests import polling
 
 
 def browser(*, width: int = 1200, scripts: bool = True, motion: bool = True) -> webdriver.Chrome:
@@ -27,17 +28,15 @@ def browser(*, width: int = 1200, scripts: bool = True, motion: bool = True) -> 
 
 
 def until(condition: Callable[[], Any], what: str, deadline_s: float = 60) -> None:
-    """Wait until something is so; a page that is replaced meanwhile is looked at again."""
-    deadline = time.monotonic() + deadline_s
-    while True:
+    """Poll until a condition holds. A page that is replaced meanwhile is read again."""
+
+    def holds() -> Any:
         try:
-            if condition():
-                return
+            return condition()
         except WebDriverException:
-            pass  # the page was replaced while it was looked at
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{what} did not come true within {deadline_s:g} s")
-        time.sleep(0.05)
+            return False
+
+    polling.until(holds, what, seconds=deadline_s)
 
 
 def text(driver: webdriver.Chrome) -> str:

@@ -8,9 +8,8 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from ipaddress import ip_address
@@ -22,6 +21,7 @@ import pytest
 
 from satlab.common.paths import JOBS, SCHEMAS, SHIM
 from satlab.netlab import pki, web_target
+from tests.polling import until
 
 pytestmark = [pytest.mark.net, pytest.mark.browser]
 
@@ -46,13 +46,6 @@ class Handler(http.server.SimpleHTTPRequestHandler):
             log.write(f"{self.command} {self.path}\\n")
 http.server.ThreadingHTTPServer(("198.18.200.2", 80), Handler).serve_forever()
 """
-
-
-def until(condition: Callable[[], Any], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not come true within {DEADLINE_S} s"
-        time.sleep(0.02)
 
 
 @dataclass
@@ -205,9 +198,9 @@ def test_three_loads_are_whole_and_over_the_protocol(pair: Pair, protocol: str, 
     sent = [s for s in job.statistics() if "page_load_time_ms" in s]
     assert [s["page_load_time_ms"] for s in sent] == [r["page_load_time_ms"] for r in loads]
     assert {s["_metadata"]["suffix"] for s in sent} == {loads[0]["url"]}
-    (told,) = server.files("server_json")
-    assert told["server"] == {"h1": "h2o", "h3": "gtlsserver"}[protocol]
-    assert told["congestion_control"]["observed"] == {"h1": ["cubic"], "h3": []}[protocol]
+    (server_file,) = server.files("server_json")
+    assert server_file["server"] == {"h1": "h2o", "h3": "gtlsserver"}[protocol]
+    assert server_file["congestion_control"]["observed"] == {"h1": ["cubic"], "h3": []}[protocol]
     assert server.end(expect=0) == ""
     assert processes_in(pair) == []
 
@@ -348,6 +341,6 @@ def test_another_congestion_control_on_the_route_ends_the_server(pair: Pair) -> 
         job.process.communicate(timeout=DEADLINE_S)
         errors = server.end(expect=1)
     assert errors.splitlines()[0] == "error: TCP uses cubic, not reno"
-    (told,) = server.files("server_json")
-    assert told["congestion_control"] == {"asked": "reno", "observed": ["cubic"]}
+    (server_file,) = server.files("server_json")
+    assert server_file["congestion_control"] == {"asked": "reno", "observed": ["cubic"]}
     assert [s["congestion_control_ok"] for s in server.statistics() if "congestion_control_ok" in s] == [0]

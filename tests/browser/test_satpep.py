@@ -17,7 +17,8 @@ import pytest
 from satlab.common import paths
 from satlab.common.paths import JOBS, SHIM
 from satlab.netlab import pki, web_target
-from tests.pepchain import CLIENT, DEADLINE_S, SERVER, Chain, chain, until
+from tests.pepchain import CLIENT, DEADLINE_S, SERVER, Chain, chain
+from tests.polling import until
 
 pytestmark = [pytest.mark.net, pytest.mark.browser]
 NAME = "kepler.satlab.test"

@@ -29,7 +29,7 @@ RUN_S = 240.0
 
 @pytest.fixture
 def served() -> Iterator[tuple[str, str]]:
-    """Start the service with an empty state; gives its address and the token of the first login."""
+    """Start the service with an empty state; return its address and the token of the first login."""
     if os.geteuid() != 0 or shutil.which("chromedriver") is None or not paths.SATLINK.exists():
         pytest.skip("needs root, chromedriver and satlink")
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -90,7 +90,7 @@ def test_a_page_load_over_geo_from_login_to_report(served: tuple[str, str], chro
     for metric, least_ms in {"Response Start": 580, "First Contentful Paint": 580, "Page Load Time": 1160}.items():
         figure = re.search(rf"{metric} HTTP/3 ([\d,]+)", page)
         assert figure is not None, page
-        assert int(figure[1].replace(",", "")) > least_ms, "light is no faster"
+        assert int(figure[1].replace(",", "")) > least_ms, "faster than light"
     chrome.find_element(By.LINK_TEXT, "Open the report").click()
     until(lambda: "page_load over geo" in text(chrome), "report")
     until(lambda: chrome.find_elements(By.CSS_SELECTOR, ".js-plotly-plot"), "figures, in their sandbox")

@@ -188,7 +188,7 @@ def requested(driver: webdriver.Chrome) -> set[str]:
     return set(driver.execute_script(script))
 
 
-def test_where_there_is_no_room_to_listen_the_page_polls(chrome: webdriver.Chrome, site: Site) -> None:
+def test_without_room_for_a_listener_the_page_polls(chrome: webdriver.Chrome, site: Site) -> None:
     site.listeners.most, most = 0, site.listeners.most
     try:
         log_in(chrome, site)

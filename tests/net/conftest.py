@@ -88,7 +88,7 @@ def lab_id(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def traces(name: str) -> dict[str, list[str]]:
-    """Return all that tells of a lab on this host, and the host's own routes and packet filter."""
+    """Return all traces of a lab on this host, and the host's own routes and packet filter."""
     nft = shutil.which("nft")
     with IPRoute() as ip:
         links = {str(link.get("ifname")) for link in ip.get_links()} & _interfaces()
@@ -106,7 +106,7 @@ def traces(name: str) -> dict[str, list[str]]:
 
 
 def marked(name: str) -> list[int]:
-    """Return the processes that a test started, directly or not, told by what they inherit."""
+    """Return the processes that a test started, directly or not: they inherit its environment."""
     mark = f"{MARK}={name}".encode()
     found = []
     for entry in Path("/proc").iterdir():

@@ -75,7 +75,7 @@ def main() -> int:
     if verb == "plan" and mode == "bad-profile":
         print("geo/profile_gw.xml:12: access/dama/cra: out of range (0 to 100)", file=sys.stderr)
         print("geo/topology.xml:3: frequency_plan: missing (add it)", file=sys.stderr)
-        print("hint: mend the profile", file=sys.stderr)
+        print("hint: fix the profile", file=sys.stderr)
         return 2
     if verb == "plan":
         print(json.dumps(link_plan(config)))

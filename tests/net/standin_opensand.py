@@ -101,7 +101,7 @@ class Probes:
 
 
 def note(kind: str, **times: float) -> None:
-    """Tell how this program was called."""
+    """Record how this program was called."""
     file = os.environ.get("OPENSAND_NOTE")
     if file is None:
         return

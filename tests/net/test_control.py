@@ -29,7 +29,7 @@ GEO = paths.PROFILES / "geo"
 
 @pytest.fixture
 def up(lab_id: str, satlink: Path) -> Iterator[Up]:
-    """Bring the test's lab up; gives it with its control socket."""
+    """Bring the test's lab up; return it with its control socket."""
 
     def up(**link: Any) -> tuple[Lab, Path]:
         found = Lab.up(lab_id, load(), LinkRequest(profile=GEO, **link), satlink=satlink)
@@ -82,7 +82,7 @@ def test_no_bytes_stop_the_link(up: Up) -> None:
     assert the_lab.status().phase == "up"
 
 
-def test_time_line_acts_at_its_exact_times(up: Up) -> None:
+def test_a_timeline_acts_at_its_exact_times(up: Up) -> None:
     """Steps since the request are carried out at exact distances, the end of an outage included."""
     steps = [
         {"at_s": 0.25, "set": {"direction": "forward", "delay_ms": 20}},

@@ -11,7 +11,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -20,12 +20,12 @@ import pytest
 
 from satlab.common import netns_names, paths
 from satlab.common.errors import ConfigError, HostError
-from satlab.common.processes import wait
 from satlab.common.topology import NetworkKind, load
 from satlab.experiment.metrics_file import MetricsFile
 from satlab.link.config import Direction, LinkRequest, Loss
 from satlab.netlab import lab, netns
 from satlab.netlab.lab import Lab, LabStatus
+from tests.polling import until
 
 pytestmark = pytest.mark.net
 
@@ -69,10 +69,6 @@ def up_in_a_process(lab_id: str, satlink: Path, kill: tuple[str, str, int] = (""
     argv = [sys.executable, "-c", UP, lab_id, str(satlink), *map(str, kill)]
     env = os.environ | {"PYTHONPATH": str(paths.ROOT / "lab")}
     return subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True)
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    assert wait(condition, seconds), "not reached in time"
 
 
 def output(the_lab: Lab, node: str, *argv: str) -> str:
@@ -161,7 +157,7 @@ def test_satlink_killed(lab_id: str, standin: Path) -> None:
     pid = the_lab.status().satlink_pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: the_lab.status().phase == "broken")
+    until(lambda: the_lab.status().phase == "broken")
     assert "satlink has ended" in the_lab.status().reason
     with pytest.raises(HostError, match="is broken"):
         Lab.attach(lab_id)
@@ -198,7 +194,7 @@ def test_up_killed_in_the_middle(lab_id: str, standin: Path, module: str, name: 
 def test_up_interrupted(lab_id: str, standin: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:
     monkeypatch.setenv("STANDIN_MODE", "mute")
     child = up_in_a_process(lab_id, standin)
-    wait_until(lambda: lab.status(lab_id).satlink_pid is not None)
+    until(lambda: lab.status(lab_id).satlink_pid is not None)
     child.send_signal(number)
     assert child.wait(5) == 130
     assert lab.status(lab_id).phase == "absent"
@@ -258,7 +254,7 @@ def test_state_is_roots_alone(lab_id: str) -> None:
 
 
 def _refusal(prefix: list[str], call: str) -> str:
-    """Return what a less privileged program is told."""
+    """Return what a less privileged program reads."""
     imports = "from satlab.common import errors\nfrom satlab.netlab import lab, netns"
     code = f"{imports}\ntry: {call}\nexcept errors.HostError as error: print(error)"
     env = {"PYTHONPATH": str(paths.ROOT / "lab"), "PATH": os.environ["PATH"]}
@@ -318,7 +314,7 @@ def _algorithms(lab_id: str) -> tuple[str, str]:
 
 
 def _transfer(lab_id: str, payload: bytes) -> bytes:
-    """Send bytes from server to client over TCP; give what arrived."""
+    """Send bytes from server to client over TCP; return what arrived."""
     listener = netns.inside(lab_id, "server", socket.create_server, (SERVER, 7001))
     client = netns.inside(lab_id, "client", socket.create_connection, (SERVER, 7001), 5)
     with listener, client, ThreadPoolExecutor(max_workers=1) as thread:

@@ -37,7 +37,7 @@ ENTITIES = ("sat", "gw", "st")
 
 @pytest.fixture(autouse=True)
 def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Put a stand-in in OpenSAND's place; give the file that tells how it was called."""
+    """Put a stand-in in OpenSAND's place; return the file that records how it was called."""
     program = tmp_path / "opensand"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} {STANDIN} "$@"\n')
     program.chmod(0o755)
@@ -175,7 +175,7 @@ def test_up_twice_changes_nothing_and_another_emulator_is_refused(lab_id: str, s
     first.down()
 
 
-# --- how its end is told --------------------------------------------------------------------------------------------
+# --- how its end is reported ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_up_twice_changes_nothing_and_another_emulator_is_refused(lab_id: str, s
         ("idle", "gw", "no packet after 2 s: sat is initialized, gw is initialized, st is logged on"),
     ],
 )
-def test_a_failed_start_is_told_and_leaves_nothing(
+def test_a_failed_start_is_reported_and_leaves_nothing(
     lab_id: str, satlink: Path, monkeypatch: pytest.MonkeyPatch, mode: str, entity: str, says: str
 ) -> None:
     monkeypatch.setattr(lab, "OPENSAND_READY_DEADLINE_S", 2.0)
@@ -211,10 +211,10 @@ def test_a_dead_entity_breaks_the_lab(lab_id: str, satlink: Path, role: Role) ->
 
 
 def entity_pids(lab_id: str, role: Role) -> list[int]:
-    wanted, found = f"infrastructure_{role.value}.xml".encode(), []
+    searched, found = f"infrastructure_{role.value}.xml".encode(), []
     for pid in netns.occupants(lab_id):
         with contextlib.suppress(OSError):
-            if wanted in Path(f"/proc/{pid}/cmdline").read_bytes():
+            if searched in Path(f"/proc/{pid}/cmdline").read_bytes():
                 found.append(pid)
     return found
 

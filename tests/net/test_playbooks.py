@@ -149,8 +149,8 @@ def test_jobs_are_installed_twice_and_removed(tmp_path: Path) -> None:
     expected = {f"file {job}/{name}" for job in jobs for name in (f"{job}.py 755", f"{job}_rstats_filter.conf 644")}
     expected |= {f"file {job}/{program}.deb 644" for job, program in OWN_PROGRAMS.items() if job in jobs}
     assert {line for line in second if line.startswith("file")} == expected
-    wanted = {"opensand", *(OWN_PROGRAMS[job] for job in jobs if job in OWN_PROGRAMS)}
-    assert {f"installed {name}" for name in wanted} <= set(second)
+    expected = {"opensand", *(OWN_PROGRAMS[job] for job in jobs if job in OWN_PROGRAMS)}
+    assert {f"installed {name}" for name in expected} <= set(second)
     if "satlab_pep" in jobs and "satlab_web_server" in jobs:
         assert not {f"starts {name}.service" for name in SERVICES} & set(second), "services of packages are kept down"
     assert not [line for line in removed if line.startswith("file")]

@@ -72,7 +72,7 @@ def execute(request: run.RunRequest) -> RunResult:
 
 
 def probe(tmp_path: Path, victim: int, as_planned: AsPlanned) -> dict[str, Any]:
-    """Run a hostile job in a lab of its own and give what it could do."""
+    """Run a hostile job in a lab of its own and return what it could do."""
     files = tmp_path / "jobs" / "prober" / "files"
     files.mkdir(parents=True)
     (files / "prober.yml").write_text(DESCRIPTOR)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Files of delay and attenuation that a profile names, beside its XML, through a whole run: with and without loop."""
+"""Files of delay and attenuation that a profile names, next to its XML, through a whole run: with and without loop."""
 
 import json
 import os
@@ -39,7 +39,7 @@ EDITS = (
 
 
 def profile(folder: Path) -> Path:
-    """The GEO profile whose terminal has a delay and a downlink attenuation from files beside its XML."""
+    """The GEO profile whose terminal has a delay and a downlink attenuation from files next to its XML."""
     shutil.copytree(paths.PROFILES / "geo", folder)
     for name, text in FILES.items():
         (folder / name).write_text(text)
@@ -73,5 +73,5 @@ def test_files_of_a_profile_change_the_link_of_a_run(tmp_path: Path, as_planned:
         return next(runs.glob("*/raw/link.jsonl"))
 
     link = as_planned(attempt)
-    # They start with the scenario, and step with the second; what does not change is not told.
+    # They start with the scenario, and step with the second; what does not change is not reported.
     assert changes(link, "delay_ms", "forward") == [(0.0, 250.0), (2.0, 200.0)]

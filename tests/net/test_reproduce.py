@@ -7,8 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ import pytest
 
 from satlab.common import paths
 from tests.net.conftest import AsPlanned
+from tests.polling import until
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
 
@@ -26,13 +25,6 @@ CELL = "leo/0/tcp-pep"
 def start(*arguments: str) -> "subprocess.Popen[str]":
     argv = [sys.executable, "-m", "satlab", "reproduce", "seed-002", *arguments, "--json"]
     return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
-
-
-def wait_for(condition: Callable[[], Any], seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "deadline"
-        time.sleep(0.05)
 
 
 def children(pid: int) -> list[int]:
@@ -55,7 +47,7 @@ def test_a_killed_reproduction_is_resumed_and_its_half_run_repeated(as_planned: 
 def kill_and_resume(out: Path) -> tuple[dict[str, Any], Path]:
     first = start("--runs", "1", "--cells", CELL, "--out", str(out))
     runs = f"seed-002-*/runs/{CELL}/*/raw/link.jsonl"
-    wait_for(lambda: any(out.glob(runs)), 60)
+    until(lambda: any(out.glob(runs)), seconds=60)
     below = children(first.pid)
     assert below, "a run goes on"
     for pid in (first.pid, *below):

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from satlab.experiment import link_probe, run
 from satlab.link.options import LinkOptions
 from satlab.netlab import lab, ownership
 from tests.net.conftest import AsPlanned
+from tests.polling import until
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
 
@@ -52,7 +52,7 @@ def value(rows: list[dict[str, Any]], metric: str) -> float:
     return float(next(r["value"] for r in rows if r["metric"] == metric))
 
 
-def test_bulk_tcp_gives_records_and_a_run_folder(tmp_path: Path, as_planned: AsPlanned) -> None:
+def test_bulk_tcp_makes_records_and_a_run_folder(tmp_path: Path, as_planned: AsPlanned) -> None:
     rows = as_planned(lambda runs: finish(start(runs, "--set", "duration=8")))
     assert 4e6 < value(rows, "goodput_bps") < 19.7e6
     assert 579 < value(rows, "rtt_ms") < 640
@@ -99,7 +99,7 @@ def test_a_link_at_half_its_rate_passes_no_test(
 
 def test_interrupt_keeps_what_was_measured_and_leaves_no_lab(tmp_path: Path) -> None:
     process = start(tmp_path, "--set", "duration=60")
-    wait_for(lambda: any(tmp_path.glob("*/raw/logs/satlab_iperf3-*.log")), 60)
+    until(lambda: any(tmp_path.glob("*/raw/logs/satlab_iperf3-*.log")), seconds=60)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=40)
     assert process.returncode == 130, err
@@ -111,7 +111,7 @@ def test_interrupt_keeps_what_was_measured_and_leaves_no_lab(tmp_path: Path) -> 
 
 def test_a_dead_emulator_ends_the_run_at_once(tmp_path: Path) -> None:
     process = start(tmp_path, "--set", "duration=300")
-    wait_for(lambda: any(tmp_path.glob("*/raw/logs/satlab_iperf3-2.log")), 60)
+    until(lambda: any(tmp_path.glob("*/raw/logs/satlab_iperf3-2.log")), seconds=60)
     folder = next(tmp_path.iterdir())
     pid = lab.status(run.lab_id(folder.name)).satlink_pid
     assert pid is not None
@@ -126,7 +126,7 @@ def test_a_dead_emulator_ends_the_run_at_once(tmp_path: Path) -> None:
 
 def test_a_killed_run_is_swept_by_the_next(tmp_path: Path) -> None:
     process = start(tmp_path / "killed", "--set", "duration=60")
-    wait_for(lambda: any(tmp_path.glob("killed/*/raw/link.jsonl")), 60)
+    until(lambda: any(tmp_path.glob("killed/*/raw/link.jsonl")), seconds=60)
     process.kill()
     process.communicate(timeout=10)
     folder = next(tmp_path.glob("killed/*"))
@@ -135,11 +135,4 @@ def test_a_killed_run_is_swept_by_the_next(tmp_path: Path) -> None:
     assert left in ownership.sweep()
     assert lab.status(left).phase == "absent"
     manifest = json.loads((folder / "manifest.json").read_text())
-    assert manifest["status"] == "running"  # the folder tells that it never ended
-
-
-def wait_for(condition: Any, seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "deadline"
-        time.sleep(0.05)
+    assert manifest["status"] == "running"  # the folder shows that it never ended

@@ -17,7 +17,8 @@ import jsonschema
 import pytest
 
 from satlab.common import paths
-from tests.pepchain import DEADLINE_S, run, until
+from tests.pepchain import DEADLINE_S, run
+from tests.polling import until
 
 pytestmark = pytest.mark.net
 WIRE = {"client": "198.18.201.1", "server": "198.18.201.2"}
@@ -228,7 +229,7 @@ def test_what_cannot_work_is_named(pair: Pair) -> None:
 
 
 def test_a_path_that_becomes_narrower_is_answered(pair: Pair) -> None:
-    """The sender of a long packet is told the longest one; the tunnel goes on."""
+    """The sender of a long packet learns the longest size; the tunnel goes on."""
     client, server = pair.tunnel("--code=none")
     for role in WIRE:
         run("ip", "-n", pair.node(role), "link", "set", "wire", "mtu", "1200")

@@ -75,8 +75,8 @@ def test_both_proxies_take_what_passes_and_keep_the_client_s_address(row: Chain,
 
 
 def test_a_killed_proxy_is_noticed_and_a_new_one_works(row: Chain) -> None:
-    gw_place, gw_wish = "198.18.202.1:443", f"--next-hop={SERVER}:443"
-    first, server = row.transparent("gw", gw_wish), origin(row)
+    gw_place, gw_next = "198.18.202.1:443", f"--next-hop={SERVER}:443"
+    first, server = row.transparent("gw", gw_next), origin(row)
     limit = "--handshake-timeout-ms=1500"
     st = row.transparent("st", "--mode=h3-capable", limit, f"--next-hop={gw_place}")
     first.process.send_signal(signal.SIGKILL)
@@ -85,14 +85,14 @@ def test_a_killed_proxy_is_noticed_and_a_new_one_works(row: Chain) -> None:
     failed = st.line("closed")
     assert failed["outcome"] == "failed"
     assert failed["reason"] == "next hop: no answer within 1.5s"
-    again = row.transparent("gw", gw_wish)
+    again = row.transparent("gw", gw_next)
     client.line("primed")
     assert again.line("accepted")["client"].startswith(f"{CLIENT}:")
     assert [proxy.end() for proxy in (client, st, again, server)] == [0] * 4
 
 
 def fails(row: Chain, *argv: str, listen: str = "127.0.0.1:443") -> tuple[int, str]:
-    """Run a proxy that must not start; give its status and what it says."""
+    """Run a proxy that must not start; return its status and its error text."""
     proxy = row.spawn("client", *argv, listen=(listen,))
     status = proxy.process.wait(DEADLINE_S)
     assert proxy.lines() == []

@@ -14,8 +14,7 @@ import socket
 import ssl
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from satlab.common.errors import ExitStatus
 from satlab.netlab import lab, netns, ownership, pki, privileges
 from satlab.netlab.pki import Pki
 from satlab.serve.supervisor import helper_socket
+from tests.polling import until
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
 
@@ -102,20 +102,13 @@ class Client:
         return self.expect(200, "GET", f"/scenario_instance/{number}/{'?quiet' if quiet else ''}")
 
     def await_status(self, number: int, statuses: tuple[str, ...], seconds: float = 120) -> str:
-        until(lambda: self.instance(number)["status"] in statuses, seconds)
+        until(lambda: self.instance(number)["status"] in statuses, seconds=seconds)
         return str(self.instance(number)["status"])
 
 
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return int(probe.getsockname()[1])
-
-
-def until(condition: Callable[[], Any], seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "deadline"
-        time.sleep(0.1)
 
 
 class Service:
@@ -147,7 +140,7 @@ class Service:
                 return self.client.request("GET", "/version/")[0] == 200
             return False
 
-        until(answers, 60)
+        until(answers, seconds=60)
         self.client.log_in()
 
     def api_pid(self) -> int:
@@ -201,7 +194,7 @@ def serving(*, standin: bool = False, tls: Pki | None = None) -> Iterator[Servic
     try:
         yield running
         assert running.stop() == 0
-        until(lambda: not marked(str(state)), 20)
+        until(lambda: not marked(str(state)), seconds=20)
         assert not list((state / "scratch").glob("*"))
         assert not helper_socket(state).exists()
     finally:
@@ -254,7 +247,7 @@ def test_a_client_that_follows_the_contract(service: Service) -> None:
     client.await_status(second, ("Running",))
     client.expect(204, "POST", f"/scenario_instance/{third}/")
     assert client.instance(third)["status"] == "Stopped"
-    until(lambda: client.expect(202, "GET", "/job_instance/?address=198.18.1.2")["instances"], 60)
+    until(lambda: client.expect(202, "GET", "/job_instance/?address=198.18.1.2")["instances"], seconds=60)
     client.expect(204, "POST", f"/scenario_instance/{second}/")
     assert client.await_status(second, OVER) == "Stopped"
     client.expect(204, "DELETE", f"/scenario_instance/{second}/")
@@ -345,7 +338,10 @@ def test_six_launches_in_real_labs_with_a_kill_in_between() -> None:
         ]
         service.client.expect(204, "POST", f"/scenario_instance/{stopped}/")
         assert service.client.await_status(failing, OVER) == "Finished Ko"
-        until(lambda: service.client.instance(killed, quiet=False)["openbach_functions"][0]["status"] == "Finished", 90)
+        until(
+            lambda: service.client.instance(killed, quiet=False)["openbach_functions"][0]["status"] == "Finished",
+            seconds=90,
+        )
         service.kill()
         service.start()
         assert service.client.await_status(sixth, OVER) == "Finished Ok"
@@ -363,13 +359,13 @@ def test_six_launches_in_real_labs_with_a_kill_in_between() -> None:
             assert lab.status(f"run-{run_id[9:15]}-{run_id[-4:]}").phase == "absent"
 
 
-def test_a_killed_server_tells_what_ran_and_runs_what_waited_once(service: Service) -> None:
+def test_a_killed_server_reports_what_ran_and_runs_what_waited_once(service: Service) -> None:
     client = service.client
     where = set_up(client)
     before = service.run_labs()
     running, waiting, stopped = launch(client, where, 600), launch(client, where, 2), launch(client, where, 2)
     client.expect(204, "POST", f"/scenario_instance/{stopped}/")
-    until(lambda: client.instance(running, quiet=False)["openbach_functions"][0]["status"] == "Finished", 90)
+    until(lambda: client.instance(running, quiet=False)["openbach_functions"][0]["status"] == "Finished", seconds=90)
     assert len(service.run_labs()) == len(before) + 1
     service.kill()
     service.start()
@@ -408,7 +404,7 @@ def test_200_launches_with_kills_in_between() -> None:
         service.kill()
         service.start()
         path = "/project/trial/scenario_instance/?quiet"
-        until(lambda: all(each["status"] in OVER for each in service.client.expect(200, "GET", path)), 200)
+        until(lambda: all(each["status"] in OVER for each in service.client.expect(200, "GET", path)), seconds=200)
         found = {each["scenario_instance_id"]: each for each in service.client.expect(200, "GET", path)}
         assert sorted(found) == launched
         ran = [int(line) for line in (service.state / "ran").read_text().split()]

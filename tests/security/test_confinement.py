@@ -89,7 +89,7 @@ class Attacker:
         capabilities = ("net_admin", "net_raw") if self.is_admin else ()
         mounts = (*sandbox.programs(), Mount(self.shown), Mount(out, writable=True))
         box = Sandbox(place=self.place, mounts=mounts, capabilities=capabilities, limits=SMALL)
-        privileges.give(out, box.uid)
+        privileges.chown(out, box.uid)
         environment = {"SATLAB_RAW": str(self.folder), "FILES": str(out)}
         running = sandboxed.start(box, [sys.executable, "-c", program, *words], environment, log)
         ended = running.poll(60) or running.stop()

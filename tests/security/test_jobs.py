@@ -85,7 +85,7 @@ def run_jobs(tmp_path: Path) -> Run:
 
 
 @ROOT_ONLY
-def test_t17_a_link_in_place_of_the_next_home_gives_nothing(run_jobs: Run, tmp_path: Path) -> None:
+def test_t17_a_link_in_place_of_the_next_home_reveals_nothing(run_jobs: Run, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.mkdir()
     (victim / "secret").write_text("root's")

@@ -11,7 +11,7 @@ import subprocess
 import tarfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +38,7 @@ from satlab.serve.queue import Queue
 from satlab.serve.queue_thread import QueueThread
 from satlab.serve.settings import Settings
 from satlab.serve.store import Store
+from tests.polling import until
 
 LAUNCH = "/project/satlab/scenario/ping/scenario_instance/"
 ARGUMENTS = {"arguments": {"count": "3"}}
@@ -93,13 +94,6 @@ def admin(app: FastAPI) -> TestClient:
 
 def launch(client: TestClient) -> int:
     return int(client.post(LAUNCH, json=ARGUMENTS).json()["scenario_instance_id"])
-
-
-def until(condition: Callable[[], object], seconds: float = 20) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 # --- the root helper ------------------------------------------------------------------------------------------------

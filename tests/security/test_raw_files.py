@@ -59,7 +59,7 @@ REPLACED: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize("name", FIGURES)
 @pytest.mark.parametrize(("make", "reason"), REPLACED.values(), ids=REPLACED)
-def test_t16_what_is_no_file_of_ordinary_size_is_a_failed_sample(
+def test_t16_a_special_or_oversized_file_is_a_failed_sample(
     run: Path, name: str, make: Callable[[Path], object], reason: str
 ) -> None:
     path = run / "raw" / "files" / name
@@ -113,7 +113,7 @@ HUGE = 10**400
         (LOAD, lambda document: document.update(objects=HUGE)),
     ],
 )
-def test_t16_values_that_no_measurement_gives_are_failed_samples(
+def test_t16_impossible_values_are_failed_samples(
     run: Path, name: str, change: Callable[[dict[str, Any]], None]
 ) -> None:
     path = run / "raw" / "files" / name

@@ -4,7 +4,6 @@
 import json
 import os
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from satlab.serve.app import create_app
 from satlab.serve.conftest import HOST, PASSWORD, FakeHelper
 from satlab.serve.settings import Settings
 from satlab.serve.store import Store
+from tests.polling import until
 
 LAUNCH = "/project/satlab/scenario/ping/scenario_instance/"
 ARGUMENTS = {"arguments": {"count": "3"}}
@@ -49,13 +49,6 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "satlab-test", folder], check=True)
     yield folder
     subprocess.run(["umount", "-l", folder], check=True)
-
-
-def until(condition: Callable[[], object], seconds: float = 20) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def fill(path: Path) -> None:

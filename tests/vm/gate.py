@@ -84,7 +84,7 @@ def _below(folder: Path, path: str) -> Path:
 
 
 def fetch(url: str, cache: Path) -> Path:
-    """Fetch a file from a mirror, or give the copy of a package file that was fetched before."""
+    """Fetch a file from a mirror, or return the copy that was fetched before."""
     kept = cache / f"{hashlib.sha256(url.encode()).hexdigest()[:24]}-{Path(urlsplit(url).path).name[:100]}"
     is_package = url.endswith((".deb", ".udeb")) or "/by-hash/" in url
     if is_package and kept.exists():

@@ -53,7 +53,7 @@ class Libvirt:
         return {"VAGRANT_HOME": str(self.folder / "vagrant"), "VAGRANT_DOTFILE_PATH": str(self.folder / "dot")}
 
     def run(self, argv: Sequence[str], deadline_s: float) -> str:
-        """Run a command there and give what it says."""
+        """Run a command there and return its output."""
         environment = os.environ | dict(self.environment)
         done = subprocess.run(
             [*self.enter, *argv], env=environment, capture_output=True, text=True, timeout=deadline_s, check=False,

@@ -24,7 +24,7 @@ Handler = Callable[[int, FrameType | None], None] | signal.Handlers
 
 @contextlib.contextmanager
 def owned(lab_id: str, folder: Path) -> Iterator[Path | None]:
-    """Own a lab as long as the block lasts; gives the folder of a stage that did not end well, None if there is none.
+    """Own a lab as long as the block lasts; yield the folder of a stage that did not end well, None if there is none.
 
     A signal that asks the stage to end interrupts the block.
 

@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A provisioned lab as the tests of a stage see it."""
 
+import contextlib
+import fcntl
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from satlab.common.topology import Topology
 from satlab.link.config import Emulator
@@ -32,3 +36,11 @@ class Provisioned:
         choices = VmOptions(self.choices.size, emulator, self.choices.variables)
         folder, connection = self.containers.folder, self.containers.connection()
         provision.prepare(folder, self.topology, choices, LinkOptions(emulator=emulator), connection)
+
+
+@contextlib.contextmanager
+def after_other_tests(lock: Path) -> Iterator[None]:
+    """Wait until `make python` has ended, which locks a file while it runs, and keep it from starting meanwhile."""
+    with lock.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -15,7 +15,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     """Answers as sections 11.1 and 11.2 of OpenBACH's API are known to."""
 
     def do_GET(self) -> None:
-        """Give the version."""
+        """Return the version."""
         self._answer(200 if self.path == "/version/" else 404, {"openbach_version": "stand-in"})
 
     def do_POST(self) -> None:

@@ -32,11 +32,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
     """Answers `/api/dashboards/uid/UID` to the administrator."""
 
     def do_GET(self) -> None:
-        """Give a dashboard."""
+        """Return a dashboard."""
         password = Path(os.environ["GF_SECURITY_ADMIN_PASSWORD__FILE"]).read_text()
-        wanted = "Basic " + base64.b64encode(f"admin:{password}".encode()).decode()
+        expected = "Basic " + base64.b64encode(f"admin:{password}".encode()).decode()
         found = dashboards().get(self.path.removeprefix("/api/dashboards/uid/"))
-        status = 401 if self.headers["authorization"] != wanted else 200 if found else 404
+        status = 401 if self.headers["authorization"] != expected else 200 if found else 404
         self.send_response(status)
         self.end_headers()
         self.wfile.write((found or "").encode() if status == 200 else b"")

@@ -111,7 +111,7 @@ def _index(root: Path, home: Path) -> None:
 
 
 def _openbach(tree: Path, bare: Path) -> str:
-    """Make a git repository that has OpenBACH's entry points, served as plain files; gives its commit."""
+    """Make a git repository that has OpenBACH's entry points, served as plain files; return its commit."""
     (tree / "ansible/inventory").mkdir(parents=True)
     installer = tree / "ansible/ansible-playbook"
     installer.write_text(_INSTALLER)

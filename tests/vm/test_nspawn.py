@@ -34,6 +34,11 @@ def lab(provisioned: Provisioned) -> VmLab:
     return VmLab(containers.folder, provisioned.topology, enter=containers.enter)
 
 
+def run(lab: VmLab, scenario: str, settings: dict[str, str], runs: Path) -> RunResult:
+    prepared = vm_run.prepare(paths.SCENARIOS / f"{scenario}.json", settings, lab)
+    return vm_run.execute(prepared, runs, ProgressLog(quiet=True), threading.Event(), 300)
+
+
 def only(role: str) -> list[str]:
     """Return the options of a play over an emulator's hosts with its role alone."""
     return ["--limit", "emulator", "--tags", f"always,{role}"]
@@ -57,49 +62,6 @@ def test_a_second_run_changes_nothing(provisioned: Provisioned) -> None:
     assert changed == dict.fromkeys(changed, 0)
 
 
-# --- traffic --------------------------------------------------------------------------------------------------------
-
-
-def run(lab: VmLab, scenario: str, settings: dict[str, str], runs: Path) -> RunResult:
-    prepared = vm_run.prepare(paths.SCENARIOS / f"{scenario}.json", settings, lab)
-    return vm_run.execute(prepared, runs, ProgressLog(quiet=True), threading.Event(), 300)
-
-
-def run_as_planned(lab: VmLab, scenario: str, settings: dict[str, str], runs: Path) -> RunResult:
-    results: list[RunResult] = []
-
-    def attempt() -> Path:
-        results.append(run(lab, scenario, settings, runs / str(len(results))))
-        return results[-1].folder
-
-    calibrated(attempt)
-    return results[-1]
-
-
-def test_a_bulk_transfer_gives_a_run_folder_marked_with_its_lab(lab: VmLab, tmp_path: Path) -> None:
-    outcome = run_as_planned(lab, "bulk_tcp", {"duration": "8"}, tmp_path)
-    assert outcome.status in (ExitStatus.OK, ExitStatus.UNCALIBRATED), outcome.reason
-    about = json.loads((outcome.folder / "manifest.json").read_text())
-    assert (about["lab"], about["emulator"], about["profile"]) == ("vm", "satlink", "geo")
-    assert "client:satlab-jobs" in about["versions"]
-    assert set(about["files"]) >= {"raw/jobs.jsonl", "raw/stats.jsonl", "raw/link.jsonl", "raw/calibration.json"}
-    goodput = outcome.records.filter((polars.col("metric") == "goodput_bps") & polars.col("t_s").is_null())
-    (value,) = goodput["value"].to_list()
-    print(f"goodput {value / 1e6:.2f} Mbit/s")
-    assert 1e6 < value < 19.6e6
-    rtt = outcome.records.filter(polars.col("metric") == "rtt_ms")["value"].to_list()
-    print(f"rtt {rtt}")
-    assert all(495 < each < 560 for each in rtt)
-    assert (outcome.folder / "report" / "index.html").is_file()
-    collector = vm_commands.collector_of(lab.folder)
-    assert collector
-    sent = netns.inside(nspawn.LAB_ID, netns.HOST_NODE, influx.send, [outcome.folder], collector)
-    statistics, link = (
-        len((outcome.folder / "raw" / f"{name}.jsonl").read_text().splitlines()) for name in ("stats", "link")
-    )
-    assert sent > statistics + link, "all statistics, and several points of each line of the link's"
-
-
 def test_the_controller_is_found_with_the_password_that_its_role_made(lab: VmLab) -> None:
     controller = vm_commands.controller_of(lab.folder)
     assert controller
@@ -107,23 +69,6 @@ def test_the_controller_is_found_with_the_password_that_its_role_made(lab: VmLab
     controller.password = "openbach"  # noqa: S105 - the one that everybody knows
     with pytest.raises(HostError, match="Wrong Credentials"):
         netns.inside(nspawn.LAB_ID, netns.HOST_NODE, controller.enter)
-
-
-def test_a_page_loads_over_http3(lab: VmLab, tmp_path: Path) -> None:
-    outcome = run_as_planned(lab, "page_load", {"protocol": "h3", "runs": "1"}, tmp_path)
-    loads = outcome.records.filter(polars.col("metric") == "page_load_time_ms")
-    print(loads.select("value", "status", "reason"))
-    assert set(loads["status"]) == {"ok"}
-    assert outcome.status in (ExitStatus.OK, ExitStatus.UNCALIBRATED), outcome.reason
-
-
-def test_quic_passes_the_proxies_with_the_consent_of_their_provisioning(lab: VmLab, tmp_path: Path) -> None:
-    """The consent is a file of the role `pep`; nothing in the request stands for it."""
-    outcome = run_as_planned(lab, "quic", {"pep": "quic", "duration": "8"}, tmp_path)
-    assert outcome.status in (ExitStatus.OK, ExitStatus.UNCALIBRATED), outcome.reason
-    legs = outcome.records.filter(polars.col("metric") == "quic_leg_ok")
-    assert {json.loads(labels)["entity"] for labels in legs["labels"]} >= {"proxy-st", "proxy-gw"}
-    assert set(legs["status"]) == {"ok"}
 
 
 # --- threats --------------------------------------------------------------------------------------------------------
@@ -191,7 +136,7 @@ def test_t10_no_packet_of_the_lab_leaves_by_the_control_network(lab: VmLab) -> N
 # --- failures -------------------------------------------------------------------------------------------------------
 
 
-def test_a_repository_that_is_away_is_told_and_the_next_run_mends_it(provisioned: Provisioned, lab: VmLab) -> None:
+def test_a_missing_repository_is_reported_and_the_next_run_recovers(provisioned: Provisioned, lab: VmLab) -> None:
     lab.output("proxy-st", "apt-get", "purge", "-y", "haproxy")
     lab.output("proxy-st", "apt-get", "clean")
     away = ["-e", "base_apt_proxy=http://198.19.0.1:9"]
@@ -204,7 +149,7 @@ def test_a_repository_that_is_away_is_told_and_the_next_run_mends_it(provisioned
     provisioned.play("verify.yml", "--limit", "proxy-st")
 
 
-def test_a_half_provisioned_emulator_is_found_by_verify_and_mended(provisioned: Provisioned, lab: VmLab) -> None:
+def test_a_half_provisioned_emulator_is_found_by_verify_and_fixed(provisioned: Provisioned, lab: VmLab) -> None:
     lab.output("sat", "systemctl", "disable", "--now", "satlink")
     with pytest.raises(RunError, match="satlink"):
         provisioned.play("verify.yml", *only("satlink"))
@@ -212,10 +157,10 @@ def test_a_half_provisioned_emulator_is_found_by_verify_and_mended(provisioned: 
     provisioned.play("verify.yml", *only("satlink"))
 
 
-# --- the other emulator, last: it takes satlink's place ---------------------------------------------------------------
+# --- the other emulator ---------------------------------------------------------------------------------------------
 
 
-def test_opensand_takes_satlinks_place_and_gives_it_back(provisioned: Provisioned, lab: VmLab, tmp_path: Path) -> None:
+def test_opensand_replaces_satlink_and_satlink_returns(provisioned: Provisioned, lab: VmLab, tmp_path: Path) -> None:
     provisioned.inventory("opensand")
     provisioned.play("site.yml", *only("opensand"))
     provisioned.play("verify.yml", *only("opensand"))
@@ -228,3 +173,60 @@ def test_opensand_takes_satlinks_place_and_gives_it_back(provisioned: Provisione
     provisioned.inventory("satlink")
     provisioned.play("site.yml", *only("satlink"))
     provisioned.play("verify.yml", *only("satlink"))
+
+
+# --- traffic, last: it waits for the tests of `make python` -----------------------------------------------------------
+
+
+def run_as_planned(lab: VmLab, scenario: str, settings: dict[str, str], runs: Path) -> RunResult:
+    results: list[RunResult] = []
+
+    def attempt() -> Path:
+        results.append(run(lab, scenario, settings, runs / str(len(results))))
+        return results[-1].folder
+
+    calibrated(attempt)
+    return results[-1]
+
+
+@pytest.mark.usefixtures("own_host")
+def test_a_bulk_transfer_makes_a_run_folder_marked_with_its_lab(lab: VmLab, tmp_path: Path) -> None:
+    outcome = run_as_planned(lab, "bulk_tcp", {"duration": "8"}, tmp_path)
+    assert outcome.status in (ExitStatus.OK, ExitStatus.UNCALIBRATED), outcome.reason
+    about = json.loads((outcome.folder / "manifest.json").read_text())
+    assert (about["lab"], about["emulator"], about["profile"]) == ("vm", "satlink", "geo")
+    assert "client:satlab-jobs" in about["versions"]
+    assert set(about["files"]) >= {"raw/jobs.jsonl", "raw/stats.jsonl", "raw/link.jsonl", "raw/calibration.json"}
+    goodput = outcome.records.filter((polars.col("metric") == "goodput_bps") & polars.col("t_s").is_null())
+    (value,) = goodput["value"].to_list()
+    print(f"goodput {value / 1e6:.2f} Mbit/s")
+    assert 1e6 < value < 19.6e6
+    rtt = outcome.records.filter(polars.col("metric") == "rtt_ms")["value"].to_list()
+    print(f"rtt {rtt}")
+    assert all(495 < each < 560 for each in rtt)
+    assert (outcome.folder / "report" / "index.html").is_file()
+    collector = vm_commands.collector_of(lab.folder)
+    assert collector
+    sent = netns.inside(nspawn.LAB_ID, netns.HOST_NODE, influx.send, [outcome.folder], collector)
+    statistics, link = (
+        len((outcome.folder / "raw" / f"{name}.jsonl").read_text().splitlines()) for name in ("stats", "link")
+    )
+    assert sent > statistics + link, "all statistics, and several points of each line of the link's"
+
+
+@pytest.mark.usefixtures("own_host")
+def test_a_page_loads_over_http3(lab: VmLab, tmp_path: Path) -> None:
+    outcome = run_as_planned(lab, "page_load", {"protocol": "h3", "runs": "1"}, tmp_path)
+    loads = outcome.records.filter(polars.col("metric") == "page_load_time_ms")
+    print(loads.select("value", "status", "reason"))
+    assert set(loads["status"]) == {"ok"}
+    assert outcome.status in (ExitStatus.OK, ExitStatus.UNCALIBRATED), outcome.reason
+
+
+def test_quic_passes_the_proxies_with_the_consent_of_their_provisioning(lab: VmLab, tmp_path: Path) -> None:
+    """The consent is a file of the role `pep`; nothing in the request stands for it."""
+    outcome = run_as_planned(lab, "quic", {"pep": "quic", "duration": "8"}, tmp_path)
+    assert outcome.status in (ExitStatus.OK, ExitStatus.UNCALIBRATED), outcome.reason
+    legs = outcome.records.filter(polars.col("metric") == "quic_leg_ok")
+    assert {json.loads(labels)["entity"] for labels in legs["labels"]} >= {"proxy-st", "proxy-gw"}
+    assert set(legs["status"]) == {"ok"}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A stage that is told to end, one that was killed, two at a time."""
+"""A stage that receives SIGTERM, one that was killed, two at a time."""
 
 import os
 import signal

@@ -155,6 +155,6 @@ def test_a_second_run_changes_nothing_and_verify_is_green(machines: Machines) ->
     provision.play(folder, "verify.yml", *limits(machines.lab.keys), enter=enter)
 
 
-def test_status_tells_a_machine_that_is_away(machines: Machines) -> None:
+def test_status_reports_a_machine_that_is_away(machines: Machines) -> None:
     machines.virt.run(["virsh", "--connect", "qemu:///system", "destroy", "satlab-gw"], 60)
     assert machines.tool.states()["gw"] == "shutoff"

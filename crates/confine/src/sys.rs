@@ -316,7 +316,7 @@ pub fn share(folder: &Path) -> io::Result<()> {
     check(libc::c_long::from(result)).map(drop)
 }
 
-/// Whether a file system has no block left, and no inode; `false` where that cannot be told.
+/// Whether a file system has no block left, and no inode; `false` where that is unknown.
 pub fn is_full(folder: &Path) -> [bool; 2] {
     let Ok(folder) = c_string(folder) else {
         return [false; 2];

@@ -49,7 +49,7 @@ pub struct Config {
     pub metrics: PathBuf,
     /// Time between two samples, ms.
     pub metrics_interval_ms: u64,
-    /// Largest size of that file and the older one beside it, bytes; `None`: it grows.
+    /// Largest size of that file and the older one next to it, bytes; `None`: it grows.
     pub metrics_max_bytes: Option<u64>,
     /// Collector that gets the samples as probes of `OpenSAND`, if there is one.
     pub probes: Option<Probes>,

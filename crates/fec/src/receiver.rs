@@ -118,7 +118,7 @@ impl Receiver {
         is_blocked.then(|| self.noticed[self.index(self.next)].saturating_add(hold))
     }
 
-    /// Gives up packets that were waited for long enough.
+    /// Abandons packets whose deadline has passed.
     pub fn timeout(&mut self, now: Nanos, mut deliver: impl FnMut(&[u8])) {
         while self.next_timeout().is_some_and(|due| due <= now) {
             self.pass(self.next + 1, &mut deliver);
@@ -197,7 +197,7 @@ impl Receiver {
         }
     }
 
-    /// Delivers what is known before `end`, and gives up the rest of it.
+    /// Delivers what is known before `end`, and abandons the rest of it.
     fn pass(&mut self, end: u64, deliver: &mut impl FnMut(&[u8])) {
         for position in self.next..end.min(self.decoder.window().end) {
             self.decoder

@@ -110,7 +110,7 @@ fn udp(config: &LinkConfig, mbps: f64) -> (f64, f64) {
     (out as f64 * 1472.0 * 8.0 / 20e6, lost as f64 / count as f64)
 }
 
-/// Measured beside 8.2.0: 25.67 Mbit/s with MODCOD 28 at 10 Mbaud, offered as in calibration; 16.9 to 18.1 of 20 Mbit/s with
+/// Measured in comparison with 8.2.0: 25.67 Mbit/s with MODCOD 28 at 10 Mbaud, offered as in calibration; 16.9 to 18.1 of 20 Mbit/s with
 /// QPSK 1/4 at 40 Mbaud.
 #[test]
 fn defects_lose_what_opensand_lost() {

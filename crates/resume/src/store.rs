@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub const SCHEMA: &str = "satlab/resume-state/1";
 /// Age from which a set is not used, s: a satellite access changes with the weather (RFC 9959 section 4.2.3).
 pub const LIFETIME_S: f64 = 600.0;
-/// Most paths that are kept; the oldest set gives way.
+/// Most paths that are kept; the oldest set is removed.
 pub const MAX_PATHS: usize = 1024;
 /// Windows that may be saved, bytes: two packets to 4 GiB.
 const WINDOWS: std::ops::RangeInclusive<u64> = 2400..=1 << 32;
@@ -168,12 +168,12 @@ impl Store {
         let rtt_ms = parameters.rtt.as_secs_f64() * 1e3;
         if WINDOWS.contains(&parameters.cwnd_bytes) && RTTS_MS.contains(&rtt_ms) {
             let at_s = now_s;
-            self.give_back(key, Saved { parameters, at_s });
+            self.put_back(key, Saved { parameters, at_s });
         }
     }
 
     /// Returns the set of a connection that learned nothing new. A newer one stays.
-    pub fn give_back(&mut self, key: PathKey, saved: Saved) {
+    pub fn put_back(&mut self, key: PathKey, saved: Saved) {
         if self.sets.get(&key).is_some_and(|it| it.at_s > saved.at_s) {
             return;
         }
@@ -220,7 +220,7 @@ mod tests {
             !store.to_text().contains("cwnd_bytes"),
             "in use: not in the file"
         );
-        store.give_back(key(2), saved);
+        store.put_back(key(2), saved);
         // Its age counts from when it was learned.
         assert_eq!(store.take(key(2), 1000.0 + LIFETIME_S + 1.0), None);
     }
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_path_gives_way() {
+    fn the_oldest_path_is_replaced() {
         let mut store = Store::default();
         for number in 0..=MAX_PATHS {
             let [.., high, low] = number.to_be_bytes();

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sender_is_told_the_mtu_from_the_other_end_s_address() {
+    fn the_sender_learns_the_mtu_from_the_other_end_s_address() {
         let answer = fragmentation_needed(&udp(1400), 1240).unwrap();
         assert_eq!(answer.len(), 20 + 8 + 68);
         assert_eq!(answer[12..20], [10, 0, 0, 2, 10, 0, 0, 1]);

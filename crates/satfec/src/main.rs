@@ -5,10 +5,10 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
+use linux::Signals;
 use satfec::options::Options;
 use satfec::report::Report;
 use satfec::run::{RunError, run};
-use satfec::sys::Signals;
 
 /// An error that ends the program: status, what it is, and what to do next.
 type Failure = (u8, String, &'static str);
@@ -30,7 +30,7 @@ fn carry(options: &Options) -> Result<(), Failure> {
         .map_err(|faults| (2, faults, "satfec --help"))?;
     // Before any thread is started: each of them holds the signals back.
     let signals =
-        Signals::block().map_err(|error| (3, format!("signals: {error}"), "see ulimit -n"))?;
+        Signals::block(&[]).map_err(|error| (3, format!("signals: {error}"), "see ulimit -n"))?;
     let report = Report::new(io::stdout());
     let result = run(options, &signals, &report);
     report.finish();

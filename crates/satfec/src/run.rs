@@ -7,13 +7,14 @@ use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
 use fec::Nanos;
+use linux::Signals;
 use thiserror::Error;
 
 use crate::icmp;
 use crate::options::{OVERHEAD, Options};
 use crate::report::{Counters, Line, Report};
 use crate::session::{Event, Output, Parameters, Session};
-use crate::sys::{self, Signals};
+use crate::sys;
 
 /// Datagrams or packets that are read before the other side has its turn.
 const BATCH: usize = 64;
@@ -85,7 +86,7 @@ impl Output for Ports {
     }
 
     fn deliver(&mut self, packet: &[u8]) {
-        // The device refuses what is no IP packet, and drops when its reader is slow: both are losses of the network.
+        // The device rejects anything but an IP packet, and drops when its reader is slow: both are losses of the network.
         if self.tun.write(packet).is_err() {
             self.send_errors += 1;
         }
@@ -172,7 +173,7 @@ pub fn run(options: &Options, signals: &Signals, report: &Report) -> Result<(), 
             Err(error) => error.to_string(),
         },
         counters: tunnel.counters(),
-        cpu_s: sys::cpu_seconds(),
+        cpu_s: linux::cpu_seconds(),
         lines_dropped: report.dropped(),
     });
     ended.map(|_| ())
@@ -208,7 +209,7 @@ impl Tunnel {
             let wait = Duration::from_nanos(due.saturating_sub(self.now()));
             sys::wait([&self.ports.tun, &self.ports.socket, signals], wait)
                 .map_err(host("waiting"))?;
-            if let Some(signal) = signals.take() {
+            if let Ok(signal) = signals.take() {
                 return Ok(signal);
             }
             self.read_peer();

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Linux calls: the TUN device, the socket's options, waiting, signals, privileges. The only module with `unsafe`.
+//! Linux calls: the TUN device, the socket's options, waiting, privileges. The only module with `unsafe`.
 #![allow(unsafe_code)]
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read};
+use std::io;
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, UdpSocket};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::time::Duration;
+
+use linux::check;
 
 /// Packets that wait in the device: the link's queue is to be the only one that drops.
 const DEVICE_QUEUE: libc::c_int = 10_000;
@@ -18,14 +20,6 @@ const SOCKET_BUFFER: libc::c_int = 5_000_000;
 const CLEAR_ALL: libc::c_ulong = 4;
 /// `_LINUX_CAPABILITY_VERSION_3`, two sets of 32 bits (capset(2)).
 const CAPABILITY_VERSION: u32 = 0x2008_0522;
-
-fn check(result: libc::c_int) -> io::Result<libc::c_int> {
-    if result == -1 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(result)
-    }
-}
 
 /// Makes a TUN device, with an address on each side of it if there is one, and turns it on. It goes away with its descriptor.
 ///
@@ -161,55 +155,6 @@ pub fn drop_privileges() -> io::Result<()> {
     }
 }
 
-/// SIGTERM and SIGINT as a descriptor.
-#[derive(Debug)]
-pub struct Signals(File);
-
-impl Signals {
-    /// Blocks both signals in this thread and all that it starts later.
-    ///
-    /// # Errors
-    /// No descriptor is left.
-    pub fn block() -> io::Result<Self> {
-        // SAFETY: sigset_t is plain data that sigemptyset() initialises; all pointers live through the calls, and the
-        // descriptor is new.
-        unsafe {
-            let mut set: libc::sigset_t = MaybeUninit::zeroed().assume_init();
-            libc::sigemptyset(&raw mut set);
-            libc::sigaddset(&raw mut set, libc::SIGTERM);
-            libc::sigaddset(&raw mut set, libc::SIGINT);
-            let blocked =
-                libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
-            if blocked != 0 {
-                return Err(io::Error::from_raw_os_error(blocked));
-            }
-            let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
-            let fd = check(libc::signalfd(-1, &raw const set, flags))?;
-            Ok(Self(OwnedFd::from_raw_fd(fd).into()))
-        }
-    }
-
-    /// The name of the signal that has come, if one has.
-    #[must_use]
-    pub fn take(&self) -> Option<&'static str> {
-        let mut info = [0; size_of::<libc::signalfd_siginfo>()];
-        (&self.0).read_exact(&mut info).ok()?;
-        // The first field is the number, 32 bits.
-        let number = u32::from_ne_bytes([info[0], info[1], info[2], info[3]]);
-        Some(if number == libc::SIGINT as u32 {
-            "SIGINT"
-        } else {
-            "SIGTERM"
-        })
-    }
-}
-
-impl AsRawFd for Signals {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.as_raw_fd()
-    }
-}
-
 /// Waits until one of the descriptors can be read, or the time is over.
 ///
 /// # Errors
@@ -238,17 +183,4 @@ pub fn wait(descriptors: [&dyn AsRawFd; 3], timeout: Duration) -> io::Result<()>
         Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
         _ => Ok(()),
     }
-}
-
-/// User and system time of this process, s.
-#[must_use]
-pub fn cpu_seconds() -> f64 {
-    // SAFETY: rusage is plain data, and getrusage() fills it; it cannot fail for RUSAGE_SELF.
-    let usage = unsafe {
-        let mut usage: libc::rusage = MaybeUninit::zeroed().assume_init();
-        libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
-        usage
-    };
-    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
-    seconds(usage.ru_utime) + seconds(usage.ru_stime)
 }

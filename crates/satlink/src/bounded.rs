@@ -34,7 +34,7 @@ impl Bounded {
 
     /// Begins a new file with `line`; a reader of the path finds the old one or the new one, and a sample in it.
     fn rotate(&mut self, line: &[u8]) -> io::Result<()> {
-        let (older, newer) = (self.beside(".1"), self.beside(".new"));
+        let (older, newer) = (self.sibling(".1"), self.sibling(".new"));
         let mut file = File::create(&newer)?;
         file.write_all(&[&self.first_line, line].concat())?;
         match fs::remove_file(&older) {
@@ -47,7 +47,7 @@ impl Bounded {
         Ok(())
     }
 
-    fn beside(&self, suffix: &str) -> PathBuf {
+    fn sibling(&self, suffix: &str) -> PathBuf {
         let mut name = OsString::from(&self.path);
         name.push(suffix);
         name.into()

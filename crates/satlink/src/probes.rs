@@ -213,7 +213,7 @@ impl Entities {
         );
         st.physical(&format!("{s}.st.phy"), &self.st, forward, at);
         let idle = |entity: &Entity, on_demand: bool| {
-            // On demand the FIFOs of the ST are all in use, and not told apart here.
+            // On demand the FIFOs of the ST are all in use, and not distinguished here.
             if on_demand {
                 Vec::new()
             } else {
@@ -538,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn delay_attenuation_allocation_and_capacities_are_told_too() {
+    fn delay_attenuation_allocation_and_capacities_are_reported_too() {
         let (entities, datagrams) = example();
         let (_, _, st) = decoded(&datagrams[0]);
         for (name, value) in [

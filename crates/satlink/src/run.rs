@@ -16,6 +16,7 @@ use emulator::directions::{DIRECTIONS, TRAVEL};
 use emulator::drive::{self, Drive, Gone, Late, Report};
 use emulator::{links, scheduled};
 use link::{Link, LinkConfig, LinkError, Receiver as LinkReceiver, Relay, Sender};
+use linux::Signals;
 use profile::Profile;
 
 use crate::awake::{self, Awake};
@@ -27,7 +28,7 @@ use crate::entity::{Entity, Role};
 use crate::mailbox::Mailbox;
 use crate::metrics::{self, End as Ending, Header, Message, Output};
 use crate::probes::Collector;
-use crate::sys::{self, Event, Poll, Signals};
+use crate::sys::{self, Event, Poll};
 
 /// Real-time priority of the threads.
 const PRIORITY: i32 = 40;
@@ -43,7 +44,8 @@ const NAMESPACE_CHECK: Duration = Duration::from_secs(1);
 /// # Errors
 /// Devices or metrics file cannot be opened, a device went away, or metrics could not be written.
 pub fn run(config: &Config, profile: &Profile, entity: Entity) -> Result<(), Failure> {
-    let signals = Signals::block()
+    // The emulator outlives its terminal.
+    let signals = Signals::block(&[libc::SIGHUP])
         .map_err(|error| Failure::host(format!("signals: {error}"), "see ulimit -n"))?;
     let (stop, ended) = events()?;
     let ends = ends::open(config, entity)?;
@@ -98,7 +100,7 @@ pub fn run(config: &Config, profile: &Profile, entity: Entity) -> Result<(), Fai
         let said = ending.unwrap_or_default().to_owned();
         let reason = gone.clone().unwrap_or(said);
         // The writer drains the channel until this line, so the send returns.
-        let end = Ending::new(unix_s(), reason, late, sys::cpu_seconds());
+        let end = Ending::new(unix_s(), reason, late, linux::cpu_seconds());
         let _ = sender.send(Message::End(Box::new(end)));
         let is_written = writer.join().unwrap_or(false);
         outcome(gone, is_written, unsent.load(Ordering::Relaxed))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Linux calls: network namespaces, TUN devices, timers, real-time scheduling, signals.
+//! Linux calls: network namespaces, TUN devices, timers, real-time scheduling.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
@@ -13,17 +13,10 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
+use linux::check;
+
 /// Stack that is touched before a real-time loop starts, bytes; its frames need far less.
 const PREFAULT_BYTES: usize = 128 * 1024;
-
-/// Turns the `-1` of a system call into `errno`'s error.
-pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
-    if result == -1 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(result)
-    }
-}
 
 /// A raw descriptor that a call has just returned.
 pub(crate) fn owned(fd: libc::c_int) -> io::Result<OwnedFd> {
@@ -131,55 +124,6 @@ impl Event {
     /// Takes the event back; nothing happens where it is not set.
     pub fn reset(&self) {
         let _ = (&self.0).read(&mut [0; 8]);
-    }
-}
-
-/// SIGTERM and SIGINT as a descriptor; SIGHUP is held back, for the emulator outlives its terminal.
-#[derive(Debug)]
-pub struct Signals(File);
-
-impl Signals {
-    /// Blocks the signals in this thread and all that it starts later.
-    ///
-    /// # Errors
-    /// No descriptor is left.
-    pub fn block() -> io::Result<Self> {
-        // SAFETY: sigset_t is plain data that sigemptyset() initialises; all pointers live through the calls.
-        unsafe {
-            let mut ending: libc::sigset_t = MaybeUninit::zeroed().assume_init();
-            libc::sigemptyset(&raw mut ending);
-            libc::sigaddset(&raw mut ending, libc::SIGTERM);
-            libc::sigaddset(&raw mut ending, libc::SIGINT);
-            let mut blocked = ending;
-            libc::sigaddset(&raw mut blocked, libc::SIGHUP);
-            match libc::pthread_sigmask(libc::SIG_BLOCK, &raw const blocked, std::ptr::null_mut()) {
-                0 => owned(libc::signalfd(-1, &raw const ending, libc::SFD_CLOEXEC))
-                    .map(|fd| Self(fd.into())),
-                error => Err(io::Error::from_raw_os_error(error)),
-            }
-        }
-    }
-
-    /// Takes the signal that is pending and names it.
-    ///
-    /// # Errors
-    /// The descriptor cannot be read.
-    pub fn take(&self) -> io::Result<&'static str> {
-        let mut info = [0u8; size_of::<libc::signalfd_siginfo>()];
-        (&self.0).read_exact(&mut info)?;
-        // The first field of signalfd_siginfo is the signal number, 32 bits.
-        let number = u32::from_ne_bytes([info[0], info[1], info[2], info[3]]);
-        Ok(if number == libc::SIGINT as u32 {
-            "SIGINT"
-        } else {
-            "SIGTERM"
-        })
-    }
-}
-
-impl AsRawFd for Signals {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.as_raw_fd()
     }
 }
 
@@ -405,19 +349,6 @@ pub fn peer_uid(stream: &UnixStream) -> io::Result<libc::uid_t> {
 pub fn own_uid() -> libc::uid_t {
     // SAFETY: geteuid() takes nothing and cannot fail.
     unsafe { libc::geteuid() }
-}
-
-/// User and system time of this process, s.
-#[must_use]
-pub fn cpu_seconds() -> f64 {
-    // SAFETY: rusage is plain data, and getrusage() fills it; it cannot fail for RUSAGE_SELF.
-    let usage = unsafe {
-        let mut usage: libc::rusage = MaybeUninit::zeroed().assume_init();
-        libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
-        usage
-    };
-    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
-    seconds(usage.ru_utime) + seconds(usage.ru_stime)
 }
 
 /// `CLOCK_MONOTONIC`, ns.

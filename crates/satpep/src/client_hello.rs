@@ -275,7 +275,7 @@ mod tests {
         .with_no_client_auth()
         .with_single_cert(
             vec![CertificateDer::from(key.cert)],
-            rustls::pki_types::PrivateKeyDer::try_from(key.key_pair.serialize_der()).unwrap(),
+            rustls::pki_types::PrivateKeyDer::try_from(key.signing_key.serialize_der()).unwrap(),
         )
         .unwrap();
         config.max_early_data_size = u32::MAX;

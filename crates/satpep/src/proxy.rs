@@ -273,7 +273,7 @@ impl Proxy {
             refused: totals.refused,
             from_client_bytes: totals.from_client_bytes,
             from_server_bytes: totals.from_server_bytes,
-            cpu_s: sys::cpu_seconds(),
+            cpu_s: linux::cpu_seconds(),
             lines_dropped,
             metrics_fault,
         }

@@ -80,19 +80,6 @@ pub fn in_namespace_named(prefix: &str) -> bool {
     })
 }
 
-/// User and system time of this process, s.
-#[must_use]
-pub fn cpu_seconds() -> f64 {
-    // SAFETY: rusage is plain data, and getrusage() fills it; it cannot fail for RUSAGE_SELF.
-    let usage = unsafe {
-        let mut usage: libc::rusage = std::mem::MaybeUninit::zeroed().assume_init();
-        libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
-        usage
-    };
-    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
-    seconds(usage.ru_utime) + seconds(usage.ru_stime)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

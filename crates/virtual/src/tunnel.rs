@@ -88,7 +88,7 @@ impl Tunnel {
     pub fn receive(&mut self, now: Nanos, packet: &[u8]) -> Vec<Vec<u8>> {
         let mut due = Vec::new();
         if let Some(datagram) = packet::decode(packet) {
-            // What is no frame is counted.
+            // Anything but a frame is counted.
             let _ = (self.receiver).receive(now, datagram.payload, |it| due.push(it.to_vec()));
         }
         due

@@ -1,84 +1,148 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satlab bench host-load`: dose and response of page loads to the host's load, the source of the host's limits.
+"""`satlab bench host-load`: dose and response of figures to the host's load, the source of the host's limits.
 
-At each level so many processes keep a core busy, while page loads run over a LEO link. A load is off if its Page Load
-Time differs from the median without load by more than TOLERANCE. The limits are good if each load that is off was
-marked, and hardly any without load was.
+At each level so many processes keep a core busy, while pages are loaded, or files transferred by QUIC, over a LEO link.
+A sample is off if its time differs from the median without load by more than TOLERANCE. The limits are good if each
+sample that is off was marked, and hardly any without load was.
 """
 
 import contextlib
+import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Literal
+
+import plotly.graph_objects as go
 
 import collect
-from satlab.common import processes
+from satlab.check.backend.real_clock import RealClock
+from satlab.check.endpoint.satperf import SatperfPair
+from satlab.check.samples import Sample
+from satlab.check.suite import Case, Suite, SuiteLink
+from satlab.common import processes, scratch
 from satlab.common.console import ProgressLog
+from satlab.common.errors import ConfigError
 from satlab.common.paths import SCENARIOS
 from satlab.experiment import host_load as limits
 from satlab.experiment import run
 from satlab.experiment.run import RunRequest
+from satlab.experiment.session import NetnsHost, new_lab_id, run_session
 from satlab.link.options import LinkOptions
 
+Kind = Literal["h1", "h2", "h3", "quic"]
+SampleDocument = Mapping[str, Any]
 TOLERANCE = 0.05
-METRICS = ("page_load_time_ms", "first_contentful_paint_ms", "response_start_ms")
+PAGE_METRICS = ("first_contentful_paint_ms", "response_start_ms", *collect.HOST_METRICS)
+TRANSFER_MB = 5.0
 END_S = 5.0
 
 
-def measure(levels: Sequence[int], samples: int, protocol: str, runs: Path, log: ProgressLog) -> dict[str, Any]:
-    """Load a page `samples` times at each level of load, the lowest first.
+def measure(
+    levels: Sequence[int],
+    samples: int,
+    kind: Kind,
+    runs: Path,
+    log: ProgressLog,
+    earlier: Sequence[SampleDocument] = (),
+) -> dict[str, Any]:
+    """Take `samples` at each level of load, the lowest first; `earlier` levels are kept.
 
     Raises:
         ConfigError, HostError: this host cannot run a lab.
     """
-    found = {level: _level(level, samples, protocol, runs, log) for level in sorted(set(levels))}
-    return {
-        "schema": "satlab/bench-host-load/1",
-        "protocol": protocol,
-        "limit": limits.BROWSER_WAIT_LIMIT,
-        **judged(found),
-    }
+    take = _transfers if kind == "quic" else _loads
+    found = {level["processes"]: level["samples"] for level in earlier}
+    for level in sorted(set(levels)):
+        with log.step(f"{level} processes") as step, burning(level):
+            found[level] = take(samples, kind, runs)
+            step.outcome = f"{len(found[level])} of {samples} samples"
+    limit = limits.PROGRAM_WAIT_LIMIT if kind == "quic" else limits.BROWSER_WAIT_LIMIT
+    return {"schema": "satlab/bench-host-load/2", "kind": kind, "limit": limit, **judged(found, samples)}
 
 
-def judged(found: dict[int, list[dict[str, Any]]]) -> dict[str, Any]:
-    """Return the table of the levels: medians, how many loads are off, how many of these were not marked."""
-    first = found[min(found)]
-    quiet_ms = median(one["page_load_time_ms"] for one in first)
+def earlier_levels(file: Path, kind: Kind) -> list[SampleDocument]:
+    """Read the levels of an earlier result.
+
+    Raises:
+        ConfigError: the file holds none, or another kind of sample.
+    """
+    try:
+        document = json.loads(file.read_text())
+        levels: list[SampleDocument] = document["levels"]
+        is_same = document["kind"] == kind
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{file}: no result of this benchmark", hint="name a file that --json wrote") from error
+    if not is_same:
+        raise ConfigError(f"{file}: its samples are of {document['kind']}, not {kind}")
+    return levels
+
+
+def judged(found: Mapping[int, Sequence[SampleDocument]], asked: int) -> dict[str, Any]:
+    """Return the table of the levels: medians, how many samples are off, how many of these were not marked."""
+    quiet_ms = median(one["time_ms"] for one in found[min(found)])
     table = []
-    for level, loads in found.items():
-        off = [one for one in loads if abs(one["page_load_time_ms"] / quiet_ms - 1) > TOLERANCE]
-        medians = {metric: median(one[metric] for one in loads) for metric in METRICS}
+    for level, samples in sorted(found.items()):
+        off = [one for one in samples if abs(one["time_ms"] / quiet_ms - 1) > TOLERANCE]
         table.append(
             {
-                "processes": level, "n": len(loads), **medians,
-                "wait_ratio": median(one["wait_ratio"] for one in loads),
-                "yardstick_ms": median(one["yardstick_ms"] for one in loads),
-                "marked": sum(one["is_marked"] for one in loads),
-                "off": len(off), "off_and_not_marked": sum(not one["is_marked"] for one in off), "loads": loads,
+                "processes": level, "n": len(samples), "failed": max(0, asked - len(samples)),
+                "time_ms": median(one["time_ms"] for one in samples),
+                "wait_ratio": median(one["wait_ratio"] for one in samples),
+                "marked": sum(one["is_marked"] for one in samples),
+                "off": len(off), "off_and_not_marked": sum(not one["is_marked"] for one in off),
+                "samples": list(samples),
             }
         )  # fmt: skip
     return {"quiet_ms": quiet_ms, "tolerance": TOLERANCE, "levels": table}
 
 
-def _level(level: int, samples: int, protocol: str, runs: Path, log: ProgressLog) -> list[dict[str, Any]]:
-    with log.step(f"{level} processes") as step, burning(level):
-        settings = {"protocol": protocol, "runs": str(samples)}
-        request = RunRequest(SCENARIOS / "page_load.json", LinkOptions(profile="leo"), settings, runs, report=False)
-        result = run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
-        contents = [one.content for one in collect.stored_loads(result.folder)]
-        loads = [_figures(one) for one in contents if isinstance(one, collect.PageLoad) and one.status == "ok"]
-        step.outcome = f"{len(loads)} of {samples} loads"
-    return loads
+# --- samples --------------------------------------------------------------------------------------------------------
 
 
-def _figures(load: collect.PageLoad) -> dict[str, Any]:
+def _loads(count: int, kind: Kind, runs: Path) -> list[SampleDocument]:
+    settings = {"protocol": kind, "runs": str(count)}
+    request = RunRequest(SCENARIOS / "page_load.json", LinkOptions(profile="leo"), settings, runs, report=False)
+    result = run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
+    contents = [one.content for one in collect.stored_loads(result.folder)]
+    return [_of_load(one) for one in contents if isinstance(one, collect.PageLoad) and one.status == "ok"]
+
+
+def _of_load(load: collect.PageLoad) -> SampleDocument:
     ratio = limits.wait_ratio(load) or 0.0
-    own = {metric: getattr(load, metric) for metric in (*METRICS, *collect.HOST_METRICS)}
-    return own | {"wait_ratio": ratio, "is_marked": ratio > limits.BROWSER_WAIT_LIMIT}
+    figures = {metric: getattr(load, metric) for metric in PAGE_METRICS}
+    is_marked = ratio > limits.BROWSER_WAIT_LIMIT
+    return figures | {"time_ms": load.page_load_time_ms, "wait_ratio": ratio, "is_marked": is_marked}
+
+
+def _transfers(count: int, _: Kind, runs: Path) -> list[SampleDocument]:
+    """Transfer TRANSFER_MB by satperf again and again, in one lab."""
+    case = Case(id="load", forward_mbps=1, return_mbps=1, targets_s=(None,), timeout_s=120)
+    suite = Suite(schema="satlab/suite/1", name="load", source="host-load", link=SuiteLink(rtt_ms=600, queue_bdp=1),
+                  marks_mb=(TRANSFER_MB,), cases=(case,))  # fmt: skip
+    clock = RealClock(SatperfPair("quinn"))
+    prepared = run.prepare(
+        RunRequest(SCENARIOS / "ping.json", LinkOptions(profile="leo"), {"count": "1"}, runs, report=False)
+    )
+    with scratch.folder("load") as folder:
+        link = replace(prepared.link, metrics=folder / "link.jsonl", timeline=None)
+        host = NetnsHost(new_lab_id("load"), clock.ends.topology(), link)
+        session = run_session(
+            host,
+            lambda up, halt: [clock.sample_in(up, (suite, case, n), folder / "sample", halt) for n in range(count)],
+        )
+    return [_of_transfer(one) for one in session.outcome or () if one.times_s[0] is not None]
+
+
+def _of_transfer(sample: Sample) -> SampleDocument:
+    length_s = sample.times_s[0] or 0.0
+    waited_s = max(sample.client_wait_s or 0.0, sample.server_wait_s or 0.0)
+    ratio = waited_s / (sample.last_packet_s or length_s)
+    return {"time_ms": length_s * 1000, "wait_ratio": ratio, "is_marked": bool(sample.calibration)}
 
 
 @contextlib.contextmanager
@@ -92,14 +156,32 @@ def burning(count: int) -> Iterator[None]:
             processes.finish(burner, END_S)
 
 
-def lines(result: dict[str, Any]) -> list[str]:
+# --- what is shown --------------------------------------------------------------------------------------------------
+
+
+def lines(result: Mapping[str, Any]) -> list[str]:
     """Return the result as text."""
-    head = f"page loads over {result['protocol']} and LEO, medians; off: more than {TOLERANCE:.0%} from "
+    head = f"{result['kind']} over LEO, medians; off: more than {TOLERANCE:.0%} from {result['quiet_ms']:,.0f} ms"
     rows = [
-        f"{one['processes']:3} processes: PLT {one['page_load_time_ms']:7,.0f} ms, FCP "
-        f"{one['first_contentful_paint_ms']:7,.0f} ms, longest wait {one['wait_ratio']:5.1%}, known task "
-        f"{one['yardstick_ms']:6,.0f} ms; {one['marked']} of {one['n']} marked, {one['off']} off, "
-        f"{one['off_and_not_marked']} of them not marked"
+        f"{one['processes']:3} processes: {one['time_ms']:7,.0f} ms, wait {one['wait_ratio']:5.1%}; "
+        f"{one['marked']} of {one['n']} marked, {one['off']} off, {one['off_and_not_marked']} of them not marked, "
+        f"{one['failed']} failed"
         for one in result["levels"]
     ]
-    return [f"{head}{result['quiet_ms']:,.0f} ms; limit of the wait {result['limit']:.0%}", *rows]
+    return [f"{head}; limit of the wait {result['limit']:.0%}", *rows]
+
+
+def plot(result: Mapping[str, Any], file: Path) -> None:
+    """Draw each sample's time over the wait for a core, a colour for each level; the limits are lines."""
+    figure = go.Figure()
+    for level in result["levels"]:
+        waits = [one["wait_ratio"] for one in level["samples"]]
+        times = [one["time_ms"] / result["quiet_ms"] for one in level["samples"]]
+        figure.add_scatter(x=waits, y=times, mode="markers", name=f"{level['processes']} processes")
+    figure.add_vline(result["limit"], line_dash="dash", annotation_text="marked from here")
+    figure.add_hrect(1 - TOLERANCE, 1 + TOLERANCE, opacity=0.15, line_width=0, fillcolor="green")
+    figure.update_layout(
+        title=f"{result['kind']}: time against the wait for a core",
+        xaxis_title="longest wait for a core / time", yaxis_title="time / median without load",
+    )  # fmt: skip
+    figure.write_html(file)

@@ -94,7 +94,7 @@ def run(request: CheckRequest, log: ProgressLog) -> CheckResult:
             log.line(f"  samples so far: {check.folder}; to continue, repeat the command with --resume {check.folder}")
         raise
     finally:
-        ownership.give_to_caller(check.folder)
+        ownership.chown_to_caller(check.folder)
     return check.save()
 
 

@@ -18,7 +18,7 @@ class Sample:
     """One transfer. None: the backend does not measure it.
 
     - `times_s`: from the client's first packet to each mark of the suite; None for a mark that was not reached.
-    - `last_packet_s`: of the server, at the client's interface. What a server sends after the payload is no part of
+    - `last_packet_s`: of the server, at the client's interface. What a server sends after the payload is not part of
       `times_s`; the difference is shown.
     - `calibration`: checks of link and host that were out of tolerance; empty if none was.
     - `goodput_interop_bps`: as the QUIC interop runner defines it.

@@ -137,7 +137,7 @@ def read_json_lines(file: Path) -> list[dict[str, Any]]:
 
 
 def keep(theirs: Path, kept: Path) -> None:
-    """Copy the files of a program that has ended, within bounds; what is no plain file is left out."""
+    """Copy the files of a program that has ended, within bounds; only plain files are copied."""
     left = KEPT_BYTES
     for number, file in enumerate(_files(theirs, KEPT_DEPTH)):
         size = file.stat(follow_symlinks=False).st_size  # a sparse file is copied whole

@@ -88,18 +88,28 @@ def bench_check(
 @command(group=bench_app, name="host-load")
 def bench_host_load(
     levels: Annotated[str, typer.Option(help="Numbers of processes that each keep a core busy.")] = "0,1,2,4,8,16",
-    samples: Annotated[int, typer.Option(help="Page loads at each level.", min=2, max=1000)] = 40,
-    protocol: Annotated[Literal["h1", "h2", "h3"], typer.Option(help="Protocol of the page loads.")] = "h3",
+    samples: Annotated[int, typer.Option(help="Samples at each level.", min=2, max=1000)] = 40,
+    kind: Annotated[
+        Literal["h1", "h2", "h3", "quic"],
+        typer.Option(help="Page loads over HTTP/1.1, HTTP/2 or HTTP/3, or transfers of 5 MB over QUIC by satperf."),
+    ] = "h3",
+    earlier: Annotated[
+        Path | None, typer.Option(help="JSON result of an earlier call: its other levels are kept.")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="HTML file for a plot of time against wait.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for the runs.")] = Path("runs"),
     json_lines: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
     quiet: Quiet = False,
 ) -> int:
-    """Measure how the load of the host changes page loads, and whether those that are off are marked."""
+    """Measure how the load of the host changes page loads or transfers, and whether those that are off are marked."""
     from satlab.bench import host_load
 
-    needs.ensure("lab")
+    needs.ensure("lab", "quic")
     needs.root(NETNS)
-    result = host_load.measure([int(n) for n in levels.split(",")], samples, protocol, out, ProgressLog(quiet))
+    known = host_load.earlier_levels(earlier, kind) if earlier else ()
+    result = host_load.measure([int(n) for n in levels.split(",")], samples, kind, out, ProgressLog(quiet), known)
+    if plot:
+        host_load.plot(result, plot)
     for line in [json.dumps(result, indent=1)] if json_lines else host_load.lines(result):
         print(line)
     return ExitStatus.OK

@@ -79,7 +79,7 @@ def check_suite(
     tolerance: Annotated[
         float, typer.Option(help="With --baseline: tolerated slowdown, as a share of the time.", min=0, max=1)
     ] = 0.03,
-    out: Annotated[Path, typer.Option(help="Folder in which the check's folder is made.")] = Path("runs"),
+    out: Annotated[Path, typer.Option(help="Parent folder of the check's folder.")] = Path("runs"),
     junit: Annotated[Path | None, typer.Option(help="Write JUnit XML, for a build server.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Write Markdown, for a pull request.")] = None,
     result: Annotated[

@@ -203,7 +203,7 @@ def reproduce(
     parallel: Annotated[
         str, typer.Option(help="Labs at once: a number, or auto: as many as calibration bears.")
     ] = "auto",
-    out: Annotated[Path, typer.Option(help="Folder that the campaign's folder is made in.")] = Path("runs"),
+    out: Annotated[Path, typer.Option(help="Parent folder of the campaign's folder.")] = Path("runs"),
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything, print the plan, touch nothing.")
     ] = False,

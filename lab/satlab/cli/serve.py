@@ -36,7 +36,7 @@ def serve(
         str | None, typer.Option(metavar="LOGIN", help="Make an account or change its password, and end.")
     ] = None,
     role: Annotated[
-        Literal["viewer", "runner", "admin"], typer.Option(help="With --set-password: what the account may do.")
+        Literal["viewer", "runner", "admin"], typer.Option(help="With --set-password: the account's role.")
     ] = "runner",
     quiet: Quiet = False,
 ) -> int:

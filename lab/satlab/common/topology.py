@@ -115,7 +115,7 @@ class Node(_Model):
 
     @property
     def address(self) -> str:
-        """Return the address that stands for the machine: its first interface's."""
+        """Return the machine's address: the one of its first interface."""
         return str(next(iter(self.interfaces.values())).address)
 
 

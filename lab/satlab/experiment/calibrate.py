@@ -9,7 +9,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,14 @@ def before(plan: LinkPlan, probe: Probe, emulator: Emulator = "satlink") -> list
         check("forward_udp_goodput_bps", "bit/s", expected.rate_bps, probe.rate_bps, rate_low, rate_high, rate_note),
     ]
     return [*checks, _loss_check(plan, probe)] if expected.loss else checks
+
+
+def repeated(checks: Sequence[CalibrationCheck], spoilt: Sequence[str]) -> list[CalibrationCheck]:
+    """Note at the first check what the earlier probes found, each of which a pause of the host spoilt."""
+    if not spoilt:
+        return list(checks)
+    note = f"{checks[0].note}; probed {len(spoilt) + 1} times, before: {'; '.join(spoilt)}"
+    return [replace(checks[0], note=note), *checks[1:]]
 
 
 def _loss_check(plan: LinkPlan, probe: Probe) -> CalibrationCheck:

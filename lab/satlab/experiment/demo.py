@@ -60,7 +60,7 @@ class Demo:
         folders = [o.folder for o in outcomes]
         page = self.runs / f"{folders[0].name}-demo.html"
         report.build({o.folder: o.records for o in outcomes}, page, f"satlab demo over {self.profile}")
-        ownership.give_to_caller(page)
+        ownership.chown_to_caller(page)
         show([page], [o.records for o in outcomes])
         for outcome in outcomes:
             if outcome.reason:

@@ -28,6 +28,8 @@ PROBE_S = 3.0
 PROBE_SOCKET_BUFFER = "2M"
 """At the sender and the receiver: drops of a slow receiver must not count as losses of the link."""
 ECHOES = 40
+WARM_UP_ECHOES = 3
+"""Before the others: neighbours are resolved, ping and the emulator's memory are in use for the first time."""
 ECHO_DEADLINE_S = 15.0
 FLOW_DEADLINE_S = 25.0
 """Time of a flow beyond its length: start, handshake, report."""
@@ -122,7 +124,7 @@ class NamespaceShell:
 def probe_link(
     shell: Shell, plan: LinkPlan, emulator: Emulator, path: ProbePath, metrics: MetricsFile | None = None
 ) -> Probe:
-    """Measure RTT, then the saturated forward rate and its losses. Takes about `PROBE_S` + 12 RTT.
+    """Measure RTT, then the saturated forward rate and its losses. Takes about `PROBE_S` + 13 RTT.
 
     `metrics` count the packets that the full queue drops; None where no satlink is on the path.
     """
@@ -130,6 +132,7 @@ def probe_link(
     rtt: Echoes | None = None
     result: dict[str, Any] = {}
     try:
+        _ping(shell, path, WARM_UP_ECHOES)
         rtt = _echoes(shell, path, ECHOES)
     except ProbeError as error:
         notes["rtt"] = str(error)
@@ -164,9 +167,13 @@ def _drain(shell: Shell, path: ProbePath, idle_ms: float) -> None:
 
 
 def _echoes(shell: Shell, path: ProbePath, count: int) -> Echoes:
+    return echoes(_ping(shell, path, count))
+
+
+def _ping(shell: Shell, path: ProbePath, count: int) -> str:
     """Send `count` echoes of 84-byte packets, 25 ms apart; the last one is waited for 3 s."""
     argv = ["ping", "-n", "-q", "-c", str(count), "-i", "0.025", "-W", "3", path.address]
-    return echoes(shell.output(path.client, argv, ECHO_DEADLINE_S))
+    return shell.output(path.client, argv, ECHO_DEADLINE_S)
 
 
 def echoes(output: str) -> Echoes:

@@ -42,6 +42,12 @@ class MetricsFile:
             left = max(0, left - entered)
         return round(drops)
 
+    def largest_release_error_us(self, since_unix_s: float) -> float:
+        """Return how late the latest packet of any direction left in the samples after `since_unix_s` (Unix time)."""
+        samples = (line for line in self.each() if line["type"] == "sample" and line["t_unix_s"] > since_unix_s)
+        directions = (part for sample in samples for part in sample.values() if isinstance(part, dict))
+        return max((part.get("late_max_us") or 0.0 for part in directions), default=0.0)
+
     def settle(self) -> None:
         """Wait, no longer than `SETTLE_DEADLINE_S`, until satlink's satellite queues are empty in two samples.
 

@@ -123,7 +123,7 @@ _FIRST = 100
 
 
 def _readdress(root: ET.Element, addresses: dict[int, IPv4Address]) -> None:
-    """Give the entities of an infrastructure file other addresses, in their own sections and in the lists."""
+    """Change the addresses of the entities of an infrastructure file, in their own sections and in the lists."""
     own = [root.find(f"entity/entity_{role.value}") for role in (Role.SAT, Role.GW, Role.ST)]
     items = root.iterfind("infrastructure/*/item")
     for place in [*(section for section in own if section is not None), *items]:

@@ -52,7 +52,7 @@ def wait_until_quiet(
     """
     waited_s = waited_s or cpu_pressure_s
     end = time.monotonic() + seconds
-    share, is_told = 1.0, False
+    share, is_reported = 1.0, False
     while seconds and not stop.is_set():
         before, began = waited_s(), time.monotonic()
         stop.wait(WINDOW_S)
@@ -62,11 +62,11 @@ def wait_until_quiet(
         if time.monotonic() >= end:
             log.line(f"  the host is not quiet after {seconds:g} s: tasks wait for a core {share:.0%} of the time")
             return False
-        if not is_told:
+        if not is_reported:
             log.line(
                 f"  waiting for a quiet host, at most {seconds:g} s: tasks wait for a core {share:.0%} of the time"
             )
-            is_told = True
+            is_reported = True
     return share < QUIET_SHARE
 
 

@@ -30,7 +30,7 @@ def rebuild(folders: list[Path], out: Path | None, log: ProgressLog) -> tuple[li
     path.parent.mkdir(parents=True, exist_ok=True)
     report.build(dict(zip(folders, frames, strict=True)), path, "satlab: " + ", ".join(f.name for f in folders[:3]))
     for folder in folders:
-        ownership.give_to_caller(folder)
+        ownership.chown_to_caller(folder)
     return frames, path
 
 

@@ -42,7 +42,7 @@ class RunRequest:
     """A run as requested; the deadline in s.
 
     `entities`: the node of each entity of the scenario; None: that of the same name. `jobs`: folders of jobs
-    beside the shipped ones, read as OpenBACH reads them. `privileges`: the operator's file of what these may do.
+    next to the shipped ones, read as OpenBACH reads them. `privileges`: the operator's file of what these may do.
     `run_id`: None = one is made. `endless`: let a job run that nothing stops.
     `influx`: URL of an InfluxDB that gets the statistics, too. `at_start`: changes of the link as it starts.
     """

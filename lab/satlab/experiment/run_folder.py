@@ -135,7 +135,7 @@ class RunFolder:
             records = collect.collect(self.path)
             if title is not None:
                 report.build({self.path: records}, self.path / "report" / "index.html", title)
-        ownership.give_to_caller(self.path)
+        ownership.chown_to_caller(self.path)
         failed = failed_samples(records)
         if failed and status in (ExitStatus.OK, ExitStatus.UNCALIBRATED):
             status, reason = ExitStatus.FAILED, failed
@@ -189,7 +189,7 @@ class RunFolder:
         about.legs = collect.legs(self.path)
         about.files, _ = collect.digests(self.path)
         about.write(self.path / "manifest.json")
-        ownership.give_to_caller(self.path)
+        ownership.chown_to_caller(self.path)
 
 
 def failed_samples(records: polars.DataFrame) -> str:

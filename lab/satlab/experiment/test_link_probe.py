@@ -16,7 +16,7 @@ import pytest
 
 from satlab.common import processes
 from satlab.experiment import link_probe, metrics_file
-from satlab.experiment.link_probe import Echoes, NamespaceShell, ProbeError, ProbePath, probe_link
+from satlab.experiment.link_probe import WARM_UP_ECHOES, Echoes, NamespaceShell, ProbeError, ProbePath, probe_link
 from satlab.experiment.metrics_file import MetricsFile
 from satlab.link.plan import LinkPlan
 
@@ -39,7 +39,7 @@ FLOW = json.dumps(
 
 
 class FakeShell:
-    """Answers ping and iperf3; `log` has what was run where."""
+    """Answers ping and iperf3, the echoes before the measurement with nothing; `log` has what was run where."""
 
     def __init__(self, pings: Sequence[str], flow: str = FLOW) -> None:
         self.log: list[tuple[str, ...]] = []
@@ -50,7 +50,7 @@ class FakeShell:
         assert within_s > 0
         self.log.append((node, *argv))
         if argv[0] == "ping":
-            return next(self.pings)
+            return "" if argv[argv.index("-c") + 1] == str(WARM_UP_ECHOES) else next(self.pings)
         self.on_flow()
         return self.flow
 
@@ -81,7 +81,8 @@ def test_more_than_the_link_carries_is_offered_from_the_server_on(monkeypatch: p
     monkeypatch.setattr(link_probe, "_drain", lambda *_: pytest.fail("satlink reports its queues"))
     shell = FakeShell([PING.format(count=40, ms=581.5)])
     probe = probe_link(shell, PLAN, "satlink", PATH)
-    echo, listen, flow, end = shell.log
+    warm_up, echo, listen, flow, end = shell.log
+    assert (warm_up[:2], warm_up[warm_up.index("-c") + 1]) == (("proxy-st", "ping"), "3")
     assert (echo[:2], echo[-1]) == (("proxy-st", "ping"), "192.0.2.1")
     assert echo[echo.index("-c") + 1] == "40"
     assert (listen, end) == (("server", "listen", "192.0.2.1"), ("server", "end"))
@@ -102,6 +103,17 @@ def test_drops_of_the_full_queue_are_those_of_the_flow(tmp_path: Path, monkeypat
     monkeypatch.setattr(time, "sleep", lambda _: append(file, next(late)))
     probe = probe_link(shell, PLAN, "satlink", PATH, MetricsFile(file))
     assert probe.queue_drops == 120
+
+
+def test_the_largest_release_error_is_that_of_all_directions_after_a_time(tmp_path: Path) -> None:
+    file = MetricsFile(tmp_path / "link.jsonl")
+    idle = {"late_max_us": None}
+    append(file.path, {"type": "header"})
+    for t_unix_s, late_us in ((1.0, 90_000.0), (2.0, 700.0), (3.0, 20_000.0)):
+        directions = {"forward": {"late_max_us": 50.0}, "return": {"late_max_us": late_us}, "terrestrial_up": idle}
+        append(file.path, {"type": "sample", "t_unix_s": t_unix_s, **directions, "terrestrial_down": None})
+    assert file.largest_release_error_us(1.0) == 20_000
+    assert file.largest_release_error_us(3.0) == 0
 
 
 def test_a_probe_that_fails_leaves_its_reason() -> None:

@@ -15,6 +15,7 @@ from satlab.common.errors import HostError
 from satlab.experiment import calibrate, link_probe, session
 from satlab.experiment.calibrate import CalibrationCheck
 from satlab.experiment.link_probe import Echoes, Probe, ProbePath
+from satlab.experiment.metrics_file import MetricsFile
 from satlab.experiment.session import NetnsHost, new_lab_id, run_session
 from satlab.link.config import LinkRequest
 from satlab.netlab import lab as labs
@@ -149,6 +150,7 @@ def test_a_lab_that_somebody_took_down_is_broken_too(status: LabStatus, reason: 
 @pytest.mark.parametrize(("lan", "node"), [(None, "client"), (object(), "proxy-st")])
 def test_losses_of_the_client_s_lan_are_not_measured(lan: object, node: str, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[Any, ...]] = []
+    seen: list[Any] = []
     measured = Probe(Echoes(40, 581.0, 581.0, 581.0), 19e6, 6000, 0, 0, {})
 
     def probe_link(*arguments: Any) -> Probe:
@@ -156,10 +158,41 @@ def test_losses_of_the_client_s_lan_are_not_measured(lan: object, node: str, mon
         return measured
 
     monkeypatch.setattr(link_probe, "probe_link", probe_link)
-    monkeypatch.setattr(calibrate, "before", lambda *arguments: arguments)
-    judged: Any = HOST.calibrate(fake_lab(lan=lan))
-    assert judged == ("the plan", measured, "satlink")
+
+    def before(*arguments: Any) -> list[CalibrationCheck]:
+        seen.append(arguments)
+        return [GOOD]
+
+    monkeypatch.setattr(calibrate, "before", before)
+    assert HOST.calibrate(fake_lab(lan=lan)) == [GOOD]
+    assert seen == [("the plan", measured, "satlink")]
     assert calls[0][1:4] == ("the plan", "satlink", ProbePath(node, "server", "198.18.4.2"))
+
+
+@pytest.mark.parametrize(
+    ("rtts_ms", "pause_us", "probes", "ok"),
+    [
+        ([581], 80_000, 1, True),
+        ([590, 581], 80_000, 2, True),
+        ([590, 595, 581], 80_000, 3, True),
+        ([590, 590, 590, 581], 80_000, 3, False),
+        ([590, 581], 900, 1, False),
+    ],
+    ids=["good", "spoilt once", "spoilt twice", "never quiet", "a wrong link"],
+)
+def test_a_probe_is_repeated_if_the_host_paused_and_only_then(
+    rtts_ms: list[float], pause_us: float, probes: int, ok: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = iter(rtts_ms)
+    monkeypatch.setattr(link_probe, "probe_link", lambda *_: None)
+    monkeypatch.setattr(
+        calibrate, "before", lambda *_: [calibrate.check("rtt_ms", "ms", 581, next(left), 580, 582, "40 echoes")]
+    )
+    monkeypatch.setattr(MetricsFile, "largest_release_error_us", lambda *_: pause_us)
+    [found] = HOST.calibrate(fake_lab())
+    assert (len(rtts_ms) - len(list(left)), found.ok) == (probes, ok)
+    before = "; ".join(f"rtt_ms {ms} ms (the host paused for 80 ms)" for ms in rtts_ms[: probes - 1])
+    assert found.note == (f"40 echoes; probed {probes} times, before: {before}" if before else "40 echoes")
 
 
 def test_a_lab_that_does_not_come_up_is_taken_down_and_has_no_owner(monkeypatch: pytest.MonkeyPatch) -> None:

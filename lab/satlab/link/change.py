@@ -27,7 +27,7 @@ class ChangeOptions(Options):
     ] = None
     modcod: Annotated[
         str | None,
-        Help("MODCOD", "forward: MODCOD of EN 302 307-1 that stays, 1 to 28; or acm.", "Link", metavar="ID"),
+        Help("MODCOD", "forward: fixed MODCOD of EN 302 307-1, 1 to 28, or acm.", "Link", metavar="ID"),
     ] = None
     symbol_rate_baud: Annotated[
         float | None,

@@ -33,7 +33,7 @@ Emulator = Literal["satlink", "opensand"]
 """The emulator of the satellite segment: satlink, or the real OpenSAND."""
 
 Timing = Literal["standard", "opensand"]
-"""Frames as the standards open them, or in batches on the ticks of OpenSAND 8.2."""
+"""Frames are released at their end, as in the standards, or in batches as by OpenSAND 8.2."""
 Aqm = Literal["codel", "fq-codel", "pie"]
 """Active queue management."""
 LossUnit = Literal["packet", "frame"]

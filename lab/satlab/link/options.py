@@ -99,7 +99,7 @@ class PathOptions(Options):
         Timing,
         Help(
             "Timing",
-            "Frames as the standards open them, or in batches on OpenSAND's ticks (10 and 26.5 ms).",
+            "Release frames at their end (standards), or in batches as OpenSAND does, every 10 and 26.5 ms.",
             "Timing",
         ),
     ] = "standard"

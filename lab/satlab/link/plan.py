@@ -138,7 +138,7 @@ def plan_link(config: LinkConfig, satlink: Path = SATLINK) -> LinkPlan:
 
 
 def _of_the_user(error: ConfigError, written: str, config: LinkConfig) -> ConfigError:
-    """Return a refusal that names the user's time line, and not the file `written` for satlink."""
+    """Return a refusal that names the user's timeline, and not the file `written` for satlink."""
     timeline = config.timeline.file if config.timeline else None
-    text = str(error).replace(f"{written}: timeline.", f"{timeline or 'time line'}: ").replace(written, "the link")
+    text = str(error).replace(f"{written}: timeline.", f"{timeline or 'timeline'}: ").replace(written, "the link")
     return ConfigError(text, error.faults, error.hint)

@@ -58,11 +58,11 @@ class LabHost:
         server = lab.topology.nodes[lab.topology.node_of(Role.SERVER)]
         addresses = [ip_address(str(i.address)) for i in server.interfaces.values()]
         pki.create(self._pki, hosts, addresses, datetime.now(UTC))
-        privileges.give_tree(self._pki, self._uid)
+        privileges.chown_tree(self._pki, self._uid)
         self._mounts = [*sandbox.programs(), *map(Mount, (self._www, self._pki, *jobs))]
         self._control = Path(lab.config.control) if lab.config.control else None
         if self._control:  # its folder is closed: a job sees it only where it is shown
-            privileges.give(self._control, self._uid)
+            privileges.chown(self._control, self._uid)
 
     def node(self, entity: str) -> str:
         """Return the node that plays an entity."""
@@ -112,5 +112,5 @@ class LabHost:
 
     def grant(self, path: Path) -> None:
         """Let the run's user own a file, or a folder without what is in it, and write there."""
-        privileges.give(path, self._uid)
+        privileges.chown(path, self._uid)
         self._mounts.append(Mount(path, writable=True))

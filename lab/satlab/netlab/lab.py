@@ -8,7 +8,7 @@ A lab is its namespaces (`netns`), one satlink process in the SAT's namespace, a
 - `satlink.out`, `satlink.log`: its stdout and stderr
 - `link.jsonl`, before it `link.jsonl.1`: link metrics, at most METRICS_MAX_BYTES, unless the request names another file
 - `opensand-{sat,gw,st}.log`: OpenSAND's logs, unless the request names another folder; `opensand/`: its infrastructure
-  files, and beside the logs' folder its own logs and probes
+  files, and next to the logs' folder its own logs and probes
 
 With OpenSAND as emulator its processes run in the namespaces of SAT, GW and the terminals, a further terminal in a node
 of its own, and satlink serves the terrestrial segment alone.
@@ -189,7 +189,7 @@ class Lab:
         return Place(netns_names.path(self.lab_id, node), user if user.exists() else None)
 
     def start_timeline(self) -> None:
-        """Start the link's time line where it has one; it waits for that."""
+        """Start the link's timeline where it has one; it waits for that."""
         if self.config.timeline and self.config.control:
             control.start_timeline(Path(self.config.control))
 
@@ -416,7 +416,7 @@ def _not_ready(processes: dict[str, TrackedProcess], machines: list[opensand.Mac
     return HostError(
         f"OpenSAND carries no packet after {OPENSAND_READY_DEADLINE_S:g} s: {', '.join(came)}; "
         f"the terminal's log ends: {terminal.last_words()}",
-        "check the profile: satlab validate; OpenSAND's FIFOs, addresses and C/N are its own to judge",
+        "check the profile: satlab validate; only OpenSAND checks its FIFOs, addresses and Es/N0",
     )
 
 
@@ -434,7 +434,7 @@ def _said_ready(lab_id: str, name: str) -> bool:
 
 
 def _how_ended(name: str, process: TrackedProcess) -> str:
-    """Return how a process ended, as far as this program can tell, and its last words."""
+    """Return how a process ended, as far as this program knows, and its last words."""
     code = process.exit_code()
     how = "" if code is None else f" with status {code}" if code >= 0 else f" by {signal.Signals(-code).name}"
     meaning = opensand.meaning(code) if code is not None and name not in (SATLINK_PROCESS, LAN_PROCESS) else ""

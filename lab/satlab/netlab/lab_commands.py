@@ -27,8 +27,8 @@ def up(lab_id: str, options: LinkOptions, log: ProgressLog) -> None:
     log.line(f"  forward {plan.forward.modcod}, {plan.forward.rate_bps / 1e6:.2f} Mbit/s on air")
     log.line(f"  return  {plan.return_.modcod}, {plan.return_.rate_bps / 1e6:.2f} Mbit/s on air")
     if found.config.emulator == "opensand":
-        wanted = expectation(plan, "opensand")
-        log.line(f"  round trip over OpenSAND {wanted.rtt_low_ms:.0f} to {wanted.rtt_high_ms:.0f} ms")
+        expected = expectation(plan, "opensand")
+        log.line(f"  round trip over OpenSAND {expected.rtt_low_ms:.0f} to {expected.rtt_high_ms:.0f} ms")
     else:
         log.line(f"  round trip {plan.rtt_ms.min:.1f} to {plan.rtt_ms.max:.1f} ms")
     for advice in (*plan.advice, *found.notes):

@@ -111,7 +111,7 @@ def check_host() -> None:
     effective = int(status["CapEff"], 16)
     missing = [capability for capability, bit in _NEEDED_CAPABILITIES.items() if not effective >> bit & 1]
     if missing:
-        hint = "run on the host or in a virtual machine, or give the container these capabilities"
+        hint = "run on the host or in a virtual machine, or start the container with these capabilities"
         raise HostError(f"root lacks {' and '.join(missing)}: no network namespaces can be made", hint)
     try:
         os.close(os.open(TUN_DEVICE, os.O_RDWR))

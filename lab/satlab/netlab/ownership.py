@@ -68,10 +68,10 @@ def make_folder(folder: Path) -> None:
     if not folder.parent.exists():
         make_folder(folder.parent)
     folder.mkdir()
-    give_to_caller(folder)
+    chown_to_caller(folder)
 
 
-def give_to_caller(path: Path) -> None:
+def chown_to_caller(path: Path) -> None:
     """Let the person who called sudo, or else root, own a file, or a folder and all in it."""
     if os.geteuid() != 0:
         return

@@ -45,7 +45,7 @@ def proxy(
         raise HostError(f"{JOB}: {why}", sandbox.ALLOW)
     folder.mkdir()
     for place in (folder, *readable):
-        privileges.give_tree(place, uid)
+        privileges.chown_tree(place, uid)
     mounts = (*sandbox.programs(), *up.place(node).name(), Mount(folder, writable=True), *map(Mount, readable))
     box = Sandbox(uid, up.place(node), mounts, name=node, capabilities=capabilities, limits=JOB_LIMITS)
     with scratch.folder("pep") as ours:

@@ -73,7 +73,7 @@ def drop_argv(uid: int, visible: Iterable[Path], *more: str) -> list[str]:
     ]
 
 
-def give(path: Path, uid: int) -> None:
+def chown(path: Path, uid: int) -> None:
     """Let a user own one file or folder, not what is in it. No job may be able to replace it meanwhile.
 
     Raises:
@@ -97,10 +97,10 @@ def give(path: Path, uid: int) -> None:
         os.close(handle)
 
 
-def give_tree(path: Path, uid: int) -> None:
+def chown_tree(path: Path, uid: int) -> None:
     """Let a user own a folder that this program has just made, and all in it; the folder itself comes last.
 
-    Raises as `give`: nothing is changed in a folder that jobs can write in.
+    Raises as `chown`: nothing is changed in a folder that jobs can write in.
     """
     for each in sorted((path, *path.rglob("*")), reverse=True):
-        give(each, uid)
+        chown(each, uid)

@@ -116,7 +116,7 @@ def lacking(place: Place, capabilities: Iterable[str]) -> str:
 
 
 def programs() -> tuple[Mount, ...]:
-    """Return what our programs need beside those of the system; caches of the system that exist."""
+    """Return what our programs need in addition to those of the system; caches of the system that exist."""
     known = [*privileges.program_paths(), paths.PROGRAMS, *_CACHES]
     return tuple(Mount(path.resolve()) for path in dict.fromkeys(known) if path.exists() and not _is_system(path))
 

@@ -41,7 +41,7 @@ def test_results_belong_to_the_caller_of_sudo(tmp_path: Path, monkeypatch: pytes
     folder = tmp_path / "runs" / "one"
     ownership.make_folder(folder)
     (folder / "file").touch()
-    ownership.give_to_caller(folder)
+    ownership.chown_to_caller(folder)
     assert {(p.stat().st_uid, p.stat().st_gid) for p in (folder.parent, folder, folder / "file")} == {(1234, 1235)}
     assert tmp_path.stat().st_uid == os.geteuid()
     with pytest.raises(FileExistsError):
@@ -64,7 +64,7 @@ def test_t17_results_are_given_to_the_caller_however_deep_and_without_what_links
         here, above = os.open("d", os.O_PATH, dir_fd=here), here
         os.close(above)
     try:
-        ownership.give_to_caller(folder)
+        ownership.chown_to_caller(folder)
     finally:
         owners = (folder.stat().st_uid, (folder / "link").lstat().st_uid, os.fstat(here).st_uid)
         os.close(here)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""T17 of the threat table: what root gives away, and what it refuses to."""
+"""T17 of the threat table: which files root hands over, and what it refuses to."""
 
 import os
 from collections.abc import Callable
@@ -17,7 +17,7 @@ UID = privileges.new_uid()
 def test_t17_a_folder_is_given_without_what_is_in_it(tmp_path: Path) -> None:
     (tmp_path / "given").mkdir()
     (tmp_path / "given" / "inside").touch()
-    privileges.give(tmp_path / "given", UID)
+    privileges.chown(tmp_path / "given", UID)
     assert (tmp_path / "given").stat().st_uid == (tmp_path / "given").stat().st_gid == UID
     assert (tmp_path / "given" / "inside").stat().st_uid == 0
 
@@ -25,21 +25,21 @@ def test_t17_a_folder_is_given_without_what_is_in_it(tmp_path: Path) -> None:
 def test_t17_a_new_tree_is_given_whole(tmp_path: Path) -> None:
     (tmp_path / "given" / "deep").mkdir(parents=True)
     (tmp_path / "given" / "deep" / "file").touch()
-    privileges.give_tree(tmp_path / "given", UID)
+    privileges.chown_tree(tmp_path / "given", UID)
     given = [tmp_path / "given", *(tmp_path / "given").rglob("*")]
     assert [each.stat().st_uid for each in given] == [UID] * 3
     assert tmp_path.stat().st_uid == 0
 
 
-@pytest.mark.parametrize("give", [privileges.give, privileges.give_tree])
-def test_t17_no_link_is_followed(tmp_path: Path, give: Callable[[Path, int], None]) -> None:
+@pytest.mark.parametrize("chown", [privileges.chown, privileges.chown_tree])
+def test_t17_no_link_is_followed(tmp_path: Path, chown: Callable[[Path, int], None]) -> None:
     victim = tmp_path / "victim"
     victim.mkdir()
     (victim / "secret").touch()
     (tmp_path / "link").symlink_to(victim)
     for path in (tmp_path / "link", tmp_path / "link" / "secret"):
         with pytest.raises((HostError, NotADirectoryError)):
-            give(path, UID)
+            chown(path, UID)
     assert victim.stat().st_uid == (victim / "secret").stat().st_uid == 0
 
 
@@ -51,9 +51,9 @@ def test_t17_nothing_is_given_where_others_can_replace_it(tmp_path: Path, mode: 
     theirs.chmod(mode)
     if mode == 0o700:
         os.chown(theirs, UID, UID)
-    for give in (privileges.give, privileges.give_tree):
+    for chown in (privileges.chown, privileges.chown_tree):
         with pytest.raises(HostError, match="jobs can write"):
-            give(theirs / "file", privileges.API_UID)
+            chown(theirs / "file", privileges.API_UID)
     with pytest.raises(HostError, match="jobs can write"):
-        privileges.give_tree(theirs, privileges.API_UID)
+        privileges.chown_tree(theirs, privileges.API_UID)
     assert (theirs / "file").stat().st_uid == 0

@@ -104,7 +104,7 @@ def test_images_are_valid_and_have_their_pixels(page: Page, built: Built) -> Non
 
 
 def decode_jpeg(data: bytes) -> tuple[int, int]:
-    """Read a baseline JPEG of one component strictly, its scan included; give width and height."""
+    """Read a baseline JPEG of one component strictly, its scan included; return width and height."""
     assert data[:2] == b"\xff\xd8"
     at, size, seen = 2, (0, 0), []
     while True:
@@ -146,7 +146,7 @@ def sub_blocks(data: bytes, at: int) -> tuple[bytes, int]:
 
 
 def decode_gif(data: bytes) -> tuple[int, int]:
-    """Read a GIF of one image strictly, its LZW stream included; give width and height."""
+    """Read a GIF of one image strictly, its LZW stream included; return width and height."""
     assert data[:6] == b"GIF89a"
     screen = int.from_bytes(data[6:8], "little"), int.from_bytes(data[8:10], "little")
     assert data[10] == 0x80, "a global colour table of 2 entries"
@@ -256,7 +256,7 @@ def test_a_fault_in_the_manifest_is_named_with_its_line(
     assert any(place in f.place and reason in f.reason for f in caught.value.faults), caught.value.faults
 
 
-def test_every_fault_is_told_at_once(targets: Path) -> None:
+def test_every_fault_is_reported_at_once(targets: Path) -> None:
     folder = targets / "kepler"
     edit(folder / "manifest.csv", lambda text: text.replace("20x15,743,580", "0x15,743,x").replace("4x6,46", "4x6,1"))
     edit(folder / "page.yml", lambda text: text.replace("kepler.satlab.test", "example.org") + "colour: red\n")

@@ -70,7 +70,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Built:
-    """A generated page: document root, its manifest beside it, and the SHA-256 over paths, sizes and contents."""
+    """A generated page: document root, its manifest next to it, and the SHA-256 over paths, sizes and contents."""
 
     site: Path
     manifest: Path
@@ -201,7 +201,7 @@ def _too_small(item: WebObject, least: int) -> str:
 def _check_totals(settings: dict[str, str], objects: Sequence[WebObject], place: Path) -> list[Fault]:
     found = {"objects": len(objects), "bytes": sum(o.size_bytes for o in objects)}
     return [
-        Fault(f"{place}: {key}", f"says {settings[key]}, the rows of manifest.csv give {value}", "correct one of them")
+        Fault(f"{place}: {key}", f"says {settings[key]}, the sum in manifest.csv is {value}", "correct one of them")
         for key, value in found.items()
         if settings[key] != str(value)
     ]
@@ -209,7 +209,7 @@ def _check_totals(settings: dict[str, str], objects: Sequence[WebObject], place:
 
 # --- generating -----------------------------------------------------------------------------------
 
-_LETTERS = "abcdefghijklmnopqrstuvwxyz    \n."  # 32 symbols: a random byte gives one without bias
+_LETTERS = "abcdefghijklmnopqrstuvwxyz    \n."  # 32 symbols: a random byte selects one without bias
 _LINE = "The synthetic line which this page repeats in place of its original text.\n"
 _ICON = '<link rel="icon" href="data:,">'  # the favicon must not become a request of its own
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A paper's reproduction by flows as one HTML file: conclusions, figures beside the published ones, and the plots."""
+"""A paper's reproduction by flows as one HTML file: conclusions, figures next to the published ones, and the plots."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

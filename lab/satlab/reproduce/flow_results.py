@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Published figures beside those of flows, and the paper's conclusions judged."""
+"""Published figures next to those of flows, and the paper's conclusions judged."""
 
 import json
 from collections.abc import Mapping, Sequence

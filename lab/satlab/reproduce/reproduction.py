@@ -95,7 +95,7 @@ def report(campaign: Campaign, log: ProgressLog) -> Results:
         measured = results.read(campaign)
         result_tables.write(measured, campaign.folder / "report")
         path = reproduction_page.write(campaign, measured, campaign.folder / "report" / "index.html")
-        ownership.give_to_caller(campaign.folder)
+        ownership.chown_to_caller(campaign.folder)
     log.line(str(path))
     return measured
 

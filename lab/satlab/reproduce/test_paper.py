@@ -111,7 +111,7 @@ def test_a_campaign_is_resumed_where_it_was_left(tmp_path: Path, simulated: Call
     assert len(more.todo()) == 2
 
 
-def test_figures_stand_beside_the_published_ones(tmp_path: Path, simulated: Callable[..., list[Path]]) -> None:
+def test_figures_stand_next_to_the_published_ones(tmp_path: Path, simulated: Callable[..., list[Path]]) -> None:
     simulated(reno=9.65, bbr=9.3)
     done = campaign(tmp_path, [RENO, BBR], 2)
     done.go(ProgressLog(), threading.Event())

@@ -59,7 +59,7 @@ def test_types_of_ours_are_scenarios_with_a_warm_proxy() -> None:
         assert results.published_page(Cell("geo", "0", kind), "page_load_time_ms") is None
 
 
-def test_types_with_the_defects_of_opensand_stand_beside_the_paper_s() -> None:
+def test_types_with_the_defects_of_opensand_stand_next_to_the_paper_s() -> None:
     assert len(matrix.select(["geo/0/tcp-defects", "leo/0/h1-pep-defects"])) == 2
     cell = Cell("geo", "0", "h1-defects")
     assert "--opensand-defects" in matrix.arguments(cell.request(1, Path("x")))

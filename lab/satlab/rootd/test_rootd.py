@@ -7,7 +7,6 @@ import os
 import socket
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +36,7 @@ from satlab.rootd.verbs import (
     StopRequest,
     read_request,
 )
+from tests.polling import until
 
 DOCUMENT = {"name": "nothing", "openbach_functions": []}
 SCENARIO_REQUEST = ScenarioRequest(
@@ -161,13 +161,6 @@ class Answering:
         self.thread.join()
         self.listener.close()
         self.helper.close(5.0)
-
-
-def until(condition: Any) -> None:
-    end = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 OBEDIENT = """

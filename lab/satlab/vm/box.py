@@ -98,8 +98,10 @@ def run(argv: Sequence[str], *, deadline_s: float = DEADLINE_S) -> None:
         raise HostError(f"{argv[0]} did not end within {deadline_s:g} s", "is the package mirror reachable?") from error
 
 
-def make_root(archive: Path, packages: Sequence[str], mirrors: Sequence[str] = MIRRORS) -> None:
-    """Make a Debian root file system with the user `vagrant`, as a tar archive."""
+def make_root(
+    archive: Path, packages: Sequence[str], mirrors: Sequence[str] = MIRRORS, *, has_lists: bool = False
+) -> None:
+    """Make a Debian root file system with the user `vagrant`, as a tar archive, with apt's package lists if asked."""
     hooks = [
         'chroot "$1" useradd --create-home --shell /bin/bash vagrant',
         'install -d -m 700 -o 1000 -g 1000 "$1/home/vagrant/.ssh"',
@@ -110,6 +112,7 @@ def make_root(archive: Path, packages: Sequence[str], mirrors: Sequence[str] = M
     ]
     options = [word for hook in hooks for word in ("--customize-hook", hook)]
     settings = ['--aptopt=Acquire::Languages "none"', '--aptopt=Acquire::Retries "3"']
+    settings += ["--skip=cleanup/apt/lists"] if has_lists else []
     include = f"--include={','.join(packages)}"
     run(["mmdebstrap", "--variant=minbase", include, *settings, *options, SUITE, str(archive), *mirrors])
 

@@ -5,8 +5,7 @@ import http.client
 import signal
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 import uvicorn
@@ -16,6 +15,7 @@ from starlette.testclient import TestClient
 from satlab.serve.conftest import HOST
 from satlab.web.api_process import _Server
 from satlab.web.events import Listeners
+from tests.polling import until
 
 GRACE_S = 60
 
@@ -37,13 +37,6 @@ def server(app: FastAPI, listeners: Listeners) -> Iterator[tuple[_Server, int, t
     yield made, listener.getsockname()[1], thread
     made.handle_exit(signal.SIGTERM, None)
     thread.join()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def listen(port: int, path: str, cookie: str) -> http.client.HTTPResponse:

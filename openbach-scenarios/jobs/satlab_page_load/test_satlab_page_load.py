@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 import copy
-import importlib.util
 import json
 import os
 import re
@@ -9,7 +8,6 @@ import sys
 from collections.abc import Callable
 from ipaddress import IPv4Address
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import jsonschema
@@ -19,23 +17,14 @@ from selenium.common.exceptions import WebDriverException
 from satlab.common.paths import ROOT, SCHEMAS
 from satlab.netlab import web_target
 from satlab.openbach.descriptor import load_job
+from tests import job_programs
 
 HERE = Path(__file__).parent
 SERVER = IPv4Address("198.18.4.2")
 PIN = "Q/l5cdUGp3pw+9q767PczWkv4/hgpbtdVQ1fRER5+hs="
 
 
-def load_module() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("satlab_page_load", HERE / "files" / "satlab_page_load.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-job = load_module()
+job = job_programs.load("satlab_page_load")
 PROGRAMS = job.Programs("/usr/bin/chromium", "/usr/bin/chromedriver", "Chromium 1", "ChromeDriver 1")
 
 

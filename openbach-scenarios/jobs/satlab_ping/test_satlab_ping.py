@@ -1,28 +1,17 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-import importlib.util
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import jsonschema
 import pytest
 
 from satlab.common import paths
+from tests import job_programs
 
 PROGRAM = Path(__file__).parent / "files" / "satlab_ping.py"
-
-
-def module() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("satlab_ping", PROGRAM)
-    assert spec is not None
-    assert spec.loader is not None
-    found = importlib.util.module_from_spec(spec)
-    sys.modules["satlab_ping"] = found  # dataclasses look their module up
-    spec.loader.exec_module(found)
-    return found
 
 
 # iputils 20221126, `ping -n -D -O`, over a link with loss and a duplicate.
@@ -37,7 +26,7 @@ SUMMARY = "4 packets transmitted, 2 received, 50% packet loss, time 3004ms\n"
 
 
 def test_replies_losses_and_duplicates_are_distinguished() -> None:
-    echo = module().Echo()
+    echo = job_programs.load("satlab_ping").Echo()
     replies = [reply for line in LINES.splitlines() if (reply := echo.take(line))]
     assert replies == [(1795262219250, 600.0), (1795262220250, 601.5)]
     assert (echo.sent, echo.rtt_ms) == (3, [600.0, 601.5])

@@ -1,23 +1,17 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from tests import job_programs
 
 PROGRAM = Path(__file__).parent / "files" / "satlab_tcp_conf.py"
 
 
 @pytest.fixture(scope="module")
 def job() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("satlab_tcp_conf", PROGRAM)
-    assert spec is not None
-    assert spec.loader is not None
-    found = importlib.util.module_from_spec(spec)
-    sys.modules["satlab_tcp_conf"] = found  # dataclasses look their module up
-    spec.loader.exec_module(found)
-    return found
+    return job_programs.load("satlab_tcp_conf")
 
 
 # `ss -tinOH state established`, iproute2 6.1: an idle connection, the same one sending, one of the host with itself.

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-import importlib.util
 import json
 import re
 import socket
@@ -7,28 +6,18 @@ import subprocess
 import sys
 from ipaddress import IPv4Address
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from satlab.openbach.descriptor import load_job
+from tests import job_programs
 
 HERE = Path(__file__).parent
 LOOPBACK = IPv4Address("127.0.0.1")
 
 
-def load_module() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("satlab_web_server", HERE / "files" / "satlab_web_server.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-job = load_module()
+job = job_programs.load("satlab_web_server")
 
 
 @pytest.fixture

@@ -8,7 +8,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::sys::{check, owned};
+use linux::check;
+
+use crate::sys::owned;
 
 /// Notes that are kept; a power of two.
 pub(super) const NOTES: u64 = 8192;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use quic::{client_crypto, server_crypto};
 use quinn::{ClientConfig, Connection, ConnectionError, Endpoint, ServerConfig, TransportConfig};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use satpep::options::QuicOptions;
 use satpep::proxy::{Proxy, StartError};
 use satpep::report::Report;
@@ -41,7 +41,9 @@ impl Pki {
         let key = KeyPair::generate().unwrap();
         let names = [NAME.to_owned(), "127.0.0.1".to_owned()];
         let leaf = CertificateParams::new(names).unwrap();
-        let leaf = leaf.signed_by(&key, &ca, &ca_key).unwrap();
+        let leaf = leaf
+            .signed_by(&key, &Issuer::from_params(&params, &ca_key))
+            .unwrap();
         for (file, text) in [
             ("ca.crt", ca.pem()),
             ("leaf.crt", leaf.pem()),

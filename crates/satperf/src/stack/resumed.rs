@@ -86,7 +86,7 @@ impl Paths {
         } = resumed;
         match (resumption.learned(), saved) {
             (Some(learned), _) => self.store.learn(key, learned, self.unix_s(now)),
-            (None, Some(saved)) if resumption.is_saved_valid() => self.store.give_back(key, saved),
+            (None, Some(saved)) if resumption.is_saved_valid() => self.store.put_back(key, saved),
             _ => {}
         }
     }

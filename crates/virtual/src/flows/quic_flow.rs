@@ -20,7 +20,7 @@ use crate::endpoint::Endpoint;
 use crate::stacks::Library;
 use crate::tls;
 
-/// Longer than any simulation: the flow is closed from outside.
+/// Longer than any simulation: the simulation closes the flow.
 const WITHOUT_END: Duration = Duration::from_secs(1_000_000);
 
 /// Both ends of a flow.

@@ -98,6 +98,11 @@ class RealClock:
             **_returned(samples),
         )
 
+    def sample_in(self, up: Lab, what: tuple[Suite, Case, int], folder: Path, halt: threading.Event) -> Sample:
+        """Run the programs in a lab that is up; of its calibration the sample has their waits for a core alone."""
+        sample = self._transfer(up, what, _emptied(folder), halt, _Taps())
+        return replace(sample, calibration=", ".join(one.name for one in _waits(sample) if not one.ok))
+
     def _ledgers(
         self, taps: "_Taps", samples: Sequence[Mapping[str, Any]], host: NetnsHost, case: Case, lost: int | None
     ) -> dict[str, Ledger]:
@@ -269,12 +274,12 @@ class _Sitting:
         place = self.up.place(self.up.topology.node_of(Role(side)))
         box, own = self.sandboxes[side], self.request.folder / side
         if own.stat().st_uid != box.uid:  # what is put there is the program's from its first start
-            privileges.give_tree(own, box.uid)
+            privileges.chown_tree(own, box.uid)
         for mount in program.mounts:
             if mount.source.is_relative_to(own) and mount.source.resolve() != mount.source:
                 raise NotStartedError(f"the {side} has replaced its folder {mount.source.name} by a link")
             if mount.source.is_relative_to(self.request.pki.folder):
-                privileges.give(mount.source, box.uid)
+                privileges.chown(mount.source, box.uid)
         box = replace(
             box, place=place, mounts=(*program.mounts, *box.mounts), base=program.base,
             capabilities=program.capabilities, hosts=program.hosts or box.hosts,

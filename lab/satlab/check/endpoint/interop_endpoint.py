@@ -147,7 +147,7 @@ class InteropPair:
             mounts = [Mount(place / name, f"/{name}", writable=True) for name in ("downloads", "logs")]
             for mount in mounts:
                 mount.source.mkdir()
-                privileges.give(mount.source, box.uid)
+                privileges.chown(mount.source, box.uid)
             program = self._script(role, f"unknown-{secrets.token_hex(4)}", "", mounts)
             node = up.place(up.topology.node_of(Role(role)))
             box = replace(box, place=node, mounts=program.mounts, base=program.base, capabilities=program.capabilities)

@@ -91,7 +91,7 @@ def write(check: CheckResult) -> Path:
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     scratch.write_text(text, encoding="utf-8")
     scratch.replace(path)
-    ownership.give_to_caller(path)
+    ownership.chown_to_caller(path)
     return path
 
 

@@ -86,7 +86,7 @@ ROOM = replace(FULL, cwnd_bytes=200_000, in_flight_bytes=120_000, rtt_ms=2_500, 
         ({"is_app_limited": True}, "flow control"),
     ],
 )
-def test_a_sender_with_a_rate_of_its_own_is_no_loss_recovery(changes: dict[str, Any], cause: str) -> None:
+def test_a_sender_with_a_rate_of_its_own_is_not_loss_recovery(changes: dict[str, Any], cause: str) -> None:
     state = replace(ROOM, **changes)
     assert causes_of(*[state] * 6)[-1] == cause
 

@@ -87,7 +87,7 @@ def hold(options: argparse.Namespace, stop: threading.Event) -> None:
 
 
 def announce() -> socket.socket:
-    """Report that the job is ready, to satlab_await until the socket is closed."""
+    """Report to the job satlab_await that this job is ready, until the socket is closed."""
     door = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     with contextlib.suppress(OSError):  # another instance on this node has bound it
         door.bind("\0satlab_set_tos")

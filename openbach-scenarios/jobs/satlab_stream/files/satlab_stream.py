@@ -171,7 +171,7 @@ class Stopped(Exception):  # noqa: N818 - an ordinary end
 
 
 def announce() -> socket.socket:
-    """Report that the job is ready, to satlab_await until the socket is closed."""
+    """Report to the job satlab_await that this job is ready, until the socket is closed."""
     collect_agent.send_stat(collect_agent.now(), ready=1)
     door = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     with contextlib.suppress(OSError):  # another instance on this node has bound it

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`./satlab test` over a Makefile of its own, in a folder where everything is installed."""
+
+import hashlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from satlab.common import paths
+from tests.polling import until
+from tests.vm import stage
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+PROGRAMS = ("satlink", "satbox", "satpep", "satperf", "satfec", "satvirtual")
+MAKEFILE = """\
+lint rust:
+	@echo $@ done
+python unit:
+	@echo "$@ $(ARGS)"; sleep 1; exit $(or $(PYTHON_STATUS),0)
+vm-nspawn:
+	@chrt --pid $$$$; exit $(or $(VM_STATUS),0)
+"""
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """Return a folder with the launcher and all that it would install, as if it had."""
+    for name in ("crates", ".satlab/packages/influxdb", ".venv/bin", "target/ci"):
+        (tmp_path / name).mkdir(parents=True)
+    for name in ("Cargo.toml", "Cargo.lock", "requirements-dev.lock"):
+        shutil.copy(paths.ROOT / name, tmp_path)
+    (tmp_path / "Makefile").write_text(MAKEFILE)
+    shutil.copy(paths.ROOT / "satlab", tmp_path)
+    lock = hashlib.sha256((tmp_path / "requirements-dev.lock").read_bytes()).hexdigest()
+    (tmp_path / ".satlab/requirements-dev.lock.sha256").write_text(f"{lock}  -\n")
+    for file in (".venv/bin/python", *(f"target/ci/{name}" for name in PROGRAMS)):
+        (tmp_path / file).write_text("#!/bin/sh\n")
+        (tmp_path / file).chmod(0o755)
+    later = (tmp_path / "satlab").stat().st_mtime + 3600
+    for groups in ("test", "test-test-vm"):
+        stamp = tmp_path / f".satlab/packages-{groups}"
+        stamp.touch()
+        os.utime(stamp, (later, later))
+    return tmp_path
+
+
+def launch(clone: Path, *words: str, **settings: str) -> "subprocess.CompletedProcess[str]":
+    argv = [str(clone / "satlab"), "test", *words]
+    return subprocess.run(argv, env=os.environ | settings, capture_output=True, text=True, timeout=60, check=False)
+
+
+def phases(stderr: str) -> list[str]:
+    (line,) = re.findall(r"^satlab: durations: (.*)$", stderr, re.MULTILINE)
+    return re.findall(r"(\S[^;]*) \d+ s \(CPU \d+ s\);", line)
+
+
+def test_the_durations_of_all_phases_come_last(clone: Path) -> None:
+    done = launch(clone, "-k", "word")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["lint done", "rust done", "python -k word"]
+    assert phases(done.stderr) == ["installation", "lint rust", "python"]
+    assert int(re.findall(r"python (\d+) s", done.stderr)[0]) >= 1
+
+
+def test_a_failed_phase_ends_the_tests_and_those_before_it_are_shown(clone: Path) -> None:
+    done = launch(clone, PYTHON_STATUS="1")
+    assert done.returncode != 0
+    assert phases(done.stderr) == ["installation", "lint rust"]
+
+
+def test_the_vm_lab_takes_the_cpu_time_that_is_left_and_comes_last(clone: Path) -> None:
+    done = launch(clone, "all")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[2] == "python "
+    assert "SCHED_IDLE" in done.stdout.splitlines()[3]
+    assert phases(done.stderr)[-1] == "vm-nspawn, the rest"
+
+
+@pytest.mark.parametrize("failing", ["PYTHON_STATUS", "VM_STATUS"])
+def test_a_failure_on_either_side_fails_both(clone: Path, failing: str) -> None:
+    done = launch(clone, "all", **{failing: "1"})
+    assert done.returncode != 0
+    assert "SCHED_IDLE" in done.stdout, "what the other side said is shown"
+
+
+def test_what_measures_waits_for_the_tests_on_the_host(tmp_path: Path) -> None:
+    """`make python` runs pytest below flock(1), as here; what it leaves running does not hold the lock."""
+    recipe = subprocess.run(["make", "-n", "python"], cwd=paths.ROOT, capture_output=True, text=True, check=True).stdout
+    assert recipe.startswith("flock --close Makefile ")
+    lock, ended = tmp_path / "Makefile", tmp_path / "ended"
+    lock.touch()
+    script = f"sleep 30 & sleep 0.5; touch {ended}"
+    with subprocess.Popen(["flock", "--close", str(lock), "bash", "-c", script], start_new_session=True) as other:
+        until(lambda: locked(lock), "the lock")
+        with stage.after_other_tests(lock):
+            assert ended.exists()
+        os.killpg(other.pid, signal.SIGKILL)
+
+
+def locked(lock: Path) -> bool:
+    return subprocess.run(["flock", "--nonblock", str(lock), "true"], check=False).returncode != 0
