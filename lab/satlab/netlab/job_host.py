@@ -95,7 +95,7 @@ class LabHost:
             return []
         folder = self._sockets / number
         folder.mkdir(mode=0o700)
-        privileges.give(folder, self._uid)
+        privileges.chown(folder, self._uid)
         return [Mount(TUN_DEVICE, writable=True), Mount(folder, "/var/run/wireguard", writable=True)]
 
     def environment(self, entity: str) -> dict[str, str]:

@@ -108,7 +108,7 @@ def test_a_job_that_is_not_there_is_the_reason(known: dict[str, Descriptor], tmp
     assert {fault.reason for fault in faults} == {"there is no such job"}
 
 
-_DOUBTFUL = {
+_DOUBTFUL: dict[str, dict[str, object]] = {
     "link": {"openbach_functions": [start(0, "gw", "tc_configure_link", {"interface_name": "lan0", "clear": {}})]},
     "other_entities": {"openbach_functions": [start(0, "midbox", "apache2", {"operation": "start"})]},
     "more_keys": {"owner": "nobody", "openbach_functions": [start(0, "server", "apache2", {"operation": "start"})]},

@@ -84,9 +84,9 @@ def _packages(tasks: Any) -> Iterator[str]:
     for task in tasks if isinstance(tasks, list) else ():
         if isinstance(task, dict):
             yield from _packages(task.get("block"))
-            call = next((task[key] for key in _APT if isinstance(task.get(key), dict)), {})
-            named: Any = next((call[key] for key in ("name", "pkg", "package") if key in call), [])
-            items = [named] if isinstance(named, str) else named
+            call: Any = next((task[key] for key in _APT if isinstance(task.get(key), dict)), {})
+            items: Any = next((call[key] for key in ("name", "pkg", "package") if key in call), [])
+            items = items if isinstance(items, list) else [items]
             if items == ["{{ item }}"]:
                 items = next((task[key] for key in _LOOP if isinstance(task.get(key), list)), [])
             yield from (each for each in items if isinstance(each, str) and _PACKAGE.fullmatch(each))
