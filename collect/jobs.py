@@ -7,7 +7,10 @@ from typing import Literal
 from collect.raw import Model
 from collect.records import Record
 
-MEASURING = ("satlab_curl", "satlab_iperf3", "satlab_page_load", "satlab_ping", "satlab_satperf", "satlab_stream")
+MEASURING = (
+    *("satlab_curl", "satlab_iperf3", "satlab_page_load", "satlab_ping", "satlab_satperf", "satlab_stream"),
+    "satlab_video",
+)
 """Jobs whose files become figures. Other jobs (servers) are services: to be stopped is their ordinary end."""
 
 LOG_TAIL = 400

@@ -27,6 +27,7 @@ from collect import (
     satperf,
     stream,
     tcp_conf,
+    video,
 )
 from collect.floors import Floors
 from collect.integrity import differences
@@ -84,6 +85,7 @@ _READERS = (
     _Reader("satlab_tcp_conf", tcp_conf.STAT, tcp_conf.ADAPTER, tcp_conf.MAIN_METRICS, tcp_conf.records),
     _Reader("satlab_fec", fec.STAT, fec.ADAPTER, fec.MAIN_METRICS, fec.records),
     _Reader("satlab_stream", stream.STAT, stream.ADAPTER, stream.MAIN_METRICS, stream.records),
+    _Reader("satlab_video", video.STAT, video.ADAPTER, video.MAIN_METRICS, video.records),
     _Reader("satlab_pep", pep.STAT, pep.ADAPTER, pep.MAIN_METRICS, pep.records),
 )
 """Jobs whose files are read one by one."""

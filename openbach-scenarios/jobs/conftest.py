@@ -73,6 +73,11 @@ class Node:
     name: str
 
     @property
+    def far(self) -> "Node":
+        """The namespace at the other end."""
+        return Node(self.name.replace("-near", "-far"))
+
+    @property
     def within(self) -> tuple[str, ...]:
         """The words before a command that runs there."""
         return ("ip", "netns", "exec", self.name)
@@ -87,7 +92,8 @@ def node() -> Iterator[Node]:
     """Yield a node of its own; the test needs root."""
     if os.geteuid() != 0:
         pytest.skip("needs root")
-    near, far = Node(f"satlab-{secrets.token_hex(3)}-near"), Node(f"satlab-{secrets.token_hex(3)}-far")
+    near = Node(f"satlab-{secrets.token_hex(3)}-near")
+    far = near.far
     try:
         for each in (near, far):
             subprocess.run(["ip", "netns", "add", each.name], check=True)

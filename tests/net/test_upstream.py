@@ -4,14 +4,18 @@
 import json
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
 from satlab.experiment.run import RunRequest, entities_of, execute, prepare
+from satlab.experiment.run_folder import RunResult
 from satlab.link.options import LinkOptions
-from satlab.openbach.fixtures.upstream_shapes import JOBS, start, write_job
+from satlab.openbach.fixtures.executor_shapes import start
+from satlab.openbach.fixtures.upstream_shapes import JOBS, write_job
 
 pytestmark = pytest.mark.net
 
@@ -22,6 +26,7 @@ here = pathlib.Path(__file__).parents[1] / "fping_rstats_filter.conf"
 with collect_agent.use_configuration(str(here)):
     routes = subprocess.run(["ip", "route", "add", "192.0.2.0/24", "dev", "lo"], capture_output=True)
     collect_agent.send_stat(collect_agent.now(), may_route=int(routes.returncode == 0))
+    collect_agent.send_stat(collect_agent.now(), sees_tun=int(pathlib.Path("/dev/net/tun").exists()))
     count = sys.argv[sys.argv.index("-c") + 1]
     done = subprocess.run(["ping", "-c", count, "-i", "0.2", sys.argv[1]], capture_output=True, text=True)
     for rtt in re.findall(r"time=([0-9.]+)", done.stdout):
@@ -39,28 +44,46 @@ def scenario(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.mark.parametrize("granted", [[], ["net_admin", "net_raw"]])
-def test_a_core_job_runs_unchanged_and_may_do_what_is_granted(
-    scenario: Path, tmp_path: Path, granted: list[str], satlink: Path
-) -> None:
-    del satlink
-    privileges = tmp_path / "privileges.yml"
+def run(scenario: Path, folder: Path, granted: list[str]) -> tuple[RunResult, list[dict[str, Any]]]:
+    """Run the scenario; return its result and the statistics."""
+    privileges = folder / "privileges.yml"
     privileges.write_text(json.dumps({"fping": granted}))
     request = RunRequest(
         scenario,
         LinkOptions(profile="leo"),
-        runs=tmp_path / "runs",
+        runs=folder / "runs",
         report=False,
         entities=entities_of({"ground": "client"}),
-        jobs=(tmp_path / "jobs",),
+        jobs=(folder / "jobs",),
         privileges=privileges,
     )
     prepared = prepare(request)
     assert any("owner: unknown key" in str(warning) for warning in prepared.warnings)
     outcome = execute(prepared, ProgressLog(quiet=True), threading.Event())
-    sent = [json.loads(line) for line in (outcome.folder / "raw/stats.jsonl").read_text().splitlines()]
+    return outcome, [json.loads(line) for line in (outcome.folder / "raw/stats.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("granted", [[], ["net_admin", "net_raw"]])
+def test_a_core_job_runs_unchanged_and_may_do_what_is_granted(
+    scenario: Path, tmp_path: Path, granted: list[str], satlink: Path
+) -> None:
+    del satlink
+    outcome, sent = run(scenario, tmp_path, granted)
     assert len([record for record in sent if record.get("rtt", 0) > 30]) == (3 if granted else 0)
     assert [record["may_route"] for record in sent if "may_route" in record] == [int("net_admin" in granted)]
     assert {record["_metadata"]["job_name"] for record in sent} == {"fping"}
     good = (ExitStatus.OK, ExitStatus.UNCALIBRATED)  # a busy host
     assert (outcome.status in good) == bool(granted), outcome.reason
+
+
+def test_t32_a_playbook_never_runs_and_no_tun_device_is_shown(scenario: Path, tmp_path: Path, satlink: Path) -> None:
+    del satlink
+    (playbook,) = tmp_path.rglob("install_fping.yml")
+    marks = [tmp_path / "by_command", tmp_path / "by_shell"]
+    tasks = yaml.safe_load(playbook.read_text())
+    tasks[0]["block"] += [{"command": f"touch {marks[0]}"}, {"shell": f"touch {marks[1]}", "become": True}]
+    playbook.write_text(yaml.safe_dump(tasks))
+    outcome, sent = run(scenario, tmp_path, ["net_admin", "net_raw"])
+    assert outcome.status in (ExitStatus.OK, ExitStatus.UNCALIBRATED), outcome.reason
+    assert [record["sees_tun"] for record in sent if "sees_tun" in record] == [0], "that is for the jobs of tunnels"
+    assert not [mark for mark in marks if mark.exists()]

@@ -228,3 +228,13 @@ def test_a_page_loads_over_http3(lab: VmLab, tmp_path: Path) -> None:
     print(loads.select("value", "status", "reason"))
     assert set(loads["status"]) == {"ok"}
     assert outcome.status in (ExitStatus.OK, ExitStatus.UNCALIBRATED), outcome.reason
+
+
+@pytest.mark.usefixtures("own_host")
+def test_quic_passes_the_proxies_with_the_consent_of_their_provisioning(lab: VmLab, tmp_path: Path) -> None:
+    """The consent is a file of the role `pep`; nothing in the request stands for it."""
+    outcome = run_as_planned(lab, "quic", {"pep": "quic", "duration": "8"}, tmp_path)
+    assert outcome.status in (ExitStatus.OK, ExitStatus.UNCALIBRATED), outcome.reason
+    legs = outcome.records.lazy().collect().filter(polars.col("metric") == "quic_leg_ok")
+    assert {json.loads(labels)["entity"] for labels in legs["labels"]} >= {"proxy-st", "proxy-gw"}
+    assert set(legs["status"]) == {"ok"}

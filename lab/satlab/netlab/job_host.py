@@ -13,6 +13,7 @@ from satlab.common.topology import Role
 from satlab.netlab import pki, privileges, sandbox, web_target
 from satlab.netlab.grants import Grants
 from satlab.netlab.lab import Lab
+from satlab.netlab.netns import TUN_DEVICE
 from satlab.netlab.sandbox import Limits, Mount, Sandbox, Usage
 
 
@@ -52,7 +53,8 @@ class LabHost:
         self._uid = privileges.new_uid()
         self._www, self._pki = folder / "www", folder / "pki"
         self._specs, self._root = folder / "sandboxes", folder / "root"
-        for made in (self._specs, self._root):
+        self._sockets = folder / "sockets"
+        for made in (self._specs, self._root, self._sockets):
             made.mkdir(mode=0o700)
         hosts = []
         for name in pages():
@@ -86,15 +88,26 @@ class LabHost:
         shown = [*place.name()]
         if self._control and job in privileges.LINK_CONTROLLERS:
             shown.append(Mount(self._control))
+        number = next(self._numbers)
+        shown += self._tunnel(job, str(number))
         box = Sandbox(
             self._uid, place, (*self._mounts, *shown), name=node, capabilities=capabilities, limits=JOB_LIMITS
         )
-        spec = self._specs / f"{next(self._numbers)}.json"
+        spec = self._specs / f"{number}.json"
         return box.argv(spec, self._root, None if job in BROWSERS else _report(spec))
 
     def usage(self, argv: Sequence[str]) -> Usage | None:
         """Return what a job that has ended used; `argv` begins with what `enter_argv` returned for it."""
         return sandbox.read_report(_report(Path(argv[2])))
+
+    def _tunnel(self, job: str, number: str) -> list[Mount]:
+        """Return what a job that makes tunnels has more: the TUN device, and a folder for wireguard-go's sockets."""
+        if job not in privileges.TUNNELS:
+            return []
+        folder = self._sockets / number
+        folder.mkdir(mode=0o700)
+        privileges.chown(folder, self._uid)
+        return [Mount(TUN_DEVICE, writable=True), Mount(folder, "/var/run/wireguard", writable=True)]
 
     def environment(self, entity: str) -> dict[str, str]:
         """Return the places of pages, certificates, our programs and the control socket, the home, and the agent."""

@@ -22,9 +22,11 @@ CAPABILITIES: dict[str, tuple[str, ...]] = {
     "satlab_iperf3": ("net_admin",),  # congestion control other than what the host lets everybody use
     "satlab_pep": ("net_admin", "net_bind_service", "net_raw"),  # packet filter, routes, transparent sockets
     "satlab_ping": ("net_raw",),
+    "satlab_rate": ("net_admin",),  # packet filter
     "satlab_satperf": ("net_admin",),  # as satlab_iperf3
     "satlab_set_tos": ("net_admin",),  # packet filter
     "satlab_tcp_conf": ("net_admin",),  # routes and the namespace's sysctls
+    "satlab_vpn": ("net_admin",),  # TUN or WireGuard device, addresses
     "satlab_web_server": ("net_bind_service",),
 }
 """Capabilities of a job's processes (capabilities(7), without CAP_); a job that is not listed has none."""
@@ -32,6 +34,8 @@ SHIPPED = frozenset(path.name for path in paths.JOBS.glob("satlab_*"))
 """Jobs whose privileges stand here; an operator grants others theirs (`netlab.grants`)."""
 LINK_CONTROLLERS = ("satlab_link",)
 """Jobs that see the control socket of the lab's link."""
+TUNNELS = ("satlab_fec", "satlab_vpn")
+"""Jobs that see the TUN device; CAP_NET_ADMIN confines what they make of it to their node."""
 
 _BOX = Path(__file__).with_name("expose_paths.py")
 FIRST_UID, UIDS = 1_900_000_000, 1 << 16

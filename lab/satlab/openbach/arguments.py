@@ -114,10 +114,14 @@ def _occurrences(argument: Argument, node: Node, values: Values) -> list[list[st
 
 
 def _word(argument: Argument, node: Node, values: Values) -> str | InstanceOf | None:
+    refers = argument.type in ("job", "scenario")
+    if refers and isinstance(node.value, list):  # a path as scenario_builder writes it: [3, 1]
+        parts = [values.fill(part) for part in node.array()]
+        return None if None in parts else _path(argument.type, " ".join(map(str, parts)), node)
     value = values.fill(node)
     if value is None:
         return None
-    if argument.type in ("job", "scenario"):
+    if refers:
         return _path(argument.type, value, node)
     text = convert(argument.type, value, node)
     if text is not None and argument.choices and text not in _texts(argument):

@@ -325,6 +325,9 @@ def _read(folder: Path, faults: list[Fault], warnings: list[Fault] | None) -> De
         found += unclear
     else:
         warnings += [Fault(f"{path}: {place}", reason, remedy) for place, reason, remedy in unclear]
+        if packages := " ".join(upstream.packages(folder)):
+            reason = f"installs packages, which the embedded lab does not: {packages}"
+            warnings.append(Fault(str(folder / f"install_{name}.yml"), reason, f"apt-get install {packages}"))
     found += _double_faults(file)
     platforms = _platforms(file.platform_configuration, found)
     faults.extend(Fault(f"{path}: {place}", reason, remedy) for place, reason, remedy in found)

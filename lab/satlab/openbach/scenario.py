@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from satlab.common.errors import ConfigError, Fault
-from satlab.openbach import lint
+from satlab.openbach import lint, upstream
 from satlab.openbach.arguments import InstanceOf, arrange
 from satlab.openbach.descriptor import Descriptor
 from satlab.openbach.document import TITLE_RULE, Node, is_title, read_json
@@ -277,6 +277,9 @@ class _Reader:
         for name in [name for name in jobs if name not in self.context.jobs]:
             entries[name].fault("there is no such job", f"known jobs: {', '.join(self.context.jobs)}")
         known = [name for name in jobs if name in self.context.jobs]
+        for name in known:
+            if self.context.warnings is not None and name in upstream.ELSEWHERE:
+                entries[name].doubt(*upstream.ELSEWHERE[name])
         words = [arrange(self.context.jobs[name], entries[name], values) for name in known]
         if len(jobs) != 1 or not known:
             return None

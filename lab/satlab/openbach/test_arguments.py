@@ -93,6 +93,7 @@ def test_every_fault_is_reported_at_once(iperf3: Descriptor) -> None:
         ("date", 1767225600000, "1767225600000"),
         ("job", "3 1", InstanceOf("job", (3, 1))),
         ("scenario", [[[0]]][0], InstanceOf("scenario", (0,))),
+        ("job", [[[3, 1]]], InstanceOf("job", (3, 1))),
     ],
 )
 def test_types(make_job: MakeJob, kind: str, value: object, word: object) -> None:

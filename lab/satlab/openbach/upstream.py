@@ -26,11 +26,29 @@ TYPES = {
 """Types that OpenBACH does not know, and what is meant."""
 _COPY = ("copy", "ansible.builtin.copy")
 _LOOP = ("loop", "with_items")
+_APT = ("apt", "ansible.builtin.apt", "package", "ansible.builtin.package")
+_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+", re.ASCII)
+"""Names of packages (Debian policy, section 5.6.7)."""
 _SRC = re.compile(r"(?:^|\s)src=(\{\{.*?\}\}|\S+)")
 _GENERAL = ("name", "description", "job_version", "keywords", "persistent", "need_privileges")
 _PLATFORM = ("ansible_system", "ansible_distribution", "ansible_distribution_release", "command", "command_stop")
 _ARGUMENT = ("name", "type", "count", "description", "password", "default", "choices", "flag", "repeatable")
 _LEVEL = ("required", "optional", "subcommand")
+_PLOTS = (
+    "reads the InfluxDB of a collector, which the embedded lab has not",
+    "satlab report, or --influx and its dashboard",
+)
+ELSEWHERE: Mapping[str, tuple[str, str]] = {
+    "tc_configure_link": (
+        "needs netem and ifb of the kernel for delay, jitter and losses",
+        "satlab link set, or satlab_link",
+    ),
+    "ip_scheduler": ("needs qdiscs that many kernels lack", "marks (satlab_set_tos) and the FIFOs of the profile"),
+    **dict.fromkeys(("time_series", "histogram", "comparison", "pseudo_cdf_comparison"), _PLOTS),
+    **dict.fromkeys(("temporal_binning_histogram", "temporal_binning_statistics"), _PLOTS),
+    **dict.fromkeys(("summary_agent_comparison", "summary_time_period"), _PLOTS),
+}
+"""Upstream jobs that the embedded lab starts, but that need what it has not: why, and what to use instead."""
 Warn = Callable[[str, str], None]
 """Notes a warning: place and reason."""
 Entry = dict[str, Any]
@@ -51,6 +69,27 @@ def programs(folder: Path) -> dict[str, str]:
     except (OSError, yaml.YAMLError, UnicodeDecodeError):
         return {}
     return {Path(source).name: source for source in copied(tasks) if "/" in source and ".." not in source.split("/")}
+
+
+def packages(folder: Path) -> list[str]:
+    """Return the Debian packages that a job's playbook installs, as far as they are written out."""
+    try:
+        tasks = yaml.safe_load((folder / f"install_{folder.name}.yml").read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError, UnicodeDecodeError):
+        return []
+    return list(dict.fromkeys(_packages(tasks)))
+
+
+def _packages(tasks: Any) -> Iterator[str]:
+    for task in tasks if isinstance(tasks, list) else ():
+        if isinstance(task, dict):
+            yield from _packages(task.get("block"))
+            call: Any = next((task[key] for key in _APT if isinstance(task.get(key), dict)), {})
+            items: Any = next((call[key] for key in ("name", "pkg", "package") if key in call), [])
+            items = items if isinstance(items, list) else [items]
+            if items == ["{{ item }}"]:
+                items = next((task[key] for key in _LOOP if isinstance(task.get(key), list)), [])
+            yield from (each for each in items if isinstance(each, str) and _PACKAGE.fullmatch(each))
 
 
 def copied(tasks: Any) -> Iterator[str]:

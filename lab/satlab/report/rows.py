@@ -76,6 +76,22 @@ class StreamFigure:
 
 
 @dataclass(frozen=True)
+class VideoFigure:
+    """One adaptive video. `values` by metric: bit/s, ms, s, counts."""
+
+    run_id: str
+    profile: str
+    labels: Mapping[str, str]
+    values: Mapping[str, float | None]
+    status: str
+    reason: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.labels.get('function', '')} over {PROTOCOLS.get(self.labels.get('protocol', ''), '')}"
+
+
+@dataclass(frozen=True)
 class PageFigure:
     """One metric of a page over all loads of a run with one protocol through one PEP (`none`: without), ms."""
 
@@ -175,6 +191,22 @@ def streams(rows: Iterable[Row]) -> list[StreamFigure]:
             about = head.run_id, head.profile, head.labels, codec
             figures.append(StreamFigure(*about, values, head.status, head.reason))
     return figures
+
+
+def videos(rows: Iterable[Row]) -> list[VideoFigure]:
+    """Return the adaptive videos, as their players measured them."""
+    found: dict[tuple[str, str], dict[str, Row]] = defaultdict(dict)
+    for row in rows:
+        if row.metric.startswith("video_"):
+            found[row.run_id, row.labels["instance"]][row.metric] = row
+    heads = [(group["video_bitrate_bps"], group) for group in found.values() if "video_bitrate_bps" in group]
+    return [
+        VideoFigure(
+            *(head.run_id, head.profile, head.labels, {name: row.value for name, row in group.items()}),
+            *(head.status, head.reason),
+        )
+        for head, group in heads
+    ]
 
 
 def page_figures(rows: Iterable[Row]) -> list[PageFigure]:

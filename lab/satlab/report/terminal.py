@@ -12,7 +12,7 @@ from rich.table import Table
 import collect
 from satlab.common.console import printable
 from satlab.report import rows as read
-from satlab.report.rows import PAGE_METRICS, BulkTransfer, PageFigure, Row, StreamFigure
+from satlab.report.rows import PAGE_METRICS, BulkTransfer, PageFigure, Row, StreamFigure, VideoFigure
 
 CHECKS = {
     "rtt_ms": "round-trip time",
@@ -35,7 +35,7 @@ def terminal_tables(frames: Sequence[collect.Table]) -> list[Table]:
     """Return tables of goodput, page metrics, calibration and failed samples; empty ones are left out."""
     rows = read.summaries(frames)
     tables = [_goodput(read.transfers(rows)), _pages(read.page_figures(rows)), _streams(read.streams(rows))]
-    tables += [_echoes(rows), _calibration(rows), _failures(read.failures(rows))]
+    tables += [_videos(read.videos(rows)), _echoes(rows), _calibration(rows), _failures(read.failures(rows))]
     return [table for table in tables if table.row_count]
 
 
@@ -116,6 +116,18 @@ def _streams(streams: Sequence[StreamFigure]) -> Table:
         cells.append("-" if loss is None else f"{100 * loss:.2f}")
         table.add_row(*(_cell(text) for text in (one.profile, one.labels.get("entity", ""), one.codec, *cells)))
     return table
+
+
+def _videos(videos: Sequence[VideoFigure]) -> Table:
+    table = _table("Video", ("profile", "video"), ("bitrate Mbit/s", "start-up ms", "stalls", "stalled s"))
+    for one in videos:
+        bitrate = mbits(one.values["video_bitrate_bps"]) if one.status == "ok" else one.status
+        more = [_number(one.values.get(f"video_{name}"), digits) for name, digits in _VIDEO_FIGURES]
+        table.add_row(*(_cell(text) for text in (one.profile, one.name, bitrate, *more)))
+    return table
+
+
+_VIDEO_FIGURES = (("startup_ms", 0), ("stalls_count", 0), ("stalled_s", 1))
 
 
 def _calibration(rows: Sequence[Row]) -> Table:

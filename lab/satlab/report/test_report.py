@@ -484,3 +484,14 @@ def test_streams_have_delay_loss_and_quality() -> None:
     voice, plain = read.streams(rows)
     assert (voice.codec, voice.values["mos"], voice.values["one_way_delay_ms p95"]) == ("g711", 3.6, 295.0)
     assert (plain.codec, plain.values.get("mos")) == ("", None)
+
+
+def test_videos_have_bitrate_start_and_stalls() -> None:
+    labels = {"job": "satlab_video", "instance": "3", "function": "video", "page": "video", "protocol": "h3", "n": "8"}
+    shared = ("r1", "video", "geo", "netns")
+    played = {"bitrate_bps": 3.2e6, "startup_ms": 1900.0, "stalls_count": 1.0, "stalled_s": 0.5, "switches_count": 3.0}
+    rows = [Row(*shared, f"video_{name}", value, None, "ok", "", labels) for name, value in played.items()]
+    failed = Row(*shared, "video_bitrate_bps", None, None, "failed", "stopped", labels | {"instance": "4"})
+    one, other = read.videos([*rows, failed])
+    assert (one.name, one.values["video_stalls_count"], one.status) == ("video over HTTP/3", 1.0, "ok")
+    assert (other.values["video_bitrate_bps"], other.reason) == (None, "stopped")

@@ -14,7 +14,7 @@ import collect
 from satlab.report import figures, published
 from satlab.report import rows as read
 from satlab.report.figures import Bulk, Figure
-from satlab.report.rows import PAGE_METRICS, BulkTransfer, PageFigure, Row, StreamFigure
+from satlab.report.rows import PAGE_METRICS, BulkTransfer, PageFigure, Row, StreamFigure, VideoFigure
 from satlab.report.terminal import CHECKS, mbits, quantity
 
 
@@ -132,6 +132,7 @@ class View:
         plt = [f for f in self.page_figures if f.metric == "page_load_time_ms"]
         found += [self._page_tile(figure) for figure in plt[:4]]
         found += [self._voice_tile(one) for one in self.voice[:2]]
+        found += [_video_tile(one) for one in read.videos(self.rows)[:2]]
         return [*found, self._calibration_tile(), self._samples_tile()]
 
     def _voice_tile(self, one: StreamFigure) -> Tile:
@@ -240,6 +241,10 @@ class View:
             *(value("stream_jitter_ms", 2), value("stream_loss_ratio", 2, 100), value("mouth_to_ear_ms", 0)),
         )
 
+    def videos(self) -> list[tuple[str, ...]]:
+        """Return the cells of the videos' table, as in `VIDEO_COLUMNS`."""
+        return [(self.names[one.run_id], *_video_cells(one)) for one in read.videos(self.rows)]
+
     def calibration(self) -> list[tuple[str, list[tuple[str, ...]]]]:
         """Return (run, its checks), each as in `CALIBRATION_COLUMNS`."""
         return [(self.names[run.manifest.run_id], [_check(row) for row in _checks(run)]) for run in self.runs]
@@ -346,6 +351,16 @@ STREAM_COLUMNS = (
     *("Run", "Stream", "Codec", "MOS", "Delay, median ms", "Min ms", "95 % ms", "Max ms", "Jitter ms", "Loss %"),
     "Mouth to ear ms",
 )
+VIDEO_COLUMNS = (
+    "Run",
+    "Video",
+    "Segments",
+    "Mean bitrate (Mbit/s)",
+    "Start-up (s)",
+    "Stalls",
+    "Stalled (s)",
+    "Switches",
+)
 LINK_COLUMNS = (
     "Direction", "Released (MB)", "Dropped, queue full (packets)", "Lost on the link (packets)",
     "Largest queue (MB)", "Release error p50 (µs)", "p99 (µs)", "max (µs)",
@@ -356,6 +371,23 @@ LINK_METRICS = {
     "link_out_bytes": 1e-6, "link_dropped_packets": 1, "link_lost_packets": 1, "link_queue_max_bytes": 1e-6,
     "link_release_late_p50_us": 1, "link_release_late_p99_us": 1, "link_release_late_max_us": 1,
 }  # fmt: skip
+
+
+def _video_tile(one: VideoFigure) -> Tile:
+    bitrate, stalls = one.values["video_bitrate_bps"], one.values.get("video_stalls_count")
+    if bitrate is None:
+        return Tile(STATUS[one.status], "", f"{one.name}, {one.profile}: {one.reason}", "bad")
+    stalled = f"{stalls:.0f} stalls, {one.values.get('video_stalled_s') or 0:.1f} s" if stalls else "no stall"
+    return Tile(mbits(bitrate), "Mbit/s", f"{one.name}, {one.profile}: mean bitrate; {stalled}")
+
+
+def _video_cells(one: VideoFigure) -> tuple[str, ...]:
+    def value(metric: str, digits: int, scale: float = 1.0) -> str:
+        return _count(one.values.get(f"video_{metric}"), scale, digits)
+
+    bitrate = value("bitrate_bps", 2, 1e-6) if one.status == "ok" else STATUS[one.status]
+    stalls = value("stalls_count", 0), value("stalled_s", 1)
+    return (one.name, one.labels["n"], bitrate, value("startup_ms", 2, 1e-3), *stalls, value("switches_count", 0))
 
 
 def _checks(run: ReportRun) -> list[Row]:

@@ -14,7 +14,8 @@ from starlette.testclient import TestClient
 from satlab import web
 from satlab.common.errors import ConfigError
 from satlab.experiment.run import JOBS_VARIABLE, PRIVILEGES_VARIABLE
-from satlab.openbach.fixtures.upstream_shapes import JOBS, SCENARIOS, write_job
+from satlab.openbach.fixtures.executor_shapes import SCENARIOS
+from satlab.openbach.fixtures.upstream_shapes import JOBS, write_job
 from satlab.serve import supervisor
 from satlab.serve.accounts import Role, User
 from satlab.serve.app import create_app
@@ -49,9 +50,7 @@ def test_a_job_in_the_list_form_is_shown_as_openbach_shows_jobs(admin: TestClien
 
 
 def test_an_upstream_scenario_is_saved_and_launched(admin: TestClient) -> None:
-    shape, _ = SCENARIOS["service_data_transfer"]
-    document = {"name": "Service VPN test", "openbach_functions": shape["functions"]}
-    document |= {key: shape[key] for key in ("arguments", "constants")}
+    document = {"name": "Service VPN test", **SCENARIOS["service_data_transfer"]}
     assert admin.post("/project/satlab/scenario/", json=document).status_code == 200, "names may have spaces"
     where = "/project/satlab/scenario/Service%20VPN%20test/scenario_instance/"
     answer = admin.post(where, json={"arguments": {"duration": "5"}})

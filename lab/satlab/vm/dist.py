@@ -95,7 +95,7 @@ def _jobs() -> Package:
             if text.startswith("..") or any(part in text for part in _LEFT_OUT):
                 continue
             files[LIBRARY / "python" / file] = Path(str(found.locate_file(file)))
-    depends = "python3 (>= 3.11), iperf3, iputils-ping, iproute2"
+    depends = "python3 (>= 3.11), iperf3, iputils-ping, iproute2, wireguard-tools"
     return Package("satlab-jobs", "all", depends, "satlab: OpenBACH jobs and their launcher", files)
 
 

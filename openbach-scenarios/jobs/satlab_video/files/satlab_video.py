@@ -1,0 +1,300 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""OpenBACH job: play an adaptive video over HTTP/1.1, HTTP/2 or HTTP/3, and report bitrate, stalls and start-up.
+
+Chromium fetches the segments (player.html, served to it on the loopback interface); nothing is decoded. The bytes of a
+segment are those that its bitrate makes of its length.
+Exit statuses: 0 played to the end, 1 not, or the job was stopped, 2 arguments, 3 no browser, segments or pin.
+"""
+
+import argparse
+import csv
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Any
+
+import collect_agent
+
+FILTER = Path(__file__).with_name("satlab_video_rstats_filter.conf")
+PLAYER = Path(__file__).with_name("player.html")
+PROTOCOLS = {"h1": ("http", 80), "h2": ("https", 443), "h3": ("https", 443)}
+SESSIONS = {"QUIC_SESSION": "h3", "HTTP2_SESSION": "h2"}
+"""Events of Chromium's network log that begin a session with a host; without any it was HTTP/1.1."""
+START_S = 60.0
+"""What the browser and the first segments may take beyond the length of the video, four times over."""
+MAX_REPORT = 1 << 16
+
+
+class JobError(Exception):
+    """What keeps the job from playing: what, where, why; and the next command."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+@dataclass(frozen=True)
+class Video:
+    """What is played, from where. `rates`: path, bytes and bitrate of a segment, from low to high."""
+
+    page: str
+    protocol: str
+    server: IPv4Address
+    rates: Sequence[dict[str, Any]]
+    segment_s: float
+    segments: int
+    buffer_s: float
+    spki: str
+
+    @property
+    def host(self) -> str:
+        """Return the name that the browser maps to the server's address."""
+        return f"{self.page}.satlab.test"
+
+    def settings(self) -> str:
+        """Return what the player has to know, as JSON."""
+        origin = f"{PROTOCOLS[self.protocol][0]}://{self.host}"
+        about = {"origin": origin, "rates": self.rates, "segment_s": self.segment_s}
+        return json.dumps(about | {"segments": self.segments, "buffer_s": self.buffer_s})
+
+
+@dataclass
+class Playback:
+    """What the player reported."""
+
+    segments: list[dict[str, Any]] = field(default_factory=list)
+    error: str = "not played to the end"
+    spoken: str = ""
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    def take(self, path: str, content: dict[str, Any]) -> None:
+        """Take a report of the player."""
+        if path == "/segment":
+            self.segments.append(content)
+            names = ("bitrate_bps", "buffer_s", "stalled_s")
+            collect_agent.send_stat(collect_agent.now(), None, **{name: float(content[name]) for name in names})
+        elif path == "/end":
+            self.error = str(content["error"])
+            self.ended.set()
+
+
+def read_rates(root: Path, page: str, segment_s: float) -> list[dict[str, Any]]:
+    """Return the segments of ROOT/PAGE/manifest.csv, from low to high: its objects but the document."""
+    try:
+        with (root / page / "manifest.csv").open(encoding="utf-8", newline="") as file:
+            rows = [(row["path"], int(row["bytes"])) for row in csv.DictReader(file) if row["loaded_as"] != "document"]
+    except (OSError, KeyError, ValueError) as error:
+        raise JobError(f"page {page}: {error!r}", "generate the page, and set SATLAB_WWW") from error
+    if not rows:
+        raise JobError(f"page {page}: holds no segments", "play another page")
+    rates = [{"path": path, "bytes": size, "bitrate_bps": round(8 * size / segment_s)} for path, size in rows]
+    return sorted(rates, key=lambda rate: int(rate["bytes"]))
+
+
+def read_pin(pki: Path, protocol: str) -> str:
+    """Return the pin of the server's key for h2 and h3."""
+    if PROTOCOLS[protocol][0] == "http":
+        return ""
+    try:
+        spki = (pki / "spki.txt").read_text(encoding="ascii").strip()
+    except OSError as error:
+        raise JobError(f"pin of the server's key: {error}", "set SATLAB_PKI to the run's certificates") from error
+    if not re.fullmatch(r"[A-Za-z0-9+/]{43}=", spki):
+        raise JobError(f"{pki / 'spki.txt'}: not a SHA-256 in base64", "make the certificates again")
+    return spki
+
+
+def browser_argv(video: Video, profile: Path, port: int) -> list[str]:
+    """Return Chromium's argv: it knows the server and the player alone, and trusts one key."""
+    found = shutil.which("chromium") or shutil.which("google-chrome")
+    if found is None:
+        raise JobError("chromium: not installed", "apt-get install chromium")
+    scheme, quic_port = PROTOCOLS[video.protocol]
+    argv = [
+        *(found, "--headless=new", "--no-first-run", "--no-proxy-server", "--disable-gpu", "--disable-dev-shm-usage"),
+        *("--disable-background-networking", "--disable-component-update", "--disable-extensions", "--disable-sync"),
+        *("--disable-domain-reliability", "--disable-default-apps", "--metrics-recording-only"),
+        "--disable-web-security",  # the player comes from the loopback interface, the segments from the server
+        *(f"--user-data-dir={profile}", f"--log-net-log={network_log(profile)}"),
+        f"--host-resolver-rules=MAP {video.host} {video.server},MAP * ~NOTFOUND,EXCLUDE 127.0.0.1",
+        *([f"--ignore-certificate-errors-spki-list={video.spki}"] if scheme == "https" else []),
+        f"--origin-to-force-quic-on={video.host}:{quic_port}" if video.protocol == "h3" else "--disable-quic",
+    ]
+    can_confine = os.geteuid() != 0 and subprocess.run(["unshare", "--user", "true"], check=False).returncode == 0
+    return [*argv, *([] if can_confine else ["--no-sandbox"]), f"http://127.0.0.1:{port}/"]
+
+
+def network_log(profile: Path) -> Path:
+    """Return the file of Chromium's network log."""
+    return profile.with_name("network.json")
+
+
+def spoken(log: Path, host: str) -> str:
+    """Return the protocol that the browser spoke to a host, by the sessions in its network log."""
+    try:
+        with log.open(encoding="utf-8") as lines:
+            types = json.loads(next(lines).rstrip(",\n") + "}")["constants"]["logEventTypes"]
+            begins = {types[name]: protocol for name, protocol in SESSIONS.items()}
+            for line in lines:
+                if line.startswith('{"params"') and host in line and line.endswith("\n"):  # the last may be incomplete
+                    event = json.loads(line.rstrip("]},\n") + "}")
+                    if event["type"] in begins:
+                        return begins[event["type"]]
+    except (OSError, ValueError, KeyError, StopIteration) as error:
+        raise JobError(f"the browser's network log: {error!r}", "see the job's log") from error
+    return "h1"
+
+
+def handler(video: Video, playback: Playback) -> type[BaseHTTPRequestHandler]:
+    """Return what serves the player to the browser, and takes its reports."""
+    page = PLAYER.read_text(encoding="utf-8").replace("VIDEO;", f"{video.settings()};", 1).encode()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._answer(page)
+
+        def do_POST(self) -> None:
+            size = int(self.headers.get("Content-Length", 0))
+            if size <= MAX_REPORT:
+                playback.take(self.path, json.loads(self.rfile.read(size)))
+            self._answer(b"")
+
+        def _answer(self, body: bytes) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            """Log nothing."""
+
+    return Handler
+
+
+def play(video: Video, stop: threading.Event) -> Playback:
+    """Play the video to its end, to the deadline, or until `stop`."""
+    playback = Playback()
+    deadline = time.monotonic() + START_S + 4 * video.segments * video.segment_s
+    with (
+        tempfile.TemporaryDirectory(prefix="satlab_video_", ignore_cleanup_errors=True) as scratch,
+        ThreadingHTTPServer(("127.0.0.1", 0), handler(video, playback)) as server,
+    ):
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        argv = browser_argv(video, Path(scratch) / "profile", server.server_address[1])
+        browser = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=sys.stderr, start_new_session=True)
+        try:
+            while not playback.ended.wait(0.2) and time.monotonic() < deadline:
+                if stop.is_set():
+                    playback.error = "stopped"
+                    break
+                if browser.poll() is not None:
+                    playback.error = f"the browser ended with status {browser.returncode}"
+                    break
+        finally:
+            os.killpg(browser.pid, signal.SIGKILL)
+            browser.wait()
+            server.shutdown()
+        playback.spoken = spoken(network_log(Path(scratch) / "profile"), video.host) if playback.segments else ""
+    return playback
+
+
+def document(video: Video, playback: Playback, start_unix_s: float) -> dict[str, Any]:
+    """Return the job's file (schemas/video.schema.json)."""
+    segments, fault = playback.segments, playback.error
+    if not fault and playback.spoken != video.protocol:
+        fault = f"segments came over {playback.spoken}"
+    return {
+        "schema": "satlab/video/1",
+        "start_unix_s": start_unix_s,
+        "page": video.page,
+        "protocol": video.protocol,
+        "segment_s": video.segment_s,
+        "buffer_s": video.buffer_s,
+        "bitrates_bps": [rate["bitrate_bps"] for rate in video.rates],
+        "requested_segments": video.segments,
+        "fault": fault,
+        "segments": segments,
+    }
+
+
+def publish(made: dict[str, Any]) -> int:
+    """Store the file; return the exit status."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "video.json"
+        path.write_text(json.dumps(made) + "\n", encoding="utf-8")
+        answer = collect_agent.store_files(collect_agent.now(), video_json=str(path))
+    if made["fault"]:
+        print(f"error: {made['fault']}\nhint: see the job's log", file=sys.stderr)
+    return 0 if answer == "OK" and not made["fault"] else 1
+
+
+def within(least: float, most: float) -> Callable[[str], float]:
+    """Return a reader of a number within bounds."""
+
+    def read(text: str) -> float:
+        number = float(text)
+        if not least <= number <= most:
+            raise argparse.ArgumentTypeError(f"must be {least:g} to {most:g}")
+        return number
+
+    return read
+
+
+def page_name(text: str) -> str:
+    """Accept the name of a page, which becomes part of a path and of a host name."""
+    if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,62}", text):
+        raise argparse.ArgumentTypeError("a page name is made of a-z, 0-9 and '-'")
+    return text
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the job's arguments."""
+    options = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    options.add_argument("protocol", choices=tuple(PROTOCOLS))
+    options.add_argument("server_ip", type=IPv4Address)
+    options.add_argument("-p", "--page", type=page_name, default="video", help="page that holds the segments (video)")
+    options.add_argument("-t", "--duration-s", type=within(1, 86400), default=60.0, help="length of the video")
+    options.add_argument("-s", "--segment-s", type=within(0.5, 30), default=4.0, help="length of a segment (4)")
+    options.add_argument("-b", "--buffer-s", type=within(1, 600), default=20.0, help="longest playback buffer (20)")
+    www, pki = os.environ.get("SATLAB_WWW", "/srv/satlab/www"), os.environ.get("SATLAB_PKI", "/etc/satlab/pki")
+    options.add_argument("--root", type=Path, default=www, help="holds PAGE/manifest.csv; $SATLAB_WWW by default")
+    options.add_argument("--pki", type=Path, default=pki, help="holds spki.txt; $SATLAB_PKI by default")
+    return options
+
+
+def main() -> int:
+    """Play and report."""
+    options = parser().parse_args()
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        rates = read_rates(options.root, options.page, options.segment_s)
+        count = max(1, round(options.duration_s / options.segment_s))
+        times = (options.segment_s, count, max(options.buffer_s, options.segment_s))
+        spki = read_pin(options.pki, options.protocol)
+        video = Video(options.page, options.protocol, options.server_ip, rates, *times, spki)
+        start_unix_s = time.time()
+        return publish(document(video, play(video, stop), start_unix_s))
+    except JobError as error:
+        print(f"error: {error}\nhint: {error.hint}", file=sys.stderr)
+        return 3
+
+
+if __name__ == "__main__":
+    with collect_agent.use_configuration(str(FILTER)):
+        sys.exit(main())

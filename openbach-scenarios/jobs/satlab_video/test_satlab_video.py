@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+import http.server
+import json
+import shutil
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from ipaddress import IPv4Address
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import jsonschema
+import pytest
+
+from satlab.common import paths
+from satlab.netlab import web_target
+
+
+@pytest.fixture
+def job(module: Callable[[str], ModuleType]) -> ModuleType:
+    return module("satlab_video")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Return a folder with the video's manifest and segments."""
+    web_target.build(web_target.load("video"), tmp_path / "www" / "video")
+    return tmp_path / "www"
+
+
+def test_segments_have_the_bytes_of_their_bitrates(job: ModuleType, root: Path) -> None:
+    rates = job.read_rates(root, "video", 4.0)
+    assert [rate["bitrate_bps"] for rate in rates] == [400_000, 800_000, 1_600_000, 3_200_000, 6_400_000]
+    assert all((root / "video/site" / rate["path"]).stat().st_size == rate["bytes"] for rate in rates)
+    with pytest.raises(job.JobError, match="page other"):
+        job.read_rates(root, "other", 4.0)
+
+
+def test_a_browser_reaches_the_server_and_the_player_alone(job: ModuleType, tmp_path: Path) -> None:
+    if not shutil.which("chromium"):
+        pytest.skip("needs Chromium")
+    made = job.Video("video", "h3", IPv4Address("198.18.4.2"), [], 4.0, 1, 20.0, "pin=")
+    argv = job.browser_argv(made, tmp_path, 8000)
+    assert "--host-resolver-rules=MAP video.satlab.test 198.18.4.2,MAP * ~NOTFOUND,EXCLUDE 127.0.0.1" in argv
+    assert "--origin-to-force-quic-on=video.satlab.test:443" in argv
+    assert "--ignore-certificate-errors-spki-list=pin=" in argv
+
+
+def test_segments_over_another_protocol_are_a_fault(job: ModuleType) -> None:
+    made = job.Video("video", "h3", IPv4Address("198.18.4.2"), [], 4.0, 1, 20.0, "")
+    playback = job.Playback([{"index": 0}], "", "h1")
+    assert job.document(made, playback, 1.0)["fault"] == "segments came over h1"
+
+
+@pytest.mark.parametrize(("session", "protocol"), [("QUIC_SESSION", "h3"), ("HTTP2_SESSION", "h2"), ("SOCKET", "h1")])
+def test_the_protocol_is_that_of_the_browser_s_sessions_with_the_host(
+    job: ModuleType, tmp_path: Path, session: str, protocol: str
+) -> None:
+    log, types = tmp_path / "network.json", {"SOCKET": 1, "QUIC_SESSION": 2, "HTTP2_SESSION": 3}
+    lines = [{"params": {"host": host}, "phase": 1, "source": {"id": 1}, "time": "1", "type": kind}
+             for host, kind in (("other.test", 2), ("video.satlab.test", types[session]))]  # fmt: skip
+    head = json.dumps({"constants": {"logEventTypes": types}})[:-1]
+    log.write_text(
+        f'{head},\n"events": [\n' + "".join(json.dumps(line, separators=(",", ":")) + ",\n" for line in lines)
+    )
+    assert job.spoken(log, "video.satlab.test") == protocol
+    log.write_text("")
+    with pytest.raises(job.JobError):
+        job.spoken(log, "video.satlab.test")
+
+
+@pytest.mark.parametrize("arguments", [["h4", "192.0.2.1"], ["h1", "host"], ["h1", "192.0.2.1", "-p", "../x"], []])
+def test_bad_arguments_are_refused(job: ModuleType, arguments: list[str]) -> None:
+    with pytest.raises(SystemExit):
+        job.parser().parse_args(arguments)
+
+
+class Server(http.server.SimpleHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: Any) -> None:
+        """Log nothing."""
+
+
+@pytest.fixture
+def served(root: Path) -> Iterator[None]:
+    """Serve the segments on port 80 of the loopback interface, as the job expects a server."""
+    try:
+        server = http.server.ThreadingHTTPServer(
+            ("127.0.0.80", 80), partial(Server, directory=str(root / "video/site"))
+        )
+    except OSError as error:
+        pytest.skip(f"port 80 of 127.0.0.80: {error}")
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield
+    server.shutdown()
+
+
+@pytest.mark.browser
+def test_a_video_is_played_to_its_end(trial: Callable[[str], Any], root: Path, served: None, tmp_path: Path) -> None:
+    del served
+    job = trial("satlab_video")
+    words = ("h1", "127.0.0.80", "-t", "4", "-s", "1", "--root", str(root), "--pki", str(tmp_path))
+    status, output = job.run(*words, HOME=str(tmp_path))
+    assert status == 0, output
+    (file,) = (tmp_path / "files").rglob("video_json*.json")
+    content = json.loads(file.read_text())
+    jsonschema.validate(content, json.loads((paths.ROOT / "schemas/video.schema.json").read_text()))
+    assert [each["index"] for each in content["segments"]] == [0, 1, 2, 3]
+    assert content["segments"][0]["bitrate_bps"] < content["segments"][-1]["bitrate_bps"]
+
+
+@pytest.mark.browser
+def test_a_server_that_is_not_there_is_the_reason(trial: Callable[[str], Any], root: Path, tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.81", 0))
+    words = ("h1", "127.0.0.81", "-t", "4", "--root", str(root), "--pki", str(tmp_path))
+    status, output = trial("satlab_video").run(*words, HOME=str(tmp_path))
+    assert (status, "Failed to fetch" in output) == (1, True), output

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A live session on a control network, as a conductor's ssh is, while the TCP scenarios run: it fails none of them."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from satlab.common import netns_names, paths
+from satlab.common.console import ProgressLog
+from satlab.common.errors import ExitStatus
+from satlab.experiment import run
+from satlab.experiment.run_id import new_run_id
+from satlab.link.options import LinkOptions
+
+pytestmark = [pytest.mark.net, pytest.mark.usefixtures("satlink")]
+
+OTHERS = ("bbr", "reno")
+"""Congestion controls that no component of these scenarios has as its own; the first that the kernel has is taken."""
+NEAR, FAR = "10.99.7.1", "10.99.7.2"
+SESSION = """
+import socket, sys, threading, time
+far, control = sys.argv[1:]
+if far == "serve":
+    peer, _ = socket.create_server((control, 22)).accept()
+    while peer.recv(4096): pass
+else:
+    session = socket.socket()
+    session.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, control.encode())
+    session.connect((far, 22))
+    print("connected", flush=True)
+    while True:
+        session.sendall(b"x" * 100)
+        time.sleep(0.05)
+"""
+
+
+def within(lab: str, node: str, *argv: str) -> list[str]:
+    return ["ip", "netns", "exec", netns_names.name(lab, node), *argv]
+
+
+def plant(lab: str, stop: threading.Event, planted: list[str]) -> None:
+    """Keep a session between client and server on a network of its own, from the lab's start to `stop`."""
+    while not all(netns_names.path(lab, node).exists() for node in ("client", "server")):
+        if stop.wait(0.05):
+            return
+    ends = (("client", NEAR), ("server", FAR))
+    link = (
+        "ip",
+        "link",
+        "add",
+        "ctl0",
+        "type",
+        "veth",
+        "peer",
+        "name",
+        "ctl0",
+        "netns",
+        netns_names.name(lab, "server"),
+    )
+    subprocess.run(within(lab, "client", *link), check=True)
+    for node, address in ends:
+        subprocess.run(within(lab, node, "ip", "address", "add", f"{address}/24", "dev", "ctl0"), check=True)
+        subprocess.run(within(lab, node, "ip", "link", "set", "ctl0", "up"), check=True)
+    known = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
+    control = next(each for each in OTHERS if each in known)
+    python = (sys.executable, "-c", SESSION)
+    server = subprocess.Popen(within(lab, "server", *python, "serve", FAR))
+    try:
+        deadline = time.monotonic() + 10
+        while (
+            f"{FAR}:22"
+            not in subprocess.run(
+                within(lab, "server", "ss", "-tlnH"), capture_output=True, text=True, check=True
+            ).stdout
+        ):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        client = subprocess.Popen(within(lab, "client", *python, FAR, control), stdout=subprocess.PIPE, text=True)
+        try:
+            assert client.stdout is not None
+            planted.append(f"{control} {client.stdout.readline().strip()}")
+            stop.wait()
+            planted.append("alive" if client.poll() is None else "gone")
+        finally:
+            client.kill()
+            client.wait()
+    finally:
+        server.kill()
+        server.wait()
+
+
+@contextmanager
+def control_session(lab: str) -> Iterator[list[str]]:
+    stop, planted = threading.Event(), list[str]()
+    thread = threading.Thread(target=plant, args=(lab, stop, planted))
+    thread.start()
+    try:
+        yield planted
+    finally:
+        stop.set()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("scenario", "settings"),
+    [("tcp", {"pep": "none", "duration": "5"}), ("web_tcp", {"pep": "haproxy", "protocol": "h1", "runs": "1"})],
+)
+def test_a_live_session_on_a_control_network_fails_no_scenario(
+    scenario: str, settings: dict[str, str], tmp_path: Path
+) -> None:
+    request = run.RunRequest(
+        paths.SCENARIOS / f"{scenario}.json", LinkOptions(profile="leo"), settings, runs=tmp_path, report=False
+    )
+    request = replace(request, run_id=new_run_id(scenario, "leo"))
+    prepared = run.prepare(request)
+    # The session ends before the lab does, which owns its interfaces.
+    over = threading.Event()
+    with control_session(run.lab_id(prepared.about.run_id)) as planted:
+        outcome = run.execute(prepared, ProgressLog(quiet=True), over)
+    assert planted[0].endswith("connected"), planted
+    assert outcome.status in (ExitStatus.OK, ExitStatus.UNCALIBRATED), outcome.reason  # a busy host
+    files = list((outcome.folder / "raw/files").rglob("tcp_conf_json*.json"))
+    assert len(files) == 4
+    seen = [each for file in files for each in json.loads(file.read_text())["connections"]]
+    assert seen
+    assert not any("10.99.7." in each["peer"] for each in seen)
