@@ -435,17 +435,17 @@ impl Datagram {
         &mut self,
         prefix: &str,
         (used, idle): (&str, &[String]),
-        (sent, (loss, lost)): (&Direction, (&str, f64)),
+        (sent, (unit, lost)): (&Direction, (&str, f64)),
         seconds: f64,
     ) {
-        let loss = format!("queue_loss.{loss}");
+        let loss_name = format!("queue_loss.{unit}");
         let kbits = |bytes: u64| (bytes as f64 * 8e-3).round() as u64;
         let offered = kbps(sent.in_bytes, sent.in_packets, seconds);
         let left = kbps(sent.out_bytes, sent.out_packets, seconds);
         let of_used = [
             ("queue_size.capacity", kbits(sent.queue_bytes)),
             ("queue_size.packets", sent.queue_packets),
-            (&loss, lost.round() as u64),
+            (&loss_name, lost.round() as u64),
             ("queue_loss.packets", sent.dropped_packets),
             ("throughputs.l2_to_sat_before_sched", offered),
             ("throughputs.l2_to_sat_after_sched", left),
