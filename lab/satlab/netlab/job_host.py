@@ -29,7 +29,7 @@ JOB_LIMITS = Limits(
 
 
 BROWSERS = frozenset({"satlab_page_load", "satlab_video"})
-"""Jobs that judge their browser's waits themselves: sampling its 200 threads from outside takes CPU time from it."""
+"""Jobs that judge their browser's waits themselves: a sample of its 200 threads takes CPU time from it."""
 
 
 class LabHost:
