@@ -176,15 +176,14 @@ class NetnsHost:
         self.probed.update(self._lost() or {})
         return calibrate.repeated(checks, spoilt)
 
-    @staticmethod
-    def _probe(lab: Lab) -> list[CalibrationCheck]:
+    def _probe(self, lab: Lab) -> list[CalibrationCheck]:
         """Measure from the client; from its proxy where the client's LAN has losses, which are not the link's."""
         proxy, client = client_lan(lab.topology)
         server = lab.topology.node_of(Role.SERVER)
         path = ProbePath((proxy if lab.lan else client).node, server, lab.topology.address_of(Role.SERVER))
         emulator = lab.config.emulator
         probe = link_probe.probe_link(NamespaceShell(lab), lab.plan, emulator, path, metrics_of(lab))
-        return calibrate.before(lab.plan, probe, emulator)
+        return calibrate.before(lab.plan, probe, emulator, has_defects=self.link.opensand_defects)
 
     def _note_state(self) -> None:
         with contextlib.suppress(OSError):  # somebody has taken the lab down: its session says so

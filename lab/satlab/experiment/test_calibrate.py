@@ -165,6 +165,12 @@ def test_losses_in_bursts_are_recorded_and_not_judged(models: tuple[str, ...], o
     assert (check.measured, check.expected, check.ok) == (0.3, 0.01, ok)
 
 
+def test_losses_of_opensand_s_defects_come_with_load_and_are_not_judged() -> None:
+    lossy = probe(packets=1000, lost_packets=500, queue_drops=0)
+    assert failed(lossy) == ["forward_loss_ratio"]
+    assert [c.name for c in calibrate.before(PLAN, lossy, has_defects=True) if not c.ok] == []
+
+
 def test_a_queue_that_dropped_more_than_was_missed_is_noted_as_such() -> None:
     """The queue's count goes on after the receiver's: no part of 440 is 493."""
     check = calibrate.before(PLAN, probe(packets=5248, lost_packets=440, queue_drops=493))[-1]

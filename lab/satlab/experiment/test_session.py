@@ -159,13 +159,13 @@ def test_losses_of_the_client_s_lan_are_not_measured(lan: object, node: str, mon
 
     monkeypatch.setattr(link_probe, "probe_link", probe_link)
 
-    def before(*arguments: Any) -> list[CalibrationCheck]:
-        seen.append(arguments)
+    def before(*arguments: Any, has_defects: bool) -> list[CalibrationCheck]:
+        seen.append((*arguments, has_defects))
         return [GOOD]
 
     monkeypatch.setattr(calibrate, "before", before)
     assert HOST.calibrate(fake_lab(lan=lan)) == [GOOD]
-    assert seen == [("the plan", measured, "satlink")]
+    assert seen == [("the plan", measured, "satlink", False)]
     assert calls[0][1:4] == ("the plan", "satlink", ProbePath(node, "server", "198.18.4.2"))
 
 
@@ -186,7 +186,7 @@ def test_a_probe_is_repeated_if_the_host_paused_and_only_then(
     left = iter(rtts_ms)
     monkeypatch.setattr(link_probe, "probe_link", lambda *_: None)
     monkeypatch.setattr(
-        calibrate, "before", lambda *_: [calibrate.check("rtt_ms", "ms", 581, next(left), 580, 582, "40 echoes")]
+        calibrate, "before", lambda *_, **__: [calibrate.check("rtt_ms", "ms", 581, next(left), 580, 582, "40 echoes")]
     )
     monkeypatch.setattr(MetricsFile, "largest_release_error_us", lambda *_: pause_us)
     [found] = HOST.calibrate(fake_lab())
