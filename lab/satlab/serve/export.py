@@ -134,7 +134,7 @@ def _jobs(instance: Instance) -> Iterator[tuple[Record, Record]]:
 
 def _guarded(value: Any) -> Any:
     """Quote text that a spreadsheet would read as a formula."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "@", "\t", "\r") else value
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
 
 
 def archive(context: Context, instance: Instance, requested: Iterable[tuple[str, str]]) -> Iterator[bytes]:

@@ -248,9 +248,10 @@ def test_t12_records_that_are_none_are_left_out(ended: Path, viewer: TestClient)
 
 
 def test_t14_text_is_neither_formula_nor_markup(ended: Path, viewer: TestClient) -> None:
-    write(ended, stat(1, title="=HYPERLINK(0)", other="@SUM(1)", page="<script>"))
+    write(ended, stat(1, title="=HYPERLINK(0)", other="@SUM(1)", more="-2+cmd|'/C calc'!A0", page="<script>"))
     (row,) = rows(viewer)
     assert (row["title"], row["other"], row["page"]) == ("'=HYPERLINK(0)", "'@SUM(1)", "<script>")
+    assert row["more"] == "'-2+cmd|'/C calc'!A0"
     answer = viewer.get("/scenario_instance/1/")
     assert answer.headers["content-type"] == "application/json"
     assert answer.headers["x-content-type-options"] == "nosniff"
