@@ -85,7 +85,7 @@ fn test_t05_deep_nesting_is_refused() {
 #[test]
 fn test_t30_many_attributes_are_refused_in_time() {
     let before = std::time::Instant::now();
-    let attributes: String = (0..200_000).map(|n| format!(" a{n}='x'")).collect();
+    let attributes: String = (0..200_000).fold(String::new(), |all, n| all + &format!(" a{n}='x'"));
     let text = format!("<model version=\"1.0.0\"><a{attributes}/></model>");
     assert!(refused_text(&text).contains("has a tag of more than"));
     assert!(before.elapsed() < std::time::Duration::from_secs(10));
