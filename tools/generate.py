@@ -13,12 +13,14 @@ from pydantic import BaseModel
 
 from satlab.campaign.campaign_file import CampaignFile
 from satlab.campaign.plan import Plan
+from satlab.campaign.record import TaskRecord
 from satlab.common.paths import PROFILES, ROOT, SCHEMAS
 from satlab.rootd import verbs
 
 BASE = PROFILES / "_base"
 CAMPAIGN_MODELS: tuple[tuple[type[BaseModel], str, str], ...] = (
     (CampaignFile, "campaign-file", "The YAML file of a campaign; made from satlab.campaign.campaign_file"),
+    (TaskRecord, "campaign-task", "task.json: the end of a campaign's task; made from satlab.campaign.record"),
     (Plan, "campaign-plan", "plan.json of a campaign: cells and tasks; made from satlab.campaign.plan"),
 )
 Layer = Mapping[str, Mapping[str, Any]]

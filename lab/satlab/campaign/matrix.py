@@ -18,7 +18,7 @@ from satlab.link.option_model import options_of
 from satlab.link.options import LinkOptions, shipped_profiles
 from satlab.link.testbed import Testbed
 from satlab.openbach import descriptor, scenario
-from satlab.openbach.model import BoundScenario
+from satlab.openbach.model import BoundScenario, Scenario
 
 OPTIONS = {
     option.flag.removeprefix("--"): option.name
@@ -44,7 +44,7 @@ class Matrix:
     folder: Path
     faults: dict[Fault, None] = field(default_factory=dict)
     _bound: dict[object, BoundScenario | None] = field(default_factory=dict)
-    _scenarios: dict[Path, scenario.Scenario | None] = field(default_factory=dict)
+    _scenarios: dict[Path, Scenario | None] = field(default_factory=dict)
     _prepared: dict[tuple[Path, str], bool] = field(default_factory=dict)
 
     def cells(self) -> Iterator[PlannedCell]:
@@ -129,7 +129,7 @@ class Matrix:
             return None
 
 
-def _scenario(file: Path) -> scenario.Scenario:
+def _scenario(file: Path) -> Scenario:
     return scenario.load(file, descriptor.all_jobs(()), topology.load(paths.LAB_FILE).nodes)
 
 
@@ -145,7 +145,7 @@ def _command(file: Path, link: LinkOptions, values: Mapping[str, str]) -> list[s
     return ["satlab", "run", name, *link.arguments(), *settings, *fixed]
 
 
-def _estimate_s(values: Mapping[str, str], known: scenario.Scenario | None) -> float:
+def _estimate_s(values: Mapping[str, str], known: Scenario | None) -> float:
     text = values.get("duration", str(known.constants.get("duration", "")) if known else "")
     try:
         return LAB_S + min(max(float(text), 1), 86_400)

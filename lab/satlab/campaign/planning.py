@@ -86,7 +86,7 @@ def _of_flows(name: str, file: CampaignFile) -> Iterator[PlannedCell]:
     about = paper.load(name)
     for cell in about.select(file.cells, quick=file.quick):
         yield PlannedCell(
-            {"cell": cell.id},
+            {"paper": name, "cell": cell.id},
             "flows",
             "virtual",
             (cell.duration_s or about.duration_s) / SPEED,
