@@ -69,7 +69,7 @@ class Engine:
 
         Raises:
             ConfigError: the folder has another plan.
-            HostError: Snakemake is missing, cannot run here, or gave up.
+            HostError: Snakemake is missing, cannot run here, or ended early.
         """
         if not SNAKEMAKE.exists():
             raise HostError(f"{SNAKEMAKE}: no such file", "./satlab --install campaign")

@@ -77,7 +77,7 @@ def status_of(rule: Rule, exit_status: int, output: Path) -> Status:
 
 
 def this_host() -> Host:
-    """Describe the host; its load is no part of it."""
+    """Describe the host; without its load."""
     facts = {name: value for name, value in manifest.host().items() if name != "load_1min"}
     text = json.dumps([facts, __version__], sort_keys=True)
     name = os.environ.get(NODE) or socket.gethostname()

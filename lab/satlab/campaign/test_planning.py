@@ -111,7 +111,7 @@ def test_p196_every_fault_is_reported_with_its_remedy(tmp_path: Path) -> None:
         ("scenario: bulk_tcp\nvalues: {duration: [" + "5," * 99 + "5]}\nrepetitions: 10000", "at most 100000"),
     ],
 )
-def test_p196_what_is_no_campaign_is_refused(text: str, part: str, tmp_path: Path) -> None:
+def test_p196_what_cannot_be_a_campaign_is_refused(text: str, part: str, tmp_path: Path) -> None:
     assert part in faults(tmp_path, text)
 
 
