@@ -113,6 +113,8 @@ class Engine:
             partition = [f"slurm_partition={self.options.partition}"] if self.options.partition else []
             return [
                 *("--executor", "slurm", "--jobs", str(self._at_once()), "--latency-wait", str(LATENCY_S)),
+                # Without an accounting daemon sacct knows nothing; squeue knows ended jobs for MinJobAge (300 s).
+                *("--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "5"),
                 *("--default-resources", "mem_mb=1000", *partition),
             ]
         return [

@@ -51,7 +51,9 @@ class Worker:
         plan = plans.load(self.folder.plan_file, self.plan_sha256)
         task = next((task for task in plan.tasks if task.id == name), None)
         if task is None:
-            raise ConfigError(f"{name} is not a task of {self.folder.plan_file}", hint="satlab campaign plan lists them")
+            raise ConfigError(
+                f"{name} is not a task of {self.folder.plan_file}", hint="satlab campaign plan lists them"
+            )
         place = self.folder.of(task)
         place.mkdir(parents=True, exist_ok=True)
         with locked(place / ".lock", plan.deadline_s + 2 * STOP_S) as lock:
