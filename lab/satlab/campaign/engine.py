@@ -21,6 +21,7 @@ from satlab.campaign.plan import Plan
 from satlab.common import paths, processes
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, HostError
+from satlab.netlab import ownership
 from satlab.reproduce.executor import duration
 
 Executor = Literal["local", "slurm"]
@@ -77,7 +78,10 @@ class Engine:
         with locked(self.folder.path / ".lock", POLL_S):
             left = len(self.folder.left(self.plan))
             log.line(f"{self.folder.path}: {left} of {len(self.plan.tasks)} tasks left, estimated {self._estimate()}")
-            status = self._snakemake(self.command(digest), log, stop) if left else 0
+            try:
+                status = self._snakemake(self.command(digest), log, stop) if left else 0
+            finally:
+                ownership.chown_to_caller(self.folder.path)
         if stop.is_set():
             log.line("stopped; the same command goes on")
             return ExitStatus.INTERRUPTED
@@ -135,7 +139,7 @@ class Engine:
 
     def _snakemake(self, argv: list[str], log: ProgressLog, stop: threading.Event) -> int:
         """Run Snakemake to its end and report progress. It gets SIGKILL when this process ends."""
-        home = {"XDG_CACHE_HOME": str(self.folder.path / ".cache"), "PYTHONNOUSERSITE": "1"}
+        home = {"XDG_CACHE_HOME": str(self.folder.path.resolve() / ".cache"), "PYTHONNOUSERSITE": "1"}
         kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         with self.folder.log.open("ab") as output:
             child = subprocess.Popen(
