@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from satlab.campaign import engine
 from satlab.campaign.engine import Engine, Options
-from satlab.campaign.folder import CampaignFolder
+from satlab.campaign.folder import CampaignFolder, locked
 from satlab.campaign.plan import Cell, Plan, Task
 from satlab.cli import app
 from satlab.common.console import ProgressLog
@@ -51,7 +51,7 @@ def test_one_engine_has_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     where = CampaignFolder(tmp_path / "c")
     where.begin(plan())
     with (
-        engine.locked(where.path / ".lock", 1),
+        locked(where.path / ".lock", 1),
         pytest.raises(HostError, match="held by another process"),
     ):
         Engine(plan(), where, Options()).run(LOG, threading.Event())

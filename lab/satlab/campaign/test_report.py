@@ -6,6 +6,7 @@ import json
 import random
 import threading
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -99,7 +100,7 @@ def test_p203_the_page_shows_matrix_failures_hosts_and_plots_as_text(measured: t
 
 
 def test_samples_of_a_check_are_its_times_to_each_mark() -> None:
-    sample = {"times_s": [1.5, None], "status": "censored", "reason": "late", "calibration": ""}
+    sample: dict[str, Any] = {"times_s": [1.5, None], "status": "censored", "reason": "late", "calibration": ""}
     sample |= dict.fromkeys(samples.OF_CHECK) | {"handshake_ms": 600.0}
     document = {"marks_mb": [2, 10], "cases": [{"samples": [sample]}]}
     found = samples.read("check", {}, json.dumps(document))
