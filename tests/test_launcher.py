@@ -30,15 +30,17 @@ vm-nspawn:
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
     """Return a folder with the launcher and all that it would install, as if it had."""
-    for name in ("crates", ".satlab/packages/influxdb", ".venv/bin", "target/ci"):
+    for name in ("crates", ".satlab/packages/influxdb", ".satlab/snakemake/bin", ".venv/bin", "target/ci"):
         (tmp_path / name).mkdir(parents=True)
-    for name in ("Cargo.toml", "Cargo.lock", "requirements-dev.lock"):
+    for name in ("Cargo.toml", "Cargo.lock", *(f"requirements-{which}.lock" for which in ("dev", "build", "campaign"))):
         shutil.copy(paths.ROOT / name, tmp_path)
     (tmp_path / "Makefile").write_text(MAKEFILE)
     shutil.copy(paths.ROOT / "satlab", tmp_path)
     lock = hashlib.sha256((tmp_path / "requirements-dev.lock").read_bytes()).hexdigest()
     (tmp_path / ".satlab/requirements-dev.lock.sha256").write_text(f"{lock}  -\n")
-    for file in (".venv/bin/python", *(f"target/ci/{name}" for name in PROGRAMS)):
+    pins = b"".join((tmp_path / f"requirements-{which}.lock").read_bytes() for which in ("build", "campaign"))
+    (tmp_path / ".satlab/snakemake.sha256").write_text(f"{hashlib.sha256(pins).hexdigest()}  -\n")
+    for file in (".venv/bin/python", ".satlab/snakemake/bin/python", *(f"target/ci/{name}" for name in PROGRAMS)):
         (tmp_path / file).write_text("#!/bin/sh\n")
         (tmp_path / file).chmod(0o755)
     later = (tmp_path / "satlab").stat().st_mtime + 3600

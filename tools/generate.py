@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write the files that are made from others: OpenSAND profiles and the schema of the root helper's requests."""
+"""Write the files that are made from others: OpenSAND profiles and schemas of the models that have one."""
 
 import fnmatch
 import json
@@ -9,11 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import BaseModel
 
+from satlab.campaign.campaign_file import CampaignFile
+from satlab.campaign.plan import Plan
+from satlab.campaign.record import TaskRecord
 from satlab.common.paths import PROFILES, ROOT, SCHEMAS
 from satlab.rootd import verbs
 
 BASE = PROFILES / "_base"
+CAMPAIGN_MODELS: tuple[tuple[type[BaseModel], str, str], ...] = (
+    (CampaignFile, "campaign-file", "The YAML file of a campaign; made from satlab.campaign.campaign_file"),
+    (TaskRecord, "campaign-task", "task.json: the end of a campaign's task; made from satlab.campaign.record"),
+    (Plan, "campaign-plan", "plan.json of a campaign: cells and tasks; made from satlab.campaign.plan"),
+)
 Layer = Mapping[str, Mapping[str, Any]]
 """Changes by pattern of file names: path below `root` -> text, or what is added; and `from`, the base file."""
 
@@ -23,12 +32,14 @@ def files() -> Iterator[tuple[Path, str]]:
     for overlay in sorted(BASE.glob("*.yml")):
         if overlay.name != "base.yml":
             yield from profile(overlay.stem)
-    schema = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Request to the root helper of satlab serve, one JSON line; made from satlab.rootd.verbs",
-        **verbs.REQUEST.json_schema(),
-    }
-    yield SCHEMAS / "rootd-request.schema.json", json.dumps(schema, indent=2) + "\n"
+    title = "Request to the root helper of satlab serve, one JSON line; made from satlab.rootd.verbs"
+    yield SCHEMAS / "rootd-request.schema.json", _schema({"title": title, **verbs.REQUEST.json_schema()})
+    for model, name, title in CAMPAIGN_MODELS:
+        yield SCHEMAS / f"{name}.schema.json", _schema(model.model_json_schema() | {"title": title})
+
+
+def _schema(document: Mapping[str, Any]) -> str:
+    return json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **document}, indent=2) + "\n"
 
 
 def profile(name: str) -> Iterator[tuple[Path, str]]:

@@ -23,7 +23,7 @@ LAYERS = (
     ("experiment",),
     ("check", "vm", "rootd"),
     ("bench", "reproduce", "serve"),
-    ("web",),
+    ("campaign", "web"),
     ("cli",),
 )
 """Packages of `lab/satlab`, lowest first; a package uses its own layer and lower ones."""

@@ -9,9 +9,11 @@ from satlab.common.statistics import (
     Interval,
     Samples,
     all_of,
+    holm,
     interval,
     interval_of_two,
     is_below,
+    kruskal_wallis,
     mean_ratio,
     median,
     median_difference,
@@ -103,3 +105,24 @@ def test_the_worst_pair_decides() -> None:
     assert all_of(["undecided", "not measured"]) == "not measured"
     assert all_of(["not measured", "does not hold"]) == "does not hold"
     assert all_of(["holds", "holds"]) == "holds"
+
+
+def test_kruskal_wallis_of_its_paper() -> None:
+    """Table 1.1 of Kruskal and Wallis (1952): bottle caps of three machines; H = 5.656, its exact p is 0.049."""
+    caps = ((340, 345, 330, 342, 338), (339, 333, 344), (347, 343, 349, 355))
+    h, p = kruskal_wallis(caps)
+    assert round(h, 3) == 5.656
+    assert abs(p - 0.049) < 0.015
+
+
+def test_kruskal_wallis_knows_ties_and_equal_groups() -> None:
+    assert kruskal_wallis([(1, 1), (1, 1)]) == (0.0, 1.0)
+    h, p = kruskal_wallis([(1, 2, 2, 3), (1, 2, 2, 3)])
+    assert (h, p) == (0.0, 1.0)
+    with pytest.raises(ValueError, match="two groups"):
+        kruskal_wallis([(1, 2), ()])
+
+
+def test_holm_multiplies_by_what_is_left_and_never_falls() -> None:
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([]) == []

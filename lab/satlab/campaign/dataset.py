@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""All tasks of a campaign as one Parquet dataset, a part for each cell: `dataset/cell=ID/part.parquet`.
+
+Each task has a row of the metric `task_s`, also a failed one and one that is not done. A task whose files are not those
+that its worker recorded has no other row.
+"""
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from satlab.campaign import record, samples
+from satlab.campaign.folder import CampaignFolder
+from satlab.campaign.plan import Cell, Plan, Task
+from satlab.campaign.record import TaskRecord
+from satlab.campaign.samples import Sample
+from satlab.common.files import write_atomically
+
+NAME, DICTIONARY = "dataset", "data-dictionary.csv"
+TASK_METRIC = "task_s"
+COLUMNS: Mapping[str, tuple[type[pl.DataType], str]] = {
+    "campaign": (pl.String, "name of the campaign"),
+    "cell": (pl.String, "id of the cell: one combination of factors"),
+    "task": (pl.String, "id of the task: one run of the cell"),
+    "number": (pl.Int64, "number of the task in its cell, from 1"),
+    "seed": (pl.Int64, "seed of losses, jitter and start times"),
+    "metric": (pl.String, "what was measured, with its unit; task_s is the time that the task took"),
+    "value": (pl.Float64, "the value; null when the sample has none"),
+    "labels": (pl.String, "what distinguishes values of one metric, as a JSON object"),
+    "status": (pl.String, "ok, failed, censored (larger than measured), unsupported, out of calibration, missing"),
+    "reason": (pl.String, "why the sample is not ok"),
+    "calibrated": (pl.Boolean, "whether the task was in calibration; null when it was not done"),
+    "host": (pl.String, "name of the host, or Slurm's name of the node"),
+    "stamp": (pl.String, "digest of the host's processor, cores, memory, kernel and system, and satlab's version"),
+    "attempts": (pl.Int64, "attempts at the task; the last one counts"),
+    "began_unix_s": (pl.Float64, "begin of the attempt that counts, s since the epoch"),
+    "exit_status": (pl.Int64, "of the command; negative after a signal"),
+    "satlab_version": (pl.String, "version on the host"),
+}
+"""Columns of every row, with their meaning; a column `factor_NAME` follows for each factor, as text."""
+
+
+@dataclass(frozen=True)
+class Collected:
+    """The dataset, and the tasks' records by id; None for one that is not done. `changed`: faults of their files."""
+
+    frame: pl.DataFrame
+    records: Mapping[str, TaskRecord | None]
+    changed: Mapping[str, str]
+
+
+def collect(plan: Plan, folder: CampaignFolder) -> Collected:
+    """Read all tasks, check their files' hashes, and write dataset and data dictionary."""
+    cells = {cell.id: cell for cell in plan.cells}
+    records = {task.id: folder.read(task) for task in plan.tasks}
+    changed: dict[str, str] = {}
+    rows: list[dict[str, Any]] = []
+    for task in plan.tasks:
+        found = records[task.id]
+        if found is not None and (fault := _changed(found, folder.of(task))):
+            changed[task.id] = fault
+        rows += _rows(plan, cells[task.cell], task, found, changed.get(task.id, ""), folder)
+    frame = pl.DataFrame(rows, schema=_schema(plan), strict=False)
+    _write(frame, folder.path)
+    return Collected(frame, records, changed)
+
+
+def _changed(found: TaskRecord, place: Path) -> str:
+    """Return which files are not as they were when the task ended; empty if all are."""
+    now = record.hashes(place / found.counts)
+    names = sorted(name for name in now.keys() | found.files.keys() if now.get(name) != found.files.get(name))
+    return f"changed since the task's end: {', '.join(names[:3])}" if names else ""
+
+
+def _rows(
+    plan: Plan, cell: Cell, task: Task, found: TaskRecord | None, changed: str, folder: CampaignFolder
+) -> Iterator[dict[str, Any]]:
+    common: dict[str, Any] = {"campaign": plan.name, "cell": cell.id, "task": task.id, "number": task.number}
+    common |= {"seed": task.seed, **{f"factor_{name}": str(value) for name, value in cell.factors.items()}}
+    if found is None:
+        yield common | _values(Sample(TASK_METRIC, None, "missing", "not done"))
+        return
+    last = found.last
+    common |= {
+        "calibrated": found.status != "out of calibration",
+        "host": last.host.name,
+        "stamp": last.host.stamp,
+        "attempts": len(found.attempts),
+        "began_unix_s": last.began_unix_s,
+        "exit_status": last.exit_status,
+        "satlab_version": found.satlab_version,
+    }
+    measured, fault = ([], changed) if changed else _samples(task, cell, folder.of(task) / found.counts)
+    status = "failed" if fault else found.status
+    yield common | _values(Sample(TASK_METRIC, last.ended_unix_s - last.began_unix_s, status, fault or last.reason))
+    for sample in measured:
+        yield common | _values(sample)
+
+
+def _samples(task: Task, cell: Cell, place: Path) -> tuple[list[Sample], str]:
+    try:
+        return samples.read(task.rule, cell.factors, (place / record.OUTPUT).read_text(encoding="utf-8")), ""
+    except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
+        return [], f"no output that can be read: {type(error).__name__}"
+
+
+def _values(sample: Sample) -> dict[str, Any]:
+    return asdict(sample) | {"labels": json.dumps(dict(sample.labels), sort_keys=True)}
+
+
+def _schema(plan: Plan) -> dict[str, type[pl.DataType]]:
+    factors = dict.fromkeys(name for cell in plan.cells for name in cell.factors)
+    return {name: kind for name, (kind, _) in COLUMNS.items()} | {f"factor_{name}": pl.String for name in factors}
+
+
+def _write(frame: pl.DataFrame, folder: Path) -> None:
+    """Replace the dataset as a whole."""
+    scratch, target = folder / f".{NAME}", folder / NAME
+    shutil.rmtree(scratch, ignore_errors=True)
+    for (cell,), part in frame.group_by(["cell"], maintain_order=True):
+        place = scratch / f"cell={cell}"
+        place.mkdir(parents=True)
+        part.write_parquet(place / "part.parquet")
+    shutil.rmtree(target, ignore_errors=True)
+    scratch.rename(target)
+    lines = [f'{name},{kind.__name__},"{text}"' for name, (kind, text) in COLUMNS.items()]
+    lines += [f'{name},String,"factor of the campaign"' for name in frame.columns if name not in COLUMNS]
+    write_atomically(folder / DICTIONARY, "\n".join(["column,type,meaning", *lines]) + "\n")

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Snakemake runs the tasks that are left; this process watches the folder and reports progress.
+
+Snakemake has an environment of its own (docs/decisions/0013-campaigns.md), and ends with this process. The tasks that
+it had begun end by themselves, and the next engine waits for each.
+"""
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from satlab.campaign.folder import CampaignFolder, locked
+from satlab.campaign.plan import Plan
+from satlab.common import paths, processes
+from satlab.common.console import ProgressLog
+from satlab.common.errors import ConfigError, ExitStatus, HostError
+from satlab.netlab import ownership
+from satlab.reproduce.executor import duration
+
+Executor = Literal["local", "slurm"]
+SNAKEMAKE = paths.ROOT / ".satlab" / "snakemake" / "bin" / "python"
+WORKFLOW = Path(__file__).with_name("workflow") / "Snakefile"
+LOST = 3
+"""Further attempts of the engine at a task whose worker was killed, or whose node was lost."""
+REPORT_S = 10.0
+POLL_S = 0.5
+LATENCY_S = 60
+"""How long a file of another host may take to appear on a shared file system."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How tasks are run. `jobs` at once: None leaves it to the number of cores; labs are at most half of them then."""
+
+    executor: Executor = "local"
+    jobs: int | None = None
+    retries: int = 1
+    partition: str | None = None
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A campaign that is to run in a folder."""
+
+    plan: Plan
+    folder: CampaignFolder
+    options: Options
+
+    def document(self) -> dict[str, Any]:
+        """Return what would run."""
+        left = self.folder.left(self.plan)
+        return {
+            "folder": str(self.folder.path),
+            "cells": len(self.plan.cells),
+            "tasks": len(self.plan.tasks),
+            "left": [task.id for task in left],
+            "estimate_s": round(sum(task.estimate_s for task in left) / self._at_once(), 1),
+            "command": self.command("0" * 64),
+        }
+
+    def run(self, log: ProgressLog, stop: threading.Event) -> ExitStatus:
+        """Run what is left. Status 1: a task failed; 4: out of calibration; 130: stopped.
+
+        Raises:
+            ConfigError: the folder has another plan.
+            HostError: Snakemake is missing, cannot run here, or ended early.
+        """
+        if not SNAKEMAKE.exists():
+            raise HostError(f"{SNAKEMAKE}: no such file", "./satlab --install campaign")
+        digest = self.folder.begin(self.plan)
+        with locked(self.folder.path / ".lock", POLL_S):
+            left = len(self.folder.left(self.plan))
+            log.line(f"{self.folder.path}: {left} of {len(self.plan.tasks)} tasks left, estimated {self._estimate()}")
+            try:
+                status = self._snakemake(self.command(digest), log, stop) if left else 0
+            finally:
+                ownership.chown_to_caller(self.folder.path)
+        if stop.is_set():
+            log.line("stopped; the same command goes on")
+            return ExitStatus.INTERRUPTED
+        if lost := len(self.folder.left(self.plan)):
+            words = " | ".join((processes.log_tail(self.folder.log) or "").strip().splitlines()[-processes.LOG_LINES :])
+            raise HostError(f"{lost} tasks are not done (Snakemake: {status}): {words}", f"read {self.folder.log}")
+        return self._status()
+
+    def command(self, digest: str) -> list[str]:
+        """Return Snakemake's words. Its `worker` is this satlab with the plan's hash; a job adds its id."""
+        environment = [f"PYTHONPATH={paths.PYTHONPATH}", f"{paths.PROGRAMS_VARIABLE}={paths.PROGRAMS}"]
+        words = [
+            "env",
+            *environment,
+            sys.executable,
+            "-m",
+            "satlab",
+            "campaign",
+            "task",
+            str(self.folder.path.resolve()),
+        ]
+        words += ["--plan", digest, "--retries", str(self.options.retries)]
+        return [
+            *(str(SNAKEMAKE), "-m", "snakemake", "--snakefile", str(WORKFLOW), "--directory", str(self.folder.path)),
+            *("--config", f"worker={shlex.join(words)}", "--scheduler", "greedy", "--keep-going"),
+            *("--retries", str(self.options.retries + LOST), "--nolock", "--ignore-incomplete", "--drop-metadata"),
+            *("--rerun-triggers", "mtime", "--quiet", "progress", "rules", "reason", "host"),
+            *self._of_executor(),
+        ]
+
+    def _of_executor(self) -> list[str]:
+        if self.options.executor == "slurm":
+            partition = [f"slurm_partition={self.options.partition}"] if self.options.partition else []
+            return [
+                *("--executor", "slurm", "--jobs", str(self._at_once()), "--latency-wait", str(LATENCY_S)),
+                # Without an accounting daemon sacct knows nothing; squeue knows ended jobs for MinJobAge (300 s).
+                *("--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "5"),
+                *("--default-resources", "mem_mb=1000", *partition),
+            ]
+        return [
+            *("--executor", "local", "--cores", str(max(_cores(), self._at_once()))),
+            *("--resources", f"tasks={self._at_once()}", f"labs={self._labs()}"),
+        ]
+
+    def _at_once(self) -> int:
+        return self.options.jobs or _cores()
+
+    def _labs(self) -> int:
+        return self.options.jobs or max(1, _cores() // 2)
+
+    def _estimate(self) -> str:
+        left = self.folder.left(self.plan)
+        at_once = self._labs() if any(task.lab == "netns" for task in left) else self._at_once()
+        return duration(sum(task.estimate_s for task in left) / at_once)
+
+    def _snakemake(self, argv: list[str], log: ProgressLog, stop: threading.Event) -> int:
+        """Run Snakemake to its end and report progress. It gets SIGKILL when this process ends."""
+        home = {"XDG_CACHE_HOME": str(self.folder.path.resolve() / ".cache"), "PYTHONNOUSERSITE": "1"}
+        kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        with self.folder.log.open("ab") as output:
+            child = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", "--", *argv], stdin=subprocess.DEVNULL, stdout=output,
+                stderr=subprocess.STDOUT, env=kept | home, start_new_session=True,
+            )  # fmt: skip
+            progress = _Progress(self.plan, self.folder, log)
+            while child.poll() is None and not stop.is_set():
+                stop.wait(POLL_S)
+                progress.report()
+            if child.poll() is None:
+                os.killpg(child.pid, signal.SIGINT)
+            processes.reap(child, self.plan.deadline_s)
+        progress.report(at_once=True)
+        return child.returncode
+
+    def _status(self) -> ExitStatus:
+        found = {record.status if (record := self.folder.read(task)) else "failed" for task in self.plan.tasks}
+        if "failed" in found:
+            return ExitStatus.FAILED
+        return ExitStatus.UNCALIBRATED if "out of calibration" in found else ExitStatus.OK
+
+
+class _Progress:
+    """Counts what is done, and estimates what is left by the pace so far."""
+
+    def __init__(self, plan: Plan, folder: CampaignFolder, log: ProgressLog) -> None:
+        self._plan, self._folder, self._log = plan, folder, log
+        self._began = self._reported = time.monotonic()
+        self._first = self._last = len(folder.left(plan))
+        self._first_s = sum(task.estimate_s for task in folder.left(plan))
+
+    def report(self, *, at_once: bool = False) -> None:
+        """Print a line when something changed, not more often than every REPORT_S."""
+        now = time.monotonic()
+        if not at_once and now - self._reported < REPORT_S:
+            return
+        self._reported = now
+        left = self._folder.left(self._plan)
+        if len(left) == self._last:
+            return
+        self._last = len(left)
+        left_s = sum(task.estimate_s for task in left)
+        done_s = self._first_s - left_s
+        remaining = f", about {duration((now - self._began) * left_s / done_s)} left" if left and done_s else ""
+        self._log.line(f"{len(self._plan.tasks) - len(left)} of {len(self._plan.tasks)} tasks done{remaining}")
+
+
+def _cores() -> int:
+    return os.cpu_count() or 1
+
+
+def choose(plan: Plan, folder: Path | None, options: Options) -> Engine:
+    """Return the engine of a plan; its folder is that of the campaign's name if none is named. Raises ConfigError."""
+    if options.partition is not None and options.executor != "slurm":
+        raise ConfigError("--partition is for --executor slurm", hint="leave it out")
+    return Engine(plan, CampaignFolder(folder or Path("runs") / f"campaign-{plan.name}"), options)

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A campaign's folder: `plan.json`, `tasks/RULE/ID/{attempt-N/,task.json}`, `logs/`, `dataset/`, `report/`."""
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from satlab.campaign import plan as plans
+from satlab.campaign import record
+from satlab.campaign.plan import Plan, Task
+from satlab.campaign.record import Attempt, TaskRecord
+from satlab.common import processes
+from satlab.common.errors import ConfigError, HostError
+from satlab.common.files import write_atomically
+
+
+@dataclass(frozen=True)
+class CampaignFolder:
+    """Where a campaign's files are; the state is what is on disk, so it is right after any kill."""
+
+    path: Path
+
+    @property
+    def plan_file(self) -> Path:
+        return self.path / plans.FILE
+
+    @property
+    def log(self) -> Path:
+        """The engine's messages."""
+        return self.path / "logs" / "engine.log"
+
+    def of(self, task: Task) -> Path:
+        """Return a task's folder."""
+        return self.path / "tasks" / task.rule / task.id
+
+    def is_done(self, task: Task) -> bool:
+        return (self.of(task) / record.TASK).is_file()
+
+    def left(self, plan: Plan) -> list[Task]:
+        """Return the tasks that are not done."""
+        return [task for task in plan.tasks if not self.is_done(task)]
+
+    def read(self, task: Task) -> TaskRecord | None:
+        """Return a task's record; None without one, or with an invalid one."""
+        try:
+            return TaskRecord.model_validate_json((self.of(task) / record.TASK).read_bytes())
+        except (OSError, ValidationError):
+            return None
+
+    def attempts(self, task: Task) -> list[Attempt]:
+        """Return the attempts that ended, in their order."""
+        found = []
+        for file in self.of(task).glob(f"attempt-*/{record.ATTEMPT}"):
+            with contextlib.suppress(OSError, ValidationError):
+                found.append(Attempt.model_validate_json(file.read_bytes()))
+        return sorted(found, key=lambda attempt: attempt.number)
+
+    def begin(self, plan: Plan) -> str:
+        """Write the plan where none is, and return its SHA-256. Raises ConfigError when another plan is there."""
+        text = plan.text()
+        if not self.plan_file.exists():
+            for folder in (self.path, self.log.parent):
+                folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.plan_file, text)
+        elif self.plan_file.read_text(encoding="utf-8") != text:
+            hint = "choose another folder with --folder, or restore the campaign's file"
+            raise ConfigError(f"{self.path} is of another plan", hint=hint)
+        return plans.digest(text)
+
+
+@contextlib.contextmanager
+def locked(file: Path, within_s: float) -> Iterator[int]:
+    """Hold a lock file: whoever inherits its descriptor keeps it. Raises HostError when it is not free in time."""
+    descriptor = os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        if not processes.wait(lambda: _try_lock(descriptor), within_s):
+            raise HostError(f"{file} is held by another process", "wait for its end")
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

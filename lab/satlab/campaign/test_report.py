@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The dataset of all hosts, the effect of the host, and the report page."""
+
+import csv
+import json
+import random
+import threading
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from satlab.campaign import dataset, host_effect, record, samples
+from satlab.campaign.folder import CampaignFolder
+from satlab.campaign.plan import Cell, Plan, Task
+from satlab.campaign.record import Host
+from satlab.campaign.worker import Worker
+from satlab.cli import app
+
+HOSTS = ("alpha", "beta")
+RUNS = 8
+
+
+@pytest.fixture
+def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[CampaignFolder, Plan]:
+    """Return a campaign of two cells over two hosts: beta is slower in the first cell; one task is not done."""
+    cells = (Cell(id="slow", factors={"loss": 0.5}), Cell(id="equal", factors={"loss": 0}))
+    tasks = tuple(
+        Task(
+            id=f"{cell.id}.{n}", cell=cell.id, number=n, rule="run", lab="netns", seed=n, estimate_s=5, cores=1,
+            argv=("satlab", "run", "bulk_tcp"),
+        )
+        for n in range(1, 2 * RUNS + 2)
+        for cell in cells
+    )  # fmt: skip
+    plan = Plan(name="queues", deadline_s=30, cells=cells, tasks=tasks)
+    where, source = CampaignFolder(tmp_path / "c"), random.Random(2)  # noqa: S311 - values
+    sha256 = where.begin(plan)
+    for task in tasks[:-1]:
+        host = HOSTS[task.number % 2]
+        value = source.gauss(10, 1) - (5 if host == "beta" and task.cell == "slow" else 0)
+        row = {"metric": "goodput_bps", "value": value, "status": "ok", "reason": "", "labels": {"flow": "<i>1"}}
+        failed = task.number == 2 * RUNS + 1
+        _record(where, task, sha256, host, "" if failed else json.dumps(row), 1 if failed else 0)
+    monkeypatch.chdir(tmp_path)
+    return where, plan
+
+
+def _record(where: CampaignFolder, task: Task, sha256: str, host: str, output: str, status: int) -> None:
+    place = where.of(task) / "attempt-1"
+    place.mkdir(parents=True)
+    (place / record.OUTPUT).write_text(output)
+    attempt = record.Attempt(
+        number=1, host=Host(name=host, stamp=f"{host}-stamp", facts={"cpu": "fast", "cores": 2, "kernel": "6"}),
+        began_unix_s=0, ended_unix_s=5, exit_status=status, reason="no such <script> page" if status else "",
+    )  # fmt: skip
+    (place / record.ATTEMPT).write_text(attempt.model_dump_json())
+    assert Worker(where, sha256, 0).work(task.id, threading.Event()) == 0
+
+
+def test_p201_every_task_is_one_row_also_failed_and_missing_ones(measured: tuple[CampaignFolder, Plan]) -> None:
+    where, plan = measured
+    dataset.collect(plan, where)
+    frame = pl.read_parquet(where.path / "dataset" / "**" / "*.parquet", hive_partitioning=True)
+    of_tasks = frame.filter(pl.col("metric") == dataset.TASK_METRIC)
+    assert sorted(of_tasks["task"].to_list()) == sorted(task.id for task in plan.tasks)
+    by_status = dict(of_tasks["status"].value_counts().iter_rows())
+    assert by_status == {"ok": 4 * RUNS, "failed": 1, "missing": 1}
+    values = frame.filter(pl.col("metric") == "goodput_bps")
+    assert len(values) == 4 * RUNS
+    assert set(values["stamp"].to_list()) == {"alpha-stamp", "beta-stamp"}
+    assert {path.name for path in (where.path / "dataset").iterdir()} == {"cell=slow", "cell=equal"}
+    with (where.path / dataset.DICTIONARY).open() as file:
+        assert [row["column"] for row in csv.DictReader(file)] == pl.read_parquet(
+            where.path / "dataset" / "cell=slow" / "part.parquet", hive_partitioning=False
+        ).columns
+
+
+def test_p202_a_host_that_differs_is_found_and_equal_ones_are_not(measured: tuple[CampaignFolder, Plan]) -> None:
+    where, plan = measured
+    slow, equal = host_effect.effects(dataset.collect(plan, where).frame)
+    assert (slow.cell, slow.is_significant) == ("slow", True)
+    assert (equal.cell, equal.is_significant) == ("equal", False)
+    assert [(host, n) for host, n, _ in slow.hosts] == [("alpha", RUNS), ("beta", RUNS)]
+
+
+def test_p203_the_page_shows_matrix_failures_hosts_and_plots_as_text(measured: tuple[CampaignFolder, Plan]) -> None:
+    where, plan = measured
+    result = CliRunner().invoke(app, ["campaign", "report", str(where.path)])
+    assert result.exit_code == 0, result.output
+    page = (where.path / "report" / "index.html").read_text()
+    for part in (f"{4 * RUNS + 1}/{len(plan.tasks)}", "no such &lt;script&gt; page", "alpha-stamp", "differs"):
+        assert part in page, part
+    assert "<script> page" not in page
+    assert "goodput_bps (flow &lt;i&gt;1)" in page
+    lines = CliRunner().invoke(app, ["campaign", "report", str(where.path), "--json"]).stdout.splitlines()
+    assert len([line for line in lines if line.startswith("{")]) == 8 * RUNS + 2
+
+
+def test_samples_of_a_check_are_its_times_to_each_mark() -> None:
+    sample: dict[str, Any] = {"times_s": [1.5, None], "status": "censored", "reason": "late", "calibration": ""}
+    sample |= dict.fromkeys(samples.OF_CHECK) | {"handshake_ms": 600.0}
+    document = {"marks_mb": [2, 10], "cases": [{"samples": [sample]}]}
+    found = samples.read("check", {}, json.dumps(document))
+    assert [(one.metric, one.value, one.status, dict(one.labels)) for one in found] == [
+        ("time_s", 1.5, "censored", {"mark_mb": "2"}),
+        ("time_s", None, "censored", {"mark_mb": "10"}),
+        ("handshake_ms", 600.0, "censored", {}),
+    ]
+
+
+@pytest.mark.parametrize("output", ["", "{}", "[]", "nothing"])
+def test_an_output_that_cannot_be_read_is_a_failed_sample(output: str) -> None:
+    with pytest.raises((ValueError, KeyError, IndexError, TypeError)):
+        samples.read("check", {}, output)

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One task: attempts, deadlines, what is counted after a kill, and what a worker refuses."""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import jsonschema
+import pytest
+from pydantic import ValidationError
+
+from satlab.campaign import dataset, record, worker
+from satlab.campaign.folder import CampaignFolder
+from satlab.campaign.plan import Cell, Plan, Task, digest
+from satlab.campaign.worker import Worker
+from satlab.common import paths, processes
+from satlab.common.errors import ConfigError, ExitStatus
+
+OUTCOME = '{"metric": "goodput_bps", "value": 7.0, "status": "ok", "reason": "", "labels": {}}'
+
+
+def campaign(folder: Path, *, deadline_s: float = 30, count: int = 1) -> tuple[CampaignFolder, Plan, str]:
+    """Write the plan of a cell with so many tasks, and return folder, plan and hash."""
+    tasks = tuple(
+        Task(
+            id=f"geo.{n}", cell="geo", number=n, rule="run", lab="netns", seed=n, argv=("satlab", "run", "bulk_tcp"),
+            estimate_s=1, cores=1,
+        )
+        for n in range(1, count + 1)
+    )  # fmt: skip
+    plan = Plan(name="short", deadline_s=deadline_s, cells=(Cell(id="geo", factors={"loss": 0.5}),), tasks=tasks)
+    where = CampaignFolder(folder)
+    return where, plan, where.begin(plan)
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a Python program that takes the place of a task's command."""
+    program = tmp_path / "command.py"
+    monkeypatch.setattr(worker, "command", lambda _: [sys.executable, str(program)])
+    return program
+
+
+def work(where: CampaignFolder, sha256: str, name: str = "geo.1", retries: int = 0) -> ExitStatus:
+    return Worker(where, sha256, retries).work(name, threading.Event())
+
+
+def test_p198_a_task_is_recorded_with_host_stamp_and_hashes(tmp_path: Path, script: Path) -> None:
+    where, plan, sha256 = campaign(tmp_path / "c")
+    script.write_text(f"print('''{OUTCOME}''')")
+    assert work(where, sha256) == ExitStatus.OK
+    found = where.read(plan.tasks[0])
+    assert found is not None
+    assert (found.status, found.counts, len(found.attempts)) == ("ok", "attempt-1", 1)
+    assert set(found.files) == {record.ATTEMPT, record.OUTPUT, record.LOG}
+    assert found.last.host == record.this_host()
+    text = (where.of(plan.tasks[0]) / record.TASK).read_text()
+    jsonschema.validate(json.loads(text), json.loads((paths.SCHEMAS / "campaign-task.schema.json").read_text()))
+
+
+def test_p199_what_is_out_of_calibration_is_repeated_and_every_attempt_kept(tmp_path: Path, script: Path) -> None:
+    where, plan, sha256 = campaign(tmp_path / "c")
+    script.write_text("raise SystemExit(4)")
+    assert work(where, sha256, retries=1) == ExitStatus.UNCALIBRATED
+    assert where.left(plan)
+    assert work(where, sha256, retries=1) == ExitStatus.OK
+    found = where.read(plan.tasks[0])
+    assert found is not None
+    assert (found.status, [attempt.exit_status for attempt in found.attempts]) == ("out of calibration", [4, 4])
+    assert work(where, sha256, retries=5) == ExitStatus.OK
+    assert len(where.attempts(plan.tasks[0])) == 2
+
+
+def test_p199_a_failed_command_and_a_late_one_are_failed_samples(tmp_path: Path, script: Path) -> None:
+    where, plan, sha256 = campaign(tmp_path / "c", deadline_s=1, count=2)
+    script.write_text("raise SystemExit('no such page')")
+    assert work(where, sha256) == ExitStatus.OK
+    script.write_text("import time; time.sleep(60)")
+    assert work(where, sha256, "geo.2") == ExitStatus.OK
+    frame = dataset.collect(plan, where).frame
+    assert frame["status"].to_list() == ["failed", "failed"]
+    assert "no such page" in frame["reason"][0]
+    assert "not ended within 1 s" in frame["reason"][1]
+
+
+def test_p200_an_attempt_that_ended_counts_though_its_worker_was_killed(tmp_path: Path, script: Path) -> None:
+    where, plan, sha256 = campaign(tmp_path / "c")
+    script.write_text(f"print('''{OUTCOME}''')")
+    assert work(where, sha256) == ExitStatus.OK
+    (where.of(plan.tasks[0]) / record.TASK).unlink()
+    script.write_text("raise SystemExit('a second run')")
+    assert work(where, sha256) == ExitStatus.OK
+    found = where.read(plan.tasks[0])
+    assert found is not None
+    assert (found.status, len(found.attempts)) == ("ok", 1)
+
+
+def test_p200_half_an_attempt_is_removed_and_done_again(tmp_path: Path, script: Path) -> None:
+    where, plan, sha256 = campaign(tmp_path / "c")
+    half = where.of(plan.tasks[0]) / "attempt-1"
+    half.mkdir(parents=True)
+    (half / "half").touch()
+    script.write_text(f"print('''{OUTCOME}''')")
+    assert work(where, sha256) == ExitStatus.OK
+    assert not (half / "half").exists()
+    assert dataset.collect(plan, where).frame["task"].to_list() == ["geo.1", "geo.1"]
+
+
+def test_p200_a_second_worker_waits_for_the_first_and_runs_nothing(tmp_path: Path, script: Path) -> None:
+    where, plan, sha256 = campaign(tmp_path / "c")
+    script.write_text(f"import time; time.sleep(0.5); print('''{OUTCOME}''')")
+    threads = [threading.Thread(target=work, args=(where, sha256)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert len(where.attempts(plan.tasks[0])) == 1
+    assert where.is_done(plan.tasks[0])
+
+
+def test_p200_the_command_of_a_killed_worker_ends(tmp_path: Path) -> None:
+    where, plan, sha256 = campaign(tmp_path / "c")
+    (tmp_path / "command.py").write_text("import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(60)")
+    code = (
+        "import sys, threading; from pathlib import Path; from satlab.campaign import worker;"
+        "from satlab.campaign.folder import CampaignFolder;"
+        "argv = worker.command(CampaignFolder and type('T', (), {'argv': ('satlab', 'x')})());"
+        f"worker.command = lambda _: [*argv[:4], sys.executable, {str(tmp_path / 'command.py')!r}];"
+        f"worker.Worker(CampaignFolder(Path({str(where.path)!r})), {sha256!r}, 0).work('geo.1', threading.Event())"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", code], env={"PYTHONPATH": paths.PYTHONPATH, "PATH": "/usr/bin:/bin"}
+    )
+    file = where.of(plan.tasks[0]) / "attempt-1" / "pid"
+    assert processes.wait(lambda: file.is_file() and file.read_text() != "", 20)
+    pid = int(file.read_text())
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    assert processes.wait(lambda: processes.start_ticks(pid) is None, 10)
+    assert not where.is_done(plan.tasks[0])
+
+
+def test_t35_a_worker_takes_commands_of_its_plan_alone(tmp_path: Path, script: Path) -> None:
+    where, plan, sha256 = campaign(tmp_path / "c")
+    script.write_text("raise SystemExit('started')")
+    with pytest.raises(ConfigError, match="not a task"):
+        work(where, sha256, "../geo.1")
+    where.plan_file.write_text(where.plan_file.read_text().replace("bulk_tcp", "--jobs=/evil"))
+    with pytest.raises(ConfigError, match="not the plan that was started"):
+        work(where, sha256)
+    with pytest.raises(ConfigError, match="begins with satlab run"):
+        where.plan_file.write_text(plan.text().replace('"satlab",', '"/bin/sh",'))
+        work(where, digest(where.plan_file.read_text()))
+    assert not where.attempts(plan.tasks[0])
+
+
+@pytest.mark.parametrize("name", ["a b", "a;touch x", "$(touch x)", "../x", "-x", "a/b", "", "a\nb", "{task}"])
+def test_t36_an_id_cannot_be_shell_text(name: str) -> None:
+    with pytest.raises(ValidationError, match="pattern"):
+        Cell(id=name, factors={})
+
+
+def test_t36_words_of_a_command_reach_it_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hostile = ("; touch x", "$(touch x)", "`touch x`", "a b", "{params}", "'\"")
+    task = Task(
+        id="geo.1", cell="geo", number=1, rule="flows", lab="virtual", seed=1, argv=("satvirtual", "flows", *hostile),
+        estimate_s=1, cores=1,
+    )  # fmt: skip
+    program = tmp_path / "satvirtual"
+    program.write_text(f"#!{sys.executable}\nimport json, sys\nprint(json.dumps(sys.argv[1:]))\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(paths, "SATVIRTUAL", program)
+    where = CampaignFolder(tmp_path / "c")
+    sha256 = where.begin(Plan(name="x", deadline_s=30, cells=(Cell(id="geo", factors={}),), tasks=(task,)))
+    assert work(where, sha256) == ExitStatus.OK
+    place = where.of(task) / "attempt-1"
+    assert json.loads((place / record.OUTPUT).read_text()) == ["flows", *hostile]
+    assert {file.name for file in place.iterdir()} == {record.OUTPUT, record.LOG, record.ATTEMPT}
+
+
+def test_t37_files_that_changed_after_the_end_are_reported_and_not_used(tmp_path: Path, script: Path) -> None:
+    where, plan, sha256 = campaign(tmp_path / "c")
+    script.write_text(f"print('''{OUTCOME}''')")
+    work(where, sha256)
+    assert dataset.collect(plan, where).frame["value"].to_list()[1:] == [7.0]
+    output = where.of(plan.tasks[0]) / "attempt-1" / record.OUTPUT
+    output.write_text(output.read_text().replace("7.0", "70.0"))
+    collected = dataset.collect(plan, where)
+    assert collected.changed == {"geo.1": "changed since the task's end: output.json"}
+    assert collected.frame["status"].to_list() == ["failed"]
+    (where.of(plan.tasks[0]) / "attempt-1" / "more").touch()
+    assert "more" in dataset.collect(plan, where).changed["geo.1"]

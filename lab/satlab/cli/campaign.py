@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Campaigns over many machines: `satlab campaign ...`."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from satlab.cli.base import Quiet, app, command, print_json_lines
+from satlab.common import needs
+from satlab.common.console import ProgressLog
+from satlab.common.errors import ExitStatus
+from satlab.common.needs import NETNS, Group
+from satlab.common.processes import stop_on_signal
+
+if TYPE_CHECKING:
+    from satlab.campaign.plan import Plan
+
+campaign_app = typer.Typer(no_args_is_help=True, help="Plan many runs once, and run them on one host or on many.")
+app.add_typer(campaign_app, name="campaign")
+File = Annotated[Path, typer.Argument(help="YAML file of the campaign (docs/campaigns.md).")]
+
+
+@command(group=campaign_app, name="plan", epilog="Example: satlab campaign plan queues.yml --out plan.json")
+def plan_campaign(
+    file: File,
+    out: Annotated[Path | None, typer.Option(help="Write the plan to this file. Default: stdout.")] = None,
+) -> int:
+    """Check a campaign's file and plan its tasks as JSON; runs nothing."""
+    from satlab.campaign import planning
+    from satlab.common.files import write_atomically
+    from satlab.reproduce.executor import duration
+
+    needs.ensure("link")
+    plan = planning.plan(file)
+    if out is None:
+        print(plan.text(), end="")
+    else:
+        write_atomically(out, plan.text())
+    total = f"{len(plan.cells)} cells, {len(plan.tasks)} tasks"
+    ProgressLog().line(f"{plan.name}: {total}, about {duration(plan.estimate_s)} one after the other")
+    return ExitStatus.OK
+
+
+@command(group=campaign_app, name="run", epilog="Example: satlab campaign run queues.yml --executor local --jobs 2")
+def run_campaign(
+    file: File,
+    executor: Annotated[
+        Literal["local", "slurm"], typer.Option(help="Where tasks run: on this host, or as jobs of Slurm.")
+    ] = "local",
+    jobs: Annotated[
+        int | None,
+        typer.Option(help="Tasks at once. Default: one per core; labs on half of the cores.", min=1, max=1000),
+    ] = None,
+    retries: Annotated[
+        int, typer.Option(help="Repeat a task that is out of calibration up to this many times.", min=0, max=10)
+    ] = 1,
+    partition: Annotated[str | None, typer.Option(help="Partition of Slurm.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="Folder of the campaign, on all its hosts. Default: runs/campaign-NAME.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything, print what is left, touch nothing.")
+    ] = False,
+    quiet: Quiet = False,
+) -> int:
+    """Run the tasks of a campaign that are left; the same command goes on after any end."""
+    from satlab.campaign import engine, planning
+
+    needs.ensure("link")
+    plan = planning.plan(file)
+    work = engine.choose(plan, folder, engine.Options(executor, jobs, retries, partition))
+    if dry_run:
+        print(json.dumps(work.document(), indent=1))
+        return ExitStatus.OK
+    _install(plan)
+    return work.run(ProgressLog(quiet), stop_on_signal())
+
+
+def _install(plan: "Plan") -> None:
+    """Install what the tasks of a plan need."""
+    groups: list[Group] = ["campaign"]
+    groups += ["virtual"] if any(task.lab == "virtual" for task in plan.tasks) else []
+    has_labs = any(task.lab == "netns" for task in plan.tasks)
+    needs.ensure(*groups, *(("lab", "quic", "fec") if has_labs else ()))
+    if has_labs:
+        needs.root(NETNS)
+
+
+@command(group=campaign_app, name="task", hidden=True)
+def task_of_campaign(
+    folder: Annotated[Path, typer.Argument(help="Folder of the campaign.")],
+    name: Annotated[str, typer.Argument(help="Id of the task.")],
+    plan: Annotated[str, typer.Option(help="SHA-256 of the plan.")],
+    retries: Annotated[int, typer.Option(help="Further attempts of a task out of calibration.", min=0, max=10)] = 0,
+) -> int:
+    """Do one task of a campaign: the engine starts this on a host."""
+    from satlab.campaign.folder import CampaignFolder
+    from satlab.campaign.worker import Worker
+
+    return Worker(CampaignFolder(folder), plan, retries).work(name, stop_on_signal())
+
+
+@command(group=campaign_app, name="report")
+def report_campaign(
+    folder: Annotated[Path, typer.Argument(help="Folder of the campaign.")],
+    json_lines: Annotated[bool, typer.Option("--json", help="The dataset as JSON lines on stdout.")] = False,
+) -> int:
+    """Collect what is done as one Parquet dataset, test the effect of the host, and write the report page."""
+    from satlab.campaign import dataset, host_effect, page
+    from satlab.campaign import plan as plans
+    from satlab.campaign.folder import CampaignFolder
+
+    where, log = CampaignFolder(folder), ProgressLog()
+    plan = plans.load(where.plan_file)
+    with log.step("hashes and dataset"):
+        collected = dataset.collect(plan, where)
+    for task, fault in collected.changed.items():
+        log.line(f"warning: {task}: {fault}")
+    path = page.write(plan, where, collected, host_effect.effects(collected.frame))
+    if json_lines:
+        print_json_lines(collected.frame.iter_rows(named=True))
+    else:
+        print(path)
+    return ExitStatus.OK
