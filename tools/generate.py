@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write the files that are made from others: OpenSAND profiles and the schema of the root helper's requests."""
+"""Write the files that are made from others: OpenSAND profiles, schemas of suites and of the root helper's requests."""
 
 import fnmatch
 import json
@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from satlab.check import suite
 from satlab.common.paths import PROFILES, ROOT, SCHEMAS
 from satlab.rootd import verbs
 
@@ -29,6 +30,13 @@ def files() -> Iterator[tuple[Path, str]]:
         **verbs.REQUEST.json_schema(),
     }
     yield SCHEMAS / "rootd-request.schema.json", json.dumps(schema, indent=2) + "\n"
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "satlab/suite",
+        **suite.schema(),
+        "title": "A suite of satlab check; made from satlab.check.suite",
+    }
+    yield SCHEMAS / "suite.schema.json", json.dumps(schema, indent=2) + "\n"
 
 
 def profile(name: str) -> Iterator[tuple[Path, str]]:

@@ -3,7 +3,7 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -29,10 +29,20 @@ class SampleInput:
     client: Options = field(default_factory=dict)
     server: Options = field(default_factory=dict)
     seed: int = 1
+    environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """Names of client and server; a stack's name is that of both, or CLIENT to SERVER."""
+        client, _, server = self.stack.partition(" to ")
+        return client, server or client
 
     def document(self) -> dict[str, Any]:
+        """Return it as in check.json; variables of the programs only where there are any."""
         options = {"client": dict(self.client), "server": dict(self.server)}
-        return {"clock": self.clock, "stack": self.stack, "options": options, "seed": self.seed}
+        document = {"clock": self.clock, "stack": self.stack, "options": options, "seed": self.seed}
+        variables = {side: dict(values) for side, values in self.environment.items() if values}
+        return document | ({"environment": variables} if variables else {})
 
 
 @dataclass(frozen=True)

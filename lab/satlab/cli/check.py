@@ -12,6 +12,7 @@ import typer
 from satlab.cli.base import Quiet, Retries, WaitQuiet, command
 from satlab.common import needs
 from satlab.common.console import ProgressLog
+from satlab.common.errors import ConfigError
 from satlab.common.needs import NETNS, Group
 from satlab.common.processes import stop_on_signal
 
@@ -24,7 +25,12 @@ _PROGRAMS: dict[str, tuple[Group, ...]] = {"quinn": ("quic",), "quiche": ("quic"
 
 @command(name="check")
 def check_suite(
-    suite: Annotated[str, typer.Option(help="Name of a suite in baselines/.")] = "etosat",
+    suite: Annotated[
+        str,
+        typer.Option(
+            help="Name of a suite in baselines/, or a file of your own, FILE.yml (schemas/suite.schema.json)."
+        ),
+    ] = "etosat",
     cases: Annotated[
         list[str] | None, typer.Option(help="Case of the suite, or several: ID,ID. Repeatable. Default: all.")
     ] = None,
@@ -52,6 +58,15 @@ def check_suite(
             "archive of one. Implies --clock real."
         ),
     ] = None,
+    client_endpoint: Annotated[
+        Path | None, typer.Option(help="Endpoint of the QUIC interop runner as the client, --endpoint's otherwise.")
+    ] = None,
+    server_endpoint: Annotated[Path | None, typer.Option(help="The same as the server.")] = None,
+    client_env: Annotated[
+        list[str] | None,
+        typer.Option(help="Variable of your client, NAME=VALUE, also the contract's CLIENT_PARAMS. Repeatable."),
+    ] = None,
+    server_env: Annotated[list[str] | None, typer.Option(help="The same of your server.")] = None,
     allow_read: Annotated[
         list[Path] | None, typer.Option(help="File or folder that your programs may read. Repeatable.")
     ] = None,
@@ -94,7 +109,7 @@ def check_suite(
     """Check QUIC over satellite links against target times or an earlier build. Status 1: missed or slower."""
     from satlab.check import check_run
     from satlab.check.endpoint import selection
-    from satlab.check.report import check_page, check_tables, exports
+    from satlab.check.report import check_page, check_tables, exports, interop_result
     from satlab.experiment.quiet_host import Patience
 
     request = check_run.CheckRequest(
@@ -102,12 +117,17 @@ def check_suite(
         baseline, compare_with or (), resume, tolerance, out, clock=clock, stack=stack,
     )  # fmt: skip
     with contextlib.ExitStack() as opened:
-        is_external = bool(client_cmd or server_cmd or endpoint)
-        if is_external:
-            pair = selection.external(client_cmd, server_cmd, allow_read or (), endpoint)
-            request = dataclasses.replace(request, clock="real", pair=opened.enter_context(pair))
+        variables = selection.environment(client_env or (), server_env or ())
+        named = selection.External(
+            client_cmd, server_cmd, allow_read or (), endpoint, client_endpoint, server_endpoint, variables
+        )
+        if named:
+            pair = opened.enter_context(named.opened())
+            request = dataclasses.replace(request, clock="real", pair=pair, environment=variables)
+        elif variables:
+            raise ConfigError("--client-env and --server-env are of your programs", hint="name them, or omit these")
         if request.clock == "real":
-            needs.ensure("lab", *(() if is_external else _PROGRAMS.get(stack, ())))
+            needs.ensure("lab", *(() if named else _PROGRAMS.get(stack, ())))
             needs.root(NETNS)
             request = dataclasses.replace(request, stop=stop_on_signal(), patience=Patience(wait_quiet, retries))
         else:
@@ -119,8 +139,7 @@ def check_suite(
     if markdown is not None:
         markdown.write_text(check_tables.markdown(check))
     if result is not None:
-        result.write_text(json.dumps(exports.interop_result(check), indent=1) + "\n")
-        result.with_suffix(".satlab.json").write_text(json.dumps(exports.interop_extension(check), indent=1) + "\n")
+        interop_result.write([check], result)
     if json_lines:
         print(json.dumps(check.document()))
     else:
