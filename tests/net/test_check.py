@@ -395,7 +395,7 @@ def test_two_endpoints_are_paired_and_have_variables_and_a_directory(tmp_path: P
     root = tmp_path / "image"
     (root / "q").mkdir(parents=True)
     shutil.copy(NGTCP2 / "run_endpoint.sh", root / "q/run.sh")
-    text = (root / "q/run.sh").read_text().replace("/setup.sh", ":").replace("/wait-for-it.sh", ":")
+    text = (root / "q/run.sh").read_text().replace("/setup.sh", "mkdir -p /logs/qlog").replace("/wait-for-it.sh", ":")
     (root / "q/run.sh").write_text(text.replace("set -u", 'set -u; [ "$PWD $OWN" = "/q yes" ] || exit 1'))
     config = ImageConfig(("./run.sh",), {"OWN": "no"}, "/q")
     image = Image("ours", Path("/"), (Mount(root / "q", "/q"),), config)

@@ -19,6 +19,7 @@ from satlab.check.backend.virtual_clock import VirtualClock
 from satlab.check.case_link import CaseLink
 from satlab.check.check_result import CheckResult, SampleInput
 from satlab.check.endpoint import selection
+from satlab.check.endpoint.lockstep import LockstepPair
 from satlab.check.endpoint.pair import EndpointPair, Environment
 from satlab.check.samples import Backend, Options, Sample
 from satlab.check.suite import Case, Suite
@@ -43,7 +44,8 @@ class CheckRequest:
     """A check as requested on the command line.
 
     `runs` None: as many samples as the verdicts need. `patience`, `stack` and `pair` are for the real clock; `pair` are
-    external programs and replace the built-in `stack`. `environment` has variables of these programs, by side.
+    external programs and replace the built-in `stack`. `programs` are those of the virtual clock. `environment` has
+    variables of all these programs, by side.
     `compare_with` are check.json files of other stacks.
     """
 
@@ -62,13 +64,14 @@ class CheckRequest:
     clock: Literal["virtual", "real"] = "virtual"
     stack: str = "quinn"
     pair: EndpointPair | None = None
+    programs: LockstepPair | None = None
     environment: Environment = field(default_factory=dict)
     stop: threading.Event = field(default_factory=threading.Event)
     patience: Patience = field(default_factory=Patience)
 
     def backend(self) -> Backend:
         if self.clock == "virtual":
-            return VirtualClock(self.client, self.server, max(1, self.jobs))
+            return VirtualClock(self.client, self.server, max(1, self.jobs), programs=self.programs)
         return RealClock(self.pair or selection.built_in(self.stack, self.client, self.server), self.stop)
 
 

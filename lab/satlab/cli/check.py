@@ -20,6 +20,7 @@ PLACEHOLDERS = (
     "{host} {port} {name} {bytes} {path} {url} {www} {cert} {key} {ca} {out} {state} {qlog} (docs/regression.md)"
 )
 
+SANDBOX = "a program under test runs in a sandbox"
 _PROGRAMS: dict[str, tuple[Group, ...]] = {"quinn": ("quic",), "quiche": ("quic",), "ngtcp2": ("ngtcp2",)}
 
 
@@ -67,6 +68,11 @@ def check_suite(
         typer.Option(help="Variable of your client, NAME=VALUE, also the contract's CLIENT_PARAMS. Repeatable."),
     ] = None,
     server_env: Annotated[list[str] | None, typer.Option(help="The same of your server.")] = None,
+    virtual_client: Annotated[
+        str | None,
+        typer.Option(help="Command of your client in lock-step with the virtual clock (docs/virtual-interface.md)."),
+    ] = None,
+    virtual_server: Annotated[str | None, typer.Option(help="The same of your server; both are needed.")] = None,
     allow_read: Annotated[
         list[Path] | None, typer.Option(help="File or folder that your programs may read. Repeatable.")
     ] = None,
@@ -108,7 +114,7 @@ def check_suite(
 ) -> int:
     """Check QUIC over satellite links against target times or an earlier build. Status 1: missed or slower."""
     from satlab.check import check_run
-    from satlab.check.endpoint import selection
+    from satlab.check.endpoint import lockstep, selection
     from satlab.check.report import check_page, check_tables, exports, interop_result
     from satlab.experiment.quiet_host import Patience
 
@@ -124,6 +130,11 @@ def check_suite(
         if named:
             pair = opened.enter_context(named.opened())
             request = dataclasses.replace(request, clock="real", pair=pair, environment=variables)
+        elif virtual_client or virtual_server:
+            needs.ensure("lab")
+            needs.root(SANDBOX)
+            programs = lockstep.parse(virtual_client, virtual_server, allow_read or (), variables)
+            request = dataclasses.replace(request, programs=programs, environment=variables)
         elif variables:
             raise ConfigError("--client-env and --server-env are of your programs", hint="name them, or omit these")
         if request.clock == "real":

@@ -197,11 +197,11 @@ def parse(
         raise ConfigError("the commands of the endpoints", faults)
     client_words, server_words = words
     name = f"{Path(client_words[0]).name} to {Path(server_words[0]).name}"
-    visible = _outside_the_host_programs(needed)
+    visible = outside_the_host_programs(needed)
     return CommandLinePair(name, client_words, server_words, visible, environment or {})
 
 
-def _outside_the_host_programs(files: Iterable[Path]) -> tuple[Path, ...]:
+def outside_the_host_programs(files: Iterable[Path]) -> tuple[Path, ...]:
     """Leave out what every sandbox has."""
     return tuple(path for path in dict.fromkeys(files) if path.parts[1:2] not in (("usr",), ("bin",), ("sbin",)))
 
