@@ -91,6 +91,7 @@ class CheckResult:
             "source": self.suite.source,
             "marks_mb": list(self.suite.marks_mb),
             **self.input.document(),
+            "began_unix_s": round(self.began_unix_s, 3),
             "real_s": round(self.real_s, 3),
             "simulated_s": None if self.simulated_s is None else round(self.simulated_s, 3),
             "cases": [self._case(name) for name in self.samples],
@@ -130,20 +131,33 @@ def _finite(value: float) -> float | None:
     return None if math.isinf(value) else value
 
 
-def load(path: Path, suite: Suite) -> dict[str, Any]:
+def read(path: Path) -> dict[str, Any]:
     """Read a check.json.
 
     Raises:
-        ConfigError: the file is not a check.json, or is of another suite.
+        ConfigError: the file is not a check.json.
     """
     try:
         document: dict[str, Any] = json.loads(path.read_text())
-        same = (document["schema"], document["suite"], tuple(document["marks_mb"]))
+        if document["schema"] != SCHEMA:
+            raise _invalid(path, ValueError(f"its schema is {document['schema']}"))
+        if missing := {"suite", "stack", "clock", "marks_mb", "cases"} - document.keys():
+            raise KeyError(*missing)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}", hint=f"earlier checks are in runs/check-.../{FILE}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise _invalid(path, error) from error
-    if same != (SCHEMA, suite.name, suite.marks_mb):
+    return document
+
+
+def load(path: Path, suite: Suite) -> dict[str, Any]:
+    """Read a check.json of a suite.
+
+    Raises:
+        ConfigError: the file is not a check.json, or is of another suite.
+    """
+    document = read(path)
+    if (document["suite"], tuple(document["marks_mb"])) != (suite.name, suite.marks_mb):
         raise ConfigError(f"{path} is of suite {document['suite']}", hint=f"use a {FILE} of suite {suite.name}")
     return document
 

@@ -156,3 +156,22 @@ def check_suite(
     else:
         check_tables.show(check)
     return check.status
+
+
+@command(name="matrix")
+def matrix_of_checks(
+    checks: Annotated[list[Path], typer.Argument(help="check.json of each stack, and earlier ones for the history.")],
+    out: Annotated[Path, typer.Option(help="The page.")] = Path("matrix.html"),
+    badge: Annotated[
+        Path | None, typer.Option(help="Write an SVG image with the targets that the newest check met.")
+    ] = None,
+) -> int:
+    """Show stored checks of one suite as one page: cases by stacks, and their history."""
+    from satlab.check.report import matrix_page
+
+    matrix = matrix_page.read(checks)
+    matrix_page.write(matrix, out)
+    if badge is not None:
+        badge.write_text(matrix_page.badge(matrix))
+    print(out)
+    return 0
