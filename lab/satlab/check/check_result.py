@@ -131,6 +131,12 @@ def _finite(value: float) -> float | None:
     return None if math.isinf(value) else value
 
 
+def worst_status(found: Sequence[ExitStatus]) -> ExitStatus:
+    """Return the status of several checks: 1 before 4 before 0; 5 if nothing is supported by any."""
+    order = (ExitStatus.FAILED, ExitStatus.UNCALIBRATED, ExitStatus.OK, ExitStatus.UNSUPPORTED)
+    return min(found, key=order.index)
+
+
 def read(path: Path) -> dict[str, Any]:
     """Read a check.json.
 

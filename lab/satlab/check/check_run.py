@@ -21,6 +21,7 @@ from satlab.check.check_result import CheckResult, SampleInput
 from satlab.check.endpoint import selection
 from satlab.check.endpoint.lockstep import LockstepPair
 from satlab.check.endpoint.pair import EndpointPair, Environment
+from satlab.check.endpoint.selection import External
 from satlab.check.samples import Backend, Options, Sample
 from satlab.check.suite import Case, Suite
 from satlab.common.console import ProgressLog
@@ -100,6 +101,28 @@ def run(request: CheckRequest, log: ProgressLog) -> CheckResult:
     finally:
         ownership.chown_to_caller(check.folder)
     return check.save()
+
+
+def run_each(request: CheckRequest, pairs: Sequence[External | LockstepPair], log: ProgressLog) -> list[CheckResult]:
+    """Run the check with each pair, one after the other; once, without programs, for no pair.
+
+    Several have a folder each, by their numbers.
+
+    Raises:
+        ConfigError: as `run`, or a program or endpoint is invalid.
+        HostError: as `run`.
+    """
+    if not pairs:
+        return [run(request, log)]
+    found = []
+    for number, pair in enumerate(pairs, 1):
+        one = request if len(pairs) == 1 else replace(request, out=request.out / f"pair-{number}")
+        if isinstance(pair, LockstepPair):
+            found.append(run(replace(one, programs=pair), log))
+            continue
+        with pair.opened() as opened:
+            found.append(run(replace(one, pair=opened), log))
+    return found
 
 
 class _Check:

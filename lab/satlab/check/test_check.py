@@ -12,17 +12,20 @@ from xml.etree import ElementTree
 import jsonschema
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from satlab.check import case_link, check_result, check_run, physics, suite, verdict
 from satlab.check.backend import virtual_clock
 from satlab.check.backend.virtual_clock import VirtualClock
 from satlab.check.check_result import CheckResult
-from satlab.check.endpoint import selection
+from satlab.check.check_run import CheckRequest
+from satlab.check.endpoint import lockstep, selection
 from satlab.check.report import check_page, check_tables, exports, interop_result
 from satlab.check.samples import Sample, Status, UnusedSource, within_limit
 from satlab.check.suite import Case, Suite
 from satlab.check.trace import causes
 from satlab.check.verdict import BaselineComparison
+from satlab.cli import app
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus
@@ -631,3 +634,46 @@ def test_samples_out_of_calibration_are_repeated_as_requested(tmp_path: Path, mo
     request = check_run.CheckRequest(cases=("medium",), runs=2, out=tmp_path, patience=Patience(retries=3))
     found: Any = check_run.run(request, ProgressLog(quiet=True))
     assert [(one.seed, one.attempts, one.calibration) for one in found.samples["medium"]] == [(1, 3, ""), (2, 3, "")]
+
+
+def test_each_client_runs_with_each_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    named = selection.External()
+    pairs = selection.each_pair(named, [Path("a"), Path("b")], [Path("c"), Path("d")])
+    assert [(str(one.client_endpoint), str(one.server_endpoint)) for one in pairs] == [
+        ("a", "c"), ("a", "d"), ("b", "c"), ("b", "d"),
+    ]  # fmt: skip
+    assert selection.each_pair(named, (), ()) == [] and lockstep.each_pair((), (), (), {}) == []
+    assert len(selection.each_pair(selection.External("client", "server"), (), ())) == 1
+    programs = lockstep.each_pair(["cat", "true"], ["cat"], (), {})
+    assert [one.name for one in programs] == ["cat", "true to cat"]
+    taken: list[CheckRequest] = []
+    monkeypatch.setattr(check_run, "run", lambda request, _: taken.append(request))
+    check_run.run_each(CheckRequest(out=tmp_path), programs, ProgressLog(quiet=True))
+    assert [(one.out.name, one.programs) for one in taken] == [("pair-1", programs[0]), ("pair-2", programs[1])]
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        ([ExitStatus.OK, ExitStatus.FAILED, ExitStatus.UNCALIBRATED], ExitStatus.FAILED),
+        ([ExitStatus.UNSUPPORTED, ExitStatus.OK], ExitStatus.OK),
+        ([ExitStatus.UNSUPPORTED, ExitStatus.UNSUPPORTED], ExitStatus.UNSUPPORTED),
+        ([ExitStatus.OK, ExitStatus.UNCALIBRATED], ExitStatus.UNCALIBRATED),
+    ],
+)
+def test_the_status_of_a_matrix_is_its_worst(found: list[ExitStatus], expected: ExitStatus) -> None:
+    assert check_result.worst_status(found) == expected
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--virtual-client", "cat", "--virtual-server", "cat", "--clock", "real"],
+        ["--virtual-client", "cat", "--virtual-server", "cat", "--client-cmd", "cat", "--server-cmd", "cat"],
+        ["--virtual-client", "cat", "--virtual-client", "true", "--virtual-server", "cat", "--json"],
+        ["--client-env", "A=1"],
+        ["--virtual-client", "cat"],
+    ],
+)
+def test_options_that_exclude_each_other_are_refused(options: list[str]) -> None:
+    assert CliRunner().invoke(app, ["check", *options]).exit_code == ExitStatus.USAGE

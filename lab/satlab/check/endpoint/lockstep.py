@@ -8,7 +8,7 @@ make sandboxes, nothing runs.
 import contextlib
 import shlex
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -93,6 +93,21 @@ def parse(
     if faults:
         raise ConfigError("the programs of the virtual clock", faults)
     return LockstepPair(words, command_line.outside_the_host_programs(needed), environment or {})
+
+
+def each_pair(
+    clients: Sequence[str], servers: Sequence[str], allow_read: Sequence[Path], environment: Environment
+) -> list[LockstepPair]:
+    """Return each client with each server; none if nothing is named.
+
+    Raises:
+        ConfigError: as `parse`, also if only one side is named.
+    """
+    if not clients and not servers:
+        return []
+    return [
+        parse(client, server, allow_read, environment) for client in clients or (None,) for server in servers or (None,)
+    ]
 
 
 def with_output(found: Sample, raw: Path, name: str) -> Sample:

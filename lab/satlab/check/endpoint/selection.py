@@ -5,7 +5,7 @@ import contextlib
 import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from satlab.check.endpoint import command_line, interop_endpoint
@@ -66,6 +66,16 @@ class External:
         if client is None or server is None:
             raise ConfigError("one endpoint is missing", hint="--client-endpoint and --server-endpoint, or --endpoint")
         return interop_endpoint.opened(client, None if client == server else server, self.environment)
+
+
+def each_pair(named: External, clients: Sequence[Path], servers: Sequence[Path]) -> list[External]:
+    """Return the programs of `named` with each client endpoint and each server endpoint; none if nothing is named."""
+    pairs = [
+        replace(named, client_endpoint=client, server_endpoint=server)
+        for client in clients or (None,)
+        for server in servers or (None,)
+    ]
+    return [pair for pair in pairs if pair]
 
 
 def environment(client: Sequence[str], server: Sequence[str]) -> Environment:
