@@ -49,8 +49,10 @@ class Connection:
         self.stream: int | None = None
         self.connected = self.requested = False
         self.written = self.received = self.lost = 0
-        self.hash, self.sha256, self.error = hashlib.sha256(), None, None
-        control = quic._loss._cc
+        self.hash = hashlib.sha256()
+        self.sha256: str | None = None
+        self.error: str | None = None
+        control: Any = quic._loss._cc
         counted = control.on_packets_lost
 
         def on_packets_lost(*, now: float, packets: Any) -> None:

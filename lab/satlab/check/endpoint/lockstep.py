@@ -117,7 +117,8 @@ def with_output(found: Sample, raw: Path, name: str) -> Sample:
     if found.status != "failed" or side not in (CLIENT, SERVER) or not log.is_file():
         return found
     lines = log.read_text(errors="replace").split("\n")[-4:]
-    tail = " | ".join(lines).strip(" |")[-TAIL_CHARACTERS:]
+    printable = ("".join(one if one.isprintable() else " " for one in line).strip() for line in lines)
+    tail = " | ".join(printable).strip(" |")[-TAIL_CHARACTERS:]
     return replace(found, reason=f"{found.reason}: {tail}") if tail else found
 
 

@@ -61,7 +61,7 @@ def test_what_programs_cannot_do_has_its_reason() -> None:
 def test_a_failed_program_s_last_output_is_in_the_reason(
     status: Any, reason: str, expected: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "a-1.server.log").write_text("no key\nbye\n")
+    (tmp_path / "a-1.server.log").write_text("no\x1bkey\nbye\n")
     assert lockstep.with_output(Sample("a", 1, status, reason, (None,)), tmp_path, "a-1").reason == expected
 
 
