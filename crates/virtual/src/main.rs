@@ -14,8 +14,8 @@ use satvirtual::flows::outcome::Status;
 use satvirtual::flows::spec::Spec;
 use satvirtual::lockstep;
 use satvirtual::lockstep::message::Pipe;
-use satvirtual::lockstep::process::{Process, Program};
-use satvirtual::transfer::Transfer;
+use satvirtual::lockstep::process::Process;
+use satvirtual::transfer::{Program, Transfer};
 
 /// Largest transfer file that is read, bytes.
 const MAX_BYTES: u64 = 1 << 20;

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! `transfer.json` (schemas/virtual-transfer.schema.json). Errors list every fault; unknown fields are refused.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
 use quic::LegOptions;
 pub use satperf::record::Direction;
 use satperf::record::Request;
 use satperf::streams::{MAX_SOURCE_MBPS, is_source_rate};
 use serde::{Deserialize, Serialize};
 
-use crate::lockstep::process::Program;
 use crate::stacks::Library;
 use crate::tunnel::TunnelOptions;
 
@@ -60,6 +62,19 @@ pub struct Transfer {
     /// A tunnel that repairs losses between both ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fec: Option<TunnelOptions>,
+}
+
+/// A command line. Relative paths are relative to the working directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Program {
+    /// Program and arguments, not empty.
+    pub argv: Vec<String>,
+    /// All its variables.
+    #[serde(default)]
+    pub environment: BTreeMap<String, String>,
+    /// File for what it prints, replaced if it exists.
+    pub log: PathBuf,
 }
 
 /// Programs that follow docs/virtual-interface.md.

@@ -12,9 +12,9 @@ use std::path::Path;
 use emulator::config::{Config, parse};
 use satvirtual::lockstep;
 use satvirtual::lockstep::message::{INTERFACE, MAX_DATAGRAMS, Pipe, payload};
-use satvirtual::lockstep::process::{Process, Program};
+use satvirtual::lockstep::process::Process;
 use satvirtual::outcome::{Outcome, TransferResult};
-use satvirtual::transfer::{Direction, SCHEMA, Transfer};
+use satvirtual::transfer::{Direction, Program, SCHEMA, Transfer};
 use serde_json::{Value, json};
 
 /// Payload of a datagram.

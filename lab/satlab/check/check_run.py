@@ -159,8 +159,8 @@ class _Check:
         document = check_result.load(file, self._plan)
         self._earlier_s = document["real_s"]
         self.samples = check_result.samples_of(document, file)
-        wanted = {"environment": None} | self._input.document()
-        other = [name for name, value in wanted.items() if document.get(name) != value]
+        own = {"environment": None} | self._input.document()
+        other = [name for name, value in own.items() if document.get(name) != value]
         if other:
             values = " and ".join(f"{name} {json.dumps(document.get(name))}" for name in other)
             raise ConfigError(f"{self.folder} was made with {values}", hint="use the same, or omit --resume")

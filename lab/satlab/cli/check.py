@@ -182,21 +182,21 @@ class Outputs:
     json_lines: bool
 
 
-def _report(checks: "Sequence[CheckResult]", wanted: Outputs, out: Path) -> None:
+def _report(checks: "Sequence[CheckResult]", outputs: Outputs, out: Path) -> None:
     from satlab.check.report import check_page, check_tables, exports, interop_result, matrix_page
 
     for check in checks:
         check_page.write(check)
-        if wanted.json_lines:
+        if outputs.json_lines:
             print(json.dumps(check.document()))
         else:
             check_tables.show(check)
-        if wanted.junit is not None:
-            wanted.junit.write_text(exports.junit(check))
-        if wanted.markdown is not None:
-            wanted.markdown.write_text(check_tables.markdown(check))
-    if wanted.result is not None:
-        interop_result.write(checks, wanted.result)
+        if outputs.junit is not None:
+            outputs.junit.write_text(exports.junit(check))
+        if outputs.markdown is not None:
+            outputs.markdown.write_text(check_tables.markdown(check))
+    if outputs.result is not None:
+        interop_result.write(checks, outputs.result)
     if len(checks) > 1:
         page = out / "matrix.html"
         matrix_page.write(matrix_page.read([check.folder / "check.json" for check in checks]), page)

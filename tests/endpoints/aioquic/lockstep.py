@@ -227,7 +227,7 @@ def main() -> None:
     with socket.socket(fileno=os.dup(0)).makefile("rwb", buffering=1 << 20) as pipe:
         setup = json.loads(pipe.readline())
         source = random.Random(f"{setup['seed']} {setup['role']}")  # noqa: S311 - the same in every run
-        os.urandom = source.randbytes  # type: ignore[assignment]
+        os.urandom = source.randbytes
         endpoint = Endpoint(setup)
         write(pipe, {"interface": INTERFACE, "name": f"aioquic {aioquic.__version__}"}, [])
         while line := pipe.readline():

@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! A program as a process: its file descriptor 0 is a stream socket, as with inetd(8); what it prints goes to a log.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
 use super::message::{MAX_LINE, Pipe};
+use crate::transfer::Program;
 
 /// Longest wait for one answer.
 const ANSWER: Duration = Duration::from_secs(20);
@@ -22,19 +19,6 @@ const WHOLE: Duration = Duration::from_secs(900);
 /// For a program to end after its socket was closed, and after SIGTERM.
 const END: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(10);
-
-/// A command line. Relative paths are relative to the working directory.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Program {
-    /// Program and arguments, not empty.
-    pub argv: Vec<String>,
-    /// All its variables.
-    #[serde(default)]
-    pub environment: BTreeMap<String, String>,
-    /// File for what it prints, replaced if it exists.
-    pub log: PathBuf,
-}
 
 /// A program that runs. It is terminated when this is dropped.
 pub struct Process {

@@ -58,7 +58,7 @@ def test_a_case_that_a_stack_was_not_asked_for_is_shown(tmp_path: Path) -> None:
     assert matrix.sections[0].rows[0][-1] == "not run"
 
 
-@pytest.mark.parametrize("changes", [{"schema": "x"}, {"suite": "other"}, {"cases": None, "stack": None}])
+@pytest.mark.parametrize("changes", [{"schema": "x"}, {"suite": "other"}, {"cases": None}])
 def test_other_files_are_refused(changes: dict[str, Any], tmp_path: Path) -> None:
     good, bad = stored(tmp_path, "a", 1.0, 4.0), stored(tmp_path, "b", 2.0, 4.0, **changes)
     if None in changes.values():
