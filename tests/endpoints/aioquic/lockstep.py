@@ -14,7 +14,7 @@ from collections import deque
 from typing import Any
 
 import aioquic
-from aioquic.buffer import Buffer
+from aioquic._buffer import Buffer
 from aioquic.quic import events
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.connection import QuicConnection

@@ -364,7 +364,7 @@ func (e *endpoint) step(zero time.Time, s step, arrived [][]byte) (answer, [][]b
 	synctest.Wait()
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
-	made := answer{Timer: s.Now + tick.Nanoseconds(), Report: e.report}
+	made := answer{Timer: s.Now + tick.Nanoseconds(), Datagrams: []head{}, Report: e.report}
 	if e.report.Sender != nil {
 		state := *e.report.Sender
 		made.Report.Sender = &state
