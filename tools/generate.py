@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from satlab.campaign.campaign_file import CampaignFile
 from satlab.campaign.plan import Plan
 from satlab.campaign.record import TaskRecord
+from satlab.check import suite
 from satlab.common.paths import PROFILES, ROOT, SCHEMAS
 from satlab.rootd import verbs
 
@@ -34,6 +35,8 @@ def files() -> Iterator[tuple[Path, str]]:
             yield from profile(overlay.stem)
     title = "Request to the root helper of satlab serve, one JSON line; made from satlab.rootd.verbs"
     yield SCHEMAS / "rootd-request.schema.json", _schema({"title": title, **verbs.REQUEST.json_schema()})
+    title = "A suite of satlab check; made from satlab.check.suite"
+    yield SCHEMAS / "suite.schema.json", _schema({"$id": "satlab/suite", **suite.schema(), "title": title})
     for model, name, title in CAMPAIGN_MODELS:
         yield SCHEMAS / f"{name}.schema.json", _schema(model.model_json_schema() | {"title": title})
 

@@ -19,6 +19,8 @@ from satlab.check.backend import real_clock
 from satlab.check.check_result import CheckResult
 from satlab.check.check_run import CheckRequest
 from satlab.check.endpoint import command_line, interop_endpoint
+from satlab.check.endpoint.interop_image import Image
+from satlab.check.endpoint.oci import ImageConfig
 from satlab.check.samples import Sample
 from satlab.check.trace import pcap
 from satlab.common import paths
@@ -28,7 +30,7 @@ from satlab.common.processes import wait
 from satlab.experiment import link_probe
 from satlab.link.config import LinkRequest, LinkSet, Timeline, TimelineStep
 from satlab.netlab import lab
-from satlab.netlab.sandbox import Limits, Sandbox
+from satlab.netlab.sandbox import Limits, Mount, Sandbox
 
 pytestmark = pytest.mark.net
 PROBE = link_probe.probe_link
@@ -293,6 +295,7 @@ def script(text: str) -> str:
     ("client", "case", "status", "words"),
     [
         (script("exit 127"), "small", "unsupported", "exit status 127"),
+        (script("no-such-program {out}"), "small", "failed", "a program is missing"),
         (script("exec sleep 1000"), "brief", "failed", "the client sent nothing: it did not end"),
         (script(f"{GOOD_CLIENT}; echo x >> {{out}}/payload"), "small", "failed", "wrong file"),
         (script(f"{GOOD_CLIENT}; cat /dev/zero > {{out}}/more"), "small", "failed", "it wrote 32 MiB or more"),
@@ -355,11 +358,52 @@ def test_an_endpoint_that_only_claims_a_test_case_fails(
         assert sample(tmp_path / "honest", "interop", case, pair=pair).status == "ok"
 
 
-def test_an_endpoint_that_accepts_any_test_case_is_not_compliant(tmp_path: Path) -> None:
-    folder = tmp_path / "endpoint"
+def endpoint(folder: Path, text: str) -> Path:
     folder.mkdir()
-    (folder / "run_endpoint.sh").write_text("#!/bin/sh\nexit 0\n")
+    (folder / "run_endpoint.sh").write_text(f"#!/bin/sh\n{text}\n")
     (folder / "run_endpoint.sh").chmod(0o755)
-    with interop_endpoint.opened(folder) as pair:
+    return folder
+
+
+READS_KEYS = "cat /certs/cert.pem /certs/priv.key /certs/ca.pem >/dev/null && ls /www /downloads /logs || exit 3; "
+"""What a script does before it looks at TESTCASE: quic-go's, x/net's and neqo's read the certificates."""
+
+
+@pytest.mark.parametrize(
+    ("text", "faults", "words"),
+    [
+        ("exit 0", 2, "it ended with status 0"),
+        ("exit 1", 2, "it ended with status 1"),
+        ("/quic-go/server", 2, "a program is missing"),
+        ('[ "$ROLE" = client ] && exit 127; sleep 100', 1, "the server must refuse"),
+        (f"{READS_KEYS} exit 127", 0, ""),
+    ],
+)
+def test_what_is_not_compliant_is_named(
+    text: str, faults: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(interop_endpoint, "COMPLIANCE_S", 3.0)
+    with interop_endpoint.opened(endpoint(tmp_path / "endpoint", text)) as pair:
         found = sample(tmp_path, "interop", "handshake", pair=pair)
-    assert found.status == "failed" and found.reason.count("not compliant") == 2
+    assert found.status == ("failed" if faults else "unsupported")
+    assert found.reason.count("not compliant") == faults and words in found.reason
+
+
+@pytest.mark.usefixtures("_ngtcp2")
+def test_two_endpoints_are_paired_and_have_variables_and_a_directory(tmp_path: Path) -> None:
+    """The client is an image's: its command finds its script in the working directory, and has our variables."""
+    root = tmp_path / "image"
+    (root / "q").mkdir(parents=True)
+    shutil.copy(NGTCP2 / "run_endpoint.sh", root / "q/run.sh")
+    text = (root / "q/run.sh").read_text().replace("/setup.sh", "mkdir -p /logs/qlog").replace("/wait-for-it.sh", ":")
+    (root / "q/run.sh").write_text(text.replace("set -u", 'set -u; [ "$PWD $OWN" = "/q yes" ] || exit 1'))
+    config = ImageConfig(("./run.sh",), {"OWN": "no"}, "/q")
+    image = Image("ours", Path("/"), (Mount(root / "q", "/q"),), config)
+    variables = {"client": {"OWN": "yes", "CLIENT_PARAMS": "--cc=reno"}}
+    with interop_endpoint.opened(NGTCP2) as usual:
+        pair = dataclasses.replace(usual, images={**usual.images, "client": image}, environment=variables)
+        found = check(tmp_path, "interop", "handshake", pair=pair, environment=variables)
+    [one] = found.samples["handshake"]
+    assert (one.status, one.reason) == ("ok", "")
+    document = json.loads((found.folder / "check.json").read_text())
+    assert (document["stack"], document["environment"]) == ("ours to ngtcp2", variables)

@@ -182,7 +182,7 @@ fn first(spec: &Spec, argv: Vec<String>, cwd: PathBuf, groups: &Groups) -> io::R
     let user_namespace = spec.user_namespace.as_ref().map(File::open).transpose()?;
     let prepared = Prepared {
         argv,
-        cwd,
+        cwd: spec.directory.clone().unwrap_or(cwd),
         user_namespace,
         filters: filter::compile()?,
     };

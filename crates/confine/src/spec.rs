@@ -32,6 +32,9 @@ pub struct Spec {
     pub mounts: Vec<Mount>,
     /// Host name inside.
     pub name: String,
+    /// Working directory inside; `None`: the caller's.
+    #[serde(default)]
+    pub directory: Option<PathBuf>,
     /// Text of `/etc/hosts`; `None`: the base's.
     #[serde(default)]
     pub hosts: Option<String>,
@@ -123,8 +126,9 @@ impl Spec {
         let inside = |path: &PathBuf| {
             path.is_absolute() && !path.components().any(|part| part.as_os_str() == "..")
         };
-        if let Some(mount) = spec.mounts.iter().find(|mount| !inside(&mount.target)) {
-            return Err(format!("{} is not absolute", mount.target.display()));
+        let targets = spec.mounts.iter().map(|mount| &mount.target);
+        if let Some(path) = targets.chain(&spec.directory).find(|path| !inside(path)) {
+            return Err(format!("{} is not absolute", path.display()));
         }
         if spec.user_namespace.is_none() && !spec.capabilities.is_empty() {
             return Err(
@@ -173,6 +177,8 @@ pub mod tests {
     fn targets_stay_inside() {
         for bad in ["b", "/../etc", "/a/../../b"] {
             let spec = text("").replace("\"/b\"", &format!("\"{bad}\""));
+            assert!(Spec::parse(&spec).is_err(), "{bad}");
+            let spec = text(&format!(r#", "directory": "{bad}""#));
             assert!(Spec::parse(&spec).is_err(), "{bad}");
         }
     }

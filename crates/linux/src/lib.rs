@@ -3,4 +3,4 @@
 
 mod sys;
 
-pub use sys::{Signals, check, cpu_seconds};
+pub use sys::{Signals, check, cpu_seconds, terminate};

@@ -19,6 +19,14 @@ pub fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     }
 }
 
+/// Sends SIGTERM to a child that was not waited for: its number is still its own.
+pub fn terminate(child: u32) {
+    if let Ok(pid) = libc::pid_t::try_from(child) {
+        // SAFETY: kill(2) takes numbers only.
+        unsafe { libc::kill(pid, libc::SIGTERM) };
+    }
+}
+
 /// SIGTERM and SIGINT as a descriptor.
 #[derive(Debug)]
 pub struct Signals(File);

@@ -10,6 +10,7 @@ use satperf::record::Request;
 
 pub mod endpoint;
 pub mod flows;
+pub mod lockstep;
 pub mod outcome;
 pub mod packet;
 pub mod path;
@@ -41,7 +42,7 @@ pub fn run(
     Ok(Outcome {
         schema: "satlab/virtual-outcome/1",
         version: env!("CARGO_PKG_VERSION"),
-        stack: transfer.stack.name(),
+        stack: transfer.stack.name().to_owned(),
         clock: "virtual",
         config_sha256: config.sha256.clone(),
         profile_sha256: profile.sha256.clone(),

@@ -12,7 +12,10 @@ use clap::{Args, Parser, Subcommand};
 use cli::Failure;
 use satvirtual::flows::outcome::Status;
 use satvirtual::flows::spec::Spec;
-use satvirtual::transfer::Transfer;
+use satvirtual::lockstep;
+use satvirtual::lockstep::message::Pipe;
+use satvirtual::lockstep::process::Process;
+use satvirtual::transfer::{Program, Transfer};
 
 /// Largest transfer file that is read, bytes.
 const MAX_BYTES: u64 = 1 << 20;
@@ -73,10 +76,26 @@ fn transfers(args: &TransferArgs) -> Result<bool, Failure> {
     let (config, profile) = cli::load(&args.link)?;
     let transfer = read(&args.transfer)?;
     seed(transfer.seed);
-    let outcome = satvirtual::run(&config, &profile, &transfer)
-        .map_err(|error| Failure::usage(error.to_string(), "check link and transfer"))?;
+    let outcome = match &transfer.programs {
+        None => satvirtual::run(&config, &profile, &transfer),
+        Some(programs) => {
+            let [client, server] = programs.both().map(start);
+            lockstep::run(&config, &profile, &transfer, [client?, server?])
+        }
+    };
+    let outcome =
+        outcome.map_err(|error| Failure::usage(error.to_string(), "check link and transfer"))?;
     print(&outcome)?;
     Ok(outcome.transfers.iter().all(|done| done.status == "ok"))
+}
+
+fn start(program: &Program) -> Result<Box<dyn Pipe>, Failure> {
+    let name = program.argv.first().map_or("", String::as_str);
+    let hint = "check the program, and the folder of its log";
+    match Process::start(program) {
+        Ok(process) => Ok(Box::new(process)),
+        Err(error) => Err(Failure::host(format!("{name}: {error}"), hint)),
+    }
 }
 
 fn flows(path: &Path) -> Result<bool, Failure> {

@@ -16,8 +16,8 @@ pub struct Outcome {
     pub schema: &'static str,
     /// Version of this program.
     pub version: &'static str,
-    /// QUIC library.
-    pub stack: &'static str,
+    /// QUIC library, or the programs of both ends.
+    pub stack: String,
     /// Kind of clock.
     pub clock: &'static str,
     /// Hash of the link's configuration.
@@ -57,7 +57,7 @@ pub struct TransferResult {
     pub marks: Vec<Mark>,
     /// The request went as 0-RTT data and was taken.
     pub zero_rtt: bool,
-    /// At the sender of the payload.
+    /// At the sender of the payload; `None`: it never saw the connection, or is a program.
     pub sender: Option<Stack>,
     /// At its receiver.
     pub receiver: Option<Stack>,

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! `transfer.json` (schemas/virtual-transfer.schema.json). Errors list every fault; unknown fields are refused.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
 use quic::LegOptions;
 pub use satperf::record::Direction;
 use satperf::record::Request;
@@ -53,9 +56,43 @@ pub struct Transfer {
     pub client: LegOptions,
     /// The server's end.
     pub server: LegOptions,
+    /// Programs as both ends, in place of a library; they have no options.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub programs: Option<Programs>,
     /// A tunnel that repairs losses between both ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fec: Option<TunnelOptions>,
+}
+
+/// A command line. Relative paths are relative to the working directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Program {
+    /// Program and arguments, not empty.
+    pub argv: Vec<String>,
+    /// All its variables.
+    #[serde(default)]
+    pub environment: BTreeMap<String, String>,
+    /// File for what it prints, replaced if it exists.
+    pub log: PathBuf,
+}
+
+/// Programs that follow docs/virtual-interface.md.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Programs {
+    /// The client's end.
+    pub client: Program,
+    /// The server's end.
+    pub server: Program,
+}
+
+impl Programs {
+    /// Both: client, server.
+    #[must_use]
+    pub fn both(&self) -> [&Program; 2] {
+        [&self.client, &self.server]
+    }
 }
 
 impl Transfer {
@@ -118,12 +155,26 @@ impl Transfer {
                 Some(format!("{end}: {faults}"))
             });
         let fec = self.fec.as_ref().and_then(|it| it.code().err());
+        let programs = self.programs.as_ref().and_then(|it| self.refuses(it));
         rules
             .into_iter()
             .filter_map(|(holds, fault)| (!holds).then_some(fault))
             .chain(legs)
             .chain(fec.map(|fault| format!("fec: {fault}")))
+            .chain(programs.map(|fault| format!("programs: {fault}")))
             .collect()
+    }
+
+    /// What programs cannot do, if it is asked for.
+    fn refuses(&self, programs: &Programs) -> Option<&'static str> {
+        let is_plain = [&self.client, &self.server].map(|leg| *leg == LegOptions::default());
+        if programs.both().iter().any(|it| it.argv.is_empty()) {
+            Some("argv is empty")
+        } else if is_plain != [true, true] || self.fec.is_some() || self.source_mbps.is_some() {
+            Some("options of client and server, fec and source_mbps are of libraries")
+        } else {
+            (self.streams != 1).then_some("streams: 1")
+        }
     }
 
     /// The request of satperf's client.
@@ -161,6 +212,7 @@ mod tests {
             stack: Library::Quinn,
             client: LegOptions::default(),
             server: LegOptions::default(),
+            programs: None,
             fec: None,
         }
     }

@@ -24,8 +24,8 @@ use crate::transfer::Transfer;
 use crate::tunnel::Tunnel;
 
 /// RFC 2544 addresses, as in `vagrant/lab.yml`.
-const CLIENT: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(198, 18, 1, 2), 50_000);
-const SERVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(198, 18, 4, 2), 4433);
+pub(crate) const CLIENT: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(198, 18, 1, 2), 50_000);
+pub(crate) const SERVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(198, 18, 4, 2), 4433);
 
 /// A transfer that runs.
 struct Running {

@@ -100,6 +100,7 @@ fn run(path: Path, request: Request, options: &LegOptions, timeout_s: u64) -> Ou
         timeout_s: timeout_s as f64,
         client: options.clone(),
         server: options.clone(),
+        programs: None,
         fec: None,
     };
     let path = path::Path::new(&links).unwrap();

@@ -50,6 +50,7 @@ fn transfer(bytes: u64) -> Transfer {
         timeout_s: 60.0,
         client: quic::LegOptions::default(),
         server: quic::LegOptions::default(),
+        programs: None,
         fec: None,
     }
 }

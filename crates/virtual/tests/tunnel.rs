@@ -64,6 +64,7 @@ fn download(losses: Vec<Loss>, code: Option<&str>, hold_ms: u64) -> (f64, Option
         stack: satvirtual::stacks::Library::Quinn,
         client: LegOptions::default(),
         server: LegOptions::default(),
+        programs: None,
         fec: code.map(|code| TunnelOptions {
             code: code.into(),
             hold_ms,

@@ -3,7 +3,7 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -29,10 +29,20 @@ class SampleInput:
     client: Options = field(default_factory=dict)
     server: Options = field(default_factory=dict)
     seed: int = 1
+    environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """Names of client and server; a stack's name is that of both, or CLIENT to SERVER."""
+        client, _, server = self.stack.partition(" to ")
+        return client, server or client
 
     def document(self) -> dict[str, Any]:
+        """Return it as in check.json; variables of the programs only where there are any."""
         options = {"client": dict(self.client), "server": dict(self.server)}
-        return {"clock": self.clock, "stack": self.stack, "options": options, "seed": self.seed}
+        document = {"clock": self.clock, "stack": self.stack, "options": options, "seed": self.seed}
+        variables = {side: dict(values) for side, values in self.environment.items() if values}
+        return document | ({"environment": variables} if variables else {})
 
 
 @dataclass(frozen=True)
@@ -81,6 +91,7 @@ class CheckResult:
             "source": self.suite.source,
             "marks_mb": list(self.suite.marks_mb),
             **self.input.document(),
+            "began_unix_s": round(self.began_unix_s, 3),
             "real_s": round(self.real_s, 3),
             "simulated_s": None if self.simulated_s is None else round(self.simulated_s, 3),
             "cases": [self._case(name) for name in self.samples],
@@ -120,20 +131,39 @@ def _finite(value: float) -> float | None:
     return None if math.isinf(value) else value
 
 
-def load(path: Path, suite: Suite) -> dict[str, Any]:
+def worst_status(found: Sequence[ExitStatus]) -> ExitStatus:
+    """Return the status of several checks: 1 before 4 before 0; 5 if nothing is supported by any."""
+    order = (ExitStatus.FAILED, ExitStatus.UNCALIBRATED, ExitStatus.OK, ExitStatus.UNSUPPORTED)
+    return min(found, key=order.index)
+
+
+def read(path: Path) -> dict[str, Any]:
     """Read a check.json.
 
     Raises:
-        ConfigError: the file is not a check.json, or is of another suite.
+        ConfigError: the file is not a check.json.
     """
     try:
         document: dict[str, Any] = json.loads(path.read_text())
-        same = (document["schema"], document["suite"], tuple(document["marks_mb"]))
+        if document["schema"] != SCHEMA:
+            raise _invalid(path, ValueError(f"its schema is {document['schema']}"))
+        if missing := {"suite", "stack", "clock", "marks_mb", "cases"} - document.keys():
+            raise KeyError(*missing)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}", hint=f"earlier checks are in runs/check-.../{FILE}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise _invalid(path, error) from error
-    if same != (SCHEMA, suite.name, suite.marks_mb):
+    return document
+
+
+def load(path: Path, suite: Suite) -> dict[str, Any]:
+    """Read a check.json of a suite.
+
+    Raises:
+        ConfigError: the file is not a check.json, or is of another suite.
+    """
+    document = read(path)
+    if (document["suite"], tuple(document["marks_mb"])) != (suite.name, suite.marks_mb):
         raise ConfigError(f"{path} is of suite {document['suite']}", hint=f"use a {FILE} of suite {suite.name}")
     return document
 

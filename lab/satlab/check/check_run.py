@@ -19,10 +19,11 @@ from satlab.check.backend.virtual_clock import VirtualClock
 from satlab.check.case_link import CaseLink
 from satlab.check.check_result import CheckResult, SampleInput
 from satlab.check.endpoint import selection
-from satlab.check.endpoint.pair import EndpointPair
+from satlab.check.endpoint.lockstep import LockstepPair
+from satlab.check.endpoint.pair import EndpointPair, Environment
+from satlab.check.endpoint.selection import External
 from satlab.check.samples import Backend, Options, Sample
 from satlab.check.suite import Case, Suite
-from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError
 from satlab.common.files import write_atomically
@@ -44,7 +45,9 @@ class CheckRequest:
     """A check as requested on the command line.
 
     `runs` None: as many samples as the verdicts need. `patience`, `stack` and `pair` are for the real clock; `pair` are
-    external programs and replace the built-in `stack`. `compare_with` are check.json files of other stacks.
+    external programs and replace the built-in `stack`. `programs` are those of the virtual clock. `environment` has
+    variables of all these programs, by side.
+    `compare_with` are check.json files of other stacks.
     """
 
     suite: str = "etosat"
@@ -62,12 +65,14 @@ class CheckRequest:
     clock: Literal["virtual", "real"] = "virtual"
     stack: str = "quinn"
     pair: EndpointPair | None = None
+    programs: LockstepPair | None = None
+    environment: Environment = field(default_factory=dict)
     stop: threading.Event = field(default_factory=threading.Event)
     patience: Patience = field(default_factory=Patience)
 
     def backend(self) -> Backend:
         if self.clock == "virtual":
-            return VirtualClock(self.client, self.server, max(1, self.jobs))
+            return VirtualClock(self.client, self.server, max(1, self.jobs), programs=self.programs)
         return RealClock(self.pair or selection.built_in(self.stack, self.client, self.server), self.stop)
 
 
@@ -78,7 +83,7 @@ def run(request: CheckRequest, log: ProgressLog) -> CheckResult:
         ConfigError: suite, case, option, baseline or the check to resume is invalid.
         HostError: satvirtual or the lab cannot run on this host.
     """
-    plan = suite.load(paths.BASELINES / f"{request.suite}.yml")
+    plan = suite.load(suite.file_of(request.suite))
     cases = plan.selected(request.cases)
     baseline = None if request.baseline is None else check_result.load_samples(request.baseline, plan)
     others = [check_result.load(path, plan) for path in request.compare_with]
@@ -98,6 +103,28 @@ def run(request: CheckRequest, log: ProgressLog) -> CheckResult:
     return check.save()
 
 
+def run_each(request: CheckRequest, pairs: Sequence[External | LockstepPair], log: ProgressLog) -> list[CheckResult]:
+    """Run the check with each pair, one after the other; once, without programs, for no pair.
+
+    Several have a folder each, by their numbers.
+
+    Raises:
+        ConfigError: as `run`, or a program or endpoint is invalid.
+        HostError: as `run`.
+    """
+    if not pairs:
+        return [run(request, log)]
+    found = []
+    for number, pair in enumerate(pairs, 1):
+        one = request if len(pairs) == 1 else replace(request, out=request.out / f"pair-{number}")
+        if isinstance(pair, LockstepPair):
+            found.append(run(replace(one, programs=pair), log))
+            continue
+        with pair.opened() as opened:
+            found.append(run(replace(one, pair=opened), log))
+    return found
+
+
 class _Check:
     """A check in progress: the samples so far."""
 
@@ -114,7 +141,7 @@ class _Check:
         self._plan, self._request, self._baseline, self._others = plan, request, baseline, others
         self._backend = request.backend()
         self._input = SampleInput(
-            self._backend.clock, self._backend.stack, request.client, request.server, request.seed
+            self._backend.clock, self._backend.stack, request.client, request.server, request.seed, request.environment
         )
         self._links: dict[str, CaseLink] = {}
         self.samples: dict[str, list[Sample]] = {}
@@ -132,9 +159,10 @@ class _Check:
         document = check_result.load(file, self._plan)
         self._earlier_s = document["real_s"]
         self.samples = check_result.samples_of(document, file)
-        other = [name for name, value in self._input.document().items() if document[name] != value]
+        own = {"environment": None} | self._input.document()
+        other = [name for name, value in own.items() if document.get(name) != value]
         if other:
-            values = " and ".join(f"{name} {json.dumps(document[name])}" for name in other)
+            values = " and ".join(f"{name} {json.dumps(document.get(name))}" for name in other)
             raise ConfigError(f"{self.folder} was made with {values}", hint="use the same, or omit --resume")
 
     def build_links(self, cases: Sequence[Case]) -> None:

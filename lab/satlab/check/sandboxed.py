@@ -4,6 +4,7 @@
 import contextlib
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +26,12 @@ KEPT_FILE_BYTES = 16 << 20
 """Of each endpoint's files, those up to this size are kept, larger ones are what was transferred."""
 
 
+NOT_SUPPORTED = 127
+"""Exit status of a program that does not support the request, as the QUIC interop runner's endpoints have it."""
+_MISSING = re.compile(r"[^|]*(?:: command not found|: not found|: No such file or directory)$")
+"""What a shell prints last, before it ends with the same status, of a program that is not there."""
+
+
 class NotStartedError(Exception):
     """Why a program is not started."""
 
@@ -44,10 +51,22 @@ class ExitReport:
     waited_s: float = 0.0
 
     @property
+    def is_refusal(self) -> bool:
+        """Whether it refused the request as unsupported; a shell that found no program did not."""
+        return self.status == NOT_SUPPORTED and not self.stop_reason and not self._missing
+
+    @property
+    def _missing(self) -> str:
+        found = _MISSING.search(self.output_tail)
+        return found[0].strip() if found else ""
+
+    @property
     def reason(self) -> str:
         """Why the program failed; empty after a success."""
         if self.stop_reason:
             return self.stop_reason
+        if self.status == NOT_SUPPORTED and self._missing:
+            return f"a program is missing: {self._missing}"
         if self.status == 0:
             return ""
         status = f"status {self.status}" if self.status > 0 else f"signal {-self.status}"

@@ -3,11 +3,12 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from satlab.common import paths
 from satlab.common.errors import ConfigError, Fault
 from satlab.link.config import LossProcess
 
@@ -161,6 +162,32 @@ class Suite(_Model):
         return tuple(case for case in self.cases if not names or case.id in names)
 
 
+def file_of(name: str) -> Path:
+    """Return the file of a suite: `name` with the suffix .yml or .yaml is a path, otherwise a file in baselines/.
+
+    Raises:
+        ConfigError: no suite of this name is shipped.
+    """
+    if name.endswith((".yml", ".yaml")):
+        return Path(name)
+    file = paths.BASELINES / f"{name}.yml"
+    if "/" in name or not file.is_file():
+        known = ", ".join(sorted(path.stem for path in paths.BASELINES.glob("*.yml")))
+        raise ConfigError(f"no suite {name} is shipped ({known})", hint="or use a file: --suite FILE.yml")
+    return file
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON schema of suite files."""
+    document = Suite.model_json_schema(by_alias=True)
+    document["properties"]["modes"] = {
+        "description": "fields of cases by name of a mode: each case is taken in each mode, as CASE-MODE",
+        "type": "object",
+        "additionalProperties": {"type": ["object", "null"]},
+    }
+    return document
+
+
 def load(path: Path) -> Suite:
     """Read and validate a suite.
 
@@ -171,7 +198,7 @@ def load(path: Path) -> Suite:
         raw = yaml.safe_load(path.read_text())
         return Suite.model_validate(raw)
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}", hint="suites are in baselines/") from error
+        raise ConfigError(f"{path}: {error.strerror}", hint="shipped suites are in baselines/") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{path} is not YAML: {error}") from error
     except ValidationError as error:

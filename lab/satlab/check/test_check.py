@@ -11,17 +11,21 @@ from xml.etree import ElementTree
 
 import jsonschema
 import pytest
+import yaml
+from typer.testing import CliRunner
 
 from satlab.check import case_link, check_result, check_run, physics, suite, verdict
 from satlab.check.backend import virtual_clock
 from satlab.check.backend.virtual_clock import VirtualClock
 from satlab.check.check_result import CheckResult
-from satlab.check.endpoint import selection
-from satlab.check.report import check_page, check_tables, exports
+from satlab.check.check_run import CheckRequest
+from satlab.check.endpoint import lockstep, selection
+from satlab.check.report import check_page, check_tables, exports, interop_result
 from satlab.check.samples import Sample, Status, UnusedSource, within_limit
 from satlab.check.suite import Case, Suite
 from satlab.check.trace import causes
 from satlab.check.verdict import BaselineComparison
+from satlab.cli import app
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus
@@ -97,6 +101,44 @@ def test_every_fault_of_a_suite_is_reported(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(ConfigError):
             suite.load(path)
+
+
+def test_a_suite_is_found_by_name_or_file(tmp_path: Path) -> None:
+    assert suite.file_of("etosat") == ETOSAT
+    own = tmp_path / "mine.yml"
+    own.write_text(ETOSAT.read_text().replace("name: etosat", "name: mine"))
+    assert suite.load(suite.file_of(str(own))).name == "mine"
+    for name in ("no-such-suite", str(own.with_suffix("")), "../baselines/etosat"):
+        with pytest.raises(ConfigError, match="etosat, interop"):
+            suite.file_of(name)
+
+
+def test_suites_follow_their_schema() -> None:
+    schema = json.loads((paths.SCHEMAS / "suite.schema.json").read_text())
+    for file in paths.BASELINES.glob("*.yml"):
+        jsonschema.validate(yaml.safe_load(file.read_text()), schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(yaml.safe_load(ETOSAT.read_text()) | {"speed": 1}, schema)
+
+
+def test_variables_of_programs_are_parsed_and_every_fault_is_named() -> None:
+    found = selection.environment(["A=b=c", "CLIENT_PARAMS="], [])
+    assert found == {"client": {"A": "b=c", "CLIENT_PARAMS": ""}}
+    with pytest.raises(ConfigError) as caught:
+        selection.environment(["A"], ["1=2", "B=1"])
+    assert [fault.place for fault in caught.value.faults] == ["A", "1=2"]
+
+
+@pytest.mark.parametrize(
+    ("named", "words"),
+    [
+        ({"client_endpoint": Path("x")}, "one endpoint is missing"),
+        ({"endpoint": Path("x"), "client_cmd": "true"}, "endpoints exclude"),
+    ],
+)
+def test_programs_that_do_not_fit_together_are_refused(named: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        selection.External(**named).opened()
 
 
 @pytest.mark.parametrize("changes", [{"marks_mb": [2, 1]}, {"marks_mb": [1, 2]}, {"name": "../x"}])
@@ -411,9 +453,9 @@ def test_a_check_from_suite_to_verdicts(tiny: Path, tmp_path: Path, monkeypatch:
     xml = ElementTree.fromstring(exports.junit(found))  # noqa: S314 - our own text
     assert (xml.get("tests"), xml.get("failures"), xml.get("skipped")) == ("6", "1", "3")
     assert "| quick | 10/" in check_tables.markdown(found)
-    interop = exports.interop_result(found)
+    interop = interop_result.document([found])
     assert [one["abbr"] for one in interop["measurements"][0]] == ["QU", "SL", "FA"]
-    assert exports.interop_extension(found)["check"] == found.document() and interop["results"] == [[]]
+    assert interop_result.extension([found])["checks"] == [found.document()] and interop["results"] == [[]]
     for case in document["cases"]:
         times = [sum(sample["spent_s"].values()) for sample in case["samples"]]
         assert sum(case["spent_s"].values()) == pytest.approx(sum(times) / len(times))
@@ -592,3 +634,46 @@ def test_samples_out_of_calibration_are_repeated_as_requested(tmp_path: Path, mo
     request = check_run.CheckRequest(cases=("medium",), runs=2, out=tmp_path, patience=Patience(retries=3))
     found: Any = check_run.run(request, ProgressLog(quiet=True))
     assert [(one.seed, one.attempts, one.calibration) for one in found.samples["medium"]] == [(1, 3, ""), (2, 3, "")]
+
+
+def test_each_client_runs_with_each_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    named = selection.External()
+    pairs = selection.each_pair(named, [Path("a"), Path("b")], [Path("c"), Path("d")])
+    assert [(str(one.client_endpoint), str(one.server_endpoint)) for one in pairs] == [
+        ("a", "c"), ("a", "d"), ("b", "c"), ("b", "d"),
+    ]  # fmt: skip
+    assert selection.each_pair(named, (), ()) == [] and lockstep.each_pair((), (), (), {}) == []
+    assert len(selection.each_pair(selection.External("client", "server"), (), ())) == 1
+    programs = lockstep.each_pair(["cat", "true"], ["cat"], (), {})
+    assert [one.name for one in programs] == ["cat", "true to cat"]
+    taken: list[CheckRequest] = []
+    monkeypatch.setattr(check_run, "run", lambda request, _: taken.append(request))
+    check_run.run_each(CheckRequest(out=tmp_path), programs, ProgressLog(quiet=True))
+    assert [(one.out.name, one.programs) for one in taken] == [("pair-1", programs[0]), ("pair-2", programs[1])]
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        ([ExitStatus.OK, ExitStatus.FAILED, ExitStatus.UNCALIBRATED], ExitStatus.FAILED),
+        ([ExitStatus.UNSUPPORTED, ExitStatus.OK], ExitStatus.OK),
+        ([ExitStatus.UNSUPPORTED, ExitStatus.UNSUPPORTED], ExitStatus.UNSUPPORTED),
+        ([ExitStatus.OK, ExitStatus.UNCALIBRATED], ExitStatus.UNCALIBRATED),
+    ],
+)
+def test_the_status_of_a_matrix_is_its_worst(found: list[ExitStatus], expected: ExitStatus) -> None:
+    assert check_result.worst_status(found) == expected
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--virtual-client", "cat", "--virtual-server", "cat", "--clock", "real"],
+        ["--virtual-client", "cat", "--virtual-server", "cat", "--client-cmd", "cat", "--server-cmd", "cat"],
+        ["--virtual-client", "cat", "--virtual-client", "true", "--virtual-server", "cat", "--json"],
+        ["--client-env", "A=1"],
+        ["--virtual-client", "cat"],
+    ],
+)
+def test_options_that_exclude_each_other_are_refused(options: list[str]) -> None:
+    assert CliRunner().invoke(app, ["check", *options]).exit_code == ExitStatus.USAGE

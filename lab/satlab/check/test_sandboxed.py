@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from satlab.check import sandboxed
-from satlab.check.sandboxed import NotStartedError
+from satlab.check.sandboxed import ExitReport, NotStartedError
 from satlab.common import scratch
 from satlab.netlab.sandbox import Sandbox
 
@@ -64,3 +64,21 @@ def test_a_program_whose_capabilities_would_be_the_host_s_is_not_started(tmp_pat
         capabilities = ("net_admin", "net_bind_service", "net_raw")
         sandboxed.start(Sandbox(capabilities=capabilities), ["true"], {}, tmp_path / "log")
     assert not (tmp_path / "log").exists()
+
+
+@pytest.mark.parametrize(
+    ("output", "is_refusal"),
+    [
+        ("", True),
+        ("unsupported test case: keyupdate", True),
+        ("/run_endpoint.sh: line 9: /quic-go/client: No such file or directory", False),
+        ("starting | run.sh: line 3: picoquicdemo: command not found", False),
+        ("/bin/sh: 1: client: not found", False),
+    ],
+)
+def test_a_missing_program_is_not_an_unsupported_test_case(output: str, *, is_refusal: bool) -> None:
+    ended = ExitReport(127, "", 0.1, 1, output)
+    assert ended.is_refusal is is_refusal
+    assert ended.reason.startswith("it ended with status 127" if is_refusal else "a program is missing: ")
+    assert not ExitReport(1, "", 0.1, 1, output).is_refusal
+    assert not ExitReport(127, "it took too long", 0.1, 1, "").is_refusal

@@ -1,30 +1,44 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """`satlab check` on the command line."""
 
-import contextlib
 import dataclasses
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from satlab.cli.base import Quiet, Retries, WaitQuiet, command
 from satlab.common import needs
 from satlab.common.console import ProgressLog
+from satlab.common.errors import ConfigError
 from satlab.common.needs import NETNS, Group
 from satlab.common.processes import stop_on_signal
+
+if TYPE_CHECKING:
+    from satlab.check.check_result import CheckResult
+    from satlab.check.check_run import CheckRequest
+    from satlab.check.endpoint.lockstep import LockstepPair
+    from satlab.check.endpoint.selection import External
 
 PLACEHOLDERS = (
     "{host} {port} {name} {bytes} {path} {url} {www} {cert} {key} {ca} {out} {state} {qlog} (docs/regression.md)"
 )
 
+SANDBOX = "a program under test runs in a sandbox"
 _PROGRAMS: dict[str, tuple[Group, ...]] = {"quinn": ("quic",), "quiche": ("quic",), "ngtcp2": ("ngtcp2",)}
 
 
 @command(name="check")
 def check_suite(
-    suite: Annotated[str, typer.Option(help="Name of a suite in baselines/.")] = "etosat",
+    suite: Annotated[
+        str,
+        typer.Option(
+            help="Name of a suite in baselines/, or a file of your own, FILE.yml (schemas/suite.schema.json)."
+        ),
+    ] = "etosat",
     cases: Annotated[
         list[str] | None, typer.Option(help="Case of the suite, or several: ID,ID. Repeatable. Default: all.")
     ] = None,
@@ -52,6 +66,27 @@ def check_suite(
             "archive of one. Implies --clock real."
         ),
     ] = None,
+    client_endpoint: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Endpoint of the QUIC interop runner as the client, --endpoint's otherwise. Repeatable: each client "
+            "runs with each server."
+        ),
+    ] = None,
+    server_endpoint: Annotated[list[Path] | None, typer.Option(help="The same as the server.")] = None,
+    client_env: Annotated[
+        list[str] | None,
+        typer.Option(help="Variable of your client, NAME=VALUE, also the contract's CLIENT_PARAMS. Repeatable."),
+    ] = None,
+    server_env: Annotated[list[str] | None, typer.Option(help="The same of your server.")] = None,
+    virtual_client: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Command of your client in lock-step with the virtual clock (docs/virtual-interface.md). Repeatable: "
+            "each client runs with each server."
+        ),
+    ] = None,
+    virtual_server: Annotated[list[str] | None, typer.Option(help="The same of your server; both are needed.")] = None,
     allow_read: Annotated[
         list[Path] | None, typer.Option(help="File or folder that your programs may read. Repeatable.")
     ] = None,
@@ -92,37 +127,96 @@ def check_suite(
     quiet: Quiet = False,
 ) -> int:
     """Check QUIC over satellite links against target times or an earlier build. Status 1: missed or slower."""
-    from satlab.check import check_run
-    from satlab.check.endpoint import selection
-    from satlab.check.report import check_page, check_tables, exports
+    from satlab.check import check_result, check_run
+    from satlab.check.endpoint import lockstep, selection
+    from satlab.check.endpoint.selection import External
     from satlab.experiment.quiet_host import Patience
 
+    variables = selection.environment(client_env or (), server_env or ())
+    named = External(client_cmd, server_cmd, allow_read or (), endpoint, environment=variables)
+    pairs: list[External | lockstep.LockstepPair] = [
+        *selection.each_pair(named, client_endpoint or (), server_endpoint or ()),
+        *lockstep.each_pair(virtual_client or (), virtual_server or (), allow_read or (), variables),
+    ]
+    if variables and not pairs:
+        raise ConfigError("--client-env and --server-env are of your programs", hint="name them, or omit these")
+    if len(pairs) > 1 and any((baseline, resume, junit, markdown, json_lines)):
+        hint = "--baseline, --resume, --junit, --markdown and --json are of one check; checks are in --out"
+        raise ConfigError(f"{len(pairs)} pairs of programs are a matrix", hint=hint)
     request = check_run.CheckRequest(
         suite, cases or (), runs, seed, selection.options(client or []), selection.options(server or []),
-        baseline, compare_with or (), resume, tolerance, out, clock=clock, stack=stack,
+        baseline, compare_with or (), resume, tolerance, out, clock=clock, stack=stack, environment=variables,
+        patience=Patience(wait_quiet, retries),
     )  # fmt: skip
-    with contextlib.ExitStack() as opened:
-        is_external = bool(client_cmd or server_cmd or endpoint)
-        if is_external:
-            pair = selection.external(client_cmd, server_cmd, allow_read or (), endpoint)
-            request = dataclasses.replace(request, clock="real", pair=opened.enter_context(pair))
-        if request.clock == "real":
-            needs.ensure("lab", *(() if is_external else _PROGRAMS.get(stack, ())))
-            needs.root(NETNS)
-            request = dataclasses.replace(request, stop=stop_on_signal(), patience=Patience(wait_quiet, retries))
+    checks = check_run.run_each(_prepared(request, pairs), pairs, ProgressLog(quiet))
+    _report(checks, Outputs(junit, markdown, result, json_lines), out)
+    return check_result.worst_status([one.status for one in checks])
+
+
+def _prepared(request: "CheckRequest", pairs: "Sequence[External | LockstepPair]") -> "CheckRequest":
+    """Install what the check needs, become root if it does, and choose the clock of the pairs."""
+    from satlab.check.endpoint.lockstep import LockstepPair
+
+    virtual = [pair for pair in pairs if isinstance(pair, LockstepPair)]
+    if virtual and (len(virtual) < len(pairs) or request.clock == "real"):
+        raise ConfigError(
+            "--virtual-client and --virtual-server exclude other programs and --clock real", hint="omit these"
+        )
+    if len(virtual) == len(pairs) and request.clock == "virtual":
+        needs.ensure("virtual", *(("lab",) if pairs else ()))
+        if pairs:
+            needs.root(SANDBOX)
+        return request
+    needs.ensure("lab", *(() if pairs else _PROGRAMS.get(request.stack, ())))
+    needs.root(NETNS)
+    return dataclasses.replace(request, clock="real", stop=stop_on_signal())
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Files that are written in addition to those of the check."""
+
+    junit: Path | None
+    markdown: Path | None
+    result: Path | None
+    json_lines: bool
+
+
+def _report(checks: "Sequence[CheckResult]", outputs: Outputs, out: Path) -> None:
+    from satlab.check.report import check_page, check_tables, exports, interop_result, matrix_page
+
+    for check in checks:
+        check_page.write(check)
+        if outputs.json_lines:
+            print(json.dumps(check.document()))
         else:
-            needs.ensure("virtual")
-        check = check_run.run(request, ProgressLog(quiet))
-    check_page.write(check)
-    if junit is not None:
-        junit.write_text(exports.junit(check))
-    if markdown is not None:
-        markdown.write_text(check_tables.markdown(check))
-    if result is not None:
-        result.write_text(json.dumps(exports.interop_result(check), indent=1) + "\n")
-        result.with_suffix(".satlab.json").write_text(json.dumps(exports.interop_extension(check), indent=1) + "\n")
-    if json_lines:
-        print(json.dumps(check.document()))
-    else:
-        check_tables.show(check)
-    return check.status
+            check_tables.show(check)
+        if outputs.junit is not None:
+            outputs.junit.write_text(exports.junit(check))
+        if outputs.markdown is not None:
+            outputs.markdown.write_text(check_tables.markdown(check))
+    if outputs.result is not None:
+        interop_result.write(checks, outputs.result)
+    if len(checks) > 1:
+        page = out / "matrix.html"
+        matrix_page.write(matrix_page.read([check.folder / "check.json" for check in checks]), page)
+        print(page)
+
+
+@command(name="matrix")
+def matrix_of_checks(
+    checks: Annotated[list[Path], typer.Argument(help="check.json of each stack, and earlier ones for the history.")],
+    out: Annotated[Path, typer.Option(help="The page.")] = Path("matrix.html"),
+    badge: Annotated[
+        Path | None, typer.Option(help="Write an SVG image with the targets that the newest check met.")
+    ] = None,
+) -> int:
+    """Show stored checks of one suite as one page: cases by stacks, and their history."""
+    from satlab.check.report import matrix_page
+
+    matrix = matrix_page.read(checks)
+    matrix_page.write(matrix, out)
+    if badge is not None:
+        badge.write_text(matrix_page.badge(matrix))
+    print(out)
+    return 0

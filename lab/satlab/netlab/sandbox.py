@@ -62,7 +62,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Sandbox:
-    """`base` is the root file system: the host's programs for `/`. `hosts` None: the hosts file of `base`."""
+    """`base` is the root file system: the host's programs for `/`.
+
+    `hosts` None: the hosts file of `base`. `directory` is the working directory; None: the caller's.
+    """
 
     uid: int = field(default_factory=privileges.new_uid)
     place: Place = Place()
@@ -70,6 +73,7 @@ class Sandbox:
     base: Path = Path("/")
     name: str = "sandbox"
     hosts: str | None = None
+    directory: str | None = None
     capabilities: tuple[str, ...] = ()
     limits: Limits = Limits()
 
@@ -86,6 +90,7 @@ class Sandbox:
             "mounts": [mount.spec() for mount in self.mounts],
             "name": self.name,
             "hosts": self.hosts,
+            "directory": self.directory,
             "report": _text(report),
             "limits": limits,
         }

@@ -236,8 +236,8 @@ class _Sitting:
         return self.ends.sample(self.request, number, ended, seen), ended, seen
 
     def _without_server(self, gone: ExitReport) -> Sample:
-        unsupported = gone.status == NOT_SUPPORTED
-        return self._came_to_nothing(UNSUPPORTED if unsupported else f"the server: {gone.reason or 'it ended early'}")
+        why = UNSUPPORTED if gone.is_refusal else f"the server: {gone.reason or 'it ended early'}"
+        return self._came_to_nothing(why)
 
     def _came_to_nothing(self, why: str) -> Sample:
         return self.request.failed(why, "unsupported" if why == UNSUPPORTED else "failed")
@@ -268,7 +268,7 @@ class _Sitting:
                 return client.stop(), self._without_server(gone).reason
             if self.halt.is_set() and not self.stop.is_set():
                 return client.stop(), "the lab broke"
-        return ended, UNSUPPORTED if ended.status == NOT_SUPPORTED else ""
+        return ended, UNSUPPORTED if ended.is_refusal else ""
 
     def _start(self, side: str, program: EndpointProgram, log: str) -> SandboxedProcess:
         place = self.up.place(self.up.topology.node_of(Role(side)))
@@ -282,13 +282,11 @@ class _Sitting:
                 privileges.chown(mount.source, box.uid)
         box = replace(
             box, place=place, mounts=(*program.mounts, *box.mounts), base=program.base,
-            capabilities=program.capabilities, hosts=program.hosts or box.hosts,
+            capabilities=program.capabilities, hosts=program.hosts or box.hosts, directory=program.directory,
         )  # fmt: skip
         return sandboxed.start(box, program.argv, program.environment, self.folder / log)
 
 
-NOT_SUPPORTED = 127
-"""Exit status of a program that does not support the request, as the QUIC interop runner's endpoints have it."""
 UNSUPPORTED = "the program does not support it (exit status 127)"
 
 

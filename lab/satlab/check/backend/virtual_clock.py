@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Samples under the virtual clock: `satvirtual` drives quinn-proto over satlink's own link model."""
+"""Samples under the virtual clock: `satvirtual` drives quinn-proto, or two programs, over satlink's own link model."""
 
 import json
 import os
@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 from satlab.check import case_link, physics
 from satlab.check.case_link import CaseLink
+from satlab.check.endpoint import lockstep
+from satlab.check.endpoint.lockstep import LockstepPair
 from satlab.check.samples import Options, Sample
 from satlab.check.suite import MB, Case, Suite
 from satlab.check.trace import traces
@@ -22,6 +24,8 @@ from satlab.link.satlink import refusal
 
 DEADLINE_S = 300.0
 """Real time for one sample; 100 MB take a few seconds."""
+PROGRAMS_DEADLINE_S = 960.0
+"""The same with programs: somewhat more than satvirtual grants them."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +34,23 @@ class VirtualClock:
     server: Options = field(default_factory=dict)
     at_once: int = os.cpu_count() or 1
     clock: Literal["virtual"] = "virtual"
-    stack: str = "quinn-proto 0.11"
+    programs: LockstepPair | None = None
+
+    @property
+    def stack(self) -> str:
+        """Name what is measured."""
+        return self.programs.name if self.programs else "quinn-proto 0.11"
 
     def sample(self, suite: Suite, case: Case, link: CaseLink, seed: int, raw: Path) -> Sample:
-        """Take one sample. Equal inputs have equal samples."""
-        return run(link, transfer(suite, case, seed, self.client, self.server), raw, case)
+        """Take one sample. Equal inputs have equal samples, if the programs are deterministic."""
+        request = transfer(suite, case, seed, self.client, self.server)
+        if self.programs is None:
+            return run(link, request, raw, case)
+        if lacking := self.programs.unsupported_reason(case, request):
+            return Sample(case.id, seed, "unsupported", lacking, (None,) * len(suite.marks_mb))
+        with self.programs.running(raw, f"{case.id}-{seed}") as commands:
+            found = run(link, request | {"programs": commands}, raw, case, PROGRAMS_DEADLINE_S)
+        return lockstep.with_output(found, raw, f"{case.id}-{seed}")
 
 
 def transfer(suite: Suite, case: Case, seed: int, client: Options, server: Options) -> dict[str, Any]:
@@ -60,7 +76,7 @@ def transfer(suite: Suite, case: Case, seed: int, client: Options, server: Optio
     }
 
 
-def run(link: CaseLink, request: Mapping[str, Any], folder: Path, case: Case) -> Sample:
+def run(link: CaseLink, request: Mapping[str, Any], folder: Path, case: Case, deadline_s: float = DEADLINE_S) -> Sample:
     """Run satvirtual in `folder`, and leave its input and output there: CASE-SEED.{link,transfer,outcome}.json.
 
     Raises:
@@ -76,12 +92,12 @@ def run(link: CaseLink, request: Mapping[str, Any], folder: Path, case: Case) ->
     argv = [str(paths.SATVIRTUAL), "--link", link_file.name, "--transfer", transfer_file.name]
     try:
         done = subprocess.run(
-            argv, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE_S, check=False
+            argv, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=deadline_s, check=False
         )
     except (FileNotFoundError, PermissionError) as error:
         raise HostError(f"{argv[0]}: {error.strerror}", "build it: ./satlab --install virtual") from error
     except subprocess.TimeoutExpired as error:
-        raise HostError(f"satvirtual did not end within {DEADLINE_S:g} s ({transfer_file})") from error
+        raise HostError(f"satvirtual did not end within {deadline_s:g} s ({transfer_file})") from error
     if done.returncode == ExitStatus.USAGE:
         raise refusal(done.stderr.decode(errors="replace"), "satvirtual refuses the transfer")
     if done.returncode not in (ExitStatus.OK, ExitStatus.FAILED):
@@ -98,6 +114,7 @@ def sample(case: Case, outcome: Mapping[str, Any], plan: LinkPlan) -> Sample:
     last = outcome["transfers"][-1]
     is_complete = len(outcome["transfers"]) == (2 if case.second_after_s else 1)
     sender, receiver = last["sender"] or {}, last["receiver"] or {}
+    states = outcome["samples"]
     return Sample(
         case=case.id,
         seed=outcome["request"]["seed"],
@@ -107,10 +124,10 @@ def sample(case: Case, outcome: Mapping[str, Any], plan: LinkPlan) -> Sample:
         handshake_ms=last["handshake_ms"],
         time_to_first_byte_ms=last["time_to_first_byte_ms"],
         sent_datagrams=sender.get("sent_datagrams"),
-        lost_packets=sender.get("lost_packets"),
+        lost_packets=sender.get("lost_packets", states[-1]["lost_packets"] if states else None),
         acks=receiver.get("sent_acks"),
         symptoms=_jump(last.get("careful_resume")),
-        spent_s=traces.of_outcome(outcome, plan).spent_s(),
+        spent_s=traces.of_outcome(outcome, plan).spent_s() if states else None,
         simulated_s=last["started_s"] + last["duration_s"],
     )
 

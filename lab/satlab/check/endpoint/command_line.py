@@ -13,11 +13,21 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from satlab.check.endpoint.pair import CLIENT, NAME, PORT, SERVER, EndpointProgram, LabPair, TransferRequest, read_only
+from satlab.check.endpoint.pair import (
+    CLIENT,
+    NAME,
+    PORT,
+    SERVER,
+    EndpointProgram,
+    Environment,
+    LabPair,
+    TransferRequest,
+    read_only,
+)
 from satlab.check.samples import Sample, Status
 from satlab.check.sandboxed import ExitReport
 from satlab.check.suite import Case
@@ -49,12 +59,16 @@ MIN_COMPLETE_SHARE = 0.98
 
 @dataclass(frozen=True)
 class CommandLinePair(LabPair):
-    """The words of both commands; `allow_read` are files and folders that they need besides the host's programs."""
+    """The words of both commands; `allow_read` are files and folders that they need besides the host's programs.
+
+    `environment` has variables by side.
+    """
 
     name: str
     client_words: tuple[str, ...]
     server_words: tuple[str, ...]
     allow_read: tuple[Path, ...] = ()
+    environment: Environment = field(default_factory=dict)
     protocol: Literal["udp", "tcp"] = "udp"
 
     def unsupported_reason(self, case: Case) -> str:
@@ -72,7 +86,7 @@ class CommandLinePair(LabPair):
         keys = request.pki
         (request.folder / SERVER / "qlog").mkdir()
         mounts = read_only(www, keys.server_cert, keys.server_key, *self.allow_read)
-        return EndpointProgram(_filled(self.server_words, request, SERVER), mounts)
+        return EndpointProgram(_filled(self.server_words, request, SERVER), mounts, self.environment.get(SERVER, {}))
 
     def client(self, request: TransferRequest, number: int) -> EndpointProgram:
         """Return the client, with an empty folder for the download of each connection."""
@@ -80,7 +94,8 @@ class CommandLinePair(LabPair):
             for name in (*map(_out, range(request.connections)), "state", "qlog"):
                 (request.folder / CLIENT / name).mkdir()
         mounts = read_only(request.pki.ca_cert, *self.allow_read)
-        return EndpointProgram(_filled(self.client_words, request, CLIENT, number), mounts)
+        words = _filled(self.client_words, request, CLIENT, number)
+        return EndpointProgram(words, mounts, self.environment.get(CLIENT, {}))
 
     def qlog_folders(self, request: TransferRequest) -> Mapping[str, Path]:
         return {side: request.folder / side / "qlog" for side in (SERVER, CLIENT)}
@@ -147,7 +162,12 @@ def _filled(words: tuple[str, ...], request: TransferRequest, side: str, number:
     return tuple(_PLACEHOLDER.sub(lambda match: values[match[1]], word) for word in words)
 
 
-def parse(client: str | None, server: str | None, allow_read: Iterable[Path] = ()) -> CommandLinePair:
+def parse(
+    client: str | None,
+    server: str | None,
+    allow_read: Iterable[Path] = (),
+    environment: Environment | None = None,
+) -> CommandLinePair:
     """Parse the commands of both endpoints. The folder of each program is readable, too.
 
     Raises:
@@ -177,10 +197,11 @@ def parse(client: str | None, server: str | None, allow_read: Iterable[Path] = (
         raise ConfigError("the commands of the endpoints", faults)
     client_words, server_words = words
     name = f"{Path(client_words[0]).name} to {Path(server_words[0]).name}"
-    return CommandLinePair(name, client_words, server_words, _outside_the_host_programs(needed))
+    visible = outside_the_host_programs(needed)
+    return CommandLinePair(name, client_words, server_words, visible, environment or {})
 
 
-def _outside_the_host_programs(files: Iterable[Path]) -> tuple[Path, ...]:
+def outside_the_host_programs(files: Iterable[Path]) -> tuple[Path, ...]:
     """Leave out what every sandbox has."""
     return tuple(path for path in dict.fromkeys(files) if path.parts[1:2] not in (("usr",), ("bin",), ("sbin",)))
 

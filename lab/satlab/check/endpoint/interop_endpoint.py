@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Unmodified endpoints of the QUIC interop runner: their environment, folders, addresses and exit codes.
 
-An endpoint is a folder with `run_endpoint.sh`, which uses the host's programs, or an image with that script: a root
-file system or an OCI archive. Contract: github.com/quic-interop/quic-interop-runner and quic-network-simulator,
-README.md and the images' `setup.sh`. IPv4 alone. The script runs as the sandbox's user, with the capabilities that a
-container has in the interop runner.
+Client and server may be different endpoints (`interop_image`). Contract: github.com/quic-interop/quic-interop-runner
+and quic-network-simulator, README.md and the images' `setup.sh`. IPv4 alone. The script runs as the sandbox's user,
+with the capabilities that a container has in the interop runner.
 """
 
 import contextlib
 import random
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
@@ -19,48 +18,52 @@ from socket import create_server
 from typing import Any, Literal
 
 from satlab.check import sandboxed
-from satlab.check.endpoint import oci
+from satlab.check.endpoint import interop_image
 from satlab.check.endpoint.command_line import compare
-from satlab.check.endpoint.pair import CLIENT, SERVER, EndpointProgram, TransferRequest
+from satlab.check.endpoint.interop_image import Image
+from satlab.check.endpoint.pair import CLIENT, SERVER, EndpointProgram, Environment, TransferRequest
 from satlab.check.samples import Sample, Status
-from satlab.check.sandboxed import ExitReport, NotStartedError
+from satlab.check.sandboxed import NOT_SUPPORTED, ExitReport, NotStartedError
 from satlab.check.suite import Case
 from satlab.check.trace import evidence
 from satlab.check.trace.pcap import CapturedTransfer
 from satlab.common import paths, scratch, topology
-from satlab.common.errors import ConfigError
 from satlab.common.topology import Role, Topology
 from satlab.netlab import netns, privileges
 from satlab.netlab.lab import Lab
+from satlab.netlab.pki import Pki
 from satlab.netlab.sandbox import Limits, Mount, Sandbox
 
-SCRIPT = "run_endpoint.sh"
 PORT = 443
 READY_PORT = 57832
 """A client waits until the simulator accepts a connection on this port."""
-UNSUPPORTED = 127
 COMPLIANCE_S = 30.0
 CLIENT_ADDRESS, CLIENT_GATEWAY = IPv4Address("193.167.0.100"), IPv4Address("193.167.0.2")
 SERVER_ADDRESS, SERVER_GATEWAY = IPv4Address("193.167.100.100"), IPv4Address("193.167.100.2")
 """Public addresses; a lab is not connected to the Internet."""
 CAPABILITIES = ("net_admin", "net_bind_service", "net_raw")
 NAMES = ("server", "server4", "server46")
-_SETUP = "#!/bin/sh\n# Offloads and routes are the lab's.\nmkdir -p /logs/qlog\n"
-_WAIT = "#!/bin/sh\n# The path is up before an endpoint starts.\nexit 0\n"
+WRITABLE = ("downloads", "logs")
+FOLDERS = (*WRITABLE, "certs")
 
 
 @dataclass(frozen=True)
 class InteropPair:
-    """One image as server and as client. `base` is its root file system; `/` for a folder, whose files are `mounts`."""
+    """The images by role, and variables besides those of the contract; both may replace CLIENT_PARAMS, for example."""
 
-    name: str
-    base: Path
-    mounts: tuple[Mount, ...] = ()
+    images: Mapping[str, Image]
+    environment: Environment = field(default_factory=dict)
     protocol: Literal["udp"] = "udp"
     port: int = PORT
     server_names: tuple[str, ...] = NAMES
     faults: dict[str, str] = field(default_factory=dict)
     """Result of the compliance test by role, empty if passed; filled by the first sample."""
+
+    @property
+    def name(self) -> str:
+        """Name both images, or the only one."""
+        client, server = (self.images[role].name for role in (CLIENT, SERVER))
+        return client if client == server else f"{client} to {server}"
 
     def topology(self) -> Topology:
         """Return the lab with the addresses and interface names of the contract."""
@@ -109,26 +112,25 @@ class InteropPair:
 
     def _program(self, role: str, request: TransferRequest, test: str, number: int = 0) -> EndpointProgram:
         folder = request.folder / role
-        names = ("downloads", "logs", "certs")
         if number == 0:  # once the program has run, nothing is written to its folders
-            for name in names:
-                (folder / name).mkdir()
-            pki = request.pki
-            keys = {"cert.pem": pki.server_cert, "priv.key": pki.server_key, "ca.pem": pki.ca_cert}
-            for name, file in keys.items():
-                shutil.copyfile(file, folder / "certs" / name)
+            _make_folders(folder, request.pki)
         mounts = [Mount(request.folder / "www", "/www")] if role == SERVER else []
-        mounts += [Mount(folder / name, f"/{name}", writable=name != "certs") for name in names]
+        mounts += _mounts(folder, FOLDERS)
         urls = " ".join(f"https://server4:{PORT}/{file.name}" for file in sorted((request.folder / "www").iterdir()))
         return self._script(role, test, urls, mounts)
 
     def _script(self, role: str, test: str, urls: str, mounts: list[Mount]) -> EndpointProgram:
-        """Return run_endpoint.sh with the environment of the contract."""
-        environment = {
+        """Return the image's command with the environment of the contract."""
+        image = self.images[role]
+        contract = {
             "ROLE": role, "TESTCASE": test, "REQUESTS": urls, "CLIENT_PARAMS": "", "SERVER_PARAMS": "",
             "SSLKEYLOGFILE": "/logs/keys.log", "QLOGDIR": "/logs/qlog/", "PROTOCOLS": "", "CRON": "",
         }  # fmt: skip
-        return EndpointProgram((f"/{SCRIPT}",), (*self.mounts, *mounts), environment, self.base, CAPABILITIES, hosts())
+        return EndpointProgram(
+            image.config.argv, (*image.mounts, *mounts),
+            {**image.config.environment, **contract, **self.environment.get(role, {})},
+            image.base, CAPABILITIES, image.config.directory, hosts(),
+        )  # fmt: skip
 
     @contextlib.contextmanager
     def path(self, up: Lab, request: TransferRequest, folder: Path) -> Iterator[list[str]]:
@@ -137,30 +139,36 @@ class InteropPair:
         with netns.inside(up.lab_id, proxy, create_server, (str(CLIENT_GATEWAY), READY_PORT)):
             for role in (SERVER, CLIENT):
                 if role not in self.faults:
-                    self.faults[role] = self._compliance_fault(up, folder, role)
+                    self.faults[role] = self._compliance_fault(up, folder, role, request.pki)
             yield [fault for fault in self.faults.values() if fault]
 
-    def _compliance_fault(self, up: Lab, folder: Path, role: str) -> str:
-        """Request an unknown test case, which an endpoint must refuse with status 127."""
+    def _compliance_fault(self, up: Lab, folder: Path, role: str, keys: Pki) -> str:
+        """Request an unknown test case, which an endpoint must refuse with status 127.
+
+        It finds folders and certificates as in a test, and nothing to serve or to request, as in the interop runner.
+        """
         with scratch.folder("compliance") as place:
             box = Sandbox(name=role, hosts=hosts(), limits=Limits(COMPLIANCE_S))
-            mounts = [Mount(place / name, f"/{name}", writable=True) for name in ("downloads", "logs")]
-            for mount in mounts:
-                mount.source.mkdir()
-                privileges.chown(mount.source, box.uid)
-            program = self._script(role, f"unknown-{secrets.token_hex(4)}", "", mounts)
-            node = up.place(up.topology.node_of(Role(role)))
-            box = replace(box, place=node, mounts=program.mounts, base=program.base, capabilities=program.capabilities)
+            own = place / role
+            own.mkdir()
+            _make_folders(own, keys)
+            (own / "www").mkdir()
+            privileges.chown_tree(own, box.uid)
+            program = self._script(role, f"unknown-{secrets.token_hex(4)}", "", _mounts(own, ("www", *FOLDERS)))
+            box = replace(
+                box, place=up.place(up.topology.node_of(Role(role))), mounts=program.mounts, base=program.base,
+                capabilities=program.capabilities, directory=program.directory,
+            )  # fmt: skip
             try:
                 log = folder / f"compliance-{role}.log"
                 running = sandboxed.start(box, program.argv, program.environment, log)
             except NotStartedError as error:
                 return f"the {role}: {error}"
             ended = running.poll(COMPLIANCE_S + 5) or running.stop()
-        if ended.status == UNSUPPORTED:
+        if ended.is_refusal:
             return ""
         outcome = ended.reason or "it ended with status 0"
-        return f"not compliant: the {role} must refuse an unknown test case with status {UNSUPPORTED}; {outcome}"
+        return f"not compliant: the {role} must refuse an unknown test case with status {NOT_SUPPORTED}; {outcome}"
 
     def sample(self, request: TransferRequest, number: int, ended: ExitReport, wire: CapturedTransfer | None) -> Sample:
         """Judge by exit code, files and unencrypted packets, as the interop runner does."""
@@ -207,6 +215,18 @@ def file_sizes(request: TransferRequest) -> tuple[int, ...]:
     return request.case.files_bytes or (request.size,)
 
 
+def _make_folders(own: Path, keys: Pki) -> None:
+    """Make an endpoint's folders, with the certificates under the names of the contract."""
+    for name in FOLDERS:
+        (own / name).mkdir()
+    for name, file in {"cert.pem": keys.server_cert, "priv.key": keys.server_key, "ca.pem": keys.ca_cert}.items():
+        shutil.copyfile(file, own / "certs" / name)
+
+
+def _mounts(own: Path, names: Sequence[str]) -> list[Mount]:
+    return [Mount(own / name, f"/{name}", writable=name in WRITABLE) for name in names]
+
+
 def hosts() -> str:
     """Return the hosts file of both endpoints."""
     names = [(CLIENT_ADDRESS, "client client4"), (CLIENT_GATEWAY, "sim"), (SERVER_ADDRESS, " ".join(NAMES))]
@@ -214,29 +234,13 @@ def hosts() -> str:
 
 
 @contextlib.contextmanager
-def opened(endpoint: Path) -> Iterator[InteropPair]:
-    """Open an endpoint: a folder, a root file system or an OCI archive with its script.
+def opened(client: Path, server: Path | None = None, environment: Environment | None = None) -> Iterator[InteropPair]:
+    """Open the endpoints of a pair; without `server` one endpoint is both. `environment`: more variables, by role.
 
     Raises:
-        ConfigError: `endpoint` is none of these.
+        ConfigError: a path is not an endpoint.
     """
-    with scratch.folder("endpoint") as own:
-        if endpoint.is_file():
-            root = own / "root"
-            root.mkdir()
-            oci.unpack(endpoint, root)
-        else:
-            root = endpoint
-        script = root / SCRIPT
-        if script.is_symlink() or not script.is_file():
-            hint = "--endpoint takes a folder, root file system or OCI archive with it"
-            raise ConfigError(f"{endpoint} has no {SCRIPT}", hint=hint)
-        if (root / "usr").is_dir():
-            yield InteropPair(endpoint.name, root.resolve())
-            return
-        for script_name, text in (("setup.sh", _SETUP), ("wait-for-it.sh", _WAIT)):
-            (own / script_name).write_text(text)
-            (own / script_name).chmod(0o755)
-        files = {file.name: file for folder in (own, root) for file in sorted(folder.iterdir())}
-        mounts = tuple(Mount(file, f"/{file_name}") for file_name, file in files.items())
-        yield InteropPair(endpoint.resolve().name, Path("/"), mounts)
+    with contextlib.ExitStack() as stack:
+        clients = stack.enter_context(interop_image.opened(client))
+        servers = clients if server is None else stack.enter_context(interop_image.opened(server))
+        yield InteropPair({CLIENT: clients, SERVER: servers}, environment or {})

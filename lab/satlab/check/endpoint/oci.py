@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Unpack the root file system of an OCI image archive (OCI image layout 1.0), with limits.
+"""Unpack the root file system of an OCI image archive (OCI image layout 1.0) and read its configuration, with limits.
 
 Nothing is written outside the target: links are followed as by a process whose root is the image. Device nodes and
 set-user-ID bits are dropped.
@@ -13,7 +13,8 @@ import shutil
 import stat
 import tarfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -28,8 +29,17 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
 
 
-def unpack(archive: Path, target: Path) -> None:
-    """Unpack all layers of an image into `target`, an empty folder.
+@dataclass(frozen=True)
+class ImageConfig:
+    """How a container of an image starts (OCI image configuration 1.0): command, variables, working directory."""
+
+    argv: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    directory: str = "/"
+
+
+def unpack(archive: Path, target: Path) -> ImageConfig:
+    """Unpack all layers of an image into `target`, an empty folder, and return its configuration.
 
     Raises:
         ConfigError: the file is not an OCI archive, or exceeds a limit.
@@ -37,15 +47,42 @@ def unpack(archive: Path, target: Path) -> None:
     try:
         with tarfile.open(archive) as image:
             limit = _Limit()
-            for layer in _layers(image):
+            manifest = _manifest(image)
+            for layer in manifest["layers"]:
                 with _blob(image, layer["digest"]) as data, tarfile.open(fileobj=data, mode="r|*") as members:
                     for member in members:
                         limit.count(member)
                         _apply(members, member, target)
-    except (tarfile.TarError, OSError, ValueError, KeyError, IndexError, EOFError, zlib.error) as error:
+            return _config(_json(image, _blob_path(manifest["config"]["digest"]))) if "config" in manifest else _NONE
+    except _INVALID as error:
         raise ConfigError(
             f"{archive} is not an OCI archive: {error}", hint="skopeo copy ... oci-archive:FILE"
         ) from error
+
+
+_INVALID = (
+    tarfile.TarError, OSError, ValueError, KeyError, IndexError, EOFError, TypeError, AttributeError, zlib.error
+)  # fmt: skip
+_NONE = ImageConfig()
+
+
+def _config(document: Mapping[str, Any]) -> ImageConfig:
+    """Read an image's configuration; every field may be null or missing."""
+    found = document.get("config") or {}
+    argv = (*_texts(found.get("Entrypoint")), *_texts(found.get("Cmd")))
+    variables = [text.partition("=") for text in _texts(found.get("Env"))]
+    [directory] = _texts([found.get("WorkingDir") or "/"])
+    if not PurePosixPath(directory).is_absolute() or ".." in PurePosixPath(directory).parts:
+        raise ValueError(f"its working directory {directory[:80]!r} is not absolute")
+    return ImageConfig(argv, {name: value for name, _, value in variables if name}, directory)
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    """Return a list of texts that can be words of a command line; empty for null."""
+    texts = [] if value is None else value
+    if not isinstance(texts, list) or not all(isinstance(text, str) and "\0" not in text for text in texts):
+        raise ValueError("its configuration has a value that is not a text")
+    return tuple(texts)
 
 
 class _Limit:
@@ -59,14 +96,13 @@ class _Limit:
             raise ValueError(f"its layers have more than {MAX_FILES} files or {MAX_BYTES} bytes")
 
 
-def _layers(image: tarfile.TarFile) -> Iterator[dict[str, Any]]:
-    """Yield the layers of the image for this machine, lowest first."""
+def _manifest(image: tarfile.TarFile) -> dict[str, Any]:
+    """Return the manifest of the image for this machine."""
     document = _json(image, "index.json")
     machine = _ARCHITECTURES.get(platform.machine(), platform.machine())
     for _ in range(3):
         if "layers" in document:
-            yield from document["layers"]
-            return
+            return document
         manifests = document["manifests"]
         matching = [one for one in manifests if one.get("platform", {}).get("architecture", machine) == machine]
         if not matching:

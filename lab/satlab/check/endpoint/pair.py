@@ -21,6 +21,8 @@ from satlab.netlab.sandbox import Mount
 PORT = 4433
 NAME = "server.satlab.test"
 SERVER, CLIENT = "server", "client"
+Environment = Mapping[str, Mapping[str, str]]
+"""Variables of the programs, by side."""
 
 
 @dataclass(frozen=True)
@@ -59,13 +61,17 @@ class TransferRequest:
 
 @dataclass(frozen=True)
 class EndpointProgram:
-    """A command in a sandbox: its `mounts`, on top of the programs of `base`, and the contents of its hosts file."""
+    """A command in a sandbox: its `mounts`, on top of the programs of `base`, and the contents of its hosts file.
+
+    `directory` is its working directory; None: the sandbox's home.
+    """
 
     argv: tuple[str, ...]
     mounts: tuple[Mount, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     base: Path = Path("/")
     capabilities: tuple[str, ...] = ()
+    directory: str | None = None
     hosts: str = ""
     """Empty: the lab's default hosts file."""
 

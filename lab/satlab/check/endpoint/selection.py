@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The pair that the command line selects: a built-in stack, two commands, or an interop runner's endpoint."""
+"""The pair that the command line selects: a built-in stack, two commands, or endpoints of the interop runner."""
 
 import contextlib
+import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from satlab.check.endpoint import command_line, interop_endpoint
-from satlab.check.endpoint.pair import EndpointPair
+from satlab.check.endpoint.pair import CLIENT, SERVER, EndpointPair, Environment
 from satlab.check.endpoint.satperf import SatperfPair
 from satlab.check.endpoint.tcp_pep import TcpPepPair
 from satlab.check.samples import Options
 from satlab.common.errors import ConfigError, Fault
 
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=[^\0]*", re.DOTALL)
 _WITHOUT_OPTIONS: dict[str, Callable[[], EndpointPair]] = {"ngtcp2": command_line.ngtcp2, "tcp-pep": TcpPepPair}
 
 
@@ -30,19 +33,62 @@ def built_in(stack: str, client: Options, server: Options) -> EndpointPair:
     return _WITHOUT_OPTIONS[stack]()
 
 
-def external(
-    client: str | None, server: str | None, allow_read: Sequence[Path], endpoint: Path | None
-) -> AbstractContextManager[EndpointPair]:
-    """Return a pair of two commands or of an interop runner's endpoint; it can be used within the block.
+@dataclass(frozen=True)
+class External:
+    """Programs as the command line names them: two commands, or endpoints of the interop runner."""
+
+    client_cmd: str | None = None
+    server_cmd: str | None = None
+    allow_read: Sequence[Path] = ()
+    endpoint: Path | None = None
+    client_endpoint: Path | None = None
+    server_endpoint: Path | None = None
+    environment: Environment = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        """Return whether any is named."""
+        endpoints = (self.endpoint, self.client_endpoint, self.server_endpoint)
+        return bool(self.client_cmd or self.server_cmd or any(endpoints))
+
+    def opened(self) -> AbstractContextManager[EndpointPair]:
+        """Return the pair; it can be used within the block.
+
+        Raises:
+            ConfigError: a command or an endpoint is invalid, one side is missing, or more than one kind is named.
+        """
+        client, server = self.client_endpoint or self.endpoint, self.server_endpoint or self.endpoint
+        if client is None and server is None:
+            return contextlib.nullcontext(
+                command_line.parse(self.client_cmd, self.server_cmd, self.allow_read, self.environment)
+            )
+        if self.client_cmd or self.server_cmd:
+            raise ConfigError("endpoints exclude --client-cmd and --server-cmd", hint="omit one of them")
+        if client is None or server is None:
+            raise ConfigError("one endpoint is missing", hint="--client-endpoint and --server-endpoint, or --endpoint")
+        return interop_endpoint.opened(client, None if client == server else server, self.environment)
+
+
+def each_pair(named: External, clients: Sequence[Path], servers: Sequence[Path]) -> list[External]:
+    """Return the programs of `named` with each client endpoint and each server endpoint; none if nothing is named."""
+    pairs = [
+        replace(named, client_endpoint=client, server_endpoint=server)
+        for client in clients or (None,)
+        for server in servers or (None,)
+    ]
+    return [pair for pair in pairs if pair]
+
+
+def environment(client: Sequence[str], server: Sequence[str]) -> Environment:
+    """Parse NAME=VALUE variables of both sides.
 
     Raises:
-        ConfigError: the commands or the endpoint are invalid, or both are given.
+        ConfigError: with every text that is not NAME=VALUE.
     """
-    if endpoint is None:
-        return contextlib.nullcontext(command_line.parse(client, server, allow_read))
-    if client or server:
-        raise ConfigError("--endpoint excludes --client-cmd and --server-cmd", hint="omit one of them")
-    return interop_endpoint.opened(endpoint)
+    wrong = [text for text in (*client, *server) if not _VARIABLE.fullmatch(text)]
+    if wrong:
+        raise ConfigError("variables of an endpoint", [Fault(text, "is not NAME=VALUE") for text in wrong])
+    sides = {CLIENT: client, SERVER: server}
+    return {side: dict(text.split("=", 1) for text in texts) for side, texts in sides.items() if texts}
 
 
 def options(pairs: Sequence[str]) -> Options:

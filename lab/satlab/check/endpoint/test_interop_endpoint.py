@@ -14,6 +14,8 @@ import pytest
 
 from satlab.check.endpoint import interop_endpoint, oci
 from satlab.check.endpoint.interop_endpoint import InteropPair
+from satlab.check.endpoint.interop_image import Image
+from satlab.check.endpoint.oci import ImageConfig
 from satlab.check.endpoint.pair import CLIENT, SERVER, TransferRequest
 from satlab.check.sandboxed import ExitReport
 from satlab.check.suite import Suite
@@ -46,12 +48,15 @@ def layer(*members: Member) -> bytes:
     return out.getvalue()
 
 
-def image(path: Path, *layers: bytes, **changes: Any) -> Path:
-    """An OCI archive."""
+def image(path: Path, *layers: bytes, config: Any = None, **changes: Any) -> Path:
+    """An OCI archive; `config` is the member of that name in its image configuration."""
     machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
-    manifest = {"layers": [{"digest": f"sha256:{n}"} for n in range(len(layers))]}
+    manifest: dict[str, Any] = {"layers": [{"digest": f"sha256:{n}"} for n in range(len(layers))]}
+    if config is not None:
+        manifest["config"] = {"digest": "sha256:c"}
     index = {"manifests": [{"digest": "sha256:m", "platform": {"architecture": machine}}]} | changes
     blobs = {"index.json": json.dumps(index).encode(), "blobs/sha256/m": json.dumps(manifest).encode()}
+    blobs["blobs/sha256/c"] = json.dumps({"config": config}).encode()
     blobs |= {f"blobs/sha256/{n}": data for n, data in enumerate(layers)}
     with tarfile.open(path, "w") as tar:
         for name, data in blobs.items():
@@ -115,6 +120,38 @@ def test_a_file_without_an_image_is_refused(tmp_path: Path) -> None:
             oci.unpack(file, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("config", "found"),
+    [
+        (None, ImageConfig()),
+        (
+            {
+                "Entrypoint": ["./run_endpoint.sh"],
+                "Cmd": ["-v"],
+                "Env": ["PATH=/quic-go:/bin", "A=b=c"],
+                "WorkingDir": "/q",
+            },
+            ImageConfig(("./run_endpoint.sh", "-v"), {"PATH": "/quic-go:/bin", "A": "b=c"}, "/q"),
+        ),
+        ({"Entrypoint": None, "Cmd": ["/run_endpoint.sh"], "Env": None}, ImageConfig(("/run_endpoint.sh",))),
+    ],
+)
+def test_an_image_s_configuration_is_read(config: Any, found: ImageConfig, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    assert oci.unpack(image(tmp_path / "image.tar", layer(("usr", None)), config=config), root) == found
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"WorkingDir": "/a/../.."}, {"WorkingDir": "a"}, {"Entrypoint": [1]}, {"Env": "PATH"}, {"Cmd": ["a\0"]}, [1]],
+)
+def test_t38_a_hostile_image_configuration_is_refused(config: Any, tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    with pytest.raises(ConfigError):
+        oci.unpack(image(tmp_path / "image.tar", layer(("usr", None)), config=config), tmp_path / "root")
+
+
 # --- endpoints ------------------------------------------------------------------------------------------------------
 
 
@@ -157,6 +194,21 @@ def test_environment_and_folders_are_those_of_the_contract(tmp_path: Path) -> No
     assert sorted(file.name for file in (tmp_path / CLIENT / "certs").iterdir()) == ["ca.pem", "cert.pem", "priv.key"]
 
 
+def test_an_image_starts_as_its_configuration_has_it(tmp_path: Path) -> None:
+    """As those of quic-go, whose script lies in its working directory and finds its programs by PATH."""
+    config = {"Entrypoint": ["./run_endpoint.sh"], "Env": ["PATH=/quic-go:/bin", "ROLE=none"], "WorkingDir": "/quic-go"}
+    archive = image(tmp_path / "quic-go.tar", layer(("usr", None), ("quic-go/run_endpoint.sh", b"")), config=config)
+    transfer = request(tmp_path)
+    variables = {CLIENT: {"CLIENT_PARAMS": "--window 5", "QUIC_GO_X": "1"}}
+    with interop_endpoint.opened(archive, SCRIPT, variables) as pair:
+        server, client = pair.server(transfer), pair.client(transfer, 0)
+    assert (pair.name, client.argv, client.directory) == ("quic-go to ngtcp2", ("./run_endpoint.sh",), "/quic-go")
+    assert (client.environment["PATH"], client.environment["ROLE"]) == ("/quic-go:/bin", "client")
+    assert (client.environment["CLIENT_PARAMS"], client.environment["QUIC_GO_X"]) == ("--window 5", "1")
+    assert client.base != server.base == Path("/") and server.argv == ("/run_endpoint.sh",)
+    assert server.environment["CLIENT_PARAMS"] == "" and "PATH" not in server.environment
+
+
 def test_t17_a_second_start_writes_nowhere_that_the_first_could_prepare(tmp_path: Path) -> None:
     transfer, victim = request(tmp_path), tmp_path / "victim"
     victim.mkdir()
@@ -187,6 +239,10 @@ def test_the_script_of_ngtcp2_refuses_unsupported_test_cases(role: str, test: st
     assert done.returncode == 127, done.stderr
 
 
+def pair_of_one() -> InteropPair:
+    return InteropPair(dict.fromkeys((CLIENT, SERVER), Image("x", Path("/"))))
+
+
 def captured(names: list[bytes], *kinds: Kind) -> CapturedTransfer:
     first = Datagram(0.0, False, 1200, ("initial",))
     initials = [Datagram(0.6 + n, True, 1200, ("initial",), (name,)) for n, name in enumerate(names)]
@@ -207,7 +263,7 @@ def captured(names: list[bytes], *kinds: Kind) -> CapturedTransfer:
 def test_handshakes_and_retries_are_checked(
     case: dict[str, Any], wire: CapturedTransfer, words: str, tmp_path: Path
 ) -> None:
-    transfer, pair = request(tmp_path, **case), InteropPair("x", Path("/"))
+    transfer, pair = request(tmp_path, **case), pair_of_one()
     pair.server(transfer)
     pair.client(transfer, 0)
     for file in (tmp_path / "www").iterdir():
@@ -229,7 +285,7 @@ def test_handshakes_and_retries_are_checked(
 def test_a_key_update_is_not_believed_without_evidence(
     phases: dict[str, set[int]] | None, status: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    transfer, pair = request(tmp_path, key_update=True), InteropPair("x", Path("/"))
+    transfer, pair = request(tmp_path, key_update=True), pair_of_one()
     pair.server(transfer)
     pair.client(transfer, 0)
     for file in (tmp_path / "www").iterdir():
@@ -241,5 +297,5 @@ def test_a_key_update_is_not_believed_without_evidence(
 
 
 def test_a_lacking_test_case_has_its_reason(tmp_path: Path) -> None:
-    pair = InteropPair("x", Path("/"))
+    pair = pair_of_one()
     assert pair.unsupported_reason(request(tmp_path, lacking="no NAT").case) == "no NAT"

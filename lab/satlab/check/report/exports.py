@@ -1,22 +1,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A check in the formats of other tools: JUnit XML for build servers, and result.json of the QUIC interop runner."""
+"""A check as JUnit XML, for build servers."""
 
 import math
-import re
-import statistics
-from typing import Any
 from xml.etree import ElementTree
 
 from satlab.check.check_result import CheckResult
 from satlab.check.report.check_tables import notices, seconds
 from satlab.check.verdict import BaselineComparison, TargetVerdict
-
-EXTENSION = "satlab/interop-extension/1"
-_RESULTS = {"pass": "succeeded", "fail": "failed", "unsupported": "unsupported"}
-_ABBREVIATIONS = {
-    "handshake": "H", "transfer": "DC", "longrtt": "LR", "retry": "S", "resumption": "R", "zerortt": "Z", "http3": "3",
-    "keyupdate": "U", "loss": "L2", "rebinding": "BP", "migration": "CM",
-}  # fmt: skip
 
 
 def junit(check: CheckResult) -> str:
@@ -66,55 +56,3 @@ def _add_comparison(suite: ElementTree.Element, one: BaselineComparison) -> None
 def _add_case(suite: ElementTree.Element, case: str, name: str, median_s: float) -> ElementTree.Element:
     time = "" if math.isinf(median_s) else f"{median_s:.3f}"
     return ElementTree.SubElement(suite, "testcase", classname=case, name=name, time=time)
-
-
-# --- QUIC interop runner ---------------------------------------------------------------------------------------------
-
-
-def interop_result(check: CheckResult) -> dict[str, Any]:
-    """Return result.json, for one client and one server. A test case without a result is null."""
-    tests = [_test(one) for one in check.verdicts if one.mark_mb is None]
-    measurements = [_measurement(name, check) for name in check.samples] if check.suite.marks_mb else []
-    names = {one["abbr"]: {"name": one["name"], "desc": check.suite.source} for one in (*tests, *measurements)}
-    return {
-        "start_time": check.began_unix_s,
-        "end_time": check.began_unix_s + check.real_s,
-        "log_dir": str(check.folder),
-        "servers": [check.input.stack],
-        "clients": [check.input.stack],
-        "urls": {},
-        "tests": names,
-        "quic_version": "0x1",
-        "results": [tests],
-        "measurements": [measurements],
-    }
-
-
-def interop_extension(check: CheckResult) -> dict[str, Any]:
-    """Return the whole check.json, and the cases by the abbreviations of result.json."""
-    cases = {abbreviation(name): name for name in check.samples}
-    return {"schema": EXTENSION, "cases": cases, "check": check.document()}
-
-
-def abbreviation(case: str) -> str:
-    """Return the interop runner's abbreviation, or one of the first letters of each word."""
-    known = _ABBREVIATIONS.get(case)
-    return known or "".join(part if part.isdigit() else part[:2] for part in re.split(r"[-_]", case)).upper()
-
-
-def _test(one: TargetVerdict) -> dict[str, Any]:
-    return {"abbr": abbreviation(one.case), "name": one.case, "result": _RESULTS.get(one.result)}
-
-
-def _measurement(name: str, check: CheckResult) -> dict[str, Any]:
-    """Return mean and standard deviation of the goodput if every sample is complete, as the interop runner does."""
-    samples = check.samples[name]
-    values = [one.goodput_interop_bps for one in samples if one.status == "ok"]
-    rates = [value / 1000 for value in values if value is not None]
-    incomplete = next((one for one in samples if one.status != "ok"), None)
-    outcome = "succeeded"
-    if incomplete:
-        outcome = "unsupported" if incomplete.status == "unsupported" else "failed"
-    spread = statistics.stdev(rates) if len(rates) > 1 else 0.0
-    details = f"{statistics.fmean(rates):.0f} (± {spread:.0f}) kbps" if rates and outcome == "succeeded" else ""
-    return {"abbr": abbreviation(name), "name": name, "result": outcome, "details": details}

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""result.json of the QUIC interop runner, for its page: test cases and goodput of each client with each server.
+
+The page builds class names and links from names, and shows a cell with one of three results: names have letters, digits
+and hyphens alone, and what could not be measured is "unsupported" there, with its reason in FILE.satlab.json.
+"""
+
+import contextlib
+import json
+import os
+import re
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from satlab.check import verdict
+from satlab.check.check_result import CheckResult
+from satlab.check.verdict import TargetVerdict
+
+EXTENSION = "satlab/interop-extension/1"
+LOGS = "logs"
+"""The folder next to result.json in which the page looks for files of a cell."""
+_RESULTS = {"pass": "succeeded", "fail": "failed"}
+_UNSUPPORTED = "unsupported"
+_ABBREVIATIONS = {
+    "handshake": "H", "transfer": "DC", "longrtt": "LR", "retry": "S", "resumption": "R", "zerortt": "Z", "http3": "3",
+    "keyupdate": "U", "loss": "L2", "rebinding": "BP", "migration": "CM",
+}  # fmt: skip
+
+
+def write(checks: Sequence[CheckResult], file: Path) -> None:
+    """Write result.json, links to the files of each cell next to it, and everything else to FILE.satlab.json."""
+    file.write_text(json.dumps(document(checks), indent=1) + "\n")
+    file.with_suffix(".satlab.json").write_text(json.dumps(extension(checks), indent=1) + "\n")
+    place = file.parent / LOGS / _log_folder(checks)
+    for check in checks:
+        client, server = map(page_name, check.input.ends)
+        _link_logs(check, place / f"{server}_{client}")
+
+
+def document(checks: Sequence[CheckResult]) -> dict[str, Any]:
+    """Return result.json for checks of one suite, one per pair; a pair without a check has an empty cell."""
+    cells = {tuple(map(page_name, check.input.ends)): check for check in checks}
+    clients, servers = (list(dict.fromkeys(pair[side] for pair in cells)) for side in (0, 1))
+    pairs = [(client, server) for client in clients for server in servers]
+    tests = [_tests(cells[pair]) if pair in cells else [] for pair in pairs]
+    measurements = [_measurements(cells[pair]) if pair in cells else [] for pair in pairs]
+    known = [one for cell in (*tests, *measurements) for one in cell]
+    return {
+        "start_time": min(check.began_unix_s for check in checks),
+        "end_time": max(check.began_unix_s + check.real_s for check in checks),
+        "log_dir": _log_folder(checks),
+        "servers": servers,
+        "clients": clients,
+        "urls": {},
+        "tests": {one["abbr"]: {"name": one["name"], "desc": checks[0].suite.source} for one in known},
+        "quic_version": "0x1",
+        "results": tests,
+        "measurements": measurements,
+    }
+
+
+def extension(checks: Sequence[CheckResult]) -> dict[str, Any]:
+    """Return each whole check.json, the cases by the abbreviations of result.json, and what was not measurable."""
+    cases = {abbreviation(name): name for check in checks for name in check.samples}
+    unmeasured = [
+        {"stack": check.input.stack, "case": one.case, "reason": f"{one.off} samples out of calibration"}
+        for check in checks
+        for one in check.verdicts
+        if one.result == "not measurable"
+    ]
+    documents = [check.document() for check in checks]
+    return {"schema": EXTENSION, "cases": cases, "not_measurable": unmeasured, "checks": documents}
+
+
+def page_name(name: str) -> str:
+    """Return a name as the page can use it: "ngtcp2 1.2" is ngtcp2-1-2."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-") or "unnamed"
+
+
+def abbreviation(case: str) -> str:
+    """Return the interop runner's abbreviation, or one of the first letters of each word."""
+    known = _ABBREVIATIONS.get(case)
+    return known or "".join(part if part.isdigit() else part[:2] for part in re.split(r"[-_]", case)).upper()
+
+
+def _log_folder(checks: Sequence[CheckResult]) -> str:
+    return page_name(checks[0].folder.name)
+
+
+def _tests(check: CheckResult) -> list[dict[str, Any]]:
+    return [_test(one) for one in check.verdicts if one.mark_mb is None]
+
+
+def _test(one: TargetVerdict) -> dict[str, Any]:
+    result = _RESULTS.get(one.result, _UNSUPPORTED)
+    return {"abbr": abbreviation(one.case), "name": one.case, "result": result}
+
+
+def _measurements(check: CheckResult) -> list[dict[str, Any]]:
+    return [_measurement(name, check) for name in check.samples] if check.suite.marks_mb else []
+
+
+def _measurement(name: str, check: CheckResult) -> dict[str, Any]:
+    """Return mean and standard deviation of the goodput if every counted sample is complete, as the runner does."""
+    samples = verdict.counted_of(check.samples[name])
+    values = [one.goodput_interop_bps for one in samples if one.status == "ok"]
+    rates = [value / 1000 for value in values if value is not None]
+    incomplete = next((one for one in samples if one.status != "ok"), None)
+    outcome = "succeeded"
+    if not verdict.is_measurable(check.samples[name]):
+        outcome = _UNSUPPORTED
+    elif incomplete:
+        outcome = _UNSUPPORTED if incomplete.status == "unsupported" else "failed"
+    spread = statistics.stdev(rates) if len(rates) > 1 else 0.0
+    details = f"{statistics.fmean(rates):.0f} (± {spread:.0f}) kbps" if rates and outcome == "succeeded" else ""
+    return {"abbr": abbreviation(name), "name": name, "result": outcome, "details": details}
+
+
+def _link_logs(check: CheckResult, cell: Path) -> None:
+    """Link the files of each sample where the page looks for them: of a test case its first failed or first sample."""
+    for case, samples in check.samples.items():
+        sources = {sample.seed: _files(check.folder / "raw", case, sample.seed) for sample in samples}
+        if check.suite.marks_mb:
+            places = {cell / case / str(number): source for number, source in enumerate(sources.values(), 1)}
+        else:
+            shown = next((one for one in samples if one.status != "ok"), samples[0])
+            places = {cell / case: sources[shown.seed]}
+        for place, source in places.items():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                place.unlink()
+            place.symlink_to(os.path.relpath(source, place.parent))
+
+
+def _files(raw: Path, case: str, seed: int) -> Path:
+    """Return the folder of a sample; under the virtual clock all samples have the same."""
+    own = raw / f"{case}-{seed}"
+    return own if own.is_dir() else raw

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Stored checks of one suite as one page: cases by stacks, and the history of each stack; a badge of the last check."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from satlab.check import check_result
+from satlab.check.report.check_tables import RESULT_WORDS, TEXT_COLUMNS, Section
+from satlab.check.trace import causes
+from satlab.common.errors import ConfigError
+from satlab.report import html
+from satlab.report.figures import DataTable, Figure, axis, line
+
+Document = Mapping[str, Any]
+Key = tuple[str, float | None]
+"""A case, and one of its marks in MB; None: a test case as a whole."""
+NOT_RUN = "not run"
+_CHARACTER_PX = 6.5
+
+
+@dataclass(frozen=True)
+class StackMatrix:
+    """Checks of one suite by stack, each in the order in which they began."""
+
+    checks: Mapping[str, Sequence[Document]]
+
+    @property
+    def title(self) -> str:
+        return f"{self._newest[0]['suite']}: {len(self.checks)} stacks"
+
+    @property
+    def _newest(self) -> list[Document]:
+        return [history[-1] for history in self.checks.values()]
+
+    @property
+    def sections(self) -> list[Section]:
+        """Return the cases by stacks, with the median in s, the verdict and the main cause of the newest check each."""
+        head = ("case", "MB", "target s", "floor s", *self.checks)
+        rows = [self._row(key) for key in dict.fromkeys(key for one in self._newest for key in verdicts(one))]
+        return [Section(f"{self._newest[0]['suite']}: median s, verdict, main cause", head, rows)]
+
+    def _row(self, key: Key) -> tuple[str, ...]:
+        case, mark = key
+        known = [one for one in self._newest if key in verdicts(one)]
+        target_s = verdicts(known[0])[key]["target_s"]
+        floors_s = [floor for one in known if (floor := _floor_s(one, key)) is not None]
+        return (
+            case, "all" if mark is None else f"{mark:g}", "" if target_s is None else f"{target_s:g}",
+            f"{min(floors_s):.2f}" if floors_s else "", *(_cell(one, key) for one in self._newest),
+        )  # fmt: skip
+
+    def tiles(self) -> list[tuple[str, str, str]]:
+        """Return (figure, caption, state) for the targets that each stack meets."""
+        met = {stack: targets_met(history[-1]) for stack, history in self.checks.items()}
+        return [(f"{n}/{of}", f"targets met: {stack}", "good" if n == of else "bad") for stack, (n, of) in met.items()]
+
+    def trends(self) -> list[Figure]:
+        """Plot the medians over the checks of each stack with several, for the last mark of each case."""
+        stacks = {stack: history for stack, history in self.checks.items() if len(history) > 1}
+        last = {case: mark for one in self._newest for case, mark in verdicts(one)}
+        figures = (_trend(number, key, stacks) for number, key in enumerate(last.items()))
+        return [figure for figure in figures if figure is not None]
+
+
+def read(files: Iterable[Path]) -> StackMatrix:
+    """Read checks of one suite.
+
+    Raises:
+        ConfigError: there is none, a file is not a check.json, or they are of several suites.
+    """
+    documents = [check_result.read(file) for file in files]
+    suites = sorted({one["suite"] for one in documents})
+    if len(suites) != 1:
+        raise ConfigError(f"checks of one suite are needed, not of {', '.join(suites) or 'none'}")
+    documents.sort(key=lambda one: one.get("began_unix_s", 0.0))
+    stacks = dict.fromkeys(f"{one['stack']} ({one['clock']} clock)" for one in documents)
+    return StackMatrix(
+        {name: [one for one in documents if f"{one['stack']} ({one['clock']} clock)" == name] for name in stacks}
+    )
+
+
+def write(matrix: StackMatrix, path: Path) -> None:
+    """Write the page, atomically."""
+    trends = matrix.trends()
+    text = html.page("matrix.html", trends, page=matrix, trends=trends, text_columns=TEXT_COLUMNS)
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    scratch.write_text(text, encoding="utf-8")
+    scratch.replace(path)
+
+
+def verdicts(document: Document) -> dict[Key, Mapping[str, Any]]:
+    """Return the verdicts of a check by case and mark."""
+    return {(case["id"], one["mark_mb"]): one for case in document["cases"] for one in case["verdicts"]}
+
+
+def targets_met(document: Document) -> tuple[int, int]:
+    """Return how many targets a check met, of how many."""
+    judged = [one for one in verdicts(document).values() if one["target_s"] is not None]
+    return sum(one["result"] == "pass" for one in judged), len(judged)
+
+
+def badge(matrix: StackMatrix) -> str:
+    """Return an SVG image with the targets that the newest check meets."""
+    newest = max((history[-1] for history in matrix.checks.values()), key=lambda one: one.get("began_unix_s", 0.0))
+    met, judged = targets_met(newest)
+    texts = (f"satellite {newest['suite']}", f"{met}/{judged} targets")
+    left, right = (round(_CHARACTER_PX * len(text)) + 10 for text in texts)
+    colour = "#2e7d32" if met == judged else "#b71c1c"
+    label = escape(f"{texts[0]}: {texts[1]}")
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" role="img" aria-label="{label}">'
+        f'<rect width="{left}" height="20" fill="#424242"/>'
+        f'<rect x="{left}" width="{right}" height="20" fill="{colour}"/>'
+        '<g fill="#fff" font-family="Verdana,sans-serif" font-size="11" text-anchor="middle">'
+        f'<text x="{left / 2:g}" y="14">{escape(texts[0])}</text>'
+        f'<text x="{left + right / 2:g}" y="14">{escape(texts[1])}</text></g></svg>\n'
+    )
+
+
+def _cell(document: Document, key: Key) -> str:
+    one = verdicts(document).get(key)
+    if one is None:
+        return NOT_RUN
+    spent_s = next(case["spent_s"] for case in document["cases"] if case["id"] == key[0])
+    word = RESULT_WORDS.get(one["result"], one["result"])
+    median = "never" if one["median_s"] is None else f"{one['median_s']:.3f}"
+    cause = f", {causes.largest(spent_s)}" if spent_s else ""
+    return f"{median} {word}{cause}"
+
+
+def _floor_s(document: Document, key: Key) -> float | None:
+    case, mark = key
+    samples = next(one["samples"] for one in document["cases"] if one["id"] == case)
+    floors_s = dict(zip(document["marks_mb"], samples[0].get("floors_s", ()), strict=False))
+    return None if mark is None else floors_s.get(mark)
+
+
+def _trend(number: int, key: Key, stacks: Mapping[str, Sequence[Document]]) -> Figure | None:
+    """Plot one case; None if it has no two medians of a stack."""
+    lines, rows = [], []
+    for style, (stack, history) in enumerate(stacks.items()):
+        found = [(at, verdicts(one)[key]["median_s"]) for at, one in enumerate(history, 1) if key in verdicts(one)]
+        points = [(float(at), median_s) for at, median_s in found if median_s is not None]
+        if len(points) > 1:
+            lines.append(line(points, stack, style, mode="lines+markers"))
+        rows += [(stack, _date(history[at - 1]), "never" if s is None else f"{s:.3f}") for at, s in found]
+    if not lines:
+        return None
+    case, mark = key
+    layout = {"xaxis": axis("Check", dtick=1), "yaxis": axis("Median (s)", rangemode="tozero")}
+    title = case if mark is None else f"{case}, {mark:g} MB"
+    table = DataTable(("stack", "began", "median s"), tuple(rows))
+    return Figure(
+        f"trend-{number}",
+        title,
+        "Checks in the order in which they began.",
+        {"data": lines, "layout": layout},
+        280,
+        table,
+    )
+
+
+def _date(document: Document) -> str:
+    began = document.get("began_unix_s")
+    return "unknown" if began is None else f"{datetime.fromtimestamp(began, UTC):%Y-%m-%d %H:%M}"

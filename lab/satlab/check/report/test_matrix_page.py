@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Stored checks as one page, and the badge."""
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from satlab.check.check_result import SCHEMA
+from satlab.check.report import matrix_page
+from satlab.common.errors import ConfigError
+
+
+def stored(
+    folder: Path, stack: str, began: float, median_s: float | None, result: str = "pass", **changes: Any
+) -> Path:
+    spent_s = {"slow start": 3.0, "link": 1.0}
+    verdict = {"mark_mb": 2.0, "target_s": 5.0, "median_s": median_s, "result": result}
+    case = {"id": "medium", "spent_s": spent_s, "verdicts": [verdict], "samples": [{"floors_s": [1.71]}]}
+    document = {
+        "schema": SCHEMA, "suite": "etosat", "stack": stack, "clock": "virtual", "marks_mb": [2.0],
+        "began_unix_s": began, "cases": [case],
+    }  # fmt: skip
+    file = folder / f"{stack}-{began}.json"
+    file.write_text(json.dumps(document | changes))
+    return file
+
+
+def test_the_newest_check_of_each_stack_is_in_the_matrix_and_all_are_in_the_history(tmp_path: Path) -> None:
+    files = [
+        stored(tmp_path, "b", 30.0, 4.5),
+        stored(tmp_path, "<b>a", 20.0, 6.0, "fail"),
+        stored(tmp_path, "b", 10.0, None, "fail"),
+        stored(tmp_path, "b", 20.0, 4.0),
+    ]
+    matrix = matrix_page.read(files)
+    [section] = matrix.sections
+    assert section.head[4:] == ("b (virtual clock)", "<b>a (virtual clock)")
+    assert section.rows == [("medium", "2", "5", "1.71", "4.500 pass, slow start", "6.000 FAIL, slow start")]
+    [figure] = matrix.trends()
+    assert figure.document["data"][0]["y"] == [4.0, 4.5] and len(figure.table.rows) == 3
+    matrix_page.write(matrix, tmp_path / "matrix.html")
+    text = (tmp_path / "matrix.html").read_text()
+    assert "4.500 pass, slow start" in text and "&lt;b&gt;a" in text and "<b>a" not in text
+
+
+def test_the_badge_has_the_targets_of_the_newest_check(tmp_path: Path) -> None:
+    files = [stored(tmp_path, "a<", 10.0, 6.0, "fail"), stored(tmp_path, "b", 20.0, 4.0)]
+    image = ElementTree.fromstring(matrix_page.badge(matrix_page.read(files)))  # noqa: S314 - our own text
+    assert image.get("aria-label") == "satellite etosat: 1/1 targets"
+    assert matrix_page.targets_met(json.loads(files[0].read_text())) == (0, 1)
+
+
+def test_a_case_that_a_stack_was_not_asked_for_is_shown(tmp_path: Path) -> None:
+    matrix = matrix_page.read([stored(tmp_path, "a", 1.0, 4.0), stored(tmp_path, "b", 2.0, 4.0, cases=[])])
+    assert matrix.sections[0].rows[0][-1] == "not run"
+
+
+@pytest.mark.parametrize("changes", [{"schema": "x"}, {"suite": "other"}, {"cases": None}])
+def test_other_files_are_refused(changes: dict[str, Any], tmp_path: Path) -> None:
+    good, bad = stored(tmp_path, "a", 1.0, 4.0), stored(tmp_path, "b", 2.0, 4.0, **changes)
+    if None in changes.values():
+        bad.write_text("{}")
+    with pytest.raises(ConfigError):
+        matrix_page.read([good, bad])
+    with pytest.raises(ConfigError):
+        matrix_page.read([])

@@ -1,0 +1,433 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+
+// Package lockstep runs quic-go in lock-step with satlab's virtual time (docs/virtual-interface.md), as client or server
+// by the set-up. quic-go takes its time from the package time, whose clock is virtual within testing/synctest: therefore
+// this is a test binary. Build: go test -c -o lockstep. Start: ./lockstep; file descriptor 0 is the socket to satlab.
+package lockstep
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"hash"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"testing/cryptotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/quic-go/quic-go"
+	"github.com/quic-go/quic-go/qlog"
+	"github.com/quic-go/quic-go/qlogwriter"
+)
+
+const (
+	protocol = "satlab/virtual-interface/1"
+	stack    = "quic-go 0.65.0"
+	period   = 251
+	window   = 64 << 20         // flow control: more than 250 Mbit/s times 650 ms
+	tick     = time.Millisecond // no one can ask synctest for its next timer
+	most     = 1000             // datagrams of a message
+	idle     = 10 * time.Minute
+)
+
+var self, peer = &net.UDPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 443}, &net.UDPAddr{IP: net.IPv4(192, 0, 2, 2), Port: 443}
+
+type setup struct {
+	Role, Direction, Certificate, Key string
+	Seed                              uint64
+	Bytes                             int64
+	EarlyData                         bool   `json:"early_data"`
+	ServerName                        string `json:"server_name"`
+}
+
+type head struct {
+	Bytes int `json:"bytes"`
+}
+
+type step struct {
+	Now       int64 `json:"now_ns"`
+	Start     bool
+	Datagrams []head
+}
+
+type sender struct {
+	Window    int     `json:"cwnd_bytes"`
+	InFlight  int     `json:"in_flight_bytes"`
+	SlowStart bool    `json:"slow_start"`
+	Supply    string  `json:"supply"`
+	RTT       float64 `json:"rtt_ms"`
+	Lost      int     `json:"lost_packets"`
+}
+
+type report struct {
+	Connected bool    `json:"connected"`
+	Requested bool    `json:"requested"`
+	EarlyData bool    `json:"early_data"`
+	Received  int64   `json:"received_bytes"`
+	SHA256    *string `json:"sha256"`
+	Error     *string `json:"error"`
+	Sender    *sender `json:"sender,omitempty"`
+}
+
+type answer struct {
+	Timer     int64  `json:"timer_ns"`
+	Datagrams []head `json:"datagrams"`
+	Report    report `json:"report"`
+}
+
+// wire is the packet connection: what satlab delivers, and what the stack sends.
+type wire struct {
+	mutex    sync.Mutex
+	out      [][]byte
+	in       chan []byte
+	deadline chan struct{}
+}
+
+func (w *wire) ReadFrom(buffer []byte) (int, net.Addr, error) {
+	select {
+	case data := <-w.in:
+		return copy(buffer, data), peer, nil
+	case <-w.deadline:
+		return 0, nil, os.ErrDeadlineExceeded
+	}
+}
+
+func (w *wire) WriteTo(data []byte, _ net.Addr) (int, error) {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	w.out = append(w.out, append([]byte(nil), data...))
+	return len(data), nil
+}
+
+func (w *wire) Close() error                     { return nil }
+func (w *wire) LocalAddr() net.Addr              { return self }
+func (w *wire) SetDeadline(time.Time) error      { return nil }
+func (w *wire) SetWriteDeadline(time.Time) error { return nil }
+func (w *wire) SetReadDeadline(time.Time) error  { return nil }
+
+func (w *wire) take() [][]byte {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	count := min(len(w.out), most)
+	taken := w.out[:count]
+	w.out = w.out[count:]
+	return taken
+}
+
+// endpoint is a client or a server, and the report of its current connection.
+type endpoint struct {
+	setup
+	wire   *wire
+	pair   *quic.Transport
+	tls    *tls.Config
+	mutex  sync.Mutex
+	report report
+	number int
+}
+
+func (e *endpoint) sends() bool { return (e.Role == "client") == (e.Direction == "upload") }
+
+func (e *endpoint) change(number int, apply func(*report)) {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	if number == e.number {
+		apply(&e.report)
+	}
+}
+
+func (e *endpoint) fail(number int, err error) {
+	if err == nil {
+		return
+	}
+	text := err.Error()
+	e.change(number, func(r *report) {
+		if r.SHA256 == nil && (r.Sender == nil || r.Sender.Supply != "done") {
+			r.Error = &text
+		}
+	})
+}
+
+func (e *endpoint) config(number int) *quic.Config {
+	return &quic.Config{
+		InitialStreamReceiveWindow: window, MaxStreamReceiveWindow: window,
+		InitialConnectionReceiveWindow: window, MaxConnectionReceiveWindow: window,
+		MaxIdleTimeout: idle, Allow0RTT: true,
+		Tracer: func(context.Context, bool, quic.ConnectionID) qlogwriter.Trace { return &trace{e, number} },
+	}
+}
+
+func (e *endpoint) connect(number int) error {
+	ctx := context.Background()
+	dial := e.pair.Dial
+	if e.EarlyData {
+		dial = e.pair.DialEarly
+	}
+	conn, err := dial(ctx, peer, e.tls, e.config(number))
+	if err != nil {
+		return err
+	}
+	stream, err := conn.OpenStreamSync(ctx)
+	if err != nil {
+		return err
+	}
+	verb := map[bool]string{true: "PUT", false: "GET"}[e.sends()]
+	if _, err = fmt.Fprintf(stream, "%s /%d\r\n", verb, e.Bytes); err != nil {
+		return err
+	}
+	go func() {
+		<-conn.HandshakeComplete()
+		used := conn.ConnectionState().Used0RTT
+		e.change(number, func(r *report) { r.Connected, r.EarlyData = true, used })
+	}()
+	if e.sends() {
+		if err = e.write(stream, number); err != nil {
+			return err
+		}
+		_, err = io.Copy(io.Discard, stream)
+	} else {
+		stream.Close()
+		err = e.read(stream, number)
+	}
+	if err == nil {
+		err = conn.CloseWithError(0, "")
+	}
+	return err
+}
+
+func (e *endpoint) serve(conn *quic.Conn, number int) error {
+	e.change(number, func(r *report) { r.Connected = true })
+	stream, err := conn.AcceptStream(context.Background())
+	if err != nil {
+		return err
+	}
+	reader := bufio.NewReader(stream)
+	if _, err = reader.ReadString('\n'); err != nil {
+		return err
+	}
+	if e.sends() {
+		return e.write(stream, number)
+	}
+	if err = e.read(reader, number); err == nil {
+		err = stream.Close()
+	}
+	return err
+}
+
+func (e *endpoint) write(stream *quic.Stream, number int) error {
+	e.change(number, func(r *report) { r.Requested = true })
+	block := make([]byte, period<<8)
+	for index := range block {
+		block[index] = byte(index % period)
+	}
+	for left := e.Bytes; left > 0; {
+		part := block[:min(left, int64(len(block)))]
+		if _, err := stream.Write(part); err != nil {
+			return err
+		}
+		left -= int64(len(part))
+	}
+	e.change(number, func(r *report) {
+		if r.Sender != nil {
+			r.Sender.Supply = "done"
+		}
+	})
+	return stream.Close()
+}
+
+func (e *endpoint) read(stream io.Reader, number int) error {
+	_, err := io.Copy(&counter{e, number, sha256.New()}, stream)
+	return err
+}
+
+type counter struct {
+	*endpoint
+	number int
+	hash   hash.Hash
+}
+
+func (c *counter) Write(data []byte) (int, error) {
+	c.hash.Write(data)
+	c.change(c.number, func(r *report) {
+		r.Received += int64(len(data))
+		if r.Received == c.Bytes {
+			sum := hex.EncodeToString(c.hash.Sum(nil))
+			r.SHA256 = &sum
+		}
+	})
+	return len(data), nil
+}
+
+// trace turns quic-go's events into the state of the sender.
+type trace struct {
+	*endpoint
+	number int
+}
+
+func (t *trace) AddProducer() qlogwriter.Recorder { return t }
+func (t *trace) SupportsSchemas(string) bool      { return true }
+func (t *trace) Close() error                     { return nil }
+func (t *trace) RecordEvent(event qlogwriter.Event) {
+	if !t.sends() {
+		return
+	}
+	t.change(t.number, func(r *report) {
+		if r.Sender == nil {
+			r.Sender = &sender{SlowStart: true, Supply: "slow", Window: 32 * 1280}
+		}
+		switch event := event.(type) {
+		case qlog.MetricsUpdated:
+			if event.CongestionWindow != 0 {
+				r.Sender.Window = event.CongestionWindow
+			}
+			if event.SmoothedRTT != 0 {
+				r.Sender.RTT = float64(event.SmoothedRTT) / 1e6
+			}
+			r.Sender.InFlight = event.BytesInFlight
+		case qlog.PacketLost:
+			r.Sender.Lost++
+		case qlog.CongestionStateUpdated:
+			r.Sender.SlowStart = event.State == qlog.CongestionStateSlowStart
+		}
+	})
+}
+
+func (e *endpoint) begin() {
+	e.mutex.Lock()
+	e.number++
+	e.report = report{}
+	number := e.number
+	e.mutex.Unlock()
+	if e.Role == "client" {
+		e.change(number, func(r *report) { r.Requested = e.sends() })
+		go func() { e.fail(number, e.connect(number)) }()
+	}
+}
+
+func (e *endpoint) listen() error {
+	listener, err := e.pair.ListenEarly(e.tls, e.config(1))
+	if err != nil {
+		return err
+	}
+	go func() {
+		for {
+			conn, err := listener.Accept(context.Background())
+			if err != nil {
+				return
+			}
+			number := e.number
+			go func() { e.fail(number, e.serve(conn, number)) }()
+		}
+	}()
+	return nil
+}
+
+func newEndpoint(s setup) (*endpoint, error) {
+	w := &wire{in: make(chan []byte, 1<<16), deadline: make(chan struct{})}
+	e := &endpoint{setup: s, wire: w, pair: &quic.Transport{Conn: w}}
+	if s.Role == "client" {
+		roots := x509.NewCertPool()
+		roots.AppendCertsFromPEM([]byte(s.Certificate))
+		cache := tls.NewLRUClientSessionCache(4)
+		e.tls = &tls.Config{RootCAs: roots, ServerName: s.ServerName, NextProtos: []string{"hq-interop"}}
+		if s.EarlyData {
+			e.tls.ClientSessionCache = cache
+		}
+		return e, nil
+	}
+	pair, err := tls.X509KeyPair([]byte(s.Certificate), []byte(s.Key))
+	if err != nil {
+		return nil, err
+	}
+	e.tls = &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: []string{"hq-interop"}}
+	return e, e.listen()
+}
+
+// step lets the time pass until now, with what has arrived, and returns what was sent meanwhile.
+func (e *endpoint) step(zero time.Time, s step, arrived [][]byte) (answer, [][]byte) {
+	time.Sleep(time.Until(zero.Add(time.Duration(s.Now))))
+	if s.Start {
+		e.begin()
+	}
+	for _, data := range arrived {
+		e.wire.in <- data
+	}
+	synctest.Wait()
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	made := answer{Timer: s.Now + tick.Nanoseconds(), Datagrams: []head{}, Report: e.report}
+	if e.report.Sender != nil {
+		state := *e.report.Sender
+		made.Report.Sender = &state
+	}
+	sent := e.wire.take()
+	for _, data := range sent {
+		made.Datagrams = append(made.Datagrams, head{len(data)})
+	}
+	return made, sent
+}
+
+func receive(pipe *bufio.Reader, message any) error {
+	line, err := pipe.ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(line, message)
+	}
+	return err
+}
+
+func send(message any, datagrams [][]byte) error {
+	line, err := json.Marshal(message)
+	if err != nil {
+		return err
+	}
+	whole := append(line, '\n')
+	for _, data := range datagrams {
+		whole = append(whole, data...)
+	}
+	_, err = os.Stdin.Write(whole)
+	return err
+}
+
+func TestLockstep(t *testing.T) {
+	pipe := bufio.NewReaderSize(os.Stdin, 1<<20)
+	var s setup
+	if err := receive(pipe, &s); err != nil {
+		t.Fatal(err)
+	}
+	cryptotest.SetGlobalRandom(t, s.Seed<<1|uint64(strings.Index("cs", s.Role[:1])))
+	synctest.Test(t, func(t *testing.T) {
+		e, err := newEndpoint(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		zero := time.Now()
+		if err = send(map[string]string{"interface": protocol, "name": stack}, nil); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			var next step
+			if err = receive(pipe, &next); err != nil {
+				os.Exit(0)
+			}
+			arrived := make([][]byte, len(next.Datagrams))
+			for index, one := range next.Datagrams {
+				arrived[index] = make([]byte, one.Bytes)
+				if _, err = io.ReadFull(pipe, arrived[index]); err != nil {
+					os.Exit(0)
+				}
+			}
+			if err = send(e.step(zero, next, arrived)); err != nil {
+				os.Exit(1)
+			}
+		}
+	})
+}

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Programs in lock-step with the virtual clock, in their sandboxes: aioquic's adapter, and planted faults."""
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from satlab.check import check_run
+from satlab.check.check_result import CheckResult
+from satlab.check.check_run import CheckRequest
+from satlab.check.endpoint import lockstep
+from satlab.common import paths
+from satlab.common.console import ProgressLog
+
+pytestmark = pytest.mark.net
+
+AIOQUIC = f"{sys.executable} {paths.ROOT / 'tests/endpoints/aioquic/lockstep.py'}"
+SUITE = """
+schema: satlab/suite/1
+name: brief
+source: the test
+link: {rtt_ms: 650, queue_bdp: 1.0}
+marks_mb: [0.1, 0.5]
+cases:
+  - {id: down, forward_mbps: 10, return_mbps: 2, targets_s: [30, 60], timeout_s: 60}
+  - {id: up, forward_mbps: 10, return_mbps: 2, direction: upload, targets_s: [30, 60], timeout_s: 60}
+  - {id: again, forward_mbps: 10, return_mbps: 2, second_after_s: 5, targets_s: [30, 60], timeout_s: 60}
+  - {id: lossy, forward_mbps: 10, return_mbps: 2, loss: {unit: packet, ratio: 0.02}, targets_s: [null, null]}
+"""
+
+
+def check(tmp_path: Path, client: str, server: str, *cases: str, out: str = "runs", **more: Any) -> CheckResult:
+    suite = tmp_path / "brief.yml"
+    suite.write_text(SUITE)
+    programs = lockstep.parse(client, server, [Path(sys.prefix)], **more)
+    request = CheckRequest(str(suite), cases, runs=1, out=tmp_path / out, programs=programs)
+    return check_run.run(request, ProgressLog(quiet=True))
+
+
+def outcome(found: CheckResult, case: str) -> str:
+    """Return what satvirtual printed, without the names of temporary files."""
+    document = json.loads((found.folder / "raw" / f"{case}-1.outcome.json").read_text())
+    del document["request"]["programs"]
+    return json.dumps(document)
+
+
+def test_aioquic_passes_the_same_cases_with_causes_and_repeats_are_identical(tmp_path: Path) -> None:
+    cases = ("down", "up", "again", "lossy")
+    found, again = (check(tmp_path, AIOQUIC, AIOQUIC, *cases, out=out) for out in ("a", "b"))
+    for case in cases:
+        [one] = found.samples[case]
+        assert (one.status, one.reason) == ("ok", ""), case
+        half, whole = one.times_s
+        assert half is not None and whole is not None and one.floors_s[1] < whole < 60
+        assert one.spent_s is not None and sum(one.spent_s.values()) == pytest.approx(whole, abs=1e-6)
+        assert outcome(found, case) == outcome(again, case), case
+    assert found.input.stack == "aioquic" and (found.samples["lossy"][0].lost_packets or 0) > 0
+    # The second connection sends its request as 0-RTT data: a round trip less.
+    [first], [second] = found.samples["down"], found.samples["again"]
+    assert second.time_to_first_byte_ms is not None and first.time_to_first_byte_ms is not None
+    assert 600 < first.time_to_first_byte_ms - second.time_to_first_byte_ms < 700
+
+
+def script(text: str) -> str:
+    return f"sh -c {shlex.quote(text)}"
+
+
+@pytest.mark.parametrize(
+    ("server", "words"),
+    [
+        (script("echo no key >&2; exit 3"), "the server: it ended with status 3: no key"),
+        (script("echo '{' >&0; cat >/dev/null"), "the server: its message is not valid"),
+        (script("head -c 100M /dev/zero; echo; echo much; exit 1"), "the server: it ended with status 1"),
+        (script("wc -l </proc/net/dev; exit 1"), "it ended with status 1: 3"),  # two lines above that of lo
+    ],
+)
+def test_t40_a_program_in_its_sandbox_fails_with_its_reason(server: str, words: str, tmp_path: Path) -> None:
+    """A sandbox has no network, and what a program does there ends its own sample alone."""
+    [found] = check(tmp_path, AIOQUIC, server, "down").samples["down"]
+    assert found.status == "failed" and words in found.reason, found.reason
+
+
+def test_variables_reach_a_program(tmp_path: Path) -> None:
+    environment = {"server": {"OWN": "yes"}}
+    server = script('echo "own $OWN"; exit 1')
+    [found] = check(tmp_path, AIOQUIC, server, "down", environment=environment).samples["down"]
+    assert found.reason.endswith("own yes")
