@@ -50,10 +50,13 @@ const fn header(carrier: &Carrier) -> Option<usize> {
 }
 
 impl Encapsulator {
-    /// The format of a carrier; `None` for a wire.
-    pub(crate) fn new(carrier: &Carrier) -> Option<Self> {
+    /// The format of a carrier; `None` for a wire. For terminal `index` of `count` that have
+    /// the carrier: fragments of different terminals have different ids.
+    pub(crate) fn new(carrier: &Carrier, (index, count): (u16, u16)) -> Option<Self> {
         let gse = |label, service| {
-            let sender = gse::Encapsulator::new(gse::Label::Six(label)).with_service(service);
+            let sender = gse::Encapsulator::new(gse::Label::Six(label))
+                .with_service(service)
+                .with_fragment_ids(index as u8, count.next_power_of_two() as u8);
             Sending::Gse(match carrier {
                 Carrier::OpenSandForward { defects: true, .. } => sender.with_empty_starts(),
                 _ => sender,

@@ -7,6 +7,7 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
 mod acm;
+mod agenda;
 mod air;
 mod assign;
 mod carrier;
@@ -20,6 +21,7 @@ mod exit;
 mod framed;
 mod grid;
 mod jitter;
+mod lanes;
 mod ledger;
 mod line;
 mod loss;
@@ -30,6 +32,7 @@ mod ring;
 mod signalling;
 mod split;
 mod stage;
+mod star;
 mod trace;
 mod transmitter;
 
@@ -42,10 +45,11 @@ pub use jitter::Jitter;
 pub use ledger::{Counters, Event, Frame, What};
 pub use loss::{GilbertElliott, Loss, LossModel, LossUnit};
 pub use predict::{Rtt, echo_rtt, idle_delay, steady_goodput_bps};
-pub use queue::{Aqm, CoDel, FqCoDel, Pie, Queue};
+pub use queue::{Aqm, Classes, CoDel, FqCoDel, Pie, Queue};
 pub use signalling::Signalling;
 pub use split::{Receiver, Relay, Sender};
 pub use stage::{Accepted, Stage};
+pub use star::{MOST_TERMINALS, Star};
 pub use trace::{TraceError, parse_trace};
 pub use transmitter::Link;
 

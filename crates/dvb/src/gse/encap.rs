@@ -17,6 +17,7 @@ pub struct Encapsulator {
     service: Service,
     current: Current,
     frag_id: u8,
+    stride: u8,
     crc: u32,
 }
 
@@ -31,6 +32,7 @@ impl Encapsulator {
             service: Service::Ip,
             current: Current::default(),
             frag_id: 0,
+            stride: 1,
             crc: 0,
         }
     }
@@ -46,6 +48,14 @@ impl Encapsulator {
     #[must_use]
     pub fn with_empty_starts(mut self) -> Self {
         self.empty_starts = true;
+        self
+    }
+
+    /// Cut packets have ids at distances of `stride` behind `first`, modulo 256, so that encapsulators can share frames: up to
+    /// 256 with a power of 2 above their number as stride.
+    #[must_use]
+    pub fn with_fragment_ids(mut self, first: u8, stride: u8) -> Self {
+        (self.frag_id, self.stride) = (first, stride);
         self
     }
 
@@ -130,7 +140,7 @@ impl Encapsulator {
                 return None;
             }
             let total_length = (2 + label.as_bytes().len() + pdu.len()) as u16;
-            self.frag_id = self.frag_id.wrapping_add(1);
+            self.frag_id = self.frag_id.wrapping_add(self.stride);
             self.crc = crc32(&[
                 &total_length.to_be_bytes(),
                 &protocol_type.to_be_bytes(),
