@@ -22,6 +22,8 @@ pub(crate) struct Framed {
     next: u64,
     /// Number of openings of the grid: that of the planned superframe with demand assignment, else unlimited.
     openings: u64,
+    /// Starts of the openings where they are not those of the grid.
+    starts: Vec<Nanos>,
     /// MODCOD or waveform.
     id: u8,
     /// Airtime of a byte, see [`Lanes::price`].
@@ -44,6 +46,7 @@ impl Framed {
             quota: Quota::new(carrier),
             next: 0,
             openings: u64::MAX,
+            starts: Vec::new(),
             id: carrier.waveform_id(),
             price: price(carrier),
             frame: vec![0; carrier.frame_payload()],
@@ -78,7 +81,7 @@ impl Framed {
     }
 
     /// Goes over to the slots of a superframe; there is no opening behind them.
-    pub(crate) fn assign(&mut self, carrier: &Carrier, superframe: Superframe) {
+    pub(crate) fn assign(&mut self, carrier: &Carrier, superframe: &mut Superframe) {
         let granted = carrier.with_slots(superframe.slots);
         self.openings = match granted {
             _ if superframe.slots == 0 => 0,
@@ -91,16 +94,43 @@ impl Framed {
         }
         self.quota = Quota::new(&granted);
         self.next = 0;
+        self.starts = std::mem::take(&mut superframe.starts);
+        let starts = self.starts.iter_mut();
+        starts.for_each(|start| *start += superframe.start);
+    }
+
+    /// Start of an opening.
+    #[inline]
+    fn start(&self, opening: u64) -> Nanos {
+        let start = self.starts.get(opening as usize).copied();
+        start.unwrap_or_else(|| self.grid.start(opening))
+    }
+
+    /// Start and end of an opening.
+    #[inline]
+    fn span(&self, opening: u64) -> (Nanos, Nanos) {
+        let (start, end) = (self.grid.start(opening), self.grid.end(opening));
+        let shift = self.starts.get(opening as usize).map_or(0, |at| at - start);
+        (start + shift, end.saturating_add(shift))
+    }
+
+    /// First opening that starts at or after `time`.
+    #[inline]
+    fn first_from(&self, time: Nanos) -> u64 {
+        if self.starts.is_empty() {
+            return self.grid.first_from(time);
+        }
+        self.starts.partition_point(|&start| start < time) as u64
     }
 
     /// Openings before `now` have passed unused.
     pub(crate) fn skip_to(&mut self, now: Nanos) {
-        self.next = self.next.max(self.grid.first_from(now));
+        self.next = self.next.max(self.first_from(now));
     }
 
     /// Start and end of the next opening; `None` until slots are assigned.
     pub(crate) fn next_opening(&self) -> Option<(Nanos, Nanos)> {
-        (self.next < self.openings).then(|| (self.grid.start(self.next), self.grid.end(self.next)))
+        (self.next < self.openings).then(|| self.span(self.next))
     }
 
     /// Start and end of the next opening that sends a plan; `None` without plans.
@@ -112,7 +142,7 @@ impl Framed {
 
     /// Sends what the next opening of the grid holds, in the MODCOD of the terminal whose turn it is.
     pub(crate) fn open(&mut self, lanes: &mut Lanes, exit: &mut impl Exit, core: &mut Core) {
-        let start = self.grid.start(self.next);
+        let start = self.start(self.next);
         let modcod = if self.owes_plan(start) {
             lanes.most_robust()
         } else {
@@ -121,7 +151,7 @@ impl Framed {
         if let Some(modcod) = modcod {
             self.tune(&core.config.carrier, modcod, start);
         }
-        let end = self.grid.end(self.next);
+        let (_, end) = self.span(self.next);
         self.next += 1;
         self.quota.open();
         while self.something_waits(start, lanes) && self.quota.take() {

@@ -46,8 +46,12 @@ impl Link {
     /// # Errors
     /// The configuration cannot be a link.
     pub fn new(config: LinkConfig) -> Result<Self, LinkError> {
+        Self::with_stations(config, Stations::All)
+    }
+
+    pub(crate) fn with_stations(config: LinkConfig, stations: Stations) -> Result<Self, LinkError> {
         let exit = Local(Decapsulator::new(&config.carrier));
-        Self::with_exit(config, Stations::All, exit)
+        Self::with_exit(config, stations, exit)
     }
 }
 
@@ -226,7 +230,7 @@ impl<E: Exit> Transmitter<E> {
             Step::Inside => {}
             Step::Requested { request, end } => self.send_request(request, end),
             Step::PlanLost => self.core.ledger.counters.plans_lost += 1,
-            Step::Superframe(superframe) => self.begin(superframe),
+            Step::Superframe(mut superframe) => self.begin(&mut superframe),
         }
         true
     }
@@ -246,7 +250,7 @@ impl<E: Exit> Transmitter<E> {
     }
 
     /// A superframe begins.
-    fn begin(&mut self, superframe: Superframe) {
+    fn begin(&mut self, superframe: &mut Superframe) {
         if let Some(framed) = &mut self.framed {
             framed.assign(&self.core.config.carrier, superframe);
         }

@@ -28,7 +28,7 @@ pub const MOST_TERMINALS: usize = 256;
 /// ([`LinkConfig::classes`]) are served in strict priority over all terminals, terminals within a class by airtime and
 /// weight. Plans ([`LinkConfig::signalling`]) take the most robust MODCOD of all.
 #[derive(Debug)]
-pub struct Star {
+pub struct SharedForward {
     sender: Transmitter<Downlinks>,
     /// Least propagation delay and time on air: nothing comes out earlier.
     least: Nanos,
@@ -55,7 +55,7 @@ struct Downlink {
     last: (Nanos, bool),
 }
 
-impl Star {
+impl SharedForward {
     /// Idle terminals at time 0. Each has the configuration that its link alone would have, and its weight. The carrier is
     /// the first one's: others differ in label and MODCOD alone. Frames are lost on the way to each terminal.
     ///
@@ -105,9 +105,9 @@ impl Star {
             terminals: downlinks,
         };
         let sender = Transmitter::with_lanes(shared, Stations::All, lanes, exit)?;
-        let mut star = Self { sender, least: 0 };
-        star.least = star.least();
-        Ok(star)
+        let mut shared = Self { sender, least: 0 };
+        shared.least = shared.least();
+        Ok(shared)
     }
 
     /// Advances to `now` and offers a packet for a terminal; see [`crate::Link::push`].
