@@ -221,7 +221,7 @@ fn frame_of(modcod: u8) -> Nanos {
 }
 
 #[test]
-fn p181_a_flood_costs_only_the_terminal_that_it_is_for() {
+fn test_t33_a_flood_costs_only_the_terminal_that_it_is_for() {
     // Terminal 1 takes a fifth of its part, terminal 0 is flooded.
     let run = |flood: u64| {
         let mut shared = equal((0..2).map(|index| terminal(index, 20)).collect());
@@ -241,7 +241,7 @@ fn p181_a_flood_costs_only_the_terminal_that_it_is_for() {
 }
 
 #[test]
-fn p181_a_deep_fade_costs_only_the_terminal_that_is_in_it() {
+fn test_t33_a_deep_fade_costs_only_the_terminal_that_is_in_it() {
     let share = |db: f64| {
         let mut shared = equal((0..4).map(|index| adaptive(index, 17.0)).collect());
         shared.set(0, 0, &Change::Attenuation(db)).unwrap();
@@ -270,7 +270,7 @@ fn p181_a_deep_fade_costs_only_the_terminal_that_is_in_it() {
 }
 
 #[test]
-fn p182_terminals_keep_their_modcods_and_frames_hold_one_each() {
+fn p181_terminals_keep_their_modcods_and_frames_hold_one_each() {
     let mut shared = equal(vec![terminal(0, 1), terminal(1, 12), terminal(2, 28)]);
     let bytes = received(&mut shared, 3, (0, 10 * S), |shared, now| {
         saturate(shared, 3, now)
@@ -300,7 +300,7 @@ fn p182_terminals_keep_their_modcods_and_frames_hold_one_each() {
 }
 
 #[test]
-fn p182_an_independent_receiver_finds_every_packet_under_its_label() {
+fn p181_an_independent_receiver_finds_every_packet_under_its_label() {
     let mut shared = equal((0..3).map(|index| terminal(index, 4)).collect());
     shared.record_frames();
     let (mut sent, mut out) = (vec![Vec::new(); 3], Vec::new());
