@@ -32,10 +32,6 @@ fn the_first_terminal_has_the_links_of_the_profile() {
     let own = &found[0];
     assert_eq!(own.forward.carrier, forward.carrier);
     assert_eq!((own.forward.seed, own.back.seed), (forward.seed, back.seed));
-    assert_eq!(
-        own.forward.classes.as_ref().map(|it| it.packets.len()),
-        Some(5)
-    );
     let mut alone = back.demand.unwrap();
     assert_eq!(alone.others.len(), 1);
     alone.others.clear();
@@ -45,6 +41,18 @@ fn the_first_terminal_has_the_links_of_the_profile() {
         "labels differ"
     );
     assert_ne!(own.forward.seed, found[1].forward.seed);
+}
+
+#[test]
+fn classes_are_the_gateway_s_where_its_frames_have_tags() {
+    let config = parse(&example("geo-dama").to_string()).unwrap();
+    let mut profile = profile("geo-dama");
+    let of = |profile: &Profile| terminals(&config, profile)[1].forward.classes.clone();
+    assert_eq!(of(&profile), None);
+    profile.gw_qos.is_tagged = true;
+    let classes = of(&profile).unwrap();
+    assert_eq!(classes.packets, [1000, 3000, 1000, 2000, 6000]);
+    assert_eq!((classes.of_dscp[46], classes.of_dscp[0]), (1, 4));
 }
 
 #[test]

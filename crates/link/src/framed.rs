@@ -99,17 +99,10 @@ impl Framed {
         starts.for_each(|start| *start += superframe.start);
     }
 
-    /// Start of an opening.
-    #[inline]
-    fn start(&self, opening: u64) -> Nanos {
-        let start = self.starts.get(opening as usize).copied();
-        start.unwrap_or_else(|| self.grid.start(opening))
-    }
-
     /// Start and end of an opening.
     #[inline]
     fn span(&self, opening: u64) -> (Nanos, Nanos) {
-        let (start, end) = (self.grid.start(opening), self.grid.end(opening));
+        let (start, end) = self.grid.span(opening);
         let shift = self.starts.get(opening as usize).map_or(0, |at| at - start);
         (start + shift, end.saturating_add(shift))
     }
@@ -137,12 +130,12 @@ impl Framed {
     pub(crate) fn next_plan(&self) -> Option<(Nanos, Nanos)> {
         let due = self.plans.as_ref()?.due();
         let opening = self.next.max(self.grid.first_from(due));
-        Some((self.grid.start(opening), self.grid.end(opening)))
+        Some(self.grid.span(opening))
     }
 
     /// Sends what the next opening of the grid holds, in the MODCOD of the terminal whose turn it is.
     pub(crate) fn open(&mut self, lanes: &mut Lanes, exit: &mut impl Exit, core: &mut Core) {
-        let start = self.start(self.next);
+        let (start, mut end) = self.span(self.next);
         let modcod = if self.owes_plan(start) {
             lanes.most_robust()
         } else {
@@ -150,8 +143,8 @@ impl Framed {
         };
         if let Some(modcod) = modcod {
             self.tune(&core.config.carrier, modcod, start);
+            end = self.span(self.next).1;
         }
-        let (_, end) = self.span(self.next);
         self.next += 1;
         self.quota.open();
         while self.something_waits(start, lanes) && self.quota.take() {

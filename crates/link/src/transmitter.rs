@@ -417,8 +417,10 @@ impl<E: Exit> Stage for Transmitter<E> {
             let (Some(framed), Some(start)) = (&mut self.framed, opening) else {
                 return;
             };
-            // Openings before a plan have passed unused.
-            framed.skip_to(start);
+            if self.lanes.is_idle() {
+                // Openings before a plan have passed unused.
+                framed.skip_to(start);
+            }
             framed.open(&mut self.lanes, &mut self.exit, &mut self.core);
         }
     }

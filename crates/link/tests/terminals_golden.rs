@@ -41,13 +41,15 @@ impl Shared {
 
     fn back(count: usize) -> Self {
         let agreement = Agreement {
-            cra_kbps: 64,
+            // A tenth and more of the carrier is there for EF without a request.
+            cra_kbps: 8000 / count as u32,
             rbdc_max_kbps: Some(100_000),
             duration: 60,
             ..NOTHING
         };
         let terminal = |index: usize| LinkConfig {
-            queue: Queue::drop_tail(100_000),
+            // Requests are for what waits: a second of the carrier.
+            queue: Queue::drop_tail(12_000_000 / count as u64),
             seed: index as u64,
             ..demand::config(&[Access::Cra, Access::Rbdc], agreement, 250)
         };

@@ -52,7 +52,7 @@ impl Forward {
         let limit_db = es_n0_db - margin_db;
         let efficiency = |it: &ModCod| it.efficiency(FrameSize::Normal, false);
         self.modcod =
-            reached(&self.modcods, limit_db, ModCod::es_n0_db, efficiency).unwrap_or(self.modcod);
+            reached(&self.modcods, limit_db, |it| it.es_n0_db(), efficiency).unwrap_or(self.modcod);
     }
 }
 
@@ -81,8 +81,8 @@ impl Return {
         self.waveform = reached(
             waveforms,
             limit_db,
-            Waveform::threshold_db,
-            Waveform::efficiency,
+            |it| it.threshold_db(),
+            |it| it.efficiency(),
         )
         .unwrap_or(self.waveform);
         self.cra_kbps = cra_kbps.into();

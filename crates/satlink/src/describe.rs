@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(lines.len(), 2);
         for (line, id) in lines.iter().zip([1, 4]) {
             let start = format!(
-                "terminal {id}: forward QPSK 1/4 19610 kbit/s [19541], return 16QAM 5/6, CRA "
+                "terminal {id}: forward QPSK 1/4 19610 kbit/s [19541], return 16QAM 5/6 (536 symbols), CRA "
             );
             assert!(line.starts_with(&start), "{line}");
             assert!(line.contains(" of 791 [792] slots, up to "), "{line}");
