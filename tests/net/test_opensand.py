@@ -330,7 +330,7 @@ def test_a_run_names_its_emulator_and_keeps_its_logs(as_planned: AsPlanned) -> N
     checks = {c["name"]: c for c in json.loads((folder / "raw" / "calibration.json").read_text())["checks"]}
     late = {f"late_packet_ratio.terrestrial_{way}" for way in ("down", "up")}
     lost = {f"opensand_losses.{cause}" for cause in ("gse_encapsulation", "gse_reassembly", "socket")}
-    host = {"cpu_steal_ratio", "memory_wait_ratio", "host_loss_ratio"}
+    host = {"cpu_others_ratio", "cpu_steal_ratio", "cpu_wait_ratio.jobs", "memory_wait_ratio", "host_loss_ratio"}
     assert checks.keys() == {"rtt_ms", "forward_udp_goodput_bps"} | late | lost | host
     assert all(checks[name]["ok"] for name in lost)
     bounds = [checks["rtt_ms"][name] for name in ("low", "expected", "high")]

@@ -35,9 +35,10 @@ def children(pid: int) -> list[int]:
 def test_a_killed_reproduction_is_resumed_and_its_half_run_repeated(as_planned: AsPlanned) -> None:
     document, folder = as_planned(kill_and_resume)
     assert document["half_runs_count"] == 1
-    lines = {line["metric"]: line for line in document["bulk"]}
-    assert (lines["reached_2mb_s"]["n"], lines["reached_2mb_s"]["failed_count"]) == (1, 0)
-    assert 0.3 < lines["reached_2mb_s"]["median"] < 8
+    line = {line["metric"]: line for line in document["bulk"]}["reached_2mb_s"]
+    is_judged = line["n"] == 1  # a busy host may have spoilt the run
+    assert (line["n"], line["uncalibrated_count"], line["failed_count"]) == ((1, 0, 0) if is_judged else (0, 1, 0))
+    assert not is_judged or 0.3 < line["median"] < 8
     assert (folder / "report" / "index.html").is_file()
     third = start("--resume", str(folder))
     _, err = third.communicate(timeout=60)

@@ -8,6 +8,8 @@ sample that is off was marked, and hardly any without load was.
 
 import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -24,7 +26,7 @@ from satlab.check.backend.real_clock import RealClock
 from satlab.check.endpoint.satperf import SatperfPair
 from satlab.check.samples import Sample
 from satlab.check.suite import Case, Suite, SuiteLink
-from satlab.common import processes, scratch
+from satlab.common import scratch
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError
 from satlab.common.paths import SCENARIOS
@@ -39,7 +41,18 @@ SampleDocument = Mapping[str, Any]
 TOLERANCE = 0.05
 PAGE_METRICS = ("first_contentful_paint_ms", "response_start_ms", *collect.HOST_METRICS)
 TRANSFER_MB = 5.0
-END_S = 5.0
+BURNER = """
+import os, sys
+if pid := os.fork():
+    os.write(1, b"%d" % pid)
+    os._exit(0)
+os.setsid()
+os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+while os.path.exists(f"/proc/{sys.argv[1]}"):
+    for _ in range(10**6):
+        pass
+"""
+"""Prints the id of its child, which works until the process of its argument ends."""
 
 
 def measure(
@@ -108,13 +121,14 @@ def _loads(count: int, kind: Kind, runs: Path) -> list[SampleDocument]:
     settings = {"protocol": kind, "runs": str(count)}
     request = RunRequest(SCENARIOS / "page_load.json", LinkOptions(profile="leo"), settings, runs, report=False)
     result = run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
-    return [_of_load(one.load) for one in result.collected.stored.loads if one.load.status == "ok"]
+    host_is_busy = any(f"{name} " in result.reason for name in limits.WHOLE_HOST)
+    return [_of_load(one.load, host_is_busy) for one in result.collected.stored.loads if one.load.status == "ok"]
 
 
-def _of_load(load: collect.PageLoad) -> SampleDocument:
+def _of_load(load: collect.PageLoad, host_is_busy: bool) -> SampleDocument:
     ratio = limits.wait_ratio(load) or 0.0
     figures = {metric: getattr(load, metric) for metric in PAGE_METRICS}
-    is_marked = ratio > limits.BROWSER_WAIT_LIMIT
+    is_marked = host_is_busy or ratio > limits.BROWSER_WAIT_LIMIT
     return figures | {"time_ms": load.page_load_time_ms, "wait_ratio": ratio, "is_marked": is_marked}
 
 
@@ -134,25 +148,28 @@ def _transfers(count: int, _: Kind, runs: Path) -> list[SampleDocument]:
             host,
             lambda up, halt: [clock.sample_in(up, (suite, case, n), folder / "sample", halt) for n in range(count)],
         )
-    return [_of_transfer(one) for one in session.outcome or () if one.times_s[0] is not None]
+    host_is_busy = any(one.name in limits.WHOLE_HOST and not one.ok for one in session.checks)
+    return [_of_transfer(one, host_is_busy) for one in session.outcome or () if one.times_s[0] is not None]
 
 
-def _of_transfer(sample: Sample) -> SampleDocument:
+def _of_transfer(sample: Sample, host_is_busy: bool) -> SampleDocument:
     length_s = sample.times_s[0] or 0.0
     waited_s = max(sample.client_wait_s or 0.0, sample.server_wait_s or 0.0)
     ratio = waited_s / (sample.last_packet_s or length_s)
-    return {"time_ms": length_s * 1000, "wait_ratio": ratio, "is_marked": bool(sample.calibration)}
+    return {"time_ms": length_s * 1000, "wait_ratio": ratio, "is_marked": host_is_busy or bool(sample.calibration)}
 
 
 @contextlib.contextmanager
-def burning(count: int) -> Iterator[None]:
-    """Keep `count` processes busy during the block."""
-    burners = [subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(count)]
+def burning(count: int) -> Iterator[list[int]]:
+    """Keep `count` processes busy during the block; no descendants: their CPU time would count as the measurement's."""
+    argv = [sys.executable, "-S", "-c", BURNER, str(os.getpid())]
+    burners = [int(subprocess.run(argv, check=True, stdout=subprocess.PIPE, timeout=10).stdout) for _ in range(count)]
     try:
-        yield
+        yield burners
     finally:
-        for burner in burners:
-            processes.finish(burner, END_S)
+        for pid in burners:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 # --- what is shown --------------------------------------------------------------------------------------------------

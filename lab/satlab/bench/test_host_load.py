@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ import pytest
 from satlab.bench import host_load
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError
+from satlab.common.processes import read_process
+from tests.polling import until
 
 
 def samples(time_ms: float, wait_ratio: float, count: int = 4) -> list[dict[str, Any]]:
@@ -54,5 +57,8 @@ def test_a_file_of_something_else_is_refused(text: str, tmp_path: Path) -> None:
 
 
 def test_burners_end_with_their_block() -> None:
-    with host_load.burning(1):
-        pass
+    with host_load.burning(1) as (pid,):
+        before = read_process(pid)
+        assert before is not None and before.parent != os.getpid()
+        assert until(lambda: (now := read_process(pid)) is not None and now.cpu_ticks > before.cpu_ticks)
+    assert until(lambda: read_process(pid) is None)

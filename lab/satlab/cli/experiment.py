@@ -146,14 +146,17 @@ def demo(
     loads: Annotated[int, typer.Option(help="Page loads per protocol.", min=1, max=50)] = 3,
     runs: Runs = Path("runs"),
     json_lines: Records = False,
+    wait_quiet: WaitQuiet = 0.0,
+    retries: Retries = 1,
     quiet: Quiet = False,
 ) -> int:
     """Measure TCP goodput and page loads over HTTP/1.1 and HTTP/3, and show table and report. About three minutes."""
     from satlab.experiment import demo as demonstration
+    from satlab.experiment.quiet_host import Patience
 
     needs.ensure("lab")
     needs.root(NETNS)
-    show = demonstration.Demo(profile=link.profile, duration_s=duration, loads=loads, runs=runs)
+    show = demonstration.Demo(link.profile, duration, loads, runs, Patience(wait_quiet, retries))
     return show.run(
         ProgressLog(quiet), stop_on_signal(), lambda f, r: print_records(f, r, json_lines=json_lines, csv=False)
     )

@@ -60,13 +60,17 @@ class TrackedProcess(BaseModel):
 
 @dataclass(frozen=True)
 class ProcfsProcess:
-    """A process as /proc shows it; `start_ticks` (since boot) distinguishes it from a later one of the same number."""
+    """A process as /proc shows it; `start_ticks` (since boot) distinguishes it from a later one of the same number.
+
+    `cpu_ticks`: its CPU time and that of the children that it waited for.
+    """
 
     pid: int
     parent: int
     session: int
     start_ticks: int
     dead: bool
+    cpu_ticks: int
 
     @property
     def alive(self) -> bool:
@@ -86,7 +90,9 @@ def read_process(pid: int) -> ProcfsProcess | None:
         return None
     # The name in parentheses may hold anything, so fields are counted from its end; proc(5) numbers them from 3.
     fields = stat.rpartition(")")[2].split()
-    return ProcfsProcess(pid, int(fields[1]), int(fields[3]), int(fields[19]), fields[0] in "ZX")
+    return ProcfsProcess(
+        pid, int(fields[1]), int(fields[3]), int(fields[19]), fields[0] in "ZX", sum(map(int, fields[11:15]))
+    )
 
 
 def start_ticks(pid: int) -> int | None:

@@ -4,7 +4,7 @@
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import collect
@@ -13,6 +13,7 @@ from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
 from satlab.common.paths import SCENARIOS
 from satlab.experiment import run
+from satlab.experiment.quiet_host import Patience
 from satlab.experiment.run import RunRequest
 from satlab.experiment.run_folder import RunResult
 from satlab.link.options import LinkOptions
@@ -23,12 +24,13 @@ Show = Callable[[list[Path], list[collect.Table]], None]
 
 @dataclass(frozen=True)
 class Demo:
-    """The measurements: length of the download in s, page loads per protocol."""
+    """The measurements: length of the download in s, page loads per protocol, how to meet a busy host."""
 
     profile: str
     duration_s: float
     loads: int
     runs: Path
+    patience: Patience = field(default_factory=Patience)
 
     def requests(self) -> list[RunRequest]:
         """Return the runs, in order."""
@@ -53,7 +55,7 @@ class Demo:
         prepared = [run.prepare(request) for request in self.requests()]
         began, outcomes = time.monotonic(), list[RunResult]()
         for one in prepared:
-            outcomes.append(run.execute(one, log, stop))
+            outcomes.append(run.calibrated(one, self.patience, log, stop))
             if stop.is_set():
                 break
         folders = [o.folder for o in outcomes]

@@ -1,33 +1,41 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Judges the host as strictly as the link: what kept the measured programs from a core, and where packets were lost.
 
-Sources: run-queue waits of threads (schedstat, the kernel's scheduler/sched-stats.rst), stolen time (proc(5), stat),
-memory pressure (accounting/psi.rst), counters of UDP sockets (proc(5), net/snmp) and interfaces (net/dev). What a
-kernel does not count is not judged.
+Sources: run-queue waits of threads (schedstat, the kernel's scheduler/sched-stats.rst), CPU time of the host and of
+processes (proc(5), stat and pid/stat), memory pressure (accounting/psi.rst), counters of UDP sockets (proc(5),
+net/snmp) and interfaces (net/dev). What a kernel does not count is not judged.
 """
 
+import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import collect
+from satlab.common.processes import ProcfsProcess, read_process
 from satlab.experiment.calibrate import CalibrationCheck, check
 from satlab.openbach.runner import JobRecord
 
-BROWSER_WAIT_LIMIT = 0.05
+BROWSER_WAIT_LIMIT = 0.09
 """Of a page load's time, for the thread of the browser that waited most for a core, beyond OWN_WAIT."""
 OWN_WAIT = 0.25
 """Waits of that thread for the browser's other threads, as a share of the browser's CPU time. `satlab bench host-load`
 on two cores (docs/measurements.md): 0.20 to 0.25 where nothing else runs, 0.35 and more where something does."""
-PROGRAM_WAIT_LIMIT = 0.1
-"""The same for the programs of a transfer, all threads together."""
+PROGRAM_WAIT_LIMIT = 0.2
+"""The same for the programs of a transfer, all threads together: up to 0.17 where nothing else runs (same place)."""
 SHORTEST_JOB_S = 2.0
 """A job that is shorter starts and ends, and transfers nothing."""
+OTHERS_LIMIT = 0.05
+"""Of all CPU time, used by processes outside the measurement, where fewer than IDLE_CORES were left idle."""
+IDLE_CORES = 0.5
 STEAL_LIMIT = 0.02
 """Of all CPU time, taken by other machines of the hypervisor."""
 MEMORY_PRESSURE_LIMIT = 0.01
 """Of the time, in which a task waited for memory."""
+WHOLE_HOST = ("cpu_others_ratio", "cpu_steal_ratio", "memory_wait_ratio")
+"""Names of the checks that judge all of a session at once."""
 LOST_PACKETS_LIMIT = 1e-4
 """Of the packets of a namespace, dropped by its sockets and interfaces: a tenth of the smallest planned loss ratio."""
 
@@ -94,13 +102,19 @@ class PacketCounts:
 
 @dataclass(frozen=True)
 class HostState:
-    """Counters since the start of the host; CPU times in ticks, memory pressure in us (None: unknown). By node."""
+    """Counters since the start of the host; CPU times in ticks, memory pressure in us (None: unknown). By node.
+
+    `working_ticks`: of all processes; `own_ticks`: of this one, its descendants, and those of them that have ended.
+    """
 
     total_ticks: int
     stolen_ticks: int
     memory_us: int | None
     uptime_s: float
     nodes: Mapping[str, PacketCounts]
+    idle_ticks: int = 0
+    working_ticks: int = 0
+    own_ticks: int = 0
 
 
 def state(nodes: Iterable[str], inside: Callable[[str, Callable[[], PacketCounts]], PacketCounts]) -> HostState:
@@ -108,7 +122,31 @@ def state(nodes: Iterable[str], inside: Callable[[str, Callable[[], PacketCounts
     ticks = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:]]
     uptime_s = float(Path("/proc/uptime").read_text().split()[0])
     # user nice system idle iowait irq softirq steal; guest time is in user time
-    return HostState(sum(ticks[:8]), ticks[7], _memory_us(), uptime_s, {node: inside(node, counts) for node in nodes})
+    by_node = {node: inside(node, counts) for node in nodes}
+    idle, working = sum(ticks[3:5]), sum(ticks[:3])
+    return HostState(
+        sum(ticks[:8]), ticks[7], _memory_us(), uptime_s, by_node, idle, working, tree_ticks(os.getpid(), _processes())
+    )
+
+
+def _processes() -> Iterator[ProcfsProcess]:
+    found = (read_process(int(folder.name)) for folder in Path("/proc").glob("[0-9]*"))
+    return (process for process in found if process is not None)
+
+
+def tree_ticks(root: int, processes: Iterable[ProcfsProcess]) -> int:
+    """Add up the CPU time of a process, its descendants, and those that they waited for."""
+    children = defaultdict[int, list[int]](list)
+    ticks: dict[int, int] = {}
+    for process in processes:
+        children[process.parent].append(process.pid)
+        ticks[process.pid] = process.cpu_ticks
+    total, left = 0, [root]
+    while left:
+        pid = left.pop()
+        total += ticks.get(pid, 0)
+        left += children[pid]
+    return total
 
 
 def _memory_us() -> int | None:
@@ -150,7 +188,20 @@ def between(before: HostState, after: HostState) -> list[CalibrationCheck]:
     if before.memory_us is not None and after.memory_us is not None and length_s > 0:
         ratio = (after.memory_us - before.memory_us) / 1e6 / length_s
         checks.append(check("memory_wait_ratio", "", 0, ratio, 0, MEMORY_PRESSURE_LIMIT, "tasks waited for memory"))
-    return [*checks, _lost_packets(before, after)]
+    return [*checks, _others(before, after), _lost_packets(before, after)]
+
+
+def _others(before: HostState, after: HostState) -> CalibrationCheck:
+    """Judge the CPU time of processes outside the measurement, if they left no core idle."""
+    spent = {
+        name: getattr(after, name) - getattr(before, name)
+        for name in ("total_ticks", "idle_ticks", "working_ticks", "own_ticks")
+    }
+    ratio = max(0, spent["working_ticks"] - spent["own_ticks"]) / max(spent["total_ticks"], 1)
+    idle_cores = spent["idle_ticks"] / max((after.uptime_s - before.uptime_s) * os.sysconf("SC_CLK_TCK"), 1)
+    limit = OTHERS_LIMIT if idle_cores < IDLE_CORES else 1.0
+    note = f"CPU time of processes outside the measurement; {idle_cores:.1f} cores were idle"
+    return check("cpu_others_ratio", "", 0, ratio, 0, limit, note)
 
 
 def _lost_packets(before: HostState, after: HostState) -> CalibrationCheck:

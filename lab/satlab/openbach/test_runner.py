@@ -209,9 +209,10 @@ class Counting(Here):
 
 
 def test_what_a_job_used_is_in_its_record(make_job: MakeJob, go: Go, tmp_path: Path) -> None:
-    [job] = go(start(1, make_job("j")), host=Counting()).jobs
+    program = make_job("j")
+    [job] = go(start(1, program), host=Counting()).jobs
     assert (job.cpu_s, job.waited_s, job.peak_bytes) == (1.5, 0.25, 4096)
-    [job] = go(start(1, make_job("j"))).jobs
+    [job] = go(start(1, program)).jobs
     assert (job.cpu_s, job.waited_s, job.peak_bytes) == (None, None, None)
 
 

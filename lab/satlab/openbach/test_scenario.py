@@ -356,6 +356,7 @@ VALUES = {
     "fec_five": {"code": "none"},
     "fec_quic": {"code": "2,100"},
     "link_calibration": {"duration": "5"},
+    "network_qos": {"duration": "5"},
     "one_way_delay": {"duration": "5"},
     "page_load": {"protocol": "h3"},
     "ping": {"count": "3"},
@@ -363,7 +364,9 @@ VALUES = {
     "quic": {"pep": "quic"},
     "tcp": {"pep": "haproxy"},
     "traffic_mix": {"duration": "5"},
+    "video": {"protocol": "h2", "duration": "5"},
     "voip": {"duration": "5"},
+    "vpn": {"duration": "5"},
     "web_quic": {"pep": "quic-h3-capable"},
     "web_tcp": {"protocol": "h2", "pep": "none"},
 }

@@ -22,6 +22,7 @@ CHECKS = {
     "late_packet_ratio.forward": "packets released late, forward",
     "late_packet_ratio.return": "packets released late, return",
     "browser_wait_ratio": "browser without a core",
+    "cpu_others_ratio": "CPU time of others",
     "cpu_steal_ratio": "CPU time stolen",
     "memory_wait_ratio": "waits for memory",
     "host_loss_ratio": "packets lost by the host",

@@ -65,10 +65,12 @@ def test_t02_the_surface_is_this_and_nothing_more() -> None:
         "satlab_iperf3": ("net_admin",),
         "satlab_pep": ("net_admin", "net_bind_service", "net_raw"),
         "satlab_ping": ("net_raw",),
+        "satlab_rate": ("net_admin",),
         "satlab_satperf": ("net_admin",),
         "satlab_ip_route": ("net_admin",),
         "satlab_set_tos": ("net_admin",),
         "satlab_tcp_conf": ("net_admin",),
+        "satlab_vpn": ("net_admin",),
         "satlab_web_server": ("net_bind_service",),
     }
     assert privileges.LINK_CONTROLLERS == ("satlab_link",)
