@@ -22,7 +22,12 @@ fn cpu_ns() -> u64 {
     text.split(' ').next().unwrap().parse().unwrap()
 }
 
-fn forward() -> LinkConfig {
+/// Its part of `bytes`: all queues together hold the same, however many there are.
+fn queue(bytes: u64, terminals: usize) -> Queue {
+    Queue::drop_tail(bytes / terminals as u64)
+}
+
+fn forward(terminals: usize) -> LinkConfig {
     let carrier = Carrier::Forward {
         symbol_rate: 40_000_000,
         modcod: ModCod::by_id(20).unwrap(),
@@ -30,10 +35,10 @@ fn forward() -> LinkConfig {
         pilots: false,
         label: [2, 0, 0, 0, 0, 1],
     };
-    LinkConfig::new(carrier, 16_000_000, Queue::drop_tail(20_000), 1)
+    LinkConfig::new(carrier, 16_000_000, queue(1_000_000, terminals), 1)
 }
 
-fn back() -> LinkConfig {
+fn back(terminals: usize) -> LinkConfig {
     let carrier = Carrier::Return {
         symbol_rate: 16_000_000,
         waveform: Waveform::by_id(12).unwrap(),
@@ -59,7 +64,7 @@ fn back() -> LinkConfig {
     };
     LinkConfig {
         demand: Some(demand),
-        ..LinkConfig::new(carrier, 16_000_000, Queue::drop_tail(20_000), 1)
+        ..LinkConfig::new(carrier, 16_000_000, queue(20_000_000, terminals), 1)
     }
 }
 
@@ -116,13 +121,13 @@ fn cost(shared: &mut impl Shared, terminals: usize, per_ms: f64) -> f64 {
 
 /// A carrier of 126.6 Mbit/s takes 10.4 packets a ms.
 fn forward_cost(terminals: usize) -> f64 {
-    let mut shared = SharedForward::new(&vec![(forward(), 1); terminals]).unwrap();
+    let mut shared = SharedForward::new(&vec![(forward(terminals), 1); terminals]).unwrap();
     cost(&mut shared, terminals, 11.5)
 }
 
 /// A carrier of 46.3 Mbit/s takes 3.7 packets a ms.
 fn return_cost(terminals: usize) -> f64 {
-    let mut shared = SharedReturn::new(&vec![back(); terminals]).unwrap();
+    let mut shared = SharedReturn::new(&vec![back(terminals); terminals]).unwrap();
     cost(&mut shared, terminals, 4.2)
 }
 

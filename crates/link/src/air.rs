@@ -91,7 +91,7 @@ impl Encapsulator {
         packet.len() + self.header <= longest && dvb::sdu::protocol_type(packet).is_some()
     }
 
-    /// Fills a frame from the packet in fragmentation and from `next`.
+    /// Fills a frame from the packet in fragmentation and from `next`. What is not used is left as it was, or padding.
     #[inline]
     pub(crate) fn fill(
         &mut self,
@@ -110,7 +110,7 @@ impl Encapsulator {
             got
         };
         let mut filled = match &mut self.codec {
-            Sending::Gse(sender) => sender.fill(frame, next),
+            Sending::Gse(sender) => sender.append(frame, next),
             Sending::Rle(sender) => sender.fill(frame, next),
         };
         filled.bytes -= filled.packets * header as u64;

@@ -188,9 +188,7 @@ impl Framed {
                 break;
             }
         }
-        if self.parts.is_empty() {
-            frame[used..].fill(0);
-        }
+        frame[used..].fill(0);
         let rest = frame.len() - used;
         if self.defects && (1..SMALLEST_REST).contains(&rest) {
             lanes.change(0, |lane| lane.lose_all(start, ledger));

@@ -233,7 +233,7 @@ impl Lanes {
         modcods.min_by_key(|modcod| modcod.es_n0_centi_db)
     }
 
-    /// Fills `room` with packets of the next terminal of a MODCOD, for as long as it is its turn, and the rest with padding.
+    /// Fills `room` with packets of the next terminal of a MODCOD, for as long as it is its turn.
     /// A byte of a frame that opens at `start` costs `price` ns of airtime / [`UNITS`]. `None`: nothing waits in this MODCOD.
     pub(crate) fn serve(
         &mut self,

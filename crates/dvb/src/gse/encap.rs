@@ -94,7 +94,18 @@ impl Encapsulator {
     ///
     /// Anything but an IP packet of at most [`MAX_PDU`] bytes is taken and discarded. A field shorter than
     /// [`MIN_DATA_FIELD`] may stay empty.
-    pub fn fill(&mut self, field: &mut [u8], mut next: impl FnMut(&mut Vec<u8>) -> bool) -> Filled {
+    pub fn fill(&mut self, field: &mut [u8], next: impl FnMut(&mut Vec<u8>) -> bool) -> Filled {
+        let filled = self.append(field, next);
+        field[filled.used..].fill(0);
+        filled
+    }
+
+    /// The same without padding: the rest of the field is for others, or to be filled with zeros.
+    pub fn append(
+        &mut self,
+        field: &mut [u8],
+        mut next: impl FnMut(&mut Vec<u8>) -> bool,
+    ) -> Filled {
         debug_assert!(field.len() >= MIN_DATA_FIELD);
         let service = self.service;
         let accept =
@@ -112,7 +123,6 @@ impl Encapsulator {
             filled.used += bytes;
             self.current.advance(data, &mut filled);
         }
-        field[filled.used..].fill(0);
         filled
     }
 
