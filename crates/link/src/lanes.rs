@@ -3,8 +3,8 @@
 //!
 //! Classes are served in strict priority over all terminals, as the gateway of `OpenSAND` does. Within a class each terminal
 //! has a queue of its own and gets airtime by its weight (start-time fair queueing: Goyal, Vin and Cheng, IEEE/ACM
-//! ToN 5(5), 1997): a flood fills its own queue, and a robust MODCOD costs the terminal that needs it. Terminals with the
-//! same MODCOD are a group, and a frame holds packets of one group, as with `OpenSAND`'s scheduler.
+//! Transactions on Networking 5(5), 1997): a flood fills its own queue, and a robust MODCOD costs the terminal that needs
+//! it. Terminals with the same MODCOD are a group, and a frame holds packets of one group, as with `OpenSAND`'s scheduler.
 
 use std::collections::VecDeque;
 
@@ -23,7 +23,7 @@ const UNITS: u64 = 256;
 /// All terminals of a carrier.
 #[derive(Debug)]
 pub struct Lanes {
-    lanes: Vec<Lane>,
+    all: Vec<Lane>,
     /// Turns of the terminals for which something waits, the next one first; by id of their MODCOD, 0 is the carrier's.
     turns: Vec<VecDeque<Turn>>,
     /// Number of these.
@@ -165,17 +165,17 @@ impl Lanes {
             turns: vec![VecDeque::with_capacity(lanes.len())],
             waiting: 0,
             clocks: vec![0; classes.unwrap_or(0)],
-            lanes,
+            all: lanes,
         }
     }
 
     pub(crate) fn lane(&self, index: usize) -> &Lane {
-        &self.lanes[index]
+        &self.all[index]
     }
 
     /// To be changed; what waits afterwards has its turn.
     pub(crate) fn change<T>(&mut self, index: usize, change: impl FnOnce(&mut Lane) -> T) -> T {
-        let changed = change(&mut self.lanes[index]);
+        let changed = change(&mut self.all[index]);
         self.list(index);
         changed
     }
@@ -187,7 +187,7 @@ impl Lanes {
 
     /// Whether the format of the carrier can carry this packet.
     pub(crate) fn accepts(&self, index: usize, packet: &[u8]) -> bool {
-        let air = self.lanes[index].air.as_ref();
+        let air = self.all[index].air.as_ref();
         air.is_some_and(|air| air.accepts(packet))
     }
 
@@ -199,7 +199,7 @@ impl Lanes {
         packet: &[u8],
         ledger: &mut Ledger,
     ) -> bool {
-        let lane = &mut self.lanes[index];
+        let lane = &mut self.all[index];
         let before = drops(ledger);
         let pending = lane.pending();
         let is_taken = lane.queue.push(now, packet, pending, ledger);
@@ -213,7 +213,7 @@ impl Lanes {
         self.unlist(index);
         let groups = self.turns.len().max(usize::from(modcod.id) + 1);
         self.turns.resize_with(groups, VecDeque::new);
-        self.lanes[index].modcod = Some(modcod);
+        self.all[index].modcod = Some(modcod);
         self.list(index);
     }
 
@@ -224,12 +224,12 @@ impl Lanes {
         }
         let fronts = self.turns.iter().filter_map(VecDeque::front);
         let lane = usize::from(fronts.min()?.lane);
-        self.lanes[lane].modcod
+        self.all[lane].modcod
     }
 
     /// MODCOD that every terminal receives; `None`: the carrier's.
     pub(crate) fn most_robust(&self) -> Option<ModCod> {
-        let modcods = self.lanes.iter().filter_map(|lane| lane.modcod);
+        let modcods = self.all.iter().filter_map(|lane| lane.modcod);
         modcods.min_by_key(|modcod| modcod.es_n0_centi_db)
     }
 
@@ -249,7 +249,7 @@ impl Lanes {
         let clock = &mut self.clocks[usize::from(turn.class)];
         *clock = turn.airtime.max(*clock);
         let index = usize::from(turn.lane);
-        let lane = &mut self.lanes[index];
+        let lane = &mut self.all[index];
         let before = drops(ledger);
         let (queue, airtime, weight) = (&mut lane.queue, &mut lane.airtime, lane.weight);
         let next = |packet: &mut Vec<u8>| {
@@ -280,20 +280,21 @@ impl Lanes {
 
     /// Brings the turn of a terminal in line with what waits for it.
     fn list(&mut self, index: usize) {
-        let lane = &mut self.lanes[index];
+        let lane = &mut self.all[index];
         let class = lane.class();
-        match (lane.turn, class) {
-            (None, None) => return,
+        let is_in_line = match (lane.turn, class) {
+            (None, None) => true,
             (Some(turn), Some(class)) => {
-                if turn.class == class && turn.airtime == lane.airtime[usize::from(class)] {
-                    return;
-                }
+                turn.class == class && turn.airtime == lane.airtime[usize::from(class)]
             }
-            _ => {}
+            _ => false,
+        };
+        if is_in_line {
+            return;
         }
         self.unlist(index);
         let Some(class) = class else { return };
-        let lane = &mut self.lanes[index];
+        let lane = &mut self.all[index];
         let airtime = &mut lane.airtime[usize::from(class)];
         *airtime = self.clocks[usize::from(class)].max(*airtime);
         let turn = Turn {
@@ -308,7 +309,7 @@ impl Lanes {
     }
 
     fn unlist(&mut self, index: usize) {
-        let lane = &mut self.lanes[index];
+        let lane = &mut self.all[index];
         let Some(turn) = lane.turn.take() else { return };
         let turns = &mut self.turns[lane.group()];
         turns.remove(turns.partition_point(|other| *other < turn));

@@ -313,7 +313,7 @@ impl Downlink {
 
 /// Probability that a frame in this MODCOD is not understood.
 fn error_ratio(reception: Option<&Reception>, id: u8) -> f64 {
-    let threshold_db = ModCod::by_id(id).map_or(0.0, |modcod| modcod.es_n0_db());
+    let threshold_db = ModCod::by_id(id).map_or(0.0, ModCod::es_n0_db);
     reception.map_or(0.0, |it| it.frame_error_ratio(threshold_db))
 }
 

@@ -56,7 +56,9 @@ impl SharedReturn {
         let mut gateway = Gateway::new(carrier, first.delay, rates, &agreements);
         for (id, config) in (0..=u8::MAX).zip(terminals) {
             let waveform = config.carrier.dama().map(|it| it.waveform);
-            waveform.iter().for_each(|it| gateway.retune(id, *it));
+            if let Some(waveform) = waveform {
+                gateway.retune(id, waveform);
+            }
         }
         let early = gateway.early_plans(first.delay);
         let seeds = terminals.iter().map(|it| it.seed);

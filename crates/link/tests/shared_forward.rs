@@ -191,7 +191,7 @@ fn p180_weights_divide_a_class() {
 
 #[test]
 fn p180_a_class_is_served_before_the_next_over_all_terminals() {
-    // 4 Mbit/s of EF to terminal 1 beside a flood in best effort to both: none waits longer than two frames.
+    // 4 Mbit/s of EF to terminal 1 with a flood in best effort to both: none waits longer than two frames.
     let mut shared = equal((0..2).map(|index| terminal(index, 4)).collect());
     let frame = frame_of(4);
     let mut sent = Vec::new();
