@@ -78,7 +78,7 @@ def script(text: str) -> str:
         (script("wc -l </proc/net/dev; exit 1"), "it ended with status 1: 3"),  # two lines above that of lo
     ],
 )
-def test_t40_a_program_in_its_sandbox_fails_with_its_reason(server: str, words: str, tmp_path: Path) -> None:
+def test_t39_a_program_in_its_sandbox_fails_with_its_reason(server: str, words: str, tmp_path: Path) -> None:
     """A sandbox has no network, and what a program does there ends its own sample alone."""
     [found] = check(tmp_path, AIOQUIC, server, "down").samples["down"]
     assert found.status == "failed" and words in found.reason, found.reason

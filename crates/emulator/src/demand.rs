@@ -65,10 +65,6 @@ pub fn check(loads: &[OtherLoad], profile: &Profile) -> Vec<String> {
 /// The demand assignment of the return link, whose plans travel on `forward`; `None` on a constant rate in one queue.
 #[must_use]
 pub fn demand(loads: &[OtherLoad], profile: &Profile, forward: &LinkConfig) -> Option<Demand> {
-    if !profile.is_on_demand() {
-        return None;
-    }
-    let own = &profile.st_profile;
     let others = profile.sharing().map(|terminal| Other {
         agreement: terminal.profile.dama.agreement(),
         access: default_fifo(&terminal.profile).access,
@@ -78,19 +74,28 @@ pub fn demand(loads: &[OtherLoad], profile: &Profile, forward: &LinkConfig) -> O
             .map(|load| load.load)
             .collect(),
     });
-    Some(Demand {
+    profile.is_on_demand().then(|| Demand {
+        others: others.collect(),
+        ..of_terminal(profile, forward)
+    })
+}
+
+/// The same for a terminal that shares the carrier with none.
+pub(crate) fn of_terminal(profile: &Profile, forward: &LinkConfig) -> Demand {
+    let own = &profile.st_profile;
+    Demand {
         fifos: fifos(own).collect(),
         fifo_of_dscp: own.qos.fifo_of_dscp(),
         agreement: own.dama.agreement(),
         fca_kbps: own.dama.fca_kbps,
         synchro: u64::from(own.dama.synchro_ms) * 1_000_000,
-        others: others.collect(),
+        others: Vec::new(),
         plans: Plans {
             losses: forward.losses.clone(),
             reception: forward.reception,
             threshold_db: most_robust_db(profile),
         },
-    })
+    }
 }
 
 /// `Es/N0` at which every terminal receives signalling: the threshold of the most robust MODCOD, dB.

@@ -11,6 +11,7 @@ pub mod direction;
 pub mod directions;
 pub mod drive;
 pub mod links;
+pub mod network;
 pub mod offload;
 pub mod plan;
 pub mod request;

@@ -50,10 +50,13 @@ const fn header(carrier: &Carrier) -> Option<usize> {
 }
 
 impl Encapsulator {
-    /// The format of a carrier; `None` for a wire.
-    pub(crate) fn new(carrier: &Carrier) -> Option<Self> {
+    /// The format of a carrier; `None` for a wire. For terminal `index` of `count` that have
+    /// the carrier: fragments of different terminals have different ids.
+    pub(crate) fn new(carrier: &Carrier, (index, count): (u16, u16)) -> Option<Self> {
         let gse = |label, service| {
-            let sender = gse::Encapsulator::new(gse::Label::Six(label)).with_service(service);
+            let sender = gse::Encapsulator::new(gse::Label::Six(label))
+                .with_service(service)
+                .with_fragment_ids(index as u8, count.next_power_of_two() as u8);
             Sending::Gse(match carrier {
                 Carrier::OpenSandForward { defects: true, .. } => sender.with_empty_starts(),
                 _ => sender,
@@ -88,7 +91,7 @@ impl Encapsulator {
         packet.len() + self.header <= longest && dvb::sdu::protocol_type(packet).is_some()
     }
 
-    /// Fills a frame from the packet in fragmentation and from `next`.
+    /// Fills a frame from the packet in fragmentation and from `next`. What is not used is left as it was, or padding.
     #[inline]
     pub(crate) fn fill(
         &mut self,
@@ -107,7 +110,7 @@ impl Encapsulator {
             got
         };
         let mut filled = match &mut self.codec {
-            Sending::Gse(sender) => sender.fill(frame, next),
+            Sending::Gse(sender) => sender.append(frame, next),
             Sending::Rle(sender) => sender.fill(frame, next),
         };
         filled.bytes -= filled.packets * header as u64;

@@ -5,10 +5,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::datagram::Datagram;
 use crate::demand::{Load, Other, PlanPath};
+use crate::gateway::{Gateway, first_request};
 use crate::{LinkConfig, Nanos};
-use dvb::dama::{
-    self, Agreement, Arithmetic, Grant, Level, Plan, Planner, Request, Terminal, Timers,
-};
+use dvb::dama::{self, Agreement, Arithmetic, Grant, Level, Plan, Request, Terminal, Timers};
 use dvb::rcs2::Waveform;
 
 /// The terminal whose packets travel on the link.
@@ -21,6 +20,8 @@ pub(crate) enum Stations {
     All,
     /// The own terminal.
     Terminal,
+    /// One of several terminals with packets of their own, by index and number of all; the planner is with their carrier.
+    Shared { index: usize, count: usize },
     /// The planner and the other terminals.
     Gateway,
     /// None: the satellite.
@@ -33,23 +34,25 @@ pub(crate) struct Assigning {
     carrier: dama::Carrier,
     /// How plans reach the own terminal.
     pub(crate) plan_path: PlanPath,
-    planner: Option<Planner>,
+    gateway: Option<Gateway>,
     own: Option<Terminal>,
+    /// The own terminal is one of several of its process.
+    is_shared: bool,
     others: Vec<Background>,
-    /// First request and period of every terminal.
-    clocks: Vec<(Nanos, Nanos)>,
-    requests: VecDeque<(Nanos, u8, Request)>,
-    plans: VecDeque<(Nanos, Plan)>,
+    /// Requests for the planner of a shared carrier, by time of arrival.
+    requests: VecDeque<(Nanos, Request)>,
+    plans: VecDeque<(Nanos, Plan, Vec<Nanos>)>,
     /// Plans for the own terminal where it is in another process, as datagrams.
     outgoing: VecDeque<Vec<u8>>,
-    next_plan: Nanos,
     next_superframe: Nanos,
+    /// Starts of the bursts in the next superframe; empty: evenly spread.
+    starts: Vec<Nanos>,
     /// Free bursts and those for requests in the plan that counts for the next superframe.
     rest: (u32, u32),
 }
 
 /// What happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Nothing that the link sees.
     Inside,
@@ -62,11 +65,13 @@ pub(crate) enum Step {
 }
 
 /// Assignment of a superframe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Superframe {
     pub(crate) start: Nanos,
     /// Bursts of the own terminal.
     pub(crate) slots: u32,
+    /// Their starts from `start` on; empty: evenly spread.
+    pub(crate) starts: Vec<Nanos>,
     /// Bursts that no terminal got.
     pub(crate) free: u32,
     /// Bursts kept for requests.
@@ -87,7 +92,7 @@ impl Assigning {
     pub(crate) fn new(config: &LinkConfig, stations: Stations) -> Option<Self> {
         let (has_own, has_planner) = match stations {
             Stations::All => (true, true),
-            Stations::Terminal => (true, false),
+            Stations::Terminal | Stations::Shared { .. } => (true, false),
             Stations::Gateway => (false, true),
             Stations::Satellite => return None,
         };
@@ -96,12 +101,13 @@ impl Assigning {
         let delay = config.delay;
         let others = demand.others.iter().map(|other| other.agreement);
         let agreements: Vec<_> = std::iter::once(demand.agreement).chain(others).collect();
-        let count = agreements.len() as u64;
-        // Spread, so that requests do not come all at once.
-        let first = |index: u64| demand.synchro * index / count;
-        let terminal = |index: u64, agreement: Agreement| {
+        let (own, count) = match stations {
+            Stations::Shared { index, count } => (index, count),
+            _ => (0, agreements.len()),
+        };
+        let terminal = |index: usize, agreement: Agreement| {
             let timers = Timers {
-                first: first(index),
+                first: first_request(demand.synchro, index, count),
                 synchro: demand.synchro,
                 round_trip: round_trip(carrier, delay),
             };
@@ -112,32 +118,25 @@ impl Assigning {
             let terminal = terminal(index, other.agreement);
             Background::new(other, terminal)
         });
-        let next_plan = first_plan(carrier, delay);
-        let mut planner = Planner::new(carrier, demand.fca_kbps);
-        for (id, agreement) in (OWN..=u8::MAX).zip(&agreements) {
-            planner.logon(id, agreement.share());
-        }
-        let mut this = Self {
+        let rates = (demand.fca_kbps, demand.synchro);
+        let mut gateway = has_planner.then(|| Gateway::new(carrier, delay, rates, &agreements));
+        // Up to the arrival of the first plan those count that were made before.
+        let early = gateway.iter_mut().flat_map(|it| it.early_plans(delay));
+        let plans = early.map(|(at, plan)| (at, plan, Vec::new())).collect();
+        Some(Self {
             carrier,
             plan_path: PlanPath::new(&demand.plans, config.seed),
-            planner: has_planner.then_some(planner),
-            own: has_own.then(|| terminal(0, demand.agreement)),
+            gateway,
+            own: has_own.then(|| terminal(own, demand.agreement)),
+            is_shared: matches!(stations, Stations::Shared { .. }),
             others: others.collect(),
-            clocks: (0..count).map(|it| (first(it), demand.synchro)).collect(),
             requests: VecDeque::new(),
-            plans: VecDeque::new(),
+            plans,
             outgoing: VecDeque::new(),
-            next_plan: if has_planner { next_plan } else { Nanos::MAX },
             next_superframe: 0,
+            starts: Vec::new(),
             rest: (0, 0),
-        };
-        // Up to the arrival of the first plan those count that were made before.
-        let early = (0..).map(|index| index * carrier.superframe);
-        for at in early.take_while(|&at| at < next_plan.saturating_add(delay)) {
-            let plan = this.plan(at);
-            this.plans.extend(plan.map(|plan| (at, plan)));
-        }
-        Some(this)
+        })
     }
 
     /// The own terminal sends another waveform from now on.
@@ -145,8 +144,8 @@ impl Assigning {
         if let Some(own) = &mut self.own {
             own.retune(waveform);
         }
-        if let Some(planner) = &mut self.planner {
-            planner.retune(OWN, waveform);
+        if let Some(gateway) = &mut self.gateway {
+            gateway.retune(OWN, waveform);
         }
     }
 
@@ -171,9 +170,9 @@ impl Assigning {
 
     /// When another process has to be sent something: a request, or a plan; `None` in one process.
     pub(crate) fn next_message(&self) -> Option<Nanos> {
-        match (&self.own, &self.planner) {
-            (Some(own), None) => Some(own.next_event()),
-            (None, _) => Some(self.next_plan),
+        match (&self.own, &self.gateway) {
+            (Some(own), None) if !self.is_shared => Some(own.next_event()),
+            (None, Some(gateway)) => Some(gateway.next_plan()),
             _ => None,
         }
     }
@@ -182,14 +181,15 @@ impl Assigning {
     fn next(&self) -> (Nanos, Due) {
         let never = Nanos::MAX;
         let first = |at: Option<Nanos>, due: Due| (at.unwrap_or(never), due);
-        let mut next = first(self.requests.front().map(|it| it.0), Due::AtGateway);
+        let gateway = self.gateway.as_ref();
+        let mut next = first(gateway.and_then(Gateway::next_request), Due::AtGateway);
         let others = self.others.iter().map(|other| &other.terminal);
         let terminals = [self.own.as_ref()].into_iter().chain(others.map(Some));
         let requests = (OWN..=u8::MAX).zip(terminals);
         let requests =
             requests.map(|(id, it)| first(it.map(Terminal::next_event), Due::Request(id)));
         let fixed = [
-            (self.next_plan, Due::Plan),
+            first(gateway.map(Gateway::next_plan), Due::Plan),
             first(self.plans.front().map(|it| it.0), Due::AtTerminals),
         ];
         let superframe = [(self.next_superframe, Due::Superframe)];
@@ -206,15 +206,13 @@ impl Assigning {
         let (now, due) = self.next();
         match due {
             Due::AtGateway => {
-                if let (Some((_, id, request)), Some(planner)) =
-                    (self.requests.pop_front(), &mut self.planner)
-                {
-                    planner.request(id, request);
+                if let Some(gateway) = &mut self.gateway {
+                    gateway.take_request();
                 }
             }
             Due::Plan => {
-                self.next_plan += self.carrier.superframe;
-                if let Some(plan) = self.plan(now.saturating_add(delay)) {
+                let plan = self.gateway.as_mut().map(|gateway| gateway.next(delay));
+                if let Some(plan) = plan {
                     return self.send_plan(now, delay, plan);
                 }
             }
@@ -226,29 +224,6 @@ impl Assigning {
             }
         }
         Step::Inside
-    }
-
-    /// The plan for the first superframe that starts at `arrives` or later.
-    fn plan(&mut self, arrives: Nanos) -> Option<Plan> {
-        let start = arrives.div_ceil(self.carrier.superframe) * self.carrier.superframe;
-        let end = start + self.carrier.superframe;
-        let before = |time: Nanos, (first, period): (Nanos, Nanos)| {
-            time.saturating_sub(first).div_ceil(period)
-        };
-        let signalling = match self.carrier.arithmetic {
-            Arithmetic::Standard => {
-                let clocks = self.clocks.iter();
-                clocks
-                    .map(|&clock| before(end, clock) - before(start, clock))
-                    .sum()
-            }
-            Arithmetic::OpenSand => 0,
-        };
-        Some(
-            self.planner
-                .as_mut()?
-                .plan(u32::try_from(signalling).unwrap_or(u32::MAX)),
-        )
     }
 
     /// Sends a plan on its way; it may be lost for the own terminal.
@@ -267,7 +242,8 @@ impl Assigning {
         if is_lost {
             plan.grants.remove(&OWN);
         }
-        self.plans.push_back((now.saturating_add(delay), plan));
+        let at = now.saturating_add(delay);
+        self.plans.push_back((at, plan, Vec::new()));
         if is_lost {
             Step::PlanLost
         } else {
@@ -289,7 +265,28 @@ impl Assigning {
             signalling,
         };
         self.keep_apart(at);
-        self.plans.push_back((at, plan));
+        self.plans.push_back((at, plan, Vec::new()));
+    }
+
+    /// A plan of the planner of a shared carrier takes effect at `at`; `starts` as in [`Superframe`].
+    pub(crate) fn share_plan(
+        &mut self,
+        at: Nanos,
+        (grant, free, signalling): (Grant, u32, u32),
+        starts: Vec<Nanos>,
+    ) {
+        let plan = Plan {
+            superframe: 0,
+            grants: BTreeMap::from([(OWN, grant)]),
+            free,
+            signalling,
+        };
+        self.plans.push_back((at, plan, starts));
+    }
+
+    /// The oldest request for the planner of a shared carrier, and when it arrives.
+    pub(crate) fn take_request(&mut self) -> Option<(Nanos, Request)> {
+        self.requests.pop_front()
     }
 
     /// Moves the superframes of a terminal away from a moment at which a plan arrives, if they start close to it: the clocks of
@@ -305,15 +302,19 @@ impl Assigning {
 
     /// A request of the own terminal reaches the gateway at `at`.
     pub(crate) fn receive_request(&mut self, at: Nanos, request: Request) {
-        self.requests.push_back((at, OWN, request));
+        match &mut self.gateway {
+            Some(gateway) => gateway.expect(at, OWN, request),
+            None => self.requests.push_back((at, request)),
+        }
     }
 
     fn apply_plan(&mut self, now: Nanos) {
-        let Some((_, plan)) = self.plans.pop_front() else {
+        let Some((_, plan, starts)) = self.plans.pop_front() else {
             return;
         };
         if let (Some(own), Some(&grant)) = (&mut self.own, plan.grants.get(&OWN)) {
             own.assign(now, grant);
+            self.starts = starts;
             self.rest = (plan.free, plan.signalling);
         }
         for (id, other) in (OWN + 1..=u8::MAX).zip(&mut self.others) {
@@ -338,8 +339,9 @@ impl Assigning {
             let level = other.level(now);
             let request = other.terminal.request(now, &[level]);
             let at = end.saturating_add(delay);
-            self.requests
-                .extend(request.map(|request| (at, id, request)));
+            if let (Some(request), Some(gateway)) = (request, &mut self.gateway) {
+                gateway.expect(at, id, request);
+            }
             return Step::Inside;
         }
         let request = self
@@ -361,17 +363,10 @@ impl Assigning {
         Some(Superframe {
             start: now,
             slots,
+            starts: std::mem::take(&mut self.starts),
             free,
             signalling,
         })
-    }
-}
-
-/// When the gateway's superframes start.
-fn first_plan(carrier: dama::Carrier, delay: Nanos) -> Nanos {
-    match carrier.arithmetic {
-        Arithmetic::Standard => delay.checked_rem(carrier.superframe).unwrap_or(0),
-        Arithmetic::OpenSand => 0,
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! The configuration of one direction.
 
-use crate::{Acm, Carrier, Demand, Jitter, Loss, LossModel, Nanos, Queue, Signalling};
+use crate::{Acm, Carrier, Classes, Demand, Jitter, Loss, LossModel, Nanos, Queue, Signalling};
 use dvb::acm::ErrorModel;
 use dvb::modcod::ModCod;
 use thiserror::Error;
@@ -25,6 +25,8 @@ pub struct LinkConfig {
     pub acm: Option<Acm>,
     /// Assignment of the slots on demand; `None`: the slots of the carrier in every superframe.
     pub demand: Option<Demand>,
+    /// Classes of traffic where slots are not on demand; `None`: one.
+    pub classes: Option<Classes>,
     /// Plans that a forward carrier has to send, in front of all packets; `None`: none.
     pub signalling: Option<Signalling>,
     /// Seed of all generators: same seed and same input, same events.
@@ -120,12 +122,25 @@ pub enum LinkError {
         "demand assignment needs a return carrier, 1 to 64 FIFOs of 1 packet and more, a request period, and at most 255 other terminals"
     )]
     Demand,
+    /// Classes without FIFOs, or a DSCP without one.
+    #[error("classes need 1 to 64 FIFOs of 1 packet and more, and a FIFO for each DSCP")]
+    Classes,
     /// Plans travel in BBFRAMEs of the standard, and count slots in 16 bits.
     #[error("plans need a DVB-S2 carrier, a superframe, and at most 65535 slots")]
     Signalling,
     /// The slots are assigned on demand.
     #[error("a carrier with demand assignment stays as it is")]
     OnDemand,
+    /// Terminals that cannot share a carrier.
+    #[error(
+        "terminals share a DVB-S2 or DVB-RCS2 carrier of the same kind, rate, classes and request period, at most 256 with weights of 1 to 100"
+    )]
+    Shared,
+    /// On a shared carrier each terminal has its own delay, outage, Es/N0, attenuation and MODCOD; the rest stays.
+    #[error(
+        "a shared carrier stays as it is but for a terminal's delay, outage, Es/N0, attenuation and MODCOD"
+    )]
+    SharedChange,
     /// A wire has no frames that one process could send to another.
     #[error("a wire has no frames to send to another process")]
     NoFrames,
@@ -147,6 +162,7 @@ impl LinkConfig {
             reception: None,
             acm: None,
             demand: None,
+            classes: None,
             signalling: None,
             seed,
         }
@@ -175,6 +191,9 @@ impl LinkConfig {
                 .reception
                 .iter()
                 .try_for_each(Reception::check)?;
+        }
+        if self.classes.as_ref().is_some_and(|it| !it.is_possible()) {
+            return Err(LinkError::Classes);
         }
         if let Some(signalling) = &self.signalling {
             let is_forward = matches!(self.carrier, Carrier::Forward { .. });

@@ -163,7 +163,7 @@ impl Core {
 }
 
 /// Bytes between sender and receiver of a saturated carrier; 0 for a wire, where nothing bounds them.
-fn bytes_in_flight(config: &LinkConfig) -> u64 {
+pub(crate) fn bytes_in_flight(config: &LinkConfig) -> u64 {
     let openings = Grid::new(&config.carrier, 0).map_or(0.0, |grid| 2.0 * grid.spacing());
     let time = config.delay as f64 + openings + config.jitter.most_ns();
     let allowed = config.acm.iter().flat_map(|acm| &acm.allowed);

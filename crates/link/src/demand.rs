@@ -3,7 +3,7 @@
 
 use crate::loss::Losses;
 use crate::random::{Process, generator, hits};
-use crate::{Carrier, Change, LinkError, Loss, LossUnit, Nanos, Reception};
+use crate::{Carrier, Change, Classes, LinkError, Loss, LossUnit, Nanos, Reception};
 use dvb::dama::{self, Access, Agreement, Arithmetic};
 use rand_pcg::Pcg64;
 
@@ -141,12 +141,17 @@ pub struct Load {
 const MOST_TERMINALS: usize = 256;
 
 impl Demand {
+    /// Its FIFOs as classes.
+    pub(crate) fn classes(&self) -> Classes {
+        Classes {
+            packets: self.fifos.iter().map(|fifo| fifo.packets).collect(),
+            of_dscp: self.fifo_of_dscp,
+        }
+    }
+
     pub(crate) fn check(&self, carrier: &Carrier) -> Result<(), LinkError> {
-        let known = |index: &u8| usize::from(*index) < self.fifos.len();
         let is_possible = carrier.dama().is_some()
-            && (1..=64).contains(&self.fifos.len())
-            && self.fifos.iter().all(|fifo| fifo.packets > 0)
-            && self.fifo_of_dscp.iter().all(known)
+            && self.classes().is_possible()
             && self.synchro > 0
             && self.others.len() < MOST_TERMINALS;
         if is_possible {

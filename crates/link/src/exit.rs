@@ -2,9 +2,21 @@
 //! What stands behind the frames of a sender.
 
 use crate::core::Core;
+use crate::lanes::{Lanes, Part};
 use crate::{Carrier, Nanos};
 use dvb::dama::Request;
-use dvb::sdu::Filled;
+
+/// A frame on air.
+pub struct Sent<'a> {
+    /// When it ends.
+    pub(crate) end: Nanos,
+    /// Id of its MODCOD or waveform.
+    pub(crate) id: u8,
+    /// Data field of a BBFRAME, or payload of a burst.
+    pub(crate) frame: &'a [u8],
+    /// Terminals whose packets are in it.
+    pub(crate) parts: &'a [Part],
+}
 
 /// Where frames go. A trait, so that the exit of the loop over frames is known at compile time.
 pub trait Exit: Send {
@@ -12,7 +24,7 @@ pub trait Exit: Send {
     const IS_LOCAL: bool;
 
     /// A frame has come through at its end.
-    fn deliver(&mut self, end: Nanos, frame: &[u8], filled: Filled, core: &mut Core);
+    fn deliver(&mut self, sent: &Sent<'_>, core: &mut Core);
 
     /// A frame is lost.
     fn miss(&mut self);
@@ -22,6 +34,12 @@ pub trait Exit: Send {
 
     /// A packet leaves at `end` without a frame: on a wire or a line, or at a handover.
     fn send_unframed(&mut self, end: Nanos, packet: &[u8], core: &mut Core);
+
+    /// Works off the next report of a terminal of a shared carrier that comes before `now` and not after `opening`, and
+    /// returns its time; `None`: there is none.
+    fn adapt(&mut self, _now: Nanos, _opening: Option<Nanos>, _lanes: &mut Lanes) -> Option<Nanos> {
+        None
+    }
 
     /// Another link takes over.
     fn renew(&mut self, carrier: &Carrier);

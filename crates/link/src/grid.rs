@@ -71,12 +71,14 @@ impl Grid {
         Nanos::try_from(start).unwrap_or(Nanos::MAX)
     }
 
-    /// End of slot or frame `k`.
-    pub(crate) fn end(&self, k: u64) -> Nanos {
-        match self.burst {
-            Some(duration) => self.start(k).saturating_add(duration),
+    /// Start and end of slot or frame `k`.
+    pub(crate) fn span(&self, k: u64) -> (Nanos, Nanos) {
+        let start = self.start(k);
+        let end = match self.burst {
+            Some(duration) => start.saturating_add(duration),
             None => self.start(k.saturating_add(1)),
-        }
+        };
+        (start, end)
     }
 
     /// First opening that starts at or after `time`.
@@ -209,7 +211,7 @@ mod tests {
             den: 1,
             burst: Some(7),
         };
-        assert_eq!(grid.end(u64::MAX), Nanos::MAX);
+        assert_eq!(grid.span(u64::MAX).1, Nanos::MAX);
         let k = grid.first_from(Nanos::MAX);
         assert!(grid.start(k) >= Nanos::MAX - 1);
     }

@@ -7,6 +7,7 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
 mod acm;
+mod agenda;
 mod air;
 mod assign;
 mod carrier;
@@ -18,8 +19,10 @@ pub mod datagram;
 mod demand;
 mod exit;
 mod framed;
+mod gateway;
 mod grid;
 mod jitter;
+mod lanes;
 mod ledger;
 mod line;
 mod loss;
@@ -27,6 +30,8 @@ mod predict;
 mod queue;
 mod random;
 mod ring;
+mod shared_forward;
+mod shared_return;
 mod signalling;
 mod split;
 mod stage;
@@ -42,7 +47,9 @@ pub use jitter::Jitter;
 pub use ledger::{Counters, Event, Frame, What};
 pub use loss::{GilbertElliott, Loss, LossModel, LossUnit};
 pub use predict::{Rtt, echo_rtt, idle_delay, steady_goodput_bps};
-pub use queue::{Aqm, CoDel, FqCoDel, Pie, Queue};
+pub use queue::{Aqm, Classes, CoDel, FqCoDel, Pie, Queue};
+pub use shared_forward::{MOST_TERMINALS, SharedForward};
+pub use shared_return::SharedReturn;
 pub use signalling::Signalling;
 pub use split::{Receiver, Relay, Sender};
 pub use stage::{Accepted, Stage};

@@ -8,12 +8,12 @@ use crate::change::Change;
 use crate::config::{LinkConfig, LinkError};
 use crate::core::{Adapted, Core};
 use crate::datagram::{Datagram, HEADER};
-use crate::exit::Exit;
+use crate::exit::{Exit, Sent};
+use crate::lanes::total;
 use crate::stage::{Accepted, Stage};
 use crate::transmitter::Transmitter;
 use crate::{Carrier, Nanos};
 use dvb::dama::Request;
-use dvb::sdu::Filled;
 
 /// Packets in, datagrams out: queue, frames, and losses of frames, outages and reception among them.
 pub type Sender = Transmitter<Numbered>;
@@ -45,16 +45,16 @@ impl Sender {
 impl Exit for Numbered {
     const IS_LOCAL: bool = false;
 
-    fn deliver(&mut self, end: Nanos, frame: &[u8], filled: Filled, core: &mut Core) {
+    fn deliver(&mut self, sent: &Sent<'_>, core: &mut Core) {
         // A plan alone leaves by a datagram of its own.
-        if filled.used > 0 {
+        if total(sent.parts).used > 0 {
             let frame = Datagram::Frame {
                 session: self.session,
                 sequence: self.sequence,
-                payload: frame,
+                payload: sent.frame,
             };
             frame.write(&mut self.datagram);
-            core.channel.pass(end, &self.datagram);
+            core.channel.pass(sent.end, &self.datagram);
             self.miss();
         }
     }

@@ -2,19 +2,21 @@
 //! The sending side of a direction: queue, frames, losses of frames. [`Link`] has the receiving side, too.
 
 use crate::acm::Loop;
-use crate::air::Decapsulator;
+use crate::air::{Decapsulator, Encapsulator};
 use crate::assign::{Assigning, Stations, Step, Superframe};
 use crate::change::{Change, Handover, Waiting};
 use crate::config::{LinkConfig, LinkError};
 use crate::core::{Adapted, Core};
-use crate::exit::Exit;
+use crate::exit::{Exit, Sent};
 use crate::framed::Framed;
+use crate::lanes::{Lane, Lanes, total};
 use crate::ledger::{Event, Frame};
 use crate::line::Line;
 use crate::queue::{Fifos, Queue};
 use crate::stage::{Accepted, Stage};
 use crate::{Carrier, Nanos};
 use dvb::dama::{Level, Request};
+use dvb::modcod::ModCod;
 use dvb::sdu::Filled;
 
 /// The sending side of a direction, and its exit.
@@ -27,7 +29,7 @@ pub struct Transmitter<E> {
     core: Core,
     framed: Option<Framed>,
     line: Option<Line>,
-    queue: Fifos,
+    lanes: Lanes,
     exit: E,
 }
 
@@ -44,21 +46,26 @@ impl Link {
     /// # Errors
     /// The configuration cannot be a link.
     pub fn new(config: LinkConfig) -> Result<Self, LinkError> {
+        Self::with_stations(config, Stations::All)
+    }
+
+    pub(crate) fn with_stations(config: LinkConfig, stations: Stations) -> Result<Self, LinkError> {
         let exit = Local(Decapsulator::new(&config.carrier));
-        Self::with_exit(config, Stations::All, exit)
+        Self::with_exit(config, stations, exit)
     }
 }
 
 impl Exit for Local {
     const IS_LOCAL: bool = true;
 
-    fn deliver(&mut self, end: Nanos, frame: &[u8], filled: Filled, core: &mut Core) {
+    fn deliver(&mut self, sent: &Sent<'_>, core: &mut Core) {
+        let (end, filled) = (sent.end, total(sent.parts));
         let channel = &mut core.channel;
         let Some(decapsulator) = &mut self.0 else {
             return;
         };
         let mut kept = Filled::default();
-        decapsulator.receive(frame, |packet| {
+        decapsulator.receive(sent.frame, |packet| {
             if channel.loses_packet(end) {
                 return;
             }
@@ -104,11 +111,22 @@ impl<E: Exit> Transmitter<E> {
         stations: Stations,
         exit: E,
     ) -> Result<Self, LinkError> {
+        let lanes = Lanes::new(vec![Lane::new(&config, 1, (0, 1))]);
+        Self::with_lanes(config, stations, lanes, exit)
+    }
+
+    /// A carrier for several terminals.
+    pub(crate) fn with_lanes(
+        config: LinkConfig,
+        stations: Stations,
+        lanes: Lanes,
+        exit: E,
+    ) -> Result<Self, LinkError> {
         let core = Core::new(config, stations)?;
         Ok(Self {
             framed: Framed::new(&core.config, 0),
             line: Line::new(&core.config.carrier, 0),
-            queue: Fifos::new(&core.config, core.config.queue, 0),
+            lanes,
             core,
             exit,
         })
@@ -116,24 +134,28 @@ impl<E: Exit> Transmitter<E> {
 
     /// Advances to `now` and offers one packet of 1 to 65 535 bytes.
     pub fn push(&mut self, now: Nanos, packet: &[u8]) -> Accepted {
+        self.push_for(now, 0, packet)
+    }
+
+    /// The same for terminal `lane` of a shared carrier.
+    pub(crate) fn push_for(&mut self, now: Nanos, lane: usize, packet: &[u8]) -> Accepted {
         self.advance(now);
         let now = self.core.now;
         self.core.ledger.offer(now, packet.len());
         let idle = self.is_idle();
         let is_taken = match &mut self.framed {
-            Some(framed) if framed.air.accepts(packet) => {
+            Some(framed) if self.lanes.accepts(lane, packet) => {
                 if idle {
                     framed.skip_to(now);
                 }
-                let pending = framed.air.pending() as u64;
-                self.queue.push(now, packet, pending, &mut self.core.ledger)
+                self.lanes.push(now, lane, packet, &mut self.core.ledger)
             }
             None if (1..=65_535).contains(&packet.len()) => {
                 if let Some(line) = &mut self.line {
                     if idle {
                         line.skip_to(now);
                     }
-                    self.queue.push(now, packet, 0, &mut self.core.ledger)
+                    self.lanes.push(now, lane, packet, &mut self.core.ledger)
                 } else {
                     self.exit.send_unframed(now, packet, &mut self.core);
                     true
@@ -152,7 +174,7 @@ impl<E: Exit> Transmitter<E> {
     }
 
     /// Start and end of the next frame with something to send; `None` while there is none, or no slot for it.
-    fn opening(&self) -> Option<(Nanos, Nanos)> {
+    pub(crate) fn opening(&self) -> Option<(Nanos, Nanos)> {
         let framed = self.framed.as_ref()?;
         if self.is_idle() {
             return framed.next_plan();
@@ -162,11 +184,24 @@ impl<E: Exit> Transmitter<E> {
 
     /// Works off the next event of adaptive coding if it comes before now and not after `opening`.
     fn adapt(&mut self, opening: Option<Nanos>) -> bool {
+        if let Some(at) = self.exit.adapt(self.core.now, opening, &mut self.lanes) {
+            self.idle_at(at);
+            return true;
+        }
         let adapted = self.core.adapt(opening);
         if let Adapted::Retuned(at) = adapted {
             self.retune(at);
         }
         adapted != Adapted::Nothing
+    }
+
+    /// Where nothing waits, the grid goes on in the MODCOD that all terminals receive.
+    fn idle_at(&mut self, at: Nanos) {
+        let modcod = self.lanes.most_robust();
+        let modcod = modcod.filter(|_| self.lanes.is_idle());
+        if let (Some(framed), Some(modcod)) = (&mut self.framed, modcod) {
+            framed.tune(&self.core.config.carrier, modcod, at);
+        }
     }
 
     /// Goes over to the carrier in force at the first opening from `at` on.
@@ -189,13 +224,13 @@ impl<E: Exit> Transmitter<E> {
         if at >= self.core.now || opening.is_some_and(|start| start < at) {
             return false;
         }
-        let (queue, config, framed) = (&self.queue, &self.core.config, self.framed.as_ref());
-        let levels = || framed.map_or_else(Vec::new, |framed| levels(config, framed, queue));
+        let (lane, config) = (self.lanes.lane(0), &self.core.config);
+        let levels = || levels(config, lane);
         match assigning.step(self.core.channel.delay, levels) {
             Step::Inside => {}
             Step::Requested { request, end } => self.send_request(request, end),
             Step::PlanLost => self.core.ledger.counters.plans_lost += 1,
-            Step::Superframe(superframe) => self.begin(superframe),
+            Step::Superframe(mut superframe) => self.begin(&mut superframe),
         }
         true
     }
@@ -215,7 +250,7 @@ impl<E: Exit> Transmitter<E> {
     }
 
     /// A superframe begins.
-    fn begin(&mut self, superframe: Superframe) {
+    fn begin(&mut self, superframe: &mut Superframe) {
         if let Some(framed) = &mut self.framed {
             framed.assign(&self.core.config.carrier, superframe);
         }
@@ -256,46 +291,47 @@ impl<E: Exit> Transmitter<E> {
     }
 
     fn replace_queue(&mut self, queue: Queue) {
-        let pending = self.pending();
-        let new = Fifos::new(&self.core.config, queue, self.core.generation).after(&self.queue);
-        let mut old = std::mem::replace(&mut self.queue, new);
-        old.drain(|since, packet| {
-            self.queue
-                .push(since, packet, pending, &mut self.core.ledger);
+        let core = &mut self.core;
+        let new = Fifos::new(&core.config, queue, core.generation);
+        self.lanes.change(0, |lane| {
+            let pending = lane.pending();
+            let new = new.after(&lane.queue);
+            let mut old = std::mem::replace(&mut lane.queue, new);
+            old.drain(|since, packet| {
+                lane.queue.push(since, packet, pending, &mut core.ledger);
+            });
         });
     }
 
     fn hand_over(&mut self, handover: Handover) {
         let new = Fifos::new(&self.core.config, handover.queue, self.core.generation);
-        let mut old = std::mem::replace(&mut self.queue, new);
         let mut waiting = Vec::new();
-        let cut = self
-            .framed
-            .as_mut()
-            .and_then(|framed| framed.air.take_back());
-        waiting.extend(cut.map(|packet| (self.core.now, packet)));
-        old.drain(|since, packet| waiting.push((since, packet.to_vec())));
+        let now = self.core.now;
+        self.lanes.change(0, |lane| {
+            let cut = lane.air.as_mut().and_then(Encapsulator::take_back);
+            waiting.extend(cut.map(|packet| (now, packet)));
+            let mut old = std::mem::replace(&mut lane.queue, new);
+            old.drain(|since, packet| waiting.push((since, packet.to_vec())));
+        });
         if handover.waiting == Waiting::Flush {
             for (_, packet) in waiting.drain(..) {
-                let now = self.core.now;
                 self.exit.send_unframed(now, &packet, &mut self.core);
             }
         }
         self.core.apply(&Change::Handover(handover));
-        let (carrier, now) = (self.core.config.carrier, self.core.now);
+        let carrier = self.core.config.carrier;
+        let air = Encapsulator::new(&carrier, (0, 1));
+        self.lanes.change(0, |lane| lane.air = air);
         self.framed = Framed::new(&self.core.config, now);
         self.line = Line::new(&carrier, now);
         self.exit.renew(&carrier);
         for (since, packet) in waiting {
-            let accepts = |framed: &Framed| framed.air.accepts(&packet);
+            let queues = self.line.is_some() || self.lanes.accepts(0, &packet);
             match (&self.framed, handover.waiting) {
-                (None, Waiting::Keep) if self.line.is_some() => {
-                    self.queue.push(since, &packet, 0, &mut self.core.ledger);
+                (_, Waiting::Keep) if queues => {
+                    self.lanes.push(since, 0, &packet, &mut self.core.ledger);
                 }
                 (None, Waiting::Keep) => self.exit.send_unframed(now, &packet, &mut self.core),
-                (Some(framed), Waiting::Keep) if accepts(framed) => {
-                    self.queue.push(since, &packet, 0, &mut self.core.ledger);
-                }
                 _ => self.core.ledger.drop(self.core.now, packet.len()),
             }
         }
@@ -331,13 +367,27 @@ impl<E: Exit> Transmitter<E> {
             .map_or_else(Vec::new, std::mem::take)
     }
 
-    fn pending(&self) -> u64 {
-        let framed = self.framed.as_ref();
-        framed.map_or(0, |framed| framed.air.pending()) as u64
+    pub(crate) fn is_idle(&self) -> bool {
+        self.lanes.is_idle()
     }
 
-    fn is_idle(&self) -> bool {
-        self.queue().1 == 0
+    /// What waits for each terminal.
+    pub(crate) const fn lanes(&self) -> &Lanes {
+        &self.lanes
+    }
+
+    /// A terminal of a shared carrier receives another MODCOD from now on.
+    pub(crate) fn set_modcod(&mut self, lane: usize, modcod: ModCod) {
+        self.lanes.set_modcod(lane, modcod);
+        self.idle_at(self.core.now);
+    }
+
+    pub(crate) const fn exit(&self) -> &E {
+        &self.exit
+    }
+
+    pub(crate) const fn exit_mut(&mut self) -> &mut E {
+        &mut self.exit
     }
 }
 
@@ -353,7 +403,9 @@ impl<E: Exit> Stage for Transmitter<E> {
     fn advance(&mut self, now: Nanos) {
         self.core.now = self.core.now.max(now);
         if let Some(line) = &mut self.line {
-            line.send(&mut self.queue, &mut self.exit, &mut self.core);
+            let (exit, core) = (&mut self.exit, &mut self.core);
+            self.lanes
+                .change(0, |lane| line.send(&mut lane.queue, exit, core));
             return;
         }
         loop {
@@ -365,9 +417,11 @@ impl<E: Exit> Stage for Transmitter<E> {
             let (Some(framed), Some(start)) = (&mut self.framed, opening) else {
                 return;
             };
-            // Openings before a plan have passed unused.
-            framed.skip_to(start);
-            framed.open(&mut self.queue, &mut self.exit, &mut self.core);
+            if self.lanes.is_idle() {
+                // Openings before a plan have passed unused.
+                framed.skip_to(start);
+            }
+            framed.open(&mut self.lanes, &mut self.exit, &mut self.core);
         }
     }
 
@@ -418,22 +472,23 @@ impl<E: Exit> Stage for Transmitter<E> {
     }
 
     fn queue(&self) -> (u64, u64) {
-        let pending = self.pending();
-        let (bytes, packets) = self.queue.size();
-        (bytes + pending, packets + u64::from(pending > 0))
+        self.lanes.lane(0).size()
     }
 }
 
 /// What the terminal has to ask for, FIFO by FIFO.
-fn levels(config: &LinkConfig, framed: &Framed, queue: &Fifos) -> Vec<Level> {
+fn levels(config: &LinkConfig, lane: &Lane) -> Vec<Level> {
+    let Some(air) = &lane.air else {
+        return Vec::new();
+    };
     let payload = config.carrier.frame_payload() as u64;
     let fifos = config.demand.iter().flat_map(|demand| &demand.fifos);
-    let sizes = queue.levels(framed.air.pending() as u64);
+    let sizes = lane.queue.levels(lane.pending());
     fifos
         .zip(sizes)
         .map(|(fifo, (bytes, packets))| Level {
             access: fifo.access,
-            bytes: framed.air.on_air(bytes, packets, payload),
+            bytes: air.on_air(bytes, packets, payload),
         })
         .collect()
 }

@@ -6,7 +6,7 @@ use crate::entities::Host;
 use crate::fault::Faults;
 use crate::physical::Physical;
 use crate::qos::Qos;
-use crate::radio::{Forward, Return, combined_es_n0_db};
+use crate::radio::{self, Forward, Return, combined_es_n0_db};
 use crate::spots::Spot;
 use crate::terminal::{StProfile, Terminal};
 
@@ -53,6 +53,42 @@ impl Profile {
     #[must_use]
     pub const fn is_on_demand(&self) -> bool {
         self.st_profile.dama.is_on_demand() || self.st_profile.qos.is_tagged
+    }
+
+    /// The same platform with another terminal of the ST's carriers in place of the ST; `None`: there is no such terminal.
+    ///
+    /// Its MODCOD and waveform are the most efficient that its own `Es/N0` reaches, the most robust where it reaches none.
+    #[must_use]
+    pub fn of(&self, id: u8) -> Option<Self> {
+        if id == self.st.id {
+            return Some(self.clone());
+        }
+        let terminal = self.sharing().find(|it| it.id == id)?;
+        let mut profile = Self {
+            st: Host {
+                id,
+                emu_address: terminal.emu_address,
+                mac: terminal.mac,
+            },
+            st_profile: terminal.profile.clone(),
+            ..self.clone()
+        };
+        profile.one_way_delay_ns = profile.one_way_delay_at(0);
+        let physical = [&self.gw_physical, &profile.st_profile.physical];
+        let (forward_db, return_db) = radio::steady_es_n0_db(physical);
+        profile
+            .forward
+            .retune(forward_db, self.settings.forward_margin_db);
+        let (margin_db, dama) = (self.settings.return_margin_db, &terminal.profile.dama);
+        profile
+            .return_link
+            .retune(return_db, margin_db, dama.cra_kbps);
+        Some(profile)
+    }
+
+    /// Ids of the terminals of the ST's carriers, the ST first.
+    pub fn terminals_of_carriers(&self) -> impl Iterator<Item = u8> {
+        std::iter::once(self.st.id).chain(self.sharing().map(|it| it.id))
     }
 
     /// The terminals that share the return carrier with the ST.

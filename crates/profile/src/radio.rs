@@ -45,7 +45,51 @@ pub struct Return {
     pub slots: u32,
 }
 
+impl Forward {
+    /// For a terminal that receives at this `Es/N0`.
+    pub(crate) fn retune(&mut self, es_n0_db: f64, margin_db: f64) {
+        self.es_n0_db = es_n0_db;
+        let limit_db = es_n0_db - margin_db;
+        let efficiency = |it: &ModCod| it.efficiency(FrameSize::Normal, false);
+        self.modcod =
+            reached(&self.modcods, limit_db, |it| it.es_n0_db(), efficiency).unwrap_or(self.modcod);
+    }
+}
+
+/// The most efficient of those that need at most `limit_db`, else the most robust; `None` of none.
+fn reached<T: Copy>(
+    all: &[T],
+    limit_db: f64,
+    needed_db: impl Fn(&T) -> f64,
+    efficiency: impl Fn(&T) -> f64,
+) -> Option<T> {
+    let within = all.iter().filter(|it| needed_db(it) <= limit_db);
+    let best = within.max_by(|left, right| efficiency(left).total_cmp(&efficiency(right)));
+    let robust = || {
+        let order = |left: &&T, right: &&T| needed_db(left).total_cmp(&needed_db(right));
+        all.iter().min_by(order)
+    };
+    best.or_else(robust).copied()
+}
+
 impl Return {
+    /// For a terminal that the gateway receives at this `Es/N0`, with this constant rate.
+    pub(crate) fn retune(&mut self, es_n0_db: f64, margin_db: f64, cra_kbps: u32) {
+        self.es_n0_db = es_n0_db;
+        let limit_db = es_n0_db - margin_db;
+        let waveforms = &self.waveforms;
+        self.waveform = reached(
+            waveforms,
+            limit_db,
+            |it| it.threshold_db(),
+            |it| it.efficiency(),
+        )
+        .unwrap_or(self.waveform);
+        self.cra_kbps = cra_kbps.into();
+        let slots = cra_slots(self.cra_kbps, self.superframe_ns, self.waveform);
+        self.slots = u32::try_from(slots).unwrap_or(u32::MAX);
+    }
+
     /// The carrier that terminals share, as `dvb::dama` has it.
     #[must_use]
     pub const fn carrier(&self, arithmetic: Arithmetic) -> Carrier {
@@ -96,9 +140,11 @@ pub(crate) struct Ends<'a> {
     pub st: &'a Physical,
 }
 
-/// `Es/N0` of a direction without attenuation that changes, dB: the sender's uplink and the receiver's downlink.
-fn steady_es_n0_db(up: &Leg, down: &Leg) -> f64 {
-    combined_es_n0_db(up.steady_es_n0_db(), down.steady_es_n0_db())
+/// `Es/N0` without attenuation that changes, dB, of the forward and the return link between gateway and terminal.
+pub(crate) fn steady_es_n0_db([gw, st]: [&Physical; 2]) -> (f64, f64) {
+    // The sender's uplink and the receiver's downlink.
+    let of = |up: &Leg, down: &Leg| combined_es_n0_db(up.steady_es_n0_db(), down.steady_es_n0_db());
+    (of(&gw.uplink, &st.downlink), of(&st.uplink, &gw.downlink))
 }
 
 /// The allowed id with the highest efficiency whose threshold of the file plus margin is within the `Es/N0`.
@@ -177,7 +223,7 @@ pub(crate) fn forward(
     settings: &Settings,
     faults: &mut Faults,
 ) -> Option<Forward> {
-    let es_n0_db = steady_es_n0_db(&ends.gw.uplink, &ends.st.downlink);
+    let (es_n0_db, _) = steady_es_n0_db([ends.gw, ends.st]);
     check_gate(files.st, ends.st.minimal_es_n0_db, es_n0_db, faults);
     let (spot, carrier) = own_carrier(files, "forward_band")?;
     let efficiency = |id| Some(ModCod::by_id(id)?.efficiency(FrameSize::Normal, false));
@@ -203,7 +249,7 @@ pub(crate) fn return_link(
     settings: &Settings,
     faults: &mut Faults,
 ) -> Option<Return> {
-    let es_n0_db = steady_es_n0_db(&ends.st.uplink, &ends.gw.downlink);
+    let (_, es_n0_db) = steady_es_n0_db([ends.gw, ends.st]);
     check_gate(files.gw, ends.gw.minimal_es_n0_db, es_n0_db, faults);
     let (spot, carrier) = own_carrier(files, "return_band")?;
     let efficiency = |id| Some(Waveform::by_id(id)?.efficiency());

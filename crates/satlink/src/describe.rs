@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! The requirements of a platform's entities on their machines.
 
+use dvb::modcod::FrameSize;
 use emulator::demand;
 use emulator::timing::Timing;
+use link::Carrier;
 use profile::{Fault, Faults, Platform, Profile, supported};
 use serde::Serialize;
 
@@ -63,11 +65,76 @@ pub fn summary(profile: &Profile) -> String {
     )
 }
 
+/// The terminals of the ST's carriers with their rates, a line each; none where the ST is alone. Figures of `OpenSAND`'s own
+/// arithmetic are in brackets.
+#[must_use]
+pub fn terminals(profile: &Profile) -> Vec<String> {
+    if profile.sharing().next().is_none() {
+        return Vec::new();
+    }
+    let seen = profile.terminals_of_carriers();
+    let seen = seen.filter_map(|id| profile.of(id));
+    seen.map(|it| terminal(&it)).collect()
+}
+
+fn terminal(profile: &Profile) -> String {
+    let (down, up) = (&profile.forward, &profile.return_link);
+    let (symbol_rate, modcod, label) = (down.symbol_rate, down.modcod, profile.st.mac);
+    let standard = Carrier::Forward {
+        symbol_rate,
+        modcod,
+        frame_size: FrameSize::Normal,
+        pilots: false,
+        label,
+    };
+    let opensand = Carrier::OpenSandForward {
+        symbol_rate,
+        modcod,
+        tick: down.tick_ns,
+        label,
+        defects: false,
+    };
+    let kbps = |carrier: Carrier| carrier.rate_bps().unwrap_or(0.0) / 1e3;
+    let [slots, theirs] =
+        [Timing::Standard, Timing::OpenSand].map(|timing| demand::slots(timing, profile));
+    format!(
+        "terminal {}: forward {modcod} {:.0} kbit/s [{:.0}], return {}, CRA {} kbit/s in {} [{}] of {} [{}] slots, up to {} [{}]",
+        profile.st.id,
+        kbps(standard),
+        kbps(opensand),
+        up.waveform,
+        up.cra_kbps,
+        slots.cra,
+        theirs.cra,
+        slots.carrier,
+        theirs.carrier,
+        slots.most,
+        theirs.most,
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
     use crate::testing::schema_faults;
     use std::path::Path;
+
+    #[test]
+    fn p185_terminals_are_shown_with_the_rates_of_both_arithmetics() {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../opensand-profiles");
+        let of = |name: &str| terminals(&profile::load(&dir.join(name)).unwrap());
+        assert_eq!(of("geo"), [""; 0]);
+        let lines = of("geo-dama");
+        assert_eq!(lines.len(), 2);
+        for (line, id) in lines.iter().zip([1, 4]) {
+            let start = format!(
+                "terminal {id}: forward QPSK 1/4 19610 kbit/s [19541], return 16QAM 5/6 (536 symbols), CRA "
+            );
+            assert!(line.starts_with(&start), "{line}");
+            assert!(line.contains(" of 791 [792] slots, up to "), "{line}");
+        }
+    }
 
     #[test]
     fn description_has_exactly_the_fields_of_its_schema() {

@@ -12,7 +12,7 @@ use serde::Serialize;
 use cli::{Failure, PROFILE_HINT, load, log, refused_profile};
 use emulator::config::Config;
 use emulator::plan;
-use satlink::describe::{description, inspection, summary};
+use satlink::describe::{description, inspection, summary, terminals};
 use satlink::entity::Entity;
 use satlink::run;
 
@@ -128,11 +128,13 @@ fn validate(dirs: &[PathBuf], mode: Mode, json: bool) -> Result<(), Failure> {
     } else {
         for (dir, result) in &results {
             match result {
-                Ok((warnings, summary)) => {
+                Ok((warnings, lines)) => {
                     for warning in warnings.as_slice() {
                         log(&format!("warning: {warning}"));
                     }
-                    print(&format!("{dir}: {summary}"))?;
+                    for line in lines {
+                        print(&format!("{dir}: {line}"))?;
+                    }
                 }
                 Err(faults) => log(&faults.to_string()),
             }
@@ -147,15 +149,15 @@ fn validate(dirs: &[PathBuf], mode: Mode, json: bool) -> Result<(), Failure> {
     }
 }
 
-/// Warnings and a summary of a profile folder, or of a single file.
-fn checked(path: &Path, mode: Mode) -> Result<(Faults, String), Faults> {
+/// Warnings and a summary of a profile folder, or of a single file, in lines.
+fn checked(path: &Path, mode: Mode) -> Result<(Faults, Vec<String>), Faults> {
     if path.is_file() {
         let warnings = profile::check_single(path, mode)?;
-        return Ok((warnings, "valid by itself".into()));
+        return Ok((warnings, vec!["valid by itself".into()]));
     }
     let profile = profile::load_as(path, mode)?;
-    let summary = summary(&profile);
-    Ok((profile.warnings, summary))
+    let lines = [summary(&profile)].into_iter().chain(terminals(&profile));
+    Ok((profile.warnings.clone(), lines.collect()))
 }
 
 fn print_plan(config: &Config, profile: &Profile) -> Result<(), Failure> {

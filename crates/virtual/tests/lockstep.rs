@@ -210,7 +210,7 @@ fn fixed(text: &str) -> Box<dyn Pipe> {
 }
 
 #[test]
-fn test_t39_nonsense_of_a_program_is_a_failed_transfer() {
+fn test_t38_nonsense_of_a_program_is_a_failed_transfer() {
     let many = json!({"timer_ns": 0, "datagrams": vec![json!({"bytes": 1}); MAX_DATAGRAMS + 1]});
     let rtt = r#"{"timer_ns": null, "report": {"sender": {"cwnd_bytes": 1, "in_flight_bytes": 1, "slow_start": true,
         "supply": "slow", "rtt_ms": -1.0, "lost_packets": 0}}}"#;
@@ -323,7 +323,7 @@ fn shell(text: &str, name: &str) -> Result<Box<dyn Pipe>, std::io::Error> {
 }
 
 #[test]
-fn test_t40_a_process_that_ends_or_floods_is_a_failed_transfer() {
+fn test_t39_a_process_that_ends_or_floods_is_a_failed_transfer() {
     for (number, (text, words)) in [
         ("exit 3", "it ended with status 3"),
         ("kill -9 $$", "it ended with signal 9"),

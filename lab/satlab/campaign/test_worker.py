@@ -48,7 +48,7 @@ def work(where: CampaignFolder, sha256: str, name: str = "geo.1", retries: int =
     return Worker(where, sha256, retries).work(name, threading.Event())
 
 
-def test_p198_a_task_is_recorded_with_host_stamp_and_hashes(tmp_path: Path, script: Path) -> None:
+def test_p189_a_task_is_recorded_with_host_stamp_and_hashes(tmp_path: Path, script: Path) -> None:
     where, plan, sha256 = campaign(tmp_path / "c")
     script.write_text(f"print('''{OUTCOME}''')")
     assert work(where, sha256) == ExitStatus.OK
@@ -61,7 +61,7 @@ def test_p198_a_task_is_recorded_with_host_stamp_and_hashes(tmp_path: Path, scri
     jsonschema.validate(json.loads(text), json.loads((paths.SCHEMAS / "campaign-task.schema.json").read_text()))
 
 
-def test_p199_what_is_out_of_calibration_is_repeated_and_every_attempt_kept(tmp_path: Path, script: Path) -> None:
+def test_p190_what_is_out_of_calibration_is_repeated_and_every_attempt_kept(tmp_path: Path, script: Path) -> None:
     where, plan, sha256 = campaign(tmp_path / "c")
     script.write_text("raise SystemExit(4)")
     assert work(where, sha256, retries=1) == ExitStatus.UNCALIBRATED
@@ -74,7 +74,7 @@ def test_p199_what_is_out_of_calibration_is_repeated_and_every_attempt_kept(tmp_
     assert len(where.attempts(plan.tasks[0])) == 2
 
 
-def test_p199_a_failed_command_and_a_late_one_are_failed_samples(tmp_path: Path, script: Path) -> None:
+def test_p190_a_failed_command_and_a_late_one_are_failed_samples(tmp_path: Path, script: Path) -> None:
     where, plan, sha256 = campaign(tmp_path / "c", deadline_s=1, count=2)
     script.write_text("raise SystemExit('no such page')")
     assert work(where, sha256) == ExitStatus.OK
@@ -86,7 +86,7 @@ def test_p199_a_failed_command_and_a_late_one_are_failed_samples(tmp_path: Path,
     assert "not ended within 1 s" in frame["reason"][1]
 
 
-def test_p200_an_attempt_that_ended_counts_though_its_worker_was_killed(tmp_path: Path, script: Path) -> None:
+def test_p191_an_attempt_that_ended_counts_though_its_worker_was_killed(tmp_path: Path, script: Path) -> None:
     where, plan, sha256 = campaign(tmp_path / "c")
     script.write_text(f"print('''{OUTCOME}''')")
     assert work(where, sha256) == ExitStatus.OK
@@ -98,7 +98,7 @@ def test_p200_an_attempt_that_ended_counts_though_its_worker_was_killed(tmp_path
     assert (found.status, len(found.attempts)) == ("ok", 1)
 
 
-def test_p200_half_an_attempt_is_removed_and_done_again(tmp_path: Path, script: Path) -> None:
+def test_p191_half_an_attempt_is_removed_and_done_again(tmp_path: Path, script: Path) -> None:
     where, plan, sha256 = campaign(tmp_path / "c")
     half = where.of(plan.tasks[0]) / "attempt-1"
     half.mkdir(parents=True)
@@ -109,7 +109,7 @@ def test_p200_half_an_attempt_is_removed_and_done_again(tmp_path: Path, script: 
     assert dataset.collect(plan, where).frame["task"].to_list() == ["geo.1", "geo.1"]
 
 
-def test_p200_a_second_worker_waits_for_the_first_and_runs_nothing(tmp_path: Path, script: Path) -> None:
+def test_p191_a_second_worker_waits_for_the_first_and_runs_nothing(tmp_path: Path, script: Path) -> None:
     where, plan, sha256 = campaign(tmp_path / "c")
     script.write_text(f"import time; time.sleep(0.5); print('''{OUTCOME}''')")
     threads = [threading.Thread(target=work, args=(where, sha256)) for _ in range(3)]
@@ -121,7 +121,7 @@ def test_p200_a_second_worker_waits_for_the_first_and_runs_nothing(tmp_path: Pat
     assert where.is_done(plan.tasks[0])
 
 
-def test_p200_the_command_of_a_killed_worker_ends(tmp_path: Path) -> None:
+def test_p191_the_command_of_a_killed_worker_ends(tmp_path: Path) -> None:
     where, plan, sha256 = campaign(tmp_path / "c")
     (tmp_path / "command.py").write_text("import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(60)")
     code = (
@@ -143,7 +143,7 @@ def test_p200_the_command_of_a_killed_worker_ends(tmp_path: Path) -> None:
     assert not where.is_done(plan.tasks[0])
 
 
-def test_t35_a_worker_takes_commands_of_its_plan_alone(tmp_path: Path, script: Path) -> None:
+def test_t34_a_worker_takes_commands_of_its_plan_alone(tmp_path: Path, script: Path) -> None:
     where, plan, sha256 = campaign(tmp_path / "c")
     script.write_text("raise SystemExit('started')")
     with pytest.raises(ConfigError, match="not a task"):
@@ -158,12 +158,12 @@ def test_t35_a_worker_takes_commands_of_its_plan_alone(tmp_path: Path, script: P
 
 
 @pytest.mark.parametrize("name", ["a b", "a;touch x", "$(touch x)", "../x", "-x", "a/b", "", "a\nb", "{task}"])
-def test_t36_an_id_cannot_be_shell_text(name: str) -> None:
+def test_t35_an_id_cannot_be_shell_text(name: str) -> None:
     with pytest.raises(ValidationError, match="pattern"):
         Cell(id=name, factors={})
 
 
-def test_t36_words_of_a_command_reach_it_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_t35_words_of_a_command_reach_it_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hostile = ("; touch x", "$(touch x)", "`touch x`", "a b", "{params}", "'\"")
     task = Task(
         id="geo.1", cell="geo", number=1, rule="flows", lab="virtual", seed=1, argv=("satvirtual", "flows", *hostile),
@@ -181,7 +181,7 @@ def test_t36_words_of_a_command_reach_it_unchanged(tmp_path: Path, monkeypatch: 
     assert {file.name for file in place.iterdir()} == {record.OUTPUT, record.LOG, record.ATTEMPT}
 
 
-def test_t37_files_that_changed_after_the_end_are_reported_and_not_used(tmp_path: Path, script: Path) -> None:
+def test_t36_files_that_changed_after_the_end_are_reported_and_not_used(tmp_path: Path, script: Path) -> None:
     where, plan, sha256 = campaign(tmp_path / "c")
     script.write_text(f"print('''{OUTCOME}''')")
     work(where, sha256)

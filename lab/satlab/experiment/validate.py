@@ -16,8 +16,8 @@ def check(path: Path, *, lenient: bool = False, jobs: Path | None = None) -> lis
 
     `jobs`: a folder of further jobs; then jobs and scenarios are read as OpenBACH reads them.
 
-    Returns the warnings: where `lenient`, what OpenSAND's loader accepts of a profile although it is wrong; with `jobs`
-    what OpenBACH accepts.
+    Returns what is to be shown: the terminals of a profile that has several, and warnings. Where `lenient`, these are
+    what OpenSAND's loader accepts of a profile although it is wrong; with `jobs` what OpenBACH accepts.
     """
     if not path.exists():
         raise ConfigError(f"{path}: no such file or folder")
@@ -105,4 +105,5 @@ def _refuse(path: Path, faults: list[Fault]) -> None:
 def _profile(folder: Path, *, lenient: bool) -> list[str]:
     arguments = [*(["--lenient"] if lenient else []), str(folder)]
     done = satlink.run(paths.SATLINK, "validate", arguments, f"profile {folder} is not usable")
-    return [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
+    terminals = [line for line in done.stdout.splitlines() if line.startswith(f"{folder}: terminal ")]
+    return [*terminals, *(line for line in done.stderr.splitlines() if line.startswith("warning: "))]

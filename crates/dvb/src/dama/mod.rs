@@ -14,10 +14,12 @@
 
 mod planner;
 mod signalling;
+mod slots;
 mod terminal;
 
 pub use planner::{Plan, Planner, Share};
 pub use signalling::{SAC_BYTES, TBTP2_HEADER, put_tbtp2, tbtp2_bytes};
+pub use slots::{Slot, slots};
 pub use terminal::{Agreement, Level, Terminal, Timers, serve};
 
 use crate::opensand;

@@ -17,6 +17,7 @@ pub struct Encapsulator {
     service: Service,
     current: Current,
     frag_id: u8,
+    stride: u8,
     crc: u32,
 }
 
@@ -31,6 +32,7 @@ impl Encapsulator {
             service: Service::Ip,
             current: Current::default(),
             frag_id: 0,
+            stride: 1,
             crc: 0,
         }
     }
@@ -46,6 +48,14 @@ impl Encapsulator {
     #[must_use]
     pub fn with_empty_starts(mut self) -> Self {
         self.empty_starts = true;
+        self
+    }
+
+    /// Cut packets have ids at distances of `stride` behind `first`, modulo 256, so that encapsulators can share frames: up to
+    /// 256 with a power of 2 above their number as stride.
+    #[must_use]
+    pub fn with_fragment_ids(mut self, first: u8, stride: u8) -> Self {
+        (self.frag_id, self.stride) = (first, stride);
         self
     }
 
@@ -84,7 +94,18 @@ impl Encapsulator {
     ///
     /// Anything but an IP packet of at most [`MAX_PDU`] bytes is taken and discarded. A field shorter than
     /// [`MIN_DATA_FIELD`] may stay empty.
-    pub fn fill(&mut self, field: &mut [u8], mut next: impl FnMut(&mut Vec<u8>) -> bool) -> Filled {
+    pub fn fill(&mut self, field: &mut [u8], next: impl FnMut(&mut Vec<u8>) -> bool) -> Filled {
+        let filled = self.append(field, next);
+        field[filled.used..].fill(0);
+        filled
+    }
+
+    /// The same without padding: the rest of the field is for others, or to be filled with zeros.
+    pub fn append(
+        &mut self,
+        field: &mut [u8],
+        mut next: impl FnMut(&mut Vec<u8>) -> bool,
+    ) -> Filled {
         debug_assert!(field.len() >= MIN_DATA_FIELD);
         let service = self.service;
         let accept =
@@ -102,7 +123,6 @@ impl Encapsulator {
             filled.used += bytes;
             self.current.advance(data, &mut filled);
         }
-        field[filled.used..].fill(0);
         filled
     }
 
@@ -130,7 +150,7 @@ impl Encapsulator {
                 return None;
             }
             let total_length = (2 + label.as_bytes().len() + pdu.len()) as u16;
-            self.frag_id = self.frag_id.wrapping_add(1);
+            self.frag_id = self.frag_id.wrapping_add(self.stride);
             self.crc = crc32(&[
                 &total_length.to_be_bytes(),
                 &protocol_type.to_be_bytes(),

@@ -7,7 +7,27 @@ use crate::Nanos;
 use crate::demand::Demand;
 use crate::ledger::Ledger;
 
-/// FIFOs at work; one of them without demand assignment.
+/// Classes of traffic in front of a carrier, each with a FIFO, in strict priority.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Classes {
+    /// Most packets in each FIFO, at least 1; highest priority first; 1 to 64 FIFOs. Each holds what
+    /// [`LinkConfig::queue`] says.
+    pub packets: Vec<u64>,
+    /// Index of the FIFO of each DSCP.
+    pub of_dscp: [u8; 64],
+}
+
+impl Classes {
+    /// Whether every DSCP has a FIFO, and every FIFO room.
+    pub(crate) fn is_possible(&self) -> bool {
+        let known = |index: &u8| usize::from(*index) < self.packets.len();
+        (1..=64).contains(&self.packets.len())
+            && self.packets.iter().all(|&packets| packets > 0)
+            && self.of_dscp.iter().all(known)
+    }
+}
+
+/// FIFOs at work; one of them without classes.
 #[derive(Debug)]
 pub(crate) struct Fifos {
     buffers: Vec<Buffer>,
@@ -20,20 +40,17 @@ impl Fifos {
     /// The FIFOs of a link, each as `queue` says.
     pub(crate) fn new(config: &LinkConfig, queue: Queue, generation: u64) -> Self {
         let buffer = |queue, index| Buffer::new(queue, config.seed.wrapping_add(index), generation);
-        let (buffers, by_dscp) = match &config.demand {
+        let demand = config.demand.as_ref().map(Demand::classes);
+        let (buffers, by_dscp) = match demand.as_ref().or(config.classes.as_ref()) {
             None => (vec![buffer(queue, 0)], [0; 64]),
-            Some(Demand {
-                fifos,
-                fifo_of_dscp,
-                ..
-            }) => {
+            Some(classes) => {
                 let limited = |packets: u64| Queue {
                     packets: queue.packets.min(packets),
                     ..queue
                 };
-                let fifos = fifos.iter().zip(0..);
-                let buffers = fifos.map(|(fifo, index)| buffer(limited(fifo.packets), index));
-                (buffers.collect(), *fifo_of_dscp)
+                let fifos = classes.packets.iter().zip(0..);
+                let buffers = fifos.map(|(&packets, index)| buffer(limited(packets), index));
+                (buffers.collect(), classes.of_dscp)
             }
         };
         Self {
@@ -41,6 +58,23 @@ impl Fifos {
             by_dscp,
             last: 0,
         }
+    }
+
+    /// Number of classes.
+    pub(crate) fn classes(&self) -> usize {
+        self.buffers.len()
+    }
+
+    /// Class of the packet that goes next.
+    pub(crate) fn first(&self) -> Option<u8> {
+        let waits = |buffer: &Buffer| buffer.size().1 > 0;
+        let index = self.buffers.iter().position(waits);
+        index.map(|index| index as u8)
+    }
+
+    /// Class of the packet that went last.
+    pub(crate) const fn last(&self) -> u8 {
+        self.last as u8
     }
 
     /// These in the place of `old`, whose packet in hand goes on.

@@ -10,6 +10,7 @@ mod pie;
 use crate::ledger::Ledger;
 use crate::ring::Ring;
 use crate::{LinkError, Nanos};
+pub use fifos::Classes;
 pub(crate) use fifos::Fifos;
 use fq::FlowQueues;
 

@@ -146,7 +146,7 @@ def test_an_image_s_configuration_is_read(config: Any, found: ImageConfig, tmp_p
     "config",
     [{"WorkingDir": "/a/../.."}, {"WorkingDir": "a"}, {"Entrypoint": [1]}, {"Env": "PATH"}, {"Cmd": ["a\0"]}, [1]],
 )
-def test_t38_a_hostile_image_configuration_is_refused(config: Any, tmp_path: Path) -> None:
+def test_t37_a_hostile_image_configuration_is_refused(config: Any, tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
     with pytest.raises(ConfigError):
         oci.unpack(image(tmp_path / "image.tar", layer(("usr", None)), config=config), tmp_path / "root")

@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! A forward carrier that several terminals share: one grid of frames, and a queue, a MODCOD and a reception for each.
+
+use crate::acm::Loop;
+use crate::agenda::Agenda;
+use crate::air::Decapsulator;
+use crate::assign::Stations;
+use crate::change::changed;
+use crate::channel::Channel;
+use crate::config::{LinkConfig, LinkError, Reception};
+use crate::core::{Core, bytes_in_flight};
+use crate::exit::{Exit, Sent};
+use crate::lanes::{Lane, Lanes};
+use crate::ledger::{Counters, Ledger};
+use crate::ring::Ring;
+use crate::stage::{Accepted, Stage};
+use crate::transmitter::Transmitter;
+use crate::{Carrier, Change, Nanos};
+use dvb::dama::Request;
+use dvb::modcod::ModCod;
+
+/// Terminals that a carrier can have: fragment ids of GSE have 8 bits.
+pub const MOST_TERMINALS: usize = 256;
+
+/// The forward link of several terminals, as [`crate::Link`] is that of one.
+///
+/// A frame holds packets of terminals with the same MODCOD; each terminal receives or misses its own part of it. Classes
+/// ([`LinkConfig::classes`]) are served in strict priority over all terminals, terminals within a class by airtime and
+/// weight. Plans ([`LinkConfig::signalling`]) take the most robust MODCOD of all.
+#[derive(Debug)]
+pub struct SharedForward {
+    sender: Transmitter<Downlinks>,
+    /// Least propagation delay and time on air: nothing comes out earlier.
+    least: Nanos,
+}
+
+/// The terminals' receivers.
+#[derive(Debug)]
+pub(crate) struct Downlinks {
+    terminals: Vec<Downlink>,
+    /// When packets of each come out.
+    due: Agenda,
+    /// When each reports its `Es/N0`, or a report arrives.
+    reports: Agenda,
+}
+
+#[derive(Debug)]
+struct Downlink {
+    config: LinkConfig,
+    decapsulator: Decapsulator,
+    channel: Channel,
+    acm: Option<Loop>,
+    ledger: Ledger,
+    /// End of the last frame with a part for it, and whether it was lost.
+    last: (Nanos, bool),
+}
+
+impl SharedForward {
+    /// Idle terminals at time 0. Each has the configuration that its link alone would have, and its weight. The carrier is
+    /// the first one's: others differ in label and MODCOD alone. Frames are lost on the way to each terminal.
+    ///
+    /// # Errors
+    /// A configuration cannot be a link, or they cannot share a carrier.
+    pub fn new(terminals: &[(LinkConfig, u32)]) -> Result<Self, LinkError> {
+        let (first, _) = terminals.first().ok_or(LinkError::Shared)?;
+        let count = u16::try_from(terminals.len()).map_err(|_| LinkError::Shared)?;
+        let is_shared = |(config, weight): &(LinkConfig, u32)| {
+            let same = |carrier: &Carrier| match *carrier {
+                Carrier::Forward { .. } => Some(alike(carrier)),
+                _ => None,
+            };
+            (1..=100).contains(weight)
+                && same(&config.carrier).is_some()
+                && same(&config.carrier) == same(&first.carrier)
+                && (&config.classes, &config.signalling) == (&first.classes, &first.signalling)
+        };
+        if terminals.len() > MOST_TERMINALS || !terminals.iter().all(is_shared) {
+            return Err(LinkError::Shared);
+        }
+        let shared = LinkConfig {
+            delay: 0,
+            losses: Vec::new(),
+            reception: None,
+            acm: None,
+            ..first.clone()
+        };
+        let mut lanes = Vec::new();
+        let mut downlinks = Vec::new();
+        for ((config, weight), index) in terminals.iter().zip(0..) {
+            config.check()?;
+            lanes.push(Lane::new(config, *weight, (index, count)));
+            downlinks.push(Downlink::new(config, terminals.len())?);
+        }
+        let mut lanes = Lanes::new(lanes);
+        let mut reports = Agenda::new(downlinks.len());
+        for (index, downlink) in downlinks.iter().enumerate() {
+            if let Some(modcod) = downlink.config.carrier.modcod() {
+                lanes.set_modcod(index, modcod);
+            }
+            reports.set(index, downlink.acm.as_ref().map(Loop::next_event));
+        }
+        let exit = Downlinks {
+            due: Agenda::new(downlinks.len()),
+            reports,
+            terminals: downlinks,
+        };
+        let sender = Transmitter::with_lanes(shared, Stations::All, lanes, exit)?;
+        let mut shared = Self { sender, least: 0 };
+        shared.least = shared.least();
+        Ok(shared)
+    }
+
+    /// Advances to `now` and offers a packet for a terminal; see [`crate::Link::push`].
+    pub fn push(&mut self, now: Nanos, terminal: usize, packet: &[u8]) -> Accepted {
+        let accepted = self.sender.push_for(now, terminal, packet);
+        let ledger = &mut self.sender.exit_mut().terminals[terminal].ledger;
+        ledger.offer(now, packet.len());
+        accepted
+    }
+
+    /// Works off what happens before `now`.
+    pub fn advance(&mut self, now: Nanos) {
+        self.sender.advance(now);
+    }
+
+    /// Advances to `now`, moves the oldest packet due at or before `now` to `out` (cleared first), and returns its due time
+    /// and terminal.
+    pub fn pop(&mut self, now: Nanos, out: &mut Vec<u8>) -> Option<(Nanos, usize)> {
+        self.advance(now);
+        self.sender.exit_mut().pop(now, out)
+    }
+
+    /// Next moment at which `pop` may have something, see [`Stage::next_event`].
+    #[must_use]
+    pub fn next_event(&self) -> Option<Nanos> {
+        let due = self.sender.exit().due.next().map(|(at, _)| at);
+        let opening = self.sender.opening().filter(|_| !self.sender.is_idle());
+        let frame = opening.map(|(start, _)| start.saturating_add(self.least));
+        due.into_iter().chain(frame).min()
+    }
+
+    /// Advances to `now` and changes the link of a terminal: its delay, outage, `Es/N0`, attenuation or MODCOD (`None`: by
+    /// its reports again).
+    ///
+    /// # Errors
+    /// The change is not one of these, or not possible; the link stays as it was.
+    pub fn set(&mut self, now: Nanos, terminal: usize, change: &Change) -> Result<(), LinkError> {
+        self.advance(now);
+        let downlink = &mut self.sender.exit_mut().terminals[terminal];
+        let tuned = downlink.set(change)?;
+        if let Some(modcod) = tuned {
+            self.sender.set_modcod(terminal, modcod);
+        }
+        self.least = self.least();
+        Ok(())
+    }
+
+    /// Counters of a terminal: packets offered, dropped, lost and released; frames are those that had a part for it.
+    #[must_use]
+    pub fn counters(&self, terminal: usize) -> Counters {
+        let counters = self.sender.exit().terminals[terminal].ledger.counters;
+        let (packets_dropped, bytes_dropped) = self.sender.lanes().lane(terminal).dropped();
+        Counters {
+            packets_dropped,
+            bytes_dropped,
+            ..counters
+        }
+    }
+
+    /// Bytes and packets that wait for a terminal.
+    #[must_use]
+    pub fn queue(&self, terminal: usize) -> (u64, u64) {
+        self.sender.lanes().lane(terminal).size()
+    }
+
+    /// The MODCOD that a terminal is sent.
+    #[must_use]
+    pub fn modcod(&self, terminal: usize) -> Option<ModCod> {
+        self.sender.lanes().lane(terminal).modcod()
+    }
+
+    /// The carrier: its frames and counters, whoever they are for.
+    #[must_use]
+    pub fn carrier_counters(&self) -> Counters {
+        self.sender.counters()
+    }
+
+    /// Keeps every frame from now on, see [`crate::Link::record_frames`].
+    pub fn record_frames(&mut self) {
+        self.sender.record_frames();
+    }
+
+    /// Frames recorded since the last call.
+    pub fn take_frames(&mut self) -> Vec<crate::Frame> {
+        self.sender.take_frames()
+    }
+
+    fn least(&self) -> Nanos {
+        let carrier = &self.sender.config().carrier;
+        let terminals = &self.sender.exit().terminals;
+        let delay = terminals.iter().map(|it| it.channel.delay).min();
+        let codings = terminals.iter().flat_map(Downlink::modcods);
+        let frame = codings.map(|modcod| carrier.with_modcod(modcod).frame_duration());
+        delay.unwrap_or(0) + frame.min().unwrap_or(0)
+    }
+}
+
+/// What terminals of a carrier have in common.
+fn alike(carrier: &Carrier) -> Carrier {
+    let mut carrier = *carrier;
+    if let (Carrier::Forward { modcod, label, .. }, Some(common)) = (&mut carrier, ModCod::by_id(1))
+    {
+        (*modcod, *label) = (common, [0; 6]);
+    }
+    carrier
+}
+
+impl Downlink {
+    fn new(config: &LinkConfig, sharing: usize) -> Result<Self, LinkError> {
+        let mut config = config.clone();
+        let mut acm = None;
+        if let Some(settings) = &config.acm {
+            let selector = settings.selector(&config.carrier)?;
+            config.carrier = config.carrier.with_coding(selector.current());
+            acm = Some(Loop::new(settings, selector));
+        }
+        // Room for its part of a saturated carrier, and for bursts above it.
+        let in_flight = Ring::for_bytes(2 * bytes_in_flight(&config) / sharing as u64);
+        Ok(Self {
+            decapsulator: Decapsulator::new(&config.carrier).ok_or(LinkError::NoFrames)?,
+            channel: Channel::new(&config, in_flight),
+            acm,
+            ledger: Ledger::default(),
+            last: (Nanos::MAX, false),
+            config,
+        })
+    }
+
+    /// MODCODs that it may be sent.
+    fn modcods(&self) -> impl Iterator<Item = ModCod> {
+        let allowed = self.config.acm.iter().flat_map(|acm| &acm.allowed);
+        let carrier = self.config.carrier;
+        let allowed = allowed.filter_map(move |&coding| carrier.with_coding(coding).modcod());
+        allowed.chain(self.config.carrier.modcod())
+    }
+
+    /// Takes what a frame has for this terminal.
+    fn take(&mut self, sent: &Sent<'_>, part: &[u8], (packets, bytes): (u64, u64)) {
+        let Self {
+            channel, ledger, ..
+        } = self;
+        let end = sent.end;
+        if self.last.0 != end {
+            channel.frame_error_ratio = error_ratio(self.config.reception.as_ref(), sent.id);
+            self.last = (end, channel.loses_frame(end));
+            ledger.counters.frames_sent += 1;
+            ledger.counters.frames_lost += u64::from(self.last.1);
+            if let Some(frames) = ledger.counters.frames_by_id.get_mut(usize::from(sent.id)) {
+                *frames += 1;
+            }
+        }
+        ledger.counters.frame_bytes_used += part.len() as u64;
+        let mut kept = (0, 0);
+        if self.last.1 {
+            self.decapsulator.miss();
+        } else {
+            self.decapsulator.receive(part, |packet| {
+                if !channel.loses_packet(end) {
+                    kept = (kept.0 + 1, kept.1 + packet.len() as u64);
+                    channel.deliver(end, packet);
+                }
+            });
+        }
+        ledger.lose(end, packets - kept.0, bytes - kept.1);
+    }
+
+    /// Works off the next report; returns the MODCOD if it is another one then. Reception stays until `until` at least.
+    fn adapt(&mut self, until: Nanos) -> Option<ModCod> {
+        let (acm, reception) = (self.acm.as_mut()?, self.config.reception.as_ref()?);
+        acm.step(reception.effective_es_n0_db(), self.channel.delay, until);
+        let carrier = self.config.carrier.with_coding(acm.choice()?);
+        if carrier == self.config.carrier {
+            return None;
+        }
+        self.config.carrier = carrier;
+        carrier.modcod()
+    }
+
+    /// The MODCOD after a change, if the change sets it.
+    fn set(&mut self, change: &Change) -> Result<Option<ModCod>, LinkError> {
+        let mut config = changed(&self.config, change)?;
+        config.check()?;
+        let mut tuned = None;
+        match change {
+            Change::Delay(delay) => self.channel.delay = *delay,
+            Change::Outage(is_down) => self.channel.is_down = *is_down,
+            Change::EsN0(_) | Change::Attenuation(_) => {}
+            Change::Modcod(modcod) => {
+                if let Some(acm) = &mut self.acm {
+                    acm.hold(modcod.is_some());
+                    let choice = acm.choice();
+                    config.carrier =
+                        choice.map_or(config.carrier, |it| config.carrier.with_coding(it));
+                }
+                tuned = config.carrier.modcod();
+            }
+            _ => return Err(LinkError::SharedChange),
+        }
+        self.config = config;
+        Ok(tuned)
+    }
+}
+
+/// Probability that a frame in this MODCOD is not understood.
+fn error_ratio(reception: Option<&Reception>, id: u8) -> f64 {
+    let threshold_db = ModCod::by_id(id).map_or(0.0, ModCod::es_n0_db);
+    reception.map_or(0.0, |it| it.frame_error_ratio(threshold_db))
+}
+
+impl Downlinks {
+    fn pop(&mut self, now: Nanos, out: &mut Vec<u8>) -> Option<(Nanos, usize)> {
+        let (_, index) = self.due.next().filter(|&(at, _)| at <= now)?;
+        let terminal = &mut self.terminals[index];
+        let due = terminal.channel.pop(now, out)?;
+        terminal.ledger.release(due, out.len());
+        self.due.set(index, terminal.channel.next_due());
+        Some((due, index))
+    }
+}
+
+impl Exit for Downlinks {
+    const IS_LOCAL: bool = false;
+
+    fn deliver(&mut self, sent: &Sent<'_>, _: &mut Core) {
+        for part in sent.parts {
+            let terminal = &mut self.terminals[part.lane];
+            let bytes = &sent.frame[part.from..part.from + part.filled.used];
+            terminal.take(sent, bytes, (part.filled.packets, part.filled.bytes));
+            self.due.set(part.lane, terminal.channel.next_due());
+        }
+    }
+
+    fn miss(&mut self) {}
+
+    fn request(&mut self, _: Request, _: Nanos, _: &mut Core) {}
+
+    fn send_unframed(&mut self, _: Nanos, packet: &[u8], core: &mut Core) {
+        core.ledger.drop(core.now, packet.len());
+    }
+
+    fn adapt(&mut self, now: Nanos, opening: Option<Nanos>, lanes: &mut Lanes) -> Option<Nanos> {
+        let is_due = |at: Nanos| at < now && opening.is_none_or(|start| at <= start);
+        let (at, index) = self.reports.next().filter(|next| is_due(next.0))?;
+        let terminal = &mut self.terminals[index];
+        if let Some(modcod) = terminal.adapt(opening.unwrap_or(now - 1)) {
+            lanes.set_modcod(index, modcod);
+        }
+        let next = terminal.acm.as_ref().map(Loop::next_event);
+        self.reports.set(index, next);
+        Some(at)
+    }
+
+    fn renew(&mut self, _: &Carrier) {}
+}

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! A return carrier that several terminals share: one planner assigns its slots to those that ask.
+
+use crate::agenda::Agenda;
+use crate::assign::Stations;
+use crate::config::{LinkConfig, LinkError};
+use crate::demand::PlanPath;
+use crate::gateway::Gateway;
+use crate::ledger::Counters;
+use crate::shared_forward::MOST_TERMINALS;
+use crate::stage::{Accepted, Stage};
+use crate::transmitter::Link;
+use crate::{Carrier, Change, Nanos};
+use dvb::dama::{self, Grant, Plan, slots};
+
+/// The return link of several terminals, as [`Link`] is that of one.
+///
+/// Each terminal is a [`Link`] with a queue, a waveform and a reception of its own. What they share is the planner: their
+/// requests reach it in their own bursts, its plan names each slot of a superframe once, and is lost for each by itself.
+/// Between two plans the terminals know nothing of each other.
+#[derive(Debug)]
+pub struct SharedReturn {
+    terminals: Vec<Link>,
+    gateway: Gateway,
+    carrier: dama::Carrier,
+    delay: Nanos,
+    /// How plans reach each terminal.
+    paths: Vec<PlanPath>,
+    /// When packets of each may come out.
+    due: Agenda,
+    now: Nanos,
+}
+
+impl SharedReturn {
+    /// Idle terminals at time 0, all logged on. Each has the configuration that its link alone would have, with demand
+    /// assignment and without other terminals; carrier but for the waveform, delay, request period and free capacity are the
+    /// same.
+    ///
+    /// # Errors
+    /// A configuration cannot be a link, or they cannot share a carrier.
+    pub fn new(terminals: &[LinkConfig]) -> Result<Self, LinkError> {
+        let first = terminals.first().ok_or(LinkError::Shared)?;
+        let count = terminals.len();
+        let (carrier, common) = shared(first).ok_or(LinkError::Shared)?;
+        let is_shared = |it: &LinkConfig| shared(it).is_some_and(|(_, other)| other == common);
+        if count > MOST_TERMINALS || !terminals.iter().all(is_shared) {
+            return Err(LinkError::Shared);
+        }
+        let demands = || terminals.iter().filter_map(|it| it.demand.as_ref());
+        let agreements: Vec<_> = demands().map(|it| it.agreement).collect();
+        let link = |(index, config): (usize, &LinkConfig)| {
+            Link::with_stations(config.clone(), Stations::Shared { index, count })
+        };
+        let links: Result<Vec<_>, _> = terminals.iter().enumerate().map(link).collect();
+        let rates = (common.fca_kbps, common.synchro);
+        let mut gateway = Gateway::new(carrier, first.delay, rates, &agreements);
+        for (id, config) in (0..=u8::MAX).zip(terminals) {
+            let waveform = config.carrier.dama().map(|it| it.waveform);
+            if let Some(waveform) = waveform {
+                gateway.retune(id, waveform);
+            }
+        }
+        let early = gateway.early_plans(first.delay);
+        let seeds = terminals.iter().map(|it| it.seed);
+        let paths = demands().zip(seeds);
+        let mut this = Self {
+            terminals: links?,
+            gateway,
+            carrier,
+            delay: first.delay,
+            paths: paths
+                .map(|(it, seed)| PlanPath::new(&it.plans, seed))
+                .collect(),
+            due: Agenda::new(count),
+            now: 0,
+        };
+        for (at, plan) in early {
+            this.deliver(None, at, &plan);
+        }
+        Ok(this)
+    }
+
+    /// Advances to `now` and offers a packet of a terminal; see [`Link::push`].
+    pub fn push(&mut self, now: Nanos, terminal: usize, packet: &[u8]) -> Accepted {
+        self.advance(now);
+        let accepted = self.terminals[terminal].push(self.now, packet);
+        self.announce(terminal);
+        accepted
+    }
+
+    /// Works off what happens before `now`, as far as it concerns more than one terminal.
+    pub fn advance(&mut self, now: Nanos) {
+        self.now = self.now.max(now);
+        while self.gateway.next_plan() < self.now {
+            self.plan(self.gateway.next_plan());
+        }
+    }
+
+    /// Advances to `now`, moves a packet due at or before `now` to `out` (cleared first), and returns its due time and
+    /// terminal. Packets of one terminal come in their order.
+    pub fn pop(&mut self, now: Nanos, out: &mut Vec<u8>) -> Option<(Nanos, usize)> {
+        self.advance(now);
+        while let Some((_, index)) = self.due.next().filter(|&(at, _)| at <= self.now) {
+            let due = self.terminals[index].pop(self.now, out);
+            let next = self.terminals[index].next_event();
+            if let Some(due) = due {
+                self.due.set(index, next);
+                return Some((due, index));
+            }
+            self.due.set(index, next.map(|at| at.max(self.now + 1)));
+        }
+        None
+    }
+
+    /// Next moment at which `pop` may have something, see [`Stage::next_event`].
+    #[must_use]
+    pub fn next_event(&self) -> Option<Nanos> {
+        self.due.next().map(|(at, _)| at)
+    }
+
+    /// Advances to `now` and changes the link of a terminal: its outage, `Es/N0` or attenuation, or those of its plans.
+    ///
+    /// # Errors
+    /// The change is not one of these, or not possible; the link stays as it was.
+    pub fn set(&mut self, now: Nanos, terminal: usize, change: &Change) -> Result<(), LinkError> {
+        self.advance(now);
+        match change {
+            Change::Outage(_) | Change::EsN0(_) | Change::Attenuation(_) | Change::Plans(_) => {}
+            _ => return Err(LinkError::SharedChange),
+        }
+        let link = &mut self.terminals[terminal];
+        link.set(self.now, change)?;
+        let config = link.config();
+        if let (Change::Plans(change), Some(demand)) = (change, &config.demand) {
+            let generation = link.core().generation;
+            self.paths[terminal].change(change, &demand.plans, config.seed, generation);
+        }
+        self.announce(terminal);
+        Ok(())
+    }
+
+    /// Counters of a terminal up to `now`, see [`Stage::counters`].
+    pub fn counters(&mut self, now: Nanos, terminal: usize) -> Counters {
+        self.advance(now);
+        self.terminals[terminal].advance(self.now);
+        self.terminals[terminal].counters()
+    }
+
+    /// Bytes and packets that wait at a terminal.
+    #[must_use]
+    pub fn queue(&self, terminal: usize) -> (u64, u64) {
+        self.terminals[terminal].queue()
+    }
+
+    /// A terminal's side of the link.
+    pub fn terminal(&mut self, terminal: usize) -> &mut Link {
+        &mut self.terminals[terminal]
+    }
+
+    /// Plans a superframe at `at` with the requests that have arrived.
+    fn plan(&mut self, at: Nanos) {
+        for (id, link) in (0..=u8::MAX).zip(&mut self.terminals) {
+            link.advance(at);
+            let waveform = link.config().carrier.dama().map(|it| it.waveform);
+            if let Some(waveform) = waveform {
+                self.gateway.retune(id, waveform);
+            }
+            let requests = link.core_mut().assigning.iter_mut();
+            for (arrives, request) in
+                requests.flat_map(|it| std::iter::from_fn(|| it.take_request()))
+            {
+                self.gateway.expect(arrives, id, request);
+            }
+        }
+        while self.gateway.next_request().is_some_and(|next| next <= at) {
+            self.gateway.take_request();
+        }
+        let plan = self.gateway.next(self.delay);
+        self.deliver(Some(at), at.saturating_add(self.delay), &plan);
+    }
+
+    /// A plan that was made at `made` takes effect at `at`; one that was made before all can be lost by none.
+    fn deliver(&mut self, made: Option<Nanos>, at: Nanos, plan: &Plan) {
+        let grants: Vec<_> = plan.grants.values().copied().collect();
+        let mut starts = self.starts(&grants);
+        for (index, (link, &grant)) in self.terminals.iter_mut().zip(&grants).enumerate() {
+            let path = &mut self.paths[index];
+            let core = link.core_mut();
+            if made.is_some_and(|made| path.loses(made)) {
+                core.ledger.counters.plans_lost += 1;
+            } else if let Some(assigning) = &mut core.assigning {
+                let starts = starts.get_mut(index).map(std::mem::take);
+                let of_all = (grant, plan.free, plan.signalling);
+                assigning.share_plan(at, of_all, starts.unwrap_or_default());
+            }
+        }
+        (0..self.terminals.len()).for_each(|index| self.announce(index));
+    }
+
+    /// Starts of the bursts of each terminal; none where they are spread evenly, as those of a terminal alone.
+    fn starts(&self, grants: &[Grant]) -> Vec<Vec<Nanos>> {
+        let bursts: Vec<_> = grants.iter().map(Grant::bursts).collect();
+        if bursts.iter().filter(|&&it| it > 0).count() < 2 {
+            return Vec::new();
+        }
+        let mut starts: Vec<_> = bursts
+            .iter()
+            .map(|&count| Vec::with_capacity(count as usize))
+            .collect();
+        for slot in slots(&self.carrier, &bursts) {
+            starts[slot.terminal].push(slot.start);
+        }
+        starts
+    }
+
+    fn announce(&mut self, terminal: usize) {
+        let next = self.terminals[terminal].next_event();
+        self.due.set(terminal, next);
+    }
+}
+
+/// What terminals of a carrier have in common.
+#[derive(PartialEq)]
+struct Common {
+    symbol_rate: u64,
+    superframe: Nanos,
+    burst_symbols: u64,
+    delay: Nanos,
+    fca_kbps: u32,
+    synchro: Nanos,
+}
+
+/// The carrier and what is common on it; `None` for a link that cannot share.
+fn shared(config: &LinkConfig) -> Option<(dama::Carrier, Common)> {
+    let demand = config.demand.as_ref().filter(|it| it.others.is_empty())?;
+    let is_standard = matches!(config.carrier, Carrier::Return { .. });
+    let carrier = config.carrier.dama().filter(|_| is_standard)?;
+    let common = Common {
+        symbol_rate: carrier.symbol_rate,
+        superframe: carrier.superframe,
+        burst_symbols: carrier.waveform.symbols,
+        delay: config.delay,
+        fca_kbps: demand.fca_kbps,
+        synchro: demand.synchro,
+    };
+    Some((carrier, common))
+}
