@@ -52,6 +52,6 @@ def test_a_job_that_will_not_end_is_killed_with_its_session(tmp_path: Path, monk
 def test_a_recycled_pid_is_not_signalled() -> None:
     own = read_process(os.getpid())
     assert own is not None
-    stranger = type(own)(own.pid, own.parent, own.session, own.start_ticks + 1, dead=False)
+    stranger = type(own)(own.pid, own.parent, own.session, own.start_ticks + 1, dead=False, cpu_ticks=0)
     assert not stranger.alive
     stranger.send(signal.SIGKILL)
