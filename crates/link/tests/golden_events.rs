@@ -98,7 +98,7 @@ fn run(config: LinkConfig) -> Link {
     let step = 7 * MS / 4;
     for index in 0..8000 * MS / step {
         let now: Nanos = index * step;
-        let count = if (now / (900 * MS)).is_multiple_of(3) {
+        let count = if (now / (900 * MS)) % 3 == 0 {
             0
         } else {
             index % 5
@@ -106,7 +106,7 @@ fn run(config: LinkConfig) -> Link {
         for number in 0..count {
             let length = 60 + (index * 37 + number * 811) % 1441;
             let mut bytes = packet(number, length as usize);
-            bytes[1] = if index.is_multiple_of(11) { 46 << 2 } else { 1 };
+            bytes[1] = if index % 11 == 0 { 46 << 2 } else { 1 };
             link.push(now, &bytes);
         }
         if link.es_n0_db().is_some() && [1500, 4000].contains(&(index * step / MS / 4 * 4)) {

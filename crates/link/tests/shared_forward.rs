@@ -115,7 +115,7 @@ fn one_terminal_of_a_carrier_is_a_link() {
             60 + (index * 37 % 1441) as usize,
             if index % 7 == 0 { EF } else { 0 },
         );
-        if !(now / S).is_multiple_of(3) {
+        if (now / S) % 3 != 0 {
             assert_eq!(link.push(now, &bytes), shared.push(now, 0, &bytes));
         }
         if let Some(db) = [(4000, 6.0), (7000, 0.0)]
@@ -161,10 +161,10 @@ fn p179_equal_terminals_get_equal_parts_of_all_that_the_carrier_holds() {
         let mut shared = equal((0..count).map(|index| terminal(index, 20)).collect());
         let count = usize::from(count);
         received(&mut shared, count, (0, S), |shared, now| {
-            saturate(shared, count, now)
+            saturate(shared, count, now);
         });
         let bytes = received(&mut shared, count, (S, 11 * S), |shared, now| {
-            saturate(shared, count, now)
+            saturate(shared, count, now);
         });
         assert!(spread(&bytes) < 0.02, "{bytes:?}");
         let sum = bytes.iter().sum::<u64>() as f64 * 8.0 / 10.0;
@@ -182,7 +182,7 @@ fn p180_weights_divide_a_class() {
         .collect();
     let mut shared = SharedForward::new(&weighted).unwrap();
     let bytes = received(&mut shared, 3, (0, 10 * S), |shared, now| {
-        saturate(shared, 3, now)
+        saturate(shared, 3, now);
     });
     let unit = bytes[0] as f64;
     assert!((bytes[1] as f64 / unit - 2.0).abs() < 0.04, "{bytes:?}");
@@ -246,10 +246,10 @@ fn test_t33_a_deep_fade_costs_only_the_terminal_that_is_in_it() {
         let mut shared = equal((0..4).map(|index| adaptive(index, 17.0)).collect());
         shared.set(0, 0, &Change::Attenuation(db)).unwrap();
         received(&mut shared, 4, (0, 3 * S), |shared, now| {
-            saturate(shared, 4, now)
+            saturate(shared, 4, now);
         });
         let bytes = received(&mut shared, 4, (3 * S, 13 * S), |shared, now| {
-            saturate(shared, 4, now)
+            saturate(shared, 4, now);
         });
         (bytes, shared)
     };
@@ -273,7 +273,7 @@ fn test_t33_a_deep_fade_costs_only_the_terminal_that_is_in_it() {
 fn p181_terminals_keep_their_modcods_and_frames_hold_one_each() {
     let mut shared = equal(vec![terminal(0, 1), terminal(1, 12), terminal(2, 28)]);
     let bytes = received(&mut shared, 3, (0, 10 * S), |shared, now| {
-        saturate(shared, 3, now)
+        saturate(shared, 3, now);
     });
     let seen = shared.carrier_counters();
     // Equal airtime: rates are as the efficiencies.

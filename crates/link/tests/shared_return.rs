@@ -97,7 +97,7 @@ fn one_terminal_of_a_carrier_is_a_link() {
         let (mut out, mut same) = (Vec::new(), Vec::new());
         for index in 0..10_000_u64 {
             let now = index * MS;
-            if !(now / S).is_multiple_of(3) {
+            if (now / S) % 3 != 0 {
                 let dscp = if index % 7 == 0 { 46 } else { 0 };
                 let bytes = from(0, 60 + (index * 37 % 1441) as usize, dscp);
                 assert_eq!(link.push(now, &bytes), shared.push(now, 0, &bytes));
@@ -154,10 +154,10 @@ fn p182_equal_terminals_get_equal_parts_of_all_that_the_carrier_holds() {
 fn p182_the_capacity_of_an_idle_terminal_goes_to_the_others() {
     let mut shared = greedy(4);
     received(&mut shared, 4, (0, 4 * S), |shared, now| {
-        saturate(shared, 0..4, now)
+        saturate(shared, 0..4, now);
     });
     let before = received(&mut shared, 4, (4 * S, 8 * S), |shared, now| {
-        saturate(shared, 0..4, now)
+        saturate(shared, 0..4, now);
     });
     // Terminal 0 ends. Its queue, a request period, the way there and back, and two superframes later it has nothing.
     let silence = 8 * S;
@@ -165,13 +165,13 @@ fn p182_the_capacity_of_an_idle_terminal_goes_to_the_others() {
     while shared.queue(0).1 > 0 {
         now += MS;
         received(&mut shared, 4, (now, now + MS), |shared, now| {
-            saturate(shared, 1..4, now)
+            saturate(shared, 1..4, now);
         });
     }
     assert!(now < silence + 60 * S, "{now}");
     let taken = now + S + 500 * MS + 2 * SUPERFRAME + 250 * MS;
     received(&mut shared, 4, (now, taken), |shared, now| {
-        saturate(shared, 1..4, now)
+        saturate(shared, 1..4, now);
     });
     let after = received(&mut shared, 4, (taken, taken + 4 * S), |shared, now| {
         saturate(shared, 1..4, now);

@@ -18,8 +18,8 @@ const EF: u8 = 46;
 
 /// A carrier in one direction.
 enum Shared {
-    Forward(SharedForward),
-    Return(SharedReturn),
+    Forward(Box<SharedForward>),
+    Return(Box<SharedReturn>),
 }
 
 impl Shared {
@@ -36,7 +36,7 @@ impl Shared {
             ..common::config(common::forward(6_000_000, 4))
         };
         let terminals: Vec<_> = (0..count).map(|index| (terminal(index), 1)).collect();
-        Self::Forward(SharedForward::new(&terminals).unwrap())
+        Self::Forward(Box::new(SharedForward::new(&terminals).unwrap()))
     }
 
     fn back(count: usize) -> Self {
@@ -54,7 +54,7 @@ impl Shared {
             ..demand::config(&[Access::Cra, Access::Rbdc], agreement, 250)
         };
         let terminals: Vec<_> = (0..count).map(terminal).collect();
-        Self::Return(SharedReturn::new(&terminals).unwrap())
+        Self::Return(Box::new(SharedReturn::new(&terminals).unwrap()))
     }
 
     /// Layer-2 rate, bit/s.
