@@ -34,8 +34,7 @@ def test_each_entry_of_the_table_has_a_promise() -> None:
 def test_promises_are_numbered_in_order() -> None:
     for letter in "PT":
         numbers = [number for number in PROMISES if number.startswith(letter)]
-        values = [int(number[1:]) for number in numbers]
-        assert values == sorted(set(values)) and values[0] == 1
+        assert numbers == [f"{letter}{position}" for position in range(1, len(numbers) + 1)]
 
 
 def test_lines_of_the_specification_are_short() -> None:
