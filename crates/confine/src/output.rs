@@ -35,11 +35,13 @@ impl Output {
         })
     }
 
-    /// Passes on what there is, waiting `milliseconds` for it at the most; `false` after the end of the pipe.
-    pub fn relay(&mut self, milliseconds: i32, log: &mut dyn Write) -> bool {
-        if !sys::readable(&self.handle, milliseconds) {
-            return true;
-        }
+    /// What becomes readable with new output, and at its end.
+    pub fn handle(&self) -> &OwnedFd {
+        &self.handle
+    }
+
+    /// Passes on what there is; `false` after the end of the pipe.
+    pub fn relay(&mut self, log: &mut dyn Write) -> bool {
         let mut buffer = [0; 1 << 13];
         for _ in 0..64 {
             match self.pipe.read(&mut buffer) {

@@ -75,15 +75,25 @@ pub fn set_nonblocking(fd: &OwnedFd) -> io::Result<()> {
     .map(drop)
 }
 
-/// Waits until there is something to read or `milliseconds` are over.
-pub fn readable(fd: &OwnedFd, milliseconds: i32) -> bool {
-    let mut poll = libc::pollfd {
-        fd: fd.as_raw_fd(),
+/// Waits until one of them can be read, or `milliseconds` are over.
+pub fn readable(fds: [Option<&OwnedFd>; 2], milliseconds: i32) -> bool {
+    let mut polls = fds.map(|fd| libc::pollfd {
+        fd: fd.map_or(-1, AsRawFd::as_raw_fd), // poll(2): negative ones are left out
         events: libc::POLLIN,
         revents: 0,
-    };
-    // SAFETY: one entry.
-    unsafe { libc::poll(&raw mut poll, 1, milliseconds) > 0 }
+    });
+    // SAFETY: two entries.
+    unsafe { libc::poll(polls.as_mut_ptr(), 2, milliseconds) > 0 }
+}
+
+/// `pidfd_open(2)`: can be read when the process has ended.
+pub fn pidfd(pid: libc::pid_t) -> io::Result<OwnedFd> {
+    // SAFETY: numbers only; the descriptor is new.
+    unsafe {
+        let fd = libc::syscall(libc::SYS_pidfd_open, pid, 0);
+        check(fd)?;
+        Ok(OwnedFd::from_raw_fd(fd as RawFd))
+    }
 }
 
 /// unshare(2).

@@ -68,15 +68,14 @@ pub fn until_end(spec: &Spec, groups: &Groups, program: libc::pid_t, mut output:
     let mut log = io::stdout();
     let (mut status, mut why) = (None, String::new());
     let mut is_open = true;
+    let end = sys::pidfd(program).ok();
     while status.is_none() && why.is_empty() {
         let next = TICK * (watch.ticks + 1);
         while watch.began.elapsed() < next && status.is_none() {
             let left = next.saturating_sub(watch.began.elapsed()).as_millis() as i32;
-            if is_open {
-                is_open = output.relay(left.max(1), &mut log);
-            } else {
-                std::thread::sleep(Duration::from_millis(left.max(1) as u64));
-            }
+            let text = is_open.then_some(output.handle());
+            sys::readable([text, end.as_ref()], left.max(1));
+            is_open = is_open && output.relay(&mut log);
             status = watch.reap();
         }
         if status.is_none() {
@@ -87,7 +86,7 @@ pub fn until_end(spec: &Spec, groups: &Groups, program: libc::pid_t, mut output:
     while let Some((pid, ended)) = sys::reap(true) {
         status = if pid == program { Some(ended) } else { status };
     }
-    output.relay(0, &mut log);
+    output.relay(&mut log);
     output.finish(&mut log);
     let _ = log.flush();
     watch.report(status.unwrap_or(-libc::SIGKILL), why)
