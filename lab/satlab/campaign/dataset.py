@@ -23,6 +23,8 @@ from satlab.common.files import write_atomically
 
 NAME, DICTIONARY = "dataset", "data-dictionary.csv"
 TASK_METRIC = "task_s"
+BOOKKEEPING = (TASK_METRIC, "run_ok", "calibration_ok", "calibration_check_ok")
+"""Metrics about tasks, not about what they measured."""
 COLUMNS: Mapping[str, tuple[type[pl.DataType], str]] = {
     "campaign": (pl.String, "name of the campaign"),
     "cell": (pl.String, "id of the cell: one combination of factors"),

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from satlab.campaign.dataset import TASK_METRIC
+from satlab.campaign.dataset import BOOKKEEPING
 from satlab.common.statistics import holm, kruskal_wallis, median
 
 MIN_VALUES = 3
@@ -35,7 +35,7 @@ def effects(frame: pl.DataFrame) -> list[HostEffect]:
         pl.col("value").is_not_null()
         & (pl.col("status") == "ok")
         & pl.col("calibrated")
-        & (pl.col("metric") != TASK_METRIC)
+        & ~pl.col("metric").is_in(BOOKKEEPING)
     )
     found = []
     for (cell, metric, labels), part in usable.group_by(["cell", "metric", "labels"], maintain_order=True):

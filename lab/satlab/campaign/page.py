@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 
-from satlab.campaign.dataset import TASK_METRIC, Collected
+from satlab.campaign.dataset import BOOKKEEPING, TASK_METRIC, Collected
 from satlab.campaign.folder import CampaignFolder
 from satlab.campaign.host_effect import HostEffect
 from satlab.campaign.plan import Plan
@@ -94,7 +94,7 @@ class Page:
 
 def figures(frame: pl.DataFrame) -> list[Figure]:
     """Draw each metric over the cells: every value in calibration, the first MOST_PLOTS metrics."""
-    usable = frame.filter(pl.col("value").is_not_null() & pl.col("calibrated") & (pl.col("metric") != TASK_METRIC))
+    usable = frame.filter(pl.col("value").is_not_null() & pl.col("calibrated") & ~pl.col("metric").is_in(BOOKKEEPING))
     groups = usable.group_by(["metric", "labels"], maintain_order=True)
     return [_figure(str(metric), str(labels), part) for (metric, labels), part in list(groups)[:MOST_PLOTS]]
 

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from satlab.campaign import dataset, host_effect, record, samples
+from satlab.campaign import dataset, host_effect, page, record, samples
 from satlab.campaign.folder import CampaignFolder
 from satlab.campaign.plan import Cell, Plan, Task
 from satlab.campaign.record import Host
@@ -90,13 +90,21 @@ def test_p194_the_page_shows_matrix_failures_hosts_and_plots_as_text(measured: t
     where, plan = measured
     result = CliRunner().invoke(app, ["campaign", "report", str(where.path)])
     assert result.exit_code == 0, result.output
-    page = (where.path / "report" / "index.html").read_text()
+    text = (where.path / "report" / "index.html").read_text()
     for part in (f"{4 * RUNS + 1}/{len(plan.tasks)}", "no such &lt;script&gt; page", "alpha-stamp", "differs"):
-        assert part in page, part
-    assert "<script> page" not in page
-    assert "goodput_bps (flow &lt;i&gt;1)" in page
+        assert part in text, part
+    assert "<script> page" not in text
+    assert "goodput_bps (flow &lt;i&gt;1)" in text
     lines = CliRunner().invoke(app, ["campaign", "report", str(where.path), "--json"]).stdout.splitlines()
     assert len([line for line in lines if line.startswith("{")]) == 8 * RUNS + 2
+
+
+def test_what_is_measured_is_drawn_and_not_whether_a_run_was_in_calibration() -> None:
+    rows = [("run_ok", "{}", 1.0), ("goodput_bps", "{}", 1e7), ("calibration_check_ok", '{"measured": "1"}', 1.0)]
+    names = ("metric", "labels", "value")
+    common = {"cell": "a", "host": "h", "calibrated": True}
+    frame = pl.DataFrame([common | dict(zip(names, row, strict=True)) for row in rows])
+    assert [figure.title for figure in page.figures(frame)] == ["goodput_bps"]
 
 
 def test_samples_of_a_check_are_its_times_to_each_mark() -> None:

@@ -56,8 +56,14 @@ class StackMatrix:
 
     def tiles(self) -> list[tuple[str, str, str]]:
         """Return (figure, caption, state) for the targets that each stack meets."""
-        met = {stack: targets_met(history[-1]) for stack, history in self.checks.items()}
-        return [(f"{n}/{of}", f"targets met: {stack}", "good" if n == of else "bad") for stack, (n, of) in met.items()]
+        tiles = []
+        for stack, history in self.checks.items():
+            met, judged = targets_met(history[-1])
+            if judged:
+                tiles.append((f"{met}/{judged}", f"targets met: {stack}", "good" if met == judged else "bad"))
+            else:
+                tiles.append((str(len(verdicts(history[-1]))), f"figures, none with a target: {stack}", ""))
+        return tiles
 
     def trends(self) -> list[Figure]:
         """Plot the medians over the checks of each stack with several, for the last mark of each case."""
@@ -108,9 +114,9 @@ def badge(matrix: StackMatrix) -> str:
     """Return an SVG image with the targets that the newest check meets."""
     newest = max((history[-1] for history in matrix.checks.values()), key=lambda one: one.get("began_unix_s", 0.0))
     met, judged = targets_met(newest)
-    texts = (f"satellite {newest['suite']}", f"{met}/{judged} targets")
+    texts = (f"satellite {newest['suite']}", f"{met}/{judged} targets" if judged else "measured, no targets")
     left, right = (round(_CHARACTER_PX * len(text)) + 10 for text in texts)
-    colour = "#2e7d32" if met == judged else "#b71c1c"
+    colour = "#616161" if not judged else "#2e7d32" if met == judged else "#b71c1c"
     label = escape(f"{texts[0]}: {texts[1]}")
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" role="img" aria-label="{label}">'

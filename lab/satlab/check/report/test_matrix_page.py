@@ -53,6 +53,15 @@ def test_the_badge_has_the_targets_of_the_newest_check(tmp_path: Path) -> None:
     assert matrix_page.targets_met(json.loads(files[0].read_text())) == (0, 1)
 
 
+def test_a_suite_without_targets_is_neither_good_nor_bad(tmp_path: Path) -> None:
+    verdict = {"mark_mb": 2.0, "target_s": None, "median_s": 4.0, "result": "measured"}
+    case = {"id": "medium", "spent_s": {}, "verdicts": [verdict], "samples": [{"floors_s": [1.71]}]}
+    matrix = matrix_page.read([stored(tmp_path, "a", 1.0, None, cases=[case])])
+    assert matrix.tiles() == [("1", "figures, none with a target: a (virtual clock)", "")]
+    image = ElementTree.fromstring(matrix_page.badge(matrix))  # noqa: S314 - our own text
+    assert image.get("aria-label") == "satellite etosat: measured, no targets"
+
+
 def test_a_case_that_a_stack_was_not_asked_for_is_shown(tmp_path: Path) -> None:
     matrix = matrix_page.read([stored(tmp_path, "a", 1.0, 4.0), stored(tmp_path, "b", 2.0, 4.0, cases=[])])
     assert matrix.sections[0].rows[0][-1] == "not run"
