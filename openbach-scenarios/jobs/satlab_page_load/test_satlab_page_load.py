@@ -165,6 +165,22 @@ def test_a_stopped_load_is_a_failed_sample(monkeypatch: pytest.MonkeyPatch) -> N
     assert [(r["status"], r["reason"]) for r in published] == [("failed", "stopped")]
 
 
+def test_what_a_signal_left_of_a_browser_is_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def stopped(*_: Any) -> Any:
+        (tmp_path / "profile").mkdir()
+        job.PROFILES.append(str(tmp_path / "profile"))
+        raise job.Stopped
+
+    monkeypatch.setattr(job, "PROFILES", [])
+    monkeypatch.setattr(job, "adopt_orphans", lambda: None)
+    monkeypatch.setattr(job, "end_children", lambda: None)
+    monkeypatch.setattr(job, "read_target", stopped)
+    monkeypatch.setattr(sys, "argv", ["satlab_page_load", "h1", "198.18.4.2"])
+    monkeypatch.setattr(job.signal, "signal", lambda *_: None)
+    assert job.main() == 1
+    assert not (tmp_path / "profile").exists()
+
+
 def test_a_sample_that_the_collector_refuses_is_not_lost_in_silence() -> None:
     job.delivered("OK")
     with pytest.raises(job.JobError):

@@ -121,6 +121,10 @@ STOPPED = threading.Event()
 """Set with the exception, which Python drops when it falls into a destructor: then the load under way is the last."""
 
 
+PROFILES: list[str] = []
+"""Folders of browsers so far."""
+
+
 @dataclass(frozen=True)
 class Target:
     """What is loaded, from where, and what has to arrive: body bytes by URL path. `spki` is empty for h1."""
@@ -196,6 +200,7 @@ def may_sandbox() -> bool:
 def fresh_browser(target: Target, programs: Programs, timeout_s: float) -> Iterator[webdriver.Chrome]:
     """Start driver and browser with a new profile; afterwards nothing of them is left, whatever happened."""
     with tempfile.TemporaryDirectory(prefix="satlab_page_load_", ignore_cleanup_errors=True) as scratch:
+        PROFILES.append(scratch)
         options = webdriver.ChromeOptions()
         options.binary_location = programs.browser
         options.add_experimental_option("prefs", PREFERENCES)
@@ -211,6 +216,13 @@ def fresh_browser(target: Target, programs: Programs, timeout_s: float) -> Itera
             yield driver
         finally:
             end_children()
+
+
+def remove_what_is_left() -> None:
+    """End what a signal kept from being ended and removed: it may have come in the middle of that."""
+    end_children()
+    for folder in PROFILES:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def adopt_orphans() -> None:
@@ -563,6 +575,7 @@ def main() -> int:
         target = read_target(arguments.page, arguments.protocol, arguments.server_ip, arguments.root, arguments.pki)
         return 0 if measure(target, arguments.runs, arguments.timeout) else 1
     except Stopped:
+        remove_what_is_left()
         print("error: stopped before all loads were done\nhint: finished loads are kept", file=sys.stderr)
         return 1
     except JobError as error:
