@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{config, forward, packet};
+use common::{config, forward, packet, received, spread};
 use dvb::modcod::MODCODS;
 use link::{
     Acm, Carrier, Change, Classes, Coding, Link, LinkConfig, LinkError, Nanos, Queue, Reception,
@@ -63,26 +63,6 @@ fn to(terminal: usize, length: usize, dscp: u8) -> Vec<u8> {
     bytes
 }
 
-/// Bytes that come out for each terminal from `from` to `until`, with `offer` called every ms.
-fn received(
-    shared: &mut SharedForward,
-    count: usize,
-    (from, until): (Nanos, Nanos),
-    mut offer: impl FnMut(&mut SharedForward, Nanos),
-) -> Vec<u64> {
-    let mut bytes = vec![0; count];
-    let mut out = Vec::new();
-    for now in (from..until).step_by(MS as usize) {
-        offer(shared, now);
-        while let Some((due, terminal)) = shared.pop(now, &mut out) {
-            assert!(due <= now);
-            assert_eq!(usize::from(out[9]), terminal);
-            bytes[terminal] += out.len() as u64;
-        }
-    }
-    bytes
-}
-
 /// Keeps every queue full.
 fn saturate(shared: &mut SharedForward, count: usize, now: Nanos) {
     for terminal in 0..count {
@@ -90,11 +70,6 @@ fn saturate(shared: &mut SharedForward, count: usize, now: Nanos) {
             shared.push(now, terminal, &to(terminal, 1500, 0));
         }
     }
-}
-
-fn spread(bytes: &[u64]) -> f64 {
-    let (least, most) = (bytes.iter().min().unwrap(), bytes.iter().max().unwrap());
-    *most as f64 / *least as f64 - 1.0
 }
 
 #[test]

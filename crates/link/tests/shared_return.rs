@@ -6,6 +6,7 @@ mod common;
 #[path = "common/demand.rs"]
 mod demand;
 
+use common::{received, spread};
 use demand::{BURST, CRA, MS, NOTHING, RBDC, SUPERFRAME, VBDC, config};
 use dvb::dama::{Access, Agreement};
 use link::{
@@ -45,26 +46,6 @@ fn from(terminal: usize, length: usize, dscp: u8) -> Vec<u8> {
     bytes
 }
 
-/// Bytes that come out of each terminal from `from` to `until`, with `offer` called every ms.
-fn received(
-    shared: &mut SharedReturn,
-    count: usize,
-    (from, until): (Nanos, Nanos),
-    mut offer: impl FnMut(&mut SharedReturn, Nanos),
-) -> Vec<u64> {
-    let mut bytes = vec![0; count];
-    let mut out = Vec::new();
-    for now in (from..until).step_by(MS as usize) {
-        offer(shared, now);
-        while let Some((due, terminal)) = shared.pop(now, &mut out) {
-            assert!(due <= now);
-            assert_eq!(usize::from(out[9]), terminal);
-            bytes[terminal] += out.len() as u64;
-        }
-    }
-    bytes
-}
-
 /// Keeps every queue so full that requests exceed the carrier: they are for what waits.
 fn saturate(shared: &mut SharedReturn, terminals: std::ops::Range<usize>, now: Nanos) {
     for terminal in terminals {
@@ -72,11 +53,6 @@ fn saturate(shared: &mut SharedReturn, terminals: std::ops::Range<usize>, now: N
             shared.push(now, terminal, &from(terminal, 1500, 0));
         }
     }
-}
-
-fn spread(bytes: &[u64]) -> f64 {
-    let (least, most) = (bytes.iter().min().unwrap(), bytes.iter().max().unwrap());
-    *most as f64 / *least as f64 - 1.0
 }
 
 #[test]

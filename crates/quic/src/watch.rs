@@ -24,21 +24,38 @@ pub struct SenderState {
     pub pacing_bps: Option<u64>,
 }
 
+impl SenderState {
+    /// The state with a window and threshold in bytes (`None`: not left slow start yet), a pacing rate in bytes/s, and
+    /// what was observed: bytes in flight, and whether there was nothing to send.
+    #[must_use]
+    pub fn new(
+        cwnd_bytes: u64,
+        ssthresh: Option<u64>,
+        pacing_rate: Option<u64>,
+        (in_flight_bytes, is_app_limited): (u64, bool),
+    ) -> Self {
+        Self {
+            cwnd_bytes,
+            in_flight_bytes,
+            is_slow_start: ssthresh.is_none_or(|threshold| cwnd_bytes < threshold),
+            is_app_limited,
+            pacing_bps: pacing_rate.map(|bytes| bytes * 8),
+        }
+    }
+}
+
 /// Returns the state of a connection made with [`crate::transport`]; `None` with another controller.
 #[must_use]
 pub fn sender_state(connection: &Connection) -> Option<SenderState> {
     let controller = connection.congestion_state().clone_box().into_any();
     let observed = controller.downcast::<Observed>().ok()?;
     let metrics = observed.inner.metrics();
-    Some(SenderState {
-        cwnd_bytes: metrics.congestion_window,
-        in_flight_bytes: observed.in_flight,
-        is_slow_start: metrics
-            .ssthresh
-            .is_none_or(|threshold| metrics.congestion_window < threshold),
-        is_app_limited: observed.is_app_limited,
-        pacing_bps: metrics.pacing_rate.map(|bytes| bytes * 8),
-    })
+    Some(SenderState::new(
+        metrics.congestion_window,
+        metrics.ssthresh,
+        metrics.pacing_rate,
+        (observed.in_flight, observed.is_app_limited),
+    ))
 }
 
 /// Builds observed controllers.

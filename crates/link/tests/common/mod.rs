@@ -4,7 +4,10 @@
 
 use dvb::modcod::{FrameSize, ModCod};
 use dvb::rcs2::Waveform;
-use link::{Accepted, Carrier, Link, LinkConfig, Loss, LossUnit, Nanos, Queue, Stage};
+use link::{
+    Accepted, Carrier, Link, LinkConfig, Loss, LossUnit, Nanos, Queue, SharedForward, SharedReturn,
+    Stage,
+};
 
 pub const GEO: Nanos = 250_000_000;
 
@@ -102,4 +105,46 @@ pub fn run(config: &LinkConfig, arrivals: &[(Nanos, usize)]) -> (Vec<Release>, L
     }
     let released = drain(&mut link, Nanos::MAX);
     (released, link)
+}
+
+/// A carrier of several terminals, in one direction.
+pub trait SharedCarrier {
+    fn pop(&mut self, now: Nanos, out: &mut Vec<u8>) -> Option<(Nanos, usize)>;
+}
+
+impl SharedCarrier for SharedForward {
+    fn pop(&mut self, now: Nanos, out: &mut Vec<u8>) -> Option<(Nanos, usize)> {
+        SharedForward::pop(self, now, out)
+    }
+}
+
+impl SharedCarrier for SharedReturn {
+    fn pop(&mut self, now: Nanos, out: &mut Vec<u8>) -> Option<(Nanos, usize)> {
+        SharedReturn::pop(self, now, out)
+    }
+}
+
+/// Bytes that come out for each terminal, which byte 9 names, from `from` to `until`, with `offer` called every ms.
+pub fn received<T: SharedCarrier>(
+    shared: &mut T,
+    count: usize,
+    (from, until): (Nanos, Nanos),
+    mut offer: impl FnMut(&mut T, Nanos),
+) -> Vec<u64> {
+    let mut bytes = vec![0; count];
+    let mut out = Vec::new();
+    for now in (from..until).step_by(1_000_000) {
+        offer(shared, now);
+        while let Some((due, terminal)) = shared.pop(now, &mut out) {
+            assert!(due <= now);
+            assert_eq!(usize::from(out[9]), terminal);
+            bytes[terminal] += out.len() as u64;
+        }
+    }
+    bytes
+}
+
+pub fn spread(bytes: &[u64]) -> f64 {
+    let (least, most) = (bytes.iter().min().unwrap(), bytes.iter().max().unwrap());
+    *most as f64 / *least as f64 - 1.0
 }

@@ -17,15 +17,12 @@ pub fn sender_state(controller: &dyn Controller) -> Option<SenderState> {
         .downcast::<Observed>()
         .ok()?;
     let metrics = observed.inner.metrics();
-    Some(SenderState {
-        cwnd_bytes: metrics.congestion_window,
-        in_flight_bytes: observed.in_flight,
-        is_slow_start: metrics
-            .ssthresh
-            .is_none_or(|threshold| metrics.congestion_window < threshold),
-        is_app_limited: observed.is_app_limited,
-        pacing_bps: metrics.pacing_rate.map(|bytes| bytes * 8),
-    })
+    Some(SenderState::new(
+        metrics.congestion_window,
+        metrics.ssthresh,
+        metrics.pacing_rate,
+        (observed.in_flight, observed.is_app_limited),
+    ))
 }
 
 /// Builds observed controllers.
