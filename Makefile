@@ -18,7 +18,7 @@ help: ## list the verbs
 
 test: lint rust python ## everything CI runs (root)
 
-lint: lint-rust lint-python lint-ansible ## formatting, linters, type checks
+lint: lint-rust lint-python lint-ansible site ## formatting, linters, type checks
 	shellcheck satlab .ci/run
 
 # The fuzzers are checked, not linked: LLVM's library is not compiled.
@@ -53,6 +53,12 @@ dist: ## Debian packages of what guests of the VM lab run, into dist/
 	cargo build --release --locked -p satlink
 	$(PY) -m satlab.vm.dist dist
 
+release: ## the appliance as a Debian package and an OCI image, into dist/ (root; programs built by ./satlab --install lab quic fec virtual)
+	$(PY) -m tools.release dist --image
+
+site: ## the documentation as a site, into dist/site; a broken link fails
+	$(PY) -m sphinx -q -W --keep-going -c docs/site -b html . dist/site
+
 box: ## a Vagrant box made from Debian packages alone, into dist/ (root)
 	$(PY) -m satlab.vm.box dist
 
@@ -79,4 +85,4 @@ format: ## rewrite the sources in the project's format
 clean: ## remove build output (not runs/)
 	rm -rf target .venv .satlab
 
-.PHONY: help test lint lint-rust lint-python lint-ansible rust unit python dist box vm-nspawn vm-tcg figures compare generate format clean
+.PHONY: help test lint lint-rust lint-python lint-ansible rust unit python dist release site box vm-nspawn vm-tcg figures compare generate format clean

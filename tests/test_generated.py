@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Files in the tree that are made from others."""
 
-import pytest
+import ast
 
+import pytest
+import yaml
+
+from collect import link_samples, pages
 from satlab.common.paths import PROFILES, ROOT
 from satlab.experiment import validate
 from satlab.link.options import LinkOptions, shipped_profiles
@@ -15,6 +19,19 @@ def test_generated_files_are_up_to_date() -> None:
     assert old == [], "make generate"
     shipped = {path for name in shipped_profiles() for path in (PROFILES / name).iterdir()}
     assert shipped == {path for path in made if path.is_relative_to(PROFILES)}
+
+
+MAKERS = ("Record", "failed", "sample")
+
+
+def test_each_metric_that_collect_makes_is_in_the_reference() -> None:
+    known = {name for group in yaml.safe_load((ROOT / "collect/metrics.yml").read_text()).values() for name in group}
+    for path in (path for path in (ROOT / "collect").glob("*.py") if not path.name.startswith("test_")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MAKERS:
+                named = node.args[0]
+                assert not isinstance(named, ast.Constant) or named.value in known, f"{path.name}: {ast.unparse(node)}"
+    assert set(link_samples.SERIES) | set(pages.METRICS) | set(pages.HOST_METRICS) <= known
 
 
 def test_the_base_is_not_a_profile() -> None:

@@ -24,6 +24,12 @@ CAMPAIGN_MODELS: tuple[tuple[type[BaseModel], str, str], ...] = (
     (TaskRecord, "campaign-task", "task.json: the end of a campaign's task; made from satlab.campaign.record"),
     (Plan, "campaign-plan", "plan.json of a campaign: cells and tasks; made from satlab.campaign.plan"),
 )
+METRICS_HEAD = """# Metric reference
+
+The metrics of `records.parquet` and of `--json` ([columns](../schemas/records.schema.json)). A row without `t_s` is a
+summary of the run; with `t_s` it is one sample of a series. `stat` is a label that says which statistic a summary is.
+*Clock*: whose time or count it is. Made from `collect/metrics.yml` by `make generate`.
+"""
 Layer = Mapping[str, Mapping[str, Any]]
 """Changes by pattern of file names: path below `root` -> text, or what is added; and `from`, the base file."""
 
@@ -39,6 +45,27 @@ def files() -> Iterator[tuple[Path, str]]:
     yield SCHEMAS / "suite.schema.json", _schema({"$id": "satlab/suite", **suite.schema(), "title": title})
     for model, name, title in CAMPAIGN_MODELS:
         yield SCHEMAS / f"{name}.schema.json", _schema(model.model_json_schema() | {"title": title})
+    yield from metrics()
+
+
+def metrics() -> Iterator[tuple[Path, str]]:
+    """Yield the metric reference, and the schema of records with the names of all metrics."""
+    groups = yaml.safe_load((ROOT / "collect" / "metrics.yml").read_text())
+    path = SCHEMAS / "records.schema.json"
+    schema = json.loads(path.read_text())
+    schema["properties"]["metric"]["enum"] = [name for group in groups.values() for name in group]
+    yield path, json.dumps(schema, indent=2) + "\n"
+    yield ROOT / "docs" / "metrics.md", METRICS_HEAD + "".join(map(_metric_table, groups, groups.values()))
+
+
+def _metric_table(group: str, rows: Mapping[str, Mapping[str, str]]) -> str:
+    lines = [
+        f"| `{name}` | {row['unit']} | {row['what']}{'. stat: ' + row['stat'] if 'stat' in row else ''} "
+        f"| {row['source']} | {row['clock']} |\n"
+        for name, row in rows.items()
+    ]
+    head = "| metric | unit | definition | source | clock |\n|---|---|---|---|---|\n"
+    return f"\n## {group[0].upper()}{group[1:]}\n\n{head}{''.join(lines)}"
 
 
 def _schema(document: Mapping[str, Any]) -> str:

@@ -40,6 +40,8 @@ Kind = Literal["h1", "h2", "h3", "quic"]
 SampleDocument = Mapping[str, Any]
 TOLERANCE = 0.05
 PAGE_METRICS = ("first_contentful_paint_ms", "response_start_ms", *collect.HOST_METRICS)
+LONGEST_LOAD_S = 120.0
+"""Of one page load, next to 16 busy processes."""
 TRANSFER_MB = 5.0
 BURNER = """
 import os, sys
@@ -119,7 +121,8 @@ def judged(found: Mapping[int, Sequence[SampleDocument]], asked: int) -> dict[st
 
 def _loads(count: int, kind: Kind, runs: Path) -> list[SampleDocument]:
     settings = {"protocol": kind, "runs": str(count)}
-    request = RunRequest(SCENARIOS / "page_load.json", LinkOptions(profile="leo"), settings, runs, report=False)
+    page, link = SCENARIOS / "page_load.json", LinkOptions(profile="leo")
+    request = RunRequest(page, link, settings, runs, deadline_s=LONGEST_LOAD_S * count, report=False)
     result = run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
     host_is_busy = any(f"{name} " in result.reason for name in limits.WHOLE_HOST)
     return [_of_load(one.load, host_is_busy) for one in result.collected.stored.loads if one.load.status == "ok"]

@@ -177,6 +177,21 @@ def report(
     return ExitStatus.OK
 
 
+@command(epilog="Example: satlab export runs/* --out study.csv")
+def export(
+    folders: Annotated[list[Path], typer.Argument(help="Run folders.")],
+    out: Annotated[Path, typer.Option(help="File to write: NAME.parquet or NAME.csv.")],
+    series: Annotated[
+        bool, typer.Option("--series", help="With the samples over time. Default: the summaries alone.")
+    ] = False,
+) -> int:
+    """Write the records of runs as one table, with values, seed, link and versions of each run as columns."""
+    from satlab.experiment import rebuild
+
+    print(f"{rebuild.export(folders, out, has_series=series)} rows: {out}")
+    return ExitStatus.OK
+
+
 @command(epilog="Example: satlab reproduce seed-003 --quick")
 def reproduce(
     paper: Annotated[

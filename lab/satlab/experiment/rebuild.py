@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rebuilds records and report from raw files."""
+"""Rebuilds records and report from raw files, and exports records."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,9 +17,7 @@ def rebuild(folders: list[Path], out: Path | None, log: ProgressLog) -> tuple[li
 
     A raw file whose digest differs from the manifest's is named in a warning: the figures are not those of the run.
     """
-    faults = [fault for folder in folders for fault in _unusable(folder)]
-    if faults:
-        raise ConfigError("not all of these are runs", faults)
+    _check(folders)
     runs = {}
     for folder in folders:
         for problem in collect.verify(folder):
@@ -31,6 +29,21 @@ def rebuild(folders: list[Path], out: Path | None, log: ProgressLog) -> tuple[li
     for folder in folders:
         ownership.chown_to_caller(folder)
     return [run.records for run in runs.values()], path
+
+
+def export(folders: list[Path], out: Path, *, has_series: bool) -> int:
+    """Write the records of runs, as they were collected, to one file; return the number of rows. Raises ConfigError."""
+    _check(folders)
+    runs = {folder: reading.without_writing(folder).records for folder in folders}
+    rows = report.export(runs, out, has_series=has_series)
+    ownership.chown_to_caller(out)
+    return rows
+
+
+def _check(folders: list[Path]) -> None:
+    faults = [fault for folder in folders for fault in _unusable(folder)]
+    if faults:
+        raise ConfigError("not all of these are runs", faults)
 
 
 def _unusable(folder: Path) -> Iterator[Fault]:

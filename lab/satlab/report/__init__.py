@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The report of one or more runs: HTML, terminal tables, CSV. Figures come from `collect`; none are computed twice."""
 
+from satlab.report.export import export
 from satlab.report.html import build
 from satlab.report.terminal import terminal_tables, write_csv
 
-__all__ = ["build", "terminal_tables", "write_csv"]
+__all__ = ["build", "export", "terminal_tables", "write_csv"]

@@ -34,13 +34,14 @@ _LEFT_OUT = ("windows", "macos", "arm64", ".exe", ".dll", "__pycache__", "/tests
 
 @dataclass(frozen=True)
 class Package:
-    """A binary package: its dependencies, and its files (path on the guest to path here)."""
+    """A binary package: its dependencies, its files (path on the guest to path here), its links (to their targets)."""
 
     name: str
     architecture: str
     depends: str
     summary: str
     files: dict[Path, Path] = field(default_factory=dict)
+    links: dict[Path, str] = field(default_factory=dict)
 
 
 def build(folder: Path, built: Path = paths.SATLINK.parent) -> list[Path]:
@@ -56,7 +57,7 @@ def build(folder: Path, built: Path = paths.SATLINK.parent) -> list[Path]:
         packages = [*_programs(built), _jobs(), _web_targets(Path(scratch) / "www")]
         for old in folder.glob("*.deb"):
             old.unlink()
-        return [_pack(package, version, when, folder, Path(scratch) / package.name) for package in packages]
+        return [pack(package, version, when, folder, Path(scratch) / package.name) for package in packages]
 
 
 def commit_time() -> int:
@@ -71,7 +72,7 @@ def commit_time() -> int:
 
 
 def _programs(built: Path) -> Iterator[Package]:
-    here = _ARCHITECTURES.get(platform.machine(), platform.machine())
+    here = architecture()
     for name in PROGRAMS:
         program = built / name
         if program.is_file():
@@ -89,17 +90,21 @@ def _jobs() -> Package:
     }
     files[LIBRARY / "python" / "collect_agent.py"] = paths.SHIM / "collect_agent.py"
     files[LIBRARY / "run-job"] = Path(__file__).with_name("run_job.py")
-    for found in _closure("selenium"):
-        for file in found.files or ():
-            text = str(file)
-            if text.startswith("..") or any(part in text for part in _LEFT_OUT):
-                continue
-            files[LIBRARY / "python" / file] = Path(str(found.locate_file(file)))
+    for found in closure("selenium"):
+        files |= {LIBRARY / "python" / text: source for text, source in files_of(found)}
     depends = "python3 (>= 3.11), iperf3, iputils-ping, iproute2, wireguard-tools"
     return Package("satlab-jobs", "all", depends, "satlab: OpenBACH jobs and their launcher", files)
 
 
-def _closure(name: str, seen: set[str] | None = None) -> Iterator[Distribution]:
+def files_of(found: Distribution) -> Iterator[tuple[str, Path]]:
+    """Yield the files of a distribution that run here: path below site-packages, and path on this host."""
+    for file in found.files or ():
+        text = str(file)
+        if not text.startswith("..") and not any(part in text for part in _LEFT_OUT):
+            yield text, Path(str(found.locate_file(file)))
+
+
+def closure(name: str, seen: set[str] | None = None) -> Iterator[Distribution]:
     """Yield a distribution and all that it needs, as they are installed here."""
     seen = set() if seen is None else seen
     if name.lower() in seen:
@@ -110,7 +115,7 @@ def _closure(name: str, seen: set[str] | None = None) -> Iterator[Distribution]:
     for text in found.requires or ():
         requirement = Requirement(text)
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
-            yield from _closure(requirement.name, seen)
+            yield from closure(requirement.name, seen)
 
 
 def _web_targets(scratch: Path) -> Package:
@@ -120,12 +125,21 @@ def _web_targets(scratch: Path) -> Package:
     return Package("satlab-web-targets", "all", "", "satlab: pages to be loaded", files)
 
 
-def _pack(package: Package, version: str, when: int, folder: Path, tree: Path) -> Path:
+def architecture() -> str:
+    """Return Debian's name of this machine's architecture."""
+    return _ARCHITECTURES.get(platform.machine(), platform.machine())
+
+
+def pack(package: Package, version: str, when: int, folder: Path, tree: Path) -> Path:
+    """Build one package into a folder, by way of `tree`; its files have the time `when`, s since the epoch."""
     for target, source in package.files.items():
         (tree / target).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, tree / target)
         runs = target.parts[:2] == ("usr", "bin") or target.name == "run-job" or os.access(source, os.X_OK)
         (tree / target).chmod(0o755 if runs else 0o644)
+    for target, place in package.links.items():
+        (tree / target).parent.mkdir(parents=True, exist_ok=True)
+        (tree / target).symlink_to(place)
     control = {
         "Package": package.name,
         "Version": version,
@@ -140,9 +154,9 @@ def _pack(package: Package, version: str, when: int, folder: Path, tree: Path) -
     text = "".join(f"{key}: {value}\n" for key, value in control.items() if value)
     (tree / "DEBIAN" / "control").write_text(text)
     for path in (tree, *tree.rglob("*")):
-        if path.is_dir():
+        if path.is_dir() and not path.is_symlink():
             path.chmod(0o755)
-        os.utime(path, (when, when))
+        os.utime(path, (when, when), follow_symlinks=False)
     deb = folder / f"{package.name}_{version}_{package.architecture}.deb"
     argv = ["dpkg-deb", "--build", "--root-owner-group", "-Zgzip", "-z6", str(tree), str(deb)]
     try:

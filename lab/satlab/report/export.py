@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Records of runs with what distinguishes the runs as columns, for data frames and spreadsheets."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+import collect
+from satlab.common.errors import ConfigError, Fault
+
+FORMATS = (".parquet", ".csv")
+_RUN = ("emulator", "seed", "started_unix_s", "exit_status", "satlab_version")
+_LINK = ("rate_bps", "one_way_delay_ms", "queue_bytes", "queue_discipline", "loss_ratio", "jitter_mean_ms")
+_DIRECTIONS = ("forward", "return")
+
+
+def export(runs: Mapping[Path, collect.Table], out: Path, *, has_series: bool) -> int:
+    """Write the records of runs (by folder) as one table; return its number of rows.
+
+    Columns: those of schemas/records.schema.json, of each run `emulator`, `seed`, `started_unix_s`, `exit_status`,
+    `satlab_version`, `value_NAME` of the scenario, `forward_...` and `return_...` of the plan, `version_PROGRAM`; and
+    `label_NAME` of each record. Without `has_series`, summaries alone. Raises ConfigError.
+    """
+    if out.suffix not in FORMATS:
+        raise ConfigError("unknown format", [Fault(str(out), f"its name does not end with {' or '.join(FORMATS)}")])
+    frames = [_records(table, has_series=has_series).with_columns(_columns(folder)) for folder, table in runs.items()]
+    frame = pl.concat(frames, how="diagonal_relaxed")
+    labels = frame["labels"].unique().to_list()
+    names = sorted({name for text in labels for name in json.loads(text)})
+    # Each distinct set of labels is parsed once: a series of hours has one.
+    wide = pl.DataFrame(
+        {"labels": labels, **{f"label_{name}": [json.loads(text).get(name) for text in labels] for name in names}},
+        schema={"labels": pl.String, **{f"label_{name}": pl.String for name in names}},
+    )
+    frame = frame.join(wide, on="labels", how="left", maintain_order="left").drop("labels")
+    if out.suffix == ".csv":
+        _no_formula(frame).write_csv(out)
+    else:
+        frame.write_parquet(out)
+    return frame.height
+
+
+def _no_formula(frame: pl.DataFrame) -> pl.DataFrame:
+    """Put a quote before texts that a spreadsheet would compute: reasons and labels come from jobs."""
+    texts = [name for name, kind in frame.schema.items() if kind == pl.String]
+    return frame.with_columns(pl.col(name).str.replace(r"^([=+\-@\t\r])", "'$1") for name in texts)
+
+
+def _records(table: collect.Table, *, has_series: bool) -> pl.DataFrame:
+    rows = table.lazy()
+    return (rows if has_series else rows.filter(pl.col("t_s").is_null())).collect(engine="streaming")
+
+
+def _columns(folder: Path) -> Sequence[pl.Expr]:
+    """Return what all rows of a run share."""
+    about = collect.manifest(folder)
+    values: dict[str, Any] = {name: getattr(about, name) for name in _RUN}
+    values |= {f"value_{name}": value for name, value in about.arguments.items()}
+    values |= _link(folder / "plan.json")
+    values |= {f"version_{name}": version for name, version in about.versions.items()}
+    return [pl.lit(value).alias(name) for name, value in values.items()]
+
+
+def _link(path: Path) -> Mapping[str, Any]:
+    """Return the plan's figures of both directions; nothing where the run has no plan of a link."""
+    try:
+        link = json.loads(path.read_text())["link"]
+        return {f"{direction}_{name}": link[direction].get(name) for direction in _DIRECTIONS for name in _LINK}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The appliance as one Debian package, and as an OCI image with it: `make release` writes both into dist/.
+
+The package has the tracked files that run, Python's packages as requirements.lock pins them, and the programs. It needs
+the Python version that it was made with. The same commit results in the same bytes of the package; the image has the
+packages of Debian's mirror of its day.
+"""
+
+import gzip
+import hashlib
+import json
+import platform
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from satlab import __version__
+from satlab.common import paths
+from satlab.common.errors import HostError
+from satlab.vm import box, dist
+
+LIBRARY = Path("usr/lib/satlab")
+KEPT = (
+    *("lab", "collect", "schemas", "openbach-scenarios", "opensand-profiles", "web-targets", "baselines"),
+    *("vagrant/lab.yml", "docs", "LICENSE", "README.md"),
+)
+PROGRAMS = ("satbox", "satfec", "satlink", "satpep", "satperf", "satvirtual")
+DEPENDS = (
+    *("libc6", "libgcc-s1", "libstdc++6", "iproute2", "iputils-ping", "iperf3", "curl", "nftables", "haproxy"),
+    *("chromium", "chromium-driver", "fonts-dejavu-core", "h2o | nginx-light | nginx", "ngtcp2-server | nginx"),
+    *("ngtcp2-client", "wireguard-tools"),
+)
+HOOKS = "/usr/share/mmdebstrap/hooks/file-mirror-automount"
+"""Makes a package of this host visible to apt in the new root."""
+START = """\
+#!/bin/sh
+# Everything that the appliance has is installed. Snakemake and Ansible are not in this package.
+lib=/usr/lib/satlab
+case "$1" in
+  --install)
+    for group; do case "$group" in
+      vm | campaign | test*)
+        echo "error: the Debian package has no group $group" >&2
+        echo "hint: use a clone of the repository for it" >&2
+        exit 3 ;;
+    esac; done
+    exit 0 ;;
+esac
+export SATLAB_LAUNCHER=/usr/bin/satlab SATLAB_PROGRAMS="$lib/bin" PYTHONPATH="$lib/lab:$lib" PYTHONDONTWRITEBYTECODE=1
+exec "$lib/.venv/bin/python" -m satlab "$@"
+"""
+
+
+def main() -> int:
+    """Build what the arguments name."""
+    folder, image = Path(sys.argv[1]), "--image" in sys.argv[2:]
+    try:
+        deb = package(folder)
+        print(deb)
+        if image:
+            print(oci_image(folder, deb))
+    except HostError as error:
+        print(f"error: {error}\nhint: {error.hint}", file=sys.stderr)
+        return error.status
+    return 0
+
+
+def package(folder: Path, programs: Path = paths.PROGRAMS) -> Path:
+    """Build the Debian package into a folder, in place of an older one.
+
+    Raises:
+        HostError: a program is not built, or dpkg-deb is missing or fails.
+    """
+    missing = [name for name in PROGRAMS if not (programs / name).is_file()]
+    if missing:
+        raise HostError(f"not built: {', '.join(missing)}", "run: ./satlab --install lab quic fec virtual")
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("satlab_*.deb"):
+        old.unlink()
+    when = dist.commit_time()
+    major, minor = sys.version_info[:2]
+    python = f"python3 (>= {major}.{minor}), python3 (<< {major}.{minor + 1})"
+    with tempfile.TemporaryDirectory(prefix="satlab-release-") as scratch:
+        tree = Path(scratch, "library")
+        _gather(tree, programs)
+        start = Path(scratch, "start")
+        start.write_text(START)
+        files = {LIBRARY / path.relative_to(tree): path for path in sorted(tree.rglob("*")) if path.is_file()}
+        return dist.pack(
+            dist.Package(
+                "satlab",
+                dist.architecture(),
+                ", ".join((python, *DEPENDS)),
+                "satellite-link appliance: DVB-S2/RCS2 emulation, OpenBACH scenarios, QUIC regression targets",
+                {Path("usr/bin/satlab"): start, **files},
+                {LIBRARY / ".venv/bin/python": "/usr/bin/python3"},
+            ),
+            f"{__version__}+{when}",
+            when,
+            folder,
+            Path(scratch, "package"),
+        )
+
+
+def _gather(tree: Path, programs: Path) -> None:
+    """Lay out what /usr/lib/satlab holds, with compiled Python that does not depend on times."""
+    for path in _tracked():
+        _copy(paths.ROOT / path, tree / path)
+    for name in PROGRAMS:
+        _copy(programs / name, tree / "bin" / name)
+    version = ".".join(map(str, sys.version_info[:2]))
+    site = tree / ".venv" / "lib" / f"python{version}" / "site-packages"
+    seen: set[str] = set()
+    for name in _requirements():
+        for found in dist.closure(name, seen):
+            for text, source in dist.files_of(found):
+                _copy(source, site / text)
+    (tree / ".venv/pyvenv.cfg").write_text(
+        f"home = /usr/bin\ninclude-system-site-packages = false\nversion = {version}\n"
+    )
+    argv = [sys.executable, "-m", "compileall", "-q", "-j", "0", "--invalidation-mode", "unchecked-hash"]
+    subprocess.run([*argv, "-s", str(tree), "-p", f"/{LIBRARY}", str(tree)], check=True)
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(source, target)
+
+
+def _tracked() -> Iterator[Path]:
+    """Yield the files of the repository that run, relative to its root."""
+    argv = ["git", "-C", str(paths.ROOT), "ls-files", "-z", *KEPT]
+    for name in subprocess.run(argv, capture_output=True, check=True, text=True).stdout.split("\0"):
+        path = Path(name)
+        is_test = path.name.startswith("test_") or path.name == "conftest.py" or "fixtures" in path.parts
+        if name and not is_test:
+            yield path
+
+
+def _requirements() -> Iterator[str]:
+    """Yield the names that requirements.in lists."""
+    for line in (paths.ROOT / "requirements.in").read_text().splitlines():
+        if name := line.partition("#")[0].strip():
+            yield name
+
+
+def oci_image(folder: Path, deb: Path) -> Path:
+    """Make a Debian root with the package, and write it as an OCI archive (image-spec 1.1), as root.
+
+    Raises:
+        HostError: mmdebstrap is missing, or the mirror cannot be reached.
+    """
+    made = folder / f"satlab_{__version__}_{dist.architecture()}.oci.tar"
+    with tempfile.TemporaryDirectory(prefix="satlab-image-", dir=folder) as scratch:
+        root = Path(scratch, "root.tar")
+        argv = ["mmdebstrap", "--variant=minbase", '--aptopt=Acquire::Languages "none"', f"--hook-dir={HOOKS}"]
+        include = f"--include=ca-certificates,{deb.resolve()}"
+        box.run([*argv, include, box.SUITE, str(root), *box.MIRRORS])
+        oci_archive(root, Path(scratch, "layout"), made)
+    return made
+
+
+def oci_archive(root: Path, layout: Path, made: Path) -> None:
+    """Write an image of one layer, whose command is satlab."""
+    blobs = layout / "blobs" / "sha256"
+    blobs.mkdir(parents=True)
+    plain = digest(root)
+    layer = layout / "layer"
+    with root.open("rb") as source, gzip.GzipFile(layer, "wb", compresslevel=6, mtime=0) as target:
+        shutil.copyfileobj(source, target, 1 << 20)
+    root.unlink()
+    machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    config = {
+        "architecture": machine,
+        "os": "linux",
+        "config": {"Entrypoint": ["satlab"], "Cmd": ["--help"], "WorkingDir": "/work"},
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{plain}"]},
+    }
+    kind = "application/vnd.oci.image"
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": f"{kind}.manifest.v1+json",
+        "config": _json_blob(blobs, config, f"{kind}.config.v1+json"),
+        "layers": [_blob(blobs, layer, f"{kind}.layer.v1.tar+gzip")],
+    }
+    index = {"schemaVersion": 2, "manifests": [_json_blob(blobs, manifest, f"{kind}.manifest.v1+json")]}
+    (layout / "index.json").write_text(json.dumps(index))
+    (layout / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
+    with tarfile.open(made, "w") as archive:
+        for path in sorted(layout.rglob("*")):
+            archive.add(path, path.relative_to(layout), recursive=False)
+
+
+def _json_blob(blobs: Path, content: object, media_type: str) -> dict[str, object]:
+    path = blobs.parent / "scratch"
+    path.write_text(json.dumps(content, sort_keys=True))
+    return _blob(blobs, path, media_type)
+
+
+def _blob(blobs: Path, path: Path, media_type: str) -> dict[str, object]:
+    """Move a file to its place by digest; return its descriptor."""
+    name, size = digest(path), path.stat().st_size
+    path.rename(blobs / name)
+    return {"mediaType": media_type, "digest": f"sha256:{name}", "size": size}
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file, hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
