@@ -8,7 +8,7 @@ WHOLE := --profile ci --workspace --features satperf/quiche$(NOQ) --locked
 # A test waits more than it works: one worker more than cores.
 WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
 PYTEST := $(PY) -m pytest -n $(WORKERS) --dist loadscope
-unit python vm-nspawn: export SATLAB_PROGRAMS ?= $(CURDIR)/target/ci
+unit python vm-nspawn soak: export SATLAB_PROGRAMS ?= $(CURDIR)/target/ci
 export PYTHONPATH := lab:.
 export CARGO_TERM_COLOR ?= never
 
@@ -49,6 +49,10 @@ unit: ## tests beside the code (ARGS go to pytest)
 python: ## unit, network and browser tests (ARGS go to pytest; -n 0: one after the other)
 	flock --close Makefile $(PYTEST) $(ARGS) # tests/vm/conftest.py
 
+soak: ## 500 rounds of kill -9, SIGSTOP and a full disk, then hostile raw files (root, about 80 minutes; ARGS go to the rounds)
+	$(PY) -m tests.soak.soak --minutes 150 --state .satlab/soak.jsonl $(ARGS)
+	$(PY) -m tests.security.hostile_run
+
 dist: ## Debian packages of what guests of the VM lab run, into dist/
 	cargo build --release --locked -p satlink
 	$(PY) -m satlab.vm.dist dist
@@ -85,4 +89,4 @@ format: ## rewrite the sources in the project's format
 clean: ## remove build output (not runs/)
 	rm -rf target .venv .satlab
 
-.PHONY: help test lint lint-rust lint-python lint-ansible rust unit python dist release site box vm-nspawn vm-tcg figures compare generate format clean
+.PHONY: help test lint lint-rust lint-python lint-ansible rust unit python soak dist release site box vm-nspawn vm-tcg figures compare generate format clean

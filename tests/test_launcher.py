@@ -20,7 +20,7 @@ PROGRAMS = ("satlink", "satbox", "satpep", "satperf", "satfec", "satvirtual")
 MAKEFILE = """\
 lint rust:
 	@echo $@ done
-python unit:
+python unit soak:
 	@echo "$@ $(ARGS)"; sleep 1; exit $(or $(PYTHON_STATUS),0)
 vm-nspawn:
 	@chrt --pid $$$$; exit $(or $(VM_STATUS),0)
@@ -44,7 +44,7 @@ def clone(tmp_path: Path) -> Path:
         (tmp_path / file).write_text("#!/bin/sh\n")
         (tmp_path / file).chmod(0o755)
     later = (tmp_path / "satlab").stat().st_mtime + 3600
-    for groups in ("test", "test-test-vm"):
+    for groups in ("test", "test-test-vm", "lab-quic-vm"):
         stamp = tmp_path / f".satlab/packages-{groups}"
         stamp.touch()
         os.utime(stamp, (later, later))
@@ -81,6 +81,11 @@ def test_the_vm_lab_takes_the_cpu_time_that_is_left_and_comes_last(clone: Path) 
     assert done.stdout.splitlines()[2] == "python "
     assert "SCHED_IDLE" in done.stdout.splitlines()[3]
     assert phases(done.stderr)[-1] == "vm-nspawn, the rest"
+
+
+def test_the_soak_alone(clone: Path) -> None:
+    done = launch(clone, "soak", "--rounds", "3")
+    assert (done.returncode, done.stdout) == (0, "soak --rounds 3\n"), done.stderr
 
 
 @pytest.mark.parametrize("failing", ["PYTHON_STATUS", "VM_STATUS"])
