@@ -31,6 +31,8 @@ ECHOES = 40
 WARM_UP_ECHOES = 3
 """Before the others: neighbours are resolved, ping and the emulator's memory are in use for the first time."""
 ECHO_DEADLINE_S = 15.0
+FLOW_ATTEMPTS = 3
+_LOST_HANDSHAKE = "unable to read from stream socket"
 FLOW_DEADLINE_S = 25.0
 """Time of a flow beyond its length: start, handshake, report."""
 LISTEN_DEADLINE_S = 5.0
@@ -40,6 +42,10 @@ END_S = 5.0
 
 class ProbeError(Exception):
     """A probe could not measure; the text says why."""
+
+
+class LostHandshakeError(ProbeError):
+    """The one datagram by which iperf3 opens a UDP flow, or its answer, was lost: iperf3 repeats neither."""
 
 
 @dataclass(frozen=True)
@@ -196,11 +202,18 @@ def steady_rate_bps(result: Mapping[str, Any]) -> float | None:
 def udp_flow(shell: Shell, path: ProbePath, offered_bps: int, seconds: float) -> dict[str, Any]:
     """Run iperf3 over UDP from `path`'s server to its client; return the receiver's JSON.
 
-    `offered_bps` is payload; 0 is as fast as iperf3 goes.
+    `offered_bps` is payload; 0 is as fast as iperf3 goes. A flow whose handshake is lost is begun again.
 
     Raises:
         ProbeError: iperf3 failed or returned no result.
     """
+    for _ in range(FLOW_ATTEMPTS - 1):
+        with contextlib.suppress(LostHandshakeError):
+            return _flow(shell, path, offered_bps, seconds)
+    return _flow(shell, path, offered_bps, seconds)
+
+
+def _flow(shell: Shell, path: ProbePath, offered_bps: int, seconds: float) -> dict[str, Any]:
     with shell.listener(path.server, path.address):
         argv = udp_argv(path.address, offered_bps, seconds)
         return read_result(shell.output(path.client, argv, seconds + FLOW_DEADLINE_S))
@@ -241,12 +254,14 @@ def read_result(text: str) -> dict[str, Any]:
     """Read iperf3's JSON.
 
     Raises:
-        ProbeError: it is not JSON, or reports an error.
+        ProbeError: it is not JSON, or reports an error (LostHandshakeError: that one).
     """
     try:
         result: dict[str, Any] = json.loads(text)
     except json.JSONDecodeError as error:
         raise ProbeError(f"iperf3 did not return JSON: {error}") from error
+    if _LOST_HANDSHAKE in result.get("error", ""):
+        raise LostHandshakeError(f"iperf3: {result['error']}")
     if "error" in result:
         raise ProbeError(f"iperf3: {result['error']}")
     return result
