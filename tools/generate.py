@@ -12,6 +12,7 @@ import yaml
 from pydantic import BaseModel
 
 from satlab.campaign.campaign_file import CampaignFile
+from satlab.campaign.hosts import HostsFile
 from satlab.campaign.plan import Plan
 from satlab.campaign.record import TaskRecord
 from satlab.check import suite
@@ -21,6 +22,7 @@ from satlab.rootd import verbs
 BASE = PROFILES / "_base"
 CAMPAIGN_MODELS: tuple[tuple[type[BaseModel], str, str], ...] = (
     (CampaignFile, "campaign-file", "The YAML file of a campaign; made from satlab.campaign.campaign_file"),
+    (HostsFile, "campaign-hosts", "The YAML file of a campaign's hosts; made from satlab.campaign.hosts"),
     (TaskRecord, "campaign-task", "task.json: the end of a campaign's task; made from satlab.campaign.record"),
     (Plan, "campaign-plan", "plan.json of a campaign: cells and tasks; made from satlab.campaign.plan"),
 )

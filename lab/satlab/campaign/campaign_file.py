@@ -2,15 +2,13 @@
 """The file of a campaign: a matrix of scenarios, the cells of a paper, or the cases of a suite (docs/campaigns.md)."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Literal, Self, TypeVar
 
-import yaml
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
+from satlab.campaign import yaml_file
 from satlab.campaign.plan import Id, Strict, Value
-from satlab.common.errors import ConfigError, Fault
 
-MAX_BYTES = 1_000_000
 MAX_TASKS = 100_000
 T = TypeVar("T")
 
@@ -75,22 +73,4 @@ class CampaignFile(Strict):
 
 def load(path: Path) -> CampaignFile:
     """Read a campaign's file; its name without ending is that of the campaign. Raises ConfigError with every fault."""
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise ConfigError(f"{path} has more than {MAX_BYTES} bytes", hint="write factors as lists")
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        if not isinstance(content, dict):
-            raise ConfigError(f"{path} is not a mapping", hint="name: ..., scenario: ... (docs/campaigns.md)")
-        return CampaignFile.model_validate({"name": path.stem, **content})
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path}: {error}", hint="docs/campaigns.md describes the file") from error
-    except ValidationError as error:
-        faults = [_fault(path, detail) for detail in error.errors(include_url=False)]
-        raise ConfigError(f"{path} is not a campaign", tuple(dict.fromkeys(faults))) from error
-
-
-def _fault(path: Path, detail: Any) -> Fault:
-    place = ".".join(str(part) for part in detail["loc"]) or "campaign"
-    known = ", ".join(CampaignFile.model_fields)
-    remedy = f"known: {known}" if detail["type"] == "extra_forbidden" else "docs/campaigns.md"
-    return Fault(f"{path}: {place}", detail["msg"].removeprefix("Value error, "), remedy)
+    return yaml_file.load(path, CampaignFile, {"name": path.stem})

@@ -5,6 +5,7 @@ Snakemake has an environment of its own (docs/decisions/0013-campaigns.md), and 
 it had begun end by themselves, and the next engine waits for each.
 """
 
+import functools
 import os
 import shlex
 import signal
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from satlab.campaign import hosts
 from satlab.campaign.folder import CampaignFolder, locked
 from satlab.campaign.plan import Plan
 from satlab.common import paths, processes
@@ -24,7 +26,7 @@ from satlab.common.errors import ConfigError, ExitStatus, HostError
 from satlab.netlab import ownership
 from satlab.reproduce.executor import duration
 
-Executor = Literal["local", "slurm"]
+Executor = Literal["local", "slurm", "ssh"]
 SNAKEMAKE = paths.ROOT / ".satlab" / "snakemake" / "bin" / "python"
 WORKFLOW = Path(__file__).with_name("workflow") / "Snakefile"
 LOST = 3
@@ -37,12 +39,21 @@ LATENCY_S = 60
 
 @dataclass(frozen=True)
 class Options:
-    """How tasks are run. `jobs` at once: None leaves it to the number of cores; labs are at most half of them then."""
+    """How tasks are run. `jobs` at once: None leaves it to the number of cores; labs are at most half of them then.
+
+    `hosts` is the file of hosts for ssh, whose slots are the number of jobs.
+    """
 
     executor: Executor = "local"
     jobs: int | None = None
     retries: int = 1
     partition: str | None = None
+    hosts: Path | None = None
+
+    @functools.cached_property
+    def slots(self) -> int | None:
+        """Return the slots of all hosts; None without a file of them. Raises ConfigError."""
+        return hosts.load(self.hosts).slots if self.hosts else None
 
 
 @dataclass(frozen=True)
@@ -104,6 +115,7 @@ class Engine:
             str(self.folder.path.resolve()),
         ]
         words += ["--plan", digest, "--retries", str(self.options.retries)]
+        words += ["--hosts", str(self.options.hosts.resolve())] if self.options.hosts else []
         return [
             *(str(SNAKEMAKE), "-m", "snakemake", "--snakefile", str(WORKFLOW), "--directory", str(self.folder.path)),
             *("--config", f"worker={shlex.join(words)}", "--scheduler", "greedy", "--keep-going"),
@@ -121,16 +133,18 @@ class Engine:
                 *("--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "5"),
                 *("--default-resources", "mem_mb=1000", *partition),
             ]
+        # With ssh the local tasks are connections: they need no cores here.
+        cores = self._at_once() * max((task.cores for task in self.plan.tasks), default=1) if self.options.hosts else 0
         return [
-            *("--executor", "local", "--cores", str(max(_cores(), self._at_once()))),
+            *("--executor", "local", "--cores", str(max(_cores(), self._at_once(), cores))),
             *("--resources", f"tasks={self._at_once()}", f"labs={self._labs()}"),
         ]
 
     def _at_once(self) -> int:
-        return self.options.jobs or _cores()
+        return self.options.jobs or self.options.slots or _cores()
 
     def _labs(self) -> int:
-        return self.options.jobs or max(1, _cores() // 2)
+        return self.options.jobs or self.options.slots or max(1, _cores() // 2)
 
     def _estimate(self) -> str:
         left = self.folder.left(self.plan)
@@ -196,4 +210,8 @@ def choose(plan: Plan, folder: Path | None, options: Options) -> Engine:
     """Return the engine of a plan; its folder is that of the campaign's name if none is named. Raises ConfigError."""
     if options.partition is not None and options.executor != "slurm":
         raise ConfigError("--partition is for --executor slurm", hint="leave it out")
+    if (options.hosts is not None) != (options.executor == "ssh"):
+        raise ConfigError("--executor ssh and --hosts FILE go together", hint="docs/campaigns.md describes the file")
+    if options.jobs and options.slots and options.jobs > options.slots:
+        raise ConfigError(f"--jobs {options.jobs}: the hosts have {options.slots} slots", hint="leave --jobs out")
     return Engine(plan, CampaignFolder(folder or Path("runs") / f"campaign-{plan.name}"), options)

@@ -34,15 +34,20 @@ class Host(Strict):
     facts: Mapping[str, Any]
 
 
-class Attempt(Strict):
-    """One attempt, ended; times in s since the epoch. `exit_status` is negative after a signal."""
+class Ended(Strict):
+    """How a command ended on a host; times in s since the epoch. `exit_status` is negative after a signal."""
 
-    number: int = Field(ge=1)
     host: Host
     began_unix_s: float
     ended_unix_s: float
     exit_status: int
     reason: str
+
+
+class Attempt(Ended):
+    """One attempt at a task, ended."""
+
+    number: int = Field(ge=1)
 
 
 class TaskRecord(Strict):

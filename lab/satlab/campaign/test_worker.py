@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 from pydantic import ValidationError
 
-from satlab.campaign import dataset, record, worker
+from satlab.campaign import attempt, dataset, record
 from satlab.campaign.folder import CampaignFolder
 from satlab.campaign.plan import Cell, Plan, Task, digest
 from satlab.campaign.worker import Worker
@@ -40,7 +40,7 @@ def campaign(folder: Path, *, deadline_s: float = 30, count: int = 1) -> tuple[C
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a Python program that takes the place of a task's command."""
     program = tmp_path / "command.py"
-    monkeypatch.setattr(worker, "command", lambda _: [sys.executable, str(program)])
+    monkeypatch.setattr(attempt, "command", lambda _: [sys.executable, str(program)])
     return program
 
 
@@ -125,10 +125,10 @@ def test_p191_the_command_of_a_killed_worker_ends(tmp_path: Path) -> None:
     where, plan, sha256 = campaign(tmp_path / "c")
     (tmp_path / "command.py").write_text("import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(60)")
     code = (
-        "import sys, threading; from pathlib import Path; from satlab.campaign import worker;"
+        "import sys, threading; from pathlib import Path; from satlab.campaign import attempt, worker;"
         "from satlab.campaign.folder import CampaignFolder;"
-        "argv = worker.command(CampaignFolder and type('T', (), {'argv': ('satlab', 'x')})());"
-        f"worker.command = lambda _: [*argv[:4], sys.executable, {str(tmp_path / 'command.py')!r}];"
+        "argv = attempt.command(CampaignFolder and type('T', (), {'argv': ('satlab', 'x')})());"
+        f"attempt.command = lambda _: [*argv[:4], sys.executable, {str(tmp_path / 'command.py')!r}];"
         f"worker.Worker(CampaignFolder(Path({str(where.path)!r})), {sha256!r}, 0).work('geo.1', threading.Event())"
     )
     child = subprocess.Popen(

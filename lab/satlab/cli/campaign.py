@@ -2,6 +2,7 @@
 """Campaigns over many machines: `satlab campaign ...`."""
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -47,7 +48,8 @@ def plan_campaign(
 def run_campaign(
     file: File,
     executor: Annotated[
-        Literal["local", "slurm"], typer.Option(help="Where tasks run: on this host, or as jobs of Slurm.")
+        Literal["local", "slurm", "ssh"],
+        typer.Option(help="Where tasks run: on this host, as jobs of Slurm, or on the hosts of a file."),
     ] = "local",
     jobs: Annotated[
         int | None,
@@ -57,6 +59,7 @@ def run_campaign(
         int, typer.Option(help="Repeat a task that is out of calibration up to this many times.", min=0, max=10)
     ] = 1,
     partition: Annotated[str | None, typer.Option(help="Partition of Slurm.")] = None,
+    hosts: Annotated[Path | None, typer.Option(help="YAML file of the hosts for ssh (docs/campaigns.md).")] = None,
     folder: Annotated[
         Path | None, typer.Option(help="Folder of the campaign, on all its hosts. Default: runs/campaign-NAME.")
     ] = None,
@@ -70,11 +73,14 @@ def run_campaign(
 
     needs.ensure("link")
     plan = planning.plan(file)
-    work = engine.choose(plan, folder, engine.Options(executor, jobs, retries, partition))
+    work = engine.choose(plan, folder, engine.Options(executor, jobs, retries, partition, hosts))
     if dry_run:
         print(json.dumps(work.document(), indent=1))
         return ExitStatus.OK
-    _install(plan)
+    if hosts is None:
+        _install(plan)
+    else:  # the hosts have what the tasks need
+        needs.ensure("campaign")
     return work.run(ProgressLog(quiet), stop_on_signal())
 
 
@@ -94,12 +100,26 @@ def task_of_campaign(
     name: Annotated[str, typer.Argument(help="Id of the task.")],
     plan: Annotated[str, typer.Option(help="SHA-256 of the plan.")],
     retries: Annotated[int, typer.Option(help="Further attempts of a task out of calibration.", min=0, max=10)] = 0,
+    hosts: Annotated[Path | None, typer.Option(help="Run attempts over ssh on the hosts of this file.")] = None,
 ) -> int:
     """Do one task of a campaign: the engine starts this on a host."""
+    from satlab.campaign import attempt
+    from satlab.campaign import hosts as hosts_files
     from satlab.campaign.folder import CampaignFolder
+    from satlab.campaign.over_ssh import OverSsh
     from satlab.campaign.worker import Worker
 
-    return Worker(CampaignFolder(folder), plan, retries).work(name, stop_on_signal())
+    where = CampaignFolder(folder)
+    measure = OverSsh(hosts_files.load(hosts), where, plan) if hosts else attempt.here
+    return Worker(where, plan, retries, measure).work(name, stop_on_signal())
+
+
+@command(group=campaign_app, name="attempt", hidden=True)
+def attempt_of_campaign() -> int:
+    """Do one attempt of a campaign of another host: it starts this over ssh, with the request on stdin."""
+    from satlab.campaign import remote
+
+    return remote.serve(sys.stdin.buffer, sys.stdout.buffer, stop_on_signal())
 
 
 @command(group=campaign_app, name="report")

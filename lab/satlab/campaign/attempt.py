@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One attempt at a task on this host: its command in a folder, with a deadline."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from satlab.campaign import record
+from satlab.campaign.plan import Task
+from satlab.campaign.record import Ended
+from satlab.common import paths, processes
+from satlab.common.errors import ExitStatus
+
+STOP_S = 60.0
+"""From SIGTERM to SIGKILL: a run takes its lab down meanwhile."""
+REASON_CHARACTERS = 400
+Measure = Callable[[Task, Path, float, int, threading.Event], Ended | None]
+"""Runs a task's command in a folder: task, folder, deadline in s, descriptor of the task's lock, stop.
+
+Returns how it ended; None when `stop` came first. Raises HostError when the host was lost.
+"""
+
+
+def here(task: Task, place: Path, deadline_s: float, lock: int, stop: threading.Event) -> Ended | None:
+    """Run a task's command on this host (`Measure`). The command inherits the lock."""
+    for name, content in task.files.items():
+        (place / name).write_text(json.dumps(content))
+    host, began = record.this_host(), time.time()
+    status = _run(task, place, lock, deadline_s, stop)
+    if stop.is_set():
+        return None
+    return Ended(
+        host=host,
+        began_unix_s=began,
+        ended_unix_s=time.time(),
+        exit_status=ExitStatus.FAILED if status is None else status,
+        reason="" if status == ExitStatus.OK else _reason(status, place / record.LOG, deadline_s),
+    )
+
+
+def command(task: Task) -> list[str]:
+    """Return the words that run a task with our own programs. They get SIGTERM when their worker ends."""
+    program = [sys.executable, "-m", "satlab"] if task.argv[0] == "satlab" else [str(paths.SATVIRTUAL)]
+    return ["setpriv", "--pdeathsig", "TERM", "--", *program, *task.argv[1:]]
+
+
+def _run(task: Task, place: Path, lock: int, deadline_s: float, stop: threading.Event) -> int | None:
+    """Return the exit status of a task's command; None at its deadline."""
+    with (place / record.OUTPUT).open("wb") as output, (place / record.LOG).open("wb") as log:
+        child = subprocess.Popen(
+            command(task), cwd=place, stdin=lock, stdout=output, stderr=log, start_new_session=True
+        )  # fmt: skip
+        ended = processes.wait(lambda: child.poll() is not None or stop.is_set(), deadline_s)
+        if child.poll() is None:
+            _end(child)
+        return child.returncode if ended else None
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """End a command with everything that it started and left in its session."""
+    for number, within_s in ((signal.SIGTERM, STOP_S), (signal.SIGKILL, STOP_S)):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(within_s)
+            return
+
+
+def _reason(status: int | None, log: Path, deadline_s: float) -> str:
+    if status is None:
+        return f"deadline: not ended within {deadline_s:g} s"
+    words = " | ".join((processes.log_tail(log) or "").strip().splitlines())[-REASON_CHARACTERS:]
+    return f"exit status {status}: {words}" if words else f"exit status {status}"

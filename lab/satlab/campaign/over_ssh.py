@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Attempts on hosts that are reached over ssh (`attempt.Measure`); no shared file system, no open port, no scheduler.
+
+In the campaign's folder `hosts/NAME-N.lock` is a slot of a host; `hosts/NAME.away` dates when the host was last lost.
+"""
+
+import contextlib
+import shutil
+import subprocess
+import tarfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from pydantic import ValidationError
+
+from satlab.campaign.attempt import STOP_S
+from satlab.campaign.folder import CampaignFolder, locked
+from satlab.campaign.hosts import ALIVE_COUNT, ALIVE_S, CONNECT_S, HostsFile, SshHost
+from satlab.campaign.plan import Task
+from satlab.campaign.record import Ended
+from satlab.campaign.remote import RESULT, Request
+from satlab.common import processes
+from satlab.common.errors import HostError
+
+AWAY_S = 60.0
+"""A host that was lost is not asked again for so long while another one is there."""
+SPARE_S = 2 * STOP_S + CONNECT_S + ALIVE_S * ALIVE_COUNT
+"""What an attempt takes at the most beyond its deadline: the slot's last command, connecting, a silent host."""
+MAX_BYTES = 8 << 30
+MAX_FILES = 100_000
+
+
+@dataclass(frozen=True)
+class OverSsh:
+    """Runs each attempt on a host with a free slot, rather on one that had none of the task's attempts."""
+
+    hosts: HostsFile
+    folder: CampaignFolder
+    plan_sha256: str
+
+    def __call__(self, task: Task, place: Path, deadline_s: float, lock: int, stop: threading.Event) -> Ended | None:
+        """Run a task's command elsewhere. `lock` stays with this process, which ends its ssh.
+
+        Raises:
+            HostError: no slot was free in time, the host was lost, or its answer is invalid.
+        """
+        with self._slot(task, deadline_s + SPARE_S, stop) as found:
+            if found is None:
+                return None
+            host, number = found
+            try:
+                ended = self._on(host, number, task, place, deadline_s, stop)
+            except HostError:
+                self._away(host).touch()
+                raise
+            self._away(host).unlink(missing_ok=True)
+            return ended
+
+    @contextlib.contextmanager
+    def _slot(self, task: Task, within_s: float, stop: threading.Event) -> Iterator[tuple[SshHost, int] | None]:
+        """Hold a free slot; None when `stop` came first."""
+        (self.folder.path / "hosts").mkdir(exist_ok=True)
+        until = time.monotonic() + within_s
+        while not stop.wait(processes.POLL_S):
+            for host in self._in_order(task):
+                for number in range(host.slots):
+                    with contextlib.ExitStack() as stack:
+                        try:
+                            stack.enter_context(locked(self._slots / f"{host.name}-{number}.lock", 0))
+                        except HostError:
+                            continue
+                        yield host, number
+                        return
+            if time.monotonic() > until:
+                raise HostError(f"no host had a free slot within {within_s:.0f} s", "end other campaigns on the hosts")
+        yield None
+
+    @property
+    def _slots(self) -> Path:
+        return self.folder.path / "hosts"
+
+    def _away(self, host: SshHost) -> Path:
+        return self._slots / f"{host.name}.away"
+
+    def _in_order(self, task: Task) -> list[SshHost]:
+        """Return the hosts that are there, those without an attempt at the task first; all when none is there."""
+        tried = {attempt.host.name for attempt in self.folder.attempts(task)}
+        there = [host for host in self.hosts.hosts if not self._is_away(host)] or list(self.hosts.hosts)
+        return sorted(there, key=lambda host: host.name in tried)
+
+    def _is_away(self, host: SshHost) -> bool:
+        try:
+            return time.time() - self._away(host).stat().st_mtime < AWAY_S
+        except FileNotFoundError:
+            return False
+
+    def _on(
+        self, host: SshHost, number: int, task: Task, place: Path, deadline_s: float, stop: threading.Event
+    ) -> Ended | None:
+        """Run one attempt on one host, and unpack its files."""
+        plan = self.folder.plan_file.read_bytes()
+        request = Request(plan_sha256=self.plan_sha256, plan_bytes=len(plan), task=task.id, slot=number)
+        log = self._slots / f"{host.name}-{number}.log"
+        with log.open("wb") as errors:
+            child = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "TERM", "--", *self.hosts.command(host)],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
+            )  # fmt: skip
+        over = threading.Event()
+        watch = threading.Thread(target=_watch, args=(child, over, stop, deadline_s + SPARE_S), daemon=True)
+        watch.start()
+        fault = ""
+        try:
+            _ask(child, request.line() + plan)
+            ended = _unpack(child, place)
+        except (OSError, tarfile.TarError, ValidationError) as error:
+            ended, fault = None, f": {error}"
+        finally:
+            over.set()
+            watch.join()
+        if stop.is_set():
+            return None
+        if ended is None:
+            words = " | ".join((processes.log_tail(log) or "").strip().splitlines()[-processes.LOG_LINES :])
+            what = f"{host.name}: {task.id} was not finished (ssh: {child.returncode}){fault}"
+            raise HostError(f"{what}: {words}" if words else what, f"ssh to {host.address}, and see {log}")
+        # The name in the file of hosts: containers and virtual machines may have one host name.
+        return ended.model_copy(update={"host": ended.host.model_copy(update={"name": host.name})})
+
+
+def _ask(child: "subprocess.Popen[bytes]", request: bytes) -> None:
+    """Send the request. A host that refuses ends first: its words are in the log."""
+    assert child.stdin is not None  # noqa: S101 - PIPE
+    with contextlib.suppress(BrokenPipeError):
+        child.stdin.write(request)
+        child.stdin.flush()
+
+
+def _unpack(child: "subprocess.Popen[bytes]", place: Path) -> Ended | None:
+    """Write the files of the answer; None when it ended before its result.
+
+    Raises:
+        TarError: too much, or something other than plain files and folders below this one.
+    """
+    assert child.stdout is not None  # noqa: S101 - PIPE
+    size = count = 0
+    with tarfile.open(fileobj=child.stdout, mode="r|") as archive:
+        for member in archive:
+            size, count = size + member.size, count + 1
+            path = PurePosixPath(member.name)
+            is_plain = member.isreg() or member.isdir()
+            if size > MAX_BYTES or count > MAX_FILES or not is_plain or path.is_absolute() or ".." in path.parts:
+                raise tarfile.TarError(f"{member.name}: too much, or no file or folder below this one")
+            content = archive.extractfile(member)
+            if content is None:
+                (place / path).mkdir(exist_ok=True)
+            elif member.name == RESULT:
+                return Ended.model_validate_json(content.read())
+            else:
+                with (place / path).open("xb") as file:
+                    shutil.copyfileobj(content, file)
+    return None
+
+
+def _watch(child: "subprocess.Popen[bytes]", over: threading.Event, stop: threading.Event, within_s: float) -> None:
+    """End ssh when its answer is over, at `stop`, or when it is late."""
+    processes.wait(lambda: over.is_set() or stop.is_set(), within_s)
+    if child.stdin is not None:
+        with contextlib.suppress(OSError):
+            child.stdin.close()
+    child.terminate()
+    processes.reap(child, STOP_S)
