@@ -78,7 +78,9 @@ def load(path: Path) -> HostsFile:
     paths = {name: path.parent.resolve() / getattr(read, name) for name in ("known_hosts", "identity")}
     for name, file in paths.items():
         if not file.is_file():
-            raise ConfigError(f"{path}: {name}: {file} is not a file", hint="ssh-keyscan and ssh-keygen write such files")
+            raise ConfigError(
+                f"{path}: {name}: {file} is not a file", hint="ssh-keyscan and ssh-keygen write such files"
+            )
         if any(character.isspace() for character in str(file)):
             raise ConfigError(f"{path}: {name}: {file}: ssh takes no spaces here", hint="move the file")
     return read.model_copy(update=paths)
