@@ -12,6 +12,7 @@ from satlab import __version__
 from satlab.common.errors import ConfigError
 
 FILE = "plan.json"
+HINT = "satlab campaign run FILE writes it"
 Rule = Literal["run", "check", "flows"]
 HEADS: Mapping[Rule, tuple[str, str]] = {
     "run": ("satlab", "run"),
@@ -91,9 +92,16 @@ def load(file: Path, expected: str | None = None) -> Plan:
     """Read a plan; with `expected` only that of this SHA-256. Raises ConfigError."""
     try:
         text = file.read_text(encoding="utf-8")
-        if expected is not None and digest(text) != expected:
-            raise ConfigError(f"{file} is not the plan that was started", hint="run the campaign in a new folder")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} holds no plan of a campaign: {error}", hint=HINT) from error
+    return parse(text, str(file), expected)
+
+
+def parse(text: str, place: str, expected: str | None = None) -> Plan:
+    """Return the plan of a text from a place; with `expected` only that of this SHA-256. Raises ConfigError."""
+    if expected is not None and digest(text) != expected:
+        raise ConfigError(f"{place} is not the plan that was started", hint="run the campaign in a new folder")
+    try:
         return Plan.model_validate_json(text)
-    except (OSError, ValidationError) as error:
-        hint = "satlab campaign run FILE writes it"
-        raise ConfigError(f"{file} holds no plan of a campaign: {error}", hint=hint) from error
+    except ValidationError as error:
+        raise ConfigError(f"{place} holds no plan of a campaign: {error}", hint=HINT) from error

@@ -9,7 +9,6 @@ import io
 import os
 import shutil
 import tarfile
-import tempfile
 import threading
 from pathlib import Path
 from typing import Annotated, BinaryIO, Literal
@@ -73,10 +72,8 @@ def _read(stdin: BinaryIO) -> tuple[Request, Plan, Task]:
         request = Request.model_validate_json(stdin.readline(MAX_REQUEST))
     except ValidationError as error:
         raise ConfigError(f"no request for an attempt: {error}", hint="satlab campaign run starts this") from error
-    with tempfile.TemporaryDirectory(prefix="satlab-plan-") as folder:
-        file = Path(folder) / plans.FILE
-        file.write_bytes(stdin.read(request.plan_bytes))
-        plan = plans.load(file, request.plan_sha256)
+    text = stdin.read(request.plan_bytes).decode(errors="replace")
+    plan = plans.parse(text, "stdin", request.plan_sha256)
     if plan.satlab_version != __version__:
         raise ConfigError(f"the plan is of satlab {plan.satlab_version}, this host has {__version__}", hint="update it")
     task = next((task for task in plan.tasks if task.id == request.task), None)

@@ -2,6 +2,7 @@
 """Campaigns over many machines: `satlab campaign ...`."""
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -120,6 +121,45 @@ def attempt_of_campaign() -> int:
     from satlab.campaign import remote
 
     return remote.serve(sys.stdin.buffer, sys.stdout.buffer, stop_on_signal())
+
+
+@command(
+    group=campaign_app,
+    name="manifest",
+    epilog="Example: satlab campaign manifest queues.yml --image I --claim C",
+)
+def manifest_of_campaign(
+    file: File,
+    image: Annotated[str, typer.Option(help="Image that holds satlab: make release makes one.")],
+    claim: Annotated[str, typer.Option(help="Claim of a volume that all nodes may write; it takes the folder.")],
+    jobs: Annotated[int, typer.Option(help="Pods at once.", min=1, max=10_000)] = 4,
+    namespace: Annotated[str, typer.Option(help="Namespace of Kubernetes.")] = "default",
+    retries: Annotated[
+        int, typer.Option(help="Repeat a task that is out of calibration up to this many times.", min=0, max=10)
+    ] = 1,
+) -> int:
+    """Print a campaign as a Job of Kubernetes with one pod for each task, for kubectl apply."""
+    import yaml
+
+    from satlab.campaign import kubernetes, planning
+
+    needs.ensure("link")
+    cluster = kubernetes.Cluster(image, claim, jobs, namespace, retries)
+    print(yaml.safe_dump_all(kubernetes.documents(planning.plan(file), cluster), sort_keys=False, width=200), end="")
+    return ExitStatus.OK
+
+
+@command(group=campaign_app, name="pod", hidden=True)
+def pod_of_campaign(
+    plan: Annotated[str, typer.Option(help="SHA-256 of the plan.")],
+    retries: Annotated[int, typer.Option(help="Further attempts of a task out of calibration.", min=0, max=10)] = 0,
+) -> int:
+    """Do the task of this pod: the Job of `satlab campaign manifest` starts this."""
+    from satlab.campaign import kubernetes
+    from satlab.campaign.worker import Worker
+
+    folder, name = kubernetes.task_of_pod(os.environ.get(kubernetes.INDEX), plan)
+    return Worker(folder, plan, retries).work(name, stop_on_signal())
 
 
 @command(group=campaign_app, name="report")
