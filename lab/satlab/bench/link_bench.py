@@ -184,7 +184,7 @@ def link(seconds: float, labs: int, rates_mbps: tuple[float, ...], log: Progress
             result["rates"].append(asdict(_rate(rate, seconds)))
     if labs:
         with log.step(f"{labs} labs of 20 Mbit/s"):
-            result["labs"] = _labs(labs)
+            result["labs"] = labs_at_once(labs)
     result["load_1min_end"] = os.getloadavg()[0]
     result["promises"] = [asdict(promise) for promise in promises(result)]
     return result
@@ -405,7 +405,7 @@ def _lateness(end: dict[str, Any]) -> dict[str, ReleaseErrors]:
     return {name: ReleaseErrors(*(end[f"late_{which}_us"][name] for which in ("p50", "p99", "max"))) for name in names}
 
 
-def _labs(count: int) -> list[list[str]]:
+def labs_at_once(count: int) -> list[list[str]]:
     """Calibrate labs of 20 Mbit/s all at the same time; return for each which checks did not hold."""
     with _scratch() as folder, contextlib.ExitStack() as stack:
         hosts = [_host(folder, paths.PROFILES / "geo") for _ in range(count)]
@@ -420,7 +420,7 @@ def _labs(count: int) -> list[list[str]]:
 
 
 def _baseline(rates_mbps: tuple[float, ...]) -> Baseline:
-    wakes, failures = _wakes(), []
+    late, failures = wakes(), []
     geo = paths.PROFILES / "geo"
     with _scratch() as folder, _host(folder, geo, terrestrial_delay_ms=0).opened(QUIET) as lab:
         bench = _Bench.of(lab)
@@ -438,10 +438,11 @@ def _baseline(rates_mbps: tuple[float, ...]) -> Baseline:
         copies = [attempt(measure) for measure in at]
     # The emulator has no part in what crosses a veth pair.
     veth = replace(veth, emulator_us_per_packet=None) if veth else None
-    return Baseline(veth, copy, copies, wakes, "; ".join(failures))
+    return Baseline(veth, copy, copies, late, "; ".join(failures))
 
 
-def _wakes() -> TimerBaseline:
+def wakes() -> TimerBaseline:
+    """Measure how late a thread of the real-time class wakes up."""
     late: list[float] = []
     before = os.sched_getscheduler(0), os.sched_getparam(0)
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(FIFO_PRIORITY))

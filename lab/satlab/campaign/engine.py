@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from satlab.bench import host_bench
 from satlab.campaign import hosts
 from satlab.campaign.folder import CampaignFolder, locked
 from satlab.campaign.plan import Plan
@@ -144,7 +145,11 @@ class Engine:
         return self.options.jobs or self.options.slots or _cores()
 
     def _labs(self) -> int:
-        return self.options.jobs or self.options.slots or max(1, _cores() // 2)
+        """Return how many labs run at once: here as many as `satlab bench host` found, else half of the cores."""
+        if at_once := self.options.jobs or self.options.slots:
+            return at_once
+        measured = host_bench.known(host_bench.stamp()[0])
+        return max(1, measured["labs"] if measured else _cores() // 2)
 
     def _estimate(self) -> str:
         left = self.folder.left(self.plan)

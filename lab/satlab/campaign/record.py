@@ -5,8 +5,6 @@ A task is done when task.json (schemas/campaign-task.schema.json) is there. It n
 counts with its SHA-256.
 """
 
-import hashlib
-import json
 import os
 import socket
 from collections.abc import Mapping
@@ -16,6 +14,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from satlab import __version__
+from satlab.bench import host_bench
 from satlab.campaign.plan import Id, Rule, Strict
 from satlab.common.errors import ExitStatus
 from satlab.experiment import manifest
@@ -82,11 +81,12 @@ def status_of(rule: Rule, exit_status: int, output: Path) -> Status:
 
 
 def this_host() -> Host:
-    """Describe the host; without its load."""
-    facts = {name: value for name, value in manifest.host().items() if name != "load_1min"}
-    text = json.dumps([facts, __version__], sort_keys=True)
-    name = os.environ.get(NODE) or socket.gethostname()
-    return Host(name=name, stamp=hashlib.sha256(text.encode()).hexdigest()[:12], facts=facts)
+    """Describe the host, with what `satlab bench host` measured on it; without its load."""
+    stamp, facts = host_bench.stamp()
+    measured = host_bench.known(stamp)
+    if measured:
+        facts |= {name: measured[name] for name in ("labs", "timer_p99_us", "measured_unix_s")}
+    return Host(name=os.environ.get(NODE) or socket.gethostname(), stamp=stamp, facts=facts)
 
 
 def hashes(folder: Path) -> dict[str, str]:

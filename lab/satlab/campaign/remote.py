@@ -6,7 +6,6 @@ archive of the attempt's files on stdout, the last of them RESULT. Without RESUL
 """
 
 import io
-import os
 import shutil
 import tarfile
 import threading
@@ -22,6 +21,7 @@ from satlab.campaign.attempt import STOP_S
 from satlab.campaign.folder import locked
 from satlab.campaign.plan import Id, Plan, Strict, Task
 from satlab.campaign.record import Ended
+from satlab.common import paths
 from satlab.common.errors import ConfigError, ExitStatus
 
 RESULT = "ended.json"
@@ -90,8 +90,7 @@ def _stop_at_end(stdin: BinaryIO, stop: threading.Event) -> None:
 
 def _state() -> Path:
     """Return the folder of attempts, which belongs to this user alone."""
-    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    folder = Path(base) / "satlab" / "attempts"
+    folder = paths.state_folder() / "attempts"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
 

@@ -41,6 +41,22 @@ def link(
     return ExitStatus.OK
 
 
+@command(group=bench_app, name="host")
+def bench_host(
+    json_lines: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
+    quiet: Quiet = False,
+) -> int:
+    """Find out in a minute how many labs this host bears at once, for campaigns. Status 4: not even one."""
+    from satlab.bench import host_bench
+
+    needs.ensure("lab")
+    needs.root(NETNS)
+    result = host_bench.measure(ProgressLog(quiet))
+    for line in [json.dumps(result, indent=1)] if json_lines else host_bench.lines(result):
+        print(line)
+    return ExitStatus.OK if result["labs"] else ExitStatus.UNCALIBRATED
+
+
 @command(group=bench_app)
 def quic(
     slow: Annotated[bool, typer.Option(help="Also Reno and CUBIC with 1 % of loss, which takes an hour.")] = False,

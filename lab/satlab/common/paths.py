@@ -25,3 +25,8 @@ PYTHONPATH = f"{ROOT / 'lab'}:{ROOT}"
 """Where a new Python process finds the product."""
 STANDARD_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Where a program finds others, whatever the caller's variable PATH is."""
+
+
+def state_folder() -> Path:
+    """Return the folder of what this user's satlab keeps between calls (XDG base directory specification)."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "satlab"
