@@ -249,3 +249,24 @@ def test_t46_a_package_that_is_too_large_or_unsound_is_refused(
     assert "large" in large
     with pytest.raises(HostError, match=r"large\.deb cannot be unpacked"):
         job_packages.unpack([tmp_path / "large.deb"], target, place)
+
+
+def test_t44_a_package_writes_nowhere_else(tmp_path: Path) -> None:
+    """One brings a link, the next a file behind it; and a program that would run as its owner."""
+    outside, target, place, trees = (tmp_path / name for name in ("outside", "target", "place", "trees"))
+    for folder in (outside, target, place, trees):
+        folder.mkdir()
+    (trees / "tree-first/usr/share").mkdir(parents=True)
+    (trees / "tree-first/usr/share/way").symlink_to(outside)
+    (trees / "tree-second/usr/bin").mkdir(parents=True)
+    (trees / "tree-second/usr/bin/owner").write_text("x")
+    (trees / "tree-second/usr/bin/owner").chmod(0o4755)
+    for name, files in (("first", {}), ("second", {"usr/share/way/mine": "x"})):
+        deb(trees, name, "", files, "#!/bin/sh\n")
+    try:
+        job_packages.unpack([trees / "first.deb", trees / "second.deb"], target, place)
+    except HostError as error:
+        assert "second.deb cannot be unpacked" in str(error)
+    assert (target / "usr/share/way").is_symlink() or (target / "usr/share/way/mine").is_file()
+    assert list(outside.iterdir()) == []
+    assert all(path.lstat().st_uid != 0 for path in target.rglob("*")), "what runs as its owner does not run as root"
