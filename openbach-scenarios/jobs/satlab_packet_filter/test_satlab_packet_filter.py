@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-import json
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 import pytest
+
+from tests.polling import until
 
 SEND = """
 import contextlib, socket
@@ -91,9 +92,7 @@ def test_two_filters_hold_at_the_same_time(trial: Callable[[str], Any], node: An
         job.start("OUTPUT", "-p", each, "accept", within=node.within, JOB_INSTANCE_ID=str(number))
         for number, each in enumerate(("tcp", "udp"), start=1)
     ]
-    for number in (1, 2):
-        while str(number) not in json.dumps([r["_metadata"]["job_instance_id"] for r in job.records() if "ready" in r]):
-            assert all(process.poll() is None for process in processes)
+    until(lambda: {r["_metadata"]["job_instance_id"] for r in job.records() if "ready" in r} == {1, 2})
     assert node.run("nft", "list", "tables").count("satlab_packet_filter_") == 2
     for process in processes:
         process.terminate()
