@@ -9,7 +9,7 @@ from collect.records import Record
 
 MEASURING = (
     *("satlab_curl", "satlab_iperf3", "satlab_page_load", "satlab_ping", "satlab_satperf", "satlab_stream"),
-    "satlab_video",
+    *("satlab_ftp", "satlab_load", "satlab_video"),
 )
 """Jobs whose files become figures. Other jobs (servers) are services: to be stopped is their ordinary end."""
 

@@ -17,6 +17,7 @@ from collect import (
     curl,
     fec,
     floors,
+    ftp,
     goodput,
     jobs,
     link_samples,
@@ -85,6 +86,8 @@ _READERS = (
     _Reader("satlab_tcp_conf", tcp_conf.STAT, tcp_conf.ADAPTER, tcp_conf.MAIN_METRICS, tcp_conf.records),
     _Reader("satlab_fec", fec.STAT, fec.ADAPTER, fec.MAIN_METRICS, fec.records),
     _Reader("satlab_stream", stream.STAT, stream.ADAPTER, stream.MAIN_METRICS, stream.records),
+    _Reader("satlab_load", stream.STAT, stream.ADAPTER, stream.MAIN_METRICS, stream.records),
+    _Reader("satlab_ftp", ftp.STAT, ftp.ADAPTER, ftp.MAIN_METRICS, ftp.records),
     _Reader("satlab_video", video.STAT, video.ADAPTER, video.MAIN_METRICS, video.records),
     _Reader("satlab_pep", pep.STAT, pep.ADAPTER, pep.MAIN_METRICS, pep.records),
 )
@@ -304,7 +307,7 @@ def _sound(name: str, make: Callable[[], Iterable[Record]]) -> list[Record] | Un
 
 def _stores_nothing(job: Job) -> bool:
     """Return whether nothing is due: a PEP of engine `none`, the serving side of a transfer."""
-    words = {"satlab_pep": "none", "satlab_satperf": "server"}
+    words = {"satlab_pep": "none", "satlab_satperf": "server", "satlab_ftp": "server"}
     return job.job in words and words[job.job] in job.argv
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Streams of packets at a constant rate (schemas/stream.schema.json): one-way delay, jitter, losses, voice quality."""
+"""Streams of packets and loads (schemas/stream.schema.json): one-way delay, jitter, losses, rate, voice quality."""
 
 import statistics
 from collections.abc import Mapping
@@ -25,6 +25,26 @@ class Voice(Model):
     mos: float
 
 
+class Quantity(Model):
+    """What a load's sender drew gaps or sizes from."""
+
+    distribution: str
+    mean: float
+    shape: float
+
+
+class Load(Model):
+    """One side of a load: UDP payload, and how long it took from the first to the last packet."""
+
+    flows: int = Field(ge=1)
+    bytes: int = Field(ge=0)
+    active_s: float = Field(ge=0)
+    seed: int | None = None
+    late_ms: float | None = None
+    gap_ms: Quantity | None = None
+    size_bytes: Quantity | None = None
+
+
 class Stream(Model):
     """One side of a stream. One-way delays in ms, in the order of arrival; the sender has none."""
 
@@ -38,19 +58,20 @@ class Stream(Model):
     jitter_ms: float = 0.0
     owd_ms: list[float] = Field(default_factory=list)
     voice: Voice | None = None
+    load: Load | None = None
 
 
 ADAPTER: TypeAdapter[Stream] = TypeAdapter(Stream)
 
 
 def records(stream: Stream, labels: Mapping[str, str]) -> list[Record]:
-    """Return what the receiver measured; of the sender only `stream_sent_packets`.
+    """Return what the receiver measured; of the sender only `stream_sent_packets`, and of a load `load_sent_bps`.
 
-    `one_way_delay_ms` (label stat: median, min, p95, max), `stream_jitter_ms`, `stream_loss_ratio`, and with a codec
-    `mos` and `mouth_to_ear_ms`.
+    `one_way_delay_ms` (label stat: median, min, p95, max), `stream_jitter_ms`, `stream_loss_ratio`; with a codec
+    `mos` and `mouth_to_ear_ms`; of a load `load_received_bps`.
     """
     if stream.role == "sender":
-        return [Record("stream_sent_packets", stream.sent, labels)]
+        return [Record("stream_sent_packets", stream.sent, labels), *_rate("load_sent_bps", stream.load, labels)]
     if not stream.owd_ms or stream.received > stream.sent:
         return [failed("one_way_delay_ms", {**labels, "stat": "median"}, f"{stream.received} of {stream.sent} packets")]
     ordered = sorted(stream.owd_ms)
@@ -62,8 +83,16 @@ def records(stream: Stream, labels: Mapping[str, str]) -> list[Record]:
     ]
     found.append(Record("stream_jitter_ms", stream.jitter_ms, labels))
     found.append(Record("stream_loss_ratio", 1 - stream.received / stream.sent, labels))
+    found += _rate("load_received_bps", stream.load, labels)
     if stream.voice is not None:
         about = {**labels, "codec": stream.voice.codec}
         found.append(Record("mos", stream.voice.mos, about))
         found.append(Record("mouth_to_ear_ms", stream.voice.mouth_to_ear_ms, about))
     return found
+
+
+def _rate(metric: str, load: Load | None, labels: Mapping[str, str]) -> list[Record]:
+    """Return the rate of a load; a single packet has none."""
+    if load is None or load.active_s == 0:
+        return []
+    return [Record(metric, 8 * load.bytes / load.active_s, {**labels, "flows": str(load.flows)})]

@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel, TypeAdapter
 
 import collect
-from collect import calibration, fec, link_samples, pages, ping
+from collect import calibration, fec, ftp, link_samples, pages, ping
 from collect.fixtures import example_run
 from collect.fixtures.example_run import Example
 from collect.run_folder import JOB, MANIFEST
@@ -257,7 +257,7 @@ def add_ping(run: Path, content: dict[str, Any]) -> None:
 
 MODELS: dict[str, TypeAdapter[Any]] = {
     "manifest": MANIFEST, "jobs": JOB, "calibration": calibration.ADAPTER, "page-load": pages.ADAPTER,
-    "ping": ping.ADAPTER, "fec": fec.ADAPTER,
+    "ping": ping.ADAPTER, "fec": fec.ADAPTER, "ftp": ftp.ADAPTER,
 }  # fmt: skip
 
 

@@ -31,6 +31,18 @@ def test_the_sender_measures_nothing() -> None:
     assert (record.metric, record.value) == ("stream_sent_packets", 500)
 
 
+def test_a_load_has_the_rate_of_each_side() -> None:
+    load = {"flows": 2, "bytes": 5000, "active_s": 0.5}
+    assert made(load=load)["load_received_bps", ""] == 80_000
+    assert ("load_received_bps", "") not in made(load=load | {"active_s": 0})
+    sender = {"schema": "satlab/stream/1", "role": "sender", "start_unix_s": 1.0, "sent": 500}
+    drawn = {"distribution": "gamma", "mean": 5.0, "shape": 2.0}
+    sender["load"] = load | {"seed": 1, "late_ms": 0.5, "gap_ms": drawn, "size_bytes": drawn}
+    found = stream.records(stream.ADAPTER.validate_python(sender), LABELS)
+    assert {record.metric: record.value for record in found} == {"stream_sent_packets": 500, "load_sent_bps": 80_000}
+    assert found[1].labels == {"entity": "client", "flows": "2"}
+
+
 def test_a_stream_of_which_nothing_came_is_a_failed_sample() -> None:
     (record,) = stream.records(stream.ADAPTER.validate_python(RECEIVED | {"received": 0, "owd_ms": []}), LABELS)
     assert (record.status, record.reason) == ("failed", "0 of 5 packets")

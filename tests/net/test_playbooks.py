@@ -27,6 +27,7 @@ JOBS = sorted(paths.JOBS.glob("satlab_*/install_*.yml"))
 TRIED = (
     *("satlab_link", "satlab_capture", "satlab_page_load"),
     *("satlab_opensand", "satlab_pep", "satlab_satperf", "satlab_web_server"),
+    *("satlab_packet_filter", "satlab_postprocess"),
 )
 STANDIN = Path(__file__).with_name("standin_opensand.py")
 OWN_PROGRAMS = {"satlab_pep": "satpep", "satlab_satperf": "satperf"}

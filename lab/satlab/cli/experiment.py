@@ -56,6 +56,13 @@ def run(
     ] = 900.0,
     jobs: Jobs = None,
     privileges: Privileges = None,
+    job_packages: Annotated[
+        bool,
+        typer.Option(
+            "--job-packages",
+            help="Fetch Debian packages that playbooks of --jobs name; these jobs alone see them, unpacked.",
+        ),
+    ] = False,
     entity: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=NODE", help="The node that plays an entity of the scenario. Repeatable."),
@@ -101,6 +108,7 @@ def run(
         influx=influx,
         jobs=(jobs,) if jobs else (),
         privileges=privileges,
+        job_packages=job_packages,
         entities=running.entities_of(settings_of(entity)) if entity else None,
     )
     prepared = running.prepare(request)

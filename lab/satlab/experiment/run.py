@@ -14,7 +14,7 @@ from typing import Any
 from satlab.common import paths, scratch, topology
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, Fault, HostError
-from satlab.experiment import influx, manifest, quiet_host
+from satlab.experiment import influx, job_layers, manifest, quiet_host
 from satlab.experiment.quiet_host import Patience
 from satlab.experiment.run_folder import RunFolder, RunPlan, RunResult
 from satlab.experiment.run_id import new_run_id
@@ -27,7 +27,9 @@ from satlab.netlab import grants, ownership, sandbox, web_target
 from satlab.netlab.grants import Grants
 from satlab.netlab.job_host import LabHost, pages
 from satlab.netlab.lab import Lab
+from satlab.netlab.layers import Layers
 from satlab.openbach import descriptor, runner, scenario
+from satlab.openbach.descriptor import Descriptor
 from satlab.openbach.engine import FROM_ONE, FirstIds
 from satlab.openbach.model import BoundScenario
 
@@ -43,6 +45,7 @@ class RunRequest:
 
     `entities`: the node of each entity of the scenario; None: that of the same name. `jobs`: folders of jobs
     next to the shipped ones, read as OpenBACH reads them. `privileges`: the operator's file of what these may do.
+    `job_packages`: packages and files that their playbooks name are unpacked for these jobs.
     `run_id`: None = one is made. `endless`: let a job run that nothing stops.
     `influx`: URL of an InfluxDB that gets the statistics, too. `at_start`: changes of the link as it starts.
     """
@@ -57,6 +60,7 @@ class RunRequest:
     entities: Mapping[str, str] | None = None
     jobs: tuple[Path, ...] = ()
     privileges: Path | None = None
+    job_packages: bool = False
     run_id: str | None = None
     endless: bool = False
     first_ids: FirstIds = FROM_ONE
@@ -91,6 +95,12 @@ class PreparedRun:
     def needs_fec(self) -> bool:
         """Whether a job runs satfec."""
         return any(started.job.name == "satlab_fec" for started in self.scenario.jobs())
+
+    @property
+    def with_layers(self) -> list[Descriptor]:
+        """Return the jobs that get what their playbooks name."""
+        used = {started.job.name: started.job for started in self.scenario.jobs()}
+        return list(used.values()) if self.request.job_packages else []
 
     @property
     def folder(self) -> RunFolder:
@@ -191,15 +201,16 @@ def execute(
     enforced_by = sandbox.enforced_by()
     for lack in sandbox.not_enforced(enforced_by):
         log.line(f"note: {lack}")
-    return prepared.folder.record(
-        replace(prepared.about, enforced_by=enforced_by),
-        manifest.versions(paths.SATLINK, opensand_program),
-        NetnsHost(lab_id(prepared.about.run_id), prepared.topology, prepared.link),
-        lambda lab, report, halt: _run_scenario(lab, prepared, (report, watch), log, halt),
-        log,
-        stop,
-        f"{prepared.scenario.name} over {prepared.about.profile}" if request.report else None,
-    )
+    with job_layers.of_jobs(prepared.with_layers, log) as layers:
+        return prepared.folder.record(
+            replace(prepared.about, enforced_by=enforced_by),
+            manifest.versions(paths.SATLINK, opensand_program),
+            NetnsHost(lab_id(prepared.about.run_id), prepared.topology, prepared.link),
+            lambda lab, report, halt: _run_scenario(lab, prepared, layers, (report, watch), log, halt),
+            log,
+            stop,
+            f"{prepared.scenario.name} over {prepared.about.profile}" if request.report else None,
+        )
 
 
 def calibrated(prepared: PreparedRun, patience: Patience, log: ProgressLog, stop: threading.Event) -> RunResult:
@@ -223,6 +234,7 @@ def calibrated(prepared: PreparedRun, patience: Patience, log: ProgressLog, stop
 def _run_scenario(
     lab: Lab,
     prepared: PreparedRun,
+    layers: Mapping[str, Layers],
     observers: tuple[Callable[[runner.JobProgress], None], runner.Watch],
     log: ProgressLog,
     halt: threading.Event,
@@ -231,7 +243,7 @@ def _run_scenario(
     lab.start_timeline()
     feeding = influx.feeding(request.influx, folder.path, prepared.about.run_id, log)
     with feeding, scratch.folder("run") as private:
-        host = LabHost(lab, private, request.entities, request.jobs, prepared.granted)
+        host = LabHost(lab, private, request.entities, request.jobs, prepared.granted, layers)
         on_event, watch = observers
         return runner.run(
             prepared.scenario, host, folder.raw, on_event, halt, request.deadline_s, request.first_ids, watch

@@ -13,6 +13,7 @@ from satlab.common.topology import Role
 from satlab.netlab import pki, privileges, sandbox, web_target
 from satlab.netlab.grants import Grants
 from satlab.netlab.lab import Lab
+from satlab.netlab.layers import Layers
 from satlab.netlab.netns import TUN_DEVICE
 from satlab.netlab.sandbox import Limits, Mount, Sandbox, Usage
 
@@ -37,7 +38,7 @@ class LabHost:
 
     `folder` (root's alone, outside the run folder) holds pages, keys and what sandboxes are made from. `entities`: who
     plays them, entity to node; None: every node plays itself. `jobs`: folders of further jobs, `granted`: what the
-    operator lets these do.
+    operator lets these do, `layers`: what these see in addition, by job.
     """
 
     def __init__(
@@ -47,8 +48,9 @@ class LabHost:
         entities: Mapping[str, str] | None = None,
         jobs: Iterable[Path] = (),
         granted: Grants | None = None,
+        layers: Mapping[str, Layers] | None = None,
     ) -> None:
-        self._lab, self._entities, self._granted = lab, entities, granted or {}
+        self._lab, self._entities, self._granted, self._layers = lab, entities, granted or {}, layers or {}
         self._numbers = itertools.count()
         self._uid = privileges.new_uid()
         self._www, self._pki = folder / "www", folder / "pki"
@@ -90,15 +92,16 @@ class LabHost:
             shown.append(Mount(self._control))
         number = next(self._numbers)
         shown += self._tunnel(job, str(number))
-        box = Sandbox(
-            self._uid, place, (*self._mounts, *shown), name=node, capabilities=capabilities, limits=JOB_LIMITS
-        )
+        layers = None if job in privileges.SHIPPED else self._layers.get(job)
+        mounts = (*(layers.mounts() if layers else ()), *self._mounts, *shown)
+        box = Sandbox(self._uid, place, mounts, name=node, capabilities=capabilities, limits=JOB_LIMITS)
         spec = self._specs / f"{number}.json"
-        return box.argv(spec, self._root, None if job in BROWSERS else _report(spec))
+        argv = box.argv(spec, self._root, None if job in BROWSERS else _report(spec))
+        return layers.argv(argv) if layers else argv
 
     def usage(self, argv: Sequence[str]) -> Usage | None:
         """Return what a job that has ended used; `argv` begins with what `enter_argv` returned for it."""
-        return sandbox.read_report(_report(Path(argv[2])))
+        return sandbox.read_report(_report(Path(argv[argv.index(str(paths.SATBOX)) + 2])))
 
     def _tunnel(self, job: str, number: str) -> list[Mount]:
         """Return what a job that makes tunnels has more: the TUN device, and a folder for wireguard-go's sockets."""

@@ -20,11 +20,13 @@ CAPABILITIES: dict[str, tuple[str, ...]] = {
     "satlab_fec": ("net_admin",),  # TUN device, routes, mark
     "satlab_ip_route": ("net_admin",),  # routes
     "satlab_iperf3": ("net_admin",),  # congestion control other than what the host lets everybody use
+    "satlab_packet_filter": ("net_admin",),  # packet filter
     "satlab_pep": ("net_admin", "net_bind_service", "net_raw"),  # packet filter, routes, transparent sockets
     "satlab_ping": ("net_raw",),
     "satlab_rate": ("net_admin",),  # packet filter
     "satlab_satperf": ("net_admin",),  # as satlab_iperf3
     "satlab_set_tos": ("net_admin",),  # packet filter
+    "satlab_shape": ("net_admin",),  # queueing discipline
     "satlab_tcp_conf": ("net_admin",),  # routes and the namespace's sysctls
     "satlab_vpn": ("net_admin",),  # TUN or WireGuard device, addresses
     "satlab_web_server": ("net_bind_service",),

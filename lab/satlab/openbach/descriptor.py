@@ -327,7 +327,8 @@ def _read(folder: Path, faults: list[Fault], warnings: list[Fault] | None) -> De
         warnings += [Fault(f"{path}: {place}", reason, remedy) for place, reason, remedy in unclear]
         if packages := " ".join(upstream.packages(folder)):
             reason = f"installs packages, which the embedded lab does not: {packages}"
-            warnings.append(Fault(str(folder / f"install_{name}.yml"), reason, f"apt-get install {packages}"))
+            remedy = f"apt-get install {packages}, or --job-packages"
+            warnings.append(Fault(str(folder / f"install_{name}.yml"), reason, remedy))
     found += _double_faults(file)
     platforms = _platforms(file.platform_configuration, found)
     faults.extend(Fault(f"{path}: {place}", reason, remedy) for place, reason, remedy in found)

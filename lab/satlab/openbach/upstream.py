@@ -26,7 +26,8 @@ TYPES = {
 """Types that OpenBACH does not know, and what is meant."""
 _COPY = ("copy", "ansible.builtin.copy")
 _LOOP = ("loop", "with_items")
-_APT = ("apt", "ansible.builtin.apt", "package", "ansible.builtin.package")
+APT = ("apt", "ansible.builtin.apt", "package", "ansible.builtin.package")
+"""Modules that install packages."""
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+", re.ASCII)
 """Names of packages (Debian policy, section 5.6.7)."""
 _SRC = re.compile(r"(?:^|\s)src=(\{\{.*?\}\}|\S+)")
@@ -36,12 +37,12 @@ _ARGUMENT = ("name", "type", "count", "description", "password", "default", "cho
 _LEVEL = ("required", "optional", "subcommand")
 _PLOTS = (
     "reads the InfluxDB of a collector, which the embedded lab has not",
-    "satlab report, or --influx and its dashboard",
+    "satlab_postprocess, satlab report, or --influx and its dashboard",
 )
 ELSEWHERE: Mapping[str, tuple[str, str]] = {
     "tc_configure_link": (
         "needs netem and ifb of the kernel for delay, jitter and losses",
-        "satlab link set, or satlab_link",
+        "satlab_shape for a rate; satlab_link or satlab link set for delay and losses",
     ),
     "ip_scheduler": ("needs qdiscs that many kernels lack", "marks (satlab_set_tos) and the FIFOs of the profile"),
     **dict.fromkeys(("time_series", "histogram", "comparison", "pseudo_cdf_comparison"), _PLOTS),
@@ -77,14 +78,15 @@ def packages(folder: Path) -> list[str]:
         tasks = yaml.safe_load((folder / f"install_{folder.name}.yml").read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError, UnicodeDecodeError):
         return []
-    return list(dict.fromkeys(_packages(tasks)))
+    return list(dict.fromkeys(packages_of(tasks)))
 
 
-def _packages(tasks: Any) -> Iterator[str]:
+def packages_of(tasks: Any) -> Iterator[str]:
+    """Yield the Debian packages that tasks install, as far as they are written out."""
     for task in tasks if isinstance(tasks, list) else ():
         if isinstance(task, dict):
-            yield from _packages(task.get("block"))
-            call: Any = next((task[key] for key in _APT if isinstance(task.get(key), dict)), {})
+            yield from packages_of(task.get("block"))
+            call: Any = next((task[key] for key in APT if isinstance(task.get(key), dict)), {})
             items: Any = next((call[key] for key in ("name", "pkg", "package") if key in call), [])
             items = items if isinstance(items, list) else [items]
             if items == ["{{ item }}"]:

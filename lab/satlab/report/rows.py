@@ -153,7 +153,7 @@ def transfers(rows: Iterable[Row]) -> list[BulkTransfer]:
     found: dict[tuple[str, str], dict[str, Row]] = defaultdict(dict)
     for row in rows:
         if (
-            row.labels.get("job") in ("satlab_iperf3", "satlab_satperf")
+            row.labels.get("job") in ("satlab_ftp", "satlab_iperf3", "satlab_satperf")
             and row.labels.get("stat", "median") == "median"
         ):
             key = row.run_id, row.labels.get("transfer") or f"instance {row.labels['instance']}"
@@ -176,10 +176,10 @@ def _transfer(group: Mapping[str, Row]) -> BulkTransfer:
 
 
 def streams(rows: Iterable[Row]) -> list[StreamFigure]:
-    """Return the streams of packets at a constant rate, as their receivers measured them."""
+    """Return the streams of packets and loads, as their receivers measured them."""
     found: dict[tuple[str, str], dict[str, Row]] = defaultdict(dict)
     for row in rows:
-        if row.labels.get("job") == "satlab_stream":
+        if row.labels.get("job") in ("satlab_load", "satlab_stream"):
             stat = row.labels.get("stat", "")
             found[row.run_id, row.labels["instance"]][f"{row.metric} {stat}".strip()] = row
     figures = []

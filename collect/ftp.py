@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""File transfers over FTP (schemas/ftp.schema.json): goodput at the receiver."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import Field, TypeAdapter
+
+from collect.raw import Model
+from collect.records import Record, failed
+
+STAT = "ftp_json"
+MAIN_METRICS = ("goodput_bps",)
+
+
+class Transfer(Model):
+    """One transfer, as its client stored it. `error` is empty if it was complete."""
+
+    schema_: Literal["satlab/ftp/1"] = Field(alias="schema")
+    direction: Literal["download", "upload"]
+    start_unix_s: float
+    size_bytes: int = Field(ge=1)
+    received_bytes: int = Field(ge=0)
+    first_bytes: int = Field(ge=0)
+    transfer_time_s: float = Field(ge=0)
+    interval_s: float = Field(gt=0)
+    interval_bytes: list[int]
+    error: str
+
+
+ADAPTER: TypeAdapter[Transfer] = TypeAdapter(Transfer)
+
+
+def records(transfer: Transfer, labels: Mapping[str, str]) -> list[Record]:
+    """Return `goodput_bps`, `received_bytes` and `transfer_time_s`, or goodput as a failed sample.
+
+    The bytes that were there when the receiver began to count are left out of the rate: their own time is unknown.
+    """
+    about = {**labels, "direction": transfer.direction, "transport": "TCP", "congestion_control": ""}
+    counted = transfer.received_bytes - transfer.first_bytes
+    if transfer.error or transfer.received_bytes != transfer.size_bytes or counted < 0 or not transfer.transfer_time_s:
+        reason = transfer.error or f"{transfer.received_bytes} of {transfer.size_bytes} bytes"
+        return [failed("goodput_bps", about, reason)]
+    return [
+        Record("goodput_bps", 8 * counted / transfer.transfer_time_s, about),
+        Record("received_bytes", transfer.received_bytes, about),
+        Record("transfer_time_s", transfer.transfer_time_s, about),
+    ]

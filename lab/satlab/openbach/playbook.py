@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What an upstream job's playbook would put on an agent, as far as that is written out. It is read, never run.
+
+Packages of tasks of apt, and files of tasks of copy and template. Everything else that it would do is named.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import yaml
+
+from satlab.openbach import upstream
+
+PLACES = ("usr", "etc", "opt")
+"""Folders of the root that files may be put below."""
+MAX_FILES, MAX_FILE_BYTES, MAX_PACKAGES = 200, 16 << 20, 50
+_COPY = ("copy", "ansible.builtin.copy")
+_TEMPLATE = ("template", "ansible.builtin.template")
+_HARMLESS = ("file", "ansible.builtin.file", "stat", "ansible.builtin.stat", "debug", "ansible.builtin.debug")
+"""Modules whose absence a job does not notice: folders are made with what is in them."""
+_WORDS = (
+    *("name", "when", "become", "become_user", "become_method", "register", "changed_when", "failed_when", "notify"),
+    *("tags", "vars", "environment", "loop", "with_items", "loop_control", "ignore_errors", "delegate_to", "until"),
+    *("retries", "delay", "no_log", "check_mode", "args", "listen", "block", "rescue", "always", "run_once"),
+)
+"""Keys of a task that are not its module."""
+_EXPRESSION = re.compile(r"\{\{\s*([a-z_]+)(?:\.([a-z_]+)|\[['\"]([a-z_]+)['\"]\])?\s*\}\}")
+_PAIR = re.compile(r"(\w+)=((?:\{\{.*?\}\}|\S)+)")
+
+
+@dataclass(frozen=True)
+class PlacedFile:
+    """A file: what is in it, the absolute path that it gets, its access rights (mode_t)."""
+
+    content: bytes
+    target: PurePosixPath
+    mode: int
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a job needs on its node.
+
+    `packages`: names of Debian packages. `maybe`: those of tasks with a condition, which is not evaluated.
+    `left_out`: what the playbook would do further, one line each.
+    """
+
+    packages: tuple[str, ...] = ()
+    maybe: tuple[str, ...] = ()
+    files: tuple[PlacedFile, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+
+def contents(folder: Path) -> Contents:
+    """Read the playbook of a job's folder. One that cannot be read has nothing; `validate` names its fault."""
+    try:
+        document = yaml.safe_load((folder / f"install_{folder.name}.yml").read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError, UnicodeDecodeError, RecursionError):
+        return Contents()
+    tasks = list(_tasks(document, conditional=False))
+    packages = _packages(task for task, conditional in tasks if not conditional)
+    maybe = [name for name in _packages(task for task, conditional in tasks if conditional) if name not in packages]
+    left_out: list[str] = []
+    files = [found for task, _ in tasks for found in _files(task, folder, left_out)]
+    left_out += [f"tasks of {module} are not done" for module in _others(task for task, _ in tasks)]
+    if len(packages) + len(maybe) > MAX_PACKAGES or len(files) > MAX_FILES:
+        return Contents(left_out=(f"names more than {MAX_PACKAGES} packages or {MAX_FILES} files: none is used",))
+    return Contents(tuple(packages), tuple(maybe), tuple(files), tuple(dict.fromkeys(left_out)))
+
+
+def _packages(tasks: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the packages that tasks install; those of an absent state are removed on an agent."""
+    installing = [task for task in tasks if not _is_removal(task)]
+    return list(dict.fromkeys(upstream.packages_of(installing)))
+
+
+def _is_removal(task: Mapping[str, Any]) -> bool:
+    calls = (task[key] for key in upstream.APT if isinstance(task.get(key), Mapping))
+    return any(call.get("state") == "absent" for call in calls)
+
+
+def _tasks(document: Any, *, conditional: bool) -> Iterator[tuple[Mapping[str, Any], bool]]:
+    """Yield the tasks of a playbook, those of blocks as well, and whether a condition decides on them."""
+    for task in document if isinstance(document, list) else ():
+        if isinstance(task, dict):
+            decided = conditional or "when" in task
+            yield {key: value for key, value in task.items() if key != "block"}, decided
+            yield from _tasks(task.get("block"), conditional=decided)
+
+
+def _others(tasks: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the modules that tasks call and that have no counterpart here."""
+    known = {*upstream.APT, *_COPY, *_TEMPLATE, *_HARMLESS, *_WORDS}
+    return list(dict.fromkeys(key for task in tasks for key in task if isinstance(key, str) and key not in known))
+
+
+def _files(task: Mapping[str, Any], folder: Path, left_out: list[str]) -> Iterator[PlacedFile]:
+    """Yield what one task copies."""
+    key = next((key for key in (*_COPY, *_TEMPLATE) if key in task), None)
+    if key is None:
+        return
+    call: Any = task[key]
+    if isinstance(call, str):
+        call = dict(_PAIR.findall(call))
+    if not isinstance(call, Mapping):
+        return
+    items: Any = next((task[name] for name in ("loop", "with_items") if isinstance(task.get(name), list)), [None])
+    for item in items:
+        filled = {name: _filled(value, item, folder.name) for name, value in call.items()}
+        try:
+            yield _file(filled, folder, is_template=key in _TEMPLATE)
+        except _LeftOutError as why:
+            left_out.append(f"{filled.get('dest', filled.get('src', 'a file'))}: {why}")
+
+
+class _LeftOutError(Exception):
+    """Why a file is not placed."""
+
+
+def _filled(value: Any, item: Any, job: str) -> Any:
+    """Fill the expressions whose values are in the playbook: the job's name and the item of a loop."""
+
+    def fill(found: re.Match[str]) -> str:
+        name, key = found[1], found[2] or found[3]
+        if name == "job_name" and key is None:
+            return job
+        if name == "item":
+            value = item.get(key) if isinstance(item, Mapping) and key else item if key is None else None
+            if isinstance(value, str | int):
+                return str(value)
+        return found[0]
+
+    return _EXPRESSION.sub(fill, value) if isinstance(value, str) else value
+
+
+def _file(call: Mapping[str, Any], folder: Path, *, is_template: bool) -> PlacedFile:
+    """Return the file of a task. Raises _LeftOutError."""
+    source, dest = call.get("src"), call.get("dest")
+    if not isinstance(dest, str) or "{{" in dest:
+        raise _LeftOutError("its place is not written out")
+    if isinstance(call.get("content"), str):
+        content = call["content"].encode()
+    else:
+        content = _content(source, folder, is_template=is_template)
+    if is_template and any(mark in content for mark in (b"{{", b"{%", b"{#")):
+        raise _LeftOutError("it is a template with expressions")
+    if dest.endswith("/") and isinstance(source, str):
+        dest += PurePosixPath(source).name
+    target = PurePosixPath(dest)
+    if target.parts[:1] != ("/",) or ".." in target.parts or len(target.parts) < 3 or target.parts[1] not in PLACES:
+        raise _LeftOutError(f"files are put below {', '.join(f'/{place}' for place in PLACES)} alone")
+    return PlacedFile(content, target, _mode(call.get("mode")))
+
+
+def _content(source: object, folder: Path, *, is_template: bool) -> bytes:
+    """Return what is in a file of the job. Raises _LeftOutError."""
+    if not isinstance(source, str) or "{{" in source or source.startswith("/"):
+        raise _LeftOutError("its source is not a file of the job")
+    for place in ("templates", "files") if is_template else ("files",):
+        path = (folder / place / source).resolve()
+        if path.is_relative_to(folder.resolve()) and path.is_file():
+            if path.stat().st_size > MAX_FILE_BYTES:
+                raise _LeftOutError(f"it has more than {MAX_FILE_BYTES} bytes")
+            return path.read_bytes()
+    raise _LeftOutError("its source is not a file of the job")
+
+
+def _mode(given: Any) -> int:
+    """Return access rights: octal text, or a number that YAML has read as octal; nobody else may ever write."""
+    if isinstance(given, str) and re.fullmatch(r"[0-7]{3,4}", given):
+        return int(given, 8) & 0o755
+    return given & 0o755 if isinstance(given, int) and not isinstance(given, bool) and given > 0 else 0o644
