@@ -15,6 +15,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use crate::client_hello::ClientHello;
 use crate::connector::{Connector, DialError, LegConnection, expected_name, negotiated_alpn};
 use crate::inspected_socket::InspectedSocket;
+use crate::memory::Held;
 use crate::options::{Mode, QuicOptions};
 use crate::report::{Closed, Outcome, Record, Report, Sample};
 use crate::splice::{Ending, Leg, PepCode, Relayed, splice};
@@ -266,9 +267,13 @@ impl Shared {
     async fn sample(&self, request: &Request, legs: &Legs) {
         let mut ticks = interval(SAMPLE_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        while self.report.wants_samples() {
+        let held = || [&legs.connections.0, &legs.connections.1].map(|leg| leg.held.as_ref());
+        while self.report.wants_samples() || held().iter().any(Option::is_some) {
             ticks.tick().await;
-            self.report.sample(&legs.sample(request.number));
+            held().into_iter().flatten().for_each(Held::note);
+            if self.report.wants_samples() {
+                self.report.sample(&legs.sample(request.number));
+            }
         }
     }
 
