@@ -48,6 +48,7 @@ cases:
   - {id: brief, forward_mbps: 10, return_mbps: 2, targets_s: [30, 60], timeout_s: 4}
   - {id: up, forward_mbps: 10, return_mbps: 5, targets_s: [30, 60], direction: upload, timeout_s: 30}
   - {id: again, forward_mbps: 10, return_mbps: 2, targets_s: [null, null], second_after_s: 1, timeout_s: 30}
+  - {id: resumed, forward_mbps: 10, return_mbps: 2, targets_s: [null, null], second_after_s: 1, zero_rtt: false}
 """
 WIDE = """
 marks_mb: [2, 16]
@@ -141,6 +142,22 @@ def test_an_upload_and_a_second_download_with_a_session(tmp_path: Path) -> None:
     # What quiche does not report is in its qlog.
     assert again.warnings == () and again.retransmitted_share is not None and again.spent_s is not None
     assert sum(again.spent_s.values()) == pytest.approx(times(again)[-1], abs=0.3)
+
+
+@pytest.mark.usefixtures("_satperf")
+def test_a_server_resumes_from_what_a_sample_s_first_connection_taught_it(tmp_path: Path) -> None:
+    found = sample(tmp_path, "small", "resumed", stack="quinn", server={"careful_resume": "on"})
+    half, whole = times(found)
+    # 0.5 MB take seven round trips without it, and about four with it.
+    assert 2 < half < 4.2 and half < whole < 6.5
+    assert found.careful_resume is not None
+    phases = found.careful_resume["phases"]
+    assert [one["phase"] for one in phases][:3] == ["reconnaissance", "unvalidated", "validating"]
+    assert phases[0]["t_s"] < phases[1]["t_s"] < half
+    assert [one for one in found.symptoms if one.startswith("careful resume: a jump to 0.")], found.symptoms
+    # Both connections' server could write its file, which is nobody else's.
+    [file] = (tmp_path / "runs").glob("*/raw/resumed-1/server/paths.json")
+    assert json.loads(file.read_text())["schema"] == "satlab/resume-state/1"
 
 
 @pytest.mark.usefixtures("_ngtcp2")
