@@ -56,7 +56,9 @@ cases: [{id: wide, forward_mbps: 50, return_mbps: 10, targets_s: [null, null], t
 """
 LIGHT = """
 marks_mb: [0.4, 0.8]
-cases: [{id: light, forward_mbps: 10, return_mbps: 2, targets_s: [null, null], timeout_s: 60}]
+cases:
+  - {id: light, forward_mbps: 10, return_mbps: 2, targets_s: [null, null], timeout_s: 60}
+  - {id: again, forward_mbps: 10, return_mbps: 2, targets_s: [null, null], timeout_s: 60, second_after_s: 1}
 """
 GOOD_CLIENT = (
     "gtlsclient -q --no-quic-dump --no-http-dump --exit-on-all-streams-close --download={out} {host} {port} {url}"
@@ -349,6 +351,21 @@ def test_an_endpoint_that_follows_the_contract_passes_over_geo(tmp_path: Path) -
     assert outcomes.pop("rebinding")[0] == "unsupported"
     assert outcomes == dict.fromkeys(cases[:4], ("ok", ""))
     assert found.status in (ExitStatus.OK, ExitStatus.UNCALIBRATED)
+
+
+@pytest.mark.usefixtures("_ngtcp2")
+def test_a_second_download_of_an_endpoint_finds_what_the_first_one_kept(tmp_path: Path) -> None:
+    with interop_endpoint.opened(NGTCP2) as pair:
+        found = sample(tmp_path, "light", "again", pair=pair)
+    half, whole = times(found)
+    assert 1 < half < whole < 6
+    # The client's session is in its own folder, and the second connection sent its request as early data.
+    [session] = (tmp_path / "runs").glob("*/raw/again-1/client/state/session")
+    assert session.stat().st_size > 0
+    first, second = sorted((tmp_path / "runs").glob("*/raw/again-1/client-*.pcap"))
+    server = interop_endpoint.SERVER_ADDRESS
+    early = [pcap.transfer_of(pcap.read(one), server, interop_endpoint.PORT) for one in (first, second)]
+    assert [one is not None and one.count("0-rtt", from_server=False) > 0 for one in early] == [False, True]
 
 
 CLAIMS = (
