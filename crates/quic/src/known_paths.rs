@@ -71,18 +71,21 @@ impl KnownPaths {
         })
     }
 
-    /// A connection ended: what it learned replaces what was known; nothing of a path that disappointed it is kept.
+    /// A connection ended, and returns what it has.
     pub fn end(&mut self, now: Instant, mut resumed: Resumed) {
+        self.release(now, &mut resumed);
+    }
+
+    /// What a connection learned replaces what was known; nothing of a path that disappointed it is kept. The connection
+    /// may go on: what it had is for others from now on.
+    pub fn release(&mut self, now: Instant, resumed: &mut Resumed) {
         resumed.note();
-        let Resumed {
-            resumption,
-            key,
-            saved,
-            ..
-        } = resumed;
-        match (resumption.learned(), saved) {
+        let (key, saved) = (resumed.key, resumed.saved.take());
+        match (resumed.resumption.learned(), saved) {
             (Some(learned), _) => self.store.learn(key, learned, self.unix_s(now)),
-            (None, Some(saved)) if resumption.is_saved_valid() => self.store.put_back(key, saved),
+            (None, Some(saved)) if resumed.resumption.is_saved_valid() => {
+                self.store.put_back(key, saved);
+            }
             _ => {}
         }
     }

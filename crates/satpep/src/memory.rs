@@ -4,7 +4,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use quic::{CarefulResume, KnownPaths, LegOptions, QlogFile, Resumed, StateFile};
 use resume::{PathKey, Resumption};
@@ -94,6 +94,32 @@ pub struct Held {
     resumed: Mutex<Option<Resumed>>,
 }
 
+/// A connection that carries nothing for so long has nothing in flight over a satellite: others may have what it knows.
+pub const QUIET: Duration = Duration::from_secs(2);
+
+/// Notices when a connection becomes quiet.
+#[derive(Debug, Default)]
+pub struct Lull {
+    bytes: u64,
+    since: Option<Instant>,
+}
+
+impl Lull {
+    /// Whether the connection has now been quiet for [`QUIET`], once for each lull; `bytes` is what it has carried so far.
+    pub fn begins(&mut self, now: Instant, bytes: u64) -> bool {
+        if bytes != self.bytes {
+            self.bytes = bytes;
+            self.since = Some(now);
+        }
+        let is_long = |since| now.saturating_duration_since(since) >= QUIET;
+        let begins = self.since.is_some_and(is_long);
+        if begins {
+            self.since = None;
+        }
+        begins
+    }
+}
+
 /// A jump, as records have it.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct JumpState {
@@ -107,6 +133,13 @@ impl Held {
     pub fn note(&self) {
         if let Some(resumed) = locked(&self.resumed).as_mut() {
             resumed.note();
+        }
+    }
+
+    /// Lets other connections have what this one knows of its path, though it goes on.
+    pub fn release(&self) {
+        if let Some(resumed) = locked(&self.resumed).as_mut() {
+            locked(&self.memory.paths).release(Instant::now(), resumed);
         }
     }
 
@@ -132,4 +165,26 @@ impl Drop for Held {
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // What is behind these locks is complete after each statement.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lull_is_noticed_once_and_again_after_more_was_carried() {
+        let (start, mut lull) = (Instant::now(), Lull::default());
+        let mut at = |ms, bytes| lull.begins(start + Duration::from_millis(ms), bytes);
+        // A connection that has carried nothing yet is not in a lull: it may be about to begin.
+        assert_eq!([at(0, 0), at(9_000, 0)], [false, false]);
+        assert_eq!([at(9_100, 5), at(11_000, 5)], [false, false]);
+        assert_eq!(
+            [at(11_100, 5), at(11_200, 5), at(20_000, 5)],
+            [true, false, false]
+        );
+        assert_eq!(
+            [at(20_100, 6), at(22_000, 7), at(23_900, 7), at(24_000, 7)],
+            [false, false, false, true]
+        );
+    }
 }

@@ -3,7 +3,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use quinn::VarInt;
 use satpep::connector::ConnectorError;
@@ -93,6 +93,45 @@ async fn one_connection_at_a_time_has_the_set_of_the_satellite_leg() {
     assert_eq!(left["schema"], "satlab/resume-state/1");
     let paths = left["paths"].as_array().unwrap();
     assert!(paths.iter().all(|path| path["remote"] == "127.0.0.1"));
+}
+
+#[tokio::test]
+async fn a_quiet_connection_leaves_the_set_to_others_though_it_goes_on() {
+    let pki = Pki::new();
+    let origin = pki.origin(&[ALPN]);
+    let (file, qlog) = (state_file(&pki), pki.file("qlog"));
+    let next_hop = origin.local_addr().unwrap().to_string();
+    let gw = pki.proxy(&[
+        "--next-hop",
+        &next_hop,
+        "--client-side-careful-resume",
+        "on",
+        "--resume-state",
+        &file.display().to_string(),
+        "--qlog",
+        &qlog.display().to_string(),
+    ]);
+    let (first, to_first) = connect(&pki, gw.address, &origin).await;
+    soon(async {
+        let mut send = to_first.open_uni().await.unwrap();
+        send.write_all(b"a page").await.unwrap();
+        send.finish().unwrap();
+        let mut there = first.accept_uni().await.unwrap();
+        assert_eq!(there.read_to_end(9).await.unwrap(), b"a page");
+        // A browser keeps its connection. The set is there some time after the page.
+        loop {
+            let (later, to_later) = connect(&pki, gw.address, &origin).await;
+            later.close(VarInt::from_u32(0), b"");
+            close_frame(&to_later).await;
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            if restored(&qlog)[1..].iter().any(Option::is_some) {
+                return;
+            }
+        }
+    })
+    .await;
+    assert_eq!(first.close_reason(), None);
+    gw.end().await;
 }
 
 #[tokio::test]
