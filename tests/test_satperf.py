@@ -288,10 +288,17 @@ def test_the_sender_uses_the_set_of_its_path_and_leaves_a_private_file(bench: Be
         done = bench.client(server.port, "--bytes", "3000000", "--direction", direction, *at_client)
         assert done.returncode == 0, done.stderr
         server.process.wait(20)
+        lines = [json.loads(line) for line in server.output.read_text().splitlines()]
+    lines += [json.loads(line) for line in done.stdout.splitlines()]
+    reports = {one["side"]: one["careful_resume"] for one in lines if one["type"] == "summary"}
+    sender, receiver = ("server", "client") if direction == "download" else ("client", "server")
+    assert reports[sender]["phases"][0]["phase"] == "reconnaissance" and reports[receiver] is None
     (file,) = qlog.iterdir()
     records = [json.loads(record) for record in file.read_text().split("\x1e")[1:]]
     updates = [one["data"] for one in records if one.get("name") == "recovery:careful_resume_phase_updated"]
     assert updates[0]["new_phase"] == "reconnaissance"
+    reported = [one["phase"] for one in reports[sender]["phases"]]
+    assert [one["new_phase"] for one in updates][: len(reported)] == reported
     assert updates[0]["restored_data"] == {"saved_congestion_window": 1_000_000, "saved_rtt": 1.0}
     # How much a loopback carries in its round trip is not certain; whatever is left is of this path.
     assert state.stat().st_mode & 0o777 == 0o600

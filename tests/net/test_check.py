@@ -48,6 +48,7 @@ cases:
   - {id: brief, forward_mbps: 10, return_mbps: 2, targets_s: [30, 60], timeout_s: 4}
   - {id: up, forward_mbps: 10, return_mbps: 5, targets_s: [30, 60], direction: upload, timeout_s: 30}
   - {id: again, forward_mbps: 10, return_mbps: 2, targets_s: [null, null], second_after_s: 1, timeout_s: 30}
+  - {id: resumed, forward_mbps: 10, return_mbps: 2, targets_s: [null, null], second_after_s: 1, zero_rtt: false}
 """
 WIDE = """
 marks_mb: [2, 16]
@@ -55,7 +56,9 @@ cases: [{id: wide, forward_mbps: 50, return_mbps: 10, targets_s: [null, null], t
 """
 LIGHT = """
 marks_mb: [0.4, 0.8]
-cases: [{id: light, forward_mbps: 10, return_mbps: 2, targets_s: [null, null], timeout_s: 60}]
+cases:
+  - {id: light, forward_mbps: 10, return_mbps: 2, targets_s: [null, null], timeout_s: 60}
+  - {id: again, forward_mbps: 10, return_mbps: 2, targets_s: [null, null], timeout_s: 60, second_after_s: 1}
 """
 GOOD_CLIENT = (
     "gtlsclient -q --no-quic-dump --no-http-dump --exit-on-all-streams-close --download={out} {host} {port} {url}"
@@ -141,6 +144,22 @@ def test_an_upload_and_a_second_download_with_a_session(tmp_path: Path) -> None:
     # What quiche does not report is in its qlog.
     assert again.warnings == () and again.retransmitted_share is not None and again.spent_s is not None
     assert sum(again.spent_s.values()) == pytest.approx(times(again)[-1], abs=0.3)
+
+
+@pytest.mark.usefixtures("_satperf")
+def test_a_server_resumes_from_what_a_sample_s_first_connection_taught_it(tmp_path: Path) -> None:
+    found = sample(tmp_path, "small", "resumed", stack="quinn", server={"careful_resume": "on"})
+    half, whole = times(found)
+    # 0.5 MB take seven round trips without it, and about four with it.
+    assert 2 < half < 4.2 and half < whole < 6.5
+    assert found.careful_resume is not None
+    phases = found.careful_resume["phases"]
+    assert [one["phase"] for one in phases][:3] == ["reconnaissance", "unvalidated", "validating"]
+    assert phases[0]["t_s"] < phases[1]["t_s"] < half
+    assert [one for one in found.symptoms if one.startswith("careful resume: a jump to 0.")], found.symptoms
+    # Both connections' server could write its file, which is nobody else's.
+    [file] = (tmp_path / "runs").glob("*/raw/resumed-1/server/paths.json")
+    assert json.loads(file.read_text())["schema"] == "satlab/resume-state/1"
 
 
 @pytest.mark.usefixtures("_ngtcp2")
@@ -332,6 +351,21 @@ def test_an_endpoint_that_follows_the_contract_passes_over_geo(tmp_path: Path) -
     assert outcomes.pop("rebinding")[0] == "unsupported"
     assert outcomes == dict.fromkeys(cases[:4], ("ok", ""))
     assert found.status in (ExitStatus.OK, ExitStatus.UNCALIBRATED)
+
+
+@pytest.mark.usefixtures("_ngtcp2")
+def test_a_second_download_of_an_endpoint_finds_what_the_first_one_kept(tmp_path: Path) -> None:
+    with interop_endpoint.opened(NGTCP2) as pair:
+        found = sample(tmp_path, "light", "again", pair=pair)
+    half, whole = times(found)
+    assert 1 < half < whole < 6
+    # The client's session is in its own folder, and the second connection sent its request as early data.
+    [session] = (tmp_path / "runs").glob("*/raw/again-1/client/state/session")
+    assert session.stat().st_size > 0
+    first, second = sorted((tmp_path / "runs").glob("*/raw/again-1/client-*.pcap"))
+    server = interop_endpoint.SERVER_ADDRESS
+    early = [pcap.transfer_of(pcap.read(one), server, interop_endpoint.PORT) for one in (first, second)]
+    assert [one is not None and one.count("0-rtt", from_server=False) > 0 for one in early] == [False, True]
 
 
 CLAIMS = (

@@ -299,6 +299,19 @@ def test_congestion_control_follows_the_routes(lab_id: str, standin: Path) -> No
     the_lab.down()
 
 
+def test_buffers_of_a_node_are_its_own(lab_id: str, standin: Path) -> None:
+    the_lab = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=standin)
+
+    def sizes(node: str, file: str) -> list[str]:
+        return netns.inside(lab_id, node, Path("/proc/sys/net/ipv4", file).read_text).split()
+
+    before = {node: sizes(node, "tcp_rmem") for node in ("proxy-st", "proxy-gw")}
+    the_lab.set_tcp_buffers("proxy-gw", 33_000_000, 4_000_000)
+    assert sizes("proxy-gw", "tcp_rmem") == [*before["proxy-gw"][:2], "33000000"]
+    assert sizes("proxy-gw", "tcp_wmem")[2] == "4000000" and sizes("proxy-st", "tcp_rmem") == before["proxy-st"]
+    the_lab.down()
+
+
 def _algorithms(lab_id: str) -> tuple[str, str]:
     """Return what TCP uses at client and server, for a new connection."""
 

@@ -244,7 +244,8 @@ def test_what_a_killed_job_left_is_removed_by_the_next(chain: Chain) -> None:
 def test_satpep_splits_quic_and_leaves_nothing_behind(chain: Chain, tmp_path: Path) -> None:
     made = pki.create(tmp_path / "pki", ["kepler.satlab.test"], [ip_address(SERVER)], datetime.now(UTC))
     before = chain.state()
-    options = ("-l", "4433", "-C", "reno", "-w", "100", "--client-side-initial-window", "20", "-a", "10")
+    both = ("-l", "4433", "-C", "reno", "-w", "100", "--client-side-initial-window", "20", "-a", "10")
+    options = (*both, "--server-side-congestion-control", "cubic", "--server-side-careful-resume", "on")
     path = f"{PROGRAMS}:{os.environ['PATH']}"
     job = chain.job("satlab_pep", "quic", CLIENT, SERVER, *options, PATH=path, SATLAB_PKI=str(made.folder))
     chain.ready("satlab_pep")
@@ -264,7 +265,8 @@ def test_satpep_splits_quic_and_leaves_nothing_behind(chain: Chain, tmp_path: Pa
     assert seen["connections"] == 1
     ready = next(line for line in seen["report"] if line["type"] == "ready")
     windows = [ready[side]["initial_window"] for side in ("client_side", "server_side")]
-    assert (windows, ready["server_side"]["congestion_control"]) == ([20, 100], "reno")
+    assert (windows, ready["client_side"]["congestion_control"]) == ([20, 100], "reno")
+    assert [ready[side]["careful_resume"] for side in ("client_side", "server_side")] == ["off", "on"]
 
 
 @pytest.mark.skipif(not (PROGRAMS / "satpep").exists(), reason="not built")

@@ -58,7 +58,7 @@ pub struct LegOptions {
     /// Initial congestion window, packets of 1200 bytes (1 to 10000)
     #[arg(long, value_name = "PACKETS", default_value_t = Self::default().initial_window)]
     pub initial_window: u32,
-    /// Start from what an earlier connection learned about the path; satperf with quinn and cubic only
+    /// Start from what an earlier connection learned about the path; quinn and cubic only
     #[arg(long, value_enum, value_name = "MODE", default_value_t = Self::default().careful_resume)]
     pub careful_resume: CarefulResume,
     /// Ask the peer to let this many ack-eliciting packets pass before it acknowledges (1 to 1000000);
@@ -116,7 +116,7 @@ impl LegOptions {
     pub fn careful_resume_fault(&self, why: &str) -> Option<Fault> {
         (self.careful_resume != CarefulResume::Off).then(|| Fault {
             option: "careful-resume",
-            why: format!("is not offered {why}; use satperf with quinn and cubic"),
+            why: format!("is not offered {why}; use quinn and cubic"),
         })
     }
 

@@ -6,15 +6,17 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use quic::{LegOptions, QlogFile, QlogHealth, TlsError};
+use quic::{LegOptions, QlogFile, QlogHealth, TlsError, observed};
 use quinn::crypto::rustls::{HandshakeData, QuicClientConfig, QuicServerConfig};
 use quinn::{
     Connection, ConnectionError, Endpoint, EndpointConfig, Incoming, TokioRuntime, TransportConfig,
     VarInt, ZeroRttAccepted,
 };
+use resume::PathKey;
 use rustls::client::Resumption;
 use rustls::pki_types::ServerName;
 
+use crate::memory::{Held, Memory, MemoryError};
 use crate::options::{Mode, QuicOptions};
 use crate::report::LegState;
 use crate::sys;
@@ -34,6 +36,8 @@ pub struct Connector {
     client_tls: rustls::ClientConfig,
     /// Tickets of next hops.
     pub tickets: Arc<Tickets>,
+    /// With Careful Resume.
+    pub memory: Option<Arc<Memory>>,
 }
 
 /// A connection and its handshake.
@@ -49,6 +53,8 @@ pub struct LegConnection {
     pub since: Instant,
     /// State of its qlog file.
     pub qlog: Option<QlogHealth>,
+    /// With Careful Resume.
+    pub held: Option<Held>,
 }
 
 impl LegConnection {
@@ -61,8 +67,27 @@ impl LegConnection {
     /// Current counters of the connection.
     #[must_use]
     pub fn state(&self) -> LegState {
-        LegState::of(&self.connection, self.handshake_time.get().copied())
+        let jump = self.held.as_ref().and_then(Held::jump);
+        LegState::of(&self.connection, self.handshake_time.get().copied(), jump)
     }
+}
+
+/// Why there is no connector.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectorError {
+    /// Certificates or keys.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The state file of Careful Resume.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+}
+
+/// What a leg's connection is made from.
+struct Parts {
+    transport: TransportConfig,
+    qlog: Option<QlogHealth>,
+    held: Option<Held>,
 }
 
 /// Why the next hop was not reached.
@@ -83,16 +108,17 @@ pub enum DialError {
 }
 
 impl Connector {
-    /// Reads the certificates.
+    /// Reads the certificates, and what is known of paths.
     ///
     /// # Errors
     /// Files that cannot be used.
-    pub fn new(options: QuicOptions) -> Result<Self, TlsError> {
+    pub fn new(options: QuicOptions) -> Result<Self, ConnectorError> {
         let tickets = Arc::new(Tickets::default());
         let server_tls = quic::server_tls(&options.cert, &options.key, true)?;
         let mut client_tls = quic::client_tls(&options.ca, options.mode == Mode::Warm)?;
         client_tls.resumption = Resumption::store(Arc::clone(&tickets) as _);
         Ok(Self {
+            memory: Memory::open(&options)?,
             options,
             server_tls,
             client_tls,
@@ -125,7 +151,13 @@ impl Connector {
         let crypto = self
             .server_crypto(alpn.into_iter().collect())
             .map_err(|error| DialError::Configuration(error.to_string()))?;
-        let (mut transport, qlog) = self.transport(&self.options.client_side.0, name)?;
+        let remote = incoming.remote_address().ip();
+        let key = incoming.local_ip().map(|local| PathKey { local, remote });
+        let Parts {
+            mut transport,
+            qlog,
+            held,
+        } = self.parts(&self.options.client_side.0, name, key)?;
         if !datagrams {
             transport.datagram_receive_buffer_size(None);
         }
@@ -142,6 +174,7 @@ impl Connector {
             handshake_time: OnceLock::new(),
             since,
             qlog,
+            held,
         })
     }
 
@@ -161,12 +194,24 @@ impl Connector {
         tls.alpn_protocols = alpn;
         let refused = |error: &dyn std::fmt::Display| DialError::Configuration(error.to_string());
         let crypto = QuicClientConfig::try_from(tls).map_err(|error| refused(&error))?;
-        let (mut transport, qlog) = self.transport(&self.options.server_side.0, name)?;
+        let endpoint = outward(target, client)?;
+        // An address of any interface stands for itself: the host has one way to the next hop.
+        let local = endpoint.local_addr().map_err(DialError::Socket)?.ip();
+        let remote = target.ip();
+        let Parts {
+            mut transport,
+            qlog,
+            held,
+        } = self.parts(
+            &self.options.server_side.0,
+            name,
+            Some(PathKey { local, remote }),
+        )?;
         transport.keep_alive_interval(Some(KEEP_ALIVE));
         let mut config = quinn::ClientConfig::new(Arc::new(crypto));
         config.transport_config(Arc::new(transport));
         let since = Instant::now();
-        let connecting = outward(target, client)?
+        let connecting = endpoint
             .connect_with(config, target, server_name)
             .map_err(|error| refused(&error))?;
         let handshake_time = OnceLock::new();
@@ -187,14 +232,17 @@ impl Connector {
             handshake_time,
             since,
             qlog,
+            held,
         })
     }
 
-    fn transport(
+    /// Returns quinn's configuration of a leg with a qlog file of its own; `key` is its path, if that is known.
+    fn parts(
         &self,
         leg: &LegOptions,
         name: &str,
-    ) -> Result<(TransportConfig, Option<QlogHealth>), DialError> {
+        key: Option<PathKey>,
+    ) -> Result<Parts, DialError> {
         let leg = LegOptions {
             receive_window: leg.receive_window.min(EARLY_BYTES),
             ..leg.clone()
@@ -205,15 +253,31 @@ impl Connector {
         transport
             .max_concurrent_bidi_streams(streams)
             .max_concurrent_uni_streams(streams);
-        let Some(dir) = &self.options.qlog else {
-            return Ok((transport, None));
+        let (file, qlog) = match &self.options.qlog {
+            None => (None, None),
+            Some(dir) => {
+                let (file, health) = QlogFile::create(dir, name).map_err(|error| {
+                    DialError::Configuration(format!("{}: {error}", dir.display()))
+                })?;
+                (Some(file), Some(health))
+            }
         };
-        let (file, health) = QlogFile::create(dir, name)
-            .map_err(|error| DialError::Configuration(format!("{}: {error}", dir.display())))?;
-        let mut qlog = quinn::QlogConfig::default();
-        qlog.writer(Box::new(file)).title(Some(name.into()));
-        transport.qlog_stream(qlog.into_stream());
-        Ok((transport, Some(health)))
+        let memory = self.memory.as_ref().zip(key);
+        let held = memory.and_then(|(memory, key)| memory.start(key, &leg, file.clone()));
+        if let Some(held) = &held {
+            let controllers = Arc::new(held.resumption.clone());
+            transport.congestion_controller_factory(observed(controllers));
+        }
+        if let Some(file) = file {
+            let mut config = quinn::QlogConfig::default();
+            config.writer(Box::new(file)).title(Some(name.into()));
+            transport.qlog_stream(config.into_stream());
+        }
+        Ok(Parts {
+            transport,
+            qlog,
+            held,
+        })
     }
 }
 

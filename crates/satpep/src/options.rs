@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::error::Error;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
-use quic::{Fault, Faults, LegOptions};
+use quic::{CarefulResume, Fault, Faults, LegOptions};
 use serde::Serialize;
 
 /// When the two handshakes of a connection happen.
@@ -55,6 +55,9 @@ pub struct QuicOptions {
     /// Protocol (ALPN) of the priming connections
     #[arg(long, value_name = "NAME", default_value = "h3")]
     pub prime_alpn: String,
+    /// Keep what Careful Resume learned about paths in this file (mode 0600), from one run to the next; written at the end
+    #[arg(long, value_name = "STATE_FILE")]
+    pub resume_state: Option<PathBuf>,
     /// Write qlog files into this folder, one for each leg of each connection
     #[arg(long, value_name = "DIR")]
     pub qlog: Option<PathBuf>,
@@ -122,13 +125,19 @@ impl QuicOptions {
             (SERVER_SIDE, &self.server_side.0),
         ] {
             let of_leg = quic::transport(leg).err().map_or(Vec::new(), |it| it.0);
-            let of_leg = of_leg
-                .into_iter()
-                .chain(leg.careful_resume_fault("by satpep"));
-            faults.extend(of_leg.map(|it| Fault {
+            faults.extend(of_leg.into_iter().map(|it| Fault {
                 option: name,
                 why: format!("{}: {}", it.option, it.why),
             }));
+        }
+        let legs = [&self.client_side.0, &self.server_side.0];
+        let is_off = legs.map(|leg| leg.careful_resume) == [CarefulResume::Off; 2];
+        if self.resume_state.is_some() && is_off {
+            faults.push(Fault {
+                option: "resume-state",
+                why: "goes with --client-side-careful-resume or --server-side-careful-resume"
+                    .into(),
+            });
         }
         if faults.is_empty() {
             Ok(())
@@ -292,6 +301,22 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part} is not in {text}");
         }
+    }
+
+    #[test]
+    fn each_leg_may_resume_with_cubic_alone() {
+        let way = ["--next-hop", "127.0.0.1:444"];
+        let gw = ["--client-side-careful-resume", "on", "--resume-state", "s"];
+        parse(&[&way[..], &gw].concat()).check().unwrap();
+        let reno = ["--client-side-congestion-control", "reno"];
+        let text = |more: &[&str]| parse(more).check().unwrap_err().to_string();
+        let refused = text(&[&way[..], &gw, &reno].concat());
+        assert!(
+            refused.starts_with("client-side: careful-resume: is not offered"),
+            "{refused}"
+        );
+        let alone = text(&[&way[..], &gw[2..]].concat());
+        assert!(alone.starts_with("resume-state: goes with"), "{alone}");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::future::pending;
 use std::net::SocketAddr;
 use std::sync::OnceLock;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use quinn::{ConnectionError, Incoming, ZeroRttAccepted};
@@ -15,6 +16,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use crate::client_hello::ClientHello;
 use crate::connector::{Connector, DialError, LegConnection, expected_name, negotiated_alpn};
 use crate::inspected_socket::InspectedSocket;
+use crate::memory::{Held, Lull};
 use crate::options::{Mode, QuicOptions};
 use crate::report::{Closed, Outcome, Record, Report, Sample};
 use crate::splice::{Ending, Leg, PepCode, Relayed, splice};
@@ -266,9 +268,17 @@ impl Shared {
     async fn sample(&self, request: &Request, legs: &Legs) {
         let mut ticks = interval(SAMPLE_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        while self.report.wants_samples() {
+        let mut lull = Lull::default();
+        let held = || [&legs.connections.0, &legs.connections.1].map(|leg| leg.held.as_ref());
+        while self.report.wants_samples() || held().iter().any(Option::is_some) {
             ticks.tick().await;
-            self.report.sample(&legs.sample(request.number));
+            held().into_iter().flatten().for_each(Held::note);
+            if lull.begins(Instant::now(), legs.carried_bytes()) {
+                held().into_iter().flatten().for_each(Held::release);
+            }
+            if self.report.wants_samples() {
+                self.report.sample(&legs.sample(request.number));
+            }
         }
     }
 
@@ -302,6 +312,11 @@ impl Legs {
         for leg in [&self.client, &self.server] {
             leg.connection.close(code.into(), reason.as_bytes());
         }
+    }
+
+    fn carried_bytes(&self) -> u64 {
+        let bytes = |leg: &Leg| leg.relayed.bytes.load(Relaxed);
+        bytes(&self.client) + bytes(&self.server)
     }
 
     fn sample(&self, connection: u64) -> Sample {

@@ -6,14 +6,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quic::TlsError;
 use quinn::{Endpoint, EndpointConfig, Incoming, Runtime, TokioRuntime};
 use rustls::pki_types::ServerName;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::connector::Connector;
+use crate::connector::{Connector, ConnectorError};
 use crate::inspected_socket::InspectedSocket;
 use crate::options::QuicOptions;
 use crate::pair::{self, Shared};
@@ -30,9 +29,9 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Why the proxy does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Certificates or keys.
+    /// Certificates or keys, or the state file of Careful Resume.
     #[error(transparent)]
-    Tls(#[from] TlsError),
+    Connector(#[from] ConnectorError),
     /// An address cannot be listened on.
     #[error("{address}: {error}")]
     Listen {
@@ -142,6 +141,13 @@ impl Proxy {
         accepting.abort_all();
         drop(arrivals);
         self.end(served, &mut totals).await;
+        if let Some(Err(error)) = self.shared.connector.memory.as_ref().map(|it| it.save()) {
+            // stderr may be closed.
+            let _ = writeln!(
+                io::stderr(),
+                "warning: state of Careful Resume was not kept: {error}"
+            );
+        }
         self.shared.report.record(&self.summary(reason, &totals));
     }
 
@@ -285,7 +291,7 @@ fn listen(
     options: &QuicOptions,
     address: SocketAddr,
 ) -> Result<(Endpoint, Arc<InspectedSocket>, u16), StartError> {
-    let crypto = connector.server_crypto(Vec::new())?;
+    let crypto = (connector.server_crypto(Vec::new())).map_err(ConnectorError::Tls)?;
     let failed = |error| StartError::Listen { address, error };
     let socket = sys::udp_socket(address, options.transparent).map_err(failed)?;
     let runtime = Arc::new(TokioRuntime);

@@ -15,6 +15,7 @@ use quic::LegOptions;
 use quinn::Connection;
 use serde::Serialize;
 
+use crate::memory::JumpState;
 use crate::options::Mode;
 use crate::splice::Relayed;
 
@@ -178,12 +179,18 @@ pub struct LegState {
     acks_sent: u64,
     acks_received: u64,
     ack_frequency_sent: u64,
+    /// Of Careful Resume; `None`: there was none.
+    jump: Option<JumpState>,
 }
 
 impl LegState {
     /// The state of `connection` now.
     #[must_use]
-    pub fn of(connection: &Connection, handshake: Option<Duration>) -> Self {
+    pub fn of(
+        connection: &Connection,
+        handshake: Option<Duration>,
+        jump: Option<JumpState>,
+    ) -> Self {
         let stats = connection.stats();
         Self {
             handshake_ms: handshake.map(millis),
@@ -198,6 +205,7 @@ impl LegState {
             acks_sent: stats.frame_tx.acks,
             acks_received: stats.frame_rx.acks,
             ack_frequency_sent: stats.frame_tx.ack_frequency,
+            jump,
         }
     }
 }

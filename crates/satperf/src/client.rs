@@ -13,7 +13,7 @@ use bytes::Bytes;
 use crate::app::Progress;
 use crate::app::{App, code};
 use crate::connection_log::{ConnectionLog, Context, Ending};
-use crate::record::{Direction, Request};
+use crate::record::{Direction, Request, Resumed};
 use crate::stack::{Conn, Event, Read, Stack};
 use crate::streams::{Receiving, Sending, SourceState};
 
@@ -196,6 +196,8 @@ impl Client {
         let data_equal = fault.as_ref().map(Option::is_none);
         failure = failure.or(fault.flatten());
         let zero_rtt = stack.zero_rtt(self.conn);
+        let since_s = |at: Instant| at.saturating_duration_since(self.start).as_secs_f64();
+        let careful_resume = (stack.resumed(self.conn)).map(|it| Resumed::new(it, since_s));
         self.log.end(
             now,
             &stats,
@@ -203,6 +205,7 @@ impl Client {
                 failure: failure.clone(),
                 zero_rtt,
                 data_equal,
+                careful_resume,
             },
         );
         self.outcome = Some(failure.map_or(Ok(()), Err));

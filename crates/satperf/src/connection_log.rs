@@ -7,7 +7,7 @@ use std::time::Instant;
 use quic::LegOptions;
 
 use crate::measurement::Measurement;
-use crate::record::{Direction, Line, Request, Side, Socket, Start};
+use crate::record::{Direction, Line, Request, Resumed, Side, Socket, Start};
 use crate::stack::{Stats, ZeroRtt};
 
 /// What all connections of an endpoint have in common.
@@ -36,6 +36,8 @@ pub struct Ending {
     pub zero_rtt: ZeroRtt,
     /// Whether the payload was complete and unchanged; `None` at the sender.
     pub data_equal: Option<bool>,
+    /// Careful Resume of what this end sends; `None`: off.
+    pub careful_resume: Option<Resumed>,
 }
 
 /// Measures one connection and writes its lines.
@@ -95,6 +97,7 @@ impl ConnectionLog {
     pub fn end(&mut self, now: Instant, stats: &Stats, ending: Ending) {
         let mut summary = (self.measurement).summary(now, stats, ending.failure, ending.zero_rtt);
         summary.data_equal = ending.data_equal;
+        summary.careful_resume = ending.careful_resume;
         summary.cpu_s = (self.context.cpu_s)();
         self.push(&Line::Summary(Box::new(summary)));
     }

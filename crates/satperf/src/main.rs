@@ -3,7 +3,6 @@
 
 mod net;
 mod output;
-mod state_file;
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -15,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use quic::{CarefulResume, LegOptions};
+use quic::{CarefulResume, LegOptions, StateFile};
 use satperf::app::App;
 use satperf::client::Client;
 use satperf::connection_log::Context;
@@ -26,7 +25,6 @@ use satperf::streams::{MAX_SOURCE_MBPS, is_source_rate};
 
 use crate::net::{RunError, Socket};
 use crate::output::Output;
-use crate::state_file::StateFile;
 
 const EXIT_STATUSES: &str = "Exit status: 0 done, 1 the transfer failed (the summary line says why), 2 usage or \
 configuration, 3 the host cannot do it (address in use, disk full), 130 interrupted.\n\

@@ -141,6 +141,7 @@ impl Measurement {
                 stats.lost_bytes as f64 / stats.sent_bytes as f64
             },
             cpu_s: 0.0,
+            careful_resume: None,
         }
     }
 }

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! Lines of the output, schemas/satperf.schema.json.
 
+use std::time::Instant;
+
 use quic::LegOptions;
+use resume::{Jump, Phase, PhaseUpdate, Trigger};
 use serde::{Deserialize, Serialize};
 
 use crate::stack::{Stats, ZeroRtt};
@@ -190,4 +193,57 @@ pub struct Summary {
     pub retransmitted_share: f64,
     /// User and system time of this process.
     pub cpu_s: f64,
+    /// Careful Resume of what this end sends; `None`: off.
+    pub careful_resume: Option<Resumed>,
+}
+
+/// Careful Resume of one connection.
+#[derive(Debug, Serialize)]
+pub struct Resumed {
+    /// Window of the jump, bytes; `None`: there was none.
+    pub jump_bytes: Option<u64>,
+    /// Bytes of the jump declared lost.
+    pub lost_bytes: u64,
+    /// The jump was taken back.
+    pub retreated: bool,
+    /// Changes of the phase.
+    pub phases: Vec<PhaseAt>,
+}
+
+/// A change of the phase, with the state after it.
+#[derive(Debug, Serialize)]
+pub struct PhaseAt {
+    /// Since the start of the connection, s.
+    pub t_s: f64,
+    /// Phase since then.
+    pub phase: Phase,
+    /// Why.
+    pub trigger: Option<Trigger>,
+    /// Congestion window, bytes.
+    pub cwnd_bytes: u64,
+    /// Bytes that the path is known to carry.
+    pub pipe_size_bytes: u64,
+}
+
+impl Resumed {
+    /// What a stack reports; `since_s` turns a moment into a time since the start of the connection, s.
+    #[must_use]
+    pub fn new(
+        (phases, jump): (&[PhaseUpdate], Option<Jump>),
+        since_s: impl Fn(Instant) -> f64,
+    ) -> Self {
+        let phase = |it: &PhaseUpdate| PhaseAt {
+            t_s: since_s(it.at),
+            phase: it.new,
+            trigger: it.trigger,
+            cwnd_bytes: it.window,
+            pipe_size_bytes: it.pipe_size,
+        };
+        Self {
+            jump_bytes: jump.map(|it| it.bytes),
+            lost_bytes: jump.map_or(0, |it| it.lost_bytes),
+            retreated: jump.is_some_and(|it| it.retreated),
+            phases: phases.iter().map(phase).collect(),
+        }
+    }
 }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use crate::app::Progress;
 use crate::app::{App, code};
 use crate::connection_log::{ConnectionLog, Context, Ending};
-use crate::record::{Direction, Request};
+use crate::record::{Direction, Request, Resumed};
 use crate::stack::{Conn, Event, MAX_STREAMS, Read, Stack, Stats};
 use crate::streams::{Receiving, Sending, SourceState, is_source_rate};
 
@@ -178,6 +178,8 @@ impl Session {
             self.log.interval(now, &stats);
         }
         let zero_rtt = stack.zero_rtt(self.conn);
+        let since_s = |at: Instant| at.saturating_duration_since(self.start).as_secs_f64();
+        let careful_resume = (stack.resumed(self.conn)).map(|it| Resumed::new(it, since_s));
         self.log.end(
             now,
             &stats,
@@ -185,6 +187,7 @@ impl Session {
                 failure: failure.clone(),
                 zero_rtt,
                 data_equal,
+                careful_resume,
             },
         );
         self.collect();

@@ -2,7 +2,7 @@
 //! The result, schemas/virtual-outcome.schema.json. Times are virtual.
 
 use link::{Counters, Nanos};
-use resume::{Phase, Trigger};
+use satperf::record::Resumed;
 use satperf::stack::Stats;
 use satperf::streams::SourceState;
 use serde::Serialize;
@@ -63,34 +63,6 @@ pub struct TransferResult {
     pub receiver: Option<Stack>,
     /// Careful Resume at the sender; `None`: off.
     pub careful_resume: Option<Resumed>,
-}
-
-/// Careful Resume of one connection.
-#[derive(Debug, Serialize)]
-pub struct Resumed {
-    /// Window of the jump, bytes; `None`: there was none.
-    pub jump_bytes: Option<u64>,
-    /// Bytes of the jump declared lost.
-    pub lost_bytes: u64,
-    /// The jump was taken back.
-    pub retreated: bool,
-    /// Changes of the phase.
-    pub phases: Vec<PhaseAt>,
-}
-
-/// A change of the phase, with the state after it.
-#[derive(Debug, Serialize)]
-pub struct PhaseAt {
-    /// Since the start of the connection, s.
-    pub t_s: f64,
-    /// Phase since then.
-    pub phase: Phase,
-    /// Why.
-    pub trigger: Option<Trigger>,
-    /// Congestion window, bytes.
-    pub cwnd_bytes: u64,
-    /// Bytes that the path is known to carry.
-    pub pipe_size_bytes: u64,
 }
 
 /// When an amount had arrived.

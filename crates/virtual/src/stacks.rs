@@ -5,11 +5,16 @@ use std::error::Error;
 use std::sync::Arc;
 
 use quic::LegOptions;
+use rustls::client::Resumption;
+use rustls::{ClientConfig, ServerConfig};
 use satperf::stack::quinn::{self, Quinn};
 use satperf::stack::{Setup, Stack};
 use serde::{Deserialize, Serialize};
 
 use crate::tls;
+
+/// Clients and the server that they trust.
+pub type Group = (Vec<Box<dyn Stack>>, Box<dyn Stack>);
 
 /// A QUIC library.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,31 +64,65 @@ impl Library {
         [client, server]: [Setup; 2],
         zero_rtt: bool,
     ) -> Result<[Box<dyn Stack>; 2], Box<dyn Error>> {
-        for setup in [&client, &server] {
+        let (mut clients, server) = self.group(vec![client], server, zero_rtt)?;
+        let client = clients.pop().ok_or("no client")?;
+        Ok([client, server])
+    }
+
+    /// Clients and the server that they trust. Only the first one keeps session tickets.
+    ///
+    /// # Errors
+    /// Options or TLS that the library refuses.
+    pub fn group(
+        self,
+        clients: Vec<Setup>,
+        server: Setup,
+        zero_rtt: bool,
+    ) -> Result<Group, Box<dyn Error>> {
+        for setup in clients.iter().chain([&server]) {
             if let Some(why) = self.refuses(&setup.options) {
                 return Err(why.into());
             }
         }
         let (client_tls, server_tls) = tls::pair(zero_rtt)?;
+        let client = |(number, setup)| {
+            let mut tls = client_tls.clone();
+            if number > 0 {
+                tls.resumption = Resumption::disabled();
+            }
+            self.client(setup, tls)
+        };
+        let clients = clients.into_iter().enumerate().map(client);
+        let clients = clients.collect::<Result<_, _>>()?;
+        Ok((clients, self.server(server, server_tls)?))
+    }
+
+    fn client(self, setup: Setup, tls: ClientConfig) -> Result<Box<dyn Stack>, Box<dyn Error>> {
         Ok(match self {
             #[cfg(feature = "noq")]
             Self::Noq => {
                 use satperf::stack::noq::{Crypto, Noq};
-                let client_tls = Crypto::Client(Arc::new(client_tls.try_into()?));
-                let server_tls = Crypto::Server(Arc::new(server_tls.try_into()?));
-                [
-                    Box::new(Noq::with_crypto(client, client_tls)?),
-                    Box::new(Noq::with_crypto(server, server_tls)?),
-                ]
+                let crypto = Crypto::Client(Arc::new(tls.try_into()?));
+                Box::new(Noq::with_crypto(setup, crypto)?)
             }
             _ => {
-                use quinn::Crypto;
-                let client_tls = Crypto::Client(Arc::new(client_tls.try_into()?));
-                let server_tls = Crypto::Server(Arc::new(server_tls.try_into()?));
-                [
-                    Box::new(Quinn::with_crypto(client, client_tls)?),
-                    Box::new(Quinn::with_crypto(server, server_tls)?),
-                ]
+                let crypto = quinn::Crypto::Client(Arc::new(tls.try_into()?));
+                Box::new(Quinn::with_crypto(setup, crypto)?)
+            }
+        })
+    }
+
+    fn server(self, setup: Setup, tls: ServerConfig) -> Result<Box<dyn Stack>, Box<dyn Error>> {
+        Ok(match self {
+            #[cfg(feature = "noq")]
+            Self::Noq => {
+                use satperf::stack::noq::{Crypto, Noq};
+                let crypto = Crypto::Server(Arc::new(tls.try_into()?));
+                Box::new(Noq::with_crypto(setup, crypto)?)
+            }
+            _ => {
+                let crypto = quinn::Crypto::Server(Arc::new(tls.try_into()?));
+                Box::new(Quinn::with_crypto(setup, crypto)?)
             }
         })
     }

@@ -62,6 +62,9 @@ pub struct Transfer {
     /// A tunnel that repairs losses between both ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fec: Option<TunnelOptions>,
+    /// A second client behind the same address downloads or uploads as much, beginning together with the last transfer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub neighbour: bool,
 }
 
 /// A command line. Relative paths are relative to the working directory.
@@ -147,6 +150,10 @@ impl Transfer {
                 self.timeout_s > 0.0 && self.timeout_s <= MAX_TIMEOUT_S,
                 format!("timeout_s: above 0, to {MAX_TIMEOUT_S}"),
             ),
+            (
+                !self.neighbour || (self.programs.is_none() && self.fec.is_none()),
+                "neighbour: goes with neither programs nor fec".into(),
+            ),
         ];
         let legs = [("client", &self.client), ("server", &self.server)]
             .into_iter()
@@ -214,6 +221,7 @@ mod tests {
             server: LegOptions::default(),
             programs: None,
             fec: None,
+            neighbour: false,
         }
     }
 
@@ -231,6 +239,7 @@ mod tests {
         let (code, hold_ms) = ("5".into(), 0);
         bad.fec = Some(TunnelOptions { code, hold_ms });
         bad.server.congestion_control = quic::CongestionControl::Bbr;
+        bad.neighbour = true;
         let text = serde_json::to_string(&bad).unwrap();
         let faults = Transfer::parse(&text).unwrap_err();
         let starts: Vec<_> = faults
@@ -245,6 +254,7 @@ mod tests {
             "client",
             "server",
             "fec",
+            "neighbour",
         ] {
             assert!(starts.iter().any(|start| start == name), "{name}: {faults}");
         }

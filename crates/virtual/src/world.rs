@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 
 use link::Nanos;
 use quic::LegOptions;
-use resume::PhaseUpdate;
 use satperf::app::{App, Progress};
 use satperf::client::Client;
 use satperf::connection_log::Context;
-use satperf::record::{Direction, Request, Side, Socket};
+use satperf::record::{Direction, Request, Resumed, Side, Socket};
 use satperf::server::Server;
 use satperf::stack::{Conn, Setup, StackError, Stats, ZeroRtt};
 use satperf::streams::SourceState;
 
 use crate::endpoint::Endpoint;
-use crate::outcome::{Mark, PhaseAt, Resumed, Sample, TransferResult, seconds};
+use crate::outcome::{Mark, Sample, TransferResult, seconds};
+use crate::packet::destination_port;
 use crate::path::{Ends, SAMPLE, Side as PathSide};
 use crate::tls;
 use crate::transfer::Transfer;
@@ -25,6 +25,8 @@ use crate::tunnel::Tunnel;
 
 /// RFC 2544 addresses, as in `vagrant/lab.yml`.
 pub(crate) const CLIENT: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(198, 18, 1, 2), 50_000);
+/// The second client behind the same address.
+const NEIGHBOUR: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(198, 18, 1, 2), 50_001);
 pub(crate) const SERVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(198, 18, 4, 2), 4433);
 
 /// A transfer that runs.
@@ -39,6 +41,19 @@ struct Running {
     completed: Option<Nanos>,
 }
 
+/// A second client behind the same address, which transfers together with the last transfer.
+struct Neighbour {
+    endpoint: Endpoint,
+    client: Option<Client>,
+}
+
+impl Neighbour {
+    fn work(&mut self, now: Instant) {
+        let client = self.client.as_mut();
+        self.endpoint.work(now, client.map(|it| it as &mut dyn App));
+    }
+}
+
 /// Endpoints and clock.
 pub struct World {
     now: Nanos,
@@ -50,6 +65,7 @@ pub struct World {
     pub client: Endpoint,
     /// The server's end.
     pub server: Endpoint,
+    neighbour: Option<Neighbour>,
     /// What all clients have in common.
     context: Rc<Context>,
     server_app: Server,
@@ -109,8 +125,21 @@ impl World {
                 cpu_s: || 0.0,
             })
         };
-        let setups = [setup(&transfer.client), setup(&transfer.server)];
-        let [client, server] = transfer.stack.pair(setups, transfer.zero_rtt)?;
+        let mut setups = vec![setup(&transfer.client)];
+        if transfer.neighbour {
+            let mut other = setup(&transfer.client);
+            // Its connection ids are others.
+            other.seed = Some(transfer.seed ^ (1 << 63));
+            setups.push(other);
+        }
+        let (clients, server) =
+            (transfer.stack).group(setups, setup(&transfer.server), transfer.zero_rtt)?;
+        let mut clients = clients.into_iter();
+        let client = clients.next().ok_or("no client")?;
+        let neighbour = clients.next().map(|stack| Neighbour {
+            endpoint: Endpoint::new(stack, NEIGHBOUR),
+            client: None,
+        });
         let tunnel = |own, peer| {
             let options = transfer.fec.as_ref()?;
             Some(Tunnel::new(options, own, peer))
@@ -120,6 +149,7 @@ impl World {
             zero,
             client: Endpoint::new(client, CLIENT).with_tunnel(zero, tunnel(CLIENT, SERVER)),
             server: Endpoint::new(server, SERVER).with_tunnel(zero, tunnel(SERVER, CLIENT)),
+            neighbour,
             context: context(Side::Client, &transfer.client),
             server_app: Server::new(context(Side::Server, &transfer.server), false),
             running: None,
@@ -149,6 +179,9 @@ impl World {
         let now = self.instant();
         let client = self.running.as_mut().map(|it| &mut it.client);
         self.client.work(now, client.map(|it| it as &mut dyn App));
+        if let Some(neighbour) = &mut self.neighbour {
+            neighbour.work(now);
+        }
         self.server.work(now, Some(&mut self.server_app));
         if self.wants_lines {
             self.lines[1].extend(self.server_app.lines());
@@ -183,15 +216,21 @@ impl World {
 
     fn start(&mut self) -> Result<(), StackError> {
         let now = self.instant();
-        let conn = (self.client.stack).connect(now, CLIENT.into(), SERVER.into(), tls::NAME)?;
-        let client = Client::new(
-            Rc::clone(&self.context),
-            conn,
-            SERVER.to_string(),
-            self.request,
-            now,
-            Duration::from_secs_f64(self.transfer.timeout_s),
-        );
+        let timeout = Duration::from_secs_f64(self.transfer.timeout_s);
+        let (context, request) = (&self.context, self.request);
+        let start = |endpoint: &mut Endpoint, from: SocketAddrV4| {
+            let conn = (endpoint.stack).connect(now, from.into(), SERVER.into(), tls::NAME)?;
+            let (context, peer) = (Rc::clone(context), SERVER.to_string());
+            let client = Client::new(context, conn, peer, request, now, timeout);
+            Ok::<_, StackError>((conn, client))
+        };
+        let is_last = self.done.len() + 1 == self.transfer.repeats as usize;
+        if let Some(neighbour) = self.neighbour.as_mut().filter(|_| is_last) {
+            // Its packets are the first at the server, which has what was learned for one of both.
+            neighbour.client = Some(start(&mut neighbour.endpoint, NEIGHBOUR)?.1);
+            neighbour.work(now);
+        }
+        let (conn, client) = start(&mut self.client, CLIENT)?;
         self.running = Some(Running {
             started: self.now,
             client,
@@ -303,20 +342,8 @@ impl World {
     /// Careful Resume at the sender `conn`.
     fn resumed(&self, running: &Running, conn: Conn) -> Option<Resumed> {
         let stack = self.by_role(&self.client.stack, &self.server.stack)[0];
-        let (phases, jump) = stack.resumed(conn)?;
-        let phase = |it: &PhaseUpdate| PhaseAt {
-            t_s: seconds(self.since_zero(it.at).saturating_sub(running.started)),
-            phase: it.new,
-            trigger: it.trigger,
-            cwnd_bytes: it.window,
-            pipe_size_bytes: it.pipe_size,
-        };
-        Some(Resumed {
-            jump_bytes: jump.map(|it| it.bytes),
-            lost_bytes: jump.map_or(0, |it| it.lost_bytes),
-            retreated: jump.is_some_and(|it| it.retreated),
-            phases: phases.iter().map(phase).collect(),
-        })
+        let since_s = |at| seconds(self.since_zero(at).saturating_sub(running.started));
+        stack.resumed(conn).map(|it| Resumed::new(it, since_s))
     }
 
     fn sample(&mut self, running: &Running, sender: Option<Progress>, received_bytes: u64) {
@@ -355,7 +382,12 @@ impl World {
         ];
         let timers = timers.map(|at| at.map(|at| self.since_zero(at)));
         let tunnels = [&self.client, &self.server].map(Endpoint::tunnel_timeout);
-        let own = timers.into_iter().chain(tunnels);
+        let of_neighbour = self.neighbour.as_mut().map(|it| {
+            let wake = it.client.as_ref().and_then(App::wake);
+            it.endpoint.stack.timeout().into_iter().chain(wake).min()
+        });
+        let of_neighbour = of_neighbour.flatten().map(|at| self.since_zero(at));
+        let own = timers.into_iter().chain(tunnels).chain([of_neighbour]);
         let own = own.chain([sample, self.next_start]);
         own.flatten().min()
     }
@@ -373,7 +405,9 @@ impl Ends for World {
                 return false;
             }
             self.work();
-            let has_packets = !self.client.out.is_empty() || !self.server.out.is_empty();
+            let ends = [&self.client, &self.server];
+            let of_neighbour = self.neighbour.as_ref().map(|it| &it.endpoint);
+            let has_packets = (ends.into_iter().chain(of_neighbour)).any(|end| !end.out.is_empty());
             if is_busy || has_packets || deadline <= self.now {
                 return true;
             }
@@ -388,7 +422,11 @@ impl Ends for World {
 
     fn take(&mut self, side: PathSide) -> Option<Vec<u8>> {
         match side {
-            PathSide::Client => self.client.out.pop_front(),
+            PathSide::Client => {
+                let neighbour = self.neighbour.as_mut();
+                let first = neighbour.and_then(|it| it.endpoint.out.pop_front());
+                first.or_else(|| self.client.out.pop_front())
+            }
             PathSide::Server => self.server.out.pop_front(),
         }
     }
@@ -396,7 +434,12 @@ impl Ends for World {
     fn receive(&mut self, side: PathSide, packet: &[u8]) {
         let now = self.instant();
         match side {
-            PathSide::Client => self.client.receive(now, packet),
+            PathSide::Client => match &mut self.neighbour {
+                Some(it) if destination_port(packet) == Some(NEIGHBOUR.port()) => {
+                    it.endpoint.receive(now, packet);
+                }
+                _ => self.client.receive(now, packet),
+            },
             PathSide::Server => self.server.receive(now, packet),
         }
     }

@@ -56,6 +56,7 @@ fn transfer() -> Transfer {
         server: quic::LegOptions::default(),
         programs: None,
         fec: None,
+        neighbour: false,
     }
 }
 

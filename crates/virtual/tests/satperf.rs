@@ -102,6 +102,7 @@ fn run(path: Path, request: Request, options: &LegOptions, timeout_s: u64) -> Ou
         server: options.clone(),
         programs: None,
         fec: None,
+        neighbour: false,
     };
     let path = path::Path::new(&links).unwrap();
     let (world, _) = satvirtual::simulate(path, &transfer, request, true).unwrap();

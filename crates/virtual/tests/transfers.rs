@@ -52,6 +52,7 @@ fn transfer(bytes: u64) -> Transfer {
         server: quic::LegOptions::default(),
         programs: None,
         fec: None,
+        neighbour: false,
     }
 }
 
@@ -248,6 +249,40 @@ fn careful_resume_reaches_two_megabytes_in_a_round_trip_after_the_initial_window
         "{jump:?}"
     );
     assert!(jump.pipe_size_bytes < 2 * 12_000 + 1_500, "{jump:?}");
+}
+
+#[test]
+fn of_two_clients_behind_one_address_one_resumes() {
+    let mut twice = transfer(10_000_000);
+    twice.repeats = 2;
+    twice.timeout_s = 120.0;
+    twice.server.careful_resume = quic::CarefulResume::On;
+    let alone = run(&link(0.0, &Value::Null), &twice);
+    twice.neighbour = true;
+    let both = run(&link(0.0, &Value::Null), &twice);
+    // The first transfer has no neighbour yet.
+    assert_eq!(
+        alone.transfers[0].duration_s.to_bits(),
+        both.transfers[0].duration_s.to_bits()
+    );
+    let resumed = |outcome: &Outcome| {
+        let it = outcome.transfers[1].careful_resume.as_ref().unwrap();
+        (it.phases.is_empty(), it.jump_bytes.is_some())
+    };
+    assert_eq!(
+        (resumed(&alone), resumed(&both)),
+        ((false, true), (true, false))
+    );
+    assert_eq!(both.transfers[1].status, "ok");
+    // What the neighbour took is on the same link: 10 MB of each.
+    let out =
+        |outcome: &Outcome| serde_json::to_value(&outcome.link).unwrap()[0]["out_bytes"].as_u64();
+    assert!(out(&both).unwrap() > out(&alone).unwrap() + 5_000_000);
+    let again = run(&link(0.0, &Value::Null), &twice);
+    assert_eq!(
+        again.transfers[1].duration_s.to_bits(),
+        both.transfers[1].duration_s.to_bits()
+    );
 }
 
 #[test]

@@ -65,6 +65,7 @@ fn download(losses: Vec<Loss>, code: Option<&str>, hold_ms: u64) -> (f64, Option
         client: LegOptions::default(),
         server: LegOptions::default(),
         programs: None,
+        neighbour: false,
         fec: code.map(|code| TunnelOptions {
             code: code.into(),
             hold_ms,

@@ -24,7 +24,6 @@ from satlab.check.samples import Backend, Options, Sample
 from satlab.check.suite import Case, Suite
 from satlab.check.trace import causes
 from satlab.check.verdict import counted_of, is_measurable, sorted_times
-from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.statistics import median
 
@@ -61,13 +60,13 @@ def measure(
 ) -> dict[str, Any]:
     """Compare cases of a suite without losses, by default all that both clocks support, at its marks up to `up_to_mb`.
 
-    `options` of client and server are the same for both clocks.
+    `name` is a shipped suite or a file. `options` of client and server are the same for both clocks.
 
     Raises:
-        ConfigError: the suite or a case does not exist.
+        ConfigError: the suite is invalid, or it or a case does not exist.
         HostError: this host cannot bring up a lab.
     """
-    plan = _shortened(suite.load(paths.BASELINES / f"{name}.yml"), up_to_mb)
+    plan = _shortened(suite.load(suite.file_of(name)), up_to_mb)
     pair = SatperfPair("quinn", options)
     virtual, real = VirtualClock(*options), RealClock(pair)
     cases = [case for case in plan.selected(names) if case.loss is None and not pair.unsupported_reason(case)]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from satlab.bench import clock_agreement
-from satlab.check import case_link
+from satlab.check import case_link, suite
 from satlab.check.case_link import CaseLink
 from satlab.check.samples import Sample
 from satlab.check.suite import Case, Suite
@@ -38,12 +38,17 @@ class Clock:
 
 
 def compare(
-    monkeypatch: pytest.MonkeyPatch, factor: float, cases: Sequence[str] = (), up_to_mb: float = 10, off: int = 0
+    monkeypatch: pytest.MonkeyPatch,
+    factor: float,
+    cases: Sequence[str] = (),
+    up_to_mb: float = 10,
+    off: int = 0,
+    name: str = "etosat",
 ) -> dict[str, Any]:
     monkeypatch.setattr(clock_agreement, "VirtualClock", lambda *_: Clock(1.0))
     monkeypatch.setattr(clock_agreement, "RealClock", lambda _: Clock(factor, off))
     monkeypatch.setattr(case_link, "build", lambda *_: None)
-    return clock_agreement.measure("etosat", cases, up_to_mb, 3, ({}, {}), ProgressLog(quiet=True))
+    return clock_agreement.measure(name, cases, up_to_mb, 3, ({}, {}), ProgressLog(quiet=True))
 
 
 def test_clocks_agree_within_three_percent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,6 +63,14 @@ def test_only_supported_cases_without_losses_are_compared(monkeypatch: pytest.Mo
         "small-download", "small-upload", "medium", "medium-congested", "medium-variable", "large",
     ]  # fmt: skip
     assert [mark["mark_mb"] for mark in result["cases"][0]["marks"]] == [2, 10]
+
+
+def test_the_open_cells_are_compared_with_a_second_transfer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    own = tmp_path / "mine.yml"
+    own.write_text(suite.file_of("second").read_text().replace("name: second", "name: mine"))
+    for name in ("second", str(own)):
+        result = compare(monkeypatch, 1.0, name=name)
+        assert [case["id"] for case in result["cases"]] == ["medium-second", "large-second", "medium-variable"]
 
 
 def test_a_mark_that_was_never_reached_is_not_agreement(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from satlab.check.case_link import CaseLink
 from satlab.check.suite import Case, Suite
@@ -28,6 +28,7 @@ class Sample:
     - `client_wait_s`, `server_wait_s`: for which the program could run and had no core.
     - `ledgers`: by direction (forward, return), where its packets went (trace/ledger.py).
     - `symptoms`: causes of a slow transfer that packets and CPU times show.
+    - `careful_resume`: what Careful Resume did at the sender (trace/careful_resume.py).
     - `spent_s`: seconds per cause (trace/causes.py); their sum is the duration of the transfer.
     - `simulated_s`: virtual time until the end of the transfer.
     - `sources`: by field, where its value is from if the measured programs did not report it.
@@ -60,6 +61,7 @@ class Sample:
     server_peak_bytes: int | None = None
     ledgers: Mapping[str, Mapping[str, int | None]] | None = None
     symptoms: tuple[str, ...] = ()
+    careful_resume: Mapping[str, Any] | None = None
     spent_s: Mapping[str, float] | None = None
     simulated_s: float | None = None
     sources: Mapping[str, str] = field(default_factory=dict)

@@ -51,8 +51,9 @@ class Case(_Model):
     directions. With `second_after_s` the sample is a second transfer, which starts this long after the end of the first
     one and may resume its session, unless `zero_rtt` is false. `source_mbps` is the rate at which the sender's
     application generates payload (None: all is there at once). `client` and `server` are options of satperf, before
-    those of the command line; all of these for the virtual clock. `reference_s` are times of the suite's `reference`:
-    shown, not judged.
+    those of the command line; other programs cannot run a case with any of these. `changes` count from the start of the
+    first transfer. With `neighbour` another client behind the same address transfers as much, together with the sample:
+    under the virtual clock alone. `reference_s` are times of the suite's `reference`: shown, not judged.
 
     `test` is a test case of the QUIC interop runner, for its endpoints: files of `files_bytes`, with names of
     `name_length` characters; the expected number of `handshakes`; whether the server must send a `retry`. `server_test`
@@ -72,6 +73,7 @@ class Case(_Model):
     second_after_s: float | None = Field(default=None, gt=0, le=1000)
     zero_rtt: bool = True
     source_mbps: float | None = Field(default=None, gt=0, le=1000)
+    neighbour: bool = False
     client: dict[str, int | str] = {}
     server: dict[str, int | str] = {}
     targets_s: tuple[float | None, ...] = ()
@@ -93,21 +95,32 @@ class Case(_Model):
         """Whether the sample's request may go as 0-RTT data."""
         return self.second_after_s is not None and self.zero_rtt
 
+    @property
+    def is_for_satperf(self) -> bool:
+        """Whether it sets what only satperf has: options, or the rate of the source."""
+        return bool(self.client or self.server or self.source_mbps is not None)
+
 
 class Suite(_Model):
     """A suite file. Times are from the client's first packet until `marks_mb` (10^6 bytes) have arrived.
 
     A suite without marks has test cases, which pass or fail as a whole. `modes` in the file are fields by name: each
-    case is taken in each mode, as CASE-MODE.
+    case is taken in each mode, as CASE-MODE. `own_targets`: the targets are satlab's own, not those of the source.
     """
 
     schema_: Literal["satlab/suite/1"] = Field(alias="schema")
     name: Name
     source: str = Field(min_length=1)
     reference: str = ""
+    own_targets: bool = False
     link: SuiteLink
     marks_mb: tuple[float, ...] = ()
     cases: tuple[Case, ...] = Field(min_length=1)
+
+    @property
+    def targets(self) -> str:
+        """Whose targets these are, for a table: "target s", or "own target s"."""
+        return "own target s" if self.own_targets else "target s"
 
     @model_validator(mode="before")
     @classmethod

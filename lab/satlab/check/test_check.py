@@ -452,6 +452,8 @@ def test_a_check_from_suite_to_verdicts(tiny: Path, tmp_path: Path, monkeypatch:
     jsonschema.validate(document, json.loads((paths.SCHEMAS / "check.schema.json").read_text()))
     xml = ElementTree.fromstring(exports.junit(found))  # noqa: S314 - our own text
     assert (xml.get("tests"), xml.get("failures"), xml.get("skipped")) == ("6", "1", "3")
+    [missed] = [one.get("message", "") for one in xml.iter("failure")]
+    assert missed.endswith("target 0.5 s, floor 1.38 s")
     assert "| quick | 10/" in check_tables.markdown(found)
     interop = interop_result.document([found])
     assert [one["abbr"] for one in interop["measurements"][0]] == ["QU", "SL", "FA"]
@@ -545,6 +547,9 @@ def test_a_build_is_compared_with_an_earlier_one(tiny: Path, tmp_path: Path, mon
     )
     [row] = [line for line in table.splitlines() if "not run" in line and "| slow | 0.1 |" in line]
     assert row.count("n 1") == 1 and "comparison with other checks" in table
+    below = table.partition("comparison with other checks")[2].splitlines()
+    [head] = [line for line in below if "| case |" in line][:1]
+    assert "| target s | floor s |" in head and "| slow | 0.1 | 0.5 | 1.38 |" in row
     with pytest.raises(ConfigError):
         check(tiny, monkeypatch, tmp_path / "4", baseline=tiny / "tiny.yml")
 

@@ -1,21 +1,24 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The suite `resume`: its cases in each mode, changes between two transfers, the floor of a transfer."""
+"""The suites `resume` and `second`: cases in each mode, changes between two transfers, floors, own targets."""
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import jsonschema
 import pytest
 
-from satlab.check import physics, suite
+from satlab.check import case_link, physics, suite
 from satlab.check.backend import virtual_clock
 from satlab.check.case_link import CaseLink, _sets
 from satlab.check.samples import Sample
 from satlab.check.suite import Case
+from satlab.check.trace import careful_resume
 from satlab.common import paths
 
 RESUME = suite.load(paths.BASELINES / "resume.yml")
+SECOND, ETOSAT = (suite.load(paths.BASELINES / f"{name}.yml") for name in ("second", "etosat"))
 MODES = ("off", "iw32", "iw100", "0rtt", "cr", "0rtt-cr", "blind")
 
 
@@ -41,7 +44,7 @@ LINK = cast(
 
 def test_each_case_is_taken_in_each_mode() -> None:
     ids = [one.id for one in RESUME.cases]
-    assert ids[:7] == [f"same-{mode}" for mode in MODES] and len(ids) == 10 * 7
+    assert ids[:7] == [f"same-{mode}" for mode in MODES] and len(ids) == 11 * 7
     schema = json.loads((paths.SCHEMAS / "virtual-transfer.schema.json").read_text())
     requests = {one.id: virtual_clock.transfer(RESUME, one, 1, {}, {}) for one in RESUME.cases}
     for request in requests.values():
@@ -49,6 +52,30 @@ def test_each_case_is_taken_in_each_mode() -> None:
     assert requests["same-cr"]["server"] == {"careful_resume": "on"}
     assert (requests["same-cr"]["zero_rtt"], requests["same-0rtt-cr"]["zero_rtt"]) == (False, True)
     assert requests["slow-source-off"]["source_mbps"] == 20
+    assert requests["two-clients-cr"]["neighbour"] is True and "neighbour" not in requests["same-cr"]
+
+
+def test_the_open_cells_have_the_links_of_the_draft_and_targets_of_our_own() -> None:
+    open_cells = {one.id for one in ETOSAT.cases if None in one.targets_s}
+    assert {one.id for one in SECOND.cases} == open_cells and SECOND.marks_mb == ETOSAT.marks_mb
+    for one in SECOND.cases:
+        draft = ETOSAT.case(one.id)
+        assert set(draft.targets_s) == {None}
+        links = [each.model_dump(exclude={"targets_s", "reference_s", "zero_rtt"}) for each in (one, draft)]
+        assert links[0] == links[1]
+        # Only what an earlier connection learned can be judged, and it is a verdict of ours.
+        assert (None not in one.targets_s) == (one.second_after_s is not None)
+        assert not one.sends_early_data
+    assert (SECOND.targets, ETOSAT.targets) == ("own target s", "target s")
+
+
+def test_a_target_of_our_own_is_not_below_its_floor(tmp_path: Path) -> None:
+    for one in SECOND.cases:
+        link = case_link.build(SECOND, one, tmp_path)
+        marks = [round(mark * suite.MB) for mark in SECOND.marks_mb]
+        floors = physics.possible(Sample(one.id, 1, "failed", "", (None,)), one, marks, link).floors_s
+        judged = [(target, floor) for target, floor in zip(one.targets_s, floors, strict=True) if target is not None]
+        assert all(floor < target for target, floor in judged), judged
 
 
 def test_options_of_the_command_line_are_stronger_than_those_of_a_case() -> None:
@@ -106,4 +133,4 @@ def test_the_floor_is_round_trips_and_bytes(fields: dict[str, Any], size: int, e
 )
 def test_the_table_says_what_careful_resume_did(resumed: dict[str, Any] | None, text: str | None) -> None:
     expected = () if text is None else (f"careful resume: {text}",)
-    assert virtual_clock._jump(resumed) == expected
+    assert careful_resume.symptoms(resumed) == expected

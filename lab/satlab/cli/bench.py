@@ -152,7 +152,7 @@ def bench_confinement(
 
 @command(group=bench_app, name="agree")
 def bench_agree(
-    suite: Annotated[str, typer.Option(help="Name of a suite in baselines/.")] = "etosat",
+    suite: Annotated[str, typer.Option(help="Name of a suite in baselines/, or FILE.yml.")] = "etosat",
     cases: Annotated[
         list[str] | None,
         typer.Option(help="Case of the suite, or several: ID,ID. Repeatable. Default: all without losses."),

@@ -47,9 +47,10 @@ def check_suite(
         typer.Option(help="virtual: quinn-proto over the link model, no root; real: programs in a lab, as root."),
     ] = "virtual",
     stack: Annotated[
-        Literal["quinn", "quiche", "ngtcp2", "tcp-pep"],
+        Literal["quinn", "quiche", "ngtcp2", "tcp-pep", "tcp-pep-a", "tcp-pep-b", "tcp-pep-c", "tcp-pep-d"],
         typer.Option(
-            help="With --clock real: satperf with quinn or quiche, ngtcp2 of Debian, or TCP through two PEPs."
+            help="With --clock real: satperf with quinn or quiche, ngtcp2 of Debian, or TCP through two PEPs, "
+            "also with the presets A to D of seed-004."
         ),
     ] = "quinn",
     client_cmd: Annotated[

@@ -197,6 +197,10 @@ class Lab:
         """Choose TCP's algorithm and initial window (segments; None: the kernel's) for new connections of `node`."""
         netns.set_congestion_control(self.lab_id, node, congctl, initcwnd)
 
+    def set_tcp_buffers(self, node: str, receive_max: int, send_max: int) -> None:
+        """Limit the buffers of TCP's new connections of `node`, bytes."""
+        netns.set_tcp_buffers(self.lab_id, node, receive_max, send_max)
+
 
 def check_id(lab_id: str) -> None:
     """Refuse a lab id that is not 1 to 16 of a-z, 0-9 and (not first) a hyphen.

@@ -250,6 +250,18 @@ def set_congestion_control(lab_id: str, node: str, congctl: str, initcwnd: int |
             raise HostError(f"{name(lab_id, node)}: route to {route.destination} does not take {congctl!r}")
 
 
+def set_tcp_buffers(lab_id: str, node: str, receive_max: int, send_max: int) -> None:
+    """Let TCP of a node's new connections use up to so many bytes of buffer (tcp(7): tcp_rmem, tcp_wmem).
+
+    Raises:
+        HostError: the kernel refuses, or has another value afterwards.
+    """
+    with _host_errors(f"{name(lab_id, node)}: TCP buffers"):
+        for file, largest in (("tcp_rmem", receive_max), ("tcp_wmem", send_max)):
+            if inside(lab_id, node, _set_largest, Path("/proc/sys/net/ipv4") / file, largest) != largest:
+                raise HostError(f"{name(lab_id, node)}: {file} does not take {largest}")
+
+
 def read_routes(lab_id: str, node: str) -> list[KernelRoute]:
     """Read a node's main routing table back from the kernel."""
     with _host_errors(f"{name(lab_id, node)}: routes"):
@@ -400,6 +412,13 @@ def _set_metrics(metrics: dict[str, Any]) -> None:
             fields = {key: route.get(key) for key in ("dst", "dst_len", "gateway", "oif", "prefsrc", "priority")}
             kept = {key: value for key, value in fields.items() if value is not None}
             ip.route("replace", **kept, proto=route["proto"], scope=route["scope"], metrics=metrics)
+
+
+def _set_largest(file: Path, largest: int) -> int:
+    """Write the last of the three sizes of a file, and return it as the kernel has it; the others are at most it."""
+    least, usual, _ = map(int, file.read_text().split())
+    file.write_text(f"{min(least, largest)} {min(usual, largest)} {largest}\n")
+    return int(file.read_text().split()[2])
 
 
 def _read_routes() -> list[KernelRoute]:

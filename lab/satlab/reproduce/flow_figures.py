@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Figures of one run of `satvirtual flows`, by name. Those of a phase may differ from phase to phase."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -10,6 +11,7 @@ Outcome = Mapping[str, Any]
 Spread = tuple[float, float | None]
 """Mean, and standard deviation over the time of the run where there is one."""
 
+PERCENTILES = (5, 25, 50, 75, 95)
 LAST_S = 30
 """Fairness in the long term is that of the last seconds in which all flows are there."""
 ALONE_S = 40
@@ -76,6 +78,21 @@ def _complete_s(outcome: Outcome) -> float | None:
     flows = first_group(outcome)
     whole = all(flow["status"] == "ok" for flow in flows)
     return fmean(_life_s(outcome, flow) for flow in flows) if whole else None
+
+
+def _complete_share(percent: int) -> Callable[[Outcome], float | None]:
+    """Return the time to complete of the flow at a percentile of the first group; None where that one was not complete.
+
+    Nearest rank: of 40 flows the 5th percentile is the second one. What was not complete is slower than all others.
+    """
+
+    def read(outcome: Outcome) -> float | None:
+        flows = first_group(outcome)
+        times = sorted(_life_s(outcome, flow) if flow["status"] == "ok" else math.inf for flow in flows)
+        found = times[max(0, math.ceil(len(times) * percent / 100) - 1)]
+        return found if math.isfinite(found) else None
+
+    return read
 
 
 def _late(outcome: Outcome) -> Sequence[Mapping[str, Any]]:
@@ -177,6 +194,12 @@ FIGURES: Mapping[str, FigureOf] = {
     "share_20s": FigureOf("Share in the first 20 s, later flows", "", 3, False, _plain(_first_share)),
     "alone_mbps": FigureOf(f"Last flow, last {ALONE_S} s", "Mbit/s", 2, False, _plain(_alone)),
     "complete_s": FigureOf("Time to complete", "s", 2, False, _plain(_complete_s)),
+    **{
+        f"complete_p{percent:02}_s": FigureOf(
+            f"Time to complete, {percent}th percentile", "s", 2, False, _plain(_complete_share(percent))
+        )
+        for percent in PERCENTILES
+    },
     "others_mbps": FigureOf("Goodput of the others", "Mbit/s", 2, True, _others),
     "jump_lost_bytes": FigureOf("Lost of the jump", "bytes", 0, False, _jump("lost_bytes")),
     "jump_bytes": FigureOf("Jump", "bytes", 0, False, _jump("jump_bytes")),

@@ -65,6 +65,11 @@ class FlowPage:
             groups.setdefault(name, []).append(one.row(self.results.paper.phases))
         return list(groups.items())
 
+    @property
+    def row_names(self) -> set[str]:
+        """Return the heads of the columns of the paper's own tables that have words: the first ones."""
+        return {table.head[0] for table in self.results.grids}
+
     def command(self) -> str:
         """Return the command that made it."""
         return f"./satlab reproduce {self.campaign.plan.paper} --clock virtual --resume {self.campaign.folder}"

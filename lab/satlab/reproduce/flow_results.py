@@ -4,6 +4,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean, median, stdev
@@ -14,7 +15,7 @@ from rich.table import Table
 from satlab.common.files import write_atomically
 from satlab.reproduce.flow_campaign import FlowCampaign, Run
 from satlab.reproduce.flow_figures import FIGURES, RELATIVE
-from satlab.reproduce.paper import Cell, Conclusion, Paper, Published, Rule
+from satlab.reproduce.paper import Cell, Conclusion, Grid, Paper, Published, Rule
 
 NOTHING = "\N{EN DASH}"
 
@@ -66,6 +67,11 @@ class Comparison:
         )  # fmt: skip
 
 
+def _title(metric: str) -> str:
+    figure = FIGURES[metric]
+    return f"{figure.title}{f' ({figure.unit})' if figure.unit else ''}"
+
+
 def _with_spread(mean: float, sd: float | None, digits: int) -> str:
     return f"{mean:.{digits}f}" + ("" if sd is None else f" \N{PLUS-MINUS SIGN} {sd:.{digits}f}")
 
@@ -83,6 +89,15 @@ class Judgement:
     conclusion: Conclusion
     verdict: str
     evidence: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class GridTable:
+    """A table of a paper as text: means over the runs, a dash where nothing was measured."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -137,6 +152,35 @@ class FlowResults:
         return 100 / whole if whole else None
 
     @cached_property
+    def grids(self) -> list["GridTable"]:
+        """Return the paper's tables that have cells here."""
+        tables = [self._grid(grid) for grid in self.paper.grids]
+        return [table for table in tables if table.rows]
+
+    def _grid(self, grid: Grid) -> "GridTable":
+        cells = [cell for cell in self.cells if fnmatchcase(cell.id, grid.cells)]
+        row_values = list(dict.fromkeys(cell.factors[grid.rows] for cell in cells))
+        columns: list[tuple[str, str | None]] = [(figure, None) for figure in grid.figures]
+        head = [_title(figure) for figure in grid.figures]
+        if grid.columns is not None:
+            known = dict.fromkeys(str(cell.factors[grid.columns]) for cell in cells)
+            head = [value for value in grid.only or known if value in known]
+            columns = [(grid.figures[0], value) for value in head]
+        rows = [
+            (f"{row:g}" if isinstance(row, float) else row, *(self._in_grid(grid, cells, row, *one) for one in columns))
+            for row in row_values
+        ]
+        return GridTable(grid.title, (grid.rows, *head), rows)
+
+    def _in_grid(self, grid: Grid, cells: Sequence[Cell], row: str | float, metric: str, column: str | None) -> str:
+        for cell in cells:
+            is_column = grid.columns is None or str(cell.factors[grid.columns]) == column
+            if cell.factors[grid.rows] == row and is_column:
+                found = self.figure(cell, metric, grid.phase)
+                return NOTHING if found is None else f"{found.mean:.{FIGURES[metric].digits}f}"
+        return NOTHING
+
+    @cached_property
     def judgements(self) -> list[Judgement]:
         """Judge the paper's conclusions."""
         return [self._judge(conclusion) for conclusion in self.paper.conclusions]
@@ -169,6 +213,8 @@ class FlowResults:
         sign = "\N{MINUS SIGN}" if rule.minus else "/"
         where = f"{rule.of} {sign} {other}" if other else rule.of
         where += f", {self.paper.phases[phase]}" if is_phased and len(self.paper.phases) > 1 else ""
+        if not other and rule.at_most is not None and (without := self._incomplete(rule)):
+            return False, f"{where}: {figure.title} of {without} runs: not within the run ({_bounds(rule)})"
         if first is None or (other and second is None):
             return None, f"{where}: not measured"
         value = first.mean
@@ -177,6 +223,14 @@ class FlowResults:
         shown = f"{value:.2f}" if rule.over else f"{value:{'+' if rule.minus else ''}.{figure.digits}f} {figure.unit}"
         bounds = _bounds(rule)
         return _within(value, rule), f"{where}: {figure.title} {shown.strip()}{f' ({bounds})' if bounds else ''}"
+
+    def _incomplete(self, rule: Rule) -> str:
+        """Return how many runs did not complete what the rule bounds by a time; empty if all did."""
+        if not rule.figure.startswith("complete_"):
+            return ""
+        runs = self.runs.get(rule.of, ())
+        missing = sum(run.spread(rule.figure, 0) is None for run in runs)
+        return f"{missing} of {len(runs)}" if missing else ""
 
     def document(self) -> dict[str, object]:
         """Return all figures as schemas/paper-results.schema.json says."""
@@ -240,6 +294,11 @@ def show(results: FlowResults) -> None:
     for one in results.comparisons:
         table.add_row(*one.row(results.paper.phases))
     console.print(table)
+    for grid in results.grids:
+        shown = Table(*grid.head, title=grid.title)
+        for cells in grid.rows:
+            shown.add_row(*cells)
+        console.print(shown)
     verdicts = Table("Conclusion", "Verdict", "Evidence", title="The paper's conclusions")
     for judgement in results.judgements:
         verdicts.add_row(judgement.conclusion.text, judgement.verdict, "; ".join(judgement.evidence))

@@ -146,6 +146,20 @@ class Plot(Strict):
     phase: int = 0
 
 
+class Grid(Strict):
+    """A table: a row for each value of the factor `rows`; a column for each value of the factor `columns` (of `only`
+    those named, in this order), or without it for each of the `figures`, of which else there is one.
+    """
+
+    title: str
+    cells: str
+    figures: tuple[str, ...] = Field(min_length=1)
+    rows: str
+    columns: str | None = None
+    only: tuple[str, ...] = ()
+    phase: int = 0
+
+
 class Published(Strict):
     """A figure of the paper and where it stands. `cell`: an id, or its first parts."""
 
@@ -182,6 +196,7 @@ class Paper(Strict):
     cells: tuple[Cell, ...]
     conclusions: tuple[Conclusion, ...]
     plots: tuple[Plot, ...]
+    grids: tuple[Grid, ...] = ()
     groups: Mapping[str, str] = {}
 
     def select(self, patterns: Sequence[str] | None, *, quick: bool) -> list[Cell]:
@@ -252,7 +267,7 @@ def load(name: str) -> Paper:
         paper = Paper.model_validate(content)
     except (OSError, yaml.YAMLError, ValidationError, KeyError, TypeError) as error:
         raise ConfigError(f"{file}: {error}", hint="docs/reproduce.md describes a paper's folder") from error
-    faults = [*_cell_faults(paper), *_rule_faults(paper)]
+    faults = [*_cell_faults(paper), *_rule_faults(paper), *_grid_faults(paper)]
     faults += [f"path: no link {s.link}" for s in paper.path if s.link not in paper.links]
     faults += [f"quick: no cell {p}" for p in paper.quick if not any(fnmatchcase(c.id, p) for c in paper.cells)]
     if faults:
@@ -274,6 +289,20 @@ def _cell_faults(paper: Paper) -> list[str]:
             f"cells: {cell.id}: no {what} {which}" for what, which, known in named if which and which not in known
         ]
         faults += [f"cells: {cell.id}: no figure {f}" for f in cell.figures if f not in flow_figures.FIGURES]
+    return faults
+
+
+def _grid_faults(paper: Paper) -> list[str]:
+    faults = []
+    for grid in paper.grids:
+        cells = [cell for cell in paper.cells if fnmatchcase(cell.id, grid.cells)]
+        named = {grid.rows, *filter(None, [grid.columns])}
+        faults += [f"grids: {grid.title}: no cell {grid.cells}"] if not cells else []
+        faults += [
+            f"grids: {grid.title}: {cell.id} has no factor or figure of it"
+            for cell in cells
+            if not named <= set(cell.factors) or not set(grid.figures) <= set(cell.figures)
+        ]
     return faults
 
 

@@ -15,6 +15,7 @@ from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError
 from satlab.reproduce import engine, flow_campaign, flow_figures, flow_page, flow_request, flow_results, paper
 from satlab.reproduce.flow_campaign import FlowCampaign
+from satlab.reproduce.flow_results import FlowResults
 
 RENO, BBR = "test4/newreno", "test4/bbr3"
 PAPERS = [name for name, clock in engine.CLOCKS.items() if clock == "virtual"]
@@ -187,6 +188,88 @@ def test_figures_stand_next_to_the_published_ones(tmp_path: Path, simulated: Cal
     page = flow_page.write(done, results, tmp_path / "report" / "index.html").read_text()
     for words in ("test4/newreno", "working area", "does not hold", "9.65", "size of a datagram"):
         assert words in page, words
+
+
+def outcome_of(*lives_s: float | None) -> dict[str, Any]:
+    """Return what satvirtual would say of flows of one group that start at 1 s and live so long (None: incomplete)."""
+    asked = [{"id": f"f{n}", "group": "all", "start_s": 1.0} for n in range(len(lives_s))]
+    flows = [
+        {"id": f"f{n}", "status": "stopped" if life is None else "ok", "ended_s": None if life is None else 1.0 + life}
+        for n, life in enumerate(lives_s)
+    ]
+    return {"request": {"duration_s": 100.0, "flows": asked}, "flows": flows}
+
+
+def test_percentiles_are_of_the_loads_and_what_is_incomplete_is_slowest() -> None:
+    forty = outcome_of(*[float(n) for n in range(1, 41)])
+    found = [flow_figures.FIGURES[f"complete_p{percent:02}_s"].read(forty, 0) for percent in (5, 25, 50, 75, 95)]
+    assert found == [(2.0, None), (10.0, None), (20.0, None), (30.0, None), (38.0, None)]
+    some = outcome_of(None, 3.0, 2.0, None)
+    assert flow_figures.FIGURES["complete_p50_s"].read(some, 0) == (3.0, None)
+    assert flow_figures.FIGURES["complete_p75_s"].read(some, 0) is None
+
+
+def judged(seconds: Callable[[str], float | None]) -> FlowResults:
+    """Return the results of seed-004's cells with times to complete, as if the runs had been done."""
+    about = paper.load("seed-004")
+    cells = about.select(["table3/*", "why/*"], quick=False)
+    runs = {cell.id: [flow_campaign.Run(n, outcome_of(seconds(cell.id))) for n in (1, 2)] for cell in cells}
+    return FlowResults(about, runs, cells)
+
+
+def test_preset_d_is_judged_and_a_transfer_that_did_not_end_exceeds_its_bound() -> None:
+    times = {"2": 2.9, "10": 4.9, "100": 9.9}
+
+    def usual(cell: str) -> float:
+        return 10.1 if cell == "why/lossless-wide/large/100" else times[cell.rpartition("/")[2]]
+
+    def verdicts(seconds: Callable[[str], float | None]) -> dict[str, flow_results.Judgement]:
+        return {one.conclusion.id: one for one in judged(seconds).judgements}
+
+    fast = verdicts(usual)
+    assert (fast["preset-d"].verdict, fast["why-not-d"].verdict) == ("holds", "holds")
+    endless = verdicts(lambda cell: None if cell == "table3/d/large/100" else usual(cell))
+    assert endless["preset-d"].verdict == "does not hold"
+    assert "2 of 2 runs: not within the run (at most 10)" in endless["preset-d"].evidence[-1]
+    slow = verdicts(lambda cell: 3.1 if cell == "table3/d/medium/2" else usual(cell))
+    assert slow["preset-d"].verdict == "does not hold" and slow["why-not-d"].verdict == "holds"
+
+
+def test_a_paper_s_own_tables_have_a_row_for_each_value() -> None:
+    results = judged(lambda cell: None if cell.endswith("large/100") else 4.0)
+    tables = {table.title: table for table in results.grids}
+    medium = tables["Table 3: time to 2, 10 and 100 MB over 50/10 Mbit/s, s"]
+    assert medium.head == ("size", "none", "a", "b", "c", "d")
+    assert [row[0] for row in medium.rows] == ["2", "10", "100"] and medium.rows[0][1:] == ("4.00",) * 5
+    large = tables["Table 3: time to 2, 10 and 100 MB over 250/3 Mbit/s with 1 % lost, s"]
+    assert large.rows[2][1:] == (flow_results.NOTHING,) * 5
+    # Those without a cell here are left out.
+    assert not [title for title in tables if title.startswith("Table 2")]
+    assert {cell.id for cell in results.paper.cells if cell.id.startswith("table3/a/")}
+
+
+def test_smaller_jumps_are_fractions_of_what_was_learned() -> None:
+    about = paper.load("rfc-9959")
+    (grid,) = [one for one in about.grids if one.title.startswith("What a page")]
+    saved = {
+        str(cell.factors["mode"]): cell.flows[0].options["saved"]["cwnd_bytes"]
+        for cell in about.select(["same/page/*"], quick=False)
+        if str(cell.factors["mode"]) in grid.only
+    }
+    assert [4_062_500 / saved[mode] for mode in grid.only] == [1, 2, 4]
+
+
+@pytest.mark.parametrize(("field", "value"), [("cells", "moon/*"), ("rows", "colour"), ("figures", ["rtt_ms"])])
+def test_a_table_of_what_is_not_there_is_refused(
+    field: str, value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = yaml.safe_load((paths.BASELINES / "seed-004" / "paper.yml").read_text())
+    content["grids"][1][field] = value
+    (tmp_path / "seed-004").mkdir()
+    (tmp_path / "seed-004" / "paper.yml").write_text(yaml.safe_dump(content, sort_keys=False))
+    monkeypatch.setattr(paths, "BASELINES", tmp_path)
+    with pytest.raises(ConfigError, match="grids: Table 3"):
+        paper.load("seed-004")
 
 
 def test_a_connection_that_died_is_counted(tmp_path: Path, simulated: Callable[..., list[Path]]) -> None:

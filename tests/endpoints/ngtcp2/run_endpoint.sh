@@ -8,7 +8,7 @@ set -u
 server() {
   local options=(--quiet --no-quic-dump --no-http-dump --htdocs=/www --qlog-dir="$QLOGDIR")
   case $TESTCASE in
-    handshake | transfer | http3 | resumption | zerortt) ;;
+    handshake | transfer | http3 | resumption | zerortt | second-download) ;;
     retry) options+=(--validate-addr) ;;
     *) exit 127 ;;
   esac
@@ -32,6 +32,10 @@ client() {
     zerortt)
       options+=("${session[@]}")
       get "${urls[0]}" && get "${urls[@]:1}"
+      ;;
+    second-download) # satlab's own: the client is started twice, and $STATEDIR stays
+      options+=(--session-file="$STATEDIR/session" --tp-file="$STATEDIR/parameters")
+      get "${urls[@]}"
       ;;
     *) exit 127 ;;
   esac

@@ -5,5 +5,6 @@
 mod faults;
 mod gaps;
 mod lab;
+mod resume;
 mod streams;
 mod warm;

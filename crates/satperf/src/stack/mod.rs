@@ -6,7 +6,6 @@ pub mod noq;
 #[cfg(feature = "quiche")]
 pub mod quiche;
 pub mod quinn;
-mod resumed;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;

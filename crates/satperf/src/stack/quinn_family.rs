@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use ::quic::{LegOptions, Reassembly};
+use ::quic::{CarefulResume, KnownPaths, LegOptions, Reassembly, Resumed};
 use bytes::Bytes;
-use resume::{Jump, PhaseUpdate};
+use resume::{Jump, PathKey, PhaseUpdate};
 
 use super::proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use super::proto::{
@@ -26,7 +26,6 @@ use super::{NAME, differences};
 use crate::stack::{
     Close, Conn, Datagram, Event, MAX_STREAMS, Qlogs, Read, Setup, Stack, StackError, Stats,
     TlsFiles, Transmit, ZeroRtt,
-    resumed::{Paths, Resumed},
 };
 
 /// Checks options without making anything.
@@ -80,7 +79,19 @@ pub struct Family {
     responses: VecDeque<(Transmit, Vec<u8>)>,
     qlogs: Qlogs,
     /// With Careful Resume.
-    paths: Option<Paths>,
+    paths: Option<KnownPaths>,
+}
+
+/// What is known of paths; `None`: Careful Resume is off.
+fn known_paths(setup: &Setup) -> Result<Option<KnownPaths>, StackError> {
+    let epoch = setup
+        .epoch
+        .filter(|_| setup.options.careful_resume != CarefulResume::Off);
+    let parse = |epoch| KnownPaths::parse(&setup.resume_state, epoch);
+    epoch
+        .map(parse)
+        .transpose()
+        .map_err(StackError::ResumeState)
 }
 
 impl Family {
@@ -105,7 +116,7 @@ impl Family {
     /// # Errors
     /// A state of Careful Resume that cannot be used.
     pub fn with_crypto(setup: Setup, crypto: Crypto) -> Result<Self, StackError> {
-        let paths = Paths::new(&setup)?;
+        let paths = known_paths(&setup)?;
         let server = match &crypto {
             Crypto::Client(_) => None,
             Crypto::Server(crypto) => Some(Arc::new(ServerConfig::with_crypto(crypto.clone()))),
@@ -154,9 +165,11 @@ impl Family {
         let file = self.qlogs.create(&name)?;
         let mut resumed = None;
         if let (Some(paths), Some(local)) = (&mut self.paths, local) {
-            let connection = paths.start(now, local, remote, file.clone());
+            let key = PathKey { local, remote };
+            resumed = paths.start(now, key, &self.setup.options, file.clone());
+        }
+        if let Some(connection) = &resumed {
             differences::set_controllers(&mut config, &connection.resumption);
-            resumed = Some(connection);
         }
         if let Some(file) = file {
             differences::set_qlog(&mut config, file, name, now);
@@ -506,7 +519,7 @@ impl Stack for Family {
     }
 
     fn resume_state(&self) -> Option<String> {
-        self.paths.as_ref().map(Paths::to_text)
+        self.paths.as_ref().map(KnownPaths::to_text)
     }
 
     fn session(&self, _: Conn) -> Option<Vec<u8>> {

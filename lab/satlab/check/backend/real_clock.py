@@ -66,8 +66,7 @@ class RealClock:
 
     def sample(self, suite: Suite, case: Case, link: CaseLink, seed: int, raw: Path) -> Sample:
         """Run the programs in a lab of their own."""
-        lacking = self.ends.unsupported_reason(case)
-        if lacking:
+        if lacking := self._lacking(case):
             return Sample(case.id, seed, "unsupported", lacking, (None,) * max(1, len(suite.marks_mb)))
         folder = _emptied(raw / f"{case.id}-{seed}")
         request = case_link.for_lab(link, case, seed, folder / "link.jsonl")
@@ -89,14 +88,22 @@ class RealClock:
         outcome = replace(session.outcome, ledgers={name: one.document() for name, one in ledgers.items()} or None)
         trace = traces.read(raw, case, outcome, link.plan) if is_traced else None
         marks = [round(mark * MB) for mark in suite.marks_mb] or [sum(case.files_bytes)]
-        # TCP goes through proxies alone.
-        outcome = physics.possible(outcome, case, marks, link, has_proxies=self.ends.protocol == "tcp")
+        # TCP goes through proxies alone. Nothing keeps programs of others from sending early data.
+        possible = case if isinstance(self.ends, SatperfPair) else case.model_copy(update={"zero_rtt": True})
+        outcome = physics.possible(outcome, possible, marks, link, has_proxies=self.ends.protocol == "tcp")
         return replace(
             outcome,
             calibration=", ".join(check.name for check in checks if not check.ok),
             spent_s=None if trace is None else trace.spent_s(),
             **_returned(samples),
         )
+
+    def _lacking(self, case: Case) -> str:
+        if case.neighbour:
+            return "the case has a second client behind the same address: it needs the virtual clock"
+        if case.is_for_satperf and not isinstance(self.ends, SatperfPair):
+            return "the case sets options of satperf"
+        return self.ends.unsupported_reason(case)
 
     def sample_in(self, up: Lab, what: tuple[Suite, Case, int], folder: Path, halt: threading.Event) -> Sample:
         """Run the programs in a lab that is up; of its calibration the sample has their waits for a core alone."""
@@ -226,7 +233,8 @@ class _Sitting:
     def _connection(self, server: SandboxedProcess, number: int) -> tuple[Sample, ExitReport, CapturedTransfer | None]:
         captured = self.folder / f"client-{number}.pcap"
         with Capture(self.up, *_interface(self.up, Role.CLIENT)).running(captured):
-            self.up.start_timeline()
+            if number == 0:  # changes count from the first transfer
+                self.up.start_timeline()
             client = self._start(CLIENT, self.ends.client(self.request, number), f"client-{number}.log")
             with _running(client):
                 ended, why = self._await(server, client)
@@ -248,7 +256,7 @@ class _Sitting:
         more: dict[str, Any] = {} if seen is None else {"last_packet_s": seen.last_packet_s}
         if seen is not None and self.request.case.direction == "download":
             more["goodput_interop_bps"] = seen.goodput_bps(self.request.size)
-            more["symptoms"] = symptoms(seen, *_typical(self.up.plan), used)
+            base = replace(base, symptoms=(*symptoms(seen, *_typical(self.up.plan), used), *base.symptoms))
             folders, one_way_s = self.ends.qlog_folders(self.request), self.up.plan.rtt_ms.mean / 2000
             base = qlog_transfer.add(base, folders, self.request.size, self.folder, seen, one_way_s)
         whole = replace(

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What the backend on the real clock does around the programs, as far as it needs no lab."""
 
+import contextlib
 import threading
 import time
 from pathlib import Path
@@ -12,9 +13,12 @@ import pytest
 from satlab.check.backend import real_clock
 from satlab.check.backend.real_clock import RealClock
 from satlab.check.endpoint.command_line import CommandLinePair
+from satlab.check.endpoint.pair import TransferRequest
+from satlab.check.endpoint.satperf import SatperfPair
 from satlab.check.suite import Suite
 from satlab.check.trace import qlog
 from satlab.check.trace.ledger import Ledger
+from satlab.netlab.pki import Pki
 
 SUITE = Suite.model_validate(
     {
@@ -25,11 +29,48 @@ SUITE = Suite.model_validate(
 )  # fmt: skip
 
 
+REQUEST = TransferRequest(SUITE, SUITE.cases[0], 1, "198.18.4.2", Pki(Path("pki"), ""), Path("endpoints"))
+
+
 def test_what_a_pair_lacks_needs_no_lab(tmp_path: Path) -> None:
     nothing: Any = None
     found = RealClock(CommandLinePair("x", ("c",), ("s",))).sample(SUITE, SUITE.cases[0], nothing, 1, tmp_path)
     assert (found.status, found.times_s) == ("unsupported", (None,)) and "uploads" in found.reason
     assert not list(tmp_path.iterdir())
+
+
+def test_a_second_client_at_once_needs_the_virtual_clock(tmp_path: Path) -> None:
+    case = SUITE.cases[0].model_copy(update={"neighbour": True})
+    nothing: Any = None
+    found = RealClock(SatperfPair("quinn")).sample(SUITE, case, nothing, 1, tmp_path)
+    assert found.status == "unsupported" and "virtual clock" in found.reason
+
+
+@pytest.mark.parametrize("fields", [{"server": {"careful_resume": "on"}}, {"source_mbps": 20}])
+def test_a_case_with_options_of_satperf_is_not_taken_without_them(fields: dict[str, Any], tmp_path: Path) -> None:
+    case = SUITE.cases[0].model_copy(update={"direction": "download", **fields})
+    nothing: Any = None
+    found = RealClock(CommandLinePair("x", ("c",), ("s",))).sample(SUITE, case, nothing, 1, tmp_path)
+    assert (found.status, found.reason) == ("unsupported", "the case sets options of satperf")
+
+
+def test_the_timeline_starts_with_the_first_of_two_transfers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changes count from there, as under the virtual clock."""
+    calls: list[str] = []
+    up: Any = SimpleNamespace(start_timeline=lambda: calls.append("timeline"))
+    ends: Any = SimpleNamespace(port=1, client=lambda _, number: calls.append(f"client {number}"), sample=lambda *_: 0)
+    capture = SimpleNamespace(running=lambda _: contextlib.nullcontext())
+    for name, value in {
+        "Capture": lambda *_: capture, "_interface": lambda *_: ("client", "lan0"),
+        "_running": contextlib.nullcontext, "pcap": SimpleNamespace(read=lambda _: [], transfer_of=lambda *_: None),
+    }.items():  # fmt: skip
+        monkeypatch.setattr(real_clock, name, value)
+    sitting = real_clock._Sitting(ends, threading.Event(), threading.Event(), up, REQUEST, {}, tmp_path)
+    monkeypatch.setattr(real_clock._Sitting, "_start", lambda *_: None)
+    monkeypatch.setattr(real_clock._Sitting, "_await", lambda *_: (None, ""))
+    for number in (0, 1):
+        sitting._connection(sitting.up, number)  # type: ignore[arg-type]
+    assert calls == ["timeline", "client 0", "client 1"]
 
 
 def test_a_sample_that_was_stopped_leaves_nothing_to_the_next_try(tmp_path: Path) -> None:

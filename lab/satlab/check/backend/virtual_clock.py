@@ -16,7 +16,7 @@ from satlab.check.endpoint import lockstep
 from satlab.check.endpoint.lockstep import LockstepPair
 from satlab.check.samples import Options, Sample
 from satlab.check.suite import MB, Case, Suite
-from satlab.check.trace import traces
+from satlab.check.trace import careful_resume, traces
 from satlab.common import paths
 from satlab.common.errors import ExitStatus, HostError
 from satlab.link.plan import LinkPlan
@@ -71,6 +71,7 @@ def transfer(suite: Suite, case: Case, seed: int, client: Options, server: Optio
         "pause_s": case.second_after_s or 0.0,
         "zero_rtt": case.sends_early_data,
         "timeout_s": case.timeout_s,
+        **({"neighbour": True} if case.neighbour else {}),
         "client": case.client | dict(client),
         "server": case.server | dict(server),
     }
@@ -126,20 +127,8 @@ def sample(case: Case, outcome: Mapping[str, Any], plan: LinkPlan) -> Sample:
         sent_datagrams=sender.get("sent_datagrams"),
         lost_packets=sender.get("lost_packets", states[-1]["lost_packets"] if states else None),
         acks=receiver.get("sent_acks"),
-        symptoms=_jump(last.get("careful_resume")),
+        symptoms=careful_resume.symptoms(last.get("careful_resume")),
+        careful_resume=last.get("careful_resume"),
         spent_s=traces.of_outcome(outcome, plan).spent_s() if states else None,
         simulated_s=last["started_s"] + last["duration_s"],
     )
-
-
-def _jump(resumed: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """Return what Careful Resume did, if it was on and something was known of the path."""
-    if resumed is None or not resumed["phases"]:
-        return ()
-    if resumed["jump_bytes"] is None:
-        trigger = resumed["phases"][-1]["trigger"]
-        return (f"careful resume: no jump ({trigger or 'nothing to gain'})",)
-    text = f"careful resume: a jump to {resumed['jump_bytes'] / 1e6:.2f} MB"
-    if resumed["retreated"]:
-        text += f", taken back, {resumed['lost_bytes'] / 1e6:.2f} MB of it lost"
-    return (text,)

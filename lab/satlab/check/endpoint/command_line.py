@@ -47,7 +47,7 @@ PLACEHOLDERS = {
     "ca": "certificate that the client trusts, PEM",
     "out": "empty folder: the client must leave the file there, and nothing else",
     "qlog": "folder for qlog files, one per endpoint",
-    "state": "folder that is kept between two connections, for sessions and tokens",
+    "state": "folder of each side that is kept between two connections: sessions, tokens, what is known of the path",
 }
 PAYLOAD = "payload"
 _PLACEHOLDER = re.compile(r"\{([a-z]+)\}")
@@ -74,8 +74,9 @@ class CommandLinePair(LabPair):
     def unsupported_reason(self, case: Case) -> str:
         if case.direction == "upload":
             return "uploads of external programs are not supported: nothing times their arrival"
-        if case.second_after_s is not None and not any("{state}" in word for word in self.client_words):
-            return "the client's command has no {state} to keep a session in"
+        words = (*self.client_words, *self.server_words)
+        if case.second_after_s is not None and not any("{state}" in word for word in words):
+            return "neither command has a {state} to keep a session, or what is known of the path, in"
         return ""
 
     def server(self, request: TransferRequest) -> EndpointProgram:
@@ -84,7 +85,8 @@ class CommandLinePair(LabPair):
         www.mkdir()
         (www / PAYLOAD).write_bytes(random.Random(request.seed).randbytes(request.size))  # noqa: S311 - not a secret
         keys = request.pki
-        (request.folder / SERVER / "qlog").mkdir()
+        for name in ("state", "qlog"):
+            (request.folder / SERVER / name).mkdir()
         mounts = read_only(www, keys.server_cert, keys.server_key, *self.allow_read)
         return EndpointProgram(_filled(self.server_words, request, SERVER), mounts, self.environment.get(SERVER, {}))
 
@@ -157,7 +159,8 @@ def _filled(words: tuple[str, ...], request: TransferRequest, side: str, number:
         "host": request.host, "port": str(PORT), "name": NAME, "bytes": str(request.size), "path": f"/{PAYLOAD}",
         "url": f"https://{NAME}:{PORT}/{PAYLOAD}", "www": str(request.folder / "www"),
         "cert": str(keys.server_cert), "key": str(keys.server_key), "ca": str(keys.ca_cert),
-        "out": str(client / _out(number)), "state": str(client / "state"), "qlog": str(request.folder / side / "qlog"),
+        "out": str(client / _out(number)), "state": str(request.folder / side / "state"),
+        "qlog": str(request.folder / side / "qlog"),
     }  # fmt: skip
     return tuple(_PLACEHOLDER.sub(lambda match: values[match[1]], word) for word in words)
 

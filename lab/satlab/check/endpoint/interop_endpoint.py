@@ -43,8 +43,12 @@ SERVER_ADDRESS, SERVER_GATEWAY = IPv4Address("193.167.100.100"), IPv4Address("19
 """Public addresses; a lab is not connected to the Internet."""
 CAPABILITIES = ("net_admin", "net_bind_service", "net_raw")
 NAMES = ("server", "server4", "server46")
-WRITABLE = ("downloads", "logs")
+WRITABLE = ("downloads", "logs", "state")
 FOLDERS = (*WRITABLE, "certs")
+SECOND = "second-download"
+"""Test case for a second download. The interop runner does not have it: who does not know it exits with 127."""
+STATE_VARIABLE = "STATEDIR"
+"""Not of the interop runner: the folder that each side keeps from the first connection to the second."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +97,10 @@ class InteropPair:
     def unsupported_reason(self, case: Case) -> str:
         if case.lacking:
             return case.lacking
-        if case.direction == "upload" or case.second_after_s is not None:
-            return "endpoints of the QUIC interop runner download, and open as many connections as they like"
+        if case.direction == "upload":
+            return "endpoints of the QUIC interop runner download"
+        if case.second_after_s is not None and case.test:
+            return "a test case of the QUIC interop runner opens as many connections as it likes"
         return ""
 
     def server(self, request: TransferRequest) -> EndpointProgram:
@@ -105,17 +111,17 @@ class InteropPair:
         for size in file_sizes(request):
             name = "".join(source.choices("abcdefghijklmnopqrstuvwxyz0123456789", k=request.case.name_length))
             (www / name).write_bytes(source.randbytes(size))
-        return self._program(SERVER, request, request.case.server_test or request.case.test or "transfer")
+        return self._program(SERVER, request, request.case.server_test or _test(request))
 
     def client(self, request: TransferRequest, number: int) -> EndpointProgram:
-        return self._program(CLIENT, request, request.case.test or "transfer", number)
+        return self._program(CLIENT, request, _test(request), number)
 
     def _program(self, role: str, request: TransferRequest, test: str, number: int = 0) -> EndpointProgram:
         folder = request.folder / role
         if number == 0:  # once the program has run, nothing is written to its folders
-            _make_folders(folder, request.pki)
+            _make_folders(folder, request.pki, request.connections)
         mounts = [Mount(request.folder / "www", "/www")] if role == SERVER else []
-        mounts += _mounts(folder, FOLDERS)
+        mounts += _mounts(folder, FOLDERS, number)
         urls = " ".join(f"https://server4:{PORT}/{file.name}" for file in sorted((request.folder / "www").iterdir()))
         return self._script(role, test, urls, mounts)
 
@@ -125,6 +131,7 @@ class InteropPair:
         contract = {
             "ROLE": role, "TESTCASE": test, "REQUESTS": urls, "CLIENT_PARAMS": "", "SERVER_PARAMS": "",
             "SSLKEYLOGFILE": "/logs/keys.log", "QLOGDIR": "/logs/qlog/", "PROTOCOLS": "", "CRON": "",
+            STATE_VARIABLE: "/state/",
         }  # fmt: skip
         return EndpointProgram(
             image.config.argv, (*image.mounts, *mounts),
@@ -174,7 +181,7 @@ class InteropPair:
         """Judge by exit code, files and unencrypted packets, as the interop runner does."""
         if wire is None:
             return request.failed(f"the client sent nothing{': ' if ended.reason else ''}{ended.reason}")
-        status, reason = self._verdict(request, wire, ended.reason)
+        status, reason = self._verdict(request, number, wire, ended.reason)
         size = sum(file_sizes(request)) if status == "ok" else wire.arrived_bytes
         times = wire.times_s(request.marks or (size,), max(size, 1))
         return Sample(request.case.id, request.seed, status, reason, times, handshake_ms=wire.handshake_ms)
@@ -186,9 +193,9 @@ class InteropPair:
     def path_figures(self, request: TransferRequest, folder: Path) -> dict[str, Any]:
         return {}
 
-    def _verdict(self, request: TransferRequest, wire: CapturedTransfer, ended: str) -> tuple[Status, str]:
+    def _verdict(self, request: TransferRequest, number: int, wire: CapturedTransfer, ended: str) -> tuple[Status, str]:
         """Judge a client, which failed by itself if `ended` says why; none passes without files and packets."""
-        fault = ended or self._fault(request, wire) or evidence.fault(request.case, wire)
+        fault = ended or self._fault(request, number, wire) or evidence.fault(request.case, wire)
         if fault or not request.case.key_update:
             return ("failed", fault) if fault else ("ok", "")
         phases = evidence.key_phases(wire, [request.folder / side / "logs" / "keys.log" for side in (CLIENT, SERVER)])
@@ -197,8 +204,8 @@ class InteropPair:
         idle = [side for side, seen in phases.items() if 1 not in seen]
         return ("failed", f"no key update: the {idle[0]} sent no packet of key phase 1") if idle else ("ok", "")
 
-    def _fault(self, request: TransferRequest, wire: CapturedTransfer) -> str:
-        fault = compare(request.folder / CLIENT / "downloads", (request.folder / "www").iterdir())
+    def _fault(self, request: TransferRequest, number: int, wire: CapturedTransfer) -> str:
+        fault = compare(request.folder / CLIENT / _downloads(number), (request.folder / "www").iterdir())
         if fault:
             return fault
         handshakes, expected = len(wire.server_ids), request.case.handshakes
@@ -215,16 +222,28 @@ def file_sizes(request: TransferRequest) -> tuple[int, ...]:
     return request.case.files_bytes or (request.size,)
 
 
-def _make_folders(own: Path, keys: Pki) -> None:
+def _test(request: TransferRequest) -> str:
+    """Return the name of the test case for the client."""
+    return request.case.test or (SECOND if request.connections > 1 else "transfer")
+
+
+def _downloads(number: int) -> str:
+    """Return the name of the folder that is /downloads for a connection: each begins with an empty one."""
+    return f"downloads-{number}" if number else "downloads"
+
+
+def _make_folders(own: Path, keys: Pki, connections: int = 1) -> None:
     """Make an endpoint's folders, with the certificates under the names of the contract."""
-    for name in FOLDERS:
+    for name in (*FOLDERS, *map(_downloads, range(1, connections))):
         (own / name).mkdir()
     for name, file in {"cert.pem": keys.server_cert, "priv.key": keys.server_key, "ca.pem": keys.ca_cert}.items():
         shutil.copyfile(file, own / "certs" / name)
 
 
-def _mounts(own: Path, names: Sequence[str]) -> list[Mount]:
-    return [Mount(own / name, f"/{name}", writable=name in WRITABLE) for name in names]
+def _mounts(own: Path, names: Sequence[str], number: int = 0) -> list[Mount]:
+    """Mount folders at their names, those for downloads of a connection at /downloads."""
+    folders = {name: _downloads(number) if name == "downloads" else name for name in names}
+    return [Mount(own / folder, f"/{name}", writable=name in WRITABLE) for name, folder in folders.items()]
 
 
 def hosts() -> str:

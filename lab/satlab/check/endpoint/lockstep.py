@@ -45,6 +45,8 @@ class LockstepPair:
         """Return why programs cannot run a case; empty if they can."""
         if case.source_mbps is not None:
             return "programs send as fast as they can: the case sets the rate of the application"
+        if case.neighbour:
+            return "the case has a second client behind the same address"
         if request["client"] or request["server"]:
             return "the case sets options of satperf"
         return ""

@@ -10,8 +10,13 @@ from satlab.check.endpoint.pair import CLIENT, NAME, PORT, SERVER, EndpointProgr
 from satlab.check.samples import Options, Sample, Status
 from satlab.check.sandboxed import ExitReport, read_json_lines
 from satlab.check.suite import Case
+from satlab.check.trace import careful_resume
+from satlab.check.trace.careful_resume import Resumed
 from satlab.check.trace.pcap import CapturedTransfer
 from satlab.common import paths
+
+STATE = "paths.json"
+"""What Careful Resume knows of paths, in an endpoint's folder: kept from one connection of a sample to the next."""
 
 
 @dataclass(frozen=True)
@@ -28,14 +33,17 @@ class SatperfPair(LabPair):
         return f"satperf {self.library}"
 
     def unsupported_reason(self, case: Case) -> str:
-        needs_session = case.sends_early_data and self.library != "quiche"
-        return f"satperf cannot keep a session for the next run with {self.library}" if needs_session else ""
+        if case.sends_early_data and self.library != "quiche":
+            return f"satperf cannot keep a session for the next run with {self.library}"
+        if self.library != "quinn" and any(_resumes(self._options(case, side)) for side in (CLIENT, SERVER)):
+            return f"satperf offers Careful Resume with quinn, not with {self.library}"
+        return ""
 
     def server(self, request: TransferRequest) -> EndpointProgram:
         keys = request.pki
         argv = [str(paths.SATPERF), "server", "--listen", f"{request.host}:{PORT}"]
         argv += ["--cert", str(keys.server_cert), "--key", str(keys.server_key)]
-        argv += ["--output", str(request.folder / SERVER / "server.jsonl"), *self._stack_options(1)]
+        argv += ["--output", str(request.folder / SERVER / "server.jsonl"), *self._stack_options(request, SERVER)]
         if (folder := self.qlog_folders(request).get(SERVER)) is not None:
             argv += ["--qlog", str(folder)]
         return EndpointProgram(tuple(argv), read_only(paths.SATPERF, keys.server_cert, keys.server_key))
@@ -44,24 +52,39 @@ class SatperfPair(LabPair):
         argv = [str(paths.SATPERF), "client", "--connect", f"{request.host}:{PORT}", "--server-name", NAME]
         argv += ["--ca", str(request.pki.ca_cert), "--bytes", str(request.size), "--direction", request.case.direction]
         argv += ["--timeout", f"{request.case.timeout_s:g}", "--output", str(_client_file(request, number))]
+        if request.case.source_mbps is not None:
+            argv += ["--source-mbps", f"{request.case.source_mbps:g}"]
         if request.case.sends_early_data:
             argv += ["--zero-rtt", str(request.folder / CLIENT / "session")]
-        return EndpointProgram((*argv, *self._stack_options(0)), read_only(paths.SATPERF, request.pki.ca_cert))
+        argv += self._stack_options(request, CLIENT)
+        return EndpointProgram(tuple(argv), read_only(paths.SATPERF, request.pki.ca_cert))
 
     def qlog_folders(self, request: TransferRequest) -> Mapping[str, Path]:
         """quiche reports the bytes in flight in its qlog alone; quinn needs none."""
         is_needed = self.library == "quiche" and request.case.direction == "download"
         return {SERVER: request.folder / SERVER / "qlog"} if is_needed else {}
 
-    def _stack_options(self, side: int) -> list[str]:
-        pairs = self.options[side].items()
-        options = [word for name, value in pairs for word in (f"--{name.replace('_', '-')}", str(value))]
-        return ["--stack", self.library, *options]
+    def _options(self, case: Case, side: str) -> Options:
+        """Return the options of a side: those of the command line are stronger than the case's."""
+        of_case, own = (case.client, self.options[0]) if side == CLIENT else (case.server, self.options[1])
+        return {**of_case, **own}
+
+    def _stack_options(self, request: TransferRequest, side: str) -> list[str]:
+        """Return the options as words; with Careful Resume its state is in a file that each sample makes anew."""
+        options = dict(self._options(request.case, side))
+        if _resumes(options):
+            options.setdefault("resume_state", str(request.folder / side / STATE))
+        words = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+        return ["--stack", self.library, *words]
 
     def sample(self, request: TransferRequest, number: int, ended: ExitReport, wire: CapturedTransfer | None) -> Sample:
         """Read the client's file; it has the server's lines, too."""
         lines = read_json_lines(_client_file(request, number))
         return sample_of(request, lines, ended.reason or "the client left no summary")
+
+
+def _resumes(options: Options) -> bool:
+    return options.get("careful_resume", "off") != "off"
 
 
 def _client_file(request: TransferRequest, number: int) -> Path:
@@ -81,12 +104,12 @@ def sample_of(request: TransferRequest, lines: Sequence[dict[str, Any]], missing
     if client["reason"].startswith("timeout after"):
         status = "censored"
     times: tuple[float | None, ...] = (None,) * len(request.marks)
+    # Each side's times count from its own start, the suite's from the client's.
+    later_s = {side: start["t_unix_s"] - starts["client"]["t_unix_s"] for side, start in starts.items()}
     if receiver:
         side = receiver["side"]
-        # Each side's times count from its own start, the suite's from the client's.
-        later_s = starts[side]["t_unix_s"] - starts["client"]["t_unix_s"]
         intervals = [line for line in lines if line["type"] == "interval" and line["side"] == side]
-        times = tuple(reached_s(receiver, intervals, mark, later_s) for mark in request.marks)
+        times = tuple(reached_s(receiver, intervals, mark, later_s[side]) for mark in request.marks)
         if receiver["data_equal"] is False and status == "ok":
             status, client["reason"] = "failed", "the received data differs from the sent data"
     return Sample(
@@ -100,7 +123,18 @@ def sample_of(request: TransferRequest, lines: Sequence[dict[str, Any]], missing
         sent_datagrams=sender.get("sent_packets"),
         lost_packets=sender.get("lost_packets"),
         acks=receiver.get("acks_sent"),
+        symptoms=careful_resume.symptoms(sender.get("careful_resume")),
+        careful_resume=_from_client_s_start(sender, later_s),
     )
+
+
+def _from_client_s_start(sender: dict[str, Any], later_s: Mapping[str, float]) -> Resumed | None:
+    """Return what Careful Resume did at the sender, with its times since the client's start."""
+    found: Resumed | None = sender.get("careful_resume")
+    if found is None:
+        return None
+    phases = [one | {"t_s": one["t_s"] + later_s[sender["side"]]} for one in found["phases"]]
+    return {**found, "phases": phases}
 
 
 _EXACT = {2_000_000: "reached_2mb_s", 10_000_000: "reached_10mb_s", 100_000_000: "reached_100mb_s"}

@@ -2,6 +2,7 @@
 """The pair that the command line selects: a built-in stack, two commands, or endpoints of the interop runner."""
 
 import contextlib
+import functools
 import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -11,12 +12,16 @@ from pathlib import Path
 from satlab.check.endpoint import command_line, interop_endpoint
 from satlab.check.endpoint.pair import CLIENT, SERVER, EndpointPair, Environment
 from satlab.check.endpoint.satperf import SatperfPair
-from satlab.check.endpoint.tcp_pep import TcpPepPair
+from satlab.check.endpoint.tcp_pep import PRESETS, TcpPepPair
 from satlab.check.samples import Options
 from satlab.common.errors import ConfigError, Fault
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=[^\0]*", re.DOTALL)
-_WITHOUT_OPTIONS: dict[str, Callable[[], EndpointPair]] = {"ngtcp2": command_line.ngtcp2, "tcp-pep": TcpPepPair}
+_WITHOUT_OPTIONS: dict[str, Callable[[], EndpointPair]] = {
+    "ngtcp2": command_line.ngtcp2,
+    "tcp-pep": TcpPepPair,
+    **{f"tcp-pep-{preset}": functools.partial(TcpPepPair, preset) for preset in PRESETS},
+}
 
 
 def built_in(stack: str, client: Options, server: Options) -> EndpointPair:

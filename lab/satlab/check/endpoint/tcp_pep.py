@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The reference for QUIC: TCP through a PEP on each side of the satellite link.
 
-Kuhn et al., "QUIC: Opportunities and threats in SATCOM", section 4.2, configuration D: distributed proxies with large
-buffers and an initial window of 100. Here HAProxy splits the connections: plain TCP without TLS, CUBIC on all legs
-(docs/decisions/0007-tcp-pep-and-reproduction.md).
+Kuhn et al., "QUIC: Opportunities and threats in SATCOM", section 4.2: distributed proxies. Here HAProxy splits the
+connections: plain TCP without TLS, CUBIC on all legs (docs/decisions/0007-tcp-pep-and-reproduction.md). Without a
+preset their initial window is 100 and their buffers are the kernel's.
 """
 
 import contextlib
@@ -26,14 +26,40 @@ from satlab.netlab import pep
 from satlab.netlab.lab import Lab
 
 INITIAL_WINDOW = 100
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Both proxies' initial window, packets, and largest buffers of TCP, bytes (tcp_rmem, tcp_wmem)."""
+
+    initial_window: int
+    receive_max: int
+    send_max: int
+
+
+PRESETS = {
+    "a": Preset(10, 6_000_000, 4_000_000),
+    "b": Preset(100, 6_000_000, 4_000_000),
+    "c": Preset(10, 33_000_000, 33_000_000),
+    "d": Preset(100, 33_000_000, 33_000_000),
+}
+"""Table 3 of the paper. Its core buffers (net.core, 0.2 or 33 MB) are the host's, and bound no buffer that TCP tunes.
+"""
 _CAPTURE = "proxy.pcap"
 _TRANSFER = Path(__file__).with_name("tcp_transfer.py")
 
 
 @dataclass(frozen=True)
 class TcpPepPair(LabPair):
-    name: str = "TCP with PEP (HAProxy, CUBIC, initial window 100)"
+    preset: str | None = None
     protocol: Literal["tcp"] = "tcp"
+
+    @property
+    def name(self) -> str:
+        if self.preset is None:
+            return "TCP with PEP (HAProxy, CUBIC, initial window 100)"
+        window = PRESETS[self.preset].initial_window
+        return f"TCP with PEP {self.preset.upper()} (HAProxy, CUBIC, initial window {window})"
 
     def unsupported_reason(self, case: Case) -> str:
         return ""
@@ -70,7 +96,10 @@ class TcpPepPair(LabPair):
         with contextlib.ExitStack() as peps:
             peps.enter_context(Capture(up, *_sender(up, request)).running(folder / _CAPTURE))
             for node in nodes:
-                up.set_congestion_control(node, "cubic", INITIAL_WINDOW)
+                preset = PRESETS.get(self.preset or "")
+                up.set_congestion_control(node, "cubic", preset.initial_window if preset else INITIAL_WINDOW)
+                if preset:
+                    up.set_tcp_buffers(node, preset.receive_max, preset.send_max)
                 peps.enter_context(pep.proxy(up, node, [], folder / node, engine="haproxy"))
             yield faults
         idle = [node for node in nodes if not pep.connections(folder / node)]

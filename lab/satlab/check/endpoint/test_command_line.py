@@ -71,6 +71,15 @@ def test_unsupported_cases_have_a_reason(tmp_path: Path) -> None:
     assert "{state}" in pair.unsupported_reason(request(tmp_path / "b", second_after_s=10).case)
 
 
+def test_each_side_keeps_a_folder_from_the_first_connection_to_the_second(tmp_path: Path) -> None:
+    pair, transfer = CommandLinePair("x", ("c", "{state}"), ("s", "{state}")), request(tmp_path, second_after_s=10)
+    server, *clients = pair.server(transfer).argv, pair.client(transfer, 0).argv, pair.client(transfer, 1).argv
+    assert server[1] == str(tmp_path / SERVER / "state") and Path(server[1]).is_dir()
+    assert [words[1] for words in clients] == [str(tmp_path / CLIENT / "state")] * 2 and Path(clients[0][1]).is_dir()
+    for only_one in (("c", "{state}"), ("s",)), (("c",), ("s", "{state}")):
+        assert not CommandLinePair("x", *only_one).unsupported_reason(transfer.case)
+
+
 def test_t17_a_second_start_writes_nowhere_that_the_first_could_prepare(tmp_path: Path) -> None:
     pair, transfer = CommandLinePair("x", ("c", "{out}"), ("s",)), request(tmp_path, second_after_s=10)
     (tmp_path / "victim").mkdir()

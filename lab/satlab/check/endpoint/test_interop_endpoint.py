@@ -194,6 +194,27 @@ def test_environment_and_folders_are_those_of_the_contract(tmp_path: Path) -> No
     assert sorted(file.name for file in (tmp_path / CLIENT / "certs").iterdir()) == ["ca.pem", "cert.pem", "priv.key"]
 
 
+def test_a_second_download_has_the_first_one_s_state_and_an_empty_folder(tmp_path: Path) -> None:
+    transfer = request(tmp_path, test=None, second_after_s=10)
+    pair = pair_of_one()
+    assert not pair.unsupported_reason(transfer.case)
+    server, *clients = pair.server(transfer), pair.client(transfer, 0), pair.client(transfer, 1)
+    assert {one.environment["TESTCASE"] for one in (server, *clients)} == {"second-download"}
+    folders = [{bind.target: bind for bind in one.mounts} for one in (server, *clients)]
+    assert all(one["/state"].writable for one in folders) and server.environment["STATEDIR"] == "/state/"
+    # Each side has its own, the same for both connections.
+    assert folders[1]["/state"] == folders[2]["/state"] != folders[0]["/state"]
+    assert folders[1]["/downloads"].source != folders[2]["/downloads"].source
+    for file in (tmp_path / "www").iterdir():
+        shutil.copy(file, folders[1]["/downloads"].source)
+    found = [pair.sample(transfer, number, DONE, captured([b"a"])) for number in (0, 1)]
+    assert found[0].status == "ok" and "is missing" in found[1].reason
+
+
+def test_a_test_case_of_the_runner_has_no_second_download(tmp_path: Path) -> None:
+    assert pair_of_one().unsupported_reason(request(tmp_path, test="transfer", second_after_s=10).case)
+
+
 def test_an_image_starts_as_its_configuration_has_it(tmp_path: Path) -> None:
     """As those of quic-go, whose script lies in its working directory and finds its programs by PATH."""
     config = {"Entrypoint": ["./run_endpoint.sh"], "Env": ["PATH=/quic-go:/bin", "ROLE=none"], "WorkingDir": "/quic-go"}

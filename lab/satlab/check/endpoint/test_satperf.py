@@ -85,6 +85,52 @@ def test_commands_have_options_and_request() -> None:
     )
 
 
+def words(argv: tuple[str, ...], flag: str) -> str:
+    return argv[argv.index(flag) + 1]
+
+
+def test_a_case_s_options_reach_satperf_and_those_of_the_command_line_are_stronger() -> None:
+    pair = SatperfPair("quinn", ({}, {"initial_window": 16}))
+    one = request(server={"initial_window": 32, "congestion_control": "reno"}, source_mbps=20, zero_rtt=False)
+    server, client = pair.server(one).argv, pair.client(one, 0).argv
+    assert (words(server, "--initial-window"), words(server, "--congestion-control")) == ("16", "reno")
+    assert words(client, "--source-mbps") == "20" and "--resume-state" not in server
+
+
+def test_what_careful_resume_knows_is_in_a_folder_that_a_sample_s_connections_share() -> None:
+    pair = SatperfPair("quinn", ({}, {"careful_resume": "on"}))
+    one = request(second_after_s=10, zero_rtt=False)
+    server, client = pair.server(one).argv, pair.client(one, 1).argv
+    assert words(server, "--careful-resume") == "on" and "--careful-resume" not in client
+    assert words(server, "--resume-state") == "endpoints/server/paths.json" and "--resume-state" not in client
+    # Who sends remembers: at an upload the client, whose process is another one each time.
+    upload = request(second_after_s=10, zero_rtt=False, direction="upload", client={"careful_resume": "on"})
+    first, second = (words(SatperfPair("quinn").client(upload, number).argv, "--resume-state") for number in (0, 1))
+    assert first == second == "endpoints/client/paths.json"
+
+
+def test_the_sender_s_phases_are_by_the_client_s_clock_and_in_words() -> None:
+    phase = {"t_s": 1.25, "phase": "unvalidated", "trigger": "cwnd_limited", "cwnd_bytes": 1, "pipe_size_bytes": 1}
+    resumed = {"jump_bytes": 2_000_000, "lost_bytes": 0, "retreated": False, "phases": [phase]}
+    output = lines("client")
+    for line in output:
+        if line["type"] == "summary":
+            line["careful_resume"] = resumed if line["side"] == "server" else None
+    found = satperf.sample_of(request(), output, "")
+    assert found.symptoms == ("careful resume: a jump to 2.00 MB",)
+    # The server started 0.5 s after the client.
+    assert found.careful_resume == resumed | {"phases": [phase | {"t_s": 1.75}]}
+    assert satperf.sample_of(request(), lines("client"), "").careful_resume is None
+
+
+def test_a_library_without_careful_resume_does_not_support_the_case() -> None:
+    case = request(second_after_s=10, zero_rtt=False, server={"careful_resume": "on"}).case
+    assert "with quiche" in SatperfPair("quiche").unsupported_reason(case)
+    assert not SatperfPair("quinn").unsupported_reason(case)
+    off = SatperfPair("quiche", ({}, {"careful_resume": "off"}))
+    assert not off.unsupported_reason(case)
+
+
 def test_the_timeline_of_a_lab_starts_with_the_transfer(tmp_path: Path) -> None:
     case: Case = request(changes=[{"at_s": 5, "forward_mbps": 2}]).case
     read: suite.Suite = request().suite

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """tcp_transfer.py over loopback, and its samples."""
 
+import contextlib
 import json
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from satlab.check.endpoint import tcp_pep
+from satlab.check.endpoint import selection, tcp_pep
 from satlab.check.endpoint.pair import CLIENT, TransferRequest
 from satlab.check.endpoint.tcp_pep import TcpPepPair
 from satlab.check.sandboxed import ExitReport
@@ -63,3 +65,40 @@ def test_an_incomplete_transfer_is_not_a_success(tmp_path: Path) -> None:
     assert TcpPepPair().sample(transfer, 0, DONE, None).status == "failed"
     nothing = TcpPepPair().sample(transfer, 1, ExitReport(1, "", 0, 0, "Connection refused"), None)
     assert (nothing.status, nothing.reason) == ("failed", "it ended with status 1: Connection refused")
+
+
+def test_presets_are_those_of_the_paper() -> None:
+    assert {name: (one.initial_window, one.send_max, one.receive_max) for name, one in tcp_pep.PRESETS.items()} == {
+        "a": (10, 4_000_000, 6_000_000), "b": (100, 4_000_000, 6_000_000),
+        "c": (10, 33_000_000, 33_000_000), "d": (100, 33_000_000, 33_000_000),
+    }  # fmt: skip
+    assert [selection.built_in(f"tcp-pep{suffix}", {}, {}).name for suffix in ("", "-a", "-d")] == [
+        "TCP with PEP (HAProxy, CUBIC, initial window 100)",
+        "TCP with PEP A (HAProxy, CUBIC, initial window 10)",
+        "TCP with PEP D (HAProxy, CUBIC, initial window 100)",
+    ]
+
+
+@pytest.mark.parametrize(("preset", "expected"), [(None, [("cubic", 100)]), ("c", [("cubic", 10), (33_000_000,) * 2])])
+def test_both_proxies_have_window_and_buffers_before_they_start(
+    preset: str | None, expected: list[tuple[Any, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[Any, ...]] = []
+    up: Any = SimpleNamespace(
+        set_congestion_control=lambda node, *what: calls.append((node, *what)),
+        set_tcp_buffers=lambda node, *what: calls.append((node, *what)),
+    )
+    monkeypatch.setattr(tcp_pep, "_sender", lambda *_: ("proxy-gw", "lan0"))
+    monkeypatch.setattr(tcp_pep, "Capture", lambda *_: SimpleNamespace(running=lambda _: contextlib.nullcontext()))
+
+    def proxy(_: Any, node: str, *__: Any, **___: Any) -> contextlib.AbstractContextManager[None]:
+        calls.append((node, "starts"))
+        return contextlib.nullcontext()
+
+    nodes = ["proxy-st", "proxy-gw"]
+    proxies = SimpleNamespace(proxies=lambda _: nodes, connections=lambda _: 1, proxy=proxy)
+    monkeypatch.setattr(tcp_pep, "pep", proxies)
+    with TcpPepPair(preset).path(up, request(tmp_path), tmp_path) as faults:
+        pass
+    assert not faults
+    assert calls == [(node, *one) for node in ("proxy-st", "proxy-gw") for one in (*expected, ("starts",))]

@@ -9,7 +9,7 @@ from pathlib import Path
 from satlab.check.check_result import CheckResult
 from satlab.check.report import check_tables
 from satlab.check.samples import Sample
-from satlab.check.trace import causes, traces
+from satlab.check.trace import careful_resume, causes, traces
 from satlab.check.trace.causes import Cause, SenderState, Span, TransferTrace
 from satlab.netlab import ownership
 from satlab.report import html
@@ -187,8 +187,9 @@ def _plot(transfer: PlottedTransfer) -> Figure:
     spent = trace.spent_s()
     parts = ", ".join(f"{cause} {time:.2f}" for cause, time in spent.items() if time)
     caption = (
-        f"{trace.end_s:.2f} s ({transfer.sample.status}): {parts}. Queues as the time that their link takes to send."
-    )
+        f"{trace.end_s:.2f} s ({transfer.sample.status}): {parts}. Queues as the time that their link takes to send. "
+        + careful_resume.line(transfer.sample.careful_resume)
+    ).strip()
     table = DataTable(
         ("cause", "from (s)", "until (s)"),
         tuple((span.cause, f"{span.start_s:.3f}", f"{span.end_s:.3f}") for span in spans),

@@ -79,10 +79,11 @@ _VERDICTS_HEAD = (
 def _verdicts(check: CheckResult) -> Section:
     reference = f"; reference: {check.suite.reference}" if check.suite.reference else ""
     rows = [_verdict_row(one, check) for one in check.verdicts]
-    kept = [column for column in range(len(_VERDICTS_HEAD)) if any(row[column] for row in rows)]
+    head = [check.suite.targets if name == "target s" else name for name in _VERDICTS_HEAD]
+    kept = [column for column in range(len(head)) if any(row[column] for row in rows)]
     return Section(
         f"{check.suite.name}: {check.suite.source}{reference}",
-        tuple(_VERDICTS_HEAD[column] for column in kept),
+        tuple(head[column] for column in kept),
         [tuple(row[column] for column in kept) for row in rows],
     )
 
@@ -96,7 +97,7 @@ def _verdict_row(one: TargetVerdict, check: CheckResult) -> tuple[str, ...]:
         f"{link.forward_mbps:.4g}/{link.return_mbps:.3g}",
         _megabytes(one),
         "" if one.target_s is None else f"{one.target_s:g}",
-        _floor(one, check),
+        floor(one, check),
         _reference(one, check),
         seconds(one.median_s),
         f"{seconds(one.interval_s.low)} to {seconds(one.interval_s.high)}",
@@ -105,7 +106,8 @@ def _verdict_row(one: TargetVerdict, check: CheckResult) -> tuple[str, ...]:
     )
 
 
-def _floor(one: TargetVerdict, check: CheckResult) -> str:
+def floor(one: TargetVerdict, check: CheckResult) -> str:
+    """Return the shortest possible time to a mark, s; empty if it is unknown."""
     floors_s = dict(zip(check.suite.marks_mb, check.samples[one.case][0].floors_s, strict=False))
     return "" if one.mark_mb not in floors_s else f"{floors_s[one.mark_mb]:.2f}"
 
@@ -173,13 +175,15 @@ def _other_checks(check: CheckResult) -> Section:
             one.case,
             _megabytes(one),
             "" if one.target_s is None else f"{one.target_s:g}",
+            floor(one, check),
             *(_median_and_interval(verdicts.get((one.case, one.mark_mb))) for verdicts in measured),
         )
         for one in check.verdicts
     ]
     names = (f"{document['stack']}, {document['clock']} clock" for document in documents)
-    title = f"comparison with other checks, s; targets: {check.suite.source}"
-    return Section(title, ("case", "MB", "target s", *names), rows if check.others else ())
+    targets = "satlab's own" if check.suite.own_targets else check.suite.source
+    title = f"comparison with other checks, s; targets: {targets}"
+    return Section(title, ("case", "MB", check.suite.targets, "floor s", *names), rows if check.others else ())
 
 
 def _median_and_interval(verdict: dict[str, Any] | None) -> str:

@@ -5,7 +5,7 @@ import math
 from xml.etree import ElementTree
 
 from satlab.check.check_result import CheckResult
-from satlab.check.report.check_tables import notices, seconds
+from satlab.check.report.check_tables import floor, notices, seconds
 from satlab.check.verdict import BaselineComparison, TargetVerdict
 
 
@@ -13,7 +13,7 @@ def junit(check: CheckResult) -> str:
     """Return one test case per verdict and per comparison; those without a result are skipped, with the reason."""
     suite = ElementTree.Element("testsuite", name=f"satlab.{check.suite.name}", time=f"{check.real_s:.3f}")
     for verdict in check.verdicts:
-        _add_verdict(suite, verdict)
+        _add_verdict(suite, verdict, floor(verdict, check))
     for comparison in check.comparisons or ():
         _add_comparison(suite, comparison)
     cases = suite.findall("testcase")
@@ -27,10 +27,11 @@ def junit(check: CheckResult) -> str:
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _add_verdict(suite: ElementTree.Element, one: TargetVerdict) -> None:
+def _add_verdict(suite: ElementTree.Element, one: TargetVerdict, floor_s: str) -> None:
     case = _add_case(suite, one.case, "test case" if one.mark_mb is None else f"{one.mark_mb:g} MB", one.median_s)
     if one.result == "fail":
         target = "" if one.target_s is None else f", target {one.target_s:g} s"
+        target += f", floor {floor_s} s" if floor_s else ""
         died = f"; connection failed: {'; '.join(one.died)}" if one.died else ""
         limit = f"upper limit {seconds(one.interval_s.high)} s"
         ElementTree.SubElement(case, "failure", message=f"median {seconds(one.median_s)} s, {limit}{target}{died}")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from satlab.check.samples import Sample, UnusedSource
-from satlab.check.trace import qlog
+from satlab.check.trace import careful_resume, qlog
 from satlab.check.trace.causes import DATAGRAM_BYTES, Supply
 from satlab.check.trace.pcap import CapturedTransfer
 from satlab.check.trace.qlog import Event, QlogError, QlogFile, number
@@ -52,7 +52,9 @@ def add(
             continue
         if side == "server":
             figures |= _server_figures(transfer)
-            figures |= _write_states(transfer, folder, wire, one_way_s, sample.times_s[-1])
+            later_s = _later_s(transfer, wire, one_way_s)
+            figures |= _write_states(transfer, folder, wire, later_s, sample.times_s[-1])
+            sample = _resumed(sample, transfer, later_s)
         else:
             figures |= _client_figures(transfer, wire.last_start_s)
             sample = _completed(sample, transfer, size, wire.last_start_s)
@@ -108,22 +110,40 @@ def _server_figures(transfer: "QlogTransfer") -> Figures:
     return {name: (value, "qlog of the server") for name, value in values.items() if value is not None}
 
 
+def _later_s(transfer: "QlogTransfer", wire: CapturedTransfer, one_way_s: float) -> float | None:
+    """Return by how much the client's clock is ahead of the server's; None if that received no packet.
+
+    The server's clock is set so that no packet of the client arrives before it was sent and had crossed the link:
+    neither the first one nor the first one with a short header.
+    """
+    handshake_s = wire.handshake_s if len(wire.server_ids) < 2 else None  # of the first connection
+    pairs = [(wire.last_start_s, transfer.first_received_s), (handshake_s, transfer.first_short_received_s)]
+    known = [sent - received for sent, received in pairs if sent is not None and received is not None]
+    return one_way_s + max(known) if known and transfer.first_received_s is not None else None
+
+
+def _resumed(sample: Sample, transfer: "QlogTransfer", later_s: float | None) -> Sample:
+    """Return the sample with the phases of Careful Resume, unless the programs report them."""
+    found = careful_resume.of_events(transfer.resumption, later_s or 0.0)
+    if found is None or sample.careful_resume is not None:
+        return sample
+    sources = {**sample.sources, "careful_resume": "qlog of the server"}
+    words = (*sample.symptoms, *careful_resume.symptoms(found))
+    return replace(sample, careful_resume=found, symptoms=words, sources=sources)
+
+
 def _write_states(
-    transfer: "QlogTransfer", folder: Path, wire: CapturedTransfer, one_way_s: float, end_s: float | None
+    transfer: "QlogTransfer", folder: Path, wire: CapturedTransfer, later_s: float | None, end_s: float | None
 ) -> Figures:
     """Write the states to FILE, by the client's clock, which starts with its first packet; none if they are unknown.
 
     They end with the last payload byte (`end_s`), or with the last packet if that never arrived: satperf's endpoints
-    exchange results after the payload. The server's clock is set so that no packet of the client arrives before it was
-    sent and had crossed the link: neither the first one nor the first one with a short header.
+    exchange results after the payload.
     """
     requested_s = transfer.first_stream_received_s or transfer.first_short_received_s
     last_s = max((one.t_s for one in wire.arrivals), default=0.0) if end_s is None else end_s
-    if transfer.first_received_s is None or requested_s is None or not transfer.points:
+    if later_s is None or requested_s is None or not transfer.points:
         return {}
-    handshake_s = wire.handshake_s if len(wire.server_ids) < 2 else None  # of the first connection
-    pairs = [(wire.last_start_s, transfer.first_received_s), (handshake_s, transfer.first_short_received_s)]
-    later_s = one_way_s + max(sent - received for sent, received in pairs if sent is not None and received is not None)
     points = [asdict(point) | {"t_s": point.t_s + later_s} for point in transfer.points]
     document = {
         "start_unix_s": wire.start_unix_s, "asked_s": requested_s + later_s, "end_s": last_s, "points": points,
@@ -164,6 +184,8 @@ class QlogTransfer:
     received_bytes: float = 0
     """Of request streams, each byte once."""
     points: list[SenderPoint] = field(default_factory=list)
+    resumption: list[Event] = field(default_factory=list)
+    """Changes of the phase of Careful Resume."""
     sent_packets: int = 0
     lost_packets: int = 0
     stream_bytes: float = 0
@@ -226,6 +248,8 @@ class _Reader:
                 self._packet_sent(event.data)
             case "packet_received":
                 self._packet_received(event.data)
+            case careful_resume.EVENT if len(self.transfer.resumption) < careful_resume.MAX_PHASES:
+                self.transfer.resumption.append(event)
             case "packet_lost":
                 self.transfer.lost_packets += 1
             case "parameters_set" if "remote" in (event.data.get("owner"), event.data.get("initiator")):

@@ -46,7 +46,7 @@ CONSENT = Path("/etc/satlab/quic-proxy-consent")
 """Consent of the host's operator outside a lab's namespaces: a file that root owns and no other user can write."""
 ACCEPTED = '"type":"accepted"'
 """What satpep's line for a new connection holds (schemas/satpep.schema.json)."""
-LEG_OPTIONS = ("congestion-control", "initial-window", "ack-threshold", "max-ack-delay-ms")
+LEG_OPTIONS = ("congestion-control", "initial-window", "ack-threshold", "max-ack-delay-ms", "careful-resume")
 LISTENING, UDP_BOUND = "0A", "07"
 """States of a socket in /proc/net/tcp and /proc/net/udp."""
 
@@ -361,7 +361,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("client_ip", type=IPv4Address, help="whose connections are split")
     options.add_argument("server_ip", type=IPv4Address, help="those to this server")
     options.add_argument("-l", "--port", type=port_number, default=5500, help="where it listens; quic: the server's")
-    for flag, name in zip("Cwad", LEG_OPTIONS, strict=True):
+    for flag, name in zip("Cwadr", LEG_OPTIONS, strict=True):
         options.add_argument(f"-{flag}", f"--{name}", type=leg_value, default="default", help="quic: of both legs")
         for side in ("client", "server"):
             options.add_argument(f"--{side}-side-{name}", type=leg_value, default="default", help="quic: of this leg")

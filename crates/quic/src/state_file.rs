@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn a_state_file_is_private_and_of_one_process_at_a_time() {
-        let path = std::env::temp_dir().join(format!("satperf-state-{}", std::process::id()));
+        let path = std::env::temp_dir().join(format!("satlab-state-{}", std::process::id()));
         let (mut first, text) = StateFile::open(&path).unwrap();
         assert_eq!(text, "");
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();

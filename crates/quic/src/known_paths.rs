@@ -1,24 +1,23 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! Careful Resume of an endpoint's connections: what is known of paths goes into each and comes back from it.
 
-use std::net::IpAddr;
 use std::time::Instant;
 
-use ::quic::{CarefulResume, LegOptions, QlogFile};
 use resume::{Jump, Mode, PathKey, PhaseUpdate, Resumption, Saved, Started, Store};
 
-use super::{Setup, StackError};
+use crate::options::{CarefulResume, LegOptions};
+use crate::qlog::QlogFile;
 
 /// What an endpoint knows of its paths.
-pub(super) struct Paths {
+#[derive(Debug)]
+pub struct KnownPaths {
     store: Store,
-    mode: Mode,
     epoch: (Instant, f64),
-    initial_window: u64,
 }
 
 /// Careful Resume of one connection.
-pub(super) struct Resumed {
+#[derive(Debug)]
+pub struct Resumed {
     /// Makes the congestion controller.
     pub resumption: Resumption,
     key: PathKey,
@@ -28,22 +27,15 @@ pub(super) struct Resumed {
     pub phases: Vec<PhaseUpdate>,
 }
 
-impl Paths {
-    /// `None`: Careful Resume is off.
-    pub fn new(setup: &Setup) -> Result<Option<Self>, StackError> {
-        let LegOptions { careful_resume, .. } = setup.options;
-        let mode = match careful_resume {
-            CarefulResume::Off => return Ok(None),
-            CarefulResume::On => Mode::Careful,
-            CarefulResume::Unvalidated => Mode::Unvalidated,
-        };
-        let store = Store::parse(&setup.resume_state).map_err(StackError::ResumeState)?;
-        Ok(setup.epoch.map(|epoch| Self {
-            store,
-            mode,
-            epoch,
-            initial_window: setup.options.initial_window_bytes(),
-        }))
+impl KnownPaths {
+    /// Reads the text of a state file; an empty one knows nothing. `epoch` is one moment on both clocks: monotonic, and
+    /// Unix time in s.
+    ///
+    /// # Errors
+    /// All faults of the text, one per line: nothing of a wrong file is used.
+    pub fn parse(text: &str, epoch: (Instant, f64)) -> Result<Self, String> {
+        let store = Store::parse(text)?;
+        Ok(Self { store, epoch })
     }
 
     fn unix_s(&self, now: Instant) -> f64 {
@@ -51,47 +43,55 @@ impl Paths {
         unix_s + now.saturating_duration_since(instant).as_secs_f64()
     }
 
-    /// A connection starts: it takes what is known of its path.
+    /// A connection starts: it takes what is known of its path. `None`: the leg does not resume.
     pub fn start(
         &mut self,
         now: Instant,
-        local: IpAddr,
-        remote: IpAddr,
+        key: PathKey,
+        leg: &LegOptions,
         qlog: Option<QlogFile>,
-    ) -> Resumed {
-        let key = PathKey { local, remote };
+    ) -> Option<Resumed> {
+        let mode = match leg.careful_resume {
+            CarefulResume::Off => return None,
+            CarefulResume::On => Mode::Careful,
+            CarefulResume::Unvalidated => Mode::Unvalidated,
+        };
         let saved = self.store.take(key, self.unix_s(now));
         let resumption = Resumption::new(Started {
-            initial_window: self.initial_window,
+            initial_window: leg.initial_window_bytes(),
             saved: saved.as_ref().map(|it| it.parameters),
-            mode: self.mode,
+            mode,
         });
-        Resumed {
+        Some(Resumed {
             resumption,
             key,
             saved,
             qlog: qlog.map(|file| (file, now)),
             phases: Vec::new(),
-        }
+        })
     }
 
-    /// A connection ended: what it learned replaces what was known; nothing of a path that disappointed it is kept.
+    /// A connection ended, and returns what it has.
     pub fn end(&mut self, now: Instant, mut resumed: Resumed) {
+        self.release(now, &mut resumed);
+    }
+
+    /// What a connection learned replaces what was known; nothing of a path that disappointed it is kept. The connection
+    /// may go on: what it had is for others from now on.
+    pub fn release(&mut self, now: Instant, resumed: &mut Resumed) {
         resumed.note();
-        let Resumed {
-            resumption,
-            key,
-            saved,
-            ..
-        } = resumed;
-        match (resumption.learned(), saved) {
+        let (key, saved) = (resumed.key, resumed.saved.take());
+        match (resumed.resumption.learned(), saved) {
             (Some(learned), _) => self.store.learn(key, learned, self.unix_s(now)),
-            (None, Some(saved)) if resumption.is_saved_valid() => self.store.put_back(key, saved),
+            (None, Some(saved)) if resumed.resumption.is_saved_valid() => {
+                self.store.put_back(key, saved);
+            }
             _ => {}
         }
     }
 
     /// The text of the state file.
+    #[must_use]
     pub fn to_text(&self) -> String {
         self.store.to_text()
     }
@@ -110,6 +110,7 @@ impl Resumed {
     }
 
     /// The jump, if there was one.
+    #[must_use]
     pub fn jump(&self) -> Option<Jump> {
         self.resumption.jump()
     }
