@@ -101,7 +101,7 @@ def run(
         influx=influx,
         jobs=(jobs,) if jobs else (),
         privileges=privileges,
-        entities=running.entities_of(settings_of(entity)) if entity else None,
+        entities=running.entities_of(settings_of(entity), bed.link.topology()) if entity else None,
     )
     prepared = running.prepare(request)
     for warning in prepared.warnings:
