@@ -89,8 +89,9 @@ def lines(result: dict[str, Any]) -> Iterator[str]:
         released = (
             "no packet" if late.get("p99_us") is None else f"p50 {late['p50_us']:.0f}, p99 {late['p99_us']:.0f} us"
         )
+        name = f"{shared['terminals']} terminals" if shared["terminals"] > 1 else "1 terminal"
         yield (
-            f"{shared['terminals']:3} terminals: {shared['received_bps'] / 1e6:.1f} of "
+            f"{name}: {shared['received_bps'] / 1e6:.1f} of "
             f"{shared['offered_bps'] / 1e6:.1f} Mbit/s, {shared['lost_packets']} packets lost, "
             f"{shared['counted_loss_packets']} by satlink's own count, satlink {shared['emulator_cores']:.0%} of a core"
         )

@@ -18,8 +18,8 @@ def shared(count: int, received_bps: float = 206e6, p99_us: float | None = 90.0)
 def test_p229_a_result_has_one_terminal_and_many() -> None:
     result = {"rate_mbps": terminal_bench.RATE_MBPS, "one": shared(1), "shared": shared(16)}
     text = "\n".join(terminal_bench.lines(result))
-    assert "  1 terminals: 206.0 of 207.0 Mbit/s" in text
-    assert " 16 terminals: 206.0 of 207.0 Mbit/s" in text
+    assert "1 terminal: 206.0 of 207.0 Mbit/s" in text
+    assert "16 terminals: 206.0 of 207.0 Mbit/s" in text
     assert "p50 10, p99 90 us; up in 3.0 s, removed in 1.0 s" in text
     assert all(promise.met for promise in terminal_bench.promises(result))
 
