@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Terminals that share a link: what each did (raw/link.jsonl), and how evenly their transfers shared it."""
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,6 +32,7 @@ class OfTerminal(Model):
     out_packets: int
     out_bytes: int
     rate_bps: float
+    sent_bps: float
     dropped_packets: int
     lost_packets: int
     frames: int
@@ -49,14 +49,15 @@ class OfTerminal(Model):
 class Terminal:
     """One terminal of a shared direction: its counters inside the window, added up.
 
-    `waits`: intervals by the time in its queue, ms: what waits at the interval's end over the rate in it, an estimate
-    (Little's law). An interval in which something waits and nothing comes out counts as the longest.
+    `waits`: intervals by the time in its queue, ms: what waits at the interval's end over the rate at which it leaves
+    for the air, an estimate (Little's law). `stuck`: intervals since something waits and nothing has left.
     """
 
     sums: Counter[str] = field(default_factory=Counter)
     queue_max_bytes: int = 0
     modcods: Counter[int] = field(default_factory=Counter)
     waits: Counter[int] = field(default_factory=Counter)
+    stuck: int = 0
     is_on_demand: bool = False
 
     def add(self, counters: OfTerminal, superframes: int) -> None:
@@ -66,10 +67,7 @@ class Terminal:
         self.queue_max_bytes = max(self.queue_max_bytes, counters.queue_bytes)
         if counters.modcod_id is not None and counters.frames:
             self.modcods[counters.modcod_id] += counters.frames
-        wait_ms = 0.0
-        if counters.queue_bytes:
-            wait_ms = counters.queue_bytes * 8e3 / counters.rate_bps if counters.rate_bps else math.inf
-        self.waits[int(min(wait_ms / QUEUE_STEP_MS, QUEUE_STEPS))] += 1
+        self._wait(counters.queue_bytes, counters.sent_bps)
         if counters.slots_assigned is not None:
             self.is_on_demand = True
             self.sums["superframes"] += superframes
@@ -77,6 +75,15 @@ class Terminal:
             self.sums["slots_requested"] += counters.slots_requested or 0
             self.sums["requests"] += counters.requests or 0
             self.sums["plans_lost"] += counters.plans_lost or 0
+
+    def _wait(self, queue_bytes: int, sent_bps: float) -> None:
+        """Count an interval; one in which nothing leaves with the next in which something does, at their mean rate."""
+        if queue_bytes and not sent_bps:
+            self.stuck += 1
+            return
+        intervals, self.stuck = self.stuck + 1, 0
+        wait_ms = queue_bytes * 8e3 * intervals / sent_bps if queue_bytes else 0.0
+        self.waits[int(min(wait_ms / QUEUE_STEP_MS, QUEUE_STEPS))] += intervals
 
     def records(self, number: int, labels: Mapping[str, str]) -> list[Record]:
         """Return its figures, with the number of the terminal as a label."""
@@ -101,8 +108,9 @@ class Terminal:
         return found
 
     def _wait_ms(self, quantile: float) -> float:
-        left = quantile * sum(self.waits.values())
-        for step, count in sorted(self.waits.items()):
+        waits = self.waits + Counter({QUEUE_STEPS: self.stuck} if self.stuck else {})  # until the end
+        left = quantile * sum(waits.values())
+        for step, count in sorted(waits.items()):
             left -= count
             if left <= 0:
                 return step * QUEUE_STEP_MS

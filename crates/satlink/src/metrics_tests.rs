@@ -146,6 +146,8 @@ fn changes_have_exactly_the_fields_of_the_schema() {
 fn p226_each_terminal_has_its_figures_in_the_schema_s_form() {
     let of = |packets: u64| emulator::served::OfTerminal {
         counters: link::Counters {
+            bytes_in: packets * 1000,
+            bytes_dropped: packets * 100,
             packets_out: packets,
             bytes_out: packets * 1000,
             superframes: packets,
@@ -174,6 +176,8 @@ fn p226_each_terminal_has_its_figures_in_the_schema_s_form() {
         (&2.into(), &30.into())
     );
     assert_eq!(second["rate_bps"], 30.0 * 8000.0 / 0.1);
+    // 1500 bytes wait at both ends of the interval.
+    assert_eq!(second["sent_bps"], 30.0 * 7200.0 / 0.1);
     assert_eq!(
         (&second["slots_assigned"], &second["es_n0_db"]),
         (&60.into(), &12.346.into())

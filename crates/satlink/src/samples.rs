@@ -116,6 +116,8 @@ pub(crate) struct TerminalLine {
     pub out_packets: u64,
     pub out_bytes: u64,
     pub rate_bps: f64,
+    /// Out of its queue, onto the air.
+    pub sent_bps: f64,
     pub dropped_packets: u64,
     pub lost_packets: u64,
     pub frames: u64,
@@ -136,6 +138,9 @@ impl TerminalLine {
         };
         let on_demand = |value| (now.counters.superframes > 0).then(|| delta(value));
         let out_bytes = delta(|it| it.bytes_out);
+        let came = delta(|it| it.bytes_in) + last.map_or(0, |it| it.queue.0);
+        let left = delta(|it| it.bytes_dropped) + now.queue.0;
+        let sent_bytes = came.saturating_sub(left);
         Self {
             terminal: index + 1,
             queue_bytes: now.queue.0,
@@ -145,6 +150,7 @@ impl TerminalLine {
             out_packets: delta(|it| it.packets_out),
             out_bytes,
             rate_bps: out_bytes as f64 * 8.0 / seconds,
+            sent_bps: sent_bytes as f64 * 8.0 / seconds,
             dropped_packets: delta(|it| it.packets_dropped),
             lost_packets: delta(|it| it.packets_lost),
             frames: delta(|it| it.frames_sent),
