@@ -18,6 +18,8 @@ QUEUE_STEP_MS = 1.0
 QUEUE_STEPS = 60_000
 """Times in a queue are counted up to a minute; longer ones as that."""
 QUANTILES = (0.5, 0.95, 0.99)
+PACKET_BYTES, UDP_PAYLOAD_BYTES, TCP_PAYLOAD_BYTES = 1500, 1472, 1448
+"""A full IPv4 packet, and its payload; TCP with timestamps."""
 _CLIENT = re.compile(r"client(-[0-9]+)?")
 
 
@@ -131,6 +133,7 @@ class _Demand(_Open):
 
 
 class _Side(_Open):
+    rate_bps: float
     udp_goodput_bps: float
     tcp_goodput_bps: float
     slots_per_superframe: int = 0
@@ -201,15 +204,22 @@ def _index(by_client: Mapping[str, Record], labels: Mapping[str, str]) -> Record
 
 
 def _share(run_dir: Path, labels: Mapping[str, str]) -> list[Record]:
-    """Return the equal part of a saturated carrier; a return link on demand divides all its slots."""
+    """Return the equal part of a saturated carrier.
+
+    A return link on demand divides all its slots, and a terminal gets no more than it could ask for alone; its part is
+    at most that, as the plan does not foresee how packets fill these slots.
+    """
     plan = read_json(run_dir, "plan.json", _PLAN)
     if isinstance(plan, Unreadable):
         return []
     count = int(labels["terminals"])
     side = plan.link.forward if labels["direction"] == "download" else plan.link.return_
-    bps = side.udp_goodput_bps if labels["transport"] == "UDP" else side.tcp_goodput_bps
+    is_udp = labels["transport"] == "UDP"
+    bps = side.udp_goodput_bps if is_udp else side.tcp_goodput_bps
     if labels["direction"] == "download":
         bps /= count
     elif side.demand is not None and side.slots_per_superframe:
-        bps *= min(1.0, side.demand.carrier_slots / count / side.slots_per_superframe)
+        payload_bytes = UDP_PAYLOAD_BYTES if is_udp else TCP_PAYLOAD_BYTES
+        carrier_bps = side.rate_bps * side.demand.carrier_slots / side.slots_per_superframe
+        bps = min(bps, carrier_bps / count * payload_bytes / PACKET_BYTES)
     return [Record("goodput_share_bps", bps, labels)]

@@ -101,7 +101,7 @@ def transfer(of_job: Job, bps: float | None, direction: str = "download") -> Rec
 
 
 def plan(folder: Path, demand: dict[str, int] | None = None) -> Path:
-    side = {"udp_goodput_bps": 18e6, "tcp_goodput_bps": 16e6}
+    side = {"udp_goodput_bps": 18e6, "tcp_goodput_bps": 16e6, "rate_bps": 20e6}
     back = {**side, "slots_per_superframe": 100, "demand": demand}
     (folder / "plan.json").write_text(json.dumps({"link": {"forward": side, "return": back}}))
     return folder
@@ -126,7 +126,10 @@ def test_the_index_and_the_equal_part_of_each_direction(tmp_path: Path) -> None:
 def test_terminals_that_ask_share_all_slots_of_the_return_carrier(tmp_path: Path) -> None:
     up = [transfer(one, 2e6, "upload") for one in JOBS[:2]]
     found = terminals.fairness(plan(tmp_path, {"carrier_slots": 120}), up, JOBS)
-    assert found[1].value == pytest.approx(16e6 * 0.6)
+    assert found[1].value == pytest.approx(20e6 * 1.2 / 2 * 1448 / 1500)
+    # Neither can ask for more than it would get alone.
+    found = terminals.fairness(plan(tmp_path, {"carrier_slots": 500}), up, JOBS)
+    assert found[1].value == 16e6
 
 
 def test_p227_a_failed_transfer_is_a_failed_index(tmp_path: Path) -> None:

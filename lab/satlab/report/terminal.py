@@ -82,7 +82,8 @@ def _goodput(transfers: Sequence[BulkTransfer]) -> Table:
 
 
 def _fairness(rows: Sequence[Row]) -> Table:
-    table = _table("Terminals that share the link", ("profile", "direction"), shares.FAIRNESS_COLUMNS[1:])
+    columns = ("n", "Jain's index", "equal part", "least", "most")
+    table = _table("Terminals that share the link, Mbit/s", ("profile", "direction", "transport"), columns)
     runs: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         runs.setdefault((row.run_id, row.profile), []).append(row)
