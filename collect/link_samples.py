@@ -12,6 +12,7 @@ from pydantic import Field, TypeAdapter
 
 from collect.raw import Model
 from collect.records import Record, Series, failed
+from collect.terminals import OfTerminal, Terminal
 
 DIRECTIONS = ("forward", "return", "terrestrial_down", "terrestrial_up")
 SERIES = {
@@ -77,6 +78,7 @@ class Counters(Model):
     late_max_us: float | None
     late_packets: int
     heard: Heard | None = None
+    terminals: list[OfTerminal] = Field(default_factory=list)
 
     @property
     def slots_used(self) -> int | None:
@@ -141,6 +143,7 @@ class Change(Model):
     t_s: float
     direction: Literal["forward", "return", "terrestrial_down", "terrestrial_up"]
     origin: Literal["control", "timeline", "profile"]
+    terminal: int | None = None
     set: dict[str, Any]
     error: str | None
 
@@ -190,6 +193,7 @@ class _Direction:
     by_modcod: Counter[str] = field(default_factory=Counter)
     t_s: "array[float]" = field(default_factory=lambda: array("d"))
     columns: "dict[str, array[float]]" = field(default_factory=dict)
+    terminals: dict[int, Terminal] = field(default_factory=dict)
 
     def take(self, counters: Counters, t_s: float) -> None:
         """Append to the columns; one begins where its metric is first counted."""
@@ -217,6 +221,8 @@ class _Direction:
             self.sums["slots_assigned"] += counters.slots_assigned or 0
             self.sums["slots_used"] += counters.frames
             self.sums["slots_free"] += counters.slots_free or 0
+        for one in counters.terminals:
+            self.terminals.setdefault(one.terminal, Terminal()).add(one, counters.superframes or 0)
 
     def totals(self, labels: Mapping[str, str]) -> list[Record]:
         """Return the sums inside the window."""
@@ -231,6 +237,7 @@ class _Direction:
             Record("link_queue_max_bytes", self.queue_max_bytes, labels),
             *self._slots(labels),
             *self._frames(labels),
+            *(record for number, one in sorted(self.terminals.items()) for record in one.records(number, labels)),
         ]
 
     def _slots(self, labels: Mapping[str, str]) -> list[Record]:

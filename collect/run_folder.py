@@ -28,6 +28,7 @@ from collect import (
     satperf,
     stream,
     tcp_conf,
+    terminals,
     video,
 )
 from collect.floors import Floors
@@ -168,7 +169,8 @@ def _records(run_dir: Path) -> Iterator[Record | Series]:
     yield from jobs.records(ended, origin)
     limits = floors.of_run(run_dir)
     peps = {str(job.job_instance_id): pep.during(job, ended) for job in ended}
-    yield from floors.judged(_transfers(raw, ended, origin), limits, peps)
+    transfers = list(floors.judged(_transfers(raw, ended, origin), limits, peps))
+    yield from (*transfers, *terminals.fairness(run_dir, transfers, ended))
     yield from _pages(raw, ended, limits, peps)
     quic = _Reader(
         "satlab_satperf",

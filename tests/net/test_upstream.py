@@ -11,6 +11,7 @@ import yaml
 
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
+from satlab.common.topology import load
 from satlab.experiment.run import RunRequest, entities_of, execute, prepare
 from satlab.experiment.run_folder import RunResult
 from satlab.link.options import LinkOptions
@@ -53,7 +54,7 @@ def run(scenario: Path, folder: Path, granted: list[str]) -> tuple[RunResult, li
         LinkOptions(profile="leo"),
         runs=folder / "runs",
         report=False,
-        entities=entities_of({"ground": "client"}),
+        entities=entities_of({"ground": "client"}, load()),
         jobs=(folder / "jobs",),
         privileges=privileges,
     )

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use emulator::config::{self, Config, ConfigError};
-use emulator::demand;
+use emulator::{demand, network};
 use profile::{Mode, Profile};
 
 /// Largest configuration that is read, bytes.
@@ -83,8 +83,10 @@ pub fn load(path: &Path) -> Result<(Config, Profile), Failure> {
         None => profile::read(&config.profile, Mode::Lenient)
             .map_err(|faults| refused_profile(&config.profile, &faults))?,
     };
-    let faults = demand::check(&config.others, &profile);
+    let mut faults = demand::check(&config.others, &profile);
+    faults.extend(network::check(&config, &profile));
     if faults.is_empty() {
+        let profile = network::of_equals(&config, profile);
         Ok((config, profile))
     } else {
         Err(refused(&faults, "make configuration and profile agree"))

@@ -10,12 +10,14 @@ use thiserror::Error;
 
 use crate::demand::OtherLoad;
 use crate::direction::{self, Direction};
+use crate::terminals::Further;
 use crate::timeline::{self, Timeline};
 use crate::timing::Timing;
 use crate::traces::Traces;
 use crate::units::ns_of_ms;
 use crate::validate;
 
+pub use crate::port::Port;
 pub use crate::traces::ReadFile;
 
 /// What `satlink` is asked to emulate.
@@ -61,13 +63,22 @@ pub struct Config {
     pub others: Vec<OtherLoad>,
     /// Where the entities are when each is a process.
     pub emulation: Option<Emulation>,
+    /// Terminals next to the ST, equal to it.
+    pub terminals: Vec<Further>,
 }
 
 impl Config {
-    /// The devices: terrestrial segment, then satellite segment.
+    /// The devices: terrestrial segment, then satellite segment, then further terminals.
     pub fn ports(&self) -> impl Iterator<Item = &Port> {
         let terrestrial = self.terrestrial.iter().flatten();
-        terrestrial.chain(self.satellite.iter().flatten())
+        let satellite = terrestrial.chain(self.satellite.iter().flatten());
+        satellite.chain(self.terminals.iter().map(|it| &it.port))
+    }
+
+    /// Number of terminals, the ST included.
+    #[must_use]
+    pub fn terminal_count(&self) -> usize {
+        1 + self.terminals.len()
     }
 }
 
@@ -83,16 +94,6 @@ pub struct Probes {
     /// Namespaces in which `OpenSAND`'s entities send their own; then nothing else is sent.
     #[serde(default)]
     pub from: Vec<PathBuf>,
-}
-
-/// A TUN device in a network namespace.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Port {
-    /// Path of the namespace, e.g. `/run/netns/NAME`.
-    pub netns: PathBuf,
-    /// Name of the device, 1 to 15 characters.
-    pub tun: String,
 }
 
 /// Addresses of the entities on the emulation network.
@@ -144,6 +145,7 @@ struct Fields {
     timeline: Option<timeline::Fields>,
     others: Option<Vec<OtherLoad>>,
     emulation: Option<Emulation>,
+    terminals: Option<Vec<Further>>,
 }
 
 /// Checks the text of a configuration. Loss traces come from `read`.
@@ -191,6 +193,7 @@ fn config(value: Value, sha256: String, traces: &Traces<'_>) -> serde_json::Resu
         timeline: timeline.transpose()?,
         others: fields.others.unwrap_or_default(),
         emulation: fields.emulation,
+        terminals: fields.terminals.unwrap_or_default(),
     })
 }
 
@@ -287,6 +290,33 @@ mod tests {
         let mut value = example("geo");
         value["far"] = value["near"].clone();
         assert!(faults(&value).contains("far: is the same device as near"));
+    }
+
+    #[test]
+    fn further_terminals_are_read_and_what_cannot_be_shared_is_refused() {
+        let further = |n: u8| json!({"netns": format!("/run/netns/st-{n}"), "tun": "sat0", "subnet": format!("198.18.{}.0/24", 64 + n)});
+        let mut value = example("geo");
+        value["terminals"] = json!([further(2), further(3)]);
+        let config = parse(&value.to_string()).unwrap();
+        assert_eq!((config.terminal_count(), config.ports().count()), (3, 6));
+        value["terminals"] =
+            json!([further(2), further(2), {"netns": "x", "tun": "y", "subnet": "1.2.3.4"}]);
+        value["timing"] = json!("opensand");
+        value["probes"] = json!({"address": "127.0.0.1:5361"});
+        let step = json!({"direction": "return", "terminal": 9, "jitter": {"uniform_ms": 1}});
+        value["timeline"] = json!({"starts": "at-once", "steps": [{"at_s": 1, "set": step}]});
+        let faults = faults(&value);
+        for expected in [
+            "terminals[1]: is the same device as terminals[0]",
+            "terminals[2].subnet: \"1.2.3.4\" is not allowed (an IPv4 subnet",
+            "terminals: two subnets overlap",
+            "terminals: share carriers of the standards alone",
+            "probes: is of one terminal",
+            "timeline.steps[0].set.terminal: there is no terminal 9 (1 to 4)",
+            "timeline.steps[0].set.jitter: terminals share this carrier",
+        ] {
+            assert!(faults.contains(expected), "{expected}\n{faults}");
+        }
     }
 
     #[test]

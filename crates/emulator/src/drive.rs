@@ -10,6 +10,7 @@ use link::{Carrier, Change, Counters, Nanos, Stage};
 
 use crate::bundle::{Bundle, Takes};
 use crate::scheduled::{Applied, Scheduled};
+use crate::served::{OfTerminal, Served};
 
 /// Packets read at most before due packets are released again.
 const BATCH: usize = 64;
@@ -37,6 +38,19 @@ pub trait Io {
     /// The device is gone.
     fn read(&mut self, direction: usize, buffer: &mut [u8]) -> io::Result<Option<(Nanos, usize)>>;
 
+    /// The same with the index of the terminal that it came from, where several share the direction.
+    ///
+    /// # Errors
+    /// As [`Io::read`].
+    fn read_from(
+        &mut self,
+        direction: usize,
+        buffer: &mut [u8],
+    ) -> io::Result<Option<(Nanos, usize, usize)>> {
+        let read = self.read(direction, buffer)?;
+        Ok(read.map(|(came, length)| (came, length, 0)))
+    }
+
     /// Which packets [`Io::write`] takes in bundles of several; the rest comes one by one.
     fn takes(&self, _direction: usize) -> Takes {
         Takes::default()
@@ -47,6 +61,19 @@ pub trait Io {
     /// # Errors
     /// The device is gone.
     fn write(&mut self, direction: usize, bundle: &mut Bundle) -> io::Result<bool>;
+
+    /// The same for a terminal by its index, where several share the direction.
+    ///
+    /// # Errors
+    /// As [`Io::write`].
+    fn write_to(
+        &mut self,
+        direction: usize,
+        _terminal: usize,
+        bundle: &mut Bundle,
+    ) -> io::Result<bool> {
+        self.write(direction, bundle)
+    }
 
     /// Sends a plan to the terminal in another process.
     fn send_plan(&mut self, _direction: usize, _datagram: &[u8]) {}
@@ -95,7 +122,7 @@ pub fn run(
     loop {
         let deadline = drives.iter().map(Drive::deadline).min().unwrap_or(0);
         let patience = drives
-            .iter()
+            .iter_mut()
             .map(|it| it.link.patience())
             .min()
             .unwrap_or(0);
@@ -121,7 +148,7 @@ pub enum Report {
 }
 
 /// State of a direction at the end of a metrics interval. Counters run from the start.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Snapshot {
     /// Number of intervals since the start.
     pub tick: u64,
@@ -141,6 +168,9 @@ pub struct Snapshot {
     pub late_packets: u64,
     /// What came in from another entity.
     pub heard: Option<Heard>,
+    /// What each terminal did where several share the direction; counters, queue, carrier and `Es/N0` above are then
+    /// those of all, of the carrier, or of the first.
+    pub terminals: Vec<OfTerminal>,
 }
 
 /// Release error: time of the write less the due time, µs.
@@ -168,7 +198,7 @@ impl Late {
 
 /// One direction: its link, what it measures, and buffers allocated before it starts.
 pub struct Drive {
-    link: Box<dyn Stage>,
+    link: Served,
     interval: Nanos,
     next_tick: u64,
     refused: (u64, u64),
@@ -184,8 +214,9 @@ pub struct Drive {
     late_packets: u64,
     input: Vec<u8>,
     output: Vec<u8>,
-    /// The packets to write next, and their due times.
+    /// The packets to write next, whom they are for, and their due times.
     bundle: Bundle,
+    to: usize,
     dues: Vec<Nanos>,
 }
 
@@ -196,12 +227,21 @@ impl Drive {
     /// Never: the histogram's bounds are constant and valid.
     #[must_use]
     pub fn new(link: impl Stage + 'static, interval: Nanos, late_limit: Nanos) -> Self {
+        Self::of(Served::Alone(Box::new(link)), interval, late_limit)
+    }
+
+    /// The same for what may be several terminals'.
+    ///
+    /// # Panics
+    /// Never, as [`Drive::new`].
+    #[must_use]
+    pub fn of(link: Served, interval: Nanos, late_limit: Nanos) -> Self {
         // Two digits: a percentile is right within 1 %.
         #[expect(clippy::expect_used)]
         let late =
             Histogram::new_with_bounds(1, MAX_LATE_NS, 2).expect("constant bounds are valid");
         Self {
-            link: Box::new(link),
+            link,
             interval,
             next_tick: 1,
             refused: (0, 0),
@@ -215,6 +255,7 @@ impl Drive {
             input: vec![0; MAX_PACKET],
             output: Vec::with_capacity(MAX_PACKET),
             bundle: Bundle::new(),
+            to: 0,
             dues: Vec::with_capacity(BATCH),
         }
     }
@@ -244,14 +285,16 @@ impl Drive {
             let at = scheduled.at.max(self.seen);
             if scheduled.change.is_outage() {
                 // The newest change of an outage holds: the end that an earlier one scheduled is dropped.
-                let kind = discriminant(&scheduled.change);
+                let kind = |it: &Scheduled| (discriminant(&it.change), it.terminal);
+                let own = kind(&scheduled);
                 self.changes
-                    .retain(|other| !other.is_end || discriminant(&other.change) != kind);
+                    .retain(|other| !other.is_end || kind(other) != own);
             }
             if let Some(next) = scheduled.next(at) {
                 self.schedule(next);
             }
-            let error = self.link.set(at, &scheduled.change).err();
+            let set = self.link.set(at, scheduled.terminal, &scheduled.change);
+            let error = set.err();
             self.seen = at;
             if scheduled.is_reported() {
                 self.applied.push(Applied {
@@ -303,11 +346,11 @@ impl Drive {
     /// Offers what can be read; a bounded number, so that due packets do not wait for a flood.
     fn take_input(&mut self, direction: usize, io: &mut impl Io) -> io::Result<()> {
         for _ in 0..BATCH {
-            let Some((came, length)) = io.read(direction, &mut self.input)? else {
+            let Some((came, length, from)) = io.read_from(direction, &mut self.input)? else {
                 break;
             };
             self.apply_due(came);
-            self.link.offer(came, &self.input[..length]);
+            self.link.offer(came, from, &self.input[..length]);
         }
         Ok(())
     }
@@ -318,9 +361,13 @@ impl Drive {
         loop {
             let now = io.now();
             self.apply_due(now);
-            let Some(due) = self.link.pop(now, &mut self.output) else {
+            let Some((due, to)) = self.link.pop(now, &mut self.output) else {
                 return self.write(direction, io);
             };
+            if to != self.to {
+                self.write(direction, io)?;
+                self.to = to;
+            }
             if !self.bundle.add(&self.output, takes) {
                 self.write(direction, io)?;
                 self.bundle.add(&self.output, takes);
@@ -338,7 +385,7 @@ impl Drive {
         if packets == 0 {
             return Ok(());
         }
-        if !io.write(direction, &mut self.bundle)? {
+        if !io.write_to(direction, self.to, &mut self.bundle)? {
             self.refused.0 += packets;
             self.refused.1 += bytes;
         }
@@ -363,12 +410,15 @@ impl Drive {
     fn snapshot(&mut self, heard: Option<Heard>) -> Snapshot {
         let late = Late::of(&self.late);
         self.late.reset();
+        let state = self.link.state(self.seen);
+        let all = state.all;
         Snapshot {
             tick: self.next_tick,
-            counters: self.link.counters(),
-            queue: self.link.queue(),
-            carrier: self.link.config().carrier,
-            es_n0_db: self.link.es_n0_db(),
+            counters: all.counters,
+            queue: all.queue,
+            carrier: all.carrier,
+            es_n0_db: all.es_n0_db,
+            terminals: state.terminals,
             refused: self.refused,
             late,
             late_packets: self.late_packets,

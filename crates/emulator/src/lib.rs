@@ -14,10 +14,13 @@ pub mod links;
 pub mod network;
 pub mod offload;
 pub mod plan;
+pub mod port;
 pub mod request;
 pub mod rules;
 pub mod scheduled;
+pub mod served;
 pub mod set;
+pub mod terminals;
 #[cfg(test)]
 mod testing;
 pub mod timeline;

@@ -74,7 +74,8 @@ pub fn links(config: &Config, profile: &Profile) -> Links {
 /// Queues of the satellite link: as configured; with the defects of `OpenSAND` its FIFOs, which are those of packets without
 /// a tag.
 fn queues(config: &Config, profile: &Profile) -> [Queue; 2] {
-    let given = [config.forward.queue, config.return_link.queue];
+    let count = config.terminal_count();
+    let given = [config.forward.queue, config.return_link.queue].map(|it| it.of_part(count));
     if !config.opensand_defects {
         return given;
     }
@@ -97,7 +98,9 @@ pub fn targets(config: &Config, profile: &Profile) -> [Target; 4] {
     let rtt_ns = rtt_ns(config, profile);
     let directions = [&config.forward, &config.return_link];
     let mut directions = directions.into_iter().zip(queues(config, profile));
+    let mut indexes = 0..;
     links(config, profile).map(|link| {
+        let is_return = indexes.next() == Some(1);
         let (direction, queue) = directions.next().unzip();
         Target {
             carrier: link.carrier,
@@ -105,7 +108,7 @@ pub fn targets(config: &Config, profile: &Profile) -> [Target; 4] {
             delay_ns: link.delay,
             queue,
             outages: direction.and_then(|it| it.outages.clone()),
-            has_plans: link.demand.is_some(),
+            has_plans: link.demand.is_some() || (is_return && !config.terminals.is_empty()),
         }
     })
 }

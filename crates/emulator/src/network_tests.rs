@@ -88,6 +88,183 @@ fn p184_terminals_of_a_profile_share_its_carriers() {
     assert!(up.iter().all(|&it| it > 1_000_000), "{up:?}");
 }
 
+/// A configuration with so many terminals, and its profile.
+fn of_count(name: &str, count: usize) -> (Config, Profile) {
+    let mut value = example(name);
+    value["terminals"] = (2..=count)
+        .map(|number| {
+            json!({"netns": format!("/run/netns/st-{number}"), "tun": "sat0", "subnet": format!("198.18.{}.0/24", 64 + number)})
+        })
+        .collect();
+    let config = parse(&value.to_string()).unwrap();
+    let loaded = profile(name);
+    assert_eq!(check(&config, &loaded), [""; 0]);
+    let profile = of_equals(&config, loaded);
+    (config, profile)
+}
+
+#[test]
+fn equal_terminals_divide_a_constant_rate_that_the_carrier_does_not_have_for_all() {
+    let cra = |name, count| {
+        let (config, profile) = of_count(name, count);
+        let found = terminals(&config, &profile);
+        assert_eq!(found.len(), count);
+        let rates = found
+            .iter()
+            .map(|it| it.back.demand.as_ref().unwrap().agreement.cra_kbps);
+        let rates: Vec<_> = rates.collect();
+        assert!(rates.iter().all(|&it| it == rates[0]), "{rates:?}");
+        let labels: std::collections::BTreeSet<_> = found
+            .iter()
+            .map(|it| match it.forward.carrier {
+                link::Carrier::Forward { label, .. } => label,
+                _ => panic!("not a forward carrier"),
+            })
+            .collect();
+        assert_eq!(labels.len(), count);
+        rates[0]
+    };
+    // 791 bursts of 194 bytes in 26.5 ms: 46.3 Mbit/s.
+    assert_eq!((cra("geo", 1), cra("geo", 4)), (10_000, 10_000));
+    let of_16 = cra("geo", 16);
+    assert!((2700..2900).contains(&of_16), "{of_16}");
+    assert!((600..720).contains(&cra("geo", 64)));
+    assert_eq!(
+        cra("geo-dama", 2),
+        profile("geo-dama").st_profile.dama.cra_kbps
+    );
+}
+
+/// Bytes per terminal that come out in `seconds` after a second, where `offer` offers.
+fn shares(
+    served: &mut Served,
+    seconds: u64,
+    mut offer: impl FnMut(Nanos, &mut Served),
+) -> Vec<u64> {
+    let mut bytes = vec![0; 64];
+    let mut out = Vec::new();
+    for now in (0..(seconds + 1) * 1000 * MS).step_by(MS as usize) {
+        offer(now, served);
+        while let Some((due, terminal)) = served.pop(now, &mut out) {
+            bytes[terminal] += if due > 1000 * MS { out.len() as u64 } else { 0 };
+        }
+    }
+    bytes
+}
+
+fn packet_for(terminal: usize) -> Vec<u8> {
+    let mut packet = vec![0; 1500];
+    packet[0] = 0x45;
+    let of_lan = [
+        198,
+        18,
+        if terminal == 0 {
+            1
+        } else {
+            65 + terminal as u8
+        },
+        2,
+    ];
+    packet[16..20].copy_from_slice(&of_lan);
+    packet
+}
+
+#[test]
+fn p226_packets_of_equal_terminals_find_their_terminal_and_get_equal_parts() {
+    let (config, profile) = of_count("geo", 3);
+    let [mut forward, mut back] = served(&config, &profile).unwrap();
+    let packets = [0, 1, 2].map(packet_for);
+    let down = shares(&mut forward, 10, |now, link| {
+        for packet in packets.iter().flat_map(|it| [it; 3]) {
+            link.offer(now, 9, packet);
+        }
+    });
+    let up = shares(&mut back, 10, |now, link| {
+        for (terminal, packet) in packets.iter().enumerate() {
+            for _ in 0..3 {
+                link.offer(now, terminal, packet);
+            }
+        }
+    });
+    for shares in [&down, &up] {
+        let mean = shares.iter().sum::<u64>() as f64 / 3.0;
+        for share in &shares[..3] {
+            assert!((*share as f64 / mean - 1.0).abs() < 0.02, "{shares:?}");
+        }
+    }
+    let mbps = |bytes: &[u64]| bytes.iter().sum::<u64>() as f64 * 8.0 / 10e6;
+    assert!((18.7..19.7).contains(&mbps(&down)), "{}", mbps(&down));
+    // Three times the constant rate of 10 Mbit/s, less headers.
+    assert!((28.0..30.1).contains(&mbps(&up)), "{}", mbps(&up));
+    let state = forward.state(11_000 * MS);
+    assert_eq!(state.terminals.len(), 3);
+    let sum: u64 = state
+        .terminals
+        .iter()
+        .map(|it| it.counters.packets_in)
+        .sum();
+    assert_eq!(sum, state.all.counters.packets_in);
+    assert!(state.all.counters.packets_dropped > 0);
+}
+
+#[test]
+fn test_t43_a_flood_of_one_terminal_leaves_the_others_their_shares() {
+    let (config, profile) = of_count("geo", 3);
+    let [mut forward, mut back] = served(&config, &profile).unwrap();
+    let packets = [0, 1, 2].map(packet_for);
+    // The others offer 2.4 Mbit/s each, the flood 60 Mbit/s.
+    let offered = |now: Nanos, terminal: usize| match terminal {
+        1 => 5,
+        _ => usize::from((now / MS) % 5 == 0),
+    };
+    let down = shares(&mut forward, 10, |now, link| {
+        for (terminal, packet) in packets.iter().enumerate() {
+            (0..offered(now, terminal)).for_each(|_| link.offer(now, 9, packet));
+        }
+    });
+    let up = shares(&mut back, 10, |now, link| {
+        for (terminal, packet) in packets.iter().enumerate() {
+            (0..offered(now, terminal)).for_each(|_| link.offer(now, terminal, packet));
+        }
+    });
+    for (name, shares) in [("down", &down), ("up", &up)] {
+        for quiet in [0, 2] {
+            let mbps = shares[quiet] as f64 * 8.0 / 10e6;
+            assert!((2.35..2.45).contains(&mbps), "{name} {quiet}: {mbps}");
+        }
+    }
+    let state = forward.state(11_000 * MS);
+    let dropped = [0, 1, 2].map(|it| state.terminals[it].counters.packets_dropped);
+    assert!(
+        dropped[0] == 0 && dropped[2] == 0 && dropped[1] > 1000,
+        "{dropped:?}"
+    );
+}
+
+#[test]
+fn a_change_of_one_terminal_is_not_one_of_the_others() {
+    let (config, profile) = of_count("geo", 3);
+    let [mut forward, _] = served(&config, &profile).unwrap();
+    forward
+        .set(0, Some(1), &link::Change::Attenuation(30.0))
+        .unwrap();
+    let packets = [0, 1, 2].map(packet_for);
+    let down = shares(&mut forward, 2, |now, link| {
+        for packet in &packets {
+            link.offer(now, 0, packet);
+        }
+    });
+    assert!(down[0] > 0 && down[1] == 0 && down[2] > 0, "{down:?}");
+    let lost = |state: crate::served::State| {
+        state
+            .terminals
+            .iter()
+            .map(|it| it.counters.frames_lost > 0)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(lost(forward.state(3000 * MS)), [false, true, false]);
+}
+
 #[test]
 fn terminals_of_opensand_s_timing_cannot_share() {
     let found = of("geo-dama", |value| value["timing"] = json!("opensand"));

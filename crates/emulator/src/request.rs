@@ -4,6 +4,7 @@
 use schema::Faults;
 use serde_json::Value;
 
+use crate::rules;
 use crate::set::Set;
 use crate::traces::{ReadFile, Traces};
 use crate::validate;
@@ -19,16 +20,22 @@ pub enum Request {
     StartTimeline,
 }
 
-/// Reads a request. Any bytes are read; loss traces come from `read`.
+/// Reads a request to a path with so many terminals. Any bytes are read; loss traces come from `read`.
 ///
 /// # Errors
 /// All faults.
-pub fn parse(text: &[u8], has_satellite: bool, read: &ReadFile<'_>) -> Result<Request, Faults> {
+pub fn parse(
+    text: &[u8],
+    has_satellite: bool,
+    terminals: usize,
+    read: &ReadFile<'_>,
+) -> Result<Request, Faults> {
     let value: Value = serde_json::from_slice(text)
         .map_err(|error| vec![format!("request: is not JSON: {error}")])?;
     let mut traces = Traces::new(read);
     let schema = "satlab/link-control#/$defs/request";
-    let faults = validate::faults(schema, "request", &value, has_satellite, &mut traces);
+    let mut faults = validate::faults(schema, "request", &value, has_satellite, &mut traces);
+    rules::of_terminals("request.set", &value["set"], terminals, &mut faults);
     if !faults.is_empty() {
         return Err(faults);
     }

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::directions::{BOTH, DIRECTIONS};
 use crate::set::{CHANGES, CHANGES_OF_WIRES};
+use crate::terminals::{self, Subnet};
 use crate::units::ns_of_ms;
 
 /// Windows follow each other without overlap.
@@ -75,14 +76,101 @@ pub(crate) fn defects(config: &Value, faults: &mut Faults) {
 /// One device cannot be two ends.
 pub(crate) fn distinct_ports(config: &Value, faults: &mut Faults) {
     let names = ["near", "far", "st", "gw"];
-    let present = names.map(|name| (name, &config[name]));
+    let mut present: Vec<_> = names.map(|name| (name.to_owned(), &config[name])).into();
+    let further = config["terminals"].as_array().into_iter().flatten();
+    present.extend(
+        (0..)
+            .zip(further)
+            .map(|(index, it)| (format!("terminals[{index}]"), it)),
+    );
+    let device = |port: &Value| (port["netns"].clone(), port["tun"].clone());
     for (index, (name, port)) in present.iter().enumerate() {
-        let same = |(_, other): &&(&str, &Value)| port.is_object() && *other == *port;
+        let same = |(_, other): &&(String, &Value)| {
+            port.is_object() && other.is_object() && device(other) == device(port)
+        };
         for (other, _) in present[..index].iter().filter(same) {
             faults.push(format!(
                 "{name}: is the same device as {other} (set a TUN device for each)"
             ));
         }
+    }
+}
+
+/// Further terminals have subnets of their own, and what the rest of the configuration asks for can be shared.
+pub(crate) fn terminals(config: &Value, faults: &mut Faults) {
+    let further: Vec<_> = config["terminals"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .collect();
+    let count = 1 + further.len();
+    let steps = config["timeline"]["steps"].as_array().into_iter().flatten();
+    for (index, step) in steps.enumerate() {
+        let place = format!("timeline.steps[{index}].set");
+        of_terminals(&place, &step["set"], count, faults);
+    }
+    if further.is_empty() {
+        return;
+    }
+    let subnets = further
+        .iter()
+        .filter_map(|it| Subnet::parse(it["subnet"].as_str()?));
+    if terminals::overlap(subnets.collect()) {
+        faults.push("terminals: two subnets overlap (set one of its own for each)".into());
+    }
+    if config["st"].is_null() {
+        faults.push(
+            "terminals: another emulator carries the satellite segment (leave it out)".into(),
+        );
+    }
+    if config["timing"] == "opensand" {
+        faults.push(
+            "terminals: share carriers of the standards alone (\"timing\": \"standard\")".into(),
+        );
+    }
+    for name in ["emulation", "others", "probes"] {
+        let is_given = match &config[name] {
+            Value::Null => false,
+            Value::Array(list) => !list.is_empty(),
+            _ => true,
+        };
+        if is_given {
+            faults.push(format!(
+                "{name}: is of one terminal (leave it out, or terminals)"
+            ));
+        }
+    }
+}
+
+/// A change names a terminal that is there, and one that shares its carrier leaves the others theirs.
+pub(crate) fn of_terminals(place: &str, set: &Value, count: usize, faults: &mut Faults) {
+    let direction = set["direction"].as_str().unwrap_or_default();
+    let is_wire = DIRECTIONS[2..].contains(&direction);
+    if let Some(terminal) = set["terminal"].as_u64() {
+        if is_wire {
+            faults.push(format!(
+                "{place}.terminal: all share a terrestrial direction (leave it out)"
+            ));
+        } else if terminal > count as u64 {
+            faults.push(format!(
+                "{place}.terminal: there is no terminal {terminal} (1 to {count})"
+            ));
+        }
+    }
+    if count == 1 || is_wire {
+        return;
+    }
+    let is_forward = direction == DIRECTIONS[0];
+    let possible = |name: &str| match name {
+        "outage" | "attenuation_db" => true,
+        "delay_ms" | "modcod" => is_forward,
+        _ => false,
+    };
+    let given = CHANGES.into_iter().filter(|name| set.get(name).is_some());
+    for name in given.filter(|name| !possible(name)) {
+        faults.push(format!(
+            "{place}.{name}: terminals share this carrier (outage, attenuation_db, of forward delay_ms and modcod)"
+        ));
     }
 }
 

@@ -18,6 +18,8 @@ pub struct Scheduled {
     pub at: Nanos,
     /// What.
     pub change: Change,
+    /// Of which terminal, by its index; `None`: of all that share the direction.
+    pub terminal: Option<usize>,
     /// How long an outage lasts; `None`: until another change ends it.
     pub lasts: Option<Nanos>,
     /// The end of an outage that was given with its length.
@@ -37,6 +39,7 @@ impl Scheduled {
         Self {
             at,
             change,
+            terminal: None,
             lasts: None,
             is_end: false,
             variation: None,
@@ -54,6 +57,7 @@ impl Scheduled {
         let up = Change::Outage(false);
         let end = Self {
             is_end: true,
+            terminal: self.terminal,
             requested: Map::from_iter([("outage".to_owned(), Value::Bool(false))]),
             ..Self::new(at.saturating_add(self.lasts?), up, self.origin)
         };

@@ -31,6 +31,8 @@ pub(crate) const CHANGES_OF_WIRES: usize = 4;
 pub struct Set {
     /// Indexes into [`DIRECTIONS`].
     directions: Vec<usize>,
+    /// Index of the terminal; `None`: all.
+    terminal: Option<usize>,
     changes: Vec<Requested>,
 }
 
@@ -106,7 +108,9 @@ impl Set {
                 field: Map::from_iter([(name.to_owned(), field.clone())]),
             })
         });
+        let terminal = value.get("terminal").map(usize::deserialize).transpose()?;
         Ok(Self {
+            terminal: terminal.map(|number| number.saturating_sub(1)),
             directions: direction.map_or_else(|| vec![0, 1], |index| vec![index]),
             changes: changes.collect::<serde_json::Result<_>>()?,
         })
@@ -123,6 +127,7 @@ impl Set {
             let (change, lasts) = requested.what.change(&targets[index]);
             let scheduled = Scheduled {
                 lasts,
+                terminal: self.terminal,
                 requested: requested.field.clone(),
                 ..Scheduled::new(at, change, origin)
             };

@@ -8,6 +8,7 @@ use schema::{Faults, Schemas};
 use serde_json::Value;
 
 use crate::rules;
+use crate::terminals::Subnet;
 use crate::traces::Traces;
 
 static SCHEMAS: LazyLock<Schemas> = LazyLock::new(|| {
@@ -38,6 +39,7 @@ pub(crate) fn faults(
             "ipv4" => refuse_unless(text.parse::<Ipv4Addr>().is_ok()),
             "socket-address" => refuse_unless(text.parse::<SocketAddr>().is_ok()),
             "windows" => refuse_unless(rules::is_in_order(value)),
+            "ipv4-subnet" => refuse_unless(Subnet::parse(text).is_some()),
             "loss-trace" => traces.check(place, text, faults),
             "bursts" => rules::bursts(place, value, faults),
             "chain" => rules::chain(place, value, faults),
@@ -46,6 +48,7 @@ pub(crate) fn faults(
             "whole-configuration" => {
                 rules::distinct_ports(value, faults);
                 rules::defects(value, faults);
+                rules::terminals(value, faults);
             }
             "entity-addresses" => rules::distinct_entities(place, value, faults),
             _ => faults.push(format!("{place}: no rule is called {name}")),

@@ -4,6 +4,7 @@
 use crate::Nanos;
 use dvb::sdu::Filled;
 use std::fmt;
+use std::ops::AddAssign;
 
 /// What a link did since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,6 +57,37 @@ pub struct Counters {
     pub plans_lost: u64,
     /// Payload bytes of frames that carried plans, contained in `frame_bytes_used`.
     pub signalling_bytes: u64,
+}
+
+impl AddAssign for Counters {
+    fn add_assign(&mut self, other: Self) {
+        self.packets_in += other.packets_in;
+        self.bytes_in += other.bytes_in;
+        self.packets_out += other.packets_out;
+        self.bytes_out += other.bytes_out;
+        self.packets_dropped += other.packets_dropped;
+        self.bytes_dropped += other.bytes_dropped;
+        self.packets_marked += other.packets_marked;
+        self.packets_lost += other.packets_lost;
+        self.bytes_lost += other.bytes_lost;
+        self.frames_sent += other.frames_sent;
+        self.frames_lost += other.frames_lost;
+        self.frame_bytes_available += other.frame_bytes_available;
+        self.frame_bytes_used += other.frame_bytes_used;
+        self.superframes += other.superframes;
+        self.slots_assigned += other.slots_assigned;
+        self.slots_free += other.slots_free;
+        self.slots_signalling += other.slots_signalling;
+        self.requests += other.requests;
+        self.rbdc_kbps += other.rbdc_kbps;
+        self.vbdc_bursts += other.vbdc_bursts;
+        self.requests_lost += other.requests_lost;
+        self.plans_lost += other.plans_lost;
+        self.signalling_bytes += other.signalling_bytes;
+        for (sum, more) in self.frames_by_id.iter_mut().zip(other.frames_by_id) {
+            *sum += more;
+        }
+    }
 }
 
 /// One thing that happened, in model time. Displays as one line without its end.

@@ -179,6 +179,12 @@ impl SharedForward {
         self.sender.lanes().lane(terminal).modcod()
     }
 
+    /// The configuration of a terminal's link, changes included.
+    #[must_use]
+    pub fn config(&self, terminal: usize) -> &LinkConfig {
+        &self.sender.exit().terminals[terminal].config
+    }
+
     /// The carrier: its frames and counters, whoever they are for.
     #[must_use]
     pub fn carrier_counters(&self) -> Counters {

@@ -83,7 +83,8 @@ impl SharedReturn {
     /// Advances to `now` and offers a packet of a terminal; see [`Link::push`].
     pub fn push(&mut self, now: Nanos, terminal: usize, packet: &[u8]) -> Accepted {
         self.advance(now);
-        let accepted = self.terminals[terminal].push(self.now, packet);
+        // Its own time: another terminal's packet may be read first and have come later.
+        let accepted = self.terminals[terminal].push(now, packet);
         self.announce(terminal);
         accepted
     }
@@ -144,6 +145,12 @@ impl SharedReturn {
         self.advance(now);
         self.terminals[terminal].advance(self.now);
         self.terminals[terminal].counters()
+    }
+
+    /// When the next plan is made: what the terminals do afterwards is not known before.
+    #[must_use]
+    pub const fn next_plan(&self) -> Nanos {
+        self.gateway.next_plan()
     }
 
     /// Bytes and packets that wait at a terminal.

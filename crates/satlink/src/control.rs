@@ -31,6 +31,8 @@ use crate::sys::{self, Event, Poll};
 const MAX_REQUEST: usize = 64 << 10;
 /// Time that a connection may last: the next one waits for it.
 const CONNECTION: Duration = Duration::from_secs(10);
+/// Field of a direction's state with what was set of single terminals.
+const TERMINALS: &str = "terminals";
 
 /// The fields in force, by direction; `None` where a direction is not served.
 #[derive(Debug)]
@@ -64,6 +66,11 @@ impl State {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let (Some(fields), None) = (&mut state[*direction], &applied.error) {
             let mut requested = applied.change.requested.clone();
+            if let Some(index) = applied.change.terminal {
+                extend_terminal(fields, index + 1, requested);
+                return;
+            }
+            forget_of_terminals(fields, &requested);
             // A handover is many changes at once; what it does to waiting packets is not part of the state.
             if let Some(Value::Object(mut all)) = requested.remove("handover") {
                 all.remove("waiting");
@@ -84,6 +91,28 @@ impl State {
             .map(|(name, fields)| ((*name).to_owned(), json!(fields)))
             .collect::<Map<_, _>>()
             .into()
+    }
+}
+
+/// Records what was set of one terminal alone.
+fn extend_terminal(fields: &mut Map<String, Value>, number: usize, requested: Map<String, Value>) {
+    let all = fields.entry(TERMINALS).or_insert_with(|| json!({}));
+    let own = all.as_object_mut().map(|all| {
+        let own = all.entry(number.to_string());
+        own.or_insert_with(|| json!({}))
+    });
+    if let Some(Value::Object(own)) = own {
+        own.extend(requested);
+    }
+}
+
+/// What is set of all terminals holds for each.
+fn forget_of_terminals(fields: &mut Map<String, Value>, requested: &Map<String, Value>) {
+    let all = fields.get_mut(TERMINALS).and_then(Value::as_object_mut);
+    for own in all.into_iter().flat_map(Map::values_mut) {
+        if let Value::Object(own) = own {
+            own.retain(|name, _| !requested.contains_key(name));
+        }
     }
 }
 
@@ -121,7 +150,8 @@ impl Controller<'_> {
     /// Answers one request that came at `now`. Any bytes are answered.
     pub fn answer(&mut self, now: Nanos, request: &[u8]) -> Value {
         let has_satellite = self.config.satellite.is_some();
-        let answer = match request::parse(request, has_satellite, &cli::read_trace) {
+        let terminals = self.config.terminal_count();
+        let answer = match request::parse(request, has_satellite, terminals, &cli::read_trace) {
             Ok(Request::Set(set)) => self.set(now, &set),
             Ok(Request::GetState) => Ok(self.get(now)),
             Ok(Request::StartTimeline) => self.start(now),

@@ -135,6 +135,76 @@ fn variations_of_the_profile_start_with_the_timeline() {
     assert_eq!(begun(Value::Null), [now, vec![]]);
 }
 
+fn with_terminals(value: &mut Value) {
+    let further = |n: u8| json!({"netns": format!("/run/netns/st-{n}"), "tun": "sat0", "subnet": format!("198.18.{}.0/24", 64 + n)});
+    value["terminals"] = json!([further(2), further(3)]);
+}
+
+#[test]
+fn p228_a_change_of_one_terminal_is_sent_and_shown_as_its_own() {
+    let config = config(with_terminals);
+    let state = state(&config);
+    let mut controller = controller(&config, &state);
+    let shown = |controller: &mut Controller<'_>, request: &[u8]| {
+        assert_eq!(controller.answer(7, request)["ok"], true);
+        let change = posted(controller, 0).pop().unwrap();
+        let terminal = change.terminal;
+        let applied = Applied {
+            at: 7,
+            change,
+            error: None,
+        };
+        state.observe(&Message::Change(0, Box::new(applied)));
+        let all = controller.answer(0, br#"{"get": "state"}"#)["directions"]["forward"].clone();
+        (terminal, all)
+    };
+    let one = br#"{"set": {"direction": "forward", "terminal": 2, "attenuation_db": 6}}"#;
+    let (terminal, fields) = shown(&mut controller, one);
+    assert_eq!(terminal, Some(1));
+    assert_eq!(fields["terminals"], json!({"2": {"attenuation_db": 6}}));
+    assert!(fields.get("attenuation_db").is_none());
+    // Plans that the terminal may miss are on the return link.
+    assert_eq!(posted(&controller, 1).pop().unwrap().terminal, Some(1));
+    let all = br#"{"set": {"direction": "forward", "attenuation_db": 0}}"#;
+    let (terminal, fields) = shown(&mut controller, all);
+    assert_eq!((terminal, &fields["attenuation_db"]), (None, &json!(0)));
+    assert_eq!(fields["terminals"], json!({"2": {}}));
+}
+
+#[test]
+fn p228_what_terminals_share_does_not_change_for_one() {
+    let config = config(with_terminals);
+    let state = state(&config);
+    let mut controller = controller(&config, &state);
+    for (set, fault) in [
+        (
+            json!({"direction": "forward", "terminal": 4, "outage": true}),
+            "request.set.terminal: there is no terminal 4 (1 to 3)",
+        ),
+        (
+            json!({"direction": "forward", "terminal": 0, "outage": true}),
+            "request.set.terminal: 0 is not allowed",
+        ),
+        (
+            json!({"direction": "return", "delay_ms": 1}),
+            "request.set.delay_ms: terminals share this carrier",
+        ),
+        (
+            json!({"direction": "both", "queue": {"bytes": 9}}),
+            "request.set.queue: terminals share this carrier",
+        ),
+        (
+            json!({"direction": "terrestrial_up", "terminal": 1, "outage": true}),
+            "request.set.terminal: all share a terrestrial direction",
+        ),
+    ] {
+        let answer = controller.answer(0, json!({"set": set}).to_string().as_bytes());
+        assert_eq!(answer["ok"], false, "{set}");
+        assert!(answer["faults"].to_string().contains(fault), "{answer}");
+    }
+    assert!(posted(&controller, 0).is_empty() && posted(&controller, 1).is_empty());
+}
+
 #[test]
 fn a_handover_shows_as_the_link_that_took_over() {
     let config = config(|_| {});

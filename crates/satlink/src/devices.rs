@@ -14,6 +14,7 @@ use link::Nanos;
 use crate::entity::Air;
 use crate::mailbox::Mailbox;
 use crate::sys::{self, Event, Poll, Timer};
+use crate::terminals::Terminals;
 use crate::tun::Tun;
 
 /// So close to a deadline, input waits for it, for one wake serves both. Where arrivals are not noted, packets count as
@@ -59,6 +60,8 @@ impl TimerAdvance {
 pub enum End {
     /// A device of this host.
     Tun(Tun),
+    /// A device for each of several terminals.
+    Terminals(Terminals),
     /// Another entity.
     Air(Air),
 }
@@ -67,6 +70,7 @@ impl End {
     fn descriptor(&self) -> &dyn AsRawFd {
         match self {
             Self::Tun(tun) => tun,
+            Self::Terminals(terminals) => terminals,
             Self::Air(air) => air.socket(),
         }
     }
@@ -78,18 +82,29 @@ impl End {
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(match self {
             Self::Tun(tun) => Self::Tun(tun.try_clone()?),
+            Self::Terminals(terminals) => Self::Terminals(terminals.try_clone()?),
             Self::Air(air) => Self::Air(air.try_clone()?),
         })
     }
 
     /// Whether arrival times are known.
     fn has_stamps(&self) -> bool {
-        matches!(self, Self::Tun(tun) if tun.stamps().is_ok())
+        !matches!(self, Self::Air(_)) && self.tuns().all(|tun| tun.stamps().is_ok())
+    }
+
+    /// Its devices.
+    fn tuns(&self) -> impl Iterator<Item = &Tun> {
+        let (one, several) = match self {
+            Self::Tun(tun) => (Some(tun), None),
+            Self::Terminals(terminals) => (None, Some(terminals.iter())),
+            Self::Air(_) => (None, None),
+        };
+        one.into_iter().chain(several.into_iter().flatten())
     }
 
     /// Whether there is more to read that no descriptor shows.
     fn holds_more(&self) -> bool {
-        matches!(self, Self::Tun(tun) if tun.holds_more())
+        self.tuns().any(Tun::holds_more)
     }
 }
 
@@ -151,10 +166,8 @@ impl Devices {
     /// Why arrival times of a device are not known.
     #[must_use]
     pub fn refused_stamps(&self) -> Option<&io::Error> {
-        self.ends.iter().find_map(|(from, _)| match from {
-            End::Tun(tun) => tun.stamps().err(),
-            End::Air(_) => None,
-        })
+        let mut inputs = self.ends.iter().flat_map(|(from, _)| from.tuns());
+        inputs.find_map(|tun| tun.stamps().err())
     }
 
     /// Waits for the deadline alone where that is near.
@@ -238,28 +251,56 @@ impl Io for Devices {
     }
 
     fn read(&mut self, direction: usize, buffer: &mut [u8]) -> io::Result<Option<(Nanos, usize)>> {
+        let read = self.read_from(direction, buffer)?;
+        Ok(read.map(|(came, length, _)| (came, length)))
+    }
+
+    fn read_from(
+        &mut self,
+        direction: usize,
+        buffer: &mut [u8],
+    ) -> io::Result<Option<(Nanos, usize, usize)>> {
         let read = match &mut self.ends[direction].0 {
-            End::Tun(tun) => tun.read(buffer)?,
-            End::Air(air) => air.read(buffer).map(|length| (None, length)),
+            End::Tun(tun) => tun.read(buffer)?.map(|(came, length)| (came, length, 0)),
+            End::Terminals(terminals) => terminals.read(buffer)?,
+            End::Air(air) => air.read(buffer).map(|length| (None, length, 0)),
         };
         let now = self.now();
-        Ok(read.map(|(came, length)| {
+        Ok(read.map(|(came, length, from)| {
             let came = came.map_or(now, |came| came.saturating_sub(self.origin).min(now));
-            (came, length)
+            (came, length, from)
         }))
     }
 
     fn takes(&self, direction: usize) -> Takes {
         match &self.ends[direction].1 {
             End::Tun(tun) => tun.takes(),
+            // Of one kernel, all are alike.
+            End::Terminals(terminals) => terminals
+                .iter()
+                .next()
+                .map_or_else(Takes::default, Tun::takes),
             End::Air(_) => Takes::default(),
         }
     }
 
     fn write(&mut self, direction: usize, bundle: &mut Bundle) -> io::Result<bool> {
+        self.write_to(direction, 0, bundle)
+    }
+
+    fn write_to(
+        &mut self,
+        direction: usize,
+        terminal: usize,
+        bundle: &mut Bundle,
+    ) -> io::Result<bool> {
         let (header, packet) = bundle.finish();
         match &mut self.ends[direction].1 {
             End::Tun(tun) => tun.write(&header, packet),
+            End::Terminals(terminals) => match terminals.tun(terminal) {
+                Some(tun) => tun.write(&header, packet),
+                None => Ok(false),
+            },
             End::Air(air) => {
                 air.write(packet);
                 Ok(true)
@@ -281,7 +322,7 @@ impl Io for Devices {
 
     fn heard(&self, direction: usize) -> Option<Heard> {
         match &self.ends[direction].0 {
-            End::Tun(_) => None,
+            End::Tun(_) | End::Terminals(_) => None,
             End::Air(air) => Some(air.heard()),
         }
     }

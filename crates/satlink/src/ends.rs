@@ -8,6 +8,7 @@ use emulator::config::{Config, Emulation, Port};
 
 use crate::devices::End;
 use crate::entity::{Air, Entity, Role};
+use crate::terminals::Terminals;
 use crate::tun::Tun;
 
 /// Input and output of each direction that is served.
@@ -22,7 +23,7 @@ pub fn open(config: &Config, entity: Entity) -> Result<Ends, Failure> {
         return open_split(config, entity);
     }
     let satellite = match &config.satellite {
-        Some([st, gw]) => Some([open_port("st", st)?, open_port("gw", gw)?]),
+        Some([st, gw]) => Some([open_terminals(config, st)?, open_port("gw", gw)?]),
         None => None,
     };
     let [forward, back] = satellite.map_or(Ok([None, None]), both_ways)?;
@@ -91,13 +92,33 @@ fn split_ends(
     })
 }
 
+/// The ST's device, or with further terminals one of each.
+fn open_terminals(config: &Config, st: &Port) -> Result<End, Failure> {
+    let mut tuns = vec![open_tun("st", st)?];
+    for (further, index) in config.terminals.iter().zip(0..) {
+        tuns.push(open_tun(&format!("terminals[{index}]"), &further.port)?);
+    }
+    match (tuns.pop(), tuns.is_empty()) {
+        (Some(only), true) => Ok(End::Tun(only)),
+        (last, _) => {
+            tuns.extend(last);
+            let terminals = Terminals::new(tuns);
+            terminals
+                .map(End::Terminals)
+                .map_err(|error| Failure::host(format!("epoll: {error}"), "see ulimit -n"))
+        }
+    }
+}
+
 fn open_port(name: &str, port: &Port) -> Result<End, Failure> {
-    Tun::open(&port.netns, &port.tun)
-        .map(End::Tun)
-        .map_err(|error| {
-            let what = format!("{name}: {} in {}: {error}", port.tun, port.netns.display());
-            Failure::host(what, hint(&error, port))
-        })
+    open_tun(name, port).map(End::Tun)
+}
+
+fn open_tun(name: &str, port: &Port) -> Result<Tun, Failure> {
+    Tun::open(&port.netns, &port.tun).map_err(|error| {
+        let what = format!("{name}: {} in {}: {error}", port.tun, port.netns.display());
+        Failure::host(what, hint(&error, port))
+    })
 }
 
 fn clone(end: &End) -> Result<End, Failure> {

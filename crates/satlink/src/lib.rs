@@ -16,6 +16,7 @@ pub mod run;
 mod samples;
 mod stamp;
 mod sys;
+mod terminals;
 mod tun;
 
 #[cfg(test)]

@@ -83,6 +83,9 @@ struct ChangeLine<'a> {
     t_s: f64,
     direction: &'static str,
     origin: &'static str,
+    /// Number of the terminal; `None`: all that share the direction.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    terminal: Option<usize>,
     set: &'a Map<String, Value>,
     /// Why the link stayed as it was.
     error: Option<String>,
@@ -96,6 +99,7 @@ impl<'a> ChangeLine<'a> {
             t_s,
             direction: DIRECTIONS[direction],
             origin: applied.change.origin.word(),
+            terminal: applied.change.terminal.map(|index| index + 1),
             set: &applied.change.requested,
             error: applied.error.as_ref().map(ToString::to_string),
         }

@@ -51,6 +51,7 @@ fn snapshot(tick: u64, packets: u64) -> Snapshot {
         max: 3.0,
     });
     Snapshot {
+        terminals: Vec::new(),
         heard: None,
         tick,
         counters,
@@ -71,7 +72,7 @@ fn written_by(served: [bool; 4], snapshots: &[(usize, Snapshot)], end: bool) -> 
     let (sender, receiver) = channel();
     for (direction, snapshot) in snapshots {
         sender
-            .send(Message::Snapshot(*direction, Box::new(*snapshot)))
+            .send(Message::Snapshot(*direction, Box::new(snapshot.clone())))
             .unwrap();
     }
     if end {
@@ -142,6 +143,52 @@ fn changes_have_exactly_the_fields_of_the_schema() {
 }
 
 #[test]
+fn p229_each_terminal_has_its_figures_in_the_schema_s_form() {
+    let of = |packets: u64| emulator::served::OfTerminal {
+        counters: link::Counters {
+            bytes_in: packets * 1000,
+            bytes_dropped: packets * 100,
+            packets_out: packets,
+            bytes_out: packets * 1000,
+            superframes: packets,
+            slots_assigned: 2 * packets,
+            ..link::Counters::default()
+        },
+        queue: (1500, 1),
+        carrier: link::Carrier::Wire,
+        es_n0_db: Some(12.345_678),
+    };
+    let shared = |tick: u64| Snapshot {
+        terminals: vec![of(tick * 10), of(tick * 30)],
+        ..snapshot(tick, 40)
+    };
+    let mut snapshots = Vec::new();
+    for tick in [1, 2] {
+        snapshots.extend([(0, shared(tick)), (1, snapshot(tick, 5))]);
+    }
+    let lines = written_by([true, true, false, false], &snapshots, true);
+    for line in &lines {
+        assert_eq!(schema_faults(SCHEMA, line), [""; 0]);
+    }
+    let second = &lines[2]["forward"]["terminals"][1];
+    assert_eq!(
+        (&second["terminal"], &second["out_packets"]),
+        (&2.into(), &30.into())
+    );
+    assert_eq!(second["rate_bps"], 30.0 * 8000.0 / 0.1);
+    // 1500 bytes wait at both ends of the interval.
+    assert_eq!(second["sent_bps"], 30.0 * 7200.0 / 0.1);
+    assert_eq!(
+        (&second["slots_assigned"], &second["es_n0_db"]),
+        (&60.into(), &12.346.into())
+    );
+    assert!(
+        lines[2]["return"].get("terminals").is_none(),
+        "one terminal has none"
+    );
+}
+
+#[test]
 fn directions_of_another_emulator_are_null() {
     let snapshots: Vec<_> = (1..3)
         .flat_map(|tick| [(2, snapshot(tick, 5)), (3, snapshot(tick, 5))])
@@ -189,7 +236,7 @@ fn refused_packets_are_dropped_ones() {
         ..snapshot(1, 10)
     };
     let lines = written(
-        &[(0, refused), (1, refused), (2, refused), (3, refused)],
+        &[0, 1, 2, 3].map(|direction| (direction, refused.clone())),
         false,
     );
     let forward = &lines[1]["forward"];

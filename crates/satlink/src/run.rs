@@ -14,7 +14,8 @@ use cli::{Failure, log};
 use emulator::config::{Config, Port};
 use emulator::directions::{DIRECTIONS, TRAVEL};
 use emulator::drive::{self, Drive, Gone, Late, Report};
-use emulator::{links, scheduled};
+use emulator::served::Served;
+use emulator::{links, network, scheduled};
 use link::{Link, LinkConfig, LinkError, Receiver as LinkReceiver, Relay, Sender};
 use linux::Signals;
 use profile::Profile;
@@ -362,6 +363,7 @@ fn directions(
     entity: Entity,
     ends: Ends,
 ) -> Result<Vec<Prepared>, Failure> {
+    let mut served = shared_carriers(config, profile)?;
     // The sender's process is a new one at every start.
     let session = (unix_s() as u32) ^ std::process::id().rotate_left(16);
     links::links(config, profile)
@@ -371,13 +373,11 @@ fn directions(
         .filter_map(|(index, (link, ends))| ends.map(|ends| (index, link, ends)))
         .map(|(index, link, ends)| {
             let rate_bps = link.carrier.rate_bps().unwrap_or(0.0);
-            let drive = drive_of(link, entity.role(index), session, config);
-            let drive = drive.map_err(|error| {
-                Failure::usage(
-                    format!("{}: {error}", DIRECTIONS[index]),
-                    "satlink plan shows what was derived",
-                )
-            })?;
+            let drive = match served.get_mut(index).and_then(Option::take) {
+                Some(shared) => driven(shared, config),
+                None => drive_of(link, entity.role(index), session, config)
+                    .map_err(|error| not_a_link(DIRECTIONS[index], &error))?,
+            };
             Ok(Prepared {
                 index,
                 rate_bps,
@@ -387,6 +387,28 @@ fn directions(
             })
         })
         .collect()
+}
+
+/// The carriers that terminals share, in the order of [`DIRECTIONS`]; none where there is one terminal.
+fn shared_carriers(config: &Config, profile: &Profile) -> Result<Vec<Option<Served>>, Failure> {
+    if config.terminals.is_empty() {
+        return Ok(Vec::new());
+    }
+    let served = network::served(config, profile);
+    let served = served.map_err(|error| not_a_link("terminals", &error))?;
+    Ok(served.map(Some).into())
+}
+
+fn not_a_link(place: &str, error: &LinkError) -> Failure {
+    Failure::usage(
+        format!("{place}: {error}"),
+        "satlink plan shows what was derived",
+    )
+}
+
+fn driven(served: Served, config: &Config) -> Drive {
+    let interval = config.metrics_interval_ms * 1_000_000;
+    Drive::of(served, interval, config.timing.late_limit_us() * 1000)
 }
 
 /// The direction, or this process's part of it.

@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use emulator::drive::Snapshot;
+use emulator::served::OfTerminal;
+use link::Counters;
 use serde::Serialize;
 
 /// One value per direction, named as in [`emulator::directions::DIRECTIONS`].
@@ -98,6 +100,74 @@ pub(crate) struct Direction {
     pub late_packets: u64,
     /// `None` where no other entity sends.
     pub heard: Option<HeardLine>,
+    /// Each terminal where several share the direction.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub terminals: Vec<TerminalLine>,
+}
+
+/// What a terminal of a shared direction did in an interval.
+#[derive(Debug, Serialize)]
+pub(crate) struct TerminalLine {
+    pub terminal: usize,
+    pub queue_bytes: u64,
+    pub queue_packets: u64,
+    pub in_packets: u64,
+    pub in_bytes: u64,
+    pub out_packets: u64,
+    pub out_bytes: u64,
+    pub rate_bps: f64,
+    /// Out of its queue, onto the air.
+    pub sent_bps: f64,
+    pub dropped_packets: u64,
+    pub lost_packets: u64,
+    pub frames: u64,
+    pub lost_frames: u64,
+    pub modcod_id: Option<u8>,
+    pub es_n0_db: Option<f64>,
+    pub slots_assigned: Option<u64>,
+    pub requests: Option<u64>,
+    pub slots_requested: Option<u64>,
+    pub plans_lost: Option<u64>,
+}
+
+impl TerminalLine {
+    /// The sample of the terminal with this index between two states.
+    fn between(index: usize, last: Option<&OfTerminal>, now: &OfTerminal, seconds: f64) -> Self {
+        let delta = |value: fn(&Counters) -> u64| {
+            value(&now.counters) - last.map_or(0, |it| value(&it.counters))
+        };
+        let on_demand = |value| (now.counters.superframes > 0).then(|| delta(value));
+        let out_bytes = delta(|it| it.bytes_out);
+        let came = delta(|it| it.bytes_in) + last.map_or(0, |it| it.queue.0);
+        let left = delta(|it| it.bytes_dropped) + now.queue.0;
+        let sent_bytes = came.saturating_sub(left);
+        Self {
+            terminal: index + 1,
+            queue_bytes: now.queue.0,
+            queue_packets: now.queue.1,
+            in_packets: delta(|it| it.packets_in),
+            in_bytes: delta(|it| it.bytes_in),
+            out_packets: delta(|it| it.packets_out),
+            out_bytes,
+            rate_bps: out_bytes as f64 * 8.0 / seconds,
+            sent_bps: sent_bytes as f64 * 8.0 / seconds,
+            dropped_packets: delta(|it| it.packets_dropped),
+            lost_packets: delta(|it| it.packets_lost),
+            frames: delta(|it| it.frames_sent),
+            lost_frames: delta(|it| it.frames_lost),
+            modcod_id: Some(now.carrier.waveform_id()).filter(|id| *id > 0),
+            es_n0_db: now.es_n0_db.map(rounded_db),
+            slots_assigned: on_demand(|it| it.slots_assigned),
+            requests: on_demand(|it| it.requests),
+            slots_requested: on_demand(|it| it.vbdc_bursts),
+            plans_lost: on_demand(|it| it.plans_lost),
+        }
+    }
+}
+
+/// Thousandths of a dB: more digits would be noise of the logarithm.
+fn rounded_db(db: f64) -> f64 {
+    (db * 1e3).round() / 1e3
 }
 
 /// What came in from the entity before.
@@ -136,7 +206,7 @@ impl Direction {
             frames_by_modcod: frames_by_modcod(last, now),
             modcod_id: Some(now.carrier.waveform_id()).filter(|id| *id > 0),
             threshold_db: now.carrier.threshold_db(),
-            es_n0_db: now.es_n0_db.map(|db| (db * 1e3).round() / 1e3),
+            es_n0_db: now.es_n0_db.map(rounded_db),
             frame_fill_ratio: (available > 0).then(|| used as f64 / available as f64),
             superframes: on_demand(|s| s.counters.superframes),
             slots_assigned: on_demand(|s| s.counters.slots_assigned),
@@ -163,6 +233,13 @@ impl Direction {
                     silent_ms: heard.silent.map(|ns| ns as f64 / 1e6),
                 }
             }),
+            terminals: (0..)
+                .zip(&now.terminals)
+                .map(|(index, terminal)| {
+                    let before = last.and_then(|last| last.terminals.get(index));
+                    TerminalLine::between(index, before, terminal, seconds)
+                })
+                .collect(),
         }
     }
 }
@@ -249,5 +326,5 @@ impl Joiner {
 /// The first sample that these snapshots of the first interval become.
 pub(crate) fn sampled(snapshots: &[Option<Snapshot>; 4]) -> Sample {
     let mut joiner = Joiner::new(1000.0, 100, [true; 4]);
-    joiner.sample(1, snapshots.each_ref().map(|one| one.map(Box::new)))
+    joiner.sample(1, snapshots.each_ref().map(|one| one.clone().map(Box::new)))
 }

@@ -284,6 +284,13 @@ impl Poll {
     }
 }
 
+impl AsRawFd for Poll {
+    /// Readable while one of its descriptors is.
+    fn as_raw_fd(&self) -> RawFd {
+        self.epoll.as_raw_fd()
+    }
+}
+
 /// Puts the calling thread into `SCHED_FIFO`; children of it would start without.
 ///
 /// # Errors

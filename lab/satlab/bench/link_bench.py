@@ -126,11 +126,13 @@ class Promise:
     met: bool
 
 
-def _at_most(name: str, limit: float, unit: str, measured: float | None) -> Promise:
+def at_most(name: str, limit: float, unit: str, measured: float | None) -> Promise:
+    """Return a promise that is met by at most its limit."""
     return Promise(name, f"<= {limit:g} {unit}", measured, measured is not None and measured <= limit)
 
 
-def _at_least(name: str, limit: float, unit: str, measured: float | None) -> Promise:
+def at_least(name: str, limit: float, unit: str, measured: float | None) -> Promise:
+    """Return a promise that is met by at least its limit."""
     return Promise(name, f">= {limit:g} {unit}", measured, measured is not None and measured >= limit)
 
 
@@ -141,20 +143,20 @@ def promises(result: dict[str, Any]) -> list[Promise]:
         flow, name = rate["load"], f"{rate['rate_mbps']:g} Mbit/s"
         if limit := CORES.get(rate["rate_mbps"]):
             made += [
-                _at_most(f"{name}: emulator", limit, "cores", flow and flow["emulator_cores"]),
-                _at_most(f"{name}: release error p99", LATE_US, "us", _loaded_late_us(rate["late"])),
-                _at_most(f"{name}: RTT above the frame model", RTT_ABOVE_MS, "ms", rate["rtt_above_model_ms"]),
+                at_most(f"{name}: emulator", limit, "cores", flow and flow["emulator_cores"]),
+                at_most(f"{name}: release error p99", LATE_US, "us", _loaded_late_us(rate["late"])),
+                at_most(f"{name}: RTT above the frame model", RTT_ABOVE_MS, "ms", rate["rtt_above_model_ms"]),
             ]
         if rate["rate_mbps"] == LEAN_MBPS:
-            made.append(_at_most(f"{name}: memory of the emulator", MEMORY_MB, "MB", rate["rss_mb"]))
+            made.append(at_most(f"{name}: memory of the emulator", MEMORY_MB, "MB", rate["rss_mb"]))
         if rate["rate_mbps"] > FAST_MBPS:
             received = flow and flow["received_bps"] / 1e6
-            made.append(_at_least(f"{name}: received", FAST_MBPS, "Mbit/s", received))
-            made.append(_at_most(f"{name}: lost by the emulator", 0, "packets", rate["counted_loss_packets"]))
+            made.append(at_least(f"{name}: received", FAST_MBPS, "Mbit/s", received))
+            made.append(at_most(f"{name}: lost by the emulator", 0, "packets", rate["counted_loss_packets"]))
     labs = len(result.get("labs", ()))
     if labs >= LABS:  # fewer prove nothing
         green = sum(not bad for bad in result["labs"])
-        made.append(_at_least("labs of 20 Mbit/s at once with green calibration", LABS, "labs", green))
+        made.append(at_least("labs of 20 Mbit/s at once with green calibration", LABS, "labs", green))
     return made
 
 
@@ -242,24 +244,28 @@ def _flow(flow: dict[str, Any]) -> str:
 
 
 @dataclass(frozen=True)
-class _Bench:
-    """A lab that is up."""
+class BenchLab:
+    """A lab that is up, with its emulator's process."""
 
     lab: Lab
     pid: int
 
     @classmethod
-    def of(cls, lab: Lab) -> "_Bench":
+    def of(cls, lab: Lab) -> "BenchLab":
+        """Return a lab that is up."""
         return cls(lab, lab.status().satlink_pid or 0)
 
     def address(self, node: str) -> str:
+        """Return the address of a node."""
         return self.lab.topology.nodes[node].address
 
     def cpu_s(self) -> float:
+        """Return the CPU time of the emulator so far, s."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def rss_mb(self) -> float:
+        """Return the largest resident memory of the emulator, MB."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         match = re.search(r"VmHWM:\s+(\d+) kB", status)
         return int(match[1]) * 1024 / 1e6 if match else 0.0
@@ -318,7 +324,8 @@ def _output(argv: list[str]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _scratch() -> Iterator[Path]:
+def scratch_folder() -> Iterator[Path]:
+    """Yield a folder that is removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="satlab-bench-") as name:
         yield Path(name)
 
@@ -362,18 +369,18 @@ class _Load:
 
 
 def _loaded(lab: Lab, seconds: float) -> _Load:
-    bench, metrics = _Bench.of(lab), metrics_of(lab)
+    bench, metrics = BenchLab.of(lab), metrics_of(lab)
     samples_before = len(metrics.samples())
     try:
         flow = bench.flow("server", "client", lab.plan.forward.udp_goodput_bps * LOAD, seconds)
     except ProbeError as error:
         return _Load(None, None, bench.rss_mb(), str(error))
     metrics.settle()
-    return _Load(flow, _counted_loss(metrics.samples()[samples_before:]), bench.rss_mb())
+    return _Load(flow, counted_loss(metrics.samples()[samples_before:]), bench.rss_mb())
 
 
 def _rate(rate_mbps: float, seconds: float) -> Rate:
-    with _scratch() as folder:
+    with scratch_folder() as folder:
         host = _host(folder, profile_of(rate_mbps, folder))
         session = run_session(host, lambda lab, _: _loaded(lab, seconds))
         load, plan = cast("_Load", session.outcome), session.lab.plan  # nothing stops it
@@ -387,19 +394,20 @@ def _rate(rate_mbps: float, seconds: float) -> Rate:
             counted_loss_packets=load.counted_loss_packets,
             rtt_ms=rtt_ms,
             rtt_above_model_ms=None if rtt_ms is None else rtt_ms - plan.rtt_ms.mean,
-            late=_lateness(metrics_of(session.lab).lines()[-1]),
+            late=lateness(metrics_of(session.lab).lines()[-1]),
             rss_mb=load.rss_mb,
             out_of_calibration=calibrate.deviations(checks),
             failure=load.failure,
         )
 
 
-def _counted_loss(samples: list[dict[str, Any]]) -> int:
+def counted_loss(samples: list[dict[str, Any]]) -> int:
+    """Return the packets that satlink lost or dropped on the way to clients."""
     kinds = itertools.product(("forward", "terrestrial_down"), ("lost_packets", "dropped_packets"))
     return sum(sample[direction][kind] for direction, kind in kinds for sample in samples)
 
 
-def _lateness(end: dict[str, Any]) -> dict[str, ReleaseErrors]:
+def lateness(end: dict[str, Any]) -> dict[str, ReleaseErrors]:
     """Read the last line of the metrics."""
     names = end.get("late_p50_us", {})
     return {name: ReleaseErrors(*(end[f"late_{which}_us"][name] for which in ("p50", "p99", "max"))) for name in names}
@@ -407,7 +415,7 @@ def _lateness(end: dict[str, Any]) -> dict[str, ReleaseErrors]:
 
 def labs_at_once(count: int) -> list[list[str]]:
     """Calibrate labs of 20 Mbit/s all at the same time; return for each which checks did not hold."""
-    with _scratch() as folder, contextlib.ExitStack() as stack:
+    with scratch_folder() as folder, contextlib.ExitStack() as stack:
         hosts = [_host(folder, paths.PROFILES / "geo") for _ in range(count)]
         labs = [stack.enter_context(host.opened(QUIET)) for host in hosts]
         with ThreadPoolExecutor(count) as pool:
@@ -422,8 +430,8 @@ def labs_at_once(count: int) -> list[list[str]]:
 def _baseline(rates_mbps: tuple[float, ...]) -> Baseline:
     late, failures = wakes(), []
     geo = paths.PROFILES / "geo"
-    with _scratch() as folder, _host(folder, geo, terrestrial_delay_ms=0).opened(QUIET) as lab:
-        bench = _Bench.of(lab)
+    with scratch_folder() as folder, _host(folder, geo, terrestrial_delay_ms=0).opened(QUIET) as lab:
+        bench = BenchLab.of(lab)
 
         def attempt(measure: Callable[[], Flow]) -> Flow | None:
             try:

@@ -2,7 +2,9 @@
 """Benchmarks: `satlab bench ...`."""
 
 import fnmatch
+import itertools
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -27,16 +29,26 @@ def link(
     labs: Annotated[
         int, typer.Option(help="Afterwards, this many labs of 20 Mbit/s at once; 0: none.", min=0, max=64)
     ] = 0,
+    terminals: Annotated[
+        int,
+        typer.Option(help="Afterwards, one and this many terminals that share 220 Mbit/s; 0: none.", min=0, max=64),
+    ] = 0,
     json_lines: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
     quiet: Quiet = False,
 ) -> int:
     """Measure rate, CPU, release error, RTT and memory of the emulated link; a plain TUN copy for comparison."""
-    from satlab.bench import link_bench
+    from satlab.bench import link_bench, terminal_bench
 
     needs.ensure("lab")
     needs.root(NETNS)
     result = link_bench.link(seconds, labs, tuple(rate_mbps or link_bench.RATES_MBPS), ProgressLog(quiet))
-    for line in [json.dumps(result, indent=1)] if json_lines else link_bench.lines(result):
+    shown = link_bench.lines(result)
+    if terminals:
+        shared = terminal_bench.measure(terminals, seconds, ProgressLog(quiet))
+        shown = itertools.chain(terminal_bench.lines(shared), shown)
+        result["terminals"] = shared
+        result["promises"] += [asdict(promise) for promise in terminal_bench.promises(shared)]
+    for line in [json.dumps(result, indent=1)] if json_lines else shown:
         print(line)
     return ExitStatus.OK
 

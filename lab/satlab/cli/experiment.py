@@ -109,7 +109,7 @@ def run(
         jobs=(jobs,) if jobs else (),
         privileges=privileges,
         job_packages=job_packages,
-        entities=running.entities_of(settings_of(entity)) if entity else None,
+        entities=running.entities_of(settings_of(entity), bed.link.topology()) if entity else None,
     )
     prepared = running.prepare(request)
     for warning in prepared.warnings:

@@ -59,7 +59,7 @@ def down(
 
 @command(context_settings={"ignore_unknown_options": True})
 def shell(
-    node: Annotated[str, typer.Argument(help="Node: client, proxy-st, st, sat, gw, proxy-gw, server.")],
+    node: Annotated[str, typer.Argument(help="Node: client, proxy-st, st, sat, gw, proxy-gw, server, client-2, ...")],
     command: Annotated[list[str] | None, typer.Argument(help="Command after `--`. Default: your shell.")] = None,
     lab: LabName = "lab",
 ) -> int:

@@ -211,7 +211,23 @@ def _ends(topology: Topology) -> Iterator[InterfaceEnd]:
             yield InterfaceEnd(node, name, interface.network, interface.address)
 
 
-def _hops(topology: Topology, source: str) -> dict[str, tuple[InterfaceEnd, InterfaceEnd] | None]:
+@dataclass(frozen=True)
+class _Index:
+    """The interfaces of a topology by node and by network, each in the order of the nodes."""
+
+    by_node: dict[str, list[InterfaceEnd]]
+    by_network: dict[str, list[InterfaceEnd]]
+
+    @classmethod
+    def of(cls, topology: Topology) -> "_Index":
+        index = cls({}, {})
+        for end in _ends(topology):
+            index.by_node.setdefault(end.node, []).append(end)
+            index.by_network.setdefault(end.network, []).append(end)
+        return index
+
+
+def _hops(topology: Topology, source: str, index: _Index) -> dict[str, tuple[InterfaceEnd, InterfaceEnd] | None]:
     """Return the first hop (own interface, neighbour's) to each node that `source` reaches, nearest node first.
 
     Breadth first over the networks that carry user traffic; ties go to the earlier node of the file.
@@ -220,10 +236,10 @@ def _hops(topology: Topology, source: str) -> dict[str, tuple[InterfaceEnd, Inte
     queue = deque([source])
     while queue:
         here = queue.popleft()
-        for own in _ends(topology):
-            if own.node != here or topology.networks[own.network].kind is NetworkKind.EMULATION:
+        for own in index.by_node.get(here, ()):
+            if topology.networks[own.network].kind is NetworkKind.EMULATION:
                 continue
-            for other in topology.ends(own.network):
+            for other in index.by_network[own.network]:
                 if other.node not in first:
                     first[other.node] = first[here] or (own, other)
                     queue.append(other.node)
@@ -236,17 +252,19 @@ def routes(topology: Topology) -> dict[str, tuple[Route, ...]]:
     Deterministic: the same file results in the same routes, in the order of its networks. No default routes: the lab is
     closed.
     """
-    return {node: tuple(_routes_of(topology, node)) for node in topology.nodes}
+    index = _Index.of(topology)
+    return {node: tuple(_routes_of(topology, node, index)) for node in topology.nodes}
 
 
-def _routes_of(topology: Topology, node: str) -> Iterator[Route]:
-    hops = _hops(topology, node)
+def _routes_of(topology: Topology, node: str, index: _Index) -> Iterator[Route]:
+    hops = _hops(topology, node, index)
+    order = {reached: number for number, reached in enumerate(hops)}
     attached = {interface.network for interface in topology.nodes[node].interfaces.values()}
     for name, network in topology.networks.items():
         if name in attached or network.kind is NetworkKind.EMULATION:
             continue
-        holders = {end.node for end in topology.ends(name)}
-        hop = next((hops[reached] for reached in hops if reached in holders), None)
+        holders = [end.node for end in index.by_network.get(name, ()) if end.node in order]
+        hop = hops[min(holders, key=order.__getitem__)] if holders else None
         if hop is not None:
             own, other = hop
             yield Route(network.subnet, other.address, own.interface)
@@ -460,8 +478,9 @@ def _order(topology: Topology) -> Iterator[Found]:
 def _path(topology: Topology, source: str, target: str) -> list[tuple[InterfaceEnd, InterfaceEnd]]:
     """Return the hops from `source` to `target` as (own interface, neighbour's); empty when there is no way."""
     path: list[tuple[InterfaceEnd, InterfaceEnd]] = []
+    index = _Index.of(topology)
     while source != target:
-        hop = _hops(topology, source).get(target)
+        hop = _hops(topology, source, index).get(target)
         if hop is None:
             return []
         path.append(hop)

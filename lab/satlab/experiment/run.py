@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from satlab.common import paths, scratch, topology
+from satlab.common import paths, scratch
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, Fault, HostError
+from satlab.common.topology import Topology
 from satlab.experiment import influx, job_layers, manifest, quiet_host
 from satlab.experiment.quiet_host import Patience
 from satlab.experiment.run_folder import RunFolder, RunPlan, RunResult
@@ -72,7 +73,7 @@ class PreparedRun:
     """A checked request, and the link's plan."""
 
     request: RunRequest
-    topology: topology.Topology
+    topology: Topology
     link: LinkRequest
     about: RunPlan
     granted: Grants = field(default_factory=dict)
@@ -111,13 +112,13 @@ class PreparedRun:
         return self.about.document()
 
 
-def entities_of(named: Mapping[str, str]) -> dict[str, str]:
-    """Return who plays which entity: every node itself, and those that are named.
+def entities_of(named: Mapping[str, str], lab: Topology) -> dict[str, str]:
+    """Return who plays which entity: every node of the lab itself, and those that are named.
 
     Raises:
         ConfigError: an entity is played by what is not a node.
     """
-    nodes = topology.load(paths.LAB_FILE).nodes
+    nodes = lab.nodes
     for entity, node in named.items():
         if node not in nodes:
             raise ConfigError(f"--entity {entity}={node}: there is no such node", hint=f"one of {', '.join(nodes)}")
@@ -129,12 +130,13 @@ def entities_of(named: Mapping[str, str]) -> dict[str, str]:
 
 def prepare(request: RunRequest) -> PreparedRun:
     """Check scenario, arguments, profile, topology and pages; changes nothing."""
-    lab = topology.load(paths.LAB_FILE)
+    lab = request.link.topology()
     # A job's name decides its capabilities: those of shipped jobs are not given to others of the same name.
     jobs = descriptor.all_jobs(request.jobs)
     entities = lab.nodes if request.entities is None else request.entities
     warnings: list[Fault] | None = [] if request.jobs else None
-    loaded = scenario.load(request.scenario, jobs, entities, endless=request.endless, warnings=warnings)
+    terminals, endless = request.link.terminals, request.endless
+    loaded = scenario.load(request.scenario, jobs, entities, endless=endless, warnings=warnings, terminals=terminals)
     bound = scenario.bind(loaded, request.settings)
     _check_entities(bound, entities)
     granted = grants.load(request.privileges) if request.privileges else {}

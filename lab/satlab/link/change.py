@@ -17,6 +17,11 @@ Direction = Literal["forward", "return", "both", "terrestrial_down", "terrestria
 class ChangeOptions(Options):
     """Possible changes besides loss model and queue; None: no change."""
 
+    terminal: Annotated[
+        int | None,
+        limits("timeline.steps.set.terminal"),
+        Help("Terminal", "Of this terminal alone: 1 is the ST, 2 is st-2. Default: all.", "Link", metavar="N"),
+    ] = None
     delay_ms: Annotated[
         float | None, limits("timeline.steps.set.delay_ms"), Help("Delay", "One-way delay.", "Link", unit="ms")
     ] = None
@@ -82,6 +87,7 @@ class LinkChange(QueueOptions, LossOptions, ChangeOptions):
         """Return the change of a direction. Raises ConfigError with every fault."""
         fields: dict[str, Any] = {
             "direction": direction,
+            "terminal": self.terminal,
             "delay_ms": self.delay_ms,
             "attenuation_db": self.attenuation_db,
             "modcod": self.modcod,

@@ -20,7 +20,7 @@ from pydantic import (
 )
 from pydantic.json_schema import SkipJsonSchema
 
-from satlab.common import netns_names
+from satlab.common import netns_names, terminals
 from satlab.common.errors import ConfigError, Fault
 from satlab.common.topology import InterfaceEnd, NetworkKind, Role, Topology
 from satlab.link.limits import limits
@@ -179,10 +179,12 @@ class LinkSet(_Sparse):
 
     `delay_ms` is one way. `outage`: true until false, or for seconds. `attenuation_db` reduces the Es/N0, beyond
     what the profile does. `modcod`: an id of EN 302 307-1 that stays in force, or the loop chooses again (acm);
-    forward alone. A terrestrial direction has neither queue nor what a radio link has.
+    forward alone. `terminal`: of this one alone, the ST is 1; None: of all that share the direction. A terrestrial
+    direction has neither queue nor what a radio link has.
     """
 
     direction: Literal["forward", "return", "both", "terrestrial_down", "terrestrial_up"]
+    terminal: Annotated[int | None, limits("timeline.steps.set.terminal")] = None
     delay_ms: DelayMs | None = None
     loss: LossProcess | tuple[LossProcess, ...] | None = None
     jitter: UniformJitter | NormalJitter | None = None
@@ -195,12 +197,14 @@ class LinkSet(_Sparse):
 
     @model_validator(mode="after")
     def _changes_something(self) -> Self:
-        given = self.model_fields_set - {"direction"}
+        given = self.model_fields_set - {"direction", "terminal"}
         if not given:
-            names = ", ".join(name for name in type(self).model_fields if name != "direction")
+            names = ", ".join(name for name in type(self).model_fields if name not in ("direction", "terminal"))
             raise ValueError(f"changes nothing: set one of {names}")
         if self.direction.startswith("terrestrial") and (foreign := given - _TERRESTRIAL):
             raise ValueError(f"a terrestrial direction has no {', '.join(sorted(foreign))}")
+        if self.direction.startswith("terrestrial") and self.terminal is not None:
+            raise ValueError("all terminals share a terrestrial direction")
         if self.modcod is not None and self.direction != "forward":
             raise ValueError("only the direction forward has MODCODs")
         return self
@@ -241,6 +245,12 @@ class Attachment(LinkModel):
 
     netns: Annotated[str, limits("st.netns")]
     tun: Annotated[str, limits("st.tun")]
+
+
+class Further(Attachment):
+    """A further terminal, equal to the ST: its TUN, and the subnet of its LAN."""
+
+    subnet: Annotated[str, limits("terminals.subnet")]
 
 
 class Probes(LinkModel):
@@ -288,6 +298,7 @@ class LinkConfig(LinkModel):
     control: Annotated[str | None, limits("control")] = None
     timeline: Timeline | None = None
     others: Annotated[tuple[OtherLoad, ...], limits("others")] = ()
+    terminals: Annotated[tuple[Further, ...], limits("terminals")] = ()
 
     @model_validator(mode="after")
     def _whole_segment(self) -> Self:
@@ -384,9 +395,17 @@ def build_config(
             control=str(control) if control else None,
             timeline=request.timeline,
             others=request.others,
+            terminals=_further(topology, lab_id) if st else (),
         )
     except ValidationError as error:
         raise ConfigError("the link cannot be used as requested", faults_of(error, "link")) from error
+
+
+def _further(topology: Topology, lab_id: str) -> tuple[Further, ...]:
+    return tuple(
+        Further(netns=str(netns_names.path(lab_id, one.st)), tun=terminals.SAT, subnet=str(one.subnet))
+        for one in terminals.further(topology)
+    )
 
 
 def _probes(topology: Topology, lab_id: str, request: LinkRequest) -> Probes | None:

@@ -12,7 +12,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from satlab.common.errors import ConfigError, Fault
-from satlab.common.paths import PROFILES
+from satlab.common.paths import LAB_FILE, PROFILES
+from satlab.common.terminals import MOST as MOST_TERMINALS
+from satlab.common.terminals import with_terminals
+from satlab.common.topology import Topology, load
 from satlab.link import control
 from satlab.link.config import (
     DEFAULT_BDP,
@@ -207,8 +210,18 @@ class QueueOptions(Options):
 
 
 class LocalOptions(Options):
-    """Options of the command line alone: files and addresses of the caller, and the client's LAN."""
+    """Options of the command line alone: files and addresses of the caller, further terminals, the client's LAN."""
 
+    terminals: Annotated[
+        int,
+        Field(ge=1, le=MOST_TERMINALS),
+        Help(
+            "Terminals",
+            "Terminals that share the satellite link, equal ones; each has a client: client, client-2, ...",
+            "Link",
+            metavar="N",
+        ),
+    ] = 1
     lenient: Annotated[
         bool,
         Help(
@@ -271,6 +284,10 @@ class LinkOptions(LocalOptions, QueueOptions, LossOptions, PathOptions):
             hint = f"ours: {', '.join(shipped)}; or the path of a folder"
             raise ConfigError(f"profile {self.profile}: no such folder", hint=hint)
         return folder
+
+    def topology(self) -> Topology:
+        """Return the topology of `lab.yml` with these terminals. Raises ConfigError."""
+        return with_terminals(load(LAB_FILE), self.terminals)
 
     def request(
         self,

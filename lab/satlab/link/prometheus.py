@@ -11,8 +11,8 @@ from typing import Any
 
 from satlab.common.errors import HostError
 
-TAIL_BYTES = 1 << 16
-"""Bytes read from the end: room for the last sample (about 1.5 kB) and the changes after it."""
+TAIL_BYTES = 1 << 17
+"""Bytes read from the end: room for the last sample (1.5 kB, 60 kB with 64 terminals) and the changes after it."""
 HELP = {
     "queue_bytes": "IP bytes waiting at the end of the interval",
     "queue_packets": "IP packets waiting at the end of the interval",
@@ -43,6 +43,24 @@ HELP = {
     "late_max_us": "release error, largest, us",
     "late_packets": "packets released later than the limit in the interval",
 }
+OF_TERMINAL = {
+    "queue_bytes": "IP bytes waiting for a terminal, or at it, at the end of the interval",
+    "in_packets": "packets offered for a terminal, or by it, in the interval",
+    "out_packets": "packets delivered in the interval, by terminal",
+    "out_bytes": "bytes delivered in the interval, by terminal",
+    "rate_bps": "bytes delivered, by terminal, bit/s",
+    "dropped_packets": "packets dropped by a terminal's queue in the interval",
+    "lost_packets": "packets of a terminal lost on air in the interval",
+    "frames": "BBFRAMEs with a part for a terminal, or its bursts, in the interval",
+    "lost_frames": "frames of these not understood in the interval",
+    "modcod_id": "MODCOD or waveform in force for a terminal",
+    "es_n0_db": "Es/N0 of what is sent to a terminal, or by it, dB",
+    "slots_assigned": "bursts granted to a terminal in the interval",
+    "slots_requested": "bursts that a terminal asked for in the interval",
+    "requests": "capacity requests that a terminal sent in the interval",
+    "plans_lost": "plans (TBTP2) that a terminal did not get in the interval",
+}
+"""Figures of each terminal where several share the satellite link: families of their own, so that sums count once."""
 
 
 def last_sample(path: Path) -> dict[str, Any]:
@@ -75,6 +93,14 @@ def render(lab_id: str, sample: dict[str, Any]) -> str:
         parts.append(_family(field, text, values, lab_id))
     used = [(f'{name}",modcod="{modcod}', count) for name, f in directions.items() for modcod, count in _used(f)]
     parts.append(_family("modcod_frames", "frames sent in the interval, by MODCOD or waveform", used, lab_id))
+    of_terminals = [
+        (f'{name}",terminal="{terminal["terminal"]}', terminal)
+        for name, figures in directions.items()
+        for terminal in figures.get("terminals", ())
+    ]
+    for field, text in OF_TERMINAL.items():
+        values = [(labels, one[field]) for labels, one in of_terminals if one.get(field) is not None]
+        parts.append(_family(f"terminal_{field}", text, values, lab_id))
     return "".join(parts)
 
 

@@ -6,10 +6,9 @@ import os
 from dataclasses import asdict
 from pathlib import Path
 
-from satlab.common import topology
+from satlab.common import terminals
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus
-from satlab.common.paths import LAB_FILE
 from satlab.link import control, prometheus
 from satlab.link.config import LinkSet
 from satlab.link.expectation import expectation
@@ -21,9 +20,12 @@ from satlab.netlab.lab import Lab, LabStatus
 def up(lab_id: str, options: LinkOptions, log: ProgressLog) -> None:
     """Bring a lab up and leave it up."""
     with log.step(f"lab {lab_id} up") as step:
-        found = Lab.up(lab_id, topology.load(LAB_FILE), options.request())
+        found = Lab.up(lab_id, options.topology(), options.request())
         step.outcome = "was up already" if found.found else "done"
     plan = found.plan
+    if options.terminals > 1:
+        names = ", ".join(terminals.clients(found.topology))
+        log.line(f"  {options.terminals} terminals, return rate and round trip of each: {names}")
     log.line(f"  forward {plan.forward.modcod}, {plan.forward.rate_bps / 1e6:.2f} Mbit/s on air")
     log.line(f"  return  {plan.return_.modcod}, {plan.return_.rate_bps / 1e6:.2f} Mbit/s on air")
     if found.config.emulator == "opensand":

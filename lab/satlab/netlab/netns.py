@@ -32,11 +32,11 @@ from satlab.common.errors import HostError
 from satlab.common.netns_names import PREFIX, RUN_NETNS, name, path, user_path
 from satlab.common.topology import InterfaceEnd, NetworkKind, Role, Route, Topology, routes
 from satlab.link.opensand import Tap
+from satlab.netlab import batch
+from satlab.netlab.batch import TUN_QUEUE_PACKETS
 from satlab.netlab.privileges import FIRST_UID, UIDS
 
 TUN_DEVICE = Path("/dev/net/tun")
-TUN_QUEUE_PACKETS = 10000
-"""Length of a TUN's transmit queue: the link's own drop-tail queue is to be the only one that drops."""
 DEFAULT_CONGCTL = "cubic"
 """Set on every route: the host's default may be another, and a namespace's sysctl refuses what the host restricts."""
 HOST_NODE, CONTROL_INTERFACE = "host", "ctl0"
@@ -46,9 +46,7 @@ _TUN_TYPE, _TAP_TYPE = 1, 2
 _NUD_PERMANENT = 0x80
 _MULTICAST = "224.0.0.0/4"
 """OpenSAND joins groups, and sends to them, on the emulation network."""
-_FIRST_VETH_INDEX = 100
-"""Interfaces of a veth pair with the same index are taken for plain devices by the kernel's link watch, which
-then turns them on up to a second late. The other ends get the kernel's low numbers."""
+_FIRST_VETH_INDEX = batch.VETH_INDEX
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 _NO_USER_NAMESPACES = 5
@@ -131,10 +129,14 @@ def build(topology: Topology, lab_id: str, taps: Mapping[str, Tap] | None = None
     """
     with _host_errors(f"lab {lab_id}: network namespaces"):
         _create(lab_id, list(topology.nodes))
-        for node in topology.nodes:
+        in_bulk, networks = batch.nodes(topology), batch.networks(topology)
+        nodes = [node for node in topology.nodes if node not in in_bulk]
+        for node in nodes:
             inside(lab_id, node, _prepare)
         for number, (network, config) in enumerate(topology.networks.items()):
-            ends = topology.ends(network)
+            ends = [end for end in topology.ends(network) if end.node not in in_bulk]
+            if network in networks:
+                continue
             if config.kind is NetworkKind.LAN and network != carried:
                 _join(lab_id, ends[0], ends[1], config.mtu, _FIRST_VETH_INDEX + number)
             elif config.kind is NetworkKind.SATELLITE and taps:
@@ -146,10 +148,13 @@ def build(topology: Topology, lab_id: str, taps: Mapping[str, Tap] | None = None
             elif taps:
                 _join_at_sat(lab_id, topology, network)
         plan = routes(topology)
-        for node in topology.nodes:
+        for node in nodes:
             inside(lab_id, node, _address, topology, node, emulation=taps is not None)
             inside(lab_id, node, _add_routes, plan[node])
             set_congestion_control(lab_id, node, DEFAULT_CONGCTL)
+        for node in in_bulk:
+            lines = batch.lines(topology, lab_id, node, plan[node], DEFAULT_CONGCTL)
+            inside(lab_id, node, _apply, name(lab_id, node), lines)
         if taps:
             _add_neighbours(lab_id, topology, taps)
 
@@ -332,11 +337,25 @@ def _host_errors(what: str) -> Iterator[None]:
 # --- steps that run inside a namespace ------------------------------------------------------------------------------
 
 
-def _prepare() -> None:
+def _set_sysctls() -> None:
     for key, value in _SYSCTLS.items():
         file = Path("/proc/sys/net") / key
         if file.exists():  # a kernel without IPv6 has nothing to turn off
             file.write_text(value)
+
+
+def _apply(namespace: str, lines: list[str]) -> None:
+    """Set up a namespace whole, by one process: it starts in the namespace that this thread has entered."""
+    _set_sysctls()
+    text = "\n".join(lines) + "\n"
+    done = subprocess.run(["ip", "-batch", "-"], input=text, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        said = " ".join(done.stderr.split())[:200]
+        raise HostError(f"{namespace}: ip -batch: {said}", "is another program changing this namespace? Try again")
+
+
+def _prepare() -> None:
+    _set_sysctls()
     with IPRoute() as ip:
         ip.link("set", index=_index(ip, "lo"), state="up")
 

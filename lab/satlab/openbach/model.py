@@ -114,7 +114,7 @@ class ScenarioContext:
     """The context of a scenario's check: known jobs, entities, the folder of its sub-scenarios.
 
     `endless`: a job that nothing stops is not a fault. `warnings`: where to note what OpenBACH accepts, such as
-    unknown keys and entities; None: these are faults.
+    unknown keys and entities; None: these are faults. `terminals`: of the lab.
     """
 
     jobs: Mapping[str, Descriptor]
@@ -122,6 +122,7 @@ class ScenarioContext:
     folder: Path
     endless: bool = False
     warnings: list[Fault] | None = None
+    terminals: int = 1
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from satlab.common.errors import ConfigError, Fault
@@ -30,6 +30,7 @@ from satlab.openbach.model import (
     Stop,
     Wait,
 )
+from satlab.openbach.repeat import for_terminals
 from satlab.openbach.values import Values, literal
 
 MAX_FUNCTIONS = 200
@@ -54,18 +55,20 @@ def load(
     *,
     endless: bool = False,
     warnings: list[Fault] | None = None,
+    terminals: int = 1,
 ) -> Scenario:
     """Read and check a scenario and its sub-scenarios (files of the same folder, `<name>.json`).
 
     `endless`: accept a job that nothing stops; then the caller stops it. `warnings`: where to note what OpenBACH
-    accepts; None: it is a fault.
+    accepts; None: it is a fault. `terminals`: of the lab; what uses `$terminal` is repeated for each.
 
     Raises ConfigError with every fault found.
     """
     faults: list[Fault] = []
-    context = ScenarioContext(jobs, frozenset(entities), path.parent, endless, warnings)
+    context = ScenarioContext(jobs, frozenset(entities), path.parent, endless, warnings, terminals)
     node = read_json(path, faults, warnings)
     if node is not None:
+        node = replace(node, value=for_terminals(node.value, terminals))
         scenario = _header(node, path, context)
         _Reader(context, faults).read(node, scenario, Values(scenario.constants, frozenset(scenario.arguments)))
         _check_use(node, scenario)
@@ -183,7 +186,7 @@ class _Reader:
         self.stack = (*self.stack, scenario.file.stem)
         functions: dict[int, Function] = {}
         nodes = _functions(node)
-        if len(nodes) > MAX_FUNCTIONS:
+        if len(nodes) > MAX_FUNCTIONS * self.context.terminals:
             node.fault(f"holds more than {MAX_FUNCTIONS} functions", "", "openbach_functions")
             nodes = []
         places: dict[int, Node] = {}

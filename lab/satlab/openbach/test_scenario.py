@@ -352,6 +352,8 @@ VALUES = {
     "bulk_tcp": {"duration": "5"},
     "bulk_udp": {"duration": "5"},
     "fade": {"attenuation_db": "6"},
+    "fairness": {"duration": "5"},
+    "fairness_udp": {"duration": "5"},
     "fec": {"code": "5,100"},
     "fec_five": {"code": "none"},
     "fec_quic": {"code": "2,100"},

@@ -15,7 +15,7 @@ from plotly.offline import get_plotlyjs
 
 import collect
 from satlab.common.errors import ConfigError
-from satlab.report import published, view
+from satlab.report import published, shares, view
 from satlab.report.figures import Figure
 from satlab.report.view import View, clean
 
@@ -48,8 +48,9 @@ def render(what: View) -> str:
     bulk, pages, link = what.bulk_figures(), what.page_plots(), what.link_figures()
     drawn = [*bulk, *pages, *link]
     return page(
-        "report.html", drawn, view=what, bulk=bulk, pages=pages, link=link, view_columns=view, source=published.SOURCE
-    )
+        "report.html", drawn, view=what, bulk=bulk, pages=pages, link=link, view_columns=view, shares=shares,
+        source=published.SOURCE,
+    )  # fmt: skip
 
 
 def page(template: str, drawn: Sequence[Figure], **content: object) -> str:

@@ -12,6 +12,7 @@ from rich.table import Table
 import collect
 from satlab.common.console import printable
 from satlab.report import rows as read
+from satlab.report import shares
 from satlab.report.rows import PAGE_METRICS, BulkTransfer, PageFigure, Row, StreamFigure, VideoFigure
 
 CHECKS = {
@@ -36,7 +37,13 @@ def terminal_tables(frames: Sequence[collect.Table]) -> list[Table]:
     """Return tables of goodput, page metrics, calibration and failed samples; empty ones are left out."""
     rows = read.summaries(frames)
     tables = [_goodput(read.transfers(rows)), _pages(read.page_figures(rows)), _streams(read.streams(rows))]
-    tables += [_videos(read.videos(rows)), _echoes(rows), _calibration(rows), _failures(read.failures(rows))]
+    tables += [
+        _fairness(rows),
+        _videos(read.videos(rows)),
+        _echoes(rows),
+        _calibration(rows),
+        _failures(read.failures(rows)),
+    ]
     return [table for table in tables if table.row_count]
 
 
@@ -71,6 +78,18 @@ def _goodput(transfers: Sequence[BulkTransfer]) -> Table:
         goodput = mbits(one.goodput_bps) if one.status == "ok" else one.status
         figures = goodput, mbits(one.steady_bps), _number(one.time_s, 1), _number(one.retransmits, 0)
         table.add_row(*(_cell(text) for text in (one.profile, name, *figures)))
+    return table
+
+
+def _fairness(rows: Sequence[Row]) -> Table:
+    columns = ("n", "Jain's index", "equal part", "least", "most")
+    table = _table("Terminals that share the link, Mbit/s", ("profile", "direction", "transport"), columns)
+    runs: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        runs.setdefault((row.run_id, row.profile), []).append(row)
+    for (_, profile), own in runs.items():
+        for line in shares.fairness_rows(own):
+            table.add_row(*(_cell(text) for text in (profile, *line)))
     return table
 
 

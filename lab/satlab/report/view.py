@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import collect
-from satlab.report import figures, published
+from satlab.report import figures, published, shares
 from satlab.report import rows as read
 from satlab.report.figures import Bulk, Figure
 from satlab.report.rows import PAGE_METRICS, BulkTransfer, PageFigure, Row, StreamFigure, VideoFigure
@@ -252,6 +252,16 @@ class View:
     def link(self) -> list[tuple[str, list[tuple[str, ...]]]]:
         """Return (run, its directions): what the emulator counted while the jobs ran, as in `LINK_COLUMNS`."""
         return [(self.names[run.manifest.run_id], _directions(run)) for run in self.runs]
+
+    def terminals(self) -> list[tuple[str, list[tuple[str, ...]]]]:
+        """Return (run, its terminals) of the runs with several, as in `TERMINAL_COLUMNS`."""
+        found = [(self.names[run.manifest.run_id], shares.terminal_rows(run.rows)) for run in self.runs]
+        return [(name, lines) for name, lines in found if lines]
+
+    def fairness(self) -> list[tuple[str, list[tuple[str, ...]]]]:
+        """Return (run, its indexes of fairness), as in `FAIRNESS_COLUMNS`."""
+        found = [(self.names[run.manifest.run_id], shares.fairness_rows(run.rows)) for run in self.runs]
+        return [(name, lines) for name, lines in found if lines]
 
     # --- figures ----------------------------------------------------------------------------------------------------
 

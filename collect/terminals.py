@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Terminals that share a link: what each did (raw/link.jsonl), and how evenly their transfers shared it."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from collect.jobs import Job
+from collect.raw import Model, Unreadable, read_json
+from collect.records import Record, failed
+
+QUEUE_STEP_MS = 1.0
+"""Resolution of the percentiles of the time in a terminal's queue."""
+QUEUE_STEPS = 60_000
+"""Times in a queue are counted up to a minute; longer ones as that."""
+QUANTILES = (0.5, 0.95, 0.99)
+PACKET_BYTES, UDP_PAYLOAD_BYTES, TCP_PAYLOAD_BYTES = 1500, 1472, 1448
+"""A full IPv4 packet, and its payload; TCP with timestamps."""
+_CLIENT = re.compile(r"client(-[0-9]+)?")
+
+
+class OfTerminal(Model):
+    """One terminal of a shared direction over one interval; queue figures are those of the interval's end."""
+
+    terminal: int
+    queue_bytes: int
+    queue_packets: int
+    in_packets: int
+    in_bytes: int
+    out_packets: int
+    out_bytes: int
+    rate_bps: float
+    sent_bps: float
+    dropped_packets: int
+    lost_packets: int
+    frames: int
+    lost_frames: int
+    modcod_id: int | None
+    es_n0_db: float | None
+    slots_assigned: int | None
+    requests: int | None
+    slots_requested: int | None
+    plans_lost: int | None
+
+
+@dataclass
+class Terminal:
+    """One terminal of a shared direction: its counters inside the window, added up.
+
+    `waits`: intervals by the time in its queue, ms: what waits at the interval's end over the rate at which it leaves
+    for the air, an estimate (Little's law). `stuck`: intervals since something waits and nothing has left.
+    """
+
+    sums: Counter[str] = field(default_factory=Counter)
+    queue_max_bytes: int = 0
+    modcods: Counter[int] = field(default_factory=Counter)
+    waits: Counter[int] = field(default_factory=Counter)
+    stuck: int = 0
+    is_on_demand: bool = False
+
+    def add(self, counters: OfTerminal, superframes: int) -> None:
+        """Add what was counted in an interval with so many superframes."""
+        for name in ("in_packets", "out_packets", "out_bytes", "dropped_packets", "lost_packets", "frames"):
+            self.sums[name] += getattr(counters, name)
+        self.queue_max_bytes = max(self.queue_max_bytes, counters.queue_bytes)
+        if counters.modcod_id is not None and counters.frames:
+            self.modcods[counters.modcod_id] += counters.frames
+        self._wait(counters.queue_bytes, counters.sent_bps)
+        if counters.slots_assigned is not None:
+            self.is_on_demand = True
+            self.sums["superframes"] += superframes
+            self.sums["slots_assigned"] += counters.slots_assigned
+            self.sums["slots_requested"] += counters.slots_requested or 0
+            self.sums["requests"] += counters.requests or 0
+            self.sums["plans_lost"] += counters.plans_lost or 0
+
+    def _wait(self, queue_bytes: int, sent_bps: float) -> None:
+        """Count an interval; one in which nothing leaves with the next in which something does, at their mean rate."""
+        if queue_bytes and not sent_bps:
+            self.stuck += 1
+            return
+        intervals, self.stuck = self.stuck + 1, 0
+        wait_ms = queue_bytes * 8e3 * intervals / sent_bps if queue_bytes else 0.0
+        self.waits[int(min(wait_ms / QUEUE_STEP_MS, QUEUE_STEPS))] += intervals
+
+    def records(self, number: int, labels: Mapping[str, str]) -> list[Record]:
+        """Return its figures, with the number of the terminal as a label."""
+        own = {**labels, "terminal": str(number)}
+        counted = ("in_packets", "out_bytes", "dropped_packets", "lost_packets", "frames")
+        found = [Record(f"terminal_{name}", self.sums[name], own) for name in counted]
+        found.append(Record("terminal_queue_max_bytes", self.queue_max_bytes, own))
+        found += [
+            Record("terminal_queue_ms", self._wait_ms(quantile), {**own, "stat": f"p{quantile * 100:g}"})
+            for quantile in QUANTILES
+        ]
+        found += [
+            Record("terminal_modcod_frames", frames, {**own, "modcod": str(modcod)})
+            for modcod, frames in sorted(self.modcods.items())
+        ]
+        if self.is_on_demand:
+            found += [Record(f"terminal_{name}", self.sums[name], own) for name in ("requests", "plans_lost")]
+            superframes = self.sums["superframes"]
+            slots = {"requested": "slots_requested", "assigned": "slots_assigned", "used": "frames"}
+            means = {name: self.sums[counter] / superframes for name, counter in slots.items()} if superframes else {}
+            found += [Record(f"terminal_slots_{name}_mean", mean, own) for name, mean in means.items()]
+        return found
+
+    def _wait_ms(self, quantile: float) -> float:
+        waits = self.waits + Counter({QUEUE_STEPS: self.stuck} if self.stuck else {})  # until the end
+        left = quantile * sum(waits.values())
+        for step, count in sorted(waits.items()):
+            left -= count
+            if left <= 0:
+                return step * QUEUE_STEP_MS
+        return 0.0
+
+
+# --- fairness -------------------------------------------------------------------------------------------------------
+
+
+class _Open(BaseModel):
+    """Fields of plan.json that are used here."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
+
+
+class _Demand(_Open):
+    carrier_slots: int
+
+
+class _Side(_Open):
+    rate_bps: float
+    udp_goodput_bps: float
+    tcp_goodput_bps: float
+    slots_per_superframe: int = 0
+    demand: _Demand | None = None
+
+
+class _Link(_Open):
+    forward: _Side
+    return_: _Side = Field(alias="return")
+
+
+class _Plan(_Open):
+    link: _Link
+
+
+_PLAN = TypeAdapter(_Plan)
+
+
+def jain(values: Sequence[float]) -> float:
+    """Return Jain's index of values: 1 if all are equal, 1/n if one has everything.
+
+    Source: Jain, Chiu and Hawe, DEC-TR-301, 1984, section 3. All zero counts as equal.
+    """
+    squares = len(values) * sum(value * value for value in values)
+    return sum(values) ** 2 / squares if squares else 1.0
+
+
+def fairness(run_dir: Path, transfers: Iterable[Record], jobs: Iterable[Job]) -> list[Record]:
+    """Return how evenly clients shared the link in transfers at the same time, by direction and transport.
+
+    `fairness_jain_ratio` is Jain's index of their goodputs, failed if one of these is; `goodput_share_bps` the
+    equal part of each of as many terminals by the frame arithmetic. None where one client alone had transfers.
+    """
+    times = {str(job.job_instance_id): (job.start_unix_s, job.stop_unix_s) for job in jobs}
+    groups: dict[tuple[str, str], dict[str, Record]] = {}
+    broken: list[Record] = []
+    for record in transfers:
+        labels = record.labels
+        if record.metric != "goodput_bps" or record.t_s is not None or not _CLIENT.fullmatch(labels.get("entity", "")):
+            continue
+        if "direction" in labels:
+            groups.setdefault((labels["direction"], labels["transport"]), {})[labels["entity"]] = record
+        else:  # it left no result that says which way it went
+            broken.append(record)
+    found: list[Record] = []
+    for (direction, transport), by_client in groups.items():
+        spans = [_span(record, times) for record in by_client.values()]
+        at_once = max(start for start, _ in spans) < min(stop for _, stop in spans)
+        for record in broken:
+            start, stop = _span(record, times)
+            if start < max(stop for _, stop in spans) and stop > min(start for start, _ in spans):
+                by_client.setdefault(record.labels["entity"], record)
+        if len(by_client) > 1 and at_once:
+            labels = {"direction": direction, "transport": transport, "terminals": str(len(by_client))}
+            found += [_index(by_client, labels), *_share(run_dir, labels)]
+    return found
+
+
+def _span(record: Record, times: Mapping[str, tuple[float, float]]) -> tuple[float, float]:
+    return times.get(record.labels.get("instance", ""), (0.0, 0.0))
+
+
+def _index(by_client: Mapping[str, Record], labels: Mapping[str, str]) -> Record:
+    bad = sorted(client for client, record in by_client.items() if record.value is None or record.status != "ok")
+    if bad:
+        return failed("fairness_jain_ratio", labels, f"no goodput of {', '.join(bad)}")
+    return Record("fairness_jain_ratio", jain([record.value or 0.0 for record in by_client.values()]), labels)
+
+
+def _share(run_dir: Path, labels: Mapping[str, str]) -> list[Record]:
+    """Return the equal part of a saturated carrier.
+
+    A return link on demand divides all its slots, and a terminal gets no more than it could ask for alone; its part is
+    at most that, as the plan does not foresee how packets fill these slots.
+    """
+    plan = read_json(run_dir, "plan.json", _PLAN)
+    if isinstance(plan, Unreadable):
+        return []
+    count = int(labels["terminals"])
+    side = plan.link.forward if labels["direction"] == "download" else plan.link.return_
+    is_udp = labels["transport"] == "UDP"
+    bps = side.udp_goodput_bps if is_udp else side.tcp_goodput_bps
+    if labels["direction"] == "download":
+        bps /= count
+    elif side.demand is not None and side.slots_per_superframe:
+        payload_bytes = UDP_PAYLOAD_BYTES if is_udp else TCP_PAYLOAD_BYTES
+        carrier_bps = side.rate_bps * side.demand.carrier_slots / side.slots_per_superframe
+        bps = min(bps, carrier_bps / count * payload_bytes / PACKET_BYTES)
+    return [Record("goodput_share_bps", bps, labels)]

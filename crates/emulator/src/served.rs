@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+//! What a direction carries packets with: a link of one terminal, or a carrier that several share.
+
+use link::{
+    Carrier, Change, Counters, LinkConfig, LinkError, Nanos, Reception, SharedForward,
+    SharedReturn, Stage,
+};
+
+use crate::terminals::Subnets;
+
+/// A direction, with the number of its terminals. A terminal is named by its index, the ST is 0.
+pub enum Served {
+    /// The link of one terminal, or a part of it.
+    Alone(Box<dyn Stage>),
+    /// From the gateway: packets find their terminal by their destination.
+    Forward(Box<SharedForward>, usize, Subnets),
+    /// To the gateway.
+    Return(Box<SharedReturn>, usize),
+}
+
+/// What a terminal of a shared carrier did since the start.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct OfTerminal {
+    /// Counters.
+    pub counters: Counters,
+    /// Waiting bytes and packets.
+    pub queue: (u64, u64),
+    /// Carrier in force.
+    pub carrier: Carrier,
+    /// `Es/N0` of what is sent, dB.
+    pub es_n0_db: Option<f64>,
+}
+
+impl OfTerminal {
+    fn new(counters: &Counters, queue: (u64, u64), config: &LinkConfig) -> Self {
+        let reception = config.reception.as_ref();
+        Self {
+            counters: *counters,
+            queue,
+            carrier: config.carrier,
+            es_n0_db: reception.map(Reception::effective_es_n0_db),
+        }
+    }
+}
+
+/// State of a direction.
+#[derive(Debug, Clone, PartialEq)]
+pub struct State {
+    /// Of all terminals together; carrier and `Es/N0` are those of the first.
+    pub all: OfTerminal,
+    /// Each terminal; none where there is one.
+    pub terminals: Vec<OfTerminal>,
+}
+
+impl Served {
+    /// Offers a packet that came from a terminal, or is for one.
+    pub(crate) fn offer(&mut self, now: Nanos, from: usize, packet: &[u8]) {
+        match self {
+            Self::Alone(link) => link.offer(now, packet),
+            Self::Forward(link, _, subnets) => {
+                link.push(now, subnets.terminal_of(packet), packet);
+            }
+            Self::Return(link, _) => {
+                link.push(now, from, packet);
+            }
+        }
+    }
+
+    /// Moves the oldest packet due at or before `now` to `out`; its due time and terminal.
+    pub(crate) fn pop(&mut self, now: Nanos, out: &mut Vec<u8>) -> Option<(Nanos, usize)> {
+        match self {
+            Self::Alone(link) => link.pop(now, out).map(|due| (due, 0)),
+            Self::Forward(link, ..) => link.pop(now, out),
+            Self::Return(link, _) => link.pop(now, out),
+        }
+    }
+
+    /// Changes the link of a terminal; `None`: of each.
+    pub(crate) fn set(
+        &mut self,
+        now: Nanos,
+        terminal: Option<usize>,
+        change: &Change,
+    ) -> Result<(), LinkError> {
+        let count = match self {
+            Self::Alone(link) => return link.set(now, change),
+            Self::Forward(_, count, _) | Self::Return(_, count) => *count,
+        };
+        let of = terminal.map_or(0..count, |index| index..(index + 1).min(count));
+        for index in of {
+            match self {
+                Self::Alone(_) => {}
+                Self::Forward(link, ..) => link.set(now, index, change)?,
+                Self::Return(link, _) => link.set(now, index, change)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Next moment at which there may be something to do.
+    pub(crate) fn next_event(&self) -> Option<Nanos> {
+        match self {
+            Self::Alone(link) => link.next_event(),
+            Self::Forward(link, ..) => link.next_event(),
+            // A plan is made after the moment that it is due at.
+            Self::Return(link, _) => {
+                let plan = link.next_plan().saturating_add(1);
+                Some(link.next_event().map_or(plan, |event| event.min(plan)))
+            }
+        }
+    }
+
+    /// How long input may wait to be read without leaving late, ns.
+    pub(crate) fn patience(&mut self) -> Nanos {
+        match self {
+            Self::Alone(link) => link.patience(),
+            Self::Forward(link, ..) => link.config(0).delay / 2,
+            Self::Return(link, _) => link.terminal(0).patience(),
+        }
+    }
+
+    /// Moves the oldest plan for the terminal in another process to `out`; false: none.
+    pub(crate) fn take_plan(&mut self, out: &mut Vec<u8>) -> bool {
+        match self {
+            Self::Alone(link) => link.take_plan(out),
+            Self::Forward(..) | Self::Return(..) => false,
+        }
+    }
+
+    /// What the direction did up to `now`.
+    pub(crate) fn state(&mut self, now: Nanos) -> State {
+        match self {
+            Self::Alone(link) => State {
+                all: OfTerminal {
+                    es_n0_db: link.es_n0_db(),
+                    ..OfTerminal::new(&link.counters(), link.queue(), link.config())
+                },
+                terminals: Vec::new(),
+            },
+            Self::Forward(link, count, _) => {
+                let of = |it| OfTerminal::new(&link.counters(it), link.queue(it), link.config(it));
+                let carrier = link.carrier_counters();
+                together((0..*count).map(of).collect(), |sum| Counters {
+                    // What the frames held, whoever they were for.
+                    frames_sent: carrier.frames_sent,
+                    frame_bytes_available: carrier.frame_bytes_available,
+                    frame_bytes_used: carrier.frame_bytes_used,
+                    frames_by_id: carrier.frames_by_id,
+                    signalling_bytes: carrier.signalling_bytes,
+                    packets_marked: carrier.packets_marked,
+                    ..sum
+                })
+            }
+            Self::Return(link, count) => {
+                let mut of = |it| {
+                    let (counters, queue) = (link.counters(now, it), link.queue(it));
+                    OfTerminal::new(&counters, queue, link.terminal(it).config())
+                };
+                let terminals: Vec<_> = (0..*count).map(&mut of).collect();
+                let one = terminals
+                    .first()
+                    .map_or_else(Counters::default, |it| it.counters);
+                together(terminals, |sum| Counters {
+                    // Each terminal counts those of the carrier.
+                    superframes: one.superframes,
+                    slots_free: one.slots_free,
+                    slots_signalling: one.slots_signalling,
+                    ..sum
+                })
+            }
+        }
+    }
+}
+
+/// The terminals and their sum, `shared` being what each of them counts.
+fn together(terminals: Vec<OfTerminal>, shared: impl FnOnce(Counters) -> Counters) -> State {
+    let mut sum = Counters::default();
+    let mut queue = (0, 0);
+    for one in &terminals {
+        sum += one.counters;
+        queue = (queue.0 + one.queue.0, queue.1 + one.queue.1);
+    }
+    let first = terminals.first();
+    State {
+        all: OfTerminal {
+            counters: shared(sum),
+            queue,
+            carrier: first.map_or(Carrier::Wire, |it| it.carrier),
+            es_n0_db: first.and_then(|it| it.es_n0_db),
+        },
+        terminals,
+    }
+}

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Further terminals of a lab: each an ST with a LAN and a client of its own, next to those of `lab.yml`.
+
+Terminal 1 is that of `lab.yml`, with its proxies. Terminal N has the nodes `st-N` and `client-N`, joined by a LAN. Its
+addresses follow from N, and are benchmarking addresses (RFC 2544).
+"""
+
+import re
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network
+
+from satlab.common.errors import ConfigError
+from satlab.common.topology import Interface, Network, NetworkKind, Node, Role, Topology
+
+MOST = 64
+"""Terminals that a lab can have; satlink's limit (schemas/link-config.schema.json)."""
+FIRST_LAN = IPv4Network("198.18.64.0/24")
+"""LANs of further terminals: that of terminal N is the Nth subnet after this one."""
+LAN, SAT = "lan0", "sat0"
+"""Interfaces of a further terminal; its client has the first one."""
+_ST = re.compile(r"st-([1-9][0-9]?)")
+
+
+@dataclass(frozen=True)
+class Terminal:
+    """A further terminal: its number, nodes and LAN."""
+
+    number: int
+    st: str
+    client: str
+    lan: str
+
+    @classmethod
+    def of(cls, number: int) -> "Terminal":
+        """Return the terminal with this number, from 2 on."""
+        return cls(number, f"st-{number}", f"client-{number}", f"client-lan-{number}")
+
+    @property
+    def subnet(self) -> IPv4Network:
+        """The subnet of its LAN."""
+        return IPv4Network((int(FIRST_LAN.network_address) + self.number * FIRST_LAN.num_addresses, 24))
+
+
+def further(topology: Topology) -> tuple[Terminal, ...]:
+    """Return the further terminals of a topology, in order."""
+    found = (_ST.fullmatch(name) for name in topology.nodes)
+    terminals = (Terminal.of(int(match[1])) for match in found if match)
+    return tuple(one for one in terminals if one.client in topology.nodes and one.lan in topology.networks)
+
+
+def clients(topology: Topology) -> tuple[str, ...]:
+    """Return the nodes of all clients, that of `lab.yml` first."""
+    return (topology.node_of(Role.CLIENT), *(terminal.client for terminal in further(topology)))
+
+
+def with_terminals(topology: Topology, count: int) -> Topology:
+    """Return a topology with `count` terminals in all, 1 to `MOST`; its further nodes come last.
+
+    Raises:
+        ConfigError: the count is out of its limits, or lab.yml uses what a further terminal needs.
+    """
+    if not 1 <= count <= MOST:
+        raise ConfigError(f"{count} terminals are not possible", hint=f"1 to {MOST}")
+    satellite = topology.network_of(NetworkKind.SATELLITE)
+    subnet, mtu = topology.networks[satellite].subnet, topology.networks[satellite].mtu
+    taken = {end.address for end in topology.ends(satellite)}
+    networks, nodes = dict(topology.networks), dict(topology.nodes)
+    for terminal in map(Terminal.of, range(2, count + 1)):
+        address = IPv4Address(int(subnet.network_address) + 1 + terminal.number)
+        lan = terminal.subnet
+        clashes = [name for name, network in topology.networks.items() if network.subnet.overlaps(lan)]
+        if address in taken or address not in subnet or address == subnet.broadcast_address or clashes:
+            raise ConfigError(
+                f"terminal {terminal.number} needs {address} on {satellite} and {lan}, which lab.yml uses or lacks",
+                hint=f"keep {FIRST_LAN.network_address} and above free, and the satellite network a /24",
+            )
+        networks[terminal.lan] = Network(kind=NetworkKind.LAN, subnet=lan, mtu=mtu)
+        near, far = (IPv4Address(int(lan.network_address) + host) for host in (1, 2))
+        on_lan = Interface(network=terminal.lan, address=near)
+        on_satellite = Interface(network=satellite, address=address)
+        nodes[terminal.st] = Node(role=Role.ST, interfaces={LAN: on_lan, SAT: on_satellite})
+        nodes[terminal.client] = Node(role=Role.CLIENT, interfaces={LAN: Interface(network=terminal.lan, address=far)})
+    return topology.model_copy(update={"networks": networks, "nodes": nodes})

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Further terminals: their nodes, addresses and routes."""
+
+import time
+
+import pytest
+
+from satlab.common import terminals
+from satlab.common.errors import ConfigError
+from satlab.common.topology import Role, Topology, load, routes
+
+HERE = load()
+
+
+def test_one_terminal_is_the_topology_of_the_file() -> None:
+    assert terminals.with_terminals(HERE, 1) == HERE
+    assert terminals.further(HERE) == ()
+    assert terminals.clients(HERE) == ("client",)
+
+
+def test_further_terminals_have_nodes_and_addresses_of_their_own() -> None:
+    found = terminals.with_terminals(HERE, 3)
+    assert list(found.nodes) == [*HERE.nodes, "st-2", "client-2", "st-3", "client-3"]
+    assert found.nodes["client-3"].address == "198.18.67.2"
+    assert str(found.nodes["st-2"].interfaces["sat0"].address) == "198.18.63.3"
+    assert [found.node_of(role) for role in (Role.CLIENT, Role.ST)] == ["client", "st"]
+    assert [one.number for one in terminals.further(found)] == [2, 3]
+    assert Topology.model_validate_json(found.model_dump_json(by_alias=True)) == found
+
+
+def test_every_address_of_64_terminals_occurs_once_and_is_a_benchmarking_address() -> None:
+    found = terminals.with_terminals(HERE, terminals.MOST)
+    ends = [i for node in found.nodes.values() for i in node.interfaces.values() if i.network != "emulation"]
+    assert len({end.address for end in ends}) == len(ends)
+    assert all(str(end.address).startswith("198.18.") for end in ends)
+
+
+def test_packets_to_a_client_go_over_its_own_terminal() -> None:
+    plan = routes(terminals.with_terminals(HERE, 3))
+    at_gateway = {str(route.destination): (str(route.via), route.interface) for route in plan["gw"]}
+    assert at_gateway["198.18.66.0/24"] == ("198.18.63.3", "sat0")
+    assert at_gateway["198.18.1.0/24"] == ("198.18.63.2", "sat0")
+    # From LAN to LAN in a star: the satellite network is that of the gateway, whose kernel sends the packet back.
+    assert {str(route.via) for route in plan["client-2"]} == {"198.18.66.1"}
+    assert {str(route.destination) for route in plan["server"]} >= {"198.18.66.0/24", "198.18.67.0/24"}
+
+
+def test_routes_of_one_terminal_stay_what_they_were() -> None:
+    one, many = routes(HERE), routes(terminals.with_terminals(HERE, 5))
+    for node, expected in one.items():
+        assert many[node][: len(expected)] == expected
+
+
+def test_routes_of_64_terminals_take_little_time() -> None:
+    found = terminals.with_terminals(HERE, terminals.MOST)
+    begun = time.process_time()
+    assert len(routes(found)) == len(found.nodes)
+    assert time.process_time() - begun < 10
+
+
+@pytest.mark.parametrize("count", [0, -1, 65])
+def test_other_counts_are_refused(count: int) -> None:
+    with pytest.raises(ConfigError, match="not possible"):
+        terminals.with_terminals(HERE, count)
+
+
+def test_addresses_that_lab_yml_uses_are_refused() -> None:
+    networks = dict(HERE.networks)
+    networks["gw-lan"] = networks["gw-lan"].model_copy(update={"subnet": terminals.Terminal.of(2).subnet})
+    with pytest.raises(ConfigError, match="terminal 2 needs"):
+        terminals.with_terminals(HERE.model_copy(update={"networks": networks}), 2)

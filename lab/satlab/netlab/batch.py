@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Lines for `ip -batch`: what the namespaces of further terminals need. Pure; `netns` runs them.
+
+A lab of many terminals has hundreds of addresses and routes: one process per namespace makes them all.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from satlab.common import netns_names
+from satlab.common.terminals import LAN, SAT, Terminal, further
+from satlab.common.topology import Route, Topology
+
+TUN_QUEUE_PACKETS = 10000
+"""Length of a TUN's transmit queue: the link's own drop-tail queue is to be the only one that drops."""
+VETH_INDEX = 100
+"""Interfaces of a veth pair with the same index are taken for plain devices by the kernel's link watch, which
+then turns them on up to a second late. The other ends get the kernel's low numbers. This is the first such index."""
+
+
+def nodes(topology: Topology) -> tuple[str, ...]:
+    """Return the nodes that are made by lines, STs first: their wires reach into the clients' namespaces."""
+    terminals = further(topology)
+    return (*(terminal.st for terminal in terminals), *(terminal.client for terminal in terminals))
+
+
+def networks(topology: Topology) -> frozenset[str]:
+    """Return the networks that are made by lines: the LANs of further terminals."""
+    return frozenset(terminal.lan for terminal in further(topology))
+
+
+def lines(topology: Topology, lab_id: str, node: str, routes: Sequence[Route], congctl: str) -> list[str]:
+    """Return the lines for one of `nodes`, whose routes all get the congestion control `congctl`.
+
+    Names come from the topology and the lab's id, which have been checked: letters, digits, hyphens and dots.
+    """
+    devices = ["link set dev lo up"]
+    terminal = next((one for one in further(topology) if one.st == node), None)
+    if terminal is not None:
+        devices += _devices(topology, lab_id, terminal)
+    return [*devices, *_addresses(topology, node, congctl), *_routes(routes, congctl)]
+
+
+def _devices(topology: Topology, lab_id: str, terminal: Terminal) -> Iterator[str]:
+    ends = topology.nodes[terminal.st].interfaces
+    sat, lan = (topology.networks[ends[name].network].mtu for name in (SAT, LAN))
+    yield f"tuntap add dev {SAT} mode tun"
+    yield f"link set dev {SAT} mtu {sat} txqueuelen {TUN_QUEUE_PACKETS}"
+    client = netns_names.name(lab_id, terminal.client)
+    index = VETH_INDEX + terminal.number
+    yield f"link add dev {LAN} index {index} mtu {lan} type veth peer name {LAN} mtu {lan} netns {client}"
+
+
+def _addresses(topology: Topology, node: str, congctl: str) -> Iterator[str]:
+    for interface, end in topology.nodes[node].interfaces.items():
+        subnet = topology.networks[end.network].subnet
+        yield f"addr add {end.address}/{subnet.prefixlen} dev {interface}"
+        yield f"link set dev {interface} up"
+        # The kernel's own route, with the congestion control.
+        yield f"route replace {subnet} dev {interface} proto kernel scope link src {end.address} congctl {congctl}"
+
+
+def _routes(routes: Iterable[Route], congctl: str) -> Iterator[str]:
+    for route in routes:
+        yield f"route add {route.destination} via {route.via} dev {route.interface} congctl {congctl}"

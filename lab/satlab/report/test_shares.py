@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Tables of terminals that share a link."""
+
+from satlab.report import shares
+from satlab.report.rows import Row
+
+
+def row(metric: str, value: float | None, **labels: str) -> Row:
+    return Row(
+        "r1", "fairness", "geo", "netns", metric, value, None, "ok" if value is not None else "failed", "", labels
+    )
+
+
+def of(number: int, direction: str = "forward") -> list[Row]:
+    own = {"direction": direction, "terminal": str(number)}
+    return [
+        row("terminal_out_bytes", 2.5e6 * number, **own),
+        row("terminal_dropped_packets", 3, **own),
+        row("terminal_lost_packets", 0, **own),
+        row("terminal_queue_max_bytes", 1500, **own),
+        *(row("terminal_queue_ms", ms, **own, stat=stat) for stat, ms in (("p50", 1), ("p95", 20), ("p99", 300))),
+        row("terminal_modcod_frames", 5, **own, modcod="1"),
+        row("terminal_modcod_frames", 50, **own, modcod="4"),
+    ]
+
+
+def test_each_terminal_of_each_direction_has_a_line_in_order_of_its_number() -> None:
+    asked = [
+        row(f"terminal_slots_{name}_mean", value, direction="return", terminal="2")
+        for name, value in (("requested", 10.0), ("assigned", 12.0), ("used", 9.5))
+    ]
+    found = shares.terminal_rows([*of(2, "return"), *of(10), *of(2), *asked, row("goodput_bps", 1.0)])
+    assert [line[:2] for line in found] == [("forward", "2"), ("forward", "10"), ("return", "2")]
+    assert found[0] == ("forward", "2", "5.00", "3", "0", "1.5", "1", "20", "300", "4, 1", "", "", "")
+    assert found[2][-3:] == ("10.0", "12.0", "9.5")
+    assert all(len(line) == len(shares.TERMINAL_COLUMNS) for line in found)
+    assert shares.terminal_rows([row("run_ok", 1.0)]) == []
+
+
+def test_an_index_stands_with_the_equal_part_and_the_rates_of_the_clients() -> None:
+    own = {"direction": "download", "transport": "TCP"}
+    rows = [
+        row("fairness_jain_ratio", 0.9876543, **own, terminals="2"),
+        row("goodput_share_bps", 9e6, **own, terminals="2"),
+        *(row("goodput_bps", bps, **own) for bps in (8e6, 9.5e6)),
+        row("goodput_bps", 1e6, direction="upload", transport="TCP"),
+    ]
+    assert shares.fairness_rows(rows) == [("download", "TCP", "2", "0.9877", "9.000", "8.000", "9.500")]
+    failed = shares.fairness_rows([row("fairness_jain_ratio", None, **own, terminals="2")])
+    assert failed == [("download", "TCP", "2", "failed", "", "", "")]

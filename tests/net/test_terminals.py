@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Labs with several terminals: each client has its own way over the shared link, and one does not take another's."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collect import summaries
+from satlab.common import paths
+from satlab.common.console import ProgressLog
+from satlab.common.errors import ConfigError
+from satlab.common.processes import wait
+from satlab.common.terminals import clients, with_terminals
+from satlab.common.topology import load
+from satlab.experiment import run
+from satlab.experiment.metrics_file import MetricsFile
+from satlab.experiment.run_folder import RunResult
+from satlab.link import control, prometheus
+from satlab.link.config import LinkRequest, LinkSet
+from satlab.link.options import LinkOptions
+from satlab.netlab import lab
+from satlab.netlab.lab import Lab
+from tests.net.conftest import AsPlanned
+
+pytestmark = pytest.mark.net
+
+SERVER = "198.18.4.2"
+LEO = paths.PROFILES / "leo"
+HERE = with_terminals(load(), 3)
+Up = Callable[[], tuple[Lab, Path]]
+
+BLAST = """
+import socket, sys, time
+out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+end = time.monotonic() + float(sys.argv[2])
+while time.monotonic() < end:
+    for _ in range(8):
+        out.sendto(bytes(1200), (sys.argv[1], 9))
+    time.sleep(0.001)
+"""
+"""About 60 Mbit/s, three times what the forward link carries."""
+
+UP = """
+import os, sys
+from pathlib import Path
+from satlab.common.terminals import with_terminals
+from satlab.common.topology import load
+from satlab.link.config import LinkRequest
+from satlab.netlab import lab, netns
+real, calls = netns._apply, []
+def counted(*args):
+    calls.append(args)
+    if len(calls) == 3:
+        os.kill(os.getpid(), 9)
+    return real(*args)
+netns._apply = counted
+lab.Lab.up(sys.argv[1], with_terminals(load(), 3), LinkRequest(profile=Path(sys.argv[2])))
+"""
+
+
+@pytest.fixture
+def up(lab_id: str, satlink: Path) -> Iterator[Up]:
+    """Bring a lab with three terminals up; return it with its control socket."""
+
+    def up() -> tuple[Lab, Path]:
+        found = Lab.up(lab_id, HERE, LinkRequest(profile=LEO), satlink=satlink)
+        return found, Path(found.config.control or "")
+
+    yield up
+    lab.down(lab_id)
+
+
+def rtts_ms(the_lab: Lab, node: str, to: str = SERVER, count: int = 5) -> list[float]:
+    argv = [*the_lab.enter_argv(node), "ping", "-n", "-c", str(count), "-i", "0.2", "-W", "1", to]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    return [float(value) for value in re.findall(r"time=([0-9.]+)", done.stdout)]
+
+
+def terminals_of(the_lab: Lab, direction: str) -> dict[int, dict[str, Any]]:
+    """Return the counters of each terminal, added up over all samples."""
+    sums: dict[int, dict[str, Any]] = {}
+    for sample in MetricsFile(Path(the_lab.config.metrics)).samples():
+        for one in sample[direction]["terminals"]:
+            own = sums.setdefault(one["terminal"], {})
+            for name in ("in_packets", "out_packets", "dropped_packets", "lost_packets"):
+                own[name] = own.get(name, 0) + one[name]
+    return sums
+
+
+def test_p227_each_client_has_its_own_way_and_a_change_of_one_is_not_one_of_the_others(up: Up) -> None:
+    the_lab, path = up()
+    assert clients(the_lab.topology) == ("client", "client-2", "client-3")
+    low = the_lab.plan.rtt_ms.configured
+    for client in clients(the_lab.topology):
+        found = rtts_ms(the_lab, client)
+        assert len(found) == 5, client
+        assert low <= min(found) < low + 40, client
+    # From one LAN to another: over the gateway, twice the satellite's delay each way, and no terrestrial segment.
+    found = rtts_ms(the_lab, "client-2", HERE.nodes["client-3"].address)
+    assert len(found) == 5
+    assert min(found) >= 4 * the_lab.plan.forward.one_way_delay_ms
+    control.change(path, LinkSet(direction="forward", terminal=2, attenuation_db=40.0))
+    assert wait(lambda: not rtts_ms(the_lab, "client-2", count=1), 5)
+    assert len(rtts_ms(the_lab, "client-3")) == 5
+    assert control.state(path)["directions"]["forward"]["terminals"] == {"2": {"attenuation_db": 40.0}}
+    for bad in ({"terminal": 4, "attenuation_db": 1.0}, {"jitter": {"uniform_ms": 1}}):
+        with pytest.raises(ConfigError):
+            control.change(path, LinkSet.model_validate({"direction": "forward", **bad}))
+    assert wait(lambda: terminals_of(the_lab, "forward")[2]["lost_packets"] > 0, 5)
+    text = prometheus.render("x", prometheus.last_sample(Path(the_lab.config.metrics)))
+    assert 'satlab_link_terminal_rate_bps{lab="x",direction="forward",terminal="3"}' in text
+
+
+def test_t43_a_flood_to_one_terminal_drops_and_delays_its_own_packets_alone(up: Up) -> None:
+    the_lab, _ = up()
+    quiet = min(rtts_ms(the_lab, "client-3"))
+    to = the_lab.topology.nodes["client-2"].address
+    argv = [*the_lab.enter_argv("server"), sys.executable, "-c", BLAST, to, "5"]
+    with subprocess.Popen(argv) as flood:
+        found = rtts_ms(the_lab, "client-3", count=15)
+        flood.kill()
+    assert len(found) == 15
+    # A frame of the flood may be on its way, and the host is loaded; a common queue would add 150 ms and losses.
+    assert sorted(found)[7] < quiet + 40
+    assert wait(lambda: terminals_of(the_lab, "forward")[2]["dropped_packets"] > 1000, 5)
+    counted = terminals_of(the_lab, "forward")
+    assert counted[1]["dropped_packets"] == counted[3]["dropped_packets"] == 0
+
+
+def test_up_killed_among_the_terminals_leaves_what_down_removes(lab_id: str, satlink: Path) -> None:
+    argv = [sys.executable, "-c", UP, lab_id, str(LEO)]
+    done = subprocess.run(argv, env=os.environ | {"PYTHONPATH": str(paths.ROOT / "lab")}, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert lab.status(lab_id).phase == "broken"
+    assert lab.down(lab_id) is True
+
+
+def test_p230_fairness_has_an_index_and_the_figures_of_each_terminal(tmp_path: Path, as_planned: AsPlanned) -> None:
+    def attempt(runs: Path) -> RunResult:
+        request = run.RunRequest(
+            paths.SCENARIOS / "fairness_udp.json", LinkOptions(profile="leo", terminals=3), {"duration": "4"},
+            runs=runs, report=False,
+        )  # fmt: skip
+        return run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
+
+    result = as_planned(attempt)
+    rows = list(summaries(result.records))
+    assert result.status in (0, 4), result.reason
+    index = {row["labels"]["direction"]: row["value"] for row in rows if row["metric"] == "fairness_jain_ratio"}
+    assert index.keys() == {"download", "upload"}
+    assert all(value is not None and value > 0.95 for value in index.values()), json.dumps(index)
+    share = {r["labels"]["direction"]: r["value"] for r in rows if r["metric"] == "goodput_share_bps"}
+    goodputs = [r["value"] for r in rows if r["metric"] == "goodput_bps" and r["labels"]["direction"] == "download"]
+    assert len(goodputs) == 3
+    assert sum(goodputs) == pytest.approx(3 * share["download"], rel=0.1)
+    numbers = {row["labels"]["terminal"] for row in rows if row["metric"] == "terminal_out_bytes"}
+    assert numbers == {"1", "2", "3"}
