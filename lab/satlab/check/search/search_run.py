@@ -7,6 +7,7 @@ In the folder of a search are search.json and, for each finding, a suite finding
 import shutil
 import threading
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +21,7 @@ from satlab.check.search import record
 from satlab.check.search.conditions import Space
 from satlab.check.search.engine import Search
 from satlab.check.search.evaluate import Evaluator
-from satlab.check.search.judge import Limits
+from satlab.check.search.judge import Kind, Limits
 from satlab.check.search.record import Finding, Input, Reference, SearchRecord
 from satlab.check.suite import Suite
 from satlab.common.console import ProgressLog, Step, printable
@@ -28,6 +29,7 @@ from satlab.common.errors import ConfigError
 from satlab.netlab import ownership
 
 DEFAULT_CASE = "medium"
+VERBS: Mapping[Kind, str] = {"dies": "dies", "stalls": "stalls", "slow": "is slow"}
 
 
 @dataclass(frozen=True)
@@ -159,8 +161,9 @@ def _show(step: Step, found: SearchRecord) -> None:
 
 def _write_suite(result: SearchResult, finding: Finding, found: Suite) -> None:
     document = found.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    head = f"# {printable(result.record.input.stack)} {finding.kind} here; trial {finding.trial} of a search around "
-    head += f"{result.record.input.case} of {result.record.input.suite}.\n"
+    asked = result.record.input
+    head = f"# {printable(asked.stack)} {VERBS[finding.kind]} here; trial {finding.trial} of a search around "
+    head += f"{asked.case} of {asked.suite}.\n"
     content = yaml.safe_dump(document, sort_keys=False, width=120)
     (result.folder / f"{found.name}.yml").write_text(head + content)
 
