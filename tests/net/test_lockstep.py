@@ -157,7 +157,7 @@ def test_an_ordinary_user_runs_programs_in_lock_step(home: Path) -> None:
     assert check_file.stat().st_uid == USER
 
 
-def test_t40_an_ordinary_user_s_sandbox_has_no_network_no_capability_and_not_the_user_s_files(home: Path) -> None:
+def test_t41_an_ordinary_user_s_sandbox_has_no_network_no_capability_and_not_the_user_s_files(home: Path) -> None:
     attempts = [
         "grep CapEff /proc/self/status",
         f"cat {home}/secret || echo unseen",
@@ -172,7 +172,7 @@ def test_t40_an_ordinary_user_s_sandbox_has_no_network_no_capability_and_not_the
     assert int(processes) < 10
 
 
-def test_t40_nothing_runs_where_a_user_cannot_make_a_sandbox(home: Path) -> None:
+def test_t41_nothing_runs_where_a_user_cannot_make_a_sandbox(home: Path) -> None:
     programs = home / "programs"
     programs.mkdir(mode=0o755)
     for program in ("satlink", "satvirtual"):
